@@ -14,7 +14,7 @@ use std::collections::HashMap;
 
 use taillab_model::explanation::{Band, BandPart, Cause, CauseShare, Culprit, Share};
 use taillab_model::histogram::cell;
-use taillab_model::{Monotonic, Nanos};
+use taillab_model::{Monotonic, Nanos, quantile_rank};
 
 use crate::coarsening::{Coarsen, Coarsening};
 use crate::id_map::IdMap;
@@ -202,7 +202,7 @@ impl Composition {
     fn thresholds(&self) -> [usize; 4] {
         let n: u64 = self.cells.iter().map(|cell| cell.requests).sum();
         BANDS.map(|q| {
-            let rank = ((q * n as f64) as u64).min(n.saturating_sub(1));
+            let rank = quantile_rank(n, q);
             let mut below = 0;
             let cells = self.cells.iter().position(|cell| {
                 below += cell.requests;

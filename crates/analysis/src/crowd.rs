@@ -29,10 +29,20 @@ impl Crowd {
     pub(crate) fn walk(&mut self, matched: &Matched, mut tell: impl FnMut(Monotonic, usize, Step)) {
         for place in 0..matched.requests.len() {
             let (t1, t6) = (matched.requests.t1(place), matched.requests.t6(place));
-            self.leave_until(t1, &mut tell);
-            tell(t1, self.leave.len(), Step::Came(place));
-            self.leave.push(Reverse(t6));
+            self.step(place, (t1, t6), &mut tell);
         }
+    }
+
+    /// The same for the next one, which comes and leaves at these times.
+    pub(crate) fn step(
+        &mut self,
+        place: usize,
+        (came, leaves): (Monotonic, Monotonic),
+        tell: &mut impl FnMut(Monotonic, usize, Step),
+    ) {
+        self.leave_until(came, tell);
+        tell(came, self.leave.len(), Step::Came(place));
+        self.leave.push(Reverse(leaves));
     }
 
     /// Tells of those that are still inside when there are no more windows.

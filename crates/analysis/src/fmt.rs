@@ -56,11 +56,11 @@ pub(crate) struct Unlike<'a>(pub(crate) &'a Withdrawn);
 impl fmt::Display for Unlike<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self.0 {
-            Withdrawn::ClientsWait { connections } => write!(
+            Withdrawn::ClientsWait { at_once } => write!(
                 f,
-                "the clients wait for their answers before they ask again (never more requests in \
-                 the server than the {connections} connections, and fewer come while more of them \
-                 wait), so a faster server would have got other arrivals"
+                "the clients wait for their answers before they ask again (never more than \
+                 {at_once} requests or batches in the server, and fewer come while more of them wait), \
+                 so a faster server would have got other arrivals"
             ),
             Withdrawn::IdealAboveMeasured {
                 q,

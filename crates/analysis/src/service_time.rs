@@ -18,7 +18,7 @@
 
 use std::num::NonZeroU32;
 
-use taillab_model::{Monotonic, Nanos};
+use taillab_model::{Monotonic, Nanos, quantile_rank};
 use taillab_queueing::ideal::IdealQueue;
 
 use crate::matched::Matched;
@@ -180,9 +180,13 @@ impl Trial {
 
 /// The order statistics at those of [`QUANTILES`] above which there are ten at least.
 fn at_quantiles(mut lengths: Vec<Nanos>) -> Vec<Nanos> {
-    let n = lengths.len() as f64;
-    let enough = |q: &f64| n * (1.0 - q) >= 10.0;
-    let at = |q: f64| *lengths.select_nth_unstable((q * n).ceil() as usize - 1).1;
+    let n = lengths.len();
+    let enough = |q: &f64| n as f64 * (1.0 - q) >= 10.0;
+    let at = |q: f64| {
+        *lengths
+            .select_nth_unstable(quantile_rank(n as u64, q) as usize)
+            .1
+    };
     QUANTILES.into_iter().filter(enough).map(at).collect()
 }
 

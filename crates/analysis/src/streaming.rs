@@ -378,9 +378,9 @@ impl<'c> Analysis<'c> {
         self.inside.add(matched);
         self.queue.add(window, self.options.workers.get());
         self.cut += matched.cut.length(measure_from.max(*from), *upto);
-        for left in matched.cut.left(measure_from.max(*from), *upto) {
-            self.busy.add(timeline, (left.from, left.to));
-        }
+        let left = matched.cut.left(measure_from.max(*from), *upto);
+        let left = left.into_iter().map(|left| (left.from, left.to));
+        self.busy.add(matched, timeline, left);
         self.sampler.add(window);
         let explainer = match &mut self.explainer {
             Some(explainer) => explainer,
@@ -443,7 +443,7 @@ impl<'c> Analysis<'c> {
             distribution: measured.distribution(),
         };
         let withdrawn = match self.inside.clients_that_wait(workers) {
-            Some(connections) => Some(Withdrawn::ClientsWait { connections }),
+            Some(at_once) => Some(Withdrawn::ClientsWait { at_once }),
             None => withdrawn(&sojourn.distribution, &ideal, summed.faster_share),
         };
         let overload = (self.queue).finish(workers, options.service_time, options.measure_from);
@@ -453,7 +453,8 @@ impl<'c> Analysis<'c> {
         };
         if self.disturbances {
             let (sampler, context) = (self.sampler, self.context);
-            let limits = limits(measured, self.windows, self.shown_by);
+            let mut limits = limits(measured, self.windows, self.shown_by);
+            limits.extend(self.busy.polls().then(|| POLLS.to_owned()));
             let observed = || sampler.finish(context);
             let comparison = Comparison {
                 ideal: &ideal,
@@ -561,6 +562,10 @@ fn nothing_left(cut: Nanos, arrivals: u64) -> AnalysisError {
         },
     }
 }
+
+/// What is said of a server with such a thread.
+const POLLS: &str = "A thread of the server never sleeps, and has no request most of the time: it polls. \
+    Utilisation and t count only its time with requests.";
 
 /// What the length of the recording costs in precision.
 fn limits(measured: &Observations, windows: u64, shown_by: usize) -> Vec<String> {

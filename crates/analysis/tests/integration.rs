@@ -13,6 +13,7 @@ mod ideal_exact;
 #[path = "ledger/main.rs"]
 mod ledger;
 mod load;
+mod polling;
 mod properties;
 mod redaction;
 #[path = "replay/main.rs"]

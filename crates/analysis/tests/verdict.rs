@@ -515,7 +515,7 @@ fn a_withdrawn_comparison_is_in_the_verdict() {
         Some("ideal")
     );
     for (why, key) in [
-        (Withdrawn::ClientsWait { connections: 8 }, "closed_loop"),
+        (Withdrawn::ClientsWait { at_once: 8 }, "closed_loop"),
         (
             Withdrawn::FasterThanIdeal { share: 0.43 },
             "faster_than_ideal",

@@ -7,8 +7,8 @@ use std::io;
 
 use rustix::process::{Gid, Uid};
 use rustix::thread::{
-    CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs, set_thread_groups,
-    set_thread_res_gid, set_thread_res_uid,
+    CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_no_new_privs,
+    set_thread_groups, set_thread_res_gid, set_thread_res_uid,
 };
 
 use crate::roots::Roots;
@@ -49,6 +49,11 @@ impl Invoker {
         self.uid.as_raw()
     }
 
+    /// Whether it is root.
+    pub fn is_root(&self) -> bool {
+        self.uid.is_root()
+    }
+
     /// User and group where root was lent by sudo; `None` where there is nobody else to be.
     pub fn behind_sudo(&self) -> Option<(u32, u32)> {
         (!self.is_current()).then(|| (self.uid.as_raw(), self.gid.as_raw()))
@@ -75,12 +80,30 @@ impl Invoker {
         Ok(work())
     }
 
-    /// Gives up all privileges for good, in all threads: this user's rights remain, no capability, and no
-    /// program that is started gains any.
+    /// Nobody, who owns no file: for root's work on what others wrote, when nothing of its own is to be
+    /// written any more. It is the kernel's overflow user, whose number every Linux has.
+    pub fn nobody() -> Self {
+        let number = |name| -> u32 {
+            let text = std::fs::read_to_string(format!("/proc/sys/kernel/{name}"));
+            text.ok()
+                .and_then(|text| text.trim().parse().ok())
+                .unwrap_or(65_534)
+        };
+        let gid = Gid::from_raw(number("overflowgid"));
+        Self {
+            uid: Uid::from_raw(number("overflowuid")),
+            gid,
+            groups: vec![gid],
+        }
+    }
+
+    /// Gives up all privileges for good: this user's rights remain, no capability (but that to send signals,
+    /// where it `ends_a_server` and stays root), and no program that is started gains any. A change of user holds
+    /// for all threads, the rest for the calling one and those that it starts.
     ///
     /// # Errors
     /// The kernel's answer; some privileges may be gone then, so the caller must end.
-    pub fn become_for_good(&self) -> io::Result<()> {
+    pub fn become_for_good(&self, ends_a_server: bool) -> io::Result<()> {
         if !self.is_current() {
             let groups: Vec<libc::gid_t> = self.groups.iter().map(|gid| gid.as_raw()).collect();
             let (uid, gid) = (self.uid.as_raw(), self.gid.as_raw());
@@ -96,11 +119,15 @@ impl Invoker {
             // SAFETY: takes numbers only.
             checked(unsafe { libc::setresuid(uid, uid, uid) })?;
         }
-        let none = CapabilitySet::empty();
+        let kept = match ends_a_server {
+            // after a change of user there are none left to keep
+            true => CapabilitySet::KILL & capabilities(None)?.permitted,
+            false => CapabilitySet::empty(),
+        };
         let sets = CapabilitySets {
-            effective: none,
-            permitted: none,
-            inheritable: none,
+            effective: kept,
+            permitted: kept,
+            inheritable: CapabilitySet::empty(),
         };
         set_capabilities(None, sets)?;
         set_no_new_privs(true)?;

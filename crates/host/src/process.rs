@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
 
@@ -72,6 +73,27 @@ impl ProcessIdentity {
             0 => Err(io::ErrorKind::TimedOut.into()),
             _ => Ok(true),
         }
+    }
+}
+
+/// A process held by a descriptor: its end shows whatever user we have become meanwhile and whatever /proc hides.
+#[derive(Debug)]
+pub struct HeldProcess(OwnedFd);
+
+impl HeldProcess {
+    /// The process that has `pid` now; `None` when there is none.
+    pub fn of(pid: u32) -> Option<Self> {
+        let pid = Pid::from_raw(i32::try_from(pid).ok()?)?;
+        Some(Self(pidfd_open(pid, PidfdFlags::empty()).ok()?))
+    }
+
+    /// Whether it has ended; one that cannot be asked is not taken for dead.
+    pub fn has_ended(&self) -> bool {
+        const AT_ONCE: Timespec = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&AT_ONCE)).is_ok_and(|n| n > 0)
     }
 }
 

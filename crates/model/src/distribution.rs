@@ -194,6 +194,13 @@ pub struct QuantileRanks {
     pub hi: Option<u64>,
 }
 
+/// The zero-based rank in a sorted sample of `n` of its quantile `q`: of the least observation that is not below
+/// the share `q` of the sample. There is no other definition of a percentile here.
+pub fn quantile_rank(n: u64, q: f64) -> u64 {
+    let last = n.saturating_sub(1);
+    ((q * n as f64).ceil() as u64).saturating_sub(1).min(last)
+}
+
 /// The ranks of the quantile `q` and of its order-statistic interval in a sample of `n`,
 /// or `None` where the sample cannot support it.
 ///
@@ -221,7 +228,7 @@ pub fn quantile_ranks(n: u64, q: f64, inflation: f64) -> Option<QuantileRanks> {
     // The share p of the sample whose true share is q: solve |p − q| = z √(q(1−q)/m).
     let half = Z * (q * (1.0 - q) / effective).sqrt();
     let (lo, hi) = (q - half, q + half);
-    let rank = |p: f64| ((p * count).ceil() - 1.0).clamp(0.0, count - 1.0) as u64;
+    let rank = |p: f64| quantile_rank(n, p);
     let inside = hi * count <= count - 1.0 && above >= Z * Z;
     Some(QuantileRanks {
         value: rank(q),

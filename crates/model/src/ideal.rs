@@ -66,8 +66,8 @@ pub enum Withdrawn {
     /// Clients wait for their answers before they ask again: a faster server would have got other
     /// arrivals.
     ClientsWait {
-        /// Connections, each with one request at a time.
-        connections: u64,
+        /// Requests, or batches of them, that they have open at once, at most.
+        at_once: u64,
     },
     /// A percentile of the ideal is above the measured one: t is too long.
     IdealAboveMeasured {

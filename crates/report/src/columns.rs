@@ -1,13 +1,18 @@
 //! Rows as columns of a Parquet file.
 
 use std::error::Error;
+use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
 use arrow_array::types::Int8Type;
-use arrow_array::{ArrayRef, BooleanArray, DictionaryArray, Int64Array, RecordBatch, UInt32Array};
+use arrow_array::{
+    ArrayRef, BooleanArray, DictionaryArray, Int64Array, RecordBatch, RecordBatchReader,
+    UInt32Array,
+};
 use arrow_schema::{DataType, Field, Metadata, Schema, SchemaRef};
-use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::arrow::{ArrowWriter, ProjectionMask};
 use parquet::basic::{Compression, Encoding};
 use parquet::errors::ParquetError;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
@@ -157,6 +162,28 @@ pub(crate) fn write_rows<R, W: io::Write + Send>(
     write(&mut batch)?;
     writer.close().map_err(|e| failed(OUTPUT, e))?;
     Ok(written)
+}
+
+/// Copies a file of [`write_rows`], which is read from its start, but for the columns of these names.
+pub(crate) fn copy_without<R, W: io::Write + Send>(
+    file: File,
+    out: W,
+    columns: &[Column<R>],
+    left_out: &[&str],
+) -> Result<(), ReportError> {
+    let format = |e| failed(OUTPUT, e);
+    let whole = ParquetRecordBatchReaderBuilder::try_new(file).map_err(format)?;
+    let kept = (0..columns.len()).filter(|&i| !left_out.contains(&columns[i].name));
+    let kept = ProjectionMask::roots(whole.parquet_schema(), kept);
+    let reader = (whole.with_projection(kept).with_batch_size(BATCH_ROWS)).build();
+    let reader = reader.map_err(format)?;
+    let mut writer = writer(out, &reader.schema(), columns)?;
+    for batch in reader {
+        writer
+            .write(&batch.map_err(|e| format(e.into()))?)
+            .map_err(format)?;
+    }
+    writer.close().map(drop).map_err(format)
 }
 
 const OUTPUT: &str = "requests.parquet";

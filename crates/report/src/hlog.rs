@@ -1,6 +1,7 @@
 //! `latency.hlog`: an HdrHistogram interval log (V2), and the sums over the whole run.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
 use std::time::{Duration, UNIX_EPOCH};
 
 use hdrhistogram::Histogram;
@@ -63,6 +64,22 @@ pub fn write<W: io::Write>(
     let tags = Series::ALL.map(Series::key);
     let histograms = write_tagged(rows, tags, started, started_unix_s, out)?;
     Ok(Totals { histograms })
+}
+
+/// Copies a log of [`write`], which is read from its start, but for the ideal: where the comparison is
+/// withdrawn, no file has it.
+///
+/// # Errors
+/// [`ReportError::Write`] when it cannot be read, or the stream refuses the bytes.
+pub fn copy_without_ideal<W: io::Write>(log: File, mut out: W) -> Result<(), ReportError> {
+    let ideal = format!("Tag={},", Series::Ideal.key());
+    for line in BufReader::new(log).lines() {
+        let line = line.map_err(refused)?;
+        if !line.starts_with(&ideal) {
+            writeln!(out, "{line}").map_err(refused)?;
+        }
+    }
+    Ok(())
 }
 
 /// [`write`] for any tags; the sums come in their order.

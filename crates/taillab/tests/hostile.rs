@@ -1,7 +1,8 @@
 //! Damaged and hostile files, given to the commands that read files: no panic, no hang, no more than
 //! 500 MB, and an exit code that the manual knows.
 //!
-//! `make fuzz` does the same for an hour, from another seed each time.
+//! `make fuzz` does the same for an hour, from another seed each time; `crates/taillab/fuzz` runs the same
+//! readers, guided by what they cover.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,12 +17,20 @@ use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use tempfile::TempDir;
 
+mod files;
+
+use self::files::{grown, reseal, unpacked};
+
 /// No file of up to 10 MB may take longer.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Private memory of the process that reads.
 const MEMORY_BYTES: u64 = 500 << 20;
 /// Files that `make test` tries of each kind.
 const FILES: u64 = 250;
+/// How large a file may be.
+const LARGE_BYTES: usize = 10_000_000;
+/// Large files that are damaged.
+const LARGE_FILES: u64 = 3;
 
 /// A kind of file, and the command that reads it.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +40,8 @@ struct Target {
     /// In front of the file's name, and behind it.
     command: (&'static [&'static str], &'static [&'static str]),
     seeds: fn() -> Vec<Vec<u8>>,
+    /// A sound one of nearly [`LARGE_BYTES`], or more as far as its format packs it.
+    large: fn() -> Vec<u8>,
     /// Pieces that mean something in such a file.
     words: &'static [&'static [u8]],
     /// Makes checksums right again, so that what is behind them is read.
@@ -43,6 +54,7 @@ const TARGETS: [Target; 4] = [
         extension: "tlc",
         command: (&["explain", "--json"], &[]),
         seeds: recordings,
+        large: || grown(&recordings()[0], LARGE_BYTES),
         words: &[
             b"\xb1TLB",
             b"taillabF",
@@ -60,7 +72,8 @@ const TARGETS: [Target; 4] = [
             &["sim", "--json", "--trace"],
             &["--trace-column", "t_us", "-u", "0.8"],
         ),
-        seeds: || vec![csv()],
+        seeds: || vec![csv(400)],
+        large: || csv(700_000),
         words: &[
             b"\n",
             b",",
@@ -78,7 +91,13 @@ const TARGETS: [Target; 4] = [
         name: "list of times",
         extension: "txt",
         command: (&["sim", "--json", "--trace"], &["-u", "0.8"]),
-        seeds: || vec![b"# seconds\n0.1\n0.2\n0.25\n0.9\n1.5\n".repeat(20)],
+        seeds: || {
+            vec![
+                b"# seconds\n0.1\n0.2\n0.25\n0.9\n1.5\n".repeat(20),
+                list(400),
+            ]
+        },
+        large: || list(1_100_000),
         words: &[
             b"\n",
             b"#",
@@ -98,7 +117,8 @@ const TARGETS: [Target; 4] = [
             &["sim", "--json", "--trace"],
             &["--trace-column", "t_us", "-u", "0.8"],
         ),
-        seeds: || vec![columns()],
+        seeds: || vec![columns(400)],
+        large: || columns(1_200_000),
         words: &[b"PAR1", b"\xff\xff\xff\x7f"],
         reseal: |_| {},
     },
@@ -122,89 +142,28 @@ fn recordings() -> Vec<Vec<u8>> {
     seeds
 }
 
-fn stamps() -> impl Iterator<Item = i64> {
-    (0..400).map(|i| 1_000 + 37 * i + i % 7 * 11)
+fn stamps(count: i64) -> impl Iterator<Item = i64> {
+    (0..count).map(|i| 1_000 + 37 * i + i % 7 * 11)
 }
 
-fn csv() -> Vec<u8> {
-    let rows: String = stamps().map(|t| format!("7,{t},\"a\"\n")).collect();
+fn csv(rows: i64) -> Vec<u8> {
+    let rows: String = stamps(rows).map(|t| format!("7,{t},\"a\"\n")).collect();
     format!("id,t_us,note\n{rows}").into_bytes()
 }
 
-fn columns() -> Vec<u8> {
-    let column = Arc::new(Int64Array::from_iter_values(stamps()));
+fn list(rows: i64) -> Vec<u8> {
+    let rows: String = stamps(rows).map(|t| format!("{t}\n")).collect();
+    format!("# seconds\n{rows}").into_bytes()
+}
+
+fn columns(rows: i64) -> Vec<u8> {
+    let column = Arc::new(Int64Array::from_iter_values(stamps(rows)));
     let batch = RecordBatch::try_from_iter([("t_us", column as _)]).unwrap();
     let mut file = Vec::new();
     let mut writer = ArrowWriter::try_new(&mut file, batch.schema(), None).unwrap();
     writer.write(&batch).unwrap();
     writer.close().unwrap();
     file
-}
-
-// What follows knows the format of a recording by its description, not by its code
-// (`crates/model/src/recording/format.rs`).
-
-const MARK: &[u8] = b"\xb1TLB";
-const BLOCK_HEADER_BYTES: usize = 68;
-const HEADER_BYTES: usize = 32;
-
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap())
-}
-
-fn put(bytes: &mut [u8], at: usize, value: u32) {
-    bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
-}
-
-/// Where blocks may begin.
-fn marks(bytes: &[u8]) -> Vec<usize> {
-    let all = 0..bytes.len().saturating_sub(BLOCK_HEADER_BYTES);
-    all.filter(|&at| bytes[at..].starts_with(MARK)).collect()
-}
-
-fn reseal(bytes: &mut [u8]) {
-    if bytes.len() < HEADER_BYTES {
-        return;
-    }
-    let context = (u32_at(bytes, 12) as usize).min(bytes.len() - HEADER_BYTES);
-    let sum = crc32fast::hash(&bytes[..24]);
-    put(bytes, 24, sum);
-    let sum = crc32fast::hash(&bytes[HEADER_BYTES..HEADER_BYTES + context]);
-    put(bytes, 28, sum);
-    for at in marks(bytes) {
-        let begin = at + BLOCK_HEADER_BYTES;
-        let length = (u32_at(bytes, at + 12) as usize).min(bytes.len() - begin);
-        let sum = crc32fast::hash(&bytes[begin..begin + length]);
-        put(bytes, at + 20, sum);
-        let sum = crc32fast::hash(&bytes[at..at + 64]);
-        put(bytes, at + 64, sum);
-    }
-}
-
-/// The same recording with no block compressed.
-fn unpacked(packed: &[u8]) -> Vec<u8> {
-    let blocks = marks(packed);
-    let mut bytes = packed[..blocks[0]].to_vec();
-    let mut footer = 0;
-    for at in blocks {
-        let mut header = packed[at..at + BLOCK_HEADER_BYTES].to_vec();
-        let begin = at + BLOCK_HEADER_BYTES;
-        let payload = &packed[begin..begin + u32_at(&header, 12) as usize];
-        let length = u32_at(&header, 16);
-        let payload = match header[5] {
-            0 => payload.to_vec(),
-            _ => lz4_flex::block::decompress(payload, length as usize).unwrap(),
-        };
-        header[5] = 0;
-        put(&mut header, 12, payload.len() as u32);
-        footer = bytes.len() as u64;
-        bytes.extend(header);
-        bytes.extend(payload);
-    }
-    bytes.extend(footer.to_le_bytes());
-    bytes.extend(b"taillabF");
-    reseal(&mut bytes);
-    bytes
 }
 
 /// A seed with one to eight things changed.
@@ -345,10 +304,29 @@ fn damaged_files_do_no_harm() {
     });
 }
 
+/// The limits hold for files as large as they may be.
+#[test]
+fn large_files_do_no_harm() {
+    let folder = TempDir::new().unwrap();
+    for target in &TARGETS {
+        let whole = (target.large)();
+        assert!(whole.len() > LARGE_BYTES / 4, "{}", target.name);
+        let file = folder.path().join(format!("large.{}", target.extension));
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+        fs::write(&file, &whole).unwrap();
+        assert_eq!(read(target, &file), None, "{}", target.name);
+        let seeds = [whole];
+        for number in 0..LARGE_FILES {
+            fs::write(&file, damaged(target, &seeds, &mut rng)).unwrap();
+            assert_eq!(read(target, &file), None, "{} {number}", target.name);
+        }
+    }
+}
+
 /// What did harm once.
 #[test]
 fn files_that_did_harm_once_do_none() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hostile");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hostile/corpus");
     let mut tried = 0;
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();

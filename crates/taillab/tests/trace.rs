@@ -95,3 +95,37 @@ fn what_is_no_recording_is_refused_by_name() {
     std::fs::write(&path, "").unwrap();
     refused(&["explain", path.to_str().unwrap()], 1, "capture.tlc");
 }
+
+/// A t that is far too long: there is no ideal in the result, nor in any of its files.
+#[test]
+fn no_file_has_an_ideal_that_is_withdrawn() {
+    use parquet::file::reader::{FileReader, SerializedFileReader};
+    let golden = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../analysis/tests/golden/memcached_5k_per_s.tlc"
+    );
+    for (t, has_ideal) in [("13us", true), ("10ms", false)] {
+        let place = tempfile::tempdir().unwrap();
+        let dir = place.path().join("result");
+        Command::new(env!("CARGO_BIN_EXE_taillab"))
+            .args(["explain", golden, "-q", "--service-time", t, "-o"])
+            .arg(&dir)
+            .status()
+            .unwrap();
+        let file = std::fs::File::open(dir.join("requests.parquet")).unwrap();
+        let file = SerializedFileReader::new(file).unwrap();
+        let about = file.metadata().file_metadata();
+        let columns = about.schema_descr().columns().iter();
+        let columns: Vec<&str> = columns.map(|column| column.name()).collect();
+        assert!(about.num_rows() > 100 && columns.contains(&"sojourn_ns"));
+        for of_ideal in ["ideal_ns", "excess_ns", "main_cause"] {
+            assert_eq!(columns.contains(&of_ideal), has_ideal, "{t}: {columns:?}");
+        }
+        let log = std::fs::read_to_string(dir.join("latency.hlog")).unwrap();
+        assert!(log.contains("Tag=measured,"));
+        assert_eq!(log.contains("Tag=ideal,"), has_ideal, "{t}");
+        let left = std::fs::read_dir(&dir).unwrap().flatten();
+        let left = left.filter(|file| file.file_name().to_string_lossy().ends_with(".tmp"));
+        assert_eq!(left.count(), 0);
+    }
+}

@@ -3,20 +3,28 @@
 //! Then arrivals depend on departures: a faster server would have got other arrivals, and the
 //! same arrivals through an ideal queue say nothing about it.
 //!
-//! A client that waits has one request on each connection. With N connections and n requests in
-//! the server, N − n clients are free to send, so the arrival rate falls in proportion to N − n. An
-//! open load sends on whatever is in the server, so its arrivals see the server as time does
-//! (Wolff 1982). The test compares the arrival rate in the fullest hundredth of the time with
-//! both: with the mean rate, and with what N clients that wait would send then. It says that
-//! clients wait where the rate is nearer to the second, the two differ by more than chance, and
-//! there are hardly ever more requests inside than connections.
+//! With N clients that wait and n requests in the server, N − n clients are free to send, so the
+//! arrival rate falls in proportion to N − n. An open load sends on whatever is in the server, so its
+//! arrivals see the server as time does (Wolff 1982). The test compares the arrival rate in the
+//! fullest hundredth of the time with both: with the mean rate, and with what N clients that wait
+//! would send then. It says that clients wait where the rate is nearer to the second, the two differ
+//! by more than chance, and there are hardly ever more than N inside.
+//!
+//! What N is depends on how clients use their connections, so each way is tried:
+//!
+//! - one request, or one batch that is sent at once, on each connection: N is the connections, and a
+//!   batch counts as one;
+//! - some number over all connections, which keeps the server full: N is the most that were ever in
+//!   it, where there are half as many on average. An open load that is never more than twice as full
+//!   as on average has a queue that only grows, and its rate does not fall.
 //!
 //! Connections that carry few requests (health checks) are left out of their number. Clients that
-//! have several requests on a connection, or open a new one for each, look like an open load.
+//! open a new one for each request, or that have several on each and hardly load the server, look like
+//! an open load.
 
 use std::cmp::Reverse;
 
-use taillab_model::{Monotonic, RequestKey};
+use taillab_model::{Monotonic, Nanos, RequestKey};
 
 use crate::crowd::{Crowd, Step};
 use crate::id_map::{IdMap, packed};
@@ -45,59 +53,128 @@ const BEYOND_CHANCE: f64 = 3.0;
 /// At most this share of the requests comes while every connection has one inside.
 const HARDLY_ANY: f64 = 0.002;
 
-/// How many requests were in the server, seen by time and by arrivals.
+/// Gaps with a smaller coefficient of variation are those of a clock.
+const REGULAR: f64 = 0.3;
+
+/// Requests on one connection that come sooner after each other are sent as a batch.
+const AT_ONCE: Nanos = Nanos::from_micros(20);
+
+/// What the requests say of the clients that sent them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Inside {
-    requests: u64,
     /// Requests of each connection.
     connections: IdMap<u64, u64>,
+    requests: Tally,
+    batches: Tally,
+}
+
+/// How many were in the server, seen by time and by arrivals.
+#[derive(Clone, Debug, Default)]
+struct Tally {
+    came: u64,
     crowd: Crowd,
     /// Until when time is counted.
     counted_to: Option<Monotonic>,
     /// Nanoseconds with so many inside.
     time_ns: Vec<u64>,
-    /// Requests that came when so many were inside.
+    /// Those that came when so many were inside.
     arrivals: Vec<u64>,
+    last: Option<Monotonic>,
+    /// Sums of the nanoseconds between them, and of their squares.
+    gaps: (f64, f64),
 }
 
 impl Inside {
     /// Takes the requests of the next window.
     pub(crate) fn add(&mut self, matched: &Matched) {
-        if self.requests >= MOST_REQUESTS {
+        if self.requests.came >= MOST_REQUESTS {
             return;
         }
+        let (mut batches, mut last) = (Vec::new(), IdMap::default());
+        for place in 0..matched.requests.len() {
+            let (t1, t6) = (matched.requests.t1(place), matched.requests.t6(place));
+            let key = packed(RequestKey {
+                id: 0,
+                ..matched.keys[place]
+            });
+            *self.connections.entry(key).or_default() += 1;
+            self.requests.add((t1, t6));
+            last.entry(key)
+                .and_modify(|(batch, before): &mut (usize, Monotonic)| {
+                    if t1.saturating_since(*before) > AT_ONCE {
+                        *batch = batches.len();
+                        batches.push((t1, t6));
+                    }
+                    let (_, leaves): &mut (Monotonic, Monotonic) = &mut batches[*batch];
+                    *leaves = t6.max(*leaves);
+                    *before = t1;
+                })
+                .or_insert_with(|| {
+                    batches.push((t1, t6));
+                    (batches.len() - 1, t1)
+                });
+        }
+        for batch in batches {
+            self.batches.add(batch);
+        }
+    }
+
+    /// The number of requests or batches that clients have open at once, where they wait for their
+    /// answers and are more than the workers, so that they make a queue.
+    pub(crate) fn clients_that_wait(&self, workers: u32) -> Option<u64> {
+        let ways = [
+            (&self.batches, Some(self.busy_connections())),
+            (&self.requests, self.requests.most_of_a_full_server()),
+        ];
+        ways.into_iter().find_map(|(tally, clients)| {
+            let clients = clients.filter(|clients| *clients > u64::from(workers).max(1))?;
+            tally.is_of_clients_that_wait(clients).then_some(clients)
+        })
+    }
+
+    /// The fewest connections that carry nearly all requests.
+    fn busy_connections(&self) -> u64 {
+        let mut requests: Vec<u64> = self.connections.values().copied().collect();
+        requests.sort_unstable_by_key(|n| Reverse(*n));
+        let carried = (CARRIED * self.requests.came as f64).ceil() as u64;
+        let mut sum = 0;
+        let enough = requests.iter().position(|n| {
+            sum += n;
+            sum >= carried
+        });
+        enough.map_or(0, |place| place as u64 + 1)
+    }
+}
+
+impl Tally {
+    /// Takes the next, by when it came and when it leaves.
+    fn add(&mut self, times: (Monotonic, Monotonic)) {
         let mut crowd = std::mem::take(&mut self.crowd);
-        crowd.walk(matched, |at, inside, step| {
+        crowd.step(0, times, &mut |at, inside, step| {
             let before = self.counted_to.unwrap_or(at);
             *counter(&mut self.time_ns, inside) += at.saturating_since(before).get();
             self.counted_to = Some(at);
-            if let Step::Came(place) = step {
-                let connection = RequestKey {
-                    id: 0,
-                    ..matched.keys[place]
-                };
-                self.requests += 1;
-                *self.connections.entry(packed(connection)).or_default() += 1;
+            if let Step::Came(_) = step {
+                self.came += 1;
+                let gap = at.saturating_since(self.last.unwrap_or(at)).get() as f64;
+                self.last = Some(at);
+                self.gaps = (self.gaps.0 + gap, self.gaps.1 + gap * gap);
                 *counter(&mut self.arrivals, inside) += 1;
             }
         });
         self.crowd = crowd;
     }
 
-    /// The number of clients, where they wait for their answers and are more than the workers, so
-    /// that they make a queue.
-    pub(crate) fn clients_that_wait(&self, workers: u32) -> Option<u64> {
-        let connections = self.busy_connections();
-        if connections < 2 || connections <= u64::from(workers) {
-            return None;
-        }
-        let all = usize::try_from(connections)
-            .ok()
-            .filter(|n| *n < MOST_INSIDE)?;
-        let from = |counts: &[u64], least| counts.iter().skip(least).sum::<u64>() as f64;
-        let (time, requests) = (from(&self.time_ns, 0), self.requests as f64);
+    /// Whether so many clients that wait would send like this.
+    fn is_of_clients_that_wait(&self, clients: u64) -> bool {
+        let Some(all) = usize::try_from(clients).ok().filter(|n| *n < MOST_INSIDE) else {
+            return false;
+        };
+        let (time, requests) = (from(&self.time_ns, 0), self.came as f64);
         let full = |least: &usize| from(&self.time_ns, *least) >= FULLEST * time;
-        let least = (1..self.time_ns.len()).rev().find(full)?;
+        let Some(least) = (1..self.time_ns.len()).rev().find(full) else {
+            return false;
+        };
         let share = from(&self.time_ns, least) / time;
         let expected = requests * share;
         let sent = from(&self.arrivals, least) / expected;
@@ -106,7 +183,17 @@ impl Inside {
         let is_told = effect >= LEAST_EFFECT && effect / 2.0 > BEYOND_CHANCE / expected.sqrt();
         let is_nearer = (sent - would_send).abs() < effect / 2.0;
         let is_bounded = from(&self.arrivals, all) <= HARDLY_ANY * requests;
-        (is_told && is_nearer && is_bounded).then_some(connections)
+        // a constant rate sees the server when it is emptiest; clients that wait send like that only where
+        // they keep it full
+        let is_by_clock = self.is_regular() && self.free_clients(0, all) > all as f64 / 2.0;
+        is_told && is_nearer && is_bounded && !is_by_clock
+    }
+
+    /// Whether they come at a constant rate: the spread of their gaps is a small part of the mean.
+    fn is_regular(&self) -> bool {
+        let n = (self.came.max(2) - 1) as f64;
+        let (mean, square) = (self.gaps.0 / n, self.gaps.1 / n);
+        (square - mean * mean).max(0.0).sqrt() < REGULAR * mean
     }
 
     /// Clients of `all` that could send, on average over the time with `least` inside or more.
@@ -119,18 +206,17 @@ impl Inside {
         if time > 0.0 { sum / time } else { 0.0 }
     }
 
-    /// The fewest connections that carry nearly all requests.
-    fn busy_connections(&self) -> u64 {
-        let mut requests: Vec<u64> = self.connections.values().copied().collect();
-        requests.sort_unstable_by_key(|n| Reverse(*n));
-        let carried = (CARRIED * self.requests as f64).ceil() as u64;
-        let mut sum = 0;
-        let enough = requests.iter().position(|n| {
-            sum += n;
-            sum >= carried
-        });
-        enough.map_or(0, |place| place as u64 + 1)
+    /// The most that were inside, where it is that full on average by half.
+    fn most_of_a_full_server(&self) -> Option<u64> {
+        let most = self.time_ns.iter().rposition(|ns| *ns > 0)?;
+        let mean = most as f64 - self.free_clients(0, most);
+        (2.0 * mean >= most as f64).then_some(most as u64)
     }
+}
+
+/// The sum of the counts from this one on.
+fn from(counts: &[u64], least: usize) -> f64 {
+    counts.iter().skip(least).sum::<u64>() as f64
 }
 
 fn counter(counts: &mut Vec<u64>, inside: usize) -> &mut u64 {
@@ -198,6 +284,58 @@ mod tests {
         matched(requests)
     }
 
+    /// Clients that each send `batch` requests at once, wait for all answers, and think for a while.
+    fn in_batches(clients: u16, batch: u64, think_ns: f64, seed: u64) -> Matched {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let mut next: BinaryHeap<Reverse<(u64, u16)>> = (0..clients)
+            .map(|port| Reverse((u64::from(port), port)))
+            .collect();
+        let (mut free, mut requests) = (0, Vec::new());
+        while requests.len() < 200_000 {
+            let Reverse((t1, port)) = next.pop().unwrap();
+            for i in 0..batch {
+                let came = t1 + 300 * i;
+                free = free.max(came) + exponential(&mut rng, 10_000.0);
+                requests.push((came, free, port));
+            }
+            next.push(Reverse((
+                free + 1_000 + exponential(&mut rng, think_ns),
+                port,
+            )));
+        }
+        matched(requests)
+    }
+
+    /// Clients with up to `window` requests open at any time, over `connections`, any of which takes the next.
+    fn windowed(connections: u16, window: usize, away_ns: f64, seed: u64) -> Matched {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let mut next: BinaryHeap<Reverse<u64>> = (0..window as u64).map(Reverse).collect();
+        let (mut free, mut requests) = (0, Vec::new());
+        while requests.len() < 20_000 {
+            let Reverse(t1) = next.pop().unwrap();
+            free = free.max(t1) + exponential(&mut rng, 100_000.0);
+            requests.push((t1, free, rng.random_range(0..connections)));
+            next.push(Reverse(free + 1_000 + exponential(&mut rng, away_ns)));
+        }
+        matched(requests)
+    }
+
+    /// Requests at a rate, regular or not, at one worker, over connections at random: several may be on one.
+    fn shared_connections(connections: u16, utilization: f64, regular: bool, seed: u64) -> Matched {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let (mut t1, mut free, mut requests) = (0, 0, Vec::new());
+        for _ in 0..20_000 {
+            let mean = 100_000.0 / utilization;
+            t1 += match regular {
+                true => mean as u64,
+                false => exponential(&mut rng, mean),
+            };
+            free = free.max(t1) + exponential(&mut rng, 100_000.0);
+            requests.push((t1, free, rng.random_range(0..connections)));
+        }
+        matched(requests)
+    }
+
     /// Poisson arrivals at one worker over connections; each takes a free one if there is one.
     fn open(connections: u16, utilization: f64, seed: u64) -> Matched {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
@@ -229,6 +367,40 @@ mod tests {
             for seed in 0..5 {
                 let wait = found(&closed(clients, think_ns, seed), 1);
                 assert_eq!(wait, Some(u64::from(clients)), "thinking for {think_ns} ns");
+            }
+        }
+    }
+
+    #[test]
+    fn clients_that_wait_with_several_requests_on_a_connection_are_found() {
+        for seed in 0..5 {
+            // as redis-benchmark -P 16
+            for (clients, think_ns) in [(8, 1_000.0), (50, 1_000.0), (8, 1_000_000.0)] {
+                let wait = found(&in_batches(clients, 16, think_ns, seed), 1);
+                assert_eq!(wait, Some(u64::from(clients)), "thinking for {think_ns} ns");
+            }
+            // as a closed loop that has 32 requests open over 1 or 8 connections
+            for connections in [1, 8] {
+                let wait = found(&windowed(connections, 32, 1_000.0, seed), 1);
+                assert!(wait.is_some_and(|n| n >= 32), "{wait:?} over {connections}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_open_load_over_shared_connections_is_not_taken_for_one() {
+        for (connections, utilization) in
+            [(1, 0.3), (1, 0.9), (2, 0.7), (8, 0.5), (8, 0.95), (8, 1.3)]
+        {
+            for seed in 0..5 {
+                for regular in [false, true] {
+                    let load = shared_connections(connections, utilization, regular, seed);
+                    let wait = found(&load, 1);
+                    assert_eq!(
+                        wait, None,
+                        "{connections} at {utilization}, regular {regular}"
+                    );
+                }
             }
         }
     }

@@ -131,7 +131,7 @@ impl Case {
 #[test]
 fn a_withdrawn_comparison_gives_no_advice() {
     let case = Case {
-        withdrawn: Some(Withdrawn::ClientsWait { connections: 8 }),
+        withdrawn: Some(Withdrawn::ClientsWait { at_once: 8 }),
         sojourn: distribution(&[(0.99, 2_430_000), (0.999, 2_700_000)]),
         ideal: distribution(&[]),
         inversions: Inversions {

@@ -84,9 +84,17 @@ pub fn predict(observed: &Observed, basis: &Basis<'_>) -> Predicted {
         limits: limits(observed),
         ..Predicted::default()
     };
-    let Some(fitted) = fit(observed, &supported(&FIT_QUANTILES)) else {
+    let Some(mut fitted) = fit(observed, &supported(&FIT_QUANTILES)) else {
         return predicted;
     };
+    // What was measured has one value in a result. A sample of it is replayed: the replay is off by as much.
+    for point in &mut fitted.fit.points {
+        if let Some(measured) = measured_at(basis.sojourn, point.q) {
+            let replayed = measured.get() as f64 * (1.0 + point.error);
+            point.replayed_ns = Nanos::new(replayed.round() as u64);
+            point.measured_ns = measured;
+        }
+    }
     predicted.curves.push(NamedCurve {
         name: "replayed".to_owned(),
         points: ccdf(&fitted.replayed),

@@ -1,7 +1,7 @@
 //! Which queue it is: the candidates, and how well each reproduces the measurement.
 
-use taillab_model::Nanos;
 use taillab_model::explanation::{Cause, FitPoint, ModelFit, max_fit_error};
+use taillab_model::{Nanos, quantile_rank};
 
 use super::change::{Discipline, Order, Sharing};
 use super::kernel::replay;
@@ -114,9 +114,8 @@ fn at_quantiles(mut values: Vec<u64>, quantiles: &[f64]) -> Option<Vec<u64>> {
         return None;
     }
     let at = |q: &f64| {
-        let rank = (q * values.len() as f64).ceil() as usize;
-        let place = rank.clamp(1, values.len()) - 1;
-        *values.select_nth_unstable(place).1
+        let place = quantile_rank(values.len() as u64, *q);
+        *values.select_nth_unstable(place as usize).1
     };
     Some(quantiles.iter().map(at).collect())
 }

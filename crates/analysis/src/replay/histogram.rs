@@ -1,7 +1,7 @@
 //! Sojourns of one replay, counted by block of time.
 
-use taillab_model::Nanos;
 use taillab_model::histogram::{cell, cell_of};
+use taillab_model::{Nanos, quantile_rank};
 
 /// Bins to a doubling: a bin is at most 0.8 % wide.
 const FINE: u32 = 7;
@@ -80,7 +80,7 @@ impl Counts {
     /// The quantile, as near as the bins tell: within 0.8 %.
     pub(crate) fn quantile_ns(&self, q: f64) -> Option<f64> {
         let total = self.total();
-        let rank = (q * total as f64).ceil().clamp(1.0, total.max(1) as f64);
+        let rank = (quantile_rank(total, q) + 1) as f64;
         let mut before = 0_u64;
         for (bin, &count) in self.0.iter().enumerate() {
             if count > 0 && (before + count) as f64 >= rank {

@@ -9,7 +9,7 @@
 //! - S: the time that the workers were on a core for them, nothing on top of them: in a
 //!   request's service [max(T3, the worker's T6 before it), T6], and from its T6 until the
 //!   worker goes to sleep or serves the next one, but there for no longer than the service
-//!   took, so that a worker that polls instead of sleeping does not count its polling;
+//!   took, and not at all where it never sleeps: its polling is not counted;
 //! - N: the time of the network's receive softirq on the CPUs on which these workers ran,
 //!   for at peak the same core pays for it, but for each CPU no more than twice S: a flood
 //!   of packets is not service.
@@ -68,11 +68,13 @@ pub fn busy_stretches(
     served.sort_by_key(|&(worker, place)| (worker, matched.requests.t6(place as usize)));
     for of_worker in served.chunk_by(|a, b| a.0 == b.0) {
         let line = &timeline.workers[of_worker[0].0 as usize];
+        let polls = line.never_sleeps(measure_from, timeline.to());
         for &(_, place) in of_worker {
             let stretch = stretches.ending(matched.requests.t6(place as usize));
             stretches.sums[stretch].requests += 1;
         }
-        add_services(matched, timeline, line, of_worker, |place, cpu, ns| {
+        let intervals = intervals(matched, of_worker, polls);
+        add_services(timeline, line, of_worker, &intervals, |place, cpu, ns| {
             let stretch = stretches.ending(matched.requests.t6(place as usize));
             stretches.sums[stretch].on_cpu[cpu].0 += ns;
         });
@@ -145,15 +147,9 @@ impl Sums {
     }
 }
 
-/// Gives the worker's time on each CPU for each of these requests, which are in order of T6:
-/// the request, the place of the CPU and nanoseconds.
-fn add_services(
-    matched: &Matched,
-    timeline: &Timeline,
-    line: &WorkerLine,
-    served: &[(u32, u32)],
-    mut add: impl FnMut(u32, usize, u64),
-) {
+/// When a worker was busy with each of these requests, which are in order of T6; a worker that `polls`
+/// not beyond T6.
+fn intervals(matched: &Matched, served: &[(u32, u32)], polls: bool) -> Vec<(u64, u64)> {
     let mut intervals: Vec<(u64, u64)> = Vec::with_capacity(served.len());
     let mut free = 0;
     for (i, &(_, place)) in served.iter().enumerate() {
@@ -162,7 +158,7 @@ fn add_services(
         let from = t3.or(t4).or(t2).unwrap_or(stamps.t1);
         let (from, to) = (ns(from).max(free), ns(stamps.t6));
         let from = from.min(to);
-        let after = to + (to - from);
+        let after = if polls { to } else { to + (to - from) };
         let next = served.get(i + 1).map_or(u64::MAX, |&(_, next)| {
             let stamps = matched.requests.stamps(next as usize);
             ns(stamps.t3.unwrap_or(stamps.t1)).max(to)
@@ -170,6 +166,18 @@ fn add_services(
         intervals.push((from, after.min(next)));
         free = to;
     }
+    intervals
+}
+
+/// Gives the worker's time on each CPU in the intervals of these requests, which are in order of T6:
+/// the request, the place of the CPU and nanoseconds.
+fn add_services(
+    timeline: &Timeline,
+    line: &WorkerLine,
+    served: &[(u32, u32)],
+    intervals: &[(u64, u64)],
+    mut add: impl FnMut(u32, usize, u64),
+) {
     // on its core, and nothing on top of it
     let mut segments: Vec<Option<Segments<'_>>> = vec![None; timeline.cpus.len()];
     let mut next = 0;

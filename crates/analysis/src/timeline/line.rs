@@ -356,6 +356,26 @@ impl WorkerLine {
         }
     }
 
+    /// Whether it hardly sleeps between two instants: it looks for work all the time, or has it.
+    pub(crate) fn never_sleeps(&self, from: Monotonic, upto: Monotonic) -> bool {
+        /// It sleeps for a smaller share of the time than this.
+        const LEAST_SLEEP: f64 = 0.001;
+        let (mut asleep, mut awake) = (Nanos::ZERO, Nanos::ZERO);
+        let mut cursor = self.cursor_from(from);
+        while let Some(span) = cursor.next(self)
+            && span.from < upto
+        {
+            let length = span.to.min(upto).saturating_since(span.from.max(from));
+            match span.state {
+                WorkerState::Asleep(_) => asleep += length,
+                WorkerState::Unknown => {}
+                _ => awake += length,
+            }
+        }
+        let (asleep, awake) = (asleep.as_secs_f64(), awake.as_secs_f64());
+        awake > 0.0 && asleep < LEAST_SLEEP * (asleep + awake)
+    }
+
     /// Where the spans begin, or the one in which `at` lies.
     pub(crate) fn cursor_from(&self, at: Monotonic) -> SpanCursor {
         SpanCursor {

@@ -1,26 +1,66 @@
-//! How long the server had its CPUs.
+//! How long the server had its CPUs for its work.
 
 use std::collections::BTreeMap;
 
-use taillab_model::{Monotonic, Nanos};
+use taillab_model::{Monotonic, Nanos, Tid};
 
 use super::busy::NET_RX;
-use super::line::Timeline;
+use super::line::{Timeline, WorkerLine};
 use super::state::Top;
+use crate::matched::Matched;
+
+/// A thread that never sleeps, and has requests for a smaller share of its time than this, polls.
+const MOST_AT_WORK: f64 = 0.9;
 
 /// The time of the server's threads on their CPUs, nothing on top of them, and that of the
 /// network's receive softirq there: its own part of the work. Where packets come in floods, no
-/// more of the softirq counts on a CPU than twice the threads' time there. A thread that polls
-/// is busy all the time.
+/// more of the softirq counts on a CPU than twice the threads' time there. Of a thread that polls
+/// only the time counts in which it had a request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ServerTime {
     /// The threads' and the softirq's nanoseconds by CPU.
     on_cpu: BTreeMap<u16, (u64, u64)>,
+    /// Of the threads' time, that of polling.
+    polled_ns: u64,
 }
 
 impl ServerTime {
-    /// Adds what lies between two instants.
-    pub(crate) fn add(&mut self, timeline: &Timeline, (from, upto): (Monotonic, Monotonic)) {
+    /// Adds what these stretches of a window have.
+    pub(crate) fn add(
+        &mut self,
+        matched: &Matched,
+        timeline: &Timeline,
+        stretches: impl Iterator<Item = (Monotonic, Monotonic)>,
+    ) {
+        let mut on_core: BTreeMap<Tid, u64> = BTreeMap::new();
+        let mut span: Option<(Monotonic, Monotonic)> = None;
+        for (from, upto) in stretches {
+            span = Some((span.map_or(from, |(first, _)| first), upto));
+            self.add_stretch(timeline, (from, upto), &mut on_core);
+        }
+        let Some((from, upto)) = span else { return };
+        let lines = timeline.workers().iter();
+        let awake = lines.filter(|line| line.never_sleeps(from, upto));
+        let awake: Vec<Tid> = awake.map(WorkerLine::tid).collect();
+        if awake.is_empty() {
+            return;
+        }
+        let served = served(matched, (from, upto));
+        for tid in awake {
+            let ns = |of: &BTreeMap<Tid, u64>| of.get(&tid).copied().unwrap_or(0);
+            let (on_core, at_work) = (ns(&on_core), ns(&served));
+            if (at_work as f64) < MOST_AT_WORK * on_core as f64 {
+                self.polled_ns += on_core - at_work;
+            }
+        }
+    }
+
+    fn add_stretch(
+        &mut self,
+        timeline: &Timeline,
+        (from, upto): (Monotonic, Monotonic),
+        on_core: &mut BTreeMap<Tid, u64>,
+    ) {
         for line in timeline.cpus() {
             let (threads, softirq) = self.on_cpu.entry(line.cpu()).or_default();
             let segments = line.segments_from(from);
@@ -35,6 +75,7 @@ impl ServerTime {
                         if timeline.worker_place(segment.thread).is_some() =>
                     {
                         *threads += ns.get();
+                        *on_core.entry(segment.thread).or_default() += ns.get();
                     }
                     _ => {}
                 }
@@ -48,6 +89,31 @@ impl ServerTime {
         let ns: u64 = on_cpu
             .map(|&(threads, softirq)| threads + softirq.min(2 * threads))
             .sum();
-        (ns > 0).then_some(Nanos::new(ns))
+        (ns > 0).then_some(Nanos::new(ns - self.polled_ns))
     }
+
+    /// Whether a thread polls instead of sleeping.
+    pub(crate) const fn polls(&self) -> bool {
+        self.polled_ns > 0
+    }
+}
+
+/// For how many nanoseconds each thread had one of these requests or more, between two instants.
+fn served(matched: &Matched, (from, upto): (Monotonic, Monotonic)) -> BTreeMap<Tid, u64> {
+    let mut by_end: Vec<usize> = (0..matched.requests.len()).collect();
+    by_end.sort_unstable_by_key(|&place| matched.requests.t6(place));
+    let mut served: BTreeMap<Tid, (u64, Monotonic)> = BTreeMap::new();
+    for place in by_end {
+        let (sum, free) = (served.entry(matched.workers[place])).or_insert((0, from));
+        let stamps = matched.requests.stamps(place);
+        let [t2, t3, t4, _] = stamps.middle();
+        let began = t3.or(t2).or(t4).unwrap_or(stamps.t1);
+        let ended = stamps.t6.min(upto);
+        *sum += ended.saturating_since(began.max(*free)).get();
+        *free = ended.max(*free);
+    }
+    served
+        .into_iter()
+        .map(|(tid, (sum, _))| (tid, sum))
+        .collect()
 }

@@ -406,32 +406,16 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
         rule: Rule {
             key: "faster_than_ideal",
             seen: |e| {
-                let faster = e.server?.evidence.faster_than_ideal;
-                let withdrawn = e.withdrawn();
-                if let Some(withdrawn @ Withdrawn::FasterThanIdeal { .. }) = withdrawn {
-                    return Some(Unlike(&withdrawn).to_string());
-                }
-                // workers that wait wait shorter and longer than t, which is their mean
-                let said = withdrawn.is_some()
-                    || e.ideal_above_measured().is_some()
-                    || e.virtual_workers.is_some();
-                (!said && faster > MAX_FASTER_THAN_IDEAL).then(|| {
-                    format!(
-                        "{} of the requests were faster than their ideal, so the service time t \
-                         may be too long",
-                        Percent(faster)
-                    )
-                })
+                let withdrawn = e.withdrawn()?;
+                let faster = matches!(withdrawn, Withdrawn::FasterThanIdeal { .. });
+                faster.then(|| Unlike(&withdrawn).to_string())
             },
             remedy: |e| match e.recording {
                 None => "calibrate again on a quiet machine",
                 Some(_) => "give it with --service-time",
             },
         },
-        spoils: |e| match e.withdrawn() {
-            Some(_) => Spoils::Comparison,
-            None => Spoils::Nothing,
-        },
+        spoils: |_| Spoils::Comparison,
     },
     Withdrawal {
         rule: Rule {
@@ -454,9 +438,6 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
         spoils: |e| Spoils::tail(e.unsupported().map(|(unsupported, _)| unsupported.q)),
     },
 ];
-
-/// If a larger share of the requests beats the ideal, t may be too long.
-const MAX_FASTER_THAN_IDEAL: f64 = 0.25;
 
 /// The lowest percentile at which the generator was too late for what it measures: its probability,
 /// the lateness, and what that is compared with (the sojourn, or else the response time).

@@ -68,8 +68,14 @@ pub const COMMANDS: [Needs; 6] = [
         command: "rtt",
         least: &[],
         more: &[
-            ("joins two namespaces", &[SYS_ADMIN, NET_ADMIN]),
-            ("measures xdp", &[SYS_ADMIN, NET_ADMIN, NET_RAW, BPF]),
+            (
+                "joins two namespaces",
+                &[SYS_ADMIN, NET_ADMIN, DAC_OVERRIDE],
+            ),
+            (
+                "measures xdp",
+                &[SYS_ADMIN, NET_ADMIN, NET_RAW, BPF, DAC_OVERRIDE],
+            ),
         ],
     },
     Needs {

@@ -25,22 +25,38 @@ pub fn name(
     context.interrupts = interrupts(roots);
 }
 
-/// Calls the threads of this process what they do, so that a reader does not look for somebody
-/// else: those of its generator (`load-0` …) and, of the others, those without a name of their
-/// own, which record.
-pub fn name_own(context: &mut RecordingContext) {
+/// Calls our own threads what they do, so that a reader does not look for somebody else: the generator's
+/// (`load-0` …), also where another command of ours sends the load, and of this process those without a name of
+/// their own, which record.
+pub fn name_own(context: &mut RecordingContext, roots: &Roots) {
     let own = std::process::id();
-    for thread in context
+    let named = |thread: &&ThreadName| thread.tid == thread.pid && thread.comm == OURS;
+    let ours: Vec<Tid> = context
         .threads
-        .iter_mut()
-        .filter(|thread| thread.pid == own)
-    {
-        if thread.comm.starts_with("load-") {
+        .iter()
+        .filter(named)
+        .map(|t| t.tid)
+        .collect();
+    let is_ours = |pid| {
+        pid == own || ours.contains(&pid) || comm(roots, pid, pid).is_some_and(|comm| comm == OURS)
+    };
+    for thread in context.threads.iter_mut().filter(|thread| !thread.server) {
+        let sends = thread.comm.starts_with("load-") && is_ours(thread.pid);
+        if sends || thread.comm == OURS && thread.pid != own && sends_load(roots, thread.pid) {
             THIS_GENERATOR.clone_into(&mut thread.comm);
-        } else if thread.comm == "taillab" {
+        } else if thread.pid == own && thread.comm == OURS {
             THIS_TRACER.clone_into(&mut thread.comm);
         }
     }
+}
+
+/// The name of our processes.
+const OURS: &str = "taillab";
+
+/// Whether a process of ours is a generator.
+fn sends_load(roots: &Roots, pid: u32) -> bool {
+    let line = fs::read(roots.proc.join(format!("{pid}/cmdline"))).unwrap_or_default();
+    line.split(|byte| *byte == 0).nth(1) == Some(b"load")
 }
 
 /// The interrupts of devices, in order of their numbers.
@@ -177,6 +193,12 @@ mod tests {
     #[test]
     fn our_own_threads_are_called_what_they_do() {
         let own = std::process::id();
+        let (_folder, roots) = tree(&[
+            ("proc/3/comm", "taillab\n"),
+            ("proc/3/cmdline", "/bin/taillab\0load\0echo+tcp://x\0"),
+            ("proc/4/comm", "wrk\n"),
+            ("proc/5/cmdline", "taillab\0trace\0"),
+        ]);
         let thread = |pid, comm: &str| ThreadName {
             tid: 1,
             pid,
@@ -189,13 +211,32 @@ mod tests {
                 thread(own, "taillab"),
                 thread(own, "load-1"),
                 thread(own, "spin"),
-                thread(own + 1, "taillab"),
+                // a generator beside us, another program with threads of such a name, another tracer
+                thread(3, "load-0"),
+                thread(3, "taillab"),
+                thread(4, "load-0"),
+                thread(5, "taillab"),
+                // the server
+                ThreadName {
+                    server: true,
+                    ..thread(3, "load-0")
+                },
             ],
             ..RecordingContext::default()
         };
-        name_own(&mut context);
+        name_own(&mut context, &roots);
         let names: Vec<_> = context.threads.iter().map(|t| t.comm.as_str()).collect();
-        assert_eq!(names, ["this tracer", "this generator", "spin", "taillab"]);
+        let expected = [
+            "this tracer",
+            "this generator",
+            "spin",
+            "this generator",
+            "this generator",
+            "load-0",
+            "taillab",
+            "load-0",
+        ];
+        assert_eq!(names, expected);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use taillab_model::Nanos;
+use taillab_model::{Nanos, quantile_ranks};
 
 /// Parts of each power of two: a bucket is at most a 32nd of its value wide.
 const PARTS_LOG2: u32 = 5;
@@ -84,11 +84,7 @@ impl LiveCounts {
 
     /// The quantile `q`, good to 3 %; `None` unless about four lie above it.
     pub fn quantile(&self, q: f64) -> Option<Nanos> {
-        let total = self.total();
-        if total as f64 * (1.0 - q) < 4.0 {
-            return None;
-        }
-        let rank = (total as f64 * q) as u64;
+        let rank = quantile_ranks(self.total(), q, 1.0)?.value;
         let mut below = 0;
         for (i, &count) in self.0.iter().enumerate() {
             below += u64::from(count);

@@ -1,5 +1,5 @@
 //! What must hold for any bytes that a server sends. The bounded run in `main.rs` and
-//! the long runs of cargo-fuzz (`crates/load/fuzz`) call the same functions.
+//! the long runs of cargo-fuzz (`crates/taillab/fuzz`) call the same functions.
 
 // each target uses a part of it, and clippy sees no tests in here
 #![allow(dead_code, clippy::unwrap_used)]

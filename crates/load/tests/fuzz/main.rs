@@ -1,4 +1,4 @@
-//! The codecs under damaged answers: a bounded, seeded run of what `crates/load/fuzz`
+//! The codecs under damaged answers: a bounded, seeded run of what `crates/taillab/fuzz`
 //! runs for as long as one likes.
 
 mod checks;

@@ -5,5 +5,5 @@ mod parquet;
 mod row;
 
 #[cfg(feature = "parquet")]
-pub use self::parquet::write_parquet;
+pub use self::parquet::{copy_without_ideal, write_parquet};
 pub use self::row::RequestRow;

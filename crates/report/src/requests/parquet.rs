@@ -1,11 +1,12 @@
 //! The Parquet encoding of request rows.
 
+use std::fs::File;
 use std::io;
 
 use taillab_model::explanation::Cause;
 
 use super::row::RequestRow;
-use crate::columns::{Column, length_ns, name_of, write_rows};
+use crate::columns::{Column, copy_without, length_ns, name_of, write_rows};
 use crate::error::ReportError;
 
 /// A stage is there only where all six stamps are, in order, so that the five always sum to the
@@ -96,6 +97,20 @@ pub fn write_parquet<W: io::Write + Send>(
 ) -> Result<u64, ReportError> {
     let clock = "CLOCK_MONOTONIC of the server host, since boot";
     write_rows(rows, out, &COLUMNS, clock)
+}
+
+/// Copies a file of [`write_parquet`], which is read from its start, but for what rests on the ideal: where
+/// the comparison is withdrawn, no file has it.
+///
+/// # Errors
+/// [`ReportError`] when the file is not one of those, or the stream refuses the bytes.
+pub fn copy_without_ideal<W: io::Write + Send>(file: File, out: W) -> Result<(), ReportError> {
+    copy_without(
+        file,
+        out,
+        &COLUMNS,
+        &["ideal_ns", "excess_ns", "main_cause"],
+    )
 }
 
 #[cfg(test)]

@@ -8,7 +8,8 @@ use taillab_host::Roots;
 use crate::cli::ExplainArgs;
 use crate::exit::{Exit, Failure};
 use crate::pipeline::{
-    self, Attachments, Known, RECORDING, RunDir, Shown, Source, give_up_root, limits, next_steps,
+    self, Attachments, Known, RECORDING, Remaining, RunDir, Shown, Source, give_up_root, limits,
+    next_steps,
 };
 
 /// Reads, analyses, prints, and saves where that is asked for.
@@ -22,7 +23,7 @@ pub fn run(args: ExplainArgs) -> Result<Exit, Failure> {
     };
     let dir = args.output.map(|path| RunDir::create(path, 0));
     let mut dir = dir.transpose()?;
-    give_up_root(&Roots::default())?;
+    give_up_root(&Roots::default(), Remaining::Files)?;
     let mut analysed = pipeline::analyse(Source::File(file), &args.analysis, known, dir.as_mut())?;
     limits::hold(&args.limits, &mut analysed.report)?;
     let attachments = Attachments::default();

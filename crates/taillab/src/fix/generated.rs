@@ -102,7 +102,7 @@ impl<'r> GeneratedLoad<'r> {
         context.cuts = cuts(load, client);
         let (threads, processes) = (self.probe.threads(), self.rig.server_processes());
         observe::name(&mut context, self.rig.roots(), threads, &processes);
-        observe::name_own(&mut context);
+        observe::name_own(&mut context, self.rig.roots());
         recording.context = context;
         recording.insert(counted);
         recording.insert(stalls(load, client));

@@ -97,7 +97,7 @@ impl Load for LiveLoad<'_> {
         let timeout = context.timeout_ns.unwrap_or(Nanos::from_secs(1));
         let threads = self.probe.threads();
         observe::name(&mut context, &self.roots, threads, &self.server.processes);
-        observe::name_own(&mut context);
+        observe::name_own(&mut context, &self.roots);
         recording.context = context;
         recording.insert(counted);
         let recorded = RecordedBlock::of(recording).or_exit(Exit::Failed)?;

@@ -30,6 +30,6 @@ pub use load::{ClientMeasured, show_load};
 pub use print::{print, style};
 pub use recording::{Source, analyse};
 pub use rendered::Rendered;
-pub use rights::{give_up_root, recover};
+pub use rights::{Remaining, give_up_root, recover};
 pub use rundir::{RECORDING, RunDir};
 pub use save::{Attachments, Shown, save, save_figure, show};

@@ -13,7 +13,7 @@ use taillab_model::{Event, Monotonic, Recording, RecordingContext, RecordingRead
 
 use super::analyse::{Analysed, End, Known, Pass};
 use super::client::{Client, intended_sends};
-use super::rows::{RowFiles, Rows};
+use super::rows::{RowFiles, Rows, WrittenRows};
 use super::rundir::RunDir;
 use crate::cli::AnalysisArgs;
 use crate::exit::{Exit, Failure, OrExit};
@@ -32,7 +32,7 @@ pub fn analyse(
     source: Source<'_>,
     args: &AnalysisArgs,
     known: Known,
-    dir: Option<&mut RunDir>,
+    mut dir: Option<&mut RunDir>,
 ) -> Result<Analysed, Failure> {
     match source {
         Source::File(file) => analyse_file(file, args, known, dir),
@@ -47,10 +47,10 @@ pub fn analyse(
                 exact: usize::MAX,
                 client: Some(&client),
                 process: known.process,
-                dir,
+                dir: dir.as_deref(),
             };
             let (pass, end) = job.run(reading);
-            pass?.conclude(End { lost, ..end }, known)
+            conclude(pass?, End { lost, ..end }, known, dir.take())
         }
     }
 }
@@ -77,7 +77,7 @@ fn analyse_file(
         exact: streaming::EXACT,
         client: None,
         process: known.process,
-        dir,
+        dir: dir.as_deref(),
     };
     let (pass, end) = job.run(reading);
     // a file that cannot be read explains why there is nothing to analyse
@@ -96,7 +96,21 @@ fn analyse_file(
         cut_off,
         ..end
     };
-    pass?.conclude(end, known)
+    conclude(pass?, end, known, dir)
+}
+
+/// The report, and the files with a row for each request in their places.
+fn conclude(
+    (pass, rows): (Pass<'_>, Option<WrittenRows>),
+    end: End,
+    known: Known,
+    dir: Option<&mut RunDir>,
+) -> Result<Analysed, Failure> {
+    let analysed = pass.conclude(end, known)?;
+    if let (Some(rows), Some(dir)) = (rows, dir) {
+        rows.keep(dir, analysed.report.server.ideal.withdrawn.is_some())?;
+    }
+    Ok(analysed)
 }
 
 /// The windows of a recording, one after the other.
@@ -189,12 +203,15 @@ struct Job<'a, 'c> {
     client: Option<&'a Client<'a>>,
     /// The server's process, where it still runs.
     process: Option<Tid>,
-    dir: Option<&'a mut RunDir>,
+    dir: Option<&'a RunDir>,
 }
 
 impl<'c> Job<'_, 'c> {
     /// Reads to the end; where nothing can be analysed, only as far as that is known.
-    fn run<I>(self, mut reading: Reading<I>) -> (Result<Pass<'c>, Failure>, End)
+    fn run<I>(
+        self,
+        mut reading: Reading<I>,
+    ) -> (Result<(Pass<'c>, Option<WrittenRows>), Failure>, End)
     where
         I: Iterator<Item: Timed + Copy + Into<Event> + Send> + Send,
     {
@@ -214,7 +231,7 @@ impl<'c> Job<'_, 'c> {
         mut first: Window,
         reading: Reading<I>,
         end: &mut End,
-    ) -> Result<Pass<'c>, Failure>
+    ) -> Result<(Pass<'c>, Option<WrittenRows>), Failure>
     where
         I: Iterator<Item: Timed + Copy + Into<Event> + Send> + Send,
     {
@@ -239,7 +256,7 @@ impl<'c> Job<'_, 'c> {
             self.exact,
             self.process,
         )?;
-        if let Some(dir) = &self.dir {
+        if let Some(dir) = self.dir {
             let files = RowFiles::begin(dir, from, self.context.started_unix_s)?;
             pass.write_rows(Rows::new(from, files));
         }
@@ -250,11 +267,11 @@ impl<'c> Job<'_, 'c> {
             pass.push(&Arc::new(window));
         });
         pass.cut = cutter.finish();
-        if let (Some(rows), Some(dir)) = (pass.take_rows(), self.dir) {
-            seen.sort_unstable();
+        seen.sort_unstable();
+        let rows = pass.take_rows().map(|rows| {
             let unseen = self.client.iter().flat_map(|client| client.unseen(&seen));
-            rows.finish(dir, unseen)?;
-        }
-        Ok(pass)
+            rows.finish(unseen)
+        });
+        Ok((pass, rows.transpose()?))
     }
 }

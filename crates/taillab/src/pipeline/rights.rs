@@ -14,11 +14,28 @@ pub fn recover(roots: &Roots, say: Say) -> Result<(), Failure> {
     Ok(())
 }
 
+/// What is still to be done after root was given up, which decides who does it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remaining {
+    /// Files are written, as whoever asked for them.
+    Files,
+    /// A server that was started is ended, and files may be written.
+    Server,
+    /// Only the screen.
+    Nothing,
+}
+
 /// Gives root up for good, before the part of a command that needs no privilege: what was recorded came from
 /// outside, and files belong to whoever asked for them. Under sudo the rest runs as the user who called it; root
-/// itself stays the owner of its files, without capabilities.
-pub fn give_up_root(roots: &Roots) -> Result<(), Failure> {
-    Invoker::find(roots).become_for_good().map_err(|error| {
+/// itself stays the owner of its files, without capabilities, and is nobody where it writes none.
+pub fn give_up_root(roots: &Roots, remaining: Remaining) -> Result<(), Failure> {
+    let mut user = Invoker::find(roots);
+    if remaining == Remaining::Nothing && user.is_root() {
+        user = Invoker::nobody();
+    }
+    // a server may have changed its user; nobody but us ends it
+    let ends_a_server = remaining == Remaining::Server;
+    user.become_for_good(ends_a_server).map_err(|error| {
         Failure::new(
             Exit::Failed,
             format!(

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::BufWriter;
+use std::io::{BufWriter, Seek};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
@@ -109,14 +109,48 @@ impl Rows {
     /// The rest, when no more accounts come, and then these others.
     pub fn finish(
         mut self,
-        dir: &mut RunDir,
         others: impl Iterator<Item = RequestRow>,
-    ) -> Result<(), Failure> {
+    ) -> Result<WrittenRows, Failure> {
         // requests that the ledger had to leave
         for row in self.waiting.into_iter().chain(others) {
             self.files.push(row);
         }
-        self.files.finish(dir)
+        self.files.finish()
+    }
+}
+
+/// Both files, written, and not in their places yet.
+pub struct WrittenRows([Written; 2]);
+
+struct Written {
+    name: &'static str,
+    copy_without_ideal: CopyFile,
+    unfinished: Unfinished,
+    file: BufWriter<File>,
+}
+
+/// Copies a file but for the ideal.
+type CopyFile = fn(File, &mut BufWriter<File>) -> Result<(), ReportError>;
+
+impl WrittenRows {
+    /// Puts them in their places, and leaves out what rests on the ideal where that was `withdrawn`: this is
+    /// known only when all rows are written.
+    pub fn keep(self, dir: &mut RunDir, withdrawn: bool) -> Result<(), Failure> {
+        for written in self.0 {
+            if !withdrawn {
+                dir.finish(written.unfinished, written.file)?;
+                continue;
+            }
+            let whole = written.file.into_inner();
+            let mut whole = whole
+                .map_err(std::io::IntoInnerError::into_error)
+                .or_exit(Exit::Failed)?;
+            whole.rewind().or_exit(Exit::Failed)?;
+            let (unfinished, mut rest) = dir.begin(written.name)?;
+            (written.copy_without_ideal)(whole, &mut rest).or_exit(Exit::Failed)?;
+            dir.finish(unfinished, rest)?;
+        }
+        Ok(())
     }
 }
 
@@ -134,6 +168,7 @@ pub struct RowFiles {
 }
 
 struct Writer {
+    name: &'static str,
     unfinished: Unfinished,
     batches: SyncSender<Arc<[RequestRow]>>,
     thread: JoinHandle<Result<BufWriter<File>, ReportError>>,
@@ -172,18 +207,14 @@ impl RowFiles {
         }
     }
 
-    /// Puts both files in their places.
-    pub fn finish(mut self, dir: &mut RunDir) -> Result<(), Failure> {
+    /// Writes the rest.
+    pub fn finish(mut self) -> Result<WrittenRows, Failure> {
         self.send();
-        for writer in self.writers {
-            drop(writer.batches);
-            let written = match writer.thread.join() {
-                Ok(written) => written.or_exit(Exit::Failed)?,
-                Err(panic) => std::panic::resume_unwind(panic),
-            };
-            dir.finish(writer.unfinished, written)?;
-        }
-        Ok(())
+        let [requests, latency] = self.writers;
+        Ok(WrittenRows([
+            requests.finish(|file, out| requests::copy_without_ideal(file, out))?,
+            latency.finish(|file, out| hlog::copy_without_ideal(file, out))?,
+        ]))
     }
 }
 
@@ -196,7 +227,7 @@ fn received(batches: &Receiver<Arc<[RequestRow]>>) -> impl Iterator<Item = Reque
 impl Writer {
     fn begin(
         dir: &RunDir,
-        name: &str,
+        name: &'static str,
         write: impl FnOnce(
             &mut dyn Iterator<Item = RequestRow>,
             &mut BufWriter<File>,
@@ -214,9 +245,24 @@ impl Writer {
             })
             .or_exit(Exit::Failed)?;
         Ok(Self {
+            name,
             unfinished,
             batches,
             thread,
+        })
+    }
+
+    fn finish(self, copy_without_ideal: CopyFile) -> Result<Written, Failure> {
+        drop(self.batches);
+        let file = match self.thread.join() {
+            Ok(written) => written.or_exit(Exit::Failed)?,
+            Err(panic) => std::panic::resume_unwind(panic),
+        };
+        Ok(Written {
+            name: self.name,
+            copy_without_ideal,
+            unfinished: self.unfinished,
+            file,
         })
     }
 }

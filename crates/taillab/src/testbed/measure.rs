@@ -158,7 +158,7 @@ pub fn measure(
     probe.detach();
     let (threads, processes) = (probe.threads(), rig.server_processes());
     observe::name(&mut context, &roots, threads, &processes);
-    observe::name_own(&mut context);
+    observe::name_own(&mut context, &roots);
     let mut events = probe.finish().map_err(probe_failure)?;
     let load = load?;
     let began = load

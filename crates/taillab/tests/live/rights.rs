@@ -246,3 +246,30 @@ fn a_traced_command_ends_with_a_tracer_that_is_killed() {
         .output()
         .unwrap();
 }
+
+/// The command runs as the user who called sudo, and so does the tracer when it ends it.
+#[test]
+fn a_command_traced_under_sudo_ends_with_the_trace() {
+    if !live("a_command_traced_under_sudo_ends_with_the_trace") {
+        return;
+    }
+    let port = super::trace::free_port();
+    let address = format!("127.0.0.1:{port}");
+    let output = under_sudo(&[
+        "trace",
+        "-q",
+        "-d",
+        "200ms",
+        "--no-save",
+        "--",
+        "memcached",
+        "-l",
+        "127.0.0.1",
+        "-p",
+        &port.to_string(),
+    ]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("no request came in"), "{stderr}");
+    std::net::TcpListener::bind(&address).unwrap();
+}

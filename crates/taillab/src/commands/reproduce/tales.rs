@@ -19,7 +19,7 @@ use taillab_simulator::trace::{TraceSimulation, TraceSpeed};
 use crate::cli::{FigureName, TalesArgs};
 use crate::exit::{Exit, Failure, OrExit};
 use crate::fail::host;
-use crate::pipeline::{Rendered, RunDir, give_up_root, save_figure, style};
+use crate::pipeline::{Remaining, Rendered, RunDir, give_up_root, save_figure, style};
 use crate::simulation::{Gauge, play, simulate, watched};
 use crate::time_stamps::TraceFile;
 
@@ -27,7 +27,7 @@ const PAPER: &str = "Tales of the Tail (Li, Sharma, Ports and Gribble, 2014), se
 
 /// Simulates the figures, writes and prints them.
 pub fn run(args: TalesArgs) -> Result<Exit, Failure> {
-    give_up_root(&Roots::default())?;
+    give_up_root(&Roots::default(), Remaining::Files)?;
     let interrupt = Interrupt::register().map_err(host)?;
     let wanted = figures(&args.figures);
     let trace = match &args.recorded.trace {

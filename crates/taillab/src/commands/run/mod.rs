@@ -60,7 +60,7 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
     } = session?;
     torn_down?;
     if !fix.fix {
-        pipeline::give_up_root(&roots)?;
+        pipeline::give_up_root(&roots, pipeline::Remaining::Files)?;
     }
     if save_capture {
         rundir.write(RECORDING, |out| recorded.events.write(out))?;
@@ -96,7 +96,7 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
         false => Ok(()),
     };
     if fix.fix {
-        pipeline::give_up_root(&roots)?;
+        pipeline::give_up_root(&roots, pipeline::Remaining::Files)?;
     }
     let attachments = Attachments {
         environment: Some(serde_json::to_value(&environment).or_exit(Exit::Failed)?),

@@ -15,11 +15,11 @@ use self::plan::Plan;
 use crate::cli::SimArgs;
 use crate::exit::{Exit, Failure};
 use crate::fail::host;
-use crate::pipeline::give_up_root;
+use crate::pipeline::{Remaining, give_up_root};
 
 /// Simulates what was asked for; the result is printed, drawn and saved.
 pub fn run(args: SimArgs) -> Result<Exit, Failure> {
-    give_up_root(&Roots::default())?;
+    give_up_root(&Roots::default(), Remaining::Files)?;
     let interrupt = Interrupt::register().map_err(host)?;
     let (plan, mut wanted) = plan::plan(args)?;
     let (runs, partial) = match &plan {

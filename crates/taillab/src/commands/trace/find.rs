@@ -3,11 +3,12 @@
 use std::time::{Duration, Instant};
 
 use taillab_host::target::{Server, StartedCommand, Target, TargetError, Transport};
-use taillab_host::{Interrupt, Invoker, Journal, JournalFolder, ProcessIdentity, Roots};
+use taillab_host::{HeldProcess, Interrupt, Invoker, Journal, JournalError, JournalFolder, Roots};
 
 use crate::cli::TraceArgs;
 use crate::exit::{Exit, Failure};
 use crate::fail::host;
+use crate::pipeline::Remaining;
 
 /// How long a command may take until it listens.
 const LISTENS_WITHIN: Duration = Duration::from_secs(10);
@@ -21,8 +22,8 @@ const STOPS_WITHIN: Duration = Duration::from_secs(2);
 /// The server, and the command that we started for it.
 pub struct Found {
     pub server: Server,
-    /// Its processes, which are not others of the same numbers.
-    identities: Vec<ProcessIdentity>,
+    /// Its processes.
+    held: Vec<HeldProcess>,
     command: Option<(StartedCommand, Journal)>,
 }
 
@@ -45,7 +46,7 @@ impl Found {
         };
         let server = chosen(&target.map_err(host)?, port, transport, roots)?;
         Ok(Self {
-            identities: identities(roots, &server),
+            held: held(&server),
             server,
             command: None,
         })
@@ -75,7 +76,7 @@ impl Found {
             });
         match listening {
             Ok((server, command)) => Ok(Self {
-                identities: identities(roots, &server),
+                held: held(&server),
                 server,
                 command: Some((command, journal)),
             }),
@@ -89,7 +90,7 @@ impl Found {
 
     /// Why the recording must end: the server that we started, or the process that was
     /// named, has ended.
-    pub fn ended(&mut self, roots: &Roots) -> Option<String> {
+    pub fn ended(&mut self) -> Option<String> {
         if let Some((command, _)) = &mut self.command {
             // one that cannot be asked is not taken for dead
             let status = command.try_exit().ok().flatten()?;
@@ -98,8 +99,7 @@ impl Found {
                  keep it in the foreground"
             ));
         }
-        let lives = |process: &ProcessIdentity| process.is_alive(roots);
-        (!self.identities.iter().any(lives)).then(|| {
+        self.held.iter().all(HeldProcess::has_ended).then(|| {
             format!(
                 "{} ended while it was traced; its recording stops there",
                 self.server.name
@@ -107,20 +107,38 @@ impl Found {
         })
     }
 
+    /// What is still to be done with it when the recording has ended.
+    pub fn remaining(&self, args: &TraceArgs) -> Remaining {
+        match (
+            &self.command,
+            args.result.saves() || args.limits.junit.is_some(),
+        ) {
+            (Some(_), _) => Remaining::Server,
+            (None, true) => Remaining::Files,
+            (None, false) => Remaining::Nothing,
+        }
+    }
+
     /// Ends the server if we started it.
     pub fn end(self) -> Result<(), Failure> {
-        match self.command {
-            Some((command, journal)) => {
-                command.end(STOPS_WITHIN);
-                journal.finish().map_err(host)
+        let Some((command, journal)) = self.command else {
+            return Ok(());
+        };
+        command.end(STOPS_WITHIN);
+        match journal.finish() {
+            // Under sudo the journal was root's, and we are the user by now: the next start forgets it.
+            Err(JournalError::File { source, .. })
+                if source.kind() == std::io::ErrorKind::PermissionDenied =>
+            {
+                Ok(())
             }
-            None => Ok(()),
+            finished => finished.map_err(host),
         }
     }
 }
 
-fn identities(roots: &Roots, server: &Server) -> Vec<ProcessIdentity> {
-    let of = |pid: &u32| ProcessIdentity::of(roots, *pid);
+fn held(server: &Server) -> Vec<HeldProcess> {
+    let of = |pid: &u32| HeldProcess::of(*pid);
     server.processes.iter().filter_map(of).collect()
 }
 

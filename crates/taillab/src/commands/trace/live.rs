@@ -209,7 +209,7 @@ impl<'a> Screen<'a> {
             real_time: None,
         }));
         observe::name(&mut self.context, self.roots, seen, self.processes);
-        observe::name_own(&mut self.context);
+        observe::name_own(&mut self.context, self.roots);
         // those that are gone stay numbers
         self.context
             .threads

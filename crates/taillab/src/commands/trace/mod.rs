@@ -26,8 +26,8 @@ use crate::cli::TraceArgs;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::fail::host;
 use crate::pipeline::{
-    self, Attachments, Known, RECORDING, RecordingCost, RunDir, Shown, Source, give_up_root,
-    limits, next_steps, recover,
+    self, Attachments, Known, RECORDING, RecordingCost, RunDir, Shown, Source, limits, next_steps,
+    recover,
 };
 use crate::say::Say;
 
@@ -108,7 +108,6 @@ pub fn run(args: TraceArgs) -> Result<Exit, Failure> {
     // A server that we started ends before anything is said about it.
     found.end()?;
     let recorded = recorded?;
-    give_up_root(&roots)?;
     finish.report(recorded, None)
 }
 

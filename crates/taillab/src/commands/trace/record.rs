@@ -21,7 +21,7 @@ use super::recorder::{Recorder, Sinks, Told, unwritable};
 use crate::cli::TraceArgs;
 use crate::exit::Failure;
 use crate::fail::{host, probe as probe_failure};
-use crate::pipeline::Canary;
+use crate::pipeline::{Canary, give_up_root};
 use crate::progress::{Phase, Progress};
 
 /// The first requests are not measured: those that came in before the probe did lack T1.
@@ -95,8 +95,6 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
     let live = args.result.live;
     let mut screen = live.then(|| Screen::new(&context, args, roots, &processes, place));
     let batches = screen.as_mut().map(Screen::batches);
-    // where the server may run everywhere there is none: it would disturb it
-    let canary = Canary::start(beside, roots).ok();
     let counters = Counters::begin(roots, watched, &processes);
     // not every user may; then the result says that it is not known
     let counting = ProgramTime::count().ok();
@@ -104,17 +102,21 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
     let busy_before = CpuSample::take(roots).map_err(host)?;
     let cost_before = OwnCost::now();
     probe.attach().map_err(probe_failure)?;
+    // what comes now was written by others; threads that are started from here on have no privilege either
+    if !args.fix.fix {
+        give_up_root(roots, found.remaining(args))?;
+    }
+    // where the server may run everywhere there is none: it would disturb it
+    let canary = Canary::start(beside, roots).ok();
     let settle = settle(args.length());
     context.measure_from_ns = Some((now() + settle).nanos_since_boot());
     let sinks = Sinks::begin(file, probe.base(), &context, batches).map_err(unwritable)?;
     let recorder = Recorder::new(probe, sinks, counters, canary, counting, settle);
-    let length = args.length().map_or(Duration::MAX, |asked| {
-        Duration::from_nanos(asked.get().saturating_add(settle.get()))
-    });
+    let length = with_settling(args.length(), settle);
     let (told, began) = (Told::default(), Instant::now());
     let (mut left, mut gone) = (false, None);
     let draw = || {
-        gone = gone.take().or_else(|| found.ended(roots));
+        gone = gone.take().or_else(|| found.ended());
         if let Some(screen) = &mut screen {
             left |= screen.is_left();
             screen.draw(began.elapsed(), told.written());
@@ -140,7 +142,7 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
     context.observer_cpu_share = Some(cpu_share);
     let threads = recorder.probe.threads();
     observe::name(&mut context, roots, threads, &found.server.processes);
-    observe::name_own(&mut context);
+    observe::name_own(&mut context, roots);
     let program_ns_per_event = recorder.program_ns_per_event;
     let (file, written, end) = recorder.finish(&context, end)?;
     Ok(Recorded {
@@ -163,6 +165,13 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
 fn settle(asked: Option<Nanos>) -> Nanos {
     asked.map_or(SETTLE, |asked| {
         SETTLE.min(Nanos::new(asked.get() / SETTLE_PART))
+    })
+}
+
+/// How long is recorded for a measurement of a length that was asked for, or until it is ended.
+fn with_settling(asked: Option<Nanos>, settle: Nanos) -> Duration {
+    asked.map_or(Duration::MAX, |asked| {
+        Duration::from_nanos(asked.get().saturating_add(settle.get()))
     })
 }
 

@@ -10,7 +10,7 @@ use super::{probing, unpin};
 use crate::cli::TraceArgs;
 use crate::exit::Failure;
 use crate::fix::{self, Asked, Consent, LiveServer};
-use crate::pipeline::give_up_root;
+use crate::pipeline::{Remaining, give_up_root};
 use crate::say::Say;
 
 /// Of the order of the blocks.
@@ -43,7 +43,6 @@ pub struct Trials<'a> {
 impl Trials<'_> {
     /// Tries the fixes, ends a server that we started, and gives up the rights that this took.
     pub fn run(mut self, report: &mut Report, context: RecordingContext) -> Result<(), Failure> {
-        let roots = Roots::default();
         let probe = probing::load(self.args, &self.found.server, &self.watched);
         let tried = probe.map(|probe| {
             let workers = report.server.ideal.workers;
@@ -70,13 +69,13 @@ impl Trials<'_> {
                     service_time_ns: Some(report.server.service_time_ns),
                     ..context.clone()
                 },
-                ended: Box::new(|| self.found.ended(&roots)),
+                ended: Box::new(|| self.found.ended()),
             };
             fix::on_live_server(&self.asked, &setting, server, probe)
         });
         unpin(self.back.as_ref())?;
         self.found.end()?;
-        give_up_root(&roots)?;
+        give_up_root(&Roots::default(), Remaining::Files)?;
         tried?.tell(report, &self.args.fix, self.say)
     }
 }

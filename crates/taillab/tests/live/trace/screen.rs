@@ -1,11 +1,14 @@
 //! The screen of `--live`, on a pseudo-terminal that `script` of util-linux makes.
 
 use std::io::{Read, Write};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use tempfile::TempDir;
 
 use super::rig::{Running, free_port, load};
-use crate::support::{live, wait_for};
+use crate::support::{children, live, wait_for};
 
 /// What the terminal was sent, and the exit code.
 struct Session {
@@ -16,15 +19,23 @@ struct Session {
 const ENTER: &str = "\x1b[?1049h";
 const LEAVE: &str = "\x1b[?1049l";
 
-impl Session {
-    /// Traces `pid` on a terminal of `rows` and `columns`; presses `key` once `shows` stands
-    /// there.
-    fn of(
+/// A live view that goes on.
+struct Watching {
+    child: Child,
+    sent: Arc<Mutex<Vec<u8>>>,
+    reader: JoinHandle<()>,
+    place: TempDir,
+}
+
+impl Watching {
+    /// Traces `pid` on a terminal of `rows` and `columns`, as sudo starts it for `user` if there is one, until
+    /// `shows` stands there.
+    fn begin(
         pid: u32,
         (rows, columns): (usize, usize),
         colours: bool,
+        user: Option<u32>,
         shows: &str,
-        key: &str,
     ) -> Self {
         let taillab = env!("CARGO_BIN_EXE_taillab");
         let line = format!(
@@ -33,12 +44,18 @@ impl Session {
         );
         let place = tempfile::tempdir().unwrap();
         let mut command = Command::new("script");
-        command.current_dir(place.path());
+        command.current_dir(place.path()).env("SHELL", "/bin/sh");
         command.args(["-q", "-f", "-e", "-c", &line, "/dev/null"]);
         match colours {
             true => command.env_remove("NO_COLOR"),
             false => command.env("NO_COLOR", "1"),
         };
+        for name in ["SUDO_UID", "SUDO_GID"] {
+            match user {
+                Some(user) => command.env(name, user.to_string()),
+                None => command.env_remove(name),
+            };
+        }
         let mut child = (command.stdin(Stdio::piped()).stdout(Stdio::piped()))
             .spawn()
             .unwrap();
@@ -53,18 +70,36 @@ impl Session {
                 }
             }
         });
-        let text = || String::from_utf8_lossy(&sent.lock().unwrap()).into_owned();
-        wait_for(shows, || text().contains(shows).then_some(()));
-        let mut keys = child.stdin.take().unwrap();
-        keys.write_all(key.as_bytes()).unwrap();
-        keys.flush().unwrap();
-        let code = child.wait().unwrap().code();
-        reader.join().unwrap();
-        let saved = std::fs::read_dir(place.path()).unwrap().count();
-        assert_eq!(saved, 0, "nobody asked for files");
-        Self { sent: text(), code }
+        let watching = Self {
+            child,
+            sent,
+            reader,
+            place,
+        };
+        wait_for(shows, || watching.text().contains(shows).then_some(()));
+        watching
     }
 
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.sent.lock().unwrap()).into_owned()
+    }
+
+    /// Ends it with this key.
+    fn press(mut self, key: &str) -> Session {
+        let mut keys = self.child.stdin.take().unwrap();
+        keys.write_all(key.as_bytes()).unwrap();
+        keys.flush().unwrap();
+        let code = self.child.wait().unwrap().code();
+        let saved = std::fs::read_dir(self.place.path()).unwrap().count();
+        assert_eq!(saved, 0, "nobody asked for files");
+        let Self { sent, reader, .. } = self;
+        reader.join().unwrap();
+        let sent = String::from_utf8_lossy(&sent.lock().unwrap()).into_owned();
+        Session { sent, code }
+    }
+}
+
+impl Session {
     /// The rows of the last screen, without colours.
     fn screen(&self) -> Vec<String> {
         let shown = self.sent.split_once(ENTER).unwrap().1;
@@ -116,7 +151,7 @@ fn the_screen_says_what_is_going_on_and_q_or_ctrl_c_give_the_terminal_back() {
     let _clients = load(&format!("echo+tcp://127.0.0.1:{port}"), 1000);
 
     let size = (24, 80);
-    let session = Session::of(server.pid(), size, true, "largest causes", "q");
+    let session = Watching::begin(server.pid(), size, true, None, "largest causes").press("q");
     // a noisy machine may spoil the measurement (4)
     assert!(matches!(session.code, Some(0 | 4)), "{}", session.sent);
     session.keeps_its_promises(size);
@@ -141,9 +176,56 @@ fn the_screen_says_what_is_going_on_and_q_or_ctrl_c_give_the_terminal_back() {
 
     // small, and without colours
     let size = (8, 50);
-    let session = Session::of(server.pid(), size, false, "matched", "\x03");
+    let session = Watching::begin(server.pid(), size, false, None, "matched").press("\x03");
     assert_eq!(session.code, Some(130), "{}", session.sent);
     session.keeps_its_promises(size);
     assert!(session.afterwards().contains("PARTIAL"));
     assert!(!session.sent.contains("\x1b[1m") && !session.sent.contains("\x1b[3"));
+}
+
+/// Each thread's users and capabilities, and whether it can gain any.
+fn rights(pid: u32) -> Vec<(Vec<String>, Vec<String>, String)> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let rights = threads.flatten().map(|thread| {
+        let status = std::fs::read_to_string(thread.path().join("status")).unwrap();
+        let field = |name: &str| {
+            let line = status.lines().find(|line| line.starts_with(name)).unwrap();
+            let words = line.split_whitespace().skip(1).map(str::to_owned);
+            words.collect::<Vec<_>>()
+        };
+        let capabilities = ["CapInh:", "CapPrm:", "CapEff:", "CapAmb:"];
+        let capabilities = capabilities.iter().flat_map(|name| field(name)).collect();
+        (field("Uid:"), capabilities, field("NoNewPrivs:").concat())
+    });
+    rights.collect()
+}
+
+#[test]
+fn the_live_view_has_no_privilege() {
+    if !live("the_live_view_has_no_privilege") {
+        return;
+    }
+    let port = free_port();
+    let server = Running::taillab(&format!("serve null-rpc --listen 127.0.0.1:{port}"))
+        .listening(&format!("127.0.0.1:{port}"));
+    let _clients = load(&format!("echo+tcp://127.0.0.1:{port}"), 1000);
+    // root becomes nobody, and under sudo it is the user who called it
+    for (behind_sudo, user) in [(None, "65534"), (Some(12345), "12345")] {
+        let size = (24, 80);
+        let watching = Watching::begin(server.pid(), size, true, behind_sudo, "matched");
+        let shell = children(watching.child.id(), "sh");
+        let view = children(shell[0], "taillab");
+        let rights = rights(view[0]);
+        // one draws, one records
+        assert!(rights.len() >= 2, "{rights:?}");
+        for (users, capabilities, no_new) in rights {
+            assert!(users.iter().all(|one| one == user), "{users:?}");
+            let none = |set: &String| set.chars().all(|digit| digit == '0');
+            assert!(capabilities.iter().all(none), "{capabilities:?}");
+            assert_eq!(no_new, "1");
+        }
+        let session = watching.press("q");
+        assert!(matches!(session.code, Some(0 | 4)), "{}", session.sent);
+        session.keeps_its_promises(size);
+    }
 }

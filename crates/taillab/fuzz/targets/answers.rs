@@ -1,7 +1,7 @@
 //! Any bytes as a server's answer; the first byte chooses protocol, request and transport.
 #![no_main]
 
-#[path = "../../tests/fuzz/checks.rs"]
+#[path = "../../../load/tests/fuzz/checks.rs"]
 mod checks;
 
 use libfuzzer_sys::fuzz_target;
