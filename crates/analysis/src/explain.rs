@@ -222,8 +222,7 @@ impl Explainer {
             matching,
             disturbances,
         });
-        explained.explanation = Some(explanation);
-        explained
+        explained.with(explanation)
     }
 }
 
@@ -237,6 +236,11 @@ pub(crate) struct Comparison<'a> {
 }
 
 impl Explained {
+    fn with(mut self, explanation: Explanation) -> Self {
+        self.explanation = Some(explanation);
+        self
+    }
+
     fn take(&mut self, predicted: predict::Predicted, explanation: &mut Explanation) {
         self.model_fit = predicted.model_fit;
         self.predictions = predicted.predictions;
