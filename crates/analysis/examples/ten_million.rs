@@ -1,5 +1,6 @@
 //! Time and peak memory of explaining ten million requests: events of a simulated kernel, in
-//! windows as a long recording is read, or written to a file for `taillab explain`.
+//! windows as a long recording is read. With the name of a file that does not exist they are written
+//! to it, for `taillab explain`; from one that exists they are read.
 //!
 //! `cargo run --release -p taillab-analysis --example ten_million [-- MILLIONS [FILE.tlc]]`
 #![allow(clippy::unwrap_used, reason = "an example fails by panicking")]
@@ -14,9 +15,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kernel::{Plan, What};
+use taillab_analysis::matcher::InOrder;
 use taillab_analysis::{Analysis, AnalysisOptions, MatchOptions, Window, Windows, window};
 use taillab_model::{
-    Event, EventSink, LostEvents, Monotonic, Nanos, RecordingContext, RecordingWriter,
+    Event, EventSink, LostEvents, Monotonic, Nanos, RecordingContext, RecordingReader,
+    RecordingWriter,
 };
 
 const BLOCK: usize = 60_000;
@@ -55,15 +58,29 @@ fn main() {
     let context = plan(0).context();
     let block: Vec<Event> = plan(1).run().events;
     if let Some(path) = std::env::args().nth(2) {
-        return write(&path, &block, blocks, &context);
+        return match File::open(&path) {
+            Ok(file) => explain(read(file), &context),
+            Err(_) => write(&path, &block, blocks, &context),
+        };
     }
+    explain(events(&block, blocks), &context);
+}
+
+/// The events of a file, in order of time.
+fn read(file: File) -> impl Iterator<Item = Event> {
+    let reader = Box::leak(Box::new(RecordingReader::open_whole(file).unwrap()));
+    let disorder = MatchOptions::default().disorder;
+    InOrder::new(reader.recorded(), disorder).map(Event::from)
+}
+
+fn explain(events: impl Iterator<Item = Event>, context: &RecordingContext) {
     let from = Monotonic::from_nanos_since_boot(0);
     let options = AnalysisOptions {
         slowest: 50,
         ..AnalysisOptions::new(plan(0).service_time(), NonZeroU32::MIN, from)
     };
     let (mut making, mut adding) = (Duration::ZERO, Duration::ZERO);
-    let mut analysis = Analysis::new(&context, options);
+    let mut analysis = Analysis::new(context, options);
     let mut add = |window: Window, making: &mut Duration, since: &mut Instant| {
         *making += since.elapsed();
         let begin = Instant::now();
@@ -71,9 +88,11 @@ fn main() {
         adding += begin.elapsed();
         *since = Instant::now();
     };
-    let mut windows = Windows::new(MatchOptions::default(), &context, window::REQUESTS);
+    let mut windows = Windows::new(MatchOptions::default(), context, window::REQUESTS);
     let mut since = Instant::now();
-    for event in events(&block, blocks) {
+    let mut count = 0_u64;
+    for event in events {
+        count += 1;
         if let Some(window) = windows.observe(&event) {
             add(window, &mut making, &mut since);
         }
@@ -86,9 +105,8 @@ fn main() {
     let begin = Instant::now();
     let analysis = analysis.finish(0).unwrap().server;
     println!(
-        "{} requests, {} events; concluded in {:.2?}; {}",
+        "{} requests, {count} events; concluded in {:.2?}; {}",
         analysis.matching.matched,
-        blocks * block.len(),
         begin.elapsed(),
         memory("VmHWM")
     );

@@ -22,6 +22,7 @@ use crate::id_map::IdMap;
 use crate::ledger::{Attribution, Baseline, Entry, Labels, Ledger, LedgerOptions};
 use crate::matched::Matched;
 use crate::slowest::slow_request;
+use crate::spells::TakenTime;
 use crate::statistics::curve_of;
 use crate::timeline::{Seen, Timeline};
 use crate::{findings, predict, replay};
@@ -63,6 +64,7 @@ pub(crate) struct Explainer {
     collected: Collected,
     heat: HeatCells,
     clusters: Clusters,
+    taken: TakenTime,
     seen: Seen,
     disturbances: bool,
 }
@@ -85,6 +87,7 @@ impl Explainer {
             collected: Collected::new(options.workers, slowest),
             heat: HeatCells::default(),
             clusters: Clusters::default(),
+            taken: TakenTime::new(options.measure_from),
             seen: Seen::default(),
             disturbances: false,
             process,
@@ -102,6 +105,7 @@ impl Explainer {
     ) {
         self.seen = timeline.seen();
         self.disturbances = timeline.has_disturbances();
+        self.taken.add(timeline, upto);
         let requests = &matched.requests;
         let places = || matched.measured_places(self.options.measure_from);
         for place in places() {
@@ -160,6 +164,7 @@ impl Explainer {
             slowest: slowest(collected.slowest, collected.most_slow),
             heat_map: self.heat.finish(),
             clustering: self.clusters.finish(),
+            hypervisor: self.taken.finish(),
             fan_out: sojourn.fan_out.clone(),
             curves: Vec::new(),
             limits: limits(self.seen),
@@ -211,13 +216,13 @@ impl Explainer {
             predictions: &explained.predictions,
             model_fit: explained.model_fit.as_ref(),
             clustering: explanation.clustering.as_ref(),
+            hypervisor: explanation.hypervisor.as_ref(),
             workers: &explanation.workers,
             inversions: &explanation.inversions,
             matching,
             disturbances,
         });
-        explained.explanation = Some(explanation);
-        explained
+        explained.with(explanation)
     }
 }
 
@@ -231,6 +236,11 @@ pub(crate) struct Comparison<'a> {
 }
 
 impl Explained {
+    fn with(mut self, explanation: Explanation) -> Self {
+        self.explanation = Some(explanation);
+        self
+    }
+
     fn take(&mut self, predicted: predict::Predicted, explanation: &mut Explanation) {
         self.model_fit = predicted.model_fit;
         self.predictions = predicted.predictions;

@@ -45,6 +45,7 @@ pub mod rtt;
 pub mod service_time;
 pub mod slowest;
 pub mod spans;
+mod spells;
 pub mod stages;
 pub mod statistics;
 pub mod streaming;

@@ -48,6 +48,8 @@ pub enum Cause {
     Throttled,
     /// The worker was on its core, undisturbed, for longer than t.
     SlowService,
+    /// The worker's CPU was slower than usual: the same work took longer, while nothing else ran.
+    SlowCpu,
     /// TCP had to send again.
     Retransmit,
     /// The hypervisor took the CPU, by its own account or by a stall that others saw.
@@ -272,6 +274,19 @@ const CAUSES: [CauseInfo; Cause::Unexplained as usize + 1] = [
         advice: Some(
             "Look at what these requests ask for: a profile of the server \
                during the slowest requests (the page says when they were).",
+        ),
+    },
+    CauseInfo {
+        cause: Cause::SlowCpu,
+        key: "slow_cpu",
+        label: "slow CPU",
+        origin: Origin::Outside,
+        blame: "the server's CPU, on which all work took longer at times, though nothing else ran",
+        blame_culprits: None,
+        absence: "slow times of the server's CPU",
+        advice: Some(
+            "No setting of a guest changes it: use a host with CPUs of your own. On a machine of \
+             your own, look at frequency, heat, and what the other thread of the core does.",
         ),
     },
     CauseInfo {

@@ -324,6 +324,32 @@ pub struct Clustering {
     pub mean_episode_requests: f64,
 }
 
+/// What the hypervisor took of the CPUs on which the server's threads ran.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TakenByHypervisor {
+    /// Of the time of the measurement.
+    #[schemars(range(min = 0, max = 1))]
+    pub share: f64,
+    /// How often.
+    pub stalls: u64,
+    /// When it took far more than otherwise, in order of time.
+    pub spells: Vec<HypervisorSpell>,
+}
+
+/// A time in which the hypervisor took far more of the server's CPUs than otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct HypervisorSpell {
+    /// Since the measurement began.
+    pub from_ns: Nanos,
+    /// How long it lasted.
+    pub length_ns: Nanos,
+    /// Stalls in it.
+    pub stalls: u64,
+    /// What they took of it.
+    #[schemars(range(min = 0, max = 1))]
+    pub share: f64,
+}
+
 /// What a user sees who waits for the slowest of several such servers.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FanOut {
@@ -361,6 +387,9 @@ pub struct Explanation {
     pub heat_map: HeatMap,
     /// Bursts or single events; `None` with too few slow requests.
     pub clustering: Option<Clustering>,
+    /// What the hypervisor took of the server's CPUs; `None` where it took nothing that was seen.
+    #[serde(default)]
+    pub hypervisor: Option<TakenByHypervisor>,
     /// The slowest of many servers.
     pub fan_out: Vec<FanOut>,
     /// Curves to draw.

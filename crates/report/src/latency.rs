@@ -1,5 +1,6 @@
 //! Quantiles of several distributions next to each other: the main table of most results.
 
+use taillab_model::explanation::Cause;
 use taillab_model::{Distribution, Nanos, Quantile};
 
 use crate::document::Document;
@@ -40,6 +41,31 @@ pub(crate) fn of_server(document: &Document<'_>) -> Table {
     let caption = "Latency in microseconds, below each its 95 % interval; “ratio” is \
                    measured ÷ ideal";
     table(caption, &views, Some(1))
+}
+
+/// What the percentiles would be without what the hypervisor took, where it took something that
+/// counts: `Without the hypervisor's stalls, by the replay: p99 1,300 µs (1,100–1,500).`
+pub(crate) fn without_hypervisor(document: &Document<'_>) -> Option<String> {
+    let forecasts = &document.report.server.predictions;
+    let forecast = forecasts
+        .iter()
+        .find(|it| it.removes == [Cause::Hypervisor])?;
+    let points = forecast.points.iter().map(|point| {
+        let interval = match figures::interval(point.lo_ns, point.hi_ns) {
+            interval if interval.is_empty() => interval,
+            interval => format!(" ({interval})"),
+        };
+        let name = figures::quantile_name(point.q);
+        format!(
+            "{name} {} µs{interval}",
+            figures::micros(point.predicted_ns)
+        )
+    });
+    let points: Vec<String> = points.collect();
+    (!points.is_empty()).then(|| {
+        let points = points.join(", ");
+        format!("Without the hypervisor's stalls, by the replay: {points}.")
+    })
 }
 
 /// A row for each of [`QUANTILES`] and the maximum, a column for each view. The ratio of the

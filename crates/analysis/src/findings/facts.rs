@@ -1,7 +1,7 @@
 //! What findings are drawn from, and how figures read in them.
 
 use taillab_model::explanation::{
-    Cause, CauseShare, Clustering, Inversions, ModelFit, Prediction, WorkerShare,
+    Cause, CauseShare, Clustering, Inversions, ModelFit, Prediction, TakenByHypervisor, WorkerShare,
 };
 use taillab_model::summary::{Matching, Overload, Withdrawn};
 use taillab_model::{Distribution, Nanos};
@@ -27,6 +27,8 @@ pub struct Facts<'a> {
     pub model_fit: Option<&'a ModelFit>,
     /// Whether slow requests come together.
     pub clustering: Option<&'a Clustering>,
+    /// What the hypervisor took of the server's CPUs.
+    pub hypervisor: Option<&'a TakenByHypervisor>,
     /// The workers.
     pub workers: &'a [WorkerShare],
     /// Who overtook whom.

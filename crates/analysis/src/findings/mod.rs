@@ -9,6 +9,7 @@ mod doubts;
 mod facts;
 mod overload;
 mod shape;
+mod spells;
 #[cfg(test)]
 mod tests;
 
@@ -24,6 +25,8 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     findings.extend(overload::overload(facts));
     findings.extend(shape::near_the_ideal(facts));
     findings.extend(causes::main_causes(facts));
+    findings.extend(spells::hypervisor(facts));
+    findings.extend(spells::single_events(facts));
     findings.extend(doubts::unexplained(facts));
     findings.extend(doubts::unobserved(facts));
     findings.extend(shape::overtaking(facts));
@@ -56,6 +59,7 @@ pub fn renew(server: &mut ServerResult, ideal: &Distribution, disturbances: bool
         predictions: &server.predictions,
         model_fit: server.model_fit.as_ref(),
         clustering: explanation.clustering.as_ref(),
+        hypervisor: explanation.hypervisor.as_ref(),
         workers: &explanation.workers,
         inversions: &explanation.inversions,
         matching: &server.matching,

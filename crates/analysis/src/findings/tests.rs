@@ -1,7 +1,7 @@
 use super::*;
 use taillab_model::explanation::{
-    Cause, CauseShare, Clustering, Culprit, FitPoint, Inversions, ModelFit, PredictedPoint,
-    Prediction, Share, WorkerShare,
+    Cause, CauseShare, Clustering, Culprit, FitPoint, HypervisorSpell, Inversions, ModelFit,
+    PredictedPoint, Prediction, Share, TakenByHypervisor, WorkerShare,
 };
 use taillab_model::summary::{CpuTaken, Matching, Overload, Withdrawn};
 use taillab_model::{Distribution, Nanos, Quantile, Unit};
@@ -77,6 +77,7 @@ struct Case {
     predictions: Vec<Prediction>,
     model_fit: Option<ModelFit>,
     clustering: Option<Clustering>,
+    hypervisor: Option<TakenByHypervisor>,
     workers: Vec<WorkerShare>,
     inversions: Inversions,
     matching: Matching,
@@ -94,6 +95,7 @@ impl Default for Case {
             predictions: Vec::new(),
             model_fit: None,
             clustering: None,
+            hypervisor: None,
             workers: Vec::new(),
             inversions: Inversions::default(),
             matching: Matching::default(),
@@ -113,6 +115,7 @@ impl Case {
             predictions: &self.predictions,
             model_fit: self.model_fit.as_ref(),
             clustering: self.clustering.as_ref(),
+            hypervisor: self.hypervisor.as_ref(),
             workers: &self.workers,
             inversions: &self.inversions,
             matching: &self.matching,
@@ -446,4 +449,70 @@ fn overtaking_is_told_with_the_workers_that_do_it() {
         findings[0].advice.as_deref(),
         Some("It makes 0 % of the excess above p99: no need to change it.")
     );
+}
+
+#[test]
+fn a_spell_of_stalls_is_named_with_its_times() {
+    let spell = HypervisorSpell {
+        from_ns: Nanos::from_secs(4),
+        length_ns: Nanos::from_secs(3),
+        stalls: 75,
+        share: 0.05,
+    };
+    let case = |spells, share| Case {
+        hypervisor: Some(TakenByHypervisor {
+            share,
+            stalls: 1_076,
+            spells,
+        }),
+        ..Case::default()
+    };
+    assert_eq!(
+        case(vec![spell], 0.0153).texts(),
+        [
+            "The hypervisor took the server's CPU in a spell: from 4.00 s to 7.00 s (75 stalls, 5 %); \
+          in all 2 % of the time."
+        ]
+    );
+    assert_eq!(
+        case(Vec::new(), 0.07).texts(),
+        ["The hypervisor took 7 % of the server's CPU time all the while, 1,076 stalls in all."]
+    );
+    assert!(case(Vec::new(), 0.002).texts().is_empty());
+    assert!(case(vec![spell], 0.002).texts().is_empty());
+}
+
+/// A burst of 16 ms once in 20 s makes p99 five times what it is in other runs.
+#[test]
+fn one_event_that_makes_the_tail_is_told_with_what_is_left_without_it() {
+    let once = CauseShare {
+        episodes: 1,
+        mean_episode_ns: 16_200_000.0,
+        ..share(Cause::Background, thread("dpkg"), 0.61)
+    };
+    let mut without = prediction("without dpkg", Cause::Background, 1_300_000);
+    without.cost = None;
+    without.points[0].q = 0.99;
+    let case = Case {
+        causes: vec![share(Cause::Background, None, 0.7), once.clone()],
+        predictions: vec![without],
+        ..Case::default()
+    };
+    let texts = case.texts();
+    let told = texts.iter().find(|text| text.starts_with("Once")).unwrap();
+    assert!(told.contains("for 16.2 ms, `dpkg`"), "{told}");
+    assert!(told.contains("61 % of the excess"), "{told}");
+    assert!(
+        told.ends_with("p99 1.30 ms (1.29 ms to 1.32 ms) instead of 14.1 ms."),
+        "{told}"
+    );
+    let often = CauseShare {
+        episodes: 40,
+        ..once
+    };
+    let case = Case {
+        causes: vec![often],
+        ..Case::default()
+    };
+    assert!(!case.texts().iter().any(|text| text.starts_with("Once")));
 }

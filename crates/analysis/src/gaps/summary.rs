@@ -8,6 +8,7 @@ use taillab_model::{Histogram, Monotonic, Nanos};
 use super::cause::GapCause;
 use super::gap::Gap;
 use crate::coarsening::{Coarsen, Coarsening};
+use crate::spells::spells;
 
 /// The longest gaps that are kept with their parts.
 const LONGEST: usize = 20;
@@ -110,32 +111,11 @@ impl CpuSum {
         self.longest.push(LongestGap { gap, parts });
     }
 
-    /// Stolen time over time, and the spells in it: windows in a row that lost more than
-    /// [`SPELL`](self) times the median window, and at least 1 % of their time.
+    /// Stolen time over time, and the [`spells`] in it.
     pub fn over_time(&self) -> OverTime {
-        const SPELL: u64 = 3;
         let width = self.over_time.width();
         let stolen_ns: Vec<Nanos> = self.over_time.cells().iter().map(|cell| cell.0).collect();
-        let mut sorted = stolen_ns.clone();
-        sorted.sort_unstable();
-        let median = sorted.get(sorted.len() / 2).copied().unwrap_or_default();
-        let least = (median * SPELL).max(Nanos::new(width / 100));
-        let mut spells: Vec<(u32, u32, f64)> = Vec::new();
-        for (place, stolen) in stolen_ns.iter().enumerate() {
-            if *stolen <= least {
-                continue;
-            }
-            let place = place as u32;
-            match spells.last_mut() {
-                Some((_, last, _)) if *last + 1 == place => *last = place,
-                _ => spells.push((place, place, 0.0)),
-            }
-        }
-        for (first, last, share) in &mut spells {
-            let windows = &stolen_ns[*first as usize..=*last as usize];
-            let lost: Nanos = windows.iter().copied().sum();
-            *share = lost.get() as f64 / (windows.len() as u64 * width) as f64;
-        }
+        let spells = spells(&stolen_ns, width);
         OverTime {
             window_ns: Nanos::new(width),
             stolen_ns,

@@ -2,6 +2,7 @@
 
 use taillab_model::Nanos;
 
+use super::speed::Paces;
 use crate::matched::Matched;
 use crate::statistics::middle;
 use crate::timeline::{NET_RX, Segment, Timeline, Top, WorkerLine};
@@ -25,6 +26,8 @@ pub struct Baseline {
     pub(super) fault_ns: u64,
     /// The service is a sleep on a timer (virtual workers).
     pub(super) virtual_workers: bool,
+    /// How long the server's work takes where nothing is in its way.
+    pub(super) paces: Paces,
 }
 
 impl Baseline {
@@ -53,6 +56,7 @@ impl Baseline {
             stack_ns: middle(&mut stack).unwrap_or(0),
             fault_ns: fault_cost(matched, timeline),
             virtual_workers: sleeps_to_serve(matched, timeline),
+            paces: Paces::usual(matched),
         }
     }
 }

@@ -17,7 +17,8 @@
 //! moment its CPU either does *work* (some worker of the server serves a request, within
 //! the time that this may take) or it is *held up*. Time held up goes into a **delay history** with
 //! the cause and the culprit: another thread (`background`), an interrupt, a softirq, a
-//! service that takes longer than it may (`slow_service`), idle though somebody waits
+//! service that takes longer than it may (`slow_service`; what of it a slower CPU explains, which
+//! `speed` finds, is `slow_cpu`), idle though somebody waits
 //! (`idle_exit`, `wakeup`, `throttled`), a lock, a stall, a blind window. A worker that sleeps in
 //! the middle of a request adds its own pieces (`blocked_*`). From one that may not run
 //! (its CPU idled for long while it waited; it is real-time, and an ordinary thread had the CPU for
@@ -115,6 +116,7 @@ mod queues;
 mod receive;
 mod requests;
 mod server;
+mod speed;
 mod trace;
 mod worker;
 

@@ -19,6 +19,7 @@ use super::events::{EventQueue, RequestId};
 use super::history::CpuHistory;
 use super::label::{Label, Labels, Who};
 use super::requests::RequestsInside;
+use super::speed::Speed;
 use super::worker::Worker;
 use crate::id_map::LastFound;
 use crate::matched::Matched;
@@ -35,6 +36,8 @@ pub(super) struct Server {
     real_time_threads: HashSet<Tid>,
     /// The window of the recording that it is in.
     timeline: Timeline,
+    /// Where in it the CPUs were slower than usual.
+    speed: Speed,
     pub(super) cpus: Vec<CpuClock>,
     /// The delay history of each CPU.
     pub(super) histories: Vec<CpuHistory>,
@@ -78,6 +81,7 @@ impl Server {
             real_time: may_be_real_time(context),
             real_time_threads: real_time_threads(context),
             timeline: Timeline::default(),
+            speed: Speed::default(),
             cpus: Vec::new(),
             histories: Vec::new(),
             workers: Vec::new(),
@@ -108,6 +112,7 @@ impl Server {
     /// Goes on with a window of the recording; the one before was left at `from_ns`.
     pub(super) fn enter(&mut self, matched: &Matched, timeline: &Timeline, from_ns: u64) {
         self.timeline = timeline.clone();
+        self.speed = Speed::of(matched, &self.baseline.paces);
         for (place, line) in timeline.cpus().iter().enumerate() {
             let k = self.cpu_index(line.cpu()).unwrap_or_else(|| {
                 self.cpus.push(CpuClock::new(line.cpu()));

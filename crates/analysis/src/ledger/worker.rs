@@ -108,6 +108,8 @@ pub(super) struct Worker {
     pub(super) budget_ns: u64,
     /// What it may take beyond that of what the stack leaves over.
     pub(super) spare_ns: u64,
+    /// What the service may take longer since its CPU is slower than usual.
+    pub(super) slower_ns: u64,
     pub(super) faults: Faults,
     pub(super) trace: Trace,
     pub(super) previous_t6_ns: u64,

@@ -54,9 +54,12 @@ pub(crate) fn without(
             change.no_loss = observed.loses();
             return change.no_loss;
         }
-        Cause::StackRx | Cause::Queue | Cause::Service | Cause::StackTx | Cause::Unexplained => {
-            return false;
-        }
+        Cause::StackRx
+        | Cause::Queue
+        | Cause::Service
+        | Cause::StackTx
+        | Cause::SlowCpu
+        | Cause::Unexplained => return false,
     }
     true
 }

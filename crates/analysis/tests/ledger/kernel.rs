@@ -86,6 +86,8 @@ pub(crate) struct Plan {
     pub(crate) order: Order,
     /// The server's threads go before ordinary ones.
     pub(crate) real_time: bool,
+    /// From when to when the CPUs take how many times as long for all of a service.
+    pub(crate) slow_cpu: Option<(u64, u64, f64)>,
 }
 
 impl Default for Plan {
@@ -102,6 +104,7 @@ impl Default for Plan {
             culprits: 1,
             order: Order::Fifo,
             real_time: false,
+            slow_cpu: None,
         }
     }
 }
@@ -168,6 +171,7 @@ impl Plan {
             trouble: None,
             idle_exit: 0,
             order: Order::Fifo,
+            slow_cpu: None,
             ..self.clone()
         }
     }
@@ -436,7 +440,13 @@ impl Cpu<'_> {
 
     fn serve(&mut self, number: usize) {
         let tid = self.worker();
-        let part = self.plan.service / 4;
+        let service = match self.plan.slow_cpu {
+            Some((from, to, factor)) if (from..to).contains(&self.now) => {
+                (self.plan.service as f64 * factor) as u64
+            }
+            _ => self.plan.service,
+        };
+        let part = service / 4;
         self.work(part);
         self.emit(EventKind::ReadReturned { tid, returned: 64 });
         self.work(part);
@@ -447,7 +457,7 @@ impl Cpu<'_> {
         }
         self.work(part);
         self.emit(EventKind::WriteCalled { tid });
-        self.work(self.plan.service - 3 * part);
+        self.work(service - 3 * part);
         let key = self.truth[number].key;
         self.emit(EventKind::PacketOut { tid, key });
         self.truth[number].t6 = self.now;

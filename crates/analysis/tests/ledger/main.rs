@@ -223,6 +223,17 @@ fn a_slow_request_delays_those_behind_it() {
     assert_charged(&plan, Cause::SlowService, Some(&worker));
 }
 
+/// All work takes longer for a while, though nothing else runs.
+#[test]
+fn a_slower_cpu_is_no_slow_service() {
+    let plan = Plan {
+        gaps: vec![30_000.0],
+        slow_cpu: Some((200_000_000, 300_000_000, 1.5)),
+        ..Plan::default()
+    };
+    assert_charged(&plan, Cause::SlowCpu, None);
+}
+
 #[test]
 fn a_sleep_in_the_middle_is_told_by_its_reason() {
     let plan = |call, uninterruptible| Plan {

@@ -163,6 +163,9 @@ impl Page {
             ],
         );
         self.latency_table(&table);
+        if let Some(without) = latency::without_hypervisor(document) {
+            self.paragraph(Ink::Quiet, &without);
+        }
         table
     }
 

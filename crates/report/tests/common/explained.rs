@@ -197,6 +197,7 @@ fn explain(
             episodes: 188,
             mean_episode_requests: 18.3,
         }),
+        hypervisor: None,
         fan_out: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000]
             .map(|servers: u32| {
                 let at = |q: f64| {

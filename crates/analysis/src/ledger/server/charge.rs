@@ -180,12 +180,19 @@ impl Server {
         let worker = &mut self.workers[w];
         let mut work = length.min(worker.budget_ns);
         worker.budget_ns -= work;
+        // before what the stack leaves over: a slower CPU takes longer to receive as well
+        let mut slower = worker.slower_ns.min(length - work);
+        if worker.serving.is_none() {
+            slower = 0;
+        }
+        worker.slower_ns -= slower;
         // what the stack has not used of t
-        let spare = (length - work).min(worker.spare_ns).min(self.tokens_ns);
+        let spare = (length - work - slower).min(worker.spare_ns);
+        let spare = spare.min(self.tokens_ns);
         worker.spare_ns -= spare;
         self.tokens_ns -= spare;
         work += spare;
-        let over = length - work;
+        let over = length - work - slower;
         let tid = worker.tid;
         let Some(id) = worker.serving else {
             self.note(k, Happened::Work(None), work);
@@ -198,8 +205,12 @@ impl Server {
         worker.served_ns += length;
         let request = &mut self.requests[id];
         request.used_ns += work;
-        request.over_ns += over;
+        request.over_ns += over + slower;
         self.note(k, Happened::Work(Some(id)), work);
+        if slower > 0 {
+            let label = self.label(Cause::SlowCpu, Who::Nobody);
+            self.delay(k, label, slower, true);
+        }
         if over == 0 {
             return;
         }

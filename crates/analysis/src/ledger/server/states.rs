@@ -172,6 +172,7 @@ impl Server {
         worker.serving = Some(id);
         worker.budget_ns = self.baseline.service_ns;
         worker.spare_ns = self.baseline.receive_ns;
+        worker.slower_ns = (self.speed).longer_ns(at_ns, self.baseline.service_ns);
         worker.faults.begin_service(at_ns);
         if let WorkerState::Asleep(Sleep::Work) = worker.state {
             let own = self.own_label(w);

@@ -1,0 +1,217 @@
+//! How fast the server's CPUs worked: whether the same work took longer at times.
+//!
+//! A request does two kinds of work on its core that have little to do with each other: the
+//! application's own, between its read and its write (T4 to T5), and the kernel's, which sends the
+//! response (T5 to T6). Where both take longer for a while, for the cheapest quarter of the requests
+//! too, and no fewer requests come than usual, it is the CPU that is slower: its frequency, the other
+//! thread of its core, the caches and the memory that it shares with others, a hypervisor that takes
+//! it for times too short to be seen. A server that does more for a request leaves the kernel's work
+//! as it was, and what disturbs some requests leaves the others as they were.
+
+use taillab_model::Nanos;
+
+use crate::matched::Matched;
+
+/// What is compared: long enough for hundreds of requests, short against a spell.
+const STRETCH: Nanos = Nanos::from_millis(100);
+
+/// Requests of a stretch that are looked at, about.
+const SAMPLE: usize = 256;
+
+/// Fewer say nothing of a stretch.
+const FEWEST: usize = 32;
+
+/// Where fewer come than this share of the usual number, caches are cold and power states deep.
+const AS_BUSY: f64 = 0.8;
+
+/// What is slower by less than this factor is within what load and chance do.
+const LEAST: f64 = 1.15;
+
+/// What one stretch shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Paces {
+    /// The lower quartile of T4 to T5, in nanoseconds.
+    application_ns: u64,
+    /// The lower quartile of T5 to T6.
+    sending_ns: u64,
+    /// Requests that came.
+    requests: usize,
+}
+
+impl Paces {
+    /// What is usual in these requests: of each figure the lower quartile over the stretches;
+    /// zero where it is not known.
+    pub(super) fn usual(matched: &Matched) -> Self {
+        let stretches: Vec<Self> = stretches(matched).map(|(_, paces)| paces).collect();
+        let quartile = |of: fn(&Self) -> u64| {
+            let mut values: Vec<u64> = stretches.iter().map(of).collect();
+            lower_quartile(&mut values).unwrap_or(0)
+        };
+        Self {
+            application_ns: quartile(|paces| paces.application_ns),
+            sending_ns: quartile(|paces| paces.sending_ns),
+            requests: quartile(|paces| paces.requests as u64) as usize,
+        }
+    }
+
+    /// By which factor all work took longer than is usual; `None` where it did not.
+    fn slower_than(&self, usual: &Self) -> Option<f64> {
+        let ratio = |of: fn(&Self) -> u64| match (of(self), of(usual)) {
+            (_, 0) => 1.0,
+            (this, usual) => this as f64 / usual as f64,
+        };
+        let factor = ratio(|paces| paces.application_ns).min(ratio(|paces| paces.sending_ns));
+        let as_busy = self.requests as f64 >= AS_BUSY * usual.requests as f64;
+        (as_busy && factor >= LEAST).then_some(factor)
+    }
+}
+
+/// When the CPUs were slower than usual.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Speed {
+    /// The numbers of the stretches since boot, ascending, with the factor.
+    slower: Vec<(u64, f64)>,
+}
+
+impl Speed {
+    /// What the requests of a window show, against what is usual.
+    pub(super) fn of(matched: &Matched, usual: &Paces) -> Self {
+        let slower = stretches(matched)
+            .filter_map(|(number, paces)| Some((number, paces.slower_than(usual)?)));
+        Self {
+            slower: slower.collect(),
+        }
+    }
+
+    /// How much longer work of `length_ns` takes at a time than usual, in nanoseconds.
+    #[inline]
+    pub(super) fn longer_ns(&self, at_ns: u64, length_ns: u64) -> u64 {
+        if self.slower.is_empty() {
+            return 0;
+        }
+        let number = at_ns / STRETCH.get();
+        let place = self
+            .slower
+            .binary_search_by_key(&number, |(number, _)| *number);
+        place.map_or(0, |place| {
+            (length_ns as f64 * (self.slower[place].1 - 1.0)) as u64
+        })
+    }
+}
+
+/// The stretches of which enough is known, by number.
+fn stretches(matched: &Matched) -> impl Iterator<Item = (u64, Paces)> {
+    let requests = &matched.requests;
+    let number = |place: usize| requests.t1(place).nanos_since_boot() / STRETCH.get();
+    let mut first = 0;
+    std::iter::from_fn(move || {
+        if first >= requests.len() {
+            return None;
+        }
+        let this = number(first);
+        let end_ns = (this + 1).saturating_mul(STRETCH.get());
+        let end = requests.first_from(taillab_model::Monotonic::from_nanos_since_boot(end_ns));
+        let places = first..end;
+        first = end.max(first + 1);
+        Some((this, places))
+    })
+    .filter_map(move |(this, places)| {
+        let came = places.len();
+        let step = (came / SAMPLE).max(1);
+        let (mut application, mut sending) = (Vec::new(), Vec::new());
+        for place in places.step_by(step) {
+            let stamps = requests.stamps(place);
+            if let (Some(t4), Some(t5)) = (stamps.t4, stamps.t5) {
+                application.push(t5.saturating_since(t4).get());
+                sending.push(stamps.t6.saturating_since(t5).get());
+            }
+        }
+        let enough = application.len() >= FEWEST;
+        let paces = Paces {
+            application_ns: lower_quartile(&mut application)?,
+            sending_ns: lower_quartile(&mut sending)?,
+            requests: came,
+        };
+        enough.then_some((this, paces))
+    })
+}
+
+fn lower_quartile(values: &mut [u64]) -> Option<u64> {
+    let place = values.len() / 4;
+    (!values.is_empty()).then(|| *values.select_nth_unstable(place).1)
+}
+
+#[cfg(test)]
+mod tests {
+    use taillab_model::{Monotonic, Request, Stamps};
+
+    use super::*;
+
+    /// Five seconds of requests, `every_us` apart; in the third second they come `sparser` times more
+    /// seldom, and application and sending take so many times their 8 and 4 µs.
+    fn requests(application: f64, sending: f64, sparser: u64) -> Matched {
+        let mut matched = Matched::default();
+        let mut at_us = 0;
+        while at_us < 5_000_000 {
+            let in_it = (2_000_000..3_000_000).contains(&at_us);
+            let times = |usual_ns: f64, factor: f64| {
+                let chance = (at_us * 7_919 % 1_000) as f64;
+                Nanos::new((usual_ns * if in_it { factor } else { 1.0 } + chance) as u64)
+            };
+            let t1 = Monotonic::from_nanos_since_boot(at_us * 1_000);
+            let t4 = t1 + Nanos::from_micros(5);
+            let t5 = t4 + times(8_000.0, application);
+            let middle = [None, None, Some(t4), Some(t5)];
+            matched.requests.push(Request {
+                server: Stamps::new(t1, middle, t5 + times(4_000.0, sending)),
+                client: None,
+                operation: None,
+            });
+            at_us += 100 * if in_it { sparser } else { 1 };
+        }
+        matched
+    }
+
+    fn slower(matched: &Matched) -> Vec<(u64, f64)> {
+        Speed::of(matched, &Paces::usual(matched)).slower
+    }
+
+    #[test]
+    fn a_cpu_is_slower_where_all_work_takes_longer() {
+        let found = slower(&requests(1.5, 1.6, 1));
+        let numbers: Vec<u64> = found.iter().map(|(number, _)| *number).collect();
+        assert_eq!(numbers, (20..30).collect::<Vec<u64>>());
+        assert!(found.iter().all(|(_, factor)| (1.4..1.5).contains(factor)));
+        let speed = Speed { slower: found };
+        let longer = speed.longer_ns(2_450_000_000, 10_000);
+        assert!((4_000..5_000).contains(&longer), "{longer}");
+        assert_eq!(speed.longer_ns(3_050_000_000, 10_000), 0);
+    }
+
+    #[test]
+    fn a_server_that_does_more_is_no_slow_cpu() {
+        assert_eq!(slower(&requests(3.0, 1.0, 1)), []);
+        assert_eq!(slower(&requests(1.0, 3.0, 1)), []);
+        assert_eq!(slower(&requests(1.1, 1.1, 1)), []);
+    }
+
+    #[test]
+    fn cold_caches_of_a_quieter_server_are_no_slow_cpu() {
+        assert_eq!(slower(&requests(1.5, 1.5, 2)), []);
+    }
+
+    #[test]
+    fn without_stamps_in_the_middle_nothing_is_said() {
+        let mut matched = Matched::default();
+        for at_us in (0..1_000_000).step_by(100) {
+            let t1 = Monotonic::from_nanos_since_boot(at_us * 1_000);
+            matched.requests.push(Request {
+                server: Stamps::new(t1, [None; 4], t1 + Nanos::from_micros(20)),
+                client: None,
+                operation: None,
+            });
+        }
+        assert_eq!(Paces::usual(&matched), Paces::default());
+        assert_eq!(slower(&matched), []);
+    }
+}
