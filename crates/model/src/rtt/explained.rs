@@ -108,7 +108,7 @@ pub struct RttPartMean {
     pub mean_ns: Nanos,
     /// Lower end of its interval (95 %); `None` where the sample supports none.
     pub lo_ns: Option<Nanos>,
-    /// Upper end.
+    /// Upper end in nanoseconds.
     pub hi_ns: Option<Nanos>,
     /// The part's share of what these round trips took longer than the usual ones; `None` for
     /// the usual ones.
@@ -166,8 +166,8 @@ pub struct RttAdded {
     pub q: f64,
     /// The difference in nanoseconds.
     pub ns: i64,
-    /// Lower end, from the ends of both rows' intervals; `None` where one has none.
+    /// Lower end in nanoseconds, from the ends of both rows' intervals; `None` where one has none.
     pub lo_ns: Option<i64>,
-    /// Upper end.
+    /// Upper end in nanoseconds.
     pub hi_ns: Option<i64>,
 }

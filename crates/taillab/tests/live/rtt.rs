@@ -244,26 +244,3 @@ fn a_program_that_takes_the_cpu_of_an_end_is_found_at_that_end() {
         }
     }
 }
-
-#[test]
-fn without_the_right_to_poll_devices_the_other_rows_are_kept() {
-    if !live("without_the_right_to_poll_devices_the_other_rows_are_kept") {
-        return;
-    }
-    let output = Command::new("setpriv")
-        .args(["--bounding-set", "-net_admin", "--inh-caps", "-net_admin"])
-        .args([env!("CARGO_BIN_EXE_taillab"), "rtt"])
-        .args(["--proto", "udp", "--mode", "blocking,busy-poll"])
-        .args(SHORT)
-        .output()
-        .unwrap();
-    let errors = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(5), "{errors}");
-    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(result["partial"], true);
-    assert_eq!(answered(&result), [1_500, 0]);
-    let failure = result["rows"][1]["failure"].as_str().unwrap();
-    for remedy in ["CAP_NET_ADMIN", "net.core.busy_read"] {
-        assert!(failure.contains(remedy), "{failure}");
-    }
-}
