@@ -138,8 +138,9 @@ impl Measurement<'_> {
             ..RecordingContext::default()
         };
         let own = [std::process::id()];
-        observe::name(&mut context, &Roots::default(), probe.threads(), &own);
-        observe::name_own(&mut context);
+        let roots = Roots::default();
+        observe::name(&mut context, &roots, probe.threads(), &own);
+        observe::name_own(&mut context, &roots);
         context
     }
 }
