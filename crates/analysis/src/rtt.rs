@@ -5,6 +5,14 @@
 //! quantile that a single run cannot support is in none of its runs; so the quantile of all runs
 //! together, with its interval, is given as well.
 
+mod elimination;
+mod explained;
+mod split;
+
+pub use self::elimination::elimination;
+pub use self::explained::Explainer;
+pub use self::split::{ClientEnd, Ends};
+
 use taillab_model::explanation::FanOut;
 use taillab_model::rtt::{QuantileNeed, RoundTrip, RttBursts, RttCurves, TrimmedQuantile};
 use taillab_model::{Distribution, Nanos, REPORTED_QUANTILES};

@@ -106,6 +106,17 @@ impl Testbed {
         Ok(Self(Network::Veth(Box::new(veth))))
     }
 
+    /// Gives both devices this MTU. Over loopback nothing is changed: the interface is not ours.
+    ///
+    /// # Errors
+    /// [`TestbedError`] when the kernel refuses it.
+    pub fn set_mtu(&self, bytes: u32) -> Result<(), TestbedError> {
+        match &self.0 {
+            Network::Veth(veth) => Ok(veth.set_mtu(bytes)?),
+            Network::Loopback { .. } => Ok(()),
+        }
+    }
+
     /// The loopback interface of the namespace we are in: nothing is made.
     ///
     /// # Errors

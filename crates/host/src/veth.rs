@@ -251,6 +251,15 @@ impl Veth {
         })
     }
 
+    /// Sets the MTU of both ends.
+    pub(crate) fn set_mtu(&self, bytes: u32) -> Result<(), VethError> {
+        let bytes = bytes.to_string();
+        for end in [&self.server, &self.client] {
+            end.ip(&["link", "set", end.device, "mtu", &bytes])?;
+        }
+        Ok(())
+    }
+
     /// Removes the pair now. Without this it goes with the namespaces, a moment after
     /// their last descriptor is closed.
     pub(crate) fn remove(self) -> Result<(), VethError> {

@@ -4,13 +4,22 @@
 //! Times are integer nanoseconds and their names end in `_ns`. The JSON Schema is made from
 //! these types: `schemas/rtt.schema.json`.
 
+mod explained;
+
 use std::ops::AddAssign;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::explanation::{Clustering, FanOut};
+use crate::load_result::Capacity;
+use crate::summary::{LoadSummary, Verdict};
 use crate::{Distribution, Monotonic, Nanos};
+
+pub use self::explained::{
+    RttAdded, RttBand, RttDisturbance, RttElimination, RttEnd, RttExplanation, RttPart,
+    RttPartMean, RttSuspect,
+};
 
 /// Version of the shape of [`RttResult`].
 pub const SCHEMA_VERSION: u32 = 1;
@@ -45,6 +54,9 @@ pub struct RttResult {
     pub runs: u32,
     /// One for each combination, in the order of the command line.
     pub rows: Vec<RttRow>,
+    /// What TCP, the kernel's stack and the rest each add, where rows differ in that alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub elimination: Vec<RttElimination>,
 }
 
 /// What lies between client and server.
@@ -91,16 +103,35 @@ pub struct RttRow {
     pub fan_out: Vec<FanOut>,
     /// Quantiles that the sample cannot support, with the round trips that each needs about.
     pub needs: Vec<QuantileNeed>,
+    /// The load, where messages were sent by a schedule; then `rtt` counts from when each was due,
+    /// and `conns` share one schedule.
+    pub open_loop: Option<RttOpenLoop>,
+    /// Where the tail comes from; `None` where it was not asked for, or no packet can be stamped.
+    pub explanation: Option<RttExplanation>,
+    /// Why there is none, though it was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unexplained_because: Option<String>,
     /// The row ended before its time: what it has is from before.
     pub partial: bool,
     /// Why, in one sentence, where it was no interruption.
     pub failure: Option<String>,
 }
 
+/// The load of a row whose messages were sent by a schedule.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RttOpenLoop {
+    /// The peak, where the load was given as a share of it.
+    pub capacity: Option<Capacity>,
+    /// All runs, one behind the other.
+    pub load: LoadSummary,
+    /// Whether to believe it.
+    pub verdict: Verdict,
+}
+
 /// One round trip, as the client measured it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RoundTrip {
-    /// When the message was handed to the send call.
+    /// When the message was handed to the send call; in an open loop, when it was due.
     pub sent: Monotonic,
     /// From then until its answer had been received; of a message that was lost, how long it was
     /// waited for.

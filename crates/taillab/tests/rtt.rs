@@ -409,6 +409,9 @@ fn what_cannot_be_is_refused_with_its_remedy() {
             2,
             &["--target"],
         ),
+        (&["--mtu", "9000"], 2, &["--link veth"]),
+        (&["--explain", "-u", "50%"], 2, &["--explain"]),
+        (&["-R", "0"], 2, &["20k"]),
     ] {
         let output = run(args);
         assert_eq!(
@@ -480,4 +483,66 @@ fn a_mode_that_a_protocol_lacks_is_left_out_and_said() {
     let expected = [("shm", "nonblocking"), ("unix", "nonblocking")];
     assert_eq!(kinds, expected.map(|(a, b)| (a.into(), b.into())));
     assert!(said.contains("unix has no mode busy-poll"), "{said}");
+}
+
+#[test]
+fn every_protocol_takes_messages_by_a_schedule() {
+    let protos = ["tcp", "udp", "unix", "shm"];
+    let output = run(&[
+        "--proto",
+        "tcp,udp,unix,shm",
+        "--conns",
+        "1,2",
+        "--size",
+        "64",
+        "-R",
+        "2000",
+        "--count",
+        "400",
+        "--runs",
+        "2",
+        "--warmup",
+        "20",
+        "--json",
+    ]);
+    // a busy machine may make a load one that cannot be believed: that is 4, and said
+    let code = output.status.code();
+    assert!(matches!(code, Some(0 | 4)), "{}", stderr(&output));
+    let result = result(&output);
+    assert_eq!(rows(&result).len(), 2 * protos.len());
+    for row in rows(&result) {
+        let load = &row["open_loop"]["load"];
+        assert_eq!(
+            (count(row, "sent"), &load["requests"]),
+            (800, &800.into()),
+            "{row}"
+        );
+        assert_eq!(load["target_rate_per_s"], 2000.0);
+        assert_eq!(row["open_loop"]["capacity"], Value::Null);
+        assert_eq!(load["arrivals"]["process"], "poisson");
+        assert_eq!(row["rtt"], load["response_time"]);
+        // from when it was due it takes at least as long as from when it was sent
+        let mean = |of: &str| load[of]["mean"].as_f64().unwrap();
+        assert!(mean("response_time") >= mean("service_time"), "{row}");
+    }
+    let all_valid = rows(&result)
+        .iter()
+        .all(|row| row["open_loop"]["verdict"]["valid"] == true);
+    assert_eq!(all_valid, code == Some(0));
+}
+
+#[test]
+fn a_share_of_the_capacity_is_a_rate() {
+    let output = run(&[
+        "--proto", "udp,shm", "--size", "64", "-u", "20%", "--count", "400", "--runs", "1",
+        "--json",
+    ]);
+    let result = result(&output);
+    for row in rows(&result) {
+        let open = &row["open_loop"];
+        let peak = open["capacity"]["peak_per_s"].as_f64().unwrap();
+        let rate = open["load"]["target_rate_per_s"].as_f64().unwrap();
+        assert!((rate / peak - 0.2).abs() < 1e-9, "{open}");
+        assert_eq!(open["load"]["target_utilization"], 0.2);
+    }
 }

@@ -68,7 +68,8 @@ impl Progress {
         Nanos::new(self.held_up_ns.load(Relaxed))
     }
 
-    pub(crate) fn restart(&self) {
+    /// All counters at zero again, as each run begins.
+    pub fn restart(&self) {
         self.set_sent(0);
         self.set_received(0);
         self.failed.store(0, Relaxed);

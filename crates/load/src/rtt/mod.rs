@@ -8,6 +8,7 @@
 //! | `engine` | sends, waits, stamps, and counts what goes wrong |
 //! | `socket`, `uring`, `shm`, `xdp` | the ways of the messages |
 //! | `rdma` | what RDMA lacks here |
+//! | [`open`](OpenClient) | messages by a schedule, by the engine of the generator |
 //! | [`peer`](Peer) | the server at the other end, where it is ours |
 //! | [`run`](mod@run) | the threads of the client, and one run of all of them |
 //!
@@ -20,6 +21,7 @@ mod error;
 mod kinds;
 mod limits;
 mod message;
+mod open;
 mod peer;
 mod rdma;
 pub mod run;
@@ -33,6 +35,7 @@ pub use self::error::RttError;
 pub use self::kinds::{Mode, Proto, UnknownMode, UnknownProto};
 pub use self::limits::{MOST_DATAGRAM_BYTES, MOST_STREAM_BYTES};
 pub use self::message::LEAST_BYTES;
+pub use self::open::OpenClient;
 pub use self::peer::{Peer, PeerSpec};
-pub use self::run::{RoundTrips, RunSpec, round_trips};
+pub use self::run::{ConnectionEnd, RoundTrips, RunSpec, round_trips};
 pub use self::xdp::{XdpEnds, XdpMode};

@@ -250,6 +250,14 @@ impl Peer {
         &self.name
     }
 
+    /// The port of the server of the first connection, where it has one.
+    pub fn port(&self) -> Option<u16> {
+        match self.endpoint(0)? {
+            Endpoint::Tcp(address) | Endpoint::Udp(address) => Some(address.port()),
+            Endpoint::Unix(_) => None,
+        }
+    }
+
     /// Where connection number `connection` leads.
     pub(super) fn endpoint(&self, connection: usize) -> Option<Endpoint> {
         let at = connection.checked_rem(self.endpoints.len())?;

@@ -42,6 +42,20 @@ pub struct RunSpec<'a> {
     pub progress: &'a AtomicU64,
 }
 
+/// The client's end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionEnd {
+    /// Its port.
+    pub port: u16,
+    /// The thread of the kernel's that sends and receives on it.
+    pub thread: u32,
+    /// The number of that thread among the client's, from 0.
+    pub client: usize,
+}
+
+/// What a thread has done, its CPU time, and its ends of connections.
+type Played = (Done, Nanos, Vec<ConnectionEnd>);
+
 /// What a run measured.
 #[derive(Debug, Default)]
 pub struct RoundTrips {
@@ -53,6 +67,8 @@ pub struct RoundTrips {
     pub length: Nanos,
     /// CPU time of the client's threads, the warm-up included.
     pub cpu: Nanos,
+    /// The client's ends, one for each connection; empty where there are no ports.
+    pub ends: Vec<ConnectionEnd>,
     /// Why it ended before its time; an interruption is no failure.
     pub failure: Option<RttError>,
 }
@@ -72,7 +88,7 @@ pub fn round_trips(
     let groups = groups(spec);
     let barrier = Barrier::new(groups.len());
     let unready = AtomicBool::new(false);
-    let results: Vec<Result<(Done, Nanos), RttError>> = std::thread::scope(|scope| {
+    let results: Vec<Result<Played, RttError>> = std::thread::scope(|scope| {
         let threads: Vec<_> = (groups.iter().enumerate())
             .map(|(thread, group)| {
                 let (barrier, unready, prepare) = (&barrier, &unready, &prepare);
@@ -86,11 +102,18 @@ pub fn round_trips(
                     barrier.wait();
                     let mut wire = ready?;
                     if unready.load(Relaxed) {
-                        return Ok((Done::default(), Nanos::ZERO));
+                        return Ok((Done::default(), Nanos::ZERO, Vec::new()));
                     }
+                    let own = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+                    let end = |port| ConnectionEnd {
+                        port,
+                        thread: own,
+                        client: thread,
+                    };
+                    let ends = wire.ports().into_iter().map(end).collect();
                     let before = thread_cpu_time();
                     let done = play(&job(spec, peer, group.clone()), &mut *wire);
-                    Ok((done, thread_cpu_time().saturating_sub(before)))
+                    Ok((done, thread_cpu_time().saturating_sub(before), ends))
                 })
             })
             .collect();
@@ -103,8 +126,9 @@ pub fn round_trips(
     });
     let mut all = RoundTrips::default();
     for result in results {
-        let (done, cpu) = result?;
+        let (done, cpu, ends) = result?;
         all.cpu += cpu;
+        all.ends.extend(ends);
         all.counts += done.counts;
         if all.round_trips.is_empty() {
             all.round_trips = done.round_trips;

@@ -14,15 +14,24 @@ use super::wire::{Received, Wire};
 /// Looks before a wait gives the engine its turn.
 const LOOKS: u32 = 4096;
 
+/// Two cache lines, which processors fetch together.
+#[derive(Clone, Copy)]
+#[repr(C, align(128))]
+struct Lines([u8; LINES]);
+
+const LINES: usize = 128;
+
 /// A place for one message, written by one end and read by the other.
 ///
-/// Its two words lie on cache lines of their own, so that neither end takes from the other what
-/// it does not need.
+/// The counter and the message lie on cache lines of their own, so that neither end takes from
+/// the other what it does not need.
 #[repr(align(128))]
 struct Mailbox {
     /// Messages put in so far; the writer alone changes it.
     written: AtomicU64,
-    bytes: UnsafeCell<Box<[u8]>>,
+    lines: UnsafeCell<Box<[Lines]>>,
+    /// Bytes of a message.
+    size: usize,
 }
 
 // SAFETY: the bytes have one writer and one reader, and they take turns: the writer puts the
@@ -36,7 +45,8 @@ impl Mailbox {
         Self {
             written: AtomicU64::new(0),
             // written once: no page fault later
-            bytes: UnsafeCell::new(vec![1; size].into_boxed_slice()),
+            lines: UnsafeCell::new(vec![Lines([1; LINES]); size.div_ceil(LINES)].into()),
+            size,
         }
     }
 
@@ -44,8 +54,8 @@ impl Mailbox {
     #[inline]
     fn put(&self, message: &[u8], number: u64) {
         // SAFETY: it is the writer's turn, as above, so that nobody else has a reference.
-        let bytes = unsafe { &mut *self.bytes.get() };
-        bytes.copy_from_slice(message);
+        let lines = unsafe { &mut *self.lines.get() };
+        flat_mut(lines)[..self.size].copy_from_slice(message);
         self.written.store(number, Ordering::Release);
     }
 
@@ -57,8 +67,24 @@ impl Mailbox {
         }
         // SAFETY: it is the reader's turn, as above, until it writes its answer; the borrow of
         // both callers ends before that.
-        Some(unsafe { &*self.bytes.get() })
+        let lines = unsafe { &*self.lines.get() };
+        Some(&flat(lines)[..self.size])
     }
+}
+
+/// The bytes of all lines.
+#[inline]
+fn flat(lines: &[Lines]) -> &[u8] {
+    // SAFETY: lines are arrays of bytes without padding (their size is their alignment), one behind
+    // the other; the borrow is that of the lines.
+    unsafe { std::slice::from_raw_parts(lines.as_ptr().cast(), size_of_val(lines)) }
+}
+
+/// The same to be written.
+#[inline]
+fn flat_mut(lines: &mut [Lines]) -> &mut [u8] {
+    // SAFETY: as above, and the borrow is the only one.
+    unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), size_of_val(lines)) }
 }
 
 /// The two mailboxes of a connection.
@@ -111,6 +137,25 @@ impl Memory {
     }
 }
 
+impl Memory {
+    #[inline]
+    fn within(&mut self, looks: u32) -> Result<Received<'_>, RttError> {
+        for _ in 0..looks {
+            for connection in 0..self.pairs.len() {
+                if !self.waits[connection] {
+                    continue;
+                }
+                if let Some(bytes) = self.pairs[connection].answers.get(self.sent[connection]) {
+                    self.waits[connection] = false;
+                    return Ok(Received::Message { connection, bytes });
+                }
+            }
+            spin_loop();
+        }
+        Ok(Received::Nothing)
+    }
+}
+
 impl Wire for Memory {
     #[inline]
     fn send(&mut self, connection: usize, message: &[u8]) -> Result<(), RttError> {
@@ -124,19 +169,12 @@ impl Wire for Memory {
 
     #[inline]
     fn receive(&mut self) -> Result<Received<'_>, RttError> {
-        for _ in 0..LOOKS {
-            for connection in 0..self.pairs.len() {
-                if !self.waits[connection] {
-                    continue;
-                }
-                if let Some(bytes) = self.pairs[connection].answers.get(self.sent[connection]) {
-                    self.waits[connection] = false;
-                    return Ok(Received::Message { connection, bytes });
-                }
-            }
-            spin_loop();
-        }
-        Ok(Received::Nothing)
+        self.within(LOOKS)
+    }
+
+    #[inline]
+    fn look(&mut self) -> Result<Received<'_>, RttError> {
+        self.within(1)
     }
 }
 

@@ -183,6 +183,13 @@ impl Socket {
         }
     }
 
+    /// The client's port, where there is one.
+    pub(super) fn port(&self) -> Option<u16> {
+        self.address?;
+        let own = rustix::net::getsockname(&self.descriptor).ok()?;
+        Some(SocketAddr::try_from(own).ok()?.port())
+    }
+
     /// UDP payload that the path carries in one packet.
     fn largest_datagram(&self) -> Option<usize> {
         const UDP: usize = 8;
@@ -322,6 +329,10 @@ impl Sockets {
 }
 
 impl Wire for Sockets {
+    fn ports(&self) -> Vec<u16> {
+        self.sockets.iter().filter_map(Socket::port).collect()
+    }
+
     #[inline]
     fn send(&mut self, connection: usize, message: &[u8]) -> Result<(), RttError> {
         let blocks = matches!(self.wait, Wait::Block);

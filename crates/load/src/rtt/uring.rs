@@ -174,6 +174,11 @@ impl Drop for Ring {
 }
 
 impl Wire for Ring {
+    fn ports(&self) -> Vec<u16> {
+        let ports = self.ports.iter();
+        ports.filter_map(|port| port.socket.port()).collect()
+    }
+
     fn send(&mut self, connection: usize, message: &[u8]) -> Result<(), RttError> {
         self.taken = self.taken.filter(|taken| *taken != connection);
         let port = &mut self.ports[connection];

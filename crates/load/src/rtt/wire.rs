@@ -15,6 +15,19 @@ pub(super) trait Wire {
     /// # Errors
     /// When a connection is gone.
     fn receive(&mut self) -> Result<Received<'_>, RttError>;
+
+    /// Looks once for a message, where waiting would make the next send late.
+    ///
+    /// # Errors
+    /// When a connection is gone.
+    fn look(&mut self) -> Result<Received<'_>, RttError> {
+        self.receive()
+    }
+
+    /// The client's ports, one for each connection; none where there is no port.
+    fn ports(&self) -> Vec<u16> {
+        Vec::new()
+    }
 }
 
 /// What one wait brought.

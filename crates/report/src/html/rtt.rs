@@ -4,8 +4,57 @@ use taillab_model::REPORTED_QUANTILES;
 
 use super::figure;
 use super::page::plain_document;
-use crate::markup::{Esc, put, section};
-use crate::rtt::{RttReport, around_slowest, ccdf, label, over_time, tables};
+use crate::markup::{Esc, Markup, put, section};
+use taillab_model::rtt::RttRow;
+
+use crate::rtt::{RttReport, around_slowest, ccdf, explained, label, over_time, tables};
+
+/// The load of an open loop, and where the tail comes from.
+fn where_from(page: &mut Markup, report: &RttReport<'_>) {
+    let rows = &report.result.rows;
+    if rows.iter().any(|row| row.open_loop.is_some()) {
+        section(page, "load", "The load", |page| {
+            explained::loads(rows).put(page);
+            for row in rows {
+                let (reasons, warnings) = explained::doubts(row);
+                for reason in reasons.iter().chain(warnings) {
+                    let text = format!("{}: {}", label(row), reason.text);
+                    put!(page, "<p class=\"notice notable\">{}</p>\n", Esc(&text));
+                }
+            }
+        });
+    }
+    if !report.result.elimination.is_empty() {
+        section(
+            page,
+            "elimination",
+            "TCP, the kernel, or the rest?",
+            |page| {
+                explained::elimination(report.result).put(page);
+            },
+        );
+    }
+    let asked = |row: &&RttRow| row.explanation.is_some() || row.unexplained_because.is_some();
+    if !rows.iter().any(|row| asked(&row)) {
+        return;
+    }
+    section(page, "where", "Where the tail comes from", |page| {
+        for row in rows.iter().filter(asked) {
+            put!(page, "<h3>{}</h3>\n", Esc(&label(row)));
+            let texts = [explained::headline(row), explained::basis(row)];
+            let why = row.unexplained_because.clone();
+            for text in texts.into_iter().chain([why]).flatten() {
+                put!(page, "<p class=\"explain\">{}.</p>\n", Esc(&text));
+            }
+            if let Some(explanation) = &row.explanation {
+                explained::parts(explanation).put(page);
+                if !explanation.disturbances.is_empty() {
+                    explained::disturbances(explanation, usize::MAX).put(page);
+                }
+            }
+        }
+    });
+}
 
 /// The page, in UTF-8; it refers to nothing outside itself.
 pub fn render(report: &RttReport<'_>) -> Vec<u8> {
@@ -43,6 +92,7 @@ pub fn render(report: &RttReport<'_>) -> Vec<u8> {
             tables::quantiles(report, &REPORTED_QUANTILES).put(page);
             tables::trimmed(report).put(page);
         });
+        where_from(page, report);
         section(page, "fan-out", "The slowest of many nodes", |page| {
             tables::fan_out(report).put(page);
         });

@@ -1,5 +1,6 @@
 //! The results of `taillab rtt`: what it prints, draws and saves.
 
+pub(crate) mod explained;
 mod figure;
 mod hlog;
 #[cfg(feature = "parquet")]

@@ -11,7 +11,7 @@ use crate::error::ReportError;
 type Row = (u32, RoundTrip);
 
 const COLUMNS: [Column<Row>; 5] = [
-    Column::instant("sent", "when the message was handed to the send call", |row: &Row| {
+    Column::instant("sent", "when the message was handed to the send call; in an open loop, when it was due", |row: &Row| {
         Some(row.1.sent)
     })
     .required(),

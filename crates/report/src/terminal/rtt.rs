@@ -5,7 +5,7 @@ use taillab_model::rtt::RttRow;
 
 use super::page::Page;
 use crate::figures;
-use crate::rtt::{RttReport, ccdf, label, tables};
+use crate::rtt::{RttReport, ccdf, explained, label, tables};
 use crate::text::{Ink, Style};
 
 /// The tables and, with `all`, the figure; `saved_in` is the page, if it was saved.
@@ -38,6 +38,8 @@ pub fn render(report: &RttReport<'_>, saved_in: Option<&str>, all: bool, style: 
         }
         _ => page.round_trips(report, all),
     }
+    page.open_loops(rows, all);
+    page.explanations(report, all);
     if all || rows.len() == 1 {
         page.heading(
             "Single or in bursts?",
@@ -82,7 +84,72 @@ pub fn render(report: &RttReport<'_>, saved_in: Option<&str>, all: bool, style: 
     page.text
 }
 
+/// Disturbances that are named.
+const DISTURBANCES: usize = 4;
+
 impl Page {
+    /// The loads of rows that were sent by a schedule, and what speaks against them.
+    fn open_loops(&mut self, rows: &[RttRow], all: bool) {
+        if rows.iter().all(|row| row.open_loop.is_none()) {
+            return;
+        }
+        self.heading("By a schedule", "Poisson; each counts from when it was due");
+        self.table(&explained::loads(rows));
+        let mut more = 0;
+        for row in rows {
+            let (reasons, warnings) = explained::doubts(row);
+            for reason in reasons {
+                self.marked(Ink::Bad, "✗", &format!("{}: {}", label(row), reason.text));
+            }
+            more += if all { 0 } else { warnings.len() };
+            for warning in warnings.iter().filter(|_| all) {
+                self.marked(
+                    Ink::Notable,
+                    "!",
+                    &format!("{}: {}", label(row), warning.text),
+                );
+            }
+        }
+        if more > 0 {
+            let more = figures::counted(more as u64, "reservation", "reservations");
+            self.paragraph(Ink::Quiet, &format!("{more}: -v"));
+        }
+    }
+
+    /// Where the tail comes from: of one row with its table, of several in a sentence each.
+    fn explanations(&mut self, report: &RttReport<'_>, all: bool) {
+        let rows = &report.result.rows;
+        let asked = |row: &&RttRow| row.explanation.is_some() || row.unexplained_because.is_some();
+        if rows.iter().any(|row| asked(&row)) {
+            self.heading(
+                "Where the tail comes from",
+                "both ends, with the kernel probe",
+            );
+        }
+        for row in rows.iter().filter(asked) {
+            if let Some(why) = &row.unexplained_because {
+                self.paragraph(Ink::Quiet, &format!("{}: {why}", label(row)));
+            }
+            if let Some(text) = explained::headline(row) {
+                self.paragraph(Ink::Plain, &format!("{}: {text}", label(row)));
+            }
+            if let Some(explanation) = row.explanation.as_ref().filter(|_| all || rows.len() == 1) {
+                self.table(&explained::parts(explanation));
+                if !explanation.disturbances.is_empty() {
+                    self.line("");
+                    self.table(&explained::disturbances(explanation, DISTURBANCES));
+                }
+            }
+            if let Some(text) = explained::basis(row) {
+                self.paragraph(Ink::Quiet, &text);
+            }
+        }
+        if !report.result.elimination.is_empty() {
+            self.heading("TCP, the kernel, or the rest?", "what each adds, in µs");
+            self.table(&explained::elimination(report.result));
+        }
+    }
+
     fn round_trips(&mut self, report: &RttReport<'_>, all: bool) {
         self.heading(
             "Round trips in µs",

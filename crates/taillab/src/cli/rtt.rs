@@ -10,7 +10,7 @@ use taillab_host::doctor::privileges_of;
 use taillab_load::rtt::{Mode, Proto};
 use taillab_model::Nanos;
 
-use super::shared::Output;
+use super::shared::{Output, load_share, rate};
 
 const HELP: &str = "A message begins with the header of sockperf, so that its server answers too \
     (`sockperf server`, with --tcp for TCP); any other server that sends back what it gets will do. \
@@ -24,11 +24,14 @@ const HELP: &str = "A message begins with the header of sockperf, so that its se
     taillab rtt --proto tcp --size 64..512K --runs 3\n  \
     taillab rtt --proto tcp --conns 1,2,4,8 --size 1K\n  \
     sudo taillab rtt --link veth --proto udp --size 64,1472 --mode blocking,busy-poll\n  \
+    sudo taillab rtt --link veth --mtu 9000 --proto udp --size 8K\n  \
+    sudo taillab rtt --proto tcp,udp,shm --explain -o rtt\n  \
+    taillab rtt --proto tcp,shm -u 50%\n  \
     taillab rtt --proto udp --target 192.0.2.7:11111 --json";
 
 const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed; what was \
-    measured before is printed and marked\n  2    wrong command line\n  5    a privilege or a kernel \
-    feature is missing\n  130  interrupted; what was measured is kept";
+    measured before is printed and marked\n  2    wrong command line\n  4    an open loop that cannot be believed\n  5    a privilege or a \
+    kernel feature is missing\n  130  interrupted; what was measured is kept";
 
 fn help() -> String {
     format!("{HELP}\n\n{}\n\n{EXIT_CODES}", privileges_of("rtt"))
@@ -97,6 +100,22 @@ pub struct RttArgs {
     #[arg(hide_short_help = true, long, value_name = "TIME", default_value = "1s", value_parser = timeout, help_heading = "Messages")]
     pub timeout: Nanos,
 
+    /// Send by a schedule (Poisson), whatever the answers, at half of the capacity unless -R or -u
+    /// says otherwise; each round trip counts from when it was due
+    #[arg(long, help_heading = "Open loop")]
+    pub open: bool,
+    /// Open loop with so many messages per second: 20000, 20k
+    #[arg(short = 'R', long, value_name = "PER_S", value_parser = rate, conflicts_with = "utilization", allow_hyphen_values = true, help_heading = "Open loop")]
+    pub rate: Option<f64>,
+    /// Open loop with a share of the capacity, which is measured first: 50%
+    #[arg(short, long, value_name = "SHARE", value_parser = load_share, allow_hyphen_values = true, help_heading = "Open loop")]
+    pub utilization: Option<f64>,
+
+    /// Say where the tail comes from: measures once more with the kernel probe, and takes each
+    /// round trip apart at both ends (tcp and udp; needs root)
+    #[arg(long, conflicts_with_all = ["target", "open", "rate", "utilization"])]
+    pub explain: bool,
+
     /// An echo server that is there already: HOST:PORT, or unix:PATH
     #[arg(long, value_name = "WHERE", help_heading = "Ends")]
     pub target: Option<String>,
@@ -109,6 +128,9 @@ pub struct RttArgs {
         help_heading = "Ends"
     )]
     pub link: LinkKind,
+    /// MTU of the veth devices, e.g. 9000 for jumbo frames [default: 1500]
+    #[arg(hide_short_help = true, long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(68..=65_535), help_heading = "Ends")]
+    pub mtu: Option<u32>,
     /// Whether AF_XDP copies packets
     #[arg(
         hide_short_help = true,

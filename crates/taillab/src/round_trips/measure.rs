@@ -20,11 +20,13 @@ use crate::say::Say;
 
 /// What is at hand for all rows.
 pub struct Measurement<'a> {
-    plan: &'a Plan,
-    interrupt: &'a Interrupt,
+    pub(super) plan: &'a Plan,
+    pub(super) interrupt: &'a Interrupt,
     say: Say,
-    testbed: Testbed,
-    done: AtomicU64,
+    pub(super) testbed: Testbed,
+    pub(super) done: AtomicU64,
+    /// Of the open loop that runs now.
+    pub(super) sending: taillab_load::Progress,
 }
 
 /// All rows that were measured.
@@ -44,13 +46,22 @@ impl<'a> Measurement<'a> {
             }),
             Link::Loopback | Link::Target => Testbed::loopback(),
         };
-        Ok(Self {
+        let testbed = testbed.map_err(host)?;
+        if let Some(mtu) = plan.mtu {
+            testbed.set_mtu(mtu).map_err(host)?;
+        }
+        let new = Self {
             plan,
             interrupt,
             say,
-            testbed: testbed.map_err(host)?,
+            testbed,
             done: AtomicU64::new(0),
-        })
+            sending: taillab_load::Progress::new(),
+        };
+        if plan.explain {
+            new.check_probe()?;
+        }
+        Ok(new)
     }
 
     /// Measures all rows, and hands over each with its round trips as soon as it is done.
@@ -69,13 +80,16 @@ impl<'a> Measurement<'a> {
         };
         let result = Progress::new(self.say.quiet).during(
             &[phase],
-            || self.done.load(Relaxed),
+            || self.done.load(Relaxed) + self.sending.sent(),
             || {
                 for plan in &self.plan.rows {
                     if self.interrupt.is_raised() {
                         break;
                     }
-                    let row = self.row(plan);
+                    let row = match self.plan.open {
+                        None => self.row(plan),
+                        Some(rate) => self.open_row(plan, rate),
+                    };
                     finished(&row)?;
                     let why = row.failure.as_ref().map(failure);
                     measured.failure = measured.failure.take().or(why);
@@ -94,6 +108,7 @@ impl<'a> Measurement<'a> {
         let mut played: Vec<(Nanos, Option<Nanos>)> = Vec::new();
         let mut counts = RttCounts::default();
         let mut failure = None;
+        let mut explained = None;
         match self.peer(plan) {
             Err(error) => failure = Some(error),
             Ok(peer) => {
@@ -115,12 +130,21 @@ impl<'a> Measurement<'a> {
                         }
                     }
                 }
+                if failure.is_none() && self.plan.explain && !self.interrupt.is_raised() {
+                    explained = Some(self.explained(plan, &peer));
+                }
             }
         }
-        self.summarised(plan, runs, &played, counts, failure)
+        let mut row = self.summarised(plan, runs, &played, counts, failure);
+        match explained {
+            None => {}
+            Some(Ok(explanation)) => row.row.explanation = Some(explanation),
+            Some(Err(why)) => row.row.unexplained_because = Some(why.message),
+        }
+        row
     }
 
-    fn summarised(
+    pub(super) fn summarised(
         &self,
         plan: &RowPlan,
         runs: Vec<Vec<RoundTrip>>,
@@ -151,6 +175,9 @@ impl<'a> Measurement<'a> {
             bursts: found.bursts,
             fan_out: found.fan_out,
             needs: found.needs,
+            open_loop: None,
+            explanation: None,
+            unexplained_because: None,
             failure: failure.as_ref().map(ToString::to_string),
         };
         Row {
@@ -161,7 +188,7 @@ impl<'a> Measurement<'a> {
         }
     }
 
-    fn peer(&self, plan: &RowPlan) -> Result<Peer, RttError> {
+    pub(super) fn peer(&self, plan: &RowPlan) -> Result<Peer, RttError> {
         if let Some(target) = &self.plan.target {
             let endpoint = target.endpoint(plan.proto);
             return endpoint.map(Peer::at).ok_or_else(|| RttError::Unavailable {
@@ -225,13 +252,25 @@ impl<'a> Measurement<'a> {
         peer: &Peer,
         stop: &AtomicBool,
     ) -> Result<RoundTrips, RttError> {
+        let of_run = (self.plan.count, self.plan.warm_up);
+        self.play(plan, peer, of_run, stop)
+    }
+
+    /// So many round trips, and before them so many on each connection that do not count.
+    pub(super) fn play(
+        &self,
+        plan: &RowPlan,
+        peer: &Peer,
+        (count, warm_up): (u64, u64),
+        stop: &AtomicBool,
+    ) -> Result<RoundTrips, RttError> {
         let spec = RunSpec {
             proto: plan.proto,
             mode: plan.mode,
             size: plan.size,
             conns: plan.conns,
-            count: self.plan.count,
-            warm_up: self.plan.warm_up,
+            count,
+            warm_up,
             timeout: self.plan.timeout,
             threads: self.plan.client_cpus.len(),
             stop,
@@ -287,5 +326,5 @@ pub struct Row {
     pub curves: RttCurves,
     /// Each in order of time.
     pub runs: Vec<Vec<RoundTrip>>,
-    failure: Option<RttError>,
+    pub(super) failure: Option<RttError>,
 }

@@ -1,9 +1,11 @@
 //! Round trips of single messages: what is to be measured, and row after row of it.
 
+mod explain;
 mod failure;
 mod measure;
+mod open;
 mod plan;
 
 pub use self::failure::failure;
 pub use self::measure::{Measured, Measurement, Row};
-pub use self::plan::{OURS, Plan, RowPlan, Target};
+pub use self::plan::{OURS, OpenRate, Plan, RowPlan, Target};

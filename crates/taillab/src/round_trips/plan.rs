@@ -27,6 +27,15 @@ pub struct RowPlan {
     pub conns: usize,
 }
 
+/// The rate of an open loop.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum OpenRate {
+    /// Messages per second.
+    PerS(f64),
+    /// A share of the capacity, which is measured first.
+    OfCapacity(f64),
+}
+
 /// Everything that is to be measured.
 #[derive(Debug)]
 pub struct Plan {
@@ -41,8 +50,14 @@ pub struct Plan {
     pub warm_up: u64,
     pub timeout: Nanos,
     pub link: Link,
+    /// MTU of the link, where it is ours and not the kernel's usual one.
+    pub mtu: Option<u32>,
     /// How AF_XDP gets packets.
     pub xdp: XdpMode,
+    /// By a schedule instead of one after the other.
+    pub open: Option<OpenRate>,
+    /// Each row once more with the probe, to say where its tail comes from.
+    pub explain: bool,
     /// Who answers, for people.
     pub server: String,
     pub target: Option<Target>,
@@ -88,7 +103,10 @@ impl Plan {
             warm_up: WARM_UP,
             timeout: TIMEOUT,
             link: Link::Loopback,
+            mtu: None,
             xdp: XdpMode::Copy,
+            open: None,
+            explain: false,
             server: OURS.to_owned(),
             target: None,
             client_cpus: list(&placement.client),
@@ -106,8 +124,16 @@ impl Plan {
 
     /// Round trips of all rows and runs, those of the warm-up included.
     pub fn round_trips(&self) -> u64 {
-        let of_row = |row: &RowPlan| self.count + self.warm_up * row.conns as u64;
-        self.rows.iter().map(of_row).sum::<u64>() * u64::from(self.runs)
+        let of_row = |row: &RowPlan| {
+            let of_run = self.count + self.warm_up * row.conns as u64;
+            of_run * (u64::from(self.runs) + u64::from(self.explains(row)))
+        };
+        self.rows.iter().map(of_row).sum()
+    }
+
+    /// The row is to be explained, and the kernel has packets of it to stamp.
+    pub fn explains(&self, row: &RowPlan) -> bool {
+        self.explain && matches!(row.proto, Proto::Tcp | Proto::Udp)
     }
 }
 

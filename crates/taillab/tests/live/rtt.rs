@@ -1,8 +1,10 @@
 //! `taillab rtt` between two namespaces: the protocols that need root.
 
+use std::process::{Child, Command, Stdio};
+
 use serde_json::Value;
 
-use crate::support::{Machine, live, taillab};
+use crate::support::{Machine, live, taillab, wait_for};
 
 /// Short, because each row makes its sockets anew.
 const SHORT: [&str; 7] = ["--count", "500", "--runs", "3", "--warmup", "50", "--json"];
@@ -91,6 +93,11 @@ fn what_the_path_or_the_driver_cannot_is_refused_with_its_remedy() {
             5,
             "--xdp copy",
         ),
+        (
+            &["--mtu", "9000", "--proto", "udp", "--size", "8973"],
+            1,
+            "(8972 bytes)",
+        ),
     ] {
         let all: Vec<&str> = ["--link", "veth"].iter().chain(args).copied().collect();
         let (found, result, errors) = rtt(&all);
@@ -100,5 +107,140 @@ fn what_the_path_or_the_driver_cannot_is_refused_with_its_remedy() {
             "{args:?}: {errors}"
         );
         assert!(errors.contains(part), "{args:?}: {errors}");
+    }
+}
+
+#[test]
+fn jumbo_datagrams_go_where_the_link_has_room() {
+    if !live("jumbo_datagrams_go_where_the_link_has_room") {
+        return;
+    }
+    let before = Machine::now();
+    let jumbo = [
+        "--link",
+        "veth",
+        "--mtu",
+        "9000",
+        "--proto",
+        "udp",
+        "--size",
+        "1472,8972",
+    ];
+    let (code, result, errors) = rtt(&jumbo);
+    assert_eq!(code, Some(0), "{errors}");
+    assert_eq!(answered(&result), [1_500; 2]);
+    assert_eq!(Machine::now(), before);
+}
+
+#[test]
+fn af_xdp_takes_messages_by_a_schedule() {
+    if !live("af_xdp_takes_messages_by_a_schedule") {
+        return;
+    }
+    let (code, result, errors) = rtt(&["--link", "veth", "--proto", "xdp", "-R", "2000"]);
+    // a busy machine may make the load one that cannot be believed, and that is said
+    assert!(matches!(code, Some(0 | 4)), "{errors}");
+    let row = &result["rows"][0];
+    assert_eq!(row["counts"]["sent"], 1_500, "{row}");
+    assert_eq!(row["open_loop"]["load"]["requests"], 1_500);
+    let verdict = &row["open_loop"]["verdict"];
+    assert_eq!(verdict["valid"], code == Some(0));
+}
+
+/// A program that takes a CPU from everybody else for 5 ms of each 50.
+struct Hog(Child);
+
+impl Hog {
+    fn on(cpu: u32) -> Self {
+        let mut command = Command::new("chrt");
+        command.args(["--fifo", "50", "taskset", "-c", &cpu.to_string()]);
+        command.arg(env!("CARGO_BIN_EXE_taillab"));
+        command.args(["burn", "--busy", "5ms", "--every", "50ms"]);
+        // it ends with its standard input
+        let hog = command.stdin(Stdio::piped()).spawn().unwrap();
+        let status = format!("/proc/{}/status", hog.id());
+        let bound = format!("Cpus_allowed_list:\t{cpu}\n");
+        let comm = format!("/proc/{}/comm", hog.id());
+        wait_for("the hog", || {
+            let is_ready = std::fs::read_to_string(&status).ok()?.contains(&bound)
+                && std::fs::read_to_string(&comm).ok()?.starts_with("taillab");
+            is_ready.then_some(())
+        });
+        Self(hog)
+    }
+}
+
+impl Drop for Hog {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        self.0.wait().unwrap();
+    }
+}
+
+/// For how long the process had the CPU of an end while slow round trips needed it.
+fn taken_by(pid: u32, end: &str, explanation: &Value) -> u64 {
+    let is_its = |found: &&Value| found["end"] == end && found["culprit"]["pid"] == pid;
+    let all = explanation["disturbances"].as_array().unwrap();
+    let each = all.iter().filter(is_its);
+    each.map(|found| found["total_ns"].as_u64().unwrap()).sum()
+}
+
+#[test]
+fn a_program_that_takes_the_cpu_of_an_end_is_found_at_that_end() {
+    if !live("a_program_that_takes_the_cpu_of_an_end_is_found_at_that_end") {
+        return;
+    }
+    for (cpu, end, other) in [(0, "server", "client"), (1, "client", "server")] {
+        for (proto, mode, link) in [
+            ("tcp", "blocking", "loopback"),
+            ("udp", "nonblocking", "loopback"),
+            ("tcp", "epoll", "veth"),
+        ] {
+            let hog = Hog::on(cpu);
+            let output = taillab()
+                .args([
+                    "rtt",
+                    "--explain",
+                    "--json",
+                    "--runs",
+                    "1",
+                    "--count",
+                    "8000",
+                ])
+                .args([
+                    "--size",
+                    "64",
+                    "-C",
+                    "0",
+                    "--client-cpus",
+                    "1",
+                    "--link",
+                    link,
+                ])
+                .args(["--proto", proto, "--mode", mode])
+                .output()
+                .unwrap();
+            let errors = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(output.status.code(), Some(0), "{errors}");
+            let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+            let row = &result["rows"][0];
+            let explanation = &row["explanation"];
+            assert_ne!(*explanation, Value::Null, "{row}");
+            let number = |key: &str| explanation[key].as_u64().unwrap();
+            assert_eq!(number("round_trips") + number("incomplete"), 8_000);
+            assert!(number("round_trips") > 7_000, "{explanation}");
+            for band in explanation["bands"].as_array().unwrap() {
+                let parts = band["parts"].as_array().unwrap().iter();
+                let sum: u64 = parts.map(|part| part["mean_ns"].as_u64().unwrap()).sum();
+                let mean = band["mean_ns"].as_u64().unwrap();
+                // seven means, each rounded
+                assert!(sum.abs_diff(mean) <= 7, "{band}");
+            }
+            let here = taken_by(hog.0.id(), end, explanation);
+            let there = taken_by(hog.0.id(), other, explanation);
+            // more than one of its turns
+            assert!(here > 5_000_000, "{proto} {mode} {end}: {explanation}");
+            assert_eq!(there, 0, "{proto} {mode} {end}: {explanation}");
+        }
     }
 }

@@ -204,9 +204,19 @@ impl Wire for Xdp {
     }
 
     fn receive(&mut self) -> Result<Received<'_>, RttError> {
+        self.within(LOOKS)
+    }
+
+    fn look(&mut self) -> Result<Received<'_>, RttError> {
+        self.within(1)
+    }
+}
+
+impl Xdp {
+    fn within(&mut self, looks: u32) -> Result<Received<'_>, RttError> {
         let (message, connections) = (&mut self.message, self.connections);
         let mut slept = false;
-        for _ in 0..LOOKS {
+        for _ in 0..looks {
             let found = self.port.socket.receive(|bytes| {
                 let (from, to, payload) = frame::read(bytes)?;
                 let connection = usize::from(to.checked_sub(PORT + 1)?);

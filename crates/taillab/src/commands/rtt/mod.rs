@@ -3,6 +3,7 @@
 mod outputs;
 mod plan;
 
+use taillab_analysis::rtt::elimination;
 use taillab_host::{Interrupt, clock};
 use taillab_model::rtt::{COMMAND, RttResult, SCHEMA_VERSION};
 
@@ -34,9 +35,11 @@ pub fn run(args: RttArgs) -> Result<Exit, Failure> {
         count: plan.count,
         runs: plan.runs,
         rows: Vec::new(),
+        elimination: Vec::new(),
     };
     let measured = Measurement::new(&plan, &interrupt, say)?.rows(|row| wanted.row(row))?;
     result.rows = measured.rows;
+    result.elimination = elimination(&result.rows);
     result.partial = result.rows.len() < plan.rows.len() || result.rows.iter().any(|r| r.partial);
     let nothing = result.rows.iter().all(|row| row.counts.answered == 0);
     match measured.failure {
@@ -47,6 +50,13 @@ pub fn run(args: RttArgs) -> Result<Exit, Failure> {
     Ok(match (measured.failure, interrupt.is_raised()) {
         (_, true) => Exit::Interrupted,
         (Some(failure), false) => failure.exit,
+        (None, false) if !is_valid(&result) => Exit::Invalid,
         (None, false) => Exit::Ok,
     })
+}
+
+/// No load that was sent by a schedule is worthless.
+fn is_valid(result: &RttResult) -> bool {
+    let mut loads = result.rows.iter().filter_map(|row| row.open_loop.as_ref());
+    loads.all(|load| load.verdict.valid)
 }

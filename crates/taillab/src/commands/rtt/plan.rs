@@ -9,11 +9,20 @@ use taillab_model::rtt::Link;
 use crate::cli::{LinkKind, RttArgs, XdpKind};
 use crate::exit::{Exit, Failure};
 use crate::fail::host;
-use crate::round_trips::{OURS, Plan, RowPlan, Target, failure};
+use crate::round_trips::{OURS, OpenRate, Plan, RowPlan, Target, failure};
+
+/// The utilisation of an open loop of which nothing else is said.
+const HALF: f64 = 0.5;
 
 /// Refuses what cannot be.
 pub fn plan(args: &RttArgs) -> Result<Plan, Failure> {
     let target = args.target.as_deref().map(target).transpose()?;
+    if args.mtu.is_some() && (args.link != LinkKind::Veth || target.is_some()) {
+        return Err(Failure::new(
+            Exit::Usage,
+            "--mtu is for devices of our own: add --link veth, or leave --mtu out",
+        ));
+    }
     let (rows, left_out) = rows(args, target.as_ref())?;
     let roots = Roots::default();
     let (client_cpus, server_cpus) = match &target {
@@ -40,6 +49,14 @@ pub fn plan(args: &RttArgs) -> Result<Plan, Failure> {
             (None, LinkKind::Loopback) => Link::Loopback,
             (None, LinkKind::Veth) => Link::Veth,
         },
+        mtu: args.mtu,
+        open: match (args.rate, args.utilization, args.open) {
+            (Some(per_s), ..) => Some(OpenRate::PerS(per_s)),
+            (None, Some(share), _) => Some(OpenRate::OfCapacity(share)),
+            (None, None, true) => Some(OpenRate::OfCapacity(HALF)),
+            (None, None, false) => None,
+        },
+        explain: args.explain,
         xdp: match args.xdp {
             XdpKind::Copy => XdpMode::Copy,
             XdpKind::ZeroCopy => XdpMode::ZeroCopy,

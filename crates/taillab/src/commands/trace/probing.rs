@@ -2,21 +2,16 @@
 
 use std::path::PathBuf;
 
+use taillab_host::CpuSet;
 use taillab_host::target::{Server, Transport};
-use taillab_host::{CpuSet, Roots, cpus};
 use taillab_probe::{Devices, Probe, ProbeSpec, ServerProcesses, UNCONNECTED_T5};
 
 use super::framing::Identification;
 use crate::cli::TraceArgs;
 use crate::exit::{Exit, Failure};
 use crate::fail::probe as probe_failure;
+use crate::pipeline::ring_bytes_per_cpu;
 
-/// Room for events of one CPU: half a second of 100,000 requests per second.
-const RING_BYTES: usize = 8 << 20;
-/// All rings together take no more: they are resident memory.
-const ALL_RINGS_BYTES: usize = 128 << 20;
-/// The least that is of any use.
-const LEAST_RING_BYTES: usize = 256 << 10;
 /// As many processes as the probe takes by their numbers.
 const MOST_PROCESSES: usize = 64;
 
@@ -68,14 +63,4 @@ fn processes(server: &Server) -> Result<ServerProcesses, Failure> {
         ));
     }
     Ok(ServerProcesses::These(server.processes.clone()))
-}
-
-/// Less for each on a machine with many CPUs: every possible one has a ring.
-fn ring_bytes_per_cpu() -> usize {
-    let possible = cpus::listed(&Roots::default(), "possible").map_or(1, |cpus| cpus.len().max(1));
-    let mut bytes = RING_BYTES;
-    while bytes * possible > ALL_RINGS_BYTES && bytes > LEAST_RING_BYTES {
-        bytes /= 2;
-    }
-    bytes
 }

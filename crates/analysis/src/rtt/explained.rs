@@ -1,0 +1,305 @@
+//! Where the tail of round trips comes from: every round trip taken apart, the slow ones beside
+//! the usual ones.
+//!
+//! Slow round trips come in bursts, so intervals are those of means over blocks of neighbouring
+//! round trips (a ratio of sums, linearised), not of means over round trips.
+
+use std::collections::BTreeMap;
+
+use taillab_model::explanation::{Cause, Culprit, Share};
+use taillab_model::rtt::{
+    RoundTrip, RttBand, RttDisturbance, RttEnd, RttExplanation, RttPart, RttPartMean,
+};
+use taillab_model::{ClientTimes, Event, Monotonic, Nanos, RecordingContext, Tid, student_975};
+
+use super::split::{Ends, Splitter};
+use crate::client::{ClientRecord, ClientRecords};
+use crate::ledger::Labels;
+use crate::matched::DatagramIds;
+use crate::matcher::{InOrder, MatchOptions};
+use crate::statistics::distribution_of;
+use crate::window::{Window, Windows};
+
+const PARTS: usize = RttPart::ALL.len();
+/// Blocks of neighbouring round trips.
+const BLOCKS: usize = 50;
+/// Fewer blocks than this support no interval.
+const LEAST_BLOCKS: usize = 5;
+/// Round trips that a band needs.
+const LEAST: usize = 20;
+/// The usual round trips.
+const USUAL: (f64, f64) = (0.25, 0.75);
+/// Where the slow ones begin; disturbances are asked of the first.
+const SLOW: [f64; 3] = [0.99, 0.999, 0.9999];
+/// Disturbances that are named.
+const NAMED: usize = 8;
+
+/// One round trip.
+struct Trip {
+    rtt: u64,
+    parts: [u64; PARTS],
+}
+
+/// Who had a CPU.
+type Key = (RttEnd, Cause, Option<Culprit>);
+
+/// Takes the round trips of several recordings apart.
+#[derive(Default)]
+pub struct Explainer {
+    trips: Vec<Trip>,
+    incomplete: u64,
+    disturbances: BTreeMap<Key, Vec<(usize, u64)>>,
+}
+
+impl std::fmt::Debug for Explainer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} round trips taken apart", self.trips.len())
+    }
+}
+
+impl Explainer {
+    /// Takes a recording's round trips apart; `events` are in order of time, `round_trips` in
+    /// that of their sends, and all of them are in the recording.
+    pub fn add(
+        &mut self,
+        events: impl Iterator<Item = Event>,
+        context: &RecordingContext,
+        round_trips: &[RoundTrip],
+        ends: Ends<'_>,
+    ) {
+        let options = MatchOptions {
+            datagram_ids: Some(DatagramIds::Order),
+            ..MatchOptions::for_streams(context.timeout_ns.unwrap_or(Nanos::from_secs(1)), true)
+        };
+        let mut windows = Windows::new(options, context, usize::MAX);
+        let mut events = InOrder::new(events, options.disorder);
+        for event in events.by_ref() {
+            windows.observe(&event);
+        }
+        let mut window = windows.finish(events.late());
+        join(&mut window, round_trips, ends);
+        let own = threads_of(&window, ends);
+        let splitter = Splitter {
+            timeline: &window.timeline,
+            ends,
+            own: &own,
+        };
+        let mut labels = Labels::new(context);
+        let before = self.trips.len();
+        for place in 0..window.matched.requests.len() {
+            let request = window.matched.requests.get(place);
+            let port = window.matched.keys[place].port;
+            let Some((times, received)) = request.client.and_then(|c| Some((c, c.received?)))
+            else {
+                continue;
+            };
+            let client = ends.clients.iter().find(|client| client.port == port);
+            let split = client.and_then(|client| {
+                let between = (times.sent, received);
+                let worker = window.matched.workers[place];
+                splitter.split(client, worker, between, &request.server, &mut labels)
+            });
+            let Some(split) = split else {
+                continue;
+            };
+            let at = self.trips.len();
+            self.trips.push(Trip {
+                rtt: received.saturating_since(times.sent).get(),
+                parts: split.parts,
+            });
+            for (end, label, ns) in split.taken {
+                let key = (end, labels.cause(label), labels.culprit_of_group(label));
+                self.disturbances.entry(key).or_default().push((at, ns));
+            }
+        }
+        let found = (self.trips.len() - before) as u64;
+        self.incomplete += (round_trips.len() as u64).saturating_sub(found);
+    }
+
+    /// What all of them say; `None` where no round trip has all stamps.
+    pub fn finish(self, lost_events: u64) -> Option<RttExplanation> {
+        if self.trips.is_empty() {
+            return None;
+        }
+        let lengths: Vec<Nanos> = self.trips.iter().map(|trip| Nanos::new(trip.rtt)).collect();
+        let mut order: Vec<usize> = (0..self.trips.len()).collect();
+        order.sort_by_key(|&at| self.trips[at].rtt);
+        let between = |from: f64, to: f64| {
+            let rank = |q: f64| (q * order.len() as f64).ceil() as usize;
+            &order[rank(from).min(order.len())..rank(to).min(order.len())]
+        };
+        let usual_trips = between(USUAL.0, USUAL.1);
+        let mut bands = Vec::new();
+        let mut disturbances = Vec::new();
+        if usual_trips.len() >= LEAST {
+            let usual = self.usual(usual_trips);
+            bands.push(self.band(USUAL, usual_trips, None));
+            let slow = SLOW.map(|from| (from, between(from, 1.0)));
+            for (from, trips) in slow.into_iter().filter(|(_, trips)| trips.len() >= LEAST) {
+                bands.push(self.band((from, 1.0), trips, Some(&usual)));
+            }
+            if slow[0].1.len() >= LEAST {
+                disturbances = self.disturbances(slow[0].1, &usual);
+            }
+        }
+        Some(RttExplanation {
+            round_trips: self.trips.len() as u64,
+            incomplete: self.incomplete,
+            lost_events,
+            rtt: distribution_of(&lengths),
+            bands,
+            disturbances,
+        })
+    }
+
+    fn usual(&self, trips: &[usize]) -> Usual {
+        let n = trips.len() as f64;
+        let mean = |of: &dyn Fn(&Trip) -> u64| {
+            let sum: f64 = trips.iter().map(|&at| of(&self.trips[at]) as f64).sum();
+            sum / n
+        };
+        Usual {
+            rtt: mean(&|trip| trip.rtt),
+            parts: std::array::from_fn(|part| mean(&|trip| trip.parts[part])),
+        }
+    }
+
+    fn band(&self, (from_q, to_q): (f64, f64), trips: &[usize], usual: Option<&Usual>) -> RttBand {
+        let ratio = |part: &dyn Fn(&Trip) -> f64, of: &dyn Fn(&Trip) -> f64| {
+            let each = trips.iter().map(|&at| {
+                let trip = &self.trips[at];
+                (at, part(trip), of(trip))
+            });
+            ratio_of_sums(each, self.trips.len())
+        };
+        let nanos = |ns: f64| Nanos::new(ns.max(0.0).round() as u64);
+        let part = |part: RttPart| {
+            let place = part as usize;
+            let mean = ratio(&|trip| trip.parts[place] as f64, &|_| 1.0);
+            RttPartMean {
+                part,
+                mean_ns: nanos(mean.value),
+                lo_ns: mean.lo.map(nanos),
+                hi_ns: mean.hi.map(nanos),
+                excess: usual.map(|usual| {
+                    let longer = |trip: &Trip| trip.parts[place] as f64 - usual.parts[place];
+                    ratio(&longer, &|trip| trip.rtt as f64 - usual.rtt)
+                }),
+            }
+        };
+        RttBand {
+            from_q,
+            to_q,
+            round_trips: trips.len() as u64,
+            mean_ns: nanos(ratio(&|trip| trip.rtt as f64, &|_| 1.0).value),
+            parts: RttPart::ALL.map(part).to_vec(),
+        }
+    }
+
+    fn disturbances(&self, slow: &[usize], usual: &Usual) -> Vec<RttDisturbance> {
+        let mut found: Vec<RttDisturbance> = (self.disturbances.iter())
+            .filter_map(|((end, cause, culprit), all)| {
+                let mut of_trip: BTreeMap<usize, u64> = BTreeMap::new();
+                for &(at, ns) in all {
+                    *of_trip.entry(at).or_default() += ns;
+                }
+                let in_slow = |at: &usize| of_trip.get(at).copied().unwrap_or(0);
+                let total: u64 = slow.iter().map(in_slow).sum();
+                let each = slow.iter().map(|&at| {
+                    let longer = self.trips[at].rtt as f64 - usual.rtt;
+                    (at, in_slow(&at) as f64, longer)
+                });
+                (total > 0).then(|| RttDisturbance {
+                    end: *end,
+                    cause: *cause,
+                    culprit: culprit.clone(),
+                    round_trips: slow.iter().filter(|at| in_slow(at) > 0).count() as u64,
+                    total_ns: Nanos::new(total),
+                    share: ratio_of_sums(each, self.trips.len()),
+                })
+            })
+            .collect();
+        found.sort_by_key(|disturbance| std::cmp::Reverse(disturbance.total_ns));
+        found.truncate(NAMED);
+        found
+    }
+}
+
+/// Means of the usual round trips, in nanoseconds.
+struct Usual {
+    rtt: f64,
+    parts: [f64; PARTS],
+}
+
+/// Gives the requests of the window the client's times. One message is under way on a
+/// connection, so its port and the order of time are enough.
+fn join(window: &mut Window, round_trips: &[RoundTrip], ends: Ends<'_>) {
+    let address = window.matched.keys.first().map_or(0, |key| key.address);
+    for key in &mut window.matched.keys {
+        key.id = 0;
+    }
+    let records = round_trips.iter().filter_map(|trip| {
+        let client = ends.clients.get(usize::from(trip.connection))?;
+        Some(ClientRecord {
+            key: taillab_model::RequestKey {
+                address,
+                port: client.port,
+                id: 0,
+            },
+            times: ClientTimes {
+                intended: trip.sent,
+                sent: trip.sent,
+                received: (!trip.lost).then_some(trip.sent + trip.rtt),
+            },
+            operation: taillab_model::Operation::Call,
+        })
+    });
+    ClientRecords::new(records, Monotonic::from_nanos_since_boot(0)).join(window);
+}
+
+/// The threads of both ends.
+fn threads_of(window: &Window, ends: Ends<'_>) -> Vec<Tid> {
+    let clients = ends.clients.iter().map(|client| client.thread);
+    let mut own: Vec<Tid> = clients
+        .chain(window.matched.workers.iter().copied())
+        .collect();
+    own.sort_unstable();
+    own.dedup();
+    own
+}
+
+/// Σ part ÷ Σ all with its interval; each with its place among `places`, which says its block.
+fn ratio_of_sums(each: impl Iterator<Item = (usize, f64, f64)>, places: usize) -> Share {
+    let mut blocks = [(0.0, 0.0, 0_u64); BLOCKS];
+    for (at, part, all) in each {
+        let block = &mut blocks[at * BLOCKS / places.max(1)];
+        *block = (block.0 + part, block.1 + all, block.2 + 1);
+    }
+    let sum = |of: fn(&(f64, f64, u64)) -> f64| blocks.iter().map(of).sum::<f64>();
+    let (part, all) = (sum(|block| block.0), sum(|block| block.1));
+    if all <= 0.0 {
+        return Share::default();
+    }
+    let value = part / all;
+    let full = blocks.iter().filter(|block| block.2 > 0).count();
+    if full < LEAST_BLOCKS {
+        return Share {
+            value,
+            lo: None,
+            hi: None,
+        };
+    }
+    let squares: f64 = (blocks.iter())
+        .map(|block| (block.0 - value * block.1).powi(2))
+        .sum();
+    let m = full as f64;
+    let half = student_975(full - 1) * (m / (m - 1.0) * squares).sqrt() / all;
+    Share {
+        value,
+        lo: Some(value - half),
+        hi: Some(value + half),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,301 @@
+//! Messages by a schedule, whatever the answers: the open loop of the generator over every way
+//! that round trips take.
+//!
+//! Sockets have clients of their own. A [`Wire`] carries one message at a time on each of its
+//! connections: a message takes the connection that has been idle for longest, else it waits for
+//! one, and that wait is in its latency, which counts from when it was due.
+
+use std::collections::VecDeque;
+
+use super::error::RttError;
+use super::kinds::{Mode, Proto};
+use super::peer::Peer;
+use super::shm::Memory;
+use super::wire::{Received, Wire};
+use super::xdp::Xdp;
+use crate::protocol::echo::{EchoDatagrams, EchoStream};
+use crate::transport::{DatagramTransport, NotSent, Receipt, Sockets};
+use crate::{
+    AnyClient, ClosedLoop, Codec, DatagramClient, EchoWorkload, KernelStamps, LoadError, LoadRun,
+    NoHooks, OpenLoop, Saturation, open_loop, saturate,
+};
+
+/// Looks for answers that are still under way when a count begins.
+const LAST_LOOKS: u32 = 1 << 20;
+
+/// A client for a schedule, on one thread.
+pub struct OpenClient(Kind);
+
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one, and a box would be followed for each request"
+)]
+enum Kind {
+    Sockets(AnyClient),
+    Wire(DatagramClient<InTurn>),
+}
+
+impl std::fmt::Debug for OpenClient {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self.0 {
+            Kind::Sockets(_) => "sockets",
+            Kind::Wire(_) => "a wire",
+        })
+    }
+}
+
+impl OpenClient {
+    /// Connects to the peer in the calling thread's network namespace, for messages of `size`
+    /// bytes both ways on so many connections.
+    ///
+    /// # Errors
+    /// When a connection cannot be made, the size cannot be, or the protocol has no open loop.
+    pub fn connect(
+        proto: Proto,
+        size: usize,
+        connections: usize,
+        peer: &Peer,
+    ) -> Result<Self, RttError> {
+        let workload = EchoWorkload {
+            request_bytes: size,
+            response_bytes: size,
+        };
+        let wire: Box<dyn Wire> = if let Some(pairs) = peer.pairs() {
+            Box::new(Memory::new(pairs.to_vec()))
+        } else if let Some((ends, server)) = peer.xdp_ends() {
+            Box::new(Xdp::open(ends, server, Mode::Nonblocking, connections)?)
+        } else {
+            let Some(endpoint) = peer.endpoint(0) else {
+                return Err(RttError::Unavailable {
+                    proto,
+                    why: "it has no open loop: leave -R and -u out".to_owned(),
+                });
+            };
+            let codec = match proto.is_datagram() {
+                true => Codec::Datagrams(Box::new(EchoDatagrams::new(workload)?)),
+                false => Codec::Streams(Box::new(EchoStream::new(workload)?)),
+            };
+            let client = AnyClient::connect(&endpoint, connections, codec, KernelStamps::NONE)?;
+            return Ok(Self(Kind::Sockets(client)));
+        };
+        let transport = InTurn::new(wire, connections, proto.is_datagram());
+        let protocol = Box::new(EchoDatagrams::new(workload)?);
+        Ok(Self(Kind::Wire(DatagramClient::new(transport, protocol))))
+    }
+
+    /// As [`saturate()`]: the peak of the server with this client.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn saturate(&mut self, load: &ClosedLoop<'_>) -> Result<Saturation, LoadError> {
+        match &mut self.0 {
+            Kind::Sockets(client) => saturate(client, load, &mut NoHooks),
+            Kind::Wire(client) => saturate(client, load, &mut NoHooks),
+        }
+    }
+
+    /// As [`open_loop()`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open_loop(&mut self, load: OpenLoop<'_>) -> Result<LoadRun, LoadError> {
+        match &mut self.0 {
+            Kind::Sockets(client) => open_loop(client, load, &mut NoHooks),
+            Kind::Wire(client) => open_loop(client, load, &mut NoHooks),
+        }
+    }
+}
+
+/// The connections of a wire as one, whose messages take them in turn.
+struct InTurn {
+    wire: Box<dyn Wire>,
+    connections: usize,
+    /// Messages can get lost: then no connection waits for its answer.
+    is_lossy: bool,
+    /// Without a message under way, the one that has been so for longest first.
+    idle: VecDeque<usize>,
+    waiting: VecDeque<Vec<u8>>,
+    /// Buffers of messages that waited.
+    spare: Vec<Vec<u8>>,
+    received: Vec<u8>,
+}
+
+impl InTurn {
+    fn new(wire: Box<dyn Wire>, connections: usize, is_lossy: bool) -> Self {
+        Self {
+            wire,
+            connections,
+            is_lossy,
+            idle: (0..connections).collect(),
+            waiting: VecDeque::new(),
+            spare: Vec::new(),
+            received: Vec::new(),
+        }
+    }
+
+    /// A connection has brought its answer.
+    fn is_free(&mut self, connection: usize) {
+        if self.is_lossy {
+            return;
+        }
+        let Some(message) = self.waiting.pop_front() else {
+            self.idle.push_back(connection);
+            return;
+        };
+        // what cannot be sent now has no answer, and the engine counts that
+        if self.wire.send(connection, &message).is_err() {
+            self.idle.push_back(connection);
+        }
+        self.spare.push(message);
+    }
+}
+
+impl Sockets for InTurn {
+    /// One: which of its connections a message takes is decided when it is sent.
+    fn connections(&self) -> usize {
+        1
+    }
+}
+
+impl DatagramTransport for InTurn {
+    fn port(&self, _connection: usize) -> u16 {
+        0
+    }
+
+    fn send(&mut self, _connection: usize, datagram: &[u8]) -> Result<(), NotSent> {
+        let Some(connection) = self.idle.pop_front() else {
+            let mut message = self.spare.pop().unwrap_or_default();
+            message.clear();
+            message.extend_from_slice(datagram);
+            self.waiting.push_back(message);
+            return Ok(());
+        };
+        let sent = self.wire.send(connection, datagram);
+        if self.is_lossy || sent.is_err() {
+            self.idle.push_back(connection);
+        }
+        sent.map_err(|_| NotSent::Failed)
+    }
+
+    fn receive(&mut self) -> Receipt<'_> {
+        let connection = match self.wire.look() {
+            Ok(Received::Message { connection, bytes }) => {
+                self.received.clear();
+                self.received.extend_from_slice(bytes);
+                connection
+            }
+            Ok(Received::Nothing) | Err(_) => return Receipt::Nothing,
+        };
+        self.is_free(connection);
+        Receipt::Datagram {
+            connection: 0,
+            bytes: &self.received,
+        }
+    }
+
+    fn discard(&mut self) {
+        self.spare.extend(self.waiting.drain(..));
+        for _ in 0..LAST_LOOKS {
+            let nothing = matches!(self.receive(), Receipt::Nothing);
+            if nothing && self.idle.len() == self.connections {
+                break;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
+    use super::*;
+
+    /// What is under way, as connection and bytes.
+    type UnderWay = Rc<RefCell<VecDeque<(usize, Vec<u8>)>>>;
+
+    /// Gives back what it was sent when it is asked, unless it is told to keep it.
+    struct Mirror {
+        under_way: UnderWay,
+        holds: Rc<RefCell<bool>>,
+        received: Vec<u8>,
+    }
+
+    impl Wire for Mirror {
+        fn send(&mut self, connection: usize, message: &[u8]) -> Result<(), RttError> {
+            let message = (connection, message.to_vec());
+            self.under_way.borrow_mut().push_back(message);
+            Ok(())
+        }
+
+        fn receive(&mut self) -> Result<Received<'_>, RttError> {
+            if *self.holds.borrow() {
+                return Ok(Received::Nothing);
+            }
+            let Some((connection, bytes)) = self.under_way.borrow_mut().pop_front() else {
+                return Ok(Received::Nothing);
+            };
+            self.received = bytes;
+            Ok(Received::Message {
+                connection,
+                bytes: &self.received,
+            })
+        }
+    }
+
+    #[test]
+    fn a_message_takes_an_idle_connection_or_waits_for_one() {
+        let under_way = UnderWay::default();
+        let holds = Rc::new(RefCell::new(true));
+        let mirror = Mirror {
+            under_way: Rc::clone(&under_way),
+            holds: Rc::clone(&holds),
+            received: Vec::new(),
+        };
+        let mut all = InTurn::new(Box::new(mirror), 2, false);
+        for message in [b"a", b"b", b"c", b"d"] {
+            all.send(0, message).unwrap();
+        }
+        let sent = |at: usize| under_way.borrow()[at].clone();
+        assert_eq!(under_way.borrow().len(), 2);
+        assert_eq!([sent(0), sent(1)], [(0, b"a".to_vec()), (1, b"b".to_vec())]);
+        assert_eq!(all.receive(), Receipt::Nothing);
+        *holds.borrow_mut() = false;
+        // each answer lets the next one go, on the connection that is free by it
+        for (message, next) in [
+            (b"a", Some((0, b"c"))),
+            (b"b", Some((1, b"d"))),
+            (b"c", None),
+        ] {
+            let bytes: &[u8] = message;
+            assert_eq!(
+                all.receive(),
+                Receipt::Datagram {
+                    connection: 0,
+                    bytes
+                }
+            );
+            let last = under_way.borrow().back().cloned();
+            if let Some((connection, bytes)) = next {
+                assert_eq!(last, Some((connection, bytes.to_vec())));
+            }
+        }
+        all.discard();
+        assert_eq!((all.idle.len(), under_way.borrow().len()), (2, 0));
+    }
+
+    #[test]
+    fn where_messages_get_lost_none_waits_for_an_answer() {
+        let under_way = UnderWay::default();
+        let mirror = Mirror {
+            under_way: Rc::clone(&under_way),
+            holds: Rc::new(RefCell::new(true)),
+            received: Vec::new(),
+        };
+        let mut all = InTurn::new(Box::new(mirror), 1, true);
+        for _ in 0..3 {
+            all.send(0, b"x").unwrap();
+        }
+        assert_eq!(under_way.borrow().len(), 3);
+    }
+}

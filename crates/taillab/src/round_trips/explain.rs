@@ -1,0 +1,166 @@
+//! A row once more with the kernel probe: where its tail comes from.
+//!
+//! The echo server is traced as `run` traces its server, on the CPUs of both ends. The round
+//! trips are measured in parts that fit the probe's rings: nothing drains them meanwhile, so that
+//! nobody but the probe's own programs disturbs what is measured.
+
+use taillab_analysis::rtt::{ClientEnd, Ends, Explainer};
+use taillab_host::{CpuSet, Roots, observe};
+use taillab_load::rtt::{Peer, Proto};
+use taillab_model::rtt::{Link, RoundTrip, RttExplanation};
+use taillab_model::{EventOrder, RecordingContext};
+use taillab_probe::{Devices, Disturbances, Probe, ProbeSpec, ServerProcesses, Transport};
+
+use super::failure::failure;
+use super::measure::Measurement;
+use super::plan::{Plan, RowPlan};
+use crate::exit::{Exit, Failure, OrExit};
+use crate::fail::probe as probe_failure;
+use crate::pipeline::ring_bytes_per_cpu;
+
+/// Round trips of each connection before those of a part.
+const WARM_UP: u64 = 100;
+/// Events of a round trip on one CPU, at most, and those of each 4 KiB of its message.
+const EVENTS: u64 = 24;
+const EVENTS_PER_PAGE: u64 = 4;
+/// Bytes of an event.
+const EVENT_BYTES: u64 = 16;
+
+impl Measurement<'_> {
+    /// Refuses an explanation that cannot be, before anything is measured for it.
+    pub(super) fn check_probe(&self) -> Result<(), Failure> {
+        /// No server's; whether the probe can be loaded does not depend on it.
+        const SOME_PORT: u16 = 1;
+        self.load_probe(Proto::Tcp, SOME_PORT).map(drop)
+    }
+
+    /// Takes as many round trips apart as a run has.
+    pub(super) fn explained(&self, plan: &RowPlan, peer: &Peer) -> Result<RttExplanation, Failure> {
+        let port = peer.port().filter(|_| self.plan.explains(plan));
+        let Some(port) = port else {
+            let why = format!(
+                "the kernel stamps packets, and {} has none there",
+                plan.proto
+            );
+            return Err(Failure::new(Exit::Unsupported, why));
+        };
+        let mut probe = self.load_probe(plan.proto, port)?;
+        let of_part = round_trips_of_part(plan, ring_bytes_per_cpu() as u64);
+        let mut explainer = Explainer::default();
+        let mut left = self.plan.count;
+        while left > 0 && !self.interrupt.is_raised() {
+            let count = left.min(of_part);
+            left -= count;
+            self.part(plan, peer, (&mut probe, port), count, &mut explainer)?;
+        }
+        let lost = probe.lost().map_err(probe_failure)?.total();
+        explainer.finish(lost).ok_or_else(|| {
+            Failure::new(
+                Exit::Failed,
+                "the probe matched no request: see `taillab doctor`, whether every hook works",
+            )
+        })
+    }
+
+    /// So many round trips with the probe attached, taken apart when they are over.
+    fn part(
+        &self,
+        plan: &RowPlan,
+        peer: &Peer,
+        (probe, port): (&mut Probe, u16),
+        count: u64,
+        explainer: &mut Explainer,
+    ) -> Result<(), Failure> {
+        probe.attach().map_err(probe_failure)?;
+        let of_run = (count, self.plan.warm_up.min(WARM_UP));
+        let played = self.play(plan, peer, of_run, self.interrupt.flag());
+        let mut events = EventOrder::new(probe.base());
+        probe.finish_into(&mut events).or_exit(Exit::Failed)?;
+        let played = played.map_err(|error| failure(&error))?;
+        let cpus = &self.plan.client_cpus;
+        let clients: Vec<ClientEnd> = (played.ends.iter())
+            .map(|end| ClientEnd {
+                port: end.port,
+                thread: end.thread,
+                cpu: number(cpus[end.client % cpus.len()]),
+            })
+            .collect();
+        let server_cpus: Vec<u16> = numbers(&self.plan.server_cpus);
+        let ends = Ends {
+            clients: &clients,
+            server_cpus: &server_cpus,
+            loopback: self.plan.link == Link::Loopback,
+        };
+        // over UDP each connection has a server of its own, and the first one's is traced
+        let traced = |trip: &&RoundTrip| plan.proto != Proto::Udp || trip.connection == 0;
+        let round_trips: Vec<RoundTrip> =
+            played.round_trips.iter().filter(traced).copied().collect();
+        let context = self.context(probe, plan.proto, port);
+        let in_order = std::iter::from_fn(|| events.next_settled());
+        explainer.add(in_order, &context, &round_trips, ends);
+        match played.failure {
+            None => Ok(()),
+            Some(error) => Err(failure(&error)),
+        }
+    }
+
+    fn load_probe(&self, proto: Proto, port: u16) -> Result<Probe, Failure> {
+        let device = self.testbed.server_device();
+        Probe::load(&ProbeSpec {
+            devices: Devices {
+                netns_inode: device.netns_inode,
+                ifindexes: vec![device.ifindex],
+            },
+            transport: match proto {
+                Proto::Udp => Transport::Udp,
+                _ => Transport::Tcp,
+            },
+            server_port: port,
+            // both ends are threads of this process
+            server: ServerProcesses::These(vec![std::process::id()]),
+            server_cpus: both_ends(self.plan),
+            disturbances: Disturbances::ALL,
+            payload_bytes: 0,
+            ring_bytes_per_cpu: ring_bytes_per_cpu(),
+        })
+        .map_err(probe_failure)
+    }
+
+    fn context(&self, probe: &Probe, proto: Proto, port: u16) -> RecordingContext {
+        let mut context = RecordingContext {
+            server: "taillab rtt".to_owned(),
+            transport: proto.to_string(),
+            port,
+            server_cpus: both_ends(self.plan),
+            hooks: probe.hooks(),
+            timeout_ns: Some(self.plan.timeout),
+            sequential: true,
+            ..RecordingContext::default()
+        };
+        let own = [std::process::id()];
+        let roots = Roots::default();
+        observe::name(&mut context, &roots, probe.threads(), &own);
+        observe::name_own(&mut context, &roots);
+        context
+    }
+}
+
+/// As many as fit a ring with room to spare.
+fn round_trips_of_part(plan: &RowPlan, ring_bytes: u64) -> u64 {
+    let events = EVENTS + plan.size as u64 / 4096 * EVENTS_PER_PAGE;
+    (ring_bytes / EVENT_BYTES / 4 * 3 / events).max(1)
+}
+
+fn both_ends(plan: &Plan) -> Vec<u16> {
+    let all = plan.server_cpus.iter().chain(&plan.client_cpus).copied();
+    let all: CpuSet = all.collect();
+    numbers(&all.iter().collect::<Vec<u32>>())
+}
+
+fn numbers(cpus: &[u32]) -> Vec<u16> {
+    cpus.iter().copied().map(number).collect()
+}
+
+fn number(cpu: u32) -> u16 {
+    u16::try_from(cpu).unwrap_or(u16::MAX)
+}

@@ -1,0 +1,316 @@
+//! A row whose messages are sent by a schedule, by the generator of `load` and judged as it is.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+
+use taillab_analysis::load::{LoadFacts, LoadedRequest, summarise};
+use taillab_analysis::median;
+use taillab_analysis::verdict::{Evidence, SentLoad, judge, withdraw_from_load};
+use taillab_host::environment::Virtualization;
+use taillab_host::{CpuSet, Roots, cpus};
+use taillab_load::rtt::{OpenClient, Peer, Proto, RttError};
+use taillab_load::{
+    ClosedLoop, CpuUse, FleetRun, LoadRun, OpenLoop, Progress, StopReason, Waiting,
+    arrivals_verdict,
+};
+use taillab_model::load_result::Capacity;
+use taillab_model::rtt::{RoundTrip, RttCounts, RttOpenLoop};
+use taillab_model::summary::LoadErrors;
+use taillab_model::{ClientTimes, Monotonic, Nanos};
+use taillab_queueing::arrivals::ArrivalProcess;
+
+use super::measure::{Measurement, Row};
+use super::plan::{OpenRate, RowPlan};
+use crate::pipeline::loaded_requests;
+
+/// Blocks whose median is the capacity: as many as its interval needs.
+const BLOCKS: u32 = 7;
+/// Length of one, and how long the server is loaded before it.
+const BLOCK: Nanos = Nanos::from_millis(200);
+const BLOCK_WARM_UP: Nanos = Nanos::from_millis(50);
+
+/// What was sent, all runs one behind the other.
+#[derive(Default)]
+struct Sent {
+    capacity: Option<Capacity>,
+    rate_per_s: f64,
+    runs: Vec<Vec<LoadedRequest>>,
+    /// From the first intended send of each run to its last.
+    lengths: Vec<Nanos>,
+    errors: LoadErrors,
+    cpu: CpuUse,
+    partial: bool,
+    failure: Option<RttError>,
+}
+
+impl Measurement<'_> {
+    /// One row: its server, the capacity where that is asked for, and run after run.
+    pub(super) fn open_row(&self, plan: &RowPlan, rate: OpenRate) -> Row {
+        let mut sent = Sent::default();
+        let of_server = RowPlan {
+            // all ports of a client speak to one server
+            conns: match plan.proto {
+                Proto::Udp => 1,
+                _ => plan.conns,
+            },
+            ..*plan
+        };
+        match self.peer(&of_server) {
+            Err(error) => sent.failure = Some(error),
+            Ok(peer) => {
+                let client = CpuSet::single(self.plan.client_cpus[0]);
+                let work = || -> Result<(), RttError> {
+                    cpus::pin_current_thread(&client)
+                        .map_err(|error| RttError::Thread(error.to_string()))?;
+                    self.send_all(plan, rate, &peer, &mut sent)
+                };
+                let panicked = || RttError::Thread("it panicked, see above".to_owned());
+                let result = self.testbed.run_at_client(|| {
+                    thread::scope(|scope| scope.spawn(work).join().map_err(|_| panicked()))
+                });
+                sent.failure = match result {
+                    Ok(Ok(result)) => result.err(),
+                    Ok(Err(error)) => Some(error),
+                    Err(error) => Some(RttError::Server(error.to_string())),
+                };
+            }
+        }
+        self.row_of(plan, rate, sent)
+    }
+
+    fn send_all(
+        &self,
+        plan: &RowPlan,
+        rate: OpenRate,
+        peer: &Peer,
+        sent: &mut Sent,
+    ) -> Result<(), RttError> {
+        let connect = || OpenClient::connect(plan.proto, plan.size, plan.conns, peer);
+        sent.rate_per_s = match rate {
+            OpenRate::PerS(per_s) => per_s,
+            OpenRate::OfCapacity(share) => {
+                let Some(capacity) = self.capacity(&mut connect()?, plan)? else {
+                    sent.partial = true;
+                    return Ok(());
+                };
+                sent.capacity = Some(capacity);
+                share * capacity.peak_per_s
+            }
+        };
+        for run in 0..self.plan.runs {
+            if self.interrupt.is_raised() {
+                sent.partial = true;
+                break;
+            }
+            let schedule = self.schedule(plan, sent.rate_per_s, run)?;
+            let load = OpenLoop {
+                measure_from: self.warm_up(plan).min(schedule.len().saturating_sub(1)),
+                schedule,
+                seed: u64::from(run),
+                timeout: self.plan.timeout,
+                waiting: Waiting::Spin,
+                stop: self.interrupt.flag(),
+                progress: &self.sending,
+            };
+            let run = connect()?.open_loop(load)?;
+            self.done.fetch_add(self.sending.sent(), Relaxed);
+            self.sending.restart();
+            let stopped = run.stopped;
+            sent.take(run);
+            if let Some(reason) = stopped {
+                sent.partial = true;
+                if reason == StopReason::Refused {
+                    return Err(RttError::Refused {
+                        server: peer.name().to_owned(),
+                    });
+                }
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn warm_up(&self, plan: &RowPlan) -> usize {
+        (self.plan.warm_up * plan.conns as u64) as usize
+    }
+
+    /// The times of one run's messages, those of the warm-up included.
+    fn schedule(&self, plan: &RowPlan, per_s: f64, run: u32) -> Result<Vec<Nanos>, RttError> {
+        let wanted = self.plan.count as f64 + self.warm_up(plan) as f64;
+        // so long that fewer are due only once in millions of runs
+        let enough = (wanted + 6.0 * wanted.sqrt() + 6.0) / per_s;
+        let refused = |why: &dyn std::fmt::Display| RttError::Unavailable {
+            proto: plan.proto,
+            why: format!("{why}; give a rate with -R"),
+        };
+        let length = Nanos::try_from_secs_f64(enough)
+            .ok_or_else(|| refused(&format_args!("{per_s} messages per second take too long")))?;
+        let seed = u64::from(run) + 1;
+        let mut schedule = ArrivalProcess::Poisson
+            .schedule(per_s, length, seed)
+            .map_err(|error| refused(&error))?;
+        schedule.truncate(wanted as usize);
+        Ok(schedule)
+    }
+
+    /// The peak of the server with this client; `None` where it was interrupted.
+    fn capacity(
+        &self,
+        client: &mut OpenClient,
+        plan: &RowPlan,
+    ) -> Result<Option<Capacity>, RttError> {
+        let mut rates = Vec::new();
+        for block in 0..BLOCKS {
+            let found = client.saturate(&ClosedLoop {
+                outstanding: ClosedLoop::OUTSTANDING.max(plan.conns),
+                length: BLOCK,
+                warm_up: BLOCK_WARM_UP,
+                seed: u64::from(block),
+                stop: self.interrupt.flag(),
+                progress: &Progress::new(),
+            })?;
+            if found.stopped == Some(StopReason::Interrupted) {
+                return Ok(None);
+            }
+            rates.push(found.rate_per_s());
+        }
+        let peak = median(&rates).filter(|peak| peak.value > 0.0);
+        let peak = peak.ok_or_else(|| RttError::Unavailable {
+            proto: plan.proto,
+            why: "the server answered nothing while its capacity was measured: give a rate with \
+                  -R"
+            .to_owned(),
+        })?;
+        Ok(Some(Capacity {
+            peak_per_s: peak.value,
+            peak_lo_per_s: Some(peak.lo),
+            peak_hi_per_s: Some(peak.hi),
+            blocks: BLOCKS,
+        }))
+    }
+
+    fn row_of(&self, plan: &RowPlan, rate: OpenRate, mut sent: Sent) -> Row {
+        let runs: Vec<Vec<RoundTrip>> = (sent.runs.iter())
+            .map(|run| run.iter().map(|one| self.round_trip(one)).collect())
+            .collect();
+        let lost = |run: &Vec<RoundTrip>| run.iter().filter(|trip| trip.lost).count() as u64;
+        let all: u64 = runs.iter().map(|run| run.len() as u64).sum();
+        let lost: u64 = runs.iter().map(lost).sum();
+        let counts = RttCounts {
+            sent: all,
+            answered: all - lost,
+            lost,
+            duplicated: sent.errors.unexpected_responses,
+            foreign: sent.errors.malformed_responses,
+            ..RttCounts::default()
+        };
+        let cpu = sent.cpu.cost().cpu_ns_per_request;
+        let played: Vec<_> = sent
+            .lengths
+            .iter()
+            .map(|length| (*length, Some(cpu)))
+            .collect();
+        let failure = sent.failure.take();
+        let mut row = self.summarised(plan, runs, &played, counts, failure);
+        row.row.partial = row.failure.is_some() || sent.partial;
+        if all > 1 {
+            let share = match rate {
+                OpenRate::PerS(_) => None,
+                OpenRate::OfCapacity(share) => Some(share),
+            };
+            row.row.open_loop = sent.judged(share);
+        }
+        if let Some(open) = &row.row.open_loop {
+            // as the verdict has left it
+            row.row.rtt = open.load.response_time.clone();
+        }
+        row
+    }
+
+    /// From when it was due.
+    fn round_trip(&self, one: &LoadedRequest) -> RoundTrip {
+        let answered = one.times.received;
+        let intended = one.times.intended;
+        RoundTrip {
+            sent: intended,
+            rtt: answered.map_or(self.plan.timeout, |at| at.saturating_since(intended)),
+            connection: 0,
+            lost: answered.is_none(),
+        }
+    }
+}
+
+impl Sent {
+    fn take(&mut self, run: LoadRun) {
+        let fleet = FleetRun {
+            stopped: run.stopped,
+            runs: vec![run],
+        };
+        let requests: Vec<LoadedRequest> = loaded_requests(&fleet).collect();
+        let ends = requests.first().zip(requests.last());
+        let length = ends.map_or(Nanos::ZERO, |(first, last)| {
+            last.times.intended.saturating_since(first.times.intended)
+        });
+        self.errors = [self.errors, fleet.errors()].into_iter().sum();
+        self.cpu = [self.cpu, fleet.cpu()].into_iter().sum();
+        self.lengths.push(length);
+        self.runs.push(requests);
+    }
+
+    /// The runs one behind the other, as if there had been no pauses.
+    fn joined(&self) -> Vec<LoadedRequest> {
+        let mut all = Vec::with_capacity(self.runs.iter().map(Vec::len).sum());
+        let mean_gap = Nanos::try_from_secs_f64(1.0 / self.rate_per_s).unwrap_or(Nanos::ZERO);
+        let mut from = Monotonic::from_nanos_since_boot(0);
+        for (run, length) in self.runs.iter().zip(&self.lengths) {
+            let Some(first) = run.first().map(|one| one.times.intended) else {
+                continue;
+            };
+            let moved = |at: Monotonic| from + at.saturating_since(first);
+            all.extend(run.iter().map(|one| LoadedRequest {
+                times: ClientTimes {
+                    intended: moved(one.times.intended),
+                    sent: moved(one.times.sent),
+                    received: one.times.received.map(moved),
+                },
+                wire: one.wire,
+            }));
+            from = from + *length + mean_gap;
+        }
+        all
+    }
+
+    /// `None` where the sends are no load.
+    fn judged(self, target_utilization: Option<f64>) -> Option<RttOpenLoop> {
+        let all = self.joined();
+        let sends = all.iter().map(|one| one.times.sent);
+        let arrivals = arrivals_verdict(sends, self.rate_per_s).ok()?;
+        let facts = LoadFacts {
+            target_rate_per_s: self.rate_per_s,
+            target_utilization,
+            arrivals,
+            client: self.cpu.cost(),
+            errors: self.errors,
+            cut: Nanos::ZERO,
+        };
+        let analysis = summarise(|| all.iter().copied(), facts);
+        let hypervisor = Virtualization::read(&Roots::default()).hypervisor();
+        let verdict = judge(&Evidence {
+            partial: self.partial,
+            hypervisor: hypervisor.as_deref(),
+            load: Some(SentLoad {
+                summary: &analysis.summary,
+                evidence: Some(&analysis.evidence),
+                floor: None,
+            }),
+            ..Evidence::default()
+        });
+        let mut load = analysis.summary;
+        withdraw_from_load(&verdict, &mut load, []);
+        Some(RttOpenLoop {
+            capacity: self.capacity,
+            load,
+            verdict,
+        })
+    }
+}
