@@ -1,0 +1,121 @@
+//! A frame to DPDK's `testpmd` and back, over a veth pair between two network namespaces: the
+//! drivers of DPDK that need no card, and the same program that a card would be tried with.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use taillab_model::Nanos;
+
+use super::bounds::Bounds;
+use super::error::ComponentError;
+use super::frames::{frame, open_socket, receive, round_trips, write};
+use crate::cpus::{self, CpuSet, Placement};
+use crate::programs;
+use crate::server::{ServerProcess, ServerSpec};
+use crate::testbed::{Testbed, TestbedSpec};
+
+const PROGRAM: &str = "dpdk-testpmd";
+/// As the testbed calls the two ends.
+const SERVER: &str = "tl-server";
+const CLIENT: &str = "tl-client";
+/// It sets up its memory before it forwards anything.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Buffers of 2 KiB: enough for one frame in flight, and little memory.
+const BUFFERS: u32 = 2_048;
+
+/// A driver of DPDK that needs no card, by the name of its device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DpdkDriver {
+    /// A packet socket with shared rings.
+    Packet,
+    /// `AF_XDP` in copy mode.
+    Xdp,
+}
+
+impl DpdkDriver {
+    /// DPDK's name of it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Packet => "net_af_packet",
+            Self::Xdp => "net_af_xdp",
+        }
+    }
+
+    fn device(self) -> String {
+        let more = match self {
+            Self::Packet => "",
+            // what a veth can
+            Self::Xdp => ",force_copy=1",
+        };
+        format!("{}0,iface={SERVER}{more}", self.name())
+    }
+}
+
+/// Round trips of a frame of 60 bytes from a packet socket that spins on CPU `client` to testpmd
+/// on CPU `server`, which swaps the addresses and sends it back.
+///
+/// # Errors
+/// [`ComponentError`]: DPDK is not installed or does not start, or no privilege for a namespace.
+pub fn testpmd_round_trips(
+    driver: DpdkDriver,
+    client: u32,
+    server: u32,
+    bounds: Bounds<'_>,
+) -> Result<Vec<Nanos>, ComponentError> {
+    let program = programs::find(PROGRAM.as_ref())?;
+    let placement = Placement {
+        server: CpuSet::single(server),
+        client: CpuSet::single(client),
+    };
+    let both = [client, server].into_iter().collect();
+    let testbed = Testbed::veth(&TestbedSpec { placement })?;
+    let mut testpmd = ServerProcess::spawn(&ServerSpec {
+        name: PROGRAM.to_owned(),
+        program,
+        args: arguments(driver, client, server),
+        env: Vec::new(),
+        namespace: testbed.server_namespace(),
+        cpus: both,
+        user: None,
+        folder: None,
+        open_files: 0,
+    })?;
+    let taken = testbed.run_at_client(|| {
+        cpus::pin_current_thread(&CpuSet::single(client))?;
+        let socket = open_socket(CLIENT)?;
+        let mut buffer = [0; 2_048];
+        let mut comes_back = || {
+            write(&socket, &frame(0)).is_ok()
+                && receive(&socket, &mut buffer).is_ok_and(|frame| frame.is_some())
+        };
+        testpmd.wait_ready(PATIENCE, &mut comes_back)?;
+        round_trips(&socket, bounds, |_| Ok(()))
+    })?;
+    drop(testpmd);
+    testbed.remove()?;
+    taken
+}
+
+/// Its first thread sleeps on the client's CPU, its second one spins on the server's.
+fn arguments(driver: DpdkDriver, client: u32, server: u32) -> Vec<OsString> {
+    let lcores = format!("--lcores=0@{client},1@{server}");
+    let device = format!("--vdev={}", driver.device());
+    let buffers = format!("--total-num-mbufs={BUFFERS}");
+    let arguments = [
+        // ordinary pages, no cards, and no files left behind
+        "--no-huge",
+        "-m128",
+        "--no-pci",
+        "--in-memory",
+        "--no-telemetry",
+        &lcores,
+        &device,
+        "--",
+        "--forward-mode=macswap",
+        "--port-topology=loop",
+        &buffers,
+        // it would wait for a key, and there is no keyboard
+        "--stats-period=86400",
+    ];
+    arguments.into_iter().map(OsString::from).collect()
+}
