@@ -10,6 +10,7 @@ use super::bounds::Bounds;
 use super::error::ComponentError;
 use super::frames::{frame, open_socket, receive, round_trips, write};
 use crate::cpus::{self, CpuSet, Placement};
+use crate::private_folder::PrivateFolder;
 use crate::programs;
 use crate::server::{ServerProcess, ServerSpec};
 use crate::testbed::{Testbed, TestbedSpec};
@@ -22,6 +23,8 @@ const CLIENT: &str = "tl-client";
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Buffers of 2 KiB: enough for one frame in flight, and little memory.
 const BUFFERS: u32 = 2_048;
+/// Room for the files that it writes.
+const FOLDER_BYTES: u64 = 1 << 20;
 
 /// A driver of DPDK that needs no card, by the name of its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,15 +72,17 @@ pub fn testpmd_round_trips(
     };
     let both = [client, server].into_iter().collect();
     let testbed = Testbed::veth(&TestbedSpec { placement })?;
+    // what it writes goes with it: it takes the folder of its files from this variable
+    let folder = PrivateFolder::new(FOLDER_BYTES)?;
     let mut testpmd = ServerProcess::spawn(&ServerSpec {
         name: PROGRAM.to_owned(),
         program,
         args: arguments(driver, client, server),
-        env: Vec::new(),
+        env: vec![("RUNTIME_DIRECTORY".into(), ".".into())],
         namespace: testbed.server_namespace(),
         cpus: both,
         user: None,
-        folder: None,
+        folder: Some(&folder),
         open_files: 0,
     })?;
     let taken = testbed.run_at_client(|| {
@@ -102,11 +107,11 @@ fn arguments(driver: DpdkDriver, client: u32, server: u32) -> Vec<OsString> {
     let device = format!("--vdev={}", driver.device());
     let buffers = format!("--total-num-mbufs={BUFFERS}");
     let arguments = [
-        // ordinary pages, no cards, and no files left behind
+        // ordinary pages and no cards; nobody else reads its settings
         "--no-huge",
         "-m128",
         "--no-pci",
-        "--in-memory",
+        "--no-shconf",
         "--no-telemetry",
         &lcores,
         &device,

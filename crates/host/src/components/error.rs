@@ -4,6 +4,7 @@ use std::io;
 
 use crate::cpus::CpuError;
 use crate::netns::NetnsError;
+use crate::private_folder::PrivateFolderError;
 use crate::programs::MissingProgram;
 use crate::server::ServerError;
 use crate::testbed::TestbedError;
@@ -33,6 +34,9 @@ pub enum ComponentError {
     /// A program that does not run.
     #[error(transparent)]
     Server(#[from] ServerError),
+    /// A folder for its files.
+    #[error(transparent)]
+    Folder(#[from] PrivateFolderError),
     /// The namespaces and the link between them.
     #[error(transparent)]
     Testbed(#[from] TestbedError),
