@@ -1,5 +1,5 @@
-//! A frame to DPDK's `testpmd` and back, over a veth pair between two network namespaces: the
-//! drivers of DPDK that need no card, and the same program that a card would be tried with.
+//! A frame to DPDK's `testpmd` and back, over a veth pair between two network namespaces: its
+//! driver for packet sockets needs no card, and the program is what a card would be tried with.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -26,41 +26,12 @@ const BUFFERS: u32 = 2_048;
 /// Room for the files that it writes.
 const FOLDER_BYTES: u64 = 1 << 20;
 
-/// A driver of DPDK that needs no card, by the name of its device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DpdkDriver {
-    /// A packet socket with shared rings.
-    Packet,
-    /// `AF_XDP` in copy mode.
-    Xdp,
-}
-
-impl DpdkDriver {
-    /// DPDK's name of it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Packet => "net_af_packet",
-            Self::Xdp => "net_af_xdp",
-        }
-    }
-
-    fn device(self) -> String {
-        let more = match self {
-            Self::Packet => "",
-            // what a veth can
-            Self::Xdp => ",force_copy=1",
-        };
-        format!("{}0,iface={SERVER}{more}", self.name())
-    }
-}
-
 /// Round trips of a frame of 60 bytes from a packet socket that spins on CPU `client` to testpmd
 /// on CPU `server`, which swaps the addresses and sends it back.
 ///
 /// # Errors
 /// [`ComponentError`]: DPDK is not installed or does not start, or no privilege for a namespace.
 pub fn testpmd_round_trips(
-    driver: DpdkDriver,
     client: u32,
     server: u32,
     bounds: Bounds<'_>,
@@ -77,7 +48,7 @@ pub fn testpmd_round_trips(
     let mut testpmd = ServerProcess::spawn(&ServerSpec {
         name: PROGRAM.to_owned(),
         program,
-        args: arguments(driver, client, server),
+        args: arguments(client, server),
         env: vec![("RUNTIME_DIRECTORY".into(), ".".into())],
         namespace: testbed.server_namespace(),
         cpus: both,
@@ -102,9 +73,9 @@ pub fn testpmd_round_trips(
 }
 
 /// Its first thread sleeps on the client's CPU, its second one spins on the server's.
-fn arguments(driver: DpdkDriver, client: u32, server: u32) -> Vec<OsString> {
+fn arguments(client: u32, server: u32) -> Vec<OsString> {
     let lcores = format!("--lcores=0@{client},1@{server}");
-    let device = format!("--vdev={}", driver.device());
+    let device = format!("--vdev=net_af_packet0,iface={SERVER}");
     let buffers = format!("--total-num-mbufs={BUFFERS}");
     let arguments = [
         // ordinary pages and no cards; nobody else reads its settings

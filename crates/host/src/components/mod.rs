@@ -12,7 +12,7 @@ mod stamps;
 mod tap;
 
 pub use bounds::Bounds;
-pub use dpdk::{DpdkDriver, testpmd_round_trips};
+pub use dpdk::testpmd_round_trips;
 pub use error::ComponentError;
 pub use pci::{PciFunction, config_reads, first_function};
 pub use ptp::{PtpClock, cross_time_stamps, ptp_clocks};

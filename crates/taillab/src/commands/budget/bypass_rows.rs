@@ -1,7 +1,7 @@
 //! Kernel bypass: memory that two threads share, AF_XDP, and DPDK where it is installed.
 
 use taillab_host::CpuSet;
-use taillab_host::components::{DpdkDriver, testpmd_round_trips};
+use taillab_host::components::testpmd_round_trips;
 use taillab_load::rtt::{Mode, Proto};
 use taillab_model::Nanos;
 use taillab_model::budget::Standing;
@@ -47,21 +47,18 @@ pub fn all(bench: &Bench<'_>) -> Vec<Row> {
     vec![
         row(bench, memory, Proto::Shm, Link::Loopback),
         row(bench, xdp, Proto::Xdp, Link::Veth),
-        dpdk(bench, "kernel bypass, DPDK", DpdkDriver::Packet),
-        dpdk(bench, "kernel bypass, DPDK on XDP", DpdkDriver::Xdp),
+        dpdk(bench),
     ]
 }
 
 /// DPDK's own forwarder, without a card.
-fn dpdk(bench: &Bench<'_>, component: &'static str, driver: DpdkDriver) -> Row {
+fn dpdk(bench: &Bench<'_>) -> Row {
     let mut about = About {
-        component,
+        component: "kernel bypass, DPDK",
         standing: Standing::Substituted,
-        how: format!(
-            "DPDK’s testpmd on {} instead of a card: at the far end of a veth pair it swaps the \
-             addresses of a frame and sends it back to a packet socket that spins",
-            driver.name()
-        ),
+        how: "DPDK’s testpmd on net_af_packet instead of a card: at the far end of a veth pair it \
+              swaps the addresses of a frame and sends it back to a packet socket that spins"
+            .into(),
         parameters: vec![
             parameter("frame", "60 bytes"),
             parameter("cpu", bench.here),
@@ -73,12 +70,7 @@ fn dpdk(bench: &Bench<'_>, component: &'static str, driver: DpdkDriver) -> Row {
         return about.unavailable(ONE_CPU.to_owned());
     };
     about.parameters.push(parameter("other cpu", there));
-    about.row(testpmd_round_trips(
-        driver,
-        bench.here,
-        there,
-        bench.bounds(),
-    ))
+    about.row(testpmd_round_trips(bench.here, there, bench.bounds()))
 }
 
 fn row(bench: &Bench<'_>, mut about: About, proto: Proto, link: Link) -> Row {
