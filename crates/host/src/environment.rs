@@ -228,7 +228,7 @@ impl Environment {
             cgroup: procs("self/cgroup")
                 .map(|text| text.lines().map(str::to_owned).collect())
                 .unwrap_or_default(),
-            cpu_quota: cgroup::cpu_quota(spec.roots),
+            cpu_quota: cgroup::cpu_quota(spec.roots).map(|quota| quota.to_string()),
             load_average: procs("loadavg").and_then(|text| {
                 let mut numbers = text.split_ascii_whitespace().map(str::parse);
                 Some([

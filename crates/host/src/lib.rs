@@ -14,6 +14,7 @@ pub mod disk;
 pub mod doctor;
 pub mod environment;
 mod error;
+mod ethtool;
 mod hazard;
 pub mod interrupt;
 mod invoker;
@@ -36,6 +37,7 @@ pub mod tune;
 mod user;
 pub mod veth;
 
+pub use cgroup::{CpuQuota, cpu_quota};
 pub use cpu_lock::{CpuLockError, CpuLocks};
 pub use cpu_time::{CpuSample, CpuUsage};
 pub use cpus::{CpuError, CpuSet, Placement};

@@ -46,6 +46,8 @@ fn find_in(program: &Path, folders: &[PathBuf]) -> Result<PathBuf, MissingProgra
             Some("memcached") => "apt-get install memcached".into(),
             Some("nginx") => "apt-get install nginx-light".into(),
             Some("redis-server") => "apt-get install redis-server".into(),
+            // with its drivers; in Debian the program is in the development package
+            Some("dpdk-testpmd") => "apt-get install dpdk-dev".into(),
             Some("ip") => "apt-get install iproute2".into(),
             _ => "install it, or give its path".into(),
         },

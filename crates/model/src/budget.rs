@@ -176,6 +176,8 @@ pub struct EarlierRow {
     pub round_trip_2011: String,
     /// One traversal today.
     pub today: String,
+    /// Of the median round trip through the large fat tree today.
+    pub round_trip_today: String,
     /// Where today's comes from.
     pub source: String,
 }

@@ -34,10 +34,25 @@ pub struct NoiseResult {
     pub held: Vec<String>,
     /// What limits or colours the figures, in a sentence each.
     pub notes: Vec<String>,
+    /// The limit on CPU time that a control group puts on the loops; `None` without one.
+    pub quota: Option<NoiseQuota>,
     /// One for each loop and CPU, in the order in which they ran.
     pub rows: Vec<NoiseRow>,
     /// The loops against each other, in a sentence each.
     pub comparison: Vec<String>,
+}
+
+/// A limit on the CPU time of the loops' control group, or of one above it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct NoiseQuota {
+    /// Time for all CPUs together in each period, in nanoseconds.
+    pub quota_ns: Nanos,
+    /// The period, in nanoseconds.
+    pub period_ns: Nanos,
+    /// How often it held the group back while the loops ran.
+    pub throttled: u64,
+    /// For how long, summed over its CPUs, in nanoseconds.
+    pub throttled_ns: Nanos,
 }
 
 /// The time stamp counter.

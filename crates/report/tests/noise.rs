@@ -41,6 +41,7 @@ fn result() -> NoiseResult {
         },
         held: Vec::new(),
         notes: vec!["RT throttling is active".into()],
+        quota: None,
         rows: vec![NoiseRow {
             step: String::new(),
             kind: LoopKind::User,
@@ -171,7 +172,7 @@ fn a_row_says_how_it_came_about_beside_the_papers() {
     }
     // as many rows and networks as there are
     let many = BudgetResult {
-        rows: result.rows.iter().cycle().take(14).cloned().collect(),
+        rows: result.rows.iter().cycle().take(16).cloned().collect(),
         topologies: vec![result.topologies[0].clone(); 4],
         ..result.clone()
     };

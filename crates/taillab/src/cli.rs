@@ -23,6 +23,8 @@ use clap::{Arg, ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand, V
 
 pub use self::bench::{BenchArgs, BenchCommand, CausesArgs};
 pub use self::budget::BudgetArgs;
+#[cfg(test)]
+pub use self::budget::TOPOLOGY;
 pub use self::burn::BurnArgs;
 pub use self::compare::CompareArgs;
 pub use self::doctor::DoctorArgs;

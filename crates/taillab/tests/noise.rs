@@ -1,7 +1,7 @@
 //! `taillab noise` from the outside: what it prints, and what it refuses.
 
 use std::path::Path;
-use std::process::Output;
+use std::process::{Output, Stdio};
 
 use serde_json::Value;
 
@@ -51,6 +51,47 @@ fn every_cpu_has_a_row_that_obeys_the_schema() {
     }
 }
 
+/// Ctrl-C gives the result of the time until then.
+#[test]
+fn interrupted_it_shows_what_it_has() {
+    let mut command = support::taillab();
+    command
+        .args(["noise", "--json", "-q", "-d", "1h", "--no-causes"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let threads = format!("/proc/{}/task", child.id());
+    // its loops run: another thread of it has used the CPU
+    let running = support::wait_for("a loop", || {
+        if child.try_wait().unwrap().is_some() {
+            return Some(false);
+        }
+        let used = |entry: std::fs::DirEntry| {
+            let comm = std::fs::read_to_string(entry.path().join("comm")).ok()?;
+            let times = std::fs::read_to_string(entry.path().join("schedstat")).ok()?;
+            let ran_ns: u64 = times.split(' ').next()?.parse().ok()?;
+            (comm.trim() == "noise" && ran_ns > 20_000_000).then_some(true)
+        };
+        let entries = std::fs::read_dir(&threads).ok()?;
+        entries.flatten().find_map(used)
+    });
+    if running {
+        support::signal(child.id(), "INT");
+    }
+    let output = child.wait_with_output().unwrap();
+    if output.status.code() == Some(5) {
+        // a machine without a trustworthy counter
+        return;
+    }
+    assert_eq!(output.status.code(), Some(130));
+    let result = json(&output);
+    assert_eq!(result["partial"], true);
+    for row in result["rows"].as_array().unwrap() {
+        assert!(row["reads"]["count"].as_u64() > Some(1_000));
+        assert!(row["watched_ns"].as_u64() < Some(3_600_000_000_000));
+    }
+}
+
 #[test]
 fn what_cannot_be_measured_is_refused_in_one_line() {
     for (args, code, words) in [
@@ -62,6 +103,7 @@ fn what_cannot_be_measured_is_refused_in_one_line() {
             "--threshold",
         ),
         (&["--improve", "--by-cpus"], 2, "--by-cpus"),
+        (&["--move-interrupts"], 2, "--improve"),
         (&["-d", "0s"], 2, "above 0"),
     ] {
         let output = noise(args);

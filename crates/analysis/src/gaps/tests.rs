@@ -277,3 +277,50 @@ fn a_gap_longer_than_a_window_is_spread_over_those_that_it_lies_in() {
     let all: Nanos = over_time.stolen_ns.iter().copied().sum();
     assert_eq!(all, Nanos::new(280_000));
 }
+
+/// A day has some hundred million gaps, of threads that come and go.
+#[test]
+fn what_is_kept_does_not_grow_with_the_length_of_a_run() {
+    const EACH: u64 = 50_000;
+    const PERIOD: u64 = 100_000;
+    let options = GapOptions {
+        virtual_machine: true,
+        window: Nanos::from_millis(100),
+    };
+    let mut analysis = GapAnalysis::new(options, at(0), [(3, METER)]);
+    let mut round = |numbers: std::ops::Range<u64>| {
+        for number in numbers {
+            let from = number * PERIOD;
+            let thread = 200 + (number % 5_000) as Tid;
+            analysis.ipi(IpiSent {
+                at: at(from),
+                from: 0,
+                to: 3,
+            });
+            analysis.event(interrupt(from + 2_000, Interrupt::Reschedule, 500));
+            analysis.event(switch(from + 3_000, METER, thread));
+            analysis.event(switch(from + 9_000, thread, METER));
+            // what happens between two gaps is worth nothing
+            analysis.event(softirq(from + 50_000, 1, 100));
+            let length = 10_000 + number % 1_000;
+            analysis.gap(Gap {
+                cpu: 3,
+                from: at(from),
+                to: at(from + length),
+            });
+            if number % 1_000 == 0 {
+                analysis.settle(at(from));
+            }
+        }
+        // all that it holds, as text
+        format!("{analysis:?}").len()
+    };
+    let early = round(0..EACH);
+    let late = round(EACH..10 * EACH);
+    assert!(late < early + early / 4, "{early} grew to {late}");
+    let sum = analysis.finish().remove(&3).unwrap();
+    assert!(sum.causes.len() <= 1_025 && sum.longest.len() <= 20);
+    assert!(sum.over_time().stolen_ns.len() <= 600);
+    let all: Nanos = sum.causes.values().map(|cause| cause.stolen).sum();
+    assert_eq!(all, sum.stolen);
+}

@@ -4,6 +4,10 @@ use std::io;
 
 use crate::cpus::CpuError;
 use crate::netns::NetnsError;
+use crate::private_folder::PrivateFolderError;
+use crate::programs::MissingProgram;
+use crate::server::ServerError;
+use crate::testbed::TestbedError;
 
 /// Why a component cannot be measured here.
 #[derive(Debug, thiserror::Error)]
@@ -24,7 +28,16 @@ pub enum ComponentError {
         /// What helps.
         remedy: &'static str,
     },
-    /// No such device.
-    #[error("there is no {0} here")]
-    Missing(&'static str),
+    /// A program that is not installed.
+    #[error(transparent)]
+    Missing(#[from] MissingProgram),
+    /// A program that does not run.
+    #[error(transparent)]
+    Server(#[from] ServerError),
+    /// A folder for its files.
+    #[error(transparent)]
+    Folder(#[from] PrivateFolderError),
+    /// The namespaces and the link between them.
+    #[error(transparent)]
+    Testbed(#[from] TestbedError),
 }

@@ -1,11 +1,20 @@
 //! The components of latency between a program and a network that one machine can measure by
-//! itself: the way through the kernel to a device and back, and the way to a PCI device. Each gives
-//! the samples it took, in order of time.
+//! itself: the way through the kernel to a device and back, the way past it with DPDK, and the way to
+//! a PCI device. Each gives the samples it took, in order of time.
 
+mod bounds;
+mod dpdk;
 mod error;
+mod frames;
 mod pci;
+mod ptp;
+mod stamps;
 mod tap;
 
+pub use bounds::Bounds;
+pub use dpdk::testpmd_round_trips;
 pub use error::ComponentError;
 pub use pci::{PciFunction, config_reads, first_function};
+pub use ptp::{PtpClock, cross_time_stamps, ptp_clocks};
+pub use stamps::{StampingDevice, stamping_devices};
 pub use tap::{Reflector, tap_round_trips};

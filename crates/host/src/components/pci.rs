@@ -3,10 +3,11 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use taillab_model::Nanos;
 
+use super::bounds::Bounds;
 use super::error::ComponentError;
 use crate::roots::{Roots, read_optional};
 
@@ -45,15 +46,14 @@ pub fn first_function(roots: &Roots) -> Option<PciFunction> {
     functions.into_iter().next().map(|(_, function)| function)
 }
 
-/// Reads four bytes of its configuration, at most `most` times, for at most `length`.
+/// Reads four bytes of its configuration, again and again.
 ///
 /// # Errors
 /// [`ComponentError::Refused`].
 pub fn config_reads(
     roots: &Roots,
     function: &PciFunction,
-    most: usize,
-    length: Duration,
+    bounds: Bounds<'_>,
 ) -> Result<Vec<Nanos>, ComponentError> {
     let refused = |source| ComponentError::Refused {
         doing: "read a PCI function's configuration",
@@ -62,22 +62,19 @@ pub fn config_reads(
     };
     let path = roots.sys.join("bus/pci/devices").join(&function.address);
     let config = File::open(path.join("config")).map_err(refused)?;
-    let mut taken = Vec::with_capacity(most);
-    let end = Instant::now() + length;
     let mut word = [0; 4];
-    while taken.len() < most {
+    bounds.samples(|_| {
         let began = Instant::now();
-        if began > end {
-            break;
-        }
         config.read_exact_at(&mut word, 0).map_err(refused)?;
-        taken.push(Nanos::new(began.elapsed().as_nanos() as u64));
-    }
-    Ok(taken)
+        Ok(Some(Nanos::new(began.elapsed().as_nanos() as u64)))
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+    use std::time::Duration;
+
     use super::*;
     use crate::roots::testing::tree;
 
@@ -108,7 +105,12 @@ mod tests {
         let function = first_function(&roots).unwrap();
         assert_eq!(function.address, "0000:00:03.0");
         assert_eq!(function.identity, "0x1af4:0x1041");
-        let taken = config_reads(&roots, &function, 10, Duration::from_secs(30)).unwrap();
+        let bounds = Bounds {
+            most: 10,
+            length: Duration::from_secs(30),
+            stop: &AtomicBool::new(false),
+        };
+        let taken = config_reads(&roots, &function, bounds).unwrap();
         assert_eq!(taken.len(), 10);
     }
 }

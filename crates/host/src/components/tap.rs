@@ -4,15 +4,18 @@
 //! The device lives in a network namespace of its own, which goes with its last thread.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use taillab_model::Nanos;
 
+use super::bounds::Bounds;
 use super::error::ComponentError;
+use super::frames::{
+    non_blocking, open_socket, raw_socket, receive, refused, round_trips, succeeded, write,
+};
 use crate::cpus::{self, CpuSet};
 use crate::netns::NetNamespace;
 
@@ -25,33 +28,39 @@ pub enum Reflector {
     OtherCpu(u32),
 }
 
-/// Local experiments (IEEE 802, `ETH_P_802_EX1`).
-const ETHER_TYPE: u16 = 0x88b5;
-/// The shortest frame without its checksum.
-const FRAME: usize = 60;
+const NAME: &str = "tap";
+/// A frame that has not come to the device by then does not come.
+const LOST: Duration = Duration::from_secs(1);
 
-/// Round trips of a frame of 60 bytes, sent on CPU `here`; at most `most`, for at most `length`.
+/// Round trips of a frame of 60 bytes, sent on CPU `here`.
 ///
 /// # Errors
 /// [`ComponentError`]: no privilege for a namespace or a device.
 pub fn tap_round_trips(
     here: u32,
     reflector: Reflector,
-    most: usize,
-    length: Duration,
+    bounds: Bounds<'_>,
 ) -> Result<Vec<Nanos>, ComponentError> {
     let namespace = NetNamespace::new()?;
     namespace.run(|| {
         cpus::pin_current_thread(&CpuSet::single(here))?;
         let tap = open_tap()?;
-        let socket = open_socket()?;
+        let socket = open_socket(NAME)?;
         match reflector {
-            Reflector::SameThread => send_and_reflect(&tap, &socket, most, length),
+            Reflector::SameThread => round_trips(&socket, bounds, |buffer| {
+                let sent = Instant::now();
+                while sent.elapsed() <= LOST {
+                    if let Some(n) = receive(&tap, buffer)? {
+                        return write(&tap, &buffer[..n]);
+                    }
+                }
+                Ok(())
+            }),
             Reflector::OtherCpu(there) => {
                 let stop = AtomicBool::new(false);
                 thread::scope(|scope| {
                     let other = scope.spawn(|| reflect(&tap, there, &stop));
-                    let taken = send(&socket, most, length);
+                    let taken = round_trips(&socket, bounds, |_| Ok(()));
                     stop.store(true, Ordering::Relaxed);
                     match other.join() {
                         Ok(reflected) => reflected?,
@@ -64,32 +73,22 @@ pub fn tap_round_trips(
     })?
 }
 
-fn refused(doing: &'static str) -> impl Fn(io::Error) -> ComponentError {
-    move |source| ComponentError::Refused {
-        doing,
-        source,
-        remedy: "run as root on a kernel with CONFIG_TUN and CONFIG_PACKET (`modprobe tun`)",
-    }
-}
-
-/// `struct ifreq` with flags or an index.
+/// `struct ifreq` with flags.
 #[repr(C)]
-#[derive(Default)]
 struct Request {
     name: [u8; 16],
     flags: i16,
     unused: [u8; 22],
 }
 
-const NAME: &[u8] = b"tap";
-
 fn request(flags: i16) -> Request {
-    let mut request = Request {
+    let mut name = [0; 16];
+    name[..NAME.len()].copy_from_slice(NAME.as_bytes());
+    Request {
+        name,
         flags,
-        ..Request::default()
-    };
-    request.name[..NAME.len()].copy_from_slice(NAME);
-    request
+        unused: [0; 22],
+    }
 }
 
 /// Makes the device, without addresses, and brings it up.
@@ -113,148 +112,6 @@ fn open_tap() -> Result<File, ComponentError> {
     succeeded(brought).map_err(refused("bring the TAP device up"))?;
     non_blocking(&tap)?;
     Ok(tap)
-}
-
-fn raw_socket(family: i32, kind: i32, protocol: i32) -> Result<OwnedFd, ComponentError> {
-    // SAFETY: it takes numbers only.
-    let fd = unsafe { libc::socket(family, kind | libc::SOCK_CLOEXEC, protocol) };
-    succeeded(fd).map_err(refused("open a socket"))?;
-    // SAFETY: the kernel has just made this descriptor, and nobody else has it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-/// A packet socket for our frames on the device.
-fn open_socket() -> Result<File, ComponentError> {
-    let protocol = ETHER_TYPE.to_be();
-    let socket = raw_socket(libc::AF_PACKET, libc::SOCK_RAW, protocol.into())?;
-    let mut index = request(0);
-    // SAFETY: the kernel reads and writes one `struct ifreq`, which `index` is as large as.
-    let found = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFINDEX, &raw mut index) };
-    succeeded(found).map_err(refused("find the TAP device"))?;
-    // its four bytes begin where the flags do
-    let [low, high] = index.flags.to_ne_bytes();
-    let ifindex = i32::from_ne_bytes([low, high, index.unused[0], index.unused[1]]);
-    let address = libc::sockaddr_ll {
-        sll_family: libc::AF_PACKET as u16,
-        sll_protocol: protocol,
-        sll_ifindex: ifindex,
-        sll_hatype: 0,
-        sll_pkttype: 0,
-        sll_halen: 0,
-        sll_addr: [0; 8],
-    };
-    // SAFETY: the kernel reads `address`, whose size it is told.
-    let bound = unsafe {
-        libc::bind(
-            socket.as_raw_fd(),
-            (&raw const address).cast(),
-            size_of::<libc::sockaddr_ll>() as u32,
-        )
-    };
-    succeeded(bound).map_err(refused("bind a packet socket to the TAP device"))?;
-    let socket = File::from(socket);
-    non_blocking(&socket)?;
-    Ok(socket)
-}
-
-fn non_blocking(file: &File) -> Result<(), ComponentError> {
-    rustix::fs::fcntl_setfl(file, rustix::fs::OFlags::NONBLOCK)
-        .map_err(|error| refused("make a descriptor non-blocking")(error.into()))
-}
-
-fn succeeded(answer: i32) -> io::Result<()> {
-    match answer {
-        0.. => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
-/// A broadcast with the number of its turn.
-fn frame(turn: u64) -> [u8; FRAME] {
-    let mut frame = [0; FRAME];
-    frame[..6].fill(0xff);
-    frame[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
-    frame[12..14].copy_from_slice(&ETHER_TYPE.to_be_bytes());
-    frame[14..22].copy_from_slice(&turn.to_be_bytes());
-    frame
-}
-
-/// One of our frames, without waiting; the kernel has things of its own to say, in IPv6.
-fn receive(mut from: &File, buffer: &mut [u8; 2_048]) -> Result<Option<usize>, ComponentError> {
-    match from.read(buffer) {
-        Ok(n) if n >= 22 && buffer[12..14] == ETHER_TYPE.to_be_bytes() => Ok(Some(n)),
-        Ok(_) => Ok(None),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-        Err(error) => Err(refused("receive a frame")(error)),
-    }
-}
-
-fn write(mut to: &File, frame: &[u8]) -> Result<(), ComponentError> {
-    to.write_all(frame).map_err(refused("send a frame"))
-}
-
-fn send_and_reflect(
-    tap: &File,
-    socket: &File,
-    most: usize,
-    length: Duration,
-) -> Result<Vec<Nanos>, ComponentError> {
-    round_trips(most, length, |turn, buffer| {
-        write(socket, &frame(turn))?;
-        let sent = Instant::now();
-        loop {
-            if let Some(n) = receive(tap, buffer)? {
-                write(tap, &buffer[..n])?;
-                break;
-            }
-            if sent.elapsed() > length {
-                return Ok(());
-            }
-        }
-        wait_for(socket, turn, buffer, length)
-    })
-}
-
-fn send(socket: &File, most: usize, length: Duration) -> Result<Vec<Nanos>, ComponentError> {
-    round_trips(most, length, |turn, buffer| {
-        write(socket, &frame(turn))?;
-        wait_for(socket, turn, buffer, length)
-    })
-}
-
-/// Until the frame of this turn is back, or the whole time is over.
-fn wait_for(
-    socket: &File,
-    turn: u64,
-    buffer: &mut [u8; 2_048],
-    length: Duration,
-) -> Result<(), ComponentError> {
-    let began = Instant::now();
-    while began.elapsed() <= length {
-        if receive(socket, buffer)?.is_some() && buffer[14..22] == turn.to_be_bytes() {
-            break;
-        }
-    }
-    Ok(())
-}
-
-fn round_trips(
-    most: usize,
-    length: Duration,
-    mut one: impl FnMut(u64, &mut [u8; 2_048]) -> Result<(), ComponentError>,
-) -> Result<Vec<Nanos>, ComponentError> {
-    let mut buffer = [0; 2_048];
-    let mut taken = Vec::with_capacity(most);
-    let end = Instant::now() + length;
-    for turn in 1..=most as u64 {
-        let began = Instant::now();
-        if began > end {
-            break;
-        }
-        one(turn, &mut buffer)?;
-        taken.push(Nanos::new(began.elapsed().as_nanos() as u64));
-    }
-    Ok(taken)
 }
 
 fn reflect(tap: &File, cpu: u32, stop: &AtomicBool) -> Result<(), ComponentError> {

@@ -169,6 +169,7 @@ pub(crate) fn earlier_table(result: &BudgetResult) -> Table {
         Column::right("2011"),
         Column::right("round trip 2011"),
         Column::right("today"),
+        Column::right("round trip today"),
         Column::left("source").wrapped(44),
     ];
     let mut table = Table::new(
@@ -181,6 +182,7 @@ pub(crate) fn earlier_table(result: &BudgetResult) -> Table {
             cell(&row.delay_2011),
             cell(&row.round_trip_2011),
             cell(&row.today),
+            cell(&row.round_trip_today),
             cell(&row.source).ink(Ink::Quiet),
         ]);
     }

@@ -12,7 +12,8 @@ use super::shared::{Output, positive};
 const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed\n  2    \
     wrong command line or topology file\n  130  interrupted; the rows so far are shown";
 
-const TOPOLOGY: &str = "A topology file (TOML), for --topology; every key but name has a default:\n  \
+/// The documented example; a test reads it.
+pub const TOPOLOGY: &str = "A topology file (TOML), for --topology; every key but name has a default:\n  \
     name = \"two racks\"\n  hops = 3                          # switches, one way\n  \
     switch = \"lognormal:600ns,cv=0.2\" # law of one traversal, as in taillab sim\n  \
     fibre_m = 40                      # one way, at 5 ns/m\n  \

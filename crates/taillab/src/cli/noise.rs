@@ -16,8 +16,8 @@ const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    somet
 
 fn help() -> String {
     format!(
-        "Changes nothing on the machine: the policy and the CPU are those of its own threads, and it \
-         holds no power setting. What it held stands in the result.\n\nExamples:\n  \
+        "Changes nothing on the machine unless told to (--move-interrupts): the policy and the CPU are \
+         those of its own threads, and it holds no power setting. What it held stands in the result.\n\nExamples:\n  \
          taillab noise                               what takes time from every CPU, and who\n  \
          taillab noise --cpus 1 -d 60s --policy fifo:80\n  \
          sudo taillab noise --loops all              user space, kernel, kernel with interrupts off\n  \
@@ -68,6 +68,9 @@ pub struct NoiseArgs {
     /// Try the improvements one by one: pinned, real time, interrupts off, and how it is coded
     #[arg(long, conflicts_with_all = ["loops", "style", "by_cpus"])]
     pub improve: bool,
+    /// With --improve: also move interrupts and receive work off the CPU for one loop, and put them back
+    #[arg(hide_short_help = true, long, requires = "improve")]
+    pub move_interrupts: bool,
     /// Load one CPU, then two … then all, and see whether stalls come with the sum
     #[arg(long, conflicts_with = "loops")]
     pub by_cpus: bool,

@@ -9,9 +9,9 @@ use taillab_host::tune::{MITIGATIONS, Mitigation};
 use taillab_model::Nanos;
 use taillab_model::fix::{Effect, Factorial, FactorialCell, LatencyAt, RatioAt};
 
-use super::changes::NotApplied;
 use super::decide::{TOLD, estimate};
 use super::trial::Bench;
+use crate::changes::NotApplied;
 use crate::exit::{Exit, Failure};
 
 /// More rounds than this say no more.

@@ -6,7 +6,6 @@
 //! journal of `taillab tune` first, so a `taillab tune revert` undoes it after a crash.
 
 mod candidates;
-mod changes;
 mod consent;
 mod decide;
 pub mod export;
@@ -26,7 +25,6 @@ use taillab_model::fix::{Factorial, Fix};
 use taillab_model::summary::Report;
 use taillab_probe::Probe;
 
-use self::changes::Changes;
 pub use self::consent::Consent;
 use self::generated::GeneratedLoad;
 use self::live::LiveLoad;
@@ -34,6 +32,7 @@ pub use self::live::LiveServer;
 use self::load::Load;
 use self::session::Session;
 use self::trial::Bench;
+use crate::changes::Changes;
 use crate::cli::FixArgs;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::experiment::Experiment;

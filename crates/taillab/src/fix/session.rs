@@ -6,12 +6,12 @@ use taillab_analysis::paired::Pairs;
 use taillab_model::fix::{CONTROL, Fix, FixOutcome, TailAt};
 
 use super::candidates::{self, Candidate};
-use super::changes::{Held, NotApplied, mitigations};
 use super::consent::Consent;
 use super::decide::{self, Judgement};
 use super::export::Winner;
 use super::trial::{Bench, Trial};
 use super::{Asked, Setting};
+use crate::changes::{Held, NotApplied, mitigations};
 use crate::exit::Failure;
 
 /// A trial may take this share of the time that is left, so that one that decides nothing leaves

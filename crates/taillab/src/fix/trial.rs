@@ -10,9 +10,9 @@ use taillab_model::Nanos;
 use taillab_model::explanation::Cause;
 use taillab_model::fix::Ratio;
 
-use super::changes::{Changes, NotApplied};
 use super::decide;
 use super::load::{Load, Seen, interrupted};
+use crate::changes::{Changes, NotApplied};
 use crate::exit::Failure;
 use crate::progress;
 

@@ -60,6 +60,11 @@ impl<'a> Measuring<'a> {
         }
     }
 
+    /// Whether somebody wants it to end.
+    pub fn is_interrupted(&self) -> bool {
+        self.interrupt.is_raised()
+    }
+
     /// Runs it; a row for each of its CPUs.
     pub fn phase(&mut self, phase: &Phase) -> Result<Vec<NoiseRow>, Failure> {
         let numbers: Vec<u16> = match &phase.cpus {

@@ -20,6 +20,8 @@ pub struct Phase {
     pub policy: Policy,
     pub threshold: Nanos,
     pub length: Nanos,
+    /// Interrupts and receive work are moved away from its CPUs while it runs.
+    pub interrupts_away: bool,
 }
 
 /// All phases, and what they do to the machine.
@@ -47,6 +49,7 @@ impl Plan {
                 policy: Policy::Other,
                 threshold: Nanos::from_micros(1),
                 length,
+                interrupts_away: false,
             }],
             held: Vec::new(),
             notes: Vec::new(),

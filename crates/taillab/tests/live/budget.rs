@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::support::{live, taillab};
 
 /// The paper's tables.
-const ROWS: [&str; 13] = [
+const ROWS: [&str; 16] = [
     "TSC, user space",
     "TSC, kernel",
     "TSC, kernel early boot",
@@ -15,9 +15,12 @@ const ROWS: [&str; 13] = [
     "user space + OS, same core",
     "user space + OS, other core",
     "host",
+    "host, NIC’s time stamps",
     "kernel bypass",
     "kernel bypass, AF_XDP",
+    "kernel bypass, DPDK",
     "PCIe, 64 B",
+    "PCIe, NIC’s clock",
     "PCIe, 1536 B",
     "client–server, UDP",
     "client–server, memcached",

@@ -1,5 +1,10 @@
 //! `taillab noise` as root: a disturbance whose time is known is found under its name.
 
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -114,6 +119,160 @@ fn the_loops_in_the_kernel_run_and_without_interrupts_meet_none() {
         let cause = cause["cause"].as_str().unwrap();
         assert!(["hypervisor", "unexplained"].contains(&cause), "{cause}");
     }
+}
+
+/// A control group of our own with a CPU quota; dropping it removes it.
+struct Limited(PathBuf);
+
+impl Limited {
+    /// 20 ms of each 100 ms for all CPUs together: a loop on one of them needs five times that.
+    fn new() -> Self {
+        let mount = Path::new("/sys/fs/cgroup");
+        let one = (["cpu", "cpu,cpuacct"]
+            .map(|name| mount.join(name))
+            .into_iter())
+        .find(|path| path.join("cpu.cfs_quota_us").exists() || path.join("tasks").exists());
+        let name = format!("taillab-test-{}", std::process::id());
+        let (group, quota) = match one {
+            Some(root) => (root.join(name), vec![("cpu.cfs_quota_us", "20000")]),
+            None => {
+                // it may be on already
+                let _ = fs::write(mount.join("cgroup.subtree_control"), "+cpu");
+                (mount.join(name), vec![("cpu.max", "20000 100000")])
+            }
+        };
+        fs::create_dir(&group).unwrap();
+        for (file, text) in quota {
+            fs::write(group.join(file), text).unwrap();
+        }
+        Self(group)
+    }
+
+    /// Moves a process into it.
+    fn take_in(&self, pid: u32) {
+        fs::write(self.0.join("cgroup.procs"), pid.to_string()).unwrap();
+    }
+}
+
+impl Drop for Limited {
+    fn drop(&mut self) {
+        // its processes have ended, but perhaps not to the last step
+        let began = Instant::now();
+        while fs::remove_dir(&self.0).is_err() && began.elapsed() < Duration::from_secs(30) {
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+#[test]
+fn a_quota_of_the_control_group_is_named_with_what_it_took() {
+    if !live("a_quota_of_the_control_group_is_named_with_what_it_took") {
+        return;
+    }
+    let group = Limited::new();
+    // a shell that waits until it is in the group
+    let mut shell = Command::new("sh")
+        .args(["-c", "read go; exec \"$0\" noise --by-cpus --json -q -d 2s"])
+        .arg(env!("CARGO_BIN_EXE_taillab"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    group.take_in(shell.id());
+    shell.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    let output = shell.wait_with_output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let quota = &result["quota"];
+    assert_eq!(quota["quota_ns"], 20_000_000);
+    assert_eq!(quota["period_ns"], 100_000_000);
+    // by the kernel's own count, whatever else runs on this machine
+    assert!(quota["throttled"].as_u64() > Some(3), "{quota}");
+    let said = result["comparison"].to_string();
+    assert!(
+        said.contains("A quota of the control group allows 20.0 ms"),
+        "{said}"
+    );
+}
+
+#[test]
+fn interrupts_that_are_moved_away_come_back() {
+    if !live("interrupts_that_are_moved_away_come_back") {
+        return;
+    }
+    let (before, cpu) = (placement(), last_cpu().to_string());
+    let args = ["--improve", "--move-interrupts", "-d", "200ms", "--cpus"];
+    let result = noise(&[&args[..], &[&cpu]].concat());
+    assert_eq!(placement(), before);
+    let (held, notes) = (result["held"].to_string(), result["notes"].to_string());
+    // a machine without another CPU, or with irqbalance, says so
+    assert!(
+        held.contains("put back") || notes.contains("nothing was moved away"),
+        "{held} {notes}"
+    );
+    let steps = result["rows"].as_array().unwrap();
+    let away = |row: &&Value| row["step"] == "pinned, real time, interrupts away";
+    assert_eq!(steps.iter().filter(away).count(), 1);
+}
+
+/// Where each interrupt and each device's receive work may go.
+fn placement() -> BTreeMap<PathBuf, String> {
+    let below = |folder: &str, file: &str| -> Vec<PathBuf> {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path().join(file)).collect()
+    };
+    let mut files = below("/proc/irq", "smp_affinity_list");
+    files.push("/proc/irq/default_smp_affinity".into());
+    for device in below("/sys/class/net", "queues") {
+        files.extend(below(&device.to_string_lossy(), "rps_cpus"));
+    }
+    let read = |path: PathBuf| Some((path.clone(), fs::read_to_string(path).ok()?));
+    files.into_iter().filter_map(read).collect()
+}
+
+#[test]
+fn without_the_privilege_real_time_is_refused_and_the_rest_is_not() {
+    if !live("without_the_privilege_real_time_is_refused_and_the_rest_is_not") {
+        return;
+    }
+    let nobody = |args: &[&str]| {
+        let mut command = Command::new("setpriv");
+        command.args([
+            "--reuid=65534",
+            "--regid=65534",
+            "--clear-groups",
+            "--no-new-privs",
+        ]);
+        command.args([
+            "--bounding-set=-all",
+            "--inh-caps=-all",
+            "prlimit",
+            "--rtprio=0",
+        ]);
+        command.arg(env!("CARGO_BIN_EXE_taillab"));
+        command
+            .args(["noise", "-q", "--json", "-d", "100ms"])
+            .args(args);
+        command.output().unwrap()
+    };
+    let refused = nobody(&["--policy", "fifo:80"]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(5), "{said}");
+    assert!(
+        said.contains("CAP_SYS_NICE") && said.contains("--policy other"),
+        "{said}"
+    );
+    let other = nobody(&[]);
+    let said = String::from_utf8_lossy(&other.stderr).into_owned();
+    assert_eq!(other.status.code(), Some(0), "{said}");
+    let result: Value = serde_json::from_slice(&other.stdout).unwrap();
+    assert!(
+        result["notes"]
+            .to_string()
+            .contains("no causes without privilege")
+    );
 }
 
 /// The last CPU that may be used: the first has more to do.

@@ -3,16 +3,14 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::AsRawFd;
 
-use rustix::net::{AddressFamily, SocketType, socket};
 use serde::{Deserialize, Serialize};
 
 use super::{Knob, SettingError};
+use crate::ethtool;
 use crate::netns::NetNamespace;
 use crate::roots::Roots;
 
-const SIOCETHTOOL: libc::c_ulong = 0x8946;
 const ETHTOOL_GCOALESCE: u32 = 0x0e;
 const ETHTOOL_SCOALESCE: u32 = 0x0f;
 const ETHTOOL_GGRO: u32 = 0x2b;
@@ -74,38 +72,16 @@ pub struct EthtoolSetting {
 }
 
 impl EthtoolSetting {
-    /// Asks the driver; `words` begins with the command, the answer replaces the rest.
-    fn ask(&self, words: &mut [u32]) -> io::Result<()> {
-        let name = self.device.as_bytes();
-        // SAFETY: all bits zero are a valid `ifreq`, which is plain data.
-        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-        if name.len() >= request.ifr_name.len() {
-            return Err(rustix::io::Errno::NODEV.into());
-        }
-        for (to, from) in request.ifr_name.iter_mut().zip(name) {
-            *to = from.cast_signed();
-        }
-        request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
-        let any = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
-        // SAFETY: `request` names `words`, which outlives the call and has the size of the
-        // structure that its command asks the kernel to read or write.
-        let answer = unsafe { libc::ioctl(any.as_raw_fd(), SIOCETHTOOL as _, &raw mut request) };
-        match answer {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        }
-    }
-
     fn get(&self) -> io::Result<u32> {
         if let Some(word) = self.parameter.coalesce_word() {
             let mut words = [0; COALESCE_WORDS];
             words[0] = ETHTOOL_GCOALESCE;
-            self.ask(&mut words)?;
+            ethtool::ask(&self.device, &mut words)?;
             return Ok(words[word]);
         }
         let is_lro = self.parameter == Parameter::Lro;
         let mut words = [if is_lro { ETHTOOL_GFLAGS } else { ETHTOOL_GGRO }, 0];
-        self.ask(&mut words)?;
+        ethtool::ask(&self.device, &mut words)?;
         Ok(match is_lro {
             true => u32::from(words[1] & ETH_FLAG_LRO != 0),
             false => words[1],
@@ -116,22 +92,22 @@ impl EthtoolSetting {
         if let Some(word) = self.parameter.coalesce_word() {
             let mut words = [0; COALESCE_WORDS];
             words[0] = ETHTOOL_GCOALESCE;
-            self.ask(&mut words)?;
+            ethtool::ask(&self.device, &mut words)?;
             words[0] = ETHTOOL_SCOALESCE;
             words[word] = value;
-            return self.ask(&mut words);
+            return ethtool::ask(&self.device, &mut words);
         }
         if self.parameter == Parameter::Gro {
-            return self.ask(&mut [ETHTOOL_SGRO, value]);
+            return ethtool::ask(&self.device, &mut [ETHTOOL_SGRO, value]);
         }
         let mut words = [ETHTOOL_GFLAGS, 0];
-        self.ask(&mut words)?;
+        ethtool::ask(&self.device, &mut words)?;
         words[0] = ETHTOOL_SFLAGS;
         match value {
             0 => words[1] &= !ETH_FLAG_LRO,
             _ => words[1] |= ETH_FLAG_LRO,
         }
-        self.ask(&mut words)
+        ethtool::ask(&self.device, &mut words)
     }
 
     fn in_namespace<T: Send>(

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use taillab_host::components::Bounds;
 use taillab_host::{Interrupt, Roots};
 use taillab_model::Nanos;
 
@@ -9,6 +10,9 @@ use crate::say::Say;
 
 /// What lacks on a machine with one CPU.
 pub const ONE_CPU: &str = "it takes two CPUs, and this process may use one (taskset, cpuset)";
+
+/// Samples of a row, at most: they are kept to the end.
+pub const MOST: usize = 400_000;
 
 /// What every row is measured with.
 pub struct Bench<'a> {
@@ -23,8 +27,12 @@ pub struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// The time for each row.
-    pub const fn length(&self) -> Duration {
-        Duration::from_nanos(self.length.get())
+    /// When a row of samples ends.
+    pub fn bounds(&self) -> Bounds<'_> {
+        Bounds {
+            most: MOST,
+            length: Duration::from_nanos(self.length.get()),
+            stop: self.interrupt.flag(),
+        }
     }
 }

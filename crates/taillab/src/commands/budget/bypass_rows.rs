@@ -1,24 +1,23 @@
-//! Kernel bypass: memory that two threads share, and AF_XDP.
+//! Kernel bypass: memory that two threads share, AF_XDP, and DPDK where it is installed.
 
 use taillab_host::CpuSet;
+use taillab_host::components::testpmd_round_trips;
 use taillab_load::rtt::{Mode, Proto};
 use taillab_model::Nanos;
 use taillab_model::budget::Standing;
 use taillab_model::rtt::Link;
 
-use super::bench::{Bench, ONE_CPU};
+use super::bench::{Bench, MOST, ONE_CPU};
 use super::paper;
 use super::row::{About, Row, parameter};
 use crate::exit::Failure;
 use crate::round_trips::{Measurement, Plan, RowPlan};
 use crate::say::Say;
 
-/// Round trips of a row, at most: they are kept to the end.
-const MOST: u64 = 400_000;
 /// Bytes of a message, as in the paper.
 const SIZE: usize = 64;
 
-/// Both ways around the kernel that need no card.
+/// The ways around the kernel that need no card.
 pub fn all(bench: &Bench<'_>) -> Vec<Row> {
     bench.say.step("kernel bypass");
     let about = |component, standing, how: &str, paper| About {
@@ -48,7 +47,30 @@ pub fn all(bench: &Bench<'_>) -> Vec<Row> {
     vec![
         row(bench, memory, Proto::Shm, Link::Loopback),
         row(bench, xdp, Proto::Xdp, Link::Veth),
+        dpdk(bench),
     ]
+}
+
+/// DPDK's own forwarder, without a card.
+fn dpdk(bench: &Bench<'_>) -> Row {
+    let mut about = About {
+        component: "kernel bypass, DPDK",
+        standing: Standing::Substituted,
+        how: "DPDK’s testpmd on net_af_packet instead of a card: at the far end of a veth pair it \
+              swaps the addresses of a frame and sends it back to a packet socket that spins"
+            .into(),
+        parameters: vec![
+            parameter("frame", "60 bytes"),
+            parameter("cpu", bench.here),
+            parameter("length", bench.length),
+        ],
+        paper: None,
+    };
+    let Some(there) = bench.there else {
+        return about.unavailable(ONE_CPU.to_owned());
+    };
+    about.parameters.push(parameter("other cpu", there));
+    about.row(testpmd_round_trips(bench.here, there, bench.bounds()))
 }
 
 fn row(bench: &Bench<'_>, mut about: About, proto: Proto, link: Link) -> Row {
@@ -76,7 +98,7 @@ fn round_trips(
     let plan = Plan {
         link,
         at_most: Some(bench.length),
-        ..Plan::own(vec![plan], (MOST, 1), (Some(&server), Some(&client)))?
+        ..Plan::own(vec![plan], (MOST as u64, 1), (Some(&server), Some(&client)))?
     };
     let quiet = Say {
         quiet: true,

@@ -3,6 +3,7 @@
 mod bench;
 mod bypass_rows;
 mod clock_rows;
+mod device_rows;
 mod host_rows;
 mod networks;
 mod paper;
@@ -69,7 +70,7 @@ fn measure(
         partial: interrupt.is_raised(),
         kernel: kernel_release(&roots),
         hypervisor: Virtualization::read(&roots).hypervisor(),
-        earlier: topology::earlier(&rows),
+        earlier: topology::earlier(&rows, &topologies),
         rows: rows.into_iter().map(|row| row.shown).collect(),
         topologies,
         notes,
@@ -84,7 +85,7 @@ fn rows(bench: &Bench<'_>) -> Vec<Row> {
         host_rows::user_space,
         server_rows::host,
         bypass_rows::all,
-        host_rows::pcie,
+        device_rows::pcie,
         server_rows::client_server,
     ] {
         if bench.interrupt.is_raised() {

@@ -17,6 +17,9 @@ pub const NIC: &str = "deterministic:470ns";
 /// Light in glass.
 const NS_PER_METRE: f64 = 5.0;
 
+/// The largest of the paper's networks.
+pub const LARGE: &str = "large-fat-tree";
+
 /// Which rows stand for the two hosts and the program on them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -98,7 +101,7 @@ pub fn of_the_paper() -> Vec<Network> {
             "a fat tree of three levels",
         ),
         network(
-            "large-fat-tree",
+            LARGE,
             5,
             SWITCH,
             1_000.0,

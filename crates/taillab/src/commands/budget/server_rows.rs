@@ -2,12 +2,13 @@
 //! two network namespaces, as `taillab run` makes it.
 
 use taillab_analysis::{MatchOptions, match_events};
+use taillab_host::components::{StampingDevice, stamping_devices};
 use taillab_load::{NoHooks, PingPong, Progress as Sent, Waiting};
 use taillab_model::budget::Standing;
 use taillab_model::{Nanos, RecordingContext};
 use toml::Value;
 
-use super::bench::Bench;
+use super::bench::{Bench, MOST};
 use super::paper;
 use super::row::{About, Row, parameter};
 use crate::exit::Failure;
@@ -16,8 +17,6 @@ use crate::fail::probe as probe_failure;
 use crate::progress::Progress;
 use crate::testbed::Rig;
 
-/// Round trips of a row, at most.
-const MOST: usize = 400_000;
 /// Requests of which the kernel's events are kept: the rings hold these of each CPU.
 const MOST_TRACED: usize = 8_000;
 /// Before anything counts.
@@ -35,7 +34,43 @@ pub fn host(bench: &Bench<'_>) -> Vec<Row> {
         parameters: parameters(bench, "null-rpc over UDP"),
         paper: Some(paper::HOST),
     };
-    vec![about.row(sojourns(bench))]
+    vec![about.row(sojourns(bench)), card(bench)]
+}
+
+/// The same by the clock of a NIC.
+fn card(bench: &Bench<'_>) -> Row {
+    let about = About {
+        component: "host, NIC’s time stamps",
+        standing: Standing::Unavailable,
+        how: String::new(),
+        parameters: Vec::new(),
+        paper: Some(paper::HOST),
+    };
+    about.unavailable(why_no_card(&stamping_devices(bench.roots)))
+}
+
+/// Why no NIC stamps a host's requests and responses here.
+fn why_no_card(devices: &[StampingDevice]) -> String {
+    let named = |device: &StampingDevice| match &device.driver {
+        Some(driver) => format!("{} ({driver})", device.name),
+        None => device.name.clone(),
+    };
+    let names = |wanted: bool| -> Vec<String> {
+        let those = devices.iter().filter(|device| device.in_hardware == wanted);
+        those.map(named).collect()
+    };
+    match (names(true), names(false)) {
+        (with, _) if !with.is_empty() => format!(
+            "{} stamps packets in hardware, but a request to it must come from another machine, and \
+             nothing is sent onto a wire: `hwstamp_ctl -i DEVICE -t 1 -r 1` switches the stamps on",
+            with.join(", ")
+        ),
+        (_, without) if !without.is_empty() => format!(
+            "{} has no hardware time stamps (`ethtool -T DEVICE`)",
+            without.join(", ")
+        ),
+        _ => "there is no NIC here".to_owned(),
+    }
 }
 
 /// A client and a server, by UDP and with memcached.

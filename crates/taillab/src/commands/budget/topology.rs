@@ -6,13 +6,19 @@ use taillab_model::budget::{Class, EarlierRow, Topology, TopologyPart};
 use taillab_queueing::service::Service;
 use taillab_simulator::network::{Part, round_trip};
 
-use super::networks::{Hosts, Network, of_the_paper};
+use super::networks::{Hosts, LARGE, Network, of_the_paper};
 use super::row::Row;
 
 /// The row of both hosts, their kernels and programs.
 const KERNEL: &str = "client–server, UDP";
 /// The row of both hosts without their kernels.
 const BYPASS: &str = "kernel bypass";
+
+/// The parts of a round trip.
+const HOSTS: &str = "both hosts";
+const NICS: &str = "NICs";
+const SWITCHES: &str = "switches";
+const FIBRE: &str = "fibre";
 
 /// The paper's networks and the user's; and what is missing, in a sentence each.
 pub fn all(rows: &[Row], own: &[Network], draws: usize, seed: u64) -> (Vec<Topology>, Vec<String>) {
@@ -42,10 +48,10 @@ fn one(rows: &[Row], network: &Network, draws: usize, seed: u64) -> Result<Topol
         law: law.clone(),
     };
     let parts = [
-        part("both hosts", 1, &hosts),
-        part("NICs", 4, &network.nic.0),
-        part("switches", 2 * network.hops, &network.switch.0),
-        part("fibre", 2, &Service::deterministic(network.fibre)),
+        part(HOSTS, 1, &hosts),
+        part(NICS, 4, &network.nic.0),
+        part(SWITCHES, 2 * network.hops, &network.switch.0),
+        part(FIBRE, 2, &Service::deterministic(network.fibre)),
     ];
     let laws = [
         format!("the row “{wanted}”"),
@@ -68,7 +74,7 @@ fn one(rows: &[Row], network: &Network, draws: usize, seed: u64) -> Result<Topol
         parts: shown
             .map(|((part, law), found)| TopologyPart {
                 name: part.name.clone(),
-                measured: part.name == "both hosts",
+                measured: part.name == HOSTS,
                 traversals: part.traversals,
                 law,
                 at_median_ns: whole(found.at_median_ns),
@@ -79,8 +85,9 @@ fn one(rows: &[Row], network: &Network, draws: usize, seed: u64) -> Result<Topol
 }
 
 /// The table of the earlier study (Rumble et al., *It's Time for Low Latency*, 2011), which the
-/// paper begins with, beside today's.
-pub fn earlier(rows: &[Row]) -> Vec<EarlierRow> {
+/// paper begins with, beside today's: of one traversal, and of the median round trip through the
+/// large fat tree, which is the network that the study means.
+pub fn earlier(rows: &[Row], topologies: &[Topology]) -> Vec<EarlierRow> {
     let median = |component: &str| -> Option<Nanos> {
         let row = rows.iter().find(|row| row.shown.component == component)?;
         row.shown.latency.as_ref()?.quantile(0.5)
@@ -89,41 +96,49 @@ pub fn earlier(rows: &[Row]) -> Vec<EarlierRow> {
     let stack = median(KERNEL).map(|whole| Nanos::new(whole.get() / 4));
     let known =
         |found: Option<Nanos>| found.map_or_else(|| "not measured".into(), |ns| ns.to_string());
-    let row = |component: &str, delay: &str, whole: &str, today: String, source: &str| EarlierRow {
-        component: component.to_owned(),
-        delay_2011: delay.to_owned(),
-        round_trip_2011: whole.to_owned(),
-        today,
-        source: source.to_owned(),
+    let network = topologies.iter().find(|one| one.name == LARGE);
+    let round_trip = |part: &str| {
+        let part = network.and_then(|one| one.parts.iter().find(|other| other.name == part));
+        known(part.map(|part| part.at_median_ns))
+    };
+    let row = |component: &str, [delay, whole]: [&str; 2], today: String, part, source: &str| {
+        EarlierRow {
+            component: component.to_owned(),
+            delay_2011: delay.to_owned(),
+            round_trip_2011: whole.to_owned(),
+            today,
+            round_trip_today: round_trip(part),
+            source: source.to_owned(),
+        }
     };
     vec![
         row(
             "network switch",
-            "10–30 µs",
-            "100–300 µs",
+            ["10–30 µs", "100–300 µs"],
             "500 ns".into(),
+            SWITCHES,
             "stated: cut-through, no queueing",
         ),
         row(
             "network interface card",
-            "2.5–32 µs",
-            "10–128 µs",
+            ["2.5–32 µs", "10–128 µs"],
             "470 ns".into(),
+            NICS,
             "stated: half of the paper’s kernel bypass",
         ),
         row(
             "OS network stack",
-            "15 µs",
-            "60 µs",
+            ["15 µs", "60 µs"],
             known(stack),
+            HOSTS,
             "measured: a quarter of the median round trip over UDP, programs included",
         ),
         row(
             "speed of light (fibre)",
-            "5 ns/m",
-            "0.6–1.2 µs",
+            ["5 ns/m", "0.6–1.2 µs"],
             "5 ns/m".into(),
-            "physics",
+            FIBRE,
+            "physics; 1,000 m one way",
         ),
     ]
 }
@@ -168,6 +183,13 @@ mod tests {
             assert_eq!(Some(sum), topology.round_trip.max);
         }
         assert_eq!(topologies[1].class_of_median, Some(Class::Bad));
+        // 2 · 5 switches, 4 NICs, the hosts, and 2 km of fibre
+        let today = earlier(&rows, &topologies);
+        let whole: Vec<&str> = today
+            .iter()
+            .map(|row| row.round_trip_today.as_str())
+            .collect();
+        assert_eq!(whole, ["5.00 µs", "1.88 µs", "20.0 µs", "10.0 µs"]);
     }
 
     #[test]
@@ -176,6 +198,8 @@ mod tests {
         assert_eq!(topologies.len(), 1);
         assert_eq!(notes.len(), 3);
         assert!(notes[0].contains("rack") && notes[0].contains(KERNEL));
-        assert_eq!(earlier(&[])[2].today, "not measured");
+        let unknown = &earlier(&[], &topologies)[2];
+        assert_eq!(unknown.today, "not measured");
+        assert_eq!(unknown.round_trip_today, "not measured");
     }
 }

@@ -83,7 +83,23 @@ fn parse(text: &str) -> Result<Network, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::TOPOLOGY;
     use taillab_model::Nanos;
+
+    #[test]
+    fn the_example_of_the_help_is_a_topology() {
+        // the words before it are no part of the file
+        let (_, example) = TOPOLOGY.split_once(":\n").unwrap();
+        let network = parse(example).unwrap();
+        assert_eq!((network.name.as_str(), network.hops), ("two racks", 3));
+        assert_eq!(network.fibre, Nanos::new(200));
+        assert_eq!(network.hosts, Hosts::Kernel);
+        let read: Written = toml::from_str(example).unwrap();
+        assert_eq!(
+            (read.switch.as_str(), read.nic.as_str()),
+            ("lognormal:600ns,cv=0.2", "deterministic:470ns")
+        );
+    }
 
     #[test]
     fn what_is_left_out_has_a_default_and_what_is_wrong_is_named() {

@@ -1,7 +1,7 @@
 //! The loops against each other: what is the guest's, what the host's, and what comes with the
 //! use of all CPUs.
 
-use taillab_model::noise::{LoopKind, NoiseRow, ReadStyle};
+use taillab_model::noise::{LoopKind, NoiseKind, NoiseQuota, NoiseRow, ReadStyle};
 
 /// Twice as much stolen with more CPUs busy is no accident of one of them.
 const GROWTH: f64 = 2.0;
@@ -9,12 +9,34 @@ const GROWTH: f64 = 2.0;
 const LEAST_SHARE: f64 = 0.001;
 
 /// What the rows say together.
-pub fn sentences(rows: &[NoiseRow]) -> Vec<String> {
+pub fn sentences(rows: &[NoiseRow], limit: Option<NoiseQuota>) -> Vec<String> {
     let mut sentences = Vec::new();
     sentences.extend(guest_and_host(rows));
+    sentences.extend(limit.map(limited));
     sentences.extend(quota(rows));
     sentences.extend(improved(rows));
+    sentences.extend(styles(rows));
     sentences
+}
+
+/// What the kernel itself counts of a quota.
+fn limited(limit: NoiseQuota) -> String {
+    let found = match limit.throttled {
+        0 => "never held the loops back".to_owned(),
+        times => format!(
+            "held the loops back {}, for {} in all",
+            match times {
+                1 => "once".to_owned(),
+                times => format!("{times} times"),
+            },
+            limit.throttled_ns
+        ),
+    };
+    format!(
+        "A quota of the control group allows {} of CPU time in each {}, on all CPUs together; it \
+         {found}.",
+        limit.quota_ns, limit.period_ns
+    )
 }
 
 /// Gaps of a kind of loop for each second that it ran, the mean over its CPUs.
@@ -44,12 +66,14 @@ fn guest_and_host(rows: &[NoiseRow]) -> Option<String> {
     ))
 }
 
-/// The share of the time that nothing in this kernel took; without causes all that was stolen.
+/// The share of the time in which nothing ran in this kernel: what a hypervisor or a quota takes;
+/// without causes all that was stolen.
 fn outside(row: &NoiseRow) -> f64 {
     let Some(causes) = &row.causes else {
         return row.stolen_share;
     };
-    let outside = causes.iter().filter(|cause| !cause.cause.is_attributed());
+    let outside = (causes.iter())
+        .filter(|cause| !cause.cause.is_attributed() || cause.cause == NoiseKind::Quota);
     let stolen: f64 = outside.map(|cause| cause.stolen_ns.as_secs_f64()).sum();
     stolen / row.watched_ns.as_secs_f64().max(1e-9)
 }
@@ -99,10 +123,35 @@ fn improved(rows: &[NoiseRow]) -> Option<String> {
     ))
 }
 
+/// The two listings of the paper, each under the same conditions.
+fn styles(rows: &[NoiseRow]) -> Option<String> {
+    let double = rows
+        .iter()
+        .find(|row| row.reads_clock == ReadStyle::Double)?;
+    let single = rows.iter().find(|row| {
+        row.reads_clock == ReadStyle::Single
+            && row.kind == double.kind
+            && row.cpu == double.cpu
+            && row.policy == double.policy
+    })?;
+    let at = |row: &NoiseRow, q| row.reads.quantile(q).unwrap_or_default();
+    Some(format!(
+        "Read twice in each turn instead of once, the least time between two reads is {} instead of \
+         {}, the median {} instead of {}, the longest {} instead of {}; what happens between its \
+         pairs it does not see.",
+        double.reads.min.unwrap_or_default(),
+        single.reads.min.unwrap_or_default(),
+        at(double, 0.5),
+        at(single, 0.5),
+        double.reads.max.unwrap_or_default(),
+        single.reads.max.unwrap_or_default(),
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use taillab_model::noise::{Above, OverTime};
+    use taillab_model::noise::{Above, NoiseCause, OverTime};
     use taillab_model::{Histogram, Monotonic, Nanos};
 
     fn row(kind: LoopKind, step: &str, busy_cpus: u32, per_s: f64, stolen_share: f64) -> NoiseRow {
@@ -145,23 +194,82 @@ mod tests {
             row(LoopKind::User, "", 2, 350.0, 0.5),
             row(LoopKind::Masked, "", 2, 300.0, 0.0),
         ];
-        let said = sentences(&rows).join(" ");
+        let said = sentences(&rows, None).join(" ");
         assert!(
             said.contains("300") && said.contains("600") && said.contains("50 %"),
             "{said}"
         );
-        assert!(sentences(&rows[..2]).is_empty());
+        assert!(sentences(&rows[..2], None).is_empty());
     }
 
     #[test]
     fn a_quota_shows_only_where_stalls_grow_with_the_cpus() {
         let step = |busy, share| row(LoopKind::User, "2 CPUs busy", busy, 1.0, share);
-        let quota = sentences(&[step(1, 0.002), step(2, 0.1), step(2, 0.2)]).join("");
+        let quota = sentences(&[step(1, 0.002), step(2, 0.1), step(2, 0.2)], None).join("");
         assert!(
             quota.contains("quota of the") && quota.contains("15.00 %"),
             "{quota}"
         );
-        let none = sentences(&[step(1, 0.02), step(2, 0.03), step(2, 0.02)]).join("");
+        let none = sentences(&[step(1, 0.02), step(2, 0.03), step(2, 0.02)], None).join("");
         assert!(none.contains("No sign"), "{none}");
+    }
+
+    #[test]
+    fn time_in_which_a_group_was_held_back_counts_and_other_threads_do_not() {
+        let step = |busy, kind, share: f64| {
+            let stolen_ns = Nanos::new((share * 1e9) as u64);
+            let cause = NoiseCause {
+                cause: kind,
+                culprit: None,
+                own: false,
+                gaps: 1,
+                length: Histogram::default().distribution(|_| 1.0),
+                stolen_ns,
+                share: 1.0,
+            };
+            NoiseRow {
+                causes: Some(vec![cause]),
+                ..row(LoopKind::User, "CPUs busy", busy, 1.0, share)
+            }
+        };
+        let said = |kind| sentences(&[step(1, kind, 0.0), step(2, kind, 0.5)], None).join("");
+        let held = said(NoiseKind::Quota);
+        assert!(held.contains("Stalls come with the sum"), "{held}");
+        let others = said(NoiseKind::Thread);
+        assert!(others.contains("No sign"), "{others}");
+    }
+
+    #[test]
+    fn a_quota_is_told_with_what_the_kernel_counted() {
+        let limit = |throttled, ms| NoiseQuota {
+            quota_ns: Nanos::from_millis(20),
+            period_ns: Nanos::from_millis(100),
+            throttled,
+            throttled_ns: Nanos::from_millis(ms),
+        };
+        let said = |limit| sentences(&[], Some(limit)).join("");
+        let held = said(limit(18, 1_700));
+        assert!(
+            held.contains("20.0 ms of CPU time in each 100 ms")
+                && held.contains("18 times, for 1.70 s"),
+            "{held}"
+        );
+        assert!(said(limit(0, 0)).contains("never held"));
+    }
+
+    #[test]
+    fn the_two_listings_are_compared_under_the_same_conditions() {
+        let of = |style, policy: &str| NoiseRow {
+            reads_clock: style,
+            policy: policy.into(),
+            ..row(LoopKind::User, "pinned", 1, 1.0, 0.0)
+        };
+        let rows = [
+            of(ReadStyle::Single, "other"),
+            of(ReadStyle::Double, "fifo:80"),
+        ];
+        assert_eq!(styles(&rows), None);
+        let said = styles(&[rows[1].clone(), of(ReadStyle::Single, "fifo:80")]);
+        assert!(said.is_some_and(|said| said.contains("twice in each turn")));
     }
 }

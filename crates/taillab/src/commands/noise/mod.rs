@@ -1,18 +1,20 @@
 //! `taillab noise`: what takes time from a thread that wants to run.
 
+mod away;
 mod compare;
 mod plan;
 
 use taillab_host::environment::{Virtualization, kernel_release};
 use taillab_host::noise::tsc;
-use taillab_host::{Interrupt, Roots, clock};
-use taillab_model::noise::{NoiseResult, SCHEMA_VERSION};
+use taillab_host::{CpuQuota, Interrupt, Roots, clock, cpu_quota};
+use taillab_model::noise::{NoiseQuota, NoiseResult, NoiseRow, SCHEMA_VERSION};
 use taillab_report::{html, noise, terminal};
 
+use self::away::Away;
 use crate::cli::NoiseArgs;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::fail::host;
-use crate::noise::{Measuring, Phase};
+use crate::noise::{Measuring, Phase, Plan};
 use crate::pipeline::{Rendered, RunDir, style};
 use crate::say::Say;
 
@@ -34,13 +36,57 @@ pub fn run(args: NoiseArgs) -> Result<Exit, Failure> {
         args.common.quiet,
         !args.no_causes,
     );
+    let limit = cpu_quota(&roots);
+    let mut held = plan.held.clone();
+    let rows = measure(&plan, &mut measuring, &mut held, say)?;
+    let quota = limit.map(|before| quota(before, &roots));
+    let result = NoiseResult {
+        schema_version: SCHEMA_VERSION,
+        command: "noise".into(),
+        taillab_version: env!("CARGO_PKG_VERSION").into(),
+        started_unix_s,
+        partial: interrupt.is_raised(),
+        kernel: kernel_release(&roots),
+        hypervisor: Virtualization::read(&roots).hypervisor(),
+        comparison: compare::sentences(&rows, quota),
+        notes: plan.notes.iter().cloned().chain(measuring.notes).collect(),
+        held,
+        clock: counter,
+        quota,
+        rows,
+    };
+    show(&args, dir.as_mut(), &result)?;
+    Ok(match result.partial {
+        true => Exit::Interrupted,
+        false => Exit::Ok,
+    })
+}
+
+/// Runs phase after phase, until Ctrl-C.
+fn measure(
+    plan: &Plan,
+    measuring: &mut Measuring<'_>,
+    held: &mut Vec<String>,
+    say: Say,
+) -> Result<Vec<NoiseRow>, Failure> {
     let mut rows = Vec::new();
     for phase in &plan.phases {
-        if interrupt.is_raised() {
+        if measuring.is_interrupted() {
             break;
         }
         say.step(&describe(phase));
-        match measuring.phase(phase) {
+        let away = match &phase.cpus {
+            Some(cpus) if phase.interrupts_away => {
+                let away = Away::begin(cpus, &mut measuring.notes)?;
+                held.extend(away.said(cpus));
+                Some(away)
+            }
+            _ => None,
+        };
+        let found = measuring.phase(phase);
+        // before anything else can go wrong
+        away.map_or(Ok(()), Away::end)?;
+        match found {
             Ok(found) => rows.extend(found),
             // a loop that this kernel refuses spoils no other
             Err(failure) if plan.phases.len() > 1 => measuring.notes.push(format!(
@@ -50,25 +96,20 @@ pub fn run(args: NoiseArgs) -> Result<Exit, Failure> {
             Err(failure) => return Err(failure),
         }
     }
-    let result = NoiseResult {
-        schema_version: SCHEMA_VERSION,
-        command: "noise".into(),
-        taillab_version: env!("CARGO_PKG_VERSION").into(),
-        started_unix_s,
-        partial: interrupt.is_raised(),
-        kernel: kernel_release(&roots),
-        hypervisor: Virtualization::read(&roots).hypervisor(),
-        comparison: compare::sentences(&rows),
-        notes: plan.notes.iter().cloned().chain(measuring.notes).collect(),
-        held: plan.held,
-        clock: counter,
-        rows,
-    };
-    show(&args, dir.as_mut(), &result)?;
-    Ok(match result.partial {
-        true => Exit::Interrupted,
-        false => Exit::Ok,
-    })
+    Ok(rows)
+}
+
+/// What has become of a quota since `before`.
+fn quota(before: CpuQuota, roots: &Roots) -> NoiseQuota {
+    let now = cpu_quota(roots).and_then(|now| now.throttled);
+    let ((times, length), (times_before, length_before)) =
+        now.zip(before.throttled).unwrap_or_default();
+    NoiseQuota {
+        quota_ns: before.quota,
+        period_ns: before.period,
+        throttled: times.saturating_sub(times_before),
+        throttled_ns: length.saturating_sub(length_before),
+    }
 }
 
 fn describe(phase: &Phase) -> String {

@@ -1,6 +1,6 @@
 //! What is to be measured, after everything that this machine refuses is refused.
 
-use taillab_host::environment::governor;
+use taillab_host::environment::{Virtualization, governor};
 use taillab_host::noise::{NoiseError, Policy, RtThrottle, tsc};
 use taillab_host::{CpuSet, Roots, cpus};
 use taillab_model::Nanos;
@@ -71,9 +71,10 @@ fn phases(args: &NoiseArgs, chosen: &CpuSet) -> Result<Vec<Phase>, Failure> {
         policy: args.policy,
         threshold: args.threshold,
         length: args.duration,
+        interrupts_away: false,
     };
     if args.improve {
-        return Ok(improvements(&plain, chosen));
+        return Ok(improvements(&plain, chosen, args.move_interrupts));
     }
     if args.by_cpus {
         let numbers: Vec<u32> = chosen.iter().collect();
@@ -115,36 +116,42 @@ fn phases(args: &NoiseArgs, chosen: &CpuSet) -> Result<Vec<Phase>, Failure> {
 }
 
 /// The paper's list, from nothing to everything.
-fn improvements(plain: &Phase, chosen: &CpuSet) -> Vec<Phase> {
+fn improvements(plain: &Phase, chosen: &CpuSet, move_interrupts: bool) -> Vec<Phase> {
     let one = chosen.first().map(CpuSet::single);
     let fifo = match plain.policy {
         Policy::Other => Policy::Fifo(80),
         fifo => fifo,
     };
-    let step = |step: &str, kind, style, cpus: Option<CpuSet>, policy| Phase {
+    let step = |step: &str, cpus: Option<&CpuSet>, policy| Phase {
         step: step.to_owned(),
-        kind,
-        style,
-        cpus,
+        kind: LoopKind::User,
+        style: ReadStyle::Single,
+        cpus: cpus.cloned(),
         policy,
         ..plain.clone()
     };
-    let (single, double) = (ReadStyle::Single, ReadStyle::Double);
-    let (user, masked) = (LoopKind::User, LoopKind::Masked);
-    vec![
-        step("as it comes", user, single, None, Policy::Other),
-        step("real time", user, single, None, fifo),
-        step("pinned", user, single, one.clone(), Policy::Other),
-        step("pinned, real time", user, single, one.clone(), fifo),
-        step(
-            "pinned, real time, double read",
-            user,
-            double,
-            one.clone(),
-            fifo,
-        ),
-        step("interrupts off", masked, single, one, Policy::Other),
-    ]
+    let pinned = one.as_ref();
+    let mut steps = vec![
+        step("as it comes", None, Policy::Other),
+        step("real time", None, fifo),
+        step("pinned", pinned, Policy::Other),
+        step("pinned, real time", pinned, fifo),
+        Phase {
+            style: ReadStyle::Double,
+            ..step("pinned, real time, double read", pinned, fifo)
+        },
+    ];
+    if move_interrupts {
+        steps.push(Phase {
+            interrupts_away: true,
+            ..step("pinned, real time, interrupts away", pinned, fifo)
+        });
+    }
+    steps.push(Phase {
+        kind: LoopKind::Masked,
+        ..step("interrupts off", pinned, Policy::Other)
+    });
+    steps
 }
 
 fn try_policy(phases: &[Phase]) -> Result<(), Failure> {
@@ -181,6 +188,13 @@ fn notes(
     throttle: Option<RtThrottle>,
 ) -> Vec<String> {
     let mut notes = Vec::new();
+    if let Some(name) = Virtualization::read(roots).hypervisor() {
+        notes.push(format!(
+            "this kernel runs in a virtual machine ({name}): its loop in user space is the paper's \
+             row \"TSC - From VM User Space\", and what took time while nothing ran here is the \
+             hypervisor's or the host's"
+        ));
+    }
     if let Some(throttle) = throttle
         && let Some(runtime_us) = throttle.runtime_us
         && throttle.is_active()
@@ -275,6 +289,84 @@ mod tests {
         );
         assert_eq!(phases[3].policy, Policy::Fifo(80));
         assert!(phases.iter().any(|phase| phase.kind == LoopKind::Masked));
+    }
+
+    #[test]
+    fn interrupts_are_moved_only_when_told_so() {
+        let away = |words: &[&str]| planned(words).iter().filter(|p| p.interrupts_away).count();
+        assert_eq!(away(&["--improve"]), 0);
+        assert_eq!(away(&["--improve", "--move-interrupts"]), 1);
+        let alone = ["taillab", "noise", "--move-interrupts"];
+        assert!(Cli::try_parse_from(alone).is_err());
+    }
+
+    /// What is said of CPU 1 of a machine with these files.
+    fn said(real_time: bool, files: &[(&str, &str)]) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = folder.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        let roots = Roots::below(folder.path());
+        let throttle = RtThrottle::read(&roots);
+        notes(&roots, &CpuSet::single(1), real_time, throttle).join("\n")
+    }
+
+    #[test]
+    fn a_machine_without_anything_special_has_no_notes() {
+        let files = [
+            ("sys/devices/system/cpu/isolated", "\n"),
+            (
+                "sys/devices/system/cpu/cpu1/cpufreq/scaling_governor",
+                "performance\n",
+            ),
+            ("proc/cpuinfo", "flags\t\t: fpu tsc\n"),
+        ];
+        assert_eq!(said(true, &files), "");
+    }
+
+    #[test]
+    fn isolated_cpus_and_those_without_a_tick_are_named() {
+        let cpu = "sys/devices/system/cpu";
+        let isolated = (format!("{cpu}/isolated"), format!("{cpu}/nohz_full"));
+        let of = |cpus| said(false, &[(&isolated.0, cpus), (&isolated.1, cpus)]);
+        let both = of("1-3\n");
+        assert!(
+            both.contains("CPU 1 is isolated") && both.contains("nohz_full"),
+            "{both}"
+        );
+        assert_eq!(of("2-3\n"), "");
+    }
+
+    #[test]
+    fn throttling_is_said_where_it_is_active_and_matters() {
+        let of = |runtime, real_time| {
+            let files = [
+                ("proc/sys/kernel/sched_rt_runtime_us", runtime),
+                ("proc/sys/kernel/sched_rt_period_us", "1000000\n"),
+            ];
+            said(real_time, &files)
+        };
+        let active = of("950000\n", true);
+        assert!(active.contains("RT throttling is active"), "{active}");
+        assert!(active.contains("950000 of 1000000 µs"), "{active}");
+        assert_eq!(of("950000\n", false), "");
+        assert_eq!(of("-1\n", true), "");
+    }
+
+    #[test]
+    fn a_frequency_that_may_change_is_said() {
+        let file = "sys/devices/system/cpu/cpu1/cpufreq/scaling_governor";
+        let changing = said(false, &[(file, "schedutil\n")]);
+        assert!(changing.contains("governor schedutil"), "{changing}");
+    }
+
+    #[test]
+    fn in_a_virtual_machine_the_loop_is_the_virtual_machines() {
+        let flags = [("proc/cpuinfo", "flags\t\t: fpu tsc hypervisor\n")];
+        let guest = said(false, &flags);
+        assert!(guest.contains("From VM User Space"), "{guest}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Mitigations applied to the rig's server and taken back, through the journal of `taillab tune`.
+//! Mitigations applied for as long as this process needs them, through the journal of `taillab tune`.
 
 use taillab_host::tune::{
     Applied, Change, ChangeState, Mitigation, Outcome, Plan, Scope, TuneError, Tuner, Which,
@@ -7,7 +7,7 @@ use taillab_host::tune::{
 use crate::exit::{Exit, Failure};
 use crate::fail::host;
 
-/// Who changes settings for the trials.
+/// Who changes settings, and for whom.
 pub struct Changes {
     tuner: Tuner,
     scope: Scope,
@@ -44,7 +44,7 @@ pub enum NotApplied {
 }
 
 impl Changes {
-    /// Of a server and of its CPUs.
+    /// For what this scope names.
     ///
     /// # Errors
     /// A user without a home has no place for the journal.

@@ -1,0 +1,65 @@
+//! When a measurement ends.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use taillab_model::Nanos;
+
+/// When a measurement ends: whatever comes first.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds<'a> {
+    /// Samples, at most: they are kept to the end.
+    pub most: usize,
+    /// For how long, at most.
+    pub length: Duration,
+    /// Somebody wants it to end.
+    pub stop: &'a AtomicBool,
+}
+
+impl Bounds<'_> {
+    /// Takes a sample after the other, numbered from 1; one that did not come back is `None`, and
+    /// no latency.
+    pub(super) fn samples<E>(
+        self,
+        mut one: impl FnMut(u64) -> Result<Option<Nanos>, E>,
+    ) -> Result<Vec<Nanos>, E> {
+        let mut taken = Vec::with_capacity(self.most);
+        let end = Instant::now() + self.length;
+        for number in 1..=self.most as u64 {
+            if Instant::now() > end || self.stop.load(Ordering::Relaxed) {
+                break;
+            }
+            taken.extend(one(number)?);
+        }
+        Ok(taken)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_a_time_and_a_wish_end_it_and_what_is_lost_is_no_sample() {
+        let stop = AtomicBool::new(false);
+        let bounds = |most, length| Bounds {
+            most,
+            length,
+            stop: &stop,
+        };
+        let hour = Duration::from_secs(3_600);
+        let odd = |number: u64| Ok::<_, ()>((number % 2 == 1).then(|| Nanos::new(number)));
+        let taken = bounds(4, hour).samples(odd).unwrap();
+        assert_eq!(taken, [Nanos::new(1), Nanos::new(3)]);
+        let short = bounds(1 << 20, Duration::ZERO).samples(|_| {
+            std::thread::sleep(Duration::from_millis(1));
+            Ok::<_, ()>(Some(Nanos::ZERO))
+        });
+        assert!(short.unwrap().len() < 1_000_000);
+        let stopped = bounds(1_000, hour).samples(|number| {
+            stop.store(number == 3, Ordering::Relaxed);
+            Ok::<_, ()>(Some(Nanos::ZERO))
+        });
+        assert_eq!(stopped.unwrap().len(), 3);
+    }
+}

@@ -1,0 +1,130 @@
+//! Frames of our own between a packet socket and whoever sends them back.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use taillab_model::Nanos;
+
+use super::bounds::Bounds;
+use super::error::ComponentError;
+
+/// Local experiments (IEEE 802, `ETH_P_802_EX1`).
+const ETHER_TYPE: u16 = 0x88b5;
+/// The shortest frame without its checksum.
+const FRAME: usize = 60;
+/// A frame that has not come back by then is lost.
+const LOST: Duration = Duration::from_secs(1);
+
+/// Room for whatever a device receives.
+pub(super) type Buffer = [u8; 2_048];
+
+pub(super) fn refused(doing: &'static str) -> impl Fn(io::Error) -> ComponentError {
+    move |source| ComponentError::Refused {
+        doing,
+        source,
+        remedy: "run as root on a kernel with CONFIG_TUN and CONFIG_PACKET (`modprobe tun`)",
+    }
+}
+
+pub(super) fn raw_socket(family: i32, kind: i32, protocol: i32) -> Result<OwnedFd, ComponentError> {
+    // SAFETY: it takes numbers only.
+    let fd = unsafe { libc::socket(family, kind | libc::SOCK_CLOEXEC, protocol) };
+    succeeded(fd).map_err(refused("open a socket"))?;
+    // SAFETY: the kernel has just made this descriptor, and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// A packet socket for our frames on a device of the thread's network namespace.
+pub(super) fn open_socket(device: &str) -> Result<File, ComponentError> {
+    let protocol = ETHER_TYPE.to_be();
+    let socket = raw_socket(libc::AF_PACKET, libc::SOCK_RAW, protocol.into())?;
+    let name = CString::new(device).unwrap_or_default();
+    // SAFETY: it reads the name up to its zero.
+    let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
+    if index == 0 {
+        return Err(refused("find the device")(io::Error::last_os_error()));
+    }
+    let address = libc::sockaddr_ll {
+        sll_family: libc::AF_PACKET as u16,
+        sll_protocol: protocol,
+        sll_ifindex: index.cast_signed(),
+        sll_hatype: 0,
+        sll_pkttype: 0,
+        sll_halen: 0,
+        sll_addr: [0; 8],
+    };
+    // SAFETY: the kernel reads `address`, whose size it is told.
+    let bound = unsafe {
+        libc::bind(
+            socket.as_raw_fd(),
+            (&raw const address).cast(),
+            size_of::<libc::sockaddr_ll>() as u32,
+        )
+    };
+    succeeded(bound).map_err(refused("bind a packet socket to the device"))?;
+    let socket = File::from(socket);
+    non_blocking(&socket)?;
+    Ok(socket)
+}
+
+pub(super) fn non_blocking(file: &File) -> Result<(), ComponentError> {
+    rustix::fs::fcntl_setfl(file, rustix::fs::OFlags::NONBLOCK)
+        .map_err(|error| refused("make a descriptor non-blocking")(error.into()))
+}
+
+pub(super) fn succeeded(answer: i32) -> io::Result<()> {
+    match answer {
+        0.. => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// A broadcast with its number.
+pub(super) fn frame(number: u64) -> [u8; FRAME] {
+    let mut frame = [0; FRAME];
+    frame[..6].fill(0xff);
+    frame[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
+    frame[12..14].copy_from_slice(&ETHER_TYPE.to_be_bytes());
+    frame[14..22].copy_from_slice(&number.to_be_bytes());
+    frame
+}
+
+/// One of our frames, without waiting; the kernel has things of its own to say, in IPv6.
+pub(super) fn receive(
+    mut from: &File,
+    buffer: &mut Buffer,
+) -> Result<Option<usize>, ComponentError> {
+    match from.read(buffer) {
+        Ok(n) if n >= 22 && buffer[12..14] == ETHER_TYPE.to_be_bytes() => Ok(Some(n)),
+        Ok(_) => Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+        Err(error) => Err(refused("receive a frame")(error)),
+    }
+}
+
+pub(super) fn write(mut to: &File, frame: &[u8]) -> Result<(), ComponentError> {
+    to.write_all(frame).map_err(refused("send a frame"))
+}
+
+/// Round trips of our frame by way of whoever sends it back, which `in_between` may do itself.
+pub(super) fn round_trips(
+    socket: &File,
+    bounds: Bounds<'_>,
+    mut in_between: impl FnMut(&mut Buffer) -> Result<(), ComponentError>,
+) -> Result<Vec<Nanos>, ComponentError> {
+    let mut buffer = [0; 2_048];
+    bounds.samples(|number| {
+        let sent = Instant::now();
+        write(socket, &frame(number))?;
+        in_between(&mut buffer)?;
+        while sent.elapsed() <= LOST {
+            if receive(socket, &mut buffer)?.is_some() && buffer[14..22] == number.to_be_bytes() {
+                return Ok(Some(Nanos::new(sent.elapsed().as_nanos() as u64)));
+            }
+        }
+        Ok(None)
+    })
+}

@@ -1,0 +1,32 @@
+//! Questions to a network device's driver (`ioctl(SIOCETHTOOL)`, the kernel's
+//! `include/uapi/linux/ethtool.h`).
+
+use std::io;
+use std::os::fd::AsRawFd;
+
+use rustix::net::{AddressFamily, SocketType, socket};
+
+const SIOCETHTOOL: libc::c_ulong = 0x8946;
+
+/// Asks the driver of a device in the thread's network namespace; `words` begins with the command,
+/// the answer replaces the rest.
+pub(crate) fn ask(device: &str, words: &mut [u32]) -> io::Result<()> {
+    let name = device.as_bytes();
+    // SAFETY: all bits zero are a valid `ifreq`, which is plain data.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    if name.len() >= request.ifr_name.len() {
+        return Err(rustix::io::Errno::NODEV.into());
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(name) {
+        *to = from.cast_signed();
+    }
+    request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
+    let any = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
+    // SAFETY: `request` names `words`, which outlives the call and has the size of the
+    // structure that its command asks the kernel to read or write.
+    let answer = unsafe { libc::ioctl(any.as_raw_fd(), SIOCETHTOOL as _, &raw mut request) };
+    match answer {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}

@@ -1,0 +1,81 @@
+//! Interrupts and receive work away from a measured CPU, while a loop runs there.
+
+use taillab_host::CpuSet;
+use taillab_host::tune::{MITIGATIONS, Mitigation, Scope};
+use taillab_model::mitigation;
+
+use crate::changes::{Changes, Held, NotApplied};
+use crate::exit::Failure;
+
+/// What is moved away, and put back by [`Away::end`].
+pub struct Away {
+    changes: Changes,
+    held: Vec<Held>,
+}
+
+impl Away {
+    /// Moves everything away from these CPUs that can be moved; what cannot be is said in `notes`.
+    ///
+    /// # Errors
+    /// Something went wrong, and nothing is changed.
+    pub fn begin(cpus: &CpuSet, notes: &mut Vec<String>) -> Result<Self, Failure> {
+        let mut away = Self {
+            changes: Changes::of(Scope {
+                pid: None,
+                device: None,
+                cpus: Some(cpus.clone()),
+            })?,
+            held: Vec::new(),
+        };
+        for mitigation in movers() {
+            match away.changes.apply(mitigation) {
+                Ok(held) => away.held.push(held),
+                Err(NotApplied::Unavailable(why)) => notes.push(format!(
+                    "nothing was moved away from CPU {cpus} by {}: {why}",
+                    mitigation.is.name
+                )),
+                Err(NotApplied::Failed(failure)) => {
+                    away.end()?;
+                    return Err(failure);
+                }
+            }
+        }
+        Ok(away)
+    }
+
+    /// What is changed, in a sentence; `None` for nothing.
+    pub fn said(&self, cpus: &CpuSet) -> Option<String> {
+        let settings: usize = self.held.iter().map(|held| held.changes().len()).sum();
+        let names: Vec<&str> = self.held.iter().map(Held::name).collect();
+        (settings > 0).then(|| {
+            let settings = match settings {
+                1 => "1 setting".to_owned(),
+                settings => format!("{settings} settings"),
+            };
+            format!(
+                "{settings} changed while one loop ran, and put back: interrupts and receive work \
+                 away from CPU {cpus} ({})",
+                names.join(", ")
+            )
+        })
+    }
+
+    /// Puts everything back, the latest change first.
+    ///
+    /// # Errors
+    /// Not all could be put back; `taillab tune revert` tries again.
+    pub fn end(mut self) -> Result<(), Failure> {
+        let mut ended = Ok(());
+        while let Some(held) = self.held.pop() {
+            ended = ended.and(self.changes.take_back(held));
+        }
+        ended
+    }
+}
+
+/// Device interrupts, and the packets that devices receive (RPS).
+fn movers() -> impl Iterator<Item = &'static Mitigation> {
+    let wanted = [mitigation::IRQ_AFFINITY, mitigation::SOFTIRQ_CPU];
+    let rows = MITIGATIONS.iter().copied();
+    rows.filter(move |row| wanted.contains(&row.is))
+}
