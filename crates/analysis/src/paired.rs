@@ -248,7 +248,7 @@ mod tests {
         // a single stall decides p99 of its block, and of all
         let stalled = |seed: u64| {
             let mut block = block(seed, 1.0);
-            if hash(seed, 77_777) % 4 == 0 {
+            if hash(seed, 77_777).is_multiple_of(4) {
                 let stall = 1e7 * (1 + hash(seed, 88_888) % 50) as f64;
                 block.extend((1..=90).map(|i| Nanos::new((stall * i as f64 / 90.0) as u64)));
             }
