@@ -370,19 +370,23 @@ fn limits(seen: Seen) -> Vec<String> {
     let missing = [
         (
             seen.switches,
-            "Switches of threads were not recorded: other threads on the server's CPUs look like slow service.",
+            "Context switches were not recorded: other threads on the server's CPUs look like \
+             slow service.",
         ),
         (
             seen.wakes,
-            "Wake-ups were not recorded: the whole time until a woken worker runs is counted as `wakeup`.",
+            "Wake-ups were not recorded: the whole time until a woken worker runs is counted as \
+             `wakeup`.",
         ),
         (
             seen.interrupts,
-            "Interrupts were not recorded: their time is charged to the thread that they interrupted, mostly as `slow_service`.",
+            "Interrupts were not recorded: their time is charged to the thread that they \
+             interrupted, mostly as `slow_service`.",
         ),
         (
             seen.softirqs,
-            "Softirqs were not recorded: their time is charged to the thread that they interrupted, mostly as `slow_service`.",
+            "Softirqs were not recorded: their time is charged to the thread that they \
+             interrupted, mostly as `slow_service`.",
         ),
         (
             seen.idle,
@@ -390,11 +394,14 @@ fn limits(seen: Seen) -> Vec<String> {
         ),
         (
             seen.sleeps,
-            "Why threads slept was not recorded: locks, storage and page faults are counted as `blocked_other`.",
+            "Why threads slept was not recorded: locks, storage and page faults are counted as \
+             `blocked_other`.",
         ),
         (
             seen.stalls,
-            "No canary noticed a stall and no time was stolen, or neither was recorded: a stall of the hypervisor is found only where two CPUs, an interrupt between them or the timer show it. Otherwise it is counted as `slow_service` or `unexplained`.",
+            "Hypervisor stalls: no canary noticed one and no time was stolen, or neither was \
+             recorded, so a stall is found only where two CPUs, an interrupt between them or the \
+             timer show it. Otherwise it is counted as `slow_service` or `unexplained`.",
         ),
     ];
     let missing = missing.iter().filter(|(there, _)| !there);

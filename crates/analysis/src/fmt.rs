@@ -58,9 +58,9 @@ impl fmt::Display for Unlike<'_> {
         match *self.0 {
             Withdrawn::ClientsWait { at_once } => write!(
                 f,
-                "the clients wait for their answers before they ask again (never more than \
-                 {at_once} requests or batches in the server, and fewer come while more of them wait), \
-                 so a faster server would have got other arrivals"
+                "the clients wait for their answers before they ask again (never more than {at_once} \
+                 requests or batches in the server, and fewer arrive while more are waiting), so a \
+                 faster server would have had other arrivals"
             ),
             Withdrawn::IdealAboveMeasured {
                 q,
@@ -68,13 +68,14 @@ impl fmt::Display for Unlike<'_> {
                 measured_ns,
             } => write!(
                 f,
-                "the measured {} of {measured_ns} is not above the ideal one of {ideal_ns}, so the \
+                "the measured {} of {measured_ns} is not above the ideal of {ideal_ns}, so the \
                  service time t is too long",
                 Percentile(q)
             ),
             Withdrawn::FasterThanIdeal { share } => write!(
                 f,
-                "{} of the requests were faster than their ideal, so the service time t is too long",
+                "{} of the requests were faster than their ideal, so the service time t is too \
+                 long",
                 Percent(share)
             ),
             Withdrawn::ForecastBelowIdeal {
@@ -83,7 +84,7 @@ impl fmt::Display for Unlike<'_> {
                 forecast_ns,
             } => write!(
                 f,
-                "a forecast of {} was {forecast_ns} at most, below the ideal one of {ideal_ns}, so \
+                "a forecast of {} was at most {forecast_ns}, below the ideal of {ideal_ns}, so \
                  the service time t is too long",
                 Percentile(q)
             ),
@@ -108,15 +109,16 @@ impl fmt::Display for Grew<'_> {
         let seconds = |at: &Nanos| format!("{:.1} s", at.as_secs_f64());
         write!(
             f,
-            "from {} to {} of the measurement work came faster than it was done: {came_per_s:.0} \
-             requests per second came and {done_per_s:.0} were answered, until {} waited",
+            "from {} to {} of the measurement, requests arrived faster than they were served: \
+             {came_per_s:.0} per second arrived and {done_per_s:.0} were answered, until {} were \
+             waiting",
             seconds(from_ns),
             seconds(worst_ns),
             Count(*waiting),
         )?;
         match to_ns {
-            Some(to) => write!(f, "; the queue was worked off at {}", seconds(to)),
-            None => f.write_str("; it was not worked off before the end"),
+            Some(to) => write!(f, "; the queue was gone at {}", seconds(to)),
+            None => f.write_str("; it was still there at the end"),
         }
     }
 }

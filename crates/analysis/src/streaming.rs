@@ -116,7 +116,8 @@ pub struct Analysed {
 pub enum AnalysisError {
     /// The probe saw nothing of the server's traffic.
     #[error(
-        "the probe saw no packet of the server in {events} events: check that the server's port, address and interface are the ones traced"
+        "the probe saw none of the server's packets in {events} events: check that the server's \
+         port, address and interface are the ones traced"
     )]
     NoPackets {
         /// Events read.
@@ -124,12 +125,14 @@ pub enum AnalysisError {
     },
     /// Requests came in and were answered, but something held the generator up all the time.
     #[error(
-        "nothing of the measurement is left: other programs held the generator up all the time, so all of it was cut: end them, or give the generator another CPU (--client-cpus)"
+        "nothing is left of the measurement: other programs held the generator up all the time, \
+         so all of it was cut: stop them, or give the generator another CPU (--client-cpus)"
     )]
     AllCut,
     /// Requests came in, but none of the measurement was matched.
     #[error(
-        "{arrivals} requests came in, but none of the measurement has a response: check that the server answers, and that the measurement outlasts the warm-up"
+        "{arrivals} requests came in, but none of the measurement has a response: check that the \
+         server answers, and that the measurement outlasts the warm-up"
     )]
     NothingMatched {
         /// Requests that came in, warm-up included.
@@ -571,15 +574,14 @@ const POLLS: &str = "A thread of the server never sleeps, and has no request mos
 fn limits(measured: &Observations, windows: u64, shown_by: usize) -> Vec<String> {
     let percentiles = (!measured.is_exact()).then(|| {
         format!(
-            "The recording is long: percentiles are within {:.2} %.",
+            "The recording is long, so percentiles are accurate to {:.2} %.",
             100.0 * HISTOGRAM_ERROR
         )
     });
     let usual = (windows > 1).then(|| {
         format!(
-            "The recording was read in several windows: what is usual of this server (t and the \
-             number of its workers, unless they were given) is what its first {shown_by} requests \
-             show."
+            "The recording was read in several windows: what is typical of this server (t and \
+             the number of its workers, unless given) was taken from its first {shown_by} requests."
         )
     });
     percentiles.into_iter().chain(usual).collect()

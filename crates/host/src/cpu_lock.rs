@@ -15,8 +15,8 @@ use crate::journal::{JournalError, JournalFolder};
 pub enum CpuLockError {
     /// Another measurement has one of them.
     #[error(
-        "CPU {cpu} is in use by another measurement ({holder}): wait until it ends, or choose other CPUs \
-         (--server-cpu, --client-cpu)"
+        "CPU {cpu} is in use by another measurement ({holder}): wait until it ends, or choose \
+         other CPUs (-C, --client-cpus)"
     )]
     Taken {
         /// The CPU.

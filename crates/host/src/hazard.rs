@@ -196,7 +196,7 @@ fn irqbalance(machine: &Machine<'_>) -> Option<Finding> {
     when(
         machine.environment.irqbalance_running,
         "irqbalance runs and may move interrupts to the CPUs of the measurement",
-        "stop it for the time of the measurement (systemctl stop irqbalance)",
+        "stop it during the measurement (systemctl stop irqbalance)",
     )
 }
 
@@ -244,7 +244,7 @@ fn transparent_hugepage(machine: &Machine<'_>) -> Option<Finding> {
     when(
         machine.environment.memory.transparent_hugepage.as_deref() == Some("always"),
         "transparent huge pages are always on: a page fault may wait until the kernel has \
-             put one together",
+         assembled one",
         "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
     )
 }
@@ -273,8 +273,8 @@ fn few_cpus(machine: &Machine<'_>) -> Option<Finding> {
     let usable = machine.usable.filter(|set| set.len() < ENOUGH_CPUS)?;
     Some(finding(
         format!(
-            "{} usable CPUs: server and generator take all, and everything else of the machine \
-             shares them",
+            "{} usable CPUs: server and generator take them all, and everything else on the \
+             machine shares them",
             usable.len()
         ),
         "use a machine with four CPUs or more",
@@ -299,7 +299,7 @@ fn memory_pressure(machine: &Machine<'_>) -> Option<Finding> {
     };
     Some(finding(
         text,
-        "stop what takes the memory (ps --sort=-rss -eo rss,pid,comm | head)",
+        "stop whatever takes the memory (ps --sort=-rss -eo rss,pid,comm | head)",
     ))
 }
 
@@ -322,7 +322,7 @@ fn damon(machine: &Machine<'_>) -> Option<Finding> {
         .map_or("0", |(_, number)| number);
     Some(finding(
         format!(
-            "{} samples memory accesses (DAMON) and holds a CPU for up to milliseconds",
+            "{} samples memory accesses (DAMON) and holds a CPU for milliseconds at a time",
             thread.comm
         ),
         match module {
@@ -357,7 +357,7 @@ fn sleep_states(machine: &Machine<'_>) -> Option<Finding> {
         .max()
         .filter(|(exit_us, _)| *exit_us >= DEEP_EXIT_US)?;
     Some(finding(
-        format!("idle CPUs sleep as deep as {name}: waking up takes up to {exit_us} µs"),
+        format!("idle CPUs sleep as deeply as {name}: waking up takes up to {exit_us} µs"),
         "as root, in a shell kept open: exec 3>/dev/cpu_dma_latency; printf '\\0\\0\\0\\0' >&3",
     ))
 }

@@ -14,7 +14,8 @@ use crate::wrong_answer::WrongAnswer;
 pub enum LoadError {
     /// The process may not open as many files as there are connections.
     #[error(
-        "{connections} connections need about {needed} open files and the limit is lower: raise it with `ulimit -n {needed}` or use fewer connections"
+        "{connections} connections need about {needed} open files and the limit is lower: raise \
+         it with `ulimit -n {needed}` or use fewer connections"
     )]
     TooManyFiles {
         /// Connections asked for.
@@ -24,7 +25,9 @@ pub enum LoadError {
     },
     /// There are not enough local ports for so many connections to one server.
     #[error(
-        "no local port is left for {connections} connections to {server}: widen `sysctl net.ipv4.ip_local_port_range`, use fewer connections or wait a minute for old ones to time out"
+        "no local port is left for {connections} connections to {server}: widen `sysctl \
+         net.ipv4.ip_local_port_range`, use fewer connections or wait a minute for old ones to \
+         time out"
     )]
     TooManyPorts {
         /// Whom they were for.
@@ -73,7 +76,8 @@ pub enum LoadError {
     },
     /// The server lost what it had stored.
     #[error(
-        "{server} no longer has {missing} of {sampled} keys just stored: give it more memory (memcached: -m) or use fewer keys"
+        "{server} no longer has {missing} of {sampled} keys just stored: give it more memory \
+         (memcached: -m) or use fewer keys"
     )]
     Evicted {
         /// Who was asked.
@@ -85,7 +89,8 @@ pub enum LoadError {
     },
     /// Endpoint and protocol do not fit.
     #[error(
-        "this protocol cannot be spoken to {server}: choose a TCP or Unix target for a stream protocol and a UDP target for datagrams"
+        "this protocol cannot be used with {server}: choose a TCP or Unix target for a stream \
+         protocol and a UDP target for datagrams"
     )]
     WrongTransport {
         /// Where it was to be spoken.
@@ -123,7 +128,8 @@ pub enum LoadError {
     NoConnections,
     /// A set would not fit one datagram.
     #[error(
-        "a value of {value_bytes} bytes does not fit one datagram with its key: use at most {limit} bytes"
+        "a value of {value_bytes} bytes does not fit one datagram with its key: use at most \
+         {limit} bytes"
     )]
     ValueTooLarge {
         /// Size asked for.
@@ -153,7 +159,8 @@ pub enum LoadError {
     },
     /// Keys drawn in a way that there is not.
     #[error(
-        "keys cannot be drawn as {0:?}: use uniform, or zipf:S with an exponent S above 0 and at most 16"
+        "keys cannot be drawn as {0:?}: use uniform, or zipf:S with an exponent S above 0 and at \
+         most 16"
     )]
     KeyDistribution(String),
     /// A message that the protocol cannot carry.
@@ -192,7 +199,8 @@ pub enum LoadError {
     },
     /// Warm-up and schedule do not fit.
     #[error(
-        "the measurement would start at request {measure_from} of {requests}: use a shorter warm-up or a longer measurement"
+        "the measurement would start at request {measure_from} of {requests}: use a shorter \
+         warm-up or a longer measurement"
     )]
     NothingMeasured {
         /// First request of the measurement.
@@ -238,14 +246,16 @@ fn not_stored(said: Option<&WrongAnswer>) -> String {
 fn no_answer(server: &Endpoint, said: Option<&WrongAnswer>) -> String {
     match said.map(|said| (said, said.speaks())) {
         Some((said, Some(protocol))) => format!(
-            "this port speaks {protocol} (it said `{said}`): name the target with that protocol's scheme, or \
+            "this port speaks {protocol} (it said `{said}`): name the target with that \
+             protocol's scheme, or \
              another port"
         ),
         Some((said, None)) => format!(
-            "what came is not of this protocol (it said `{said}`): check the port and the protocol"
+            "the answer is not of this protocol (it said `{said}`): check the port and the protocol"
         ),
         None => format!(
-            "check that it runs, speaks this protocol there{}, and that no firewall is between",
+            "check that it runs, that it speaks this protocol there{}, and that no firewall is \
+             in the way",
             server.memcached_hint()
         ),
     }

@@ -67,7 +67,7 @@ pub enum TargetError {
     #[error("`{0}` does not say what the server speaks: write e.g. memcached+udp://{0} or http://{0}/ ({schemes})", schemes = Target::schemes())]
     NoScheme(String),
     /// The scheme is unknown.
-    #[error("`{0}` is not a scheme; known are {schemes}", schemes = Target::schemes())]
+    #[error("`{0}` is not a scheme; choose one of {schemes}", schemes = Target::schemes())]
     UnknownScheme(String),
     /// This protocol does not run over that transport.
     #[error("{protocol} does not run over {transport}; use {instead}")]
@@ -83,24 +83,27 @@ pub enum TargetError {
     #[error("`{0}` has no meaning here; write scheme://host:port{path}", path = .1)]
     Superfluous(String, &'static str),
     /// No host.
-    #[error("`{0}` lacks its host; write e.g. 127.0.0.1:{1}")]
+    #[error("`{0}` names no host; write e.g. 127.0.0.1:{1}")]
     NoHost(String, u16),
     /// The port is none.
     #[error("`{0}` is not a port; it must be a number from 1 to 65535")]
     Port(String),
     /// The host can be neither a name nor an address.
     #[error(
-        "`{0}` is neither a host's name nor an address; an IPv6 address needs brackets, e.g. [::1]:11211"
+        "`{0}` is neither a host's name nor an address; an IPv6 address needs brackets, e.g. \
+         [::1]:11211"
     )]
     Host(String),
     /// The path of a Unix socket is missing or unusable.
     #[error(
-        "`{0}` is not a path of a Unix socket: write e.g. {1}:/run/server.sock, at most {MAX_UNIX_PATH_BYTES} bytes"
+        "`{0}` is not a path of a Unix socket: write e.g. {1}:/run/server.sock, at most \
+         {MAX_UNIX_PATH_BYTES} bytes"
     )]
     UnixPath(String, String),
     /// Bytes that a request line cannot have.
     #[error(
-        "`{0}` is not a path of a request: it must begin with `/` and have neither spaces nor control characters (write %20)"
+        "`{0}` is not a path of a request: it must begin with `/` and have neither spaces nor \
+         control characters (write %20)"
     )]
     HttpPath(String),
 }

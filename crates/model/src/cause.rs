@@ -95,10 +95,10 @@ pub struct CauseInfo {
     pub advice: Option<&'static str>,
 }
 
-const SERVER: &str = "Only a change of the server helps: the slowest requests, which the \
-                      page lists, show in which calls it sleeps.";
+const SERVER: &str = "Only a change to the server helps: the slowest requests, on the page, show \
+                      in which calls it sleeps.";
 const STACK: &str =
-    "Look at where packets are received: the stage T1 to T2 against T5 to T6, and RPS.";
+    "Look at where packets are received: compare the stages T1 to T2 and T5 to T6, and see RPS.";
 
 /// One row for each cause, in the order in which tables show them.
 const CAUSES: [CauseInfo; Cause::Unexplained as usize + 1] = [
@@ -107,7 +107,7 @@ const CAUSES: [CauseInfo; Cause::Unexplained as usize + 1] = [
         key: "stack_rx",
         label: "stack, receiving",
         origin: Origin::Kernel,
-        blame: "the network stack receiving",
+        blame: "receiving in the network stack",
         blame_culprits: None,
         absence: "such cause",
         advice: Some(STACK),
@@ -117,7 +117,7 @@ const CAUSES: [CauseInfo; Cause::Unexplained as usize + 1] = [
         key: "queue",
         label: "ideal queueing",
         origin: Origin::Ideal,
-        blame: "queueing that the ideal has as well",
+        blame: "queueing that the ideal has too",
         blame_culprits: None,
         absence: "such cause",
         advice: None,
@@ -137,7 +137,7 @@ const CAUSES: [CauseInfo; Cause::Unexplained as usize + 1] = [
         key: "stack_tx",
         label: "stack, sending",
         origin: Origin::Kernel,
-        blame: "the network stack sending",
+        blame: "sending in the network stack",
         blame_culprits: None,
         absence: "such cause",
         advice: Some(STACK),
@@ -177,8 +177,8 @@ const CAUSES: [CauseInfo; Cause::Unexplained as usize + 1] = [
         key: "order",
         label: "served out of order",
         origin: Origin::Server,
-        blame: "requests that came later and were served first",
-        blame_culprits: Some("requests that came later and were served first {}"),
+        blame: "later requests that were served first",
+        blame_culprits: Some("later requests that were served first {}"),
         absence: "overtaking among requests",
         advice: None,
     },
@@ -187,7 +187,7 @@ const CAUSES: [CauseInfo; Cause::Unexplained as usize + 1] = [
         key: "imbalance",
         label: "imbalance of workers",
         origin: Origin::Server,
-        blame: "waiting for a busy worker while another one was idle",
+        blame: "waiting for a busy worker while another was idle",
         blame_culprits: None,
         absence: "imbalance: any worker takes any request",
         advice: None,
@@ -197,9 +197,9 @@ const CAUSES: [CauseInfo; Cause::Unexplained as usize + 1] = [
         key: "idle_exit",
         label: "leaving idle",
         origin: Origin::Server,
-        blame: "CPUs that come out of an idle state",
-        blame_culprits: Some("CPUs that come out of an idle state {}"),
-        absence: "power states to come out of",
+        blame: "CPUs leaving an idle state",
+        blame_culprits: Some("CPUs leaving an idle state {}"),
+        absence: "power states to leave",
         advice: None,
     },
     CauseInfo {
@@ -217,8 +217,8 @@ const CAUSES: [CauseInfo; Cause::Unexplained as usize + 1] = [
         key: "blocked_lock",
         label: "blocked on a lock",
         origin: Origin::Server,
-        blame: "workers that wait for a lock",
-        blame_culprits: Some("workers that wait for a lock {}"),
+        blame: "workers waiting for a lock",
+        blame_culprits: Some("workers waiting for a lock {}"),
         absence: "sleeping on locks",
         advice: Some(SERVER),
     },
@@ -227,9 +227,9 @@ const CAUSES: [CauseInfo; Cause::Unexplained as usize + 1] = [
         key: "blocked_fault",
         label: "blocked in a page fault",
         origin: Origin::Server,
-        blame: "page faults that wait for storage",
+        blame: "page faults waiting for storage",
         blame_culprits: None,
-        absence: "page faults that wait for storage, nor their work",
+        absence: "page faults waiting for storage, nor the work they cause",
         advice: Some(SERVER),
     },
     CauseInfo {
@@ -237,9 +237,9 @@ const CAUSES: [CauseInfo; Cause::Unexplained as usize + 1] = [
         key: "blocked_io",
         label: "blocked on storage",
         origin: Origin::Server,
-        blame: "workers that wait for storage",
-        blame_culprits: Some("workers that wait for storage {}"),
-        absence: "waiting for storage, nor the work of it",
+        blame: "workers waiting for storage",
+        blame_culprits: Some("workers waiting for storage {}"),
+        absence: "waiting for storage, nor the work it causes",
         advice: Some(SERVER),
     },
     CauseInfo {
@@ -247,8 +247,8 @@ const CAUSES: [CauseInfo; Cause::Unexplained as usize + 1] = [
         key: "blocked_other",
         label: "blocked",
         origin: Origin::Server,
-        blame: "workers that sleep in the middle of a request",
-        blame_culprits: Some("workers that sleep in the middle of a request {}"),
+        blame: "workers sleeping in the middle of a request",
+        blame_culprits: Some("workers sleeping in the middle of a request {}"),
         absence: "sleeping in the middle of requests",
         advice: Some(SERVER),
     },
@@ -272,8 +272,8 @@ const CAUSES: [CauseInfo; Cause::Unexplained as usize + 1] = [
         blame_culprits: None,
         absence: "request that takes longer than t on the CPU",
         advice: Some(
-            "Look at what these requests ask for: a profile of the server \
-               during the slowest requests (the page says when they were).",
+            "Look at what these requests ask for: take a profile of the server during the \
+             slowest ones (the page says when they were).",
         ),
     },
     CauseInfo {
@@ -292,11 +292,11 @@ const CAUSES: [CauseInfo; Cause::Unexplained as usize + 1] = [
     CauseInfo {
         cause: Cause::Retransmit,
         key: "retransmit",
-        label: "sent again",
+        label: "retransmission",
         origin: Origin::Kernel,
-        blame: "segments that TCP had to send again",
+        blame: "segments that TCP had to retransmit",
         blame_culprits: None,
-        absence: "requests lost on their way and sent again",
+        absence: "lost and retransmitted requests",
         advice: Some("Look for lost packets: nstat TcpRetransSegs, ethtool -S."),
     },
     CauseInfo {
@@ -308,8 +308,8 @@ const CAUSES: [CauseInfo; Cause::Unexplained as usize + 1] = [
         blame_culprits: None,
         absence: "stalls by the hypervisor",
         advice: Some(
-            "No setting of this machine changes it: use a host with CPUs of \
-               your own, or one that is less shared.",
+            "No setting of this machine changes that: use a host with dedicated CPUs, or a less \
+             crowded one.",
         ),
     },
     CauseInfo {
@@ -317,9 +317,9 @@ const CAUSES: [CauseInfo; Cause::Unexplained as usize + 1] = [
         key: "unobserved",
         label: "not observed",
         origin: Origin::Unknown,
-        blame: "time in which the probe was blind",
+        blame: "times when the probe was blind",
         blame_culprits: None,
-        absence: "time in which the probe was blind",
+        absence: "times when the probe was blind",
         advice: None,
     },
     CauseInfo {

@@ -127,10 +127,10 @@ pub struct Overload {
 /// What took the server's CPUs in an overload.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CpuTaken {
-    /// Share of their time that threads of other programs had.
+    /// Share of their time that threads of other programs took.
     #[schemars(range(min = 0, max = 1))]
     pub others_share: f64,
-    /// Share of their time that interrupts and softirqs had, the network's receive softirq left out.
+    /// Share of their time that interrupts and softirqs took, the network's receive softirq left out.
     #[schemars(range(min = 0, max = 1))]
     pub interrupts_share: f64,
     /// Share of their time in which they stood still.

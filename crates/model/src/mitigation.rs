@@ -24,23 +24,23 @@ pub const RT_PRIORITY: Mitigation = Mitigation {
     name: "rt-priority",
     description: "the server's threads under SCHED_FIFO",
     treats: &[Cause::Background, Cause::Order],
-    cost: "a server that never sleeps starves every other thread of its CPUs, ksoftirqd \
-           among them; with it belongs rt-runtime, or the kernel stops the server for \
-           50 ms of each second at full load",
+    cost: "a server that never sleeps starves every other thread on its CPUs, including \
+           ksoftirqd; without rt-runtime, the kernel stops the server for 50 ms of each second at \
+           full load",
 };
 /// `rt-runtime`.
 pub const RT_RUNTIME: Mitigation = Mitigation {
     name: "rt-runtime",
     description: "no limit on the time of real-time threads (sched_rt_runtime_us = -1)",
     treats: &[Cause::Throttled],
-    cost: "a real-time thread that never sleeps locks its CPU up",
+    cost: "a real-time thread that never sleeps locks up its CPU",
 };
 /// `cpu-quota`.
 pub const CPU_QUOTA: Mitigation = Mitigation {
     name: "cpu-quota",
     description: "a higher CPU quota for the server's cgroup, or none",
     treats: &[Cause::Throttled],
-    cost: "the server can take the time of others on the machine",
+    cost: "the server can take CPU time from others on the machine",
 };
 /// `others-idle`.
 pub const OTHERS_IDLE: Mitigation = Mitigation {
@@ -61,7 +61,7 @@ pub const DEDICATED_CPUS: Mitigation = Mitigation {
     name: "dedicated-cpus",
     description: "the server's CPUs for the server alone (isolated cpuset)",
     treats: &[Cause::Background],
-    cost: "everything else has these CPUs less",
+    cost: "everything else loses these CPUs",
 };
 /// `housekeeping`.
 pub const HOUSEKEEPING: Mitigation = Mitigation {
@@ -76,12 +76,12 @@ pub const MEMORY_DAEMONS: Mitigation = Mitigation {
     description: "no transparent huge pages, compaction and memory monitoring in the \
                   background",
     treats: &[Cause::Background, Cause::BlockedFault],
-    cost: "more misses of the TLB in large heaps",
+    cost: "more TLB misses in large heaps",
 };
 /// `irq-affinity`.
 pub const IRQ_AFFINITY: Mitigation = Mitigation {
     name: "irq-affinity",
-    description: "the devices' interrupts on other CPUs",
+    description: "device interrupts on other CPUs",
     treats: &[Cause::Irq],
     cost: "another CPU handles them; irqbalance must leave them there",
 };
@@ -90,14 +90,14 @@ pub const SOFTIRQ_CPU: Mitigation = Mitigation {
     name: "softirq-cpu",
     description: "receive softirqs on a CPU of their own (RPS)",
     treats: &[Cause::Softirq],
-    cost: "another CPU spends that time, about one for each three of the server",
+    cost: "another CPU spends that time, about one for every three of the server's",
 };
 /// `interrupt-cpu`.
 pub const INTERRUPT_CPU: Mitigation = Mitigation {
     name: "interrupt-cpu",
     description: "one of the server's CPUs for interrupts and softirqs only",
     treats: &[Cause::Softirq, Cause::Irq],
-    cost: "the server has one CPU less",
+    cost: "the server has one CPU fewer",
 };
 /// `threaded-napi`.
 pub const THREADED_NAPI: Mitigation = Mitigation {
@@ -111,7 +111,7 @@ pub const COALESCING: Mitigation = Mitigation {
     name: "coalescing",
     description: "fewer interrupts for more packets (ethtool -C)",
     treats: &[Cause::Irq],
-    cost: "each packet waits for the device's timer, which the forecast does not hold",
+    cost: "each packet waits for the device's timer, which the forecast does not include",
 };
 /// `busy-poll`.
 pub const BUSY_POLL: Mitigation = Mitigation {
@@ -125,12 +125,12 @@ pub const IRQ_SUSPENSION: Mitigation = Mitigation {
     name: "irq-suspension",
     description: "device interrupts off while the server polls (irq-suspend-timeout)",
     treats: &[Cause::Irq, Cause::Wakeup],
-    cost: "each worker's CPU is busy all the time; needs a driver that can",
+    cost: "each worker's CPU is busy all the time; the driver must support it",
 };
 /// `cpu-dma-latency`.
 pub const CPU_DMA_LATENCY: Mitigation = Mitigation {
     name: "cpu-dma-latency",
-    description: "no deep idle states (a held /dev/cpu_dma_latency)",
+    description: "no deep idle states (/dev/cpu_dma_latency held open)",
     treats: &[Cause::IdleExit],
     cost: "power, and less turbo for the other CPUs",
 };
@@ -174,21 +174,21 @@ pub const ASYNC_IO: Mitigation = Mitigation {
     name: "async-io",
     description: "storage in separate threads, or data in memory",
     treats: &[Cause::BlockedIo],
-    cost: "a change of the server",
+    cost: "a change to the server",
 };
 /// `finer-locks`.
 pub const FINER_LOCKS: Mitigation = Mitigation {
     name: "finer-locks",
     description: "no lock held across requests (finer or none)",
     treats: &[Cause::BlockedLock],
-    cost: "a change of the server",
+    cost: "a change to the server",
 };
 /// `shared-queue`.
 pub const SHARED_QUEUE: Mitigation = Mitigation {
     name: "shared-queue",
     description: "one queue for all workers (a shared socket or epoll, or work stealing)",
     treats: &[Cause::Imbalance, Cause::Order],
-    cost: "a change of the server; contention on the queue",
+    cost: "a change to the server; contention on the queue",
 };
 /// `tcp-loss`.
 pub const TCP_LOSS: Mitigation = Mitigation {
@@ -202,14 +202,14 @@ pub const NICE: Mitigation = Mitigation {
     name: "nice",
     description: "the server's threads at niceness -20",
     treats: &[Cause::Background],
-    cost: "threads of the kernel and other real-time threads still run, and other programs get a share all the same",
+    cost: "kernel threads and real-time threads still run, and other programs still get a share",
 };
 /// `others-affinity`.
 pub const OTHERS_AFFINITY: Mitigation = Mitigation {
     name: "others-affinity",
     description: "every other program on other CPUs (plain affinity)",
     treats: &[Cause::Background],
-    cost: "other programs have these CPUs less; each can move itself back",
+    cost: "other programs lose these CPUs; each can move itself back",
 };
 /// `rfs`.
 pub const RFS: Mitigation = Mitigation {
@@ -221,7 +221,7 @@ pub const RFS: Mitigation = Mitigation {
 /// `xps`.
 pub const XPS: Mitigation = Mitigation {
     name: "xps",
-    description: "each CPU sends by its own transmit queue (XPS)",
+    description: "each CPU sends through its own transmit queue (XPS)",
     treats: &[Cause::Softirq],
     cost: "queues fill unevenly where few CPUs send",
 };
@@ -230,7 +230,7 @@ pub const OFFLOADS: Mitigation = Mitigation {
     name: "offloads",
     description: "no batches of packets on receive (GRO and LRO off)",
     treats: &[Cause::Softirq],
-    cost: "more packets for the stack, and with them less throughput",
+    cost: "more packets for the stack, and so less throughput",
 };
 /// `resume-latency`.
 pub const RESUME_LATENCY: Mitigation = Mitigation {
@@ -251,19 +251,20 @@ pub const BOOST: Mitigation = Mitigation {
     name: "boost",
     description: "frequencies above the nominal one (boost)",
     treats: &[Cause::SlowService],
-    cost: "heat: on a machine that is short of cooling, a frequency that varies",
+    cost: "heat; on a poorly cooled machine, a frequency that varies",
 };
 /// `timer-slack`.
 pub const TIMER_SLACK: Mitigation = Mitigation {
     name: "timer-slack",
-    description: "timers of the server end when they are due (timer slack 1 ns)",
+    description: "the server's timers fire when they are due (timer slack 1 ns)",
     treats: &[Cause::Wakeup],
     cost: "more wake-ups where many timers are set",
 };
 /// `tcp-latency`.
 pub const TCP_LATENCY: Mitigation = Mitigation {
     name: "tcp-latency",
-    description: "TCP sends at once (autocorking off, no slow start after idle, little unsent data)",
+    description: "TCP sends at once (autocorking off, no slow start after idle, little unsent \
+                  data)",
     treats: &[Cause::StackTx, Cause::Retransmit],
     cost: "more and smaller packets",
 };

@@ -15,7 +15,9 @@ pub use self::load::{
     ArrivalsReference, ArrivalsVerdict, ClientCost, DispersionAt, LoadErrors, LoadSegment,
     LoadSummary,
 };
-pub use self::verdict::{Claim, ClaimName, MAX_MISSING_SHARE, Reason, Verdict, spoiled_from};
+pub use self::verdict::{
+    Claim, ClaimName, MAX_MISSING_SHARE, Reason, TOO_FEW, Verdict, spoiled_from,
+};
 pub use crate::ideal::{CpuTaken, Ideal, Overload, ServiceTimeSource, Withdrawn, WorkersSource};
 
 use crate::explanation::{CauseShare, Explanation, ModelFit, Prediction};

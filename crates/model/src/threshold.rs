@@ -186,7 +186,7 @@ fn quantile(latency: &Distribution, objective: &Objective) -> (Held, String) {
     let limit = objective.limit_ns;
     let found = latency.quantiles.iter().find(|x| x.q == objective.q);
     let Some((found, value)) = found.and_then(|found| Some((found, found.value?))) else {
-        let text = "too few requests to know it: measure longer";
+        let text = "it is not known: see the verdict";
         return (Held::Undecided, text.to_owned());
     };
     let outcome = match (found.lo, found.hi) {
@@ -204,13 +204,13 @@ fn quantile(latency: &Distribution, objective: &Objective) -> (Held, String) {
 
 fn ratio(figures: &Figures<'_>, q: f64, most: f64) -> (Held, String) {
     let Some(before) = figures.before else {
-        let text = "there is nothing to compare with: only `taillab compare` knows what it was";
+        let text = "there is nothing to compare with: such a limit needs `taillab compare`";
         return (Held::Undecided, text.to_owned());
     };
     let all = compared(before, figures.latency);
     let found = all.iter().find(|at| at.before.q == q);
     let Some((at, value)) = found.and_then(|at| Some((at, at.ratio?))) else {
-        let text = "too few requests to know it in both: measure longer";
+        let text = "one of the results has too few requests: measure longer";
         return (Held::Undecided, text.to_owned());
     };
     let outcome = match (at.lo, at.hi) {

@@ -36,7 +36,7 @@ impl Cgroup {
         let shown = directory.display();
         let path = directory
             .canonicalize()
-            .map_err(|error| format!("{shown} is no cgroup's directory: {error}"))?;
+            .map_err(|error| format!("{shown} is not a cgroup directory: {error}"))?;
         let inode = fs::metadata(&path)
             .map_err(|error| format!("{shown} cannot be looked at: {error}"))?
             .ino();

@@ -83,7 +83,8 @@ impl BitOr for Disturbances {
 /// A name that is no kind of disturbance.
 #[derive(Debug, PartialEq, Eq, Error)]
 #[error(
-    "'{0}' is no kind of disturbance: give all, none or a list with commas of sched, wake, irq, \
+    "'{0}' is not a kind of disturbance: give all, none, or a list with commas of sched, wake, \
+     irq, \
      softirq, idle, fault, storage, lock, frequency, retransmit"
 )]
 pub struct UnknownDisturbance(String);

@@ -7,7 +7,7 @@ use taillab_model::Nanos;
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum NotationError {
     /// The name before the colon is unknown.
-    #[error("`{name}` is not {kind}; known are: {known}")]
+    #[error("`{name}` is not {kind}; choose one of: {known}")]
     Unknown {
         /// What was looked for, with its article.
         kind: &'static str,

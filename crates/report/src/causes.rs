@@ -75,6 +75,18 @@ pub(crate) fn composition_table(composition: &Composition<'_>, short: bool) -> T
 
 /// Each culprit with its share of the excess.
 pub(crate) fn culprits_table(rows: &[&CauseShare]) -> Table {
+    let what = |row: &CauseShare| explained::cause_and_culprit(row.cause, row.culprit.as_ref());
+    shares_table(rows, what)
+}
+
+/// Causes as wholes with their shares of the excess, their chief culprits among `causes` named.
+pub(crate) fn wholes_table(rows: &[&CauseShare], causes: &[CauseShare]) -> Table {
+    shares_table(rows, |row| {
+        explained::cause_and_chief_culprits(row.cause, causes)
+    })
+}
+
+fn shares_table(rows: &[&CauseShare], what: impl Fn(&CauseShare) -> String) -> Table {
     let columns = [
         Column::right("share").note("above p99".to_owned()).notes(),
         Column::right("of all").on_page(),
@@ -85,7 +97,7 @@ pub(crate) fn culprits_table(rows: &[&CauseShare]) -> Table {
         Column::right("delays").gap(2),
         Column::left("what").gap(2).wrapped(usize::MAX),
     ];
-    let caption = "Shares of the excess with their 95 % intervals, in per cent; “delays” is how \
+    let caption = "Shares of the excess with their 95 % intervals, in percent; “delays” is how \
                    many requests one occurrence delays on average";
     let mut table = Table::new(caption, columns).class("named-last");
     for row in rows {
@@ -99,10 +111,7 @@ pub(crate) fn culprits_table(rows: &[&CauseShare]) -> Table {
             happened(count(row.episodes)),
             happened(mean_length(row.mean_episode_ns)),
             happened(explained::mean_count(row.requests_per_episode)),
-            cell(explained::cause_and_culprit(
-                row.cause,
-                row.culprit.as_ref(),
-            )),
+            cell(what(row)),
         ]);
     }
     table
@@ -190,7 +199,7 @@ pub(crate) fn workers_table(workers: &[WorkerShare], most: usize) -> Table {
     workers.sort_by(|a, b| b.mean_sojourn_ns.total_cmp(&a.mean_sojourn_ns));
     let heads = ["requests", "busy", "mean sojourn in µs"].map(Column::right);
     let columns = [Column::left("worker")].into_iter().chain(heads);
-    let mut table = Table::new("The threads that served", columns);
+    let mut table = Table::new("The threads that served requests", columns);
     for worker in workers.into_iter().take(most) {
         table.row([
             cell(format!("{} {}", worker.name, worker.tid)),

@@ -208,12 +208,13 @@ fn arrivals(load: &LoadSummary) -> TrustCheck {
     let a = &load.arrivals;
     let is_scheduled = a.reference == ArrivalsReference::Schedule;
     let how = match (is_scheduled, a.gaps_passed()) {
-        (true, _) => "compared with the schedule; single gaps are not judged",
+        (true, _) => "compared with the schedule; individual gaps are not judged",
         (false, true) => "gap by gap",
         (false, false) => "but not gap by gap (5 % tests)",
     };
     let mut lines = vec![format!(
-        "{} {how}: CV of the gaps {:.3}, KS D {:.4} (critical {:.4}), Anderson–Darling A² {:.2} (critical {:.2})",
+        "{} {how}: CV of the gaps {:.3}, KS D {:.4} (critical {:.4}), Anderson–Darling A² {:.2} \
+         (critical {:.2})",
         a.process, a.cv, a.ks_d, a.ks_critical, a.ad_a2, a.ad_critical,
     )];
     let idc = |at: &DispersionAt| {
@@ -244,7 +245,8 @@ fn sender(load: &LoadSummary) -> TrustCheck {
     let lines = [
         format!("late by {}", brief(&load.lateness)),
         format!(
-            "sent {}/s of {}/s wanted; the client costs {} of CPU per request and is busy {} of the time",
+            "sent {}/s of {}/s wanted; the client costs {} of CPU per request and is busy {} of \
+             the time",
             rate(load.sent_rate_per_s),
             rate(load.target_rate_per_s),
             load.client.cpu_ns_per_request,

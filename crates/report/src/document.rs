@@ -111,6 +111,6 @@ const SERVER_EXPLAINED: &str = "“Ideal” is how long each request would have 
 first-come, first-served server that needs exactly t for each and gets the very same arrivals; \
 “measured” is how long it really stayed, from the driver handing its packet to the stack (T1) to \
 the driver taking the response (T6)";
-const CLIENT_EXPLAINED: &str = "; “client’s view” is what a user waits, from the moment the \
+const CLIENT_EXPLAINED: &str = "; “client’s view” is how long a user waits, from the moment the \
 schedule wanted the request sent to the moment its response was read.";
-const EXCESS_EXPLAINED: &str = ". What lies between the two is the excess.";
+const EXCESS_EXPLAINED: &str = ". The difference is the excess.";

@@ -9,9 +9,9 @@ use taillab_model::{Nanos, Tid};
 use crate::figures::{count, counted, percent, quantile_name};
 
 /// Shown if nothing is explained.
-pub(crate) const NOT_EXPLAINED: &str = "Not known: the recording does not contain what the server’s \
-CPUs did, so there are no causes, no forecasts and no timelines. To get them, record without \
---disturbances none.";
+pub(crate) const NOT_EXPLAINED: &str = "There are no causes, forecasts and timelines: the \
+                                        recording does not contain what the server’s CPUs did. To \
+                                        get them, record without --disturbances none.";
 
 /// A part of the composition with a colour in its figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,6 +181,34 @@ pub(crate) fn cause_and_culprit(cause: Cause, culprit: Option<&Culprit>) -> Stri
     }
 }
 
+/// `other threads on the core: kworker/0:1 (pid 12), cc (pid 40) and 3 others`: the largest
+/// culprits first, as many as make most of the cause.
+pub(crate) fn cause_and_chief_culprits(cause: Cause, causes: &[CauseShare]) -> String {
+    /// Culprits that are named.
+    const NAMED: usize = 2;
+    /// A culprit with less than this of its cause is only counted, unless it is the largest.
+    const NOTABLE: f64 = 0.1;
+    let mut culprits = culprits(causes);
+    culprits.retain(|row| row.cause == cause && row.culprit.is_some());
+    let above = |row: &CauseShare| row.excess_share_above_p99.value;
+    let whole: f64 = culprits.iter().map(|row| above(row)).sum();
+    let named = culprits.iter().enumerate().take(NAMED);
+    let names: Vec<String> = named
+        .filter(|(place, row)| *place == 0 || above(row) >= NOTABLE * whole)
+        .filter_map(|(_, row)| Some(row.culprit.as_ref()?.to_string()))
+        .collect();
+    let others = culprits.len() - names.len();
+    let listed = match (names.is_empty(), others) {
+        (true, _) => return cause.label().to_owned(),
+        (false, 0) => names.join(" and "),
+        (false, _) => {
+            let others = counted(others as u64, "other", "others");
+            format!("{} and {others}", names.join(", "))
+        }
+    };
+    format!("{}: {listed}", cause.label())
+}
+
 /// The interval of a share without its unit: `68–74`; empty without one.
 pub(crate) fn share_interval(share: Share) -> String {
     match (share.lo, share.hi) {
@@ -242,7 +270,7 @@ pub(crate) fn clustering_sentence(clustering: &Clustering) -> String {
          one, in {} of {} requests on average.",
         quantile_name(*q),
         percent(*in_runs_share, 0),
-        counted(*episodes, "episode", "episodes"),
+        counted(*episodes, "burst", "bursts"),
         mean_count(*mean_episode_requests),
     )
 }

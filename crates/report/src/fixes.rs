@@ -196,9 +196,9 @@ pub(crate) fn sentence(fixes: &[Fix]) -> String {
         .map(|fix| fix.mitigation.as_str())
         .collect();
     let mut text = match kept.as_slice() {
-        [] => "Nothing that was tried is proven to help here.".to_owned(),
+        [] => "Nothing that was tried has been shown to help here.".to_owned(),
         [one] => format!("{one} helps."),
-        many => format!("{} help, each on top of those before.", many.join(", ")),
+        many => format!("{} help, each on top of the ones before.", many.join(", ")),
     };
     let last = of(FixOutcome::Kept).filter_map(|fix| fix.tail).next_back();
     let first = of(FixOutcome::Kept).find_map(|fix| fix.tail);
@@ -212,7 +212,7 @@ pub(crate) fn sentence(fixes: &[Fix]) -> String {
             micros(last.after_ns),
             match last.ideal_ns {
                 Some(ideal) => format!(
-                    " (the server's ideal, without the way there and back: {})",
+                    " (the server's ideal, without the network: {})",
                     micros(ideal)
                 ),
                 None => String::new(),

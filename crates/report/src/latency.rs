@@ -1,6 +1,7 @@
 //! Quantiles of several distributions next to each other: the main table of most results.
 
 use taillab_model::explanation::Cause;
+use taillab_model::summary::Verdict;
 use taillab_model::{Distribution, Nanos, Quantile};
 
 use crate::document::Document;
@@ -34,13 +35,13 @@ pub(crate) fn of_server(document: &Document<'_>) -> Table {
     if !document.is_compared() {
         return table(
             "Latency in microseconds, below each its 95 % interval",
-            &views,
+            (&views, &document.report.verdict),
             None,
         );
     }
     let caption = "Latency in microseconds, below each its 95 % interval; “ratio” is \
                    measured ÷ ideal";
-    table(caption, &views, Some(1))
+    table(caption, (&views, &document.report.verdict), Some(1))
 }
 
 /// What the percentiles would be without what the hypervisor took, where it took something that
@@ -70,7 +71,11 @@ pub(crate) fn without_hypervisor(document: &Document<'_>) -> Option<String> {
 
 /// A row for each of [`QUANTILES`] and the maximum, a column for each view. The ratio of the
 /// view at `ratio` to the one before it follows that view.
-pub(crate) fn table(caption: &str, views: &[View<'_>], ratio: Option<usize>) -> Table {
+pub(crate) fn table(
+    caption: &str,
+    (views, verdict): (&[View<'_>], &Verdict),
+    ratio: Option<usize>,
+) -> Table {
     let mut columns = vec![Column::left("")];
     for (i, view) in views.iter().enumerate() {
         let column = Column::right(view.label).short(view.short).ink(view.ink);
@@ -83,7 +88,11 @@ pub(crate) fn table(caption: &str, views: &[View<'_>], ratio: Option<usize>) -> 
     for q in QUANTILES.into_iter().chain([1.0]) {
         let mut cells = vec![name(figures::quantile_name(q))];
         for (i, view) in views.iter().enumerate() {
-            cells.push(quantile(view.distribution, q).ink(view.ink));
+            let found = match value(view.distribution, q) {
+                Some(_) => quantile(view.distribution, q),
+                None => lacking(lacks(view.distribution, q, verdict)),
+            };
+            cells.push(found.ink(view.ink));
             if ratio == Some(i) {
                 let ratio = ratio_at(views[i].distribution, views[i - 1].distribution, q);
                 cells.push(known(ratio.map(figures::ratio)).ink(Ink::Title));
@@ -130,8 +139,16 @@ pub(crate) fn ratio_at(measured: &Distribution, ideal: &Distribution, q: f64) ->
     Some(value(measured, q)?.get() as f64 / ideal.get() as f64)
 }
 
+/// Why a quantile is not there: what the sample lacks, or that the verdict withdraws it.
+pub(crate) fn lacks(distribution: &Distribution, q: f64, verdict: &Verdict) -> String {
+    match verdict.withdraws(q) && q <= distribution.answered_share() {
+        true => "withdrawn: see the verdict".to_owned(),
+        false => needs(distribution, q),
+    }
+}
+
 /// What the sample lacks for a quantile.
-pub(crate) fn needs(distribution: &Distribution, q: f64) -> String {
+fn needs(distribution: &Distribution, q: f64) -> String {
     if q >= 1.0 {
         return "no request".to_owned();
     }

@@ -75,7 +75,7 @@ pub(crate) const fn workers_origin(result: &ServerResult) -> &'static str {
     match result.ideal.workers_source {
         WorkersSource::Known => "known before the recording",
         WorkersSource::Given => "as given",
-        WorkersSource::Seen => "the threads that served, but no more than CPUs",
+        WorkersSource::Seen => "the threads that served requests, at most one per CPU",
     }
 }
 
@@ -111,7 +111,7 @@ pub(crate) fn utilization(document: &Document<'_>) -> String {
     {
         let asked = figures::known_percent(load.target_utilization);
         let used = figures::percent(used, 1);
-        return format!("{used} of the server's CPU time, {asked} asked for");
+        return format!("{used} of the server's CPU time ({asked} asked for)");
     }
     let nominal = match &report.load {
         Some(load) => figures::known_percent(load.target_utilization),
@@ -122,10 +122,7 @@ pub(crate) fn utilization(document: &Document<'_>) -> String {
         None => "by t",
     };
     match report.server.measured.utilization {
-        Some(measured) => format!(
-            "{} measured, {nominal} {origin}",
-            figures::percent(measured, 1)
-        ),
+        Some(measured) => format!("{} ({nominal} {origin})", figures::percent(measured, 1)),
         None => format!("{nominal} {origin}"),
     }
 }
@@ -143,7 +140,7 @@ pub(crate) fn cost_of_a_request(result: &ServerResult) -> Option<String> {
         | ServiceTimeSource::VirtualWait => "by t",
     };
     let cost = figures::micros_f64(cost);
-    Some(format!("a request cost {cost} µs, {t} {at_best}"))
+    Some(format!("a request cost {cost} µs ({t} {at_best})"))
 }
 
 /// What a reader must know before the first figure: of the verdict, what changes how all of it

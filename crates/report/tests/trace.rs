@@ -101,7 +101,7 @@ fn the_result_is_short_and_begins_with_the_findings() {
         "What did it",
         "What would help",
         "The slow requests",
-        "Can it be believed?",
+        "Can it be trusted?",
     ];
     let places: Vec<usize> = order.iter().map(|what| place(what)).collect();
     assert!(places.is_sorted(), "{places:?}");

@@ -81,7 +81,7 @@ impl Changes {
             _ => NotApplied::Failed(host(error)),
         })?;
         match applied.id.is_none() && applied.holds.is_empty() {
-            true => Err(NotApplied::Unavailable("all of it holds already".into())),
+            true => Err(NotApplied::Unavailable("everything is set already".into())),
             false => Ok(Held {
                 mitigation,
                 applied,

@@ -44,7 +44,7 @@ pub use self::tune::{ApplyArgs, PlanArgs, TuneArgs, TuneCommand};
 
 /// A tail-latency laboratory for Linux servers.
 ///
-/// Says how far a server's latency is from the best that queueing theory allows.
+/// Says how far a server's latency is from the best that queueing theory allows, and why.
 #[derive(Debug, Parser)]
 #[command(name = "taillab", version, propagate_version = true, after_help = run::EXIT_CODES)]
 pub struct Cli {
@@ -169,10 +169,10 @@ mod tests {
         }
     }
 
-    /// One rule for all: what measures requests, or makes figures, saves; the rest prints.
+    /// One rule for all: what records the machine saves it; everything else is printed.
     #[test]
     fn each_command_says_where_its_result_is_saved() {
-        const SAVE: [&str; 4] = ["run", "trace", "tales", "deconstructing"];
+        const SAVE: [&str; 2] = ["run", "trace"];
         each(&command(), "taillab", &mut |name, command| {
             let mut options = command.get_arguments();
             let Some(output) = options.find(|option| option.get_long() == Some("output")) else {
@@ -219,7 +219,7 @@ mod tests {
             .map(|line| line.strip_prefix("sudo ").unwrap_or(line))
             .filter(|line| line.starts_with("taillab ") && !line.contains("COMMAND"));
         ours.map(|line| {
-            // help sets what a command does beside it, after some spaces
+            // help says what a command does after it, behind some spaces
             let line = line.split("   ").next().unwrap_or(line);
             let line = line.split(" && ").next().unwrap_or(line);
             let mut line = line.split(" | ").next().unwrap_or(line).to_owned();

@@ -18,7 +18,9 @@
 //!   it, where there are half as many on average. An open load that is never more than twice as full
 //!   as on average has a queue that only grows, and its rate does not fall.
 //!
-//! Connections that carry few requests (health checks) are left out of their number. Clients that
+//! Connections that carry few requests (health checks) are left out of their number. A server may end
+//! a connection after some requests, so that its client opens another: what counts is how many are
+//! there at a time. Clients that
 //! open a new one for each request, or that have several on each and hardly load the server, look like
 //! an open load.
 
@@ -63,9 +65,30 @@ const AT_ONCE: Nanos = Nanos::from_micros(20);
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Inside {
     /// Requests of each connection.
-    connections: IdMap<u64, u64>,
+    connections: IdMap<Connection, u64>,
     requests: Tally,
     batches: Tally,
+}
+
+/// What a connection carried.
+#[derive(Clone, Copy, Debug)]
+struct Connection {
+    requests: u64,
+    first: Monotonic,
+    last: Monotonic,
+}
+
+impl Connection {
+    /// How long it was there: from its first request to its last, and half a gap at both ends.
+    fn life_ns(&self) -> f64 {
+        let gaps = self.requests.saturating_sub(1) as f64;
+        let seen = self.last.saturating_since(self.first).get() as f64;
+        if gaps > 0.0 {
+            seen * (gaps + 1.0) / gaps
+        } else {
+            0.0
+        }
+    }
 }
 
 /// How many were in the server, seen by time and by arrivals.
@@ -97,7 +120,13 @@ impl Inside {
                 id: 0,
                 ..matched.keys[place]
             });
-            *self.connections.entry(key).or_default() += 1;
+            let seen = self.connections.entry(key).or_insert(Connection {
+                requests: 0,
+                first: t1,
+                last: t1,
+            });
+            seen.requests += 1;
+            seen.last = t1;
             self.requests.add((t1, t6));
             last.entry(key)
                 .and_modify(|(batch, before): &mut (usize, Monotonic)| {
@@ -132,17 +161,26 @@ impl Inside {
         })
     }
 
-    /// The fewest connections that carry nearly all requests.
+    /// How many connections there were at a time, on average, of the fewest that carry nearly all
+    /// requests.
     fn busy_connections(&self) -> u64 {
-        let mut requests: Vec<u64> = self.connections.values().copied().collect();
-        requests.sort_unstable_by_key(|n| Reverse(*n));
+        let mut all: Vec<Connection> = self.connections.values().copied().collect();
+        all.sort_unstable_by_key(|seen| Reverse((seen.requests, seen.first)));
         let carried = (CARRIED * self.requests.came as f64).ceil() as u64;
         let mut sum = 0;
-        let enough = requests.iter().position(|n| {
-            sum += n;
+        let enough = all.iter().position(|seen| {
+            sum += seen.requests;
             sum >= carried
         });
-        enough.map_or(0, |place| place as u64 + 1)
+        let busy = &all[..enough.map_or(0, |place| place + 1)];
+        let begin = busy.iter().map(|seen| seen.first).min();
+        let end = busy.iter().map(|seen| seen.last).max();
+        let Some((begin, end)) = begin.zip(end) else {
+            return 0;
+        };
+        let whole = end.saturating_since(begin).get().max(1) as f64;
+        let lives = busy.iter().map(|seen| (seen.life_ns() / whole).min(1.0));
+        lives.sum::<f64>().round() as u64
     }
 }
 
@@ -402,6 +440,24 @@ mod tests {
                     );
                 }
             }
+        }
+    }
+
+    /// As nginx does, which ends a connection after 1,000 requests.
+    #[test]
+    fn clients_whose_connections_the_server_ends_are_found() {
+        for seed in 0..5 {
+            let clients = closed(8, 1_000.0, seed);
+            let mut carried = [0_u16; 8];
+            let ns = |at: Monotonic| at.nanos_since_boot() - 1_000_000_000;
+            let requests = (0..clients.requests.len()).map(|place| {
+                let client = usize::from(clients.keys[place].port);
+                let port = client as u16 + 8 * (carried[client] / 100);
+                carried[client] += 1;
+                let request = &clients.requests;
+                (ns(request.t1(place)), ns(request.t6(place)), port)
+            });
+            assert_eq!(found(&matched(requests.collect()), 1), Some(8));
         }
     }
 

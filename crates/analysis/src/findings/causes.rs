@@ -70,16 +70,14 @@ fn finding(facts: &Facts<'_>, tail: &Tail, whole: &CauseShare, first: bool) -> F
         }
         text.push('.');
         if point.is_some_and(|point| point.hi_ns.is_some_and(|hi| hi >= point.measured_ns)) {
-            text += " That reaches what was measured: this recording is too short or too noisy \
-                     to say whether it helps.";
+            text += " The interval includes what was measured: this recording is too short or \
+                     too noisy to say whether it helps.";
         }
     }
     let command = best.and_then(|(prediction, _)| prediction.command.clone());
     Finding {
         text,
-        advice: command
-            .map(|command| format!("Try: {command}"))
-            .or_else(|| whole.cause.info().advice.map(str::to_owned)),
+        advice: command.or_else(|| whole.cause.info().advice.map(str::to_owned)),
         cause: Some(whole.cause),
         inconclusive: false,
     }

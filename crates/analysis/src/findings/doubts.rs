@@ -21,12 +21,12 @@ pub(super) fn unexplained(facts: &Facts<'_>) -> Option<Finding> {
     let share = facts.share_above_p99(Cause::Unexplained);
     (share >= MAX_UNEXPLAINED).then(|| {
         let text = format!(
-            "{} of the excess above p99 has no cause that was recorded.",
+            "{} of the excess above p99 has no recorded cause.",
             Whole(share)
         );
         let advice = if facts.disturbances {
-            "Record for longer and with a canary on the server's CPUs: it tells stalls of the \
-             hypervisor from slow code."
+            "Record for longer, with a canary on the server's CPUs: it tells hypervisor stalls \
+             from slow code."
         } else {
             "Record again with `--disturbances all`."
         };
@@ -39,8 +39,8 @@ pub(super) fn unobserved(facts: &Facts<'_>) -> Option<Finding> {
     (share >= MAX_UNEXPLAINED).then(|| {
         let matching = facts.matching;
         let text = format!(
-            "{} of the excess above p99 lies in time in which the probe was blind: {} {}, \
-             {} in all, {} lost {}.",
+            "{} of the excess above p99 falls into times when the probe was blind: {} {}, {} in \
+             total, {} lost {}.",
             Whole(share),
             Count(matching.blind_windows),
             plural(matching.blind_windows, "window", "windows"),
@@ -51,7 +51,7 @@ pub(super) fn unobserved(facts: &Facts<'_>) -> Option<Finding> {
         let advice = if matching.lost_events > 0 {
             "Record fewer kinds of disturbance, or give the probe larger buffers."
         } else {
-            "This kernel hides threads of init: keep them off the server's CPUs, or record for \
+            "This kernel hides the threads of init: keep them off the server's CPUs, or record for \
              longer."
         };
         inconclusive(text, advice, Some(Cause::Unobserved))
@@ -65,9 +65,8 @@ pub(super) fn poor_fit(facts: &Facts<'_>) -> Option<Finding> {
         of(a.error).total_cmp(&of(b.error))
     })?;
     let text = format!(
-        "No forecasts: the replayed queue ({}) gives {} {} where {} was measured, {} off. More \
-         than {} is not good enough.",
-        fit.model,
+        "No forecasts: the replayed queue gives {} {} where {} was measured, an error of {}; \
+         more than {} is too much.",
         Percentile(worst.q),
         worst.replayed_ns,
         worst.measured_ns,
@@ -75,8 +74,8 @@ pub(super) fn poor_fit(facts: &Facts<'_>) -> Option<Finding> {
         Whole(fit.largest_borne)
     );
     let advice = if facts.disturbances {
-        "Something delays requests that the replay does not know: see the causes and the \
-         slowest requests, which the page lists."
+        "Something delays requests that the replay does not model: see the causes, and the \
+         slowest requests on the page."
     } else {
         "Record again with `--disturbances all`."
     };
@@ -86,8 +85,8 @@ pub(super) fn poor_fit(facts: &Facts<'_>) -> Option<Finding> {
 pub(super) fn without_disturbances(facts: &Facts<'_>) -> Option<Finding> {
     (!facts.disturbances).then(|| {
         inconclusive(
-            "Interrupts, softirqs and wake-ups were not recorded: what they cost is \
-             charged to other causes."
+            "Interrupts, softirqs and wake-ups were not recorded: their cost is charged to other \
+             causes."
                 .to_owned(),
             "Record again with `--disturbances all`.",
             None,

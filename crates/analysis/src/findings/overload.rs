@@ -23,16 +23,22 @@ pub(super) fn overload(facts: &Facts<'_>) -> Option<Finding> {
     let by_t = Count(capacity_per_s.round() as u64);
     let fell = done_per_s < AS_BEFORE * capacity_per_s;
     let why = match (fell, overload.cpu) {
-        (false, _) => format!(" That is the capacity by t, {by_t}/s: more came than it can do."),
-        (true, None) => format!(" The capacity by t is {by_t}/s; why it fell was not recorded."),
+        (false, _) => format!(
+            " That is the capacity that t gives, {by_t}/s: more arrived than \
+                               it can serve."
+        ),
+        (true, None) => format!(
+            " By t the capacity is {by_t}/s; why it was lower was not \
+                                 recorded."
+        ),
         (true, Some(cpu)) => format!(
-            " The capacity by t is {by_t}/s; it fell because {}.",
+            " By t the capacity is {by_t}/s; it was lower because {}.",
             reasons(&overload, &cpu)
         ),
     };
     let advice = match fell {
         false => "Lower the load, or give the server more workers and CPUs.",
-        true => "Take away what the server's CPUs did besides, or lower the load.",
+        true => "Move other work off the server's CPUs, or lower the load.",
     };
     Some(Finding {
         text: format!("Overload: {}.{why}", Grew(&overload)),
@@ -47,11 +53,11 @@ fn reasons(overload: &Overload, cpu: &CpuTaken) -> String {
     let t = overload.service_time_ns;
     let mut reasons = Vec::new();
     for (share, who) in [
-        (cpu.others_share, "threads of other programs had"),
-        (cpu.interrupts_share, "interrupts and softirqs had"),
+        (cpu.others_share, "threads of other programs took"),
+        (cpu.interrupts_share, "interrupts and softirqs took"),
     ] {
         if share >= NOTABLE {
-            reasons.push(format!("{who} {} of the server's CPUs", Whole(share)));
+            reasons.push(format!("{who} {} of the server's CPU time", Whole(share)));
         }
     }
     if cpu.stalled_share >= NOTABLE {
@@ -63,7 +69,7 @@ fn reasons(overload: &Overload, cpu: &CpuTaken) -> String {
         reasons.push(format!("a request cost {cost} instead of {t}"));
     }
     if reasons.is_empty() {
-        return "of nothing that was recorded (the workers slept or waited for each other)"
+        return "of something that was not recorded (the workers slept, or waited for each other)"
             .to_owned();
     }
     list(&reasons)

@@ -63,7 +63,7 @@ pub(super) fn overtaking(facts: &Facts<'_>) -> Option<Finding> {
         let compared = facts.withdrawn.is_none();
         let advice = (compared && !matters).then(|| {
             format!(
-                "It makes {} of the excess above p99: no need to change it.",
+                "It accounts for {} of the excess above p99: there is no need to change it.",
                 Whole(facts.share_above_p99(Cause::Order))
             )
         });
@@ -107,8 +107,8 @@ pub(super) fn bursts(facts: &Facts<'_>) -> Option<Finding> {
     let in_bursts = clustering.in_runs_share >= IN_BURSTS;
     let text = if in_bursts && clustering.mean_episode_requests < MANY_IN_A_BURST {
         format!(
-            "Slow requests come next to each other: {runs} of those above {above} have a slow \
-             one before or after them."
+            "Slow requests come next to each other: {runs} of those above {above} have another \
+             slow one right before or after them."
         )
     } else if in_bursts {
         format!(
@@ -120,8 +120,8 @@ pub(super) fn bursts(facts: &Facts<'_>) -> Option<Finding> {
         )
     } else {
         format!(
-            "Slow requests come one by one: only {runs} of those above {above} come in runs. \
-             Look for what single requests do differently."
+            "Slow requests come one at a time: only {runs} of those above {above} come in runs. \
+             Look at what those requests do differently."
         )
     };
     Some(conclusive(text, None, None))

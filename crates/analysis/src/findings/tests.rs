@@ -236,12 +236,13 @@ fn the_main_cause_is_named_with_its_culprits_its_forecast_and_a_command() {
         findings[0].text,
         "p99.9 is 14.1 ms, ideal 102 µs. 93 % of the excess above p99 comes from `kworker/0:1` \
          (200 times, 2.10 ms each; each delaying about 190 requests) and `dpkg` (12 times, 2.10 ms \
-         each; each delaying about 190 requests) running on the server's core. Predicted with the server's threads under SCHED_FIFO: p99.9 130 µs (120 µs \
+         each; each delaying about 190 requests) running on the server's core. Predicted with \
+         the server's threads under SCHED_FIFO: p99.9 130 µs (120 µs \
          to 150 µs)."
     );
     assert_eq!(
         findings[0].advice.as_deref(),
-        Some("Try: sudo taillab tune apply rt-priority -p 4711")
+        Some("sudo taillab tune apply rt-priority -p 4711")
     );
     assert_eq!(
         findings[1].text,
@@ -293,7 +294,8 @@ fn a_server_near_its_ideal_is_left_alone() {
     assert_eq!(
         case.texts(),
         [
-            "p99.9 is 120 µs, ideal 102 µs: within a factor of 1.18. No setting can gain much here; \
+            "p99.9 is 120 µs, ideal 102 µs: within a factor of 1.18. No setting can gain much \
+             here; \
           a lower load or more workers would."
         ]
     );
@@ -315,12 +317,12 @@ fn what_is_not_explained_is_inconclusive_and_says_what_to_measure() {
     assert!(findings.iter().all(|finding| finding.inconclusive));
     assert_eq!(
         findings[0].text,
-        "40 % of the excess above p99 has no cause that was recorded."
+        "40 % of the excess above p99 has no recorded cause."
     );
     assert!(findings[0].advice.as_ref().unwrap().contains("canary"));
     assert_eq!(
         findings[1].text,
-        "20 % of the excess above p99 lies in time in which the probe was blind: 1,318 windows, \
+        "20 % of the excess above p99 falls into times when the probe was blind: 1,318 windows, \
          41.0 ms in all, 0 lost events."
     );
     case.disturbances = false;
@@ -355,8 +357,8 @@ fn a_poor_fit_says_where_it_fails() {
     assert_eq!(
         case(&fit).texts(),
         [
-            "No forecasts: the replayed queue (1 worker, first come first served (by T2)) gives \
-          p99 58.0 µs where 100 µs was measured, 42 % off. More than 5 % is not good enough."
+            "No forecasts: the replayed queue gives p99 58.0 µs where 100 µs was measured, an \
+             error of 42 %; more than 5 % is too much."
         ]
     );
     fit.good = true;
@@ -403,7 +405,7 @@ fn bursts_and_single_events_are_told_apart() {
     assert!(single.texts()[0].contains(" 1 burst of 833 requests"));
     // next to each other, but no event that delays many
     assert!(case(1.0, 1.2).texts()[0].starts_with("Slow requests come next to each other: 100 %"));
-    assert!(case(0.1, 1.0).texts()[0].starts_with("Slow requests come one by one: only 10 %"));
+    assert!(case(0.1, 1.0).texts()[0].starts_with("Slow requests come one at a time: only 10 %"));
 }
 
 #[test]

@@ -79,7 +79,7 @@ const fn threads(class: Class) -> Effect {
 pub const MITIGATIONS: &[Mitigation] = &[
     Mitigation {
         is: mitigation::RT_PRIORITY,
-        keeps: "threads that rank higher still (migration, stop, interrupt threads), and the \
+        keeps: "threads of still higher priority (migration, stop, interrupt threads), and the \
                 server's own other threads",
         by_tune: true,
         needs: Needs::Nothing,
@@ -87,7 +87,7 @@ pub const MITIGATIONS: &[Mitigation] = &[
     },
     Mitigation {
         is: mitigation::RT_RUNTIME,
-        keeps: "quotas of a cgroup",
+        keeps: "cgroup quotas",
         by_tune: true,
         needs: Needs::Nothing,
         effects: &[Effect::Source(Cause::Throttled)],
@@ -118,7 +118,7 @@ pub const MITIGATIONS: &[Mitigation] = &[
     },
     Mitigation {
         is: mitigation::DEDICATED_CPUS,
-        keeps: "the kernel's threads for each CPU (kworker/N, ksoftirqd/N), and the server's \
+        keeps: "the kernel's per-CPU threads (kworker/N, ksoftirqd/N), and the server's \
                 own other threads",
         by_tune: true,
         needs: Needs::Nothing,
@@ -126,7 +126,7 @@ pub const MITIGATIONS: &[Mitigation] = &[
     },
     Mitigation {
         is: mitigation::HOUSEKEEPING,
-        keeps: "programs, and the kernel's threads for each CPU",
+        keeps: "programs, and the kernel's per-CPU threads",
         by_tune: true,
         needs: Needs::Nothing,
         effects: &[threads(Class::UnboundKernel)],
@@ -140,15 +140,15 @@ pub const MITIGATIONS: &[Mitigation] = &[
     },
     Mitigation {
         is: mitigation::IRQ_AFFINITY,
-        keeps: "the CPU's own timer, and what other CPUs ask of it",
+        keeps: "the CPU's own timer, and interrupts from other CPUs",
         by_tune: true,
         needs: Needs::Nothing,
         effects: &[Effect::DeviceInterrupts],
     },
     Mitigation {
         is: mitigation::SOFTIRQ_CPU,
-        keeps: "one interrupt between the CPUs for each wake-up, and the softirqs of timer \
-                and scheduler",
+        keeps: "one interrupt between the CPUs for each wake-up, and the timer and scheduler \
+                softirqs",
         by_tune: true,
         needs: Needs::Nothing,
         effects: &[Effect::Softirqs(&["NET_RX", "NET_TX"])],
@@ -166,7 +166,7 @@ pub const MITIGATIONS: &[Mitigation] = &[
     },
     Mitigation {
         is: mitigation::THREADED_NAPI,
-        keeps: "the softirqs of timer and scheduler",
+        keeps: "the timer and scheduler softirqs",
         by_tune: true,
         needs: Needs::Nothing,
         effects: &[Effect::Softirqs(&["NET_RX"])],
@@ -239,7 +239,7 @@ pub const MITIGATIONS: &[Mitigation] = &[
     },
     Mitigation {
         is: mitigation::ASYNC_IO,
-        keeps: "the time of the storage itself in those requests that need it",
+        keeps: "the storage's own time in requests that need it",
         by_tune: false,
         needs: Needs::Nothing,
         effects: &[Effect::Unblock(Cause::BlockedIo)],

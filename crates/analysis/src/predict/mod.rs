@@ -108,7 +108,7 @@ pub fn predict(observed: &Observed, basis: &Basis<'_>) -> Predicted {
     } else {
         predicted.limits.push(format!(
             "no forecasts: the replayed queue misses a percentile by {:.0} %, more than the \
-             {:.0} % that a forecast can bear",
+             {:.0} % that a forecast tolerates",
             100.0 * fitted.fit.largest_error,
             100.0 * fitted.fit.largest_borne,
         ));
@@ -135,8 +135,8 @@ fn limits(observed: &Observed) -> Vec<String> {
     let share = |count: u64| 100.0 * count as f64 / measured.max(1) as f64;
     if share(observed.without_worker) > 1.0 {
         limits.push(format!(
-            "the worker of {:.1} % of the requests is not known: the replay gives them the \
-             usual work",
+            "the worker of {:.1} % of the requests is not known: the replay assumes the usual \
+             work for them",
             share(observed.without_worker)
         ));
     }
@@ -253,7 +253,7 @@ impl<'a> Forecaster<'a> {
         }
         for (cause, culprit, change) in self.culprits() {
             let name = format!("without {culprit}");
-            let description = format!("{culprit} elsewhere than on the server's CPUs");
+            let description = format!("{culprit} moved off the server's CPUs");
             plans.push(plan(name, description, vec![cause], change));
         }
         if all.len() > 1 {
@@ -341,7 +341,7 @@ impl<'a> Forecaster<'a> {
         let cost = if mitigation.keeps.is_empty() {
             mitigation.is.cost.to_owned()
         } else {
-            format!("{}; stays: {}", mitigation.is.cost, mitigation.keeps)
+            format!("{}; remains: {}", mitigation.is.cost, mitigation.keeps)
         };
         Some(Plan {
             prediction: Prediction {

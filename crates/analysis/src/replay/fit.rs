@@ -140,8 +140,8 @@ fn describe(observed: &Observed, discipline: Discipline) -> String {
     };
     let order = match discipline.order {
         Order::Arrival => "first come first served (by T2)",
-        Order::ByWorker => "workers in turn, each all that it has",
-        Order::Batches => "all that wait are read, then answered",
+        Order::ByWorker => "workers in turn, each serving all it has",
+        Order::Batches => "all waiting requests are read, then answered",
         Order::AsMeasured => "in the order in which they were served",
         Order::AsMeasuredPreemptive => "in the order in which they were served, with preemption",
     };
@@ -155,10 +155,10 @@ fn describe(observed: &Observed, discipline: Discipline) -> String {
     kinds.sort_unstable();
     kinds.dedup();
     let vacations = match kinds.len() {
-        0 => "never taken away".to_owned(),
+        0 => "never interrupted".to_owned(),
         _ => {
             let labels: Vec<&str> = kinds.iter().map(|cause| cause.label()).collect();
-            format!("taken away by: {}", labels.join(", "))
+            format!("interrupted by: {}", labels.join(", "))
         }
     };
     format!("{place}{queue}, {order}; {vacations}")

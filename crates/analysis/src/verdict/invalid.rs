@@ -17,7 +17,7 @@ pub(super) const RULES: &[Rule] = &[
             (answers.count == 0)
                 .then(|| format!("none of {} requests was answered", Count(client.requests)))
         },
-        remedy: |_| "check that the target is a server of this protocol",
+        remedy: |_| "check that the target speaks this protocol",
     },
     Rule {
         key: "rate_missed",
@@ -43,7 +43,7 @@ pub(super) const RULES: &[Rule] = &[
             let busy = e.load?.summary.client.busy_share;
             (busy > MAX_CLIENT_BUSY_SHARE).then(|| {
                 format!(
-                    "the client was busy {} of the time (at most {} are allowed), so it is the \
+                    "the client was busy {} of the time (at most {} is allowed), so it is the \
                      bottleneck",
                     Percent(busy),
                     Percent(MAX_CLIENT_BUSY_SHARE)
@@ -108,6 +108,6 @@ pub(super) const RULES: &[Rule] = &[
             let none = e.sweep?.steps.is_empty();
             none.then(|| "no load was measured".to_owned())
         },
-        remedy: |_| "run it again, and let at least one finish",
+        remedy: |_| "run it again, and let at least one load finish",
     },
 ];

@@ -27,7 +27,7 @@ pub use withdraw::{withdraw, withdraw_from_load};
 const SERVER_FAILED: [&str; 4] = ["errors", "few_errors", "no_answer", "unanswered"];
 
 /// The rules about too few requests.
-const TOO_FEW: [&str; 1] = ["unsupported_percentile"];
+const TOO_FEW: [&str; 1] = [taillab_model::summary::TOO_FEW];
 
 /// Every rule: first those that make a result invalid, then those that withdraw some of it, then the
 /// warnings, each in the order in which they are printed.

@@ -57,7 +57,10 @@ pub(super) fn no_percentile_beyond(evidence: &Evidence<'_>) -> String {
 pub(super) fn remedy_for_ambiguity(evidence: &Evidence<'_>) -> &'static str {
     match evidence.recording {
         None => "use more client ports, or a longer time-out",
-        Some(TraceFacts { framed: true, .. }) => "check that --protocol is what the server speaks",
+        Some(TraceFacts { framed: true, .. }) => {
+            "check that the server speaks what --protocol \
+                                        says"
+        }
         Some(_) => {
             "name the server's protocol with --protocol, so that requests are identified by their \
              content"

@@ -61,10 +61,10 @@ pub(super) const RULES: &[Rule] = &[
                 .is_some_and(|recording| recording.damage.is_some());
             (e.partial && !damaged).then(|| match e.sweep {
                 Some(_) => "some loads are missing or short".to_owned(),
-                None => "the measurement ended before its time".to_owned(),
+                None => "the measurement ended early".to_owned(),
             })
         },
-        remedy: |_| "what was measured is shown; run it again for the whole",
+        remedy: |_| "what was measured is shown; run it again to measure all of it",
     },
     Rule {
         key: "not_server_limited",
@@ -88,7 +88,7 @@ pub(super) const RULES: &[Rule] = &[
             let overload = e.server?.result.measured.overload?;
             Some(Grew(&overload).to_string())
         },
-        remedy: |_| "the percentiles depend on how long that was; see the first finding",
+        remedy: |_| "the percentiles depend on how long that lasted; see the first finding",
     },
     Rule {
         key: "misses",
@@ -97,13 +97,13 @@ pub(super) const RULES: &[Rule] = &[
             let misses = client.errors.misses;
             (misses > 0).then(|| {
                 format!(
-                    "{} of {} requests found nothing, which a server answers faster",
+                    "{} of {} requests found nothing, and servers answer those faster",
                     Count(misses),
                     Count(client.requests)
                 )
             })
         },
-        remedy: |_| "fill it before the measurement, or use the keys that it holds",
+        remedy: |_| "fill the server before the measurement, or use keys that it has",
     },
     Rule {
         key: "connections_ended",
@@ -115,7 +115,7 @@ pub(super) const RULES: &[Rule] = &[
             } = *e.client().filter(|_| e.server.is_none())?.errors;
             (closed + reset > 0).then(|| {
                 format!(
-                    "the server closed {closed} {} and {reset} {} reset; all were opened again",
+                    "the server closed {closed} {} and {reset} {} reset; all were reopened",
                     plural(closed, "connection", "connections"),
                     plural(reset, "was", "were")
                 )
@@ -132,8 +132,8 @@ pub(super) const RULES: &[Rule] = &[
                 && !exceeds(lateness, MAX_LATENESS_SHARE, response_time);
             notable.then(|| {
                 format!(
-                    "the client sends late by {lateness} at {}, where a response takes \
-                     {response_time}: the service time leaves that out",
+                    "the client sends {lateness} late at {}, where a response takes \
+                     {response_time}: the service time does not include that",
                     Percentile(q)
                 )
             })
@@ -152,7 +152,7 @@ pub(super) const RULES: &[Rule] = &[
                 let most = if q <= 0.5 { NOTABLE_FLOOR_SHARE } else { 1.0 };
                 exceeds(floor, most, response).then(|| {
                     format!(
-                        "the client and its network alone take {floor}, where the response takes \
+                        "the client and its network alone take {floor}, and a response takes \
                          {response}, at {}",
                         Percentile(q)
                     )
@@ -168,8 +168,8 @@ pub(super) const RULES: &[Rule] = &[
             let busy = e.closed_loop?.cost.busy_share;
             (busy > MAX_CLIENT_BUSY_SHARE).then(|| {
                 format!(
-                    "the client was busy {} of the time, so the peak is its own and the server's \
-                     may be higher",
+                    "the client was busy {} of the time, so this is the client's peak, and the \
+                     server's may be higher",
                     Percent(busy)
                 )
             })
@@ -202,7 +202,7 @@ pub(super) const RULES: &[Rule] = &[
             e.load?;
             (requests > 0).then(|| {
                 let are = plural(requests, "request is", "requests are");
-                format!("{} {are} in no record of the client", Count(requests))
+                format!("{} {are} not in the client's records", Count(requests))
             })
         },
         remedy: |_| "stop other clients of this server",
@@ -275,7 +275,7 @@ pub(super) const RULES: &[Rule] = &[
             })
         },
         remedy: |_| {
-            "their sojourns are right, some of their stages are not known; a kernel that lets \
+            "their sojourns are right, but some of their stages are not known; a kernel that lets \
              probes run in every thread avoids it"
         },
     },
@@ -286,7 +286,7 @@ pub(super) const RULES: &[Rule] = &[
             (loss > MAX_PROBE_COST)
                 .then(|| format!("the probe costs {} of the peak throughput", Percent(loss)))
         },
-        remedy: |_| "without it the server would be faster by about that",
+        remedy: |_| "without it the server would be about that much faster",
     },
     Rule {
         key: "shared_cpus",
@@ -297,7 +297,7 @@ pub(super) const RULES: &[Rule] = &[
                     .to_owned()
             })
         },
-        remedy: |_| "leave it a CPU (taskset -p the server, or start taillab with fewer)",
+        remedy: |_| "keep the server off one CPU (taskset -a -p)",
     },
     Rule {
         key: "observer_cost",
@@ -312,7 +312,8 @@ pub(super) const RULES: &[Rule] = &[
         key: "tracer_in_tail",
         seen: |e| part_of_tail(e, THIS_TRACER),
         remedy: |_| {
-            "without the recording the tail is shorter by about that; leave taillab a CPU that the \
+            "without the recording the tail would be about that much shorter; leave taillab a \
+             CPU that the \
              server does not use, or record fewer kinds (--disturbances none)"
         },
     },
@@ -320,7 +321,8 @@ pub(super) const RULES: &[Rule] = &[
         key: "generator_in_tail",
         seen: |e| part_of_tail(e, THIS_GENERATOR),
         remedy: |_| {
-            "without it the tail is shorter by about that; give the generator CPUs that the server \
+            "without it the tail would be about that much shorter; give the generator CPUs that \
+             the server \
              does not use"
         },
     },
@@ -331,7 +333,7 @@ pub(super) const RULES: &[Rule] = &[
             let judged = arrivals.reference == ArrivalsReference::Process;
             (judged && !arrivals.gaps_passed()).then(|| {
                 format!(
-                    "the single gaps between sends are not exactly {} (Kolmogorov–Smirnov \
+                    "the individual gaps between sends are not exactly {} (Kolmogorov–Smirnov \
                      distance {:.4}, Anderson–Darling A² {:.2})",
                     arrivals.process, arrivals.ks_d, arrivals.ad_a2
                 )
@@ -340,7 +342,7 @@ pub(super) const RULES: &[Rule] = &[
         remedy: |e| match e.server {
             Some(_) => {
                 "one thread cannot send two requests within a few microseconds; the ideal queue \
-                 gets the arrivals as they were, so the comparison is right"
+                 gets the arrivals as they were, so the comparison is fair"
             }
             None => {
                 "a send takes longer than the shortest gaps; the bursts, which make the queues, \
@@ -354,14 +356,14 @@ pub(super) const RULES: &[Rule] = &[
             let arrivals = &e.load_alone()?.summary.arrivals;
             (arrivals.reference == ArrivalsReference::Schedule).then(|| {
                 format!(
-                    "single gaps of {} arrivals are not judged",
+                    "individual gaps of {} arrivals are not judged",
                     arrivals.process
                 )
             })
         },
         remedy: |_| {
-            "their bursts are compared with the schedule's, and the lateness says how far each \
-             send was off"
+            "their bursts are compared with the schedule's, and the lateness says how late each \
+             send was"
         },
     },
     Rule {
@@ -397,7 +399,10 @@ pub(super) const RULES: &[Rule] = &[
                 it.workers, it.wait, it.cpus
             ))
         },
-        remedy: |_| "queues form as with a CPU for each worker, but the kernel's own work does not scale",
+        remedy: |_| {
+            "queues form as with a CPU for each worker, but the kernel's own work does \
+                     not scale"
+        },
     },
 ];
 

@@ -52,7 +52,7 @@ impl Spoils {
     }
 }
 
-/// `, so p99.9 and all beyond are withdrawn`; nothing where nothing is.
+/// `, so p99.9 and higher percentiles are withdrawn`; nothing where nothing is.
 struct So(Option<f64>);
 
 impl fmt::Display for So {
@@ -64,11 +64,15 @@ impl fmt::Display for So {
                 let q = Percentile(q);
                 write!(
                     f,
-                    ", so {q} and all beyond are withdrawn, with causes and forecasts"
+                    ", so {q} and higher percentiles are withdrawn, with causes and forecasts"
                 )
             }
             Some(q) if q < 0.99999 => {
-                write!(f, ", so {} and all beyond are withdrawn", Percentile(q))
+                write!(
+                    f,
+                    ", so {} and higher percentiles are withdrawn",
+                    Percentile(q)
+                )
             }
             Some(q) => write!(f, ", so {} is withdrawn", Percentile(q)),
         }
@@ -148,7 +152,7 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
                 })
             },
             remedy: |e| match e.recording {
-                None => "give it larger buffers, or lower the load",
+                None => "give the probe larger buffers (--ring-bytes), or lower the load",
                 Some(_) => {
                     "record fewer kinds (--disturbances none), give larger buffers (--ring-bytes), \
                      or leave taillab a CPU that the server does not use"
@@ -164,14 +168,14 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
                 let matching = &e.server?.result.matching;
                 e.recording?.cut_off.then(|| {
                     format!(
-                        "the recording has no end, so nobody knows how many events the probe lost \
-                         (at least {}) and which requests are missing from the tail{}",
+                        "the recording has no end, so it is not known how many events the probe \
+                         lost (at least {}) and which requests are missing from the tail{}",
                         Count(matching.lost_events),
                         So(Some(0.9))
                     )
                 })
             },
-            remedy: |_| "end a recording with Ctrl-C or SIGTERM, which complete the file, and record again",
+            remedy: |_| "record again, and stop it with Ctrl-C or SIGTERM, which complete the file",
         },
         spoils: |_| Spoils::From(0.9),
     },
@@ -215,10 +219,10 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
             key: "late_client",
             seen: |e| {
                 let (q, lateness, whole) = too_late(e)?;
-                let late = format!("the client sends late by {lateness} at {}", Percentile(q));
+                let late = format!("the client sends {lateness} late at {}", Percentile(q));
                 let so = So(Some(q));
                 Some(match e.server {
-                    Some(_) => format!("{late}, more than the {whole} that it is to measure{so}"),
+                    Some(_) => format!("{late}, more than the {whole} to be measured{so}"),
                     None => format!(
                         "{late}, more than half of the {whole} that a response takes there{so}"
                     ),
@@ -252,8 +256,7 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
             seen: |e| {
                 let (q, missing) = unsettled(e)?;
                 Some(format!(
-                    "cuts follow each other so soon that {} of the requests like those above {} \
-                     are missing{}",
+                    "the cuts are so close together that {} of the requests above {} are missing{}",
                     Percent(missing),
                     Percentile(q),
                     So(Some(q))
@@ -301,7 +304,7 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
                 Some(line) if line.starts_with("HTTP/") && line.contains(" 40") => {
                     "check the path, the headers and the protocol"
                 }
-                Some(_) => "check what is asked, the port and the protocol, then the server's log",
+                Some(_) => "check the request, the port and the protocol, then the server's log",
                 None => "lower the load, or find out why the server fails",
             },
         },
@@ -327,7 +330,8 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
                 let (unanswered, all) = (sojourn.unanswered, sojourn.count + sojourn.unanswered);
                 (share(unanswered, all) > MAX_ERROR_SHARE).then(|| {
                     format!(
-                        "{} of {} requests ({}) were not answered, though each was given longer than \
+                        "{} of {} requests ({}) were not answered, though each was given longer \
+                         than \
                          any answer took{}",
                         Count(unanswered),
                         Count(all),
@@ -364,8 +368,8 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
                 e.recording?;
                 let source = match e.server?.result.service_time_source {
                     ServiceTimeSource::BusyTime => {
-                        " (it is the workers' busy time per request, with what they do before T1 \
-                         and after T6)"
+                        " (t is the workers' busy time per request, including what they do \
+                         before T1 and after T6)"
                     }
                     _ => "",
                 };
@@ -384,7 +388,8 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
                 wait.then(|| Unlike(&withdrawn).to_string())
             },
             remedy: |_| {
-                "what was measured holds for these clients; for a comparison, send an open load \
+                "what was measured holds for these clients; for a comparison, send an open-loop \
+                 load \
                  (`taillab load -R`, `taillab run`)"
             },
         },
@@ -427,7 +432,8 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
                     format!(" (about {} s)", Count(s.ceil() as u64))
                 });
                 Some(format!(
-                    "too few samples for {}: about {} needed at this correlation{long}, {} collected",
+                    "too few samples for {}: about {} needed at this correlation{long}, {} \
+                     collected",
                     Percentile(unsupported.q),
                     Count(unsupported.needs),
                     Count(has)

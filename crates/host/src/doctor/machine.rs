@@ -46,7 +46,7 @@ fn user(roots: &Roots) -> Check {
             GROUP,
             "server’s user",
             CheckState::Warning,
-            "there is no user nobody, as whom servers run",
+            "there is no user nobody, which servers run as",
             "give another one: taillab run --server-user NAME …",
         ),
     }

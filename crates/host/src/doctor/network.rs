@@ -78,7 +78,7 @@ fn judge(outcome: Result<(), TestbedError>, privileges: &Privileges) -> Vec<Chec
 fn namespace_refusal(refusal: &NetnsError, privileges: &Privileges) -> (String, String) {
     match refusal {
         NetnsError::NoPrivilege => (
-            "none may be made without CAP_SYS_ADMIN".to_owned(),
+            "none can be made without CAP_SYS_ADMIN".to_owned(),
             privileges.how_to_get("CAP_SYS_ADMIN"),
         ),
         NetnsError::NoSupport => (
@@ -104,7 +104,7 @@ fn veth_refusal(refusal: &VethError, privileges: &Privileges) -> (String, String
             "sudo apt-get install iproute2".to_owned(),
         ),
         VethError::Ip { message, .. } if message.contains("not permitted") => (
-            "a pair may not be made without CAP_NET_ADMIN".to_owned(),
+            "a pair cannot be made without CAP_NET_ADMIN".to_owned(),
             privileges.how_to_get_net_admin(),
         ),
         VethError::Ip { message, .. } => (

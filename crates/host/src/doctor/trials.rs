@@ -50,7 +50,7 @@ pub(super) fn of_network(privileges: &Privileges) -> Vec<Check> {
             &timestamping(),
             "the kernel stamps what the generator sends and receives",
             "the generator’s own delays count as the server’s",
-            |_| "use a Linux kernel of your own (a sandbox such as gVisor lacks it)".into(),
+            |_| "use a real Linux kernel (sandboxes such as gVisor lack it)".into(),
         ),
         tried(
             Group::Network,
@@ -60,7 +60,7 @@ pub(super) fn of_network(privileges: &Privileges) -> Vec<Check> {
             "the generator’s TCP requests cannot be found in the server’s events",
             |errno| match errno {
                 Errno::PERM => privileges.how_to_get_net_admin(),
-                _ => "use a Linux kernel of your own (a sandbox such as gVisor lacks it)".into(),
+                _ => "use a real Linux kernel (sandboxes such as gVisor lack it)".into(),
             },
         ),
         tried(

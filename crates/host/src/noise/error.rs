@@ -43,7 +43,7 @@ pub enum NoiseError {
     #[error(
         "the kernel refuses SCHED_FIFO priority {priority} ({source}): run as root or with \
          CAP_SYS_NICE (`ulimit -r` shows what else allows it); with --policy other everything is \
-         measured as an ordinary thread meets it"
+         measured as an ordinary thread experiences it"
     )]
     NoRealTime {
         /// The priority asked for.

@@ -9,7 +9,8 @@ use super::sockets::{Endpoint, Transport};
 pub enum TargetError {
     /// There is no process with this number.
     #[error(
-        "there is no process {pid}: look for the server's with `pgrep -a NAME`, or name its port with --port"
+        "there is no process {pid}: look for the server's with `pgrep -a NAME`, or name its port \
+         with --port"
     )]
     NoProcess {
         /// The number asked for.
@@ -28,7 +29,8 @@ pub enum TargetError {
     },
     /// It is a thread of the kernel.
     #[error(
-        "process {pid} ({name}) is a thread of the kernel and serves no requests: name the server's process"
+        "process {pid} ({name}) is a thread of the kernel and serves no requests: name the \
+         server's process"
     )]
     KernelThread {
         /// The process.
@@ -38,7 +40,8 @@ pub enum TargetError {
     },
     /// It waits for no client on any port.
     #[error(
-        "process {pid} ({name}) listens on no TCP or UDP port: name the process that does (`ss -tulpn` lists them), or its port with --port"
+        "process {pid} ({name}) listens on no TCP or UDP port: name the process that does (`ss \
+         -tulpn` lists them), or its port with --port"
     )]
     NoPort {
         /// The process.
@@ -84,7 +87,8 @@ pub enum TargetError {
     },
     /// Nobody listens on this port.
     #[error(
-        "no process listens on {wanted} in any network namespace that can be seen: start the server, or look for its port with `ss -tulpn`"
+        "no process listens on {wanted} in any network namespace that can be seen: start the \
+         server, or look for its port with `ss -tulpn`"
     )]
     NobodyListens {
         /// The port or endpoint that was asked for.
@@ -108,7 +112,8 @@ pub enum TargetError {
     },
     /// No such control group.
     #[error(
-        "there is no control group {path}: give its folder below /sys/fs/cgroup, e.g. system.slice/nginx.service (`systemd-cgls` lists them)"
+        "there is no control group {path}: give its folder below /sys/fs/cgroup, e.g. \
+         system.slice/nginx.service (`systemd-cgls` lists them)"
     )]
     NoCgroup {
         /// The path asked for.
@@ -122,7 +127,8 @@ pub enum TargetError {
     },
     /// We cannot name processes as the kernel does.
     #[error(
-        "taillab runs in a pid namespace of its own (a container), where the numbers of processes are not the kernel's: run it in the host's (docker run --pid=host), or on the host"
+        "taillab runs in a pid namespace of its own (a container), where process numbers are not \
+         the kernel's: run it in the host's (docker run --pid=host), or on the host"
     )]
     PidNamespace,
 }

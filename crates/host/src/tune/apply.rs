@@ -120,7 +120,7 @@ impl Tuner {
                 && let Some(ChangeState::Skipped(reason)) = first.map(|change| &change.state)
             {
                 return Err(Failure::Other(format!(
-                    "nothing of {name} is possible: {reason}"
+                    "none of {name} is possible here: {reason}"
                 )));
             }
         }
@@ -268,7 +268,8 @@ impl Making<'_, '_, '_> {
             Err(error) => format!("; it stays so: {error}"),
         };
         Err(Failure::Other(format!(
-            "the kernel took \"{}\" for {setting} and made \"{effective}\" of it: it does not \
+            "the kernel accepted \"{}\" for {setting} and turned it into \"{effective}\": it \
+             does not \
              allow that value here{left}",
             change.new
         )))

@@ -28,14 +28,16 @@ fn file(setting: &Setting) -> &str {
 const OWNERS: &[Owner] = &[
     Owner {
         names: &["irqbalance"],
-        effect: "moves interrupts anew every 10 s",
-        remedy: "stop it for the time being (systemctl stop irqbalance), or ban them (IRQBALANCE_ARGS=--banirq=N)",
+        effect: "moves interrupts again every 10 s",
+        remedy: "stop it for the time being (systemctl stop irqbalance), or ban them \
+                 (IRQBALANCE_ARGS=--banirq=N)",
         is_harmful: true,
         owns: |setting| file(setting).starts_with("/proc/irq/"),
     },
     Owner {
         names: &["tuned"],
-        effect: "writes its profile's values again, unconditionally, when it is restarted or switched",
+        effect: "writes its profile's values again, unconditionally, when it is restarted or \
+                 switched",
         remedy: "leave its profile alone until this is reverted (tuned-adm off stops it)",
         is_harmful: false,
         owns: |setting| {
@@ -79,7 +81,8 @@ const OWNERS: &[Owner] = &[
     },
     Owner {
         names: &["systemd"],
-        effect: "owns the control groups and may write their limits again (daemon-reload, restart of the unit)",
+        effect: "owns the control groups and may write their limits again (daemon-reload, \
+                 restart of the unit)",
         remedy: "set it in the unit to keep it (systemctl edit, CPUQuota=, AllowedCPUs=)",
         is_harmful: false,
         owns: |setting| {

@@ -12,7 +12,8 @@ pub enum TuneError {
     Journal(#[from] JournalError),
     /// No place for the journal.
     #[error(
-        "no place for the journal of changes: HOME and XDG_STATE_HOME are not set; set one of them, \
+        "no place for the journal of changes: HOME and XDG_STATE_HOME are not set; set one of \
+         them, \
          or run as root (sudo)"
     )]
     NoHome,
@@ -66,10 +67,12 @@ pub enum TuneError {
         left: Vec<String>,
     },
     /// No such apply.
-    #[error("there is no apply {0}: `taillab tune status` lists them")]
+    #[error("nothing was applied as number {0}: `taillab tune status` lists what was")]
     NoApply(u32),
     /// Its process still works with it.
-    #[error("apply {id} is held by pid {pid}: end that first (Ctrl-C), and it puts it back itself")]
+    #[error(
+        "number {id} is held by pid {pid}: end that process first (Ctrl-C), which puts it back"
+    )]
     InUse {
         /// The apply.
         id: u32,

@@ -132,7 +132,7 @@ impl Scene {
     /// Where none is named.
     pub fn server(&self) -> Result<&ServerThreads, Unavailable> {
         self.server.as_ref().ok_or_else(|| {
-            Unavailable("it is for one server: name a process of it with -p PID".into())
+            Unavailable("it applies to one server: name one of its processes with -p PID".into())
         })
     }
 
@@ -148,9 +148,10 @@ impl Scene {
         let example = self.online.iter().last().unwrap_or_default();
         Err(Unavailable(
             match self.cpus_are_named || self.online.len() < 2 {
-                true => format!("no other CPU is left beside {}", self.cpus),
+                true => format!("no CPU other than {} is left", self.cpus),
                 false => format!(
-                    "the server may use every CPU ({}): name those that it is to keep, e.g. -C {example}",
+                    "the server may use every CPU ({}): name those that it should keep, e.g. -C \
+                     {example}",
                     self.cpus
                 ),
             },

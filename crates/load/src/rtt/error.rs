@@ -15,7 +15,7 @@ pub enum RttError {
     #[error(transparent)]
     Connect(#[from] LoadError),
     /// The server's end of a connection is gone.
-    #[error("{server} ended the connection after {answered} round trips: look why it stopped")]
+    #[error("{server} ended the connection after {answered} round trips: find out why it stopped")]
     PeerGone {
         /// Who.
         server: String,
@@ -30,7 +30,8 @@ pub enum RttError {
     },
     /// No answer at all, or none any more.
     #[error(
-        "no answer from {server} within {waited} to {lost} messages in a row: check that it echoes, and that no firewall is between"
+        "no answer from {server} within {waited} to {lost} messages in a row: check that it \
+         echoes, and that no firewall is in the way"
     )]
     Silent {
         /// Who.
@@ -42,7 +43,8 @@ pub enum RttError {
     },
     /// What answers does not echo.
     #[error(
-        "what {server} sent is not the message that it was sent, {foreign} times: this is no echo server, or not for messages of {size} bytes"
+        "{server} did not send back the message that it was sent, {foreign} times: it is not an \
+         echo server, or not for messages of {size} bytes"
     )]
     NoEcho {
         /// Who.
@@ -54,7 +56,8 @@ pub enum RttError {
     },
     /// A message that does not go through in one piece.
     #[error(
-        "a message of {size} bytes is larger than the path to {server} allows{}: use at most that, or raise the link's MTU",
+        "a message of {size} bytes is larger than the path to {server} allows{}: use at most \
+         that, or raise the link's MTU",
         .most.map(|most| format!(" ({most} bytes)")).unwrap_or_default()
     )]
     TooLarge {
@@ -67,7 +70,8 @@ pub enum RttError {
     },
     /// The kernel refuses busy polling.
     #[error(
-        "the kernel does not permit this process to busy-poll sockets ({source}): run as root, give it CAP_NET_ADMIN, or set `sysctl net.core.busy_read={microseconds}`"
+        "the kernel does not permit this process to busy-poll sockets ({source}): run as root, \
+         give it CAP_NET_ADMIN, or set `sysctl net.core.busy_read={microseconds}`"
     )]
     BusyPoll {
         /// What it said.
@@ -77,7 +81,8 @@ pub enum RttError {
     },
     /// The kernel has no io_uring for us.
     #[error(
-        "io_uring cannot be used ({source}): see `sysctl kernel.io_uring_disabled`, and whether a container's seccomp profile forbids it"
+        "io_uring cannot be used ({source}): see `sysctl kernel.io_uring_disabled`, and whether \
+         a container's seccomp profile forbids it"
     )]
     IoUring {
         /// What it said.

@@ -37,12 +37,12 @@ pub enum Mode {
 
 /// A name that no protocol has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a protocol; there are tcp, udp, rdma, xdp, unix and shm")]
+#[error("`{0}` is not a protocol; choose tcp, udp, rdma, xdp, unix or shm")]
 pub struct UnknownProto(String);
 
 /// A name that no mode has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a mode; there are blocking, nonblocking, epoll, busy-poll and io_uring")]
+#[error("`{0}` is not a mode; choose blocking, nonblocking, epoll, busy-poll or io_uring")]
 pub struct UnknownMode(String);
 
 impl Proto {

@@ -15,7 +15,7 @@ pub enum RecordingError {
     #[error("cannot read the recorded stream: {0}")]
     Io(#[from] io::Error),
     /// It does not begin as a recording does.
-    #[error("not a recorded stream of taillab (it does not begin with `taillabE`): check the path")]
+    #[error("not a taillab recording (it does not begin with `taillabE`): check the path")]
     NotARecording,
     /// It has another format version.
     #[error(
@@ -97,7 +97,7 @@ impl fmt::Display for Damage {
         }
         match (read, self.lost()) {
             (_, 0) => write!(f, "{read} events could be read")?,
-            (_, lost) => write!(f, "{read} events could be read, {lost} are gone")?,
+            (_, lost) => write!(f, "{read} events could be read, {lost} are lost")?,
         }
         let longest = |gap: &Gap| Some(gap.until?.saturating_since(gap.after));
         if let Some(longest) = self.gaps.iter().filter_map(longest).max() {

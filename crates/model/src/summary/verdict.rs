@@ -18,7 +18,10 @@ pub fn spoiled_from(missing: f64) -> Option<f64> {
     REPORTED_QUANTILES.into_iter().find(spoils)
 }
 
-/// Whether a measurement can be believed.
+/// The key of the warning that there are too few requests for a percentile.
+pub const TOO_FEW: &str = "unsupported_percentile";
+
+/// Whether a measurement can be trusted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(extend(
     "if" = {"properties": {"valid": {"const": true}}},
@@ -39,6 +42,16 @@ pub struct Verdict {
 }
 
 impl Verdict {
+    /// Whether a percentile is withdrawn for more than that there are too few requests.
+    pub fn withdraws(&self, q: f64) -> bool {
+        let of_q = |claim: &&Claim| {
+            let at = claim.claim.quantile();
+            at.is_some_and(|at| (at - q).abs() < 1e-12)
+        };
+        let claim = self.claims.iter().find(of_q);
+        claim.is_some_and(|claim| claim.because.iter().any(|key| key != TOO_FEW))
+    }
+
     /// The highest percentile up to which all hold, where one does not; as it is called: `p99`.
     pub fn holds_to(&self) -> Option<ClaimName> {
         let mut percentiles = (self.claims.iter()).filter(|claim| claim.claim.quantile().is_some());

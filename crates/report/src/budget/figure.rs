@@ -27,7 +27,7 @@ pub fn networks_chart(result: &BudgetResult) -> Chart {
     let curves = networks.map(|network| curve(&network.name, &network.ccdf));
     Chart {
         title: "Round trips through networks".to_owned(),
-        subtitle: "measured hosts, stated switches, NICs and fibre; nobody else sends".to_owned(),
+        subtitle: "measured hosts; stated switches, NICs and fibre; no other traffic".to_owned(),
         x: Axis::Latency,
         y: Axis::Slower,
         curves: curves.take(MOST_CURVES).collect(),

@@ -17,7 +17,7 @@ pub(crate) fn rows_table(result: &BudgetResult) -> Table {
         Column::left("median, max are"),
         Column::left("standing"),
     ];
-    let mut table = Table::new("Components: here, and in the paper of 2017", columns);
+    let mut table = Table::new("Components: here and in the paper of 2017", columns);
     for row in &result.rows {
         let ink = match row.standing {
             Standing::Measured => Ink::Good,
@@ -66,7 +66,7 @@ pub(crate) fn rows_screen(result: &BudgetResult) -> Table {
         Column::right("paper’s median").short("paper").gap(2),
         Column::left("are").gap(2),
     ];
-    let mut table = Table::new("Components: here, and in the paper of 2017", columns);
+    let mut table = Table::new("Components: here and in the paper of 2017", columns);
     for row in &result.rows {
         let at = |of: &dyn Fn(&Distribution) -> Option<Nanos>| {
             known(row.latency.as_ref().and_then(of).map(|ns| ns.to_string()))

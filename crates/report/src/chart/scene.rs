@@ -274,16 +274,20 @@ fn put_ticks(axis_x: &FittedAxis, axis_y: &FittedAxis, marks: &mut Vec<Mark>) {
     marks.push(straight((0.0, 0.0), (0.0, 1.0), Ink::Frame, ""));
 }
 
-/// Whether a tick keeps its label where there is little room: powers of ten do, or every second one where there are
-/// too few of these.
+/// Whether a tick keeps its label where there is little room: powers of ten do, every second one of them where there are
+/// many, or every second tick where there are too few.
 fn keeps_label(axis: &FittedAxis, place: usize) -> bool {
+    /// Labels that fit on a narrow page.
+    const FIT: usize = 4;
     let is_decade = |(value, _): &(f64, String)| {
         let decade = value.log10();
         (decade - decade.round()).abs() < 1e-9
     };
-    match axis.ticks.iter().filter(|tick| is_decade(tick)).count() {
+    let decades = |ticks: &[(f64, String)]| ticks.iter().filter(|tick| is_decade(tick)).count();
+    let is_second = decades(&axis.ticks[..place]).is_multiple_of(2);
+    match decades(&axis.ticks) {
         0 | 1 => place.is_multiple_of(2),
-        _ => is_decade(&axis.ticks[place]),
+        many => is_decade(&axis.ticks[place]) && (many <= FIT || is_second),
     }
 }
 

@@ -41,13 +41,12 @@ fn put_finding(page: &mut Markup, finding: &Finding) {
     };
     put!(page, "<li{class}><p>{}</p>", coded(&glued(&finding.text)));
     if let Some(advice) = &finding.advice {
-        let advice = advice.trim_start_matches("Try:").trim_start();
         // a command begins with a program's name, anything else is a sentence
         let advice = match advice.starts_with(char::is_uppercase) {
             true => coded(&glued(advice)),
             false => format!("<code>{}</code>", Esc(advice)),
         };
-        put!(page, "<p class=\"advice\"><b>Try:</b> {advice}</p>");
+        put!(page, "<p class=\"advice\">→ {advice}</p>");
     }
     put!(page, "</li>\n");
 }

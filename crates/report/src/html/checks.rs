@@ -8,7 +8,7 @@ use crate::markup::{Esc, Markup, put, put_reasons, section};
 
 /// What was found, and the verdict's warnings.
 pub(super) fn put(page: &mut Markup, checks: &[TrustCheck], warnings: &[Reason]) {
-    section(page, "checks", "Can it be believed?", |page| {
+    section(page, "checks", "Can it be trusted?", |page| {
         put!(page, "<dl class=\"checks\">\n");
         for check in checks {
             let (class, mark, word) = match check.state {

@@ -53,10 +53,12 @@ pub(super) fn put_tail(page: &mut Markup, document: &Document<'_>) {
             .collect(),
     };
     section(page, "tail", "The tail", |page| {
-        let caption = "Each curve shows the share of requests that are faster than a time: further left is \
+        let caption = "Each curve shows the share of requests that are faster than a time: \
+                       further left is \
              better. The gap between ideal and measured is the excess.\
-             <span class=\"script-only\"> Move over the figure or use the slider to read off values; \
-             drag over a part to enlarge it; press a name to hide its curve.</span>";
+             <span class=\"script-only\"> Move over the figure or use the slider to read off \
+             values; \
+             drag over a part to enlarge it; click a name to hide its curve.</span>";
         put_scene(page, &chart, &scene, "class=\"chart\" id=\"ccdf\"", caption);
         // numbers and our own labels: serialisation cannot fail, and without data the figure
         // still shows, only without the script

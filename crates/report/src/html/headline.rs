@@ -134,7 +134,10 @@ fn put_card(page: &mut Markup, document: &Document<'_>, q: f64) {
             let (number, unit) = text.split_once(' ').unwrap_or((&text, ""));
             put!(page, "<p class=\"big\">{number} <span>{unit}</span></p>\n");
         }
-        None => paragraph(page, "lacking", &latency::needs(measured, q)),
+        None => {
+            let lacks = latency::lacks(measured, q, &document.report.verdict);
+            paragraph(page, "lacking", &lacks);
+        }
     }
     let ideal = of(Series::Ideal);
     let ratio = ideal.and_then(|(ideal, _)| latency::ratio_at(measured, ideal, q));

@@ -44,7 +44,7 @@ pub fn render_load(document: &LoadDocument<'_>) -> Vec<u8> {
         }
         match &report.load {
             Some(load) => {
-                let table = latency_table(load, generator.floor.as_ref());
+                let table = latency_table(load, generator.floor.as_ref(), &report.verdict);
                 put_percentiles(page, &table);
                 paragraph(page, "explain", EXPLANATION);
             }
@@ -64,12 +64,12 @@ fn put_found(page: &mut Markup, generator: &Generator) {
         return;
     };
     let answer = found.rate_per_s.map_or_else(
-        || "no rate measured holds it".to_owned(),
-        |highest| format!("holds up to {}/s", rate(highest)),
+        || "no measured rate meets it".to_owned(),
+        |highest| format!("met up to {}/s", rate(highest)),
     );
     let breaks = found
         .fails_at_per_s
-        .map(|fails| format!(", breaks at {}/s", rate(fails)))
+        .map(|fails| format!(", missed at {}/s", rate(fails)))
         .unwrap_or_default();
     put!(
         page,

@@ -32,8 +32,7 @@ fn put_bursts(page: &mut Markup, explanation: &Explanation) {
             paragraph(page, "explain", &explained::clustering_sentence(clustering));
         }
         if let Some(map) = map {
-            let caption = "Bursts show as columns that reach up, single slow requests as lone \
-                           cells.";
+            let caption = "Bursts show up as tall columns, single slow requests as isolated cells.";
             figure::put_as(page, &map, "chart heat", caption);
         }
         if let Some(lags) = clustering.and_then(bursts::autocorrelation) {

@@ -114,7 +114,8 @@ impl LoadSeries {
 }
 
 /// What the distributions are, for every output that a person reads.
-pub const EXPLANATION: &str = "“Response time” is what a user waits, from the moment the schedule \
+pub const EXPLANATION: &str = "“Response time” is how long a user waits, from the moment the \
+                               schedule \
 wanted the request sent; “service time” counts from the moment it was sent; “lateness” is the \
 difference, the generator’s own delay. The “client’s floor” is the response time of the same \
 schedule against a responder that does nothing.";

@@ -2,7 +2,7 @@
 
 use taillab_model::Distribution;
 use taillab_model::load_result::{ClosedLoop, Floor, Generator, LoadStep};
-use taillab_model::summary::LoadSummary;
+use taillab_model::summary::{LoadSummary, Verdict};
 
 use super::LoadSeries;
 use crate::figures::{count, known_percent, rate};
@@ -27,7 +27,7 @@ fn view(series: LoadSeries, distribution: &Distribution) -> View<'_> {
 }
 
 /// The distributions of a load and of its floor.
-pub(crate) fn latency_table(load: &LoadSummary, floor: Option<&Floor>) -> Table {
+pub(crate) fn latency_table(load: &LoadSummary, floor: Option<&Floor>, verdict: &Verdict) -> Table {
     let mut views = vec![
         view(LoadSeries::ResponseTime, &load.response_time),
         view(LoadSeries::ServiceTime, &load.service_time),
@@ -38,18 +38,18 @@ pub(crate) fn latency_table(load: &LoadSummary, floor: Option<&Floor>) -> Table 
             .and_then(Floor::latency)
             .map(|floor| view(LoadSeries::Floor, floor)),
     );
-    latency::table(LATENCY, &views, None)
+    latency::table(LATENCY, (&views, verdict), None)
 }
 
 /// The service time of a closed loop and of its floor.
-pub(crate) fn closed_table(closed: &ClosedLoop, floor: Option<&Floor>) -> Table {
+pub(crate) fn closed_table(closed: &ClosedLoop, floor: Option<&Floor>, verdict: &Verdict) -> Table {
     let mut views = vec![view(LoadSeries::ServiceTime, &closed.service_time)];
     views.extend(
         floor
             .and_then(Floor::latency)
             .map(|floor| view(LoadSeries::Floor, floor)),
     );
-    let mut table = latency::table(LATENCY, &views, None);
+    let mut table = latency::table(LATENCY, (&views, verdict), None);
     // the floor is only compared with
     table.hide_notes(2);
     table

@@ -35,7 +35,7 @@ pub fn render(result: &BudgetResult, all: bool, style: Style) -> String {
         let stands_in = |row: &BudgetRow| row.standing == Standing::Substituted;
         if result.rows.iter().any(stands_in) {
             let text = format!(
-                "{} stands for what this machine does not have",
+                "{} a substitute for what this machine does not have",
                 budget::STAND_IN
             );
             page.paragraph(Ink::Quiet, &text);
@@ -64,7 +64,7 @@ pub fn render(result: &BudgetResult, all: bool, style: Style) -> String {
     }
     if !all {
         page.line("");
-        let more = "-v: what stands for what, the paper’s other figures, the parts of each network";
+        let more = "-v: the substitutes, the paper’s other figures, the parts of each network";
         page.paragraph(Ink::Quiet, more);
     }
     page.text

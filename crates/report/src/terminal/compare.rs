@@ -61,7 +61,8 @@ fn other_load(comparison: &Comparison) -> Option<String> {
     let differs = (after - before).abs() > OTHER_LOAD * before;
     differs.then(|| {
         format!(
-            "the loads differ, {}/s and {}/s, which changes the latency by itself: measure both with the same -R",
+            "the loads differ, {}/s and {}/s, which changes the latency by itself: measure both \
+             with the same -R",
             rate(before),
             rate(after)
         )
@@ -108,7 +109,7 @@ fn interval(of: &ComparedAt) -> String {
 /// What the percentiles say, the surest first.
 fn said(comparison: &Comparison, valid: bool) -> Vec<(Ink, String)> {
     if !valid {
-        let text = "One of the results is invalid, so the ratios say nothing. Measure it again.";
+        let text = "One of the results is invalid, so the ratios mean nothing. Measure it again.";
         return vec![(Ink::Bad, text.to_owned())];
     }
     let names = |change: Change| {

@@ -57,7 +57,7 @@ pub fn render(diagnosis: &Diagnosis, detail: Detail, style: Style) -> String {
     page.commands(&diagnosis.commands, all);
     if detail == Detail::Screen {
         page.line("");
-        page.paragraph(Ink::Quiet, "-v shows all that was tried");
+        page.paragraph(Ink::Quiet, "-v shows everything that was tried");
     }
     if detail == Detail::Wrong {
         page.text = page.text.trim_start_matches('\n').to_owned();

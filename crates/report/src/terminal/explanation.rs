@@ -65,15 +65,9 @@ impl Page {
         };
         self.marked(ink, mark, &finding.text);
         if let Some(advice) = &finding.advice {
-            const WORD: &str = "Try:";
-            let advice = advice.trim_start_matches(WORD).trim_start();
-            let lead = format!(
-                "{:1$}{2} ",
-                "",
-                INDENT + 2,
-                self.style.paint(Ink::Good, WORD)
-            );
-            self.hanging(&lead, INDENT + 2 + columns(WORD) + 1, Ink::Title, advice);
+            let arrow = self.style.paint(Ink::Good, "→");
+            let lead = format!("{:1$}{arrow} ", "", INDENT + 2);
+            self.hanging(&lead, INDENT + 4, Ink::Title, advice);
         }
     }
 

@@ -1,7 +1,7 @@
 //! What `taillab load` found, as a person reads it in a terminal.
 
 use taillab_model::load_result::{ClosedLoop, Floor, Generator, Mode, SearchResult};
-use taillab_model::summary::LoadSummary;
+use taillab_model::summary::{LoadSummary, Verdict};
 use taillab_model::{Distribution, Nanos};
 
 use super::page::{Page, RESERVATIONS};
@@ -103,7 +103,7 @@ impl Page {
         let generator = report.generator();
         match (&report.load, &generator.closed_loop) {
             (Some(load), _) => self.scheduled(document, load),
-            (None, Some(closed)) => self.closed_loop(generator, closed),
+            (None, Some(closed)) => self.closed_loop(generator, closed, &report.verdict),
             (None, None) => self.sweep(generator),
         }
     }
@@ -169,7 +169,8 @@ impl Page {
     fn scheduled(&mut self, document: &LoadDocument<'_>, load: &LoadSummary) {
         let floor = document.report.generator().floor.as_ref();
         // as many intervals as there is room for: the response time’s first
-        let table = latency_table(load, floor).fit(
+        let verdict = &document.report.verdict;
+        let table = latency_table(load, floor, verdict).fit(
             self.style,
             &[
                 &|table| table.shorten(),
@@ -185,7 +186,7 @@ impl Page {
         let response = &load.response_time;
         let lacking = QUANTILES
             .iter()
-            .filter(|&&q| response.quantile(q).is_none())
+            .filter(|&&q| response.quantile(q).is_none() && !verdict.withdraws(q))
             .find_map(|&q| more(q, response.count, document.needs));
         if let Some(lacking) = lacking {
             self.paragraph(Ink::Quiet, &format!("{lacking}."));
@@ -193,7 +194,7 @@ impl Page {
         self.floors_share(response, floor.and_then(Floor::latency));
     }
 
-    fn closed_loop(&mut self, generator: &Generator, closed: &ClosedLoop) {
+    fn closed_loop(&mut self, generator: &Generator, closed: &ClosedLoop, verdict: &Verdict) {
         let floor = generator.floor.as_ref();
         self.heading(
             &format!("{} answers per second", rate(closed.answered_rate_per_s)),
@@ -211,13 +212,14 @@ impl Page {
             "Service time in µs",
             "from the send to the response, with 95 % intervals",
         );
-        let table = closed_table(closed, floor).fit(self.style, &[&|table| table.hide_notes(1)]);
+        let table =
+            closed_table(closed, floor, verdict).fit(self.style, &[&|table| table.hide_notes(1)]);
         self.table(&table);
         self.floors_share(&closed.service_time, floor.and_then(Floor::latency));
         self.paragraph(
             Ink::Quiet,
-            "The next request waits for an answer, so this is not what a user waits under a load of \
-             its own: give a rate with -R for that.",
+            "Each request waits for the previous answer, so this is not what users of an \
+             independent load would wait: give a rate with -R for that.",
         );
     }
 
@@ -275,25 +277,36 @@ impl Page {
                 let share = (found.utilization)
                     .map(|share| format!(" ({} of the capacity)", percent(share, 1)))
                     .unwrap_or_default();
-                format!("{objective} holds up to {}/s{share}", rate(highest))
+                format!("{objective} is met up to {}/s{share}", rate(highest))
             }
-            None => format!("no rate measured holds {objective}"),
+            None => format!("no measured rate meets {objective}"),
         };
         match found.fails_at_per_s {
-            Some(fails) => text.push_str(&format!(" and breaks at {}/s", rate(fails))),
-            None => text.push_str("; no rate measured breaks it: search higher"),
+            Some(fails) => text.push_str(&format!(" and missed at {}/s", rate(fails))),
+            None => text.push_str("; no measured rate misses it: search higher"),
         }
         text.push_str(". ");
-        text.push_str(&match (found.surely_holds_per_s, found.surely_fails_per_s) {
-            (Some(lo), Some(hi)) => format!(
-                "By the 95 % intervals the answer lies between {}/s and {}/s.",
-                rate(lo),
-                rate(hi)
-            ),
-            (Some(lo), None) => format!("By the 95 % intervals it surely holds at {}/s; where it surely breaks is not known: measure longer.", rate(lo)),
-            (None, Some(hi)) => format!("By the 95 % intervals it surely breaks at {}/s; where it surely holds is not known: measure longer, or lower rates.", rate(hi)),
-            (None, None) => "The intervals decide nothing: measure longer.".to_owned(),
-        });
+        text.push_str(
+            &match (found.surely_holds_per_s, found.surely_fails_per_s) {
+                (Some(lo), Some(hi)) => format!(
+                    "By the 95 % intervals the answer lies between {}/s and {}/s.",
+                    rate(lo),
+                    rate(hi)
+                ),
+                (Some(lo), None) => format!(
+                    "By the 95 % intervals it is surely met at {}/s; where \
+                                        it is surely missed is not known: measure longer.",
+                    rate(lo)
+                ),
+                (None, Some(hi)) => format!(
+                    "By the 95 % intervals it is surely missed at {}/s; \
+                                        where it is surely met is not known: measure longer, or \
+                                        lower rates.",
+                    rate(hi)
+                ),
+                (None, None) => "The intervals decide nothing: measure longer.".to_owned(),
+            },
+        );
         self.marked(ink, mark, &text);
     }
 }

@@ -204,7 +204,7 @@ impl Page {
     }
 
     pub(super) fn checks(&mut self, checks: Vec<TrustCheck>) {
-        self.heading("Can it be believed?", "");
+        self.heading("Can it be trusted?", "");
         let name_width = checks
             .iter()
             .map(|check| columns(check.name))

@@ -151,10 +151,10 @@ fn facts(document: &Document<'_>) -> Vec<(&'static str, String)> {
     }
 }
 
-/// What the head of a screen says: without the origin of the service time.
+/// What the head of a screen says: without the origin of the service time and the date.
 pub(super) fn chief_facts(document: &Document<'_>) -> Vec<(&'static str, String)> {
     let mut chief = facts(document);
-    chief.retain(|(name, _)| *name != "service time");
+    chief.retain(|(name, _)| !["service time", "began"].contains(name));
     chief
 }
 
@@ -186,12 +186,12 @@ fn load_facts(document: &Document<'_>, load: &LoadSummary) -> Vec<(&'static str,
         (
             "measured",
             format!(
-                "{} in {}, from {}",
+                "{} in {}",
                 figures::counted(load.requests, "request", "requests"),
-                load.duration_ns,
-                figures::utc(report.started_unix_s)
+                load.duration_ns
             ),
         ),
+        ("began", figures::utc(report.started_unix_s)),
     ]
 }
 
@@ -203,13 +203,13 @@ fn trace_facts(document: &Document<'_>) -> Vec<(&'static str, String)> {
         (
             "traced",
             format!(
-                "{} in {} = {}/s, from {}",
+                "{} in {} = {}/s",
                 figures::counted(server.matching.responses, "response", "responses"),
                 report.duration_ns,
-                rate(report.arrival_rate_per_s),
-                figures::began(report.started_unix_s)
+                rate(report.arrival_rate_per_s)
             ),
         ),
+        ("began", figures::began(report.started_unix_s)),
         (
             "service time",
             format!(

@@ -3,7 +3,7 @@
 use taillab_model::explanation::{CauseShare, Explanation, Finding, Prediction};
 
 use super::page::{Page, RESERVATIONS};
-use crate::causes::culprits_table;
+use crate::causes::wholes_table;
 use crate::document::Document;
 use crate::explained;
 use crate::figures::counted;
@@ -36,6 +36,16 @@ const FINDINGS: usize = 2;
 /// A forecast that leaves more than this of the percentile is not worth a line.
 const WORTH_TRYING: f64 = 0.95;
 
+/// Lines of a screen.
+const LINES: usize = 45;
+
+/// How much of what a screen may leave out is on it.
+#[derive(Clone, Copy)]
+struct Room {
+    reservations: usize,
+    findings: usize,
+}
+
 /// The result on one screen; `saved_in` is the page of the report, if it was saved, and `next`
 /// what can be done with the result. Everything else is in [`render`](super::render).
 pub fn screen(
@@ -44,12 +54,33 @@ pub fn screen(
     next: &[NextStep],
     style: Style,
 ) -> String {
+    let rooms = (1..=RESERVATIONS).rev().map(|reservations| Room {
+        reservations,
+        findings: FINDINGS,
+    });
+    let least = Room {
+        reservations: 1,
+        findings: 1,
+    };
+    let draw = |room| drawn(document, saved_in, next, style, room);
+    (rooms.map(draw))
+        .find(|text| text.lines().count() <= LINES)
+        .unwrap_or_else(|| draw(least))
+}
+
+fn drawn(
+    document: &Document<'_>,
+    saved_in: Option<&str>,
+    next: &[NextStep],
+    style: Style,
+    room: Room,
+) -> String {
     let report = document.report;
     let mut page = Page::new(style);
     let (ink, word) = verdict_word(&report.verdict, report.partial);
     let title = format!("taillab {} {}", report.command, report.target);
     page.title(&title, (ink, &word));
-    page.verdict_lines(&report.verdict, RESERVATIONS);
+    page.verdict_lines(&report.verdict, room.reservations);
     page.assertions(&report.assertions);
     for (name, fact) in super::report::chief_facts(document) {
         page.fact(name, &fact);
@@ -59,7 +90,7 @@ pub fn screen(
     }
     page.latency_of_server(document);
     if let Some(explanation) = &report.server.explanation {
-        page.chief_findings(explanation);
+        page.chief_findings(explanation, room.findings);
         page.chief_causes(&report.server.causes);
         page.best_forecast(document);
     } else {
@@ -74,11 +105,11 @@ pub fn screen(
 
 impl Page {
     /// What neither the table of causes nor the forecast says.
-    fn chief_findings(&mut self, explanation: &Explanation) {
+    fn chief_findings(&mut self, explanation: &Explanation, most: usize) {
         let own = |finding: &&Finding| finding.cause.is_none();
         let chief: Vec<&Finding> = (explanation.findings.iter())
             .filter(own)
-            .take(FINDINGS)
+            .take(most)
             .collect();
         if chief.is_empty() {
             return;
@@ -91,8 +122,11 @@ impl Page {
 
     /// The largest causes of the excess above p99 whose interval does not reach 0.
     fn chief_causes(&mut self, causes: &[CauseShare]) {
-        let mut chief = explained::culprits(causes);
-        chief.retain(|row| server::is_sure(row.excess_share_above_p99));
+        let above = |row: &&CauseShare| row.excess_share_above_p99;
+        let mut chief: Vec<&CauseShare> = (causes.iter())
+            .filter(|row| row.culprit.is_none() && server::is_sure(above(row)))
+            .collect();
+        chief.sort_by(|a, b| above(b).value.total_cmp(&above(a).value));
         chief.truncate(CAUSES);
         if chief.is_empty() {
             return;
@@ -101,7 +135,7 @@ impl Page {
             "Where the excess comes from",
             "share of it above p99, with its 95 % interval",
         );
-        self.table(&culprits_table(&chief));
+        self.table(&wholes_table(&chief, causes));
     }
 
     fn best_forecast(&mut self, document: &Document<'_>) {

@@ -165,7 +165,7 @@ impl Page {
 
     fn applies(&mut self, result: &TuneResult) {
         if result.applies.is_empty() {
-            self.paragraph(Ink::Plain, "nothing is changed by taillab");
+            self.paragraph(Ink::Plain, "taillab has changed nothing");
         }
         for apply in &result.applies {
             let state = match (result.action, apply.good, apply.complete) {
@@ -173,7 +173,7 @@ impl Page {
                 (Action::Revert, false, _) => "not all of it could be put back",
                 (_, true, _) => "holds",
                 (_, false, true) => "does not hold as a whole",
-                (_, false, false) => "was ended in the middle: taillab tune revert puts it back",
+                (_, false, false) => "was interrupted: taillab tune revert puts it back",
             };
             let mut remark = state.to_owned();
             if let Some(pid) = apply.held_by {

@@ -15,7 +15,7 @@ const CAUSES_EXIT_CODES: &str = "Exit codes:\n  0    every kind that can be inje
     failed, but not every one is known well enough to pass\n  5    a privilege is missing, or none of \
     the kinds can be injected here\n  130  interrupted; what was measured is kept";
 
-/// Measure taillab itself against truths that are known.
+/// Measure taillab itself against known truths.
 #[derive(Debug, Args)]
 pub struct BenchArgs {
     #[command(subcommand)]
@@ -27,12 +27,13 @@ pub enum BenchCommand {
     Causes(CausesArgs),
 }
 
-/// Inject known causes of latency into a server and see what they are charged to.
+/// Inject known causes of latency into a server and check what they are charged to.
 ///
-/// For each kind a built-in server runs under Poisson load in the testbed of `taillab run`, in pairs
-/// of blocks under the same arrivals: one in which something disturbs the server, one without. The
-/// truth is by how much longer the client waited in the first. What the ledger charges to the right
-/// cause and culprit must be that, within 10 % on both sides. With -o every block is kept.
+/// For each kind, a built-in server runs under Poisson load in the testbed of `taillab run`, in
+/// pairs of blocks with the same arrivals: in one something disturbs the server, in the other
+/// nothing does. The truth is how much longer the client waited in the first. What the ledger
+/// charges to the right cause and culprit must match that, within 10 % on both sides. With -o every
+/// block is kept.
 #[derive(Debug, Args)]
 #[command(after_help = format!("Examples:\n  sudo taillab bench causes background lock\n\n{}\n\n{CAUSES_EXIT_CODES}", privileges_of("bench")))]
 pub struct CausesArgs {
@@ -45,7 +46,7 @@ pub struct CausesArgs {
     /// The least load, as a share of the server's capacity; some kinds need more
     #[arg(short, long, value_name = "SHARE", value_parser = load_share, default_value = "55%", allow_negative_numbers = true)]
     pub utilization: f64,
-    /// Also judge what was predicted without the cause, by what was measured without it
+    /// Also judge the forecasts without the cause by what was measured without it
     #[arg(long)]
     pub fix_check: bool,
     /// Pairs of blocks, with and without the cause
@@ -57,7 +58,7 @@ pub struct CausesArgs {
     /// The generator's CPU
     #[arg(long, value_name = "CPU", default_value_t = 1)]
     pub client_cpu: u32,
-    /// Explain what an earlier -o kept in this directory, and measure nothing; needs no root
+    /// Explain what an earlier -o kept in this directory instead of measuring; needs no root
     #[arg(
         long,
         value_name = "DIR",

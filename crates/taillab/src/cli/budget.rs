@@ -18,12 +18,12 @@ pub const TOPOLOGY: &str = "A topology file (TOML), for --topology; every key bu
     switch = \"lognormal:600ns,cv=0.2\" # law of one traversal, as in taillab sim\n  \
     fibre_m = 40                      # one way, at 5 ns/m\n  \
     nic = \"deterministic:470ns\"       # law of one traversal, four in a round trip\n  \
-    host = \"kernel\"                   # or bypass: which rows stand for both hosts";
+    host = \"kernel\"                   # or bypass: which rows both hosts are taken from";
 
 fn help() -> String {
     format!(
-        "Rows that need root are unavailable without it, and say so. Namespaces and devices that it \
-         makes go with it; no setting is changed.\n\n{TOPOLOGY}\n\nExamples:\n  \
+        "Rows that need root are unavailable without it, and say so. Namespaces and devices that \
+         it makes vanish when it ends; no setting is changed.\n\n{TOPOLOGY}\n\nExamples:\n  \
          sudo taillab budget\n  \
          sudo taillab budget -d 10s --cpus 2,3 -o budget/\n  \
          sudo taillab budget --topology racks.toml\n\n{}\n\n{EXIT_CODES}",
@@ -34,9 +34,9 @@ fn help() -> String {
 /// Measure where the time goes between two programs on a network, component by component.
 ///
 /// The rows of the paper “Where Has My Time Gone?” (Zilberman et al., 2017): reading the clock,
-/// user space and the kernel, the host, kernel bypass, PCIe, client and server; each measured, or
-/// substituted by what, or unavailable and why. From these and stated constants the round trip
-/// through a rack, an exchange and two data centres.
+/// user space and the kernel, the host, kernel bypass, PCIe, client and server. Each is measured,
+/// or replaced by a named substitute, or unavailable for a stated reason. From these and stated
+/// constants follow the round trips through a rack, an exchange and two data centres.
 #[derive(Debug, Args)]
 #[command(after_help = help())]
 pub struct BudgetArgs {
@@ -46,7 +46,7 @@ pub struct BudgetArgs {
     /// Two CPUs: of the client and of the server [default: the first two]
     #[arg(long, short = 'C', value_name = "CPUS")]
     pub cpus: Option<CpuSet>,
-    /// A topology of your own (TOML); may be given often
+    /// A topology of your own (TOML); may be repeated
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub topology: Vec<PathBuf>,
     /// Round trips drawn for each topology

@@ -6,7 +6,7 @@ use taillab_model::Nanos;
 
 use super::shared::positive;
 
-/// Use CPU time in bursts, as other programs of a machine do: the same ones for the same seed.
+/// Use CPU time in bursts, as other programs on a machine do; the same seed gives the same bursts.
 ///
 /// The load of an experiment's [background] section. It ends when its standard input is closed.
 #[derive(Clone, Debug, Args)]

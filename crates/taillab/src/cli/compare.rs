@@ -9,25 +9,30 @@ use super::shared::Output;
 
 const HELP: &str = "Examples:\n  \
     taillab compare before after\n  \
-    taillab compare before/summary.json after/summary.json --assert 'p99<=110%'\n\nExit codes:\n  0    compared\n  1    something \
-    failed, e.g. there is no such file\n  2    wrong command line\n  3    a limit of --assert is not held\n  4    a result \
-    cannot be believed, or the intervals do not decide a limit";
+    taillab compare before/summary.json after/summary.json --assert 'p99<=110%'\n\n\
+    Exit codes:\n  \
+    0    compared\n  \
+    1    something failed, e.g. there is no such file\n  \
+    2    wrong command line\n  \
+    3    a limit of --assert is not met\n  \
+    4    a result cannot be trusted, or the intervals do not decide";
 
-/// Compare two results: percentiles beside each other, and their ratio with its interval.
+/// Compare two results: percentiles side by side, and their ratio with its interval.
 ///
-/// Reads what run, trace, explain and load have saved (summary.json, result.json). Two measurements one
-/// after the other differ by what the machine did meanwhile; `taillab run --fix` measures pairs instead.
+/// Reads what run, trace, explain and load have saved (summary.json, result.json). Two measurements
+/// taken one after the other also differ by what the machine did meanwhile; `taillab run --fix`
+/// measures in pairs instead.
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub struct CompareArgs {
-    /// The first result: its directory, or its file
+    /// The first result: its directory or its file
     #[arg(value_name = "BEFORE", value_hint = ValueHint::AnyPath)]
     pub before: PathBuf,
     /// The second result
     #[arg(value_name = "AFTER", value_hint = ValueHint::AnyPath)]
     pub after: PathBuf,
-    /// A limit that the second result must hold: p99<=110% of the first, p99.9<=2ms, max<=20ms or
-    /// errors<0.1%; may be given often. Exit code 3: it does not; 4: the interval does not decide
+    /// A limit that the second result must meet: p99<=110% of the first, p99.9<=2ms, max<=20ms or
+    /// errors<0.1%; may be repeated. Exit code 3: not met; 4: the interval does not decide
     #[arg(long = "assert", value_name = "LIMIT", help_heading = "Limits")]
     pub limits: Vec<Threshold>,
     #[command(flatten)]

@@ -9,15 +9,19 @@ use super::shared::{AnalysisArgs, LimitArgs, Output};
 const HELP: &str = "Examples:\n  \
     taillab explain taillab-memcached-1\n  \
     taillab explain taillab-memcached-1 --slowest 3\n  \
-    taillab explain capture.tlc --json | jq .verdict\n\nExit codes:\n  0    everything went well\n  1    something failed, e.g. \
-    there is no such file\n  2    wrong command line\n  3    a limit of --assert is not held\n  4    the result cannot be believed (it says \
-    why)";
+    taillab explain capture.tlc --json | jq .verdict\n\n\
+    Exit codes:\n  \
+    0    everything went well\n  \
+    1    something failed, e.g. there is no such file\n  \
+    2    wrong command line\n  \
+    3    a limit of --assert is not met\n  \
+    4    the result cannot be trusted (it says why)";
 
-/// Analyse a recording again: no root, no server, any machine.
+/// Analyse a recording again, on any machine, without root or the server.
 ///
-/// Reads capture.tlc as `taillab trace` (or `taillab run --save-capture`) wrote it, and shows how
-/// long requests stayed, where, and why longer than in an ideal queue. Of a damaged or cut off file
-/// it analyses what can be read, and says what is missing.
+/// Reads capture.tlc as written by `taillab trace` (or `taillab run --save-capture`), and shows how
+/// long requests stayed, where, and why longer than in an ideal queue. Of a damaged or truncated
+/// file it analyses what can be read, and says what is missing.
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub struct ExplainArgs {

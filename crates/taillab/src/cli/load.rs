@@ -15,8 +15,9 @@ use taillab_queueing::arrivals::profile::RateProfile;
 use super::shared::{LimitArgs, Output, StoreArgs, TraceFileArgs, load_share, numbers, rate};
 
 const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed, e.g. \
-    the server died\n  2    wrong command line\n  3    a limit of --assert is not held; --find: no rate holds the objective\n  4    \
-    the measurement cannot be believed (the result says why)\n  5    a privilege or a kernel \
+    the server died\n  2    wrong command line\n  3    a limit of --assert is not met; --find: \
+    no rate holds the objective\n  4    \
+    the measurement cannot be trusted (the result says why)\n  5    a privilege or a kernel \
     feature is missing\n  130  interrupted; what was measured is kept";
 
 /// Schemes, notation and examples, below the options.
@@ -26,8 +27,10 @@ fn help() -> String {
         .map(|protocol| format!("{} {}", protocol.name, protocol.default_port))
         .collect();
     format!(
-        "Targets:\n  {}\n  Usual ports: {}. An IPv6 address needs brackets.\n  A Unix socket is named by its path: redis+unix:/run/redis.sock, \
-         http+unix:/run/app.sock:/path\n\nNotation:\n  arrivals  {}\n  profile   {}\n\nExamples:\n  \
+        "Targets:\n  {}\n  Usual ports: {}. An IPv6 address needs brackets.\n  A Unix socket is \
+         named by its path: redis+unix:/run/redis.sock, \
+         http+unix:/run/app.sock:/path\n\nNotation:\n  arrivals  {}\n  profile   \
+         {}\n\nExamples:\n  \
          taillab load memcached+udp://127.0.0.1 -R 20000 -d 10s\n  \
          taillab load http://[::1]:8080/index.html -R 5k -c 100 -t 2 -H 'Host: example.org'\n  \
          taillab load redis://localhost -u 75%\n  \
@@ -59,13 +62,13 @@ fn wrapped(list: &str, width: usize) -> String {
     text
 }
 
-/// Load a server and measure its latency, with a generator that says whether it can be believed.
+/// Load a server and measure its latency, with a generator that says whether to trust it.
 ///
-/// Every request has its own intended time, from a random process that does not wait for
-/// answers (open loop). Its response time counts from that intended time, so a server that
-/// stalls, or a generator that is late, cannot hide what users would have waited. The result
-/// also shows how late the generator itself was, which arrival process it really sent, and the
-/// floor: what the same client sees of a server that does nothing.
+/// Every request has its own intended time, from a random process that does not wait for answers
+/// (open loop). Its response time counts from that intended time, so neither a stalled server nor a
+/// late generator can hide how long users would have waited. The result also shows how late the
+/// generator itself was, which arrival process it really sent, and the floor: what the same client
+/// measures of a server that does nothing.
 #[derive(Debug, Args)]
 #[command(after_help = help())]
 pub struct LoadArgs {
@@ -91,18 +94,18 @@ pub struct LoadArgs {
 /// What is sent, and when.
 #[derive(Debug, Args)]
 pub struct ScheduleArgs {
-    /// Load in requests per second: 20000, 20k, several 5k,10k, a sweep 5k..50k:5k, or max: as
-    /// fast as the server answers (goes before --utilization)
+    /// Load in requests per second: 20000, 20k, several 5k,10k, a sweep 5k..50k:5k, or max: as fast
+    /// as the server answers (overrides --utilization)
     #[arg(short = 'R', long, value_name = "PER_S", value_parser = rates, allow_hyphen_values = true)]
     pub rate: Option<Amounts>,
     /// Load as a share of the capacity, which is measured first: 75%, or a sweep 10%..90%:10%
     #[arg(short, long, value_name = "SHARE", value_parser = shares, allow_hyphen_values = true)]
     pub utilization: Option<Amounts>,
-    /// Search for the highest rate that holds this, e.g. 'p99.9<=200us'; with -R LOW..HIGH or
-    /// -u LOW..HIGH between these [default: 1%..100% of the capacity]
+    /// Search for the highest rate that meets this, e.g. 'p99.9<=200us'; -R LOW..HIGH or -u
+    /// LOW..HIGH bound the search [default: 1%..100% of the capacity]
     #[arg(long, value_name = "OBJECTIVE", conflicts_with_all = ["profile", "trace", "ping_pong"])]
     pub find: Option<Objective>,
-    /// Length of the measurement [default: 10s]; with --find, of the longest at one rate
+    /// Length of the measurement [default: 10s]; with --find, of the longest one at a single rate
     /// [default: 30s]
     #[arg(short, long, value_name = "TIME")]
     pub duration: Option<Nanos>,
@@ -112,8 +115,8 @@ pub struct ScheduleArgs {
     /// How requests are spaced
     #[arg(long, value_name = "PROCESS", default_value = "poisson")]
     pub arrivals: ArrivalProcess,
-    /// A rate that changes: steps (below), or a CSV file with a column of times and one of
-    /// rates; -R or -u set its mean
+    /// A rate that changes: steps (below), or a CSV file with a column of times and one of rates;
+    /// -R or -u sets its mean
     #[arg(long, value_name = "STEPS|FILE", value_hint = ValueHint::FilePath, conflicts_with = "trace")]
     pub profile: Option<String>,
     #[command(flatten)]
@@ -124,7 +127,7 @@ pub struct ScheduleArgs {
     /// Requests kept in flight by -R max and while the capacity is measured [default: 32]
     #[arg(hide_short_help = true, long, value_name = "N")]
     pub outstanding: Option<NonZeroUsize>,
-    /// Seed of the schedule and of what is asked for
+    /// Seed of the schedule and of the requests
     #[arg(hide_short_help = true, long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 }
@@ -132,7 +135,7 @@ pub struct ScheduleArgs {
 /// How the client is made.
 #[derive(Debug, Args)]
 pub struct ClientArgs {
-    /// Connections, shared out among the threads
+    /// Connections, divided among the threads
     #[arg(short, long, value_name = "N", default_value = "16")]
     pub connections: NonZeroUsize,
     /// Threads that send and receive, each on a CPU of its own
@@ -141,10 +144,10 @@ pub struct ClientArgs {
     /// CPUs of these threads, e.g. 1 or 2-3 [default: the last ones allowed]
     #[arg(long = "client-cpus", value_name = "CPUS")]
     pub cpus: Option<String>,
-    /// Allow more threads than CPUs; they make each other late
+    /// Allow more threads than CPUs, although they make each other late
     #[arg(hide_short_help = true, long)]
     pub oversubscribe: bool,
-    /// How long an answer is waited for
+    /// How long to wait for an answer
     #[arg(long, value_name = "TIME", default_value = "1s")]
     pub timeout: Nanos,
     /// What a thread does between requests: spin, or sleep when there is time (hybrid)
@@ -156,10 +159,10 @@ pub struct ClientArgs {
     )]
     pub wait: WaitKind,
     /// Keep all CPUs from sleeping meanwhile (as root): sends that wake another CPU get cheaper and
-    /// arrivals more exact, and a server on this machine is faster than it would be otherwise
+    /// arrivals more exact, but a server on this machine gets faster than it would be otherwise
     #[arg(hide_short_help = true, long)]
     pub keep_awake: bool,
-    /// Also take the kernel's time stamps of what is sent and received
+    /// Also record the kernel's time stamps of what is sent and received
     #[arg(
         hide_short_help = true,
         long,
@@ -167,8 +170,8 @@ pub struct ClientArgs {
         default_value = "none"
     )]
     pub stamps: StampKind,
-    /// Length of the client's own floor, the same load on a server that does nothing, or off
-    /// [default: as long as the load, at most 3s]
+    /// How long to measure the client's own floor (the same load on a server that does nothing), or
+    /// off [default: as long as the load, at most 3s]
     #[arg(hide_short_help = true, long, value_name = "TIME|off")]
     pub floor: Option<Floor>,
 }
@@ -176,15 +179,15 @@ pub struct ClientArgs {
 /// What is asked of the server.
 #[derive(Debug, Args)]
 pub struct RequestArgs {
-    /// How memcached is spoken to [default: ascii]
+    /// Dialect of memcached [default: ascii]
     #[arg(hide_short_help = true, long, value_name = "NAME", value_parser = dialect)]
     pub dialect: Option<&'static str>,
-    /// A header of every HTTP request, e.g. 'Host: example.org'; may be given often
+    /// A header of every HTTP request, e.g. 'Host: example.org'; may be repeated
     #[arg(short = 'H', long, value_name = "NAME: VALUE")]
     pub header: Vec<String>,
     #[command(flatten)]
     pub store: StoreArgs,
-    /// Ask for popular keys more often: exponent of a Zipf law, e.g. 0.99 [default: all alike]
+    /// Ask for popular keys more often: exponent of a Zipf law, e.g. 0.99 [default: all equally]
     #[arg(
         hide_short_help = true,
         long,
@@ -260,7 +263,7 @@ fn dialect(text: &str) -> Result<&'static str, String> {
     let mut known = PROTOCOLS.iter().filter_map(|protocol| protocol.dialect());
     known.find(|known| *known == text).ok_or_else(|| {
         let known = PROTOCOLS.iter().filter_map(|protocol| protocol.dialect());
-        format!("known are {}", known.collect::<Vec<_>>().join(", "))
+        format!("choose one of {}", known.collect::<Vec<_>>().join(", "))
     })
 }
 

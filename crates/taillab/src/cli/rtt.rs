@@ -37,23 +37,23 @@ fn help() -> String {
     format!("{HELP}\n\n{}\n\n{EXIT_CODES}", privileges_of("rtt"))
 }
 
-/// Measure round trips of single messages over network protocols, to the fifth nine.
+/// Measure round trips of single messages over network protocols, up to p99.999.
 ///
 /// A client sends a message, waits until it has come back, and sends the next one, as in
-/// *Deconstructing the Tail at Scale Effect*: 100,000 times in each of ten runs. Says how the
-/// tail differs between protocols, sizes, numbers of connections and ways of waiting, whether
-/// slow round trips come single or in bursts, and what the slowest of many nodes would take.
-/// The server is started by it, on this host, unless --target names one.
+/// *Deconstructing the Tail at Scale Effect*: 100,000 times in each of ten runs. Says how the tail
+/// differs between protocols, sizes, numbers of connections and ways of waiting, whether slow round
+/// trips come alone or in bursts, and how long the slowest of many nodes would take. It starts the
+/// server itself, on this host, unless --target names one.
 #[derive(Debug, Args)]
 #[command(after_help = help())]
 pub struct RttArgs {
     /// What carries the messages
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "tcp,udp", value_parser = protos(), help_heading = "Messages")]
     pub proto: Vec<Proto>,
-    /// How both ends wait for a message [default: blocking; of rdma, xdp and shm nonblocking]
+    /// How both ends wait for a message [default: blocking; nonblocking for rdma, xdp and shm]
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = modes(), help_heading = "Messages")]
     pub mode: Vec<Mode>,
-    /// Bytes of a message: 64, 1K, several, or 64..512K, which doubles
+    /// Bytes of a message: 64, 1K, several, or 64..512K in doublings
     #[arg(
         long,
         value_name = "BYTES,...",
@@ -62,7 +62,7 @@ pub struct RttArgs {
         help_heading = "Messages"
     )]
     pub size: Sizes,
-    /// Connections at once, each with one message under way
+    /// Simultaneous connections, each with one message in flight
     #[arg(
         long,
         value_name = "N,...",
@@ -87,7 +87,7 @@ pub struct RttArgs {
         help_heading = "Messages"
     )]
     pub runs: NonZeroU32,
-    /// Round trips of each connection before those that count
+    /// Round trips on each connection before the ones that count
     #[arg(
         hide_short_help = true,
         long,
@@ -96,7 +96,7 @@ pub struct RttArgs {
         help_heading = "Messages"
     )]
     pub warmup: u64,
-    /// How long an answer is waited for
+    /// How long to wait for an answer
     #[arg(hide_short_help = true, long, value_name = "TIME", default_value = "1s", value_parser = timeout, help_heading = "Messages")]
     pub timeout: Nanos,
 
@@ -116,7 +116,7 @@ pub struct RttArgs {
     #[arg(long, conflicts_with_all = ["target", "open", "rate", "utilization"])]
     pub explain: bool,
 
-    /// An echo server that is there already: HOST:PORT, or unix:PATH
+    /// An echo server that is already running: HOST:PORT, or unix:PATH
     #[arg(long, value_name = "WHERE", help_heading = "Ends")]
     pub target: Option<String>,
     /// What lies between client and server
@@ -140,7 +140,7 @@ pub struct RttArgs {
         help_heading = "Ends"
     )]
     pub xdp: XdpKind,
-    /// CPUs of the client, e.g. 1 or 2-3 [default: one that the server does not have]
+    /// CPUs of the client, e.g. 1 or 2-3 [default: one that the server does not use]
     #[arg(long, value_name = "CPUS", help_heading = "Ends")]
     pub client_cpus: Option<CpuSet>,
     /// CPUs of the server [default: the first one]
@@ -163,9 +163,9 @@ pub struct RttArgs {
 
 /// Figures 4 to 12 of Deconstructing the Tail at Scale Effect.
 ///
-/// Measures the round trips of every curve on this machine, over loopback, and sets what the paper
-/// says beside it. The paper had two hosts and 10 Gbit/s Ethernet. Its figures 10 to 12 need RDMA;
-/// without it shared memory takes its place as the way around the kernel.
+/// Measures the round trips of every curve on this machine, over loopback, next to what the paper
+/// says. The paper used two hosts and 10 Gbit/s Ethernet. Its figures 10 to 12 need RDMA; without
+/// it, shared memory takes its place as the way around the kernel.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  taillab reproduce deconstructing fig4 fig8\n  \
@@ -183,15 +183,16 @@ pub struct DeconstructingArgs {
     /// Runs of each curve
     #[arg(long, value_name = "N", default_value = "10")]
     pub runs: NonZeroU32,
-    /// CPUs of the client, e.g. 1 or 2-3 [default: one that the server does not have]
+    /// CPUs of the client, e.g. 1 or 2-3 [default: one that the server does not use]
     #[arg(long, value_name = "CPUS")]
     pub client_cpus: Option<CpuSet>,
     /// CPUs of the server [default: the first one]
     #[arg(short = 'C', long, value_name = "CPUS")]
     pub server_cpus: Option<CpuSet>,
     /// Save the result in this new directory: the figures (SVG, PNG), the page and the JSON
-    #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath, default_value = "taillab-deconstructing")]
-    pub output: PathBuf,
+    /// [default: it is printed only]
+    #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub output: Option<PathBuf>,
     #[command(flatten)]
     pub common: Output,
 }

@@ -13,9 +13,11 @@ use super::fix::{FactorialArgs, FixArgs};
 use super::shared::{LimitArgs, Output, StoreArgs, load_share, rate};
 use crate::experiment::{Override, PRESETS, Preset, Protocol, ServerKind, TestbedKind, Transport};
 
-pub(super) const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed\n  2    \
-    wrong command line or experiment file\n  3    a limit of --assert is not held\n  4    the measurement cannot be believed (the result \
-    says why)\n  5    a privilege or a kernel feature is missing\n  130  interrupted; what was \
+pub(super) const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something \
+                                     failed\n  2    \
+    wrong command line or experiment file\n  3    a limit of --assert is not met\n  4    the \
+    measurement cannot be trusted (the result says why)\n  5    a privilege or a kernel feature \
+    is missing\n  130  interrupted; what was \
     measured is kept";
 
 fn help() -> String {
@@ -25,7 +27,8 @@ fn help() -> String {
          sudo taillab run memcached -u 50% -d 60s -o result\n  \
          sudo taillab run nginx -R 20k --assert 'p99<=1ms'\n  \
          sudo taillab run null-rpc --architecture epoll-shared -w 4 -C 0-3 --client-cpus 4\n  \
-         sudo taillab run --server 'redis-server --port {{port}} --bind {{address}} --protected-mode no' \\\n      \
+         sudo taillab run --server 'redis-server --port {{port}} --bind {{address}} \
+         --protected-mode no' \\\n      \
              --port 6379 --protocol redis\n\n\
          {}\n\n{EXIT_CODES}",
         privileges_of("run")
@@ -41,9 +44,9 @@ fn protocol() -> impl TypedValueParser<Value = Protocol> {
 /// Measure a server under controlled load against its ideal.
 ///
 /// Starts the server on its own CPUs in its own network namespace, finds its service time t
-/// (workers / peak throughput), sends it an open-loop Poisson load, stamps every request
-/// six times in the kernel, and compares the sojourn with that of an ideal queue that gets the
-/// very same arrivals. Changes nothing on the machine that outlives it.
+/// (workers / peak throughput), sends it an open-loop Poisson load, stamps every request six times
+/// in the kernel, and compares the sojourn with that in an ideal queue with the very same arrivals.
+/// Nothing that it changes on the machine outlives it.
 #[derive(Debug, Args)]
 #[command(after_help = help())]
 pub struct RunArgs {
@@ -52,7 +55,7 @@ pub struct RunArgs {
     #[arg(value_name = "SERVER", value_parser = subject())]
     pub kind: Option<Subject>,
     /// Measure a server of your own: its command line, split into words as a shell would, with
-    /// {address} and {port} for where it is to listen; needs --port and --protocol
+    /// {address} and {port} where it should listen; needs --port and --protocol
     #[arg(
         long = "server",
         value_name = "COMMAND",
@@ -62,7 +65,8 @@ pub struct RunArgs {
     )]
     pub own_server: Option<CommandLine>,
 
-    /// Experiment file (TOML) under the flags; `experiment.toml` of an earlier run repeats it
+    /// Experiment file (TOML); flags override it, and `experiment.toml` of an earlier run repeats
+    /// that run
     #[arg(short = 'f', long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub experiment: Option<PathBuf>,
     /// Save the result in this new directory [default: taillab-<server>-<time>]
@@ -71,6 +75,9 @@ pub struct RunArgs {
     /// Also keep the recorded kernel events (capture.tlc)
     #[arg(long)]
     pub save_capture: bool,
+    /// Only print the result
+    #[arg(hide_short_help = true, long, conflicts_with_all = ["output", "save_capture"])]
+    pub no_save: bool,
     #[command(flatten)]
     pub common: Output,
     #[command(flatten, next_help_heading = "Fixes")]
@@ -155,20 +162,20 @@ pub struct Settings {
 
 #[derive(Debug, Default, Args)]
 struct LoadSettings {
-    /// Load in requests per second: 20000 or 20k (goes before --utilization)
+    /// Load in requests per second: 20000 or 20k (overrides --utilization)
     #[arg(allow_negative_numbers = true, short = 'R', long, value_name = "PER_S", value_parser = rate)]
     rate: Option<f64>,
     /// Load as a share of the capacity, e.g. 75% or 0.75; below 97% the rate follows the capacity
-    /// of the minute [default: 75%]
+    /// as it changes [default: 75%]
     #[arg(allow_negative_numbers = true, short, long, value_name = "SHARE", value_parser = load_share)]
     utilization: Option<f64>,
     /// Length of the measurement [default: 20s]
     #[arg(short, long, value_name = "TIME")]
     duration: Option<Nanos>,
-    /// Measure for longer, until a percentile is known so well, e.g. p99.9=20% (half its interval)
+    /// Keep measuring until a percentile is known this well, e.g. p99.9=20% (half its interval)
     #[arg(long, value_name = "TARGET")]
     precision: Option<String>,
-    /// For how long at most, with --precision [default: 3 times the duration]
+    /// The longest measurement with --precision [default: 3 times the duration]
     #[arg(
         hide_short_help = true,
         long,
@@ -182,25 +189,25 @@ struct LoadSettings {
     /// Connections of the generator [default: 256, UDP 16]
     #[arg(short, long, value_name = "N")]
     connections: Option<u16>,
-    /// More TCP connections, used only while all others wait for a response, so that a stall makes
-    /// no request queue on its own connection [default: 3840, null-rpc 768]
+    /// Additional TCP connections, used only while all others wait for a response, so that a stall
+    /// does not make requests queue on their connections [default: 3840, null-rpc 768]
     #[arg(hide_short_help = true, long, value_name = "N")]
     reserve: Option<u16>,
-    /// Seed of the schedule and of the mix [default: 1]
+    /// Seed of the schedule and of the requests [default: 1]
     #[arg(hide_short_help = true, long, value_name = "N")]
     seed: Option<i64>,
     #[command(flatten)]
     store: StoreArgs,
-    /// What is asked for over HTTP [default: /, nginx /index.html]
+    /// Path of HTTP requests [default: /, nginx /index.html]
     #[arg(hide_short_help = true, long, value_name = "PATH")]
     path: Option<String>,
-    /// Length of a request (echo, and HTTP, which a header fills up) [default: 128, nginx 85]
+    /// Length of a request (echo, and HTTP, where a header fills it up) [default: 128, nginx 85]
     #[arg(hide_short_help = true, long, value_name = "BYTES")]
     request_bytes: Option<u32>,
     /// Length of a response (echo, nginx) [default: 128, nginx 849]
     #[arg(hide_short_help = true, long, value_name = "BYTES")]
     response_bytes: Option<u32>,
-    /// How long a response is waited for [default: 1s]
+    /// How long to wait for a response [default: 1s]
     #[arg(hide_short_help = true, long, value_name = "TIME")]
     timeout: Option<Nanos>,
 }
@@ -219,8 +226,8 @@ struct ServerSettings {
     /// What a server of your own speaks
     #[arg(long, value_name = "NAME", value_parser = protocol())]
     protocol: Option<Protocol>,
-    /// Worker threads or processes of the server; of your own: how many requests it serves at
-    /// once [default: 1]
+    /// Worker threads or processes of the server; of your own server: how many requests it serves
+    /// at once [default: 1]
     #[arg(short, long, value_name = "N")]
     workers: Option<u32>,
     /// How null-rpc divides requests among its threads: null-rpc (a thread for each
@@ -235,8 +242,8 @@ struct ServerSettings {
     /// Port of the server [default: memcached 11211, nginx 8080, null-rpc 7777]
     #[arg(long, value_name = "PORT")]
     port: Option<u16>,
-    /// Receive buffer of the server's UDP sockets, so that a stall drops no request; 0 leaves
-    /// the server's own [default: 8388608]
+    /// Receive buffer of the server's UDP sockets, so that a stall drops no requests; 0 keeps the
+    /// server's own [default: 8388608]
     #[arg(hide_short_help = true, long, value_name = "BYTES")]
     receive_buffer: Option<u32>,
     /// User that the server runs as [default: nobody]
@@ -245,7 +252,7 @@ struct ServerSettings {
     /// The server's program, by name or path [default: memcached or nginx]
     #[arg(hide_short_help = true, long, value_name = "PATH")]
     server_program: Option<String>,
-    /// A further argument of the server; may be given often
+    /// A further argument of the server; may be repeated
     #[arg(
         hide_short_help = true,
         long,
@@ -260,7 +267,7 @@ struct ServerSettings {
 
 #[derive(Debug, Default, Args)]
 struct CalibrationSettings {
-    /// Interleaved pairs of calibration blocks, without and with the probe [default: 9]
+    /// Interleaved pairs of calibration blocks, with and without the probe [default: 9]
     #[arg(hide_short_help = true, long, value_name = "N")]
     pairs: Option<u32>,
     /// Length of a calibration block [default: 400ms]

@@ -37,9 +37,9 @@ fn help() -> String {
 
 /// Run one of the built-in servers, until Ctrl-C.
 ///
-/// They echo, and differ only in how requests are divided among threads, which is what the
-/// papers argue about: a thread for each connection, one queue for all workers, or a queue for
-/// each. Listens on loopback unless told otherwise.
+/// They echo, and differ only in how requests are divided among threads, which is what the papers
+/// argue about: a thread for each connection, one queue for all workers, or one queue per worker.
+/// They listen on loopback unless told otherwise.
 #[derive(Debug, Args)]
 #[command(after_help = help())]
 pub struct ServeArgs {
@@ -78,14 +78,14 @@ pub struct ServeArgs {
     /// CPUs that the server may use, e.g. 0-1 [default: all]
     #[arg(short = 'C', long, value_name = "CPUS")]
     pub cpus: Option<CpuSet>,
-    /// Workers look for requests again and again and never sleep (not null-rpc)
+    /// Workers poll for requests and never sleep (not null-rpc)
     #[arg(long)]
     pub busy: bool,
     /// Something that it does wrong on purpose, to see whether an explanation finds it; may be
-    /// given often
+    /// repeated
     #[arg(long, value_name = "KIND:PARAMETERS", help_heading = "Faults")]
     pub fault: Vec<Fault>,
-    /// Write down when each fault happened (JSON), when it stops
+    /// When it stops, write when each fault happened (JSON)
     #[arg(hide_short_help = true,
         long,
         value_name = "FILE",

@@ -17,10 +17,10 @@ pub struct Output {
     /// Print one JSON object on stdout instead of tables
     #[arg(long)]
     pub json: bool,
-    /// Print nothing but errors (and the object of --json)
+    /// Print only errors (and the object of --json)
     #[arg(short, long, conflicts_with = "verbose")]
     pub quiet: bool,
-    /// Say what is being done, and show more of the result
+    /// Say what is happening, and show more of the result
     #[arg(short, long, action = ArgAction::Count)]
     pub verbose: u8,
 }
@@ -35,11 +35,11 @@ impl Output {
 /// Limits that a result must hold.
 #[derive(Clone, Debug, Default, Args)]
 pub struct LimitArgs {
-    /// A limit that the result must hold: p99.9<=2ms, max<=20ms or errors<0.1%; may be given often.
-    /// Exit code 3: it does not; 4: the interval does not decide
+    /// A limit that the result must meet: p99.9<=2ms, max<=20ms or errors<0.1%; may be repeated.
+    /// Exit code 3: not met; 4: the interval does not decide
     #[arg(long = "assert", value_name = "LIMIT")]
     pub limits: Vec<Threshold>,
-    /// Write the verdict and the limits as JUnit XML, over what the file had
+    /// Write the verdict and the limits as JUnit XML; an existing file is replaced
     #[arg(hide_short_help = true, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub junit: Option<PathBuf>,
 }
@@ -50,11 +50,11 @@ pub struct AnalysisArgs {
     /// Time that a request needs in an ideal server [default: the workers' busy time per request]
     #[arg(long, value_name = "TIME", value_parser = positive)]
     pub service_time: Option<Nanos>,
-    /// Workers of the ideal server [default: threads that served requests, at most the CPUs]
+    /// Workers of the ideal server [default: threads that served requests, at most one per CPU]
     #[arg(short, long, value_name = "N", value_parser = workers)]
     pub workers: Option<NonZeroU32>,
     /// Print this many of the slowest requests one by one, with what each CPU did meanwhile
-    /// [default: none; 20 go into the files]
+    /// [default: none; the saved files have 20]
     #[arg(long, value_name = "N")]
     pub slowest: Option<usize>,
 }
@@ -62,7 +62,7 @@ pub struct AnalysisArgs {
 /// Gets and sets of a key-value store.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub struct StoreArgs {
-    /// Share of gets, the others are sets (key-value stores) [default: 90%]
+    /// Share of gets; the rest are sets (key-value stores) [default: 90%]
     #[arg(hide_short_help = true, long, value_name = "SHARE", value_parser = share, allow_hyphen_values = true)]
     pub get_share: Option<f64>,
     /// Distinct keys, all stored before the load (key-value stores) [default: 10000]
@@ -132,7 +132,8 @@ pub(super) fn load_share(text: &str) -> Result<f64, String> {
     if value > 0.0 && value <= MOST_UTILIZATION {
         return Ok(value);
     }
-    let percent = match (MOST_UTILIZATION..=100.0).contains(&value) {
+    let without_sign = !text.contains('%') && (MOST_UTILIZATION..=100.0).contains(&value);
+    let percent = match without_sign {
         true => format!("; a percentage needs its sign, e.g. {value:.0}%"),
         false => String::new(),
     };
@@ -152,9 +153,9 @@ pub(super) fn numbers(
     let Some((from, rest)) = text.split_once("..") else {
         return text.split(',').map(one).collect();
     };
-    let (to, step) = rest.split_once(':').ok_or_else(|| {
-        format!("`{text}` lacks its step; write from..to:step, e.g. 0.5..0.95:0.05")
-    })?;
+    let (to, step) = rest
+        .split_once(':')
+        .ok_or_else(|| format!("`{text}` has no step; write from..to:step, e.g. 0.5..0.95:0.05"))?;
     let (from, to, step) = (one(from)?, one(to)?, one(step)?);
     if !(step > 0.0 && to >= from) {
         return Err(format!(

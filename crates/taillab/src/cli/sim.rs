@@ -91,7 +91,7 @@ pub struct SystemArgs {
 pub struct RecordedArgs {
     #[command(flatten)]
     pub file: TraceFileArgs,
-    /// Play a trace even where it asks for more than can be served
+    /// Play a trace even if it asks for more than can be served
     #[arg(hide_short_help = true, long)]
     pub allow_overload: bool,
 }
@@ -108,7 +108,7 @@ pub struct SampleArgs {
         conflicts_with = "trace"
     )]
     pub requests: Option<Count>,
-    /// Simulate until a quantile is known so well, e.g. p99.9=1%; --requests is the limit
+    /// Simulate until a quantile is known this well, e.g. p99.9=1%; --requests is the limit
     #[arg(long, value_name = "TARGET", conflicts_with = "trace")]
     pub precision: Option<Precision>,
     /// The seed of every random choice
@@ -117,8 +117,8 @@ pub struct SampleArgs {
     /// Threads; the result does not depend on them [default: one for each processor]
     #[arg(short, long, value_name = "N")]
     pub threads: Option<NonZeroUsize>,
-    /// Simulate along utilization=0.5..0.95:0.05, workers=1,2,4,8 or discipline=fifo,lifo; may
-    /// be given often
+    /// Simulate along utilization=0.5..0.95:0.05, workers=1,2,4,8 or discipline=fifo,lifo; may be
+    /// repeated
     #[arg(long, value_name = "WHAT=VALUES")]
     pub sweep: Vec<Sweep>,
 }
@@ -129,7 +129,7 @@ pub struct ResultArgs {
     /// Show exact results next to the simulated ones, with z-scores
     #[arg(long, conflicts_with = "trace")]
     pub exact: bool,
-    /// Draw the result: FILE.svg, .png or .html, or - for the terminal; may be given often
+    /// Draw the result: FILE.svg, .png or .html, or - for the terminal; may be repeated
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, allow_hyphen_values = true)]
     pub plot: Vec<PathBuf>,
     /// Write a table with one row for each system
@@ -153,7 +153,7 @@ pub struct ReproduceArgs {
 pub enum Paper {
     /// Tales of the Tail (Li, Sharma, Ports, Gribble 2014): figures 1 to 4, queueing theory
     Tales(TalesArgs),
-    /// Where Has My Time Gone? (Zilberman et al. 2017): every row of its tables beside ours, as
+    /// Where Has My Time Gone? (Zilberman et al. 2017): every row of its tables next to ours, as
     /// `taillab budget`
     TimeGone(BudgetArgs),
     /// Deconstructing the Tail at Scale Effect (Sriraman et al. 2016): figures 4 to 12, round trips
@@ -162,8 +162,8 @@ pub enum Paper {
 
 /// Figures 1 to 4 of Tales of the Tail.
 ///
-/// Simulates every curve, draws the figures (SVG, PNG, HTML and in the terminal) and judges what
-/// the paper says about them. Where the paper's text disagrees with exact theory, it says so.
+/// Simulates every curve, draws the figures (in the terminal; SVG, PNG and HTML with -o) and checks
+/// what the paper says about them. Where the paper's text disagrees with exact theory, it says so.
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct TalesArgs {
@@ -181,9 +181,10 @@ pub struct TalesArgs {
     pub threads: Option<NonZeroUsize>,
     #[command(flatten)]
     pub recorded: TraceFileArgs,
-    /// Save the result in this new directory: fig1.svg, fig1.png ... and tales.html
-    #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath, default_value = "taillab-tales")]
-    pub output: PathBuf,
+    /// Save the result in this new directory: fig1.svg, fig1.png ... and tales.html [default: it
+    /// is printed only]
+    #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub output: Option<PathBuf>,
     #[command(flatten)]
     pub common: Output,
 }

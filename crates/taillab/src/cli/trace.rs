@@ -15,9 +15,13 @@ use taillab_probe::Disturbances;
 use super::fix::{ConsentArgs, FixArgs};
 use super::shared::{AnalysisArgs, LimitArgs, Output, positive};
 
-const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed, or the \
-    server ended; what was recorded is kept\n  2    wrong command line, or no such server\n  3    a limit of --assert is not held\n  4    the \
-    result cannot be believed (it says why)\n  5    a privilege or a kernel feature is missing\n  \
+const EXIT_CODES: &str = "Exit codes:\n  \
+    0    everything went well\n  \
+    1    something failed, or the server ended; what was recorded is kept\n  \
+    2    wrong command line, or no such server\n  \
+    3    a limit of --assert is not met\n  \
+    4    the result cannot be trusted (it says why)\n  \
+    5    a privilege or a kernel feature is missing\n  \
     130  interrupted; what was recorded is kept";
 
 fn help() -> String {
@@ -34,11 +38,11 @@ fn help() -> String {
     )
 }
 
-/// Watch a running server: every request with six stamps, and what happened on its CPUs.
+/// Trace a running server: six stamps of every request, and what happened on its CPUs.
 ///
-/// Point it at a process, a port, a control group, or give it a command to start. It stamps every
-/// request in the kernel, without a change to the server or to what is sent, and shows how long
-/// requests stayed, where, and why longer than in an ideal queue.
+/// Point it at a process, a port or a control group, or give it a command to start. It stamps every
+/// request in the kernel, without changing the server or what is sent, and shows how long requests
+/// stayed, where, and why longer than in an ideal queue.
 #[derive(Debug, Args)]
 #[command(
     after_help = help(),
@@ -76,10 +80,10 @@ pub struct ServerArgs {
     /// The server's control group, e.g. system.slice/nginx.service
     #[arg(long, value_name = "PATH", value_hint = ValueHint::DirPath, conflicts_with = "words")]
     pub cgroup: Option<PathBuf>,
-    /// Start this server, trace it, and end it
+    /// Start this server, trace it, and stop it
     #[arg(value_name = "COMMAND", last = true, value_hint = ValueHint::CommandWithArguments)]
     pub words: Vec<OsString>,
-    /// Its TCP port, where it listens on both
+    /// Its TCP port, if it listens on both TCP and UDP
     #[arg(long, conflicts_with = "udp")]
     pub tcp: bool,
     /// Its UDP port
@@ -88,7 +92,7 @@ pub struct ServerArgs {
     // the help names the framings that there are
     #[arg(long, help = protocol_help(), value_name = "NAME", default_value = "auto")]
     pub protocol: Told,
-    /// Watch these CPUs [default: all on which the server may run]
+    /// Watch these CPUs [default: all that the server may run on]
     #[arg(short = 'C', long, value_name = "CPUS")]
     pub cpus: Option<CpuSet>,
 }
@@ -96,14 +100,14 @@ pub struct ServerArgs {
 /// What is recorded, and how long.
 #[derive(Debug, Args)]
 pub struct RecordingArgs {
-    /// How long [default: 10s; with --live until q is pressed]
+    /// How long to record [default: 10s; with --live until q is pressed]
     #[arg(short, long, value_name = "TIME", value_parser = positive)]
     pub duration: Option<Nanos>,
     /// What to record besides the stamps: all, none, or some of sched, wake, irq, softirq, idle,
     /// fault, storage, lock, frequency, retransmit
     #[arg(long, value_name = "LIST", default_value = "all")]
     pub disturbances: Disturbances,
-    /// How long clients wait for a response; one that takes four times as long is not looked for
+    /// How long clients wait for a response; after four times as long it is not looked for any more
     #[arg(hide_short_help = true, long, value_name = "TIME", default_value = "1s", value_parser = positive)]
     pub timeout: Nanos,
     /// Buffer for each CPU [default: 8 MiB, less on many CPUs]
@@ -114,14 +118,14 @@ pub struct RecordingArgs {
 /// Where the result goes.
 #[derive(Debug, Args)]
 pub struct ResultArgs {
-    /// A screen that shows every second what the last one was like; q or Ctrl-C ends it. Writes no
-    /// files unless -o says where
+    /// A screen that shows each second what the last one was like, until q or Ctrl-C. Saves nothing
+    /// without -o
     #[arg(long, conflicts_with_all = ["json", "fix"])]
     pub live: bool,
     /// Save the result in this new directory [default: taillab-<server>-<time>]
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub output: Option<PathBuf>,
-    /// Write no files; the recording goes to a temporary file without a name
+    /// Only print the result; the recording goes to a temporary file without a name
     #[arg(hide_short_help = true, long, conflicts_with = "output")]
     pub no_save: bool,
 }

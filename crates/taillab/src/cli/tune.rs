@@ -30,8 +30,8 @@ fn help() -> String {
 /// Change settings of the machine against tail latency, and put them back.
 ///
 /// A mitigation is a plan: which files and system calls, their old and new values, and why. It
-/// finds the values itself: which interrupts, which mask, which other threads. Settings that
-/// somebody else has changed meanwhile are left alone and told.
+/// works out the values itself: which interrupts, which mask, which other threads. Settings that
+/// somebody else has changed meanwhile are left alone and reported.
 #[derive(Debug, Args)]
 #[command(after_help = help())]
 pub struct TuneArgs {
@@ -41,7 +41,7 @@ pub struct TuneArgs {
 
 #[derive(Debug, Subcommand)]
 pub enum TuneCommand {
-    /// Name all mitigations; with -v what each treats, needs, changes and risks
+    /// List all mitigations; with -v what each treats, needs, changes and risks
     List {
         #[command(flatten)]
         common: Output,
@@ -54,16 +54,17 @@ pub enum TuneCommand {
         #[command(flatten)]
         common: Output,
     },
-    /// As status; the exit code says whether everything still holds
+    /// Like status; the exit code says whether everything still holds
     #[command(after_help = EXIT_CODES)]
     Verify {
         #[command(flatten)]
         common: Output,
     },
-    /// Put back what was changed, and say what somebody else has changed meanwhile
+    /// Put back what was changed, and report what somebody else has changed meanwhile
     #[command(after_help = EXIT_CODES)]
     Revert {
-        /// The number of an apply [default: all, the latest first]
+        /// The number of what was applied, from `taillab tune status` [default: all, the latest
+        /// first]
         #[arg(value_name = "NUMBER")]
         number: Option<u32>,
         #[command(flatten)]
@@ -71,7 +72,7 @@ pub enum TuneCommand {
     },
 }
 
-/// Say what mitigations would change here, and why. Changes nothing.
+/// Say what mitigations would change here, and why, without changing anything.
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct PlanArgs {
@@ -96,13 +97,13 @@ pub struct ApplyArgs {
     /// Do not ask
     #[arg(short, long)]
     pub yes: bool,
-    /// Only print each write: the path or the system call, the old value, the new one
+    /// Only print each write: the path or system call, the old value and the new one
     #[arg(long, conflicts_with_all = ["yes", "hold"])]
     pub dry_run: bool,
     /// Stay, and put everything back on Ctrl-C
     #[arg(long)]
     pub hold: bool,
-    /// Apply them also where they do harm, or where somebody will overwrite them
+    /// Apply them even where they do harm, or where somebody will overwrite them
     #[arg(long)]
     pub force: bool,
     #[command(flatten)]
@@ -118,7 +119,7 @@ pub struct ScopeArgs {
     /// The network device [default: those that have received anything]
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<String>,
-    /// The CPUs that are kept free [default: the server's, else all]
+    /// The CPUs to keep free [default: the server's, else all]
     #[arg(short = 'C', long, value_name = "CPUS")]
     pub cpus: Option<CpuSet>,
 }

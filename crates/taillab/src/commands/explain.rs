@@ -54,7 +54,7 @@ fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
             "name a recording of `taillab trace`, or of `taillab run --save-capture`, or the \
              directory that holds it"
         }
-        _ => "see that it can be read",
+        _ => "check that it can be read",
     };
     Failure::new(
         Exit::Failed,

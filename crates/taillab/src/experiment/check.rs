@@ -175,7 +175,7 @@ impl Experiment {
             ),
             (
                 w.duration > Nanos::ZERO,
-                "workload.duration must be longer than nothing, e.g. 20s".to_owned(),
+                "workload.duration must be above 0, e.g. 20s".to_owned(),
             ),
         ]
     }
@@ -276,11 +276,11 @@ impl Experiment {
             ),
             (
                 self.client.reserve == 0 || self.server.transport == Transport::Tcp,
-                "client.reserve is for TCP: datagrams wait for nobody".to_owned(),
+                "client.reserve is for TCP: datagrams never wait".to_owned(),
             ),
             (
                 self.client.timeout > Nanos::ZERO,
-                "client.timeout must be longer than nothing, e.g. 1s".to_owned(),
+                "client.timeout must be above 0, e.g. 1s".to_owned(),
             ),
             (
                 (6..=1000).contains(&self.calibration.pairs),
@@ -296,7 +296,7 @@ impl Experiment {
             ),
             (
                 self.calibration.service_time != Some(Nanos::ZERO),
-                "calibration.service_time must be longer than nothing".to_owned(),
+                "calibration.service_time must be above 0".to_owned(),
             ),
             (
                 !waits || self.calibration.outstanding as u32 >= self.workers(),

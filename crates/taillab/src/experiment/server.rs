@@ -131,7 +131,7 @@ impl FromStr for Protocol {
         let known = || taillab_load::Protocol::names().join(", ");
         taillab_load::Protocol::named(name)
             .map(Self)
-            .ok_or_else(|| format!("`{name}` is not a protocol; known are {}", known()))
+            .ok_or_else(|| format!("`{name}` is not a protocol; choose one of {}", known()))
     }
 }
 

@@ -88,7 +88,8 @@ pub fn judge(trial: &Trial) -> Judgement {
             outcome: FixOutcome::Inconclusive,
             at: None,
             reason: format!(
-                "{} pairs of blocks have too few requests for any interval: raise the rate or --fix-budget",
+                "{} pairs of blocks have too few requests for any interval: raise the rate or \
+                 --fix-budget",
                 pairs.count()
             ),
         };
@@ -119,7 +120,7 @@ pub fn judge(trial: &Trial) -> Judgement {
     } else if let Some(below) = surely_better_below(pairs, q, ratio) {
         return below;
     } else {
-        let why = format!("{shown}: the interval holds both a gain of 5 % and none{instead}");
+        let why = format!("{shown}: the interval includes both a gain of 5 % and no gain{instead}");
         (FixOutcome::Inconclusive, why)
     };
     Judgement {

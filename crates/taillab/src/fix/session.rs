@@ -71,7 +71,8 @@ impl<'a, 'r> Session<'a, 'r> {
                 true => self.try_one(&candidate, (place + 1, all))?,
                 false => untried(
                     &candidate,
-                    "not tried: the control \"improved\" with nothing changed, so this machine is too uneven now",
+                    "not tried: the control \"improved\" with nothing changed, so this machine \
+                     is too noisy now",
                 ),
             };
             self.fixes.push(fix);

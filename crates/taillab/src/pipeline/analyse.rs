@@ -354,16 +354,16 @@ fn nothing(matched: &Matched, context: &RecordingContext) -> Failure {
     let arrivals = matched.unmatched.len();
     let why = match (arrivals, responses) {
         (0, 0) => format!(
-            "no request came in to {server}: see that clients reach it on this port, or trace \
-             longer (-d)"
+            "no request reached {server}: check that clients use this port, or trace for longer \
+             (-d)"
         ),
         (_, 0) => format!(
-            "{arrivals} requests came in to {server} and none was answered: see that it works, or \
-             trace longer (-d)"
+            "{arrivals} requests reached {server} and none was answered: check that it works, or \
+             trace for longer (-d)"
         ),
         _ => format!(
-            "{arrivals} requests came in to {server} and {responses} responses left, and none \
-             could be matched: record it with its protocol (taillab trace --protocol NAME)"
+            "{arrivals} requests reached {server} and {responses} responses left, but none could \
+             be matched: record it with its protocol (taillab trace --protocol NAME)"
         ),
     };
     Failure::new(Exit::Failed, why)

@@ -78,7 +78,8 @@ impl RunDir {
         };
         if let Some(result) = RESULTS.into_iter().find(|name| dir.folder.has_file(name)) {
             let message = format!(
-                "{} holds a result already ({result}): name another directory with -o, or remove it",
+                "{} holds a result already ({result}): name another directory with -o, or remove \
+                 it",
                 dir.path().display()
             );
             return Err(Failure::new(Exit::Usage, message));
@@ -151,7 +152,7 @@ impl RunDir {
                 io::ErrorKind::AlreadyExists => Failure::new(
                     Exit::Usage,
                     format!(
-                        "{} is there already and is not overwritten: choose another directory \
+                        "{} exists and is not overwritten: choose another directory \
                          with --output, or remove it",
                         self.path().join(name).display()
                     ),
@@ -189,7 +190,8 @@ impl Folder {
             return Err(Failure::new(
                 Exit::Usage,
                 format!(
-                    "{} belongs to another user (number {owner}), who could exchange its files: choose a \
+                    "{} belongs to another user (number {owner}), who could replace its files: \
+                     choose a \
                      directory of your own with --output",
                     path.display()
                 ),
@@ -252,7 +254,8 @@ fn unwritable(path: &Path, error: &io::Error, invoker: &Invoker) -> Failure {
             "free some space or choose another place with --output".into()
         }
         io::ErrorKind::PermissionDenied => format!(
-            "results are written with the rights of user {}; choose a place that this user can write to with \
+            "results are written with the rights of user {}; choose a place that this user can \
+             write to with \
              --output",
             invoker.uid()
         ),

@@ -97,7 +97,8 @@ impl fmt::Display for Framing {
 /// Why a text names no framing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is no framing; write one-in-turn, {names}, or fixed:REQUEST:RESPONSE with both lengths in bytes",
+    "`{0}` is not a framing; write one-in-turn, {names}, or fixed:REQUEST:RESPONSE with both \
+     lengths in bytes",
     names = Framing::names()
 )]
 pub struct ParseFramingError(String);

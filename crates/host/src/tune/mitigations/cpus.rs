@@ -12,19 +12,24 @@ use crate::tune::setting::{FileSetting, Form, GroupFolder, Membership, Setting};
 pub(super) const DEDICATED_CPUS: Mitigation = Mitigation {
     is: mitigation::DEDICATED_CPUS,
     needs: "-p, and -C unless the server is bound to fewer CPUs than there are; root",
-    interface: "cgroup v1: two cpusets, the server's with cpu_exclusive and one for the others, and the affinity of \
-                every thread that is moved; v2: a group with cpuset.cpus.partition=isolated; without cpusets: \
+    interface: "cgroup v1: two cpusets, the server's with cpu_exclusive and one for the others, \
+                and the affinity of \
+                every thread that is moved; v2: a group with cpuset.cpus.partition=isolated; \
+                without cpusets: \
                 sched_setaffinity of the server and of the others",
     undo: "threads go back to their groups and their CPUs, the groups are removed",
-    proof: "taillab trace: no background from programs; /proc/PID/task/TID/status: Cpus_allowed_list",
-    reference: "man 7 cpuset; kernel Documentation/admin-guide/cgroup-v2.rst; Tales of the Tail, section 4.1",
+    proof: "taillab trace: no background from programs; /proc/PID/task/TID/status: \
+            Cpus_allowed_list",
+    reference: "man 7 cpuset; kernel Documentation/admin-guide/cgroup-v2.rst; Tales of the Tail, \
+                section 4.1",
     plan: dedicated_cpus,
 };
 
 pub(super) const OTHERS_AFFINITY: Mitigation = Mitigation {
     is: mitigation::OTHERS_AFFINITY,
     needs: "-p or -C, and a CPU that is not among these; CAP_SYS_NICE",
-    interface: "sched_setaffinity of every other thread that may run there, also of the kernel's where it lets them move",
+    interface: "sched_setaffinity of every other thread that may run there, also of the kernel's \
+                where it lets them move",
     undo: "the old CPUs are written back, also to what has inherited ours; it ends with the thread",
     proof: "/proc/PID/task/TID/status: Cpus_allowed_list",
     reference: "man 2 sched_setaffinity",
@@ -34,11 +39,13 @@ pub(super) const OTHERS_AFFINITY: Mitigation = Mitigation {
 pub(super) const HOUSEKEEPING: Mitigation = Mitigation {
     is: mitigation::HOUSEKEEPING,
     needs: "-p or -C, and a CPU that is not among these; root",
-    interface: "/sys/devices/virtual/workqueue/cpumask, /proc/sys/kernel/watchdog_cpumask: the other CPUs; \
+    interface: "/sys/devices/virtual/workqueue/cpumask, /proc/sys/kernel/watchdog_cpumask: the \
+                other CPUs; \
                 /proc/sys/vm/stat_interval: 120 s",
     undo: PUT_BACK,
     proof: "taillab noise -C CPUS: no kworker/u… among the causes",
-    reference: "kernel Documentation/core-api/workqueue.rst, Documentation/admin-guide/kernel-per-CPU-kthreads.rst",
+    reference: "kernel Documentation/core-api/workqueue.rst, \
+                Documentation/admin-guide/kernel-per-CPU-kthreads.rst",
     plan: housekeeping,
 };
 
@@ -119,7 +126,8 @@ fn dedicated_cpus(scene: &Scene) -> Result<Proposal, Unavailable> {
     changes.extend(away(scene, &others));
     let changed = super::proposal(changes, "the server has its CPUs for itself already")?;
     Ok(changed.with_note(
-        "there is no cpuset here, so every thread is moved by its affinity: it can move itself back",
+        "there is no cpuset here, so every thread is moved by its affinity: it can move itself \
+         back",
     ))
 }
 
@@ -282,7 +290,7 @@ fn housekeeping(scene: &Scene) -> Result<Proposal, Unavailable> {
             "/proc/sys/vm/stat_interval",
             Form::Text,
             "120",
-            "counters of memory are gathered by a worker on each CPU",
+            "a worker on each CPU gathers memory counters",
         ),
     ];
     let changes = changes.into_iter().flatten().collect();

@@ -69,11 +69,8 @@ fn coalescing(scene: &Scene) -> Result<Proposal, Unavailable> {
 fn offloads(scene: &Scene) -> Result<Proposal, Unavailable> {
     let wanted = [
         (Parameter::Gro, "0", "hands each packet on as it comes"),
-        (Parameter::Lro, "0", "joins no packets in hardware"),
+        (Parameter::Lro, "0", "merges no packets in hardware"),
     ];
     let changes = of_devices(scene, &wanted)?;
-    proposal(
-        changes,
-        "no device says anything of its offloads (ethtool -k)",
-    )
+    proposal(changes, "no device reports its offloads (ethtool -k)")
 }

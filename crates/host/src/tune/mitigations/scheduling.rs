@@ -20,7 +20,8 @@ const SLICE_NS: u64 = 100_000;
 pub(super) const RT_PRIORITY: Mitigation = Mitigation {
     is: mitigation::RT_PRIORITY,
     needs: "-p; a CPU that the server does not use; CAP_SYS_NICE",
-    interface: "sched_setattr of each thread of the server: SCHED_FIFO 49, below the threads of interrupts; and \
+    interface: "sched_setattr of each thread of the server: SCHED_FIFO 49, below the threads of \
+                interrupts; and \
                 what rt-runtime changes",
     undo: ENDS_WITH_THREAD,
     proof: "/proc/PID/task/TID/status: nonvoluntary_ctxt_switches stays",
@@ -52,7 +53,8 @@ pub(super) const NICE: Mitigation = Mitigation {
 pub(super) const OTHERS_IDLE: Mitigation = Mitigation {
     is: mitigation::OTHERS_IDLE,
     needs: "-p; CAP_SYS_NICE",
-    interface: "sched_setattr of each thread that may run on the server's CPUs: SCHED_IDLE. Not of the kernel's, of \
+    interface: "sched_setattr of each thread that may run on the server's CPUs: SCHED_IDLE. Not \
+                of the kernel's, of \
                 real-time ones, of this session's",
     undo: "the old value is written back, also to what has inherited ours; it ends with the thread",
     proof: "/proc/PID/task/TID/schedstat: the waiting time (second field) of the server's threads",
@@ -63,7 +65,8 @@ pub(super) const OTHERS_IDLE: Mitigation = Mitigation {
 pub(super) const SLICE: Mitigation = Mitigation {
     is: mitigation::SLICE,
     needs: "-p; Linux 6.12 or later",
-    interface: "sched_setattr of each thread of the server: sched_runtime 0.1 ms. A thread with a shorter slice \
+    interface: "sched_setattr of each thread of the server: sched_runtime 0.1 ms. A thread with \
+                a shorter slice \
                 preempts one with a longer one when it wakes up",
     undo: ENDS_WITH_THREAD,
     proof: "/proc/PID/task/TID/schedstat: the waiting time (second field) of the server's threads",
@@ -114,7 +117,8 @@ fn rt_priority(scene: &Scene) -> Result<Proposal, Unavailable> {
         && share(group).is_some_and(|share| share.trim() == "0")
     {
         return Err(Unavailable(format!(
-            "the server's control group has no share of real time (RT_GROUP_SCHED): write e.g. 950000 to {}",
+            "the server's control group has no share of real time (RT_GROUP_SCHED): write e.g. \
+             950000 to {}",
             group.join("cpu.rt_runtime_us").display()
         )));
     }
@@ -173,7 +177,8 @@ fn rt_runtime(scene: &Scene) -> Result<Proposal, Unavailable> {
     let mut proposal = super::proposal(changes, "real-time threads have no limit here already")?;
     if is_blind {
         proposal.notes.push(
-            "debugfs is not mounted: from Linux 6.12 on a fair server may still give ordinary threads 50 ms of \
+            "debugfs is not mounted: from Linux 6.12 on a fair server may still give ordinary \
+             threads 50 ms of \
              each second (mount -t debugfs debugfs /sys/kernel/debug)"
                 .into(),
         );
@@ -263,6 +268,6 @@ fn timer_slack(scene: &Scene) -> Result<Proposal, Unavailable> {
     }
     super::proposal(
         changes,
-        "no timer slack can be read of the server: run as root (sudo)",
+        "the server's timer slack cannot be read: run as root (sudo)",
     )
 }

@@ -84,7 +84,7 @@ fn remedy(source: &io::Error) -> &'static str {
         }
         Some(Errno::ROFS) => "; it is mounted read-only: run on the host, not in a container",
         Some(Errno::INVAL | Errno::RANGE | Errno::NOENT) => "; the kernel does not take this value",
-        Some(Errno::IO) => "; the kernel does not let go of it (a managed interrupt, for one)",
+        Some(Errno::IO) => "; the kernel does not let it be moved (e.g. a managed interrupt)",
         Some(Errno::OPNOTSUPP) => "; the driver cannot do that",
         Some(Errno::BUSY) => {
             "; something in use forbids it (SCHED_DEADLINE forbids a change of CPUs)"

@@ -47,8 +47,9 @@ impl Placing {
         if threads > usable.len() && !oversubscribe {
             let set = wanted.unwrap_or(allowed);
             return Err(format!(
-                "{threads} threads on {} CPU{} ({set}) would make each other late: use at most -t {}, \
-                 give more CPUs with -C, or say --oversubscribe",
+                "{threads} threads on {} CPU{} ({set}) would make each other late: use at most \
+                 -t {}, \
+                 give more CPUs with --client-cpus, or add --oversubscribe",
                 usable.len(),
                 if usable.len() == 1 { "" } else { "s" },
                 usable.len()

@@ -133,8 +133,8 @@ pub fn plan(args: &LoadArgs) -> Result<Plan, Failure> {
     };
     if several && !args.limits.limits.is_empty() {
         return Err(usage(
-            "--assert holds a limit against one load: give one rate with -R or -u, or look for the highest rate \
-             that holds it with --find",
+            "--assert checks the result of one load: give one rate with -R or -u, or look for \
+             the highest rate that meets the limit with --find",
         ));
     }
     Ok(plan)
@@ -195,12 +195,14 @@ fn client(args: &ClientArgs) -> Result<Client, Failure> {
     let (connections, threads) = (args.connections.get(), args.threads.get());
     if connections > MOST_CONNECTIONS {
         return Err(usage(format!(
-            "{connections} connections are more than one machine has ports for; use at most {MOST_CONNECTIONS}"
+            "{connections} connections are more than one machine has ports for; use at most \
+             {MOST_CONNECTIONS}"
         )));
     }
     if connections < threads {
         return Err(usage(format!(
-            "{threads} threads need at least one connection each: use -c {threads} or more, or fewer threads"
+            "{threads} threads need at least one connection each: use -c {threads} or more, or \
+             fewer threads"
         )));
     }
     if args.timeout == Nanos::ZERO {
@@ -309,7 +311,8 @@ fn levels(amounts: Option<(&Amounts, bool)>, shape: &Shape) -> Result<Vec<Level>
     let Some((amounts, shares)) = amounts else {
         return match shape {
             Shape::Steady(_) => Err(usage(
-                "how much load? Give a rate (-R 20000), a share of the capacity (-u 75%), as fast as \
+                "how much load? Give a rate (-R 20000), a share of the capacity (-u 75%), as \
+                 fast as \
                  it goes (-R max), or an objective (--find 'p99.9<=200us')",
             )),
             _ => Ok(vec![Level::AsGiven]),

@@ -42,7 +42,8 @@ pub fn run(args: TalesArgs) -> Result<Exit, Failure> {
         }
         None => None,
     };
-    let mut dir = RunDir::create(args.output.clone(), 0)?;
+    let dir = args.output.clone().map(|path| RunDir::create(path, 0));
+    let mut dir = dir.transpose()?;
     let mut reproduction = Reproduction {
         schema_version: SCHEMA_VERSION,
         command: "reproduce",
@@ -56,7 +57,9 @@ pub fn run(args: TalesArgs) -> Result<Exit, Failure> {
             break;
         }
         let (figure, partial) = reproduce(figure, &args, trace.as_ref(), &interrupt)?;
-        save_figure(&mut dir, &figure.figure, &figure.chart())?;
+        if let Some(dir) = &mut dir {
+            save_figure(dir, &figure.figure, &figure.chart())?;
+        }
         reproduction.figures.push(figure);
         reproduction.partial |= partial;
     }
@@ -66,7 +69,7 @@ pub fn run(args: TalesArgs) -> Result<Exit, Failure> {
         page: html::render_reproduction(&reproduction),
         text: terminal::render_reproduction(&reproduction, style()),
     };
-    rendered.save_and_print(Some(&mut dir), args.common)?;
+    rendered.save_and_print(dir.as_mut(), args.common)?;
     Ok(match (reproduction.partial, reproduction.succeeded()) {
         (true, _) => Exit::Interrupted,
         (false, true) => Exit::Ok,

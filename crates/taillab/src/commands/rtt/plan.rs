@@ -80,7 +80,7 @@ fn rows(args: &RttArgs, target: Option<&Target>) -> Result<(Vec<RowPlan>, Vec<St
             return Err(Failure::new(
                 Exit::Usage,
                 format!(
-                    "{proto} cannot be spoken to {}: choose the protocols of the target with \
+                    "{proto} cannot be used with {}: choose the protocols of the target with \
                      --proto, or leave --target out",
                     args.target.as_deref().unwrap_or_default()
                 ),
@@ -124,7 +124,7 @@ fn target(text: &str) -> Result<Target, Failure> {
         Ok(Some(address)) => Ok(Target::Inet(address)),
         Ok(None) | Err(_) if !text.contains(':') => Err(Failure::new(
             Exit::Usage,
-            format!("`{text}` lacks its port; write HOST:PORT, or unix:PATH"),
+            format!("`{text}` names no port; write HOST:PORT, or unix:PATH"),
         )),
         Ok(None) => Err(unknown_host(text, "it has no address")),
         Err(error) => Err(unknown_host(text, &error.to_string())),

@@ -36,7 +36,7 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
     let say = Say::of(args.common);
     let (common, save_capture, fix) = (args.common, args.save_capture, args.fix.clone());
     let asked = fix::Asked::of(&fix, &args.factorial.factorial, fix::Consent::Given)?;
-    let (file, output) = (args.experiment.clone(), args.output.clone());
+    let (file, output, saves) = (args.experiment.clone(), args.output.clone(), !args.no_save);
     let asserted = args.limits.clone();
     let preset = args.preset();
     let (kind, settings) = args.into_request();
@@ -45,7 +45,8 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
     pipeline::recover(&roots, say)?;
     let interrupt = Interrupt::register().map_err(host)?;
     let name = experiment.server.name();
-    let mut rundir = RunDir::create_or_name(output, &name, expected_bytes(&experiment))?;
+    let create = || RunDir::create_or_name(output, &name, expected_bytes(&experiment));
+    let mut rundir = saves.then(create).transpose()?;
 
     let progress = Progress::new(say.quiet);
     let mut rig = Rig::start(&experiment, progress, interrupt.clone())?;
@@ -62,7 +63,7 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
     if !fix.fix {
         pipeline::give_up_root(&roots, pipeline::Remaining::Files)?;
     }
-    if save_capture {
+    if save_capture && let Some(rundir) = &mut rundir {
         rundir.write(RECORDING, |out| recorded.events.write(out))?;
     }
     say.step("analysing");
@@ -74,7 +75,7 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
     };
     let source = Source::Memory(Box::new(recorded.events), options, client);
     let args = AnalysisArgs::default();
-    let mut analysed = pipeline::analyse(source, &args, known, Some(&mut rundir))?;
+    let mut analysed = pipeline::analyse(source, &args, known, rundir.as_mut())?;
     limits::hold(&asserted, &mut analysed.report)?;
     if let Some(wanted) = experiment.workload.precision() {
         let sojourn = &analysed.report.server.measured.sojourn;
@@ -102,12 +103,16 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
         environment: Some(serde_json::to_value(&environment).or_exit(Exit::Failed)?),
         experiment_toml: Some(experiment.to_toml()?),
     };
-    pipeline::save(&mut rundir, &analysed, &attachments)?;
+    if let Some(rundir) = &mut rundir {
+        pipeline::save(rundir, &analysed, &attachments)?;
+    }
+    let saved = rundir.as_ref().map(RunDir::path);
+    let next = saved.map(|folder| next_steps::of_run(folder, save_capture, &analysed));
     let shown = Shown {
-        saved: Some(rundir.path()),
+        saved,
         common,
         slowest: false,
-        next: next_steps::of_run(rundir.path(), save_capture, &analysed),
+        next: next.unwrap_or_default(),
     };
     pipeline::show(&analysed, &attachments, &shown)?;
     match (recorded.load.stopped, server_failure) {

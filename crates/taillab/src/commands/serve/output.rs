@@ -65,7 +65,7 @@ enum Event<'a> {
         requests_by_worker: &'a [u64],
         /// Connections accepted; 0 for UDP.
         connections: u64,
-        /// Connections refused for want of files or threads.
+        /// Connections refused for lack of files or threads.
         refused_connections: u64,
         /// Connections that ended in the middle of a request, and datagrams not as long as a request.
         malformed: u64,
@@ -162,7 +162,7 @@ fn warnings(spec: &Spec, served: &Served) -> Vec<String> {
     }
     if served.refused > 0 {
         all.push(format!(
-            "{} refused for want of files or threads: raise `ulimit -n` and `ulimit -u`",
+            "{} refused for lack of files or threads: raise `ulimit -n` and `ulimit -u`",
             count(served.refused, "connection")
         ));
     }

@@ -39,7 +39,8 @@ impl End {
             Self::DiskLow(free_bytes) => Some(Failure::new(
                 Exit::Failed,
                 format!(
-                    "the recording was ended since the disk has only {} free; what came before is kept: free \
+                    "the recording was stopped because the disk has only {} free; what came \
+                     before is kept: free \
                      some space, choose another place with -o, or record for a shorter time",
                     disk::Bytes(free_bytes)
                 ),

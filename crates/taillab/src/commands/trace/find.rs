@@ -195,7 +195,7 @@ fn listening(
             Ok(target) => {
                 return Err(match target.endpoint(port, transport) {
                     Err(error) => host(error),
-                    Ok(_) => Failure::new(Exit::Failed, "the command listens nowhere"),
+                    Ok(_) => Failure::new(Exit::Failed, "the command does not listen on a port"),
                 });
             }
             Err(error) => return Err(host(error)),

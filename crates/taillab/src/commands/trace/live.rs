@@ -149,7 +149,7 @@ impl<'a> Screen<'a> {
             note = format!("{note}; {failure}");
         } else if self.skipped > 0 {
             note = format!(
-                "{note}; this screen left {} s out, which the recording has",
+                "{note}; this screen skipped {} s, which the recording has",
                 self.skipped
             );
         } else if let Some(place) = self.place {

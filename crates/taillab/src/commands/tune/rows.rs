@@ -166,7 +166,7 @@ pub fn reverted(reverted: &Reverted) -> ApplyRow {
             }
             Outcome::Gone => (ChangeState::Gone, None, None),
             Outcome::Covered { by } => {
-                let text = format!("apply {by} has changed it again: revert that one first");
+                let text = format!("number {by} has changed it since: revert that one first");
                 (ChangeState::Covered, None, Some(text))
             }
             Outcome::Failed(reason) => (ChangeState::Failed, None, Some(reason.clone())),

@@ -30,7 +30,8 @@ const STAND_IN: &str = "This machine was not asked for RDMA: the curves are shar
 pub fn run(args: DeconstructingArgs) -> Result<Exit, Failure> {
     let interrupt = Interrupt::register().map_err(host)?;
     let say = Say::of(args.common);
-    let mut dir = RunDir::create(args.output.clone(), 0)?;
+    let dir = args.output.clone().map(|path| RunDir::create(path, 0));
+    let mut dir = dir.transpose()?;
     let mut reproduction = Reproduction {
         schema_version: SCHEMA_VERSION,
         command: "reproduce",
@@ -56,7 +57,9 @@ pub fn run(args: DeconstructingArgs) -> Result<Exit, Failure> {
         reproduction.partial |=
             measured.rows.len() < plan.rows.len() || measured.rows.iter().any(|row| row.partial);
         let figure = reproduced(&specification, &measured);
-        save_figure(&mut dir, &figure.figure, &figure.chart())?;
+        if let Some(dir) = &mut dir {
+            save_figure(dir, &figure.figure, &figure.chart())?;
+        }
         reproduction.figures.push(figure);
     }
     let rendered = Rendered {
@@ -65,7 +68,7 @@ pub fn run(args: DeconstructingArgs) -> Result<Exit, Failure> {
         page: html::render_reproduction(&reproduction),
         text: terminal::render_reproduction(&reproduction, style()),
     };
-    rendered.save_and_print(Some(&mut dir), args.common)?;
+    rendered.save_and_print(dir.as_mut(), args.common)?;
     Ok(match reproduction.partial {
         true => Exit::Interrupted,
         false => Exit::Ok,
