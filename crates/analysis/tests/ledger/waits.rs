@@ -28,9 +28,10 @@ fn the_way_of_a_wake_up_is_charged_to_what_was_waited_for() {
     for real_time in [true, false] {
         let (times, charged) = charged(real_time, 1_500);
         let of = |cause| charged.causes.get(&cause).copied().unwrap_or(0);
-        // asleep, the way, its interrupt and the switch: to the nanosecond
-        let all = 100_000 + 13_000 + 500 + 1_500;
-        assert_eq!(of(Cause::BlockedFault), times * all, "{charged:?}");
+        // asleep, the way, its interrupt and the switch: to the nanosecond that shares are rounded to
+        let all = times * (100_000 + 13_000 + 500 + 1_500);
+        let off = of(Cause::BlockedFault).abs_diff(all);
+        assert!(off <= times, "{charged:?}");
         assert_eq!(of(Cause::Background), 0);
         assert_eq!(of(Cause::Irq), 0);
     }
@@ -40,8 +41,9 @@ fn the_way_of_a_wake_up_is_charged_to_what_was_waited_for() {
 fn a_thread_that_keeps_the_cpu_though_it_was_told_is_to_blame_from_then_on() {
     let (times, charged) = charged(true, 300_000);
     let of = |cause| charged.causes.get(&cause).copied().unwrap_or(0);
-    assert_eq!(of(Cause::BlockedFault), times * (100_000 + 13_000 + 500));
-    assert_eq!(of(Cause::Background), times * 300_000, "{charged:?}");
+    let off = |cause, ns: u64| of(cause).abs_diff(times * ns);
+    assert!(off(Cause::BlockedFault, 100_000 + 13_000 + 500) <= times);
+    assert!(off(Cause::Background, 300_000) <= times, "{charged:?}");
 }
 
 /// The ledger charges all that runs while a server is held back to what holds it back: its forecast
