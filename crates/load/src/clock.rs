@@ -26,6 +26,31 @@ pub fn thread_cpu_time() -> Nanos {
     Nanos::new(read(ClockId::ThreadCPUTime))
 }
 
+/// Keeps the CPU busy until the thread has had it for `demand`: what interrupts and other threads take
+/// meanwhile comes on top, as it does with real work. `had` gets each stretch in which it had the CPU.
+pub fn keep_busy(demand: Nanos, mut had: impl FnMut(Monotonic, Monotonic)) {
+    /// A longer step between two looks at the clock (some ten nanoseconds apart) means that something
+    /// else had the CPU.
+    const GAP: u64 = 1_000;
+    let mut used = Nanos::ZERO;
+    let mut from = now();
+    let (mut last, mut least) = (from, u64::MAX);
+    while used + last.saturating_since(from) < demand {
+        std::hint::spin_loop();
+        let at = now();
+        let step = at.saturating_since(last).get();
+        // where reading the clock takes long, every step is a long one
+        least = least.min(step);
+        if step > GAP.saturating_add(least.saturating_mul(4)) {
+            had(from, last);
+            used += last.saturating_since(from);
+            from = at;
+        }
+        last = at;
+    }
+    had(from, last);
+}
+
 /// For how long in all a thread could have run while others had its CPU; `account` is its
 /// `/proc/PID/task/TID/schedstat`, of which this is the second number (the kernel's
 /// `Documentation/scheduler/sched-stats.rst`). `None` where it cannot be read.
@@ -41,4 +66,27 @@ pub fn waited_for_cpu(account: &File) -> Option<Nanos> {
 fn read(clock: ClockId) -> u64 {
     let t = clock_gettime(clock);
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the kernel took of the thread's time is not counted, so it lasts longer by that.
+    #[test]
+    fn a_busy_thread_gets_all_the_time_that_it_demands() {
+        let demand = Nanos::from_millis(20);
+        let (cpu, begin) = (thread_cpu_time(), now());
+        let mut stretches = Vec::new();
+        keep_busy(demand, |from, to| stretches.push((from, to)));
+        let end = now();
+        let sum: Nanos = (stretches.iter())
+            .map(|(from, to)| to.saturating_since(*from))
+            .sum();
+        assert!(sum >= demand && end.saturating_since(begin) >= sum);
+        assert!(stretches.is_sorted_by(|a, b| a.1 <= b.0));
+        // others may have had the CPU meanwhile, but this thread had it for nearly all it counted
+        let used = thread_cpu_time().saturating_sub(cpu);
+        assert!(used.get() * 10 >= demand.get() * 9, "{used} of {demand}");
+    }
 }

@@ -164,6 +164,7 @@ pub(crate) fn is_meant(truth: &Option<Culprit>, named: &Option<Culprit>) -> bool
             (Some(tid), Some(named)) => tid == named,
             _ => name == other && (pid.is_none() || pid_named.is_none() || pid == pid_named),
         },
+        (Culprit::Worker { tid, .. }, Culprit::Worker { tid: named, .. }) => tid == named,
         (Culprit::Interrupt { name, .. }, Culprit::Interrupt { name: other, .. })
         | (Culprit::Softirq { name }, Culprit::Softirq { name: other })
         | (Culprit::SystemCall { name }, Culprit::SystemCall { name: other }) => name == other,

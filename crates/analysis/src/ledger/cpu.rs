@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use taillab_model::{Monotonic, Tid};
 
+use super::label::Label;
 use crate::id_map::LastFound;
 use crate::timeline::{CpuLine, Segment, SegmentCursor, Top};
 
@@ -44,6 +45,10 @@ pub(super) struct CpuClock {
     pub(super) unwoken: usize,
     /// Until then those that wait may not run.
     pub(super) held_back_until_ns: u64,
+    /// Until then a wake-up is on its way, and what it is charged to: what the woken worker slept for
+    /// in the middle of a request.
+    pub(super) on_its_way_until_ns: u64,
+    pub(super) on_its_way: Label,
     /// Where in its history the busy period began.
     pub(super) busy_floor: u64,
     /// The last T2 here.
@@ -159,32 +164,15 @@ impl CpuClock {
         line.and_then(|line| self.cursor.peek(line))
     }
 
-    /// For how long it will be idle between the two, or have a thread that is `other`. A power state
-    /// that it was in before `at_ns` does not count: it is only left late.
-    pub(super) fn free_ns(
-        &self,
-        line: &CpuLine,
-        (at_ns, until_ns): (u64, u64),
-        other: impl Fn(Tid) -> bool,
-    ) -> u64 {
+    /// The present segment and all that follow.
+    pub(super) fn ahead<'a>(&self, line: &'a CpuLine) -> impl Iterator<Item = Segment> + use<'a> {
         let mut cursor = self.cursor.clone();
-        let mut next = self.segment;
-        let mut free_ns = 0;
-        while let Some(segment) = next
-            && segment.from.nanos_since_boot() < until_ns
-        {
-            let before = segment.from.nanos_since_boot() < at_ns;
-            let free = match (segment.thread, segment.top) {
-                (0, Top::Idle { .. }) => !before,
-                (thread, top) => top == Top::Nothing && (thread == 0 || other(thread)),
-            };
-            if free {
-                let to_ns = segment.to.nanos_since_boot().min(until_ns);
-                let from_ns = segment.from.nanos_since_boot().max(at_ns);
-                free_ns += to_ns.saturating_sub(from_ns);
-            }
-            next = cursor.next(line);
-        }
-        free_ns
+        let following = std::iter::from_fn(move || cursor.next(line));
+        self.segment.into_iter().chain(following)
+    }
+
+    /// The worker that waits for it has been woken, and that takes its time.
+    pub(super) fn is_on_its_way(&self, at_ns: u64) -> bool {
+        self.waiting > 0 && at_ns < self.on_its_way_until_ns
     }
 }

@@ -20,7 +20,9 @@
 //! service that takes longer than it may (`slow_service`; what of it a slower CPU explains, which
 //! `speed` finds, is `slow_cpu`), idle though somebody waits
 //! (`idle_exit`, `wakeup`, `throttled`), a lock, a stall, a blind window. A worker that sleeps in
-//! the middle of a request adds its own pieces (`blocked_*`). From one that may not run
+//! the middle of a request adds its own pieces (`blocked_*`), and so does the way of the wake-up that
+//! ends its sleep: whoever has the CPU until the interrupt comes that tells it to make room only fills
+//! that time. From one that may not run
 //! (its CPU idled for long while it waited; it is real-time, and an ordinary thread had the CPU for
 //! long; or its group's own account says so) nothing takes the CPU: all that time is `throttled`. One
 //! that sleeps where it waits for requests, though it has one, is about to be woken, or its wake-up was not seen: it is

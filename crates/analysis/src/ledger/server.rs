@@ -7,10 +7,8 @@
 mod charge;
 mod states;
 
-use std::collections::HashSet;
-
+use taillab_model::RecordingContext;
 use taillab_model::explanation::Cause;
-use taillab_model::{RecordingContext, Tid};
 
 use super::baseline::Baseline;
 use super::cpu::CpuClock;
@@ -23,17 +21,14 @@ use super::speed::Speed;
 use super::worker::Worker;
 use crate::id_map::LastFound;
 use crate::matched::Matched;
-use crate::timeline::Timeline;
+use crate::timeline::{Policies, Timeline};
 
 /// Tokens of at most this many packets more than there are requests wait for their softirq.
 const SPARE_TOKENS: usize = 4;
 
 pub(super) struct Server {
     pub(super) baseline: Baseline,
-    /// The kernel may hold a thread of the server back for its policy's sake.
-    real_time: bool,
-    /// The threads that go before ordinary ones; empty where none is the server's.
-    real_time_threads: HashSet<Tid>,
+    policies: Policies,
     /// The window of the recording that it is in.
     timeline: Timeline,
     /// Where in it the CPUs were slower than usual.
@@ -53,33 +48,11 @@ pub(super) struct Server {
     pub(super) ledger: Ledger,
 }
 
-/// A thread of the server has a real-time policy, or no thread's policy was recorded.
-fn may_be_real_time(context: &RecordingContext) -> bool {
-    let servers = context.threads.iter().filter(|thread| thread.server);
-    let mut known = servers.filter_map(|thread| thread.real_time).peekable();
-    known.peek().is_none() || known.any(|real_time| real_time)
-}
-
-/// All threads with a real-time policy, if the server has such threads.
-fn real_time_threads(context: &RecordingContext) -> HashSet<Tid> {
-    let threads = || {
-        context
-            .threads
-            .iter()
-            .filter(|thread| thread.real_time == Some(true))
-    };
-    match threads().any(|thread| thread.server) {
-        true => threads().map(|thread| thread.tid).collect(),
-        false => HashSet::new(),
-    }
-}
-
 impl Server {
     pub(super) fn new(context: &RecordingContext, baseline: Baseline) -> Self {
         Self {
             baseline,
-            real_time: may_be_real_time(context),
-            real_time_threads: real_time_threads(context),
+            policies: Policies::of(context),
             timeline: Timeline::default(),
             speed: Speed::default(),
             cpus: Vec::new(),

@@ -9,7 +9,10 @@ use taillab_model::{RecordingContext, Tid};
 
 use super::track::{CoreTimeline, CpuStretch, Leaves, Occupant, SourceId};
 use crate::ledger::{GroupKey, Label, Labels, Who, of_storage, of_top};
-use crate::timeline::{self, Segments, Sleep, Timeline, Top, WorkerLine, WorkerSpan, WorkerState};
+use crate::timeline::{
+    self, Policies, Segments, Sleep, Timeline, Top, WorkerLine, WorkerSpan, WorkerState,
+    on_its_way_until,
+};
 
 /// Distinct threads that are kept apart; further ones are taken together.
 const MAX_SOURCES: usize = 30_000;
@@ -27,6 +30,7 @@ const NOTABLE_CPU: u64 = 1_000;
 /// A timeline, with the names of what takes CPUs away from the server.
 pub struct Cores<'a> {
     timeline: &'a Timeline,
+    policies: Policies,
     /// Found while the segments are read.
     sources: RefCell<Sources>,
 }
@@ -68,6 +72,7 @@ impl<'a> Cores<'a> {
     pub fn new(timeline: &'a Timeline, context: &RecordingContext) -> Self {
         Self {
             timeline,
+            policies: Policies::of(context),
             sources: RefCell::new(Sources {
                 labels: Labels::new(context),
                 named: Vec::new(),
@@ -79,6 +84,28 @@ impl<'a> Cores<'a> {
 
     fn id(&self, cause: Cause, who: Who) -> Occupant {
         Occupant::Other(self.sources.borrow_mut().id(cause, who))
+    }
+
+    /// When a thread that sleeps until `span` begins is there to run: until then its wake-up is on its
+    /// way, and whoever has the CPU keeps it from nothing.
+    fn wakes_ns(&self, span: &WorkerSpan) -> u64 {
+        let (from_ns, to_ns) = wait_ns(span);
+        match span.state {
+            WorkerState::Woken { cpu, .. } => self.timeline.cpu(cpu).map_or(from_ns, |line| {
+                on_its_way_until(line.segments_from(span.from), (from_ns, to_ns))
+            }),
+            _ => from_ns,
+        }
+    }
+
+    /// Thread `tid` may not run while this span of it waits for its CPU.
+    fn hold_back(&self, tid: Tid, span: &WorkerSpan) -> bool {
+        let Some(line) = span.state.cpu().and_then(|cpu| self.timeline.cpu(cpu)) else {
+            return false;
+        };
+        let segments = line.segments_from(span.from);
+        let (policies, timeline) = (&self.policies, self.timeline);
+        policies.hold_back(timeline, tid, wait_ns(span), segments)
     }
 }
 
@@ -127,10 +154,17 @@ impl CoreTimeline for Cores<'_> {
     }
 }
 
+/// From when to when a span lasts, since boot.
+fn wait_ns(span: &WorkerSpan) -> (u64, u64) {
+    (span.from.nanos_since_boot(), span.to.nanos_since_boot())
+}
+
 /// The spans of one thread, read forwards.
 struct States<'a> {
     spans: Peekable<Box<dyn Iterator<Item = WorkerSpan> + 'a>>,
     current: Option<WorkerSpan>,
+    /// Whether it may not run in the current span, once that was asked.
+    held_back: Option<bool>,
 }
 
 impl<'a> States<'a> {
@@ -139,6 +173,7 @@ impl<'a> States<'a> {
         Self {
             spans: spans.peekable(),
             current: None,
+            held_back: None,
         }
     }
 
@@ -147,6 +182,7 @@ impl<'a> States<'a> {
         let begun = |span: &WorkerSpan| span.from.nanos_since_boot() <= at_ns;
         while let Some(span) = self.spans.next_if(begun) {
             self.current = Some(span);
+            self.held_back = None;
         }
         self.current
     }
@@ -174,12 +210,17 @@ impl CoreSegments<'_> {
 
     /// How a thread of the server that is no longer current at `at_ns` left.
     fn leaves(&mut self, tid: Tid, at_ns: u64) -> Leaves {
-        let states = self.states.get_mut(&tid).and_then(Option::as_mut);
-        match states.and_then(|states| states.at(at_ns)) {
+        let Some(states) = self.states.get_mut(&tid).and_then(Option::as_mut) else {
+            return Leaves::Preempted;
+        };
+        match states.at(at_ns) {
             Some(span) => match span.state {
                 WorkerState::Asleep(sleep) => Leaves::Sleeps {
                     cause: blocked(sleep),
-                    until_ns: span.to.nanos_since_boot(),
+                    until_ns: match states.spans.peek() {
+                        Some(next) => self.cores.wakes_ns(next),
+                        None => span.to.nanos_since_boot(),
+                    },
                 },
                 // woken in the same nanosecond
                 WorkerState::Woken { .. } => Leaves::Sleeps {
@@ -192,23 +233,30 @@ impl CoreSegments<'_> {
         }
     }
 
-    /// A thread of the server that was on this CPU could go on, and does not, though the CPU
-    /// is idle from `at_ns` on.
-    fn holds_back(&mut self, at_ns: u64, to_ns: u64) -> bool {
-        let cpu = self.cpu;
-        if self.states.len() > MANY_THREADS && to_ns - at_ns < HELD_BACK_NS {
+    /// A thread of the server that was on this CPU could go on, and does not, though the CPU is idle
+    /// from `at_ns` on; or it may not run, whoever else does.
+    fn holds_back(&mut self, (at_ns, to_ns): (u64, u64), is_idle: bool) -> bool {
+        let (cpu, cores) = (self.cpu, self.cores);
+        let may = cores.policies.may_hold_back(cores.timeline);
+        if !is_idle && !may || self.states.len() > MANY_THREADS && to_ns - at_ns < HELD_BACK_NS {
             return false;
         }
-        self.states.values_mut().flatten().any(|states| {
-            states.at(at_ns);
-            states.current.is_some_and(|span| match span.state {
-                WorkerState::Preempted { cpu: of } => of == cpu,
-                WorkerState::Woken { cpu: of, .. } => {
-                    let woken_ns = span.from.nanos_since_boot();
-                    of == cpu && at_ns.saturating_sub(woken_ns) >= HELD_BACK_NS
-                }
-                _ => false,
-            })
+        let threads = self.states.iter_mut();
+        let mut threads = threads.filter_map(|(tid, states)| Some((*tid, states.as_mut()?)));
+        threads.any(|(tid, states)| {
+            let Some(span) = states.at(at_ns) else {
+                return false;
+            };
+            let is_idle = is_idle
+                && match span.state {
+                    WorkerState::Preempted { .. } => true,
+                    WorkerState::Woken { .. } => at_ns.saturating_sub(wait_ns(&span).0) >= HELD_BACK_NS,
+                    _ => false,
+                };
+            let waits = matches!(span.state,
+                WorkerState::Preempted { cpu: of } | WorkerState::Woken { cpu: of, .. } if of == cpu);
+            let held_back = &mut states.held_back;
+            waits && (is_idle || *held_back.get_or_insert_with(|| cores.hold_back(tid, &span)))
         })
     }
 }
@@ -259,7 +307,7 @@ impl Iterator for CoreSegments<'_> {
                 }
             }
             Top::Nothing | Top::Idle { .. } if thread == 0 => {
-                if self.holds_back(from_ns, to_ns) {
+                if self.holds_back((from_ns, to_ns), true) {
                     self.cores.id(Cause::Throttled, Who::Nobody)
                 } else {
                     let deep = matches!(segment.top, Top::Idle { state } if state > 0);
@@ -267,7 +315,10 @@ impl Iterator for CoreSegments<'_> {
                 }
             }
             Top::Nothing | Top::KernelLock | Top::Storage { .. } => {
-                self.cores.id(Cause::Background, Who::Thread(thread))
+                match self.holds_back((from_ns, to_ns), false) {
+                    true => self.cores.id(Cause::Throttled, Who::Nobody),
+                    false => self.cores.id(Cause::Background, Who::Thread(thread)),
+                }
             }
             Top::Idle { state } => Occupant::Idle { deep: state > 0 },
             top => match of_top(top) {

@@ -46,6 +46,7 @@ mod stretches;
 mod tests;
 mod unheard;
 mod unwatched;
+mod waits;
 
 pub use builder::TimelineBuilder;
 pub(crate) use busy::NET_RX;
@@ -60,3 +61,4 @@ pub use sleep::{Sleep, call_name};
 pub use stalls::{Stall, StallEvidence};
 pub use state::{Top, WorkerState};
 pub use stretches::Stretches;
+pub(crate) use waits::{Policies, on_its_way_until, throttled_ns};

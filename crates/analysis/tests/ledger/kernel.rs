@@ -63,6 +63,14 @@ pub(crate) enum Trouble {
         uninterruptible: bool,
         length: u64,
     },
+    /// It sleeps so in a page fault, and another thread has the CPU meanwhile. After so long another
+    /// CPU wakes it: `way` later an interrupt tells the other thread to make room, which then keeps
+    /// the CPU for `kept`.
+    Fault {
+        length: u64,
+        way: u64,
+        kept: u64,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -473,6 +481,21 @@ impl Cpu<'_> {
                     call: 17,
                     waited: Nanos::new(length),
                 });
+            }
+            Trouble::Fault { length, way, kept } => {
+                let asleep = Some(Asleep {
+                    call: None,
+                    uninterruptible: true,
+                });
+                let tid = self.worker();
+                self.switch(BURST, false, asleep);
+                self.now += length;
+                self.emit_on(CLIENT_CPU, self.now, EventKind::Woken { tid, by: 0 });
+                self.now += way + IPI;
+                let (interrupt, lasted) = (Interrupt::Reschedule, Nanos::new(IPI));
+                self.emit(EventKind::Interrupt { interrupt, lasted });
+                self.now += kept;
+                self.switch(tid, false, None);
             }
             Trouble::Sleep {
                 call,

@@ -3,6 +3,7 @@
 mod ideal;
 mod kernel;
 mod parts;
+mod waits;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;

@@ -22,6 +22,7 @@
 //! level-triggered, and a worker serves one request of each ready connection in turn.
 
 use std::io;
+use std::num::NonZeroUsize;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -33,6 +34,7 @@ use rustix::time::Timespec;
 
 use super::connection::{Connection, Connections, Message, Step};
 use super::service::Work;
+use super::spec::Spec;
 use super::stop::Stop;
 use super::tally::{Answered, Rare};
 
@@ -49,14 +51,27 @@ pub(super) struct Epoll {
     connections: Connections,
     message: Message,
     next: AtomicUsize,
+    /// One in this number of connections is the first worker's.
+    skew: Option<NonZeroUsize>,
     rare: Arc<Rare>,
+}
+
+/// The worker of the connection that came as number `turn`.
+fn assigned(turn: usize, workers: usize, skew: Option<NonZeroUsize>) -> usize {
+    match skew {
+        Some(one_in) if workers > 1 => match turn % one_in {
+            0 => 0,
+            _ => 1 + (turn - turn / one_in - 1) % (workers - 1),
+        },
+        _ => turn % workers,
+    }
 }
 
 impl Epoll {
     /// `workers` is `None` for one instance that all share.
     pub(super) fn new(
         workers: Option<usize>,
-        message: Message,
+        spec: &Spec,
         stop: &Stop,
         rare: Arc<Rare>,
     ) -> io::Result<Self> {
@@ -73,8 +88,9 @@ impl Epoll {
             instances,
             shared: workers.is_none(),
             connections: Connections::new(),
-            message,
+            message: Message::new(spec.sizes),
             next: AtomicUsize::new(0),
+            skew: spec.skew,
             rare,
         })
     }
@@ -87,7 +103,8 @@ impl Epoll {
         let Ok(number) = self.connections.insert(connection) else {
             return Err(Errno::MFILE.into());
         };
-        let turn = self.next.fetch_add(1, Relaxed) % self.instances.len();
+        let turn = self.next.fetch_add(1, Relaxed);
+        let turn = assigned(turn, self.instances.len(), self.skew);
         let data = EventData::new_u64(number);
         epoll::add(&self.instances[turn], &*socket, data, self.interest(false)).map_err(|errno| {
             if let Some(mut slot) = self.connections.get(number) {
@@ -178,5 +195,22 @@ impl Epoll {
         let data = EventData::new_u64(number);
         // can only fail where the connection is in no instance: nothing to arm then
         let _ = epoll::modify(instance, &*socket, data, self.interest(room));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_are_assigned_in_turn_or_unevenly() {
+        let of = |skew| -> Vec<usize> {
+            let skew = NonZeroUsize::new(skew);
+            (0..8).map(|turn| assigned(turn, 4, skew)).collect()
+        };
+        assert_eq!(of(0), [0, 1, 2, 3, 0, 1, 2, 3]);
+        assert_eq!(of(2), [0, 1, 0, 2, 0, 3, 0, 1]);
+        assert_eq!(of(3), [0, 1, 2, 0, 3, 1, 0, 2]);
+        assert_eq!(assigned(5, 1, NonZeroUsize::new(2)), 0);
     }
 }

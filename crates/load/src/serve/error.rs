@@ -40,6 +40,11 @@ pub enum ServeError {
         "{0} serves UDP and cannot listen on a Unix socket: give an address and a port, or choose null-rpc, epoll-shared or epoll-per-worker"
     )]
     UnixDatagram(Architecture),
+    /// Uneven assignment where there is none.
+    #[error(
+        "{0} assigns no connections to workers, so it cannot do so unevenly: choose epoll-per-worker"
+    )]
+    Skew(Architecture),
     /// Spinning where every connection has a thread.
     #[error("null-rpc blocks in read by definition and cannot spin: choose epoll-per-worker")]
     BusyNullRpc,

@@ -99,7 +99,6 @@ impl Responder {
         let start = |call| move |source| ServeError::Start { call, source };
         let stop = Arc::new(Stop::new().map_err(start("eventfd"))?);
         let rare = Arc::new(Rare::default());
-        let message = Message::new(spec.sizes);
         let (server, at, listener, path) = if spec.architecture.is_datagram() {
             let Listen::Inet(address) = spec.listen else {
                 return Err(ServeError::UnixDatagram(spec.architecture));
@@ -111,7 +110,7 @@ impl Responder {
         } else {
             let Listener { socket, at, path } = listen::stream(&spec.listen)?;
             let epoll = |workers| {
-                Epoll::new(workers, message, &stop, Arc::clone(&rare))
+                Epoll::new(workers, spec, &stop, Arc::clone(&rare))
                     .map(|epoll| Server::Epoll(Arc::new(epoll)))
                     .map_err(start("epoll_create"))
             };

@@ -26,8 +26,9 @@ pub enum ServiceTime {
     /// Nothing.
     #[default]
     None,
-    /// Looks at the clock until the time is over: the worker keeps its CPU busy. No
-    /// system call, where the kernel's clock source is readable without one.
+    /// Looks at the clock until it has had its CPU for so long: what takes the CPU from it meanwhile
+    /// makes it longer, as with real work. No system call, where the kernel's clock source is
+    /// readable without one.
     Spin(Service),
     /// Sleeps on a timer: the worker is busy and its CPU is free, so that many workers
     /// can be studied on few CPUs. Every answer is late by the timer's wake-up (25 µs on
@@ -135,12 +136,7 @@ impl Work {
         }
         match &mut self.service {
             Timed::None => {}
-            Timed::Spin(times) => {
-                let end = clock::now() + times.draw();
-                while clock::now() < end {
-                    std::hint::spin_loop();
-                }
-            }
+            Timed::Spin(times) => clock::keep_busy(times.draw(), |_, _| {}),
             Timed::Wait(times) => {
                 let end = clock::now() + times.draw();
                 sleep_until(end);

@@ -1,5 +1,7 @@
 //! What a server is to be, and the limits of that.
 
+use std::num::NonZeroUsize;
+
 use super::architecture::Architecture;
 use super::error::ServeError;
 use super::listen::Listen;
@@ -33,6 +35,9 @@ pub struct Spec {
     /// Workers never sleep: they look again and again whether there is something to do.
     /// For measuring a client, whose floor must not be the server's wake-up.
     pub busy: bool,
+    /// Of epoll-per-worker: one in this number of connections goes to the first worker, the others to
+    /// the other workers in turn. Without it all workers get as many.
+    pub skew: Option<NonZeroUsize>,
 }
 
 impl Spec {
@@ -50,6 +55,7 @@ impl Spec {
                 response_bytes: 128,
             },
             busy: false,
+            skew: None,
         }
     }
 
@@ -80,6 +86,9 @@ impl Spec {
                     architecture: self.architecture,
                 });
             }
+        }
+        if self.skew.is_some() && self.architecture != Architecture::EpollPerWorker {
+            return Err(ServeError::Skew(self.architecture));
         }
         if self.busy && self.architecture == Architecture::NullRpc {
             return Err(ServeError::BusyNullRpc);

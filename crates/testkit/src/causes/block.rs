@@ -92,6 +92,9 @@ pub struct Block {
     pub charges: Vec<Charge>,
     /// The same of each request, in order of T1, where that has a truth; empty otherwise.
     pub requests: Vec<RequestCharge>,
+    /// What each source of the truth cost all of these requests, by the times of both; empty where
+    /// single requests have no truth.
+    pub costs_ns: Vec<f64>,
     /// The sojourns in the server, in order of length.
     pub sojourns: Vec<Nanos>,
     /// Forecasts of the sojourns without a cause.
@@ -140,6 +143,7 @@ impl Block {
         };
         let sources = setup.sources(&truth.injected);
         let costs = costs(setup, &matched, &truth.injected, service_time);
+        let mut costs_ns = vec![0.0; costs.len()];
         let window = Arc::new(Window::whole(matched, timeline));
         let mut analysis = Analysis::new(context, options);
         let mut block = Self {
@@ -162,11 +166,16 @@ impl Block {
                 }
                 block.charge(charge);
             }
-            if let Some(costs) = &costs {
-                let truth = costs[entry.place];
+            if !costs.is_empty() {
+                let of_request = costs.iter().map(|costs| costs[entry.place]);
+                for (sum, cost) in costs_ns.iter_mut().zip(of_request.clone()) {
+                    *sum += cost.get() as f64;
+                }
+                let truth = of_request.sum();
                 block.requests.push(RequestCharge { charged, truth });
             }
         });
+        block.costs_ns = costs_ns;
         block.predictions = analysis.finish(0)?.server.predictions;
         block.sojourns.sort_unstable();
         block.truth = truth;
@@ -247,25 +256,13 @@ impl Charge {
     }
 }
 
-/// What all that was injected cost each request; `None` where nothing says so.
-fn costs(
-    setup: &Setup,
-    matched: &Matched,
-    truth: &GroundTruth,
-    usual: Nanos,
-) -> Option<Vec<Nanos>> {
-    let by_source = match setup.oracle {
+/// What each source of the truth cost each request; empty where nothing says so.
+fn costs(setup: &Setup, matched: &Matched, truth: &GroundTruth, usual: Nanos) -> Vec<Vec<Nanos>> {
+    match setup.oracle {
         Oracle::HeldBack => delays(&spans(setup, matched), truth, usual),
         Oracle::Loss => vec![lost(&spans(setup, matched), truth)],
-        Oracle::Structure | Oracle::Outside | Oracle::Nothing => return None,
-    };
-    let mut costs = vec![Nanos::ZERO; matched.requests.len()];
-    for delays in by_source {
-        for (cost, delay) in costs.iter_mut().zip(delays) {
-            *cost += delay;
-        }
+        Oracle::Structure | Oracle::Outside | Oracle::Nothing => Vec::new(),
     }
-    Some(costs)
 }
 
 fn spans(setup: &Setup, matched: &Matched) -> Vec<Span> {

@@ -21,7 +21,7 @@ pub enum Verdict {
 /// One thing that is judged.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Criterion {
-    /// What: `charge`, `placebo`, `forecast p99.9`, or the key of a cause that should not change.
+    /// What: `charge`, `charge to background` of one of several things that were injected, `placebo`, `forecast p99.9`, or the key of a cause that should not change.
     pub what: String,
     /// What it should be.
     pub target: f64,
@@ -73,8 +73,8 @@ impl Criterion {
 
     /// What was charged in each pair against the delay that the client saw, both in nanoseconds:
     /// their ratio must be `target`. Nothing can be said where the client saw no certain delay.
-    pub(super) fn of_charge(target: f64, pairs: &[(f64, f64)]) -> Self {
-        let criterion = |estimate| Self::judge("charge", (target, CHARGE_TOLERANCE), estimate);
+    pub(super) fn of_charge(what: &str, target: f64, pairs: &[(f64, f64)]) -> Self {
+        let criterion = |estimate| Self::judge(what, (target, CHARGE_TOLERANCE), estimate);
         let delays: Vec<(f64, f64)> = pairs.iter().map(|(_, delay)| (*delay, 1.0)).collect();
         let is_certain = ratio_of_sums(&delays).is_some_and(|delay| delay.lo > 0.0);
         let judged = criterion(ratio_of_sums(pairs));
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     fn of_charge(pairs: &[(f64, f64)]) -> Verdict {
-        Criterion::of_charge(1.0, pairs).verdict
+        Criterion::of_charge("charge", 1.0, pairs).verdict
     }
 
     /// Eight pairs whose charge is this share of the delay, give or take `spread`.
@@ -164,9 +164,9 @@ mod tests {
 
     #[test]
     fn the_worst_decides_and_nothing_is_decided_where_most_is_contaminated() {
-        let pass = Criterion::of_charge(1.0, &pairs(1.0, 0.01));
-        let fail = Criterion::of_charge(1.0, &pairs(2.0, 0.01));
-        let unknown = Criterion::of_charge(1.0, &[]);
+        let pass = Criterion::of_charge("charge", 1.0, &pairs(1.0, 0.01));
+        let fail = Criterion::of_charge("charge", 1.0, &pairs(2.0, 0.01));
+        let unknown = Criterion::of_charge("charge", 1.0, &[]);
         assert_eq!(overall(std::slice::from_ref(&pass), 0.5), Verdict::Pass);
         assert_eq!(
             overall(&[pass.clone(), unknown.clone()], 0.0),

@@ -53,7 +53,7 @@ const KINDS: [(CauseKind, &str, &str); 17] = [
     (
         CauseKind::Imbalance,
         "imbalance",
-        "Connections that stay with their worker",
+        "Every other connection is that of one of four workers",
     ),
     (
         CauseKind::Lock,
@@ -71,7 +71,7 @@ const KINDS: [(CauseKind, &str, &str); 17] = [
         "First touches of memory",
     ),
     (CauseKind::Io, "io", "Reads from disk"),
-    (CauseKind::Slow, "slow", "One request in 1,000 burns 500 µs"),
+    (CauseKind::Slow, "slow", "One request in 100 burns 5 ms"),
     (
         CauseKind::Quota,
         "quota",

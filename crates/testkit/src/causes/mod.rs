@@ -19,6 +19,6 @@ pub use self::disturb::{DisturbedServer, Disturbers};
 pub use self::forecast::{Forecast, ForecastPoint};
 pub use self::judge::{Criterion, Verdict};
 pub use self::kind::CauseKind;
-pub use self::pair::{Pair, PairResult};
+pub use self::pair::{Pair, PairResult, SourceResult};
 pub use self::result::{BenchResult, ByRequest, Injected, KindResult, Measured};
 pub use self::setup::{BaseServer, BenchOptions, Disturbance, Fix, Oracle, Promise, Setup};

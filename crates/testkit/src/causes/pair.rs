@@ -6,6 +6,7 @@ use taillab_model::explanation::Cause;
 
 use super::block::Block;
 use super::setup::{Oracle, Setup};
+use crate::ground_truth::InjectedSource;
 
 /// One pair of blocks under the same arrivals.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
@@ -18,12 +19,26 @@ pub struct PairResult {
     /// By how many nanoseconds more were charged there to the right cause and culprit; of
     /// `generator`, to anything.
     pub charged_ns: f64,
+    /// The same of each of several things that were injected: the delay is divided as their own times
+    /// say. Empty where there is one.
+    pub by_source: Vec<SourceResult>,
     /// The larger share of CPU time that the hypervisor took in one of the blocks.
     pub stolen_share: f64,
     /// The larger share of a block for which the generator was late.
     pub late_share: f64,
     /// Whether one of these is above what is allowed.
     pub contaminated: bool,
+}
+
+/// One of several things that were injected into a block.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct SourceResult {
+    /// The right cause.
+    pub cause: Cause,
+    /// Its part of the delay.
+    pub delay_ns: f64,
+    /// What was charged more to that cause and its culprit.
+    pub charged_ns: f64,
 }
 
 /// Two blocks under the same arrivals.
@@ -46,14 +61,35 @@ impl Pair {
         };
         // it is late by what is injected
         let is_contaminated = with.is_contaminated() && setup.oracle != Oracle::Outside;
+        let delay_ns = with.longer_than(without);
         PairResult {
+            by_source: self.by_source(&sources, delay_ns),
             with_first: self.with.began < self.without.began,
-            delay_ns: with.longer_than(without),
+            delay_ns,
             charged_ns: charged(&self.with) - charged(&self.without),
             stolen_share: with.stolen_share.max(without.stolen_share),
             late_share: with.late_share.max(without.late_share),
             contaminated: is_contaminated || without.is_contaminated(),
         }
+    }
+
+    /// What each of several sources cost and was charged. Of the client's delay each has the part that
+    /// it has of what their own times explain.
+    fn by_source(&self, sources: &[InjectedSource], delay_ns: f64) -> Vec<SourceResult> {
+        let costs = &self.with.costs_ns;
+        let all: f64 = costs.iter().sum();
+        if sources.len() < 2 || costs.len() != sources.len() || all == 0.0 {
+            return Vec::new();
+        }
+        let of = |(source, cost): (&InjectedSource, &f64)| {
+            let only = std::slice::from_ref(source);
+            SourceResult {
+                cause: source.cause,
+                delay_ns: delay_ns * cost / all,
+                charged_ns: self.with.charged_to_all(only) - self.without.charged_to_all(only),
+            }
+        };
+        sources.iter().zip(costs).map(of).collect()
     }
 
     /// By how much more is charged to a cause with the injection than without.

@@ -138,9 +138,10 @@ impl Measured {
             .collect();
         let mut criteria = match setup.oracle {
             Oracle::Nothing => control(pairs),
-            Oracle::Outside => vec![Criterion::of_charge(0.0, &sums)],
-            _ => vec![Criterion::of_charge(1.0, &sums)],
+            Oracle::Outside => vec![Criterion::of_charge("charge", 0.0, &sums)],
+            _ => vec![Criterion::of_charge("charge", 1.0, &sums)],
         };
+        criteria.extend(by_source(&results));
         criteria.extend(placebo(&requests));
         let forecast = fix.map(|fix| Forecast::of(fix, pairs));
         criteria.extend(forecast.iter().flat_map(Forecast::criteria));
@@ -204,6 +205,18 @@ fn control(pairs: &[Pair]) -> Vec<Criterion> {
         Criterion::of_nothing(&what, IMPOSSIBLE_TOLERANCE, &pairs)
     });
     differences.chain(impossible).collect()
+}
+
+/// Each of several things that were injected, by itself.
+fn by_source(pairs: &[PairResult]) -> Vec<Criterion> {
+    let several = pairs.first().map_or(0, |pair| pair.by_source.len());
+    let one = |source: usize| {
+        let of = pairs.iter().filter_map(|pair| pair.by_source.get(source));
+        let cause = of.clone().next().map_or("", |it| it.cause.key());
+        let sums: Vec<(f64, f64)> = of.map(|it| (it.charged_ns, it.delay_ns)).collect();
+        Criterion::of_charge(&format!("charge to {cause}"), 1.0, &sums)
+    };
+    (0..several).map(one).collect()
 }
 
 fn changes(pairs: &[Pair], of: f64) -> BTreeMap<&'static str, f64> {
@@ -338,6 +351,97 @@ mod tests {
         ] {
             assert_eq!(judged(charges).verdict, Verdict::Fail, "{charges:?}");
         }
+    }
+
+    /// Bursts that cost 600 µs and slow requests that cost 400, of which this much is charged.
+    fn judged_two(background: u64, slow: u64) -> Measured {
+        let source = |cause| InjectedSource {
+            injected: "made up".to_owned(),
+            cause,
+            culprit: None,
+        };
+        let sources = [source(Cause::Background), source(Cause::SlowService)];
+        let charges = [(Cause::Background, background), (Cause::SlowService, slow)];
+        let pair = || Pair {
+            with: Block {
+                // by their own times twice as much: the client's delay is divided so
+                costs_ns: vec![1.2e6, 0.8e6],
+                ..block(30, &charges, &sources)
+            },
+            without: block(20, &[], &[]),
+        };
+        let pairs: Vec<Pair> = (0..8).map(|_| pair()).collect();
+        Measured::judge(&Setup::of(CauseKind::Two), &pairs, None)
+    }
+
+    #[test]
+    fn of_two_each_must_be_charged_what_it_cost() {
+        let good = judged_two(620, 390);
+        assert_eq!(good.verdict, Verdict::Pass);
+        let of = |measured: &Measured, what: &str| {
+            let mut criteria = measured.criteria.iter();
+            criteria.find(|it| it.what == what).unwrap().verdict
+        };
+        assert_eq!(good.pairs[0].by_source[1].delay_ns, 4e5);
+        assert_eq!(of(&good, "charge to slow_service"), Verdict::Pass);
+        // right in sum, and each other's
+        let mixed = judged_two(400, 600);
+        assert_eq!(of(&mixed, "charge"), Verdict::Pass);
+        assert_eq!(of(&mixed, "charge to background"), Verdict::Fail);
+        assert_eq!(of(&mixed, "charge to slow_service"), Verdict::Fail);
+        assert_eq!(mixed.verdict, Verdict::Fail);
+    }
+
+    #[test]
+    fn what_a_server_is_charged_for_its_generator_fails() {
+        let source = [InjectedSource {
+            injected: "background:8ms,120ms".to_owned(),
+            cause: Cause::Background,
+            culprit: None,
+        }];
+        let judged = |with: &[(Cause, u64)]| {
+            let pair = || Pair {
+                with: block(30, with, &source),
+                without: block(20, &[(Cause::Wakeup, 100)], &[]),
+            };
+            let pairs: Vec<Pair> = (0..8).map(|_| pair()).collect();
+            Measured::judge(&Setup::of(CauseKind::Generator), &pairs, None).verdict
+        };
+        assert_eq!(judged(&[(Cause::Wakeup, 120)]), Verdict::Pass);
+        // whatever cause it is
+        assert_eq!(judged(&[(Cause::Wakeup, 400)]), Verdict::Fail);
+        assert_eq!(judged(&[(Cause::Hypervisor, 400)]), Verdict::Fail);
+    }
+
+    #[test]
+    fn contamination_is_told_by_steal_and_the_generators_clock_alone_and_counts_all_the_same() {
+        let pair = |stolen_share: f64, late_share: f64| {
+            let mut with = block(30, &[(Cause::Background, 1_000)], &[]);
+            with.truth.client.stolen_share = stolen_share;
+            with.truth.client.late_share = late_share;
+            // what the probe says is no evidence
+            with.lost_events = 1_000;
+            Pair {
+                with,
+                without: block(20, &[(Cause::Hypervisor, 900)], &[]),
+            }
+        };
+        let of = |kind, pair: &Pair| pair.result(&Setup::of(kind)).contaminated;
+        for (stolen, late, contaminated) in [
+            (0.0, 0.0, false),
+            (0.05, 0.05, false),
+            (0.06, 0.0, true),
+            (0.0, 0.06, true),
+        ] {
+            let pair = pair(stolen, late);
+            assert_eq!(of(CauseKind::Background, &pair), contaminated);
+            // the generator is held up on purpose
+            assert!(!of(CauseKind::Generator, &pair));
+        }
+        let pairs = [pair(0.5, 0.0), pair(0.0, 0.0), pair(0.0, 0.0)];
+        let measured = Measured::judge(&Setup::of(CauseKind::Background), &pairs, None);
+        assert_eq!(measured.pairs.len(), 3);
+        assert_eq!(measured.contaminated_share, 1.0 / 3.0);
     }
 
     #[test]

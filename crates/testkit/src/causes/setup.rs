@@ -158,7 +158,7 @@ fn injection(kind: CauseKind) -> Injection {
             let yielding = Disturbance::Yielding(ONE_IN);
             (Some(Cause::Order), Structure, &[], vec![yielding])
         }
-        CauseKind::Imbalance => (Some(Cause::Imbalance), Structure, &[], vec![]),
+        CauseKind::Imbalance => (Some(Cause::Imbalance), Structure, &["skew:2"], vec![]),
         CauseKind::Lock => (
             Some(Cause::BlockedLock),
             HeldBack,
@@ -177,7 +177,7 @@ fn injection(kind: CauseKind) -> Injection {
             &["fault:100,4096"],
             vec![],
         ),
-        CauseKind::Io => (Some(Cause::BlockedIo), HeldBack, &["io:100,20"], vec![]),
+        CauseKind::Io => (Some(Cause::BlockedIo), HeldBack, &["io:100,3"], vec![]),
         CauseKind::Slow => (
             Some(Cause::SlowService),
             HeldBack,

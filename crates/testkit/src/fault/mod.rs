@@ -6,7 +6,8 @@
 //! | `lock:TIME,TIME` | at the first interval a thread holds the lock that each request takes, for the second time | a lock, held by `lock-holder` |
 //! | `fault:N,PAGES` | every N-th request touches fresh pages | slow service in page faults |
 //! | `major-fault:N,PAGES` | every N-th request touches pages that are on disk only | blocked in a page fault |
-//! | `io:N,READS` | every N-th request reads 256 KiB from disk, past the page cache | blocked on storage |
+//! | `io:N,READS` | every N-th request reads 2 MiB from disk, past the page cache, so often | blocked on storage |
+//! | `skew:N` | one in N connections is the first worker's, which so has more than its share | imbalance |
 //!
 //! The thread that has the fault stamps each occurrence ([`record`]), into memory that it allocated
 //! before. The ground truth counts only the time that the fault itself took: for a slow request the
@@ -27,7 +28,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::thread::gettid;
 use taillab_load::clock;
 use taillab_load::serve::BeforeRequest;
-use taillab_model::explanation::Cause;
+use taillab_model::explanation::{Cause, Culprit};
 use taillab_model::{Nanos, Tid};
 
 use self::account::ThreadAccount;
@@ -80,6 +81,8 @@ enum SharedFault {
         every: u64,
         file: DiskFile,
     },
+    /// Nothing that a request meets: see [`Fault::skew`].
+    Skew,
 }
 
 impl SharedFault {
@@ -106,6 +109,7 @@ impl SharedFault {
                 every: every.get(),
                 file: DiskFile::direct(reads.get() as usize)?,
             },
+            Fault::Skew { .. } => Self::Skew,
         })
     }
 }
@@ -151,21 +155,33 @@ impl Faults {
 
     /// What has been injected so far.
     pub fn truth(&self) -> GroundTruth {
-        let sources = self.specs.iter().zip(&self.kinds);
+        let records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
+        // of several workers each is to blame for its own
+        let only_worker = |source: usize| {
+            let mut of = records.iter().filter(|(other, _)| *other == source);
+            let (first, second) = (of.next(), of.next());
+            first
+                .filter(|_| second.is_none())
+                .map(|(_, it)| it.worker())
+        };
+        let sources = self.specs.iter().zip(&self.kinds).enumerate();
         let mut truth = GroundTruth {
             sources: sources
-                .map(|(fault, kind)| InjectedSource {
+                .map(|(source, (fault, kind))| InjectedSource {
                     injected: fault.to_string(),
                     cause: fault.cause(),
                     culprit: match kind {
                         SharedFault::Lock { holder, .. } => holder.culprit(),
-                        _ => None,
+                        SharedFault::Io { .. } => Some(Culprit::SystemCall {
+                            name: disk::READ.to_owned(),
+                        }),
+                        SharedFault::Slow { .. } | SharedFault::Fresh { .. } => only_worker(source),
+                        SharedFault::Major { .. } | SharedFault::Skew => None,
                     },
                 })
                 .collect(),
             ..GroundTruth::default()
         };
-        let records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
         for (source, recorder) in records.iter() {
             truth.unrecorded += recorder.take_into(*source as u16, &mut truth.intervals);
         }
@@ -185,6 +201,7 @@ impl Fault {
             Self::Lock { .. } => Cause::BlockedLock,
             Self::FilePages { .. } => Cause::BlockedFault,
             Self::Io { .. } => Cause::BlockedIo,
+            Self::Skew { .. } => Cause::Imbalance,
         }
     }
 }
@@ -240,7 +257,7 @@ impl WorkerFaults {
             match kind {
                 SharedFault::Lock { lock, .. } => lock.pass(&own.recorder, &own.account),
                 SharedFault::Slow { every, lasts } if self.served.is_multiple_of(*every) => {
-                    burn(*lasts, &own.recorder);
+                    clock::keep_busy(*lasts, |from, to| own.recorder.keep(from, to));
                 }
                 SharedFault::Fresh { every, .. } if self.served.is_multiple_of(*every) => {
                     if let Some(pages) = &mut own.pages {
@@ -254,31 +271,6 @@ impl WorkerFaults {
                 }
                 _ => {}
             }
-        }
-    }
-}
-
-/// A gap beyond this between two looks at the clock (some ten nanoseconds apart) means that
-/// something else had the CPU.
-const GAP: Nanos = Nanos::new(1_500);
-
-/// Keeps the CPU busy for this long and notes when it had the CPU: time taken by interrupts and
-/// other threads does not count.
-fn burn(lasts: Nanos, recorder: &Recorder) {
-    let mut used = Nanos::ZERO;
-    let mut from = clock::now();
-    let mut last = from;
-    loop {
-        let at = clock::now();
-        if at.saturating_since(last) > GAP {
-            recorder.keep(from, last);
-            used += last.saturating_since(from);
-            from = at;
-        }
-        last = at;
-        if used + at.saturating_since(from) >= lasts {
-            recorder.keep(from, at);
-            return;
         }
     }
 }
@@ -360,9 +352,7 @@ mod tests {
         let truth = faults.truth();
         assert!(passes > truth.intervals.len() as u64);
         assert!(!truth.intervals.is_empty(), "the lock was never contended");
-        let Some(taillab_model::explanation::Culprit::Thread { name, tid, .. }) =
-            &truth.sources[0].culprit
-        else {
+        let Some(Culprit::Thread { name, tid, .. }) = &truth.sources[0].culprit else {
             panic!("{:?}", truth.sources)
         };
         assert_eq!(name, "lock-holder");

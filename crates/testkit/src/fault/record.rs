@@ -3,6 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use crate::ground_truth::InjectedInterval;
+use taillab_model::explanation::Culprit;
 use taillab_model::{Monotonic, Tid};
 
 use super::account::ThreadAccount;
@@ -17,6 +18,8 @@ const ROOM: usize = 16_384;
 /// and taking it needs no system call.
 pub(super) struct Recorder {
     tid: Tid,
+    /// The worker's name, as the kernel knows it.
+    name: String,
     record: Mutex<Record>,
 }
 
@@ -33,10 +36,19 @@ impl Recorder {
         times.clear();
         Self {
             tid,
+            name: std::thread::current().name().unwrap_or_default().to_owned(),
             record: Mutex::new(Record {
                 times,
                 unrecorded: 0,
             }),
+        }
+    }
+
+    /// The worker, as a culprit.
+    pub(super) fn worker(&self) -> Culprit {
+        Culprit::Worker {
+            name: self.name.clone(),
+            tid: self.tid,
         }
     }
 

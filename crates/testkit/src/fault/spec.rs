@@ -1,7 +1,7 @@
 //! Faults as a person writes them.
 
 use std::fmt;
-use std::num::{NonZeroU32, NonZeroU64};
+use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::str::FromStr;
 
 use taillab_model::Nanos;
@@ -41,8 +41,13 @@ pub enum Fault {
     Io {
         /// One in this number of requests has the fault.
         every: NonZeroU64,
-        /// Reads of 256 KiB.
+        /// Reads of 2 MiB.
         reads: NonZeroU32,
+    },
+    /// Connections are assigned to workers unevenly.
+    Skew {
+        /// One in this number of connections goes to the first worker.
+        one_in: NonZeroUsize,
     },
 }
 
@@ -61,8 +66,16 @@ const MOST: u32 = 4096;
 
 impl Fault {
     /// How faults are written; N counts requests of a worker.
-    pub const NOTATION: &str =
-        "slow:N,TIME, lock:EVERY,LENGTH, fault:N,PAGES, major-fault:N,PAGES or io:N,READS";
+    pub const NOTATION: &str = "slow:N,TIME, lock:EVERY,LENGTH, fault:N,PAGES, major-fault:N,PAGES, io:N,READS or \
+         skew:N (of connections, one in N is the first worker's)";
+
+    /// How connections are assigned, if this is about that.
+    pub fn skew(&self) -> Option<NonZeroUsize> {
+        match self {
+            Self::Skew { one_in } => Some(*one_in),
+            _ => None,
+        }
+    }
 }
 
 impl FromStr for Fault {
@@ -77,6 +90,10 @@ impl FromStr for Fault {
 
 fn parse(text: &str) -> Option<Fault> {
     let (kind, parameters) = text.split_once(':')?;
+    if kind == "skew" {
+        let one_in = parameters.parse().ok()?;
+        return Some(Fault::Skew { one_in });
+    }
     let (every, much) = parameters.split_once(',')?;
     let time = |text: &str| text.parse().ok().filter(|time| *time > Nanos::ZERO);
     let count = |text: &str| {
@@ -122,6 +139,7 @@ impl fmt::Display for Fault {
             Self::FreshPages { every, pages } => write!(f, "fault:{every},{pages}"),
             Self::FilePages { every, pages } => write!(f, "major-fault:{every},{pages}"),
             Self::Io { every, reads } => write!(f, "io:{every},{reads}"),
+            Self::Skew { one_in } => write!(f, "skew:{one_in}"),
         }
     }
 }
@@ -138,6 +156,7 @@ mod tests {
             "fault:200,64",
             "major-fault:200,4",
             "io:500,2",
+            "skew:2",
         ] {
             let fault: Fault = text.parse().unwrap();
             assert_eq!(fault.to_string(), text);
@@ -155,6 +174,8 @@ mod tests {
             "slow:10,5",
             "lock:5,1ms",
             "io:10,0",
+            "skew:0",
+            "skew:2,1",
             "io:10,9999",
             "burn:1,1ms",
             "fault:1.5,2",

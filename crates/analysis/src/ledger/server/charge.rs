@@ -1,21 +1,13 @@
 //! What a CPU did, charged: as work, or as a delay with its label in the CPU's delay history.
 
+use taillab_model::Interrupt;
 use taillab_model::explanation::Cause;
-use taillab_model::{Interrupt, Tid};
 
 use super::Server;
 use crate::ledger::cpu::Stretch;
 use crate::ledger::label::{Label, Who, of_top};
 use crate::ledger::trace::Happened;
-use crate::timeline::{NET_RX, Top};
-
-/// A runnable thread that an idle CPU leaves waiting for longer is not on its way: somebody
-/// holds it back. Coming out of the deepest power state takes a fraction of it.
-const HELD_BACK_NS: u64 = 2_000_000;
-
-/// The same where its group's quota is known to have held it back about then: others may have
-/// the CPU for most of such a time.
-const THROTTLED_NS: u64 = 500_000;
+use crate::timeline::{NET_RX, Top, WorkerState, on_its_way_until, throttled_ns};
 
 impl Server {
     /// Brings CPU `k` to `upto_ns`.
@@ -57,6 +49,7 @@ impl Server {
         }
         let label = match top {
             Top::Softirq { .. } | Top::Interrupt(_) if held_back => self.throttled_label(),
+            Top::Interrupt(Interrupt::Reschedule) if cpu.is_on_its_way(from_ns) => cpu.on_its_way,
             Top::Idle { .. } | Top::Nothing if thread == 0 => {
                 if cpu.waiting > 0 {
                     self.idle_label(k, top, from_ns, to_ns)
@@ -70,6 +63,7 @@ impl Server {
                 (Some((cause, who)), _) => self.label(cause, who),
                 (None, Some(w)) => return self.worked(k, w, length, to_ns),
                 (None, None) if held_back => self.throttled_label(),
+                (None, None) if self.cpus[k].is_on_its_way(from_ns) => self.cpus[k].on_its_way,
                 (None, None) => {
                     let label = self.label(Cause::Background, Who::Thread(thread));
                     return self.delay(k, label, length, true);
@@ -117,61 +111,47 @@ impl Server {
 
     /// Why a worker waits for a CPU that idles.
     fn idle_label(&mut self, k: usize, top: Top, from_ns: u64, to_ns: u64) -> Label {
-        let throttled = self.throttled_ns(from_ns, to_ns) > 0;
+        let throttled = throttled_ns(&self.timeline, from_ns, to_ns) > 0;
         let cpu = &self.cpus[k];
-        let preempted = cpu.preempted > 0 && self.may_be_held_back();
+        let preempted = cpu.preempted > 0 && self.policies.may_hold_back(&self.timeline);
         if preempted || throttled || cpu.holds_back(from_ns) {
             return self.throttled_label();
         }
         match top {
             Top::Idle { state } => self.label(Cause::IdleExit, Who::Idle(state)),
+            _ if cpu.is_on_its_way(from_ns) => cpu.on_its_way,
             _ => self.label(Cause::Wakeup, Who::Nobody),
         }
     }
 
-    /// A quota or the limit of real-time threads can hold the server back: where neither can, a
-    /// worker that waits for an idle CPU was woken slowly.
-    fn may_be_held_back(&self) -> bool {
-        self.real_time || self.timeline.seen().throttling
-    }
-
-    /// For how long the server's groups were held back about then, by their own account.
-    fn throttled_ns(&self, from_ns: u64, to_ns: u64) -> u64 {
-        let windows = self.timeline.throttled();
-        let first = windows.partition_point(|window| window.to.nanos_since_boot() <= from_ns);
-        let windows = windows[first..].iter();
-        windows
-            .take_while(|window| window.from.nanos_since_boot() < to_ns)
-            .map(|window| window.held_back.get())
-            .sum()
-    }
-
-    /// Worker `tid` begins to wait for CPU `k`, until `until_ns`. It may not run, whoever else does, if
-    /// the CPU idles for long meanwhile; if it has a real-time policy and an ordinary thread has the
-    /// CPU for long; or if its group was held back for most of the wait by its own account.
-    pub(super) fn look_ahead(&mut self, k: usize, tid: Tid, at_ns: u64, until_ns: u64) {
-        let length = until_ns.saturating_sub(at_ns);
-        if !self.may_be_held_back() || length <= THROTTLED_NS {
+    /// Worker `w` begins to wait for CPU `k`, until `until_ns`: it may not run, or the wake-up is on its
+    /// way for a while.
+    pub(super) fn look_ahead(&mut self, k: usize, w: usize, (at_ns, until_ns): (u64, u64)) {
+        let Some(place) = self.cpus[k].line else {
             return;
-        }
-        let throttled_ns = self.throttled_ns(at_ns, until_ns);
-        let enough_ns = match throttled_ns {
-            0 => HELD_BACK_NS,
-            _ => THROTTLED_NS,
         };
-        let real_time = &self.real_time_threads;
-        let goes_first = real_time.contains(&tid);
+        let line = &self.timeline.cpus()[place];
+        let worker = &self.workers[w];
         let cpu = &mut self.cpus[k];
-        if let Some(place) = cpu.line
-            && length > enough_ns
+        let ahead = cpu.ahead(line);
+        let (wait, tid) = ((at_ns, until_ns), worker.tid);
+        if self.policies.hold_back(&self.timeline, tid, wait, ahead) {
+            cpu.held_back_until_ns = cpu.held_back_until_ns.max(until_ns);
+        }
+        // where others wait too, whoever has the CPU keeps them waiting
+        if let WorkerState::Woken { .. } = worker.state
+            && until_ns < u64::MAX
+            && cpu.waiting == 1
         {
-            let line = &self.timeline.cpus()[place];
-            let yields = |thread| goes_first && !real_time.contains(&thread);
-            let free_ns = cpu.free_ns(line, (at_ns, until_ns), yields);
-            let by_account = length > HELD_BACK_NS && throttled_ns > length / 2;
-            if free_ns > enough_ns || by_account {
-                cpu.held_back_until_ns = cpu.held_back_until_ns.max(until_ns);
-            }
+            cpu.on_its_way_until_ns = on_its_way_until(cpu.ahead(line), wait);
+            let slept_for = self.ledger.labels.cause(worker.own);
+            cpu.on_its_way = match slept_for {
+                Cause::BlockedLock
+                | Cause::BlockedFault
+                | Cause::BlockedIo
+                | Cause::BlockedOther => worker.own,
+                _ => self.ledger.labels.label(Cause::Wakeup, Who::Nobody),
+            };
         }
     }
 

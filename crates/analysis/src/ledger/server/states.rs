@@ -76,6 +76,8 @@ impl Server {
     pub(in crate::ledger) fn catch_up(&mut self, w: usize, at_ns: u64) {
         self.workers[w].history.forget();
         self.skim(w, at_ns);
+        // a wake-up that is on its way was for its request
+        self.workers[w].own = self.label(Cause::Wakeup, Who::Nobody);
         self.enter_state(w, at_ns);
     }
 
@@ -103,6 +105,9 @@ impl Server {
             WorkerState::Asleep(_) if self.is_unwoken(w, at_ns) => self.workers[w].home,
             state => state.cpu().and_then(|cpu| self.cpu_index(cpu)),
         };
+        if cpu.is_none() || self.workers[w].state.cpu().is_none() {
+            self.workers[w].own = self.own_label(w);
+        }
         match cpu {
             Some(k) => {
                 if self.workers[w].history.attached() != Some(k) {
@@ -113,7 +118,6 @@ impl Server {
             }
             None => {
                 self.workers[w].history.detach(&self.histories);
-                self.workers[w].own = self.own_label(w);
                 self.workers[w].own_upto_ns = at_ns;
             }
         }
@@ -194,7 +198,7 @@ impl Server {
             },
             unwoken: attached.filter(|_| matches!(worker.state, WorkerState::Asleep(_))),
         };
-        let (tid, until_ns) = (worker.tid, worker.until_ns);
+        let until_ns = worker.until_ns;
         let was = std::mem::replace(&mut worker.counted, now);
         if now.unwoken != was.unwoken {
             self.change(was.unwoken, at_ns, |cpu| cpu.unwoken -= 1);
@@ -219,7 +223,7 @@ impl Server {
                     cpu.waiting += 1;
                     cpu.preempted += usize::from(preempted);
                 });
-                self.look_ahead(k, tid, at_ns, until_ns);
+                self.look_ahead(k, w, (at_ns, until_ns));
             }
         }
     }

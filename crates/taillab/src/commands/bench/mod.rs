@@ -65,13 +65,18 @@ fn causes(args: &CausesArgs) -> Result<Exit, Failure> {
         false => show::text(&result),
     };
     print(shown.as_bytes())?;
-    Ok(match &result {
-        _ if interrupted => Exit::Interrupted,
-        result if result.ran == 0 => Exit::Unsupported,
-        result if result.failed > 0 => Exit::Missed,
-        result if result.passed < result.ran => Exit::Invalid,
+    Ok(exit(&result))
+}
+
+/// Only where all kinds that ran have passed it is a success.
+fn exit(result: &BenchResult) -> Exit {
+    match result {
+        _ if result.partial => Exit::Interrupted,
+        _ if result.ran == 0 => Exit::Unsupported,
+        _ if result.failed > 0 => Exit::Missed,
+        _ if result.passed < result.ran => Exit::Invalid,
         _ => Exit::Ok,
-    })
+    }
 }
 
 /// What all kinds share.
@@ -281,4 +286,23 @@ fn kept_pairs(setup: &Setup, folder: &Path) -> Result<Vec<Pair>, Failure> {
 /// The directory of one block: `background/pair-1-with`.
 fn block_name(setup: &Setup, pair: u32, name: &str) -> PathBuf {
     Path::new(setup.kind.name()).join(format!("pair-{}-{name}", pair + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_pass_of_all_is_a_success() {
+        let of = |ran: u32, passed: u32, failed: u32, partial: bool| {
+            let mut result = BenchResult::new(Vec::new(), partial);
+            (result.ran, result.passed, result.failed) = (ran, passed, failed);
+            exit(&result)
+        };
+        assert_eq!(of(16, 16, 0, false), Exit::Ok);
+        assert_eq!(of(16, 15, 0, false), Exit::Invalid);
+        assert_eq!(of(16, 14, 1, false), Exit::Missed);
+        assert_eq!(of(0, 0, 0, false), Exit::Unsupported);
+        assert_eq!(of(3, 3, 0, true), Exit::Interrupted);
+    }
 }

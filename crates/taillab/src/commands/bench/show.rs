@@ -72,7 +72,7 @@ fn one(out: &mut String, kind: &KindResult) {
         paragraph(out, "", &format!("charged more with it: {changes}"));
     }
     for criterion in &measured.criteria {
-        if criterion.verdict != Verdict::Pass || criterion.what == "charge" {
+        if criterion.verdict != Verdict::Pass || criterion.what.starts_with("charge") {
             paragraph(out, mark(criterion.verdict), &judged(criterion));
         }
     }
@@ -106,10 +106,8 @@ fn attempts(out: &mut String, measured: &Measured) {
         measured.lost_events,
         pairs.join(", ")
     );
-    if measured.contaminated_share > 0.0 {
-        let share = 100.0 * measured.contaminated_share;
-        let _ = write!(text, " (*contaminated by the machine, {share:.0} %)");
-    }
+    let share = 100.0 * measured.contaminated_share;
+    let _ = write!(text, " (*contaminated by the machine: {share:.0} %)");
     paragraph(out, "", &text);
 }
 
@@ -300,6 +298,7 @@ mod tests {
         assert_eq!(lines[0], "order: pass");
         assert_eq!(lines[1], "  order: to be charged to order");
         assert!(shown.contains("1.00 ms → 980 µs, 1.00 ms"), "{shown}");
+        assert!(shown.contains("(*contaminated by the machine: 0 %)"));
         assert!(shown.contains("  charge 0.98 (0.98 to 0.98); 1.00 ± 0.10 wanted: pass"));
         assert!(shown.contains("imbalance: FAIL"));
         assert!(shown.contains("  charged more with it: wakeup 90.0 %"));

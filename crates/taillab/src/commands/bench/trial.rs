@@ -197,8 +197,10 @@ fn faults(
         outer(&mut interval.held);
     }
     for source in &mut truth.sources {
-        if let Some(Culprit::Thread { tid, .. }) = &mut source.culprit {
-            outer(tid);
+        match &mut source.culprit {
+            Some(Culprit::Thread { tid, .. }) => outer(tid),
+            Some(Culprit::Worker { tid, .. }) => *tid = threads.get(tid).copied().unwrap_or(*tid),
+            _ => {}
         }
     }
     Ok(truth)

@@ -13,7 +13,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use taillab_host::{Interrupt, cpus};
 use taillab_load::protocol::MessageSizes;
 use taillab_load::serve::{Architecture, Responder, ServeError, ServiceTime, Spec};
-use taillab_testkit::fault::Faults;
+use taillab_testkit::fault::{Fault, Faults};
 
 use self::fault_log::FaultLog;
 use crate::cli::ServeArgs;
@@ -45,6 +45,7 @@ pub fn run(args: ServeArgs) -> Result<Exit, Failure> {
             response_bytes: args.response_bytes,
         },
         busy: args.busy,
+        skew: args.fault.iter().find_map(Fault::skew),
     };
     let log = args.fault_log.map(FaultLog::create).transpose()?;
     // A second signal kills, should a worker be long about its last request.
@@ -109,6 +110,7 @@ fn refusal(spec: &Spec, error: ServeError) -> Failure {
         ServeError::Workers { .. }
         | ServeError::Size { .. }
         | ServeError::UnixDatagram(_)
+        | ServeError::Skew(_)
         | ServeError::BusyNullRpc
         | ServeError::Service(_) => Exit::Usage,
         ServeError::Privilege { .. } => Exit::Unsupported,
