@@ -10,6 +10,7 @@ use super::engine::{Done, Job, play};
 use super::error::RttError;
 use super::kinds::{Mode, Proto};
 use super::peer::Peer;
+use super::rdma::{Verb, Verbs};
 use super::shm::Memory;
 use super::socket::Sockets;
 use super::uring::Ring;
@@ -55,6 +56,8 @@ pub struct RoundTrips {
     pub cpu: Nanos,
     /// Why it ended before its time; an interruption is no failure.
     pub failure: Option<RttError>,
+    /// Why the times are no measure of the protocol, where they are none.
+    pub functional_only: Option<&'static str>,
 }
 
 /// Plays one run on new connections. Each thread of the client, counted from 0, runs `prepare`
@@ -72,7 +75,7 @@ pub fn round_trips(
     let groups = groups(spec);
     let barrier = Barrier::new(groups.len());
     let unready = AtomicBool::new(false);
-    let results: Vec<Result<(Done, Nanos), RttError>> = std::thread::scope(|scope| {
+    let results: Vec<Result<Played, RttError>> = std::thread::scope(|scope| {
         let threads: Vec<_> = (groups.iter().enumerate())
             .map(|(thread, group)| {
                 let (barrier, unready, prepare) = (&barrier, &unready, &prepare);
@@ -86,11 +89,14 @@ pub fn round_trips(
                     barrier.wait();
                     let mut wire = ready?;
                     if unready.load(Relaxed) {
-                        return Ok((Done::default(), Nanos::ZERO));
+                        return Ok(Played::default());
                     }
                     let before = thread_cpu_time();
-                    let done = play(&job(spec, peer, group.clone()), &mut *wire);
-                    Ok((done, thread_cpu_time().saturating_sub(before)))
+                    Ok(Played {
+                        done: play(&job(spec, peer, group.clone()), &mut *wire),
+                        cpu: thread_cpu_time().saturating_sub(before),
+                        functional_only: wire.functional_only(),
+                    })
                 })
             })
             .collect();
@@ -103,8 +109,13 @@ pub fn round_trips(
     });
     let mut all = RoundTrips::default();
     for result in results {
-        let (done, cpu) = result?;
+        let Played {
+            done,
+            cpu,
+            functional_only,
+        } = result?;
         all.cpu += cpu;
+        all.functional_only = all.functional_only.or(functional_only);
         all.counts += done.counts;
         if all.round_trips.is_empty() {
             all.round_trips = done.round_trips;
@@ -122,6 +133,14 @@ pub fn round_trips(
         .max()
         .map_or(Nanos::ZERO, |end| end.saturating_since(first));
     Ok(all)
+}
+
+/// What a thread has done.
+#[derive(Default)]
+struct Played {
+    done: Done,
+    cpu: Nanos,
+    functional_only: Option<&'static str>,
 }
 
 /// The connections of each thread.
@@ -149,6 +168,10 @@ fn connect(
         return Ok(Box::new(Xdp::open(ends, server, spec.mode, group.len())?));
     }
     let endpoints: Vec<_> = group.filter_map(|c| peer.endpoint(c)).collect();
+    if let Some(verb) = Verb::of(spec.proto) {
+        let verbs = Verbs::connect(&endpoints, verb, spec.mode, spec.size, spec.timeout);
+        return Ok(Box::new(verbs?));
+    }
     match spec.proto {
         Proto::Tcp | Proto::Udp | Proto::Unix => {}
         proto => {

@@ -15,6 +15,19 @@ pub(super) trait Wire {
     /// # Errors
     /// When a connection is gone.
     fn receive(&mut self) -> Result<Received<'_>, RttError>;
+
+    /// Checks after the last message what could not be checked before.
+    ///
+    /// # Errors
+    /// When something else has arrived than was sent.
+    fn finish(&mut self) -> Result<(), RttError> {
+        Ok(())
+    }
+
+    /// Why its times are no measure of the protocol, where they are none.
+    fn functional_only(&self) -> Option<&'static str> {
+        None
+    }
 }
 
 /// What one wait brought.

@@ -94,6 +94,7 @@ impl<'a> Measurement<'a> {
         let mut played: Vec<(Nanos, Option<Nanos>)> = Vec::new();
         let mut counts = RttCounts::default();
         let mut failure = None;
+        let mut functional_only = None;
         match self.peer(plan) {
             Err(error) => failure = Some(error),
             Ok(peer) => {
@@ -105,6 +106,7 @@ impl<'a> Measurement<'a> {
                         Err(error) => failure = Some(error),
                         Ok(run) => {
                             counts += run.counts;
+                            functional_only = functional_only.or(run.functional_only);
                             let n = run.round_trips.len() as u64;
                             let cpu = run.cpu.get().checked_div(n).map(Nanos::new);
                             if n > 0 {
@@ -117,7 +119,9 @@ impl<'a> Measurement<'a> {
                 }
             }
         }
-        self.summarised(plan, runs, &played, counts, failure)
+        let mut row = self.summarised(plan, runs, &played, counts, failure);
+        row.row.functional_only = functional_only.map(str::to_owned);
+        row
     }
 
     fn summarised(
@@ -151,6 +155,7 @@ impl<'a> Measurement<'a> {
             bursts: found.bursts,
             fan_out: found.fan_out,
             needs: found.needs,
+            functional_only: None,
             failure: failure.as_ref().map(ToString::to_string),
         };
         Row {
@@ -169,6 +174,13 @@ impl<'a> Measurement<'a> {
                 why: "the target is no place for it".to_owned(),
             });
         }
+        if plan.proto.is_rdma() {
+            let added = self.testbed.add_soft_roce();
+            added.map_err(|error| RttError::Unavailable {
+                proto: plan.proto,
+                why: error.to_string(),
+            })?;
+        }
         let folder = std::env::temp_dir();
         let spec = PeerSpec {
             proto: plan.proto,
@@ -180,6 +192,7 @@ impl<'a> Measurement<'a> {
                 Link::Veth => self.testbed.server_address(),
                 _ => IpAddr::from(Ipv4Addr::LOCALHOST),
             },
+            port: 0,
             xdp: self.xdp_ends(),
             path: folder.join(format!("taillab-rtt-{}.sock", std::process::id())),
         };

@@ -2,6 +2,7 @@
 
 mod outputs;
 mod plan;
+mod serve;
 
 use taillab_host::{Interrupt, clock};
 use taillab_model::rtt::{COMMAND, RttResult, SCHEMA_VERSION};
@@ -15,6 +16,9 @@ use crate::say::Say;
 
 /// Measures every combination; the result is printed and saved.
 pub fn run(args: RttArgs) -> Result<Exit, Failure> {
+    if let Some(address) = args.serve {
+        return serve::run(address, &args);
+    }
     let say = Say::of(args.common);
     let plan = plan::plan(&args)?;
     if !plan.left_out.is_empty() {
