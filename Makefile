@@ -24,7 +24,7 @@ test: ## Run every test (lints, units, live here and in QEMU, browser)
 	@scripts/setup.sh test
 	@scripts/test.sh
 
-vm: ## Run all live tests of the probe on two other kernels in QEMU (minutes)
+vm: ## Run all live tests of the probe on two other kernels, RDMA and tune, in QEMU (minutes)
 	@scripts/setup.sh test
 	@scripts/test-vm.sh
 

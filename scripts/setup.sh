@@ -18,7 +18,9 @@ run=(iproute2:ip memcached:memcached nginx-light:nginx)
 # Ubuntu's browser package has another name and brings the snap.
 browser=chromium
 grep -qs '^ID=ubuntu' /etc/os-release && browser=chromium-browser
-test=("${run[@]}" redis-server:redis-server "$browser:chromium")
+# rdma-core would bring udev; for RDMA in a guest the library and its drivers are enough
+test=("${run[@]}" redis-server:redis-server "$browser:chromium"
+      ibverbs-providers:/etc/libibverbs.d/rxe.driver)
 
 case $purpose in
   build) wanted=("${build[@]}") ;;

@@ -24,11 +24,13 @@ cargo test --workspace --tests --locked --no-fail-fast \
 if [ -n "${TAILLAB_SKIP_VM:-}" ]; then
   echo "SKIPPED the tests in QEMU (TAILLAB_SKIP_VM is set)" | tee -a "$log"
 else
-  say "tests of the probe on other kernels, in QEMU"
+  say "tests on other kernels, in QEMU"
   # the older kernel, its fentry and fexit hooks, and that they agree with the tracepoints;
   # `make vm` runs everything, on a newer kernel too
   VM_SUITES=bookworm VM_TESTS="stamps agreement" \
     scripts/test-vm.sh 2>&1 | tee -a "$log" || status=$?
+  # RDMA between two namespaces, and tune on a server's hardware
+  VM_SUITES=trixie-backports scripts/test-vm.sh 2>&1 | tee -a "$log" || status=$?
 fi
 
 # One line that counts everything; a skipped test is counted and shown, never silent.

@@ -1,12 +1,15 @@
 #!/usr/bin/env bash
 # vm.sh SUITE COMMAND [ARG ...]: boots Debian's kernel of SUITE (bookworm: 6.1, bookworm-backports:
-# 6.12) in QEMU and runs COMMAND there as root, in this directory. Exits with its exit code.
+# 6.12, trixie-backports: 7.x) in QEMU and runs COMMAND there as root, in this directory. Exits with
+# its exit code.
 #
 # The guest's file system is this machine's, read-only below a tmpfs: it runs what was built here,
 # and what it changes is lost, except under /out, which is .cache/vm/out here. QEMU emulates the
 # CPUs (no KVM needed), some 12 times slower than they are: look at behaviour here, not at times.
 #
 # VM_CPUS (4), VM_MEMORY (2048 MiB), VM_TIMEOUT (540 s) and VM_MIRROR (deb.debian.org) may be set.
+# VM_SERVER=1 makes it what servers are: two NUMA nodes, idle states, frequencies (server.asl), and
+# a network device with an interrupt for each queue, behind which nothing but QEMU answers.
 set -euo pipefail
 [ $# -ge 2 ] || { sed -n '2,3s/^# //p' "$0" >&2; exit 2; }
 suite=$1; shift
@@ -17,8 +20,9 @@ kernel=$cache/$suite out=$cache/out
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 
 # package:file that shows it is there
-missing=()
-for entry in qemu-system-x86:/usr/bin/qemu-system-x86_64 busybox-static:/bin/busybox \
+missing=() server=${VM_SERVER:-}
+for entry in ${server:+acpica-tools:/usr/bin/iasl} \
+             qemu-system-x86:/usr/bin/qemu-system-x86_64 busybox-static:/bin/busybox \
              cpio:/bin/cpio kmod:/bin/kmod debian-archive-keyring:$keyring; do
   [ -e "${entry#*:}" ] || missing+=("${entry%%:*}")
 done
@@ -39,7 +43,7 @@ trap 'exit 143' TERM
 
 # The kernel: a package of its own apt configuration, unpacked and never installed.
 if [ ! -e "$kernel/initrd" ]; then
-  echo "downloading Debian's kernel of $suite (about 100 MB, kept in $kernel)" >&2
+  echo "downloading Debian's kernel of $suite (100 to 180 MB, kept in $kernel)" >&2
   rm -rf "$kernel"
   mkdir -p "$kernel" "$work/lists/partial" "$work/archives/partial"
   echo "deb [arch=amd64 signed-by=$keyring] ${VM_MIRROR:-http://deb.debian.org/debian} $suite main" >"$work/sources"
@@ -56,9 +60,15 @@ CONF
   apt-get update -qq
   package=$(apt-cache depends --no-recommends --no-suggests linux-image-amd64 |
             sed -n 's/^ *Depends: *\(linux-image-[^ ]*\)$/\1/p' | head -n 1)
-  (cd "$work" && apt-get download -qq "${package:?the suite has no linux-image-amd64}")
+  : "${package:?the suite has no linux-image-amd64}"
+  # from 7.0 on the image's package is empty, and others of the same version have its files
+  mapfile -t parts < <(apt-cache depends --no-recommends --no-suggests "$package" |
+                       sed -n "s/^ *Depends: *\\(linux-[a-z]*-${package#linux-image-}\\)\$/\\1/p")
+  (cd "$work" && apt-get download -qq "$package" "${parts[@]}")
   unset APT_CONFIG
-  dpkg -x "$work"/linux-image-*.deb "$kernel"
+  for part in "$work"/linux-*.deb; do dpkg -x "$part" "$kernel"; done
+  # some of them say usr/lib
+  if [ -d "$kernel/usr/lib/modules" ]; then mkdir -p "$kernel/lib"; mv "$kernel/usr/lib/modules" "$kernel/lib/modules"; fi
   release=$(basename "$kernel"/lib/modules/*)
   /sbin/depmod -b "$kernel" "$release"
 
@@ -95,6 +105,8 @@ fi
 # What the guest does once it has its file system.
 rm -rf "${out:?}"; mkdir -p "$out"
 release=$(basename "$kernel"/lib/modules/*)
+image=$kernel/boot/vmlinuz-$release
+[ -e "$image" ] || image=$kernel/lib/modules/$release/vmlinuz
 cat >"$out/.init" <<EOS
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM=dumb
 mkdir -p /lib/modules /dev/pts /dev/shm
@@ -109,11 +121,22 @@ echo \$? >/out/.code; sync
 busybox poweroff -f
 EOS
 
+machine=(-m "${VM_MEMORY:-2048}")
+if [ -n "$server" ]; then
+  half=$((${VM_MEMORY:-2048} / 2)) last=$((${VM_CPUS:-4} - 1))
+  iasl -p "$work/server" "$here/server.asl" >"$work/iasl.log" 2>&1 || { cat "$work/iasl.log" >&2; exit 1; }
+  machine+=(-object "memory-backend-ram,id=m0,size=${half}M" -object "memory-backend-ram,id=m1,size=${half}M"
+            -numa "node,nodeid=0,cpus=0-$((last / 2)),memdev=m0"
+            -numa "node,nodeid=1,cpus=$((last / 2 + 1))-$last,memdev=m1" -numa dist,src=0,dst=1,val=21
+            -acpitable "file=$work/server.aml"
+            -netdev user,id=net,restrict=on -device virtio-net-pci,netdev=net,vectors=4)
+fi
+
 echo "booting $release with ${VM_CPUS:-4} emulated CPUs" >&2
 timeout --foreground --kill-after=5 "${VM_TIMEOUT:-540}" qemu-system-x86_64 \
-  -machine q35 -accel tcg,thread=single -cpu Nehalem -smp "${VM_CPUS:-4}" -m "${VM_MEMORY:-2048}" \
+  -machine q35 -accel tcg,thread=single -cpu Nehalem -smp "${VM_CPUS:-4}" "${machine[@]}" \
   -nodefaults -no-reboot -display none -monitor none -serial stdio \
-  -kernel "$kernel/boot/vmlinuz-$release" -initrd "$kernel/initrd" \
+  -kernel "$image" -initrd "$kernel/initrd" \
   -append "console=ttyS0 panic=-1 quiet loglevel=3 mitigations=off nokaslr" \
   -fsdev local,id=host,path=/,security_model=none,readonly=on,multidevs=remap \
   -device virtio-9p-pci,fsdev=host,mount_tag=hostroot \

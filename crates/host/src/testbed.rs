@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cpus::{CpuSet, Placement};
 use crate::netns::{NetNamespace, NetnsError};
+use crate::roots::Roots;
 use crate::sysfs::{Sysfs, SysfsError};
 use crate::veth::{Veth, VethError};
 
@@ -209,6 +210,18 @@ impl Testbed {
         match self.server_namespace() {
             Some(namespace) => Ok(namespace.run(work)?),
             None => Ok(work()),
+        }
+    }
+
+    /// Adds an RDMA device in software (soft RoCE) at each end, where there is none yet; on
+    /// loopback nothing is made.
+    ///
+    /// # Errors
+    /// [`TestbedError::Veth`] where the kernel has no soft RoCE, or its module is not loaded.
+    pub fn add_soft_roce(&self) -> Result<(), TestbedError> {
+        match &self.0 {
+            Network::Veth(veth) => Ok(veth.add_soft_roce(&Roots::default().sys)?),
+            Network::Loopback { .. } => Ok(()),
         }
     }
 

@@ -1,7 +1,8 @@
 //! Two network namespaces joined by a veth pair, made with iproute2.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, AsRawFd};
+use std::path::Path;
 use std::process::{self, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,10 +18,10 @@ pub enum VethError {
     /// A network namespace cannot be made or entered.
     #[error(transparent)]
     Namespace(#[from] NetnsError),
-    /// `ip` is not installed.
+    /// `ip` or `rdma` is not installed.
     #[error(transparent)]
     Missing(#[from] MissingProgram),
-    /// `ip` could not be started.
+    /// It could not be started.
     #[error("cannot run {program}: {source}; reinstall the package iproute2")]
     Start {
         /// Its path.
@@ -28,11 +29,11 @@ pub enum VethError {
         /// The kernel's answer.
         source: io::Error,
     },
-    /// `ip` failed.
-    #[error("\"ip {arguments}\" failed: {message}{}", remedy_for(message))]
-    Ip {
-        /// Its arguments.
-        arguments: String,
+    /// It failed.
+    #[error("\"{command}\" failed: {message}{}", remedy_for(message))]
+    Command {
+        /// Its name and its arguments.
+        command: String,
         /// The last line that it wrote.
         message: String,
     },
@@ -45,6 +46,19 @@ pub enum VethError {
         path: String,
         /// The kernel's answer.
         source: io::Error,
+    },
+    /// Soft RoCE is not there.
+    #[error(
+        "soft RoCE needs the module rdma_rxe, which is not loaded: `modprobe rdma_rxe ib_uverbs`, on a kernel that has it"
+    )]
+    NoSoftRoce,
+    /// The RDMA device does not get the address of its network device.
+    #[error("the RDMA device {device} has no address after {} s: see `rdma link` and dmesg", waited.as_secs())]
+    NoGid {
+        /// The device.
+        device: String,
+        /// How long it was watched.
+        waited: Duration,
     },
     /// The link's state could not be read.
     #[error(transparent)]
@@ -62,9 +76,13 @@ pub enum VethError {
 }
 
 impl VethError {
-    /// `ip` says that a privilege or veth itself is missing.
+    /// A privilege, veth or soft RoCE is missing.
     pub(crate) fn is_unsupported(&self) -> bool {
-        matches!(self, Self::Ip { message, .. } if !remedy_for(message).is_empty())
+        match self {
+            Self::Command { message, .. } => !remedy_for(message).is_empty(),
+            Self::NoSoftRoce => true,
+            _ => false,
+        }
     }
 }
 
@@ -94,7 +112,12 @@ pub(crate) struct End {
 impl End {
     /// Runs `ip` inside the namespace.
     fn ip(&self, arguments: &[&str]) -> Result<(), VethError> {
-        let program = programs::find("ip".as_ref())?;
+        self.run("ip", arguments)
+    }
+
+    /// Runs a program of iproute2 inside the namespace.
+    fn run(&self, name: &str, arguments: &[&str]) -> Result<(), VethError> {
+        let program = programs::find(name.as_ref())?;
         let output = self
             .namespace
             .run(|| {
@@ -112,8 +135,8 @@ impl End {
             return Ok(());
         }
         let errors = String::from_utf8_lossy(&output.stderr);
-        Err(VethError::Ip {
-            arguments: arguments.join(" "),
+        Err(VethError::Command {
+            command: format!("{name} {}", arguments.join(" ")),
             message: match errors.lines().rfind(|line| !line.trim().is_empty()) {
                 Some(line) => line.trim().to_owned(),
                 None => output.status.to_string(),
@@ -152,6 +175,41 @@ impl End {
             "nud",
             "permanent",
         ])
+    }
+
+    /// An RDMA device in software on top of the network device, where there is none yet. It goes
+    /// with the network device.
+    fn add_soft_roce(&self, sysfs: &Path) -> Result<(), VethError> {
+        // no other namespace has a device of this index
+        let device = format!("taillab-{}", self.ifindex);
+        let gids = sysfs.join(format!("class/infiniband/{device}/ports/1/gids"));
+        if !gids.exists() {
+            // `rdma` would load the module, and nothing would unload it
+            if !sysfs.join("module/rdma_rxe").exists() {
+                return Err(VethError::NoSoftRoce);
+            }
+            self.run(
+                "rdma",
+                &["link", "add", &device, "type", "rxe", "netdev", self.device],
+            )?;
+        }
+        // the kernel hands over the addresses a moment later
+        let wanted = self.address.to_ipv6_mapped();
+        let start = Instant::now();
+        let is_there = || {
+            let entries = fs::read_dir(&gids).into_iter().flatten().flatten();
+            let gids = entries.filter_map(|entry| fs::read_to_string(entry.path()).ok());
+            let mut gids = gids.filter_map(|gid| gid.trim().parse::<Ipv6Addr>().ok());
+            gids.any(|gid| gid == wanted)
+        };
+        while !is_there() {
+            let waited = start.elapsed();
+            if waited > LINK_TIMEOUT {
+                return Err(VethError::NoGid { device, waited });
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+        Ok(())
     }
 
     /// Until the link carries packets: before that the kernel drops them silently
@@ -258,6 +316,12 @@ impl Veth {
             end.ip(&["link", "set", end.device, "mtu", &bytes])?;
         }
         Ok(())
+    }
+
+    /// An RDMA device in software (soft RoCE) at each end; `sysfs` is `/sys`.
+    pub(crate) fn add_soft_roce(&self, sysfs: &Path) -> Result<(), VethError> {
+        self.server.add_soft_roce(sysfs)?;
+        self.client.add_soft_roce(sysfs)
     }
 
     /// Removes the pair now. Without this it goes with the namespaces, a moment after

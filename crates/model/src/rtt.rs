@@ -74,7 +74,8 @@ pub enum Link {
 /// One combination of parameters, and its round trips.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RttRow {
-    /// What carries the messages: `tcp`, `udp`, `unix`, `shm`, `xdp` or `rdma`.
+    /// What carries the messages: `tcp`, `udp`, `unix`, `shm`, `xdp`, `rdma-send`, `rdma-read` or
+    /// `rdma-write`.
     pub proto: String,
     /// How the client (and our server) waits: `blocking`, `nonblocking`, `epoll`, `busy-poll`
     /// or `io_uring`.
@@ -111,6 +112,9 @@ pub struct RttRow {
     /// Why there is none, though it was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unexplained_because: Option<String>,
+    /// Why the times say nothing of the protocol, where they say nothing: that the exchange works
+    /// is all that is shown.
+    pub functional_only: Option<String>,
     /// The row ended before its time: what it has is from before.
     pub partial: bool,
     /// Why, in one sentence, where it was no interruption.

@@ -391,7 +391,17 @@ fn what_cannot_be_is_refused_with_its_remedy() {
             &["shm", "nonblocking"][..],
         ),
         (&["--proto", "udp", "--size", "128K"], 2, &["65507"]),
-        (&["--proto", "sctp"], 2, &["tcp", "rdma"]),
+        (&["--proto", "sctp"], 2, &["tcp", "rdma-read"]),
+        (
+            &["--serve", "127.0.0.1:0", "--target", "127.0.0.1:7"],
+            2,
+            &["--target"],
+        ),
+        (
+            &["--proto", "rdma", "--mode", "io_uring"],
+            2,
+            &["rdma-send", "nonblocking, blocking"],
+        ),
         (&["--size", "1G"], 2, &["1472"]),
         (&["--target", "localhost"], 2, &["port", "HOST:PORT"]),
         (

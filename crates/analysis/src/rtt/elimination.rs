@@ -122,6 +122,7 @@ mod tests {
             open_loop: None,
             explanation: None,
             unexplained_because: None,
+            functional_only: None,
             partial: false,
             failure: None,
         }

@@ -103,11 +103,11 @@ fn veth_refusal(refusal: &VethError, privileges: &Privileges) -> (String, String
             "not tried: it takes the program ip".to_owned(),
             "sudo apt-get install iproute2".to_owned(),
         ),
-        VethError::Ip { message, .. } if message.contains("not permitted") => (
+        VethError::Command { message, .. } if message.contains("not permitted") => (
             "a pair cannot be made without CAP_NET_ADMIN".to_owned(),
             privileges.how_to_get_net_admin(),
         ),
-        VethError::Ip { message, .. } => (
+        VethError::Command { message, .. } => (
             format!("no pair could be made ({message})"),
             "sudo modprobe veth, or use --testbed loopback".to_owned(),
         ),
@@ -160,8 +160,8 @@ mod tests {
                 .unwrap()
                 .contains("iproute2")
         );
-        let no_veth = judged(TestbedError::Veth(VethError::Ip {
-            arguments: String::new(),
+        let no_veth = judged(TestbedError::Veth(VethError::Command {
+            command: String::new(),
             message: "Error: Unknown device type.".into(),
         }));
         assert!(

@@ -168,7 +168,7 @@ impl Engine<'_> {
                 }
             }
         }
-        Ok(())
+        wire.finish()
     }
 
     #[inline]

@@ -41,6 +41,28 @@ pub enum RttError {
         /// How many.
         lost: u64,
     },
+    /// The connection of RDMA is broken.
+    #[error(
+        "RDMA to {server} failed after {answered} round trips ({status}): see whether it runs and its link is up (`rdma link`)"
+    )]
+    Verbs {
+        /// Who.
+        server: String,
+        /// Round trips before, on this connection.
+        answered: u64,
+        /// What the adapter said.
+        status: &'static str,
+    },
+    /// Nobody there who sets up RDMA.
+    #[error(
+        "{server} sets up no RDMA connection ({why}): start `taillab rtt --serve` there, with the same version"
+    )]
+    Handshake {
+        /// Who.
+        server: String,
+        /// What it said or did.
+        why: String,
+    },
     /// What answers does not echo.
     #[error(
         "{server} did not send back the message that it was sent, {foreign} times: it is not an \

@@ -10,8 +10,12 @@ pub enum Proto {
     Tcp,
     /// UDP, never fragmented.
     Udp,
-    /// RDMA by verbs.
-    Rdma,
+    /// RDMA: a message is sent, received by a thread of the server, and sent back.
+    RdmaSend,
+    /// RDMA: a message is read from the server's memory, without its threads.
+    RdmaRead,
+    /// RDMA: a message is written into the server's memory, without its threads.
+    RdmaWrite,
     /// AF_XDP: whole packets between the driver and the process.
     Xdp,
     /// A Unix stream socket.
@@ -37,7 +41,9 @@ pub enum Mode {
 
 /// A name that no protocol has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a protocol; choose tcp, udp, rdma, xdp, unix or shm")]
+#[error(
+    "`{0}` is not a protocol; choose tcp, udp, rdma-send, rdma-read, rdma-write, xdp, unix or shm"
+)]
 pub struct UnknownProto(String);
 
 /// A name that no mode has.
@@ -45,12 +51,17 @@ pub struct UnknownProto(String);
 #[error("`{0}` is not a mode; choose blocking, nonblocking, epoll, busy-poll or io_uring")]
 pub struct UnknownMode(String);
 
+/// Another name of [`Proto::RdmaSend`].
+pub const RDMA: &str = "rdma";
+
 impl Proto {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 8] = [
         Self::Tcp,
         Self::Udp,
-        Self::Rdma,
+        Self::RdmaSend,
+        Self::RdmaRead,
+        Self::RdmaWrite,
         Self::Xdp,
         Self::Unix,
         Self::Shm,
@@ -61,7 +72,9 @@ impl Proto {
         match self {
             Self::Tcp => "tcp",
             Self::Udp => "udp",
-            Self::Rdma => "rdma",
+            Self::RdmaSend => "rdma-send",
+            Self::RdmaRead => "rdma-read",
+            Self::RdmaWrite => "rdma-write",
             Self::Xdp => "xdp",
             Self::Unix => "unix",
             Self::Shm => "shm",
@@ -71,6 +84,11 @@ impl Proto {
     /// Whether messages can get lost.
     pub const fn is_datagram(self) -> bool {
         matches!(self, Self::Udp | Self::Xdp)
+    }
+
+    /// Whether an adapter moves the messages, by verbs.
+    pub const fn is_rdma(self) -> bool {
+        matches!(self, Self::RdmaSend | Self::RdmaRead | Self::RdmaWrite)
     }
 
     /// The modes that it has.
@@ -83,7 +101,9 @@ impl Proto {
                 Mode::Epoll,
                 Mode::IoUring,
             ],
-            Self::Rdma | Self::Xdp => &[Mode::Nonblocking, Mode::Blocking],
+            Self::RdmaSend | Self::RdmaRead | Self::RdmaWrite | Self::Xdp => {
+                &[Mode::Nonblocking, Mode::Blocking]
+            }
             Self::Shm => &[Mode::Nonblocking],
         }
     }
@@ -132,8 +152,13 @@ impl FromStr for Proto {
     type Err = UnknownProto;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let name = match text.trim() {
+            // what a server echoes, as over the other protocols
+            RDMA => Self::RdmaSend.name(),
+            name => name,
+        };
         let mut all = Self::ALL.into_iter();
-        all.find(|proto| proto.name() == text.trim())
+        all.find(|proto| proto.name() == name)
             .ok_or_else(|| UnknownProto(text.to_owned()))
     }
 }
@@ -160,6 +185,7 @@ mod tests {
             assert!(error.contains(proto.name()), "{error}");
             assert!(!proto.modes().is_empty());
         }
+        assert_eq!(RDMA.parse(), Ok(Proto::RdmaSend));
         for mode in Mode::ALL {
             assert_eq!(mode.to_string().parse(), Ok(mode));
             let error = "poll".parse::<Mode>().unwrap_err().to_string();

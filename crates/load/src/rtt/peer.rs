@@ -1,7 +1,7 @@
 //! The server at the other end: one of ours that waits in the same mode, or anybody's.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
@@ -29,8 +29,10 @@ pub struct PeerSpec {
     pub conns: usize,
     /// Threads where one thread can serve several connections.
     pub threads: usize,
-    /// Where it listens; ports are free ones.
+    /// Where it listens.
     pub address: IpAddr,
+    /// At which port; 0 for a free one. Only RDMA takes another.
+    pub port: u16,
     /// The Unix socket, which is removed with the server.
     pub path: PathBuf,
     /// The devices of AF_XDP, where there are two of our own.
@@ -60,6 +62,9 @@ enum Kind {
         server: [u8; 6],
         _thread: Thread,
     },
+    Rdma {
+        _thread: Thread,
+    },
     Elsewhere,
 }
 
@@ -69,6 +74,7 @@ impl std::fmt::Debug for Kind {
             Self::Responders { .. } => "Responders",
             Self::Memory { .. } => "Memory",
             Self::Xdp { .. } => "Xdp",
+            Self::Rdma { .. } => "Rdma",
             Self::Elsewhere => "Elsewhere",
         })
     }
@@ -141,7 +147,7 @@ impl Peer {
             Proto::Tcp | Proto::Unix => Self::stream(spec, prepare),
             Proto::Udp => Self::datagrams(spec, prepare),
             Proto::Xdp => Self::xdp(spec, prepare),
-            Proto::Rdma => Err(rdma::refusal(Path::new("/sys"))),
+            Proto::RdmaSend | Proto::RdmaRead | Proto::RdmaWrite => Self::rdma(spec, prepare),
         }
     }
 
@@ -242,6 +248,21 @@ impl Peer {
                 server,
                 _thread: thread,
             },
+        })
+    }
+
+    fn rdma(
+        spec: &PeerSpec,
+        prepare: impl Fn(usize) -> Result<(), String> + Send + 'static,
+    ) -> Result<Self, RttError> {
+        let at = SocketAddr::new(spec.address, spec.port);
+        let server = rdma::Server::listen(at, spec.proto, spec.mode)?;
+        let address = server.address();
+        let thread = Thread::start("rdma-echo", move || prepare(0), |stop| server.serve(stop))?;
+        Ok(Self {
+            endpoints: vec![Endpoint::Tcp(address)],
+            name: format!("our RDMA server at {address}"),
+            kind: Kind::Rdma { _thread: thread },
         })
     }
 

@@ -10,6 +10,7 @@ use super::engine::{Done, Job, play};
 use super::error::RttError;
 use super::kinds::{Mode, Proto};
 use super::peer::Peer;
+use super::rdma::{Verb, Verbs};
 use super::shm::Memory;
 use super::socket::Sockets;
 use super::uring::Ring;
@@ -53,9 +54,6 @@ pub struct ConnectionEnd {
     pub client: usize,
 }
 
-/// What a thread has done, its CPU time, and its ends of connections.
-type Played = (Done, Nanos, Vec<ConnectionEnd>);
-
 /// What a run measured.
 #[derive(Debug, Default)]
 pub struct RoundTrips {
@@ -71,6 +69,8 @@ pub struct RoundTrips {
     pub ends: Vec<ConnectionEnd>,
     /// Why it ended before its time; an interruption is no failure.
     pub failure: Option<RttError>,
+    /// Why the times are no measure of the protocol, where they are none.
+    pub functional_only: Option<&'static str>,
 }
 
 /// Plays one run on new connections. Each thread of the client, counted from 0, runs `prepare`
@@ -102,7 +102,7 @@ pub fn round_trips(
                     barrier.wait();
                     let mut wire = ready?;
                     if unready.load(Relaxed) {
-                        return Ok((Done::default(), Nanos::ZERO, Vec::new()));
+                        return Ok(Played::default());
                     }
                     let own = rustix::thread::gettid().as_raw_nonzero().get() as u32;
                     let end = |port| ConnectionEnd {
@@ -112,8 +112,12 @@ pub fn round_trips(
                     };
                     let ends = wire.ports().into_iter().map(end).collect();
                     let before = thread_cpu_time();
-                    let done = play(&job(spec, peer, group.clone()), &mut *wire);
-                    Ok((done, thread_cpu_time().saturating_sub(before), ends))
+                    Ok(Played {
+                        done: play(&job(spec, peer, group.clone()), &mut *wire),
+                        cpu: thread_cpu_time().saturating_sub(before),
+                        ends,
+                        functional_only: wire.functional_only(),
+                    })
                 })
             })
             .collect();
@@ -126,9 +130,15 @@ pub fn round_trips(
     });
     let mut all = RoundTrips::default();
     for result in results {
-        let (done, cpu, ends) = result?;
+        let Played {
+            done,
+            cpu,
+            ends,
+            functional_only,
+        } = result?;
         all.cpu += cpu;
         all.ends.extend(ends);
+        all.functional_only = all.functional_only.or(functional_only);
         all.counts += done.counts;
         if all.round_trips.is_empty() {
             all.round_trips = done.round_trips;
@@ -146,6 +156,15 @@ pub fn round_trips(
         .max()
         .map_or(Nanos::ZERO, |end| end.saturating_since(first));
     Ok(all)
+}
+
+/// What a thread has done.
+#[derive(Default)]
+struct Played {
+    done: Done,
+    cpu: Nanos,
+    ends: Vec<ConnectionEnd>,
+    functional_only: Option<&'static str>,
 }
 
 /// The connections of each thread.
@@ -173,6 +192,10 @@ fn connect(
         return Ok(Box::new(Xdp::open(ends, server, spec.mode, group.len())?));
     }
     let endpoints: Vec<_> = group.filter_map(|c| peer.endpoint(c)).collect();
+    if let Some(verb) = Verb::of(spec.proto) {
+        let verbs = Verbs::connect(&endpoints, verb, spec.mode, spec.size, spec.timeout);
+        return Ok(Box::new(verbs?));
+    }
     match spec.proto {
         Proto::Tcp | Proto::Udp | Proto::Unix => {}
         proto => {

@@ -28,6 +28,19 @@ pub(super) trait Wire {
     fn ports(&self) -> Vec<u16> {
         Vec::new()
     }
+
+    /// Checks after the last message what could not be checked before.
+    ///
+    /// # Errors
+    /// When something else has arrived than was sent.
+    fn finish(&mut self) -> Result<(), RttError> {
+        Ok(())
+    }
+
+    /// Why its times are no measure of the protocol, where they are none.
+    fn functional_only(&self) -> Option<&'static str> {
+        None
+    }
 }
 
 /// What one wait brought.

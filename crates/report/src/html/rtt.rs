@@ -73,17 +73,8 @@ pub fn render(report: &RttReport<'_>) -> Vec<u8> {
             Esc(&report.cpus()),
             crate::figures::utc(report.result.started_unix_s),
         );
-        for row in rows {
-            let notes = [tables::mishaps(row), tables::shortfall(row)];
-            for text in notes.into_iter().flatten() {
-                let label = label(row);
-                put!(
-                    page,
-                    "<p class=\"notice notable\">{}: {}</p>\n",
-                    Esc(&label),
-                    Esc(&text)
-                );
-            }
+        for text in tables::remarks(rows) {
+            put!(page, "<p class=\"notice notable\">{}</p>\n", Esc(&text));
         }
         put!(page, "</header>\n<main>\n<section>\n<h2>The tail</h2>\n");
         figure::put(page, &ccdf(report), "");

@@ -158,8 +158,36 @@ pub(crate) fn bursts(row: &RttRow) -> String {
     )
 }
 
+/// All that must be known beside the figures, each in a sentence.
+pub(crate) fn remarks(rows: &[RttRow]) -> Vec<String> {
+    let of_row = |row: &RttRow| {
+        let texts = [mishaps(row), shortfall(row)].into_iter().flatten();
+        let label = label(row);
+        texts
+            .map(|text| format!("{label}: {text}"))
+            .collect::<Vec<_>>()
+    };
+    let mut all: Vec<String> = functional_only(rows).into_iter().collect();
+    all.extend(rows.iter().flat_map(of_row));
+    all
+}
+
+/// Of which protocols the times are no measure, and why.
+fn functional_only(rows: &[RttRow]) -> Option<String> {
+    let rows = rows.iter().filter(|row| row.functional_only.is_some());
+    let why = rows
+        .clone()
+        .find_map(|row| row.functional_only.as_deref())?;
+    let mut protocols: Vec<&str> = rows.map(|row| row.proto.as_str()).collect();
+    protocols.dedup();
+    Some(format!(
+        "{}: functional only, since {why}; its times say nothing of RDMA",
+        protocols.join(", ")
+    ))
+}
+
 /// What went wrong with messages, where anything did.
-pub(crate) fn mishaps(row: &RttRow) -> Option<String> {
+fn mishaps(row: &RttRow) -> Option<String> {
     let RttCounts {
         sent,
         lost,
@@ -182,7 +210,7 @@ pub(crate) fn mishaps(row: &RttRow) -> Option<String> {
 }
 
 /// Why the row has less than was wanted.
-pub(crate) fn shortfall(row: &RttRow) -> Option<String> {
+fn shortfall(row: &RttRow) -> Option<String> {
     let why = row.failure.as_deref();
     let kept = counted(row.rtt.count, "round trip", "round trips");
     row.partial.then(|| match why {

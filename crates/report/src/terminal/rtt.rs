@@ -73,13 +73,8 @@ pub fn render(report: &RttReport<'_>, saved_in: Option<&str>, all: bool, style: 
             page.paragraph(Ink::Quiet, more);
         }
     }
-    for row in rows {
-        for text in [tables::mishaps(row), tables::shortfall(row)]
-            .into_iter()
-            .flatten()
-        {
-            page.paragraph(Ink::Notable, &format!("! {}: {text}", label(row)));
-        }
+    for text in tables::remarks(rows) {
+        page.paragraph(Ink::Notable, &format!("! {text}"));
     }
     page.text
 }

@@ -1,13 +1,14 @@
 //! The command line of `taillab rtt`.
 
+use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::path::PathBuf;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum, ValueHint};
 use taillab_host::CpuSet;
 use taillab_host::doctor::privileges_of;
-use taillab_load::rtt::{Mode, Proto};
+use taillab_load::rtt::{Mode, Proto, RDMA};
 use taillab_model::Nanos;
 
 use super::shared::{Output, load_share, rate};
@@ -15,6 +16,9 @@ use super::shared::{Output, load_share, rate};
 const HELP: &str = "A message begins with the header of sockperf, so that its server answers too \
     (`sockperf server`, with --tcp for TCP); any other server that sends back what it gets will do. \
     A mode that a protocol does not have, and a size that it does not carry, is left out.\n\n\
+    RDMA (rdma is rdma-send) needs libibverbs and a device. Between namespaces (--link veth) soft RoCE is \
+    added where its module is loaded: it shows that the exchange works, and no latency of an adapter. \
+    A read and a write end when the device says so; no thread of the server takes part.\n\n\
     Modes:\n  blocking     a receive call that sleeps\n  nonblocking  receive calls again and again; in \
     shared memory, looks\n  epoll        epoll_wait, then a receive call\n  busy-poll    a receive call \
     that polls the device first (SO_BUSY_POLL)\n  io_uring     one io_uring_enter for a send and a \
@@ -27,7 +31,8 @@ const HELP: &str = "A message begins with the header of sockperf, so that its se
     sudo taillab rtt --link veth --mtu 9000 --proto udp --size 8K\n  \
     sudo taillab rtt --proto tcp,udp,shm --explain -o rtt\n  \
     taillab rtt --proto tcp,shm -u 50%\n  \
-    taillab rtt --proto udp --target 192.0.2.7:11111 --json";
+    taillab rtt --proto udp --target 192.0.2.7:11111 --json\n  \
+    sudo taillab rtt --link veth --proto rdma-send,rdma-read,rdma-write --mode blocking";
 
 const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed; what was \
     measured before is printed and marked\n  2    wrong command line\n  4    an open loop that cannot be believed\n  5    a privilege or a \
@@ -116,9 +121,18 @@ pub struct RttArgs {
     #[arg(long, conflicts_with_all = ["target", "open", "rate", "utilization"])]
     pub explain: bool,
 
-    /// An echo server that is already running: HOST:PORT, or unix:PATH
+    /// An echo server that is already running: HOST:PORT, or unix:PATH; of RDMA, --serve on another host
     #[arg(long, value_name = "WHERE", help_heading = "Ends")]
     pub target: Option<String>,
+    /// Be the server of RDMA at this address of a device of it, for --target on another host, until Ctrl-C
+    #[arg(
+        hide_short_help = true,
+        long,
+        value_name = "ADDRESS:PORT",
+        conflicts_with_all = ["target", "link", "output"],
+        help_heading = "Ends"
+    )]
+    pub serve: Option<SocketAddr>,
     /// What lies between client and server
     #[arg(
         long,
@@ -164,8 +178,8 @@ pub struct RttArgs {
 /// Figures 4 to 12 of Deconstructing the Tail at Scale Effect.
 ///
 /// Measures the round trips of every curve on this machine, over loopback, next to what the paper
-/// says. The paper used two hosts and 10 Gbit/s Ethernet. Its figures 10 to 12 need RDMA; without
-/// it, shared memory takes its place as the way around the kernel.
+/// says. The paper used two hosts and 10 Gbit/s Ethernet. Its figures 10 to 12 need an RDMA device;
+/// without it, shared memory takes its place as the way around the kernel.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  taillab reproduce deconstructing fig4 fig8\n  \
@@ -245,7 +259,14 @@ pub enum XdpKind {
 }
 
 fn protos() -> impl TypedValueParser<Value = Proto> {
-    PossibleValuesParser::new(Proto::ALL.map(Proto::name)).try_map(|name| name.parse::<Proto>())
+    let values = Proto::ALL.map(|proto| {
+        let value = PossibleValue::new(proto.name());
+        match proto {
+            Proto::RdmaSend => value.alias(RDMA),
+            _ => value,
+        }
+    });
+    PossibleValuesParser::new(values).try_map(|name| name.parse::<Proto>())
 }
 
 fn modes() -> impl TypedValueParser<Value = Mode> {

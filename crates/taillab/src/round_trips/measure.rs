@@ -109,6 +109,7 @@ impl<'a> Measurement<'a> {
         let mut counts = RttCounts::default();
         let mut failure = None;
         let mut explained = None;
+        let mut functional_only = None;
         match self.peer(plan) {
             Err(error) => failure = Some(error),
             Ok(peer) => {
@@ -120,6 +121,7 @@ impl<'a> Measurement<'a> {
                         Err(error) => failure = Some(error),
                         Ok(run) => {
                             counts += run.counts;
+                            functional_only = functional_only.or(run.functional_only);
                             let n = run.round_trips.len() as u64;
                             let cpu = run.cpu.get().checked_div(n).map(Nanos::new);
                             if n > 0 {
@@ -141,6 +143,7 @@ impl<'a> Measurement<'a> {
             Some(Ok(explanation)) => row.row.explanation = Some(explanation),
             Some(Err(why)) => row.row.unexplained_because = Some(why.message),
         }
+        row.row.functional_only = functional_only.map(str::to_owned);
         row
     }
 
@@ -178,6 +181,7 @@ impl<'a> Measurement<'a> {
             open_loop: None,
             explanation: None,
             unexplained_because: None,
+            functional_only: None,
             failure: failure.as_ref().map(ToString::to_string),
         };
         Row {
@@ -196,6 +200,13 @@ impl<'a> Measurement<'a> {
                 why: "the target is no place for it".to_owned(),
             });
         }
+        if plan.proto.is_rdma() {
+            let added = self.testbed.add_soft_roce();
+            added.map_err(|error| RttError::Unavailable {
+                proto: plan.proto,
+                why: error.to_string(),
+            })?;
+        }
         let folder = std::env::temp_dir();
         let spec = PeerSpec {
             proto: plan.proto,
@@ -207,6 +218,7 @@ impl<'a> Measurement<'a> {
                 Link::Veth => self.testbed.server_address(),
                 _ => IpAddr::from(Ipv4Addr::LOCALHOST),
             },
+            port: 0,
             xdp: self.xdp_ends(),
             path: folder.join(format!("taillab-rtt-{}.sock", std::process::id())),
         };

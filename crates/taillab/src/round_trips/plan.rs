@@ -77,6 +77,8 @@ impl Target {
     /// Where it is by this protocol.
     pub fn endpoint(&self, proto: Proto) -> Option<Endpoint> {
         match (self, proto) {
+            // RDMA is set up over TCP
+            (Self::Inet(address), proto) if proto.is_rdma() => Some(Endpoint::Tcp(*address)),
             (Self::Inet(address), Proto::Tcp) => Some(Endpoint::Tcp(*address)),
             (Self::Inet(address), Proto::Udp) => Some(Endpoint::Udp(*address)),
             (Self::Unix(path), Proto::Unix) => Some(Endpoint::Unix(path.clone())),

@@ -9,7 +9,9 @@
 mod bench_causes;
 mod budget;
 mod fix;
+mod hardware;
 mod noise;
+mod rdma;
 mod rights;
 mod rtt;
 mod run;

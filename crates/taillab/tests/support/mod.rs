@@ -49,6 +49,12 @@ pub fn live(test: &str) -> bool {
     false
 }
 
+/// Whether the machine has something; the guest of `scripts/test-vm.sh` (TAILLAB_GUEST) must.
+pub fn must_be_in_a_guest(is_there: bool) -> bool {
+    assert!(is_there || std::env::var_os("TAILLAB_GUEST").is_none());
+    is_there
+}
+
 fn rustix_is_root() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     status

@@ -2,6 +2,7 @@
 
 mod outputs;
 mod plan;
+mod serve;
 
 use taillab_analysis::rtt::elimination;
 use taillab_host::{Interrupt, clock};
@@ -16,6 +17,9 @@ use crate::say::Say;
 
 /// Measures every combination; the result is printed and saved.
 pub fn run(args: RttArgs) -> Result<Exit, Failure> {
+    if let Some(address) = args.serve {
+        return serve::run(address, &args);
+    }
     let say = Say::of(args.common);
     let plan = plan::plan(&args)?;
     if !plan.left_out.is_empty() {

@@ -21,8 +21,20 @@ pub struct Specification {
     pub claims: Vec<Claim>,
     /// Round trips one by one instead of a distribution.
     pub is_series: bool,
-    /// It needs RDMA; the rows are what takes its place.
-    pub needs_rdma: bool,
+    /// The protocol of RDMA that it needs; the rows are what takes its place without a device.
+    pub rdma: Option<Proto>,
+}
+
+impl Specification {
+    /// The same curves over RDMA, where that is what it needs.
+    pub fn over_rdma(mut self) -> Self {
+        if let Some(proto) = self.rdma.take() {
+            for row in &mut self.rows {
+                row.proto = proto;
+            }
+        }
+        self
+    }
 }
 
 /// One statement.
@@ -130,7 +142,7 @@ fn figure(
         rows,
         claims,
         is_series: false,
-        needs_rdma: false,
+        rdma: None,
     }
 }
 
@@ -287,7 +299,7 @@ fn around_the_kernel() -> Vec<RowPlan> {
 
 fn fig10() -> Specification {
     Specification {
-        needs_rdma: true,
+        rdma: Some(Proto::RdmaRead),
         ..figure(
             "fig10",
             "RDMA read: one connection",
@@ -318,7 +330,7 @@ fn fig10() -> Specification {
 
 fn fig11() -> Specification {
     Specification {
-        needs_rdma: true,
+        rdma: Some(Proto::RdmaWrite),
         ..figure(
             "fig11",
             "RDMA write: one connection",
@@ -336,7 +348,7 @@ fn fig11() -> Specification {
 fn fig12() -> Specification {
     Specification {
         is_series: true,
-        needs_rdma: true,
+        rdma: Some(Proto::RdmaRead),
         ..figure(
             "fig12",
             "RDMA read, one by one: around the slowest",
@@ -365,9 +377,15 @@ mod tests {
                 "fig4", "fig5", "fig6", "fig7", "fig8", "fig9", "fig10", "fig11", "fig12"
             ]
         );
-        for figure in &all {
+        for figure in all {
             assert!(!figure.rows.is_empty() && !figure.claims.is_empty());
             for row in &figure.rows {
+                row.proto.check(row.mode, row.size).unwrap();
+            }
+            let needs_rdma = figure.rdma.is_some();
+            assert_eq!(needs_rdma, figure.title.contains("RDMA"));
+            for row in figure.over_rdma().rows {
+                assert_eq!(row.proto.is_rdma(), needs_rdma);
                 row.proto.check(row.mode, row.size).unwrap();
             }
         }

@@ -3,6 +3,7 @@
 mod figures;
 
 use taillab_host::Interrupt;
+use taillab_load::rtt::has_rdma;
 use taillab_model::rtt::{RttCurves, RttRow};
 use taillab_report::chart::Axis;
 use taillab_report::reproduction::{
@@ -22,7 +23,7 @@ use crate::say::Say;
 const PAPER: &str = "Deconstructing the Tail at Scale Effect Across Network Protocols (Sriraman et al., 2016), \
      section 5";
 
-const STAND_IN: &str = "This machine was not asked for RDMA: the curves are shared memory between two \
+const STAND_IN: &str = "This machine has no RDMA device: the curves are shared memory between two \
     CPUs, which goes around the kernel as RDMA does and has no network adapter. They show what is \
     left without a protocol stack; the paper's numbers for RDMA are not judged by them.";
 
@@ -45,6 +46,10 @@ pub fn run(args: DeconstructingArgs) -> Result<Exit, Failure> {
             break;
         }
         say.note(&format!("{}: {}", specification.name, specification.title));
+        let specification = match has_rdma() {
+            true => specification.over_rdma(),
+            false => specification,
+        };
         let plan = Plan::own(
             specification.rows.clone(),
             (args.count.get(), args.runs.get()),
@@ -89,16 +94,23 @@ fn reproduced(specification: &Specification, measured: &Measured) -> ReproducedF
                 .collect(),
         },
     };
+    let functional_only = measured
+        .rows
+        .iter()
+        .find_map(|row| row.functional_only.as_ref());
+    let stands_in = specification.rdma.is_some();
+    let says_nothing = stands_in || functional_only.is_some();
     let claims: Vec<JudgedClaim> = (specification.claims.iter())
-        .map(|claim| judged(claim, &measured.rows, specification.needs_rdma))
+        .map(|claim| judged(claim, &measured.rows, says_nothing))
         .collect();
     ReproducedFigure {
         figure: specification.name.to_owned(),
         title: specification.title.to_owned(),
         curves: curves.map(curve).collect(),
-        note: Some(match specification.needs_rdma {
-            true => STAND_IN.to_owned(),
-            false => agreement(&claims),
+        note: Some(match functional_only {
+            _ if stands_in => STAND_IN.to_owned(),
+            Some(why) => format!("Functional only: {why}; the paper's numbers are not judged."),
+            None => agreement(&claims),
         }),
         claims,
         axes: match specification.is_series {
@@ -127,10 +139,10 @@ fn agreement(claims: &[JudgedClaim]) -> String {
     }
 }
 
-fn judged(claim: &Claim, rows: &[RttRow], stands_in: bool) -> JudgedClaim {
+fn judged(claim: &Claim, rows: &[RttRow], says_nothing: bool) -> JudgedClaim {
     let ours = evaluated(claim.measure, rows);
     let verdict = match ours {
-        _ if stands_in => Verdict::NotMeasured,
+        _ if says_nothing => Verdict::NotMeasured,
         None => Verdict::NotMeasured,
         Some(ours) if claim.paper.holds(ours) => Verdict::Agrees,
         Some(_) => Verdict::Disagrees,

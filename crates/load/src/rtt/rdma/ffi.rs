@@ -1,0 +1,371 @@
+//! libibverbs, found at run time: its structures as far as they are used, and its functions.
+//!
+//! Layouts and numbers are those of `infiniband/verbs.h` (rdma-core), whose binary interface has
+//! not changed since libibverbs 1.1. Four functions are no symbols of the library: the device's
+//! driver puts them into its context, and the header calls them from there.
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ptr;
+
+/// The file name of the library that `ibverbs-providers` brings.
+const LIBRARY: &CStr = c"libibverbs.so.1";
+
+/// `struct ibv_device`, of which nothing is read.
+#[repr(C)]
+pub(super) struct Device([u8; 0]);
+
+/// `struct ibv_pd`, of which nothing is read.
+#[repr(C)]
+pub(super) struct Pd([u8; 0]);
+
+/// `struct ibv_cq`, of which nothing is read.
+#[repr(C)]
+pub(super) struct Cq([u8; 0]);
+
+/// `struct ibv_context` up to the last function that is called.
+#[repr(C)]
+pub(super) struct Context {
+    device: *mut Device,
+    before: [*mut c_void; 11],
+    pub(super) poll_cq: unsafe extern "C" fn(*mut Cq, c_int, *mut Completion) -> c_int,
+    pub(super) req_notify_cq: unsafe extern "C" fn(*mut Cq, c_int) -> c_int,
+    between: [*mut c_void; 12],
+    pub(super) post_send: unsafe extern "C" fn(*mut Qp, *mut Send, *mut *mut Send) -> c_int,
+    pub(super) post_recv: unsafe extern "C" fn(*mut Qp, *mut Receive, *mut *mut Receive) -> c_int,
+}
+
+/// `struct ibv_comp_channel`.
+#[repr(C)]
+pub(super) struct Channel {
+    context: *mut Context,
+    pub(super) fd: c_int,
+    refcnt: c_int,
+}
+
+/// `struct ibv_mr`.
+#[repr(C)]
+pub(super) struct Mr {
+    context: *mut Context,
+    pd: *mut Pd,
+    addr: *mut c_void,
+    length: usize,
+    handle: u32,
+    pub(super) lkey: u32,
+    pub(super) rkey: u32,
+}
+
+/// `struct ibv_qp` up to its number.
+#[repr(C)]
+pub(super) struct Qp {
+    pointers: [*mut c_void; 6],
+    handle: u32,
+    pub(super) number: u32,
+}
+
+/// `struct ibv_port_attr`; the padding is for libraries that know more of a port.
+#[repr(C)]
+#[derive(Default)]
+pub(super) struct PortAttr {
+    pub(super) state: c_uint,
+    max_mtu: c_uint,
+    pub(super) active_mtu: c_uint,
+    gid_tbl_len: c_int,
+    port_cap_flags: u32,
+    pub(super) max_msg_sz: u32,
+    counters: [u32; 2],
+    pkey_tbl_len: u16,
+    pub(super) lid: u16,
+    more: [u32; 16],
+}
+
+/// `struct ibv_sge`: a stretch of registered memory.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(super) struct Stretch {
+    pub(super) addr: u64,
+    pub(super) length: u32,
+    pub(super) lkey: u32,
+}
+
+/// `struct ibv_send_wr`, of its unions the part for RDMA.
+#[repr(C)]
+pub(super) struct Send {
+    pub(super) wr_id: u64,
+    pub(super) next: *mut Self,
+    pub(super) sg_list: *mut Stretch,
+    pub(super) num_sge: c_int,
+    pub(super) opcode: c_uint,
+    pub(super) send_flags: c_uint,
+    pub(super) imm_data: u32,
+    pub(super) remote_addr: u64,
+    pub(super) rkey: u32,
+    pub(super) rest: [u64; 9],
+}
+
+/// `struct ibv_recv_wr`.
+#[repr(C)]
+pub(super) struct Receive {
+    pub(super) wr_id: u64,
+    pub(super) next: *mut Self,
+    pub(super) sg_list: *mut Stretch,
+    pub(super) num_sge: c_int,
+}
+
+/// `struct ibv_wc`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(super) struct Completion {
+    pub(super) wr_id: u64,
+    pub(super) status: c_uint,
+    pub(super) opcode: c_uint,
+    vendor_err: u32,
+    pub(super) byte_len: u32,
+    rest: [u32; 6],
+}
+
+/// `struct ibv_qp_cap`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(super) struct QpCap {
+    pub(super) max_send_wr: u32,
+    pub(super) max_recv_wr: u32,
+    pub(super) max_send_sge: u32,
+    pub(super) max_recv_sge: u32,
+    pub(super) max_inline_data: u32,
+}
+
+/// `struct ibv_qp_init_attr`.
+#[repr(C)]
+pub(super) struct QpInitAttr {
+    pub(super) qp_context: *mut c_void,
+    pub(super) send_cq: *mut Cq,
+    pub(super) recv_cq: *mut Cq,
+    pub(super) srq: *mut c_void,
+    pub(super) cap: QpCap,
+    pub(super) qp_type: c_uint,
+    pub(super) sq_sig_all: c_int,
+}
+
+/// `struct ibv_ah_attr` with its `struct ibv_global_route`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(super) struct Route {
+    pub(super) dgid: Gid,
+    pub(super) flow_label: u32,
+    pub(super) sgid_index: u8,
+    pub(super) hop_limit: u8,
+    pub(super) traffic_class: u8,
+    pub(super) dlid: u16,
+    pub(super) sl: u8,
+    pub(super) src_path_bits: u8,
+    pub(super) static_rate: u8,
+    pub(super) is_global: u8,
+    pub(super) port_num: u8,
+}
+
+/// `union ibv_gid`, aligned as its words are.
+#[repr(C, align(8))]
+#[derive(Clone, Copy, Default)]
+pub(super) struct Gid(pub(super) [u8; 16]);
+
+/// `struct ibv_qp_attr`.
+#[repr(C)]
+#[derive(Default)]
+pub(super) struct QpAttr {
+    pub(super) qp_state: c_uint,
+    pub(super) cur_qp_state: c_uint,
+    pub(super) path_mtu: c_uint,
+    pub(super) path_mig_state: c_uint,
+    pub(super) qkey: u32,
+    pub(super) rq_psn: u32,
+    pub(super) sq_psn: u32,
+    pub(super) dest_qp_num: u32,
+    pub(super) qp_access_flags: c_uint,
+    pub(super) cap: QpCap,
+    pub(super) route: Route,
+    pub(super) alternative: Route,
+    pub(super) pkey_index: u16,
+    pub(super) alt_pkey_index: u16,
+    pub(super) en_sqd_async_notify: u8,
+    pub(super) sq_draining: u8,
+    pub(super) max_rd_atomic: u8,
+    pub(super) max_dest_rd_atomic: u8,
+    pub(super) min_rnr_timer: u8,
+    pub(super) port_num: u8,
+    pub(super) timeout: u8,
+    pub(super) retry_cnt: u8,
+    pub(super) rnr_retry: u8,
+    pub(super) alt_port_num: u8,
+    pub(super) alt_timeout: u8,
+    pub(super) rate_limit: u32,
+}
+
+/// `IBV_QPS_*`.
+pub(super) mod state {
+    pub(in super::super) const INIT: u32 = 1;
+    pub(in super::super) const READY_TO_RECEIVE: u32 = 2;
+    pub(in super::super) const READY_TO_SEND: u32 = 3;
+}
+
+/// `IBV_QP_*`: which fields of [`QpAttr`](super::QpAttr) are meant.
+pub(super) mod field {
+    pub(in super::super) const STATE: i32 = 1;
+    pub(in super::super) const ACCESS_FLAGS: i32 = 1 << 3;
+    pub(in super::super) const PKEY_INDEX: i32 = 1 << 4;
+    pub(in super::super) const PORT: i32 = 1 << 5;
+    pub(in super::super) const ROUTE: i32 = 1 << 7;
+    pub(in super::super) const PATH_MTU: i32 = 1 << 8;
+    pub(in super::super) const TIMEOUT: i32 = 1 << 9;
+    pub(in super::super) const RETRY_CNT: i32 = 1 << 10;
+    pub(in super::super) const RNR_RETRY: i32 = 1 << 11;
+    pub(in super::super) const RQ_PSN: i32 = 1 << 12;
+    pub(in super::super) const MAX_RD_ATOMIC: i32 = 1 << 13;
+    pub(in super::super) const MIN_RNR_TIMER: i32 = 1 << 15;
+    pub(in super::super) const SQ_PSN: i32 = 1 << 16;
+    pub(in super::super) const MAX_DEST_RD_ATOMIC: i32 = 1 << 17;
+    pub(in super::super) const DEST_QPN: i32 = 1 << 20;
+}
+
+/// `IBV_WR_*`: what a work request does.
+pub(super) mod work {
+    pub(in super::super) const WRITE: u32 = 0;
+    pub(in super::super) const SEND: u32 = 2;
+    pub(in super::super) const READ: u32 = 4;
+}
+
+/// `IBV_PORT_ACTIVE`.
+pub(super) const PORT_ACTIVE: u32 = 4;
+/// `IBV_QPT_RC`: a reliable connection.
+pub(super) const RELIABLE_CONNECTION: u32 = 2;
+/// `IBV_SEND_SIGNALED`: the request's end is told.
+pub(super) const SIGNALED: u32 = 1 << 1;
+/// `IBV_WC_RECV`: a bit of the opcode of what was received.
+pub(super) const RECEIVED: u32 = 1 << 7;
+/// `IBV_WC_SUCCESS`.
+pub(super) const SUCCESS: u32 = 0;
+/// `IBV_ACCESS_LOCAL_WRITE`, `_REMOTE_WRITE` and `_REMOTE_READ`.
+pub(super) const ALL_ACCESS: c_int = 7;
+
+/// The functions of the library, which stays loaded until the process ends.
+#[derive(Clone, Copy)]
+pub(super) struct Library {
+    pub(super) get_device_list: unsafe extern "C" fn(*mut c_int) -> *mut *mut Device,
+    pub(super) free_device_list: unsafe extern "C" fn(*mut *mut Device),
+    pub(super) get_device_name: unsafe extern "C" fn(*mut Device) -> *const c_char,
+    pub(super) open_device: unsafe extern "C" fn(*mut Device) -> *mut Context,
+    pub(super) close_device: unsafe extern "C" fn(*mut Context) -> c_int,
+    pub(super) query_port: unsafe extern "C" fn(*mut Context, u8, *mut PortAttr) -> c_int,
+    pub(super) alloc_pd: unsafe extern "C" fn(*mut Context) -> *mut Pd,
+    pub(super) dealloc_pd: unsafe extern "C" fn(*mut Pd) -> c_int,
+    pub(super) reg_mr: unsafe extern "C" fn(*mut Pd, *mut c_void, usize, c_int) -> *mut Mr,
+    pub(super) dereg_mr: unsafe extern "C" fn(*mut Mr) -> c_int,
+    pub(super) create_comp_channel: unsafe extern "C" fn(*mut Context) -> *mut Channel,
+    pub(super) destroy_comp_channel: unsafe extern "C" fn(*mut Channel) -> c_int,
+    pub(super) create_cq:
+        unsafe extern "C" fn(*mut Context, c_int, *mut c_void, *mut Channel, c_int) -> *mut Cq,
+    pub(super) destroy_cq: unsafe extern "C" fn(*mut Cq) -> c_int,
+    pub(super) get_cq_event:
+        unsafe extern "C" fn(*mut Channel, *mut *mut Cq, *mut *mut c_void) -> c_int,
+    pub(super) ack_cq_events: unsafe extern "C" fn(*mut Cq, c_uint),
+    pub(super) create_qp: unsafe extern "C" fn(*mut Pd, *mut QpInitAttr) -> *mut Qp,
+    pub(super) modify_qp: unsafe extern "C" fn(*mut Qp, *mut QpAttr, c_int) -> c_int,
+    pub(super) destroy_qp: unsafe extern "C" fn(*mut Qp) -> c_int,
+}
+
+impl Library {
+    /// Loads it, or says why that cannot be.
+    pub(super) fn load() -> Result<Self, String> {
+        // SAFETY: the name is a C string, and the library's initialisers touch nothing of ours.
+        let handle = unsafe { libc::dlopen(LIBRARY.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        if handle.is_null() {
+            return Err(last_error());
+        }
+        // SAFETY: the handle is that of libibverbs and is never closed; each name is looked up as
+        // a function of the type that `infiniband/verbs.h` declares for it.
+        unsafe {
+            Ok(Self {
+                get_device_list: function(handle, c"ibv_get_device_list")?,
+                free_device_list: function(handle, c"ibv_free_device_list")?,
+                get_device_name: function(handle, c"ibv_get_device_name")?,
+                open_device: function(handle, c"ibv_open_device")?,
+                close_device: function(handle, c"ibv_close_device")?,
+                query_port: function(handle, c"ibv_query_port")?,
+                alloc_pd: function(handle, c"ibv_alloc_pd")?,
+                dealloc_pd: function(handle, c"ibv_dealloc_pd")?,
+                reg_mr: function(handle, c"ibv_reg_mr")?,
+                dereg_mr: function(handle, c"ibv_dereg_mr")?,
+                create_comp_channel: function(handle, c"ibv_create_comp_channel")?,
+                destroy_comp_channel: function(handle, c"ibv_destroy_comp_channel")?,
+                create_cq: function(handle, c"ibv_create_cq")?,
+                destroy_cq: function(handle, c"ibv_destroy_cq")?,
+                get_cq_event: function(handle, c"ibv_get_cq_event")?,
+                ack_cq_events: function(handle, c"ibv_ack_cq_events")?,
+                create_qp: function(handle, c"ibv_create_qp")?,
+                modify_qp: function(handle, c"ibv_modify_qp")?,
+                destroy_qp: function(handle, c"ibv_destroy_qp")?,
+            })
+        }
+    }
+}
+
+/// A function of the library.
+///
+/// # Safety
+/// `F` must be the type of the function called `name`.
+unsafe fn function<F: Copy>(handle: *mut c_void, name: &CStr) -> Result<F, String> {
+    const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
+    // SAFETY: the handle is open, and the name is a C string.
+    let found = unsafe { libc::dlsym(handle, name.as_ptr()) };
+    if found.is_null() {
+        return Err(last_error());
+    }
+    // SAFETY: a function pointer has the size and the form of any other pointer, it is not null,
+    // and the caller vouches for its type.
+    Ok(unsafe { ptr::from_ref(&found).cast::<F>().read() })
+}
+
+/// What the dynamic linker said last.
+fn last_error() -> String {
+    // SAFETY: the text is this thread's, and stays until its next call of the linker.
+    let text = unsafe { libc::dlerror() };
+    if text.is_null() {
+        return "the dynamic linker does not say why".to_owned();
+    }
+    // SAFETY: not null, so a C string, read before the next call.
+    unsafe { CStr::from_ptr(text) }
+        .to_string_lossy()
+        .into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::offset_of;
+
+    use super::*;
+
+    /// Sizes and offsets as the C compiler gives them for `infiniband/verbs.h` on x86-64.
+    #[test]
+    fn the_layouts_are_those_of_the_header() {
+        assert_eq!(offset_of!(Context, poll_cq), 96);
+        assert_eq!(offset_of!(Context, req_notify_cq), 104);
+        assert_eq!(offset_of!(Context, post_send), 208);
+        assert_eq!(offset_of!(Context, post_recv), 216);
+        assert_eq!(offset_of!(Channel, fd), 8);
+        assert_eq!((size_of::<Mr>(), offset_of!(Mr, lkey)), (48, 36));
+        assert_eq!(offset_of!(Qp, number), 52);
+        assert_eq!(offset_of!(PortAttr, max_msg_sz), 20);
+        assert_eq!(offset_of!(PortAttr, lid), 34);
+        assert!(size_of::<PortAttr>() >= 52);
+        assert_eq!(size_of::<Stretch>(), 16);
+        assert_eq!(
+            (size_of::<Send>(), offset_of!(Send, remote_addr)),
+            (128, 40)
+        );
+        assert_eq!(size_of::<Receive>(), 32);
+        assert_eq!(size_of::<Completion>(), 48);
+        assert_eq!(size_of::<QpInitAttr>(), 64);
+        assert_eq!(size_of::<Route>(), 32);
+        assert_eq!((size_of::<QpAttr>(), offset_of!(QpAttr, route)), (144, 56));
+        assert_eq!(offset_of!(QpAttr, timeout), 130);
+    }
+}

@@ -1,0 +1,193 @@
+//! The server's end of all connections, on one thread.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use rustix::event::{PollFd, PollFlags, poll};
+
+use super::handshake::{Hello, answer, hear, is_gone};
+use super::link::{Link, LinkError, OUT};
+use super::{LOOKS, SLEEP, Verb, place};
+use crate::rtt::error::RttError;
+use crate::rtt::kinds::{Mode, Proto};
+use crate::rtt::limits::MOST_STREAM_BYTES;
+use crate::rtt::message::{LEAST_BYTES, Message};
+
+/// Takes connections over TCP and answers on them by verbs.
+pub(in crate::rtt) struct Server {
+    listener: TcpListener,
+    address: SocketAddr,
+    sleeps: bool,
+}
+
+/// One connection. When its client closes the TCP connection, it goes.
+struct Served {
+    control: TcpStream,
+    link: Link,
+    verb: Verb,
+    /// The area of the last message, which takes the one after the next.
+    spent: Option<usize>,
+}
+
+impl Server {
+    /// Listens in the calling thread's network namespace, if a device there has the address.
+    ///
+    /// # Errors
+    /// [`RttError::Unavailable`], [`RttError::Server`].
+    pub(in crate::rtt) fn listen(
+        address: SocketAddr,
+        proto: Proto,
+        mode: Mode,
+    ) -> Result<Self, RttError> {
+        let missing = |why| RttError::Unavailable { proto, why };
+        let place = place::choose(Path::new("/sys"), address.ip()).map_err(missing)?;
+        let sleeps = mode == Mode::Blocking;
+        // what would refuse the first client refuses the start
+        let verb = Verb::of(proto).unwrap_or(Verb::Send);
+        Link::open(place, LEAST_BYTES, sleeps).map_err(|error| verb.error(error, "", 0))?;
+        let failed = |error: io::Error| RttError::Server(format!("{address}: {error}"));
+        let listener = TcpListener::bind(address).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        Ok(Self {
+            listener,
+            address,
+            sleeps,
+        })
+    }
+
+    /// Where clients find it.
+    pub(in crate::rtt) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves until told to stop.
+    pub(in crate::rtt) fn serve(self, stop: &AtomicBool) {
+        let mut all: Vec<Served> = Vec::new();
+        while !stop.load(Relaxed) {
+            if self.sleeps {
+                self.sleep(&mut all);
+            }
+            for _ in 0..LOOKS {
+                let before = all.len();
+                all.retain_mut(|served| served.answer().is_ok());
+                if self.sleeps || all.len() < before {
+                    break;
+                }
+                std::hint::spin_loop();
+            }
+            self.accept(&mut all);
+            all.retain(|served| !is_gone(&served.control));
+        }
+    }
+
+    /// Sleeps until a client comes, goes or sends.
+    fn sleep(&self, all: &mut Vec<Served>) {
+        let mut looks_again = false;
+        all.retain_mut(|served| match served.link.arm() {
+            Ok(is_new) => {
+                looks_again |= is_new;
+                true
+            }
+            Err(_) => false,
+        });
+        if looks_again {
+            return;
+        }
+        let mut files = vec![PollFd::new(&self.listener, PollFlags::IN)];
+        for served in all.iter() {
+            let events = served.link.events();
+            let events = events.unwrap_or_else(|| served.control.as_fd());
+            files.push(PollFd::from_borrowed_fd(events, PollFlags::IN));
+            files.push(PollFd::new(&served.control, PollFlags::IN));
+        }
+        let longest = SLEEP.try_into().ok();
+        // an interrupted sleep is a short one
+        let _ = poll(&mut files, longest.as_ref());
+        let mut raised = (files.iter().skip(1).step_by(2))
+            .map(|file| !file.revents().is_empty())
+            .collect::<Vec<_>>()
+            .into_iter();
+        all.retain_mut(|served| match raised.next() {
+            Some(true) => served.link.take_event().is_ok(),
+            _ => true,
+        });
+    }
+
+    /// Takes every client that waits. One that cannot be served is told why.
+    fn accept(&self, all: &mut Vec<Served>) {
+        while let Ok((control, _)) = self.listener.accept() {
+            // no stream inherits it on Linux; said all the same, for what follows waits
+            if control.set_nonblocking(false).is_err() {
+                continue;
+            }
+            let Ok(hello) = hear(&control) else { continue };
+            // who hears no answer has gone
+            match Served::open(control, &hello) {
+                Ok(served) if answer(&served.control, Ok(&served.link.address())).is_ok() => {
+                    all.push(served);
+                }
+                Ok(_) => {}
+                Err((control, why)) => drop(answer(&control, Err(&why))),
+            }
+        }
+    }
+}
+
+impl Served {
+    fn open(control: TcpStream, hello: &Hello) -> Result<Self, (TcpStream, String)> {
+        match Self::link(&control, hello) {
+            Ok(link) => Ok(Self {
+                control,
+                link,
+                verb: hello.verb,
+                spent: None,
+            }),
+            Err(why) => Err((control, why)),
+        }
+    }
+
+    /// A link that is ready for the client's first message.
+    fn link(control: &TcpStream, hello: &Hello) -> Result<Link, String> {
+        let size = hello.size as usize;
+        if !(LEAST_BYTES..=MOST_STREAM_BYTES).contains(&size) {
+            return Err(format!("messages of {size} bytes are not served"));
+        }
+        let own = control.local_addr().map_err(|error| error.to_string())?;
+        let place = place::choose(Path::new("/sys"), own.ip())?;
+        let said = |error: LinkError| hello.verb.error(error, "the client", 0).to_string();
+        // events cost nothing where nobody waits for them
+        let mut link = Link::open(place, size, true).map_err(said)?;
+        for area in 0..OUT {
+            match hello.verb {
+                Verb::Send => link.post_receive(area).map_err(said)?,
+                Verb::Read => link.fill(area, Message::new(size, area as u64).bytes()),
+                Verb::Write => {}
+            }
+        }
+        link.join(hello.address).map_err(said)?;
+        Ok(link)
+    }
+
+    /// Sends back what has come; an error where the connection is of no use any more.
+    #[inline]
+    fn answer(&mut self) -> Result<(), LinkError> {
+        if self.verb != Verb::Send {
+            return Ok(());
+        }
+        while let Some(done) = self.link.poll()? {
+            if !done.is_received {
+                continue;
+            }
+            // the client has had the answer that was sent from there
+            if let Some(area) = self.spent.replace(done.area) {
+                self.link.post_receive(area)?;
+            }
+            self.link.post(Verb::Send, done.area, done.bytes)?;
+        }
+        Ok(())
+    }
+}

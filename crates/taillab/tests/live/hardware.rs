@@ -1,0 +1,286 @@
+//! Mitigations of `taillab tune` on hardware that few machines have: that they take effect and are
+//! put back where it is there (in the guest of `scripts/test-vm.sh` all of it), and that they are
+//! refused where not.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use serde_json::Value;
+use taillab_host::CpuSet;
+
+use crate::support::{live, must_be_in_a_guest, taillab};
+
+fn read(path: &str) -> String {
+    let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    text.trim().to_owned()
+}
+
+/// What is applied until it is reverted, which must succeed.
+struct Applied(String);
+
+impl Applied {
+    fn new(args: &[&str]) -> Self {
+        let (code, value, said) = tune(&[&["apply"], args, &["--yes"]].concat());
+        assert_eq!(code, Some(0), "{args:?}: {said}");
+        Self(value["applies"][0]["id"].as_u64().unwrap().to_string())
+    }
+
+    fn revert(self) {
+        let (code, value, said) = tune(&["revert", &self.0]);
+        assert_eq!(code, Some(0), "{value}: {said}");
+    }
+}
+
+fn tune(args: &[&str]) -> (Option<i32>, Value, String) {
+    let output = taillab()
+        .arg("tune")
+        .args(args)
+        .arg("--json")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let value = serde_json::from_slice(&output.stdout).unwrap_or(Value::Null);
+    let said = String::from_utf8(output.stderr).unwrap();
+    (output.status.code(), value, said)
+}
+
+fn refused(args: &[&str], why: &str) {
+    let (code, value, said) = tune(&[&["apply"], args, &["--yes"]].concat());
+    assert_eq!((code, value), (Some(5), Value::Null), "{args:?}: {said}");
+    assert!(said.contains(why) && said.lines().count() == 1, "{said}");
+}
+
+/// A program that ends with the test.
+struct Program(Child);
+
+impl Program {
+    fn start() -> Self {
+        Self(Command::new("sleep").arg("600").spawn().unwrap())
+    }
+
+    fn pid(&self) -> String {
+        self.0.id().to_string()
+    }
+
+    fn cpus(&self) -> String {
+        let status = read(&format!("/proc/{}/status", self.pid()));
+        let mut lines = status.lines();
+        let cpus = lines.find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+        cpus.unwrap().trim().to_owned()
+    }
+
+    fn groups(&self) -> String {
+        read(&format!("/proc/{}/cgroup", self.pid()))
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // it may have ended
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn memory_is_not_balanced_between_nodes() {
+    if !live("memory_is_not_balanced_between_nodes") {
+        return;
+    }
+    if !must_be_in_a_guest(Path::new("/sys/devices/system/node/node1").exists()) {
+        refused(&["numa"], "one NUMA node");
+        return;
+    }
+    let balancing = || read("/proc/sys/kernel/numa_balancing");
+    let before = balancing();
+    assert_ne!(before, "0", "the kernel balances where there are two nodes");
+    let applied = Applied::new(&["numa"]);
+    assert_eq!(balancing(), "0");
+    applied.revert();
+    assert_eq!(balancing(), before);
+}
+
+#[test]
+fn the_governor_that_saves_nothing_rules_and_goes() {
+    if !live("the_governor_that_saves_nothing_rules_and_goes") {
+        return;
+    }
+    let policy = "/sys/devices/system/cpu/cpufreq/policy1";
+    if !must_be_in_a_guest(Path::new(policy).exists()) {
+        refused(&["governor", "-C", "1"], "no cpufreq");
+        return;
+    }
+    let file = format!("{policy}/scaling_governor");
+    let found = read(&file);
+    let other = "/sys/devices/system/cpu/cpufreq/policy0/scaling_governor";
+    let of_other = read(other);
+    // so that there is something to change
+    let available = read(&format!("{policy}/scaling_available_governors"));
+    let saving = available.split(' ').find(|name| *name != "performance");
+    let saving = saving.unwrap();
+    fs::write(&file, saving).unwrap();
+    let applied = Applied::new(&["governor", "-C", "1"]);
+    assert_eq!(read(&file), "performance");
+    assert_eq!(read(other), of_other);
+    applied.revert();
+    assert_eq!(read(&file), saving);
+    fs::write(&file, found).unwrap();
+}
+
+/// How often CPU 1 has entered each idle state, the shallowest first.
+fn idle_entries() -> Vec<u64> {
+    let of = |state: u32| {
+        let path = format!("/sys/devices/system/cpu/cpu1/cpuidle/state{state}/usage");
+        fs::read_to_string(path).ok()?.trim().parse().ok()
+    };
+    (0..).map_while(of).collect()
+}
+
+#[test]
+fn a_cpu_does_not_sleep_deeply_while_no_latency_is_allowed() {
+    if !live("a_cpu_does_not_sleep_deeply_while_no_latency_is_allowed") {
+        return;
+    }
+    let file = "/sys/devices/system/cpu/cpu1/power/pm_qos_resume_latency_us";
+    let before = read(file);
+    let has_states = must_be_in_a_guest(idle_entries().len() > 1);
+    let applied = Applied::new(&["resume-latency", "-C", "1"]);
+    assert_eq!(read(file), "n/a");
+    if has_states {
+        // the idle state that it is in ends first
+        sleep(Duration::from_millis(500));
+        let start = idle_entries();
+        sleep(Duration::from_secs(1));
+        assert_eq!(idle_entries()[1..], start[1..], "it sleeps all the same");
+    }
+    applied.revert();
+    assert_eq!(read(file), before);
+    if has_states {
+        let start = idle_entries();
+        let deep = |entries: &[u64]| entries[1..].iter().sum::<u64>();
+        for _ in 0..300 {
+            sleep(Duration::from_millis(100));
+            if deep(&idle_entries()) > deep(&start) {
+                return;
+            }
+        }
+        panic!("it does not sleep any more");
+    }
+}
+
+#[test]
+fn a_partition_is_isolated_by_control_groups_v2() {
+    if !live("a_partition_is_isolated_by_control_groups_v2") {
+        return;
+    }
+    let (server, other) = (Program::start(), Program::start());
+    let before = (server.cpus(), other.cpus(), server.groups(), other.groups());
+    let root = "/sys/fs/cgroup";
+    let is_v2 = fs::read_to_string(format!("{root}/cgroup.subtree_control"))
+        .is_ok_and(|all| all.split(' ').any(|name| name.trim() == "cpuset"));
+    let is_v2 = must_be_in_a_guest(is_v2);
+    let isolated = || read(&format!("{root}/cpuset.cpus.isolated"));
+    let applied = Applied::new(&["dedicated-cpus", "-C", "1", "-p", &server.pid()]);
+    assert_eq!(server.cpus(), "1");
+    let left: CpuSet = other.cpus().parse().unwrap();
+    assert!(!left.contains(1), "{left}");
+    if is_v2 {
+        assert_eq!(isolated(), "1");
+        // what is isolated is nobody else's by default
+        let late = Program::start();
+        assert_ne!(late.cpus(), before.0);
+    }
+    applied.revert();
+    let after = (server.cpus(), other.cpus(), server.groups(), other.groups());
+    assert_eq!(after, before);
+    if is_v2 {
+        assert_eq!(isolated(), "");
+    }
+}
+
+/// A network device with interrupts of its own, and their numbers.
+fn device_with_interrupts() -> Option<(String, Vec<String>)> {
+    let names = |folder: &str| -> Vec<String> {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        let names = entries.map(|entry| entry.file_name().into_string().unwrap());
+        names.collect()
+    };
+    names("/sys/class/net").into_iter().find_map(|device| {
+        let numbers = names(&format!("/sys/class/net/{device}/device/../msi_irqs"));
+        (numbers.len() > 1).then_some((device, numbers))
+    })
+}
+
+/// How often each CPU has had these interrupts.
+fn interrupts(numbers: &[String]) -> Vec<u64> {
+    let table = read("/proc/interrupts");
+    let cpus = table.lines().next().unwrap().split_whitespace().count();
+    let mut counts = vec![0; cpus];
+    for line in table.lines().skip(1) {
+        let (name, rest) = line.split_once(':').unwrap();
+        if numbers.iter().any(|number| number == name.trim()) {
+            let of_cpus = rest.split_whitespace().take(cpus);
+            for (count, text) in counts.iter_mut().zip(of_cpus) {
+                *count += text.parse::<u64>().unwrap();
+            }
+        }
+    }
+    counts
+}
+
+#[test]
+fn a_devices_interrupts_leave_a_cpu() {
+    if !live("a_devices_interrupts_leave_a_cpu") {
+        return;
+    }
+    let found = device_with_interrupts();
+    if !must_be_in_a_guest(found.is_some()) || std::env::var_os("TAILLAB_GUEST").is_none() {
+        // a machine's own device carries other people's packets
+        refused(
+            &["irq-affinity", "--device", "lo", "-C", "0"],
+            "no interrupts",
+        );
+        return;
+    }
+    let (device, numbers) = found.unwrap();
+    let ip = |args: &[&str]| {
+        let status = Command::new("ip").args(args).status().unwrap();
+        assert!(status.success(), "{args:?}");
+    };
+    ip(&["address", "add", "10.0.2.15/24", "dev", &device]);
+    ip(&["link", "set", &device, "up"]);
+    let lists = || -> Vec<String> {
+        let list = |number| fs::read_to_string(format!("/proc/irq/{number}/smp_affinity_list"));
+        numbers.iter().map(|number| list(number).unwrap()).collect()
+    };
+    let before = lists();
+    // QEMU answers at this address; the first packet after a change moves the interrupt
+    let exchange = || {
+        let output = Command::new("busybox")
+            .args(["ping", "-q", "-c", "20", "-i", "0.02", "10.0.2.2"])
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+    };
+    exchange();
+    for cpu in ["0", "1"] {
+        let applied = Applied::new(&["irq-affinity", "--device", &device, "-C", cpu]);
+        exchange();
+        let start = interrupts(&numbers);
+        exchange();
+        let end = interrupts(&numbers);
+        let at = cpu.parse::<usize>().unwrap();
+        assert_eq!(end[at], start[at], "CPU {cpu}: {start:?} {end:?}");
+        assert!(
+            end.iter().sum::<u64>() > start.iter().sum(),
+            "{start:?} {end:?}"
+        );
+        applied.revert();
+        assert_eq!(lists(), before);
+    }
+    ip(&["link", "set", &device, "down"]);
+    ip(&["address", "flush", "dev", &device]);
+}
