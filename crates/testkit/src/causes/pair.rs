@@ -35,9 +35,9 @@ pub struct PairResult {
 pub struct SourceResult {
     /// The right cause.
     pub cause: Cause,
-    /// Its part of the delay.
+    /// Its part of the delay, in nanoseconds.
     pub delay_ns: f64,
-    /// What was charged more to that cause and its culprit.
+    /// By how many nanoseconds more were charged to that cause and its culprit.
     pub charged_ns: f64,
 }
 
