@@ -111,6 +111,13 @@ fn improved(rows: &[NoiseRow]) -> Option<String> {
         row.kind == LoopKind::User && row.reads_clock == ReadStyle::Single && !row.step.is_empty()
     });
     let best = others.min_by(|a, b| a.stolen_share.total_cmp(&b.stolen_share))?;
+    if best.step == first.step {
+        return Some(format!(
+            "No step lowered the stolen share of “{}”, {:.3} %.",
+            first.step,
+            100.0 * first.stolen_share
+        ));
+    }
     Some(format!(
         "From “{}” to “{}” the stolen share goes from {:.3} % to {:.3} %, and the longest gap from \
          {} to {}.",
@@ -255,6 +262,14 @@ mod tests {
             "{held}"
         );
         assert!(said(limit(0, 0)).contains("never held"));
+    }
+
+    #[test]
+    fn an_improvement_is_told_only_where_there_is_one() {
+        let step = |name, share| row(LoopKind::User, name, 1, 1.0, share);
+        let said = |share| improved(&[step("as it comes", 0.01), step("pinned", share)]).unwrap();
+        assert!(said(0.002).contains("From “as it comes” to “pinned”"));
+        assert!(said(0.05).contains("No step lowered"));
     }
 
     #[test]
