@@ -543,16 +543,17 @@ fn every_protocol_takes_messages_by_a_schedule() {
 
 #[test]
 fn a_share_of_the_capacity_is_a_rate() {
+    // few, because the capacity of a busy machine can be a few messages per second
     let output = run(&[
-        "--proto", "udp,shm", "--size", "64", "-u", "20%", "--count", "400", "--runs", "1",
-        "--json",
+        "--proto", "udp,shm", "--size", "64", "-u", "90%", "--count", "40", "--runs", "1",
+        "--warmup", "0", "--json",
     ]);
     let result = result(&output);
     for row in rows(&result) {
         let open = &row["open_loop"];
         let peak = open["capacity"]["peak_per_s"].as_f64().unwrap();
         let rate = open["load"]["target_rate_per_s"].as_f64().unwrap();
-        assert!((rate / peak - 0.2).abs() < 1e-9, "{open}");
-        assert_eq!(open["load"]["target_utilization"], 0.2);
+        assert!((rate / peak - 0.9).abs() < 1e-9, "{open}");
+        assert_eq!(open["load"]["target_utilization"], 0.9);
     }
 }
