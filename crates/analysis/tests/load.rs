@@ -172,7 +172,7 @@ fn each_reason_against_a_load_is_found_alone() {
         ("no_answer", "none of 100,000 requests was answered", |a| {
             a.summary.response_time = taillab_model::Distribution::from_sorted(&[]);
         }),
-        ("late_client", "the client sends late by", |a| {
+        ("late_client", "late at p50", |a| {
             a.summary.lateness = a.summary.response_time.clone();
         }),
         (
@@ -244,19 +244,15 @@ fn each_warning_is_found_and_does_not_spoil_the_load() {
                 a.summary.errors.connections_reset = 1;
             },
         ),
-        (
-            "lateness",
-            "the client sends late by 30.0 µs at p99.9",
-            |a| {
-                a.summary.lateness =
-                    taillab_model::Distribution::from_sorted(&[Nanos::new(30_000); 5_000]);
-                a.summary.response_time =
-                    taillab_model::Distribution::from_sorted(&[Nanos::new(100_000); 5_000]);
-            },
-        ),
+        ("lateness", "the client sends 30.0 µs late at p99.9", |a| {
+            a.summary.lateness =
+                taillab_model::Distribution::from_sorted(&[Nanos::new(30_000); 5_000]);
+            a.summary.response_time =
+                taillab_model::Distribution::from_sorted(&[Nanos::new(100_000); 5_000]);
+        }),
         (
             "arrival_gaps",
-            "single gaps between sends are not exactly poisson",
+            "individual gaps between sends are not exactly poisson",
             |a| {
                 a.summary.arrivals.passed = false;
             },
@@ -266,7 +262,7 @@ fn each_warning_is_found_and_does_not_spoil_the_load() {
         }),
         (
             "gaps_not_judged",
-            "single gaps of trace arrivals are not judged",
+            "individual gaps of trace arrivals are not judged",
             |a| {
                 a.summary.arrivals.process = "trace".into();
                 a.summary.arrivals.reference = ArrivalsReference::Schedule;
@@ -301,7 +297,7 @@ fn each_warning_is_found_and_does_not_spoil_the_load() {
     evidence.load.as_mut().unwrap().floor = Some(&analysis.summary);
     let verdict = judge(&evidence);
     for line in [
-        "ended before its time",
+        "ended early",
         "the client and its network alone take",
         "(kvm)",
     ] {
@@ -401,7 +397,12 @@ fn a_closed_loop_is_judged_by_its_answers() {
     assert_eq!((fine.reasons, fine.warnings), (Vec::new(), Vec::new()));
     assert!(fine.claims.iter().all(|claim| claim.valid));
     let clients = judged(LoadErrors::default(), 0.99, answers);
-    assert!(clients.valid && clients.warnings[0].text.contains("the peak is its own"));
+    assert!(
+        clients.valid
+            && clients.warnings[0]
+                .text
+                .contains("this is the client's peak")
+    );
     let lost = LoadErrors {
         timeouts: 1_000,
         ..LoadErrors::default()

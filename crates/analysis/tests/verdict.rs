@@ -249,7 +249,7 @@ fn each_reason_against_a_run_is_found_alone() {
         ("late_client", "so no percentile is known", |s| {
             load(s).lateness = load(s).service_time.clone()
         }),
-        ("late_client", "the client sends late by", |s| {
+        ("late_client", "late at p50", |s| {
             load(s).lateness = load(s).response_time.clone();
             load(s).errors.timeouts = 1; // one in 20,000 is a warning only
         }),
@@ -294,7 +294,7 @@ fn what_spoils_a_claim_withdraws_that_one() {
                 ) = (10_000, 9_989);
             },
         ),
-        ("late_client", "the client sends late by", "p99.9", |s| {
+        ("late_client", "late at p99.9", "p99.9", |s| {
             let far = s.server.measured.sojourn.quantile(0.999);
             for at in &mut load(s).lateness.quantiles {
                 at.value = if at.q >= 0.999 {
@@ -438,10 +438,10 @@ fn each_warning_is_found() {
     let cases: [(&str, &str, Spoil); 9] = [
         (
             "arrival_gaps",
-            "single gaps between sends are not exactly poisson",
+            "individual gaps between sends are not exactly poisson",
             |s| load(s).arrivals.passed = false,
         ),
-        ("partial", "ended before its time", |s| s.partial = true),
+        ("partial", "ended early", |s| s.partial = true),
         ("not_server_limited", "were only 80.00 % busy", |s| {
             s.calibration.as_mut().unwrap().server_cpu_busy_share = 0.8
         }),

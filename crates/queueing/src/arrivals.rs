@@ -401,7 +401,7 @@ mod tests {
     #[test]
     fn errors_in_text_say_what_would_be_right() {
         let error = |text: &str| text.parse::<ArrivalProcess>().unwrap_err().to_string();
-        assert!(error("posson").contains("`posson` is not an arrival process; known are: det"));
+        assert!(error("posson").contains("`posson` is not an arrival process; choose one of: det"));
         assert_eq!(
             error("lognormal"),
             "`lognormal` lacks `cv`; write e.g. `lognormal:cv=2`"

@@ -274,7 +274,7 @@ mod tests {
     #[test]
     fn errors_in_text_say_what_would_be_right() {
         let error = |text: &str| text.parse::<Discipline>().unwrap_err().to_string();
-        assert!(error("filo").starts_with("`filo` is not a discipline; known are: fifo, lifo"));
+        assert!(error("filo").starts_with("`filo` is not a discipline; choose one of: fifo, lifo"));
         assert!(error("power-of-d:0").contains("a whole number of at least 1"));
         assert!(error("static:64,assign=even").contains("`round-robin` or `random`"));
         assert!(error("fifo:2").contains("has no parameter `2`"));

@@ -304,7 +304,7 @@ fn who_does_not_echo_is_named() {
     assert_eq!(output.status.code(), Some(1));
     assert!(output.stdout.is_empty());
     assert!(
-        stderr(&output).contains("no echo server"),
+        stderr(&output).contains("not an echo server"),
         "{}",
         stderr(&output)
     );
@@ -322,7 +322,7 @@ fn who_does_not_echo_is_named() {
     let output = run(&args);
     assert_eq!(output.status.code(), Some(1));
     assert!(
-        stderr(&output).contains("no echo server"),
+        stderr(&output).contains("not an echo server"),
         "{}",
         stderr(&output)
     );

@@ -549,13 +549,16 @@ fn errors_teach() {
         (&["--workers", "1.5"], &["whole number from 1"]),
         (
             &["--discipline", "best"],
-            &["known are: fifo, lifo", "power-of-d:d=2"],
+            &["choose one of: fifo, lifo", "power-of-d:d=2"],
         ),
-        (&["--arrivals", "poison"], &["known are:", "lognormal:cv=2"]),
+        (
+            &["--arrivals", "poison"],
+            &["choose one of:", "lognormal:cv=2"],
+        ),
         (&["--arrivals", "lognormal:cv=NaN"], &["cv"]),
         (
             &["--service", "50us"],
-            &["known are: deterministic:50us", "empirical:FILE"],
+            &["choose one of: deterministic:50us", "empirical:FILE"],
         ),
         (&["--service", "deterministic:0us"], &["above zero"]),
         (&["--precision", "p99"], &["p99.9=1%"]),

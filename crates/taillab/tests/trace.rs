@@ -91,7 +91,7 @@ fn what_is_no_recording_is_refused_by_name() {
     let dir = place.path().to_str().unwrap();
     refused(&["explain", dir], 1, "No such file");
     std::fs::write(&path, "a text").unwrap();
-    refused(&["explain", dir], 1, "not a recorded stream");
+    refused(&["explain", dir], 1, "not a taillab recording");
     std::fs::write(&path, "").unwrap();
     refused(&["explain", path.to_str().unwrap()], 1, "capture.tlc");
 }

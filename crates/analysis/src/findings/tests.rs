@@ -186,9 +186,9 @@ fn an_overload_comes_first_with_its_reasons() {
     assert!(texts.len() > 1);
     for said in [
         "from 2.0 s to 5.1 s",
-        "6660 requests per second came and 5000 were answered",
-        "capacity by t is 10,000/s",
-        "other programs had 31 % of the server's CPUs",
+        "6660 per second arrived and 5000 were answered",
+        "By t the capacity is 10,000/s",
+        "other programs took 31 % of the server's CPU time",
         "a request cost 140 µs instead of 100 µs",
     ] {
         assert!(texts[0].contains(said), "{said}: {}", texts[0]);
@@ -323,7 +323,7 @@ fn what_is_not_explained_is_inconclusive_and_says_what_to_measure() {
     assert_eq!(
         findings[1].text,
         "20 % of the excess above p99 falls into times when the probe was blind: 1,318 windows, \
-         41.0 ms in all, 0 lost events."
+         41.0 ms in total, 0 lost events."
     );
     case.disturbances = false;
     let findings = case.findings();
@@ -449,7 +449,7 @@ fn overtaking_is_told_with_the_workers_that_do_it() {
     );
     assert_eq!(
         findings[0].advice.as_deref(),
-        Some("It makes 0 % of the excess above p99: no need to change it.")
+        Some("It accounts for 0 % of the excess above p99: there is no need to change it.")
     );
 }
 

@@ -48,7 +48,7 @@ fn what_is_wrong_is_said_with_what_would_be_right() {
             "write e.g. memcached+udp://localhost:11211",
         ),
         ("", "does not say what the server speaks"),
-        ("ftp://h", "`ftp` is not a scheme; known are echo+tcp"),
+        ("ftp://h", "`ftp` is not a scheme; choose one of echo+tcp"),
         ("echo+sctp://h", "`echo+sctp` is not a scheme"),
         (
             "redis+udp://h",

@@ -98,7 +98,7 @@ fn sweep(report: &LoadReport) -> Chart {
         };
         if let Some(breaks) = found.fails_at_per_s.and_then(at_rate) {
             rules.push((
-                "the objective breaks".to_owned(),
+                "the objective is missed".to_owned(),
                 vec![(breaks, least), (breaks, greatest)],
             ));
         }

@@ -102,9 +102,9 @@ pub(crate) fn steps_table(generator: &Generator, is_wide: bool) -> Table {
 /// Whether the objective of a search held at a step.
 fn objective(step: &LoadStep) -> Cell {
     match step.objective {
-        Some(at) if at.held && at.sure => cell("✓ holds").ink(Ink::Good),
+        Some(at) if at.held && at.sure => cell("✓ met").ink(Ink::Good),
         Some(at) if at.held => cell("✓ likely").ink(Ink::Notable),
-        Some(at) if at.sure => cell("✗ breaks").ink(Ink::Bad),
+        Some(at) if at.sure => cell("✗ missed").ink(Ink::Bad),
         Some(_) => cell("✗ likely").ink(Ink::Notable),
         None => known(None),
     }

@@ -57,7 +57,7 @@ impl Page {
             (ink, &word),
         );
         self.reservations(&report.verdict);
-        for (name, fact) in facts(document) {
+        for (name, fact) in facts(document, true) {
             self.fact(name, &fact);
         }
         if let Some(cut) = &report.cut {
@@ -143,23 +143,35 @@ impl Page {
     }
 }
 
-/// What the head says.
-fn facts(document: &Document<'_>) -> Vec<(&'static str, String)> {
+/// What the head says, with the date or without it.
+fn facts(document: &Document<'_>, is_dated: bool) -> Vec<(&'static str, String)> {
+    let began = document.report.started_unix_s;
+    let date = |text: String| {
+        if is_dated {
+            format!(", from {text}")
+        } else {
+            String::new()
+        }
+    };
     match &document.report.load {
-        Some(load) => load_facts(document, load),
-        None => trace_facts(document),
+        Some(load) => load_facts(document, load, &date(figures::utc(began))),
+        None => trace_facts(document, &date(figures::began(began))),
     }
 }
 
 /// What the head of a screen says: without the origin of the service time and the date.
 pub(super) fn chief_facts(document: &Document<'_>) -> Vec<(&'static str, String)> {
-    let mut chief = facts(document);
-    chief.retain(|(name, _)| !["service time", "began"].contains(name));
+    let mut chief = facts(document, false);
+    chief.retain(|(name, _)| *name != "service time");
     chief
 }
 
 /// What the head says of a server under a load of ours.
-fn load_facts(document: &Document<'_>, load: &LoadSummary) -> Vec<(&'static str, String)> {
+fn load_facts(
+    document: &Document<'_>,
+    load: &LoadSummary,
+    date: &str,
+) -> Vec<(&'static str, String)> {
     let report = document.report;
     vec![
         (
@@ -186,30 +198,28 @@ fn load_facts(document: &Document<'_>, load: &LoadSummary) -> Vec<(&'static str,
         (
             "measured",
             format!(
-                "{} in {}",
+                "{} in {}{date}",
                 figures::counted(load.requests, "request", "requests"),
                 load.duration_ns
             ),
         ),
-        ("began", figures::utc(report.started_unix_s)),
     ]
 }
 
 /// What the head says of a server that was watched.
-fn trace_facts(document: &Document<'_>) -> Vec<(&'static str, String)> {
+fn trace_facts(document: &Document<'_>, date: &str) -> Vec<(&'static str, String)> {
     let report = document.report;
     let server = &report.server;
     vec![
         (
             "traced",
             format!(
-                "{} in {} = {}/s",
+                "{} in {} = {}/s{date}",
                 figures::counted(server.matching.responses, "response", "responses"),
                 report.duration_ns,
                 rate(report.arrival_rate_per_s)
             ),
         ),
-        ("began", figures::began(report.started_unix_s)),
         (
             "service time",
             format!(

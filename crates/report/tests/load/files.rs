@@ -211,7 +211,7 @@ fn the_figures_have_a_curve_for_each_series_and_quantile() {
     assert!(p99.points.is_sorted_by(|a, b| a.0 < b.0));
     // where the objective breaks: a vertical line at 70 %
     let breaks = figure.curves.last().unwrap();
-    assert_eq!(breaks.label, "the objective breaks");
+    assert_eq!(breaks.label, "the objective is missed");
     assert!(breaks.points.len() == 2 && breaks.points.iter().all(|p| (p.0 - 0.7).abs() < 1e-9));
 
     let figure = chart(&LoadDocument::of(&samples::sweep())).unwrap();

@@ -53,7 +53,7 @@ fn the_page_of_a_search_has_its_answer_and_every_step() {
     let page = String::from_utf8(render_load(&LoadDocument::of(&samples::search()))).unwrap();
     assert!(is_balanced(&page));
     assert!(
-        page.contains("holds up to 13,793/s, breaks at 16,092/s"),
+        page.contains("met up to 13,793/s, missed at 16,092/s"),
         "{page}"
     );
     assert!(page.contains("p99.9&lt;=1ms"));

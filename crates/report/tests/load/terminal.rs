@@ -130,7 +130,7 @@ fn a_search_that_found_nothing_says_what_to_do() {
     (found.held, found.rate_per_s, found.utilization) = (false, None, None);
     (found.surely_holds_per_s, found.surely_fails_per_s) = (None, None);
     let text = render_load(&LoadDocument::of(&search), None, Style::PLAIN);
-    assert!(text.contains("no rate measured holds p99.9<=1ms"), "{text}");
+    assert!(text.contains("no measured rate meets p99.9<=1ms"), "{text}");
     assert!(text.contains("measure longer"), "{text}");
 }
 

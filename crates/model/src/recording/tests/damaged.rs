@@ -206,7 +206,7 @@ fn damage_is_described_with_what_is_left_and_what_to_do() {
         error.to_string(),
         format!(
             "the recorded stream is damaged at byte {second} (the contents of a block): 50 events \
-             could be read, 20 are gone; copy it again, or record again"
+             could be read, 20 are lost; copy it again, or record again"
         )
     );
     let mut bytes = file.bytes.clone();

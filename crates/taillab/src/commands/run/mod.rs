@@ -12,14 +12,14 @@ use taillab_model::summary::{Reason, ServiceTimeSource};
 use taillab_model::{Distribution, Nanos};
 use taillab_simulator::simulation::Precision;
 
-use crate::cli::{AnalysisArgs, RunArgs};
+use crate::cli::{AnalysisArgs, Output, RunArgs};
 use crate::exit::{Exit, Failure, OrExit};
 use crate::experiment::{Experiment, Transport};
 use crate::fail::host;
 use crate::fix;
 use crate::pipeline::{
-    self, Attachments, BeforeLoad, Client, Known, RECORDING, RunDir, Shown, Source, limits,
-    next_steps,
+    self, Analysed, Attachments, BeforeLoad, Client, Known, RECORDING, RunDir, Shown, Source,
+    limits, next_steps,
 };
 use crate::progress::Progress;
 use crate::say::Say;
@@ -103,23 +103,38 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
         environment: Some(serde_json::to_value(&environment).or_exit(Exit::Failed)?),
         experiment_toml: Some(experiment.to_toml()?),
     };
-    if let Some(rundir) = &mut rundir {
-        pipeline::save(rundir, &analysed, &attachments)?;
+    save_and_show(
+        rundir.as_mut(),
+        (common, save_capture),
+        &analysed,
+        &attachments,
+    )?;
+    match (recorded.load.stopped, server_failure) {
+        (_, Some(failure)) => Err(failure),
+        (Some(StopReason::Interrupted), None) => Ok(Exit::Interrupted),
+        _ => fixed.map(|()| analysed.exit()),
     }
-    let saved = rundir.as_ref().map(RunDir::path);
-    let next = saved.map(|folder| next_steps::of_run(folder, save_capture, &analysed));
+}
+
+/// Prints the result, and saves it where there is a directory for it.
+fn save_and_show(
+    mut rundir: Option<&mut RunDir>,
+    (common, has_recording): (Output, bool),
+    analysed: &Analysed,
+    attachments: &Attachments,
+) -> Result<(), Failure> {
+    if let Some(rundir) = &mut rundir {
+        pipeline::save(rundir, analysed, attachments)?;
+    }
+    let saved = rundir.as_ref().map(|rundir| rundir.path());
+    let next = saved.map(|folder| next_steps::of_run(folder, has_recording, analysed));
     let shown = Shown {
         saved,
         common,
         slowest: false,
         next: next.unwrap_or_default(),
     };
-    pipeline::show(&analysed, &attachments, &shown)?;
-    match (recorded.load.stopped, server_failure) {
-        (_, Some(failure)) => Err(failure),
-        (Some(StopReason::Interrupted), None) => Ok(Exit::Interrupted),
-        _ => fixed.map(|()| analysed.exit()),
-    }
+    pipeline::show(analysed, attachments, &shown)
 }
 
 /// The machine, its placement and the server, before the load.
