@@ -147,7 +147,7 @@ fn af_xdp_takes_messages_by_a_schedule() {
     assert_eq!(verdict["valid"], code == Some(0));
 }
 
-/// A program that takes a CPU from everybody else for 5 ms of each 50.
+/// A program that takes a CPU from everybody else for 2 ms of each 10.
 struct Hog(Child);
 
 impl Hog {
@@ -155,7 +155,7 @@ impl Hog {
         let mut command = Command::new("chrt");
         command.args(["--fifo", "50", "taskset", "-c", &cpu.to_string()]);
         command.arg(env!("CARGO_BIN_EXE_taillab"));
-        command.args(["burn", "--busy", "5ms", "--every", "50ms"]);
+        command.args(["burn", "--busy", "2ms", "--every", "10ms"]);
         // it ends with its standard input
         let hog = command.stdin(Stdio::piped()).spawn().unwrap();
         let status = format!("/proc/{}/status", hog.id());
@@ -227,8 +227,8 @@ fn a_program_that_takes_the_cpu_of_an_end_is_found_at_that_end() {
             let explanation = &row["explanation"];
             assert_ne!(*explanation, Value::Null, "{row}");
             let number = |key: &str| explanation[key].as_u64().unwrap();
-            assert_eq!(number("round_trips") + number("incomplete"), 8_000);
-            assert!(number("round_trips") > 7_000, "{explanation}");
+            assert_eq!(number("round_trips") + number("incomplete"), 40_000);
+            assert!(number("round_trips") > 35_000, "{explanation}");
             for band in explanation["bands"].as_array().unwrap() {
                 let parts = band["parts"].as_array().unwrap().iter();
                 let sum: u64 = parts.map(|part| part["mean_ns"].as_u64().unwrap()).sum();
@@ -238,8 +238,8 @@ fn a_program_that_takes_the_cpu_of_an_end_is_found_at_that_end() {
             }
             let here = taken_by(hog.0.id(), end, explanation);
             let there = taken_by(hog.0.id(), other, explanation);
-            // more than one of its turns
-            assert!(here > 5_000_000, "{proto} {mode} {end}: {explanation}");
+            // more than one of its turns: the shortest measurement takes a fifth of a second
+            assert!(here > 4_000_000, "{proto} {mode} {end}: {explanation}");
             assert_eq!(there, 0, "{proto} {mode} {end}: {explanation}");
         }
     }
