@@ -3,8 +3,6 @@
 use taillab_analysis::paired::{MIN_PAIRS, PairedEstimate, Pairs};
 use taillab_model::fix::{FixOutcome, Ratio, RatioAt};
 
-use super::trial::Trial;
-
 /// A change is worth keeping if it leaves at most this of the latency: 5 % less.
 pub const WORTH: f64 = 0.95;
 
@@ -26,6 +24,16 @@ pub const TOLD: [f64; 3] = [0.5, 0.99, 0.999];
 
 /// The percentiles that may decide, the best first.
 const DECIDING: [f64; 3] = [0.999, 0.99, 0.5];
+
+/// What a trial gave.
+#[derive(Clone, Debug, Default)]
+pub struct Trial {
+    /// The latencies as they were.
+    pub pairs: Pairs,
+    /// The sojourns of the pairs that the replay reproduces, without what others do and the change does
+    /// not treat.
+    pub adjusted: Pairs,
+}
 
 /// What the pairs say.
 #[derive(Clone, Debug, PartialEq)]

@@ -7,9 +7,9 @@ use taillab_model::fix::{CONTROL, Fix, FixOutcome, TailAt};
 
 use super::candidates::{self, Candidate};
 use super::consent::Consent;
-use super::decide::{self, Judgement};
+use super::decide::{self, Judgement, Trial};
 use super::export::Winner;
-use super::trial::{Bench, Trial};
+use super::trial::Bench;
 use super::{Asked, Setting};
 use crate::changes::{Held, NotApplied, mitigations};
 use crate::exit::Failure;

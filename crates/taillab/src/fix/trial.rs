@@ -10,7 +10,7 @@ use taillab_model::Nanos;
 use taillab_model::explanation::Cause;
 use taillab_model::fix::Ratio;
 
-use super::decide;
+use super::decide::{self, Trial};
 use super::load::{Load, Seen, interrupted};
 use crate::changes::{Changes, NotApplied};
 use crate::exit::Failure;
@@ -36,16 +36,6 @@ pub struct Bench<'r> {
     pub shows: bool,
     /// When all trials are over at the latest.
     pub ends: Instant,
-}
-
-/// What a trial gave.
-#[derive(Clone, Debug, Default)]
-pub struct Trial {
-    /// The latencies as they were.
-    pub pairs: Pairs,
-    /// The sojourns of the pairs that the replay reproduces, without what others do and the change does
-    /// not treat.
-    pub adjusted: Pairs,
 }
 
 impl From<Failure> for NotApplied {

@@ -8,8 +8,8 @@ use taillab_host::environment::{CaptureSpec, Environment};
 use taillab_host::{Interrupt, Roots, capture_environment};
 use taillab_load::{Asks, FleetRun, StopReason};
 use taillab_model::doctor::FoundHazard;
-use taillab_model::summary::{Reason, ServiceTimeSource};
-use taillab_model::{Distribution, Nanos};
+use taillab_model::summary::{Reason, Report, ServiceTimeSource};
+use taillab_model::{Distribution, Nanos, RecordingContext};
 use taillab_simulator::simulation::Precision;
 
 use crate::cli::{AnalysisArgs, Output, RunArgs};
@@ -77,22 +77,18 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
     let args = AnalysisArgs::default();
     let mut analysed = pipeline::analyse(source, &args, known, rundir.as_mut())?;
     limits::hold(&asserted, &mut analysed.report)?;
-    if let Some(wanted) = experiment.workload.precision() {
-        let sojourn = &analysed.report.server.measured.sojourn;
-        say.note(&precision_reached(wanted, sojourn));
-    }
+    note_precision(&experiment, &analysed.report, say);
     let is_whole = recorded.load.stopped.is_none() && server_failure.is_none();
     let fixed = match fix.fix && is_whole {
         true => {
-            let setting = fix::Setting {
-                report: &analysed.report,
-                context: &context,
-                seed: experiment.workload.seed,
-                interrupt,
-                say,
-            };
-            let tried = fix::on_own_server(&asked, &setting, &experiment, recorded.rate_per_s);
-            tried.tell(&mut analysed.report, &fix, say)
+            let load = (&experiment, recorded.rate_per_s);
+            fixes(
+                (&asked, &fix),
+                load,
+                &context,
+                &mut analysed.report,
+                (interrupt, say),
+            )
         }
         false => Ok(()),
     };
@@ -148,6 +144,32 @@ fn environment(rig: &Rig, experiment: &Experiment) -> Environment {
         loopback: rig.is_loopback(),
         observe: OBSERVE,
     })
+}
+
+/// Tries what the forecasts promise, and adds it to the report.
+fn fixes(
+    (asked, args): (&fix::Asked, &FixArgs),
+    (experiment, rate_per_s): (&Experiment, f64),
+    context: &RecordingContext,
+    report: &mut Report,
+    (interrupt, say): (Interrupt, Say),
+) -> Result<(), Failure> {
+    let setting = fix::Setting {
+        report,
+        context,
+        seed: experiment.workload.seed,
+        interrupt,
+        say,
+    };
+    let tried = fix::on_own_server(asked, &setting, experiment, rate_per_s);
+    tried.tell(report, args, say)
+}
+
+/// Says how well the percentile is known that decided how long was measured, if one did.
+fn note_precision(experiment: &Experiment, report: &Report, say: Say) {
+    if let Some(wanted) = experiment.workload.precision() {
+        say.note(&precision_reached(wanted, &report.server.measured.sojourn));
+    }
 }
 
 /// How well the percentile is known that decided how long the measurement lasted.

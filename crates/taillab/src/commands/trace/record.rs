@@ -102,12 +102,7 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
     let busy_before = CpuSample::take(roots).map_err(host)?;
     let cost_before = OwnCost::now();
     probe.attach().map_err(probe_failure)?;
-    // what comes now was written by others; threads that are started from here on have no privilege either
-    if !args.fix.fix {
-        give_up_root(roots, found.remaining(args))?;
-    }
-    // where the server may run everywhere there is none: it would disturb it
-    let canary = Canary::start(beside, roots).ok();
+    let canary = begin_without_root(args, found, beside, roots)?;
     let settle = settle(args.length());
     context.measure_from_ns = Some((now() + settle).nanos_since_boot());
     let sinks = Sinks::begin(file, probe.base(), &context, batches).map_err(unwritable)?;
@@ -158,6 +153,21 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
         server_cpus: busy_after.usage_since(&busy_before, watched),
         context,
     })
+}
+
+/// Gives root up, unless fixes are to be tried: what comes from now on was written by others. Then
+/// starts the canary, which like all threads that are started later has no privilege either; where the
+/// server may run everywhere there is none, since it would disturb it.
+fn begin_without_root(
+    args: &TraceArgs,
+    found: &Found,
+    beside: &CpuSet,
+    roots: &Roots,
+) -> Result<Option<Canary>, Failure> {
+    if !args.fix.fix {
+        give_up_root(roots, found.remaining(args))?;
+    }
+    Ok(Canary::start(beside, roots).ok())
 }
 
 /// How long the recording goes before the measurement of a length that was asked for, or until it
