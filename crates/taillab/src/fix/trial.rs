@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
-use taillab_analysis::paired::{Pairs, changed_first, ratio_of_sums};
+use taillab_analysis::paired::{changed_first, ratio_of_sums};
 use taillab_analysis::untouched::untouched;
 use taillab_host::tune::Mitigation;
 use taillab_model::Nanos;

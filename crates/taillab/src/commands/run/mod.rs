@@ -12,7 +12,7 @@ use taillab_model::summary::{Reason, Report, ServiceTimeSource};
 use taillab_model::{Distribution, Nanos, RecordingContext};
 use taillab_simulator::simulation::Precision;
 
-use crate::cli::{AnalysisArgs, Output, RunArgs};
+use crate::cli::{AnalysisArgs, FixArgs, Output, RunArgs};
 use crate::exit::{Exit, Failure, OrExit};
 use crate::experiment::{Experiment, Transport};
 use crate::fail::host;
