@@ -145,6 +145,10 @@ fn a_cpu_does_not_sleep_deeply_while_no_latency_is_allowed() {
         return;
     }
     let file = "/sys/devices/system/cpu/cpu1/power/pm_qos_resume_latency_us";
+    if !must_be_in_a_guest(Path::new(file).exists()) {
+        refused(&["resume-latency", "-C", "1"], "no limits for single CPUs");
+        return;
+    }
     let before = read(file);
     let has_states = must_be_in_a_guest(idle_entries().len() > 1);
     let applied = Applied::new(&["resume-latency", "-C", "1"]);
@@ -158,7 +162,8 @@ fn a_cpu_does_not_sleep_deeply_while_no_latency_is_allowed() {
     }
     applied.revert();
     assert_eq!(read(file), before);
-    if has_states {
+    // elsewhere others may keep the CPU awake
+    if has_states && std::env::var_os("TAILLAB_GUEST").is_some() {
         let start = idle_entries();
         let deep = |entries: &[u64]| entries[1..].iter().sum::<u64>();
         for _ in 0..300 {
