@@ -339,7 +339,7 @@ fn what_spoils_a_claim_withdraws_that_one() {
         ),
         (
             "ideal_above_measured",
-            "is not above the ideal one of",
+            "is not above the ideal of",
             "ideal",
             |s| s.server.ideal.sojourn = s.server.measured.sojourn.clone(),
         ),

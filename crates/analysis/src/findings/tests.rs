@@ -203,7 +203,7 @@ fn an_overload_comes_first_with_its_reasons() {
         ..overload
     };
     let text = &case(at_capacity).texts()[0];
-    assert!(text.contains("more came than it can do"), "{text}");
+    assert!(text.contains("more arrived than it can serve"), "{text}");
 }
 
 #[test]

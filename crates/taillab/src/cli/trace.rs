@@ -161,7 +161,7 @@ fn protocol_help() -> String {
     format!(
         "What it speaks, where only their content separates its requests: auto, {}, \
          fixed:REQUEST:RESPONSE (lengths), or datagram (one request and one response in turn). \
-         Of content the recording keeps keywords and lengths alone",
+         Of the content, the recording keeps only keywords and lengths",
         Framing::names()
     )
 }
