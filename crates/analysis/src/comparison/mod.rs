@@ -13,12 +13,12 @@ use crate::statistics::SCORE_Z;
 
 pub(crate) use closed_loop::Inside;
 
-/// If a larger share of the requests beats the ideal, it is no ideal, wherever t comes from.
+/// If a larger share of the requests beats the ideal, it is no ideal.
 ///
 /// Some always do: t is the core's time per request at the peak, which holds work before T1
 /// and after T6 too, and an ideal sojourn is never shorter than t. And where services vary, t is
 /// their mean, which many services are shorter than.
-const MAX_FASTER_THAN_IDEAL: f64 = 0.25;
+const MAX_FASTER_THAN_IDEAL: f64 = 0.5;
 
 /// The part of t that may lie before T1 and after T6: so much shorter may a forecast be without
 /// a doubt about t.
@@ -117,8 +117,8 @@ mod tests {
         let (ideal, measured) = (spread(10, 900_000), spread(20, 1_000_000));
         assert_eq!(withdrawn(&measured, &ideal, 0.2), None);
         assert_eq!(
-            withdrawn(&measured, &ideal, 0.27),
-            Some(Withdrawn::FasterThanIdeal { share: 0.27 })
+            withdrawn(&measured, &ideal, 0.53),
+            Some(Withdrawn::FasterThanIdeal { share: 0.53 })
         );
     }
 

@@ -296,6 +296,7 @@ mod tests {
                     | Cause::Service
                     | Cause::BlockedOther
                     | Cause::Hypervisor
+                    | Cause::SlowCpu
                     | Cause::Unobserved
                     | Cause::Unexplained
             );

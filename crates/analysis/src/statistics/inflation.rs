@@ -11,9 +11,8 @@
 //!   batches, which lowers the estimate's own variance by a third.
 //! - Batches that are too short see too little. As the estimate grows with the batch
 //!   length ℓ like 1 − a/ℓ where the lags beyond ℓ still correlate, two lengths give the
-//!   limit: 2·V(ℓ) − V(ℓ/3), the lugsail estimate (Vats and Flegal 2022). The largest of that
-//!   and of batches of two and four times the length is taken: a capacity that drifts over seconds
-//!   correlates for longer than any queue.
+//!   limit: 2·V(ℓ) − V(ℓ/3), the lugsail estimate (Vats and Flegal 2022). The larger of that
+//!   and of a batch of twice the length is taken.
 //! - Far out in the tail few clusters of slow requests are left to estimate from, and a
 //!   sample that happens to show small ones would look good enough for a percentile that
 //!   it does not support. Therefore the factor at one percentile is at least half of that
@@ -30,9 +29,8 @@ pub const SCORE_Z: f64 = 1.959_963_984_540_054;
 /// Fewer observations than this are not enough to see a correlation in.
 const MIN_SERIES: usize = 200;
 
-/// Batches in the series at the four lengths. Few, so that they are long; enough, so that their
-/// variance can be told.
-const LONGEST: usize = 8;
+/// Batches in the series at the three lengths. Few, so that they are long; more than a
+/// dozen, so that their variance can be told.
 const LONG: usize = 16;
 const MIDDLE: usize = 32;
 const SHORT: usize = 3 * MIDDLE;
@@ -44,9 +42,6 @@ pub(super) const CELLS: usize = 10 * SHORT;
 /// (t₄₆ ÷ z)²: 32 overlapping batches estimate the variance with 1.5 × 31 degrees of
 /// freedom, so the interval takes Student's t and not the normal's z.
 const STUDENT: f64 = 1.054_7;
-
-/// (t₁₀ ÷ t₄₆)²: the same for the eight longest batches, with 1.5 × 7 degrees of freedom.
-const STUDENT_OF_LONGEST: f64 = 1.225_2;
 
 /// The factor (≥ 1) by which correlation multiplies the variance of the share of
 /// observations at or below each of `thresholds` (the sample's ascending percentiles),
@@ -91,8 +86,7 @@ pub(super) fn inflation_of_counts(n: usize, counts: impl Iterator<Item = Vec<u64
         let short = batch_variance(&counts, n, SHORT);
         let limit = (2.0 * middle - short).max(middle);
         let long = batch_variance(&counts, n, LONG);
-        let longest = batch_variance(&counts, n, LONGEST) * STUDENT_OF_LONGEST;
-        let factor = (limit.max(long).max(longest) * STUDENT).max(at_least);
+        let factor = (limit.max(long) * STUDENT).max(at_least);
         at_least = (factor / 2.0).max(1.0);
         factor
     });
@@ -142,9 +136,8 @@ mod tests {
     fn a_threshold_that_all_or_none_pass_has_no_variance_to_inflate() {
         let series: Vec<Nanos> = (0..1_000).map(|i| Nanos::new(5 + i % 3)).collect();
         let at = |threshold| variance_inflation(&series, &[Nanos::new(threshold)])[0];
-        let none = STUDENT * STUDENT_OF_LONGEST;
-        assert!((at(100) - none).abs() < 1e-9);
-        assert!((at(1) - none).abs() < 1e-9);
+        assert!((at(100) - STUDENT).abs() < 1e-9);
+        assert!((at(1) - STUDENT).abs() < 1e-9);
     }
 
     #[test]

@@ -12,6 +12,9 @@ use super::evidence::Evidence;
 use super::rule::{Rule, exceeds, first_of_them, no_percentile_beyond, remedy_for_ambiguity};
 use crate::fmt::{Count, Errors, Percent, Percentile, Unlike, plural, share};
 
+/// If a larger share of the requests beats the ideal, t may be too long.
+const MAX_FASTER_THAN_IDEAL: f64 = 0.25;
+
 /// A rule, and what it withdraws where it applies.
 pub(super) struct Withdrawal {
     pub(super) rule: Rule,
@@ -411,16 +414,32 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
         rule: Rule {
             key: "faster_than_ideal",
             seen: |e| {
-                let withdrawn = e.withdrawn()?;
-                let faster = matches!(withdrawn, Withdrawn::FasterThanIdeal { .. });
-                faster.then(|| Unlike(&withdrawn).to_string())
+                let faster = e.server?.evidence.faster_than_ideal;
+                let withdrawn = e.withdrawn();
+                if let Some(withdrawn @ Withdrawn::FasterThanIdeal { .. }) = withdrawn {
+                    return Some(Unlike(&withdrawn).to_string());
+                }
+                // workers that wait wait shorter and longer than t, which is their mean
+                let said = withdrawn.is_some()
+                    || e.ideal_above_measured().is_some()
+                    || e.virtual_workers.is_some();
+                (!said && faster > MAX_FASTER_THAN_IDEAL).then(|| {
+                    format!(
+                        "{} of the requests were faster than their ideal, so the service time t \
+                         may be too long",
+                        Percent(faster)
+                    )
+                })
             },
             remedy: |e| match e.recording {
                 None => "calibrate again on a quiet machine",
                 Some(_) => "give it with --service-time",
             },
         },
-        spoils: |_| Spoils::Comparison,
+        spoils: |e| match e.withdrawn() {
+            Some(_) => Spoils::Comparison,
+            None => Spoils::Nothing,
+        },
     },
     Withdrawal {
         rule: Rule {

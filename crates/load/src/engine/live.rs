@@ -84,7 +84,10 @@ impl LiveCounts {
 
     /// The quantile `q`, good to 3 %; `None` unless about four lie above it.
     pub fn quantile(&self, q: f64) -> Option<Nanos> {
-        let rank = quantile_ranks(self.total(), q, 1.0)?.value;
+        if q >= 1.0 {
+            return None;
+        }
+        let rank = quantile_ranks(self.total(), q.max(f64::MIN_POSITIVE), 1.0)?.value;
         let mut below = 0;
         for (i, &count) in self.0.iter().enumerate() {
             below += u64::from(count);
