@@ -270,6 +270,6 @@ fn a_command_traced_under_sudo_ends_with_the_trace() {
     ]);
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{stderr}");
-    assert!(stderr.contains("no request came in"), "{stderr}");
+    assert!(stderr.contains("no request reached"), "{stderr}");
     std::net::TcpListener::bind(&address).unwrap();
 }

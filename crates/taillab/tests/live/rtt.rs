@@ -205,7 +205,7 @@ fn a_program_that_takes_the_cpu_of_an_end_is_found_at_that_end() {
                     "--runs",
                     "1",
                     "--count",
-                    "8000",
+                    "40000",
                 ])
                 .args([
                     "--size",
