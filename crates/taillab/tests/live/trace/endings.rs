@@ -195,7 +195,7 @@ fn without_a_request_there_is_one_line_and_no_result() {
         .unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{stderr}");
-    assert!(stderr.contains("no request came in"), "{stderr}");
+    assert!(stderr.contains("no request reached"), "{stderr}");
     assert_eq!(stderr.lines().count(), 1, "{stderr}");
 }
 
