@@ -143,7 +143,10 @@ fn a_value_that_the_kernel_does_not_take_as_it_is_undoes_the_whole_apply() {
     let (slack, affinity) = (slack(&process), Setting::affinity(process.identity()));
     let before = (process.reads(&slack), process.reads(&affinity));
     // the kernel makes its default of 0, and refuses a CPU that no machine has
-    for (setting, new, why) in [(&slack, "0", "turned it into"), (&affinity, "1000", "does not take")] {
+    for (setting, new, why) in [
+        (&slack, "0", "turned it into"),
+        (&affinity, "1000", "does not take"),
+    ] {
         let changes = vec![
             change(&Setting::scheduling(process.identity()), "batch nice=3"),
             change(setting, new),
