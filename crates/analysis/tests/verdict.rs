@@ -642,7 +642,7 @@ fn a_trace_is_judged_by_what_was_recorded() {
     };
     assert_eq!(of("damaged").text, "cut off; record again");
     assert!(of("losses_unknown").text.contains("(at least 2)"));
-    assert!(of("ambiguous").text.contains("check that --protocol"));
+    assert!(of("ambiguous").text.contains("speaks what --protocol says"));
 }
 
 /// What is known of the machine comes last, and nothing is said twice.

@@ -58,8 +58,7 @@ pub(super) fn remedy_for_ambiguity(evidence: &Evidence<'_>) -> &'static str {
     match evidence.recording {
         None => "use more client ports, or a longer time-out",
         Some(TraceFacts { framed: true, .. }) => {
-            "check that the server speaks what --protocol \
-                                        says"
+            "check that the server speaks what --protocol says"
         }
         Some(_) => {
             "name the server's protocol with --protocol, so that requests are identified by their \
