@@ -193,7 +193,7 @@ fn a_program_that_takes_the_cpu_of_an_end_is_found_at_that_end() {
     for (cpu, end, other) in [(0, "server", "client"), (1, "client", "server")] {
         for (proto, mode, link) in [
             ("tcp", "blocking", "loopback"),
-            ("udp", "nonblocking", "loopback"),
+            ("udp", "blocking", "loopback"),
             ("tcp", "epoll", "veth"),
         ] {
             let hog = Hog::on(cpu);
