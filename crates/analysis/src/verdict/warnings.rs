@@ -322,8 +322,7 @@ pub(super) const RULES: &[Rule] = &[
         seen: |e| part_of_tail(e, THIS_GENERATOR),
         remedy: |_| {
             "without it the tail would be about that much shorter; give the generator CPUs that \
-             the server \
-             does not use"
+             the server does not use"
         },
     },
     Rule {

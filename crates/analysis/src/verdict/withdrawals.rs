@@ -334,8 +334,7 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
                 (share(unanswered, all) > MAX_ERROR_SHARE).then(|| {
                     format!(
                         "{} of {} requests ({}) were not answered, though each was given longer \
-                         than \
-                         any answer took{}",
+                         than any answer took{}",
                         Count(unanswered),
                         Count(all),
                         Percent(share(unanswered, all)),
@@ -392,8 +391,7 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
             },
             remedy: |_| {
                 "what was measured holds for these clients; for a comparison, send an open-loop \
-                 load \
-                 (`taillab load -R`, `taillab run`)"
+                 load (`taillab load -R`, `taillab run`)"
             },
         },
         spoils: |_| Spoils::Comparison,

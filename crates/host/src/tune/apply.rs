@@ -269,8 +269,7 @@ impl Making<'_, '_, '_> {
         };
         Err(Failure::Other(format!(
             "the kernel accepted \"{}\" for {setting} and turned it into \"{effective}\": it \
-             does not \
-             allow that value here{left}",
+             does not allow that value here{left}",
             change.new
         )))
     }

@@ -12,8 +12,7 @@ use super::shared::{Output, positive};
 
 const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed\n  2    \
     wrong command line, or a CPU that is not there\n  5    no trustworthy time stamp counter, or \
-    no \
-    privilege for what was asked\n  130  interrupted; the result is of the time until then";
+    no privilege for what was asked\n  130  interrupted; the result is of the time until then";
 
 fn help() -> String {
     format!(

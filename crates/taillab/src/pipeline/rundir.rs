@@ -191,8 +191,7 @@ impl Folder {
                 Exit::Usage,
                 format!(
                     "{} belongs to another user (number {owner}), who could replace its files: \
-                     choose a \
-                     directory of your own with --output",
+                     choose a directory of your own with --output",
                     path.display()
                 ),
             ));

@@ -312,8 +312,7 @@ fn levels(amounts: Option<(&Amounts, bool)>, shape: &Shape) -> Result<Vec<Level>
         return match shape {
             Shape::Steady(_) => Err(usage(
                 "how much load? Give a rate (-R 20000), a share of the capacity (-u 75%), as \
-                 fast as \
-                 it goes (-R max), or an objective (--find 'p99.9<=200us')",
+                 fast as it goes (-R max), or an objective (--find 'p99.9<=200us')",
             )),
             _ => Ok(vec![Level::AsGiven]),
         };
