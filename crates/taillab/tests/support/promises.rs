@@ -37,6 +37,15 @@ fn column<'a>(batch: &'a RecordBatch, name: &str) -> &'a Int64Array {
         .unwrap_or_else(|| panic!("{name} is not a column of 64-bit integers"))
 }
 
+/// When the schedule wanted each request sent, in nanoseconds.
+pub fn intended(dir: &Path) -> Vec<i64> {
+    let batches = batches(dir);
+    batches
+        .iter()
+        .flat_map(|batch| column(batch, "intended").iter().flatten())
+        .collect()
+}
+
 fn median(summary: &Value, place: &str) -> u64 {
     summary.pointer(place).unwrap()["quantiles"][0]["value"]
         .as_u64()
