@@ -239,7 +239,7 @@ pub(crate) fn stretches_table(request: &SlowRequest) -> (Table, Vec<&Stretch>) {
         } else {
             "own"
         };
-        let why = explained::cause_and_culprit(stretch.cause, stretch.culprit.as_ref());
+        let why = explained::stretch_reason(request, stretch);
         table.row([
             cell(micros(stretch.from_ns)).ink(Ink::Quiet),
             cell(micros(stretch.lasted_ns)).ink(ink),

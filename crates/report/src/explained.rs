@@ -2,7 +2,7 @@
 
 use taillab_model::explanation::{
     Band, Cause, CauseShare, Clustering, Culprit, Explanation, FanOut, Inversions, ModelFit,
-    NamedCurve, Share, SlowRequest,
+    NamedCurve, Share, SlowRequest, Stretch,
 };
 use taillab_model::{Nanos, Tid};
 
@@ -178,6 +178,16 @@ pub(crate) fn cause_and_culprit(cause: Cause, culprit: Option<&Culprit>) -> Stri
     match culprit {
         Some(culprit) => format!("{}: {culprit}", cause.label()),
         None => cause.label().to_owned(),
+    }
+}
+
+/// Why a stretch of a request took its time. Without an ideal to compare with, queueing and service
+/// are no longer called ideal: that was reckoned with a service time which does not hold.
+pub(crate) fn stretch_reason(request: &SlowRequest, stretch: &Stretch) -> String {
+    let reason = cause_and_culprit(stretch.cause, stretch.culprit.as_ref());
+    match (request.ideal_ns, reason.strip_prefix("ideal ")) {
+        (None, Some(rest)) => rest.to_owned(),
+        _ => reason,
     }
 }
 

@@ -53,13 +53,17 @@ pub(super) fn put_tail(page: &mut Markup, document: &Document<'_>) {
             .collect(),
     };
     section(page, "tail", "The tail", |page| {
-        let caption = "Each curve shows the share of requests that are faster than a time: \
-                       further left is \
-             better. The gap between ideal and measured is the excess.\
-             <span class=\"script-only\"> Move over the figure or use the slider to read off \
-             values; \
-             drag over a part to enlarge it; click a name to hide its curve.</span>";
-        put_scene(page, &chart, &scene, "class=\"chart\" id=\"ccdf\"", caption);
+        let gap = match document.is_compared() {
+            true => " The gap between ideal and measured is the excess.",
+            false => "",
+        };
+        let caption = format!(
+            "Each curve shows the share of requests that are faster than a time: further left is \
+             better.{gap}<span class=\"script-only\"> Move over the figure or use the slider to \
+             read off values; drag over a part to enlarge it; click a name to hide its \
+             curve.</span>"
+        );
+        put_scene(page, &chart, &scene, "class=\"chart\" id=\"ccdf\"", &caption);
         // numbers and our own labels: serialisation cannot fail, and without data the figure
         // still shows, only without the script
         if let Ok(json) = serde_json::to_string(&data) {

@@ -17,15 +17,21 @@ const VISIBLE: f64 = 0.0005;
 /// Pieces drawn in a row at most: the longest ones.
 const PIECES: usize = 400;
 /// Classes of the colours and their meanings.
-const LEGEND: [(&str, &str); 7] = [
-    ("ran-server", "the worker"),
-    ("ran-other", "other threads, and the delays they cause"),
-    ("ran-kernel", "interrupts, softirqs, the stack"),
-    ("ran-idle", "idle"),
-    ("why-ideal", "also in the ideal"),
-    ("why-server", "the server’s own delays"),
-    ("cause-unexplained", "not known"),
-];
+const fn legend(compared: bool) -> [(&'static str, &'static str); 7] {
+    let ideal = match compared {
+        true => "also in the ideal",
+        false => "queueing and service",
+    };
+    [
+        ("ran-server", "the worker"),
+        ("ran-other", "other threads, and the delays they cause"),
+        ("ran-kernel", "interrupts, softirqs, the stack"),
+        ("ran-idle", "idle"),
+        ("why-ideal", ideal),
+        ("why-server", "the server’s own delays"),
+        ("cause-unexplained", "not known"),
+    ]
+}
 
 pub(super) fn put(page: &mut Markup, document: &Document<'_>) {
     let slowest = document.report.server.explanation.as_ref();
@@ -34,7 +40,7 @@ pub(super) fn put(page: &mut Markup, document: &Document<'_>) {
         return;
     }
     section(page, "slowest", "The slowest requests", |page| {
-        put_legend(page, &LEGEND);
+        put_legend(page, &legend(document.is_compared()));
         for (i, request) in slowest.iter().take(DRAWN).enumerate() {
             put_request(page, i, request);
         }
@@ -60,7 +66,7 @@ fn put_request(page: &mut Markup, place: usize, request: &SlowRequest) {
     );
     put_stamps(page, request);
     let stretches = request.stretches.iter().map(|stretch| {
-        let mut what = explained::cause_and_culprit(stretch.cause, stretch.culprit.as_ref());
+        let mut what = explained::stretch_reason(request, stretch);
         if stretch.inherited {
             what.push_str(" (inherited from an earlier request)");
         }
@@ -99,7 +105,7 @@ fn put_request(page: &mut Markup, place: usize, request: &SlowRequest) {
 /// The largest cause with its part in it.
 fn chief_reason(request: &SlowRequest) -> String {
     let kinds = request.stretches.iter().map(|stretch| {
-        let what = explained::cause_and_culprit(stretch.cause, stretch.culprit.as_ref());
+        let what = explained::stretch_reason(request, stretch);
         (what, stretch.lasted_ns)
     });
     let chief = explained::summed(kinds).into_iter().next();

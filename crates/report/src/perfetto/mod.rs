@@ -202,7 +202,7 @@ impl Trace {
             let from = t1.saturating_add(stretch.from_ns.get()).max(free_from);
             let lasted_ns = (stretch.from_ns + stretch.lasted_ns).get();
             let to = t1.saturating_add(lasted_ns).max(from);
-            let name = explained::cause_and_culprit(stretch.cause, stretch.culprit.as_ref());
+            let name = explained::stretch_reason(request, stretch);
             let inherited = if stretch.inherited { "yes" } else { "no" };
             let notes = [("cause", stretch.cause.key()), ("inherited", inherited)];
             let event = (notes.into_iter()).fold(Message::default(), |event, (name, text)| {

@@ -150,8 +150,8 @@ fn injection(kind: CauseKind) -> Injection {
             (Some(Cause::Softirq), HeldBack, &[], vec![flood])
         }
         CauseKind::Irq => {
-            // each takes little, and the server's spinning hides most of that
-            let timers = Disturbance::Timers(schedule(120, 60_000));
+            // half of it is in the handlers
+            let timers = Disturbance::Timers(schedule(120, 16_000));
             (Some(Cause::Irq), HeldBack, &[], vec![timers])
         }
         CauseKind::Order => {

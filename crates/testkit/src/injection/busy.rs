@@ -5,11 +5,8 @@ use taillab_model::{Monotonic, Nanos};
 use super::bpf::{Array, Assembly, JGE, JLT, KTIME};
 use super::{InjectionError, system};
 
-/// The length of one piece of work: about that of a long list of filter rules, or of the handler of a
-/// busy device.
-pub(super) const EACH: Nanos = Nanos::from_micros(10);
-/// Turns of the loop that passes this time; more than it ever takes.
-const TURNS: i32 = 1500;
+/// Turns of the loop that passes a microsecond; more than it ever takes, since each reads the clock.
+const TURNS_PER_MICROSECOND: i32 = 60;
 /// Pieces whose time is kept.
 const ROOM: u32 = 1 << 17;
 
@@ -22,10 +19,12 @@ impl BusyTimes {
         Ok(Self(times))
     }
 
-    /// A program that passes [`EACH`], keeps when, and ends with `verdict`. One CPU must run
-    /// it, one piece at a time.
-    pub(super) fn program(&self, verdict: i32) -> Assembly {
+    /// A program that passes the time `each`, keeps when, and ends with `verdict`. One CPU must
+    /// run it, one piece at a time.
+    pub(super) fn program(&self, each: Nanos, verdict: i32) -> Assembly {
         let times = &self.0;
+        let each_ns = each.get() as i32;
+        let turns = each_ns / 1000 * TURNS_PER_MICROSECOND;
         let mut code = Assembly::default();
         // the first value counts
         code.call(KTIME)
@@ -36,9 +35,9 @@ impl BusyTimes {
             .copy(8, 0)
             .copy(9, 0)
             .subtract(9, 6)
-            .jump(JGE, 9, EACH.get() as i32, "passed")
+            .jump(JGE, 9, each_ns, "passed")
             .add(7, 1)
-            .jump(JLT, 7, TURNS, "again")
+            .jump(JLT, 7, turns, "again")
             .label("passed")
             .set(1, 0)
             .value(times, 1, "end")

@@ -9,7 +9,7 @@ use taillab_model::Nanos;
 use taillab_model::explanation::{Cause, Culprit};
 
 use super::bpf::TCX_DROP;
-use super::busy::{BusyTimes, EACH};
+use super::busy::BusyTimes;
 use super::disturber::Disturber;
 use super::rt_hog::set_fifo;
 use super::{InjectionError, Schedule, on_cpu, system};
@@ -17,6 +17,8 @@ use taillab_host::cpus::{CpuSet, Placement};
 use taillab_host::testbed::{Testbed, TestbedSpec};
 
 const NAME: &str = "tl-flood";
+/// The work on a packet: about that of a long list of filter rules.
+const EACH: Nanos = Nanos::from_micros(10);
 /// Between two packets of one burst the kernel does only its own work on them.
 const TOGETHER: Nanos = Nanos::from_micros(4);
 /// The discard service: nobody answers.
@@ -53,7 +55,7 @@ impl PacketFlood {
             },
         })?;
         let times = BusyTimes::new(REMEDY)?;
-        let program = times.program(TCX_DROP);
+        let program = times.program(EACH, TCX_DROP);
         let ifindex = testbed.server_device().ifindex;
         let link = testbed
             .run_at_server(|| program.attach(ifindex))?

@@ -13,9 +13,11 @@ use taillab_host::clock::now;
 
 const NAME: &str = "tl-timers";
 
-/// From one interrupt of a storm to the next, so that most of the CPU is left: in a virtual
-/// machine one costs 10 µs and more on top of its handler.
-const APART: Nanos = Nanos::from_micros(40);
+/// The length of a handler: in a virtual machine an interrupt costs 10 µs and more on top of it, which
+/// nobody sees, and which must be little beside what is seen.
+const EACH: Nanos = Nanos::from_micros(200);
+/// From one interrupt of a storm to the next: half of the CPU is left.
+const APART: Nanos = Nanos::from_micros(400);
 
 const REMEDY: &str = "it needs root, and a kernel with perf events and BPF";
 
@@ -43,7 +45,7 @@ impl TimerStorm {
         schedule: Schedule,
     ) -> Result<Self, InjectionError> {
         let times = BusyTimes::new(REMEDY)?;
-        let timer = TimerInterrupts::new(server_cpu, APART, &times.program(0))
+        let timer = TimerInterrupts::new(server_cpu, APART, &times.program(EACH, 0))
             .map_err(system("run a program at timer interrupts", REMEDY))?;
         let disturber = Disturber::start(
             NAME,

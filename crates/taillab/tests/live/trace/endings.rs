@@ -10,7 +10,7 @@ use super::rig::{Running, free_port, load, result};
 use crate::support::{Machine, live, signal, taillab, wait_for};
 
 /// A trace of `server` that has begun, into `dir`.
-fn begun(server: &Running, dir: &std::path::Path) -> std::process::Child {
+pub fn begun(server: &Running, dir: &std::path::Path) -> std::process::Child {
     let child = taillab()
         .args([
             "trace",

@@ -5,5 +5,6 @@ mod namespaces;
 pub mod rig;
 mod screen;
 mod servers;
+mod unanswered;
 
 pub use self::rig::free_port;

@@ -89,6 +89,13 @@ pub fn free_port() -> u16 {
     listener.local_addr().unwrap().port()
 }
 
+/// Waits until a program has a UDP port of the loopback.
+pub fn bound(port: u16) {
+    wait_for("a bound port", || {
+        std::net::UdpSocket::bind(("127.0.0.1", port)).is_err().then_some(())
+    });
+}
+
 /// Clients of `target` for as long as the test, once they have begun.
 pub fn load(target: &str, rate: u32) -> Running {
     load_over(CONNECTIONS, target, rate)

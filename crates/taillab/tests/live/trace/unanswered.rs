@@ -1,0 +1,57 @@
+//! Requests without an answer: a trace of the server and the generator count the same.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::endings::begun;
+use super::rig::{Running, free_port, result};
+use crate::support::{live, signal, taillab};
+
+/// A memcached over UDP that knows no key and does not answer every third `get`.
+const DROPS_A_THIRD: &str = r"
+import socket, sys
+server = socket.socket(type=socket.SOCK_DGRAM)
+server.bind(('127.0.0.1', int(sys.argv[1])))
+gets = 0
+while True:
+    request, client = server.recvfrom(2048)
+    is_get = request[8:].startswith(b'get')
+    gets += is_get
+    if is_get and gets % 3 == 0:
+        continue
+    answer = b'END\r\n' if is_get else b'STORED\r\n'
+    server.sendto(request[:2] + b'\0\0\0\1\0\0' + answer, client)
+";
+
+#[test]
+fn what_a_server_does_not_answer_is_what_its_clients_wait_for_in_vain() {
+    if !live("what_a_server_does_not_answer_is_what_its_clients_wait_for_in_vain") {
+        return;
+    }
+    let port = free_port();
+    let place = tempfile::tempdir().unwrap();
+    let program = place.path().join("server.py");
+    std::fs::write(&program, DROPS_A_THIRD).unwrap();
+    let server = Running::program(&format!("python3 {} {port}", program.display()));
+    super::rig::bound(port);
+    let child = begun(&server, &place.path().join("trace"));
+    // a time-out that no stall of the machine reaches, and connections that are idle after it
+    let load = format!(
+        "load memcached+udp://127.0.0.1:{port} -R 300 -d 2s -c 1000 --warmup 0 --timeout 3s --json \
+         -q --floor off"
+    );
+    let load = taillab().args(load.split(' ')).output().unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    signal(child.id(), "INT");
+    let traced = result(&child.wait_with_output().unwrap());
+    let load: Value = serde_json::from_slice(&load.stdout).unwrap();
+    let timeouts = load["load"]["errors"]["timeouts"].as_u64().unwrap();
+    assert!(timeouts > 100, "{load:#}");
+    assert_eq!(
+        traced["matching"]["unanswered"], timeouts,
+        "{}",
+        traced["matching"]
+    );
+    assert_eq!(traced["measured"]["sojourn"]["unanswered"], timeouts);
+}
