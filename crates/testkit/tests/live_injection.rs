@@ -76,14 +76,14 @@ fn a_storm_of_timers_says_when_each_handler_ran() {
     assert!(
         intervals
             .iter()
-            .all(|i| i.length() >= Nanos::from_micros(10))
+            .all(|i| i.length() >= Nanos::from_micros(200))
     );
     // a storm has a pause after it, in which there are none
     let pauses = intervals
         .windows(2)
         .filter(|two| two[1].from_ns.saturating_since(two[0].to_ns) > Nanos::from_millis(10));
     assert!(pauses.count() >= 2, "{}", intervals.len());
-    assert!(intervals.len() >= 20, "{}", intervals.len());
+    assert!(intervals.len() >= 10, "{}", intervals.len());
 }
 
 #[test]

@@ -63,7 +63,13 @@ pub(super) fn put_tail(page: &mut Markup, document: &Document<'_>) {
              read off values; drag over a part to enlarge it; click a name to hide its \
              curve.</span>"
         );
-        put_scene(page, &chart, &scene, "class=\"chart\" id=\"ccdf\"", &caption);
+        put_scene(
+            page,
+            &chart,
+            &scene,
+            "class=\"chart\" id=\"ccdf\"",
+            &caption,
+        );
         // numbers and our own labels: serialisation cannot fail, and without data the figure
         // still shows, only without the script
         if let Ok(json) = serde_json::to_string(&data) {

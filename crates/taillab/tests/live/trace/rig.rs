@@ -92,7 +92,9 @@ pub fn free_port() -> u16 {
 /// Waits until a program has a UDP port of the loopback.
 pub fn bound(port: u16) {
     wait_for("a bound port", || {
-        std::net::UdpSocket::bind(("127.0.0.1", port)).is_err().then_some(())
+        std::net::UdpSocket::bind(("127.0.0.1", port))
+            .is_err()
+            .then_some(())
     });
 }
 
