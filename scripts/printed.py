@@ -30,7 +30,7 @@ SHORTER = [
     (r"-d \d+m?s", "-d 1s"), (r"\b\d+s@(\d+),\d+s@(\d+)", r"1s@\1,1s@\2"), (r"-n \d+M", "-n 1M"), (r"--pairs \d+", "--pairs 5"),
     (r"\ball\b(?=.*-o figures)", "fig4"), (r"causes(?= --json|$)", "causes background"), (r"causes(?= --pairs)", "causes background"),
     (r"//db\b", "//127.0.0.1"), (r"\[::1\]:8080|localhost/", "127.0.0.1:8080/"), (r"10k\.\.100k:10k", "1k..3k:1k"),
-    (r"--size 64\.\.512K", "--size 64..256"), (r"192\.0\.2\.7:11111", "127.0.0.1:7778"),
+    (r"--size 64\.\.512K", "--size 64..256"), (r"192\.0\.2\.7:11111", "127.0.0.1:7778"), (r"192\.0\.2\.7:7777", "127.0.0.1:7777"),
     # CPUs that a small machine does not have, and a user's own directory
     (r"-C 0-3 --client-cpus 4", "-C 0 --client-cpus 1"), (r"--cpus 0-3", "--cpus 0-1"), (r"--cpus 2,3", "--cpus 0,1"), (r"/run/user/1000/", "./"),
 ]
@@ -44,10 +44,14 @@ ECHO = ("import socket\ns = socket.socket(type=socket.SOCK_DGRAM); s.bind(('127.
         "while True: s.sendto(*s.recvfrom(65536))")
 
 
-def lines_of(text):
-    """The command lines in a text, without `sudo`, comments and what comes after a pipe."""
+def lines_of(text, prompted):
+    """The command lines in a text, without `sudo`, comments and what comes after a pipe. A result writes
+    `$ ` before each (prompted), and begins with what it is of."""
     for line in re.sub(r"\\\n\s*", "", text).splitlines():
-        line = line.strip().removeprefix("$ ").removeprefix("sudo ")
+        line = line.strip()
+        if prompted and not line.startswith("$ "):
+            continue
+        line = line.removeprefix("$ ").removeprefix("sudo ")
         if line.startswith("taillab ") and "COMMAND" not in line:
             yield re.split(r"\s{2,}|\s+#| && | \| ", line)[0]
 
@@ -102,6 +106,8 @@ class Place:
         for root in ("/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/cpu"):
             group = os.path.join(root, name)
             try:
+                if not os.path.exists(os.path.join(root, "cgroup.procs")):
+                    continue
                 os.makedirs(group)
                 self.groups.append(group)
                 children = open(f"/proc/{self.pids['nginx']}/task/{self.pids['nginx']}/children").read().split()
@@ -141,7 +147,9 @@ def as_run(line, place):
     extra = EXTRA.get(" ".join(words[1:3]), EXTRA.get(words[1], ""))
     extra += " " + FIX if "--fix" in words else ""
     extra += " --yes" if "--hold" in words or words[1] == "trace" and "--fix" in words else ""
-    extra += " --dry-run" if words[1:3] in (["tune", "apply"], ["tune", "revert"]) and not {"--dry-run", "--hold"} & set(words) else ""
+    extra += " --dry-run" if words[1:3] == ["tune", "apply"] and not {"--dry-run", "--hold"} & set(words) else ""
+    # the memcached here listens on both
+    extra += " --udp" if words[1] == "trace" and str(place.pids["memcached"]) in words and "--tcp" not in words else ""
     # an option that the line has already stays as it is
     options = [option.split() for option in re.findall(r"--?\w[\w-]*(?: [^-\s]\S*)?", extra)]
     at = words.index("--") if "--" in words else len(words)
@@ -196,7 +204,7 @@ def printed(place):
     texts["a run"] = said_by(["run", "memcached", "-d", "2s", "-o", "result-of-a-run"], place.path)
     seen = set()
     for where, text in texts.items():
-        for line in lines_of(text):
+        for line in lines_of(text, prompted=where.startswith("a ")):
             if line not in seen and PART in line:
                 seen.add(line)
                 yield where, line

@@ -74,7 +74,7 @@ pub const COMMANDS: [Needs; 6] = [
             ),
             (
                 "measures xdp",
-                &[SYS_ADMIN, NET_ADMIN, NET_RAW, BPF, DAC_OVERRIDE],
+                &[SYS_ADMIN, NET_ADMIN, NET_RAW, DAC_OVERRIDE],
             ),
             ("explains the tail", &[BPF, PERFMON, DAC_READ_SEARCH]),
         ],
