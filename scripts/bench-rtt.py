@@ -5,7 +5,10 @@ Servers run on CPU 0, clients on CPU 1, over loopback. Both clients talk to the 
 ours reaches as --target, so that only the clients differ. Each figure is the median of the rounds with the smallest and
 the largest in brackets. Needs two CPUs, sockperf, gcc, and a build of taillab (TAILLAB names it).
 
-  scripts/bench-rtt.py [--rounds 7] [--seconds 3] [sockperf] [shm]
+`connect` asks why the clients differ over UDP: one in C that connects its socket, as taillab's does, beside the same
+one that names the server in each send, as sockperf's does.
+
+  scripts/bench-rtt.py [--rounds 7] [--seconds 3] [sockperf] [shm] [connect]
 """
 import argparse, contextlib, json, os, re, signal, statistics, subprocess, sys, tempfile, time
 
@@ -76,6 +79,65 @@ int main(void) {
 """
 
 
+# Spins, with the header of sockperf's messages: number, flags (from a client, wants an answer), length.
+UDP = r"""
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <sched.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+
+enum { SIZE = 1024, WARM_UP = 1000 };
+
+static uint64_t now(void) {
+    struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000000000ull + t.tv_nsec;
+}
+static int by_size(const void *a, const void *b) {
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+int main(int argc, char **argv) {
+    if (argc != 4) return 2;
+    int connects = !strcmp(argv[1], "connect");
+    uint64_t count = strtoull(argv[3], 0, 10);
+    cpu_set_t set; CPU_ZERO(&set); CPU_SET(1, &set);
+    if (sched_setaffinity(0, sizeof set, &set)) return 1;
+    struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(atoi(argv[2])) };
+    inet_pton(AF_INET, "127.0.0.1", &to.sin_addr);
+    int s = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK, 0);
+    if (s < 0 || (connects && connect(s, (void *)&to, sizeof to))) return 1;
+    uint64_t *took = malloc(count * sizeof *took);
+    unsigned char message[SIZE] = { 0 }, got[SIZE + 1];
+    memset(took, 1, count * sizeof *took);
+    message[9] = 3;
+    message[12] = SIZE >> 8;
+    for (uint64_t n = 0; n < WARM_UP + count; n++) {
+        for (int i = 0; i < 8; i++) message[i] = (n + 1) >> 8 * (7 - i);
+        struct sockaddr_in from; socklen_t length = sizeof from;
+        uint64_t sent = now();
+        ssize_t done = connects ? send(s, message, SIZE, 0) : sendto(s, message, SIZE, 0, (void *)&to, sizeof to);
+        if (done != SIZE) return 1;
+        int looks = 100000000;
+        do {
+            done = connects ? recv(s, got, sizeof got, 0) : recvfrom(s, got, sizeof got, 0, (void *)&from, &length);
+        } while (done < 0 && errno == EAGAIN && looks-- > 0);
+        uint64_t length_ns = now() - sent;
+        if (done != SIZE || memcmp(got, message, 8)) return 1;
+        if (n >= WARM_UP) took[n - WARM_UP] = length_ns;
+    }
+    qsort(took, count, sizeof took[0], by_size);
+    printf("%llu\n", (unsigned long long)took[count / 2]);
+    return 0;
+}
+"""
+
+
 @contextlib.contextmanager
 def sockperf_server(tcp, nonblocking):
     command = ["taskset", "-c", "0", "sockperf", "server", "-i", "127.0.0.1", "-p", str(PORT)]
@@ -139,12 +201,34 @@ def compare_sockperf(rounds, seconds):
                       f"{spread([b for _, b in pairs])}; ratio {spread([a / b for a, b in pairs])}", flush=True)
 
 
-def compare_shm(rounds):
+@contextlib.contextmanager
+def in_c(text):
+    """The program of this source."""
     with tempfile.TemporaryDirectory() as folder:
-        source, program = os.path.join(folder, "ping_pong.c"), os.path.join(folder, "ping_pong")
+        source, program = os.path.join(folder, "peer.c"), os.path.join(folder, "peer")
         with open(source, "w") as file:
-            file.write(PING_PONG)
+            file.write(text)
         run("gcc", "-O2", "-pthread", "-o", program, source)
+        yield program
+
+
+def compare_connect(rounds, seconds):
+    with in_c(UDP) as program, sockperf_server(False, True):
+        count = str(int(seconds * 1e6 / 10))
+        each = {how: [] for how in ("sockperf", "taillab", "C, connected", "C, named in each send")}
+        for _ in range(rounds):
+            each["sockperf"].append(sockperf(False, True, seconds)[0])
+            each["taillab"].append(ours(["--proto", "udp", "--mode", "nonblocking", "--target", f"127.0.0.1:{PORT}"],
+                                        count)[0])
+            for how, word in (("C, connected", "connect"), ("C, named in each send", "sendto")):
+                each[how].append(int(run(program, word, str(PORT), count)) / 1e3)
+        for how, values in each.items():
+            print(f"udp, non-blocking, p50 in µs: {how} {spread(values)}; ratio to sockperf "
+                  f"{spread([a / b for a, b in zip(values, each['sockperf'])])}", flush=True)
+
+
+def compare_shm(rounds):
+    with in_c(PING_PONG) as program:
         peer, mine = [], []
         for _ in range(rounds):
             peer.append(int(run(program)) / 1e3)
@@ -155,15 +239,17 @@ def compare_shm(rounds):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="*", metavar="{sockperf,shm}")
+    parser.add_argument("what", nargs="*", metavar="{sockperf,shm,connect}")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=3)
     arguments = parser.parse_args()
     wanted = set(arguments.what) or {"sockperf", "shm"}
-    if not wanted <= {"sockperf", "shm"}:
-        parser.error("choose sockperf, shm, or nothing for both")
+    if not wanted <= {"sockperf", "shm", "connect"}:
+        parser.error("choose sockperf, shm, connect, or nothing for the first two")
     if "shm" in wanted:
         compare_shm(arguments.rounds)
+    if "connect" in wanted:
+        compare_connect(arguments.rounds, arguments.seconds)
     if "sockperf" in wanted:
         compare_sockperf(arguments.rounds, arguments.seconds)
 

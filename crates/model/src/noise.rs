@@ -4,6 +4,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::explanation::Share;
 use crate::{Distribution, Monotonic, Nanos};
 
 /// The version of this shape.
@@ -161,6 +162,10 @@ pub struct NoiseRow {
     /// Share of the stolen time that something in this kernel is known to have taken; `None`
     /// without causes.
     pub attributed_share: Option<f64>,
+    /// Share of the stolen time that nothing in this kernel took and that is shown to come from below
+    /// it (hypervisor, firmware, hardware): as much is lost on this CPU with interrupts off. `None`
+    /// without a loop that has them off beside this one.
+    pub below_share: Option<Share>,
     /// The longest gaps, in order of time.
     pub longest: Vec<LongGap>,
     /// Stolen time over time.

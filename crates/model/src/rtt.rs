@@ -117,7 +117,9 @@ pub struct RttRow {
     pub functional_only: Option<String>,
     /// The row ended before its time: what it has is from before.
     pub partial: bool,
-    /// Why, in one sentence, where it was no interruption.
+    /// How long each run could last at most, where that ended one before its count.
+    pub ended_after_ns: Option<Nanos>,
+    /// Why, in one sentence, where it was neither that nor an interruption.
     pub failure: Option<String>,
 }
 

@@ -1,6 +1,7 @@
 //! What a person reads of `taillab noise` and `taillab budget`.
 
 use taillab_model::budget::{self, BudgetResult, BudgetRow, PaperFigures, Standing};
+use taillab_model::explanation::Share;
 use taillab_model::noise::{
     Above, LongGap, LoopKind, NoiseCause, NoiseKind, NoiseResult, NoiseRow, OverTime, ReadStyle,
     TscClock,
@@ -65,6 +66,11 @@ fn result() -> NoiseResult {
                 cause(NoiseKind::Hypervisor, "nothing ran in this kernel", 0.2),
             ]),
             attributed_share: Some(0.8),
+            below_share: Some(Share {
+                value: 0.15,
+                lo: Some(0.12),
+                hi: Some(0.18),
+            }),
             longest: vec![LongGap {
                 from_ns: Monotonic::from_nanos_since_boot(9),
                 length_ns: Nanos::from_millis(3),
@@ -85,7 +91,7 @@ fn a_cause_is_read_with_its_share_and_what_was_held() {
     let text = terminal::render_noise(&result(), true, Style::PLAIN);
     for part in [
         "PARTIAL",
-        "80.0 % attributed",
+        "80.0 % attributed to this kernel, 15.0 % (12–18) shown to come from below",
         "evil",
         "a step of 24 ticks",
         "spells: at 200 ms for 200 ms (50.0 % lost)",

@@ -542,6 +542,51 @@ fn every_protocol_takes_messages_by_a_schedule() {
 }
 
 #[test]
+fn a_run_ends_after_the_longest_time_that_it_may_take_and_says_so() {
+    // a schedule whose messages take an hour, and round trips that take at least a second
+    for (proto, rate, count_of_run, runs) in [
+        ("shm", Some("20"), 72_000_u64, 2_usize),
+        ("tcp", None, 200_000, 1),
+    ] {
+        let (count_of_run, number) = (count_of_run.to_string(), runs.to_string());
+        let mut args = vec!["--proto", proto, "--size", "64", "--count", &count_of_run];
+        args.extend(rate.map(|rate| ["-R", rate]).into_iter().flatten());
+        args.extend(["--runs", &number, "--at-most", "400ms", "--json"]);
+        let output = run(&args);
+        assert!(
+            matches!(output.status.code(), Some(0 | 4)),
+            "{}",
+            stderr(&output)
+        );
+        let result = result(&output);
+        let row = &rows(&result)[0];
+        let (ended, partial) = (&row["ended_after_ns"], &row["partial"]);
+        assert_eq!((ended, partial), (&400_000_000.into(), &true.into()));
+        assert_eq!(row["failure"], Value::Null);
+        assert_eq!(row["runs"].as_array().unwrap().len(), runs);
+        let sent = count(row, "sent");
+        assert!(sent > 0 && sent < 200_000, "{row}");
+    }
+    let output = run(&[
+        "--proto",
+        "tcp",
+        "--size",
+        "64",
+        "--count",
+        "200000",
+        "--at-most",
+        "200ms",
+        "--runs",
+        "1",
+    ]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        text.contains("a run lasts 200 ms at most: --at-most"),
+        "{text}"
+    );
+}
+
+#[test]
 fn a_share_of_the_capacity_is_a_rate() {
     // few, because the capacity of a busy machine can be a few messages per second
     let output = run(&[

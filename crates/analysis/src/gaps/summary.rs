@@ -82,11 +82,11 @@ impl CpuSum {
         let main = most.map(|(cause, _)| *cause);
         for (&cause, &part) in parts {
             let known = self.causes.contains_key(&cause) || self.causes.len() < MOST_CAUSES;
-            let cause = match known {
+            let counted = match known {
                 true => cause,
                 false => GapCause::Unexplained(false),
             };
-            let sum = self.causes.entry(cause).or_default();
+            let sum = self.causes.entry(counted).or_default();
             sum.stolen += part;
             if main == Some(cause) {
                 sum.gaps.record(length);

@@ -282,7 +282,8 @@ fn a_gap_longer_than_a_window_is_spread_over_those_that_it_lies_in() {
 #[test]
 fn what_is_kept_does_not_grow_with_the_length_of_a_run() {
     const EACH: u64 = 50_000;
-    const PERIOD: u64 = 100_000;
+    // a day
+    const PERIOD: u64 = 24 * 3_600_000_000_000 / (10 * EACH);
     let options = GapOptions {
         virtual_machine: true,
         window: Nanos::from_millis(100),
@@ -323,4 +324,6 @@ fn what_is_kept_does_not_grow_with_the_length_of_a_run() {
     assert!(sum.over_time().stolen_ns.len() <= 600);
     let all: Nanos = sum.causes.values().map(|cause| cause.stolen).sum();
     assert_eq!(all, sum.stolen);
+    let gaps: u64 = sum.causes.values().map(|cause| cause.gaps.count()).sum();
+    assert_eq!(gaps, 10 * EACH);
 }

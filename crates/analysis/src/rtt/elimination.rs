@@ -123,6 +123,7 @@ mod tests {
             explanation: None,
             unexplained_because: None,
             functional_only: None,
+            ended_after_ns: None,
             partial: false,
             failure: None,
         }

@@ -260,8 +260,10 @@ impl TimelineBuilder {
             | EventKind::IdleLeft { .. } => return,
             _ => (Nanos::ZERO, false),
         };
-        if let Some(line) = self.known_cpu(event.cpu) {
-            line.active(before(event.at, lasted), event.at, timer);
+        let line = self.cpus.get_mut(usize::from(event.cpu));
+        if let Some(line) = line.and_then(Option::as_mut) {
+            let own = |thread| self.places.contains(thread);
+            line.active((before(event.at, lasted), event.at), timer, own);
         }
     }
 

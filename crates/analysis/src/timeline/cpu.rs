@@ -37,7 +37,14 @@ impl CpuBuilder {
         code_of(&mut self.meanings, &mut self.codes, (thread, top))
     }
 
-    pub(super) fn active(&mut self, from: Monotonic, at: Monotonic, timer: bool) {
+    /// Something was recorded here between the two, a tick of the `timer` or another; `own` says whether
+    /// a thread is the server's.
+    pub(super) fn active(
+        &mut self,
+        (from, at): (Monotonic, Monotonic),
+        timer: bool,
+        own: impl Fn(Tid) -> bool,
+    ) {
         let was_active = self.active_ns;
         self.active_ns = was_active.max(ns(at));
         if was_active > 0 && ns(from).saturating_sub(was_active) >= stalls::MIN_SILENCE.get() {
@@ -47,9 +54,10 @@ impl CpuBuilder {
                 interrupted: self.current == Some(0),
             });
         }
-        if was_active == 0 || self.current.is_none_or(|current| current == 0) {
-            return;
-        }
+        let thread = match self.current {
+            Some(thread) if was_active > 0 && thread != 0 => thread,
+            _ => return,
+        };
         if timer && let Some(last) = self.silences.last_mut() {
             last.ticked(from);
         }
@@ -59,6 +67,7 @@ impl CpuBuilder {
                     from: instant(from_ns),
                     to: instant(to_ns),
                     tick: timer.then_some(from),
+                    own: own(thread),
                 });
             }
         };

@@ -11,7 +11,9 @@
 //!   last word is about as long. It counts in ticks and does not say when: what it took in
 //!   many small parts is nowhere, rather than in whatever else was silent for long;
 //! - **another CPU** fell silent and spoke again at the same two moments, give or take a
-//!   tenth of the silence;
+//!   tenth of the silence, and both had threads of the server. What others do is recorded only
+//!   where they come and go: while one of them computes, a thread that spins for an answer on
+//!   another CPU is silent for exactly as long;
 //! - **the timer**: the silence ended with a tick of the local timer (or with other interrupts
 //!   that had waited too, and then a tick), and by the rhythm of the ticks before, that tick
 //!   was due in the middle of it. A thread that computes does not hold up a tick.
@@ -76,6 +78,8 @@ pub(super) struct Silence {
     pub(super) to: Monotonic,
     /// When the local timer ticked that ended it, or came right after what did.
     pub(super) tick: Option<Monotonic>,
+    /// The thread was one of the server's, of which more is recorded than when it comes and goes.
+    pub(super) own: bool,
 }
 
 /// Interrupts that have all waited come within this time: those of a higher vector than the
@@ -185,7 +189,10 @@ fn simultaneous(silence: &Silence, others: &[Silence]) -> Option<(Monotonic, Mon
         .iter()
         .take_while(|other| other.from < silence.to);
     near.filter(|other| {
-        apart(silence.from, other.from) <= slack && apart(silence.to, other.to) <= slack
+        let both_speak = silence.own && other.own;
+        both_speak
+            && apart(silence.from, other.from) <= slack
+            && apart(silence.to, other.to) <= slack
     })
     .find_map(|other| silence.both(other.from, other.to))
 }
@@ -299,6 +306,7 @@ mod tests {
             from: at(from),
             to: at(to),
             tick: None,
+            own: true,
         }
     }
 
@@ -352,6 +360,17 @@ mod tests {
         let stall = found(&own, &[silence(1_150, 3_050)], &[], None);
         assert_eq!(stall, [(1_150, 3_000, StallEvidence::OtherCpu)]);
         assert!(found(&own, &[silence(1_000, 3_500)], &[], None).is_empty());
+    }
+
+    #[test]
+    fn a_thread_of_which_only_coming_and_going_is_recorded_is_silent_by_nature() {
+        let own = silence(1_000, 3_000);
+        let other = Silence { own: false, ..own };
+        assert!(found(&[own], &[other], &[], None).is_empty());
+        assert!(found(&[other], &[own], &[], None).is_empty());
+        // a canary knows without its help
+        let stall = found(&[other], &[own], &[(1_000, 3_000)], None);
+        assert_eq!(stall, [(1_000, 3_000, StallEvidence::Canary)]);
     }
 
     #[test]

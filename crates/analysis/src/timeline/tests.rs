@@ -4,6 +4,8 @@ use proptest::prelude::*;
 use taillab_model::{Asleep, EventKind, PacketId, RequestKey};
 use taillab_model::{Event, Interrupt, Monotonic, Nanos, RecordingContext, Tid};
 
+mod stalls;
+
 const SERVER: Tid = 9;
 
 fn event(at: u64, cpu: u16, kind: EventKind) -> Event {
@@ -275,89 +277,6 @@ fn waiting_for_a_lock_of_the_kernel_is_spinning_or_sleeping() {
 }
 
 #[test]
-fn an_idle_cpu_that_does_not_hear_another_one_stands_still_but_not_in_a_power_state() {
-    let came = |us: u64, cpu, number| {
-        let packet = PacketId(number);
-        let key = RequestKey {
-            address: 1,
-            port: 1,
-            id: 1,
-        };
-        event(us * 1_000, cpu, EventKind::PacketIn { packet, key })
-    };
-    let arrived = |us: u64, number| {
-        let packet = PacketId(number);
-        event(us * 1_000, 0, EventKind::Enqueued { packet })
-    };
-    let softirq = |us: u64| {
-        let lasted = Nanos::new(2_000);
-        event(us * 1_000, 0, EventKind::Softirq { vector: 3, lasted })
-    };
-    let left = |state| {
-        let lasted = Nanos::new(1_880_000);
-        event(2_010_000, 0, EventKind::IdleLeft { state, lasted })
-    };
-    let timeline = |idle: Option<Event>| {
-        let mut events = vec![
-            switch(100_000, SERVER, 0, Some(Some(232))),
-            softirq(120),
-            came(200, 1, 7),
-            came(700, 1, 8),
-            arrived(2_000, 7),
-            arrived(2_001, 8),
-            softirq(2_003),
-            switch(2_020_000, 0, SERVER, None),
-        ];
-        events.extend(idle);
-        events.sort_by_key(|event| event.at);
-        line(&build(events))
-    };
-    let stall = |line: &[(u64, u64, Tid, Top)]| {
-        let stall = line.iter().find(|segment| segment.3 == Top::Stall);
-        stall.map(|&(from, to, ..)| (from / 1_000, to / 1_000))
-    };
-    assert_eq!(stall(&timeline(None)), Some((700, 2_000)));
-    assert_eq!(stall(&timeline(Some(left(0)))), Some((700, 2_000)));
-    assert_eq!(stall(&timeline(Some(left(1)))), None);
-    // the packets came while it was in another softirq, which it says when that ends
-    let lasted = Nanos::new(1_900_000);
-    let flood = event(2_005_000, 0, EventKind::Softirq { vector: 3, lasted });
-    assert_eq!(stall(&timeline(Some(flood))), None);
-    // a thread may compute, unless the interrupt had to wait
-    let busy = switch(150_000, 0, SERVER, None);
-    assert_eq!(stall(&timeline(Some(busy))), None);
-}
-
-#[test]
-fn an_interrupt_that_waited_ends_a_stall_and_not_a_computation() {
-    let key = RequestKey {
-        address: 1,
-        port: 1,
-        id: 1,
-    };
-    let came = |us: u64, number| {
-        let packet = PacketId(number);
-        event(us * 1_000, 1, EventKind::PacketIn { packet, key })
-    };
-    let stands_still = |interrupt: Interrupt| {
-        let lasted = Nanos::new(3_000);
-        let packet = PacketId(7);
-        let timeline = build(vec![
-            switch(100_000, 0, SERVER, None),
-            read(110_000),
-            came(200, 7),
-            came(700, 8),
-            event(2_003_000, 0, EventKind::Interrupt { interrupt, lasted }),
-            event(2_010_000, 0, EventKind::Enqueued { packet }),
-            switch(2_020_000, SERVER, 0, Some(Some(232))),
-        ]);
-        line(&timeline).contains(&(700_000, 2_000_000, SERVER, Top::Stall))
-    };
-    assert!(stands_still(Interrupt::CallFunction));
-    assert!(!stands_still(Interrupt::LocalTimer));
-}
-
-#[test]
 fn all_of_a_page_fault_that_waits_for_storage_is_the_faults() {
     const FAULT: Top = Top::Storage { call: None };
     let fault = EventKind::PageFault {
@@ -467,26 +386,6 @@ fn what_a_read_waits_for_is_the_storages_though_the_cpu_stood_still() {
         unknown.iter().all(|segment| segment.3 != READ),
         "{unknown:?}"
     );
-}
-
-#[test]
-fn a_stall_with_evidence_cuts_the_segment() {
-    let mut events = vec![
-        switch(1_000, 0, 5, None),
-        read(2_000),
-        read(1_002_000),
-        event(
-            1_003_000,
-            7,
-            EventKind::Stalled {
-                lasted: Nanos::new(900_000),
-            },
-        ),
-        switch(2_000_000, SERVER, 0, None),
-    ];
-    events.sort_by_key(|event| event.at);
-    let timeline = build(events);
-    assert!(line(&timeline).contains(&(103_000, 1_002_000, SERVER, Top::Stall)));
 }
 
 fn any_events() -> impl Strategy<Value = Vec<Event>> {

@@ -61,6 +61,8 @@ pub struct Reverted {
 pub enum Which {
     /// All that no living process holds, the latest first.
     All,
+    /// What a process held that has ended without putting it back.
+    Abandoned,
     /// One.
     One(u32),
 }
@@ -72,7 +74,7 @@ impl Tuner {
     /// [`TuneError`] where a journal cannot be read or the apply is not there. What could not be
     /// put back is in the result.
     pub fn revert(&self, which: Which, watch: &mut Watch) -> Result<Vec<Reverted>, TuneError> {
-        if journal::ids(&self.folder)?.is_empty() && which == Which::All {
+        if journal::ids(&self.folder)?.is_empty() && !matches!(which, Which::One(_)) {
             return Ok(Vec::new());
         }
         let _lock = journal::lock(&self.folder)?;
@@ -88,6 +90,7 @@ impl Tuner {
         while let Some(record) = records.pop() {
             let is_meant = match which {
                 Which::All => record.head.holder().is_none(),
+                Which::Abandoned => record.head.is_held && record.head.holder().is_none(),
                 Which::One(id) => id == record.id,
             };
             if !is_meant {

@@ -7,18 +7,28 @@ use crate::chart::{Axis, Chart, Curve};
 /// Curves in one figure; more of them could not be distinguished.
 const MOST_CURVES: usize = 8;
 
-/// Each component that was measured.
-pub fn components_chart(result: &BudgetResult) -> Chart {
+/// Each component that was measured, in the order of the rows; in several figures where one would
+/// have too many curves.
+pub fn components_charts(result: &BudgetResult) -> Vec<Chart> {
     let rows = result.rows.iter().filter(|row| !row.ccdf.is_empty());
-    let curves = rows.map(|row| curve(&row.component, &row.ccdf));
-    Chart {
-        title: "Latency of each component".to_owned(),
+    let curves: Vec<Curve> = rows.map(|row| curve(&row.component, &row.ccdf)).collect();
+    let figures = curves.len().div_ceil(MOST_CURVES);
+    if figures == 0 {
+        return Vec::new();
+    }
+    let chart = |(place, curves): (usize, &[Curve])| Chart {
+        title: match figures {
+            1 => "Latency of each component".to_owned(),
+            figures => format!("Latency of each component, {} of {figures}", place + 1),
+        },
         subtitle: "each sample, to the longest".to_owned(),
         x: Axis::Latency,
         y: Axis::Slower,
-        curves: curves.take(MOST_CURVES).collect(),
+        curves: curves.to_vec(),
         rule: None,
-    }
+    };
+    let of_one = curves.len().div_ceil(figures);
+    curves.chunks(of_one).enumerate().map(chart).collect()
 }
 
 /// Each network.

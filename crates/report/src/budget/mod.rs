@@ -8,7 +8,7 @@ use taillab_model::budget::BudgetResult;
 use crate::error::ReportError;
 use crate::json::indented;
 
-pub use self::figure::{components_chart, networks_chart};
+pub use self::figure::{components_charts, networks_chart};
 pub(crate) use self::tables::{
     STAND_IN, earlier_table, networks_screen, networks_table, parameters, rows_screen, rows_table,
 };

@@ -38,7 +38,9 @@ pub fn render(result: &BudgetResult) -> Vec<u8> {
             let text = "Good is up to 1 µs, bad up to 100 µs, ugly beyond, as in the paper.";
             paragraph(page, "explain", text);
             budget::rows_table(result).put(page);
-            figure::put(page, &budget::components_chart(result), "");
+            for chart in budget::components_charts(result) {
+                figure::put(page, &chart, "");
+            }
             for row in &result.rows {
                 let text = format!(
                     "{}: {}. {}",

@@ -4,7 +4,6 @@ use taillab_model::noise::NoiseResult;
 
 use super::figure;
 use super::page::plain_document;
-use crate::figures::percent;
 use crate::markup::{Esc, paragraph, put, section};
 use crate::noise;
 
@@ -37,12 +36,8 @@ pub fn render(result: &NoiseResult) -> Vec<u8> {
             let Some(causes) = &row.causes else { continue };
             let heading = format!("What took it: {}", noise::name(row));
             section(page, &format!("causes-{place}"), &heading, |page| {
-                if let Some(share) = row.attributed_share {
-                    let text = format!(
-                        "{} of the stolen time is attributed to something in this kernel; the rest \
-                         is the hypervisor’s or unexplained.",
-                        percent(share, 1)
-                    );
+                if let Some(whose) = noise::attributed(row) {
+                    let text = format!("Of the stolen time {whose}.");
                     paragraph(page, "explain", &text);
                 }
                 noise::causes_table(causes, true).put(page);

@@ -12,7 +12,12 @@ const MOST_CURVES: usize = 8;
 pub fn chart(result: &NoiseResult) -> Chart {
     Chart {
         title: "Time between two reads of the clock".to_owned(),
-        subtitle: "each read, to the longest gap".to_owned(),
+        subtitle: match result.rows.len() {
+            ..=MOST_CURVES => "each read, to the longest gap".to_owned(),
+            rows => {
+                format!("each read, to the longest gap; the first {MOST_CURVES} of {rows} loops")
+            }
+        },
         x: Axis::Latency,
         y: Axis::Slower,
         curves: (result.rows.iter().take(MOST_CURVES))

@@ -13,7 +13,7 @@ pub use self::figure::chart;
 pub(crate) use self::tables::{
     causes_screen, causes_table, longest_table, rows_screen, rows_table,
 };
-pub(crate) use self::texts::{clock, held, name};
+pub(crate) use self::texts::{attributed, clock, held, name};
 
 /// The JSON of `--json`, with a newline at its end.
 ///

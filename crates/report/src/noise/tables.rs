@@ -4,12 +4,14 @@ use taillab_model::noise::{NoiseCause, NoiseKind, NoiseResult, NoiseRow};
 use taillab_model::{Distribution, Nanos};
 
 use super::texts::name as name_of;
-use crate::figures::{count, percent};
+use crate::figures::{count, counted, percent};
 use crate::table::{Cell, Column, Table, cell, known, name};
 use crate::text::{Ink, Style};
 
 /// Causes in a table of a terminal.
 const CAUSES: usize = 12;
+/// A cause that never took most of a gap has a line from this share of the stolen time on.
+const WORTH_A_LINE: f64 = 0.01;
 
 /// The distribution and the gaps of each row.
 pub(crate) fn rows_table(result: &NoiseResult) -> Table {
@@ -65,7 +67,7 @@ pub(crate) fn rows_screen(result: &NoiseResult, style: Style) -> Table {
 fn doubts(row: &NoiseRow) -> Option<String> {
     let mut parts = Vec::new();
     if row.migrations > 0 {
-        let times = crate::figures::counted(row.migrations, "time", "times");
+        let times = counted(row.migrations, "time", "times");
         parts.push(format!("moved to another CPU {times}"));
     }
     if row.gaps_not_kept > 0 {
@@ -99,8 +101,11 @@ pub(crate) fn causes_table(causes: &[NoiseCause], all: bool) -> Table {
         Column::left(""),
     ];
     let mut table = Table::new("What took the time", columns);
-    let most = if all { causes.len() } else { CAUSES };
-    for cause in causes.iter().take(most) {
+    // what never took most of a gap is worth a line only where it adds up
+    let (named, small): (Vec<_>, Vec<_>) =
+        (causes.iter()).partition(|cause| cause.gaps > 0 || cause.share >= WORTH_A_LINE);
+    let most = if all { named.len() } else { CAUSES };
+    for cause in named.iter().take(most) {
         let reads: &Distribution = &cause.length;
         let ink = match cause.cause {
             NoiseKind::Hypervisor | NoiseKind::Unexplained => Ink::Notable,
@@ -117,15 +122,22 @@ pub(crate) fn causes_table(causes: &[NoiseCause], all: bool) -> Table {
             cell(bar(cause.share)).ink(Ink::Measured),
         ]);
     }
-    if causes.len() > most {
-        let others = &causes[most..];
-        let share: f64 = others.iter().map(|cause| cause.share).sum();
-        table.row([cell(format!(
+    let others = named.iter().skip(most);
+    if others.len() > 0 {
+        let text = format!(
             "and {} more with {}: --verbose or --json show them",
             others.len(),
-            percent(share, 1)
-        ))
-        .ink(Ink::Quiet)]);
+            percent(others.map(|cause| cause.share).sum(), 1)
+        );
+        table.row([cell(text).ink(Ink::Quiet)]);
+    }
+    if !small.is_empty() {
+        let text = format!(
+            "and parts of gaps by {}, {} together: --json shows them",
+            counted(small.len() as u64, "other", "others"),
+            percent(small.iter().map(|cause| cause.share).sum(), 1)
+        );
+        table.row([cell(text).ink(Ink::Quiet)]);
     }
     table
 }

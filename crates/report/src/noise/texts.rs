@@ -2,6 +2,9 @@
 
 use taillab_model::noise::{NoiseResult, NoiseRow};
 
+use crate::explained::share_interval;
+use crate::figures::percent;
+
 /// A row by its step, its loop and its CPU.
 pub(crate) fn name(row: &NoiseRow) -> String {
     let what = match row.step.as_str() {
@@ -12,6 +15,25 @@ pub(crate) fn name(row: &NoiseRow) -> String {
         Some(cpu) => format!("{what}, CPU {cpu}"),
         None => what,
     }
+}
+
+/// How much of the stolen time is known to be whose.
+pub(crate) fn attributed(row: &NoiseRow) -> Option<String> {
+    let here = format!(
+        "{} attributed to this kernel",
+        percent(row.attributed_share?, 1)
+    );
+    Some(match row.below_share {
+        Some(share) => format!(
+            "{here}, {} {}shown to come from below",
+            percent(share.value, 1),
+            match share_interval(share) {
+                interval if interval.is_empty() => interval,
+                interval => format!("({interval}) "),
+            }
+        ),
+        None => here,
+    })
 }
 
 /// What the clock is, in one line.

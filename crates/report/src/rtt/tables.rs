@@ -211,10 +211,13 @@ fn mishaps(row: &RttRow) -> Option<String> {
 
 /// Why the row has less than was wanted.
 fn shortfall(row: &RttRow) -> Option<String> {
-    let why = row.failure.as_deref();
     let kept = counted(row.rtt.count, "round trip", "round trips");
-    row.partial.then(|| match why {
-        Some(why) => format!("ended early with {kept}: {why}"),
-        None => format!("interrupted with {kept}"),
-    })
+    row.partial
+        .then(|| match (row.failure.as_deref(), row.ended_after_ns) {
+            (Some(why), _) => format!("ended early with {kept}: {why}"),
+            (None, Some(most)) => format!(
+                "ended with {kept}, since a run lasts {most} at most: --at-most allows more"
+            ),
+            (None, None) => format!("interrupted with {kept}"),
+        })
 }

@@ -60,9 +60,7 @@ impl Page {
         let Some(causes) = row.causes.as_deref().filter(|causes| !causes.is_empty()) else {
             return;
         };
-        let attributed = row.attributed_share.map_or(String::new(), |share| {
-            format!("{} attributed to this kernel", percent(share, 1))
-        });
+        let attributed = noise::attributed(row).unwrap_or_default();
         self.heading(&format!("What took it: {}", noise::name(row)), &attributed);
         self.table(&noise::causes_screen(causes, all, self.style));
         self.spells(row);

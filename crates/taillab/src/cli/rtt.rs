@@ -92,6 +92,9 @@ pub struct RttArgs {
         help_heading = "Messages"
     )]
     pub runs: NonZeroU32,
+    /// End a run after this time, whatever its --count [default: 60s with --open or -u, else no limit]
+    #[arg(hide_short_help = true, long, value_name = "TIME", value_parser = timeout, help_heading = "Messages")]
+    pub at_most: Option<Nanos>,
     /// Round trips on each connection before the ones that count
     #[arg(
         hide_short_help = true,

@@ -68,6 +68,7 @@ pub fn row(phase: &Phase, measured: Measured<'_>) -> NoiseRow {
         stolen_share: measured.stolen.as_secs_f64() / seconds,
         gaps_not_kept: measured.gaps_not_kept,
         attributed_share: causes.as_deref().and_then(attributed),
+        below_share: None,
         causes,
         longest: (measured.sum.as_ref())
             .map(|sum| longest(sum, measured.names, real_time))

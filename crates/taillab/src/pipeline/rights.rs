@@ -1,15 +1,32 @@
 //! Before and after the part of a command that needs root.
 
+use taillab_host::tune::{Tuner, Which};
 use taillab_host::{Invoker, JournalFolder, Roots};
 
 use crate::exit::{Exit, Failure};
 use crate::fail::host;
 use crate::say::Say;
 
-/// Removes what runs that were killed have left, and says so.
+/// Removes what commands that were killed have left, puts back the settings that they held, and says so.
 pub fn recover(roots: &Roots, say: Say) -> Result<(), Failure> {
     for recovered in JournalFolder::of_this_user().recover(roots).map_err(host)? {
         say.note(&recovered);
+    }
+    // a user without a home has no journal of changes either
+    let Ok(tuner) = Tuner::of_this_user() else {
+        return Ok(());
+    };
+    for reverted in tuner.revert(Which::Abandoned, &mut |_| {}).map_err(host)? {
+        let what = reverted.mitigations.join(", ");
+        match reverted.is_done {
+            true => say.note(&format_args!(
+                "put back what a command that was killed had changed ({what})"
+            )),
+            false => say.note(&format_args!(
+                "could not put back all that a command that was killed had changed ({what}): see \
+                 `taillab tune status`"
+            )),
+        }
     }
     Ok(())
 }

@@ -158,13 +158,15 @@ impl<'a> Measurement<'a> {
         let found = summarise(&runs);
         let wanted = self.plan.count * u64::from(self.plan.runs);
         let of_runs = found.runs.into_iter().zip(played);
+        let partial = failure.is_some() || found.rtt.count < wanted;
+        let by_limit = partial && failure.is_none() && !self.interrupt.is_raised();
         let row = RttRow {
             proto: plan.proto.to_string(),
             mode: plan.mode.to_string(),
             size_bytes: plan.size as u32,
             conns: plan.conns as u32,
             counts,
-            partial: failure.is_some() || found.rtt.count < wanted,
+            partial,
             rtt: found.rtt,
             runs: of_runs
                 .map(|(rtt, (length, cpu))| RttRun {
@@ -182,6 +184,7 @@ impl<'a> Measurement<'a> {
             explanation: None,
             unexplained_because: None,
             functional_only: None,
+            ended_after_ns: self.plan.at_most.filter(|_| by_limit),
             failure: failure.as_ref().map(ToString::to_string),
         };
         Row {

@@ -29,6 +29,9 @@ const BLOCKS: u32 = 7;
 const BLOCK: Nanos = Nanos::from_millis(200);
 const BLOCK_WARM_UP: Nanos = Nanos::from_millis(50);
 
+/// Messages that a run has, however long they take.
+const LEAST: usize = 2;
+
 /// What was sent, all runs one behind the other.
 #[derive(Default)]
 struct Sent {
@@ -102,9 +105,19 @@ impl Measurement<'_> {
                 sent.partial = true;
                 break;
             }
-            let schedule = self.schedule(plan, sent.rate_per_s, run)?;
+            let mut schedule = self.schedule(plan, sent.rate_per_s, run)?;
+            let mut warm_up = self.warm_up(plan);
+            if let Some(most) = self.plan.at_most
+                && schedule.last().is_some_and(|last| *last > most)
+            {
+                // the first ones, however slow they come: a run without a message says nothing
+                let due = schedule.partition_point(|due| *due <= most);
+                schedule.truncate(due.max(LEAST));
+                warm_up = warm_up.min(schedule.len() / 10);
+                sent.partial = true;
+            }
             let load = OpenLoop {
-                measure_from: self.warm_up(plan).min(schedule.len().saturating_sub(1)),
+                measure_from: warm_up.min(schedule.len().saturating_sub(1)),
                 schedule,
                 seed: u64::from(run),
                 timeout: self.plan.timeout,

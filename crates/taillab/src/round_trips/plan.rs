@@ -45,7 +45,7 @@ pub struct Plan {
     pub left_out: Vec<String>,
     pub count: u64,
     pub runs: u32,
-    /// A run ends this time after its warm-up, whatever its count.
+    /// A run ends after so long, whatever its count; the warm-up counts where it is sent by a schedule.
     pub at_most: Option<Nanos>,
     pub warm_up: u64,
     pub timeout: Nanos,

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::Value;
 
-use crate::support::{live, taillab};
+use crate::support::{live, must_be_in_a_guest, signal, taillab, wait_for};
 
 /// The thread that takes the CPU away, by the name that the kernel knows.
 const HOG: &str = "known-hog";
@@ -96,6 +96,41 @@ fn a_thread_that_takes_the_cpu_is_named_with_the_time_it_took() {
         .map(|cause| cause["share"].as_f64().unwrap())
         .sum();
     assert!((sum - 1.0).abs() < 1e-3, "{sum}");
+}
+
+/// In the guest of `scripts/test-vm.sh` the machine below is QEMU, which emulates the counter as well.
+#[test]
+fn a_loop_in_a_guest_says_that_it_is_one() {
+    if !live("a_loop_in_a_guest_says_that_it_is_one") {
+        return;
+    }
+    let cpu = last_cpu().to_string();
+    let output = taillab()
+        .args(["noise", "--json", "-q", "-d", "500ms", "--cpus", &cpu])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    if !must_be_in_a_guest(output.status.code() == Some(0)) {
+        assert_eq!(output.status.code(), Some(5), "{said}");
+        assert!(said.contains("time stamp counter"), "{said}");
+        return;
+    }
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let info = fs::read_to_string("/proc/cpuinfo").unwrap();
+    let flags = info.lines().find(|line| line.starts_with("flags")).unwrap();
+    let is_guest = must_be_in_a_guest(flags.split(' ').any(|flag| flag == "hypervisor"));
+    assert_eq!(result["hypervisor"].is_string(), is_guest, "{said}");
+    let row = &result["rows"][0];
+    assert!(row["reads"]["count"].as_u64() > Some(1_000), "{row}");
+    // on a guest what nothing in its kernel took is the hypervisor's, on a machine unexplained
+    let causes = row["causes"].as_array().unwrap().iter();
+    let kinds: Vec<&str> = causes.filter_map(|cause| cause["cause"].as_str()).collect();
+    let other = if is_guest {
+        "unexplained"
+    } else {
+        "hypervisor"
+    };
+    assert!(!kinds.is_empty() && !kinds.contains(&other), "{kinds:?}");
 }
 
 #[test]
@@ -215,6 +250,45 @@ fn interrupts_that_are_moved_away_come_back() {
     let steps = result["rows"].as_array().unwrap();
     let away = |row: &&Value| row["step"] == "pinned, real time, interrupts away";
     assert_eq!(steps.iter().filter(away).count(), 1);
+}
+
+#[test]
+fn what_a_killed_measurement_has_moved_away_comes_back_with_the_next_start() {
+    if !live("what_a_killed_measurement_has_moved_away_comes_back_with_the_next_start") {
+        return;
+    }
+    let (before, cpu) = (placement(), last_cpu().to_string());
+    let mut child = taillab()
+        .args(["noise", "--improve", "--move-interrupts", "-q", "-d", "3s"])
+        .args(["--cpus", &cpu, "--json"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let is_moved = wait_for("interrupts that are moved away", || {
+        let ended = child.try_wait().unwrap().is_some();
+        (ended || placement() != before).then_some(!ended)
+    });
+    if !is_moved {
+        // a machine without another CPU, or with irqbalance, says so
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert!(said.contains("nothing was moved away"), "{said}");
+        return;
+    }
+    signal(child.id(), "KILL");
+    child.wait().unwrap();
+    assert_ne!(placement(), before);
+    let next = taillab()
+        .args(["noise", "-d", "100ms", "--no-causes", "--cpus", &cpu])
+        .output()
+        .unwrap();
+    let said = String::from_utf8(next.stderr).unwrap();
+    assert_eq!(next.status.code(), Some(0), "{said}");
+    assert!(
+        said.contains("put back what a command that was killed had changed"),
+        "{said}"
+    );
+    assert_eq!(placement(), before);
 }
 
 /// Where each interrupt and each device's receive work may go.

@@ -194,6 +194,7 @@ fn a_program_that_takes_the_cpu_of_an_end_is_found_at_that_end() {
         for (proto, mode, link) in [
             ("tcp", "blocking", "loopback"),
             ("udp", "blocking", "loopback"),
+            ("udp", "nonblocking", "loopback"),
             ("tcp", "epoll", "veth"),
         ] {
             let hog = Hog::on(cpu);

@@ -91,7 +91,10 @@ fn rows(bench: &Bench<'_>) -> Vec<Row> {
         if bench.interrupt.is_raised() {
             break;
         }
-        rows.extend(measure(bench));
+        let found = measure(bench).into_iter();
+        let is_early = bench.interrupt.is_raised();
+        // what had no time says nothing of this machine
+        rows.extend(found.filter(|row| !is_early || row.has_figures()));
     }
     rows
 }
@@ -102,16 +105,19 @@ fn unsupported(rows: &[Row]) -> Option<String> {
         let latency = row.shown.latency.as_ref();
         latency.is_some_and(|latency| latency.quantile(0.999).is_none())
     };
-    let names: Vec<&str> = (rows.iter().filter(lacks))
-        .map(|row| row.shown.component.as_str())
+    // names have commas themselves
+    let names: Vec<String> = (rows.iter().filter(lacks))
+        .map(|row| format!("“{}”", row.shown.component))
         .collect();
-    (!names.is_empty()).then(|| {
-        format!(
-            "no 99.9th percentile of {}: its slowest samples come from too few independent stalls; \
-             measure longer with -d",
-            names.join(", ")
-        )
-    })
+    let (last, others) = names.split_last()?;
+    let names = match others {
+        [] => last.clone(),
+        others => format!("{} and {last}", others.join(", ")),
+    };
+    Some(format!(
+        "no 99.9th percentile of {names}: the slowest samples come from too few independent stalls; \
+         measure longer with -d"
+    ))
 }
 
 fn places(wanted: Option<&CpuSet>) -> Result<(u32, Option<u32>), Failure> {

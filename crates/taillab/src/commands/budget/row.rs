@@ -14,6 +14,14 @@ pub struct Row {
     pub samples: Vec<Nanos>,
 }
 
+impl Row {
+    /// Something was measured.
+    pub fn has_figures(&self) -> bool {
+        let latency = self.shown.latency.as_ref();
+        latency.is_some_and(|latency| latency.count > 0)
+    }
+}
+
 /// What a row is about.
 pub struct About {
     pub component: &'static str,

@@ -156,12 +156,18 @@ fn styles(rows: &[NoiseRow]) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use taillab_model::noise::{Above, NoiseCause, OverTime};
     use taillab_model::{Histogram, Monotonic, Nanos};
 
-    fn row(kind: LoopKind, step: &str, busy_cpus: u32, per_s: f64, stolen_share: f64) -> NoiseRow {
+    pub(in super::super) fn row(
+        kind: LoopKind,
+        step: &str,
+        busy_cpus: u32,
+        per_s: f64,
+        stolen_share: f64,
+    ) -> NoiseRow {
         NoiseRow {
             step: step.into(),
             kind,
@@ -185,6 +191,7 @@ mod tests {
             gaps_not_kept: 0,
             causes: None,
             attributed_share: None,
+            below_share: None,
             longest: Vec::new(),
             over_time: OverTime {
                 window_ns: Nanos::from_millis(100),

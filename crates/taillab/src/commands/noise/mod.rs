@@ -1,6 +1,7 @@
 //! `taillab noise`: what takes time from a thread that wants to run.
 
 mod away;
+mod below;
 mod compare;
 mod plan;
 
@@ -15,7 +16,7 @@ use crate::cli::NoiseArgs;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::fail::host;
 use crate::noise::{Measuring, Phase, Plan};
-use crate::pipeline::{Rendered, RunDir, style};
+use crate::pipeline::{Rendered, RunDir, recover, style};
 use crate::say::Say;
 
 /// Plans, measures phase by phase, and prints.
@@ -23,6 +24,7 @@ pub fn run(args: NoiseArgs) -> Result<Exit, Failure> {
     let roots = Roots::default();
     let say = Say::of(args.common);
     let plan = plan::plan(&args, &roots)?;
+    recover(&roots, say)?;
     let dir = args.output.clone().map(|path| RunDir::create(path, 0));
     let mut dir = dir.transpose()?;
     let interrupt = Interrupt::register().map_err(host)?;
@@ -38,7 +40,8 @@ pub fn run(args: NoiseArgs) -> Result<Exit, Failure> {
     );
     let limit = cpu_quota(&roots);
     let mut held = plan.held.clone();
-    let rows = measure(&plan, &mut measuring, &mut held, say)?;
+    let mut rows = measure(&plan, &mut measuring, &mut held, say)?;
+    below::mark(&mut rows);
     let quota = limit.map(|before| quota(before, &roots));
     let result = NoiseResult {
         schema_version: SCHEMA_VERSION,

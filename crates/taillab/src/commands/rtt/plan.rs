@@ -4,12 +4,16 @@ use std::net::ToSocketAddrs;
 
 use taillab_host::{CpuSet, Placement, Roots, cpus};
 use taillab_load::rtt::XdpMode;
+use taillab_model::Nanos;
 use taillab_model::rtt::Link;
 
 use crate::cli::{LinkKind, RttArgs, XdpKind};
 use crate::exit::{Exit, Failure};
 use crate::fail::host;
 use crate::round_trips::{OURS, OpenRate, Plan, RowPlan, Target, failure};
+
+/// How long a run lasts at most whose rate is known only when the capacity has been measured.
+const LONGEST: Nanos = Nanos::from_secs(60);
 
 /// The utilisation of an open loop of which nothing else is said.
 const HALF: f64 = 0.5;
@@ -36,12 +40,19 @@ pub fn plan(args: &RttArgs) -> Result<Plan, Failure> {
             )
         }
     };
+    let open = match (args.rate, args.utilization, args.open) {
+        (Some(per_s), ..) => Some(OpenRate::PerS(per_s)),
+        (None, Some(share), _) => Some(OpenRate::OfCapacity(share)),
+        (None, None, true) => Some(OpenRate::OfCapacity(HALF)),
+        (None, None, false) => None,
+    };
+    let longest = matches!(open, Some(OpenRate::OfCapacity(_))).then_some(LONGEST);
     Ok(Plan {
         rows,
         left_out,
         count: args.count.get(),
         runs: args.runs.get(),
-        at_most: None,
+        at_most: args.at_most.or(longest),
         warm_up: args.warmup,
         timeout: args.timeout,
         link: match (&target, args.link) {
@@ -50,12 +61,7 @@ pub fn plan(args: &RttArgs) -> Result<Plan, Failure> {
             (None, LinkKind::Veth) => Link::Veth,
         },
         mtu: args.mtu,
-        open: match (args.rate, args.utilization, args.open) {
-            (Some(per_s), ..) => Some(OpenRate::PerS(per_s)),
-            (None, Some(share), _) => Some(OpenRate::OfCapacity(share)),
-            (None, None, true) => Some(OpenRate::OfCapacity(HALF)),
-            (None, None, false) => None,
-        },
+        open,
         explain: args.explain,
         xdp: match args.xdp {
             XdpKind::Copy => XdpMode::Copy,
