@@ -18,6 +18,7 @@ const OPERATIONS: &str = "sched_ext_ops";
 
 const BPF_MAP_CREATE: libc::c_int = 0;
 const BPF_MAP_UPDATE_ELEM: libc::c_int = 2;
+const BPF_BTF_LOAD: libc::c_int = 18;
 const BPF_LINK_CREATE: libc::c_int = 28;
 const BPF_MAP_TYPE_STRUCT_OPS: u32 = 26;
 const BPF_F_LINK: u32 = 1 << 13;
@@ -58,7 +59,8 @@ impl GlobalFifo {
         let types = fs::read("/sys/kernel/btf/vmlinux").unwrap_or_default();
         let shape = Shape::of(&types).ok_or(GlobalFifoError::Missing)?;
         let refused = |doing| move |source| GlobalFifoError::Refused { doing, source };
-        let map = create(&shape).map_err(refused("make"))?;
+        let own_types = describe_nothing().map_err(refused("make"))?;
+        let map = create(&shape, &own_types).map_err(refused("make"))?;
         describe(&map, &shape).map_err(refused("describe"))?;
         let link = attach(&map).map_err(refused("start"))?;
         Ok(Self {
@@ -190,10 +192,31 @@ fn descriptor(answer: libc::c_long) -> OwnedFd {
     unsafe { OwnedFd::from_raw_fd(answer as libc::c_int) }
 }
 
-fn create(shape: &Shape) -> io::Result<OwnedFd> {
+/// The halves of an address, as two words of the attributes.
+fn halves(address: usize) -> [u32; 2] {
+    let address = address as u64;
+    [address as u32, (address >> 32) as u32]
+}
+
+/// Types of our own, which the kernel wants to see with every such map: one integer.
+fn describe_nothing() -> io::Result<OwnedFd> {
+    const STRINGS: &[u8] = b"\0int\0";
+    const INTEGER: [u32; 4] = [1, 1 << 24, 4, 32];
+    let length = size_of_val(&INTEGER) as u32;
+    let header = [0x0001_eb9f, 24, 0, length, length, STRINGS.len() as u32];
+    let words = header.into_iter().chain(INTEGER);
+    let mut types: Vec<u8> = words.flat_map(u32::to_ne_bytes).collect();
+    types.extend(STRINGS);
+    let [low, high] = halves(types.as_ptr().addr());
+    let attributes = [low, high, 0, 0, types.len() as u32, 0, 0];
+    bpf(BPF_BTF_LOAD, &attributes).map(descriptor)
+}
+
+fn create(shape: &Shape, own_types: &OwnedFd) -> io::Result<OwnedFd> {
     let mut attributes = [0; 18];
     attributes[..5].copy_from_slice(&[BPF_MAP_TYPE_STRUCT_OPS, 4, shape.size, 1, BPF_F_LINK]);
-    // btf_vmlinux_value_type_id
+    // btf_fd and btf_vmlinux_value_type_id
+    attributes[12] = own_types.as_raw_fd().cast_unsigned();
     attributes[15] = shape.id;
     bpf(BPF_MAP_CREATE, &attributes).map(descriptor)
 }
@@ -203,7 +226,6 @@ fn describe(map: &OwnedFd, shape: &Shape) -> io::Result<()> {
     let at = shape.name_at as usize;
     value[at..at + NAME.len()].copy_from_slice(NAME.as_bytes());
     let key = 0_u32;
-    let halves = |address: usize| [address as u32, (address as u64 >> 32) as u32];
     let [key_low, key_high] = halves((&raw const key).addr());
     let [value_low, value_high] = halves(value.as_ptr().addr());
     let number = map.as_raw_fd().cast_unsigned();

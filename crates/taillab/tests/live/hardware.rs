@@ -301,12 +301,12 @@ fn a_groups_memory_is_kept_in_place() {
     if !live("a_groups_memory_is_kept_in_place") {
         return;
     }
-    let server = Program::start();
     let root = "/sys/fs/cgroup";
     let is_v2 = fs::read_to_string(format!("{root}/cgroup.subtree_control"))
         .is_ok_and(|all| all.split_whitespace().any(|name| name == "memory"));
     if !must_be_in_a_guest(is_v2) || std::env::var_os("TAILLAB_GUEST").is_none() {
         // a group of this machine may hold other people's processes
+        let server = Program::start();
         let (code, value, said) = tune(&["plan", "memory-lock", "-p", &server.pid()]);
         assert_eq!(code, Some(0), "{said}");
         let row = &value["mitigations"][0];
@@ -316,12 +316,25 @@ fn a_groups_memory_is_kept_in_place() {
     }
     let group = format!("{root}/kept");
     fs::create_dir(&group).unwrap();
-    fs::write(format!("{group}/cgroup.procs"), server.pid()).unwrap();
+    // what it had before it came stays the old group's
+    let fill = format!(
+        "echo $$ >{group}/cgroup.procs; x=$(head -c 400000 /dev/zero | tr '\\0' x); sleep 600; :"
+    );
+    let mut command = Command::new("sh");
+    let server = Program(command.args(["-c", &fill]).spawn().unwrap());
+    let has = || {
+        read(&format!("{group}/memory.current"))
+            .parse::<u64>()
+            .unwrap()
+    };
+    wait_for("the server's memory", || (has() > 400_000).then_some(()));
     let applied = Applied::new(&["memory-lock", "-p", &server.pid()]);
     let kept: u64 = read(&format!("{group}/memory.min")).parse().unwrap();
-    assert!(kept > 0);
+    assert!(kept > 400_000, "{kept}");
     applied.revert();
     assert_eq!(read(&format!("{group}/memory.min")), "0");
+    // its child ends with it
+    fs::write(format!("{group}/cgroup.kill"), "1").unwrap();
     drop(server);
     wait_for("the group is empty", || fs::remove_dir(&group).ok());
 }
@@ -463,16 +476,16 @@ fn a_devices_interrupts_leave_a_cpu() {
     exchange();
     for cpu in ["0", "1"] {
         let applied = Applied::new(&["irq-affinity", "--device", &device, "-C", cpu]);
-        exchange();
-        let start = interrupts(&numbers);
-        exchange();
-        let end = interrupts(&numbers);
+        // each of its queues moves with its own next interrupt
         let at = cpu.parse::<usize>().unwrap();
-        assert_eq!(end[at], start[at], "CPU {cpu}: {start:?} {end:?}");
-        assert!(
-            end.iter().sum::<u64>() > start.iter().sum(),
-            "{start:?} {end:?}"
-        );
+        let has_left = (0..20).any(|_| {
+            let start = interrupts(&numbers);
+            exchange();
+            let end = interrupts(&numbers);
+            assert!(end.iter().sum::<u64>() > start.iter().sum(), "{end:?}");
+            end[at] == start[at]
+        });
+        assert!(has_left, "CPU {cpu} has some of them in all 20 exchanges");
         applied.revert();
         assert_eq!(lists(), before);
     }
