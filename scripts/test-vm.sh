@@ -30,7 +30,7 @@ for suite in ${VM_SUITES:-bookworm bookworm-backports trixie-backports}; do
     trixie-backports)
       VM_SERVER=1 scripts/vm.sh "$suite" env TAILLAB_GUEST=1 \
         sh -c 'modprobe -a rdma_rxe ib_uverbs virtio_net acpi_cpufreq &&
-               echo +cpuset >/sys/fs/cgroup/cgroup.subtree_control && exec "$@"' vm \
+               echo +cpuset +memory >/sys/fs/cgroup/cgroup.subtree_control && exec "$@"' vm \
         "$(live_tests taillab)" --test-threads=1 rdma:: hardware:: \
         noise::a_loop_in_a_guest noise::a_quota || status=1 ;;
     *)

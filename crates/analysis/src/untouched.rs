@@ -12,7 +12,7 @@ use taillab_model::{Monotonic, Nanos, Recording, RecordingContext};
 use crate::matched::Matched;
 use crate::matcher::{MatchOptions, ParseFramingError, match_events};
 use crate::predict;
-use crate::replay::{Cores, Observed, fit};
+use crate::replay::{Cores, Fitted, Observed, fit};
 use crate::timeline::Timeline;
 
 /// What others do to the CPUs, and what the probe missed. A change of a setting that does not treat
@@ -78,17 +78,54 @@ impl RecordedBlock {
         sojourns
     }
 
-    /// The sojourns as the replay has them, without these causes. `None` where the replay of the block as
-    /// it was does not agree with what was measured.
-    pub fn sojourns_without(&self, causes: &[Cause], service_time: Nanos) -> Option<Vec<Nanos>> {
+    /// Its queue as the replay has it, on a server whose ideal service time is `service_time`. `None`
+    /// where the replay of the block as it was does not agree with what was measured.
+    pub fn replayed(&self, service_time: Nanos) -> Option<ReplayedBlock> {
         let cores = Cores::new(&self.timeline, &self.context);
         let observed = Observed::build(&self.matched, &cores, &self.context, self.from);
+        ReplayedBlock::of(observed, service_time)
+    }
+}
+
+/// A block of load whose queue the replay reproduces: what it would be like with less in its way.
+#[derive(Clone, Debug)]
+pub struct ReplayedBlock {
+    observed: Observed,
+    fitted: Fitted,
+    service_time: Nanos,
+}
+
+impl ReplayedBlock {
+    /// Of a queue. `None` where its replay does not agree with what was measured.
+    pub fn of(observed: Observed, service_time: Nanos) -> Option<Self> {
         let fitted = fit(&observed, &AGREES_AT).filter(|fitted| fitted.fit.good)?;
-        Some(predict::replayed_without(
-            &observed,
-            &fitted,
-            causes,
+        Some(Self {
+            observed,
+            fitted,
             service_time,
-        ))
+        })
+    }
+
+    /// The sojourns as the replay has them with nothing taken away, in no order.
+    pub fn sojourns(&self) -> &[Nanos] {
+        &self.fitted.replayed
+    }
+
+    /// The same without these causes, as far as the replay knows them.
+    pub fn sojourns_without(&self, causes: &[Cause]) -> Vec<Nanos> {
+        let (observed, fitted) = (&self.observed, &self.fitted);
+        predict::replayed_without(observed, fitted, causes, self.service_time)
+    }
+
+    /// The same with the mitigation of this name. `None` where the replay has no model of it.
+    pub fn sojourns_with(&self, mitigation: &str) -> Option<Vec<Nanos>> {
+        let (observed, fitted) = (&self.observed, &self.fitted);
+        predict::replayed_with(observed, fitted, mitigation, self.service_time)
+    }
+
+    /// The replay can take each of these causes away.
+    pub fn knows(&self, causes: &[Cause]) -> bool {
+        let (observed, fitted) = (&self.observed, &self.fitted);
+        predict::knows(observed, fitted, causes, self.service_time)
     }
 }

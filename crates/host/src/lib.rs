@@ -4,6 +4,7 @@
 //! our process; the [`journal`] lists the rest.
 
 pub mod activity;
+mod apart;
 mod cgroup;
 pub mod clock;
 pub mod components;
@@ -15,11 +16,13 @@ pub mod doctor;
 pub mod environment;
 mod error;
 mod ethtool;
+mod global_fifo;
 mod hazard;
 pub mod interrupt;
 mod invoker;
 pub mod journal;
 pub mod keep_awake;
+mod netdev;
 pub mod netns;
 pub mod noise;
 pub mod observe;
@@ -37,6 +40,7 @@ pub mod tune;
 mod user;
 pub mod veth;
 
+pub use apart::work_apart;
 pub use cgroup::{CpuQuota, cpu_quota};
 pub use cpu_lock::{CpuLockError, CpuLocks};
 pub use cpu_time::{CpuSample, CpuUsage};

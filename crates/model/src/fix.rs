@@ -15,7 +15,8 @@ pub struct Fix {
     pub mitigation: String,
     /// In words.
     pub description: String,
-    /// The forecast: latency with it ÷ latency now, as far as the replay has one.
+    /// The forecast: latency with it ÷ latency without it, as far as the replay has one. After a winner it is
+    /// made anew from the blocks that were measured with all winners.
     pub predicted: Vec<RatioAt>,
     /// The latency that the client measured with it ÷ without it; empty where it was not tried.
     pub measured: Vec<RatioAt>,

@@ -144,7 +144,7 @@ pub const GOVERNOR: Mitigation = Mitigation {
 /// `numa`.
 pub const NUMA: Mitigation = Mitigation {
     name: "numa",
-    description: "the server's memory on the node of its CPUs, no NUMA balancing",
+    description: "the server's memory on the node of its CPUs (cpuset.mems), no NUMA balancing",
     treats: &[Cause::SlowService, Cause::BlockedFault],
     cost: "one instance for each node",
 };
@@ -165,9 +165,25 @@ pub const NOHZ_FULL: Mitigation = Mitigation {
 /// `memory-lock`.
 pub const MEMORY_LOCK: Mitigation = Mitigation {
     name: "memory-lock",
-    description: "the server's memory present and locked (mlockall, MAP_POPULATE)",
+    description: "the server's memory kept in place: never reclaimed nor swapped (memory.min; or mlockall by the \
+                  server itself)",
     treats: &[Cause::BlockedFault],
-    cost: "all of its memory is resident",
+    cost: "all of its memory is resident; others lose theirs first",
+};
+/// `global-fifo`.
+pub const GLOBAL_FIFO: Mitigation = Mitigation {
+    name: "global-fifo",
+    description: "one queue for all ordinary threads, first come first served (sched_ext)",
+    treats: &[Cause::Order],
+    cost: "threads of all programs wait in one queue: whoever has the CPU keeps it for up to 20 ms, whatever its \
+           priority",
+};
+/// `server-threads`.
+pub const SERVER_THREADS: Mitigation = Mitigation {
+    name: "server-threads",
+    description: "as many threads of the server as it has CPUs, by its own option",
+    treats: &[Cause::Order, Cause::Imbalance],
+    cost: "a restart of the server",
 };
 /// `async-io`.
 pub const ASYNC_IO: Mitigation = Mitigation {
@@ -193,7 +209,7 @@ pub const SHARED_QUEUE: Mitigation = Mitigation {
 /// `tcp-loss`.
 pub const TCP_LOSS: Mitigation = Mitigation {
     name: "tcp-loss",
-    description: "no lost segments: larger receive queues, paced senders",
+    description: "no lost segments: room for more on receive (netdev_max_backlog, tcp_rmem), paced senders",
     treats: &[Cause::Retransmit],
     cost: "memory",
 };
@@ -306,6 +322,8 @@ pub const MITIGATIONS: &[Mitigation] = &[
     BOOST,
     TIMER_SLACK,
     TCP_LATENCY,
+    GLOBAL_FIFO,
+    SERVER_THREADS,
 ];
 
 #[cfg(test)]

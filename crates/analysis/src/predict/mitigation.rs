@@ -7,6 +7,7 @@ use taillab_model::explanation::Cause;
 use taillab_model::mitigation;
 
 use super::threads::Class;
+use crate::replay::Observed;
 
 /// What the replay takes out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +69,17 @@ pub struct Mitigation {
     /// What the replay does for it. Empty: the replay has no model of it, so it is named
     /// without a forecast.
     pub effects: &'static [Effect],
+}
+
+impl Mitigation {
+    /// It is possible for this queue.
+    pub(super) fn is_possible(&self, observed: &Observed) -> bool {
+        match self.needs {
+            Needs::Nothing => true,
+            Needs::SeveralCpus => observed.vacations.len() > 1,
+            Needs::SeveralWorkers => observed.workers.len() > 1,
+        }
+    }
 }
 
 const fn threads(class: Class) -> Effect {
@@ -232,8 +244,8 @@ pub const MITIGATIONS: &[Mitigation] = &[
     },
     Mitigation {
         is: mitigation::MEMORY_LOCK,
-        keeps: "",
-        by_tune: false,
+        keeps: "the fault of each page that is touched for the first time",
+        by_tune: true,
         needs: Needs::Nothing,
         effects: &[Effect::Unblock(Cause::BlockedFault)],
     },
@@ -261,9 +273,23 @@ pub const MITIGATIONS: &[Mitigation] = &[
     Mitigation {
         is: mitigation::TCP_LOSS,
         keeps: "",
-        by_tune: false,
+        by_tune: true,
         needs: Needs::Nothing,
         effects: &[Effect::NoLoss],
+    },
+    Mitigation {
+        is: mitigation::GLOBAL_FIFO,
+        keeps: "",
+        by_tune: true,
+        needs: Needs::SeveralWorkers,
+        effects: &[Effect::InOrder],
+    },
+    Mitigation {
+        is: mitigation::SERVER_THREADS,
+        keeps: "",
+        by_tune: false,
+        needs: Needs::SeveralWorkers,
+        effects: &[],
     },
 ];
 

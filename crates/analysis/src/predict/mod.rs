@@ -19,7 +19,7 @@ use taillab_model::explanation::{
 use taillab_model::{Distribution, Nanos, Tid};
 
 use self::bootstrap::Bootstrap;
-use self::mitigation::{MITIGATIONS, Mitigation, Needs};
+use self::mitigation::{MITIGATIONS, Mitigation};
 use crate::replay::{
     BlockHistogram, Change, FIT_QUANTILES, Fitted, Observed, Order, UNCOUNTED, VacationSource, fit,
     replay,
@@ -293,12 +293,7 @@ impl<'a> Forecaster<'a> {
     }
 
     fn mitigations(&self) -> Vec<Plan> {
-        let cpus = self.observed.vacations.len();
-        let possible = |mitigation: &&Mitigation| match mitigation.needs {
-            Needs::Nothing => true,
-            Needs::SeveralCpus => cpus > 1,
-            Needs::SeveralWorkers => self.observed.workers.len() > 1,
-        };
+        let possible = |mitigation: &&Mitigation| mitigation.is_possible(self.observed);
         let present = |mitigation: &&Mitigation| {
             let treats = mitigation.is.treats.iter();
             treats.copied().any(|cause| self.is_present(cause))
@@ -490,8 +485,41 @@ pub(crate) fn replayed_without(
     for cause in causes {
         scenario::without(&mut change, observed, *cause, service_time);
     }
+    sojourns(observed, &change)
+}
+
+/// The same with the mitigation of this name; `None` where the replay has no model of it.
+pub(crate) fn replayed_with(
+    observed: &Observed,
+    fitted: &Fitted,
+    name: &str,
+    service_time: Nanos,
+) -> Option<Vec<Nanos>> {
+    let mut rows = MITIGATIONS.iter();
+    let row = rows.find(|row| row.is.name == name && !row.effects.is_empty())?;
+    let mut change = observed.unchanged(fitted.discipline);
+    // one that is not possible here changes nothing
+    for effect in row.effects.iter().filter(|_| row.is_possible(observed)) {
+        scenario::apply(&mut change, observed, effect, service_time);
+    }
+    Some(sojourns(observed, &change))
+}
+
+/// Whether the replay can take each of these causes away.
+pub(crate) fn knows(
+    observed: &Observed,
+    fitted: &Fitted,
+    causes: &[Cause],
+    service_time: Nanos,
+) -> bool {
+    let mut change = observed.unchanged(fitted.discipline);
+    let mut causes = causes.iter();
+    causes.all(|cause| scenario::without(&mut change, observed, *cause, service_time))
+}
+
+fn sojourns(observed: &Observed, change: &Change) -> Vec<Nanos> {
     let mut sojourns = Vec::with_capacity(observed.requests.len());
-    each_replayed(observed, &change, |_, sojourn_ns| {
+    each_replayed(observed, change, |_, sojourn_ns| {
         sojourns.push(Nanos::new(sojourn_ns));
     });
     sojourns

@@ -11,14 +11,14 @@ use super::track::{CoreTimeline, CpuStretch, Leaves, Occupant, SourceId};
 use crate::ledger::{GroupKey, Label, Labels, Who, of_storage, of_top};
 use crate::timeline::{
     self, Policies, Segments, Sleep, Timeline, Top, WorkerLine, WorkerSpan, WorkerState,
-    on_its_way_until,
+    on_its_way_until, throttled_ns,
 };
 
 /// Distinct threads that are kept apart; further ones are taken together.
 const MAX_SOURCES: usize = 30_000;
 
-/// A thread that has been woken for so long, on a CPU that is idle, is not slow to come: it
-/// is held back.
+/// A thread that has been woken for so long, on a CPU that is idle, while its group was held back, is not
+/// slow to come: it is one that was held back.
 const HELD_BACK_NS: u64 = 100_000;
 
 /// With more threads than this only long idle times are looked at for one that is held back.
@@ -250,7 +250,11 @@ impl CoreSegments<'_> {
             let is_idle = is_idle
                 && match span.state {
                     WorkerState::Preempted { .. } => true,
-                    WorkerState::Woken { .. } => at_ns.saturating_sub(wait_ns(&span).0) >= HELD_BACK_NS,
+                    // else its wake-up is slow, as the ledger has it
+                    WorkerState::Woken { .. } => {
+                        at_ns.saturating_sub(wait_ns(&span).0) >= HELD_BACK_NS
+                            && throttled_ns(cores.timeline, at_ns, to_ns) > 0
+                    }
                     _ => false,
                 };
             let waits = matches!(span.state,

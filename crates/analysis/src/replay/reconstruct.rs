@@ -245,7 +245,10 @@ impl<F: Fn(SourceId) -> Cause> Reconstruction<'_, F> {
                 recent.push_back(Idle { from, to, deep });
             }
             Occupant::Other(source) => {
-                self.hold(from, to, source);
+                // a worker that may not run does not keep its CPU from receiving
+                if self.cause(source) != Cause::Throttled {
+                    self.hold(from, to, source);
+                }
                 match self.cause(source) {
                     Cause::Unobserved if !self.shared || self.waiting.len() > 1 => {
                         self.unobserved(from, to);

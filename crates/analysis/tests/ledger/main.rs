@@ -1,5 +1,6 @@
 //! The ledger on a simulated kernel whose truth is known.
 
+mod forecasts;
 mod ideal;
 mod kernel;
 mod parts;

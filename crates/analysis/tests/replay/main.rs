@@ -6,6 +6,7 @@ use simulator::Server;
 use taillab_analysis::predict::{Basis, Predicted, predict};
 use taillab_analysis::replay::Observed;
 use taillab_analysis::statistics::distribution_of;
+use taillab_analysis::untouched::ReplayedBlock;
 use taillab_model::explanation::{Cause, Prediction};
 use taillab_model::{Distribution, Monotonic, Nanos, RecordingContext};
 
@@ -189,4 +190,40 @@ fn without_either_it_is_as_it_then_is() {
         ..server.clone()
     };
     holds(&server, "without all of these", &without);
+}
+
+/// What a winner has removed is gone from the blocks that were measured with it, so that another
+/// mitigation of the same has nothing left to do there.
+#[test]
+fn what_is_left_to_gain_is_told_by_blocks_without_it() {
+    let block = |server: &Server| {
+        let (matched, track) = server.run();
+        let context = RecordingContext::default();
+        let from = Monotonic::from_nanos_since_boot(0);
+        let observed = Observed::build(&matched, &track, &context, from);
+        ReplayedBlock::of(observed, Nanos::new(server.work_ns.1)).unwrap()
+    };
+    let p99 = |sojourns: &[Nanos]| {
+        let mut sorted = sojourns.to_vec();
+        sorted.sort_unstable();
+        sorted[sorted.len() * 99 / 100]
+    };
+    let disturbed = Server::default();
+    let calm = Server {
+        background_every_ns: 0,
+        ..disturbed.clone()
+    };
+    let (before, after) = (block(&disturbed), block(&calm));
+    let with = |block: &ReplayedBlock, name| p99(&block.sojourns_with(name).unwrap());
+    let promised = with(&before, "rt-priority");
+    assert!(promised.get() * 10 < p99(before.sojourns()).get() * 9);
+    for name in ["rt-priority", "dedicated-cpus", "others-idle"] {
+        assert_eq!(with(&after, name), p99(after.sojourns()), "{name}");
+    }
+    // softirqs are still there
+    assert!(with(&after, "softirq-cpu") < p99(after.sojourns()));
+    assert!(after.sojourns_with("governor").is_none());
+    assert!(after.knows(&[Cause::Background]) && !after.knows(&[Cause::StackTx]));
+    let without = p99(&before.sojourns_without(&[Cause::Background]));
+    assert!(without < p99(before.sojourns()));
 }

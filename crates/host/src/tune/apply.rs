@@ -1,5 +1,6 @@
 //! Makes the changes of a plan, all of them or none.
 
+use std::fmt;
 use std::mem::discriminant;
 
 use super::Tuner;
@@ -9,6 +10,7 @@ use super::journal::{self, ChangeJournal, Entry, Head};
 use super::plan::Plan;
 use super::revert::{Outcome, undo};
 use super::setting::SettingError;
+use crate::global_fifo::GlobalFifo;
 use crate::keep_awake::KeepAwake;
 
 /// What has become of a change.
@@ -45,7 +47,19 @@ pub struct Applied {
     pub changes: Vec<AppliedChange>,
     /// What is held by this process.
     pub holds: Vec<Hold>,
-    _held: Vec<KeepAwake>,
+    _held: Vec<Box<dyn fmt::Debug + Send>>,
+}
+
+/// What the kernel takes back when it is dropped.
+fn held(hold: Hold) -> Result<Box<dyn fmt::Debug + Send>, TuneError> {
+    let refused = |error: &dyn fmt::Display| TuneError::Refused {
+        why: error.to_string(),
+        unsupported: true,
+    };
+    Ok(match hold {
+        Hold::CpuDmaLatency => Box::new(KeepAwake::hold().map_err(|error| refused(&error))?),
+        Hold::GlobalFifo => Box::new(GlobalFifo::hold().map_err(|error| refused(&error))?),
+    })
 }
 
 impl Tuner {
@@ -68,11 +82,7 @@ impl Tuner {
             _held: Vec::new(),
         };
         for hold in plan.holds() {
-            let held = KeepAwake::hold().map_err(|error| TuneError::Refused {
-                why: error.to_string(),
-                unsupported: true,
-            })?;
-            applied._held.push(held);
+            applied._held.push(held(hold)?);
             applied.holds.push(hold);
         }
         let head = Head::new(&self.roots, is_held, plan.names()).ok_or_else(|| {

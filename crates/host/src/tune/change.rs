@@ -46,6 +46,8 @@ impl Change {
 pub enum Hold {
     /// `/dev/cpu_dma_latency`, open with 0 µs.
     CpuDmaLatency,
+    /// A scheduler of `sched_ext` with one queue for the machine.
+    GlobalFifo,
 }
 
 impl Hold {
@@ -53,6 +55,7 @@ impl Hold {
     pub const fn label(self) -> &'static str {
         match self {
             Self::CpuDmaLatency => "/dev/cpu_dma_latency, open with 0 µs",
+            Self::GlobalFifo => "a scheduler with one queue for the machine (sched_ext)",
         }
     }
 }

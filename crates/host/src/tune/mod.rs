@@ -31,8 +31,9 @@ pub use self::proposal::{Conflict, Proposal, Unavailable};
 pub use self::revert::{Outcome, Reverted, RevertedChange, Which};
 pub use self::scene::{Scene, Scope, ServerThreads, Thread};
 pub use self::setting::{
-    EthtoolSetting, FileSetting, Form, GovernorSetting, GroupFolder, Membership, Parameter, Policy,
-    SchedulingValue, Setting, SettingError, ThreadAffinity, ThreadScheduling,
+    EthtoolSetting, FileSetting, Form, GovernorSetting, GroupFolder, Membership, NapiSuspension,
+    Parameter, Policy, SchedulingValue, Setting, SettingError, ThreadAffinity, ThreadScheduling,
+    UnitCpus,
 };
 pub use self::status::{ApplyStatus, EntryState, EntryStatus};
 

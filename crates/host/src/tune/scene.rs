@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::fs;
+use std::path::{Path, PathBuf};
 
 use super::error::TuneError;
 use super::proposal::Unavailable;
@@ -215,19 +216,23 @@ impl Scene {
 
     /// The text of a file of the machine.
     pub fn text(&self, path: &str) -> Option<String> {
-        let below =
-            |root: &std::path::Path, prefix| read_optional(&root.join(path.strip_prefix(prefix)?));
+        read_optional(&self.place(path)?)
+    }
+
+    /// Whether a file or a folder of the machine exists.
+    pub fn has(&self, path: &str) -> bool {
+        self.place(path).is_some_and(|place| place.exists())
+    }
+
+    fn place(&self, path: &str) -> Option<PathBuf> {
+        let below = |root: &Path, prefix| Some(root.join(path.strip_prefix(prefix)?));
         below(&self.roots.proc, "/proc/").or_else(|| below(&self.roots.sys, "/sys/"))
     }
 
     /// The names in a folder of /sys or /proc.
     pub fn names(&self, path: &str) -> Vec<String> {
-        let folder = match (path.strip_prefix("/proc/"), path.strip_prefix("/sys/")) {
-            (Some(below), _) => self.roots.proc.join(below),
-            (_, Some(below)) => self.roots.sys.join(below),
-            _ => return Vec::new(),
-        };
-        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        let entries = self.place(path).map(fs::read_dir).into_iter();
+        let entries = entries.flatten().flatten().flatten();
         let mut names: Vec<String> = entries
             .filter_map(|entry| entry.file_name().into_string().ok())
             .collect();

@@ -1,11 +1,13 @@
 //! Which mitigations are worth a trial, the best first.
 
+use taillab_analysis::paired::Pairs;
+use taillab_analysis::untouched::ReplayedBlock;
 use taillab_host::tune::{MITIGATIONS, Mitigation};
 use taillab_model::explanation::Prediction;
 use taillab_model::fix::{Ratio, RatioAt};
 use taillab_model::summary::ServerResult;
 
-use super::decide::WORTH;
+use super::decide::{self, WORTH};
 
 /// A cause with a smaller share of the excess above p99 is not worth a mitigation without forecast.
 const LEAST_SHARE: f64 = 0.05;
@@ -66,6 +68,91 @@ pub fn of(result: &ServerResult) -> Vec<Candidate> {
         .collect()
 }
 
+/// What is left to try after a winner.
+#[derive(Clone, Debug, Default)]
+pub struct Remaining {
+    /// The mitigations that are still worth a trial, the best first.
+    pub worth: Vec<Candidate>,
+    /// Those that no longer are, with what is forecast of them now.
+    pub dropped: Vec<Candidate>,
+}
+
+/// What a replay of the blocks with all winners says of a mitigation.
+struct Anew {
+    ratios: Vec<RatioAt>,
+    /// It is a forecast. Else it is the most that the mitigation can do: its causes gone altogether.
+    is_forecast: bool,
+}
+
+/// Ranks again what was not `tried`, by forecasts from the `blocks` that were measured with all winners:
+/// what these have removed is gone. A mitigation of which the replay says nothing there, or nothing at all
+/// where it reproduces too few blocks, comes last, in the old order and without a forecast.
+pub fn anew(left: Vec<Candidate>, tried: &[String], blocks: &[ReplayedBlock]) -> Remaining {
+    let mut remaining = Remaining::default();
+    let (mut forecast, mut at_most) = (Vec::new(), Vec::new());
+    let is_tried = |row: &&&Mitigation| tried.iter().any(|name| name == row.is.name);
+    for row in MITIGATIONS.iter().filter(|row| !is_tried(row)) {
+        let Some(Anew {
+            ratios,
+            is_forecast,
+        }) = forecast_of(row, blocks)
+        else {
+            continue;
+        };
+        let gain = ratios.last().map_or(1.0, |at| at.ratio.value);
+        let candidate = Candidate {
+            mitigation: row,
+            predicted: if is_forecast { ratios } else { Vec::new() },
+        };
+        let was_left = left.iter().any(|other| other.mitigation.is == row.is);
+        match (gain <= WORTH, is_forecast) {
+            (true, true) => forecast.push((gain, candidate)),
+            (true, false) => at_most.push((gain, candidate)),
+            (false, _) if was_left => remaining.dropped.push(candidate),
+            (false, _) => {}
+        }
+    }
+    for mut ranked in [forecast, at_most] {
+        ranked.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let candidates = ranked.into_iter().map(|(_, candidate)| candidate);
+        remaining.worth.extend(candidates);
+    }
+    let unknown = left.into_iter().filter(|candidate| {
+        let mut known = remaining.worth.iter().chain(&remaining.dropped);
+        !known.any(|other| other.mitigation.is == candidate.mitigation.is)
+    });
+    let unknown: Vec<Candidate> = unknown
+        .map(|candidate| Candidate {
+            predicted: Vec::new(),
+            ..candidate
+        })
+        .collect();
+    remaining.worth.extend(unknown);
+    remaining
+}
+
+/// `None` where the replay says nothing of it.
+fn forecast_of(row: &Mitigation, blocks: &[ReplayedBlock]) -> Option<Anew> {
+    let mut pairs = Pairs::default();
+    let mut is_forecast = true;
+    for block in blocks {
+        let with = match block.sojourns_with(row.is.name) {
+            Some(with) => with,
+            None if block.knows(row.is.treats) => {
+                is_forecast = false;
+                block.sojourns_without(row.is.treats)
+            }
+            None => return None,
+        };
+        pairs.push(block.sojourns().iter().copied(), with);
+    }
+    let ratios = decide::ratios(&pairs);
+    (!ratios.is_empty()).then_some(Anew {
+        ratios,
+        is_forecast,
+    })
+}
+
 /// The forecast at the highest percentile promises enough.
 fn is_worth_it(candidate: &Candidate) -> bool {
     let last = candidate.predicted.last();
@@ -89,4 +176,82 @@ fn ratios(prediction: &Prediction) -> Vec<RatioAt> {
             }
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use taillab_analysis::untouched::RecordedBlock;
+    use taillab_model::{Nanos, Recording};
+
+    use super::*;
+
+    fn candidates(names: &[&str]) -> Vec<Candidate> {
+        let named = |name: &&str| {
+            let row = MITIGATIONS.iter().find(|row| row.is.name == *name);
+            Candidate {
+                mitigation: row.unwrap(),
+                predicted: vec![RatioAt {
+                    q: 0.99,
+                    ratio: Ratio {
+                        value: 0.5,
+                        lo: None,
+                        hi: None,
+                    },
+                }],
+            }
+        };
+        names.iter().map(named).collect()
+    }
+
+    fn names(of: &[Candidate]) -> Vec<&str> {
+        of.iter()
+            .map(|candidate| candidate.mitigation.is.name)
+            .collect()
+    }
+
+    /// A recorded server, several times: of a real machine, so what disturbs it may be anything.
+    fn blocks() -> Vec<ReplayedBlock> {
+        let path = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../analysis/tests/golden/memcached_90_percent.tlc"
+        );
+        let block = |_| {
+            let recording = Recording::read(File::open(path).unwrap()).unwrap();
+            let block = RecordedBlock::of(recording).unwrap();
+            block.replayed(Nanos::from_micros(15)).unwrap()
+        };
+        (0..6).map(block).collect()
+    }
+
+    #[test]
+    fn after_a_winner_what_is_left_is_ranked_by_new_forecasts() {
+        let left = candidates(&["dedicated-cpus", "tcp-latency", "nice", "cpu-quota"]);
+        let blocks = blocks();
+        let now = anew(left, &["rt-priority".to_owned()], &blocks);
+        let all = [names(&now.worth), names(&now.dropped)].concat();
+        assert!(!all.contains(&"rt-priority"), "{all:?}");
+        for name in ["dedicated-cpus", "tcp-latency", "nice", "cpu-quota"] {
+            let times = all.iter().filter(|other| **other == name).count();
+            assert_eq!(times, 1, "{name} in {all:?}");
+        }
+        // nothing held this server back, so nothing is to be gained by giving it more
+        assert!(names(&now.dropped).contains(&"cpu-quota"), "{all:?}");
+        // the replay knows nothing of it
+        assert_eq!(names(&now.worth).last(), Some(&"tcp-latency"));
+        let last = |candidate: &Candidate| Some(candidate.predicted.last()?.ratio.value);
+        let gains: Vec<f64> = now.worth.iter().filter_map(last).collect();
+        assert!(gains.is_sorted() && gains.iter().all(|gain| *gain <= WORTH));
+        assert!(now.dropped.iter().filter_map(last).all(|gain| gain > WORTH));
+    }
+
+    #[test]
+    fn where_the_replay_reproduces_no_block_the_old_order_stays_without_its_forecasts() {
+        let left = candidates(&["nice", "dedicated-cpus"]);
+        let now = anew(left, &["rt-priority".to_owned()], &[]);
+        assert_eq!(names(&now.worth), ["nice", "dedicated-cpus"]);
+        assert!(now.worth.iter().all(|one| one.predicted.is_empty()));
+        assert!(now.dropped.is_empty());
+    }
 }

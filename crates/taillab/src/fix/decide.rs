@@ -1,6 +1,9 @@
 //! Whether a change helps: from pairs of blocks to an outcome, and nothing else.
 
+use std::collections::VecDeque;
+
 use taillab_analysis::paired::{MIN_PAIRS, PairedEstimate, Pairs};
+use taillab_analysis::untouched::ReplayedBlock;
 use taillab_model::fix::{FixOutcome, Ratio, RatioAt};
 
 /// A change is worth keeping if it leaves at most this of the latency: 5 % less.
@@ -33,6 +36,8 @@ pub struct Trial {
     /// The sojourns of the pairs that the replay reproduces, without what others do and the change does
     /// not treat.
     pub adjusted: Pairs,
+    /// The last blocks with the change that the replay reproduces: what is left with it.
+    pub changed: VecDeque<ReplayedBlock>,
 }
 
 /// What the pairs say.
@@ -237,7 +242,7 @@ mod tests {
     fn of(pairs: &Pairs) -> Trial {
         Trial {
             pairs: pairs.clone(),
-            adjusted: Pairs::default(),
+            ..Trial::default()
         }
     }
 

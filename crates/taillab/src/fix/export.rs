@@ -32,17 +32,18 @@ fn unit_lines(winner: &Winner) -> Option<String> {
         "nice" => "Nice=-20\n".to_owned(),
         "timer-slack" => "TimerSlackNSec=1\n".to_owned(),
         "cpu-quota" => "CPUQuota=\n".to_owned(),
+        "memory-lock" => "MemorySwapMax=0\nLimitMEMLOCK=infinity\n".to_owned(),
         "dedicated-cpus" | "others-affinity" => format!("CPUAffinity={cpus}\n"),
         _ => return None,
     })
 }
 
-/// The file of the machine that a change writes; `None` for a thread's, or one of the testbed's own
-/// network, whose devices are not those of another machine.
+/// The file of the machine that a change writes; `None` for a thread's, a control group's, or one of the
+/// testbed's own network, whose devices are not those of another machine.
 fn machine_file(change: &Change) -> Option<&str> {
     match &change.setting {
         Setting::File(file) if file.thread.is_none() && file.namespace.is_none() => {
-            Some(&file.path)
+            Some(file.path.as_str()).filter(|path| !path.starts_with("/sys/fs/cgroup/"))
         }
         _ => None,
     }

@@ -1,8 +1,10 @@
 //! All trials, one after the other: the control, then each candidate on top of what was kept.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use taillab_analysis::paired::Pairs;
+use taillab_analysis::untouched::ReplayedBlock;
 use taillab_model::fix::{CONTROL, Fix, FixOutcome, TailAt};
 
 use super::candidates::{self, Candidate};
@@ -61,23 +63,49 @@ impl<'a, 'r> Session<'a, 'r> {
             names.join(", ")
         ));
         let is_even = self.control()?;
-        let all = candidates.len();
-        for (place, candidate) in candidates.into_iter().enumerate() {
+        let (mut left, mut number) = (VecDeque::from(candidates), 0);
+        while let Some(candidate) = left.pop_front() {
+            number += 1;
             self.setting.say.step(&format!(
                 "trying {}: {}",
                 candidate.mitigation.is.name, candidate.mitigation.is.description
             ));
-            let fix = match is_even {
-                true => self.try_one(&candidate, (place + 1, all))?,
-                false => untried(
+            if !is_even {
+                self.fixes.push(untried(
                     &candidate,
                     "not tried: the control \"improved\" with nothing changed, so this machine \
                      is too noisy now",
-                ),
-            };
+                ));
+                continue;
+            }
+            let all = number + left.len();
+            let (fix, with_it) = self.try_one(&candidate, (number, all))?;
+            let is_kept = fix.outcome == FixOutcome::Kept;
             self.fixes.push(fix);
+            if is_kept {
+                left = self.rank_anew(left.into(), &with_it).into();
+            }
         }
         Ok(())
+    }
+
+    /// What is left to try with the last winner, by forecasts from the blocks that were measured with it.
+    fn rank_anew(&mut self, left: Vec<Candidate>, with_it: &[ReplayedBlock]) -> Vec<Candidate> {
+        let tried: Vec<String> = self
+            .fixes
+            .iter()
+            .map(|fix| fix.mitigation.clone())
+            .collect();
+        let remaining = candidates::anew(left, &tried, with_it);
+        let winners: Vec<&str> = self.winners.iter().map(Held::name).collect();
+        let reason = format!(
+            "not tried: with {} kept, the forecast gains less than 5 % more",
+            winners.join(" and ")
+        );
+        let dropped = remaining.dropped.iter();
+        self.fixes
+            .extend(dropped.map(|candidate| untried(candidate, &reason)));
+        remaining.worth
     }
 
     /// Pairs with nothing changed: whether they show nothing, as they should.
@@ -113,21 +141,19 @@ impl<'a, 'r> Session<'a, 'r> {
         Ok(is_even)
     }
 
-    /// Tries one of so many.
+    /// Tries one of so many; with the blocks that were measured with it.
     fn try_one(
         &mut self,
         candidate: &Candidate,
         (number, all): (usize, usize),
-    ) -> Result<Fix, Failure> {
+    ) -> Result<(Fix, Vec<ReplayedBlock>), Failure> {
+        let not_tried = |reason: &str| Ok((untried(candidate, reason), Vec::new()));
         if self.left() < self.bench.shortest() {
-            return Ok(untried(
-                candidate,
-                "not tried: the budget was spent before (--fix-budget)",
-            ));
+            return not_tried("not tried: the budget was spent before (--fix-budget)");
         }
         let mitigation = candidate.mitigation;
         if !self.is_wanted(candidate)? {
-            return Ok(untried(candidate, "not tried, since you said no"));
+            return not_tried("not tried, since you said no");
         }
         let name = format!("{} ({number} of {all})", mitigation.is.name);
         let tried = self.bench.pairs(&name, Some(mitigation), self.share());
@@ -135,10 +161,11 @@ impl<'a, 'r> Session<'a, 'r> {
             Ok(trial) => trial,
             Err(NotApplied::Failed(failure)) => return Err(failure),
             Err(NotApplied::Unavailable(reason)) => {
-                return Ok(Fix {
+                let fix = Fix {
                     outcome: FixOutcome::Unavailable,
                     ..untried(candidate, &reason)
-                });
+                };
+                return Ok((fix, Vec::new()));
             }
         };
         let judgement = decide::judge(&trial);
@@ -154,7 +181,7 @@ impl<'a, 'r> Session<'a, 'r> {
         if judgement.outcome == FixOutcome::Kept {
             self.keep(candidate, &judgement, &mut fix)?;
         }
-        Ok(fix)
+        Ok((fix, trial.changed.into()))
     }
 
     /// The user agrees, or has agreed to everything. What is not possible here needs no question.

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
 use taillab_analysis::paired::{changed_first, ratio_of_sums};
-use taillab_analysis::untouched::untouched;
+use taillab_analysis::untouched::{ReplayedBlock, untouched};
 use taillab_host::tune::Mitigation;
 use taillab_model::Nanos;
 use taillab_model::explanation::Cause;
@@ -21,6 +21,10 @@ const PEAK_PAIRS: u64 = 6;
 
 /// More pairs than this say no more about one mitigation.
 const MOST_PAIRS: usize = 60;
+
+/// Blocks with a change that are kept, to forecast from them what else there is to gain: as many requests
+/// as a short measurement has.
+const MOST_CHANGED: usize = 12;
 
 /// Where the trials run.
 pub struct Bench<'r> {
@@ -105,12 +109,17 @@ impl Bench<'_> {
 
     /// Adds the blocks of a pair.
     fn add(&self, trial: &mut Trial, before: Seen, after: Seen, noise: &[Cause]) {
-        let replayed = |seen: &Seen| {
-            let recorded = seen.recorded.as_ref()?;
-            recorded.sojourns_without(noise, self.service_time)
-        };
-        if let (Some(before), Some(after)) = (replayed(&before), replayed(&after)) {
-            trial.adjusted.push(before, after);
+        let replayed = |seen: &Seen| seen.recorded.as_ref()?.replayed(self.service_time);
+        let (without, with) = (replayed(&before), replayed(&after));
+        if let (Some(without), Some(with)) = (&without, &with) {
+            let left = |block: &ReplayedBlock| block.sojourns_without(noise);
+            trial.adjusted.push(left(without), left(with));
+        }
+        if let Some(with) = with {
+            if trial.changed.len() == MOST_CHANGED {
+                trial.changed.pop_front();
+            }
+            trial.changed.push_back(with);
         }
         trial.pairs.push(before.latencies, after.latencies);
     }

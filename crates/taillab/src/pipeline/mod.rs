@@ -31,7 +31,7 @@ pub use load::{ClientMeasured, show_load};
 pub use print::{print, style};
 pub use recording::{Source, analyse};
 pub use rendered::Rendered;
-pub use rights::{Remaining, give_up_root, recover};
+pub use rights::{Remaining, give_up_root, recover, without_root};
 pub use rings::ring_bytes_per_cpu;
 pub use rundir::{RECORDING, RunDir};
 pub use save::{Attachments, Shown, save, save_figure, show};

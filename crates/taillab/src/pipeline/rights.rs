@@ -1,9 +1,11 @@
 //! Before and after the part of a command that needs root.
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use taillab_host::tune::{Tuner, Which};
-use taillab_host::{Invoker, JournalFolder, Roots};
+use taillab_host::{Invoker, JournalFolder, Roots, work_apart};
 
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, OrExit};
 use crate::fail::host;
 use crate::say::Say;
 
@@ -60,4 +62,27 @@ pub fn give_up_root(roots: &Roots, remaining: Remaining) -> Result<(), Failure> 
             ),
         )
     })
+}
+
+/// What `work` finds in what others wrote: a process of its own does it, which has given root up, where
+/// this one still needs it.
+///
+/// # Errors
+/// [`Exit::Failed`]: there is no such process, or it has failed.
+pub fn without_root<T: Serialize + DeserializeOwned>(
+    roots: &Roots,
+    work: impl FnOnce() -> T,
+) -> Result<T, Failure> {
+    let user = match Invoker::find(roots) {
+        user if user.is_root() => Invoker::nobody(),
+        user => user,
+    };
+    let found = work_apart(&user, || serde_json::to_vec(&work()).unwrap_or_default());
+    let found = found.map_err(|error| {
+        Failure::new(
+            Exit::Failed,
+            format!("cannot analyse the recording without root's rights: {error}"),
+        )
+    })?;
+    serde_json::from_slice(&found).or_exit(Exit::Failed)
 }

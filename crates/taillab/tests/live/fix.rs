@@ -217,17 +217,57 @@ fn a_trial_that_is_killed_is_undone_by_a_revert() {
     assert_eq!(next.status.code(), Some(1), "{next:?}");
 }
 
-/// memcached on CPU 0, and clients on CPU 1 that send it 2,000 requests a second.
-fn memcached_under_load() -> (Running, Running) {
-    let port = free_port();
-    let line = format!("taskset -c 0 memcached -u root -l 127.0.0.1 -p {port} -t 1");
-    let server = Running::program(&line).listening(&format!("127.0.0.1:{port}"));
-    let line = format!(
-        "taskset -c 1 {} load memcached+tcp://127.0.0.1:{port} -R 2000 -d 600s -c 200 --warmup 100ms \
-         --wait hybrid --json -q --floor off",
-        env!("CARGO_BIN_EXE_taillab")
-    );
-    (server, Running::program(&line).connected(200))
+/// memcached on CPU 0, beside programs that take all of it that they get, and clients on CPU 1 that send
+/// it 2,000 requests a second.
+struct Disturbed {
+    server: Running,
+    _clients: Running,
+    burners: Burners,
+    before: Vec<String>,
+}
+
+impl Disturbed {
+    fn start() -> Self {
+        let port = free_port();
+        let line = format!("taskset -c 0 memcached -u root -l 127.0.0.1 -p {port} -t 1");
+        let server = Running::program(&line).listening(&format!("127.0.0.1:{port}"));
+        let line = format!(
+            "taskset -c 1 {} load memcached+tcp://127.0.0.1:{port} -R 2000 -d 600s -c 200 --warmup 100ms \
+             --wait hybrid --json -q --floor off",
+            env!("CARGO_BIN_EXE_taillab")
+        );
+        let clients = Running::program(&line).connected(200);
+        let burners = Burners::start();
+        Self {
+            server,
+            _clients: clients,
+            before: burners.scheduling(),
+            burners,
+        }
+    }
+
+    /// `trace --fix` of it.
+    fn trace(&self) -> Command {
+        let mut command = taillab();
+        command
+            .args([
+                "trace",
+                "--json",
+                "--no-save",
+                "-C",
+                "0",
+                "-d",
+                "2s",
+                "--fix",
+            ])
+            .args(["-p", &self.server.pid().to_string()]);
+        command
+    }
+
+    fn is_as_it_was(&self) {
+        assert_eq!(self.burners.scheduling(), self.before, "left changed");
+        assert_eq!(applies(), Vec::<Value>::new(), "left in the journal");
+    }
 }
 
 #[test]
@@ -235,36 +275,20 @@ fn a_live_server_is_treated_in_blocks_and_left_as_it_was() {
     if !live("a_live_server_is_treated_in_blocks_and_left_as_it_was") {
         return;
     }
-    let (server, clients) = memcached_under_load();
-    let burners = Burners::start();
-    let before = burners.scheduling();
-    let pid = server.pid().to_string();
-    let trace = [
-        "trace",
-        "--json",
-        "--no-save",
-        "-C",
-        "0",
-        "-d",
-        "2s",
-        "-p",
-        &pid,
-        "--fix",
-    ];
+    let disturbed = Disturbed::start();
     // nobody can be asked here
-    let refused = taillab().args(trace).stdin(Stdio::null()).output().unwrap();
+    let refused = disturbed.trace().stdin(Stdio::null()).output().unwrap();
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
     assert!(String::from_utf8_lossy(&refused.stderr).contains("--yes"));
 
-    let output = taillab()
-        .args(trace)
+    let output = disturbed
+        .trace()
         .args(["--yes", "--fix-budget", "60s"])
         .output()
         .unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(matches!(output.status.code(), Some(0 | 4)), "{stderr}");
-    assert_eq!(burners.scheduling(), before, "left changed");
-    assert_eq!(applies(), Vec::<Value>::new(), "left in the journal");
+    disturbed.is_as_it_was();
     let result = result(&output);
     let fixes = result["fixes"].as_array().unwrap();
     assert_eq!(fixes[0]["mitigation"], "control");
@@ -282,9 +306,8 @@ fn a_live_server_is_treated_in_blocks_and_left_as_it_was() {
         p99.next()
             .is_some_and(|at| at["value"].as_f64().unwrap() < 0.9)
     };
-    let is_uneven = stderr.contains("too uneven") || result.to_string().contains("too uneven");
-    assert!(is_uneven || tried.filter(helps).count() > 0, "{fixes:#?}");
-    drop(clients);
+    let is_noisy = result.to_string().contains("too noisy");
+    assert!(is_noisy || tried.filter(helps).count() > 0, "{fixes:#?}");
 }
 
 #[test]
@@ -292,24 +315,11 @@ fn ctrl_c_puts_the_change_of_a_live_server_back() {
     if !live("ctrl_c_puts_the_change_of_a_live_server_back") {
         return;
     }
-    let (server, clients) = memcached_under_load();
-    let burners = Burners::start();
-    let before = burners.scheduling();
-    let pid = server.pid().to_string();
+    let disturbed = Disturbed::start();
     let begun = |_| {
-        let mut child = taillab()
-            .args([
-                "trace",
-                "--json",
-                "--no-save",
-                "-C",
-                "0",
-                "-d",
-                "2s",
-                "-p",
-                &pid,
-            ])
-            .args(["--fix", "--yes", "--fix-budget", "600s"])
+        let mut child = disturbed
+            .trace()
+            .args(["--yes", "--fix-budget", "600s"])
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
@@ -320,9 +330,7 @@ fn ctrl_c_puts_the_change_of_a_live_server_back() {
     signal(child.id(), "INT");
     let ended = child.wait().unwrap();
     assert_eq!(ended.code(), Some(130));
-    assert_eq!(applies(), Vec::<Value>::new(), "left in the journal");
-    assert_eq!(burners.scheduling(), before, "left changed");
-    drop(clients);
+    disturbed.is_as_it_was();
 }
 
 #[test]

@@ -4,17 +4,19 @@ use taillab_model::mitigation;
 
 use super::{Mitigation, PUT_BACK, existing};
 use crate::cpus::CpuSet;
+use crate::target::comm;
 use crate::tune::change::Change;
 use crate::tune::proposal::{Proposal, Unavailable};
 use crate::tune::scene::{Scene, ServerThreads, Thread};
-use crate::tune::setting::{FileSetting, Form, GroupFolder, Membership, Setting};
+use crate::tune::setting::{FileSetting, Form, GroupFolder, Membership, Setting, UnitCpus};
 
 pub(super) const DEDICATED_CPUS: Mitigation = Mitigation {
     is: mitigation::DEDICATED_CPUS,
     needs: "-p, and -C unless the server is bound to fewer CPUs than there are; root",
     interface: "cgroup v1: two cpusets, the server's with cpu_exclusive and one for the others, \
                 and the affinity of \
-                every thread that is moved; v2: a group with cpuset.cpus.partition=isolated; \
+                every thread that is moved; v2: a group with cpuset.cpus.partition=isolated; where systemd owns \
+                them: AllowedCPUs of the server's unit and of all others (systemctl set-property --runtime); \
                 without cpusets: \
                 sched_setaffinity of the server and of the others",
     undo: "threads go back to their groups and their CPUs, the groups are removed",
@@ -63,10 +65,10 @@ fn affinity(thread: &Thread, cpus: &CpuSet, why: impl Into<String>) -> Change {
     Change::new(Setting::affinity(thread.identity), cpus.to_string(), why)
 }
 
-/// Changes that move everybody else to `others`.
-fn away(scene: &Scene, others: &CpuSet) -> Vec<Change> {
+/// Changes that move everybody else of these to `others`.
+fn away(scene: &Scene, others: &CpuSet, of: impl Fn(&Thread) -> bool) -> Vec<Change> {
     let mut changes = Vec::new();
-    for thread in scene.others() {
+    for thread in scene.others().into_iter().filter(of) {
         if thread.is_bound || thread.cpus.intersection(&scene.cpus).is_empty() {
             continue;
         }
@@ -88,7 +90,10 @@ fn away(scene: &Scene, others: &CpuSet) -> Vec<Change> {
 
 fn others_affinity(scene: &Scene) -> Result<Proposal, Unavailable> {
     let others = scene.other_cpus()?;
-    super::proposal(away(scene, &others), "nothing else may run on these CPUs")
+    super::proposal(
+        away(scene, &others, |_| true),
+        "nothing else may run on these CPUs",
+    )
 }
 
 fn pin_server(scene: &Scene, server: &ServerThreads) -> Vec<Change> {
@@ -113,6 +118,9 @@ fn dedicated_cpus(scene: &Scene) -> Result<Proposal, Unavailable> {
     if scene.text("/sys/fs/cgroup/cpuset/cpuset.cpus").is_some() {
         return Ok(version_1(scene, server, &others).into());
     }
+    if let Some(changes) = by_systemd(scene, server, &others) {
+        return Ok(changes.into());
+    }
     let delegated = scene
         .text("/sys/fs/cgroup/cgroup.subtree_control")
         .unwrap_or_default();
@@ -123,7 +131,7 @@ fn dedicated_cpus(scene: &Scene) -> Result<Proposal, Unavailable> {
         return Ok(version_2(scene, server).into());
     }
     let mut changes = pin_server(scene, server);
-    changes.extend(away(scene, &others));
+    changes.extend(away(scene, &others, |_| true));
     let changed = super::proposal(changes, "the server has its CPUs for itself already")?;
     Ok(changed.with_note(
         "there is no cpuset here, so every thread is moved by its affinity: it can move itself \
@@ -170,7 +178,7 @@ fn version_1(scene: &Scene, server: &ServerThreads, others: &CpuSet) -> Vec<Chan
     // A thread that changes its cpuset may lose its affinity: it is changed first, and so put
     // back last.
     let mut changes = pin_server(scene, server);
-    changes.extend(away(scene, others));
+    changes.extend(away(scene, others, |_| true));
     for (group, cpus) in [(&own, &scene.cpus), (&rest, others)] {
         let folder = format!("{MOUNT}/{group}");
         changes.push(Change::new(
@@ -266,6 +274,46 @@ fn version_2(scene: &Scene, server: &ServerThreads) -> Vec<Change> {
         }
     }
     changes
+}
+
+/// The server's unit keeps its CPUs, and every unit beside it or beside one above it gets the others.
+/// `None` where systemd does not run the machine, or the server is in no unit of its.
+fn by_systemd(scene: &Scene, server: &ServerThreads, others: &CpuSet) -> Option<Vec<Change>> {
+    const MOUNT: &str = "/sys/fs/cgroup";
+    let has = scene.text(&format!("{MOUNT}/cgroup.controllers"))?;
+    let has_cpuset = has.split_ascii_whitespace().any(|name| name == "cpuset");
+    if !has_cpuset || comm(&scene.roots, 1) != "systemd" {
+        return None;
+    }
+    let own = Setting::Membership(Membership {
+        member: server.threads.first()?.identity,
+        mount: MOUNT.into(),
+        controller: String::new(),
+    });
+    let own = own.read(&scene.roots).ok()?;
+    let path: Vec<&str> = own.split('/').filter(|name| !name.is_empty()).collect();
+    let is_unit = |name: &str| name.ends_with(".service") || name.ends_with(".scope");
+    let last = path.iter().position(|name| is_unit(name))?;
+    let change = |unit: &str, cpus: &CpuSet, why: String| {
+        let unit = unit.to_owned();
+        Change::new(Setting::Unit(UnitCpus { unit }), cpus.to_string(), why)
+    };
+    let mut changes = pin_server(scene, server);
+    // the kernel's threads are in no unit
+    changes.extend(away(scene, others, |thread| thread.is_kernel));
+    let mut folder = MOUNT.to_owned();
+    for above in &path[..=last] {
+        let beside = scene.names(&folder).into_iter();
+        let beside = beside.filter(|name| is_unit(name) || name.ends_with(".slice"));
+        changes.extend(beside.filter(|name| name != above).map(|name| {
+            let why = format!("{name} leaves CPU {}", scene.cpus);
+            change(&name, others, why)
+        }));
+        folder = format!("{folder}/{above}");
+    }
+    let why = format!("{} stays on CPU {}", server.name, scene.cpus);
+    changes.push(change(path[last], &scene.cpus, why));
+    Some(changes)
 }
 
 fn housekeeping(scene: &Scene) -> Result<Proposal, Unavailable> {

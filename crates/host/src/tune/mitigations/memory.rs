@@ -1,21 +1,40 @@
 //! Where memory is, and who moves it.
 
+use std::path::Path;
+
 use taillab_model::mitigation;
 
 use super::{Mitigation, PUT_BACK, existing, proposal};
+use crate::cpus::CpuSet;
+use crate::tune::change::Change;
 use crate::tune::proposal::{Proposal, Unavailable};
-use crate::tune::scene::Scene;
-use crate::tune::setting::Form;
+use crate::tune::scene::{Scene, ServerThreads, Thread};
+use crate::tune::setting::{FileSetting, Form, GroupFolder, Membership, Setting};
 
 pub(super) const NUMA: Mitigation = Mitigation {
     is: mitigation::NUMA,
-    needs: "two or more NUMA nodes; root",
-    interface: "/proc/sys/kernel/numa_balancing: 0. Where memory lies is decided when it is touched, so binding it \
-                takes a restart: numactl --cpunodebind=NODE --membind=NODE SERVER, one instance for each node",
-    undo: PUT_BACK,
-    proof: "/proc/vmstat: numa_hint_faults stays; /proc/PID/numa_maps",
-    reference: "man 7 numa; Tales of the Tail, section 4.5",
+    needs: "two or more NUMA nodes; root; to bind memory, -p and CPUs of one node (-C)",
+    interface: "/proc/sys/kernel/numa_balancing: 0; cpuset.mems of the server's control group, or of one made for it: \
+                the node of its CPUs, to which the kernel then moves its memory. A server on several nodes takes one \
+                instance for each, each with its own -p and -C",
+    undo: "the old values are written back, and the group that was made is removed; memory that was moved stays where \
+           it is until somebody uses it elsewhere",
+    proof: "/proc/PID/numa_maps: pages on that node (N0=…) only; /proc/vmstat: numa_hint_faults stays, \
+            pgmigrate_success grows once",
+    reference: "man 7 numa; man 7 cpuset; Tales of the Tail, section 4.5",
     plan: numa,
+};
+
+pub(super) const MEMORY_LOCK: Mitigation = Mitigation {
+    is: mitigation::MEMORY_LOCK,
+    needs: "-p; a control group of its own with the memory controller; root",
+    interface: "version 2: memory.min of the server's group and of those above it, what the group has now at least, \
+                and memory.swap.max 0; version 1: memory.swappiness 0. No process can lock another's memory \
+                (mlockall): that is an option of the server",
+    undo: PUT_BACK,
+    proof: "/proc/PID/stat: majflt (twelfth field) stays; /proc/PID/status: VmSwap",
+    reference: "kernel Documentation/admin-guide/cgroup-v2.rst; man 2 mlockall",
+    plan: memory_lock,
 };
 
 pub(super) const MEMORY_DAEMONS: Mitigation = Mitigation {
@@ -29,31 +48,177 @@ pub(super) const MEMORY_DAEMONS: Mitigation = Mitigation {
     plan: memory_daemons,
 };
 
+/// The nodes that have one of these CPUs.
+fn nodes(scene: &Scene, of: &CpuSet) -> Vec<u32> {
+    const NODES: &str = "/sys/devices/system/node";
+    let names = scene.names(NODES).into_iter();
+    let numbers = names.filter_map(|name| name.strip_prefix("node")?.parse::<u32>().ok());
+    numbers
+        .filter(|number| {
+            let cpus = scene.text(&format!("{NODES}/node{number}/cpulist"));
+            let cpus = cpus.and_then(|list| list.parse::<CpuSet>().ok());
+            cpus.is_some_and(|cpus| !cpus.intersection(of).is_empty())
+        })
+        .collect()
+}
+
 fn numa(scene: &Scene) -> Result<Proposal, Unavailable> {
-    let nodes = scene.names("/sys/devices/system/node");
-    let is_node = |name: &&String| {
-        name.strip_prefix("node")
-            .is_some_and(|number| number.parse::<u32>().is_ok())
-    };
-    if nodes.iter().filter(is_node).count() < 2 {
+    if nodes(scene, &scene.online).len() < 2 {
         return Err(Unavailable("this machine has one NUMA node".into()));
     }
     let why = "the kernel takes pages away to see who uses them, which costs a fault each";
-    let change = existing(
-        scene,
-        "/proc/sys/kernel/numa_balancing",
-        Form::Text,
-        "0",
-        why,
-    );
-    let changed = proposal(
-        change.into_iter().collect(),
-        "the kernel does not balance memory between nodes",
-    )?;
-    Ok(changed.with_note(
-        "memory that the server has already stays where it is: restart it with numactl --cpunodebind=NODE \
-         --membind=NODE, one instance for each node",
-    ))
+    let balancing = "/proc/sys/kernel/numa_balancing";
+    let change = existing(scene, balancing, Form::Text, "0", why);
+    let mut changes: Vec<Change> = change.into_iter().collect();
+    let own = nodes(scene, &scene.cpus);
+    let note = match (&scene.server, own.as_slice()) {
+        (None, _) => "to bind a server's memory, name one of its processes with -p".to_owned(),
+        (Some(server), [node]) => match bound_memory(scene, server, *node) {
+            Some(bound) => {
+                changes.extend(bound);
+                format!(
+                    "what {} has on other nodes is moved to node {node} at once",
+                    server.name
+                )
+            }
+            None => format!(
+                "no control group can bind memory here (cpuset): restart {} with numactl --cpunodebind={node} \
+                 --membind={node}",
+                server.name
+            ),
+        },
+        (Some(server), several) => format!(
+            "{} has CPUs of {} nodes: run one instance for each, with a part of the clients, and bind each to the \
+             CPUs of its node (-p and -C)",
+            server.name,
+            several.len()
+        ),
+    };
+    let changed = proposal(changes, "the kernel does not balance memory between nodes")?;
+    Ok(changed.with_note(note))
+}
+
+/// Changes that give the server memory of one node only; `None` where no cpuset can.
+fn bound_memory(scene: &Scene, server: &ServerThreads, node: u32) -> Option<Vec<Change>> {
+    let versions = [("/sys/fs/cgroup/cpuset", "cpuset"), ("/sys/fs/cgroup", "")];
+    versions.into_iter().find_map(|(mount, controller)| {
+        let member = |thread: &Thread| {
+            Setting::Membership(Membership {
+                member: thread.identity,
+                mount: mount.into(),
+                controller: controller.into(),
+            })
+        };
+        let first = server.threads.first()?;
+        let group = member(first).read(&scene.roots).ok()?;
+        let (group, node) = (group.trim_end_matches('/'), node.to_string());
+        let file = |folder: &str, file: &str, new: &str, why: String| {
+            let form = match file {
+                "cpuset.memory_migrate" => Form::Text,
+                _ => Form::CpuList,
+            };
+            let setting = FileSetting::new(format!("{folder}/{file}"), form);
+            Change::new(Setting::File(setting), new, why)
+        };
+        let is_first = controller == "cpuset";
+        let moves = |folder: &str| {
+            let why = "memory follows".to_owned();
+            is_first.then(|| file(folder, "cpuset.memory_migrate", "1", why))
+        };
+        let there = format!("{mount}{group}");
+        if !group.is_empty() && scene.has(&format!("{there}/cpuset.mems")) {
+            let why = format!("memory of {group} on node {node} only");
+            let bind = file(&there, "cpuset.mems", &node, why);
+            return Some(moves(&there).into_iter().chain([bind]).collect());
+        }
+        // a group of its own; on version 2 only where the root has given its groups the controller
+        let children = scene.text(&format!("{mount}/cgroup.subtree_control"));
+        let gives = |all: String| all.split_ascii_whitespace().any(|name| name == "cpuset");
+        if !is_first && !children.is_some_and(gives) || is_first && !scene.has(mount) {
+            return None;
+        }
+        let name = format!("taillab-{}-memory", server.process.pid);
+        let folder = format!("{mount}/{name}");
+        let made = Setting::Group(GroupFolder {
+            folder: folder.clone(),
+        });
+        let why = format!("memory of node {node}");
+        let mut changes = vec![Change::new(made, "present", why.clone())];
+        if is_first {
+            let cpus = scene.text(&format!("{mount}/cpuset.cpus"))?;
+            changes.push(file(
+                &folder,
+                "cpuset.cpus",
+                &cpus,
+                "any CPU, as above".into(),
+            ));
+        }
+        changes.push(file(&folder, "cpuset.mems", &node, why));
+        changes.extend(moves(&folder));
+        // version 2 moves whole processes
+        let members = server.threads.iter();
+        let members = members.filter(|one| is_first || one.identity.pid == one.process);
+        changes.extend(members.map(|one| {
+            let why = format!("{} into the group", one.name);
+            Change::new(member(one), format!("/{name}"), why)
+        }));
+        Some(changes)
+    })
+}
+
+fn memory_lock(scene: &Scene) -> Result<Proposal, Unavailable> {
+    let server = scene.server()?;
+    let groups = proc_groups(scene, server);
+    let text = |path: String| Setting::File(FileSetting::new(path, Form::Text));
+    let mut changes = Vec::new();
+    for (mount, group) in groups {
+        let folder = format!("{mount}{group}");
+        let swaps = text(format!("{folder}/memory.swappiness"));
+        if swaps.read(&scene.roots).is_ok_and(|now| now != "0") {
+            let why = format!("memory of {} is not swapped out", server.name);
+            changes.push(Change::new(swaps, "0", why));
+        }
+        let has = scene.text(&format!("{folder}/memory.current"));
+        let Some(has) = has.and_then(|bytes| bytes.parse::<u64>().ok()) else {
+            continue;
+        };
+        // a group is protected as far as those above it are
+        let above = Path::new(group.as_str()).ancestors();
+        for group in above.filter(|group| group.parent().is_some()) {
+            let setting = text(format!("{mount}{}/memory.min", group.display()));
+            let now = setting.read(&scene.roots).ok();
+            if now.is_some_and(|now| now.parse::<u64>().is_ok_and(|now| now < has)) {
+                let why = format!("what {} has now is never reclaimed", server.name);
+                changes.push(Change::new(setting, has.to_string(), why));
+            }
+        }
+        let swap = text(format!("{folder}/memory.swap.max"));
+        if swap.read(&scene.roots).is_ok_and(|now| now != "0") {
+            let why = format!("memory of {} is not swapped out", server.name);
+            changes.push(Change::new(swap, "0", why).if_possible());
+        }
+    }
+    let locks = super::server::locks_memory(server);
+    let otherwise = format!("no control group of its own keeps its memory in place: {locks}");
+    let changed = proposal(changes, &otherwise)?;
+    Ok(changed.with_note(format!(
+        "what it touches for the first time still costs a fault: {locks}"
+    )))
+}
+
+/// The server's groups that limit memory, with their mount points; not the root.
+fn proc_groups(scene: &Scene, server: &ServerThreads) -> Vec<(&'static str, String)> {
+    let versions = [("/sys/fs/cgroup/memory", "memory"), ("/sys/fs/cgroup", "")];
+    let of = |(mount, controller): (&'static str, &str)| {
+        let membership = Setting::Membership(Membership {
+            member: server.threads.first()?.identity,
+            mount: mount.into(),
+            controller: controller.into(),
+        });
+        let group = membership.read(&scene.roots).ok()?;
+        (group != "/").then_some((mount, group))
+    };
+    versions.into_iter().filter_map(of).collect()
 }
 
 fn memory_daemons(scene: &Scene) -> Result<Proposal, Unavailable> {

@@ -12,6 +12,7 @@ mod power;
 mod quota;
 mod receive;
 mod scheduling;
+mod server;
 
 use taillab_model::mitigation;
 
@@ -48,6 +49,7 @@ pub const MITIGATIONS: &[&Mitigation] = &[
     &scheduling::OTHERS_IDLE,
     &scheduling::SLICE,
     &scheduling::TIMER_SLACK,
+    &scheduling::GLOBAL_FIFO,
     &cpus::DEDICATED_CPUS,
     &cpus::OTHERS_AFFINITY,
     &cpus::HOUSEKEEPING,
@@ -70,7 +72,10 @@ pub const MITIGATIONS: &[&Mitigation] = &[
     &power::BOOST,
     &memory::NUMA,
     &memory::MEMORY_DAEMONS,
+    &memory::MEMORY_LOCK,
     &network::TCP_LATENCY,
+    &network::TCP_LOSS,
+    &server::SERVER_THREADS,
 ];
 
 /// How most of them end.

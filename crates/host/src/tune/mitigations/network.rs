@@ -19,6 +19,55 @@ pub(super) const TCP_LATENCY: Mitigation = Mitigation {
     plan: tcp_latency,
 };
 
+pub(super) const TCP_LOSS: Mitigation = Mitigation {
+    is: mitigation::TCP_LOSS,
+    needs: "root",
+    interface: "/proc/sys/net/core/netdev_max_backlog: 16384 at least; /proc/sys/net/ipv4/tcp_rmem of the server's \
+                network namespace: up to 16 MiB at least",
+    undo: PUT_BACK,
+    proof: "/proc/net/softnet_stat: dropped (second field) stays; nstat: TcpExtTCPBacklogDrop, TcpExtTCPRcvQDrop stay",
+    reference: "kernel Documentation/networking/ip-sysctl.rst",
+    plan: tcp_loss,
+};
+
+/// Packets that wait for the CPU that receives them.
+const BACKLOG: u64 = 16_384;
+/// The most that a socket may hold of what was not read.
+const RECEIVE_BYTES: u64 = 16 << 20;
+
+fn tcp_loss(scene: &Scene) -> Result<Proposal, Unavailable> {
+    let mut changes = Vec::new();
+    for (path, least, why) in [
+        (
+            "/proc/sys/net/core/netdev_max_backlog",
+            BACKLOG,
+            "a burst of packets finds room while the CPU is busy",
+        ),
+        (
+            "/proc/sys/net/ipv4/tcp_rmem",
+            RECEIVE_BYTES,
+            "a connection finds room while the server is held up",
+        ),
+    ] {
+        let setting = Setting::File(FileSetting::new(path, Form::Text).within(scene.namespace));
+        let Ok(now) = setting.read(&scene.roots) else {
+            continue;
+        };
+        // the last of these is the most that there may be
+        let mut words: Vec<&str> = now.split_ascii_whitespace().collect();
+        let most = words.pop().and_then(|most| most.parse::<u64>().ok());
+        let least_text = least.to_string();
+        if most.is_some_and(|most| most < least) {
+            words.push(&least_text);
+            changes.push(Change::new(setting, words.join(" "), why));
+        }
+    }
+    proposal(
+        changes,
+        "there is room enough already, or the kernel has none of these settings",
+    )
+}
+
 fn tcp_latency(scene: &Scene) -> Result<Proposal, Unavailable> {
     let mut changes = Vec::new();
     for (file, new, why) in [

@@ -7,12 +7,16 @@ use crate::cpus::CpuSet;
 use crate::tune::change::Change;
 use crate::tune::proposal::{Proposal, Unavailable};
 use crate::tune::scene::Scene;
-use crate::tune::setting::{FileSetting, Form, Setting};
+use crate::tune::setting::{FileSetting, Form, Setting, suspensions};
 
 const SCALING: &str = "kernel Documentation/networking/scaling.rst";
 const NAPI: &str = "kernel Documentation/networking/napi.rst";
 /// Entries of the tables of flows; the kernel's guide calls that suitable for a busy server.
 const FLOWS: u32 = 32_768;
+
+/// A server that polls less often than this gets its interrupts again (napi.rst: longer than the usual time
+/// between two polls).
+const SUSPEND_NS: u64 = 20_000_000;
 
 pub(super) const SOFTIRQ_CPU: Mitigation = Mitigation {
     is: mitigation::SOFTIRQ_CPU,
@@ -67,7 +71,8 @@ pub(super) const BUSY_POLL: Mitigation = Mitigation {
 pub(super) const IRQ_SUSPENSION: Mitigation = Mitigation {
     is: mitigation::IRQ_SUSPENSION,
     needs: "a network device; root; a server that polls",
-    interface: "/sys/class/net/DEVICE/napi_defer_hard_irqs: 2, gro_flush_timeout: 200000 ns",
+    interface: "/sys/class/net/DEVICE/napi_defer_hard_irqs: 2, gro_flush_timeout: 200000 ns; from Linux 6.13 also \
+                irq-suspend-timeout of each of its receive contexts: 20 ms (generic netlink, family netdev)",
     undo: PUT_BACK,
     proof: "/proc/interrupts: the device's counts stay while the server is busy",
     reference: NAPI,
@@ -220,6 +225,13 @@ fn irq_suspension(scene: &Scene) -> Result<Proposal, Unavailable> {
             if setting.read(&scene.roots).is_ok() {
                 changes.push(Change::new(setting, new, format!("{device} {what}")));
             }
+        }
+        // after the files, which the kernel copies to each receive context
+        for suspension in suspensions(&scene.roots, &device, scene.namespace) {
+            let why =
+                format!("{device} stays without interrupts while a server polls and finds packets");
+            let setting = Setting::Napi(suspension);
+            changes.push(Change::new(setting, SUSPEND_NS.to_string(), why).if_possible());
         }
     }
     proposal(

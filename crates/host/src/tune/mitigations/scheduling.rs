@@ -3,9 +3,10 @@
 use taillab_model::mitigation;
 
 use super::{ENDS_WITH_THREAD, Mitigation, PUT_BACK, existing};
+use crate::global_fifo::GlobalFifoError;
 use crate::noise::RtThrottle;
 use crate::target::cpu_groups;
-use crate::tune::change::Change;
+use crate::tune::change::{Change, Hold};
 use crate::tune::proposal::{Conflict, Proposal, Unavailable};
 use crate::tune::scene::{Scene, Thread};
 use crate::tune::setting::{FileSetting, Form, Policy, SchedulingValue, Setting};
@@ -82,6 +83,17 @@ pub(super) const TIMER_SLACK: Mitigation = Mitigation {
     proof: "taillab noise, or cyclictest: the median of the wake-up from a timer",
     reference: "man 2 PR_SET_TIMERSLACK",
     plan: timer_slack,
+};
+
+pub(super) const GLOBAL_FIFO: Mitigation = Mitigation {
+    is: mitigation::GLOBAL_FIFO,
+    needs: "Linux 6.12 or later with sched_ext; root; a process that holds it (--hold)",
+    interface: "a scheduler without operations of its own, for the whole machine: the kernel then has one queue for \
+                all threads that are neither real-time nor SCHED_DEADLINE",
+    undo: "the kernel takes it away with the process that holds it, or when a thread has not run for 30 s",
+    proof: "/sys/kernel/sched_ext/state: enabled; root/ops: taillab_global_fifo",
+    reference: "kernel Documentation/scheduler/sched-ext.rst; Tales of the Tail, section 4.2",
+    plan: global_fifo,
 };
 
 /// How a thread is scheduled; `None` where it has ended meanwhile.
@@ -270,4 +282,17 @@ fn timer_slack(scene: &Scene) -> Result<Proposal, Unavailable> {
         changes,
         "the server's timer slack cannot be read: run as root (sudo)",
     )
+}
+
+fn global_fifo(scene: &Scene) -> Result<Proposal, Unavailable> {
+    match crate::global_fifo::state(&scene.roots.sys) {
+        None => Err(Unavailable(GlobalFifoError::Missing.to_string())),
+        Some(Err(other)) => Err(Unavailable(format!(
+            "the scheduler \"{other}\" is in place already: end it first"
+        ))),
+        Some(Ok(())) => Ok(Proposal {
+            holds: vec![Hold::GlobalFifo],
+            ..Proposal::default()
+        }),
+    }
 }

@@ -52,7 +52,9 @@ const MACHINE: &[(&str, &str)] = &[
     ("proc/sys/vm/compaction_proactiveness", "20\n"),
     ("proc/sys/net/core/busy_poll", "0\n"),
     ("proc/sys/net/core/busy_read", "0\n"),
+    ("proc/sys/net/core/netdev_max_backlog", "1000\n"),
     ("proc/sys/net/core/rps_sock_flow_entries", "0\n"),
+    ("proc/sys/net/ipv4/tcp_rmem", "4096\t131072\t6291456\n"),
     ("proc/sys/net/ipv4/tcp_autocorking", "1\n"),
     ("proc/sys/net/ipv4/tcp_slow_start_after_idle", "1\n"),
     ("proc/sys/net/ipv4/tcp_notsent_lowat", "4294967295\n"),
@@ -117,6 +119,10 @@ const MACHINE: &[(&str, &str)] = &[
     ("sys/kernel/mm/damon/admin/kdamonds/0/state", "on\n"),
     ("sys/fs/cgroup/web.slice/cpu.max", "50000 100000\n"),
     ("sys/fs/cgroup/web.slice/cpu.stat", "\n"),
+    ("sys/fs/cgroup/web.slice/cpuset.mems", "\n"),
+    ("sys/fs/cgroup/web.slice/memory.current", "1048576\n"),
+    ("sys/fs/cgroup/web.slice/memory.min", "0\n"),
+    ("sys/fs/cgroup/web.slice/memory.swap.max", "max\n"),
     ("sys/class/net/eth0/threaded", "0\n"),
     ("sys/class/net/eth0/napi_defer_hard_irqs", "0\n"),
     ("sys/class/net/eth0/gro_flush_timeout", "0\n"),
@@ -196,7 +202,24 @@ const EFFECTS: &[(&str, &[(&str, &str)])] = &[
         &[("policy2/energy_performance_preference", "performance")],
     ),
     ("boost", &[("cpufreq/boost", "1")]),
-    ("numa", &[("numa_balancing", "0")]),
+    (
+        "numa",
+        &[("numa_balancing", "0"), ("web.slice/cpuset.mems", "0")],
+    ),
+    (
+        "memory-lock",
+        &[
+            ("web.slice/memory.min", "1048576"),
+            ("web.slice/memory.swap.max", "0"),
+        ],
+    ),
+    (
+        "tcp-loss",
+        &[
+            ("netdev_max_backlog", "16384"),
+            ("tcp_rmem", "4096 131072 16777216"),
+        ],
+    ),
     (
         "memory-daemons",
         &[
@@ -239,7 +262,7 @@ fn trimmed(files: &BTreeMap<PathBuf, String>) -> BTreeMap<PathBuf, String> {
     };
     files
         .iter()
-        .map(|(path, text)| (path.clone(), plain(text)))
+        .map(|(path, text)| (path.clone(), plain(text).replace('\t', " ")))
         .collect()
 }
 
@@ -449,4 +472,79 @@ fn what_does_not_exist_is_refused_with_what_does() {
         ..Scope::default()
     };
     assert!(refused(no_device).contains("choose among lo, eth0, eth1"));
+}
+
+/// A machine that systemd runs, with a stand-in for systemctl that keeps each unit's CPUs in a file.
+#[test]
+fn where_systemd_owns_the_groups_it_is_asked_for_their_cpus() {
+    let systemd = STAT.replace("4711 (server)", "1 (systemd)");
+    let mut machine = MACHINE.to_vec();
+    machine.extend([
+        ("proc/1/stat", systemd.as_str()),
+        ("proc/4711/cgroup", "0::/web.slice/web.service/workers\n"),
+        ("sys/fs/cgroup/cgroup.controllers", "cpuset cpu memory\n"),
+        ("sys/fs/cgroup/init.scope/cgroup.procs", "1\n"),
+        ("sys/fs/cgroup/user.slice/cgroup.procs", "\n"),
+        ("sys/fs/cgroup/web.slice/other.service/cgroup.procs", "\n"),
+        (
+            "sys/fs/cgroup/web.slice/web.service/workers/cgroup.procs",
+            "4711\n",
+        ),
+        ("proc/units/init.scope", ""),
+        ("proc/units/user.slice", "0-3"),
+        ("proc/units/other.service", ""),
+        ("proc/units/web.service", ""),
+    ]);
+    let (folder, roots) = tree(&machine);
+    let programs = folder.path().join("usr/bin");
+    fs::create_dir_all(&programs).unwrap();
+    let stand_in = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/systemctl.sh");
+    std::os::unix::fs::symlink(stand_in, programs.join("systemctl")).unwrap();
+    let units = || -> BTreeMap<PathBuf, String> {
+        let all = files(folder.path()).into_iter();
+        all.filter(|(path, _)| path.starts_with(roots.proc.join("units")))
+            .collect()
+    };
+    let before = units();
+    let tuner = tuner(&roots, folder.path());
+    let plan = tuner.plan(&["dedicated-cpus"], &scope()).unwrap();
+    tuner.apply(&plan, false, &mut |_| {}).unwrap();
+    let now: Vec<String> = units().into_values().collect();
+    // init.scope, other.service, user.slice, web.service: as systemd writes ranges
+    assert_eq!(now, ["0-1 4-7", "0-1 4-7", "0-1 4-7", "2-3"]);
+    assert!(tuner.status().unwrap()[0].holds());
+    tuner.revert(Which::All, &mut |_| {}).unwrap();
+    assert_eq!(units(), before);
+    // one that systemd does not know: nothing is applied
+    fs::remove_file(roots.proc.join("units/other.service")).unwrap();
+    let before = units();
+    let error = tuner
+        .apply(&plan, false, &mut |_| {})
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("other.service") && error.contains("not loaded"),
+        "{error}"
+    );
+    assert_eq!(units(), before);
+}
+
+#[test]
+fn what_only_the_server_can_do_is_said_with_its_option() {
+    let (folder, roots) = tree(MACHINE);
+    let stat = STAT.replace("(server)", "(memcached)");
+    for path in ["proc/4711/stat", "proc/4711/task/4711/stat"] {
+        fs::write(folder.path().join(path), &stat).unwrap();
+    }
+    let tuner = tuner(&roots, folder.path());
+    let part = |name: &str| tuner.plan(&[name], &scope()).unwrap().parts.remove(0);
+    let Err(Unavailable(reason)) = part("server-threads").proposal else {
+        panic!("nobody can change the threads of a server that runs");
+    };
+    assert!(
+        reason.contains("memcached has 1 threads for CPU 2-3") && reason.contains("-t 2"),
+        "{reason}"
+    );
+    let locked = part("memory-lock").proposal.unwrap();
+    assert!(locked.notes[0].contains("memcached with -k"), "{locked:?}");
 }

@@ -8,7 +8,9 @@ mod ethtool;
 mod file;
 mod governor;
 mod group;
+mod napi;
 mod scheduling;
+mod unit;
 
 use std::fmt;
 use std::io;
@@ -23,7 +25,10 @@ pub use self::ethtool::{EthtoolSetting, Parameter};
 pub use self::file::{FileSetting, Form};
 pub use self::governor::GovernorSetting;
 pub use self::group::{GroupFolder, Membership};
+pub use self::napi::NapiSuspension;
+pub(crate) use self::napi::suspensions;
 pub use self::scheduling::{Policy, SchedulingValue};
+pub use self::unit::UnitCpus;
 
 /// Why a setting cannot be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -162,6 +167,10 @@ pub enum Setting {
     Membership(Membership),
     /// A parameter of a network device (ioctl SIOCETHTOOL).
     Ethtool(EthtoolSetting),
+    /// How long a receive context's interrupts stay off (netlink).
+    Napi(NapiSuspension),
+    /// The CPUs of a unit of systemd.
+    Unit(UnitCpus),
 }
 
 impl Setting {
@@ -174,6 +183,8 @@ impl Setting {
             Self::Group(setting) => setting,
             Self::Membership(setting) => setting,
             Self::Ethtool(setting) => setting,
+            Self::Napi(setting) => setting,
+            Self::Unit(setting) => setting,
         }
     }
 

@@ -11,18 +11,20 @@ mod trials;
 mod whole;
 
 use std::fs::File;
+use std::io::{Seek, SeekFrom};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use taillab_host::environment::{CaptureSpec, Environment};
 use taillab_host::target::ensure_first_pid_namespace;
 use taillab_host::{CpuSet, Interrupt, Placement, Roots, cpus, disk};
+use taillab_model::summary::Report;
 
 use self::end::End;
 use self::find::Found;
 use self::record::Recorded;
 use self::trials::Trials;
-use crate::cli::TraceArgs;
+use crate::cli::{AnalysisArgs, TraceArgs};
 use crate::exit::{Exit, Failure, OrExit};
 use crate::fail::host;
 use crate::pipeline::{
@@ -127,8 +129,8 @@ struct Finish<'a> {
 }
 
 impl Finish<'_> {
-    /// Analyses what was recorded, tries fixes where these were asked for, shows and saves it, and says
-    /// how the command ends.
+    /// Tries fixes where these were asked for, analyses what was recorded, shows and saves it, and says
+    /// how the command ends. The trials need root's rights, so what they are chosen by is analysed apart.
     fn report(self, recorded: Recorded, trials: Option<Trials<'_>>) -> Result<Exit, Failure> {
         let Self {
             args, mut place, ..
@@ -142,9 +144,9 @@ impl Finish<'_> {
             context,
         } = recorded;
         self.say.step("analysing");
-        let known = Known {
+        let known = || Known {
             command: "trace",
-            target: Some(self.target),
+            target: Some(self.target.clone()),
             // a server of our own has ended
             process: args.server.pid.map(NonZeroU32::get),
             partial: !matches!(end, End::TimeUp),
@@ -162,16 +164,28 @@ impl Finish<'_> {
             }),
             ..Known::default()
         };
-        let source = Source::File(file);
-        let analysed = pipeline::analyse(source, &args.analysis, known, place.dir.as_mut());
+        let tried = trials.map(|trials| {
+            let forecast = match end {
+                End::TimeUp => forecast(&file, &args.analysis, known()),
+                _ => Ok(None),
+            };
+            trials.run(forecast, &context)
+        });
+        let analysed = pipeline::analyse(
+            Source::File(file),
+            &args.analysis,
+            known(),
+            place.dir.as_mut(),
+        );
         let mut analysed = match analysed {
             Ok(analysed) => analysed,
             Err(failure) => return Err(end.failure().unwrap_or(failure)),
         };
         limits::hold(&args.limits, &mut analysed.report)?;
-        let fixed = match trials.filter(|_| matches!(end, End::TimeUp)) {
-            Some(trials) => trials.run(&mut analysed.report, context),
-            None => Ok(()),
+        let fixed = match tried.transpose() {
+            Ok(Some(Some(tried))) => tried.tell(&mut analysed.report, &args.fix, self.say),
+            Ok(_) => Ok(()),
+            Err(failure) => Err(failure),
         };
         let attachments = Attachments {
             environment: Some(serde_json::to_value(self.environment).or_exit(Exit::Failed)?),
@@ -197,6 +211,21 @@ impl Finish<'_> {
                 .unwrap_or_else(|| Failure::new(Exit::Failed, "the trace ended early"))),
         }
     }
+}
+
+/// The report with the forecasts of what fixes would bring, by a process that has given root up; `None`
+/// where the recording shows no requests, which the analysis of the whole then says.
+fn forecast(file: &File, args: &AnalysisArgs, known: Known) -> Result<Option<Report>, Failure> {
+    let mut file = file.try_clone().or_exit(Exit::Failed)?;
+    let from = file.stream_position().or_exit(Exit::Failed)?;
+    let report = pipeline::without_root(&Roots::default(), || {
+        let file = file.try_clone().ok()?;
+        let analysed = pipeline::analyse(Source::File(file), args, known, None).ok()?;
+        Some(analysed.report)
+    });
+    // both processes read at one place
+    file.seek(SeekFrom::Start(from)).or_exit(Exit::Failed)?;
+    report
 }
 
 /// Where the recording and the result go.

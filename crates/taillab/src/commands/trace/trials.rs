@@ -9,7 +9,7 @@ use super::find::Found;
 use super::{probing, unpin};
 use crate::cli::TraceArgs;
 use crate::exit::Failure;
-use crate::fix::{self, Asked, Consent, LiveServer};
+use crate::fix::{self, Asked, Consent, LiveServer, Tried};
 use crate::pipeline::{Remaining, give_up_root};
 use crate::say::Say;
 
@@ -41,41 +41,50 @@ pub struct Trials<'a> {
 }
 
 impl Trials<'_> {
-    /// Tries the fixes, ends a server that we started, and gives up the rights that this took.
-    pub fn run(mut self, report: &mut Report, context: RecordingContext) -> Result<(), Failure> {
-        let probe = probing::load(self.args, &self.found.server, &self.watched);
-        let tried = probe.map(|probe| {
-            let workers = report.server.ideal.workers;
-            let setting = fix::Setting {
-                report,
-                context: &context,
-                seed: SEED,
-                interrupt: self.interrupt.clone(),
-                say: self.say,
-            };
-            let processes = self.found.server.processes.clone();
-            let server = LiveServer {
-                scope: Scope {
-                    pid: processes.first().copied(),
-                    device: None,
-                    cpus: Some(self.watched.clone()),
-                },
-                processes,
-                cpus: self.watched.clone(),
-                rate_per_s: report.arrival_rate_per_s,
-                context: RecordingContext {
-                    threads: Vec::new(),
-                    workers: Some(workers),
-                    service_time_ns: Some(report.server.service_time_ns),
-                    ..context.clone()
-                },
-                ended: Box::new(|| self.found.ended()),
-            };
-            fix::on_live_server(&self.asked, &setting, server, probe)
+    /// Tries the fixes that this forecast names (`None`: nothing is tried), ends a server that we started,
+    /// and gives up the rights that this took.
+    pub fn run(
+        mut self,
+        forecast: Result<Option<Report>, Failure>,
+        context: &RecordingContext,
+    ) -> Result<Option<Tried>, Failure> {
+        let tried = forecast.and_then(|report| {
+            let tried = report.map(|report| self.all(&report, context));
+            tried.transpose()
         });
         unpin(self.back.as_ref())?;
         self.found.end()?;
         give_up_root(&Roots::default(), Remaining::Files)?;
-        tried?.tell(report, &self.args.fix, self.say)
+        tried
+    }
+
+    fn all(&mut self, report: &Report, context: &RecordingContext) -> Result<Tried, Failure> {
+        let probe = probing::load(self.args, &self.found.server, &self.watched)?;
+        let setting = fix::Setting {
+            report,
+            context,
+            seed: SEED,
+            interrupt: self.interrupt.clone(),
+            say: self.say,
+        };
+        let processes = self.found.server.processes.clone();
+        let server = LiveServer {
+            scope: Scope {
+                pid: processes.first().copied(),
+                device: None,
+                cpus: Some(self.watched.clone()),
+            },
+            processes,
+            cpus: self.watched.clone(),
+            rate_per_s: report.arrival_rate_per_s,
+            context: RecordingContext {
+                threads: Vec::new(),
+                workers: Some(report.server.ideal.workers),
+                service_time_ns: Some(report.server.service_time_ns),
+                ..context.clone()
+            },
+            ended: Box::new(|| self.found.ended()),
+        };
+        Ok(fix::on_live_server(&self.asked, &setting, server, probe))
     }
 }

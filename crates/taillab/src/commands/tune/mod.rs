@@ -8,7 +8,7 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use std::thread;
 use std::time::Duration;
 
-use taillab_host::tune::{Applied, MITIGATIONS, Plan, Point, Scope, Tuner, Which};
+use taillab_host::tune::{Applied, Hold, MITIGATIONS, Plan, Point, Scope, Tuner, Which};
 use taillab_host::{Interrupt, Roots};
 use taillab_model::tune::{Action, SCHEMA_VERSION, TuneResult};
 use taillab_report::terminal;
@@ -114,11 +114,19 @@ fn apply(args: &ApplyArgs) -> Result<Exit, Failure> {
     if args.dry_run {
         return Ok(Exit::Ok);
     }
-    if plan.holds().next().is_some() && !args.hold {
+    if let Some(hold) = plan.holds().next()
+        && !args.hold
+    {
+        let instead = match hold {
+            Hold::CpuDmaLatency => ", or apply resume-latency, which stays without a process",
+            Hold::GlobalFifo => "",
+        };
         return Err(Failure::new(
             Exit::Usage,
-            "cpu-dma-latency ends with the process that holds it: add --hold to stay until Ctrl-C, or apply \
-             resume-latency, which stays without a process",
+            format!(
+                "{} ends with the process that holds it: add --hold to stay until Ctrl-C{instead}",
+                hold.label()
+            ),
         ));
     }
     if !args.yes && !is_wanted(&plan, &result)? {

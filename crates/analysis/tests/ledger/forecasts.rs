@@ -1,0 +1,82 @@
+//! What a forecast says of a simulated kernel, against what that does without the disturbance.
+
+use taillab_analysis::predict::{Basis, predict};
+use taillab_analysis::replay::{Cores, Observed};
+use taillab_analysis::statistics::distribution_of;
+use taillab_analysis::timeline::Timeline;
+use taillab_analysis::{MatchOptions, match_events};
+use taillab_model::{Distribution, Monotonic, Nanos};
+
+use super::kernel::{Plan, Truth, What};
+
+fn sojourns(truth: &[Truth]) -> Distribution {
+    let sojourns = truth
+        .iter()
+        .map(|request| Nanos::new(request.t6 - request.t1));
+    distribution_of(&sojourns.collect::<Vec<_>>())
+}
+
+fn at(of: &Distribution, q: f64) -> f64 {
+    let known = of.quantiles.iter().find(|known| known.q == q);
+    known.unwrap().value.unwrap().get() as f64
+}
+
+/// The forecast without what is injected is what the same requests take without it.
+fn comes_true(plan: &Plan, change: &str) {
+    let traffic = plan.run();
+    let context = plan.context();
+    let timeline = Timeline::build(traffic.events.iter().copied(), &context);
+    let matched = match_events(traffic.events.iter().copied(), &MatchOptions::default());
+    let cores = Cores::new(&timeline, &context);
+    let from = Monotonic::from_nanos_since_boot(0);
+    let observed = Observed::build(&matched, &cores, &context, from);
+    let sojourn = sojourns(&traffic.truth);
+    let basis = Basis {
+        sojourn: &sojourn,
+        causes: &[],
+        service_time: plan.service_time(),
+        process: None,
+    };
+    let predicted = predict(&observed, &basis);
+    let mut forecasts = predicted.predictions.iter();
+    let found = forecasts.find(|forecast| forecast.change == change);
+    let points = &found.unwrap_or_else(|| panic!("{predicted:#?}")).points;
+    let calm = sojourns(&plan.without_disturbances().run().truth);
+    assert!(at(&sojourn, 0.99) > 1.5 * at(&calm, 0.99), "it disturbs");
+    for point in points {
+        let ratio = point.predicted_ns.get() as f64 / at(&calm, point.q);
+        assert!(
+            (0.97..1.03).contains(&ratio),
+            "{change} p{}: {ratio}",
+            point.q * 100.0
+        );
+    }
+    assert!(points.len() >= 2, "{points:?}");
+}
+
+/// A server that needs its CPU for more than half of the time, as the benchmark of causes has it.
+fn busy(what: What, real_time: bool) -> Plan {
+    Plan {
+        gaps: vec![545_000.0],
+        service: 300_000,
+        requests: 30_000,
+        disturbances: vec![(what, 150_000_000, 11_000_000)],
+        real_time,
+        ..Plan::default()
+    }
+}
+
+#[test]
+fn without_a_quota_it_is_as_it_then_is() {
+    comes_true(&busy(What::HeldBack, true), "without throttled");
+    comes_true(
+        &busy(What::HeldBackInACrowd(true), false),
+        "without throttled",
+    );
+    comes_true(&busy(What::HeldBackInACrowd(true), false), "cpu-quota");
+}
+
+#[test]
+fn without_another_program_it_is_as_it_then_is() {
+    comes_true(&busy(What::Thread, false), "without background");
+}

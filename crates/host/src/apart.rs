@@ -1,0 +1,102 @@
+//! Work on what others wrote in a process of its own, which has given up its privileges, while this one
+//! keeps them.
+
+use std::io::{self, PipeWriter, Read, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use rustix::process::{Pid, Signal, WaitOptions, set_parent_process_death_signal, waitpid};
+
+use crate::invoker::Invoker;
+
+/// Lets a child of this process become `user` for good, do `work` and return what that gives. It ends with
+/// this process.
+///
+/// The child has a copy of this process's memory, and none of its threads but the calling one: `work` must
+/// wait for no other thread, and what it changes is lost.
+///
+/// # Errors
+/// The kernel's answer where there is no child or it may not become the user; a child that has failed.
+pub fn work_apart(user: &Invoker, work: impl FnOnce() -> Vec<u8>) -> io::Result<Vec<u8>> {
+    let (mut reader, writer) = io::pipe()?;
+    // SAFETY: the child goes on alone in a copy of the memory; the C library makes its own locks usable
+    // there, and the child leaves by _exit, so nothing of this process is dropped or flushed twice.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => {
+            drop(reader);
+            let done = catch_unwind(AssertUnwindSafe(|| in_child(user, writer, work)));
+            let code = match done {
+                Ok(Ok(())) => 0,
+                Ok(Err(_)) => 1,
+                Err(_) => 101,
+            };
+            // SAFETY: takes a number only, and does not return.
+            unsafe { libc::_exit(code) }
+        }
+        child => {
+            drop(writer);
+            let mut result = Vec::new();
+            let read = reader.read_to_end(&mut result);
+            let ended = Pid::from_raw(child)
+                .map(|child| waitpid(Some(child), WaitOptions::empty()))
+                .transpose()?;
+            read?;
+            match ended.flatten().and_then(|(_, status)| status.exit_status()) {
+                Some(0) => Ok(result),
+                _ => Err(io::Error::other(
+                    "the process without privileges has failed",
+                )),
+            }
+        }
+    }
+}
+
+fn in_child(
+    user: &Invoker,
+    mut writer: PipeWriter,
+    work: impl FnOnce() -> Vec<u8>,
+) -> io::Result<()> {
+    user.become_for_good(false)?;
+    // a change of user clears it
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    writer.write_all(&work())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::roots::{Roots, status};
+
+    #[test]
+    fn the_child_has_no_privilege_and_this_process_keeps_its_own() {
+        let roots = Roots::default();
+        let rights = || {
+            let all = ["Uid", "CapEff", "CapPrm", "NoNewPrivs"];
+            // of the thread: others of this process are other tests
+            let own = format!("self/task/{}", rustix::thread::gettid().as_raw_nonzero());
+            all.map(|name| status(&roots, &own, name).unwrap())
+        };
+        let before = rights();
+        let user = match Invoker::find(&roots) {
+            user if user.is_root() => Invoker::nobody(),
+            user => user,
+        };
+        let told = work_apart(&user, || rights().join("\n").into_bytes()).unwrap();
+        let told = String::from_utf8(told).unwrap();
+        let [uid, effective, permitted, no_new]: [&str; 4] =
+            told.lines().collect::<Vec<_>>().try_into().unwrap();
+        let own = user.uid().to_string();
+        assert!(uid.split_whitespace().all(|uid| uid == own), "{uid}");
+        assert_eq!(u64::from_str_radix(effective, 16), Ok(0));
+        assert_eq!(u64::from_str_radix(permitted, 16), Ok(0));
+        assert_eq!(no_new, "1");
+        assert_eq!(rights(), before);
+    }
+
+    #[test]
+    fn a_child_that_fails_is_an_error() {
+        let user = Invoker::find(&Roots::default());
+        let failed = work_apart(&user, || panic!("on purpose"));
+        assert!(failed.unwrap_err().to_string().contains("has failed"));
+    }
+}
