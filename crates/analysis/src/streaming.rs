@@ -458,6 +458,7 @@ impl<'c> Analysis<'c> {
             let (sampler, context) = (self.sampler, self.context);
             let mut limits = limits(measured, self.windows, self.shown_by);
             limits.extend(self.busy.polls().then(|| POLLS.to_owned()));
+            limits.extend(of_sample(&matching));
             let observed = || sampler.finish(context);
             let comparison = Comparison {
                 ideal: &ideal,
@@ -569,6 +570,16 @@ fn nothing_left(cut: Nanos, arrivals: u64) -> AnalysisError {
 /// What is said of a server with such a thread.
 const POLLS: &str = "A thread of the server never sleeps, and has no request most of the time: it polls. \
     Utilisation and t count only its time with requests.";
+/// What is known of a share of the requests only.
+fn of_sample(matching: &Matching) -> Option<String> {
+    let one_in = matching.stamps.one_in().filter(|&one_in| one_in > 1)?;
+    Some(format!(
+        "T2 to T5 were recorded of one request in {one_in}: stages and causes are those of these {} \
+         requests, and their intervals say so. For what others did to them, and for the replay, T2 \
+         to T5 of the others are estimated from T1, T6 and the threads.",
+        matching.matched - matching.unasked
+    ))
+}
 
 /// What the length of the recording costs in precision.
 fn limits(measured: &Observations, windows: u64, shown_by: usize) -> Vec<String> {

@@ -22,6 +22,11 @@ pub enum EventKind {
         /// Identity of the packet buffer, as at its last `PacketIn`.
         packet: PacketId,
     },
+    /// T2, where it is recorded of some requests only: UDP queued this one at the server's socket.
+    DatagramQueued {
+        /// Whose request it is.
+        key: RequestKey,
+    },
     /// T4: a read of the server's thread returned a request.
     ReadReturned {
         /// The reading thread.

@@ -16,7 +16,7 @@ use libbpf_rs::{
     libbpf_sys,
 };
 
-use taillab_model::Monotonic;
+use taillab_model::{MiddleStamps, Monotonic};
 
 use crate::cgroup::{self, Cgroup};
 use crate::hooks::{self, Choice, Failure, Refusal, Stamp};
@@ -62,7 +62,7 @@ struct Config {
     sleeps: u32,
     tgid_count: u32,
     tgids: [u32; MAX_TGIDS],
-    unused: u32,
+    sample: u32,
 }
 
 /// `enum membership` in common.bpf.h.
@@ -214,10 +214,13 @@ pub(crate) fn plan(spec: &ProbeSpec) -> Result<Plan, ProbeError> {
             sleeps: spec.disturbances.contains(Disturbances::SCHED).into(),
             tgid_count: server.tgid_count,
             tgids: server.tgids,
-            unused: 0,
+            sample: match spec.stamps {
+                MiddleStamps::Sampled(doublings) => doublings.get().into(),
+                MiddleStamps::All | MiddleStamps::Ends => 0,
+            },
         },
         cpus,
-        stamps: hooks::stamps(spec.transport, spec.disturbances),
+        stamps: hooks::stamps(spec.transport, spec.stamps, spec.disturbances),
     })
 }
 

@@ -88,6 +88,8 @@ impl TimelineBuilder {
                 self.inbound.came(at, cpu, PacketName::of_buffer(packet));
             }
             EventKind::Enqueued { packet } => self.arrived(cpu, PacketName::of_buffer(packet)),
+            // its packet is not known, and a later one will do
+            EventKind::DatagramQueued { .. } => {}
             EventKind::SegmentQueued { key } => self.arrived(cpu, PacketName::of_segment(key)),
             EventKind::Frequency { .. } | EventKind::Payload { .. } => {}
             EventKind::ReadReturned { tid, .. }

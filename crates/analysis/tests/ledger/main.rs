@@ -3,6 +3,7 @@
 mod ideal;
 mod kernel;
 mod parts;
+mod sample;
 mod waits;
 
 use std::collections::BTreeMap;

@@ -31,6 +31,7 @@ pub fn before(
         sequential: experiment.server.is_sequential(),
         // as our generator finds its requests again
         datagram_ids: experiment.server.transport == Transport::Udp,
+        stamps: experiment.probe.stamps,
         ..RecordingContext::default()
     }
 }

@@ -121,6 +121,7 @@ impl Rig {
                 .iter()
                 .map(|cpu| u16::try_from(cpu).unwrap_or(u16::MAX))
                 .collect(),
+            stamps: experiment.probe.stamps,
             disturbances: experiment.probe.disturbances,
             payload_bytes: 0,
             ring_bytes_per_cpu: experiment.probe.ring_bytes as usize,

@@ -210,6 +210,7 @@ fn first_context(
         sequential: known.sequential,
         datagram_ids: known.datagram_ids,
         framing: known.framing,
+        stamps: args.recording.stamps,
         ..RecordingContext::default()
     }
 }
