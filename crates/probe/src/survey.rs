@@ -275,7 +275,7 @@ mod tests {
     use crate::hooks;
 
     fn udp() -> Vec<&'static Stamp> {
-        hooks::stamps(Transport::Udp, Disturbances::ALL)
+        hooks::stamps(Transport::Udp, MiddleStamps::All, Disturbances::ALL)
     }
 
     fn refused(errno: i32) -> Refusal {
