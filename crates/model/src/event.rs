@@ -27,6 +27,11 @@ pub enum EventKind {
         /// Whose request it is.
         key: RequestKey,
     },
+    /// A thread came onto a CPU of the generator; nothing else is recorded of that CPU's threads.
+    CameOn {
+        /// The thread; 0 is the idle one.
+        tid: Tid,
+    },
     /// T4: a read of the server's thread returned a request.
     ReadReturned {
         /// The reading thread.

@@ -47,6 +47,7 @@ const MAX_PAYLOAD: u16 = 2_048;
 #[repr(C)]
 struct Config {
     server_cpus: [u64; MAX_CPUS / 64],
+    generator_cpus: [u64; MAX_CPUS / 64],
     base: u64,
     cgroup: u64,
     slots: u32,
@@ -199,6 +200,7 @@ pub(crate) fn plan(spec: &ProbeSpec) -> Result<Plan, ProbeError> {
     Ok(Plan {
         config: Config {
             server_cpus: bitmap(&spec.server_cpus, cpus).map_err(ProbeError::BadSpec)?,
+            generator_cpus: bitmap(&spec.generator_cpus, cpus).map_err(ProbeError::BadSpec)?,
             base: now().nanos_since_boot(),
             cgroup: server.cgroup.inode,
             slots: slots(spec.ring_bytes_per_cpu, cpus).map_err(ProbeError::BadSpec)?,
@@ -224,11 +226,11 @@ pub(crate) fn plan(spec: &ProbeSpec) -> Result<Plan, ProbeError> {
     })
 }
 
-/// The server's CPUs as a bitmap; `cpus` is how many the machine may have.
-fn bitmap(server_cpus: &[u16], cpus: usize) -> Result<[u64; MAX_CPUS / 64], String> {
+/// CPUs as a bitmap; `cpus` is how many the machine may have.
+fn bitmap(wanted: &[u16], cpus: usize) -> Result<[u64; MAX_CPUS / 64], String> {
     let limit = cpus.min(MAX_CPUS);
     let mut bits = [0; MAX_CPUS / 64];
-    for &cpu in server_cpus {
+    for &cpu in wanted {
         let cpu = usize::from(cpu);
         if cpu >= limit {
             return Err(format!(

@@ -43,6 +43,7 @@ fn nobody(transport: Transport) -> ProbeSpec {
         server_port: 9,
         server: ServerProcesses::InNamespace,
         server_cpus: Vec::new(),
+        generator_cpus: Vec::new(),
         stamps: MiddleStamps::All,
         disturbances: Disturbances::ALL,
         payload_bytes: 0,

@@ -166,7 +166,8 @@ impl Matcher {
             }
             EventKind::Unreadable { lasted } => shared.unreadable(cpu, at, lasted),
             // they say why a request was slow, not which one it is
-            EventKind::Woken { .. }
+            EventKind::CameOn { .. }
+            | EventKind::Woken { .. }
             | EventKind::Migrated { .. }
             | EventKind::Interrupt { .. }
             | EventKind::Softirq { .. }

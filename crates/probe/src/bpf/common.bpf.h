@@ -42,6 +42,7 @@ enum kind {
 	MAJOR_FAULT = 27,
 	STORAGE_WAITED = 28,
 	DATAGRAM_QUEUED = 29,
+	CAME_ON = 30,
 };
 
 #define MAX_CPUS 1024
@@ -64,6 +65,7 @@ enum membership {
  */
 struct config {
 	u64 server_cpus[MAX_CPUS / 64];
+	u64 generator_cpus[MAX_CPUS / 64];
 	u64 base; /* what events' times count from */
 	u64 cgroup; /* its inode */
 	u32 slots; /* for each CPU, a power of two */
@@ -197,7 +199,7 @@ static __always_inline u32 length_of(u64 since, u64 now)
 	return lasted > 0xffffffff ? 0xffffffff : lasted;
 }
 
-static __always_inline bool is_server_cpu(u32 cpu)
+static __always_inline bool has_cpu(const volatile u64 *cpus, u32 cpu)
 {
 	u32 masked = cpu;
 
@@ -205,13 +207,13 @@ static __always_inline bool is_server_cpu(u32 cpu)
 		return false;
 	/* the compiler would drop the mask, and the verifier may have lost sight of the check */
 	barrier_var(masked);
-	return config.server_cpus[masked % MAX_CPUS / 64] >> (cpu % 64) & 1;
+	return cpus[masked % MAX_CPUS / 64] >> (cpu % 64) & 1;
 }
 
 /* the ring of a CPU if that is the server's */
 static __always_inline struct ring *server_ring(u32 cpu)
 {
-	return is_server_cpu(cpu) ? this_ring(cpu) : 0;
+	return has_cpu(config.server_cpus, cpu) ? this_ring(cpu) : 0;
 }
 
 /*

@@ -439,6 +439,7 @@ fn what_cannot_be_watched_is_refused_with_a_reason() {
         server_port: 1,
         server: ServerProcesses::These(vec![std::process::id()]),
         server_cpus: vec![0],
+        generator_cpus: Vec::new(),
         stamps: MiddleStamps::All,
         disturbances: Disturbances::NONE,
         payload_bytes: 0,

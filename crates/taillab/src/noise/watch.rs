@@ -38,6 +38,7 @@ impl Watch {
             server_port: NO_PORT,
             server: ServerProcesses::These(vec![std::process::id()]),
             server_cpus: cpus.to_vec(),
+            generator_cpus: Vec::new(),
             stamps: MiddleStamps::All,
             disturbances: wanted,
             payload_bytes: 0,

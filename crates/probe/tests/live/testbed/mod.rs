@@ -157,6 +157,7 @@ pub(crate) fn spec(
         server_port: SERVER_PORT,
         server,
         server_cpus: (0..cpus.get() as u16).collect(),
+        generator_cpus: Vec::new(),
         stamps: MiddleStamps::All,
         disturbances: Disturbances::NONE,
         payload_bytes: 0,

@@ -11,7 +11,7 @@ use super::framing::Identification;
 use crate::cli::TraceArgs;
 use crate::exit::{Exit, Failure};
 use crate::fail::probe as probe_failure;
-use crate::pipeline::ring_bytes_per_cpu;
+use crate::pipeline::{cpu_numbers, ring_bytes_per_cpu};
 
 /// As many processes as the probe takes by their numbers.
 const MOST_PROCESSES: usize = 64;
@@ -27,7 +27,8 @@ pub fn load(args: &TraceArgs, server: &Server, watched: &CpuSet) -> Result<Probe
         },
         server_port: server.endpoint.port,
         server: processes(server)?,
-        server_cpus: numbers(watched),
+        server_cpus: cpu_numbers(watched),
+        generator_cpus: Vec::new(),
         stamps: args.recording.stamps,
         disturbances: disturbances(args, known.payload_bytes)?,
         payload_bytes: known.payload_bytes,
@@ -64,12 +65,6 @@ fn disturbances(args: &TraceArgs, payload_bytes: u16) -> Result<Disturbances, Fa
         (MiddleStamps::Ends, _) => Ok(Disturbances::NONE),
         (_, given) => Ok(given.unwrap_or(Disturbances::ALL)),
     }
-}
-
-/// CPUs as the probe and recordings number them.
-pub fn numbers(cpus: &CpuSet) -> Vec<u16> {
-    let number = |cpu| u16::try_from(cpu).unwrap_or(u16::MAX);
-    cpus.iter().map(number).collect()
 }
 
 fn processes(server: &Server) -> Result<ServerProcesses, Failure> {

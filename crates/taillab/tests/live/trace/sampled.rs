@@ -61,6 +61,8 @@ fn a_sample_has_six_stamps_and_all_requests_have_the_ends() {
         );
         let limits = found["explanation"]["limits"].to_string();
         assert!(limits.contains("one request in 4"), "{limits}");
+        let withdrawn = found["verdict"].to_string();
+        assert!(!withdrawn.contains("read_together"), "{withdrawn}");
         let again = taillab().args(["explain", "--json"]).arg(dir).output();
         let again = result(&again.unwrap());
         assert_eq!(again["causes"], found["causes"]);
@@ -73,7 +75,21 @@ fn the_ends_alone_give_the_sojourn_of_every_request() {
     if !live("the_ends_alone_give_the_sojourn_of_every_request") {
         return;
     }
-    traced(&["--stamps", "ends"], |found, _| {
+    // nobody says how long the server works: there is no comparison, and no t that was made up
+    traced(&["--stamps", "ends"], |found, dir| {
+        assert_eq!(found["ideal"]["withdrawn"]["because"], "service_time_unknown");
+        assert_eq!(found["service_time_source"], "unknown");
+        assert_eq!(found["service_time_ns"], 0);
+        assert!(found["measured"]["overload"].is_null());
+        let with_t = taillab()
+            .args(["explain", "--json", "--service-time", "10us"])
+            .arg(dir)
+            .output();
+        let with_t = result(&with_t.unwrap());
+        assert_eq!(with_t["service_time_source"], "given");
+        let because = &with_t["ideal"]["withdrawn"]["because"];
+        assert_ne!(*because, "service_time_unknown");
+
         let matching = &found["matching"];
         let count = |name: &str| matching[name].as_u64().unwrap();
         assert_eq!(count("unasked"), count("matched"), "{matching}");
