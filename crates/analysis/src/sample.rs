@@ -89,7 +89,12 @@ mod tests {
             port: 1,
             id,
         };
-        let first = |asked| (0..).map(key).find(|key| stamps.ask(*key) == asked).unwrap();
+        let first = |asked| {
+            (0..)
+                .map(key)
+                .find(|key| stamps.ask(*key) == asked)
+                .unwrap()
+        };
         [first(true), first(false)]
     }
 

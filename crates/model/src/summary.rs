@@ -295,9 +295,15 @@ pub struct Matching {
 }
 
 impl Matching {
-    /// Responses to requests of which all six stamps were to be recorded.
+    /// Responses to requests of which all six stamps were to be recorded; of a sample those that
+    /// are matched, since of the others nobody knows which they answer.
     pub const fn asked(&self) -> u64 {
-        self.responses.saturating_sub(self.unasked)
+        match self.stamps {
+            MiddleStamps::All => self.responses,
+            MiddleStamps::Sampled(_) | MiddleStamps::Ends => {
+                self.matched.saturating_sub(self.unasked)
+            }
+        }
     }
 }
 

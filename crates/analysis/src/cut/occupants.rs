@@ -129,14 +129,19 @@ mod tests {
         assert_eq!(chief(150, 210, 60), None);
         // the generator and the idle thread hold nobody up
         assert_eq!(chief(905, 1_000, 0), None);
-        assert_eq!(Occupants::default().chief(at(0), at(1_000), Nanos::ZERO), None);
+        assert_eq!(
+            Occupants::default().chief(at(0), at(1_000), Nanos::ZERO),
+            None
+        );
     }
 
     #[test]
     fn a_thread_without_a_name_has_its_number() {
         let recording = recording(&[(10, 1_234)]);
         let occupants = Occupants::of(&recording, 1);
-        let who = occupants.chief(at(0), at(20), Nanos::from_micros(5)).unwrap();
+        let who = occupants
+            .chief(at(0), at(20), Nanos::from_micros(5))
+            .unwrap();
         assert!(who.contains("1234"), "{who}");
         // before anybody was seen, nobody is known
         assert_eq!(occupants.chief(at(0), at(10), Nanos::ZERO), None);

@@ -46,8 +46,8 @@ fn a_sample_has_six_stamps_and_all_requests_have_the_ends() {
         let matching = &found["matching"];
         let count = |name: &str| matching[name].as_u64().unwrap();
         assert_eq!(matching["stamps"], "sampled:1/4");
-        let asked = count("responses") - count("unasked");
-        let share = asked as f64 / count("responses") as f64;
+        let asked = count("matched") - count("unasked");
+        let share = asked as f64 / count("matched") as f64;
         assert!((0.1..0.4).contains(&share), "{share}: {matching}");
         assert!(complete_share(found) > MOSTLY, "{matching}");
         // nothing is recorded of the others

@@ -21,7 +21,11 @@ pub const MOSTLY: f64 = 0.9;
 pub fn complete_share(result: &Value) -> f64 {
     let count = |name: &str| result["matching"][name].as_f64().unwrap();
     let told = count("blind_requests") + count("ambiguous");
-    (count("complete") + told) / (count("responses") - count("unasked"))
+    let asked = match result["matching"]["stamps"].as_str() {
+        Some("all") => count("responses"),
+        _ => count("matched") - count("unasked"),
+    };
+    (count("complete") + told) / asked
 }
 
 #[test]
