@@ -31,7 +31,10 @@ impl Withdrawn {
             from,
             causes: withdrawn.clone().any(|claim| claim == ClaimName::Causes),
             forecasts: withdrawn.any(|claim| claim == ClaimName::Forecasts),
-            begin: verdict.warnings.iter().any(|warning| warning.key == READ_TOGETHER),
+            begin: verdict
+                .warnings
+                .iter()
+                .any(|warning| warning.key == READ_TOGETHER),
         }
     }
 

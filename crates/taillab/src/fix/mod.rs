@@ -20,9 +20,9 @@ use std::time::{Duration, Instant};
 
 use taillab_host::tune::Mitigation;
 use taillab_host::{Interrupt, Invoker, Roots};
-use taillab_model::{MiddleStamps, RecordingContext};
 use taillab_model::fix::{Factorial, Fix};
 use taillab_model::summary::Report;
+use taillab_model::{MiddleStamps, RecordingContext};
 use taillab_probe::Probe;
 
 pub use self::consent::Consent;

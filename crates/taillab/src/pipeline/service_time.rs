@@ -134,7 +134,9 @@ fn typical_service(matched: &Matched, from: Monotonic) -> Option<Nanos> {
         let [t2, ..] = stamps.middle();
         let before = previous.insert(matched.workers[place], stamps.t6);
         let unasked = (!matched.is_asked(place)).then_some(stamps.t1);
-        let Some(queued) = t2.or(unasked) else { continue };
+        let Some(queued) = t2.or(unasked) else {
+            continue;
+        };
         let began = before.map_or(queued, |t6| t6.max(queued));
         services.push(stamps.t6.saturating_since(began));
     }

@@ -77,7 +77,10 @@ fn the_ends_alone_give_the_sojourn_of_every_request() {
     }
     // nobody says how long the server works: there is no comparison, and no t that was made up
     traced(&["--stamps", "ends"], |found, dir| {
-        assert_eq!(found["ideal"]["withdrawn"]["because"], "service_time_unknown");
+        assert_eq!(
+            found["ideal"]["withdrawn"]["because"],
+            "service_time_unknown"
+        );
         assert_eq!(found["service_time_source"], "unknown");
         assert_eq!(found["service_time_ns"], 0);
         assert!(found["measured"]["overload"].is_null());
