@@ -1,5 +1,8 @@
 //! What the excess consists of: by cause, by culprit, and in each band of the tail.
 //!
+//! Where T2 to T5 were recorded of a share of the requests, only these are summed; all of them
+//! say where the bands begin, and counts and lengths are brought up to all.
+//!
 //! Everything is summed over the accounts of the ledger as they come, by the cell of a histogram
 //! in which the sojourn lies; nothing is kept of a single request. Where the bands begin is
 //! known at the end: with a cell, so within 0.2 % of the sojourn.
@@ -99,6 +102,8 @@ pub struct Composition {
     of_groups: Vec<u64>,
     of_causes: [u64; CAUSES],
     cells: Vec<CellSums>,
+    /// Requests that are not summed, by cell.
+    others: Vec<u64>,
     blocks: Coarsening<BlockSums>,
     /// What is still to be added: when the request came in since `from`, and its cell.
     new_requests: Vec<(u64, usize, CellSums)>,
@@ -121,6 +126,7 @@ impl Composition {
             of_groups: Vec::new(),
             of_causes: [0; CAUSES],
             cells: Vec::new(),
+            others: Vec::new(),
             blocks: Coarsening::new(1_000, BLOCKS),
             new_requests: Vec::new(),
             new_excess: Vec::new(),
@@ -132,6 +138,13 @@ impl Composition {
     /// Takes the account of a request that came in at `t1`.
     pub fn add(&mut self, t1: Monotonic, entry: &Entry<'_>, labels: &Labels) {
         let cell = cell(entry.sojourn_ns, BITS);
+        if !entry.asked {
+            if cell >= self.others.len() {
+                self.others.resize(cell + 1, 0);
+            }
+            self.others[cell] += 1;
+            return;
+        }
         let sums = CellSums {
             requests: 1,
             sojourn_ns: entry.sojourn_ns,
@@ -200,16 +213,28 @@ impl Composition {
 
     /// The cells in which the bands begin.
     fn thresholds(&self) -> [usize; 4] {
-        let n: u64 = self.cells.iter().map(|cell| cell.requests).sum();
+        let n = self.requests();
         BANDS.map(|q| {
             let rank = quantile_rank(n, q);
             let mut below = 0;
-            let cells = self.cells.iter().position(|cell| {
-                below += cell.requests;
+            let mut cells = 0..self.cells.len().max(self.others.len());
+            let found = cells.find(|&cell| {
+                below += self.requests_in(cell);
                 below > rank
             });
-            cells.unwrap_or(0)
+            found.unwrap_or(0)
         })
+    }
+
+    /// Those that are not summed too.
+    fn requests_in(&self, cell: usize) -> u64 {
+        let summed = self.cells.get(cell).map_or(0, |cell| cell.requests);
+        summed + self.others.get(cell).copied().unwrap_or(0)
+    }
+
+    fn requests(&self) -> u64 {
+        let cells = 0..self.cells.len().max(self.others.len());
+        cells.map(|cell| self.requests_in(cell)).sum()
     }
 
     /// Everything, when no more accounts come.
@@ -218,7 +243,9 @@ impl Composition {
         let thresholds = self.thresholds();
         let band_of = |cell: usize| thresholds.iter().rposition(|&from| cell >= from);
         let blocks = self.blocks.cells().len();
+        let (all, others) = (self.requests(), self.others.iter().sum::<u64>());
         let none = BandSums {
+            requests: 0,
             sums: CellSums::default(),
             excess_ns: vec![[0; CAUSES]; blocks],
         };
@@ -226,6 +253,9 @@ impl Composition {
         for (cell, sums) in self.cells.iter().enumerate() {
             let band = &mut bands[band_of(cell).unwrap_or(0)];
             band.sums.add(*sums);
+        }
+        for cell in 0..self.cells.len().max(self.others.len()) {
+            bands[band_of(cell).unwrap_or(0)].requests += self.requests_in(cell);
         }
         let mut culprits: Vec<ByBlock> = vec![vec![[0; 2]; blocks]; self.groups.len()];
         let mut causes: Vec<ByBlock> = vec![vec![[0; 2]; blocks]; CAUSES];
@@ -243,6 +273,7 @@ impl Composition {
             }
         }
         Composed {
+            weight: all as f64 / (all - others).max(1) as f64,
             groups: self.groups,
             group_of: self.group_of,
             of_groups: self.of_groups,
@@ -257,6 +288,8 @@ impl Composition {
 /// Sums over the requests of one band of the tail.
 #[derive(Clone, Debug)]
 struct BandSums {
+    /// Those that were not summed too.
+    requests: u64,
     sums: CellSums,
     /// By block of time and cause.
     excess_ns: Vec<[u64; CAUSES]>,
@@ -265,6 +298,8 @@ struct BandSums {
 /// The composition of all accounts.
 #[derive(Clone, Debug)]
 pub struct Composed {
+    /// How many requests each that was summed stands for.
+    weight: f64,
     groups: Vec<(Cause, GroupKey)>,
     group_of: Vec<u32>,
     of_groups: Vec<u64>,
@@ -332,7 +367,9 @@ impl Composed {
             episodes += ledger.episodes[label as usize];
             held_up += ledger.held_up_ns[label as usize];
         }
-        let excess_ns = sums.iter().map(|block| block[0]).sum();
+        let excess_ns: u64 = sums.iter().map(|block| block[0]).sum();
+        let weighted = |sum: u64| (sum as f64 * self.weight).round() as u64;
+        let (requests, excess_ns) = (weighted(requests), weighted(excess_ns));
         if episodes == 0 {
             // such a cause has no beginning and end: each request counts as an episode
             (episodes, held_up) = (requests, excess_ns);
@@ -369,7 +406,12 @@ impl Composed {
     }
 }
 
-fn band(place: usize, BandSums { sums, excess_ns }: &BandSums) -> Band {
+fn band(place: usize, of: &BandSums) -> Band {
+    let BandSums {
+        requests,
+        sums,
+        excess_ns,
+    } = of;
     let n = sums.requests as f64;
     let mut parts = Vec::new();
     for cause in Cause::ALL {
@@ -397,7 +439,7 @@ fn band(place: usize, BandSums { sums, excess_ns }: &BandSums) -> Band {
     Band {
         from_q: BANDS[place],
         to_q: BANDS.get(place + 1).copied().unwrap_or(1.0),
-        requests: sums.requests,
+        requests: *requests,
         mean_sojourn_ns: sums.sojourn_ns as f64 / n,
         mean_ideal_ns: sums.ideal_ns as f64 / n,
         parts,

@@ -271,6 +271,8 @@ fn slowest(mut requests: Vec<SlowRequest>, most: usize) -> Vec<SlowRequest> {
 /// What is summed besides the composition.
 struct Collected {
     overtaken: u64,
+    /// Requests whose T2 was not to be recorded.
+    unasked: u64,
     pairs: HashMap<(Tid, Tid), u64>,
     /// Requests and the sum of their sojourns.
     by_worker: IdMap<(u64, u64)>,
@@ -286,6 +288,7 @@ impl Collected {
     fn new(workers: NonZeroU32, most_slow: usize) -> Self {
         Self {
             overtaken: 0,
+            unasked: 0,
             pairs: HashMap::new(),
             by_worker: IdMap::default(),
             own_queue_ideal: (workers.get() > 1).then(Histogram::default),
@@ -313,7 +316,9 @@ impl Collected {
     }
 
     fn add(&mut self, entry: &Entry<'_>) {
-        if let Some((_, by)) = entry.overtaken_by {
+        // T2 of the others is an estimate, which says nothing of their order
+        self.unasked += u64::from(!entry.asked);
+        if let Some((_, by)) = entry.overtaken_by.filter(|_| entry.asked) {
             self.overtaken += 1;
             *self.pairs.entry((by, entry.worker)).or_default() += 1;
         }
@@ -341,9 +346,10 @@ impl Collected {
         let mut pairs: Vec<(Tid, Tid, u64)> = pairs.map(|(&(a, b), &n)| (a, b, n)).collect();
         pairs.sort_by_key(|&(a, b, n)| (std::cmp::Reverse(n), a, b));
         pairs.truncate(MAX_PAIRS);
+        let requests = requests.saturating_sub(self.unasked).max(1);
         Inversions {
             overtaken: self.overtaken,
-            share: self.overtaken as f64 / requests.max(1) as f64,
+            share: self.overtaken as f64 / requests as f64,
             pairs,
         }
     }

@@ -56,6 +56,10 @@ pub(crate) struct Unlike<'a>(pub(crate) &'a Withdrawn);
 impl fmt::Display for Unlike<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self.0 {
+            Withdrawn::ServiceTimeUnknown => f.write_str(
+                "T1 and T6 alone do not show how long the server works on a request, so there is no \
+                 comparison with an ideal server",
+            ),
             Withdrawn::ClientsWait { at_once } => write!(
                 f,
                 "the clients wait for their answers before they ask again (never more than {at_once} \

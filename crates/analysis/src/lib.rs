@@ -42,6 +42,7 @@ pub mod replay;
 pub mod requests;
 mod resent;
 pub mod rtt;
+mod sample;
 pub mod service_time;
 pub mod slowest;
 pub mod spans;

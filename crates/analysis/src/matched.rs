@@ -1,7 +1,7 @@
 //! What the matcher found: requests with their stamps, and all that it could not match.
 
 use taillab_model::summary::Matching;
-use taillab_model::{Monotonic, Request, RequestKey, Stamps, Tid};
+use taillab_model::{MiddleStamps, Monotonic, Request, RequestKey, Stamps, Tid};
 
 use crate::requests::{Requests, reordered};
 use crate::spans::Spans;
@@ -62,6 +62,8 @@ pub struct Matched {
     /// The thread that served each of [`Matched::requests`]: the one that wrote its response
     /// or, where its write was not seen, the one that read it; 0 where neither is known.
     pub workers: Vec<Tid>,
+    /// For which of them T2 to T5 were recorded.
+    pub stamps: MiddleStamps,
     /// The requests without a certain response, in order of T1.
     pub unmatched: Vec<Unmatched>,
     /// T6 of each response that more than one request could have caused.
@@ -104,6 +106,11 @@ impl Matched {
     pub fn is_measured(&self, place: usize, measure_from: Monotonic) -> bool {
         self.requests.due(place) >= measure_from
             && (self.cut.is_empty() || !self.cut.contain(self.requests.t1(place)))
+    }
+
+    /// T2 to T5 of the request at `place` were to be recorded.
+    pub fn is_asked(&self, place: usize) -> bool {
+        self.stamps.ask(self.keys[place])
     }
 
     /// The counts over the measurement, that is from `measure_from` on. Hooks and lost
@@ -158,6 +165,7 @@ impl Matched {
             keys: self.keys.split_off(place),
             workers: self.workers.split_off(place),
             unmatched: self.unmatched.split_off(unmatched),
+            stamps: self.stamps,
             ..Self::default()
         }
     }
@@ -191,17 +199,20 @@ impl MatchCounts {
         (from, upto): (Monotonic, Monotonic),
     ) {
         let counts = &mut self.counts;
+        counts.stamps = matched.stamps;
         let gaps = merged(&matched.blind);
         for place in matched.measured_places(measure_from) {
             let stamps = matched.requests.stamps(place);
             counts.matched += 1;
-            for (missing, stamp) in counts.missing_middle.iter_mut().zip(stamps.middle()) {
-                *missing += u64::from(stamp.is_none());
-            }
-            if stamps.is_complete() {
+            if !matched.is_asked(place) {
+                counts.unasked += 1;
+            } else if stamps.is_complete() {
                 counts.complete += 1;
-            } else if !in_order(&stamps) {
-                counts.out_of_order += 1;
+            } else {
+                for (missing, stamp) in counts.missing_middle.iter_mut().zip(stamps.middle()) {
+                    *missing += u64::from(stamp.is_none());
+                }
+                counts.out_of_order += u64::from(!in_order(&stamps));
             }
             // the first window that has not ended before the request came in
             let next = gaps.partition_point(|gap| gap.to < stamps.t1);

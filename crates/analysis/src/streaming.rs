@@ -29,6 +29,7 @@ use crate::ledger::{Baseline, Entry, Labels, LedgerOptions};
 use crate::matched::{MatchCounts, Matched};
 use crate::overload::Queue;
 use crate::replay::Sampler;
+use crate::sample::Sample;
 use crate::stages::StageBands;
 use crate::statistics::{Observations, Series};
 use crate::timeline::ServerTime;
@@ -53,6 +54,8 @@ const SERIES: usize = STAGES + 5;
 pub struct AnalysisOptions {
     /// t: 1 / peak throughput of one core.
     pub service_time: Nanos,
+    /// t is more than a stand-in; else there is no comparison.
+    pub service_time_known: bool,
     /// Workers c of the ideal queue.
     pub workers: NonZeroU32,
     /// Start of the measurement: requests due before it are warm-up.
@@ -75,6 +78,7 @@ impl AnalysisOptions {
     pub const fn new(service_time: Nanos, workers: NonZeroU32, measure_from: Monotonic) -> Self {
         Self {
             service_time,
+            service_time_known: true,
             workers,
             measure_from,
             slowest: SLOWEST,
@@ -317,6 +321,7 @@ pub struct Analysis<'c> {
     busy: ServerTime,
     explainer: Option<Explainer>,
     sampler: Sampler,
+    sample: Sample,
 }
 
 impl<'c> Analysis<'c> {
@@ -345,6 +350,7 @@ impl<'c> Analysis<'c> {
             busy: ServerTime::default(),
             explainer: None,
             sampler: Sampler::new(measure_from),
+            sample: Sample::default(),
             options,
             context,
         }
@@ -379,6 +385,7 @@ impl<'c> Analysis<'c> {
         let requests = self.arrivals.take(matched, waited_for_until);
         self.sums.add(matched, &requests, measure_from);
         self.inside.add(matched);
+        self.sample.add(matched, measure_from);
         self.queue.add(window, self.options.workers.get());
         self.cut += matched.cut.length(measure_from.max(*from), *upto);
         let left = matched.cut.left(measure_from.max(*from), *upto);
@@ -446,10 +453,12 @@ impl<'c> Analysis<'c> {
             distribution: measured.distribution(),
         };
         let withdrawn = match self.inside.clients_that_wait(workers) {
+            _ if !options.service_time_known => Some(Withdrawn::ServiceTimeUnknown),
             Some(at_once) => Some(Withdrawn::ClientsWait { at_once }),
             None => withdrawn(&sojourn.distribution, &ideal, summed.faster_share),
         };
         let overload = (self.queue).finish(workers, options.service_time, options.measure_from);
+        let overload = overload.filter(|_| options.service_time_known);
         let mut explained = Explained {
             withdrawn,
             ..Explained::default()
@@ -458,6 +467,7 @@ impl<'c> Analysis<'c> {
             let (sampler, context) = (self.sampler, self.context);
             let mut limits = limits(measured, self.windows, self.shown_by);
             limits.extend(self.busy.polls().then(|| POLLS.to_owned()));
+            limits.extend(self.sample.limit());
             let observed = || sampler.finish(context);
             let comparison = Comparison {
                 ideal: &ideal,
@@ -473,6 +483,7 @@ impl<'c> Analysis<'c> {
             unsupported: Unsupported::of(&sojourn.distribution, measured.factors()),
             late_events: self.late_events,
             unexplained: self.unexplained.unwrap_or(0),
+            read_together: self.sample.read_together(),
         };
         let server_measured = Measured {
             sojourn: sojourn.distribution,

@@ -10,7 +10,7 @@ use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution as _, Exp1};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use taillab_analysis::cut::{Cutter, Thread, cuts_of};
+use taillab_analysis::cut::{Cutter, Occupants, Thread, cuts_of};
 use taillab_analysis::statistics::distribution_of;
 use taillab_analysis::timeline::Timeline;
 use taillab_analysis::{Matched, Window};
@@ -103,7 +103,12 @@ impl Run {
     fn measured(&self, seed: u64) -> (Vec<Nanos>, Distribution, Option<CutSummary>) {
         let requests = self.requests(seed);
         let at = Monotonic::from_nanos_since_boot;
-        let thread = Thread { waits: &[], cpu: 1 };
+        let occupants = Occupants::default();
+        let thread = Thread {
+            waits: &[],
+            cpu: 1,
+            occupants: &occupants,
+        };
         let sends = requests.iter().map(|&(due, sent, _)| (at(due), at(sent)));
         let cuts = cuts_of(sends, thread);
         let key = RequestKey {

@@ -39,6 +39,7 @@ fn options() -> MatchOptions {
         sequential: false,
         datagram_ids: Some(DatagramIds::Ids),
         framing: Framing::OneInTurn,
+        stamps: taillab_model::MiddleStamps::All,
     }
 }
 

@@ -516,6 +516,7 @@ fn a_withdrawn_comparison_is_in_the_verdict() {
     );
     for (why, key) in [
         (Withdrawn::ClientsWait { at_once: 8 }, "closed_loop"),
+        (Withdrawn::ServiceTimeUnknown, "service_time_unknown"),
         (
             Withdrawn::FasterThanIdeal { share: 0.43 },
             "faster_than_ideal",

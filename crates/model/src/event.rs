@@ -22,6 +22,16 @@ pub enum EventKind {
         /// Identity of the packet buffer, as at its last `PacketIn`.
         packet: PacketId,
     },
+    /// T2, where it is recorded of some requests only: UDP queued this one at the server's socket.
+    DatagramQueued {
+        /// Whose request it is.
+        key: RequestKey,
+    },
+    /// A thread came onto a CPU of the generator; nothing else is recorded of that CPU's threads.
+    CameOn {
+        /// The thread; 0 is the idle one.
+        tid: Tid,
+    },
     /// T4: a read of the server's thread returned a request.
     ReadReturned {
         /// The reading thread.

@@ -21,6 +21,9 @@ pub enum ServiceTimeSource {
     BusyTime,
     /// Shorter than that: with a longer t the ideal would have been slower than the server was.
     AsFastAsMeasured,
+    /// Not at all: a recording of T1 and T6 alone does not show it; t is 0, and there is no
+    /// comparison.
+    Unknown,
 }
 
 /// How the number of the ideal queue's workers was found.
@@ -63,6 +66,8 @@ pub struct Ideal {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "because", rename_all = "snake_case")]
 pub enum Withdrawn {
+    /// t is not known: only T1 and T6 were recorded, and nobody said it.
+    ServiceTimeUnknown,
     /// Clients wait for their answers before they ask again: a faster server would have got other
     /// arrivals.
     ClientsWait {

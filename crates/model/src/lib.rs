@@ -13,6 +13,7 @@ pub mod fix;
 pub mod histogram;
 mod ideal;
 pub mod load_result;
+mod middle_stamps;
 pub mod mitigation;
 pub mod noise;
 mod objective;
@@ -32,6 +33,7 @@ pub use distribution::{
 };
 pub use event::{Asleep, Event, EventKind, Interrupt, PacketId, RequestKey, Tid, address_hash};
 pub use histogram::{HISTOGRAM_ERROR, Histogram};
+pub use middle_stamps::{MiddleStamps, ParseMiddleStampsError};
 pub use objective::{Objective, ParseObjectiveError};
 pub use recording::{
     Chunk, CpuStream, Cut, CutReason, Damage, EventOrder, EventSink, Events, Gap, InterruptName,

@@ -23,7 +23,7 @@ pub use crate::ideal::{CpuTaken, Ideal, Overload, ServiceTimeSource, Withdrawn, 
 use crate::explanation::{CauseShare, Explanation, ModelFit, Prediction};
 use crate::fix::{Factorial, Fix};
 use crate::threshold::Assertion;
-use crate::{Distribution, Nanos};
+use crate::{Distribution, MiddleStamps, Nanos};
 
 /// Version of the shape of [`Report`].
 pub const SCHEMA_VERSION: u32 = 1;
@@ -259,7 +259,15 @@ pub struct Matching {
     pub responses: u64,
     /// With T1 and T6.
     pub matched: u64,
-    /// With all six, in order.
+    /// Of which requests T2 to T5 were recorded: `all`, `sampled:1/N` (chosen by their keys) or
+    /// `ends` (none).
+    #[serde(default)]
+    #[schemars(with = "String")]
+    pub stamps: MiddleStamps,
+    /// Matched requests of which they were not.
+    #[serde(default)]
+    pub unasked: u64,
+    /// With all six, in order; where a share was asked for, of that share.
     pub complete: u64,
     /// That more than one request could have caused; none of these is matched.
     pub ambiguous: u64,
@@ -280,10 +288,23 @@ pub struct Matching {
     pub blind_windows: u64,
     /// Matched requests that overlap a blind window.
     pub blind_requests: u64,
-    /// Matched requests that lack T2, T3, T4, T5, in this order.
+    /// Matched requests that lack T2, T3, T4, T5, in this order, though these were to be recorded.
     pub missing_middle: [u64; 4],
     /// Which hook gave each stamp.
     pub hooks: Vec<Hook>,
+}
+
+impl Matching {
+    /// Responses to requests of which all six stamps were to be recorded; of a sample those that
+    /// are matched, since of the others nobody knows which they answer.
+    pub const fn asked(&self) -> u64 {
+        match self.stamps {
+            MiddleStamps::All => self.responses,
+            MiddleStamps::Sampled(_) | MiddleStamps::Ends => {
+                self.matched.saturating_sub(self.unasked)
+            }
+        }
+    }
 }
 
 /// The kernel hook behind a stamp.

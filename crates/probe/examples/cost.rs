@@ -5,7 +5,7 @@
 //! interprocessor interrupt hides the probe. So hooks that both pass through count twice.
 //!
 //! Run as root: `cargo run --release -p taillab-probe --example cost [rounds [udp|tcp
-//! [disturbances [avoided hook]]]]`.
+//! [disturbances [stamps [avoided hook]]]]]`.
 
 #[path = "../tests/live/testbed/mod.rs"]
 #[allow(dead_code, reason = "the live tests use the rest")]
@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use libbpf_rs::libbpf_sys;
 use taillab_analysis::median;
+use taillab_model::MiddleStamps;
 use taillab_probe::{Disturbances, Probe, ProbeSpec};
 use testbed::Testbed;
 use testbed::streams::StreamBed;
@@ -34,6 +35,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let rounds: u32 = args.next().map_or(Ok(300), |n| n.parse())?;
     let transport = args.next().unwrap_or_else(|| "udp".into());
     let disturbances: Disturbances = args.next().unwrap_or_else(|| "none".into()).parse()?;
+    let stamps: MiddleStamps = args.next().unwrap_or_else(|| "all".into()).parse()?;
     let avoided: Vec<String> = args.collect();
     let avoided: Vec<&str> = avoided.iter().map(String::as_str).collect();
     let mut cpu = rustix::thread::CpuSet::new();
@@ -41,7 +43,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     rustix::thread::sched_setaffinity(None, &cpu)?;
     if transport == "tcp" {
         let mut bed = StreamBed::new();
-        bed.spec.disturbances = disturbances;
+        (bed.spec.stamps, bed.spec.disturbances) = (stamps, disturbances);
         let _server = bed.memcached(1);
         let client = bed.connect();
         return measure(&bed.spec, &avoided, rounds, |trips| {
@@ -54,7 +56,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         });
     }
     let mut testbed = Testbed::veth();
-    testbed.spec.disturbances = disturbances;
+    (testbed.spec.stamps, testbed.spec.disturbances) = (stamps, disturbances);
     measure(&testbed.spec, &avoided, rounds, |trips| {
         (0..trips)
             .map(|id| {

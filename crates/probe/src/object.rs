@@ -16,7 +16,7 @@ use libbpf_rs::{
     libbpf_sys,
 };
 
-use taillab_model::Monotonic;
+use taillab_model::{MiddleStamps, Monotonic};
 
 use crate::cgroup::{self, Cgroup};
 use crate::hooks::{self, Choice, Failure, Refusal, Stamp};
@@ -47,6 +47,7 @@ const MAX_PAYLOAD: u16 = 2_048;
 #[repr(C)]
 struct Config {
     server_cpus: [u64; MAX_CPUS / 64],
+    generator_cpus: [u64; MAX_CPUS / 64],
     base: u64,
     cgroup: u64,
     slots: u32,
@@ -62,7 +63,7 @@ struct Config {
     sleeps: u32,
     tgid_count: u32,
     tgids: [u32; MAX_TGIDS],
-    unused: u32,
+    sample: u32,
 }
 
 /// `enum membership` in common.bpf.h.
@@ -199,6 +200,7 @@ pub(crate) fn plan(spec: &ProbeSpec) -> Result<Plan, ProbeError> {
     Ok(Plan {
         config: Config {
             server_cpus: bitmap(&spec.server_cpus, cpus).map_err(ProbeError::BadSpec)?,
+            generator_cpus: bitmap(&spec.generator_cpus, cpus).map_err(ProbeError::BadSpec)?,
             base: now().nanos_since_boot(),
             cgroup: server.cgroup.inode,
             slots: slots(spec.ring_bytes_per_cpu, cpus).map_err(ProbeError::BadSpec)?,
@@ -214,18 +216,21 @@ pub(crate) fn plan(spec: &ProbeSpec) -> Result<Plan, ProbeError> {
             sleeps: spec.disturbances.contains(Disturbances::SCHED).into(),
             tgid_count: server.tgid_count,
             tgids: server.tgids,
-            unused: 0,
+            sample: match spec.stamps {
+                MiddleStamps::Sampled(doublings) => doublings.get().into(),
+                MiddleStamps::All | MiddleStamps::Ends => 0,
+            },
         },
         cpus,
-        stamps: hooks::stamps(spec.transport, spec.disturbances),
+        stamps: hooks::stamps(spec.transport, spec.stamps, spec.disturbances),
     })
 }
 
-/// The server's CPUs as a bitmap; `cpus` is how many the machine may have.
-fn bitmap(server_cpus: &[u16], cpus: usize) -> Result<[u64; MAX_CPUS / 64], String> {
+/// CPUs as a bitmap; `cpus` is how many the machine may have.
+fn bitmap(wanted: &[u16], cpus: usize) -> Result<[u64; MAX_CPUS / 64], String> {
     let limit = cpus.min(MAX_CPUS);
     let mut bits = [0; MAX_CPUS / 64];
-    for &cpu in server_cpus {
+    for &cpu in wanted {
         let cpu = usize::from(cpu);
         if cpu >= limit {
             return Err(format!(

@@ -111,8 +111,8 @@ impl Probe {
         hooks
     }
 
-    /// Every thread that came onto a CPU of the server while the probe was attached, the
-    /// server's marked as such.
+    /// Every thread that came onto a CPU of the server or of the generator while the probe was
+    /// attached, the server's marked as such.
     ///
     /// Of threads whose numbers are equal modulo 65,536 only the last one is known.
     pub fn threads(&self) -> Vec<ThreadName> {

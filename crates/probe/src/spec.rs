@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use taillab_model::MiddleStamps;
+
 use crate::Disturbances;
 
 /// A network device, unique on the host.
@@ -84,6 +86,11 @@ pub struct ProbeSpec {
     pub server: ServerProcesses,
     /// The CPUs whose thread changes, interrupts and idle times are recorded.
     pub server_cpus: Vec<u16>,
+    /// The CPUs of a generator that taillab runs: of these, only who comes onto them is recorded,
+    /// and only together with the thread switches. One that is the server's too is left to that.
+    pub generator_cpus: Vec<u16>,
+    /// For which requests T2 to T5 are recorded. Where for none, no thread switches are either.
+    pub stamps: MiddleStamps,
     /// What is recorded in addition to the stamps and the thread switches.
     pub disturbances: Disturbances,
     /// Of each segment of a stream, how many bytes of payload are recorded, at most 256; 0 for

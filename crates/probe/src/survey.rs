@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 
 use libbpf_rs::{MapHandle, MapType, libbpf_sys};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use taillab_model::MiddleStamps;
 use taillab_model::doctor::{Check, CheckState, Group, HookTrial, Survey};
 
 use crate::hooks::{Candidate, Refusal, Stamp, Stamps};
@@ -42,6 +43,8 @@ fn nobody(transport: Transport) -> ProbeSpec {
         server_port: 9,
         server: ServerProcesses::InNamespace,
         server_cpus: Vec::new(),
+        generator_cpus: Vec::new(),
+        stamps: MiddleStamps::All,
         disturbances: Disturbances::ALL,
         payload_bytes: 0,
         ring_bytes_per_cpu: 0,
@@ -273,7 +276,7 @@ mod tests {
     use crate::hooks;
 
     fn udp() -> Vec<&'static Stamp> {
-        hooks::stamps(Transport::Udp, Disturbances::ALL)
+        hooks::stamps(Transport::Udp, MiddleStamps::All, Disturbances::ALL)
     }
 
     fn refused(errno: i32) -> Refusal {

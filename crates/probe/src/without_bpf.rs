@@ -161,6 +161,8 @@ mod tests {
             server_port: 1,
             server: crate::ServerProcesses::InNamespace,
             server_cpus: Vec::new(),
+            generator_cpus: Vec::new(),
+            stamps: taillab_model::MiddleStamps::All,
             disturbances: crate::Disturbances::ALL,
             payload_bytes: 0,
             ring_bytes_per_cpu: 0,

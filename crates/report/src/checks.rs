@@ -1,12 +1,12 @@
 //! What was checked about a measurement, in words that the terminal and the page share.
 
-use taillab_model::Distribution;
 use taillab_model::load_result::{Generator, LoadReport};
 use taillab_model::summary::{
     ArrivalsReference, Calibration, Claim, DispersionAt, Hook, LoadErrors, LoadSummary,
     MAX_CLIENT_BUSY_SHARE, MIN_COMPLETE_SHARE, MIN_MATCHED_SHARE, Matching, Observer, Overhead,
     Verdict,
 };
+use taillab_model::{Distribution, MiddleStamps};
 
 use crate::document::Document;
 use crate::figures::{bytes, count, counted, micros_f64, percent, percent_of, rate, round_length};
@@ -143,14 +143,25 @@ fn floor(generator: &Generator) -> TrustCheck {
 
 fn matching(m: &Matching) -> TrustCheck {
     let at_least = |part: u64, whole: u64, share: f64| part as f64 >= whole as f64 * share;
-    let mut lines = vec![format!(
-        "{} of {} responses have T1 and T6 ({}), {} have all six stamps in order ({})",
+    let ends = format!(
+        "{} of {} responses have T1 and T6 ({})",
         count(m.matched),
         count(m.responses),
         percent_of(m.matched, m.responses),
+    );
+    let complete = format!(
+        "{} have all six stamps in order ({})",
         count(m.complete),
-        percent_of(m.complete, m.responses),
-    )];
+        percent_of(m.complete, m.asked()),
+    );
+    let mut lines = vec![match m.stamps {
+        MiddleStamps::All => format!("{ends}, {complete}"),
+        MiddleStamps::Sampled(_) => format!(
+            "{ends}; of {} that were to have the others, {complete}",
+            count(m.asked())
+        ),
+        MiddleStamps::Ends => format!("{ends}; the others were not asked for"),
+    }];
     if m.client_responses > 0 {
         lines.push(format!(
             "the client received {}, counted without the probe: {} of them have T1 and T6 ({})",
@@ -179,7 +190,7 @@ fn matching(m: &Matching) -> TrustCheck {
     ));
     let is_good = at_least(m.matched, m.responses, MIN_MATCHED_SHARE)
         && at_least(m.client_matched, m.client_responses, MIN_MATCHED_SHARE)
-        && at_least(m.complete, m.responses, MIN_COMPLETE_SHARE);
+        && at_least(m.complete, m.asked(), MIN_COMPLETE_SHARE);
     check("matching", State::good_if(is_good, State::Bad), lines)
 }
 

@@ -275,7 +275,7 @@ impl Screen {
         let mut parts: Vec<(Ink, String)> = [
             format!("{} responses", count(m.responses)),
             format!("{} matched", percent_of(m.matched, m.responses)),
-            format!("{} complete", percent_of(m.complete, m.responses)),
+            format!("{} complete", percent_of(m.complete, m.asked())),
         ]
         .map(|part| (Ink::Plain, part))
         .into();

@@ -1,5 +1,6 @@
 //! Sentences about a server's result that all outputs share.
 
+use taillab_model::Nanos;
 use taillab_model::explanation::Share;
 use taillab_model::summary::{
     CutSummary, LoadSegment, LoadSummary, Reason, ServerResult, ServiceTimeSource, Verdict,
@@ -33,6 +34,14 @@ pub(crate) fn excess_sentence(result: &ServerResult) -> Option<String> {
     ))
 }
 
+/// The service time as a figure, where it is known.
+pub(crate) fn service_time(result: &ServerResult) -> String {
+    match result.service_time_source {
+        ServiceTimeSource::Unknown => "not known".to_owned(),
+        _ => result.service_time_ns.to_string(),
+    }
+}
+
 /// Where the service time comes from, in words.
 pub(crate) fn service_time_origin(document: &Document<'_>) -> String {
     match (
@@ -61,6 +70,7 @@ pub(crate) fn service_time_origin(document: &Document<'_>) -> String {
         (ServiceTimeSource::AsFastAsMeasured, _) => {
             "as long as the ideal is not slower than this server was".to_owned()
         }
+        (ServiceTimeSource::Unknown, _) => "T1 and T6 alone do not show it".to_owned(),
     }
 }
 
@@ -122,6 +132,9 @@ pub(crate) fn utilization(document: &Document<'_>) -> String {
         None => "by t",
     };
     match report.server.measured.utilization {
+        None if report.server.service_time_source == ServiceTimeSource::Unknown => {
+            "not known".to_owned()
+        }
         Some(measured) => format!("{} ({nominal} {origin})", figures::percent(measured, 1)),
         None => format!("{nominal} {origin}"),
     }
@@ -137,6 +150,7 @@ pub(crate) fn cost_of_a_request(result: &ServerResult) -> Option<String> {
         ServiceTimeSource::BusyTime => "at best",
         ServiceTimeSource::AsFastAsMeasured
         | ServiceTimeSource::Given
+        | ServiceTimeSource::Unknown
         | ServiceTimeSource::VirtualWait => "by t",
     };
     let cost = figures::micros_f64(cost);
@@ -192,14 +206,22 @@ pub(crate) fn is_sure(share: Share) -> bool {
 
 /// `1.25 % of the time (1,204 requests): 7 × the generator's CPU stood still (the hypervisor …)`.
 pub(crate) fn cut(cut: &CutSummary) -> String {
-    let reasons = cut.by_reason.iter().map(|by| {
+    /// Reasons that are spelled out, the longest first.
+    const SPELLED_OUT: usize = 4;
+    let (spelled_out, others) = cut.by_reason.split_at(cut.by_reason.len().min(SPELLED_OUT));
+    let reasons = spelled_out.iter().map(|by| {
         let (times, why) = (by.times, by.why.sentence());
         format!("{times} × {why} for {} ({})", by.length_ns, by.who)
+    });
+    let others = (!others.is_empty()).then(|| {
+        let times: u64 = others.iter().map(|by| by.times).sum();
+        let length: Nanos = others.iter().map(|by| by.length_ns).sum();
+        format!("{times} × for other reasons, for {length}")
     });
     format!(
         "{:.2} % of the time ({}): {}",
         100.0 * cut.share,
         counted(cut.requests, "request", "requests"),
-        reasons.collect::<Vec<_>>().join("; ")
+        reasons.chain(others).collect::<Vec<_>>().join("; ")
     )
 }

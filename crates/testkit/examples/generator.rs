@@ -242,6 +242,7 @@ fn seen(run: &LoadRun, per_s: f64, server_waited_ms: f64) -> Seen {
     let thread = cut::Thread {
         waits: &waits,
         cpu: CLIENT as u32,
+        occupants: &cut::Occupants::default(),
     };
     let spans = spans(&cut::cuts_of(sends, thread));
     let measured: Vec<(Monotonic, Monotonic)> = (run.record.iter())

@@ -2,6 +2,8 @@
 
 use taillab_model::{Cut, CutReason, Monotonic, Nanos};
 
+use super::occupants::Occupants;
+
 /// A request that was sent later than this is none of the schedule's. Over a network on one
 /// machine a send takes a tenth of it.
 const LATE: Nanos = Nanos::from_micros(100);
@@ -20,6 +22,8 @@ pub struct Thread<'a> {
     pub waits: &'a [(Monotonic, Nanos)],
     /// The CPU on which it ran.
     pub cpu: u32,
+    /// Who had that CPU.
+    pub occupants: &'a Occupants<'a>,
 }
 
 /// The stretches in which a thread sent late because something held it up, from its sends (when
@@ -41,7 +45,7 @@ pub fn cuts_of(
         before = Some(sent);
         let late = sent.saturating_since(due);
         if late <= ON_TIME {
-            cuts.extend(spell.take().and_then(|spell| spell.cut(sent, thread.cpu)));
+            cuts.extend(spell.take().and_then(|spell| spell.cut(sent, thread)));
             continue;
         }
         let spell = spell.get_or_insert_with(|| Spell::new(due));
@@ -55,7 +59,7 @@ pub fn cuts_of(
     }
     if let (Some(spell), Some(end)) = (spell, before) {
         // with the last one
-        cuts.extend(spell.cut(end + Nanos::new(1), thread.cpu));
+        cuts.extend(spell.cut(end + Nanos::new(1), thread));
     }
     cuts
 }
@@ -92,14 +96,21 @@ impl Spell {
     }
 
     /// What is cut for it, if anything.
-    fn cut(self, to: Monotonic, cpu: u32) -> Option<Cut> {
+    fn cut(self, to: Monotonic, thread: Thread<'_>) -> Option<Cut> {
+        let Thread { cpu, occupants, .. } = thread;
         let most = |part: Nanos, whole: Nanos| part.get() >= whole.get() / 2;
         if self.latest < LATE || !most(self.held_up, self.latest) {
             return None;
         }
         let (why, who) = if most(self.waited, self.held_up) {
-            let who = format!("another task on CPU {cpu}");
-            (CutReason::GeneratorNotScheduled, who)
+            // one that had it for less is not the reason
+            let least = Nanos::new(self.waited.get() / 2);
+            let chief = occupants.chief(self.from, to, least);
+            let who = chief.unwrap_or_else(|| "another task".to_owned());
+            (
+                CutReason::GeneratorNotScheduled,
+                format!("{who} on CPU {cpu}"),
+            )
         } else if most(self.longest, self.latest) {
             let who = format!("the hypervisor, or an interrupt, on CPU {cpu}");
             (CutReason::GeneratorStalled, who)
@@ -134,6 +145,7 @@ mod tests {
         let thread = Thread {
             waits: &waits,
             cpu: 1,
+            occupants: &Occupants::default(),
         };
         let cuts = cuts_of(sends, thread);
         cuts.into_iter()

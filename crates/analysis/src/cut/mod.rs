@@ -13,7 +13,9 @@
 
 mod cutter;
 mod find;
+mod occupants;
 
 pub use crate::spans::{Span, Spans};
 pub use cutter::Cutter;
 pub use find::{Thread, cuts_of, merged};
+pub use occupants::Occupants;

@@ -4,6 +4,7 @@ use taillab_model::{Monotonic, Nanos, RecordingContext};
 
 use super::account::{Account, Case, Fixed, ServedBy, draw_up};
 use super::baseline::Baseline;
+use super::begins::Begins;
 use super::entry::{Entry, Ledger, LedgerOptions};
 use super::events::{RequestEvent, RequestId};
 use super::history::Position;
@@ -31,6 +32,9 @@ pub struct Attribution {
     fixed: Fixed,
     account: Account,
     resent: Resent,
+    begins: Begins,
+    /// What [`Begins`] says of this window's requests.
+    free_ns: Vec<Option<u64>>,
     /// Matched requests of the windows before.
     requests_before: usize,
     /// What came before is settled.
@@ -50,6 +54,8 @@ impl Attribution {
             server,
             account: Account::default(),
             resent: Resent::default(),
+            begins: Begins::default(),
+            free_ns: Vec::new(),
             requests_before: 0,
             upto_ns: 0,
             last_receiver: 0,
@@ -77,6 +83,7 @@ impl Attribution {
         let again = timeline.retransmissions().iter();
         let again = again.map(|(at, client)| (at.nanos_since_boot(), *client));
         self.resent = again.collect();
+        self.free_ns = self.begins.of(matched);
         for arrival in matched.arrivals() {
             let t1_ns = arrival.t1.nanos_since_boot();
             self.until(t1_ns, &mut sink);
@@ -157,6 +164,7 @@ impl Attribution {
             measured: matched.is_measured(place, self.options.measure_from),
             tid,
             worker,
+            free_ns: self.free_ns.get(place).copied().flatten(),
             t1_ns,
             queued_ns,
             t6_ns,
@@ -208,9 +216,10 @@ impl Attribution {
         request.begin = worker.history.end(&server.histories);
         request.inheritance = worker.inheritance;
         let [_, t3, t4, _] = request.stamps.middle();
-        let begin_ns = match t3 {
-            Some(t3) => t3.nanos_since_boot(),
-            None => {
+        let begin_ns = match (t3, request.free_ns) {
+            (Some(t3), _) => t3.nanos_since_boot(),
+            (None, Some(free_ns)) => free_ns,
+            (None, None) => {
                 let read_ns = t4.map_or(u64::MAX, |t4| t4.nanos_since_boot());
                 worker.previous_t6_ns.min(read_ns)
             }
@@ -294,9 +303,21 @@ impl Attribution {
     /// T3.
     fn begun(&mut self, id: RequestId, at_ns: u64) {
         let server = &mut self.server;
-        let request = &mut server.requests[id];
-        let t6_ns = request.t6_ns;
-        if let Some(w) = request.worker {
+        let OpenRequest {
+            t6_ns,
+            free_ns,
+            worker,
+            ..
+        } = server.requests[id];
+        if let Some(w) = worker {
+            // where T3 was not to be recorded, it is not before the worker is on a core
+            if free_ns.is_some()
+                && let Some(later_ns) = server.comes_to_core(w)
+                && (at_ns + 1..t6_ns).contains(&later_ns)
+            {
+                return server.events.push(later_ns, RequestEvent::Begun(id));
+            }
+            let request = &mut server.requests[id];
             let begun = (request.place, request.tid);
             request.overtaken_by = self.queues.begins(begun, request.queued_ns, at_ns);
             if server.workers[w].serving.is_none() {
@@ -375,6 +396,7 @@ impl Attribution {
             stamps: request.stamps,
             key: request.key,
             worker: request.tid,
+            asked: request.free_ns.is_none(),
             sojourn_ns: request.sojourn_ns(),
             ideal_ns: case.ideal_ns,
             own_queue_ideal_ns: request.waits.own_queue_ns + t_ns,

@@ -33,6 +33,8 @@ pub struct Entry<'a> {
     pub key: RequestKey,
     /// The thread that served it; 0 where that is not known.
     pub worker: Tid,
+    /// T2 to T5 were to be recorded; else the account rests on estimates of them.
+    pub asked: bool,
     /// T6 − T1.
     pub sojourn_ns: u64,
     /// The same in the ideal queue.

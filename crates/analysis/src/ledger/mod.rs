@@ -85,6 +85,13 @@
 //! server was faster in its own work than t) is taken off all others in proportion. What
 //! a request was faster than its ideal, max(0, I − S), is kept apart ([`Entry::gain_ns`]).
 //!
+//! # A sample of requests
+//!
+//! Where T2 to T5 were recorded of a share of the requests, the others are followed as well, so
+//! that what they hold up is seen: T2 is the usual time after T1, and the service begins when the
+//! worker has answered the request before and is on a core. Shares of causes are made of the
+//! requests with all stamps alone ([`Entry::asked`]).
+//!
 //! # Cost
 //!
 //! One pass over the lines of time and the stamps, in order of time; memory for the open
@@ -107,6 +114,7 @@
 mod account;
 mod attribution;
 mod baseline;
+mod begins;
 mod cpu;
 mod entry;
 mod events;

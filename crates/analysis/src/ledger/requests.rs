@@ -27,6 +27,8 @@ pub(super) struct OpenRequest {
     pub(super) tid: Tid,
     /// Its place among the workers.
     pub(super) worker: Option<usize>,
+    /// Only T1 and T6 were to be recorded: from when on its worker was free for it.
+    pub(super) free_ns: Option<u64>,
     pub(super) t1_ns: u64,
     /// T2, or the estimate that replaces it.
     pub(super) queued_ns: u64,

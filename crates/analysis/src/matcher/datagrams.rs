@@ -92,6 +92,28 @@ impl Response {
         (!self.too_late_for(request.t1, options)).then_some(request)
     }
 
+    /// Notes that it answers this request, of which nothing in between was to be recorded.
+    fn answers_unasked(
+        &self,
+        slot: Slot,
+        worker: Tid,
+        thread: &mut Thread,
+        held: &mut HeldRequests,
+    ) {
+        if let Some(request) = held.get_mut(slot) {
+            request.t6 = self.at;
+            request.worker = worker;
+            self.has_answered(slot, request, thread);
+        }
+    }
+
+    fn has_answered(&self, slot: Slot, request: &mut Held, thread: &mut Thread) {
+        request.responder = self.tid;
+        request.fate = Fate::Answered;
+        thread.answered_up_to = thread.answered_up_to.max(Some(request.t1));
+        thread.answered = Some((self.key, slot));
+    }
+
     /// Notes that it answers this request.
     fn answers(
         &self,
@@ -111,10 +133,7 @@ impl Response {
             request.was_queued_before(read);
             request.begun(read, write.map(|_| self.tid), blind);
             request.t5 = write;
-            request.responder = self.tid;
-            request.fate = Fate::Answered;
-            thread.answered_up_to = thread.answered_up_to.max(Some(request.t1));
-            thread.answered = Some((self.key, slot));
+            self.has_answered(slot, request, thread);
         }
     }
 }
@@ -204,11 +223,25 @@ impl Datagrams {
         }
     }
 
-    /// T2.
+    /// T2 of a packet.
     pub(super) fn enqueued(&mut self, shared: &mut Shared, at: Monotonic, packet: PacketId) {
-        let Some(slot) = self.packets.remove(&packet.0) else {
-            return;
-        };
+        if let Some(slot) = self.packets.remove(&packet.0) {
+            self.was_queued(shared, at, slot);
+        }
+    }
+
+    /// T2 of the request with this key: the latest one, unless that has been queued.
+    pub(super) fn queued(&mut self, shared: &mut Shared, at: Monotonic, key: RequestKey) {
+        let latest = self.open.latest(self.open_key(key));
+        if let Some((slot, request)) = latest.and_then(|slot| Some((slot, shared.held.get(slot)?)))
+            && request.key == key
+            && request.t2.is_none()
+        {
+            self.was_queued(shared, at, slot);
+        }
+    }
+
+    fn was_queued(&mut self, shared: &mut Shared, at: Monotonic, slot: Slot) {
         let mut open_key = None;
         if let Some(request) = shared.held.get_mut(slot)
             && request.fate != Fate::Answered
@@ -246,6 +279,7 @@ impl Datagrams {
         tid: Tid,
         key: RequestKey,
     ) {
+        let unasked_worker = shared.unasked_worker(tid);
         let Shared {
             options,
             held,
@@ -280,7 +314,15 @@ impl Datagrams {
                     held.decide(slot, Fate::Doubtful);
                 }
             }
-            Answer::One(slot) => response.answers(slot, thread, held, blind),
+            Answer::One(slot) => {
+                let asked = held
+                    .get(slot)
+                    .is_some_and(|request| options.stamps.ask(request.key));
+                match asked {
+                    true => response.answers(slot, thread, held, blind),
+                    false => response.answers_unasked(slot, unasked_worker, thread, held),
+                }
+            }
         }
     }
 

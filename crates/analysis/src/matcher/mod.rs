@@ -129,6 +129,7 @@ impl Matcher {
                 self.datagrams.packet_in(shared, at, packet, key);
             }
             EventKind::Enqueued { packet } => self.datagrams.enqueued(shared, at, packet),
+            EventKind::DatagramQueued { key } => self.datagrams.queued(shared, at, key),
             EventKind::ReadReturned { tid, .. } => {
                 let (thread, on_core) = shared.reader(cpu, tid, at);
                 thread.read_returned(tid, at, on_core);
@@ -165,7 +166,8 @@ impl Matcher {
             }
             EventKind::Unreadable { lasted } => shared.unreadable(cpu, at, lasted),
             // they say why a request was slow, not which one it is
-            EventKind::Woken { .. }
+            EventKind::CameOn { .. }
+            | EventKind::Woken { .. }
             | EventKind::Migrated { .. }
             | EventKind::Interrupt { .. }
             | EventKind::Softirq { .. }

@@ -1,6 +1,6 @@
 //! How a recording is to be matched.
 
-use taillab_model::{Nanos, RecordingContext};
+use taillab_model::{MiddleStamps, Nanos, RecordingContext};
 
 use super::framing::{Framing, ParseFramingError};
 use crate::matched::DatagramIds;
@@ -29,6 +29,8 @@ pub struct MatchOptions {
     pub datagram_ids: Option<DatagramIds>,
     /// How the requests of a connection are separated.
     pub framing: Framing,
+    /// For which requests T2 to T5 were recorded.
+    pub stamps: MiddleStamps,
 }
 
 impl Default for MatchOptions {
@@ -40,6 +42,7 @@ impl Default for MatchOptions {
             sequential: false,
             datagram_ids: None,
             framing: Framing::OneInTurn,
+            stamps: MiddleStamps::All,
         }
     }
 }
@@ -71,6 +74,7 @@ impl MatchOptions {
         let framing = context.framing.as_deref().map(str::parse).transpose()?;
         Ok(Self {
             framing: framing.unwrap_or_default(),
+            stamps: context.stamps,
             datagram_ids: context.datagram_ids.then_some(DatagramIds::Ids),
             ..Self::for_streams(timeout, context.sequential)
         })

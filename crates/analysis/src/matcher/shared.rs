@@ -1,7 +1,7 @@
 //! What the matching of datagrams and that of streams share: the requests in the server, its
 //! threads, and the result so far.
 
-use taillab_model::{Event, Monotonic, Nanos, RequestKey, Tid};
+use taillab_model::{Event, MiddleStamps, Monotonic, Nanos, RequestKey, Tid};
 
 use super::held::{Fate, Held, HeldRequests};
 use super::options::MatchOptions;
@@ -39,7 +39,10 @@ impl Shared {
             threads: IdMap::default(),
             cores: CurrentThreads::default(),
             blind: Vec::new(),
-            found: Matched::default(),
+            found: Matched {
+                stamps: options.stamps,
+                ..Matched::default()
+            },
             since_given_out: 0,
             first: None,
             last: None,
@@ -95,6 +98,16 @@ impl Shared {
             from: Monotonic::from_nanos_since_boot(from),
             to,
         });
+    }
+
+    /// Who served a request of which neither read nor write were to be recorded: the thread that
+    /// was current when its response left, where that is known to serve.
+    pub(super) fn unasked_worker(&self, tid: Tid) -> Tid {
+        let serves = || self.threads.get(&tid).is_some_and(|thread| thread.serves);
+        match self.options.stamps == MiddleStamps::Ends || serves() {
+            true => tid,
+            false => 0,
+        }
     }
 
     pub(super) fn open_request(&mut self, at: Monotonic, key: RequestKey) -> Option<Slot> {

@@ -152,10 +152,15 @@ impl Streams {
             }
         };
         if let Some(sent) = sent {
+            let unasked_worker = shared.unasked_worker(tid);
             let (held, blind) = (&mut shared.held, &shared.blind);
+            let stamps = shared.options.stamps;
             connection.departed(segment, sent, |slot, read, writer| {
                 if let Some(request) = held.get_mut(slot) {
-                    request.begun(read, writer, blind);
+                    match stamps.ask(request.key) {
+                        true => request.begun(read, writer, blind),
+                        false => request.worker = unasked_worker,
+                    }
                 }
             });
         }

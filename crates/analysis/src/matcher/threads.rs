@@ -107,6 +107,8 @@ pub(super) struct Thread {
     last_write: Option<Monotonic>,
     /// Writes called since its last read or packet.
     writes: u32,
+    /// It has read or written requests or responses.
+    pub(super) serves: bool,
     /// It has written since its last read.
     wrote: bool,
     /// It has slept in a read, and not written since.
@@ -203,6 +205,7 @@ impl Thread {
             bytes_mod_1024,
             waited: self.waited && self.wrote,
         };
+        self.serves = true;
         self.read = None;
         self.write = None;
         self.last_write = None;
@@ -231,6 +234,7 @@ impl Thread {
 
     /// A write of a connection that is known: the connection keeps it.
     pub(super) fn stream_written(&mut self) {
+        self.serves = true;
         self.wrote = true;
         self.waited = false;
         self.free = None;

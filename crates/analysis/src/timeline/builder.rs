@@ -88,6 +88,9 @@ impl TimelineBuilder {
                 self.inbound.came(at, cpu, PacketName::of_buffer(packet));
             }
             EventKind::Enqueued { packet } => self.arrived(cpu, PacketName::of_buffer(packet)),
+            // its packet is not known, and a later one will do; and who had the generator's CPU is
+            // nothing of the server
+            EventKind::DatagramQueued { .. } | EventKind::CameOn { .. } => {}
             EventKind::SegmentQueued { key } => self.arrived(cpu, PacketName::of_segment(key)),
             EventKind::Frequency { .. } | EventKind::Payload { .. } => {}
             EventKind::ReadReturned { tid, .. }

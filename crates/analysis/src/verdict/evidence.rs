@@ -58,6 +58,9 @@ pub struct ServerEvidence {
     pub late_events: u64,
     /// Matched requests that no record of the client explains.
     pub unexplained: u64,
+    /// Of a sample of requests, the share that was read together with others; `None` where that is
+    /// too small to matter.
+    pub read_together: Option<f64>,
 }
 
 /// A percentile that the measurement is too short for.

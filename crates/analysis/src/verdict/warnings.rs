@@ -240,12 +240,16 @@ pub(super) const RULES: &[Rule] = &[
         key: "incomplete",
         seen: |e| {
             let matching = &e.server?.result.matching;
-            let complete = share(matching.complete, matching.responses);
-            (complete < MIN_COMPLETE_SHARE).then(|| {
+            let complete = share(matching.complete, matching.asked());
+            (matching.asked() > 0 && complete < MIN_COMPLETE_SHARE).then(|| {
                 format!(
-                    "only {} of {} responses have all six stamps (aim: {})",
+                    "only {} of {} responses {}have all six stamps (aim: {})",
                     Percent(complete),
-                    Count(matching.responses),
+                    Count(matching.asked()),
+                    match matching.unasked {
+                        0 => "",
+                        _ => "that were to ",
+                    },
                     Percent(MIN_COMPLETE_SHARE)
                 )
             })

@@ -15,6 +15,9 @@ use crate::fmt::{Count, Errors, Percent, Percentile, Unlike, plural, share};
 /// If a larger share of the requests beats the ideal, t may be too long.
 const MAX_FASTER_THAN_IDEAL: f64 = 0.25;
 
+/// The rule that T3 of a sample is not what it should be.
+pub(super) const READ_TOGETHER: &str = "read_together";
+
 /// A rule, and what it withdraws where it applies.
 pub(super) struct Withdrawal {
     pub(super) rule: Rule,
@@ -31,6 +34,8 @@ pub(super) enum Spoils {
     From(f64),
     /// All that rests on the ideal queue.
     Comparison,
+    /// Causes and forecasts.
+    Explanation,
 }
 
 impl Spoils {
@@ -45,8 +50,9 @@ impl Spoils {
 
     pub(super) fn withdraws(self, claim: ClaimName) -> bool {
         match (self, claim.quantile()) {
-            (Self::Nothing, _) | (Self::Comparison, Some(_)) => false,
+            (Self::Nothing, _) | (Self::Comparison | Self::Explanation, Some(_)) => false,
             (Self::Comparison, None) => true,
+            (Self::Explanation, None) => claim != ClaimName::Ideal,
             (Self::From(from), Some(q)) => q >= from,
             // they are about the excess above p99
             (Self::From(from), None) if claim != ClaimName::Ideal => from <= 0.99,
@@ -380,6 +386,36 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
             remedy: |_| "give it with --service-time, e.g. as `taillab run` calibrates it",
         },
         spoils: |_| Spoils::Comparison,
+    },
+    Withdrawal {
+        rule: Rule {
+            key: "service_time_unknown",
+            seen: |e| {
+                let withdrawn = e.withdrawn()?;
+                let unknown = matches!(withdrawn, Withdrawn::ServiceTimeUnknown);
+                unknown.then(|| Unlike(&withdrawn).to_string())
+            },
+            remedy: |_| {
+                "give the service time with --service-time, or stamp a share of the requests \
+                 (--stamps sampled:1/16)"
+            },
+        },
+        spoils: |_| Spoils::Comparison,
+    },
+    Withdrawal {
+        rule: Rule {
+            key: READ_TOGETHER,
+            seen: |e| {
+                let read_together = e.server?.evidence.read_together?;
+                Some(format!(
+                    "the server reads several requests before it answers one ({} of those \
+                     stamped), so a sample does not show what it worked on between T2 and T4",
+                    Percent(read_together)
+                ))
+            },
+            remedy: |_| "stamp all requests (--stamps all)",
+        },
+        spoils: |_| Spoils::Explanation,
     },
     Withdrawal {
         rule: Rule {

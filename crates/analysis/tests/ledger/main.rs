@@ -4,6 +4,7 @@ mod forecasts;
 mod ideal;
 mod kernel;
 mod parts;
+mod sample;
 mod waits;
 
 use std::collections::BTreeMap;

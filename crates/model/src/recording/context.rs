@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cut::{self, Cut};
 use crate::summary::Hook;
-use crate::{Nanos, Tid};
+use crate::{MiddleStamps, Nanos, Tid};
 
 /// The recorded server, its machine, and the names behind the numbers of the events.
 ///
@@ -46,6 +46,9 @@ pub struct RecordingContext {
     /// A datagram begins with two bytes that name its request, a response with those of its
     /// own; false where only the datagrams can show it.
     pub datagram_ids: bool,
+    /// For which requests T2 to T5 were recorded.
+    #[serde(skip_serializing_if = "MiddleStamps::are_complete")]
+    pub stamps: MiddleStamps,
     /// Requests are identified by their content: `http`, `memcached`, `resp`, `fixed:N`.
     pub framing: Option<String>,
     /// The part of the recording in which the observer itself was on a CPU.

@@ -21,7 +21,7 @@ pub struct Cut {
     pub to: Monotonic,
     /// What was wrong.
     pub why: CutReason,
-    /// Who did it, as far as that is known: `another task on CPU 1`.
+    /// Who did it, as far as that is known: `stress (pid 77) on CPU 1`.
     pub who: String,
 }
 

@@ -41,7 +41,9 @@ pub(super) mod kind {
     pub(crate) const SEGMENT_WRITTEN: u8 = 26;
     pub(crate) const MAJOR_FAULT: u8 = 27;
     pub(crate) const STORAGE_WAITED: u8 = 28;
-    pub(crate) const LAST: u8 = STORAGE_WAITED;
+    pub(crate) const DATAGRAM_QUEUED: u8 = 29;
+    pub(crate) const CAME_ON: u8 = 30;
+    pub(crate) const LAST: u8 = CAME_ON;
 }
 
 /// Bits of a thread id: the kernel's `PID_MAX_LIMIT` is 2^22.
@@ -96,6 +98,8 @@ const ARCHITECTURE: u32 = 1 << 31;
 /// | 26 | `SegmentWritten` | address | thread | port << 16 \| end |
 /// | 27 | `MajorFault` | | thread | 0 |
 /// | 28 | `StorageWaited` | | call << 22 \| thread | waited |
+/// | 29 | `DatagramQueued` | address | 0 | port << 16 \| request id |
+/// | 30 | `CameOn` | | thread | 0 |
 ///
 /// Lengths are nanoseconds in 32 bits; a longer one is cut to 4.29 s.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -158,6 +162,8 @@ impl PackedEvent {
             kind::ENQUEUED => EventKind::Enqueued {
                 packet: PacketId(a),
             },
+            kind::DATAGRAM_QUEUED => EventKind::DatagramQueued { key },
+            kind::CAME_ON => EventKind::CameOn { tid: a },
             kind::READ_RETURNED => EventKind::ReadReturned {
                 tid: a,
                 returned: b,
@@ -334,6 +340,8 @@ fn pack(kind: EventKind) -> (u8, u8, u32, u32) {
     match kind {
         EventKind::PacketIn { packet, key } => of_key(kind::PACKET_IN, packet.0, key),
         EventKind::Enqueued { packet } => (kind::ENQUEUED, 0, packet.0, 0),
+        EventKind::DatagramQueued { key } => of_key(kind::DATAGRAM_QUEUED, 0, key),
+        EventKind::CameOn { tid } => (kind::CAME_ON, 0, tid, 0),
         EventKind::ReadReturned { tid, returned } => (kind::READ_RETURNED, 0, tid, returned),
         EventKind::WriteCalled { tid } => (kind::WRITE_CALLED, 0, tid, 0),
         EventKind::PacketOut { tid, key } => of_key(kind::PACKET_OUT, tid, key),

@@ -92,6 +92,8 @@ fn kinds() -> impl Strategy<Value = EventKind> {
         any::<u32>().prop_map(|p| EventKind::Enqueued {
             packet: PacketId(p)
         }),
+        key().prop_map(|key| EventKind::DatagramQueued { key }),
+        any::<u32>().prop_map(|tid| EventKind::CameOn { tid }),
         any::<(u32, u32)>().prop_map(|(tid, returned)| EventKind::ReadReturned { tid, returned }),
         any::<u32>().prop_map(|tid| EventKind::WriteCalled { tid }),
         (any::<u32>(), key()).prop_map(|(tid, key)| EventKind::SegmentWritten { tid, key }),

@@ -46,7 +46,7 @@ pub struct UnsettledAt {
 pub struct CutBy {
     /// What was wrong.
     pub why: CutReason,
-    /// Who did it, as far as that is known.
+    /// Who did it, as far as that is known: `stress (pid 77) on CPU 1`.
     pub who: String,
     /// How often.
     pub times: u64,

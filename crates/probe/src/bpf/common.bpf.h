@@ -41,6 +41,8 @@ enum kind {
 	SEGMENT_WRITTEN = 26,
 	MAJOR_FAULT = 27,
 	STORAGE_WAITED = 28,
+	DATAGRAM_QUEUED = 29,
+	CAME_ON = 30,
 };
 
 #define MAX_CPUS 1024
@@ -63,6 +65,7 @@ enum membership {
  */
 struct config {
 	u64 server_cpus[MAX_CPUS / 64];
+	u64 generator_cpus[MAX_CPUS / 64];
 	u64 base; /* what events' times count from */
 	u64 cgroup; /* its inode */
 	u32 slots; /* for each CPU, a power of two */
@@ -78,7 +81,7 @@ struct config {
 	u32 sleeps; /* whether a sleep's system call is recorded */
 	u32 tgid_count;
 	u32 tgids[MAX_TGIDS];
-	u32 unused;
+	u32 sample; /* T2 to T5 of one request in 2 to the power of this */
 };
 
 #define MAX_SUBSYSTEMS 12
@@ -172,6 +175,22 @@ static __always_inline void emit(u32 cpu, struct ring *ring, u64 now, u64 kind, 
 				       ((now - config.base) & ((1ULL << 48) - 1));
 }
 
+/*
+ * Whether T2 to T5 of the request with this key are recorded, as
+ * taillab_model::MiddleStamps::ask. Every hook that knows the key decides alike, before it
+ * reads the clock.
+ */
+static __always_inline bool is_asked(u8 address, u32 key)
+{
+	u32 x = key + address * 0x9e3779b1U;
+
+	if (!config.sample)
+		return true;
+	x = (x ^ x >> 16) * 0x7feb352dU;
+	x = (x ^ x >> 15) * 0x846ca68bU;
+	return !((x ^ x >> 16) >> ((32 - config.sample) & 31));
+}
+
 /* nanoseconds as an event holds them */
 static __always_inline u32 length_of(u64 since, u64 now)
 {
@@ -180,7 +199,7 @@ static __always_inline u32 length_of(u64 since, u64 now)
 	return lasted > 0xffffffff ? 0xffffffff : lasted;
 }
 
-static __always_inline bool is_server_cpu(u32 cpu)
+static __always_inline bool has_cpu(const volatile u64 *cpus, u32 cpu)
 {
 	u32 masked = cpu;
 
@@ -188,13 +207,13 @@ static __always_inline bool is_server_cpu(u32 cpu)
 		return false;
 	/* the compiler would drop the mask, and the verifier may have lost sight of the check */
 	barrier_var(masked);
-	return config.server_cpus[masked % MAX_CPUS / 64] >> (cpu % 64) & 1;
+	return cpus[masked % MAX_CPUS / 64] >> (cpu % 64) & 1;
 }
 
 /* the ring of a CPU if that is the server's */
 static __always_inline struct ring *server_ring(u32 cpu)
 {
-	return is_server_cpu(cpu) ? this_ring(cpu) : 0;
+	return has_cpu(config.server_cpus, cpu) ? this_ring(cpu) : 0;
 }
 
 /*

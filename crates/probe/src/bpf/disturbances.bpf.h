@@ -54,6 +54,22 @@ static __always_inline u64 call_of(struct task_struct *task)
 	return ((struct pt_regs *)bpf_task_pt_regs(task))->orig_ax;
 }
 
+/* a thread comes onto a CPU of the generator: who keeps it from sending in time */
+static __always_inline void came_on(u32 cpu, const struct task_struct *next)
+{
+	struct ring *ring;
+	u32 tid = next->pid;
+
+	if (!has_cpu(config.generator_cpus, cpu))
+		return;
+	ring = this_ring(cpu);
+	if (!ring)
+		return;
+	if (tid)
+		note_thread(next, tid);
+	emit(cpu, ring, bpf_ktime_get_ns(), CAME_ON, 0, tid, 0);
+}
+
 /* a CPU of the server changes threads: for T3 and for what delays a request */
 SEC("tp_btf/sched_switch")
 int BPF_PROG(switched, bool preempt, struct task_struct *prev, struct task_struct *next,
@@ -65,8 +81,10 @@ int BPF_PROG(switched, bool preempt, struct task_struct *prev, struct task_struc
 	u64 now, nr;
 	u8 extra = 0;
 
-	if (!ring)
+	if (!ring) {
+		came_on(cpu, next);
 		return 0;
+	}
 	now = bpf_ktime_get_ns();
 	prev_pid = prev->pid;
 	next_pid = next->pid;

@@ -4,17 +4,37 @@
 
 #define UDP_BYTES 8
 
+/* bytes of payload that make the id, of a datagram whose header is at `transport` */
+static __always_inline u32 id_bytes(const unsigned char *transport)
+{
+	u32 payload = bpf_ntohs(u16_at(transport + 4)) - UDP_BYTES;
+
+	return payload > 2 ? 2 : payload;
+}
+
 /*
- * The key of the request or response at `place`: client's port << 16 | request id. Missing
- * bytes of the id in a short payload count as zero, so that every packet of the server has
- * its event.
+ * The key of a datagram: client's port << 16 | request id. Missing bytes of the id in a short
+ * payload count as zero, so that every packet of the server has its event.
+ *
+ * The id is read even where the payload is too short for it, and then not used: what follows
+ * the linear part (the skb's shared info) is mapped.
  */
+static __always_inline u32 datagram_key(u16 client, const unsigned char *transport, u32 bytes)
+{
+	u32 id = bpf_ntohs(u16_at(transport + UDP_BYTES));
+
+	if (bytes < 2)
+		id = bytes ? id & 0xff00 : 0;
+	return (u32)client << 16 | id;
+}
+
+/* the key of the request or response at `place` */
 static __always_inline enum verdict read_key(struct place place, const struct sk_buff *skb,
 					     bool incoming, u32 *key, u8 *address)
 {
 	struct headers headers = {};
 	enum verdict verdict;
-	u32 payload, id;
+	u32 bytes;
 
 	verdict = read_headers(place.ip, place.linear, skb->len, skb->protocol, IPPROTO_UDP,
 			       incoming, &headers);
@@ -22,19 +42,10 @@ static __always_inline enum verdict read_key(struct place place, const struct sk
 		return verdict;
 	if (headers.linear < UDP_BYTES)
 		return UNREADABLE;
-	payload = bpf_ntohs(u16_at(headers.transport + 4)) - UDP_BYTES;
-	if (payload > 2)
-		payload = 2;
-	if (headers.linear < UDP_BYTES + payload)
+	bytes = id_bytes(headers.transport);
+	if (headers.linear < UDP_BYTES + bytes)
 		return UNREADABLE;
-	/*
-	 * The id is read even where the payload is too short for it, and then not used: what
-	 * follows the linear part (the skb's shared info) is mapped.
-	 */
-	id = bpf_ntohs(u16_at(headers.transport + UDP_BYTES));
-	if (payload < 2)
-		id = payload ? id & 0xff00 : 0;
-	*key = (u32)headers.client_port << 16 | id;
+	*key = datagram_key(headers.client_port, headers.transport, bytes);
 	*address = headers.address;
 	return OURS;
 }
@@ -198,12 +209,22 @@ int BPF_PROG(read_returned, struct pt_regs *regs, long ret)
 	return 0;
 }
 
+#include "udp_sample.bpf.h"
+
+/* whether the thread writes what is asked for */
+static __always_inline bool may_answer(void)
+{
+	u32 *open = config.sample ? open_of(bpf_get_current_pid_tgid()) : 0;
+
+	return !config.sample || (open && *open & 0xff);
+}
+
 /* T5: the server writes to its socket, by whatever call; one event for each datagram */
 SEC("fentry/udp_sendmsg")
 int BPF_PROG(write_to_udp, struct sock *sk)
 {
 	/* udpv6_sendmsg calls this for an IPv4 address, and has been stamped */
-	if (sk->__sk_common.skc_family == AF_INET && is_servers(sk))
+	if (may_answer() && sk->__sk_common.skc_family == AF_INET && is_servers(sk))
 		emit_call(WRITE_CALLED, 0);
 	return 0;
 }
@@ -211,7 +232,7 @@ int BPF_PROG(write_to_udp, struct sock *sk)
 SEC("fentry/udpv6_sendmsg")
 int BPF_PROG(write_to_udpv6, struct sock *sk)
 {
-	if (is_servers(sk))
+	if (may_answer() && is_servers(sk))
 		emit_call(WRITE_CALLED, 0);
 	return 0;
 }
@@ -222,9 +243,11 @@ int BPF_PROG(write_to_udpv6, struct sock *sk)
  */
 static __always_inline int datagram_sent(const struct bpf_sock_addr *ctx)
 {
-	const struct sock *sk = bpf_rdonly_cast((void *)ctx->sk,
-						bpf_core_type_id_kernel(struct sock));
+	const struct sock *sk;
 
+	if (!may_answer())
+		return 1;
+	sk = bpf_rdonly_cast((void *)ctx->sk, bpf_core_type_id_kernel(struct sock));
 	if (is_servers(sk))
 		emit_call(WRITE_CALLED, 0);
 	return 1;
@@ -280,7 +303,7 @@ int BPF_PROG(packet_out, const struct sk_buff *skb, const struct net_device *dev
 {
 	enum verdict verdict;
 	struct ring *ring;
-	u32 cpu, key = 0;
+	u32 cpu, tid, key = 0;
 	u8 address = 0;
 	u64 now;
 
@@ -295,8 +318,12 @@ int BPF_PROG(packet_out, const struct sk_buff *skb, const struct net_device *dev
 	ring = this_ring(cpu);
 	if (!ring)
 		return 0;
-	if (verdict == OURS)
-		emit(cpu, ring, now, PACKET_OUT, address, (u32)bpf_get_current_pid_tgid(), key);
+	tid = bpf_get_current_pid_tgid();
+	if (verdict == OURS) {
+		emit(cpu, ring, now, PACKET_OUT, address, tid, key);
+		if (config.sample && is_asked(address, key))
+			has_answered(tid);
+	}
 	else
 		__sync_fetch_and_add(&ring->unreadable, 1);
 	return 0;

@@ -103,6 +103,7 @@ struct sk_buff {
 	unsigned int len;
 	unsigned int data_len;
 	__be16 protocol;
+	__u16 transport_header;
 	__u16 network_header;
 	unsigned char *head;
 	unsigned char *data;
@@ -153,9 +154,19 @@ struct sock_common {
 	possible_net_t skc_net;
 };
 
+struct sk_buff_head {
+	struct sk_buff *prev;
+	__u32 qlen;
+};
+
 struct sock {
 	struct sock_common __sk_common;
+	struct sk_buff_head sk_receive_queue;
 	__u16 sk_protocol;
+};
+
+struct udp_sock {
+	struct sk_buff_head reader_queue;
 };
 
 struct tcp_sock {

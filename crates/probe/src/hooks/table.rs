@@ -2,16 +2,28 @@
 
 use super::{Candidate, Stamp};
 use crate::{Disturbances, Transport, UNCONNECTED_T5};
+use taillab_model::MiddleStamps;
 
 /// What is to be recorded of a server, in the order of the result.
 ///
 /// T3 has no hook of its own: the thread that T4 names came onto its CPU at one of the
 /// `switch` events. T1 has several: drivers hand packets over in different ways, and one
 /// device uses only one of them.
-pub(crate) fn stamps(transport: Transport, disturbances: Disturbances) -> Vec<&'static Stamp> {
-    let (own, retransmit): (&[Stamp], &[Stamp]) = match transport {
-        Transport::Udp => (&UDP, &[]),
-        Transport::Tcp => (&TCP, &RETRANSMIT),
+pub(crate) fn stamps(
+    transport: Transport,
+    asked: MiddleStamps,
+    disturbances: Disturbances,
+) -> Vec<&'static Stamp> {
+    let (arrivals, middle, departure, retransmit): (&[Stamp], &[Stamp], _, &[Stamp]) =
+        match transport {
+            Transport::Udp => (&UDP_T1, &UDP_MIDDLE, &UDP_T6, &[]),
+            Transport::Tcp => (&TCP_T1, &TCP_MIDDLE, &TCP_T6, &RETRANSMIT),
+        };
+    let (middle, switch): (&[Stamp], Option<&Stamp>) = match (asked, transport) {
+        (MiddleStamps::All, _) => (middle, Some(&SWITCH)),
+        (MiddleStamps::Sampled(_), Transport::Udp) => (&UDP_SAMPLE, Some(&SWITCH)),
+        (MiddleStamps::Sampled(_), Transport::Tcp) => (&TCP_SAMPLE, Some(&SWITCH)),
+        (MiddleStamps::Ends, _) => (&[], None),
     };
     let wanted: [(Disturbances, &'static [Stamp]); 10] = [
         (Disturbances::SCHED, &MIGRATION),
@@ -29,7 +41,8 @@ pub(crate) fn stamps(transport: Transport, disturbances: Disturbances) -> Vec<&'
         .into_iter()
         .filter(|&(kind, _)| disturbances.contains(kind))
         .flat_map(|(_, stamps)| stamps);
-    own.iter().chain([&SWITCH]).chain(wanted).collect()
+    let own = arrivals.iter().chain(middle).chain([departure]);
+    own.chain(switch).chain(wanted).collect()
 }
 
 /// A hook without precision to lose.
@@ -79,9 +92,23 @@ const fn required(name: &'static str, candidates: &'static [Candidate]) -> Stamp
 const NO_T1_GRO: &str = "requests from NICs that use GRO have no T1 and are not seen";
 const NO_T1_FRAGS: &str = "requests from NICs that give pages to GRO have no T1 and are not seen";
 const NO_T1_DIRECT: &str = "requests from drivers without GRO have no T1 and are not seen";
+const OVERTAKEN_T2: &str = "a datagram that another CPU takes from the queue at once, or queues \
+     behind it, has no T2";
+const UPON_T2: &str = "data that is queued while other data is stamped on the same CPU has no T2";
 const NO_T2: &str = "the kernel allows no hook for it: T1–T2 and T2–T3 cannot be separated";
 
-static UDP: [Stamp; 8] = [
+const READ_FROM_SOCKET: &str = "stamped when the socket has given the data, about 0.1 µs before the \
+     system call returns";
+const READ_FROM_SOCKET_ONCE: &str = "stamped when the socket has given the data, about 0.1 µs \
+     before the system call returns; a read that waits when the recording begins is not stamped";
+const TO_SOCKET: &str = "stamped when the socket is given the response, about 0.1 µs after the \
+     system call began";
+const TO_LOCKED_SOCKET: &str =
+    "stamped when the socket is locked, about 0.2 µs after the system call began";
+const ONLY_WITH_ADDRESS: &str = "stamped when the socket is locked, about 0.2 µs after the system \
+     call began; a response that is sent on a connected socket without an address has no T5";
+
+static UDP_T1: [Stamp; 4] = [
     required("T1", &[exact("tp_btf/netif_rx", &["packet_in"])]),
     optional(
         "T1",
@@ -101,6 +128,9 @@ static UDP: [Stamp; 8] = [
         )],
         NO_T1_DIRECT,
     ),
+];
+
+static UDP_MIDDLE: [Stamp; 3] = [
     optional(
         "T2",
         &[
@@ -121,18 +151,11 @@ static UDP: [Stamp; 8] = [
     required(
         "T4",
         &[
-            lesser(
-                "tp_btf/sock_recv_length",
-                &["read_done"],
-                "stamped when the socket has given the datagram, about 0.1 µs before the \
-                 system call returns",
-            ),
+            lesser("tp_btf/sock_recv_length", &["read_done"], READ_FROM_SOCKET),
             lesser(
                 "fexit/udp_recvmsg",
                 &["read_from_udp", "read_from_udpv6"],
-                "stamped when the socket has given the datagram, about 0.1 µs before the \
-                 system call returns; a read that waits when the recording begins is not \
-                 stamped",
+                READ_FROM_SOCKET_ONCE,
             ),
             lesser(
                 "tp_btf/sys_exit",
@@ -148,14 +171,12 @@ static UDP: [Stamp; 8] = [
             lesser(
                 "fentry/udp_sendmsg",
                 &["write_to_udp", "write_to_udpv6"],
-                "stamped when the socket is given the response, about 0.1 µs after the \
-                 system call began",
+                TO_SOCKET,
             ),
             lesser(
                 UNCONNECTED_T5,
                 &["datagram_sent_v4", "datagram_sent_v6"],
-                "stamped when the socket is locked, about 0.2 µs after the system call began; a \
-                 response that is sent on a connected socket without an address has no T5",
+                ONLY_WITH_ADDRESS,
             ),
             lesser(
                 "tp_btf/sys_enter",
@@ -170,10 +191,56 @@ static UDP: [Stamp; 8] = [
             ),
         ],
     ),
-    required("T6", &[exact("tp_btf/net_dev_start_xmit", &["packet_out"])]),
 ];
 
-static TCP: [Stamp; 8] = [
+/// Of a sample of requests: ways that know at least the socket.
+static UDP_SAMPLE: [Stamp; 3] = [
+    required(
+        "T2",
+        &[
+            lesser("tp_btf/sk_data_ready", &["queued_sampled"], OVERTAKEN_T2),
+            lesser(
+                "fentry/sock_def_readable",
+                &["to_wake_sampled"],
+                OVERTAKEN_T2,
+            ),
+        ],
+    ),
+    required(
+        "T4",
+        &[
+            lesser(
+                "tp_btf/sock_recv_length",
+                &["read_sampled"],
+                READ_FROM_SOCKET,
+            ),
+            lesser(
+                "fexit/udp_recvmsg",
+                &["read_from_udp_sampled", "read_from_udpv6_sampled"],
+                READ_FROM_SOCKET_ONCE,
+            ),
+        ],
+    ),
+    required(
+        "T5",
+        &[
+            lesser(
+                "fentry/udp_sendmsg",
+                &["write_to_udp", "write_to_udpv6"],
+                TO_SOCKET,
+            ),
+            lesser(
+                UNCONNECTED_T5,
+                &["datagram_sent_v4", "datagram_sent_v6"],
+                ONLY_WITH_ADDRESS,
+            ),
+        ],
+    ),
+];
+
+static UDP_T6: Stamp = required("T6", &[exact("tp_btf/net_dev_start_xmit", &["packet_out"])]);
+
+static TCP_T1: [Stamp; 4] = [
     required("T1", &[exact("tp_btf/netif_rx", &["segment_in"])]),
     optional(
         "T1",
@@ -193,6 +260,9 @@ static TCP: [Stamp; 8] = [
         )],
         NO_T1_DIRECT,
     ),
+];
+
+static TCP_MIDDLE: [Stamp; 3] = [
     optional(
         "T2",
         &[
@@ -213,15 +283,12 @@ static TCP: [Stamp; 8] = [
             lesser(
                 "tp_btf/sock_recv_length",
                 &["segment_read"],
-                "stamped when the socket has given the data, about 0.1 µs before the \
-                 system call returns",
+                READ_FROM_SOCKET,
             ),
             lesser(
                 "fexit/tcp_recvmsg",
                 &["read_from_tcp"],
-                "stamped when the socket has given the data, about 0.1 µs before the \
-                 system call returns; a read that waits when the recording begins is not \
-                 stamped",
+                READ_FROM_SOCKET_ONCE,
             ),
             lesser(
                 "tp_btf/sys_exit",
@@ -237,20 +304,14 @@ static TCP: [Stamp; 8] = [
             lesser(
                 "tp_btf/tcp_sendmsg_locked",
                 &["stream_write_begun"],
-                "stamped when the socket is locked, about 0.2 µs after the system call began",
+                TO_LOCKED_SOCKET,
             ),
             lesser(
                 "fentry/tcp_sendmsg, tcp_sendpage",
                 &["write_to_tcp", "page_to_tcp"],
-                "stamped when the socket is given the response, about 0.1 µs after the \
-                 system call began",
+                TO_SOCKET,
             ),
-            lesser(
-                "fentry/tcp_sendmsg",
-                &["write_to_tcp"],
-                "stamped when the socket is given the response, about 0.1 µs after the \
-                 system call began",
-            ),
+            lesser("fentry/tcp_sendmsg", &["write_to_tcp"], TO_SOCKET),
             lesser(
                 "tp_btf/sys_enter",
                 &["stream_write_called", "ring_write_called"],
@@ -265,11 +326,59 @@ static TCP: [Stamp; 8] = [
             ),
         ],
     ),
+];
+
+/// Of a sample of requests: ways that know the connection.
+static TCP_SAMPLE: [Stamp; 3] = [
+    optional(
+        "T2",
+        &[
+            lesser("tp_btf/sk_data_ready", &["segment_queued"], UPON_T2),
+            lesser(
+                "fentry/sock_def_readable",
+                &["to_wake_stream_reader"],
+                UPON_T2,
+            ),
+        ],
+        NO_T2,
+    ),
     required(
-        "T6",
-        &[exact("tp_btf/net_dev_start_xmit", &["segment_out"])],
+        "T4",
+        &[
+            lesser(
+                "tp_btf/sock_recv_length",
+                &["segment_read"],
+                READ_FROM_SOCKET,
+            ),
+            lesser(
+                "fexit/tcp_recvmsg",
+                &["read_from_tcp"],
+                READ_FROM_SOCKET_ONCE,
+            ),
+        ],
+    ),
+    required(
+        "T5",
+        &[
+            lesser(
+                "tp_btf/tcp_sendmsg_locked",
+                &["stream_write_begun"],
+                TO_LOCKED_SOCKET,
+            ),
+            lesser(
+                "fentry/tcp_sendmsg, tcp_sendpage",
+                &["write_to_tcp", "page_to_tcp"],
+                TO_SOCKET,
+            ),
+            lesser("fentry/tcp_sendmsg", &["write_to_tcp"], TO_SOCKET),
+        ],
     ),
 ];
+
+static TCP_T6: Stamp = required(
+    "T6",
+    &[exact("tp_btf/net_dev_start_xmit", &["segment_out"])],
+);
 
 /// For T3, and for what delays a request.
 static SWITCH: Stamp = required("switch", &[exact("tp_btf/sched_switch", &["switched"])]);

@@ -1,12 +1,13 @@
 use super::*;
 use crate::{Disturbances, Transport};
+use taillab_model::MiddleStamps;
 
 fn udp() -> Vec<&'static Stamp> {
-    stamps(Transport::Udp, Disturbances::NONE)
+    stamps(Transport::Udp, MiddleStamps::All, Disturbances::NONE)
 }
 
 fn tcp() -> Vec<&'static Stamp> {
-    stamps(Transport::Tcp, Disturbances::NONE)
+    stamps(Transport::Tcp, MiddleStamps::All, Disturbances::NONE)
 }
 
 /// A kernel that refuses these programs.
@@ -126,7 +127,7 @@ fn streams_have_programs_of_their_own_and_fall_back_alike() {
 #[test]
 fn a_refused_disturbance_costs_only_itself() {
     let mut loads = 0;
-    let stamps = stamps(Transport::Tcp, Disturbances::ALL);
+    let stamps = stamps(Transport::Tcp, MiddleStamps::All, Disturbances::ALL);
     let refused = &["lock_taken", "segment_in_frags"];
     let (loaded, choice) = choose(&stamps, &[], kernel(refused, &mut loads)).unwrap();
     let missing: Vec<Hook> = describe(&stamps, &choice)
@@ -142,7 +143,7 @@ fn a_refused_disturbance_costs_only_itself() {
 #[test]
 fn only_the_disturbances_that_are_asked_for_are_recorded() {
     let loaded = |disturbances| -> Vec<&str> {
-        let stamps = stamps(Transport::Udp, disturbances);
+        let stamps = stamps(Transport::Udp, MiddleStamps::All, disturbances);
         let mut loads = 0;
         choose(&stamps, &[], kernel(&[], &mut loads)).unwrap().0
     };

@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 
 use crate::testbed::{SERVER_PORT, Testbed, begin, live};
-use taillab_model::{Event, EventKind, Monotonic, Recording, RequestKey, address_hash};
+use taillab_model::{
+    Event, EventKind, MiddleStamps, Monotonic, Recording, RequestKey, address_hash,
+};
 use taillab_probe::{
     Devices, Disturbances, Probe, ProbeError, ProbeSpec, ServerProcesses, Transport,
 };
@@ -437,6 +439,8 @@ fn what_cannot_be_watched_is_refused_with_a_reason() {
         server_port: 1,
         server: ServerProcesses::These(vec![std::process::id()]),
         server_cpus: vec![0],
+        generator_cpus: Vec::new(),
+        stamps: MiddleStamps::All,
         disturbances: Disturbances::NONE,
         payload_bytes: 0,
         ring_bytes_per_cpu: 1 << 16,

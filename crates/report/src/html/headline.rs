@@ -11,7 +11,11 @@ use crate::{latency, server};
 pub(super) fn put(page: &mut Markup, document: &Document<'_>) {
     let report = document.report;
     let result = &report.server;
-    let service_time = format!("{} on {}", result.service_time_ns, server::workers(result));
+    let service_time = format!(
+        "{} on {}",
+        server::service_time(result),
+        server::workers(result)
+    );
     let began = figures::began(report.started_unix_s);
     let facts = match &report.load {
         Some(load) => vec![

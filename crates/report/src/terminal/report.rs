@@ -224,7 +224,7 @@ fn trace_facts(document: &Document<'_>, date: &str) -> Vec<(&'static str, String
             "service time",
             format!(
                 "t = {}{} = {}; {} ({})",
-                server.service_time_ns,
+                server::service_time(server),
                 server::service_time_interval(server),
                 server::service_time_origin(document),
                 server::workers(server),

@@ -12,7 +12,7 @@ use taillab_model::summary::{
     Hook, Ideal, LoadErrors, LoadSummary, Matching, Measured, Overhead, Reason, Report,
     SCHEMA_VERSION, ServerResult, ServiceTimeSource, Stages, StagesAt, Verdict, WorkersSource,
 };
-use taillab_model::{ClientTimes, Distribution, Monotonic, Nanos, Operation, Stamps};
+use taillab_model::{ClientTimes, Distribution, MiddleStamps, Monotonic, Nanos, Operation, Stamps};
 use taillab_report::requests::RequestRow;
 use taillab_report::{Curve, Document, Series};
 
@@ -253,6 +253,8 @@ pub(crate) fn sample(length: Nanos) -> Sample {
             },
             stages_at: stages_at(&complete),
             matching: Matching {
+                stamps: MiddleStamps::All,
+                unasked: 0,
                 responses: rows.len() as u64,
                 matched: rows.len() as u64,
                 complete: complete.len() as u64,

@@ -6,7 +6,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum, ValueHint};
 use taillab_host::doctor::privileges_of;
 use taillab_load::serve::{Architecture, ServiceTime};
-use taillab_model::Nanos;
+use taillab_model::{MiddleStamps, Nanos};
 use taillab_probe::Disturbances;
 
 use super::fix::{FactorialArgs, FixArgs};
@@ -282,6 +282,10 @@ struct CalibrationSettings {
     /// Ring buffer of each CPU, a power of two [default: 4194304]
     #[arg(hide_short_help = true, long, value_name = "BYTES")]
     ring_bytes: Option<u32>,
+    /// For which requests T2 to T5 are stamped: all, a share (sampled:1/16), or none (ends); T1 and
+    /// T6 always are. The fewer, the less the probe costs [default: all]
+    #[arg(long, value_name = "WHICH")]
+    stamps: Option<MiddleStamps>,
     /// Kinds of disturbance to record: all, none, or a list of sched, wake, irq, softirq, idle,
     /// fault, storage, lock, frequency, retransmit [default: all]
     #[arg(hide_short_help = true, long, value_name = "LIST")]
@@ -379,7 +383,11 @@ impl CalibrationSettings {
         given.whole("calibration.outstanding", self.outstanding);
         given.length("calibration.service_time", self.service_time);
         given.whole("probe.ring_bytes", self.ring_bytes);
-        given.text("probe.disturbances", self.disturbances);
+        given.text("probe.stamps", self.stamps);
+        // where no requests are followed, nothing explains them
+        let ends = self.stamps == Some(MiddleStamps::Ends);
+        let disturbances = self.disturbances.or(ends.then_some(Disturbances::NONE));
+        given.text("probe.disturbances", disturbances);
     }
 }
 

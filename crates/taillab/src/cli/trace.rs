@@ -9,7 +9,7 @@ use clap::{Args, ValueHint};
 use taillab_analysis::Framing;
 use taillab_host::CpuSet;
 use taillab_host::doctor::privileges_of;
-use taillab_model::Nanos;
+use taillab_model::{MiddleStamps, Nanos};
 use taillab_probe::Disturbances;
 
 use super::fix::{ConsentArgs, FixArgs};
@@ -103,10 +103,14 @@ pub struct RecordingArgs {
     /// How long to record [default: 10s; with --live until q is pressed]
     #[arg(short, long, value_name = "TIME", value_parser = positive)]
     pub duration: Option<Nanos>,
+    /// For which requests T2 to T5 are stamped: all, a share (sampled:1/16), or none (ends); T1 and
+    /// T6 always are. The fewer, the less it costs
+    #[arg(long, value_name = "WHICH", default_value = "all")]
+    pub stamps: MiddleStamps,
     /// What to record besides the stamps: all, none, or some of sched, wake, irq, softirq, idle,
-    /// fault, storage, lock, frequency, retransmit
-    #[arg(long, value_name = "LIST", default_value = "all")]
-    pub disturbances: Disturbances,
+    /// fault, storage, lock, frequency, retransmit [default: all; with --stamps ends none]
+    #[arg(long, value_name = "LIST")]
+    pub disturbances: Option<Disturbances>,
     /// How long clients wait for a response; after four times as long it is not looked for any more
     #[arg(hide_short_help = true, long, value_name = "TIME", default_value = "1s", value_parser = positive)]
     pub timeout: Nanos,

@@ -1,7 +1,7 @@
 //! What makes no sense, before anything is made.
 
 use taillab_load::serve::{Architecture, ServiceTime};
-use taillab_model::Nanos;
+use taillab_model::{MiddleStamps, Nanos};
 
 use super::layers::usage;
 use taillab_load::Asks;
@@ -305,6 +305,12 @@ impl Experiment {
                      of them wait for requests (--outstanding)",
                     self.workers()
                 ),
+            ),
+            (
+                self.probe.stamps != MiddleStamps::Ends || self.probe.disturbances.is_empty(),
+                "probe.disturbances must be none where probe.stamps is ends: what follows no \
+                 request cannot say what disturbed it; use stamps = \"sampled:1/16\""
+                    .to_owned(),
             ),
             (
                 self.probe.ring_bytes.is_power_of_two() && self.probe.ring_bytes >= 1 << 16,

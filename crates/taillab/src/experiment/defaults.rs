@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use taillab_load::Asks;
 use taillab_load::serve::{Architecture, ServiceTime};
-use taillab_model::Nanos;
+use taillab_model::{MiddleStamps, Nanos};
 use taillab_probe::Disturbances;
 
 use super::server::{Protocol, Server, ServerKind, Transport};
@@ -118,6 +118,7 @@ impl Experiment {
             },
             probe: Probe {
                 ring_bytes: 4 << 20,
+                stamps: MiddleStamps::All,
                 disturbances: Disturbances::ALL,
             },
         }

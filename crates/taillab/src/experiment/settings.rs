@@ -1,7 +1,7 @@
 //! The settings of an experiment, section by section.
 
 use serde::{Deserialize, Serialize};
-use taillab_model::Nanos;
+use taillab_model::{MiddleStamps, Nanos};
 use taillab_probe::Disturbances;
 use taillab_simulator::simulation::Precision;
 
@@ -183,6 +183,9 @@ pub struct Calibration {
 pub struct Probe {
     /// Ring buffer of each CPU, in bytes; a power of two.
     pub ring_bytes: u32,
+    /// For which requests T2 to T5 are recorded: `all`, `sampled:1/N`, or `ends` for none.
+    #[serde(default, with = "words")]
+    pub stamps: MiddleStamps,
     /// The kinds of disturbance to record: `all`, `none`, or a list.
     #[serde(with = "words")]
     pub disturbances: Disturbances,

@@ -99,11 +99,11 @@ impl<'r> GeneratedLoad<'r> {
         let client = &self.rig.placement().client;
         let mut context = self.context.clone();
         context.measure_from_ns = load.start().map(|at| (at + WARM_UP).nanos_since_boot());
-        context.cuts = cuts(load, client);
         let (threads, processes) = (self.probe.threads(), self.rig.server_processes());
         observe::name(&mut context, self.rig.roots(), threads, &processes);
         observe::name_own(&mut context, self.rig.roots());
         recording.context = context;
+        recording.context.cuts = cuts(load, client, &recording);
         recording.insert(counted);
         recording.insert(stalls(load, client));
         RecordedBlock::of(recording).or_exit(Exit::Failed)

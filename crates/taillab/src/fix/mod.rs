@@ -20,9 +20,9 @@ use std::time::{Duration, Instant};
 
 use taillab_host::tune::Mitigation;
 use taillab_host::{Interrupt, Invoker, Roots};
-use taillab_model::RecordingContext;
 use taillab_model::fix::{Factorial, Fix};
 use taillab_model::summary::Report;
+use taillab_model::{MiddleStamps, RecordingContext};
 use taillab_probe::Probe;
 
 pub use self::consent::Consent;
@@ -68,6 +68,21 @@ impl Asked {
             },
             consent,
         })
+    }
+}
+
+/// That requests are followed: what is tried is what the forecasts promise.
+///
+/// # Errors
+/// [`Exit::Usage`]: only T1 and T6 are to be recorded.
+pub fn ensure_followed(stamps: MiddleStamps) -> Result<(), Failure> {
+    match stamps {
+        MiddleStamps::Ends => Err(Failure::new(
+            Exit::Usage,
+            "--fix tries what the causes promise, and --stamps ends follows no request: leave one of \
+             them out, or give --stamps sampled:1/16",
+        )),
+        MiddleStamps::All | MiddleStamps::Sampled(_) => Ok(()),
     }
 }
 

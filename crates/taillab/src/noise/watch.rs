@@ -4,7 +4,9 @@ use std::io;
 
 use taillab_analysis::gaps::{GapAnalysis, IpiSent};
 use taillab_host::{Roots, observe};
-use taillab_model::{EventOrder, EventSink, Monotonic, Nanos, PackedEvent, RecordingContext};
+use taillab_model::{
+    EventOrder, EventSink, MiddleStamps, Monotonic, Nanos, PackedEvent, RecordingContext,
+};
 use taillab_probe::{
     Devices, Disturbances, IpiWatch, Probe, ProbeError, ProbeSpec, ServerProcesses, Transport,
 };
@@ -36,6 +38,8 @@ impl Watch {
             server_port: NO_PORT,
             server: ServerProcesses::These(vec![std::process::id()]),
             server_cpus: cpus.to_vec(),
+            generator_cpus: Vec::new(),
+            stamps: MiddleStamps::All,
             disturbances: wanted,
             payload_bytes: 0,
             ring_bytes_per_cpu: RING_BYTES,

@@ -83,6 +83,10 @@ impl IdealServer {
         server.service_time_lo_ns = self.interval.map(|(lo, _)| lo);
         server.service_time_hi_ns = self.interval.map(|(_, hi)| hi);
         server.ideal.workers_source = self.workers_source;
+        if !self.is_known() {
+            server.service_time_ns = Nanos::ZERO;
+            server.ideal.utilization = 0.0;
+        }
     }
 }
 
@@ -187,6 +191,7 @@ impl<'c> Pass<'c> {
             slowest: args.slowest.unwrap_or(streaming::SLOWEST),
             exact,
             process,
+            service_time_known: ideal_server.is_known(),
             ..AnalysisOptions::new(ideal_server.service_time, ideal_server.workers, from)
         };
         Ok(Self {

@@ -2,16 +2,16 @@
 
 use std::num::NonZeroU32;
 
-use taillab_analysis::cut::{self, Cutter, Spans};
+use taillab_analysis::cut::{self, Cutter, Occupants, Spans};
 use taillab_host::CpuSet;
 use taillab_load::FleetRun;
-use taillab_model::{Cut, Monotonic, Nanos};
+use taillab_model::{Cut, Monotonic, Nanos, Recording};
 
 /// An answer that came so shortly before the generator stood still may have been read late.
 const READ_LATE: Nanos = Nanos::from_millis(1);
 
-/// Where the generator's threads, each on its CPU, sent late.
-pub fn cuts(load: &FleetRun, cpus: &CpuSet) -> Vec<Cut> {
+/// Where the generator's threads, each on its CPU, sent late; the recording says who had these CPUs.
+pub fn cuts(load: &FleetRun, cpus: &CpuSet, recording: &Recording) -> Vec<Cut> {
     let threads = load.runs.iter().zip(cpus.iter()).map(|(run, cpu)| {
         let waits: Vec<_> = run
             .waits
@@ -20,7 +20,11 @@ pub fn cuts(load: &FleetRun, cpus: &CpuSet) -> Vec<Cut> {
             .collect();
         let sends = run.record.iter().map(|entry| entry.times);
         let sends = sends.map(|times| (times.intended, times.sent));
-        let thread = cut::Thread { waits: &waits, cpu };
+        let thread = cut::Thread {
+            waits: &waits,
+            cpu,
+            occupants: &Occupants::of(recording, cpu),
+        };
         cut::cuts_of(sends, thread)
     });
     cut::merged(threads)

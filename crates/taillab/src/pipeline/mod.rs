@@ -32,6 +32,6 @@ pub use print::{print, style};
 pub use recording::{Source, analyse};
 pub use rendered::Rendered;
 pub use rights::{Remaining, give_up_root, recover, without_root};
-pub use rings::ring_bytes_per_cpu;
+pub use rings::{cpu_numbers, ring_bytes_per_cpu};
 pub use rundir::{RECORDING, RunDir};
 pub use save::{Attachments, Shown, save, save_figure, show};

@@ -1,6 +1,6 @@
 //! How large the probe's rings are.
 
-use taillab_host::{Roots, cpus};
+use taillab_host::{CpuSet, Roots, cpus};
 
 /// Room for events of one CPU: half a second of 100,000 requests per second.
 const RING_BYTES: usize = 8 << 20;
@@ -8,6 +8,12 @@ const RING_BYTES: usize = 8 << 20;
 const ALL_RINGS_BYTES: usize = 128 << 20;
 /// The least that is of any use.
 const LEAST_RING_BYTES: usize = 256 << 10;
+
+/// CPUs as the probe and recordings number them.
+pub fn cpu_numbers(cpus: &CpuSet) -> Vec<u16> {
+    let number = |cpu| u16::try_from(cpu).unwrap_or(u16::MAX);
+    cpus.iter().map(number).collect()
+}
 
 /// Less for each on a machine with many CPUs: every possible one has a ring.
 pub fn ring_bytes_per_cpu() -> usize {

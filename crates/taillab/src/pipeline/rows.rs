@@ -63,7 +63,9 @@ impl Rows {
     /// The account of one of them.
     pub fn account(&mut self, entry: &Entry<'_>, labels: &Labels) {
         if let Some(fate) = self.fates.get_mut(entry.place - self.written) {
-            *fate = Fate::Told(entry.main_cause(labels));
+            // where T2 to T5 were not to be recorded, the account is an estimate
+            let cause = entry.asked.then(|| entry.main_cause(labels));
+            *fate = Fate::Told(cause.flatten());
         }
     }
 

@@ -7,7 +7,7 @@ use taillab_analysis::Matched;
 use taillab_analysis::service_time::{self, ServiceTimeEstimate};
 use taillab_analysis::timeline::Timeline;
 use taillab_model::summary::{ServiceTimeSource, WorkersSource};
-use taillab_model::{Monotonic, Nanos, RecordingContext, Tid};
+use taillab_model::{MiddleStamps, Monotonic, Nanos, RecordingContext, Tid};
 
 use crate::cli::AnalysisArgs;
 use crate::exit::{Exit, Failure};
@@ -46,6 +46,10 @@ impl IdealServer {
         let (service_time, interval, source) = match (args.service_time, context.service_time_ns) {
             (Some(given), _) => (given, None, ServiceTimeSource::Given),
             (None, Some(t)) => (t, None, ServiceTimeSource::Calibrated),
+            (None, None) if context.stamps == MiddleStamps::Ends => {
+                let stand_in = typical_service(matched, from).ok_or_else(unknown)?;
+                (stand_in, None, ServiceTimeSource::Unknown)
+            }
             (None, None) => {
                 let estimate = service_time::estimate(matched, timeline, from, workers)
                     .or_else(|| typical(matched, from, workers))
@@ -68,6 +72,11 @@ impl IdealServer {
             workers,
             workers_source,
         })
+    }
+
+    /// t is more than a stand-in.
+    pub fn is_known(&self) -> bool {
+        self.source != ServiceTimeSource::Unknown
     }
 }
 
@@ -113,7 +122,8 @@ fn cpus(context: &RecordingContext) -> u32 {
 }
 
 /// Without a record of who was on the CPUs: the median time from when a worker could begin
-/// with a request, its T2 or the worker's previous T6, to its T6.
+/// with a request, its T2 (T1, where T2 was not to be recorded) or the worker's previous T6, to
+/// its T6.
 fn typical_service(matched: &Matched, from: Monotonic) -> Option<Nanos> {
     let mut by_end: Vec<usize> = matched.measured_places(from).collect();
     by_end.sort_by_key(|place| matched.requests.t6(*place));
@@ -123,8 +133,11 @@ fn typical_service(matched: &Matched, from: Monotonic) -> Option<Nanos> {
         let stamps = matched.requests.stamps(place);
         let [t2, ..] = stamps.middle();
         let before = previous.insert(matched.workers[place], stamps.t6);
-        let Some(t2) = t2 else { continue };
-        let began = before.map_or(t2, |t6| t6.max(t2));
+        let unasked = (!matched.is_asked(place)).then_some(stamps.t1);
+        let Some(queued) = t2.or(unasked) else {
+            continue;
+        };
+        let began = before.map_or(queued, |t6| t6.max(queued));
         services.push(stamps.t6.saturating_since(began));
     }
     let middle = services.len() / 2;

@@ -8,7 +8,7 @@ use taillab_analysis::rtt::{ClientEnd, Ends, Explainer};
 use taillab_host::{CpuSet, Roots, observe};
 use taillab_load::rtt::{Peer, Proto};
 use taillab_model::rtt::{Link, RoundTrip, RttExplanation};
-use taillab_model::{EventOrder, RecordingContext};
+use taillab_model::{EventOrder, MiddleStamps, RecordingContext};
 use taillab_probe::{Devices, Disturbances, Probe, ProbeSpec, ServerProcesses, Transport};
 
 use super::failure::failure;
@@ -119,6 +119,8 @@ impl Measurement<'_> {
             // both ends are threads of this process
             server: ServerProcesses::These(vec![std::process::id()]),
             server_cpus: both_ends(self.plan),
+            generator_cpus: Vec::new(),
+            stamps: MiddleStamps::All,
             disturbances: Disturbances::ALL,
             payload_bytes: 0,
             ring_bytes_per_cpu: ring_bytes_per_cpu(),

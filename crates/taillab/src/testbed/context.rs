@@ -6,6 +6,7 @@ use taillab_probe::Probe;
 use super::calibrate::Calibrated;
 use super::rig::Rig;
 use crate::experiment::{Experiment, Transport};
+use crate::pipeline::cpu_numbers;
 
 /// What is known before the load begins.
 pub fn before(
@@ -14,7 +15,6 @@ pub fn before(
     experiment: &Experiment,
     calibrated: &Calibrated,
 ) -> RecordingContext {
-    let number = |cpu| u16::try_from(cpu).unwrap_or(u16::MAX);
     RecordingContext {
         server: experiment.server.title(),
         transport: match experiment.server.transport {
@@ -23,7 +23,7 @@ pub fn before(
         }
         .to_owned(),
         port: experiment.server.port,
-        server_cpus: rig.placement().server.iter().map(number).collect(),
+        server_cpus: cpu_numbers(&rig.placement().server),
         hooks: probe.hooks(),
         service_time_ns: Some(calibrated.service_time),
         workers: Some(calibrated.capacity.workers.get()),
@@ -31,6 +31,7 @@ pub fn before(
         sequential: experiment.server.is_sequential(),
         // as our generator finds its requests again
         datagram_ids: experiment.server.transport == Transport::Udp,
+        stamps: experiment.probe.stamps,
         ..RecordingContext::default()
     }
 }

@@ -195,7 +195,7 @@ fn attach(probe: &mut Probe, phases: &[Phase]) -> Result<(), Failure> {
 
 /// Adds what the generator, on its CPUs, knows of its own stalls.
 fn add_generators_own(events: &mut Recording, load: &FleetRun, cpus: &CpuSet) {
-    events.context.cuts = cuts(load, cpus);
+    events.context.cuts = cuts(load, cpus, events);
     events.insert(stalls(load, cpus));
 }
 

@@ -17,6 +17,7 @@ use super::servers::{self, Launch, Question};
 use crate::exit::{Exit, Failure, OrExit};
 use crate::experiment::{Experiment, TestbedKind, Transport};
 use crate::fail::host;
+use crate::pipeline::cpu_numbers;
 use crate::progress::{Phase, Progress};
 
 /// How long a server may take until it answers.
@@ -115,12 +116,9 @@ impl Rig {
                 Some(_) => ServerProcesses::InNamespace,
                 None => ServerProcesses::These(self.server.processes()),
             },
-            server_cpus: self
-                .placement
-                .server
-                .iter()
-                .map(|cpu| u16::try_from(cpu).unwrap_or(u16::MAX))
-                .collect(),
+            server_cpus: cpu_numbers(&self.placement.server),
+            generator_cpus: cpu_numbers(&self.placement.client),
+            stamps: experiment.probe.stamps,
             disturbances: experiment.probe.disturbances,
             payload_bytes: 0,
             ring_bytes_per_cpu: experiment.probe.ring_bytes as usize,

@@ -1,8 +1,14 @@
 //! `taillab run memcached` on this machine: real server, real load, real kernel probe.
 
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::net::UdpSocket;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::thread::{CpuSet, gettid, sched_setaffinity};
+use taillab_model::{CutReason, EventKind, Recording};
 
 use crate::support::promises::{self, summary};
 use crate::support::{
@@ -28,6 +34,71 @@ fn a_run_keeps_every_promise_of_its_result() {
     assert_eq!(Machine::now(), before, "something was left behind");
 
     promises::check(&dir, &output.stdout, promises::MOSTLY_COMPLETE);
+}
+
+/// Works for a few milliseconds now and then on the generator's CPU, until it is told to stop; gives
+/// its thread.
+fn now_and_then(stop: &AtomicBool) -> u32 {
+    const GENERATORS_CPU: usize = 1;
+    let mut cpu = CpuSet::new();
+    cpu.set(GENERATORS_CPU);
+    sched_setaffinity(None, &cpu).unwrap();
+    while !stop.load(Ordering::Relaxed) {
+        std::thread::sleep(Duration::from_millis(100));
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_millis(8) {
+            std::hint::spin_loop();
+        }
+    }
+    gettid().as_raw_nonzero().get().cast_unsigned()
+}
+
+#[test]
+fn who_kept_the_generator_from_sending_is_named() {
+    if !live("who_kept_the_generator_from_sending_is_named") {
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let dir = place.path().join("run");
+    let stop = AtomicBool::new(false);
+    let (output, worker) = std::thread::scope(|scope| {
+        let worker = std::thread::Builder::new().name("busy-now-a-then".into());
+        let worker = worker.spawn_scoped(scope, || now_and_then(&stop)).unwrap();
+        let mut run = taillab();
+        run.args(SHORT).arg("--save-capture").arg("-o").arg(&dir);
+        let output = run.output();
+        stop.store(true, Ordering::Relaxed);
+        (output.unwrap(), worker.join().unwrap())
+    });
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(matches!(output.status.code(), Some(0 | 4)), "{stderr}");
+
+    // the recording has it, and of the generator's CPU nothing of what it has of the server's
+    let recording = Recording::read(File::open(dir.join("capture.tlc")).unwrap()).unwrap();
+    let context = recording.context.clone();
+    let pid = std::process::id();
+    let name = format!("busy-now-a-then (pid {pid}) on CPU 1");
+    let is_named = |cut: &&taillab_model::Cut| cut.who == name;
+    let named: Vec<_> = context.cuts.iter().filter(is_named).collect();
+    let mut came = Vec::new();
+    for event in recording.into_events() {
+        match event.kind {
+            EventKind::CameOn { tid } => {
+                assert_eq!(event.cpu, 1);
+                came.extend((tid == worker).then_some(event.at));
+            }
+            EventKind::Switched { .. } => assert_ne!(event.cpu, 1),
+            _ => {}
+        }
+    }
+    assert!(!came.is_empty() && !named.is_empty(), "{:?}", context.cuts);
+    for cut in named {
+        assert_eq!(cut.why, CutReason::GeneratorNotScheduled);
+        assert!(came.iter().any(|at| *at < cut.to), "{cut:?}");
+    }
+    // and so says the result, of those in the measurement
+    let by_reason = summary(&dir)["cut"]["by_reason"].to_string();
+    assert!(by_reason.contains(&name), "{by_reason}");
 }
 
 #[test]

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use crate::support::promises::{self, summary};
 use crate::support::{
-    Machine, alive, children, in_mid_run, live, server_of, short, signal, start, taillab, wait_for,
+    Machine, SHORT, alive, children, in_mid_run, live, server_of, short, signal, start, taillab,
+    wait_for,
 };
 use serde_json::Value;
 
@@ -131,6 +132,29 @@ fn memcached_over_tcp_is_measured() {
     }
     let summary = run(&["memcached", "--transport", "tcp", "--workers", "2"]);
     assert_eq!(summary["target"], "memcached over TCP");
+}
+
+#[test]
+fn the_ends_of_all_requests_or_more_of_a_share_are_measured() {
+    if !live("the_ends_of_all_requests_or_more_of_a_share_are_measured") {
+        return;
+    }
+    for (stamps, least, most) in [("ends", 0.0, 0.0), ("sampled:1/4", 0.1, 0.4)] {
+        let words = ["--stamps", stamps, "--no-save"];
+        let output = taillab().args(SHORT).args(words).output().unwrap();
+        assert!(matches!(output.status.code(), Some(0 | 4)), "{output:?}");
+        let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let matching = &result["matching"];
+        let count = |name: &str| matching[name].as_f64().unwrap();
+        assert_eq!(matching["stamps"], stamps);
+        let asked = (count("matched") - count("unasked")) / count("matched");
+        assert!((least..=most).contains(&asked), "{matching}");
+        let verdict = result["verdict"].to_string();
+        assert!(!verdict.contains("\"incomplete\""), "{verdict}");
+        // t is calibrated, which needs no stamp
+        assert!(!verdict.contains("service_time_unknown"), "{verdict}");
+        assert_eq!(result["overhead"]["pairs"], 6);
+    }
 }
 
 #[test]

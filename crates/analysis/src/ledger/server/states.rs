@@ -129,6 +129,16 @@ impl Server {
         }
     }
 
+    /// When the state of worker `w` ends, if it is off its core, as far as is known.
+    pub(in crate::ledger) fn comes_to_core(&self, w: usize) -> Option<u64> {
+        let worker = &self.workers[w];
+        let is_off = !matches!(
+            worker.state,
+            WorkerState::OnCore { .. } | WorkerState::Unknown
+        );
+        (is_off && worker.until_ns < u64::MAX).then_some(worker.until_ns)
+    }
+
     /// It sleeps where it waits for requests, though it has one that it has not read: it is
     /// about to be woken, or nobody saw that it was. What its CPU does holds it up.
     fn is_unwoken(&self, w: usize, at_ns: u64) -> bool {

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use rustix::thread::{UnshareFlags, gettid};
 use rustix::time::{ClockId, clock_gettime};
 use taillab_analysis::{BlindWindow, Matched};
-use taillab_model::{Monotonic, Recording, Stamps};
+use taillab_model::{MiddleStamps, Monotonic, Recording, Stamps};
 use taillab_probe::{
     DeviceId, Devices, Disturbances, Probe, ProbeSpec, ServerProcesses, Transport,
 };
@@ -157,6 +157,8 @@ pub(crate) fn spec(
         server_port: SERVER_PORT,
         server,
         server_cpus: (0..cpus.get() as u16).collect(),
+        generator_cpus: Vec::new(),
+        stamps: MiddleStamps::All,
         disturbances: Disturbances::NONE,
         payload_bytes: 0,
         ring_bytes_per_cpu: 1 << 20,

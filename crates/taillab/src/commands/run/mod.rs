@@ -41,6 +41,9 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
     let preset = args.preset();
     let (kind, settings) = args.into_request();
     let experiment = Experiment::resolve_on(preset, kind, file.as_deref(), settings)?;
+    if fix.fix {
+        fix::ensure_followed(experiment.probe.stamps)?;
+    }
     let roots = Roots::default();
     pipeline::recover(&roots, say)?;
     let interrupt = Interrupt::register().map_err(host)?;
@@ -244,7 +247,7 @@ fn known(
 
 fn match_options(load: &FleetRun, experiment: &Experiment, rate_per_s: f64) -> MatchOptions {
     let timeout = experiment.client.timeout;
-    match experiment.server.transport {
+    let options = match experiment.server.transport {
         Transport::Udp => {
             // A thread's share of the keys and its share of the rate are the same.
             let keys: f64 = load
@@ -258,6 +261,10 @@ fn match_options(load: &FleetRun, experiment: &Experiment, rate_per_s: f64) -> M
         }
         // The servers that we know answer what they have read before they read more.
         Transport::Tcp => MatchOptions::for_streams(timeout, experiment.server.is_sequential()),
+    };
+    MatchOptions {
+        stamps: experiment.probe.stamps,
+        ..options
     }
 }
 

@@ -4,13 +4,14 @@ use std::path::PathBuf;
 
 use taillab_host::CpuSet;
 use taillab_host::target::{Server, Transport};
-use taillab_probe::{Devices, Probe, ProbeSpec, ServerProcesses, UNCONNECTED_T5};
+use taillab_model::MiddleStamps;
+use taillab_probe::{Devices, Disturbances, Probe, ProbeSpec, ServerProcesses, UNCONNECTED_T5};
 
 use super::framing::Identification;
 use crate::cli::TraceArgs;
 use crate::exit::{Exit, Failure};
 use crate::fail::probe as probe_failure;
-use crate::pipeline::ring_bytes_per_cpu;
+use crate::pipeline::{cpu_numbers, ring_bytes_per_cpu};
 
 /// As many processes as the probe takes by their numbers.
 const MOST_PROCESSES: usize = 64;
@@ -26,8 +27,10 @@ pub fn load(args: &TraceArgs, server: &Server, watched: &CpuSet) -> Result<Probe
         },
         server_port: server.endpoint.port,
         server: processes(server)?,
-        server_cpus: numbers(watched),
-        disturbances: args.recording.disturbances,
+        server_cpus: cpu_numbers(watched),
+        generator_cpus: Vec::new(),
+        stamps: args.recording.stamps,
+        disturbances: disturbances(args, known.payload_bytes)?,
         payload_bytes: known.payload_bytes,
         ring_bytes_per_cpu: args
             .recording
@@ -41,10 +44,27 @@ pub fn load(args: &TraceArgs, server: &Server, watched: &CpuSet) -> Result<Probe
     Probe::load_avoiding(&spec, avoided).map_err(probe_failure)
 }
 
-/// CPUs as the probe and recordings number them.
-pub fn numbers(cpus: &CpuSet) -> Vec<u16> {
-    let number = |cpu| u16::try_from(cpu).unwrap_or(u16::MAX);
-    cpus.iter().map(number).collect()
+/// What is recorded besides the stamps, and whether that and the stamps go together.
+fn disturbances(args: &TraceArgs, payload_bytes: u16) -> Result<Disturbances, Failure> {
+    let (stamps, given) = (args.recording.stamps, args.recording.disturbances);
+    if !stamps.are_complete() && payload_bytes > 0 {
+        return Err(Failure::new(
+            Exit::Usage,
+            format!(
+                "--stamps {stamps} does not go with --protocol: content is read of every request; \
+                 leave one of them away"
+            ),
+        ));
+    }
+    match (stamps, given) {
+        (MiddleStamps::Ends, Some(given)) if !given.is_empty() => Err(Failure::new(
+            Exit::Usage,
+            "--stamps ends follows no request, so nothing can be said of what disturbed it: leave \
+             --disturbances away, or give --stamps sampled:1/16",
+        )),
+        (MiddleStamps::Ends, _) => Ok(Disturbances::NONE),
+        (_, given) => Ok(given.unwrap_or(Disturbances::ALL)),
+    }
 }
 
 fn processes(server: &Server) -> Result<ServerProcesses, Failure> {

@@ -16,12 +16,11 @@ use super::end::End;
 use super::find::Found;
 use super::framing::Identification;
 use super::live::Screen;
-use super::probing;
 use super::recorder::{Recorder, Sinks, Told, unwritable};
 use crate::cli::TraceArgs;
 use crate::exit::Failure;
 use crate::fail::{host, probe as probe_failure};
-use crate::pipeline::{Canary, give_up_root};
+use crate::pipeline::{Canary, cpu_numbers, give_up_root};
 use crate::progress::{Phase, Progress};
 
 /// The first requests are not measured: those that came in before the probe did lack T1.
@@ -202,7 +201,7 @@ fn first_context(
         port: server.endpoint.port,
         kernel: environment.kernel.release.clone().unwrap_or_default(),
         hypervisor: environment.virtualization.hypervisor(),
-        server_cpus: probing::numbers(watched),
+        server_cpus: cpu_numbers(watched),
         hooks: probe.hooks(),
         service_time_ns: args.analysis.service_time,
         workers: args.analysis.workers.map(std::num::NonZeroU32::get),
@@ -210,6 +209,7 @@ fn first_context(
         sequential: known.sequential,
         datagram_ids: known.datagram_ids,
         framing: known.framing,
+        stamps: args.recording.stamps,
         ..RecordingContext::default()
     }
 }

@@ -3,6 +3,7 @@
 mod endings;
 mod namespaces;
 pub mod rig;
+mod sampled;
 mod screen;
 mod servers;
 mod unanswered;

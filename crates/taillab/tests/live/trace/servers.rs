@@ -16,12 +16,16 @@ use crate::support::{live, taillab};
 /// Shares of complete requests that a busy test machine must not fall below.
 pub const MOSTLY: f64 = 0.9;
 
-/// Of the responses, those whose request has all six stamps, or was there while the probe was
-/// blind or is ambiguous, and is counted as that.
+/// Of the responses to requests that were to have all six stamps, those that have them, or were
+/// there while the probe was blind or are ambiguous, and are counted as that.
 pub fn complete_share(result: &Value) -> f64 {
     let count = |name: &str| result["matching"][name].as_f64().unwrap();
     let told = count("blind_requests") + count("ambiguous");
-    (count("complete") + told) / count("responses")
+    let asked = match result["matching"]["stamps"].as_str() {
+        Some("all") => count("responses"),
+        _ => count("matched") - count("unasked"),
+    };
+    (count("complete") + told) / asked
 }
 
 #[test]

@@ -1,0 +1,149 @@
+//! Who had a CPU of the generator, by the kernel's record of it.
+
+use taillab_model::explanation::{Culprit, THIS_GENERATOR, nameless};
+use taillab_model::{EventKind, Monotonic, Nanos, Recording, ThreadName, Tid};
+
+/// Which threads came onto one CPU, and when; nobody where that was not recorded.
+#[derive(Clone, Debug, Default)]
+pub struct Occupants<'r> {
+    /// In order of time.
+    came: Vec<(Monotonic, Tid)>,
+    threads: &'r [ThreadName],
+}
+
+impl<'r> Occupants<'r> {
+    /// As a recording and the names in its context say.
+    pub fn of(recording: &'r Recording, cpu: u32) -> Self {
+        let of_cpu = (recording.streams.iter()).filter(|stream| u32::from(stream.cpu()) == cpu);
+        let events = of_cpu.flat_map(|stream| stream.slices().flatten());
+        let came = events.filter_map(|event| match event.kind() {
+            EventKind::CameOn { tid } => Some((recording.base + event.since_base(), tid)),
+            _ => None,
+        });
+        Self {
+            came: came.collect(),
+            threads: &recording.context.threads,
+        }
+    }
+
+    /// Who had the CPU for longest between two times, apart from the generator and the idle
+    /// thread: `stress (pid 77)`; `None` where nobody had it for as long as `least`.
+    ///
+    /// What runs there unseen (a probe may be blind to a thread's end) counts for the last one seen.
+    pub(super) fn chief(&self, from: Monotonic, to: Monotonic, least: Nanos) -> Option<String> {
+        let first = self.came.partition_point(|(at, _)| *at <= from);
+        let stays = &self.came[first.saturating_sub(1)..];
+        let ends = stays.iter().skip(1).map(|(at, _)| *at).chain([to]);
+        let mut had: Vec<(Tid, Nanos)> = Vec::new();
+        for (&(at, tid), end) in stays.iter().zip(ends).take_while(|((at, _), _)| *at < to) {
+            let lasted = end.min(to).saturating_since(at.max(from));
+            match had.iter_mut().find(|(known, _)| *known == tid) {
+                Some((_, sum)) => *sum += lasted,
+                None => had.push((tid, lasted)),
+            }
+        }
+        let others = had.into_iter().filter(|(tid, _)| !self.is_known_well(*tid));
+        let (tid, lasted) = others.max_by_key(|(_, lasted)| *lasted)?;
+        (lasted >= least).then(|| self.name(tid))
+    }
+
+    /// The idle thread, and the generator itself.
+    fn is_known_well(&self, tid: Tid) -> bool {
+        tid == 0 || (self.thread(tid)).is_some_and(|thread| thread.comm == THIS_GENERATOR)
+    }
+
+    fn thread(&self, tid: Tid) -> Option<&ThreadName> {
+        self.threads.iter().find(|thread| thread.tid == tid)
+    }
+
+    /// Threads of one process are one program, where it is known.
+    fn name(&self, tid: Tid) -> String {
+        let culprit = match self.thread(tid) {
+            Some(thread) => Culprit::Thread {
+                name: thread.comm.clone(),
+                pid: (thread.pid != 0).then_some(thread.pid),
+                tid: (thread.pid == 0).then_some(tid),
+            },
+            None => Culprit::Thread {
+                name: nameless(tid),
+                pid: None,
+                tid: Some(tid),
+            },
+        };
+        culprit.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use taillab_model::{Event, LostEvents, RecordingContext};
+
+    use super::*;
+
+    fn at(us: u64) -> Monotonic {
+        Monotonic::from_nanos_since_boot(us * 1_000)
+    }
+
+    fn thread(tid: Tid, pid: Tid, comm: &str) -> ThreadName {
+        ThreadName {
+            tid,
+            pid,
+            comm: comm.into(),
+            server: false,
+            real_time: None,
+        }
+    }
+
+    /// Who came onto CPU 1, and when.
+    fn recording(came: &[(u64, Tid)]) -> Recording {
+        let events = came.iter().flat_map(|&(us, tid)| {
+            let kind = EventKind::CameOn { tid };
+            // another CPU has its own
+            let elsewhere = EventKind::CameOn { tid: 99 };
+            [(1, kind), (2, elsewhere)].map(|(cpu, kind)| Event {
+                at: at(us),
+                cpu,
+                kind,
+            })
+        });
+        let mut recording = Recording::from_events(events, LostEvents::default());
+        recording.context = RecordingContext {
+            threads: vec![
+                thread(5, 4, THIS_GENERATOR),
+                thread(77, 70, "stress"),
+                thread(78, 78, "kworker/1:2"),
+            ],
+            ..RecordingContext::default()
+        };
+        recording
+    }
+
+    #[test]
+    fn the_one_that_had_the_cpu_for_longest_is_named() {
+        let recording = recording(&[(0, 5), (100, 78), (200, 77), (900, 5), (950, 0), (990, 5)]);
+        let occupants = Occupants::of(&recording, 1);
+        let chief = |from, to, least| occupants.chief(at(from), at(to), Nanos::from_micros(least));
+        assert_eq!(chief(50, 1_000, 300).unwrap(), "stress (pid 70)");
+        // one that came before the stretch began, and one that had it for less than was asked
+        assert_eq!(chief(150, 210, 40).unwrap(), "kworker/1:2 (pid 78)");
+        assert_eq!(chief(150, 210, 60), None);
+        // the generator and the idle thread hold nobody up
+        assert_eq!(chief(905, 1_000, 0), None);
+        assert_eq!(
+            Occupants::default().chief(at(0), at(1_000), Nanos::ZERO),
+            None
+        );
+    }
+
+    #[test]
+    fn a_thread_without_a_name_has_its_number() {
+        let recording = recording(&[(10, 1_234)]);
+        let occupants = Occupants::of(&recording, 1);
+        let who = occupants
+            .chief(at(0), at(20), Nanos::from_micros(5))
+            .unwrap();
+        assert!(who.contains("1234"), "{who}");
+        // before anybody was seen, nobody is known
+        assert_eq!(occupants.chief(at(0), at(10), Nanos::ZERO), None);
+    }
+}

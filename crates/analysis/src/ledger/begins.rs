@@ -1,0 +1,33 @@
+//! When workers begin with requests of which only T1 and T6 were recorded.
+
+use taillab_model::MiddleStamps;
+
+use crate::id_map::IdMap;
+use crate::matched::Matched;
+
+/// When each worker answered last, from window to window.
+#[derive(Default)]
+pub(super) struct Begins {
+    answered_ns: IdMap<u64>,
+}
+
+impl Begins {
+    /// From when on the worker of each request of the next window was free for it: when it had
+    /// answered the one before. Only for those of which T3 was not to be recorded; nothing where
+    /// it was of all.
+    pub(super) fn of(&mut self, matched: &Matched) -> Vec<Option<u64>> {
+        if matched.stamps == MiddleStamps::All {
+            return Vec::new();
+        }
+        let t6_ns = |place: usize| matched.requests.t6(place).nanos_since_boot();
+        let mut in_order: Vec<usize> = (0..matched.requests.len()).collect();
+        in_order.sort_by_key(|&place| t6_ns(place));
+        let mut begins = vec![None; in_order.len()];
+        for place in in_order {
+            let answered_ns = self.answered_ns.entry(matched.workers[place]).or_default();
+            begins[place] = (!matched.is_asked(place)).then_some(*answered_ns);
+            *answered_ns = t6_ns(place).max(*answered_ns);
+        }
+        begins
+    }
+}

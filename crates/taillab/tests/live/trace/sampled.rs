@@ -1,0 +1,111 @@
+//! A share of the requests with all six stamps, or none; T1 and T6 of every one.
+
+use serde_json::Value;
+
+use super::rig::{Running, free_port, load, result, trace};
+use super::servers::{MOSTLY, complete_share};
+use crate::support::{live, taillab};
+
+/// Memcached, traced over both transports with these words.
+fn traced(words: &[&str], check: impl Fn(&Value, &std::path::Path)) {
+    let port = free_port();
+    let line = format!("memcached -u root -l 127.0.0.1 -p {port} -U {port} -t 1");
+    let server = Running::program(&line).listening(&format!("127.0.0.1:{port}"));
+    let place = tempfile::tempdir().unwrap();
+    let pid = server.pid().to_string();
+    for transport in ["udp", "tcp"] {
+        let clients = load(&format!("memcached+{transport}://127.0.0.1:{port}"), 2000);
+        let dir = place.path().join(transport);
+        let flag = format!("--{transport}");
+        let all = [&["-p", &pid, &flag, "-d", "2s"], words].concat();
+        let output = trace(&all, &dir);
+        drop(clients);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(matches!(output.status.code(), Some(0 | 4)), "{stderr}");
+        let found = result(&output);
+        let matching = &found["matching"];
+        assert_eq!(matching["lost_events"], 0, "{matching}");
+        let count = |name: &str| matching[name].as_u64().unwrap();
+        assert!(count("responses") > 400, "{matching}");
+        assert!(
+            count("responses") - count("matched") <= count("ambiguous"),
+            "{matching}"
+        );
+        let sojourns = found["measured"]["sojourn"]["count"].as_u64().unwrap();
+        assert!(sojourns >= count("matched"), "{sojourns}: {matching}");
+        check(&found, &dir);
+    }
+}
+
+#[test]
+fn a_sample_has_six_stamps_and_all_requests_have_the_ends() {
+    if !live("a_sample_has_six_stamps_and_all_requests_have_the_ends") {
+        return;
+    }
+    traced(&["--stamps", "sampled:1/4"], |found, dir| {
+        let matching = &found["matching"];
+        let count = |name: &str| matching[name].as_u64().unwrap();
+        assert_eq!(matching["stamps"], "sampled:1/4");
+        let asked = count("matched") - count("unasked");
+        let share = asked as f64 / count("matched") as f64;
+        assert!((0.1..0.4).contains(&share), "{share}: {matching}");
+        assert!(complete_share(found) > MOSTLY, "{matching}");
+        // nothing is recorded of the others
+        let of_stage = found["stages"]["t4_t5"]["count"].as_u64().unwrap();
+        assert_eq!(of_stage, count("complete"), "{matching}");
+        let served = found["explanation"]["workers"][0]["requests"].as_u64();
+        assert!(
+            served.unwrap() as f64 > MOSTLY * count("matched") as f64,
+            "{}",
+            found["explanation"]["workers"]
+        );
+        let limits = found["explanation"]["limits"].to_string();
+        assert!(limits.contains("one request in 4"), "{limits}");
+        let withdrawn = found["verdict"].to_string();
+        assert!(!withdrawn.contains("read_together"), "{withdrawn}");
+        let again = taillab().args(["explain", "--json"]).arg(dir).output();
+        let again = result(&again.unwrap());
+        assert_eq!(again["causes"], found["causes"]);
+        assert_eq!(again["stages"], found["stages"]);
+    });
+}
+
+#[test]
+fn the_ends_alone_give_the_sojourn_of_every_request() {
+    if !live("the_ends_alone_give_the_sojourn_of_every_request") {
+        return;
+    }
+    // nobody says how long the server works: there is no comparison, and no t that was made up
+    traced(&["--stamps", "ends"], |found, dir| {
+        assert_eq!(
+            found["ideal"]["withdrawn"]["because"],
+            "service_time_unknown"
+        );
+        assert_eq!(found["service_time_source"], "unknown");
+        assert_eq!(found["service_time_ns"], 0);
+        assert!(found["measured"]["overload"].is_null());
+        let with_t = taillab()
+            .args(["explain", "--json", "--service-time", "10us"])
+            .arg(dir)
+            .output();
+        let with_t = result(&with_t.unwrap());
+        assert_eq!(with_t["service_time_source"], "given");
+        let because = &with_t["ideal"]["withdrawn"]["because"];
+        assert_ne!(*because, "service_time_unknown");
+
+        let matching = &found["matching"];
+        let count = |name: &str| matching[name].as_u64().unwrap();
+        assert_eq!(count("unasked"), count("matched"), "{matching}");
+        assert_eq!(count("complete"), 0, "{matching}");
+        assert_eq!(found["stages"]["t4_t5"]["count"], 0);
+        assert!(found["explanation"].is_null() && found["causes"].as_array().unwrap().is_empty());
+        let hooks = matching["hooks"].as_array().unwrap();
+        let stamps = hooks.iter().map(|hook| hook["stamp"].as_str().unwrap());
+        assert!(
+            stamps.clone().all(|stamp| stamp == "T1" || stamp == "T6"),
+            "{matching}"
+        );
+        let warnings = found["verdict"].to_string();
+        assert!(!warnings.contains("\"incomplete\""), "{warnings}");
+    });
+}
