@@ -1,9 +1,9 @@
-//! How much of what a loop in user space lost comes from below this kernel, by the loop on the same
-//! CPU that no interrupt of this kernel reaches.
+//! How much of what a loop lost comes from below this kernel, by the loop on the same CPU that no
+//! interrupt of this kernel reaches.
 //!
 //! What nothing in this kernel took is either the hypervisor's (firmware's, the hardware's) or has
 //! escaped the probe. The loop with interrupts off tells them apart: nothing of this kernel runs
-//! there, so what it loses comes from below, and a loop in user space loses that much as well.
+//! there, so what it loses comes from below, and any other loop loses that much as well.
 
 use taillab_model::explanation::Share;
 use taillab_model::noise::{LoopKind, NoiseRow};
@@ -12,7 +12,7 @@ use taillab_model::{Nanos, student_975};
 /// Fewer windows support no interval.
 const LEAST_WINDOWS: usize = 5;
 
-/// Says it of every loop in user space that has such a loop beside it.
+/// Says it of every loop that has such a loop beside it.
 pub fn mark(rows: &mut [NoiseRow]) {
     let found: Vec<Option<Share>> = rows.iter().map(|row| of_row(row, rows)).collect();
     for (row, share) in rows.iter_mut().zip(found) {
@@ -25,7 +25,7 @@ fn of_row(row: &NoiseRow, rows: &[NoiseRow]) -> Option<Share> {
         other.kind == LoopKind::Masked && other.cpu == row.cpu && other.step == row.step
     };
     let masked = rows.iter().find(beside)?;
-    let causes = row.causes.as_ref().filter(|_| row.kind == LoopKind::User)?;
+    let causes = row.causes.as_ref().filter(|_| row.kind != LoopKind::Masked)?;
     let sum = |wanted: bool| -> Nanos {
         let those = causes
             .iter()

@@ -56,7 +56,14 @@ fn guest_and_host(rows: &[NoiseRow]) -> Option<String> {
     if user <= 0.0 {
         return None;
     }
-    let share = (masked / user).min(1.0);
+    if masked >= user {
+        return Some(format!(
+            "With this kernel’s interrupts off there are no fewer gaps above 1 µs, {masked:.0} a second, than \
+             in each second that the loop in user space ran, {user:.0}: such gaps come from below this \
+             kernel (hypervisor, firmware, hardware)."
+        ));
+    }
+    let share = masked / user;
     Some(format!(
         "With this kernel’s interrupts off {masked:.0} gaps above 1 µs remain of {user:.0} in each \
          second that the loop in user space ran: {:.0} % come from below this kernel (hypervisor, firmware, hardware), \
