@@ -15,7 +15,16 @@ pub(crate) fn micros_f64(ns: f64) -> String {
 /// An interval in microseconds: `51.7–56.5`, `≥ 51.7` where the sample has no upper end,
 /// nothing where it has no lower one.
 pub(crate) fn interval(lo: Option<Nanos>, hi: Option<Nanos>) -> String {
-    match (lo.map(micros), hi.map(micros)) {
+    interval_by(micros, lo, hi)
+}
+
+/// The same with each end as `write` writes it.
+pub(crate) fn interval_by(
+    write: fn(Nanos) -> String,
+    lo: Option<Nanos>,
+    hi: Option<Nanos>,
+) -> String {
+    match (lo.map(write), hi.map(write)) {
         (Some(lo), Some(hi)) => format!("{lo}–{hi}"),
         (Some(lo), None) => format!("≥ {lo}"),
         (None, _) => String::new(),

@@ -105,6 +105,15 @@ impl Verdict {
     }
 }
 
+/// A number of the paper with its unit, as a [`JudgedClaim`] shows it.
+pub fn stated(value: f64, unit: &str) -> String {
+    let number = crate::figures::grouped(value, usize::from(value.fract() != 0.0));
+    match unit {
+        "×" => format!("{number}{unit}"),
+        unit => format!("{number} {unit}"),
+    }
+}
+
 impl JudgedClaim {
     /// Why the paper's text is not what exact theory says, where that is so.
     fn disagreement(&self) -> Option<&str> {

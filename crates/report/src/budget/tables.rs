@@ -6,8 +6,8 @@ use taillab_model::{Distribution, Nanos};
 use crate::table::{Cell, Column, Table, cell, known, name};
 use crate::text::Ink;
 
-/// Each component: ours, the paper's below it, and how it came about.
-pub(crate) fn rows_table(result: &BudgetResult) -> Table {
+/// Each component: ours, the paper's below it, and, `with_how`, how it came about.
+pub(crate) fn rows_table(result: &BudgetResult, with_how: bool) -> Table {
     let columns = [
         Column::left(""),
         Column::right("min"),
@@ -36,7 +36,7 @@ pub(crate) fn rows_table(result: &BudgetResult) -> Table {
             classes(row.class_of_median, row.class_of_tail),
             cell(row.standing.label()).ink(ink),
         ]);
-        if row.standing != Standing::Measured {
+        if with_how && row.standing != Standing::Measured {
             shown.below(Ink::Quiet, &row.how);
         }
         if let Some(paper) = row.paper {
@@ -47,6 +47,8 @@ pub(crate) fn rows_table(result: &BudgetResult) -> Table {
                 quiet(paper.median_ns),
                 quiet(paper.p999_ns),
                 quiet(paper.tail_ns),
+                cell(""),
+                cell(""),
             ]);
         }
     }

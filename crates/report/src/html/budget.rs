@@ -37,7 +37,8 @@ pub fn render(result: &BudgetResult) -> Vec<u8> {
         section(page, "components", "Components", |page| {
             let text = "Good is up to 1 µs, bad up to 100 µs, ugly beyond, as in the paper.";
             paragraph(page, "explain", text);
-            budget::rows_table(result).put(page);
+            // how each came about is said below the figures
+            budget::rows_table(result, false).put(page);
             for chart in budget::components_charts(result) {
                 figure::put(page, &chart, "");
             }

@@ -4,10 +4,18 @@ use taillab_model::rtt::{RttBursts, RttCounts, RttRow};
 use taillab_model::{Nanos, Quantile, REPORTED_QUANTILES};
 
 use super::result::{RttReport, label};
-use crate::figures::{self, count, counted, micros, percent, quantile_name};
+use crate::figures::{self, count, counted, percent, quantile_name};
 use crate::latency;
 use crate::table::{Cell, Column, Table, cell, known, lacking, name};
 use crate::text::Ink;
+
+/// A length in µs; below one, which only memory reaches, to 10 ns.
+fn micros(length: Nanos) -> String {
+    match length.get() {
+        0..1_000 => format!("{:.2}", length.as_micros_f64()),
+        _ => figures::micros(length),
+    }
+}
 
 /// Rows with less than these percentiles of a result fit a narrow terminal.
 pub(crate) const FEW: [f64; 4] = [0.5, 0.99, 0.999, 0.9999];
@@ -43,7 +51,7 @@ fn quantile(row: &RttRow, q: f64) -> Cell {
             lo,
             hi,
             ..
-        }) => cell(micros(*value)).note(figures::interval(*lo, *hi)),
+        }) => cell(micros(*value)).note(figures::interval_by(micros, *lo, *hi)),
         _ => lacking(needs(row, q)),
     }
 }

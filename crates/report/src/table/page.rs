@@ -47,7 +47,11 @@ impl Table {
 
     fn put_cell(&self, page: &mut Markup, row: &Row, i: usize, cell: &Cell, over: usize) {
         if i == 0 {
-            put!(page, "<th scope=\"row\">");
+            put!(page, "<th scope=\"row\"");
+            if over > 1 {
+                put!(page, " colspan=\"{over}\"");
+            }
+            put!(page, ">");
         } else {
             let words = self.columns.get(i).is_some_and(|c| c.side == Side::Left);
             let class = match (cell.lacks, cell.bars.is_empty()) {

@@ -29,7 +29,7 @@ pub fn render(result: &BudgetResult, all: bool, style: Style) -> String {
         "good up to 1 µs, bad up to 100 µs, ugly beyond",
     );
     if all {
-        page.table(&budget::rows_table(result));
+        page.table(&budget::rows_table(result, true));
     } else {
         page.table(&budget::rows_screen(result).fit(style, &[&|table| table.shorten()]));
         let stands_in = |row: &BudgetRow| row.standing == Standing::Substituted;

@@ -7,7 +7,7 @@ use taillab_load::rtt::has_rdma;
 use taillab_model::rtt::{RttCurves, RttRow};
 use taillab_report::chart::Axis;
 use taillab_report::reproduction::{
-    JudgedClaim, ReproducedCurve, ReproducedFigure, Reproduction, SCHEMA_VERSION, Verdict,
+    JudgedClaim, ReproducedCurve, ReproducedFigure, Reproduction, SCHEMA_VERSION, Verdict, stated,
 };
 use taillab_report::rtt::label;
 use taillab_report::{html, terminal};
@@ -151,10 +151,7 @@ fn judged(claim: &Claim, rows: &[RttRow], says_nothing: bool) -> JudgedClaim {
         Measure::QuantileUs(_) | Measure::WorstUs => "µs",
         _ => "×",
     };
-    let write = |value: f64| match unit {
-        "µs" => format!("{value} µs"),
-        unit => format!("{value}{unit}"),
-    };
+    let write = |value| stated(value, unit);
     JudgedClaim {
         statement: claim.statement.to_owned(),
         source: claim.source.to_owned(),
