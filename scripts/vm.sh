@@ -134,10 +134,10 @@ fi
 
 echo "booting $release with ${VM_CPUS:-4} emulated CPUs" >&2
 timeout --foreground --kill-after=5 "${VM_TIMEOUT:-540}" qemu-system-x86_64 \
-  -machine q35 -accel tcg,thread=single -cpu Nehalem -smp "${VM_CPUS:-4}" "${machine[@]}" \
+  -machine q35 -accel tcg,thread=single -cpu Nehalem,+rdtscp -smp "${VM_CPUS:-4}" "${machine[@]}" \
   -nodefaults -no-reboot -display none -monitor none -serial stdio \
   -kernel "$image" -initrd "$kernel/initrd" \
-  -append "console=ttyS0 panic=-1 quiet loglevel=3 mitigations=off nokaslr" \
+  -append "console=ttyS0 panic=-1 quiet loglevel=3 mitigations=off nokaslr tsc=reliable" \
   -fsdev local,id=host,path=/,security_model=none,readonly=on,multidevs=remap \
   -device virtio-9p-pci,fsdev=host,mount_tag=hostroot \
   -fsdev "local,id=out,path=${out//,/,,},security_model=none" \
