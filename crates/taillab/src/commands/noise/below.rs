@@ -25,7 +25,10 @@ fn of_row(row: &NoiseRow, rows: &[NoiseRow]) -> Option<Share> {
         other.kind == LoopKind::Masked && other.cpu == row.cpu && other.step == row.step
     };
     let masked = rows.iter().find(beside)?;
-    let causes = row.causes.as_ref().filter(|_| row.kind != LoopKind::Masked)?;
+    let causes = row
+        .causes
+        .as_ref()
+        .filter(|_| row.kind != LoopKind::Masked)?;
     let sum = |wanted: bool| -> Nanos {
         let those = causes
             .iter()
