@@ -31,7 +31,9 @@ for suite in ${VM_SUITES:-bookworm bookworm-backports trixie-backports}; do
       VM_SERVER=1 scripts/vm.sh "$suite" env TAILLAB_GUEST=1 \
         sh -c 'modprobe -a rdma_rxe ib_uverbs virtio_net acpi_cpufreq &&
                echo +cpuset +memory >/sys/fs/cgroup/cgroup.subtree_control && exec "$@"' vm \
-        "$(live_tests taillab)" --test-threads=1 rdma:: hardware:: \
+        "$(live_tests taillab)" --test-threads=1 rdma:: hardware:: || status=1
+      # where CPUs have idle states like a server's, QEMU's time stamp counter is not trusted
+      scripts/vm.sh "$suite" env TAILLAB_GUEST=1 "$(live_tests taillab)" --test-threads=1 \
         noise::a_loop_in_a_guest noise::a_quota || status=1 ;;
     *)
       scripts/vm.sh "$suite" "$(live_tests probe)" --test-threads=1 "${filters[@]}" || status=1 ;;
