@@ -477,7 +477,6 @@ impl<'c> Analysis<'c> {
             };
             explained = explainer.finish(&sojourn, &matching, comparison, limits, observed);
         }
-        let ideal_as_independent = summed.compared_with(explained.withdrawn);
         let evidence = verdict::ServerEvidence {
             faster_than_ideal: summed.faster_share,
             unsupported: Unsupported::of(&sojourn.distribution, measured.factors()),
@@ -503,7 +502,7 @@ impl<'c> Analysis<'c> {
                 None => summed.ideal.curve(),
             },
             evidence,
-            ideal_as_independent,
+            ideal_as_independent: summed.compared_with(explained.withdrawn),
             disturbances: self.disturbances,
             server: server_result(summed, ideal, explained, |server| {
                 server.measured = server_measured;

@@ -57,6 +57,14 @@ fn wrong_values_are_refused_in_one_line() {
         (&["--port", "80", "-d", "10"], "a number and a unit"),
         (&["--port", "80", "-d", "0s"], "above 0"),
         (&["--port", "80", "--cpus", "0-"], "write it like"),
+        (
+            &["--port", "80", "--stamps", "sampled:1/3"],
+            "a power of two",
+        ),
+        (
+            &["--port", "80", "--stamps", "ends", "--fix", "--yes"],
+            "follows no request",
+        ),
         (&[], "--pid <PID>"),
     ] {
         refused(&[&["trace"], words].concat(), 2, part);

@@ -41,9 +41,7 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
     let preset = args.preset();
     let (kind, settings) = args.into_request();
     let experiment = Experiment::resolve_on(preset, kind, file.as_deref(), settings)?;
-    if fix.fix {
-        fix::ensure_followed(experiment.probe.stamps)?;
-    }
+    fix::ensure_followed(&fix, experiment.probe.stamps)?;
     let roots = Roots::default();
     pipeline::recover(&roots, say)?;
     let interrupt = Interrupt::register().map_err(host)?;

@@ -24,7 +24,7 @@ pub fn asked(args: &TraceArgs) -> Result<Option<Asked>, Failure> {
     if !args.fix.fix {
         return Ok(None);
     }
-    fix::ensure_followed(args.recording.stamps)?;
+    fix::ensure_followed(&args.fix, args.recording.stamps)?;
     let consent = Consent::of(args.consent.yes)?;
     Asked::of(&args.fix, &[], consent).map(Some)
 }
