@@ -464,18 +464,18 @@ impl<'c> Analysis<'c> {
             ..Explained::default()
         };
         if self.disturbances {
-            let (sampler, context) = (self.sampler, self.context);
             let mut limits = limits(measured, self.windows, self.shown_by);
             limits.extend(self.busy.polls().then(|| POLLS.to_owned()));
             limits.extend(self.sample.limit());
-            let observed = || sampler.finish(context);
             let comparison = Comparison {
                 ideal: &ideal,
                 overload,
                 as_independent: summed.ideal.independent_distribution(),
                 withdrawn,
             };
-            explained = explainer.finish(&sojourn, &matching, comparison, limits, observed);
+            explained = explainer.finish(&sojourn, &matching, comparison, limits, || {
+                self.sampler.finish(self.context)
+            });
         }
         let evidence = verdict::ServerEvidence {
             faster_than_ideal: summed.faster_share,

@@ -1,5 +1,6 @@
 //! `taillab run`: one server, one load, measured against its ideal.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use taillab_analysis::MatchOptions;
@@ -45,9 +46,7 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
     let roots = Roots::default();
     pipeline::recover(&roots, say)?;
     let interrupt = Interrupt::register().map_err(host)?;
-    let name = experiment.server.name();
-    let create = || RunDir::create_or_name(output, &name, expected_bytes(&experiment));
-    let mut rundir = saves.then(create).transpose()?;
+    let mut rundir = (saves.then(|| directory(output, &experiment))).transpose()?;
 
     let progress = Progress::new(say.quiet);
     let mut rig = Rig::start(&experiment, progress, interrupt.clone())?;
@@ -75,8 +74,7 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
         address: recorded.client,
     };
     let source = Source::Memory(Box::new(recorded.events), options, client);
-    let args = AnalysisArgs::default();
-    let mut analysed = pipeline::analyse(source, &args, known, rundir.as_mut())?;
+    let mut analysed = pipeline::analyse(source, &AnalysisArgs::default(), known, rundir.as_mut())?;
     limits::hold(&asserted, &mut analysed.report)?;
     note_precision(&experiment, &analysed.report, say);
     let is_whole = recorded.load.stopped.is_none() && server_failure.is_none();
@@ -111,6 +109,11 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
         (Some(StopReason::Interrupted), None) => Ok(Exit::Interrupted),
         _ => fixed.map(|()| analysed.exit()),
     }
+}
+
+/// The directory for what is measured.
+fn directory(asked: Option<PathBuf>, experiment: &Experiment) -> Result<RunDir, Failure> {
+    RunDir::create_or_name(asked, &experiment.server.name(), expected_bytes(experiment))
 }
 
 /// Prints the result, and saves it where there is a directory for it.
