@@ -11,7 +11,8 @@ use crate::figures::{count, counted, percent, quantile_name};
 /// Shown if nothing is explained.
 pub(crate) const NOT_EXPLAINED: &str = "There are no causes, forecasts and timelines: the \
                                         recording does not contain what the server’s CPUs did. To \
-                                        get them, record without --disturbances none.";
+                                        get them, record without --disturbances none or --stamps \
+                                        ends.";
 
 /// A part of the composition with a colour in its figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -60,11 +60,21 @@ pub(super) fn remedy_for_ambiguity(evidence: &Evidence<'_>) -> &'static str {
         Some(TraceFacts { framed: true, .. }) => {
             "check that the server speaks what --protocol says"
         }
-        Some(_) => {
+        // content is read of every request
+        Some(_) if stamps_are_complete(evidence) => {
             "name the server's protocol with --protocol, so that requests are identified by their \
              content"
         }
+        Some(_) => {
+            "stamp all requests (--stamps all) and name the server's protocol with --protocol, so \
+             that requests are identified by their content"
+        }
     }
+}
+
+fn stamps_are_complete(evidence: &Evidence<'_>) -> bool {
+    let server = evidence.server.map(|server| &server.result.matching);
+    server.is_none_or(|matching| matching.stamps.are_complete())
 }
 
 /// `, the first: HTTP/1.1 404 Not Found`, where it is known what the server said.
