@@ -6,7 +6,10 @@
 use super::files::whole_context;
 use super::*;
 
-/// 40 of every kind of event that a recorder writes.
+/// The last kind of event that there was then.
+const LAST: u8 = kind::STORAGE_WAITED;
+
+/// 40 of every kind of event that a recorder wrote.
 const EVENTS: usize = 40 * 27;
 
 /// Events of two CPUs, with values that jump about.
@@ -20,7 +23,7 @@ fn written() -> Vec<Event> {
         state >> 32
     };
     let mut now = 5_000_000_000;
-    let kinds = (1..=u64::from(kind::LAST)).filter(|&number| number != u64::from(kind::UNREADABLE));
+    let kinds = (1..=u64::from(LAST)).filter(|&number| number != u64::from(kind::UNREADABLE));
     let event = |number: u64| {
         now += random() % 3_000;
         // bits that no kind leaves out: a payload of length 8, a sleep that is known
