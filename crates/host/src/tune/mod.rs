@@ -60,4 +60,11 @@ impl Tuner {
     pub fn of_this_user() -> Result<Self, TuneError> {
         Ok(Self::new(Roots::default(), journal::folder_of_this_user()?))
     }
+
+    /// Whether the journal may be looked into: a user in somebody else's home (`HOME` of root, and no
+    /// privileges) has changed nothing.
+    pub fn may_look(&self) -> bool {
+        let listed = std::fs::read_dir(self.folder.path());
+        !listed.is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied)
+    }
 }

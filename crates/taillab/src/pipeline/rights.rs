@@ -15,7 +15,8 @@ pub fn recover(roots: &Roots, say: Say) -> Result<(), Failure> {
         say.note(&recovered);
     }
     // a user without a home has no journal of changes either
-    let Ok(tuner) = Tuner::of_this_user() else {
+    let tuner = Tuner::of_this_user().ok().filter(Tuner::may_look);
+    let Some(tuner) = tuner else {
         return Ok(());
     };
     for reverted in tuner.revert(Which::Abandoned, &mut |_| {}).map_err(host)? {

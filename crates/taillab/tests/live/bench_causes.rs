@@ -40,7 +40,7 @@ fn injected_causes_are_charged_for_what_they_cost() {
     if !live("injected_causes_are_charged_for_what_they_cost") {
         return;
     }
-    let kinds = ["background", "softirq", "lock", "slow"];
+    let kinds = ["background", "softirq", "slow"];
     let place = tempfile::tempdir().unwrap();
     let mut attempts = (1..=ATTEMPTS).map(|attempt| {
         let before = Machine::now();

