@@ -145,7 +145,7 @@ def as_run(line, place):
         text = text.replace(group.group(1), made)
     words = shlex.split(text)
     extra = EXTRA.get(" ".join(words[1:3]), EXTRA.get(words[1], ""))
-    extra += " " + FIX if "--fix" in words else ""
+    extra += " " + (FIX.replace("5s", "40s") if "--factorial" in words else FIX) if "--fix" in words else ""
     extra += " --yes" if "--hold" in words or words[1] == "trace" and "--fix" in words else ""
     extra += " --dry-run" if words[1:3] == ["tune", "apply"] and not {"--dry-run", "--hold"} & set(words) else ""
     # the memcached here listens on both
