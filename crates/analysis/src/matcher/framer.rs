@@ -61,6 +61,11 @@ impl Framer {
         bytes: u32,
         ends: &mut Vec<(u32, Message)>,
     ) -> Result<(), Lost> {
+        /// No packet is longer (BIG TCP joins segments up to 512 KiB); a damaged recording may claim it.
+        const LONGEST: u32 = 1 << 20;
+        if bytes > LONGEST {
+            return Err(Lost);
+        }
         let recorded = &payload[..payload.len().min(bytes as usize)];
         let mut at = 0;
         while at < bytes {

@@ -29,8 +29,19 @@ pub struct Layout {
 
 fn builder(path: &Path) -> Result<ParquetRecordBatchReaderBuilder<File>, Failure> {
     let file = File::open(path).map_err(|error| usage(path, format!("cannot be read: {error}")))?;
-    ParquetRecordBatchReaderBuilder::try_new(file)
-        .map_err(|error| usage(path, format!("is not a readable Parquet file: {error}")))
+    let builder = ParquetRecordBatchReaderBuilder::try_new(file)
+        .map_err(|error| usage(path, format!("is not a readable Parquet file: {error}")))?;
+    // the library panics where these are negative
+    let groups = builder.metadata().row_groups().iter();
+    let is_damaged = groups.flat_map(|group| group.columns()).any(|chunk| {
+        let from = (chunk.dictionary_page_offset()).unwrap_or_else(|| chunk.data_page_offset());
+        from < 0 || chunk.compressed_size() < 0
+    });
+    if is_damaged {
+        let what = "is not a readable Parquet file: a column begins or ends before the file";
+        return Err(usage(path, what));
+    }
+    Ok(builder)
 }
 
 impl Layout {
