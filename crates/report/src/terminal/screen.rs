@@ -44,6 +44,8 @@ const LINES: usize = 45;
 struct Room {
     reservations: usize,
     findings: usize,
+    /// What the best forecast's change costs: `tune plan`, which the screen names, says it too.
+    costs: bool,
 }
 
 /// The result on one screen; `saved_in` is the page of the report, if it was saved, and `next`
@@ -57,13 +59,19 @@ pub fn screen(
     let rooms = (1..=RESERVATIONS).rev().map(|reservations| Room {
         reservations,
         findings: FINDINGS,
+        costs: true,
     });
-    let least = Room {
+    let one_finding = Room {
         reservations: 1,
         findings: 1,
+        costs: true,
+    };
+    let least = Room {
+        costs: false,
+        ..one_finding
     };
     let draw = |room| drawn(document, saved_in, next, style, room);
-    (rooms.map(draw))
+    (rooms.chain([one_finding]).map(draw))
         .find(|text| text.lines().count() <= LINES)
         .unwrap_or_else(|| draw(least))
 }
@@ -92,7 +100,7 @@ fn drawn(
     if let Some(explanation) = &report.server.explanation {
         page.chief_findings(explanation, room.findings);
         page.chief_causes(&report.server.causes);
-        page.best_forecast(document);
+        page.best_forecast(document, room.costs);
     } else {
         page.line("");
         page.paragraph(Ink::Quiet, explained::NOT_EXPLAINED);
@@ -138,11 +146,12 @@ impl Page {
         self.table(&wholes_table(&chief, causes));
     }
 
-    fn best_forecast(&mut self, document: &Document<'_>) {
+    fn best_forecast(&mut self, document: &Document<'_>, costs: bool) {
         let server = &document.report.server;
-        if let Some(best) = best(&server.predictions) {
+        if let Some(mut best) = best(&server.predictions).cloned() {
+            best.cost = best.cost.filter(|_| costs);
             self.heading("What would help most", "as forecast by the replay");
-            self.forecasts(&[best]);
+            self.forecasts(&[&best]);
             let others = server.predictions.len() - 1;
             if others > 0 {
                 let more = counted(others as u64, "other forecast", "other forecasts");
