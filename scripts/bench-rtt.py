@@ -19,6 +19,18 @@ TAILLAB = os.environ.get("TAILLAB", os.path.join(TARGET, "release", "taillab"))
 PORT = 21311
 SIZE = 1024
 
+# the clock and the order of what both programs measure
+TIMES = r"""
+static uint64_t now(void) {
+    struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000000000ull + t.tv_nsec;
+}
+static int by_size(const void *a, const void *b) {
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+"""
+
 PING_PONG = r"""
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -47,15 +59,7 @@ static void *echo(void *unused) {
     }
     return unused;
 }
-static uint64_t now(void) {
-    struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1000000000ull + t.tv_nsec;
-}
-static int by_size(const void *a, const void *b) {
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return x < y ? -1 : x > y;
-}
-int main(void) {
+""" + TIMES + r"""int main(void) {
     static uint64_t took[COUNT];
     char message[SIZE], got[SIZE];
     memset(message, 7, SIZE);
@@ -94,15 +98,7 @@ UDP = r"""
 
 enum { SIZE = 1024, WARM_UP = 1000 };
 
-static uint64_t now(void) {
-    struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1000000000ull + t.tv_nsec;
-}
-static int by_size(const void *a, const void *b) {
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return x < y ? -1 : x > y;
-}
-int main(int argc, char **argv) {
+""" + TIMES + r"""int main(int argc, char **argv) {
     if (argc != 4) return 2;
     int connects = !strcmp(argv[1], "connect");
     uint64_t count = strtoull(argv[3], 0, 10);

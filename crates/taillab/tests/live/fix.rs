@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -104,6 +104,20 @@ fn applies() -> Vec<Value> {
     status["applies"].as_array().unwrap().clone()
 }
 
+/// What it said, once a command that tried changes has ended as it should and put all of them back.
+fn ended_and_left_nothing(
+    output: &Output,
+    (burners, before): (&Burners, &[String]),
+    machine: &Machine,
+) -> String {
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(matches!(output.status.code(), Some(0 | 4)), "{stderr}");
+    assert_eq!(burners.scheduling(), before, "left changed");
+    assert_eq!(applies(), Vec::<Value>::new(), "left in the journal");
+    assert_eq!(Machine::now(), *machine);
+    stderr
+}
+
 /// The first that was kept of those that treat other threads on the server's CPU.
 fn kept_against_others(fixes: &[Value]) -> Option<&Value> {
     fixes.iter().find(|fix| {
@@ -132,11 +146,7 @@ fn what_disturbs_the_server_is_found_treated_and_put_back() {
                 .arg(&dir)
                 .output()
                 .unwrap();
-            let stderr = String::from_utf8_lossy(&output.stderr);
-            assert!(matches!(output.status.code(), Some(0 | 4)), "{stderr}");
-            assert_eq!(burners.scheduling(), before, "left changed");
-            assert_eq!(applies(), Vec::<Value>::new(), "left in the journal");
-            assert_eq!(Machine::now(), machine);
+            let stderr = ended_and_left_nothing(&output, (&burners, &before), &machine);
             let result: Value = serde_json::from_slice(&output.stdout).unwrap();
             let fixes = result["fixes"].as_array().unwrap().clone();
             assert_eq!(fixes[0]["mitigation"], "control");
@@ -361,11 +371,7 @@ fn all_combinations_give_effects_and_interactions() {
         .arg(place.path().join("run"))
         .output()
         .unwrap();
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(matches!(output.status.code(), Some(0 | 4)), "{stderr}");
-    assert_eq!(burners.scheduling(), before, "left changed");
-    assert_eq!(applies(), Vec::<Value>::new(), "left in the journal");
-    assert_eq!(Machine::now(), machine);
+    ended_and_left_nothing(&output, (&burners, &before), &machine);
     let result = result(&output);
     assert!(result.get("fixes").is_none(), "{result:#}");
     let factorial = &result["factorial"];
