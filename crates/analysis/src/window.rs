@@ -72,7 +72,7 @@ impl Windows {
     /// Windows of at least this many requests.
     pub fn new(options: MatchOptions, context: &RecordingContext, requests: usize) -> Self {
         Self {
-            matcher: Matcher::new(options),
+            matcher: Matcher::of_recording(options, context),
             timeline: TimelineBuilder::new(context),
             requests: requests.max(1),
             since_look: 0,

@@ -3,19 +3,24 @@
 use crate::common;
 
 use common::script::{at, events, key};
+use taillab_analysis::matcher::Matcher;
 use taillab_analysis::{DatagramIds, MatchOptions, Matched, match_events};
-use taillab_model::{Monotonic, Nanos, RequestKey, Stamps};
+use taillab_model::summary::Hook;
+use taillab_model::{Monotonic, Nanos, RecordingContext, RequestKey, Stamps};
 
 const START: Monotonic = Monotonic::from_nanos_since_boot(0);
 
-fn matched(script: &str) -> Matched {
-    let options = MatchOptions {
+fn options() -> MatchOptions {
+    MatchOptions {
         overtaken_after: Nanos::new(1_000),
         stale_after: Nanos::new(1_000_000),
         datagram_ids: Some(DatagramIds::Ids),
         ..MatchOptions::default()
-    };
-    match_events(events(script), &options)
+    }
+}
+
+fn matched(script: &str) -> Matched {
+    match_events(events(script), &options())
 }
 
 /// T1..T6 in nanoseconds, 0 where a stamp is missing.
@@ -186,22 +191,52 @@ fn without_t2_t3_is_known_only_behind_the_blind_window_that_hides_t2() {
     assert_eq!(lost_otherwise, [[101, 0, 0, 120, 150, 155]]);
 }
 
+/// A thread that spins: its CPU never changes threads.
+const SPINS: &str = "100 1 in p1 k7
+                     110 0 queued p1
+                     120 0 read 9
+                     150 0 write 9
+                     155 0 out 9 k7
+                     160 1 in p2 k8
+                     165 0 queued p2
+                     170 0 read 9
+                     180 0 write 9
+                     185 0 out 9 k8";
+
 #[test]
 fn a_cpu_whose_switches_are_not_recorded_gives_no_t3() {
-    let m = matched(
-        "100 1 in p1 k7
-         110 0 queued p1
-         120 0 read 9
-         150 0 write 9
-         155 0 out 9 k7
-         160 1 in p2 k8
-         165 0 queued p2
-         170 0 read 9
-         180 0 write 9
-         185 0 out 9 k8",
-    );
+    let m = matched(SPINS);
     assert_eq!(m.counts(START).missing_middle, [0, 2, 0, 0]);
     assert!(m.blind.is_empty());
+}
+
+#[test]
+fn where_all_switches_are_recorded_a_thread_that_spins_has_been_on_its_core() {
+    let of_cpu = |cpu| {
+        let context = RecordingContext {
+            server_cpus: vec![cpu],
+            hooks: vec![Hook {
+                stamp: "switch".into(),
+                hook: "tp_btf/sched_switch".into(),
+                lost_precision: None,
+            }],
+            ..RecordingContext::default()
+        };
+        let mut matcher = Matcher::of_recording(options(), &context);
+        for event in events(SPINS) {
+            matcher.observe(&event);
+        }
+        matcher.finish()
+    };
+    // what it did before its first request is not known
+    let m = of_cpu(0);
+    assert_eq!(
+        all(&m),
+        [[100, 110, 0, 120, 150, 155], [160, 165, 165, 170, 180, 185]]
+    );
+    assert!(m.blind.is_empty());
+    // the switches of another CPU say nothing of this one
+    assert_eq!(of_cpu(1).counts(START).missing_middle, [0, 2, 0, 0]);
 }
 
 #[test]

@@ -58,7 +58,7 @@ mod stream;
 mod streams;
 mod threads;
 
-use taillab_model::{Event, EventKind, Monotonic};
+use taillab_model::{Event, EventKind, Monotonic, RecordingContext};
 
 use crate::matched::Matched;
 use datagrams::Datagrams;
@@ -104,6 +104,15 @@ impl Matcher {
             datagrams: Datagrams::new(options.datagram_ids),
             streams: Streams::default(),
         }
+    }
+
+    /// The same for a recording that says which CPUs' switches it has from its first event on.
+    pub fn of_recording(options: MatchOptions, context: &RecordingContext) -> Self {
+        let mut matcher = Self::new(options);
+        if context.hooks.iter().any(|hook| hook.stamp == "switch") {
+            matcher.shared.cores.watch(&context.server_cpus);
+        }
+        matcher
     }
 
     /// Takes the next event, in order of time.

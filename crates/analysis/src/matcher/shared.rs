@@ -22,7 +22,7 @@ pub(super) struct Shared {
     pub(super) options: MatchOptions,
     pub(super) held: HeldRequests,
     pub(super) threads: IdMap<Thread>,
-    cores: CurrentThreads,
+    pub(super) cores: CurrentThreads,
     pub(super) blind: Vec<BlindWindow>,
     /// What is decided.
     pub(super) found: Matched,

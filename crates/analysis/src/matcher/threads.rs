@@ -294,9 +294,26 @@ struct Core {
 
 /// Who is current on each CPU whose switches are recorded.
 #[derive(Default)]
-pub(super) struct CurrentThreads(Vec<Option<Core>>);
+pub(super) struct CurrentThreads {
+    cores: Vec<Option<Core>>,
+    /// CPUs whose switches are recorded for certain, from the first event on.
+    watched: Vec<u16>,
+}
 
 impl CurrentThreads {
+    /// Switches on these CPUs are recorded, from the first event on.
+    pub(super) fn watch(&mut self, cpus: &[u16]) {
+        self.watched = cpus.to_vec();
+    }
+
+    fn core(&mut self, cpu: u16) -> &mut Option<Core> {
+        let place = usize::from(cpu);
+        if place >= self.cores.len() {
+            self.cores.resize(place + 1, None);
+        }
+        &mut self.cores[place]
+    }
+
     /// A switch; it gives the blind window that it reveals.
     pub(super) fn switched(
         &mut self,
@@ -305,11 +322,7 @@ impl CurrentThreads {
         next: Tid,
         at: Monotonic,
     ) -> Option<BlindWindow> {
-        let place = usize::from(cpu);
-        if place >= self.0.len() {
-            self.0.resize(place + 1, None);
-        }
-        let before = self.0[place].replace(Core {
+        let before = self.core(cpu).replace(Core {
             current: next,
             since: Since::Exactly(at),
             proven: at,
@@ -320,15 +333,22 @@ impl CurrentThreads {
     }
 
     /// A system call of `tid`, so it is current; since when, and the blind window that
-    /// this reveals. A CPU without a switch so far says nothing.
+    /// this reveals. A CPU without a switch so far says nothing, unless it is watched: then the
+    /// thread was there before the recording began, as one that spins is.
     pub(super) fn called(
         &mut self,
         cpu: u16,
         tid: Tid,
         at: Monotonic,
     ) -> (Option<Since>, Option<BlindWindow>) {
-        let Some(Some(core)) = self.0.get_mut(usize::from(cpu)) else {
-            return (None, None);
+        let core = match self.cores.get_mut(usize::from(cpu)) {
+            Some(Some(core)) => core,
+            _ if self.watched.contains(&cpu) => self.core(cpu).insert(Core {
+                current: tid,
+                since: Since::NotAfter(at),
+                proven: at,
+            }),
+            _ => return (None, None),
         };
         let mut blind = None;
         if core.current != tid {

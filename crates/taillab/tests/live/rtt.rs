@@ -229,7 +229,8 @@ fn a_program_that_takes_the_cpu_of_an_end_is_found_at_that_end() {
             assert_ne!(*explanation, Value::Null, "{row}");
             let number = |key: &str| explanation[key].as_u64().unwrap();
             assert_eq!(number("round_trips") + number("incomplete"), 40_000);
-            assert!(number("round_trips") > 35_000, "{explanation}");
+            // also where the server spins and its CPU never changes threads
+            assert!(number("round_trips") > 39_000, "{explanation}");
             for band in explanation["bands"].as_array().unwrap() {
                 let parts = band["parts"].as_array().unwrap().iter();
                 let sum: u64 = parts.map(|part| part["mean_ns"].as_u64().unwrap()).sum();
