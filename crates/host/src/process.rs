@@ -42,6 +42,13 @@ impl ProcessIdentity {
         Self::of(roots, self.pid) == Some(*self)
     }
 
+    /// Whether it still lives and is not ending. One that is ending holds what it has opened until
+    /// it is dead, but has left its control groups.
+    pub(crate) fn goes_on(&self, roots: &Roots) -> bool {
+        let stat = Stat::read(&roots.proc.join(self.pid.to_string()).join("stat"));
+        stat.is_some_and(|stat| !stat.is_ending()) && self.is_alive(roots)
+    }
+
     /// Kills it (SIGKILL) if it still lives, and waits until it has ended; says
     /// whether there was anything to kill.
     ///
@@ -161,6 +168,12 @@ impl Stat {
     pub(crate) fn is_real_time(&self) -> bool {
         let policies = [libc::SCHED_FIFO, libc::SCHED_RR, libc::SCHED_DEADLINE];
         policies.contains(&self.policy.cast_signed())
+    }
+
+    /// The kernel is taking it apart.
+    const fn is_ending(&self) -> bool {
+        const PF_EXITING: u64 = 0x4;
+        self.flags & PF_EXITING != 0
     }
 
     /// It has ended and only its exit status is left.

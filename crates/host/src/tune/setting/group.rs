@@ -197,5 +197,17 @@ mod tests {
         );
         let tasks = roots.sys.join("fs/cgroup/cpuset/z/tasks");
         assert_eq!(fs::read_to_string(tasks).unwrap(), "7");
+
+        // one that ends is in the uppermost group already: that is no refusal of ours
+        let exiting = line.replace(" -1 0 100", " -1 4 100");
+        fs::write(roots.proc.join("7/stat"), exiting).unwrap();
+        fs::write(roots.proc.join("7/cgroup"), "3:cpuset:/\n").unwrap();
+        let membership = Membership {
+            member,
+            mount: "/sys/fs/cgroup/cpuset".into(),
+            controller: "cpuset".into(),
+        };
+        let read = membership.read(&roots);
+        assert!(matches!(read, Err(SettingError::Ended { .. })), "{read:?}");
     }
 }

@@ -278,7 +278,7 @@ pub(crate) fn with_thread<T>(
         return Err(ended());
     }
     let result = act(pid);
-    match thread.is_alive(roots) {
+    match thread.goes_on(roots) {
         true => result,
         // what the kernel says of a thread that ends meanwhile is any of several errors
         false => Err(ended()),
