@@ -6,6 +6,8 @@ use taillab_analysis::paired::{MIN_PAIRS, PairedEstimate, Pairs};
 use taillab_analysis::untouched::ReplayedBlock;
 use taillab_model::fix::{FixOutcome, Ratio, RatioAt};
 
+use super::load::Seen;
+
 /// A change is worth keeping if it leaves at most this of the latency: 5 % less.
 pub const WORTH: f64 = 0.95;
 
@@ -36,8 +38,49 @@ pub struct Trial {
     /// The sojourns of the pairs that the replay reproduces, without what others do and the change does
     /// not treat.
     pub adjusted: Pairs,
+    /// Requests that do not count.
+    pub cut: Cut,
     /// The last blocks with the change that the replay reproduces: what is left with it.
     pub changed: VecDeque<ReplayedBlock>,
+}
+
+/// What of the blocks does not count, since something held the generator up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cut {
+    /// Requests of the blocks without the change: those that do not count, and all.
+    without: (usize, usize),
+    /// The same with it.
+    with: (usize, usize),
+}
+
+impl Cut {
+    /// Adds the blocks of a pair.
+    pub const fn add(&mut self, before: &Seen, after: &Seen) {
+        self.without.0 += before.cut;
+        self.without.1 += before.cut + before.latencies.len();
+        self.with.0 += after.cut;
+        self.with.1 += after.cut + after.latencies.len();
+    }
+
+    /// In words, where it is much.
+    fn told(self) -> Option<String> {
+        /// A smaller share is nothing unusual.
+        const MUCH: f64 = 0.05;
+        let share = |(cut, all): (usize, usize)| cut as f64 / all.max(1) as f64;
+        let (without, with) = (share(self.without), share(self.with));
+        (without.max(with) > MUCH).then(|| {
+            format!(
+                "; {:.0} % of the requests without it and {:.0} % with it do not count, since the \
+                 generator was held up{}",
+                100.0 * without,
+                100.0 * with,
+                match with > 2.0 * without {
+                    true => ": it may have moved other threads to the generator's CPU",
+                    false => "",
+                }
+            )
+        })
+    }
 }
 
 /// What the pairs say.
@@ -95,6 +138,14 @@ fn stretched(ratio: PairedEstimate, by: f64) -> PairedEstimate {
 /// Where the latencies as they were decide nothing, those without what others did to the CPUs do, and
 /// then a lower percentile; neither may go against what was measured.
 pub fn judge(trial: &Trial) -> Judgement {
+    let mut judgement = judge_pairs(trial);
+    if let Some(cut) = trial.cut.told() {
+        judgement.reason.push_str(&cut);
+    }
+    judgement
+}
+
+fn judge_pairs(trial: &Trial) -> Judgement {
     let pairs = &trial.pairs;
     let Some((q, ratio)) = deciding(pairs) else {
         return Judgement {
@@ -236,6 +287,28 @@ mod tests {
                 Nanos::new(sojourn as u64 + 1)
             })
             .collect()
+    }
+
+    #[test]
+    fn what_does_not_count_is_told_where_it_is_much() {
+        let seen = |cut: usize| Seen {
+            latencies: vec![Nanos::new(1); 100 - cut],
+            cut,
+            recorded: None,
+        };
+        let reason = |without, with| {
+            let mut trial = Trial::default();
+            trial.cut.add(&seen(without), &seen(with));
+            judge(&trial).reason
+        };
+        assert!(!reason(5, 5).contains("do not count"));
+        let both = reason(30, 32);
+        assert!(both.ends_with("30 % of the requests without it and 32 % with it do not count, since the generator was held up"), "{both}");
+        let moved = reason(2, 40);
+        assert!(
+            moved.ends_with("other threads to the generator's CPU"),
+            "{moved}"
+        );
     }
 
     /// A trial of which the replay reproduces nothing.

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use taillab_analysis::cut::Spans;
 use taillab_analysis::untouched::RecordedBlock;
 use taillab_host::clock::now;
 use taillab_host::observe::{self, Counters};
 use taillab_host::tune::Scope;
 use taillab_host::{Interrupt, Roots};
 use taillab_load::{ClosedFleet, FleetRun, OpenFleet, StopReason, Waiting};
-use taillab_model::{Event, Nanos, RecordingContext};
+use taillab_model::{Event, Monotonic, Nanos, RecordingContext};
 use taillab_probe::Probe;
 use taillab_queueing::arrivals::ArrivalProcess;
 
@@ -17,7 +18,7 @@ use super::load::{Load, Seen, block_length, interrupted};
 use crate::exit::{Exit, Failure, OrExit};
 use crate::experiment::Experiment;
 use crate::fail::probe as probe_failure;
-use crate::pipeline::{cuts, stalls};
+use crate::pipeline;
 use crate::testbed::{DrainProbe, LoadClient, Rig};
 
 /// Load before each block, which fills the queue and is not counted.
@@ -93,20 +94,28 @@ impl<'r> GeneratedLoad<'r> {
         (0..threads).map(schedule).collect()
     }
 
-    /// What the probe recorded of a block; it is detached then.
-    fn recorded(&mut self, load: &FleetRun, counted: Vec<Event>) -> Result<RecordedBlock, Failure> {
+    /// What the probe recorded of a block, and what of it the client's figures leave out; the probe is
+    /// detached then.
+    fn recorded(
+        &mut self,
+        load: &FleetRun,
+        counted: Vec<Event>,
+    ) -> Result<(RecordedBlock, Spans), Failure> {
         let mut recording = self.probe.take_recording().map_err(probe_failure)?;
         let client = &self.rig.placement().client;
         let mut context = self.context.clone();
-        context.measure_from_ns = load.start().map(|at| (at + WARM_UP).nanos_since_boot());
+        let from = load.start().map(|at| at + WARM_UP);
+        context.measure_from_ns = from.map(Monotonic::nanos_since_boot);
         let (threads, processes) = (self.probe.threads(), self.rig.server_processes());
         observe::name(&mut context, self.rig.roots(), threads, &processes);
         observe::name_own(&mut context, self.rig.roots());
         recording.context = context;
-        recording.context.cuts = cuts(load, client, &recording);
+        let cuts = pipeline::cuts(load, client, &recording);
+        let unseen = pipeline::unseen_by_client(load, &cuts, from.unwrap_or(recording.base));
+        recording.context.cuts = cuts;
         recording.insert(counted);
-        recording.insert(stalls(load, client));
-        RecordedBlock::of(recording).or_exit(Exit::Failed)
+        recording.insert(pipeline::stalls(load, client));
+        Ok((RecordedBlock::of(recording).or_exit(Exit::Failed)?, unseen))
     }
 }
 
@@ -115,9 +124,10 @@ impl Load for GeneratedLoad<'_> {
         self.length + WARM_UP
     }
 
-    /// The latency of a request counts from when it was sent: a generator that is late says nothing of
-    /// the server. A request without an answer counts with its time-out, so that lost requests do not
-    /// make a change look good.
+    /// The latency of a request counts from when it was sent, and not at all where something held the
+    /// generator up: that says nothing of the server, and a change that moves other threads away
+    /// from the server may move them to the generator. A request without an answer counts with its
+    /// time-out, so that lost requests do not make a change look good.
     fn block(&mut self, seed: u64) -> Result<Seen, Failure> {
         let schedules = self.schedules(seed)?;
         let timeout = self.experiment.client.timeout;
@@ -150,11 +160,16 @@ impl Load for GeneratedLoad<'_> {
                 client.open_loop(open, &mut hooks)
             },
         )??;
-        let recorded = self.recorded(&load, counted)?;
+        let (recorded, unseen) = self.recorded(&load, counted)?;
         self.refuse(load.stopped)?;
-        let latency = |entry: taillab_load::Entry| entry.service_time().unwrap_or(timeout);
+        let seen = load.iter_measured();
+        let seen = seen.filter(|entry| !unseen.contain(entry.times.sent));
+        let latencies: Vec<Nanos> = seen
+            .map(|entry| entry.service_time().unwrap_or(timeout))
+            .collect();
         Ok(Seen {
-            latencies: load.iter_measured().map(latency).collect(),
+            cut: load.iter_measured().count() - latencies.len(),
+            latencies,
             recorded: Some(recorded),
         })
     }

@@ -103,6 +103,7 @@ impl Load for LiveLoad<'_> {
         let recorded = RecordedBlock::of(recording).or_exit(Exit::Failed)?;
         Ok(Seen {
             latencies: recorded.sojourns(timeout),
+            cut: 0,
             recorded: Some(recorded),
         })
     }

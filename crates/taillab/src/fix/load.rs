@@ -9,8 +9,10 @@ use crate::exit::{Exit, Failure};
 
 /// What a block showed.
 pub struct Seen {
-    /// The latency of each request.
+    /// The latency of each request that counts.
     pub latencies: Vec<Nanos>,
+    /// Requests that do not, since something held the generator up.
+    pub cut: usize,
     /// What the probe recorded, where it did.
     pub recorded: Option<RecordedBlock>,
 }

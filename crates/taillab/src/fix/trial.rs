@@ -121,6 +121,7 @@ impl Bench<'_> {
             }
             trial.changed.push_back(with);
         }
+        trial.cut.add(&before, &after);
         trial.pairs.push(before.latencies, after.latencies);
     }
 

@@ -4,6 +4,8 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
@@ -15,8 +17,10 @@ use crate::roots::Roots;
 const ABSENT: &str = "absent";
 const PRESENT: &str = "present";
 
-/// How often a group is emptied, while its processes start others.
-const ATTEMPTS: u32 = 20;
+/// For how long a group is emptied again, while its processes start others and those that end have
+/// not yet left it, and the pause before the next look.
+const PATIENCE: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// Whether a control group exists: `absent` or `present`. Removing it moves what is in it to
 /// the group above.
@@ -77,12 +81,14 @@ impl Knob for GroupFolder {
         if value == PRESENT {
             return fs::create_dir(&place).map_err(|e| self.refused(value, e));
         }
-        let mut left = ATTEMPTS;
+        let last = Instant::now() + PATIENCE;
         loop {
             empty(&place).map_err(|e| self.refused(value, e))?;
             match fs::remove_dir(&place) {
                 Ok(()) => return Ok(()),
-                Err(e) if e.kind() == io::ErrorKind::ResourceBusy && left > 0 => left -= 1,
+                Err(e) if e.kind() == io::ErrorKind::ResourceBusy && Instant::now() < last => {
+                    thread::sleep(PAUSE);
+                }
                 Err(e) => return Err(self.refused(value, e)),
             }
         }
