@@ -209,11 +209,7 @@ static UDP_SAMPLE: [Stamp; 3] = [
     required(
         "T4",
         &[
-            lesser(
-                "tp_btf/sock_recv_length",
-                &["read_done"],
-                READ_FROM_SOCKET,
-            ),
+            lesser("tp_btf/sock_recv_length", &["read_done"], READ_FROM_SOCKET),
             lesser(
                 "fexit/udp_recvmsg",
                 &["read_from_udp", "read_from_udpv6"],
