@@ -140,17 +140,20 @@ static __always_inline enum verdict read_headers(const unsigned char *ip, u32 li
 						 struct headers *headers)
 {
 	const unsigned char *client;
-	u32 header, total;
+	u32 header, total, word;
 	int behind;
 	u16 ours;
 
+	/* several fields in one read, for each read is checked */
 	if (protocol == bpf_htons(ETH_P_IP)) {
 		if (linear < IP_BYTES)
 			return UNREADABLE;
-		if (u16_at(ip + 8) >> 8 != transport || u16_at(ip + 6) & bpf_htons(IP_OFFSET))
+		word = u32_at(ip + 6);
+		if (word >> 24 != transport || word & bpf_htons(IP_OFFSET))
 			return OTHER;
-		header = (u16_at(ip) & 0xf) * 4;
-		total = bpf_ntohs(u16_at(ip + 2));
+		word = u32_at(ip);
+		header = (word & 0xf) * 4;
+		total = bpf_ntohs(word >> 16);
 	} else {
 		if (linear < IPV6_BYTES)
 			return UNREADABLE;
@@ -167,10 +170,11 @@ static __always_inline enum verdict read_headers(const unsigned char *ip, u32 li
 		total = whole;
 	if (header < IP_BYTES || linear < header + 4 || total < header)
 		return UNREADABLE;
-	ours = u16_at(ip + header + (incoming ? 2 : 0));
+	word = u32_at(ip + header);
+	ours = incoming ? word >> 16 : word;
 	if (bpf_ntohs(ours) != config.port)
 		return OTHER;
-	headers->client_port = bpf_ntohs(u16_at(ip + header + (incoming ? 0 : 2)));
+	headers->client_port = bpf_ntohs(incoming ? word : word >> 16);
 	if (protocol == bpf_htons(ETH_P_IP)) {
 		headers->address = hash_of_ipv4(u32_at(ip + (incoming ? 12 : 16)));
 	} else {

@@ -93,6 +93,14 @@ static __always_inline bool is_servers(const struct sock *sk)
 	return is_servers_socket(sk, IPPROTO_UDP);
 }
 
+/* For a socket of the server, whichever thread calls. */
+static __always_inline void emit_call(u64 kind, u32 b)
+{
+	emit_now(kind, 0, (u32)bpf_get_current_pid_tgid(), b);
+}
+
+#include "udp_sample.bpf.h"
+
 static __always_inline void emit_enqueued(const struct sock *sk)
 {
 	struct ring *ring;
@@ -101,6 +109,10 @@ static __always_inline void emit_enqueued(const struct sock *sk)
 
 	if (!is_servers(sk))
 		return;
+	if (config.sample) {
+		note_queued(sk);
+		return;
+	}
 	cpu = bpf_get_smp_processor_id();
 	ring = this_ring(cpu);
 	if (!ring)
@@ -112,7 +124,10 @@ static __always_inline void emit_enqueued(const struct sock *sk)
 	emit(cpu, ring, bpf_ktime_get_ns(), ENQUEUED, 0, packet, 0);
 }
 
-/* T2: UDP has queued the current packet and is about to wake the reader */
+/*
+ * T2: UDP has queued the current packet and is about to wake the reader. Of a sample, it is the
+ * one at the end of the queue.
+ */
 SEC("tp_btf/sk_data_ready")
 int BPF_PROG(enqueued, const struct sock *sk)
 {
@@ -148,47 +163,49 @@ int BPF_PROG(enqueued_late, struct sock *sk, struct sk_buff *skb, int ret)
 	return 0;
 }
 
-/* For a socket of the server, whichever thread calls. */
-static __always_inline void emit_call(u64 kind, u32 b)
-{
-	emit_now(kind, 0, (u32)bpf_get_current_pid_tgid(), b);
-}
-
 /*
  * T4: a socket of the server has given a datagram, here one of no bytes included.
  * Unlike sys_exit it costs nothing in the server's other system calls and knows the
  * socket; a call for many messages has one event for each.
  */
-SEC("tp_btf/sock_recv_length")
-int BPF_PROG(read_done, struct sock *sk, int ret, int flags)
+static __always_inline int datagram_read(const struct sock *sk, int ret, int flags)
 {
-	if (ret >= 0 && !(flags & MSG_PEEK) && is_servers(sk))
+	if (ret < 0 || flags & MSG_PEEK || !is_servers(sk))
+		return 0;
+	if (config.sample)
+		note_read(sk, ret);
+	else
 		emit_call(READ_RETURNED, ret);
 	return 0;
 }
 
+SEC("tp_btf/sock_recv_length")
+int BPF_PROG(read_done, struct sock *sk, int ret, int flags)
+{
+	return datagram_read(sk, ret, flags);
+}
+
 /* T4 where sock_recv_length does not exist (before Linux 6.3), of either family */
-static __always_inline int datagram_read(void *ctx, struct sock *sk, int flags)
+static __always_inline int datagram_returned(void *ctx, const struct sock *sk, int flags)
 {
 	u64 ret = 0;
 
 	/* its place among the arguments differs from kernel to kernel */
-	if (bpf_get_func_ret(ctx, &ret) || (s32)ret < 0 || flags & MSG_PEEK || !is_servers(sk))
+	if (bpf_get_func_ret(ctx, &ret))
 		return 0;
-	emit_call(READ_RETURNED, ret);
-	return 0;
+	return datagram_read(sk, (int)ret, flags);
 }
 
 SEC("fexit/udp_recvmsg")
 int BPF_PROG(read_from_udp, struct sock *sk, void *msg, u64 len, int flags)
 {
-	return datagram_read(ctx, sk, flags);
+	return datagram_returned(ctx, sk, flags);
 }
 
 SEC("fexit/udpv6_recvmsg")
 int BPF_PROG(read_from_udpv6, struct sock *sk, void *msg, u64 len, int flags)
 {
-	return datagram_read(ctx, sk, flags);
+	return datagram_returned(ctx, sk, flags);
 }
 
 /*
@@ -208,8 +225,6 @@ int BPF_PROG(read_returned, struct pt_regs *regs, long ret)
 		emit_for_server(READ_RETURNED, 0, ret);
 	return 0;
 }
-
-#include "udp_sample.bpf.h"
 
 /* whether the thread writes what is asked for */
 static __always_inline bool may_answer(void)

@@ -8,6 +8,8 @@
  * as far from the last one as the queue is long. That needs no count of the reads, and goes wrong
  * for no longer than a datagram that was not counted is in the queue. From the read of a
  * datagram that is asked for until its response, the thread's writes are stamped.
+ *
+ * The sockets that come here are the server's.
  */
 
 /* datagrams that a socket's queue may hold: those beyond have no T4 */
@@ -60,7 +62,7 @@ static __always_inline u32 last_queued(const struct sock *sk, u8 *address)
 	return datagram_key(bpf_ntohs(u16_at(transport)), transport, id_bytes(transport));
 }
 
-static __always_inline int note_queued(const struct sock *sk)
+static __always_inline void note_queued(const struct sock *sk)
 {
 	struct queue *queue;
 	u64 number, bit;
@@ -68,11 +70,9 @@ static __always_inline int note_queued(const struct sock *sk)
 	bool asked;
 	u32 key;
 
-	if (!is_servers(sk))
-		return 0;
 	queue = queue_of(sk);
 	if (!queue)
-		return 0;
+		return;
 	key = last_queued(sk, &address);
 	asked = key && is_asked(address, key);
 	number = __sync_fetch_and_add(&queue->count, 1) + 1;
@@ -83,19 +83,6 @@ static __always_inline int note_queued(const struct sock *sk)
 	} else if (queue->asked[number / 64 % (QUEUED / 64)] & bit) {
 		__sync_fetch_and_and(&queue->asked[number / 64 % (QUEUED / 64)], ~bit);
 	}
-	return 0;
-}
-
-SEC("tp_btf/sk_data_ready")
-int BPF_PROG(queued_sampled, const struct sock *sk)
-{
-	return note_queued(sk);
-}
-
-SEC("fentry/sock_def_readable")
-int BPF_PROG(to_wake_sampled, const struct sock *sk)
-{
-	return note_queued(sk);
 }
 
 /* datagrams that wait at a socket */
@@ -160,18 +147,16 @@ static __always_inline void has_answered(u32 tid)
 		*open = (*open & 0xff) > 1 ? *open - 1 : 0;
 }
 
-static __always_inline int note_read(const struct sock *sk, int ret, int flags)
+static __always_inline void note_read(const struct sock *sk, int ret)
 {
 	struct queue *queue;
 	u64 count, number;
 	bool asked;
 	u32 left;
 
-	if (ret < 0 || flags & MSG_PEEK || !is_servers(sk))
-		return 0;
 	queue = queue_of(sk);
 	if (!queue)
-		return 0;
+		return;
 	count = *(volatile u64 *)&queue->count;
 	left = waiting(sk);
 	if (*(volatile u64 *)&queue->count != count) {
@@ -184,33 +169,4 @@ static __always_inline int note_read(const struct sock *sk, int ret, int flags)
 	has_read(bpf_get_current_pid_tgid(), asked);
 	if (asked)
 		emit_call(READ_RETURNED, ret);
-	return 0;
-}
-
-SEC("tp_btf/sock_recv_length")
-int BPF_PROG(read_sampled, struct sock *sk, int ret, int flags)
-{
-	return note_read(sk, ret, flags);
-}
-
-/* where sock_recv_length does not exist */
-static __always_inline int datagram_read_sampled(void *ctx, struct sock *sk, int flags)
-{
-	u64 ret = 0;
-
-	if (bpf_get_func_ret(ctx, &ret))
-		return 0;
-	return note_read(sk, (int)ret, flags);
-}
-
-SEC("fexit/udp_recvmsg")
-int BPF_PROG(read_from_udp_sampled, struct sock *sk, void *msg, u64 len, int flags)
-{
-	return datagram_read_sampled(ctx, sk, flags);
-}
-
-SEC("fexit/udpv6_recvmsg")
-int BPF_PROG(read_from_udpv6_sampled, struct sock *sk, void *msg, u64 len, int flags)
-{
-	return datagram_read_sampled(ctx, sk, flags);
 }

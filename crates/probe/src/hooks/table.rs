@@ -198,10 +198,10 @@ static UDP_SAMPLE: [Stamp; 3] = [
     required(
         "T2",
         &[
-            lesser("tp_btf/sk_data_ready", &["queued_sampled"], OVERTAKEN_T2),
+            lesser("tp_btf/sk_data_ready", &["enqueued"], OVERTAKEN_T2),
             lesser(
                 "fentry/sock_def_readable",
-                &["to_wake_sampled"],
+                &["to_wake_reader"],
                 OVERTAKEN_T2,
             ),
         ],
@@ -209,14 +209,10 @@ static UDP_SAMPLE: [Stamp; 3] = [
     required(
         "T4",
         &[
-            lesser(
-                "tp_btf/sock_recv_length",
-                &["read_sampled"],
-                READ_FROM_SOCKET,
-            ),
+            lesser("tp_btf/sock_recv_length", &["read_done"], READ_FROM_SOCKET),
             lesser(
                 "fexit/udp_recvmsg",
-                &["read_from_udp_sampled", "read_from_udpv6_sampled"],
+                &["read_from_udp", "read_from_udpv6"],
                 READ_FROM_SOCKET_ONCE,
             ),
         ],
