@@ -308,6 +308,18 @@ impl Placement {
         Self::choose_among(&allowed()?, |cpu| siblings(roots, cpu), server, client)
     }
 
+    /// Where a third thread disturbs the measurement least: neither the server's CPUs nor the
+    /// generator's, or else the generator's, whose delays are known and cut.
+    pub fn spare(&self, usable: &CpuSet) -> CpuSet {
+        let besides_server = usable.difference(&self.server);
+        let besides_both = besides_server.difference(&self.client);
+        if besides_both.is_empty() {
+            besides_server
+        } else {
+            besides_both
+        }
+    }
+
     fn choose_among(
         usable: &CpuSet,
         siblings: impl Fn(u32) -> CpuSet,
@@ -435,6 +447,16 @@ mod tests {
                 .unwrap_err()
                 .contains("choose among 0-1")
         );
+    }
+
+    #[test]
+    fn a_third_thread_keeps_off_the_server_and_if_it_can_the_generator() {
+        let placement = Placement {
+            server: set("0-1"),
+            client: set("2"),
+        };
+        assert_eq!(placement.spare(&set("0-4")), set("3-4"));
+        assert_eq!(placement.spare(&set("0-2")), set("2"));
     }
 
     #[test]

@@ -90,13 +90,10 @@ impl Rig {
         }
     }
 
-    /// Keeps the calling thread off the server's CPUs from now on.
+    /// Keeps the calling thread off the server's CPUs from now on, and off the generator's where
+    /// there are others.
     pub fn step_aside(&self) -> Result<(), Failure> {
-        let rest: CpuSet = (self.allowed)
-            .iter()
-            .filter(|cpu| !self.placement.server.contains(*cpu))
-            .collect();
-        cpus::pin_current_thread(&rest).map_err(host)
+        cpus::pin_current_thread(&self.placement.spare(&self.allowed)).map_err(host)
     }
 
     /// Loads the probe for this server; nothing is attached yet.
