@@ -85,6 +85,19 @@ impl Histogram {
         self.greatest = self.greatest.max(length);
     }
 
+    /// Counts what another one has counted.
+    pub fn merge(&mut self, other: &Self) {
+        let cells = self.counts.len().max(other.counts.len());
+        self.counts.resize(cells, 0);
+        for (count, more) in self.counts.iter_mut().zip(&other.counts) {
+            *count += more;
+        }
+        self.count += other.count;
+        self.sum_ns += other.sum_ns;
+        self.least = self.least.min(other.least);
+        self.greatest = self.greatest.max(other.greatest);
+    }
+
     /// How many were counted.
     pub const fn count(&self) -> u64 {
         self.count
@@ -203,6 +216,21 @@ mod tests {
                 last = Some(cell);
             }
         }
+    }
+
+    #[test]
+    fn what_two_have_counted_is_what_one_would_have() {
+        let (mut one, mut other, mut all) = <(Histogram, Histogram, Histogram)>::default();
+        for i in 0..2_000_u64 {
+            let length = Nanos::new(i * i + 1);
+            all.record(length);
+            if i % 3 == 0 { &mut one } else { &mut other }.record(length);
+        }
+        let mut merged = one.clone();
+        merged.merge(&other);
+        assert_eq!(merged, all);
+        merged.merge(&Histogram::default());
+        assert_eq!(merged, all);
     }
 
     #[test]

@@ -14,6 +14,8 @@ pub enum GapCause {
     Softirq(u8),
     /// Another thread.
     Thread(Tid),
+    /// Threads that are too many to be told one by one.
+    MoreThreads,
     /// Another CPU asked for an interrupt; which one, where that is known.
     Ipi(Interrupt, Option<u16>),
     /// A page fault of the loop's thread.
@@ -41,7 +43,7 @@ impl GapCause {
             Self::Tick => NoiseKind::Tick,
             Self::Interrupt(_) => NoiseKind::Interrupt,
             Self::Softirq(_) => NoiseKind::Softirq,
-            Self::Thread(_) => NoiseKind::Thread,
+            Self::Thread(_) | Self::MoreThreads => NoiseKind::Thread,
             Self::Ipi(..) => NoiseKind::Ipi,
             Self::PageFault => NoiseKind::PageFault,
             Self::HeldBack => NoiseKind::Quota,
@@ -81,6 +83,7 @@ impl GapCause {
                 };
                 return (kind, Some(name), is_own);
             }
+            Self::MoreThreads => Some("further threads".to_owned()),
             Self::Ipi(kind, from) => {
                 let what = match kind {
                     Interrupt::Reschedule => "reschedule",

@@ -12,8 +12,9 @@ use crate::spells::spells;
 
 /// The longest gaps that are kept with their parts.
 const LONGEST: usize = 20;
-/// Causes that are kept apart; of more, those that come last count as one.
-const MOST_CAUSES: usize = 1_024;
+/// With more causes than this, the threads that took least count as one. Of the other kinds there are
+/// only as many as the machine has interrupts and CPUs.
+const MOST_CAUSES: usize = 256;
 /// Windows of the account over time.
 const WINDOWS: usize = 600;
 
@@ -81,18 +82,38 @@ impl CpuSum {
         let most = parts.iter().max_by_key(|(_, part)| **part);
         let main = most.map(|(cause, _)| *cause);
         for (&cause, &part) in parts {
-            let known = self.causes.contains_key(&cause) || self.causes.len() < MOST_CAUSES;
-            let counted = match known {
-                true => cause,
-                false => GapCause::Unexplained(false),
-            };
-            let sum = self.causes.entry(counted).or_default();
+            let sum = self.causes.entry(cause).or_default();
             sum.stolen += part;
             if main == Some(cause) {
                 sum.gaps.record(length);
             }
         }
+        if self.causes.len() > MOST_CAUSES {
+            self.fold_threads();
+        }
         self.keep(gap, parts);
+    }
+
+    /// Makes one of the half of the threads that took least, so that one that comes late and takes much
+    /// has its name.
+    fn fold_threads(&mut self) {
+        let mut threads: Vec<(Nanos, GapCause)> = (self.causes.iter())
+            .filter(|(cause, _)| matches!(cause, GapCause::Thread(_)))
+            .map(|(cause, sum)| (sum.stolen, *cause))
+            .collect();
+        threads.sort_unstable();
+        let mut folded = self
+            .causes
+            .remove(&GapCause::MoreThreads)
+            .unwrap_or_default();
+        for (_, cause) in &threads[..threads.len() / 2] {
+            let Some(sum) = self.causes.remove(cause) else {
+                continue;
+            };
+            folded.stolen += sum.stolen;
+            folded.gaps.merge(&sum.gaps);
+        }
+        self.causes.insert(GapCause::MoreThreads, folded);
     }
 
     fn keep(&mut self, gap: Gap, parts: &BTreeMap<GapCause, Nanos>) {
