@@ -111,7 +111,9 @@ pub fn bound(port: u16) {
     let local = format!(":{port:04X}");
     wait_for("a bound port", || {
         let sockets = fs::read_to_string("/proc/net/udp").unwrap();
-        let mut addresses = sockets.lines().filter_map(|line| line.split_whitespace().nth(1));
+        let mut addresses = sockets
+            .lines()
+            .filter_map(|line| line.split_whitespace().nth(1));
         addresses.any(|own| own.ends_with(&local)).then_some(())
     });
 }
