@@ -5,4 +5,4 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 package=${1:?usage: live.sh taillab|taillab-probe|taillab-host [FILTER ...]}; shift
 exec cargo test --package "$package" --test live --locked \
-  --config "target.'cfg(all())'.runner='$PWD/scripts/test-runner.sh'" -- "$@"
+  --config "target.'cfg(all())'.runner=['$PWD/scripts/test-runner.sh','live']" -- "$@"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Installs what is missing for one purpose: build, run or test. Debian and Ubuntu.
+# Installs what is missing for one purpose: build, run, test, or vm (a guest in QEMU). Debian and Ubuntu.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-purpose=${1:?usage: setup.sh build|run|test}
+purpose=${1:?usage: setup.sh build|run|test|vm}
 
 if ! command -v cargo >/dev/null; then
   [ -x "$HOME/.cargo/bin/cargo" ] && hint='add it to the PATH: . "$HOME/.cargo/env"' ||
@@ -18,15 +18,19 @@ run=(iproute2:ip memcached:memcached nginx-light:nginx)
 # Ubuntu's browser package has another name and brings the snap.
 browser=chromium
 grep -qs '^ID=ubuntu' /etc/os-release && browser=chromium-browser
+vm=(acpica-tools:/usr/bin/iasl qemu-system-x86:/usr/bin/qemu-system-x86_64 busybox-static:/bin/busybox
+    cpio:/bin/cpio kmod:/bin/kmod debian-archive-keyring:/usr/share/keyrings/debian-archive-keyring.gpg)
+[ -z "${TAILLAB_SKIP_VM:-}" ] || [ "$purpose" = vm ] || vm=()
 # rdma-core would bring udev; for RDMA in a guest the library and its drivers are enough
-test=("${run[@]}" redis-server:redis-server "$browser:chromium"
+test=("${run[@]}" "${vm[@]}" redis-server:redis-server "$browser:chromium"
       ibverbs-providers:/etc/libibverbs.d/rxe.driver)
 
 case $purpose in
   build) wanted=("${build[@]}") ;;
   run)   wanted=("${run[@]}") ;;
   test)  wanted=("${build[@]}" "${test[@]}") ;;
-  *) echo "error: setup.sh knows build, run and test, not '$purpose'" >&2; exit 2 ;;
+  vm)    wanted=("${vm[@]}") ;;
+  *) echo "error: setup.sh knows build, run, test and vm, not '$purpose'" >&2; exit 2 ;;
 esac
 
 there() { case $1 in /*) [ -e "$1" ] ;; *) PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null ;; esac; }

@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
-# cargo's runner for test binaries: live tests (tests/live, tests/live_*.rs) run as root and one
-# at a time, since they share the machine's CPUs; everything else runs as it is.
+# cargo's runner for test binaries. test-runner.sh live|units|all BINARY [ARG ...]: live tests (tests/live,
+# tests/live_*.rs) run as root and one at a time, since they share the machine's CPUs; everything else
+# (units) runs as it is.
 set -euo pipefail
-binary=$1; shift
+wanted=$1 binary=$2; shift 2
 case $(basename "$binary") in
-  live_* | live-*)
-    exec "$(dirname "$0")/as-root.sh" "runs the live tests of $(basename "$binary")" \
-      "$binary" --test-threads=1 --nocapture "$@" ;;
-  *) exec "$binary" "$@" ;;
+  live_* | live-*) kind=live ;;
+  *) kind=units ;;
 esac
+[[ $wanted = all || $wanted = "$kind" ]] || exit 0
+[ "$kind" = live ] || exec "$binary" "$@"
+exec "$(dirname "$0")/as-root.sh" "runs the live tests of $(basename "$binary")" \
+  "$binary" --test-threads=1 --nocapture "$@"

@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
-# Every test. Built as the user; only the live tests run as root (test-runner.sh).
+# Every test. Built as the user; only the live tests run as root (test-runner.sh), with nothing beside them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 say() { printf '\n== %s\n' "$*"; }
-log=$(mktemp); trap 'rm -f "$log"' EXIT
+log=$(mktemp) guest_log=$(mktemp) guests=
+trap '[ -z "$guests" ] || kill -- "-$guests"; rm -f "$log" "$guest_log"' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
 
 say "format and lints"
 cargo fmt --all --check
@@ -17,21 +20,41 @@ cargo clippy --workspace --all-targets --no-default-features --features taillab-
 say "tests"
 status=0
 # --tests: no examples, which the lints have seen; there are no tests in the documentation
-cargo test --workspace --tests --locked --no-fail-fast \
-  --config "target.'cfg(all())'.runner='$PWD/scripts/test-runner.sh'" 2>&1 | tee "$log" || status=$?
+tests() { cargo test --workspace --tests --locked "$@"; }
+# run units|live
+run() {
+  tests --no-fail-fast --config "target.'cfg(all())'.runner=['$PWD/scripts/test-runner.sh','$1']" 2>&1 |
+    tee -a "$log" || status=$?
+}
+tests --no-run --quiet
 
-# What this kernel lacks: fentry and fexit, and a kernel without two of the tracepoints.
+# What this kernel lacks, in QEMU, which emulates its CPUs on one of this machine's: beside the tests that
+# do not mind who else has the CPU.
+in_qemu() {
+  local failed=0
+  # an older kernel without two of the tracepoints, its fentry and fexit hooks, and that they agree with
+  # the tracepoints; `make vm` runs everything, on a newer kernel too
+  VM_SUITES=bookworm VM_TESTS="stamps agreement" scripts/test-vm.sh || failed=1
+  # RDMA between two namespaces, and tune on a server's hardware
+  VM_SUITES=trixie-backports scripts/test-vm.sh || failed=1
+  return "$failed"
+}
 if [ -n "${TAILLAB_SKIP_VM:-}" ]; then
   echo "SKIPPED the tests in QEMU (TAILLAB_SKIP_VM is set)" | tee -a "$log"
 else
-  say "tests on other kernels, in QEMU"
-  # the older kernel, its fentry and fexit hooks, and that they agree with the tracepoints;
-  # `make vm` runs everything, on a newer kernel too
-  VM_SUITES=bookworm VM_TESTS="stamps agreement" \
-    scripts/test-vm.sh 2>&1 | tee -a "$log" || status=$?
-  # RDMA between two namespaces, and tune on a server's hardware
-  VM_SUITES=trixie-backports scripts/test-vm.sh 2>&1 | tee -a "$log" || status=$?
+  set -m # a process group of its own, to end all of it
+  in_qemu </dev/null >"$guest_log" 2>&1 & guests=$!
+  set +m
 fi
+run units
+if [ -n "$guests" ]; then
+  say "tests on other kernels, in QEMU"
+  wait "$guests" || status=$?
+  guests=
+  tee -a "$log" <"$guest_log"
+fi
+say "live tests"
+run live
 
 # One line that counts everything; a skipped test is counted and shown, never silent.
 sum() { grep -E '^test result:' "$log" | grep -oE "[0-9]+ $1" | awk '{n += $1} END {print n + 0}'; }

@@ -19,18 +19,8 @@ cache=$(dirname "$here")/.cache/vm
 kernel=$cache/$suite out=$cache/out
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 
-# package:file that shows it is there
-missing=() server=${VM_SERVER:-}
-for entry in ${server:+acpica-tools:/usr/bin/iasl} \
-             qemu-system-x86:/usr/bin/qemu-system-x86_64 busybox-static:/bin/busybox \
-             cpio:/bin/cpio kmod:/bin/kmod debian-archive-keyring:$keyring; do
-  [ -e "${entry#*:}" ] || missing+=("${entry%%:*}")
-done
-if [ ${#missing[@]} -gt 0 ]; then
-  echo "installing: ${missing[*]}" >&2
-  "$here/as-root.sh" "installs the Debian packages ${missing[*]}" env DEBIAN_FRONTEND=noninteractive \
-    sh -c 'apt-get update -qq && apt-get install -y -qq --no-install-recommends "$@"' vm "${missing[@]}" >&2
-fi
+server=${VM_SERVER:-}
+"$here/setup.sh" vm
 
 mkdir -p "$out"
 exec 9>"$cache/lock"

@@ -259,7 +259,7 @@ fn what_a_killed_measurement_has_moved_away_comes_back_with_the_next_start() {
     }
     let (before, cpu) = (placement(), last_cpu().to_string());
     let mut child = taillab()
-        .args(["noise", "--improve", "--move-interrupts", "-q", "-d", "3s"])
+        .args(["noise", "--improve", "--move-interrupts", "-q", "-d", "2s"])
         .args(["--cpus", &cpu, "--json"])
         .stdout(Stdio::piped())
         .spawn()

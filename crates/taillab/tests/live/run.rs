@@ -15,27 +15,6 @@ use crate::support::{
     Machine, SHORT, alive, in_mid_run, live, server_of, signal, start, taillab, wait_for,
 };
 
-#[test]
-fn a_run_keeps_every_promise_of_its_result() {
-    if !live("a_run_keeps_every_promise_of_its_result") {
-        return;
-    }
-    let before = Machine::now();
-    let place = tempfile::tempdir().unwrap();
-    let dir = place.path().join("run");
-    let output = taillab().args(SHORT).arg("-o").arg(&dir).output().unwrap();
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    // A noisy machine may make the run invalid (4); nothing may make it fail.
-    assert!(
-        matches!(output.status.code(), Some(0 | 4)),
-        "{:?}: {stderr}",
-        output.status
-    );
-    assert_eq!(Machine::now(), before, "something was left behind");
-
-    promises::check(&dir, &output.stdout, promises::MOSTLY_COMPLETE);
-}
-
 /// Works for a few milliseconds now and then on the generator's CPU, until it is told to stop; gives
 /// its thread.
 fn now_and_then(stop: &AtomicBool) -> u32 {
@@ -102,17 +81,22 @@ fn who_kept_the_generator_from_sending_is_named() {
 }
 
 #[test]
-fn the_written_experiment_runs_again() {
-    if !live("the_written_experiment_runs_again") {
+fn a_run_keeps_every_promise_of_its_result_and_its_experiment_runs_again() {
+    if !live("a_run_keeps_every_promise_of_its_result_and_its_experiment_runs_again") {
         return;
     }
     let place = tempfile::tempdir().unwrap();
     let (first, second) = (place.path().join("a"), place.path().join("b"));
     let run = |args: &[&str], dir: &Path| {
+        let before = Machine::now();
         let output = taillab().args(args).arg("-o").arg(dir).output().unwrap();
+        // A noisy machine may make the run invalid (4); nothing may make it fail.
         assert!(matches!(output.status.code(), Some(0 | 4)), "{output:?}");
+        assert_eq!(Machine::now(), before, "something was left behind");
+        output.stdout
     };
-    run(&SHORT, &first);
+    let printed = run(&SHORT, &first);
+    promises::check(&first, &printed, promises::MOSTLY_COMPLETE);
     let file = first.join("experiment.toml");
     run(
         &["run", "memcached", "-q", "-f", file.to_str().unwrap()],

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use taillab_host::doctor::COMMANDS;
 
-use super::rig::{Running, free_port, load, result};
+use super::rig::{Running, load, null_rpc, result};
 use crate::support::{Machine, live, signal, taillab, wait_for};
 
 /// A trace of `server` that has begun, into `dir`.
@@ -33,11 +33,6 @@ pub fn begun(server: &Running, dir: &std::path::Path) -> std::process::Child {
     child
 }
 
-fn null_rpc(port: u16) -> Running {
-    Running::taillab(&format!("serve null-rpc --listen 127.0.0.1:{port}"))
-        .listening(&format!("127.0.0.1:{port}"))
-}
-
 #[test]
 fn ctrl_c_keeps_what_was_recorded() {
     if live("ctrl_c_keeps_what_was_recorded") {
@@ -54,8 +49,7 @@ fn a_terminal_that_goes_keeps_what_was_recorded() {
 
 fn is_kept_after(name: &str) {
     let before = Machine::now();
-    let port = free_port();
-    let server = null_rpc(port);
+    let (server, port) = null_rpc();
     let _clients = load(&format!("echo+tcp://127.0.0.1:{port}"), 1000);
     let place = tempfile::tempdir().unwrap();
     let child = begun(&server, place.path());
@@ -73,8 +67,7 @@ fn the_servers_death_is_told_and_what_was_recorded_is_kept() {
     if !live("the_servers_death_is_told_and_what_was_recorded_is_kept") {
         return;
     }
-    let port = free_port();
-    let server = null_rpc(port);
+    let (server, port) = null_rpc();
     let _clients = load(&format!("echo+tcp://127.0.0.1:{port}"), 1000);
     let place = tempfile::tempdir().unwrap();
     let child = begun(&server, place.path());
@@ -93,8 +86,7 @@ fn a_recorder_that_is_killed_leaves_a_recording_that_can_be_read() {
     if !live("a_recorder_that_is_killed_leaves_a_recording_that_can_be_read") {
         return;
     }
-    let port = free_port();
-    let server = null_rpc(port);
+    let (server, port) = null_rpc();
     let _clients = load(&format!("echo+tcp://127.0.0.1:{port}"), 4000);
     let place = tempfile::tempdir().unwrap();
     let mut child = begun(&server, place.path());
@@ -148,8 +140,7 @@ fn a_disk_that_fills_ends_the_recording_and_keeps_it() {
     if !live("a_disk_that_fills_ends_the_recording_and_keeps_it") {
         return;
     }
-    let port = free_port();
-    let server = null_rpc(port);
+    let (server, port) = null_rpc();
     let _clients = load(&format!("echo+tcp://127.0.0.1:{port}"), 1000);
     let disk = SmallDisk::of_bytes(96 << 20);
     let dir = disk.0.path().join("trace");
@@ -180,8 +171,7 @@ fn without_a_request_there_is_one_line_and_no_result() {
     if !live("without_a_request_there_is_one_line_and_no_result") {
         return;
     }
-    let port = free_port();
-    let server = null_rpc(port);
+    let (server, _) = null_rpc();
     let output = taillab()
         .args([
             "trace",
@@ -204,8 +194,7 @@ fn without_privilege_there_is_one_line_and_its_exit_code() {
     if !live("without_privilege_there_is_one_line_and_its_exit_code") {
         return;
     }
-    let port = free_port();
-    let server = null_rpc(port);
+    let (server, _) = null_rpc();
     let place = tempfile::tempdir().unwrap();
     let copy = place.path().join("taillab");
     fs::copy(env!("CARGO_BIN_EXE_taillab"), &copy).unwrap();
@@ -232,8 +221,7 @@ fn with_the_capabilities_of_its_help_it_needs_no_root() {
     if !live("with_the_capabilities_of_its_help_it_needs_no_root") {
         return;
     }
-    let port = free_port();
-    let server = null_rpc(port);
+    let (server, port) = null_rpc();
     let _clients = load(&format!("echo+tcp://127.0.0.1:{port}"), 1000);
     let place = tempfile::tempdir().unwrap();
     let copy = place.path().join("taillab");

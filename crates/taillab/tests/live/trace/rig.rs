@@ -83,18 +83,38 @@ impl Drop for Running {
     }
 }
 
+/// memcached with one thread, which accepts connections and datagrams at the same port of loopback.
+pub fn memcached() -> (Running, u16) {
+    let port = free_port();
+    let line = format!("memcached -u root -l 127.0.0.1 -p {port} -U {port} -t 1");
+    let server = Running::program(&line).listening(&format!("127.0.0.1:{port}"));
+    bound(port);
+    (server, port)
+}
+
+/// The built-in server with a thread for each connection.
+pub fn null_rpc() -> (Running, u16) {
+    let port = free_port();
+    let address = format!("127.0.0.1:{port}");
+    let server = Running::taillab(&format!("serve null-rpc --listen {address}"));
+    (server.listening(&address), port)
+}
+
 /// A port that was free a moment ago.
 pub fn free_port() -> u16 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().port()
 }
 
-/// Waits until a program has a UDP port of the loopback.
+/// Waits until a program has a UDP port; looks without taking it for a moment.
 pub fn bound(port: u16) {
+    let local = format!(":{port:04X}");
     wait_for("a bound port", || {
-        std::net::UdpSocket::bind(("127.0.0.1", port))
-            .is_err()
-            .then_some(())
+        let sockets = fs::read_to_string("/proc/net/udp").unwrap();
+        let mut addresses = sockets
+            .lines()
+            .filter_map(|line| line.split_whitespace().nth(1));
+        addresses.any(|own| own.ends_with(&local)).then_some(())
     });
 }
 

@@ -2,15 +2,13 @@
 
 use serde_json::Value;
 
-use super::rig::{Running, free_port, load, result, trace};
+use super::rig::{load, memcached, result, trace};
 use super::servers::{MOSTLY, complete_share};
 use crate::support::{live, taillab};
 
 /// Memcached, traced over both transports with these words.
 fn traced(words: &[&str], check: impl Fn(&Value, &std::path::Path)) {
-    let port = free_port();
-    let line = format!("memcached -u root -l 127.0.0.1 -p {port} -U {port} -t 1");
-    let server = Running::program(&line).listening(&format!("127.0.0.1:{port}"));
+    let (server, port) = memcached();
     let place = tempfile::tempdir().unwrap();
     let pid = server.pid().to_string();
     for transport in ["udp", "tcp"] {

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 
 use tempfile::TempDir;
 
-use super::rig::{Running, free_port, load};
+use super::rig::{load, null_rpc};
 use crate::support::{children, live, wait_for};
 
 /// What the terminal was sent, and the exit code.
@@ -145,9 +145,7 @@ fn the_screen_says_what_is_going_on_and_q_or_ctrl_c_give_the_terminal_back() {
     if !live("the_screen_says_what_is_going_on_and_q_or_ctrl_c_give_the_terminal_back") {
         return;
     }
-    let port = free_port();
-    let server = Running::taillab(&format!("serve null-rpc --listen 127.0.0.1:{port}"))
-        .listening(&format!("127.0.0.1:{port}"));
+    let (server, port) = null_rpc();
     let _clients = load(&format!("echo+tcp://127.0.0.1:{port}"), 1000);
 
     let size = (24, 80);
@@ -205,9 +203,7 @@ fn the_live_view_has_no_privilege() {
     if !live("the_live_view_has_no_privilege") {
         return;
     }
-    let port = free_port();
-    let server = Running::taillab(&format!("serve null-rpc --listen 127.0.0.1:{port}"))
-        .listening(&format!("127.0.0.1:{port}"));
+    let (server, port) = null_rpc();
     let _clients = load(&format!("echo+tcp://127.0.0.1:{port}"), 1000);
     // root becomes nobody, and under sudo it is the user who called it
     for (behind_sudo, user) in [(None, "65534"), (Some(12345), "12345")] {

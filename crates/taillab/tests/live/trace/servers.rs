@@ -10,7 +10,9 @@ use std::time::Duration;
 use serde_json::Value;
 use taillab_model::{EventKind, Recording};
 
-use super::rig::{Running, free_port, keeps_its_promises, load, load_over, result, trace};
+use super::rig::{
+    Running, free_port, keeps_its_promises, load, load_over, memcached, null_rpc, result, trace,
+};
 use crate::support::{live, taillab};
 
 /// Shares of complete requests that a busy test machine must not fall below.
@@ -33,9 +35,7 @@ fn memcached_over_udp_and_tcp_and_its_recording_explained_again() {
     if !live("memcached_over_udp_and_tcp_and_its_recording_explained_again") {
         return;
     }
-    let port = free_port();
-    let line = format!("memcached -u root -l 127.0.0.1 -p {port} -U {port} -t 1");
-    let server = Running::program(&line).listening(&format!("127.0.0.1:{port}"));
+    let (server, port) = memcached();
     let place = tempfile::tempdir().unwrap();
     let pid = server.pid().to_string();
     for transport in ["udp", "tcp"] {
@@ -190,9 +190,7 @@ fn a_thread_for_each_connection_and_a_python_server() {
         return;
     }
     let place = tempfile::tempdir().unwrap();
-    let port = free_port();
-    let server = Running::taillab(&format!("serve null-rpc --listen 127.0.0.1:{port}"))
-        .listening(&format!("127.0.0.1:{port}"));
+    let (server, port) = null_rpc();
     let clients = load(&format!("echo+tcp://127.0.0.1:{port}"), 1000);
     let dir = place.path().join("null-rpc");
     let output = trace(&["-p", &server.pid().to_string(), "-d", "1s"], &dir);
@@ -355,10 +353,8 @@ fn pipelined_requests_of_one_length_are_told_apart() {
     if !live("pipelined_requests_of_one_length_are_told_apart") {
         return;
     }
-    let port = free_port();
+    let (server, port) = null_rpc();
     let address = format!("127.0.0.1:{port}");
-    let server =
-        Running::taillab(&format!("serve null-rpc --listen {address}")).listening(&address);
     let place = tempfile::tempdir().unwrap();
     let dir = place.path().join("trace");
     let stop = AtomicBool::new(false);
