@@ -104,7 +104,7 @@ impl Axis {
     pub const fn label(self) -> &'static str {
         match self {
             Self::Latency => "latency, on a logarithmic scale",
-            Self::Slower => "share of requests that are faster, on a logarithmic scale",
+            Self::Slower => "share that is faster, on a logarithmic scale",
             Self::Utilisation => "utilisation",
             Self::Workers => "workers, on a logarithmic scale",
             Self::Rate => "requests per second",

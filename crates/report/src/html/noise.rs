@@ -40,7 +40,7 @@ pub fn render(result: &NoiseResult) -> Vec<u8> {
                     let text = format!("Of the stolen time {whose}.");
                     paragraph(page, "explain", &text);
                 }
-                noise::causes_table(causes, true).put(page);
+                noise::causes_page(causes).put(page);
                 noise::longest_table(row, usize::MAX).put(page);
             });
         }

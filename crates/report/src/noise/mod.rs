@@ -10,9 +10,7 @@ use crate::error::ReportError;
 use crate::json::indented;
 
 pub use self::figure::chart;
-pub(crate) use self::tables::{
-    causes_screen, causes_table, longest_table, rows_screen, rows_table,
-};
+pub(crate) use self::tables::{causes_page, causes_screen, longest_table, rows_screen, rows_table};
 pub(crate) use self::texts::{attributed, clock, held, name};
 
 /// The JSON of `--json`, with a newline at its end.

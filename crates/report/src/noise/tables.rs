@@ -9,7 +9,9 @@ use crate::table::{Cell, Column, Table, cell, known, name};
 use crate::text::{Ink, Style};
 
 /// Causes in a table of a terminal.
-const CAUSES: usize = 12;
+const ON_SCREEN: usize = 12;
+/// And in one of a page.
+const ON_PAGE: usize = 30;
 /// A cause that never took most of a gap has a line from this share of the stolen time on.
 const WORTH_A_LINE: f64 = 0.01;
 
@@ -88,8 +90,12 @@ fn per_s(rate: f64) -> String {
     }
 }
 
-/// What took the time of one row, the largest first; all of them on a page.
-pub(crate) fn causes_table(causes: &[NoiseCause], all: bool) -> Table {
+/// What took the time of one row, the largest first.
+pub(crate) fn causes_page(causes: &[NoiseCause]) -> Table {
+    causes_table(causes, ON_PAGE, "--json shows")
+}
+
+fn causes_table(causes: &[NoiseCause], most: usize, elsewhere: &str) -> Table {
     let columns = [
         Column::left("cause"),
         Column::left("who").wrapped(40),
@@ -104,7 +110,6 @@ pub(crate) fn causes_table(causes: &[NoiseCause], all: bool) -> Table {
     // what never took most of a gap is worth a line only where it adds up
     let (named, small): (Vec<_>, Vec<_>) =
         (causes.iter()).partition(|cause| cause.gaps > 0 || cause.share >= WORTH_A_LINE);
-    let most = if all { named.len() } else { CAUSES };
     for cause in named.iter().take(most) {
         let reads: &Distribution = &cause.length;
         let ink = match cause.cause {
@@ -125,7 +130,7 @@ pub(crate) fn causes_table(causes: &[NoiseCause], all: bool) -> Table {
     let others = named.iter().skip(most);
     if others.len() > 0 {
         let text = format!(
-            "and {} more with {}: --verbose or --json show them",
+            "and {} more with {}: {elsewhere} them",
             others.len(),
             percent(others.map(|cause| cause.share).sum(), 1)
         );
@@ -144,7 +149,9 @@ pub(crate) fn causes_table(causes: &[NoiseCause], all: bool) -> Table {
 
 /// The same with as many columns as fit a terminal.
 pub(crate) fn causes_screen(causes: &[NoiseCause], all: bool, style: Style) -> Table {
-    causes_table(causes, all).fit(style, &[&|table| table.hide(7), &|table| table.hide(3)])
+    let most = if all { usize::MAX } else { ON_SCREEN };
+    causes_table(causes, most, "--verbose or --json show")
+        .fit(style, &[&|table| table.hide(7), &|table| table.hide(3)])
 }
 
 /// A bar of a share, of at most ten characters.
