@@ -7,7 +7,8 @@
 # and what it changes is lost, except under /out, which is .cache/vm/out here. QEMU emulates the
 # CPUs (no KVM needed), some 12 times slower than they are: look at behaviour here, not at times.
 #
-# VM_CPUS (4), VM_MEMORY (2048 MiB), VM_TIMEOUT (540 s) and VM_MIRROR (deb.debian.org) may be set.
+# VM_CPUS (4), VM_MEMORY (2048 MiB), VM_TIMEOUT (540 s), VM_MIRROR (deb.debian.org) and VM_FLAVOUR (amd64;
+# rt-amd64: PREEMPT_RT, and the osnoise tracer) may be set.
 # VM_SERVER=1 makes it what servers are: two NUMA nodes, idle states, frequencies (server.asl), and
 # a network device with an interrupt for each queue, behind which nothing but QEMU answers.
 set -euo pipefail
@@ -15,8 +16,11 @@ set -euo pipefail
 suite=$1; shift
 [[ $suite =~ ^[a-z][a-z-]*$ ]] || { echo "error: '$suite' is no Debian suite: try bookworm" >&2; exit 2; }
 here=$(cd "$(dirname "$0")" && pwd)
+flavour=${VM_FLAVOUR:-amd64}
+[[ $flavour =~ ^[a-z][a-z0-9-]*$ ]] || { echo "error: '$flavour' is no flavour of Debian's kernel: try rt-amd64" >&2; exit 2; }
 cache=$(dirname "$here")/.cache/vm
 kernel=$cache/$suite out=$cache/out
+[ "$flavour" = amd64 ] || kernel+=-$flavour
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 
 server=${VM_SERVER:-}
@@ -33,7 +37,7 @@ trap 'exit 143' TERM
 
 # The kernel: a package of its own apt configuration, unpacked and never installed.
 if [ ! -e "$kernel/initrd" ]; then
-  echo "downloading Debian's kernel of $suite (100 to 180 MB, kept in $kernel)" >&2
+  echo "downloading Debian's kernel of $suite, $flavour (100 to 180 MB, kept in $kernel)" >&2
   rm -rf "$kernel"
   mkdir -p "$kernel" "$work/lists/partial" "$work/archives/partial"
   echo "deb [arch=amd64 signed-by=$keyring] ${VM_MIRROR:-http://deb.debian.org/debian} $suite main" >"$work/sources"
@@ -48,9 +52,9 @@ Dir::Cache "$work"; Dir::Cache::archives "$work/archives";
 CONF
   export APT_CONFIG=$work/apt.conf
   apt-get update -qq
-  package=$(apt-cache depends --no-recommends --no-suggests linux-image-amd64 |
+  package=$(apt-cache depends --no-recommends --no-suggests "linux-image-$flavour" |
             sed -n 's/^ *Depends: *\(linux-image-[^ ]*\)$/\1/p' | head -n 1)
-  : "${package:?the suite has no linux-image-amd64}"
+  : "${package:?the suite has no linux-image-$flavour}"
   # from 7.0 on the image's package is empty, and others of the same version have its files
   mapfile -t parts < <(apt-cache depends --no-recommends --no-suggests "$package" |
                        sed -n "s/^ *Depends: *\\(linux-[a-z]*-${package#linux-image-}\\)\$/\\1/p")

@@ -354,3 +354,119 @@ fn last_cpu() -> u32 {
     let set = rustix::thread::sched_getaffinity(None).unwrap();
     (0..1_024).rev().find(|&cpu| set.is_set(cpu)).unwrap() as u32
 }
+
+/// The kernel's own meter of what takes time from a thread, which rtla reads, in an instance of its own;
+/// dropping it ends it.
+struct Osnoise {
+    instance: PathBuf,
+    /// On which CPUs it runs is said for all instances.
+    cpus: String,
+}
+
+impl Osnoise {
+    const CPUS: &str = "/sys/kernel/tracing/osnoise/cpus";
+
+    /// Measures this CPU.
+    fn on(cpu: u32) -> Self {
+        let cpus = fs::read_to_string(Self::CPUS).unwrap();
+        let name = format!("taillab-test-{}", std::process::id());
+        let instance = Path::new("/sys/kernel/tracing/instances").join(name);
+        fs::create_dir(&instance).unwrap();
+        let meter = Self { instance, cpus };
+        fs::write(Self::CPUS, cpu.to_string()).unwrap();
+        let set = |file: &str, text: &str| fs::write(meter.instance.join(file), text).unwrap();
+        set("events/osnoise/thread_noise/enable", "1");
+        set("current_tracer", "osnoise");
+        meter
+    }
+
+    fn stop(&self) {
+        fs::write(self.instance.join("current_tracer"), "nop").unwrap();
+    }
+
+    fn trace(&self) -> String {
+        fs::read_to_string(self.instance.join("trace")).unwrap()
+    }
+}
+
+impl Drop for Osnoise {
+    fn drop(&mut self) {
+        let _ = fs::write(self.instance.join("current_tracer"), "nop");
+        let _ = fs::write(Self::CPUS, self.cpus.trim());
+        let _ = fs::remove_dir(&self.instance);
+    }
+}
+
+/// The lengths of the times that the tracer says the hog took, in nanoseconds.
+fn hog_in_osnoise(trace: &str) -> Vec<f64> {
+    let of_hog = |line: &str| {
+        let (_, said) = line.split_once("thread_noise:")?;
+        let (_, length) = said.rsplit_once("duration ")?;
+        let length = length.strip_suffix(" ns")?.parse().ok()?;
+        said.trim_start().starts_with(HOG).then_some(length)
+    };
+    trace.lines().filter_map(of_hog).collect()
+}
+
+/// What the hog used between two times of the monotonic clock, by its own account: CPU time in nanoseconds,
+/// bursts.
+fn used(seen: &[(u64, u64)], from: u64, to: u64) -> (f64, f64) {
+    let during = || seen.iter().filter(|(at, _)| (from..to).contains(at));
+    let (first, last) = (during().next().unwrap(), during().next_back().unwrap());
+    ((last.1 - first.1) as f64, during().count() as f64)
+}
+
+/// One after the other on the same CPU, since each takes all of it. Each is compared with what the hog
+/// used meanwhile: in an emulated guest the two times differ in everything else.
+#[test]
+fn the_kernels_own_meter_charges_a_thread_alike() {
+    if !live("the_kernels_own_meter_charges_a_thread_alike")
+        || !must_be_in_a_guest(Path::new(Osnoise::CPUS).exists())
+    {
+        return;
+    }
+    let cpu = last_cpu();
+    let stop = Arc::new(AtomicBool::new(false));
+    let hog = hog(cpu, Arc::clone(&stop));
+    let result = noise(&["-d", "3s", "--cpus", &cpu.to_string()]);
+    let from = ns(ClockId::Monotonic);
+    let meter = Osnoise::on(cpu);
+    // for as long as the loop: what it notes is a third of a second of the hog's time at least
+    wait_for("the kernel's meter", || {
+        let noted: f64 = hog_in_osnoise(&meter.trace()).iter().sum();
+        (noted > 3e8).then_some(())
+    });
+    meter.stop();
+    let to = ns(ClockId::Monotonic);
+    let kernel = hog_in_osnoise(&meter.trace());
+    drop(meter);
+    stop.store(true, Ordering::Relaxed);
+    let seen = hog.join().unwrap();
+
+    let row = &result["rows"][0];
+    let began = row["began_ns"].as_u64().unwrap();
+    let ended = began + row["watched_ns"].as_u64().unwrap();
+    let (mut stolen, mut gaps) = (0.0, 0.0);
+    for cause in row["causes"].as_array().unwrap() {
+        if cause["culprit"]
+            .as_str()
+            .unwrap_or_default()
+            .starts_with(HOG)
+        {
+            stolen += cause["stolen_ns"].as_f64().unwrap();
+            gaps += cause["gaps"].as_f64().unwrap();
+        }
+    }
+    let ours = used(&seen, began, ended);
+    let theirs = used(&seen, from, to);
+    let time = (stolen / ours.0) / (kernel.iter().sum::<f64>() / theirs.0);
+    let count = (gaps / ours.1) / (kernel.len() as f64 / theirs.1);
+    let figures = format!(
+        "time {time}, gaps {count}; {stolen} in {gaps} of {ours:?}, {kernel:?} of {theirs:?}"
+    );
+    assert!(
+        (0.5..2.0).contains(&time) && (0.5..2.0).contains(&count),
+        "{figures}"
+    );
+    println!("ours ÷ the kernel's meter: time {time:.2}, gaps {count:.2}");
+}
