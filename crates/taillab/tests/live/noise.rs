@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -368,7 +368,10 @@ impl Osnoise {
 
     /// Measures this CPU.
     fn on(cpu: u32) -> Self {
-        let cpus = fs::read_to_string(Self::CPUS).unwrap();
+        // the file refuses a read that has less room than all of it, also one at its end
+        let mut cpus = [0; 256];
+        let length = fs::File::open(Self::CPUS).unwrap().read(&mut cpus).unwrap();
+        let cpus = String::from_utf8(cpus[..length].to_vec()).unwrap();
         let name = format!("taillab-test-{}", std::process::id());
         let instance = Path::new("/sys/kernel/tracing/instances").join(name);
         fs::create_dir(&instance).unwrap();
@@ -380,8 +383,9 @@ impl Osnoise {
         meter
     }
 
+    /// Notes no more; without its tracer the instance would forget what it has noted.
     fn stop(&self) {
-        fs::write(self.instance.join("current_tracer"), "nop").unwrap();
+        fs::write(self.instance.join("tracing_on"), "0").unwrap();
     }
 
     fn trace(&self) -> String {
@@ -429,8 +433,12 @@ fn the_kernels_own_meter_charges_a_thread_alike() {
     let stop = Arc::new(AtomicBool::new(false));
     let hog = hog(cpu, Arc::clone(&stop));
     let result = noise(&["-d", "3s", "--cpus", &cpu.to_string()]);
-    let from = ns(ClockId::Monotonic);
     let meter = Osnoise::on(cpu);
+    wait_for("the first note", || {
+        (!hog_in_osnoise(&meter.trace()).is_empty()).then_some(())
+    });
+    let from = ns(ClockId::Monotonic);
+    let before = hog_in_osnoise(&meter.trace()).len();
     // for as long as the loop: what it notes is a third of a second of the hog's time at least
     wait_for("the kernel's meter", || {
         let noted: f64 = hog_in_osnoise(&meter.trace()).iter().sum();
@@ -438,7 +446,7 @@ fn the_kernels_own_meter_charges_a_thread_alike() {
     });
     meter.stop();
     let to = ns(ClockId::Monotonic);
-    let kernel = hog_in_osnoise(&meter.trace());
+    let kernel = hog_in_osnoise(&meter.trace()).split_off(before);
     drop(meter);
     stop.store(true, Ordering::Relaxed);
     let seen = hog.join().unwrap();
@@ -465,7 +473,7 @@ fn the_kernels_own_meter_charges_a_thread_alike() {
         "time {time}, gaps {count}; {stolen} in {gaps} of {ours:?}, {kernel:?} of {theirs:?}"
     );
     assert!(
-        (0.5..2.0).contains(&time) && (0.5..2.0).contains(&count),
+        (0.67..1.5).contains(&time) && (0.67..1.5).contains(&count),
         "{figures}"
     );
     println!("ours ÷ the kernel's meter: time {time:.2}, gaps {count:.2}");
