@@ -134,20 +134,21 @@ fn t3_of_a_thread_that_is_preempted_before_its_read_returns_is_its_way_back() {
     assert_eq!(stamps, [[100, 110, 130, 140, 150, 155]]);
 }
 
+/// A thread that spins: its CPU never changes threads.
+const SPINS: &str = "100 1 in p1 k7
+                     110 0 queued p1
+                     120 0 read 9
+                     150 0 write 9
+                     155 0 out 9 k7
+                     160 1 in p2 k8
+                     165 0 queued p2
+                     170 0 read 9
+                     180 0 write 9
+                     185 0 out 9 k8";
+
 #[test]
 fn t3_is_missing_when_the_switch_onto_the_core_was() {
-    let stamps = after(
-        "100 1 in p1 k7
-         110 0 queued p1
-         120 0 read 9
-         150 0 write 9
-         155 0 out 9 k7
-         160 1 in p2 k8
-         165 0 queued p2
-         170 0 read 9
-         180 0 write 9
-         185 0 out 9 k8",
-    );
+    let stamps = after(SPINS);
     assert_eq!(stamps[0], [100, 110, 0, 120, 150, 155]);
     // since its last response the thread has been there: known again
     assert_eq!(stamps[1], [160, 165, 165, 170, 180, 185]);
@@ -190,18 +191,6 @@ fn without_t2_t3_is_known_only_behind_the_blind_window_that_hides_t2() {
     );
     assert_eq!(lost_otherwise, [[101, 0, 0, 120, 150, 155]]);
 }
-
-/// A thread that spins: its CPU never changes threads.
-const SPINS: &str = "100 1 in p1 k7
-                     110 0 queued p1
-                     120 0 read 9
-                     150 0 write 9
-                     155 0 out 9 k7
-                     160 1 in p2 k8
-                     165 0 queued p2
-                     170 0 read 9
-                     180 0 write 9
-                     185 0 out 9 k8";
 
 #[test]
 fn a_cpu_whose_switches_are_not_recorded_gives_no_t3() {

@@ -46,7 +46,9 @@ impl ProcessIdentity {
     /// it is dead, but has left its control groups.
     pub(crate) fn goes_on(&self, roots: &Roots) -> bool {
         let stat = Stat::read(&roots.proc.join(self.pid.to_string()).join("stat"));
-        stat.is_some_and(|stat| !stat.is_ending()) && self.is_alive(roots)
+        stat.is_some_and(|stat| {
+            !stat.is_dead() && !stat.is_ending() && stat.start_time_ticks == self.start_time_ticks
+        })
     }
 
     /// Kills it (SIGKILL) if it still lives, and waits until it has ended; says

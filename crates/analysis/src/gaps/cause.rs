@@ -14,7 +14,7 @@ pub enum GapCause {
     Softirq(u8),
     /// Another thread.
     Thread(Tid),
-    /// Threads that are too many to be told one by one.
+    /// The threads that took least, where there are too many to list.
     MoreThreads,
     /// Another CPU asked for an interrupt; which one, where that is known.
     Ipi(Interrupt, Option<u16>),

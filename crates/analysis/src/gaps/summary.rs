@@ -94,8 +94,8 @@ impl CpuSum {
         self.keep(gap, parts);
     }
 
-    /// Makes one of the half of the threads that took least, so that one that comes late and takes much
-    /// has its name.
+    /// Counts the half of the threads that took least as one. A thread that comes late and takes much
+    /// keeps its name.
     fn fold_threads(&mut self) {
         let mut threads: Vec<(Nanos, GapCause)> = (self.causes.iter())
             .filter(|(cause, _)| matches!(cause, GapCause::Thread(_)))
