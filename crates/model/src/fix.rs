@@ -24,6 +24,13 @@ pub struct Fix {
     /// this mitigation does not treat it; empty where the replay does not reproduce enough pairs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub adjusted: Vec<RatioAt>,
+    /// The latency that the client measured, with it ÷ without it, in a typical pair: the median over the pairs, with
+    /// the interval of the sign test. Bursts of the machine's in a few blocks do not move it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub typical: Vec<RatioAt>,
+    /// The client's latency in the blocks of each pair.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub by_pair: Vec<PairsAt>,
     /// The quantile that decided: the highest that the blocks support; `None` where none did.
     #[schemars(range(min = 0, max = 1))]
     pub decided_at: Option<f64>,
@@ -60,6 +67,18 @@ pub struct RatioAt {
     /// The ratio there.
     #[serde(flatten)]
     pub ratio: Ratio,
+}
+
+/// Latency at one quantile in each pair of blocks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PairsAt {
+    /// The quantile.
+    #[schemars(range(min = 0, max = 1))]
+    pub q: f64,
+    /// Without the mitigation, by pair.
+    pub before_ns: Vec<Nanos>,
+    /// With it, in the same order.
+    pub after_ns: Vec<Nanos>,
 }
 
 /// Latency at one quantile, without and with a mitigation.

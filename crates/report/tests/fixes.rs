@@ -25,6 +25,8 @@ fn fix(name: &str, outcome: FixOutcome, reason: &str) -> Fix {
         predicted: Vec::new(),
         measured: Vec::new(),
         adjusted: Vec::new(),
+        typical: Vec::new(),
+        by_pair: Vec::new(),
         decided_at: None,
         pairs: 0,
         throughput: None,

@@ -146,7 +146,7 @@ fn forecast_of(row: &Mitigation, blocks: &[ReplayedBlock]) -> Option<Anew> {
         };
         pairs.push(block.sojourns().iter().copied(), with);
     }
-    let ratios = decide::ratios(&pairs);
+    let ratios = decide::ratios(|q| pairs.ratio(q));
     (!ratios.is_empty()).then_some(Anew {
         ratios,
         is_forecast,

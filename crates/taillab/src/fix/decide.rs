@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use taillab_analysis::paired::{MIN_PAIRS, PairedEstimate, Pairs};
 use taillab_analysis::untouched::ReplayedBlock;
-use taillab_model::fix::{FixOutcome, Ratio, RatioAt};
+use taillab_model::fix::{FixOutcome, PairsAt, Ratio, RatioAt};
 
 use super::load::Seen;
 
@@ -108,8 +108,10 @@ pub fn is_settled(pairs: &Pairs) -> bool {
     }
     deciding(pairs).is_some_and(|(q, ratio)| {
         let is_narrow = ratio.hi / ratio.value <= NARROW;
-        let stretched = stretched(ratio, MARGIN);
-        is_narrow || is_clear(stretched) && (stretched.lo > WORTH || is_no_chance(pairs, q))
+        let far = stretched(ratio, MARGIN);
+        is_narrow
+            || is_clear(far) && (far.lo > WORTH || is_no_chance(pairs, q))
+            || !is_clear(ratio) && is_better_in_most(pairs.typical(q))
     })
 }
 
@@ -135,8 +137,8 @@ fn stretched(ratio: PairedEstimate, by: f64) -> PairedEstimate {
 
 /// The outcome: kept where the ratio is significantly below 1 and at most [`WORTH`].
 ///
-/// Where the latencies as they were decide nothing, those without what others did to the CPUs do, and
-/// then a lower percentile; neither may go against what was measured.
+/// Where the latencies of all blocks decide nothing, those without what others did to the CPUs do, then
+/// those of a typical pair, and then a lower percentile; none may go against what was measured.
 pub fn judge(trial: &Trial) -> Judgement {
     let mut judgement = judge_pairs(trial);
     if let Some(cut) = trial.cut.told() {
@@ -181,6 +183,8 @@ fn judge_pairs(trial: &Trial) -> Judgement {
         (FixOutcome::Reverted, why)
     } else if let Some(clear) = clear_without_others(&trial.adjusted, q, ratio) {
         return clear;
+    } else if let Some(better) = better_in_most_pairs(pairs, q, ratio) {
+        return better;
     } else if let Some(below) = surely_better_below(pairs, q, ratio) {
         return below;
     } else {
@@ -222,13 +226,43 @@ fn clear_without_others(adjusted: &Pairs, q: f64, undecided: PairedEstimate) -> 
     })
 }
 
+/// A typical pair is better, clearly enough for a second look.
+fn is_better_in_most(typical: Option<PairedEstimate>) -> bool {
+    typical.is_some_and(|ratio| ratio.value <= WORTH && stretched(ratio, MARGIN).hi < 1.0)
+}
+
+/// Where bursts in a few blocks decide the quantile over all of them, the change may be clearly better in a
+/// typical pair. A second look asks for a clearer answer.
+fn better_in_most_pairs(pairs: &Pairs, q: f64, undecided: PairedEstimate) -> Option<Judgement> {
+    let ratio = pairs
+        .typical(q)
+        .filter(|ratio| is_better_in_most(Some(*ratio)))?;
+    Some(Judgement {
+        outcome: FixOutcome::Kept,
+        at: Some(q),
+        reason: format!(
+            "p{} {} in a typical pair; over all blocks not decided ({}), since a few of them have bursts",
+            q * 100.0,
+            told(ratio),
+            told(undecided)
+        ),
+    })
+}
+
 /// Where p99.9 decides nothing (a few stalls of the machine make its interval wide) and does not
 /// speak against the change, a clear gain at p99 keeps it. A second look asks for a clearer answer.
 fn surely_better_below(pairs: &Pairs, q: f64, undecided: PairedEstimate) -> Option<Judgement> {
     const P99: f64 = 0.99;
     let ratio = pairs.ratio(P99).filter(|_| q > P99)?;
-    let clear = ratio.value <= WORTH && stretched(ratio, MARGIN).hi < 1.0;
-    (clear && undecided.value <= 1.0 && is_no_chance(pairs, P99)).then(|| Judgement {
+    let is_clear = ratio.value <= WORTH && stretched(ratio, MARGIN).hi < 1.0;
+    let higher = pairs.typical(q).unwrap_or(undecided);
+    if undecided.value.min(higher.value) > 1.0 {
+        return None;
+    }
+    if !(is_clear && is_no_chance(pairs, P99)) {
+        return better_in_most_pairs(pairs, P99, ratio);
+    }
+    Some(Judgement {
         outcome: FixOutcome::Kept,
         at: Some(P99),
         reason: format!(
@@ -246,14 +280,26 @@ fn told(ratio: PairedEstimate) -> String {
     )
 }
 
-/// The ratios at all percentiles that the pairs support.
-pub fn ratios(pairs: &Pairs) -> Vec<RatioAt> {
-    TOLD.into_iter()
-        .filter_map(|q| {
-            let ratio = estimate(pairs.ratio(q)?);
-            Some(RatioAt { q, ratio })
+/// The ratios at all percentiles that the pairs support, as `of` estimates them.
+pub fn ratios(of: impl Fn(f64) -> Option<PairedEstimate>) -> Vec<RatioAt> {
+    let at = |q| {
+        let ratio = estimate(of(q)?);
+        Some(RatioAt { q, ratio })
+    };
+    TOLD.into_iter().filter_map(at).collect()
+}
+
+/// The latencies of each pair, at all percentiles that its blocks support.
+pub fn by_pair(pairs: &Pairs) -> Vec<PairsAt> {
+    let at = |q| {
+        let (before_ns, after_ns) = pairs.by_pair(q)?.into_iter().unzip();
+        Some(PairsAt {
+            q,
+            before_ns,
+            after_ns,
         })
-        .collect()
+    };
+    TOLD.into_iter().filter_map(at).collect()
 }
 
 /// As the result carries it.
@@ -407,6 +453,31 @@ mod tests {
         assert_ne!(same.outcome, FixOutcome::Kept, "{same:?}");
     }
 
+    /// One long burst in a block of each trial, with the change or without it, at p99 and beyond.
+    #[test]
+    fn where_single_bursts_decide_all_blocks_a_typical_pair_decides() {
+        let trial = |factor: f64, burst: usize| {
+            let mut rng = Xoshiro256PlusPlus::seed_from_u64(burst as u64);
+            let mut pairs = Pairs::default();
+            for pair in 0..12 {
+                let before = block(&mut rng, 1.0, 12_000);
+                let mut after = block(&mut rng, factor, 12_000);
+                if pair == burst {
+                    after.extend((1..=4_000).map(|i| Nanos::new(i * 20_000)));
+                }
+                pairs.push(before, after);
+            }
+            judge(&of(&pairs))
+        };
+        for burst in 0..12 {
+            let better = trial(0.2, burst);
+            assert_eq!(better.outcome, FixOutcome::Kept, "{better:?}");
+            assert!(better.reason.contains("in a typical pair"), "{better:?}");
+            let same = trial(1.0, burst);
+            assert_ne!(same.outcome, FixOutcome::Kept, "{same:?}");
+        }
+    }
+
     #[test]
     fn a_change_that_does_harm_is_reverted() {
         for seed in 0..10 {
@@ -437,6 +508,6 @@ mod tests {
         let judgement = judge(&of(&pairs));
         assert_eq!(judgement.outcome, FixOutcome::Inconclusive);
         assert_eq!(judgement.at, None);
-        assert!(ratios(&pairs).is_empty());
+        assert!(ratios(|q| pairs.ratio(q)).is_empty());
     }
 }

@@ -124,18 +124,11 @@ impl<'a, 'r> Session<'a, 'r> {
             true => (judgement.outcome, "nothing was changed"),
             false => (FixOutcome::Inconclusive, "nothing was changed and yet"),
         };
+        let control = blank(CONTROL, "nothing is changed");
         let fix = Fix {
-            mitigation: CONTROL.to_owned(),
-            description: "nothing is changed".to_owned(),
-            predicted: Vec::new(),
-            measured: decide::ratios(&trial.pairs),
-            adjusted: decide::ratios(&trial.adjusted),
-            decided_at: judgement.at,
-            pairs: trial.pairs.count() as u32,
-            throughput: None,
-            tail: self.tail(&trial.pairs, judgement.at),
             outcome,
             reason: format!("{reason}: {}", judgement.reason),
+            ..self.seen(&trial, &judgement, control)
         };
         self.fixes.push(fix);
         Ok(is_even)
@@ -169,15 +162,7 @@ impl<'a, 'r> Session<'a, 'r> {
             }
         };
         let judgement = decide::judge(&trial);
-        let mut fix = Fix {
-            measured: decide::ratios(&trial.pairs),
-            adjusted: decide::ratios(&trial.adjusted),
-            decided_at: judgement.at,
-            pairs: trial.pairs.count() as u32,
-            tail: self.tail(&trial.pairs, judgement.at),
-            ..untried(candidate, &judgement.reason)
-        };
-        fix.outcome = judgement.outcome;
+        let mut fix = self.seen(&trial, &judgement, untried(candidate, ""));
         if judgement.outcome == FixOutcome::Kept {
             self.keep(candidate, &judgement, &mut fix)?;
         }
@@ -220,6 +205,23 @@ impl<'a, 'r> Session<'a, 'r> {
                 fix.reason = format!("{}; then it was refused: {why}", judgement.reason);
                 Ok(())
             }
+        }
+    }
+
+    /// What a trial has shown.
+    fn seen(&self, trial: &Trial, judgement: &Judgement, of: Fix) -> Fix {
+        let pairs = &trial.pairs;
+        Fix {
+            measured: decide::ratios(|q| pairs.ratio(q)),
+            adjusted: decide::ratios(|q| trial.adjusted.ratio(q)),
+            typical: decide::ratios(|q| pairs.typical(q)),
+            by_pair: decide::by_pair(pairs),
+            decided_at: judgement.at,
+            pairs: pairs.count() as u32,
+            tail: self.tail(pairs, judgement.at),
+            outcome: judgement.outcome,
+            reason: judgement.reason.clone(),
+            ..of
         }
     }
 
@@ -278,17 +280,29 @@ impl<'a, 'r> Session<'a, 'r> {
 }
 
 fn untried(candidate: &Candidate, reason: &str) -> Fix {
+    let is = candidate.mitigation.is;
     Fix {
-        mitigation: candidate.mitigation.is.name.to_owned(),
-        description: candidate.mitigation.is.description.to_owned(),
         predicted: candidate.predicted.clone(),
+        reason: reason.to_owned(),
+        ..blank(is.name, is.description)
+    }
+}
+
+/// Nothing is known of it yet.
+fn blank(mitigation: &str, description: &str) -> Fix {
+    Fix {
+        mitigation: mitigation.to_owned(),
+        description: description.to_owned(),
+        predicted: Vec::new(),
         measured: Vec::new(),
         adjusted: Vec::new(),
+        typical: Vec::new(),
+        by_pair: Vec::new(),
         decided_at: None,
         pairs: 0,
         throughput: None,
         tail: None,
         outcome: FixOutcome::Inconclusive,
-        reason: reason.to_owned(),
+        reason: String::new(),
     }
 }
