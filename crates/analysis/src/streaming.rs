@@ -3,7 +3,7 @@
 //! Everything is a sum over the requests as they come. Up to [`AnalysisOptions::exact`] requests,
 //! the values themselves are kept, so that a short recording has exact quantiles. Beyond, they
 //! are those of a histogram, within [`HISTOGRAM_ERROR`] of the truth, and their intervals take
-//! the correlation from a [`Series`].
+//! the correlation from a [`Series`](crate::statistics::Series).
 //!
 //! A short recording is one window. Where there are several:
 //!
@@ -12,26 +12,27 @@
 //!   and in their window;
 //! - only a sample of the time is replayed, as the result says.
 
+mod sums;
+
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use taillab_model::summary::{
-    Ideal, Matching, Measured, Overhead, ServerResult, ServiceTimeSource, Stages, StagesAt,
-    Withdrawn, WorkersSource,
+    Ideal, Matching, Measured, Overhead, ServerResult, ServiceTimeSource, Withdrawn, WorkersSource,
 };
 use taillab_model::{Distribution, HISTOGRAM_ERROR, Monotonic, Nanos, RecordingContext, Tid};
 
 use crate::comparison::{Inside, no_distribution, withdrawn};
 use crate::explain::{Comparison, Explained, Explainer, Sojourn};
 use crate::fan_out::fan_out;
-use crate::ideal::{IdealArrivals, MeasuredRequests};
+use crate::ideal::IdealArrivals;
 use crate::ledger::{Baseline, Entry, Labels, LedgerOptions};
-use crate::matched::{MatchCounts, Matched};
+use crate::matched::MatchCounts;
 use crate::overload::Queue;
 use crate::replay::Sampler;
 use crate::sample::Sample;
-use crate::stages::StageBands;
-use crate::statistics::{Observations, Series};
+use crate::statistics::Observations;
+use crate::streaming::sums::{Summed, Sums};
 use crate::timeline::ServerTime;
 use crate::verdict::{self, Unsupported};
 use crate::window::Window;
@@ -41,13 +42,6 @@ pub const EXACT: usize = 500_000;
 
 /// This many of the slowest requests are taken apart, unless another number is asked for.
 pub const SLOWEST: usize = 20;
-
-/// The series of a recording; those of the stages come last.
-const MEASURED: usize = 0;
-const IDEAL: usize = 1;
-const EXCESS: usize = 2;
-const STAGES: usize = 3;
-const SERIES: usize = STAGES + 5;
 
 /// What the analysis needs besides the recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,114 +136,6 @@ pub enum AnalysisError {
         /// Requests that came in, warm-up included.
         arrivals: usize,
     },
-}
-
-/// What is summed over the measured requests one by one.
-struct Sums {
-    series: [Series; SERIES],
-    client_minus_server: Series,
-    stages: StageBands,
-    /// Requests that were faster than their ideal.
-    faster: u64,
-    /// The longest sojourn.
-    longest: Nanos,
-    /// Requests that nobody answered.
-    unanswered: u64,
-    /// Requests that the end of the recording cut off.
-    cut_off: u64,
-}
-
-impl Sums {
-    fn new(exact: usize) -> Self {
-        Self {
-            series: std::array::from_fn(|_| Series::new(exact)),
-            client_minus_server: Series::new(exact),
-            stages: StageBands::new(exact),
-            faster: 0,
-            longest: Nanos::ZERO,
-            unanswered: 0,
-            cut_off: 0,
-        }
-    }
-
-    fn add(&mut self, matched: &Matched, requests: &MeasuredRequests, measure_from: Monotonic) {
-        /// Requests whose lengths are made before they are summed.
-        const BATCH: usize = 4_096;
-        let mut lengths: [Vec<Nanos>; SERIES] = Default::default();
-        let ideals = requests.ideal.chunks(BATCH);
-        for (places, ideals) in requests.places.chunks(BATCH).zip(ideals) {
-            for (&place, &ideal) in places.iter().zip(ideals) {
-                let stamps = matched.requests.stamps(place as usize);
-                let sojourn = stamps.t6.saturating_since(stamps.t1);
-                self.faster += u64::from(sojourn < ideal);
-                lengths[MEASURED].push(sojourn);
-                lengths[EXCESS].push(sojourn.saturating_sub(ideal));
-                let stages = stamps.stages();
-                self.stages.add(sojourn, stages);
-                for (of_stage, length) in lengths[STAGES..].iter_mut().zip(stages.iter().flatten())
-                {
-                    of_stage.push(*length);
-                }
-            }
-            lengths[IDEAL].extend_from_slice(ideals);
-            self.longest = (lengths[MEASURED].iter().copied()).fold(self.longest, Nanos::max);
-            for (series, lengths) in self.series.iter_mut().zip(&mut lengths) {
-                series.extend(lengths);
-                lengths.clear();
-            }
-        }
-        self.series[IDEAL].extend(&requests.ideal_of_unanswered);
-        self.unanswered += requests.ideal_of_unanswered.len() as u64;
-        self.cut_off += requests.cut_off;
-        if matched.client.is_some() {
-            let beyond: Vec<Nanos> = matched.client_minus_server(measure_from).collect();
-            self.client_minus_server.extend(&beyond);
-        }
-    }
-}
-
-/// What the sums say of all measured requests.
-struct Summed {
-    measured: Observations,
-    ideal: Observations,
-    excess: Distribution,
-    stages: Stages,
-    stages_at: Vec<StagesAt>,
-    client_minus_server: Distribution,
-    /// Share of the requests that were faster than their ideal.
-    faster_share: f64,
-}
-
-impl Summed {
-    /// The ideal as if its requests were independent, unless it is withdrawn.
-    fn compared_with(&self, withdrawn: Option<Withdrawn>) -> Distribution {
-        match withdrawn {
-            Some(_) => no_distribution(),
-            None => self.ideal.independent_distribution(),
-        }
-    }
-}
-
-impl Sums {
-    /// All of them, when no more requests come; besides those with a response there were some
-    /// that nobody answered.
-    fn finish(self, is_repeated: bool, unanswered: u64) -> Summed {
-        let [measured, ideal, excess, stages @ ..] = self.series;
-        let answered = measured.count();
-        let mut measured = measured.finish().with_unanswered(unanswered);
-        if is_repeated {
-            measured.assume_independent();
-        }
-        Summed {
-            stages: distributions(stages),
-            stages_at: self.stages.finish(&measured),
-            measured,
-            ideal: ideal.finish(),
-            excess: excess.finish().with_unanswered(unanswered).distribution(),
-            client_minus_server: self.client_minus_server.finish().distribution(),
-            faster_share: self.faster as f64 / answered.max(1) as f64,
-        }
-    }
 }
 
 /// The server's side; `set` knows the rest.
@@ -442,7 +328,7 @@ impl<'c> Analysis<'c> {
         let (matching, unanswered) = self.matching(lost_events);
         let (utilization, busy_ns_per_request) = self.business();
         let (options, workers) = (self.options, self.options.workers.get());
-        let has_requests = self.sums.series[MEASURED].count() > 0;
+        let has_requests = self.sums.answered() > 0;
         let Some(explainer) = self.explainer.filter(|_| has_requests) else {
             return Err(nothing_left(self.cut, self.all_arrivals));
         };
@@ -536,18 +422,6 @@ impl<'c> Analysis<'c> {
         let utilization = (available > 0.0).then(|| busy.as_secs_f64() / available);
         let per_request = busy.get() as f64 / self.arrivals.count().max(1) as f64;
         (utilization, Some(per_request))
-    }
-}
-
-/// The distribution of each stage.
-fn distributions(stages: [Series; 5]) -> Stages {
-    let [t1_t2, t2_t3, t3_t4, t4_t5, t5_t6] = stages.map(|stage| stage.finish().distribution());
-    Stages {
-        t1_t2,
-        t2_t3,
-        t3_t4,
-        t4_t5,
-        t5_t6,
     }
 }
 

@@ -34,31 +34,9 @@ pub enum FanoutError {
     },
 }
 
-/// P(the largest of `parts` > x) from P(one > x): 1 − (1 − p)ᴺ, without cancellation.
-pub fn largest_upper_probability(parts: u32, one: f64) -> f64 {
-    -(f64::from(parts) * (-one).ln_1p()).exp_m1()
-}
-
-/// The inverse of [`largest_upper_probability`]: P(one > x) = 1 − (1 − p)^{1/N}.
+/// P(one > x) from p = P(the largest of `parts` > x): 1 − (1 − p)^{1/N}, without cancellation.
 pub fn one_upper_probability(parts: u32, largest: f64) -> f64 {
     -((-largest).ln_1p() / f64::from(parts)).exp_m1()
-}
-
-/// The quantile of the largest of `parts` at `q`, from any upper quantile function of one.
-///
-/// `one_upper_quantile(p)` is the value that one part exceeds with probability p, in any
-/// unit; the exact models and fitted distributions have one.
-///
-/// # Errors
-/// When there is no part or `q` is not in (0, 1).
-pub fn largest_quantile<T>(
-    parts: u32,
-    q: f64,
-    one_upper_quantile: impl FnOnce(f64) -> T,
-) -> Result<T, FanoutError> {
-    check(parts, q)?;
-    // ln(q)/N keeps its digits for q near 0 as well as near 1
-    Ok(one_upper_quantile(-(q.ln() / f64::from(parts)).exp_m1()))
 }
 
 /// The quantile of the largest of `parts` at `q`, with its interval, from a sorted sample
@@ -177,8 +155,8 @@ mod tests {
     fn the_p99_of_a_hundred_is_about_the_p9999_of_one() {
         let p = one_upper_probability(100, 0.01);
         assert!((p / 1.005e-4 - 1.0).abs() < 1e-4, "{p}");
-        // 10,000 parts at p99.9999: 1 − q alone would leave six digits
-        let far = largest_quantile(10_000, 1.0 - 1e-6, |p| p).unwrap();
+        // 10,000 parts at p99.9999: as 1 − q the probability would keep six digits
+        let far = one_upper_probability(10_000, 1e-6);
         assert!((far / 1e-10 - 1.0).abs() < 1e-6, "{far:e}");
     }
 
@@ -186,7 +164,8 @@ mod tests {
         #[test]
         fn the_two_probabilities_are_inverse(parts in 1_u32..=10_000, log_p in -30.0_f64..-0.01) {
             let p = log_p.exp();
-            let back = largest_upper_probability(parts, one_upper_probability(parts, p));
+            let one = one_upper_probability(parts, p);
+            let back = -(f64::from(parts) * (-one).ln_1p()).exp_m1();
             prop_assert!((back / p - 1.0).abs() < 1e-12, "{} {}", p, back);
         }
 
@@ -235,10 +214,10 @@ mod tests {
             Err(FanoutError::NoParts)
         );
         assert_eq!(
-            largest_quantile(3, 1.0, |p| p),
+            largest_of_sorted(&[], 3, 1.0, 1.0),
             Err(FanoutError::Quantile(1.0))
         );
-        assert!(largest_quantile(3, f64::NAN, |p| p).is_err());
+        assert!(largest_of_sorted(&[], 3, f64::NAN, 1.0).is_err());
         assert!(largest_of_histogram(&[], 3, 0.5, 1.0).is_err());
     }
 }

@@ -14,7 +14,7 @@ const PARTIAL_ANSWERS: usize = 256;
 /// A client whose requests and answers are datagrams.
 pub struct DatagramClient<T = UdpSockets> {
     protocol: Box<dyn DatagramProtocol>,
-    transport: T,
+    pub(crate) transport: T,
     ids: Ids,
     sent: usize,
     partial: Vec<Partial>,
@@ -45,11 +45,6 @@ impl<T: DatagramTransport> DatagramClient<T> {
             partial: Vec::with_capacity(PARTIAL_ANSWERS),
             next_partial: 0,
         }
-    }
-
-    #[cfg(test)]
-    pub(crate) fn transport_mut(&mut self) -> &mut T {
-        &mut self.transport
     }
 
     /// Notes one datagram of several.

@@ -158,7 +158,7 @@ fn nasty_servers_are_counted_by_kind() {
 #[test]
 fn sends_that_the_kernel_refuses_stay_in_the_record() {
     let mut client = Fake::client(4, |_, request| vec![answer(request)]);
-    client.transport_mut().refuse_sends = 150;
+    client.transport.refuse_sends = 150;
     let result = run_all(&mut client, 400, 100);
     assert_eq!(result.errors.send_errors, 50);
     assert_eq!(result.errors.timeouts, 0);
@@ -288,7 +288,7 @@ fn a_flood_of_answers_does_not_hold_back_sends() {
     const FLOOD: usize = 100;
     let requests = 400;
     let mut client = Fake::client(4, |_, request| vec![answer(request); FLOOD]);
-    let looks = Arc::clone(&client.transport_mut().looks_before_send);
+    let looks = Arc::clone(&client.transport.looks_before_send);
     let result = run_all(&mut client, requests, 0);
     let looks = looks.lock().unwrap();
     assert_eq!(looks.len(), requests);
@@ -308,7 +308,7 @@ fn a_flood_of_answers_does_not_hold_back_sends() {
 #[test]
 fn a_hybrid_wait_sends_everything_and_never_early() {
     let mut client = Fake::client(4, |_, request| vec![answer(request)]);
-    let naps = Arc::clone(&client.transport_mut().naps);
+    let naps = Arc::clone(&client.transport.naps);
     let load = OpenLoop {
         // a gap at the end that is long enough to sleep in, however busy the machine is
         schedule: (0..50).chain([500]).map(Nanos::from_millis).collect(),
@@ -401,7 +401,7 @@ fn ping_pong_survives_lost_answers() {
 #[test]
 fn ping_pong_survives_sends_that_the_kernel_refuses() {
     let mut client = Fake::client(2, |_, request| vec![answer(request)]);
-    client.transport_mut().refuse_sends = 10;
+    client.transport.refuse_sends = 10;
     let run = play(&mut client, 30, HOUR);
     assert_eq!(run.errors.send_errors, 10);
     assert_eq!(run.errors.timeouts, 0);

@@ -27,7 +27,7 @@ const MAX_UNPACKED_EVENTS: usize = 1 << 22;
 /// [`RecordingReader::damage`] says what is missing.
 pub struct RecordingReader<R> {
     blocks: Blocks<R>,
-    merge: Merge<BlockQueue>,
+    pub(super) merge: Merge<BlockQueue>,
     /// No event before this time is still to come from the file.
     settled: u64,
     /// The footer, or the end of the file, has been read.
@@ -91,13 +91,6 @@ impl<R: Read> RecordingReader<R> {
     /// Why there are no more events, where reading the file failed.
     pub fn failure(&self) -> Option<&io::Error> {
         self.failure.as_ref()
-    }
-
-    /// Compressed and unpacked bytes of events that have not been given out.
-    #[cfg(test)]
-    pub(super) fn waiting_bytes(&self) -> usize {
-        let held = |queue: &BlockQueue| queue.bytes + queue.events.len() * size_of::<PackedEvent>();
-        self.merge.streams().iter().map(held).sum()
     }
 
     /// Takes the next block, or notes that there is none.
@@ -233,11 +226,11 @@ struct Block {
 
 /// The blocks of one CPU that were read and whose events are not out.
 #[derive(Default)]
-struct BlockQueue {
+pub(super) struct BlockQueue {
     waiting: VecDeque<Block>,
     /// Their bytes.
-    bytes: usize,
-    events: Vec<PackedEvent>,
+    pub(super) bytes: usize,
+    pub(super) events: Vec<PackedEvent>,
     /// With so many or more of them no further block is unpacked for its order.
     most_unpacked: usize,
     next: usize,

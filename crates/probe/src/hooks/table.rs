@@ -148,52 +148,50 @@ static UDP_MIDDLE: [Stamp; 3] = [
         ],
         NO_T2,
     ),
-    required(
-        "T4",
-        &[
-            lesser("tp_btf/sock_recv_length", &["read_done"], READ_FROM_SOCKET),
-            lesser(
-                "fexit/udp_recvmsg",
-                &["read_from_udp", "read_from_udpv6"],
-                READ_FROM_SOCKET_ONCE,
-            ),
-            lesser(
-                "tp_btf/sys_exit",
-                &["read_returned"],
-                "reads of the server's other sockets are stamped as well, and reads of \
-                 empty datagrams are not; a call for several messages is stamped once",
-            ),
-        ],
+    required("T4", &UDP_T4),
+    required("T5", &UDP_T5),
+];
+
+static UDP_T4: [Candidate; 3] = [
+    lesser("tp_btf/sock_recv_length", &["read_done"], READ_FROM_SOCKET),
+    lesser(
+        "fexit/udp_recvmsg",
+        &["read_from_udp", "read_from_udpv6"],
+        READ_FROM_SOCKET_ONCE,
     ),
-    required(
-        "T5",
-        &[
-            lesser(
-                "fentry/udp_sendmsg",
-                &["write_to_udp", "write_to_udpv6"],
-                TO_SOCKET,
-            ),
-            lesser(
-                UNCONNECTED_T5,
-                &["datagram_sent_v4", "datagram_sent_v6"],
-                ONLY_WITH_ADDRESS,
-            ),
-            lesser(
-                "tp_btf/sys_enter",
-                &["write_called", "ring_write_called"],
-                "a call for several messages is stamped once, as it begins",
-            ),
-            lesser(
-                "tp_btf/sys_enter without io_uring",
-                &["write_called"],
-                "a call for several messages is stamped once, as it begins; writes through \
-                 io_uring have no T5",
-            ),
-        ],
+    lesser(
+        "tp_btf/sys_exit",
+        &["read_returned"],
+        "reads of the server's other sockets are stamped as well, and reads of \
+         empty datagrams are not; a call for several messages is stamped once",
     ),
 ];
 
-/// Of a sample of requests: ways that know at least the socket.
+static UDP_T5: [Candidate; 4] = [
+    lesser(
+        "fentry/udp_sendmsg",
+        &["write_to_udp", "write_to_udpv6"],
+        TO_SOCKET,
+    ),
+    lesser(
+        UNCONNECTED_T5,
+        &["datagram_sent_v4", "datagram_sent_v6"],
+        ONLY_WITH_ADDRESS,
+    ),
+    lesser(
+        "tp_btf/sys_enter",
+        &["write_called", "ring_write_called"],
+        "a call for several messages is stamped once, as it begins",
+    ),
+    lesser(
+        "tp_btf/sys_enter without io_uring",
+        &["write_called"],
+        "a call for several messages is stamped once, as it begins; writes through \
+         io_uring have no T5",
+    ),
+];
+
+/// Of a sample of requests: ways that know at least the socket, which system calls do not.
 static UDP_SAMPLE: [Stamp; 3] = [
     required(
         "T2",
@@ -206,32 +204,8 @@ static UDP_SAMPLE: [Stamp; 3] = [
             ),
         ],
     ),
-    required(
-        "T4",
-        &[
-            lesser("tp_btf/sock_recv_length", &["read_done"], READ_FROM_SOCKET),
-            lesser(
-                "fexit/udp_recvmsg",
-                &["read_from_udp", "read_from_udpv6"],
-                READ_FROM_SOCKET_ONCE,
-            ),
-        ],
-    ),
-    required(
-        "T5",
-        &[
-            lesser(
-                "fentry/udp_sendmsg",
-                &["write_to_udp", "write_to_udpv6"],
-                TO_SOCKET,
-            ),
-            lesser(
-                UNCONNECTED_T5,
-                &["datagram_sent_v4", "datagram_sent_v6"],
-                ONLY_WITH_ADDRESS,
-            ),
-        ],
-    ),
+    required("T4", UDP_T4.split_at(2).0),
+    required("T5", UDP_T5.split_at(2).0),
 ];
 
 static UDP_T6: Stamp = required("T6", &[exact("tp_btf/net_dev_start_xmit", &["packet_out"])]);
@@ -273,58 +247,56 @@ static TCP_MIDDLE: [Stamp; 3] = [
         ],
         NO_T2,
     ),
-    required(
-        "T4",
-        &[
-            lesser(
-                "tp_btf/sock_recv_length",
-                &["segment_read"],
-                READ_FROM_SOCKET,
-            ),
-            lesser(
-                "fexit/tcp_recvmsg",
-                &["read_from_tcp"],
-                READ_FROM_SOCKET_ONCE,
-            ),
-            lesser(
-                "tp_btf/sys_exit",
-                &["stream_read_returned"],
-                "reads of the server's other files are stamped as well, and a read is \
-                 taken for the thread's next response, whichever connection it is of",
-            ),
-        ],
+    required("T4", &TCP_T4),
+    required("T5", &TCP_T5),
+];
+
+static TCP_T4: [Candidate; 3] = [
+    lesser(
+        "tp_btf/sock_recv_length",
+        &["segment_read"],
+        READ_FROM_SOCKET,
     ),
-    required(
-        "T5",
-        &[
-            lesser(
-                "tp_btf/tcp_sendmsg_locked",
-                &["stream_write_begun"],
-                TO_LOCKED_SOCKET,
-            ),
-            lesser(
-                "fentry/tcp_sendmsg, tcp_sendpage",
-                &["write_to_tcp", "page_to_tcp"],
-                TO_SOCKET,
-            ),
-            lesser("fentry/tcp_sendmsg", &["write_to_tcp"], TO_SOCKET),
-            lesser(
-                "tp_btf/sys_enter",
-                &["stream_write_called", "ring_write_called"],
-                "writes of the server's other files are stamped as well, and the last one \
-                 before T6 counts",
-            ),
-            lesser(
-                "tp_btf/sys_enter without io_uring",
-                &["stream_write_called"],
-                "writes of the server's other files are stamped as well, and the last one \
-                 before T6 counts; writes through io_uring have no T5",
-            ),
-        ],
+    lesser(
+        "fexit/tcp_recvmsg",
+        &["read_from_tcp"],
+        READ_FROM_SOCKET_ONCE,
+    ),
+    lesser(
+        "tp_btf/sys_exit",
+        &["stream_read_returned"],
+        "reads of the server's other files are stamped as well, and a read is \
+         taken for the thread's next response, whichever connection it is of",
     ),
 ];
 
-/// Of a sample of requests: ways that know the connection.
+static TCP_T5: [Candidate; 5] = [
+    lesser(
+        "tp_btf/tcp_sendmsg_locked",
+        &["stream_write_begun"],
+        TO_LOCKED_SOCKET,
+    ),
+    lesser(
+        "fentry/tcp_sendmsg, tcp_sendpage",
+        &["write_to_tcp", "page_to_tcp"],
+        TO_SOCKET,
+    ),
+    lesser("fentry/tcp_sendmsg", &["write_to_tcp"], TO_SOCKET),
+    lesser(
+        "tp_btf/sys_enter",
+        &["stream_write_called", "ring_write_called"],
+        "writes of the server's other files are stamped as well, and the last one \
+         before T6 counts",
+    ),
+    lesser(
+        "tp_btf/sys_enter without io_uring",
+        &["stream_write_called"],
+        "writes of the server's other files are stamped as well, and the last one \
+         before T6 counts; writes through io_uring have no T5",
+    ),
+];
+
+/// Of a sample of requests: ways that know the connection, which system calls do not.
 static TCP_SAMPLE: [Stamp; 3] = [
     optional(
         "T2",
@@ -338,37 +310,8 @@ static TCP_SAMPLE: [Stamp; 3] = [
         ],
         NO_T2,
     ),
-    required(
-        "T4",
-        &[
-            lesser(
-                "tp_btf/sock_recv_length",
-                &["segment_read"],
-                READ_FROM_SOCKET,
-            ),
-            lesser(
-                "fexit/tcp_recvmsg",
-                &["read_from_tcp"],
-                READ_FROM_SOCKET_ONCE,
-            ),
-        ],
-    ),
-    required(
-        "T5",
-        &[
-            lesser(
-                "tp_btf/tcp_sendmsg_locked",
-                &["stream_write_begun"],
-                TO_LOCKED_SOCKET,
-            ),
-            lesser(
-                "fentry/tcp_sendmsg, tcp_sendpage",
-                &["write_to_tcp", "page_to_tcp"],
-                TO_SOCKET,
-            ),
-            lesser("fentry/tcp_sendmsg", &["write_to_tcp"], TO_SOCKET),
-        ],
-    ),
+    required("T4", TCP_T4.split_at(2).0),
+    required("T5", TCP_T5.split_at(3).0),
 ];
 
 static TCP_T6: Stamp = required(

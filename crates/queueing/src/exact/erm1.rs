@@ -56,11 +56,6 @@ impl ErlangArrivals {
         (-(1.0 - self.sigma) * x_services.max(0.0)).exp()
     }
 
-    /// The x with P(W > x) = p, 0 where σ ≤ p.
-    pub fn wait_upper_quantile_services(&self, p: f64) -> f64 {
-        ((self.sigma / p).ln() / (1.0 - self.sigma)).max(0.0)
-    }
-
     /// The x with P(T > x) = p.
     pub fn sojourn_upper_quantile_services(&self, p: f64) -> f64 {
         (-p.ln() / (1.0 - self.sigma)).max(0.0)

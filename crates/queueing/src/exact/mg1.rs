@@ -22,11 +22,6 @@ impl ServiceMoments {
         second: 1.0,
         third: 1.0,
     };
-    /// Exponential service times.
-    pub const EXPONENTIAL: Self = Self {
-        second: 2.0,
-        third: 6.0,
-    };
 }
 
 /// The M/G/1 queue, in units of the mean service time.
@@ -79,11 +74,5 @@ impl Mg1 {
     /// E\[W²\] in random order: FIFO's times 2/(2 − ρ).
     pub fn wait_second_moment_random_services2(&self) -> f64 {
         self.wait_second_moment_fifo_services2() * 2.0 / (2.0 - self.utilization)
-    }
-
-    /// Var\[T\] for a given E\[W²\]: the wait does not depend on the request's own service.
-    pub fn sojourn_variance_services2(&self, wait_second_moment_services2: f64) -> f64 {
-        let mean = self.mean_wait_services();
-        wait_second_moment_services2 - mean * mean + self.service.second - 1.0
     }
 }

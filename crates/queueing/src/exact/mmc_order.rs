@@ -64,11 +64,6 @@ impl MmcReordered {
         self.fifo.mean_sojourn_services()
     }
 
-    /// E\[W²\].
-    pub fn wait_second_moment_services2(&self) -> f64 {
-        self.wait_probability() * self.wait.second_moment()
-    }
-
     /// P(W > x).
     pub fn wait_ccdf(&self, x_services: f64) -> f64 {
         self.wait_probability() * self.wait.ccdf(x_services.max(0.0))
@@ -78,11 +73,6 @@ impl MmcReordered {
     pub fn sojourn_ccdf(&self, x_services: f64) -> f64 {
         let x = x_services.max(0.0);
         (-x).exp() + self.wait_probability() * self.wait.excess_with_service(x)
-    }
-
-    /// The x with P(W > x) = p, 0 where P(W > 0) ≤ p.
-    pub fn wait_upper_quantile_services(&self, p: f64) -> f64 {
-        invert_tail(|x| self.wait_ccdf(x), p, 1.0)
     }
 
     /// The x with P(T > x) = p.

@@ -165,14 +165,6 @@ impl ExactModel {
         services * self.mean_service_s
     }
 
-    /// E\[W\] in seconds; `None` under processor sharing, where nobody waits.
-    pub fn mean_wait_s(&self) -> Option<f64> {
-        match self.law {
-            ExactLaw::Mm1Ps(_) | ExactLaw::Sharing { .. } => None,
-            _ => Some(self.mean_sojourn_s() - self.mean_service_s),
-        }
-    }
-
     /// P(W > 0); `None` under processor sharing.
     pub fn wait_probability(&self) -> Option<f64> {
         match &self.law {
@@ -233,25 +225,6 @@ impl ExactModel {
             ExactLaw::Mm1Ps(q) => q.sojourn_upper_quantile_services(p),
             ExactLaw::ErlangArrivals(q) => q.sojourn_upper_quantile_services(p),
             ExactLaw::Waiting { .. } | ExactLaw::Sharing { .. } => return None,
-        };
-        Some(services * self.mean_service_s)
-    }
-
-    /// The wait in seconds that a share `p` in (0, 1) of the requests exceeds.
-    pub fn wait_upper_quantile_s(&self, p: f64) -> Option<f64> {
-        if !(p > 0.0 && p < 1.0) {
-            return None;
-        }
-        let services = match &self.law {
-            ExactLaw::Mdc(q) => q.wait_upper_quantile_services(p),
-            ExactLaw::Mmc(q) => q.wait_upper_quantile_services(p),
-            ExactLaw::MmcReordered(q) => q.wait_upper_quantile_services(p),
-            ExactLaw::Md1Lifo(q) => q.wait_upper_quantile_services(p),
-            ExactLaw::Md1Random(q) => q.wait_upper_quantile_services(p)?,
-            ExactLaw::ErlangArrivals(q) => q.wait_upper_quantile_services(p),
-            ExactLaw::Mm1Ps(_) | ExactLaw::Waiting { .. } | ExactLaw::Sharing { .. } => {
-                return None;
-            }
         };
         Some(services * self.mean_service_s)
     }

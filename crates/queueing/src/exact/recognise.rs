@@ -138,7 +138,7 @@ mod tests {
             0.5,
         );
         let exact = super::super::ExactModel::of(&system).unwrap().unwrap();
-        // E[W] = ρ(1 + CV²)/(2(1−ρ)) E[S] = 2.5 · 50 µs
-        assert!((exact.mean_wait_s().unwrap() / 125e-6 - 1.0).abs() < 1e-9);
+        // E[W] = ρ(1 + CV²)/(2(1−ρ)) E[S] = 2.5 · 50 µs, and a service
+        assert!((exact.mean_sojourn_s() / 175e-6 - 1.0).abs() < 1e-9);
     }
 }

@@ -115,6 +115,9 @@ pub enum Measure {
     },
 }
 
+/// How far a number may be from [`Expected::Near`].
+const NEAR: f64 = 3.0;
+
 /// What the paper says the number is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Expected {
@@ -125,21 +128,23 @@ pub enum Expected {
         /// The relative tolerance, for the rounding of the paper's number.
         relative: f64,
     },
+    /// This, within a factor of three either way: other machines, the same order.
+    Near(f64),
     /// More than this.
     Above(f64),
     /// Less than this.
     Below(f64),
 }
 
-/// A statement of the paper that can be checked.
+/// A statement of a paper that can be checked; `M` says which of our numbers is compared.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Claim {
+pub struct Claim<M = Measure> {
     /// The statement, in our words.
     pub statement: &'static str,
     /// Where in the paper, or in the author's thread.
     pub source: &'static str,
     /// How our number is computed.
-    pub measure: Measure,
+    pub measure: M,
     /// The paper's number.
     pub expected: Expected,
     /// Why exact theory disagrees with the statement, where it does.
@@ -196,13 +201,30 @@ impl Expected {
     pub fn holds(&self, ours: f64) -> bool {
         match *self {
             Self::About { value, relative } => (ours / value - 1.0).abs() <= relative,
+            Self::Near(value) => (value / NEAR..=value * NEAR).contains(&ours),
             Self::Above(bound) => ours > bound,
             Self::Below(bound) => ours < bound,
         }
     }
 }
 
-impl Claim {
+impl<M> Claim<M> {
+    /// A statement that exact theory does not contradict.
+    pub const fn new(
+        source: &'static str,
+        statement: &'static str,
+        measure: M,
+        expected: Expected,
+    ) -> Self {
+        Self {
+            statement,
+            source,
+            measure,
+            expected,
+            known_disagreement: None,
+        }
+    }
+
     /// The verdict on our number.
     pub fn judge(&self, ours: Option<f64>) -> Verdict {
         match ours {
@@ -211,5 +233,18 @@ impl Claim {
             Some(_) if self.known_disagreement.is_some() => Verdict::DisagreesAsKnown,
             Some(_) => Verdict::Disagrees,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_agree_within_the_order() {
+        assert!(Expected::Near(9.0).holds(3.1) && Expected::Near(9.0).holds(26.0));
+        assert!(!Expected::Near(9.0).holds(2.9) && !Expected::Near(9.0).holds(28.0));
+        assert!(Expected::Below(1.0).holds(0.9) && !Expected::Below(1.0).holds(1.0));
+        assert!(Expected::Above(1.0).holds(1.1) && !Expected::Above(1.0).holds(1.0));
     }
 }

@@ -19,18 +19,6 @@ pub(super) fn curve(label: impl Into<String>, workers: u32, utilization: f64) ->
     }
 }
 
-/// A statement that exact theory confirms.
-fn claim(source: &'static str, what: &'static str, measure: Measure, expected: Expected) -> Claim {
-    let known_disagreement = None;
-    Claim {
-        statement: what,
-        source,
-        measure,
-        expected,
-        known_disagreement,
-    }
-}
-
 const fn about(value: f64, relative: f64) -> Expected {
     Expected::About { value, relative }
 }
@@ -53,7 +41,7 @@ pub(super) fn arrival_processes() -> Specification {
     };
     let poisson = |statement, q, value_us| {
         let measure = Measure::QuantileUs { curve: 2, q };
-        claim(THREAD, statement, measure, about(value_us, ROUND_TIME))
+        Claim::new(THREAD, statement, measure, about(value_us, ROUND_TIME))
     };
     Specification {
         figure: Figure::Fig1,
@@ -66,7 +54,7 @@ pub(super) fn arrival_processes() -> Specification {
         ],
         trace_utilization: Some(0.7),
         claims: vec![
-            claim(
+            Claim::new(
                 "section 2.1",
                 "uniformly spaced requests never wait: there is no tail",
                 Measure::Ratio {
@@ -75,7 +63,7 @@ pub(super) fn arrival_processes() -> Specification {
                 },
                 about(1.0, 1e-9),
             ),
-            claim(
+            Claim::new(
                 "section 2.1",
                 "random arrivals make a tail although every request takes the same time \
                  (p99 over the service time)",
@@ -104,7 +92,7 @@ pub(super) fn utilisation() -> Specification {
             "a factor of ten is what lies between 50 % and 95 %; from 70 % to 95 % exact M/D/1 \
              gives 5.7 (p90) to 6.3 (p99.9)",
         ),
-        ..claim(
+        ..Claim::new(
             THREAD,
             statement,
             ratio(at_95, at_70, q),
@@ -120,7 +108,7 @@ pub(super) fn utilisation() -> Specification {
             .collect(),
         trace_utilization: None,
         claims: vec![
-            claim(
+            Claim::new(
                 "section 2.2",
                 "p99 rises with every step in utilisation (smallest factor)",
                 Measure::SmallestStep {
@@ -129,7 +117,7 @@ pub(super) fn utilisation() -> Specification {
                 },
                 ABOVE_1,
             ),
-            claim(
+            Claim::new(
                 "section 2.2",
                 "p99 is ten times larger at 95 % than at 50 %",
                 ratio(at_95, at_50, 0.99),
@@ -163,7 +151,7 @@ pub(super) fn workers() -> Specification {
         curves,
         trace_utilization: None,
         claims: vec![
-            claim(
+            Claim::new(
                 "section 2.3",
                 "p99 falls with every doubling of the workers (largest factor)",
                 Measure::LargestStep {
@@ -172,13 +160,13 @@ pub(super) fn workers() -> Specification {
                 },
                 Expected::Below(1.0),
             ),
-            claim(
+            Claim::new(
                 "section 2.3",
                 "p99 is four times smaller with 8 workers than with 1",
                 ratio(one, eight, 0.99),
                 about(4.0, ROUND_FACTOR),
             ),
-            claim(
+            Claim::new(
                 "section 2.3",
                 "with a queue each, 8 workers are no better than 1 (ratio of p99)",
                 ratio(own_queues, one, 0.99),
@@ -203,7 +191,7 @@ pub(super) fn disciplines() -> Specification {
             "exact M/D/4 at 80 % has the median 56.9 µs under FIFO, and simulation gives 51.8 µs \
              under LIFO; the paper's pair is that of exponential service (M/M/4) near 78.5 %",
         ),
-        ..claim(
+        ..Claim::new(
             "section 2.4",
             statement,
             Measure::QuantileUs { curve, q: 0.5 },
@@ -211,7 +199,7 @@ pub(super) fn disciplines() -> Specification {
             about(value, 0.5 / value),
         )
     };
-    let above = |statement, measure| claim("section 2.4", statement, measure, ABOVE_1);
+    let above = |statement, measure| Claim::new("section 2.4", statement, measure, ABOVE_1);
     let best_tail = Measure::LeadOverOthers {
         curve: fifo,
         q: 0.999,

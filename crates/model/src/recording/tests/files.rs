@@ -212,7 +212,10 @@ fn reading_and_writing_take_little_memory() {
         assert!(event.at >= before);
         before = event.at;
         count += 1;
-        most = most.max(reader.waiting_bytes());
+        // compressed and unpacked bytes of events that have not been given out
+        let waiting = reader.merge.streams().iter();
+        let held = waiting.map(|cpu| cpu.bytes + cpu.events.len() * size_of::<PackedEvent>());
+        most = most.max(held.sum());
     }
     assert_eq!(count, 300 * 2 * (step / 2_000));
     // of each CPU a block or two unpacked, and what one second and a block's time hold

@@ -4,5 +4,81 @@
 mod deconstructing;
 mod tales;
 
+use std::path::PathBuf;
+
+use taillab_host::Interrupt;
+use taillab_report::reproduction::{
+    JudgedClaim, ReproducedFigure, Reproduction, SCHEMA_VERSION, Verdict, stated,
+};
+use taillab_report::{html, terminal};
+use taillab_simulator::paper::{self, Claim, Expected};
+
+use crate::cli::Output;
+use crate::exit::{Exit, Failure, OrExit};
+use crate::pipeline::{Rendered, RunDir, save_figure, style};
+
 pub use self::deconstructing::run as deconstructing;
 pub use self::tales::run as tales;
+
+/// Makes the figures one by one, until an interruption, writes and prints them. `make` also says
+/// whether its figure is partial.
+fn reproduce<F>(
+    (name, paper): (&'static str, &'static str),
+    figures: Vec<F>,
+    (output, common): (Option<&PathBuf>, Output),
+    interrupt: &Interrupt,
+    mut make: impl FnMut(F) -> Result<(ReproducedFigure, bool), Failure>,
+) -> Result<Reproduction, Failure> {
+    let dir = output.map(|path| RunDir::create(path.clone(), 0));
+    let mut dir = dir.transpose()?;
+    let mut reproduction = Reproduction {
+        schema_version: SCHEMA_VERSION,
+        command: "reproduce",
+        paper,
+        partial: false,
+        figures: Vec::new(),
+    };
+    for figure in figures {
+        if interrupt.is_raised() {
+            reproduction.partial = true;
+            break;
+        }
+        let (figure, partial) = make(figure)?;
+        if let Some(dir) = &mut dir {
+            save_figure(dir, &figure.figure, &figure.chart())?;
+        }
+        reproduction.figures.push(figure);
+        reproduction.partial |= partial;
+    }
+    let rendered = Rendered {
+        name,
+        json: reproduction.json().or_exit(Exit::Failed)?,
+        page: html::render_reproduction(&reproduction),
+        text: terminal::render_reproduction(&reproduction, style()),
+    };
+    rendered.save_and_print(dir.as_mut(), common)?;
+    Ok(reproduction)
+}
+
+/// A claim next to our number, which is judged where it `counts`.
+fn judged<M>(claim: &Claim<M>, ours: Option<f64>, unit: &'static str, counts: bool) -> JudgedClaim {
+    let write = |value| stated(value, unit);
+    JudgedClaim {
+        statement: claim.statement.to_owned(),
+        source: claim.source.to_owned(),
+        paper: match claim.expected {
+            Expected::About { value, .. } | Expected::Near(value) => write(value),
+            Expected::Below(bound) => format!("below {}", write(bound)),
+            Expected::Above(bound) => format!("above {}", write(bound)),
+        },
+        ours,
+        unit,
+        verdict: match claim.judge(ours.filter(|_| counts)) {
+            paper::Verdict::Agrees => Verdict::Agrees,
+            paper::Verdict::DisagreesAsKnown => Verdict::TheoryDisagrees,
+            paper::Verdict::Disagrees => Verdict::Disagrees,
+            paper::Verdict::NotMeasured => Verdict::NotMeasured,
+        },
+        explanation: claim.known_disagreement.map(str::to_owned),
+    }
+}

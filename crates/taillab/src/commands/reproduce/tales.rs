@@ -6,20 +6,17 @@ use taillab_host::{Interrupt, Roots};
 use taillab_queueing::discipline::Discipline;
 use taillab_queueing::service::Service;
 use taillab_report::chart::Axis;
-use taillab_report::reproduction::{
-    JudgedClaim, ReproducedCurve, ReproducedFigure, Reproduction, SCHEMA_VERSION, Verdict,
-};
-use taillab_report::{html, terminal};
-use taillab_simulator::paper::{self, Claim, Curve, Expected, Figure, Measure, Specification};
+use taillab_report::reproduction::{JudgedClaim, ReproducedCurve, ReproducedFigure};
+use taillab_simulator::paper::{self, Curve, Figure, Measure, Specification};
 use taillab_simulator::run::{Outcome, Stopped};
 use taillab_simulator::sample::Sample;
 use taillab_simulator::simulation::{Simulation, Stop};
 use taillab_simulator::trace::{TraceSimulation, TraceSpeed};
 
 use crate::cli::{FigureName, TalesArgs};
-use crate::exit::{Exit, Failure, OrExit};
+use crate::exit::{Exit, Failure};
 use crate::fail::host;
-use crate::pipeline::{Remaining, Rendered, RunDir, give_up_root, save_figure, style};
+use crate::pipeline::{Remaining, give_up_root};
 use crate::simulation::{Gauge, play, simulate, watched};
 use crate::time_stamps::TraceFile;
 
@@ -42,34 +39,13 @@ pub fn run(args: TalesArgs) -> Result<Exit, Failure> {
         }
         None => None,
     };
-    let dir = args.output.clone().map(|path| RunDir::create(path, 0));
-    let mut dir = dir.transpose()?;
-    let mut reproduction = Reproduction {
-        schema_version: SCHEMA_VERSION,
-        command: "reproduce",
-        paper: PAPER,
-        partial: false,
-        figures: Vec::new(),
-    };
-    for figure in wanted {
-        if interrupt.is_raised() {
-            reproduction.partial = true;
-            break;
-        }
-        let (figure, partial) = reproduce(figure, &args, trace.as_ref(), &interrupt)?;
-        if let Some(dir) = &mut dir {
-            save_figure(dir, &figure.figure, &figure.chart())?;
-        }
-        reproduction.figures.push(figure);
-        reproduction.partial |= partial;
-    }
-    let rendered = Rendered {
-        name: "tales",
-        json: reproduction.json().or_exit(Exit::Failed)?,
-        page: html::render_reproduction(&reproduction),
-        text: terminal::render_reproduction(&reproduction, style()),
-    };
-    rendered.save_and_print(dir.as_mut(), args.common)?;
+    let reproduction = super::reproduce(
+        ("tales", PAPER),
+        wanted,
+        (args.output.as_ref(), args.common),
+        &interrupt,
+        |figure| reproduce(figure, &args, trace.as_ref(), &interrupt),
+    )?;
     Ok(match (reproduction.partial, reproduction.succeeded()) {
         (true, _) => Exit::Interrupted,
         (false, true) => Exit::Ok,
@@ -172,23 +148,9 @@ fn judged(specification: &Specification, outcomes: &[Outcome]) -> Vec<JudgedClai
     };
     (specification.claims.iter())
         .map(|claim| {
-            let ours = claim
-                .measure
-                .evaluate(specification.curves.len(), quantile_us);
-            JudgedClaim {
-                statement: claim.statement.to_owned(),
-                source: claim.source.to_owned(),
-                paper: expected(claim),
-                ours,
-                unit: unit(&claim.measure),
-                verdict: match claim.judge(ours) {
-                    paper::Verdict::Agrees => Verdict::Agrees,
-                    paper::Verdict::DisagreesAsKnown => Verdict::TheoryDisagrees,
-                    paper::Verdict::Disagrees => Verdict::Disagrees,
-                    paper::Verdict::NotMeasured => Verdict::NotMeasured,
-                },
-                explanation: claim.known_disagreement.map(str::to_owned),
-            }
+            let curves = specification.curves.len();
+            let ours = claim.measure.evaluate(curves, quantile_us);
+            super::judged(claim, ours, unit(&claim.measure), true)
         })
         .collect()
 }
@@ -197,18 +159,5 @@ const fn unit(measure: &Measure) -> &'static str {
     match measure {
         Measure::QuantileUs { .. } => "µs",
         _ => "×",
-    }
-}
-
-/// The paper's number as it is printed: `10`, `200 µs`, `above 1`.
-fn expected(claim: &Claim) -> String {
-    let unit = match claim.measure {
-        Measure::QuantileUs { .. } => " µs",
-        _ => "×",
-    };
-    match claim.expected {
-        Expected::About { value, .. } => format!("{value}{unit}"),
-        Expected::Above(bound) => format!("above {bound}{unit}"),
-        Expected::Below(bound) => format!("below {bound}{unit}"),
     }
 }

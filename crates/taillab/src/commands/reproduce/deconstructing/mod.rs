@@ -6,17 +6,14 @@ use taillab_host::Interrupt;
 use taillab_load::rtt::has_rdma;
 use taillab_model::rtt::{RttCurves, RttRow};
 use taillab_report::chart::Axis;
-use taillab_report::reproduction::{
-    JudgedClaim, ReproducedCurve, ReproducedFigure, Reproduction, SCHEMA_VERSION, Verdict, stated,
-};
+use taillab_report::reproduction::{JudgedClaim, ReproducedCurve, ReproducedFigure, Verdict};
 use taillab_report::rtt::label;
-use taillab_report::{html, terminal};
+use taillab_simulator::paper::Claim;
 
-use self::figures::{Claim, Expected, Measure, Specification};
+use self::figures::{Measure, Specification};
 use crate::cli::DeconstructingArgs;
-use crate::exit::{Exit, Failure, OrExit};
+use crate::exit::{Exit, Failure};
 use crate::fail::host;
-use crate::pipeline::{Rendered, RunDir, save_figure, style};
 use crate::round_trips::{Measured, Measurement, Plan};
 use crate::say::Say;
 
@@ -31,49 +28,31 @@ const STAND_IN: &str = "This machine has no RDMA device: the curves are shared m
 pub fn run(args: DeconstructingArgs) -> Result<Exit, Failure> {
     let interrupt = Interrupt::register().map_err(host)?;
     let say = Say::of(args.common);
-    let dir = args.output.clone().map(|path| RunDir::create(path, 0));
-    let mut dir = dir.transpose()?;
-    let mut reproduction = Reproduction {
-        schema_version: SCHEMA_VERSION,
-        command: "reproduce",
-        paper: PAPER,
-        partial: false,
-        figures: Vec::new(),
-    };
-    for specification in figures::wanted(&args.figures) {
-        if interrupt.is_raised() {
-            reproduction.partial = true;
-            break;
-        }
-        say.note(&format!("{}: {}", specification.name, specification.title));
-        let specification = match has_rdma() {
-            true => specification.over_rdma(),
-            false => specification,
-        };
-        let plan = Plan::own(
-            specification.rows.clone(),
-            (args.count.get(), args.runs.get()),
-            (args.server_cpus.as_ref(), args.client_cpus.as_ref()),
-        )?;
-        let measured = Measurement::new(&plan, &interrupt, say)?.rows(|_| Ok(()))?;
-        if let Some(failure) = measured.failure {
-            return Err(failure);
-        }
-        reproduction.partial |=
-            measured.rows.len() < plan.rows.len() || measured.rows.iter().any(|row| row.partial);
-        let figure = reproduced(&specification, &measured);
-        if let Some(dir) = &mut dir {
-            save_figure(dir, &figure.figure, &figure.chart())?;
-        }
-        reproduction.figures.push(figure);
-    }
-    let rendered = Rendered {
-        name: "deconstructing",
-        json: reproduction.json().or_exit(Exit::Failed)?,
-        page: html::render_reproduction(&reproduction),
-        text: terminal::render_reproduction(&reproduction, style()),
-    };
-    rendered.save_and_print(dir.as_mut(), args.common)?;
+    let reproduction = super::reproduce(
+        ("deconstructing", PAPER),
+        figures::wanted(&args.figures),
+        (args.output.as_ref(), args.common),
+        &interrupt,
+        |specification| {
+            say.note(&format!("{}: {}", specification.name, specification.title));
+            let specification = match has_rdma() {
+                true => specification.over_rdma(),
+                false => specification,
+            };
+            let plan = Plan::own(
+                specification.rows.clone(),
+                (args.count.get(), args.runs.get()),
+                (args.server_cpus.as_ref(), args.client_cpus.as_ref()),
+            )?;
+            let measured = Measurement::new(&plan, &interrupt, say)?.rows(|_| Ok(()))?;
+            if let Some(failure) = measured.failure {
+                return Err(failure);
+            }
+            let partial = measured.rows.len() < plan.rows.len()
+                || measured.rows.iter().any(|row| row.partial);
+            Ok((reproduced(&specification, &measured), partial))
+        },
+    )?;
     Ok(match reproduction.partial {
         true => Exit::Interrupted,
         false => Exit::Ok,
@@ -139,32 +118,12 @@ fn agreement(claims: &[JudgedClaim]) -> String {
     }
 }
 
-fn judged(claim: &Claim, rows: &[RttRow], says_nothing: bool) -> JudgedClaim {
-    let ours = evaluated(claim.measure, rows);
-    let verdict = match ours {
-        _ if says_nothing => Verdict::NotMeasured,
-        None => Verdict::NotMeasured,
-        Some(ours) if claim.paper.holds(ours) => Verdict::Agrees,
-        Some(_) => Verdict::Disagrees,
-    };
+fn judged(claim: &Claim<Measure>, rows: &[RttRow], says_nothing: bool) -> JudgedClaim {
     let unit = match claim.measure {
         Measure::QuantileUs(_) | Measure::WorstUs => "µs",
         _ => "×",
     };
-    let write = |value| stated(value, unit);
-    JudgedClaim {
-        statement: claim.statement.to_owned(),
-        source: claim.source.to_owned(),
-        paper: match claim.paper {
-            Expected::Near(value) => write(value),
-            Expected::Below(bound) => format!("below {}", write(bound)),
-            Expected::Above(bound) => format!("above {}", write(bound)),
-        },
-        ours,
-        unit,
-        verdict,
-        explanation: None,
-    }
+    super::judged(claim, evaluated(claim.measure, rows), unit, !says_nothing)
 }
 
 /// Our number; `None` where a curve lacks what it takes.
