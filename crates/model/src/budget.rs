@@ -15,8 +15,8 @@ pub struct BudgetResult {
     /// Version of this shape: [`SCHEMA_VERSION`].
     #[schemars(extend("const" = SCHEMA_VERSION))]
     pub schema_version: u32,
-    /// Always `budget`.
-    #[schemars(extend("const" = "budget"))]
+    /// `budget`, or `reproduce` where it was called as `taillab reproduce time-gone`.
+    #[schemars(extend("enum" = ["budget", "reproduce"]))]
     pub command: String,
     /// Version of taillab.
     pub taillab_version: String,

@@ -44,6 +44,19 @@ pub struct Fix {
     pub outcome: FixOutcome,
     /// Why, in a sentence.
     pub reason: String,
+    /// What of a winner `--keep` cannot leave applied; absent where all of it stays, or nothing was to be
+    /// kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_kept: Option<NotKept>,
+}
+
+/// Why a winner does not stay applied, and what to do instead.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct NotKept {
+    /// Why, in a sentence.
+    pub why: String,
+    /// The command that applies it.
+    pub command: String,
 }
 
 /// A ratio with its interval of 95 % confidence; below 1 is less.

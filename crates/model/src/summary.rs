@@ -318,7 +318,8 @@ pub struct Hook {
     pub lost_precision: Option<String>,
 }
 
-/// Peak throughput with the probe against without, in interleaved blocks.
+/// Peak throughput with the probe against without, in interleaved blocks of one start of the server:
+/// the interval does not contain the difference between starts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Overhead {
     /// Interleaved pairs of blocks; 0 when it was not measured.

@@ -296,7 +296,7 @@ fn probe(o: &Overhead) -> TrustCheck {
     let cost = (o.cpu_ns_per_request)
         .map(|ns| format!("; {} µs of server CPU per request", micros_f64(ns)));
     let line = format!(
-        "costs {} of the peak throughput{interval}, in {}{}",
+        "costs {} of the peak throughput{interval}, in {} of one start of the server{}",
         percent(loss, 1),
         counted(u64::from(o.pairs), "interleaved pair", "interleaved pairs"),
         cost.unwrap_or_default(),

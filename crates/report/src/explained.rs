@@ -7,12 +7,16 @@ use taillab_model::explanation::{
 use taillab_model::{Nanos, Tid};
 
 use crate::figures::{count, counted, percent, quantile_name};
+use crate::server::is_in_doubt;
 
 /// Shown if nothing is explained.
 pub(crate) const NOT_EXPLAINED: &str = "There are no causes, forecasts and timelines: the \
                                         recording does not contain what the server’s CPUs did. To \
                                         get them, record without --disturbances none or --stamps \
                                         ends.";
+
+/// A smaller share is 0.0 % in a table, and has no row there.
+pub(crate) const LEAST_IN_TABLE: f64 = 0.0005;
 
 /// A part of the composition with a colour in its figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -218,6 +222,35 @@ pub(crate) fn cause_and_chief_culprits(cause: Cause, causes: &[CauseShare]) -> S
         }
     };
     format!("{}: {listed}", cause.label())
+}
+
+/// How much of the excess above p99 is charged to causes that may be chance, and why; `None` where
+/// that is little.
+pub(crate) fn doubt_sentence(causes: &[CauseShare]) -> Option<String> {
+    /// Less than this of the excess is not worth a sentence.
+    const LEAST: f64 = 0.05;
+    let above = |row: &CauseShare| row.excess_share_above_p99;
+    let in_doubt: Vec<&CauseShare> = (causes.iter())
+        .filter(|row| row.culprit.is_none() && is_in_doubt(above(row)))
+        .collect();
+    let share: f64 = in_doubt.iter().map(|row| above(row).value).sum();
+    let largest = (in_doubt.iter())
+        .max_by(|a, b| above(a).value.total_cmp(&above(b).value))
+        .filter(|_| share >= LEAST)?;
+    let visible = |row: &&&CauseShare| above(row).value >= LEAST_IN_TABLE;
+    let which = match in_doubt.iter().filter(visible).count() {
+        1 => format!("{}, whose interval reaches 0", largest.cause.label()),
+        n => format!(
+            "{n} causes whose intervals reach 0, {} ({}) first",
+            largest.cause.label(),
+            percent(above(largest).value, 1),
+        ),
+    };
+    let share = percent(share, 1);
+    Some(format!(
+        "{share} of the excess above p99 is charged to {which}: too few bursts to be sure; measure \
+         longer."
+    ))
 }
 
 /// The interval of a share without its unit: `68–74`; empty without one.

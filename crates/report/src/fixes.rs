@@ -87,6 +87,10 @@ pub(crate) fn table(fixes: &[Fix]) -> Table {
             cell(fix.outcome.label()).ink(ink),
         ]);
         row.below(Ink::Quiet, explained(fix));
+        if let Some(not_kept) = &fix.not_kept {
+            row.below(Ink::Notable, format!("not kept: {}", not_kept.why));
+            row.command(&not_kept.command);
+        }
     }
     table
 }

@@ -204,6 +204,12 @@ pub(crate) fn is_sure(share: Share) -> bool {
     share.value > 0.0 && share.lo.is_none_or(|lo| lo > 0.0)
 }
 
+/// A share whose interval contains 0: it may be chance.
+pub(crate) fn is_in_doubt(share: Share) -> bool {
+    let interval = share.lo.zip(share.hi);
+    interval.is_some_and(|(lo, hi)| lo <= 0.0 && hi >= 0.0)
+}
+
 /// `1.25 % of the time (1,204 requests): 7 × the generator's CPU stood still (the hypervisor …)`.
 pub(crate) fn cut(cut: &CutSummary) -> String {
     /// Reasons that are spelled out, the longest first.

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 use taillab_model::Nanos;
 use taillab_report::html;
+use taillab_report::rtt::RttReport;
 
 use crate::browser;
 use crate::common;
@@ -369,6 +370,58 @@ fn an_explanation_fits_every_width_in_light_and_dark() {
             assert_eq!(browser.complaints(), [""; 0]);
         }
     }
+}
+
+/// Where a table is wider than the page it scrolls, and what it is about stays readable.
+#[test]
+fn round_trips_noise_and_budget_fit_every_width_and_captions_stay() {
+    let name = "round_trips_noise_and_budget_fit_every_width_and_captions_stay";
+    let Some(mut browser) = Browser::launch(name) else {
+        return;
+    };
+    let rtt = serde_json::from_str(include_str!("screens/rtt-several.json")).unwrap();
+    let rtt = RttReport {
+        result: &rtt,
+        curves: &[],
+    };
+    let noise = serde_json::from_str(include_str!("screens/noise.json")).unwrap();
+    let budget = serde_json::from_str(include_str!("screens/budget.json")).unwrap();
+    let mut scrolled = 0.0;
+    for (name, bytes) in [
+        ("rtt", html::render_rtt(&rtt)),
+        ("noise", html::render_noise(&noise)),
+        ("budget", html::render_budget(&budget)),
+    ] {
+        let page = Page::of(&bytes);
+        for width in [360, 800, 1400] {
+            browser.call(
+                "Emulation.setDeviceMetricsOverride",
+                json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500 }),
+            );
+            browser.open(&page.file);
+            let over = browser.value("document.documentElement.scrollWidth - innerWidth");
+            assert!(
+                over.as_f64().unwrap() <= 0.0,
+                "{over} px too wide at {width}, {name}"
+            );
+            browser.screenshot(&format!("{name}-{width}"));
+            let seen = browser.value(
+                "[...document.querySelectorAll('.scroll')].map((room) => { room.scrollLeft = 1e6; \
+                 const [outer, caption] = [room, room.querySelector('caption')].map((e) => e.getBoundingClientRect()); \
+                 return [room.scrollLeft, outer.left - caption.left, caption.right - outer.right]; })",
+            );
+            let seen: Vec<[f64; 3]> = serde_json::from_value(seen).unwrap();
+            for [by, left, right] in seen {
+                scrolled += by;
+                assert!(
+                    left <= 1.0 && right <= 1.0,
+                    "a caption is {left} or {right} px outside at {width}, {name}"
+                );
+            }
+            assert_eq!(browser.complaints(), [""; 0]);
+        }
+    }
+    assert!(scrolled > 0.0, "no table was wider than its page");
 }
 
 #[test]

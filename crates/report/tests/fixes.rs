@@ -2,7 +2,8 @@
 
 use taillab_model::Nanos;
 use taillab_model::fix::{
-    CONTROL, Effect, Factorial, FactorialCell, Fix, FixOutcome, LatencyAt, Ratio, RatioAt, TailAt,
+    CONTROL, Effect, Factorial, FactorialCell, Fix, FixOutcome, LatencyAt, NotKept, Ratio, RatioAt,
+    TailAt,
 };
 use taillab_report::terminal::{Style, render};
 use taillab_report::{Document, html};
@@ -33,6 +34,7 @@ fn fix(name: &str, outcome: FixOutcome, reason: &str) -> Fix {
         tail: None,
         outcome,
         reason: reason.to_owned(),
+        not_kept: None,
     }
 }
 
@@ -70,6 +72,10 @@ fn tried() -> Vec<Fix> {
             hi: Some(2.05),
         }),
         tail: tail(5_210, 625),
+        not_kept: Some(NotKept {
+            why: "4 of its 6 settings were of the server of this run, which has ended".to_owned(),
+            command: "sudo taillab tune apply rt-priority -p PID".to_owned(),
+        }),
         ..fix(
             "rt-priority",
             FixOutcome::Kept,
@@ -119,6 +125,8 @@ fn the_page_has_what_was_tried_only_where_something_was() {
         "rt-priority helps.",
         "0.12×",
         "1.93×",
+        "not kept: 4 of its 6 settings",
+        "sudo taillab tune apply rt-priority -p PID",
         "5,210.0",
     ] {
         assert!(page.contains(text), "{text}");

@@ -2,7 +2,9 @@
 //! virtual machine with two CPUs: at most 45 lines of 80 columns.
 
 use serde::de::DeserializeOwned;
+use taillab_model::budget::BudgetResult;
 use taillab_model::{Distribution, Nanos};
+use taillab_report::html;
 use taillab_report::rtt::RttReport;
 use taillab_report::simulation::{
     Engine, Runs, SCHEMA_VERSION, SimulatedRun, SimulationReport, Swept, WarmUp,
@@ -90,6 +92,15 @@ fn what_takes_time_from_two_cpus() {
 fn where_the_time_goes_between_two_programs() {
     let result = read(include_str!("screens/budget.json"));
     one_screen!(terminal::render_budget(&result, false, Style::PLAIN));
+}
+
+#[test]
+fn the_components_beside_the_papers() {
+    let mut result: BudgetResult = read(include_str!("screens/budget.json"));
+    result.command = "reproduce".into();
+    one_screen!(terminal::render_budget(&result, false, Style::PLAIN));
+    let page = String::from_utf8(html::render_budget(&result)).expect("it is UTF-8");
+    assert!(page.contains("Where Has My Time Gone?") && !page.contains("taillab budget"));
 }
 
 /// A sample of `count` whose longest value is `longest_us`.

@@ -5,7 +5,7 @@
     reason = "helpers of a test may panic, as the test itself may"
 )]
 
-use taillab_model::explanation::Culprit;
+use taillab_model::explanation::{Cause, Culprit};
 use taillab_model::summary::Reason;
 use taillab_model::{Distribution, Nanos};
 use taillab_report::terminal::{self, NextStep, Style};
@@ -172,6 +172,42 @@ fn where_nothing_is_explained_both_say_why() {
     );
     let page = String::from_utf8(html::render(&report)).unwrap();
     assert!(page.contains("record without --disturbances none"));
+}
+
+fn unwrapped(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// What is charged to causes that may be chance is said in a sentence, not left out.
+#[test]
+fn excess_in_doubt_is_said_and_shares_of_nothing_have_no_row() {
+    let mut sample = trace(LENGTH);
+    for row in &mut sample.summary.server.causes {
+        let above = &mut row.excess_share_above_p99;
+        match row.cause {
+            Cause::Background => above.lo = Some(-0.1),
+            Cause::StackRx => (above.value, above.lo) = (0.000_4, Some(0.000_3)),
+            Cause::Softirq | Cause::Unexplained => {}
+            _ => above.value = 0.0,
+        }
+    }
+    let sentence = "87.1 % of the excess above p99 is charged to other threads on the core, whose \
+                    interval reaches 0: too few bursts to be sure; measure longer.";
+    let report = sample.report();
+    let screen = terminal::screen(&report, None, &[], plain(200));
+    for text in [&screen, &terminal::render(&report, None, plain(200))] {
+        assert!(unwrapped(text).contains(sentence), "{text}");
+    }
+    assert!(!screen.contains(" 0.0 %"), "{screen}");
+    let page = String::from_utf8(html::render(&report)).unwrap();
+    assert!(unwrapped(&page).contains(sentence));
+
+    for row in &mut sample.summary.server.causes {
+        row.excess_share_above_p99.lo = Some(-0.1);
+    }
+    let screen = terminal::screen(&sample.report(), None, &[], plain(200));
+    let three = "3 causes whose intervals reach 0, other threads on the core (87.1 %) first";
+    assert!(unwrapped(&screen).contains(three), "{screen}");
 }
 
 /// Names of threads, of interrupts and of files come from outside.

@@ -1,7 +1,8 @@
 //! Mitigations applied for as long as this process needs them, through the journal of `taillab tune`.
 
 use taillab_host::tune::{
-    Applied, Change, ChangeState, Mitigation, Outcome, Plan, Scope, TuneError, Tuner, Which,
+    Applied, Change, ChangeState, EntryState, Mitigation, Outcome, Plan, Scope, TuneError, Tuner,
+    Which,
 };
 
 use crate::exit::{Exit, Failure};
@@ -23,6 +24,11 @@ impl Held {
     /// Its name.
     pub const fn name(&self) -> &'static str {
         self.mitigation.is.name
+    }
+
+    /// It holds only while a process holds it.
+    pub const fn needs_a_holder(&self) -> bool {
+        !self.applied.holds.is_empty()
     }
 
     /// What it has changed.
@@ -125,16 +131,43 @@ impl Changes {
         ))
     }
 
-    /// Applies it so that it outlives this process: until `taillab tune revert` or a reboot.
+    /// Applies it so that it outlives this process: until `taillab tune revert` or a reboot. Returns
+    /// the number of the apply; `None` where everything was set already.
     ///
     /// # Errors
     /// As [`Self::apply`].
-    pub fn leave_applied(&self, mitigation: &'static Mitigation) -> Result<(), Failure> {
-        self.make(mitigation, false).map(drop).map_err(host)
+    pub fn leave_applied(&self, mitigation: &'static Mitigation) -> Result<Option<u32>, Failure> {
+        let applied = self.make(mitigation, false).map_err(host)?;
+        Ok(applied.id)
     }
 }
 
-/// The mitigations of `held`, in the order in which they were applied.
-pub fn mitigations(held: &[Held]) -> Vec<&'static Mitigation> {
-    held.iter().map(|held| held.mitigation).collect()
+/// How many settings of the apply with this number there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// All of them.
+    pub all: usize,
+    /// Those that have ended with the thread, the process or the network that they were of.
+    pub ended: usize,
+}
+
+/// What is left of an apply. One of which nothing is left is forgotten.
+///
+/// # Errors
+/// The journal cannot be read.
+pub fn what_is_left(id: u32) -> Result<Settings, Failure> {
+    let tuner = Tuner::of_this_user().map_err(host)?;
+    let applies = tuner.status().map_err(host)?;
+    let entries = applies.iter().filter(|apply| apply.id == id);
+    let entries = entries.flat_map(|apply| &apply.entries);
+    let settings = Settings {
+        all: entries.clone().count(),
+        ended: entries
+            .filter(|entry| entry.state == EntryState::Gone)
+            .count(),
+    };
+    if settings.all > 0 && settings.ended == settings.all {
+        tuner.revert(Which::One(id), &mut |_| {}).map_err(host)?;
+    }
+    Ok(settings)
 }

@@ -1,6 +1,6 @@
 //! The components beside the paper's, the networks, and the earlier study's table.
 
-use taillab_model::budget::{BudgetResult, BudgetRow, Class, Standing};
+use taillab_model::budget::{BudgetResult, BudgetRow, Class, PaperFigures, Standing};
 use taillab_model::{Distribution, Nanos};
 
 use crate::table::{Cell, Column, Table, cell, known, name};
@@ -58,6 +58,57 @@ pub(crate) fn rows_table(result: &BudgetResult, with_how: bool) -> Table {
 /// Marks a row that stands for what this machine does not have.
 pub(crate) const STAND_IN: char = '≈';
 
+/// Whether the paper's figures are to stand beside ours.
+pub(crate) fn reproduces(result: &BudgetResult) -> bool {
+    result.command == "reproduce"
+}
+
+/// The command that was called.
+pub(crate) fn title(result: &BudgetResult) -> &'static str {
+    match reproduces(result) {
+        true => "taillab reproduce time-gone",
+        false => "taillab budget",
+    }
+}
+
+/// The paper whose components these are.
+pub(crate) const PAPER: &str = "Where Has My Time Gone? (Zilberman et al. 2017)";
+
+fn component(row: &BudgetRow) -> Cell {
+    name(match row.standing {
+        Standing::Substituted => format!("{} {STAND_IN}", row.component),
+        Standing::Measured | Standing::Unavailable => row.component.clone(),
+    })
+}
+
+/// Each component on one line, each of our figures with the paper's beside it.
+pub(crate) fn rows_beside_paper(result: &BudgetResult) -> Table {
+    let mut columns = vec![Column::left("")];
+    for head in ["median", "p99.9", "max"] {
+        columns.push(Column::right(head).gap(2));
+        columns.push(Column::right("paper").gap(1));
+    }
+    let mut table = Table::new("Components: here and in the paper", columns);
+    for row in &result.rows {
+        let ours = |of: &dyn Fn(&Distribution) -> Option<Nanos>| {
+            known(row.latency.as_ref().and_then(of).map(|ns| ns.to_string()))
+        };
+        let papers = |of: &dyn Fn(PaperFigures) -> Nanos| {
+            known(row.paper.map(|paper| of(paper).to_string())).ink(Ink::Quiet)
+        };
+        table.row([
+            component(row),
+            ours(&|latency| latency.quantile(0.5)),
+            papers(&|paper| paper.median_ns),
+            ours(&|latency| latency.quantile(0.999)),
+            papers(&|paper| paper.p999_ns),
+            ours(&|latency| latency.max),
+            papers(&|paper| paper.tail_ns),
+        ]);
+    }
+    table
+}
+
 /// Each component on one line, with the paper's median.
 pub(crate) fn rows_screen(result: &BudgetResult) -> Table {
     let columns = [
@@ -73,12 +124,8 @@ pub(crate) fn rows_screen(result: &BudgetResult) -> Table {
         let at = |of: &dyn Fn(&Distribution) -> Option<Nanos>| {
             known(row.latency.as_ref().and_then(of).map(|ns| ns.to_string()))
         };
-        let component = match row.standing {
-            Standing::Substituted => format!("{} {STAND_IN}", row.component),
-            Standing::Measured | Standing::Unavailable => row.component.clone(),
-        };
         table.row([
-            name(component),
+            component(row),
             at(&|latency| latency.quantile(0.5)),
             at(&|latency| latency.quantile(0.999)),
             at(&|latency| latency.max),

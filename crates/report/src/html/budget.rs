@@ -11,14 +11,19 @@ use crate::markup::{Esc, Markup, paragraph, put, section};
 
 /// The page, in UTF-8; it refers to nothing outside itself.
 pub fn render(result: &BudgetResult) -> Vec<u8> {
-    plain_document("taillab budget", |page| {
+    let title = budget::title(result);
+    plain_document(title, |page| {
         let partial = match result.partial {
             true => " <span class=\"verdict notable\">partial</span>",
             false => "",
         };
+        let heading = match budget::reproduces(result) {
+            true => budget::PAPER,
+            false => "Where the time goes",
+        };
         put!(
             page,
-            "<header>\n<p class=\"eyebrow\">taillab budget</p>\n<h1>Where the time goes{partial}</h1>\n",
+            "<header>\n<p class=\"eyebrow\">{title}</p>\n<h1>{heading}{partial}</h1>\n",
         );
         for note in &result.notes {
             put!(page, "<p class=\"notice notable\">{}</p>\n", Esc(note));

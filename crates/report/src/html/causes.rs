@@ -122,15 +122,13 @@ fn put_shares(page: &mut Markup, composition: &Composition<'_>) {
 }
 
 fn put_culprits(page: &mut Markup, causes: &[CauseShare]) {
-    /// A smaller share of any excess is left out of the table.
-    const LEAST: f64 = 0.0005;
     let mut rows = explained::culprits(causes);
     if rows.is_empty() {
         return;
     }
     let all = rows.len();
     rows.retain(|row| {
-        row.share.value.max(row.excess_share_above_p99.value) >= LEAST
+        row.share.value.max(row.excess_share_above_p99.value) >= explained::LEAST_IN_TABLE
             || row.cause == Cause::Unexplained
     });
     rows.truncate(ROWS);
@@ -139,5 +137,8 @@ fn put_culprits(page: &mut Markup, causes: &[CauseShare]) {
     if all > rows.len() {
         let left = counted((all - rows.len()) as u64, "other", "others");
         paragraph(page, "note", &format!("And {left} with less."));
+    }
+    if let Some(doubt) = explained::doubt_sentence(causes) {
+        paragraph(page, "note", &doubt);
     }
 }

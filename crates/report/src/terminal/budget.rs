@@ -17,7 +17,11 @@ pub fn render(result: &BudgetResult, all: bool, style: Style) -> String {
         true => (Ink::Notable, "PARTIAL"),
         false => (Ink::Good, "DONE"),
     };
-    page.title("taillab budget", word);
+    page.title(budget::title(result), word);
+    let reproduces = budget::reproduces(result);
+    if reproduces {
+        page.fact("paper", budget::PAPER);
+    }
     let machine = match (&result.kernel, &result.hypervisor) {
         (Some(kernel), Some(hypervisor)) => format!("Linux {kernel} on {hypervisor}"),
         (Some(kernel), None) => format!("Linux {kernel}, no hypervisor seen"),
@@ -31,7 +35,10 @@ pub fn render(result: &BudgetResult, all: bool, style: Style) -> String {
     if all {
         page.table(&budget::rows_table(result, true));
     } else {
-        page.table(&budget::rows_screen(result).fit(style, &[&|table| table.shorten()]));
+        page.table(&match reproduces {
+            true => budget::rows_beside_paper(result),
+            false => budget::rows_screen(result).fit(style, &[&|table| table.shorten()]),
+        });
         let stands_in = |row: &BudgetRow| row.standing == Standing::Substituted;
         if result.rows.iter().any(stands_in) {
             let text = format!(
@@ -64,7 +71,10 @@ pub fn render(result: &BudgetResult, all: bool, style: Style) -> String {
     }
     if !all {
         page.line("");
-        let more = "-v: the substitutes, the paper’s other figures, the parts of each network";
+        let more = match reproduces {
+            true => "-v: the substitutes, the least times, the parts of each network",
+            false => "-v: the substitutes, the paper’s other figures, the parts of each network",
+        };
         page.paragraph(Ink::Quiet, more);
     }
     page.text

@@ -165,6 +165,9 @@ impl Page {
             let text = format!("and {} with less", counted(left as u64, "other", "others"));
             self.paragraph(Ink::Quiet, &text);
         }
+        if let Some(doubt) = explained::doubt_sentence(causes).filter(|_| extent == Extent::Chief) {
+            self.paragraph(Ink::Quiet, &doubt);
+        }
     }
 
     fn predictions(&mut self, predictions: &[Prediction], extent: Extent) {
@@ -219,10 +222,13 @@ impl Page {
 fn shown_culprits(causes: &[CauseShare], extent: Extent) -> (Vec<&CauseShare>, usize) {
     let mut culprits = explained::culprits(causes);
     let all = culprits.len();
+    let least = match extent {
+        Extent::Chief => LEAST_SHARE,
+        Extent::All => explained::LEAST_IN_TABLE,
+    };
+    culprits
+        .retain(|row| row.excess_share_above_p99.value >= least || row.cause == Cause::Unexplained);
     if extent == Extent::Chief {
-        culprits.retain(|row| {
-            row.excess_share_above_p99.value >= LEAST_SHARE || row.cause == Cause::Unexplained
-        });
         // the unexplained share is always shown, even below many others
         let unexplained = |row: &&CauseShare| row.cause == Cause::Unexplained;
         let last = culprits.iter().copied().find(unexplained);

@@ -133,17 +133,24 @@ impl Page {
         let above = |row: &&CauseShare| row.excess_share_above_p99;
         let mut chief: Vec<&CauseShare> = (causes.iter())
             .filter(|row| row.culprit.is_none() && server::is_sure(above(row)))
+            .filter(|row| above(row).value >= explained::LEAST_IN_TABLE)
             .collect();
         chief.sort_by(|a, b| above(b).value.total_cmp(&above(a).value));
         chief.truncate(CAUSES);
-        if chief.is_empty() {
+        let doubt = explained::doubt_sentence(causes);
+        if chief.is_empty() && doubt.is_none() {
             return;
         }
         self.heading(
             "Where the excess comes from",
             "share of it above p99, with its 95 % interval",
         );
-        self.table(&wholes_table(&chief, causes));
+        if !chief.is_empty() {
+            self.table(&wholes_table(&chief, causes));
+        }
+        if let Some(doubt) = doubt {
+            self.paragraph(Ink::Quiet, &doubt);
+        }
     }
 
     fn best_forecast(&mut self, document: &Document<'_>, costs: bool) {

@@ -267,7 +267,8 @@ struct ServerSettings {
 
 #[derive(Debug, Default, Args)]
 struct CalibrationSettings {
-    /// Interleaved pairs of calibration blocks, with and without the probe [default: 9]
+    /// Interleaved pairs of calibration blocks, with and without the probe, all of one start of the
+    /// server: the difference between starts is not in their interval [default: 9]
     #[arg(hide_short_help = true, long, value_name = "N")]
     pairs: Option<u32>,
     /// Length of a calibration block [default: 400ms]

@@ -17,6 +17,21 @@ pub struct Winner {
     pub changes: Vec<Change>,
     /// The server's CPUs.
     pub cpus: CpuSet,
+    /// It ends with the process that holds it.
+    pub needs_a_holder: bool,
+}
+
+impl Winner {
+    /// A unit of systemd can have it.
+    pub fn is_for_a_unit(&self) -> bool {
+        unit_lines(self).is_some()
+    }
+}
+
+/// The names of the winners that a process has to hold.
+pub fn held(winners: &[Winner]) -> Vec<&'static str> {
+    let held = winners.iter().filter(|winner| winner.needs_a_holder);
+    held.map(|winner| winner.mitigation.is.name).collect()
 }
 
 /// Files by their names, empty ones left out.
@@ -91,6 +106,15 @@ fn files(winners: &[Winner]) -> Files {
             script.push_str(&format!("{head}{writes}"));
         }
     }
+    let held = held(winners);
+    if !held.is_empty() {
+        let names = held.join(" ");
+        let _ = writeln!(
+            script,
+            "# {names}: only while a process holds it, so this stays until Ctrl-C\n\
+             exec taillab tune apply {names} --hold --yes"
+        );
+    }
     let mut files = Files::new();
     let mut add = |name, head: &str, text: String| {
         if !text.is_empty() {
@@ -147,6 +171,7 @@ mod tests {
             mitigation: MITIGATIONS.iter().find(|row| row.is.name == name).unwrap(),
             changes: changes.iter().map(change).collect(),
             cpus: "2-3".parse().unwrap(),
+            needs_a_holder: false,
         }
     }
 
@@ -183,6 +208,17 @@ mod tests {
         assert!(script.contains("taillab tune apply others-idle -p \"$pid\" -C 2-3 --yes\n"));
         assert!(script.contains("echo '1' > /sys/devices/system/cpu/cpufreq/boost\n"));
         assert!(!script.contains("rt-priority"), "{script}");
+    }
+
+    #[test]
+    fn the_script_holds_last_what_a_process_has_to_hold() {
+        let mut held = winner("cpu-dma-latency", &[]);
+        held.needs_a_holder = true;
+        let boost = winner("boost", &[("/sys/devices/system/cpu/cpufreq/boost", "1")]);
+        let script = text(&files(&[held, boost]), "taillab-fix.sh");
+        let last = "\nexec taillab tune apply cpu-dma-latency --hold --yes\n";
+        assert!(script.ends_with(last), "{script}");
+        assert!(script.contains("echo '1' > /sys/devices/system/cpu/cpufreq/boost\n"));
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod decide;
 pub mod export;
 mod factorial;
 mod generated;
+mod kept;
 mod live;
 mod load;
 mod session;
@@ -108,6 +109,8 @@ pub struct Tried {
     factorial: Option<Factorial>,
     /// What the winners changed.
     winners: Vec<export::Winner>,
+    /// The winners that stay applied.
+    left: Vec<kept::Left>,
     /// What ended the trials before their time, or could not be put back.
     ended: Result<(), Failure>,
 }
@@ -131,8 +134,15 @@ pub fn on_own_server(
     let tried = tried.unwrap_or_else(Tried::nothing);
     let server_failure = rig.server_failure();
     let torn_down = rig.take_down();
-    let ended = server_failure.map_or(tried.ended, Err).and(torn_down);
-    Tried { ended, ..tried }
+    let mut fixes = tried.fixes;
+    // what was the server's has ended with it
+    let looked = kept::look_again(&mut fixes, &tried.left, &tried.winners);
+    let ended = server_failure.map_or(tried.ended, Err);
+    Tried {
+        fixes,
+        ended: ended.and(torn_down).and(looked),
+        ..tried
+    }
 }
 
 fn on_rig(
@@ -188,10 +198,11 @@ fn with(load: Box<dyn Load + '_>, asked: &Asked, setting: &Setting<'_>) -> Tried
     let tried = session.try_all();
     // what was changed is put back before anything is said of what went wrong
     let put_back = session.end(asked.keep);
-    let (fixes, winners) = session.into_results();
+    let (fixes, winners, left) = session.into_results();
     Tried {
         fixes,
         winners,
+        left,
         ..Tried::ended(put_back.and(tried))
     }
 }
@@ -202,6 +213,7 @@ impl Tried {
             fixes: Vec::new(),
             factorial: None,
             winners: Vec::new(),
+            left: Vec::new(),
             ended,
         }
     }
@@ -218,6 +230,9 @@ impl Tried {
         report.fixes = self.fixes;
         report.factorial = self.factorial;
         self.ended?;
+        if let Some(kept) = kept::sentence(&report.fixes).filter(|_| args.keep) {
+            say.note(&kept);
+        }
         let Some(folder) = &args.export else {
             return Ok(());
         };
@@ -230,6 +245,13 @@ impl Tried {
             ),
             names => format!("wrote {} to {}", names.join(", "), folder.display()),
         });
+        let held = export::held(&self.winners);
+        if !held.is_empty() {
+            say.note(&format_args!(
+                "taillab-fix.sh stays until Ctrl-C: {} ends with the process that holds it",
+                held.join(" and ")
+            ));
+        }
         Ok(())
     }
 }

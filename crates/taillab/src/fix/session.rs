@@ -11,9 +11,10 @@ use super::candidates::{self, Candidate};
 use super::consent::Consent;
 use super::decide::{self, Judgement, Trial};
 use super::export::Winner;
+use super::kept::{self, Left};
 use super::trial::Bench;
 use super::{Asked, Setting};
-use crate::changes::{Held, NotApplied, mitigations};
+use crate::changes::{Held, NotApplied};
 use crate::exit::Failure;
 
 /// A trial may take this share of the time that is left, so that one that decides nothing leaves
@@ -28,6 +29,7 @@ pub struct Session<'a, 'r> {
     fixes: Vec<Fix>,
     winners: Vec<Held>,
     exported: Vec<Winner>,
+    left: Vec<Left>,
 }
 
 impl<'a, 'r> Session<'a, 'r> {
@@ -40,6 +42,7 @@ impl<'a, 'r> Session<'a, 'r> {
             fixes: Vec::new(),
             winners: Vec::new(),
             exported: Vec::new(),
+            left: Vec::new(),
         }
     }
 
@@ -194,6 +197,7 @@ impl<'a, 'r> Session<'a, 'r> {
                 self.exported.push(Winner {
                     mitigation: candidate.mitigation,
                     changes: held.changes(),
+                    needs_a_holder: held.needs_a_holder(),
                     cpus: self.bench.changes.scope().cpus.clone().unwrap_or_default(),
                 });
                 self.winners.push(held);
@@ -247,35 +251,32 @@ impl<'a, 'r> Session<'a, 'r> {
         self.left().mul_f64(SHARE)
     }
 
-    /// Puts everything back; the winners are applied again for good where they are to be kept.
+    /// Puts everything back; the winners are applied again for good where they are to be kept and can
+    /// be.
     ///
     /// # Errors
     /// Something could not be put back, or not be applied again.
     pub fn end(&mut self, keeps: bool) -> Result<(), Failure> {
-        let winners = mitigations(&self.winners);
         let mut ended = Ok(());
         while let Some(held) = self.winners.pop() {
             // all are tried before the first failure is told
             ended = ended.and(self.bench.changes.take_back(held));
         }
         ended?;
-        if keeps && !winners.is_empty() {
-            for winner in &winners {
-                self.bench.changes.leave_applied(winner)?;
+        for winner in self.exported.iter().filter(|_| keeps) {
+            let name = winner.mitigation.is.name;
+            if winner.needs_a_holder {
+                kept::note(&mut self.fixes, name, kept::needs_a_holder(name));
+            } else if let Some(id) = self.bench.changes.leave_applied(winner.mitigation)? {
+                self.left.push(Left { name, id });
             }
-            let names: Vec<&str> = winners.iter().map(|winner| winner.is.name).collect();
-            self.setting.say.note(&format_args!(
-                "kept: {}; `taillab tune revert` puts them back. What belongs to a server's threads ends with \
-                 that server",
-                names.join(", ")
-            ));
         }
         Ok(())
     }
 
-    /// What was tried, in this order, and what the winners changed.
-    pub fn into_results(self) -> (Vec<Fix>, Vec<Winner>) {
-        (self.fixes, self.exported)
+    /// What was tried, in this order, what the winners changed, and which stay applied.
+    pub fn into_results(self) -> (Vec<Fix>, Vec<Winner>, Vec<Left>) {
+        (self.fixes, self.exported, self.left)
     }
 }
 
@@ -304,5 +305,6 @@ fn blank(mitigation: &str, description: &str) -> Fix {
         tail: None,
         outcome: FixOutcome::Inconclusive,
         reason: String::new(),
+        not_kept: None,
     }
 }

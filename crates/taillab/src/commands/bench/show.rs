@@ -168,11 +168,12 @@ fn list(measured: &Measured) -> String {
 
 /// Predicted and measured: a row for each percentile.
 fn forecasts(out: &mut String, forecast: &Forecast) {
-    let what = format!(
-        "{}; forecast `{}` in {} pairs",
-        forecast.done, forecast.change, forecast.predicted_pairs
-    );
-    paragraph(out, "", &what);
+    let predicted = match forecast.predicted_pairs {
+        0 => "no pair has a forecast of that".to_owned(),
+        1 => format!("forecast `{}` in 1 pair", forecast.change),
+        pairs => format!("forecast `{}` in {pairs} pairs", forecast.change),
+    };
+    paragraph(out, "", &format!("{}; {predicted}", forecast.done));
     for point in &forecast.points {
         let text = format!(
             "p{}: {} with it, {} predicted, {} measured",
@@ -313,6 +314,23 @@ mod tests {
             "{shown}"
         );
         assert!(lines.iter().all(|line| line.chars().count() <= WIDTH));
+    }
+
+    #[test]
+    fn a_fix_without_a_forecast_says_so() {
+        let shown = |change: &str, predicted_pairs| {
+            let mut out = String::new();
+            let forecast = Forecast {
+                change: change.to_owned(),
+                done: "FIFO",
+                predicted_pairs,
+                points: Vec::new(),
+            };
+            forecasts(&mut out, &forecast);
+            out
+        };
+        assert_eq!(shown("", 0), "  FIFO; no pair has a forecast of that\n");
+        assert_eq!(shown("x", 2), "  FIFO; forecast `x` in 2 pairs\n");
     }
 
     /// A kind that hardly delays anything has an interval without bounds to speak of.

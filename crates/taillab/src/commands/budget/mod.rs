@@ -26,15 +26,16 @@ use crate::fail::host;
 use crate::pipeline::{Rendered, RunDir, style};
 use crate::say::Say;
 
-/// Measures row by row, adds up the networks, and prints.
-pub fn run(args: &BudgetArgs) -> Result<Exit, Failure> {
+/// Measures row by row, adds up the networks, and prints. `command` is `budget`, or `reproduce` for the
+/// paper's figures beside ours.
+pub fn run(args: &BudgetArgs, command: &str) -> Result<Exit, Failure> {
     let own: Vec<Network> = (args.topology.iter())
         .map(|path| topology_file::read(path))
         .collect::<Result<_, _>>()?;
     let places = places(args.cpus.as_ref())?;
     let dir = args.output.clone().map(|path| RunDir::create(path, 0));
     let mut dir = dir.transpose()?;
-    let result = measure(args, &own, places)?;
+    let result = measure(args, command, &own, places)?;
     show(args, dir.as_mut(), &result)?;
     Ok(match result.partial {
         true => Exit::Interrupted,
@@ -45,6 +46,7 @@ pub fn run(args: &BudgetArgs) -> Result<Exit, Failure> {
 /// Everything but the output.
 fn measure(
     args: &BudgetArgs,
+    command: &str,
     own: &[Network],
     (here, there): (u32, Option<u32>),
 ) -> Result<BudgetResult, Failure> {
@@ -64,7 +66,7 @@ fn measure(
     notes.extend(unsupported(&rows));
     Ok(BudgetResult {
         schema_version: SCHEMA_VERSION,
-        command: "budget".into(),
+        command: command.into(),
         taillab_version: env!("CARGO_PKG_VERSION").into(),
         started_unix_s,
         partial: interrupt.is_raised(),

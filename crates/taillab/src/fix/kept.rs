@@ -1,0 +1,123 @@
+//! What `--keep` leaves applied of the winners, and what it cannot.
+
+use taillab_model::fix::{Fix, FixOutcome, NotKept};
+
+use super::export::Winner;
+use crate::changes::{Settings, what_is_left};
+use crate::exit::Failure;
+
+/// A winner that stays applied.
+pub struct Left {
+    /// Its name.
+    pub name: &'static str,
+    /// The number of the apply, as `taillab tune status` has it.
+    pub id: u32,
+}
+
+/// Of a winner that only holds while a process holds it.
+pub fn needs_a_holder(name: &str) -> NotKept {
+    NotKept {
+        why: "it ends with the process that holds it".to_owned(),
+        command: format!("sudo taillab tune apply {name} --hold"),
+    }
+}
+
+/// Of a winner of which settings have ended with the server that it was tried on; `None` where all
+/// of them stay.
+fn ended(winner: &Winner, settings: Settings) -> Option<NotKept> {
+    let Settings { all, ended } = settings;
+    let which = match (ended, all) {
+        (0, _) => return None,
+        (ended, all) if ended == all => "it was".to_owned(),
+        (ended, all) => format!("{ended} of its {all} settings were"),
+    };
+    let for_a_unit = match winner.is_for_a_unit() {
+        true => "; --export writes it for a unit of systemd",
+        false => "",
+    };
+    Some(NotKept {
+        why: format!("{which} of the server of this run, which has ended{for_a_unit}"),
+        command: format!(
+            "sudo taillab tune apply {} -p PID",
+            winner.mitigation.is.name
+        ),
+    })
+}
+
+/// Says of the winner with this name why it is not kept.
+pub fn note(fixes: &mut [Fix], name: &str, not_kept: NotKept) {
+    let is_it = |fix: &&mut Fix| fix.mitigation == name && fix.outcome == FixOutcome::Kept;
+    if let Some(fix) = fixes.iter_mut().find(is_it) {
+        fix.not_kept = Some(not_kept);
+    }
+}
+
+/// Looks what of the winners has ended, once the server that they were tried on has.
+///
+/// # Errors
+/// The journal cannot be read.
+pub fn look_again(fixes: &mut [Fix], left: &[Left], winners: &[Winner]) -> Result<(), Failure> {
+    for one in left {
+        let settings = what_is_left(one.id)?;
+        let winner = (winners.iter()).find(|winner| winner.mitigation.is.name == one.name);
+        if let Some(not_kept) = winner.and_then(|winner| ended(winner, settings)) {
+            note(fixes, one.name, not_kept);
+        }
+    }
+    Ok(())
+}
+
+/// What stays, for a person; `None` where nothing does.
+pub fn sentence(fixes: &[Fix]) -> Option<String> {
+    let kept = fixes.iter().filter(|fix| fix.outcome == FixOutcome::Kept);
+    let whole = kept.filter(|fix| fix.not_kept.is_none());
+    let names: Vec<&str> = whole.map(|fix| fix.mitigation.as_str()).collect();
+    let names = names.join(", ");
+    (!names.is_empty()).then(|| format!("kept: {names}; `taillab tune revert` puts that back"))
+}
+
+#[cfg(test)]
+mod tests {
+    use taillab_host::tune::MITIGATIONS;
+
+    use super::*;
+
+    fn winner(name: &str) -> Winner {
+        Winner {
+            mitigation: MITIGATIONS.iter().find(|row| row.is.name == name).unwrap(),
+            changes: Vec::new(),
+            cpus: "1".parse().unwrap(),
+            needs_a_holder: false,
+        }
+    }
+
+    #[test]
+    fn what_ended_with_the_server_is_told_with_what_does_it_again() {
+        let told = |name, all, ended_with_it| {
+            let settings = Settings {
+                all,
+                ended: ended_with_it,
+            };
+            ended(&winner(name), settings)
+        };
+        assert_eq!(told("others-idle", 12, 0), None);
+        let part = told("rt-priority", 6, 4).unwrap();
+        assert_eq!(
+            part.why,
+            "4 of its 6 settings were of the server of this run, which has ended; --export writes it \
+             for a unit of systemd"
+        );
+        assert_eq!(part.command, "sudo taillab tune apply rt-priority -p PID");
+        let all = told("softirq-cpu", 2, 2).unwrap();
+        assert_eq!(all.why, "it was of the server of this run, which has ended");
+    }
+
+    #[test]
+    fn a_held_winner_needs_a_process_that_stays() {
+        let held = needs_a_holder("cpu-dma-latency");
+        assert_eq!(
+            held.command,
+            "sudo taillab tune apply cpu-dma-latency --hold"
+        );
+    }
+}
