@@ -169,24 +169,20 @@ fn judge_pairs(trial: &Trial) -> Judgement {
     let gains = ratio.hi < 1.0 && ratio.value <= WORTH;
     let (outcome, reason) = if gains && is_no_chance(pairs, q) {
         (FixOutcome::Kept, format!("{shown}{instead}"))
-    } else if gains {
-        let chance = 100.0 * pairs.chance(q).unwrap_or(1.0);
-        let why = format!("{shown}, but by chance alone as often as {chance:.0} %{instead}");
-        (FixOutcome::Inconclusive, why)
     } else if ratio.lo > 1.0 {
         (FixOutcome::Reverted, format!("{shown}: worse{instead}"))
     } else if ratio.lo > WORTH {
         let why = format!("{shown}: less than 5 % better, if at all{instead}");
         (FixOutcome::Reverted, why)
-    } else if ratio.hi < 1.0 {
+    } else if ratio.hi < 1.0 && !gains {
         let why = format!("{shown}: better, but by less than 5 %{instead}");
         (FixOutcome::Reverted, why)
-    } else if let Some(clear) = clear_without_others(&trial.adjusted, q, ratio) {
+    } else if let Some(clear) = second_look(trial, q, ratio) {
         return clear;
-    } else if let Some(better) = better_in_most_pairs(pairs, q, ratio) {
-        return better;
-    } else if let Some(below) = surely_better_below(pairs, q, ratio) {
-        return below;
+    } else if gains {
+        let chance = 100.0 * pairs.chance(q).unwrap_or(1.0);
+        let why = format!("{shown}, but by chance alone as often as {chance:.0} %{instead}");
+        (FixOutcome::Inconclusive, why)
     } else {
         let why = format!("{shown}: the interval includes both a gain of 5 % and no gain{instead}");
         (FixOutcome::Inconclusive, why)
@@ -196,6 +192,13 @@ fn judge_pairs(trial: &Trial) -> Judgement {
         at: Some(q),
         reason,
     }
+}
+
+/// What else may decide where the latencies of all blocks do not.
+fn second_look(trial: &Trial, q: f64, undecided: PairedEstimate) -> Option<Judgement> {
+    clear_without_others(&trial.adjusted, q, undecided)
+        .or_else(|| better_in_most_pairs(&trial.pairs, q, undecided))
+        .or_else(|| surely_better_below(&trial.pairs, q, undecided))
 }
 
 /// Where noise makes the interval too wide, what the replay leaves of both conditions without the causes

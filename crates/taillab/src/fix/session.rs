@@ -56,13 +56,14 @@ impl<'a, 'r> Session<'a, 'r> {
             .map(|candidate| candidate.mitigation.is.name)
             .collect();
         self.setting.say.note(&format_args!(
-            "trying {} for at most {:.0} s: {}",
+            "trying {} for at most {:.0} s, {:.0} s or more for each: {}",
             match names.len() {
                 0 => "no mitigation, only the control,".to_owned(),
                 1 => "one mitigation".to_owned(),
                 many => format!("{many} mitigations"),
             },
             self.left().as_secs_f64(),
+            self.bench.shortest().as_secs_f64(),
             names.join(", ")
         ));
         let is_even = self.control()?;
