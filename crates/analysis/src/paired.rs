@@ -112,11 +112,11 @@ impl Pairs {
     /// The ratio of the quantile `q` in a typical pair: the median over the pairs, with the interval of the sign
     /// test (Hollander, Wolfe and Chicken 2014, *Nonparametric Statistical Methods*, sections 3.5 and 3.6).
     ///
-    /// A burst of the machine's that falls into one block of nine decides [`Self::ratio`] and leaves this as it
-    /// is. What happens in fewer than half of the pairs does not show here. The order of a pair's blocks is drawn
+    /// A burst of the machine's that falls into one block of nine decides [`Self::ratio`] and hardly moves this.
+    /// What happens in fewer than half of the pairs does not show here. The order of a pair's blocks is drawn
     /// at random, so a change that does nothing makes either block the faster one equally often, and the test
-    /// holds for any distribution. `None` with fewer than six pairs, of which no interval of 95 % is known, or
-    /// where [`Self::by_pair`] is.
+    /// holds for any distribution. `None` with fewer than six pairs, which have no interval of 95 %, or where
+    /// [`Self::by_pair`] is.
     pub fn typical(&self, q: f64) -> Option<PairedEstimate> {
         let logarithms: Option<Vec<f64>> = self
             .by_pair(q)?

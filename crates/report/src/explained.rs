@@ -241,15 +241,15 @@ pub(crate) fn doubt_sentence(causes: &[CauseShare]) -> Option<String> {
     let which = match in_doubt.iter().filter(visible).count() {
         1 => format!("{}, whose interval reaches 0", largest.cause.label()),
         n => format!(
-            "{n} causes whose intervals reach 0, {} ({}) first",
+            "{n} causes whose intervals reach 0, chiefly {} ({})",
             largest.cause.label(),
             percent(above(largest).value, 1),
         ),
     };
     let share = percent(share, 1);
     Some(format!(
-        "{share} of the excess above p99 is charged to {which}: too few bursts to be sure; measure \
-         longer."
+        "{share} of the excess above p99 is charged to {which}: too few bursts to be sure; a longer \
+         measurement may tell."
     ))
 }
 

@@ -217,6 +217,21 @@ fn the_page_reads_without_scripts() {
     assert_eq!(unnamed, json!(0));
 }
 
+/// Opens the page at this width, which it must not exceed, and takes its picture.
+fn fits(browser: &mut Browser, page: &Page, width: u32, name: &str) {
+    browser.call(
+        "Emulation.setDeviceMetricsOverride",
+        json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500 }),
+    );
+    browser.open(&page.file);
+    let over = browser.value("document.documentElement.scrollWidth - innerWidth");
+    assert!(
+        over.as_f64().unwrap() <= 0.0,
+        "{over} px too wide at {width}, {name}"
+    );
+    browser.screenshot(&format!("{name}-{width}"));
+}
+
 #[test]
 fn the_page_fits_every_width_in_light_and_dark() {
     let Some(mut browser) = Browser::launch("the_page_fits_every_width_in_light_and_dark") else {
@@ -231,17 +246,7 @@ fn the_page_fits_every_width_in_light_and_dark() {
             json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] }),
         );
         for width in [360, 768, 1280] {
-            browser.call(
-                "Emulation.setDeviceMetricsOverride",
-                json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500 }),
-            );
-            browser.open(&page.file);
-            let over = browser.value("document.documentElement.scrollWidth - innerWidth");
-            assert!(
-                over.as_f64().unwrap() <= 0.0,
-                "{over} px too wide at {width}, {scheme}"
-            );
-            browser.screenshot(&format!("{scheme}-{width}"));
+            fits(&mut browser, &page, width, scheme);
             assert_eq!(browser.complaints(), [""; 0]);
         }
         papers.push(browser.value("getComputedStyle(document.body).backgroundColor"));
@@ -394,17 +399,7 @@ fn round_trips_noise_and_budget_fit_every_width_and_captions_stay() {
     ] {
         let page = Page::of(&bytes);
         for width in [360, 800, 1400] {
-            browser.call(
-                "Emulation.setDeviceMetricsOverride",
-                json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500 }),
-            );
-            browser.open(&page.file);
-            let over = browser.value("document.documentElement.scrollWidth - innerWidth");
-            assert!(
-                over.as_f64().unwrap() <= 0.0,
-                "{over} px too wide at {width}, {name}"
-            );
-            browser.screenshot(&format!("{name}-{width}"));
+            fits(&mut browser, &page, width, name);
             let seen = browser.value(
                 "[...document.querySelectorAll('.scroll')].map((room) => { room.scrollLeft = 1e6; \
                  const [outer, caption] = [room, room.querySelector('caption')].map((e) => e.getBoundingClientRect()); \

@@ -192,7 +192,7 @@ fn excess_in_doubt_is_said_and_shares_of_nothing_have_no_row() {
         }
     }
     let sentence = "87.1 % of the excess above p99 is charged to other threads on the core, whose \
-                    interval reaches 0: too few bursts to be sure; measure longer.";
+                    interval reaches 0: too few bursts to be sure; a longer measurement may tell.";
     let report = sample.report();
     let screen = terminal::screen(&report, None, &[], plain(200));
     for text in [&screen, &terminal::render(&report, None, plain(200))] {
@@ -206,7 +206,7 @@ fn excess_in_doubt_is_said_and_shares_of_nothing_have_no_row() {
         row.excess_share_above_p99.lo = Some(-0.1);
     }
     let screen = terminal::screen(&sample.report(), None, &[], plain(200));
-    let three = "3 causes whose intervals reach 0, other threads on the core (87.1 %) first";
+    let three = "3 causes whose intervals reach 0, chiefly other threads on the core (87.1 %)";
     assert!(unwrapped(&screen).contains(three), "{screen}");
 }
 

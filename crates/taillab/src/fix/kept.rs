@@ -52,26 +52,32 @@ pub fn note(fixes: &mut [Fix], name: &str, not_kept: NotKept) {
     }
 }
 
-/// Looks what of the winners has ended, once the server that they were tried on has.
+/// Looks what of the winners has ended, once the server that they were tried on has. Those of which nothing
+/// is left go.
 ///
 /// # Errors
 /// The journal cannot be read.
-pub fn look_again(fixes: &mut [Fix], left: &[Left], winners: &[Winner]) -> Result<(), Failure> {
-    for one in left {
+pub fn look_again(
+    fixes: &mut [Fix],
+    left: &mut Vec<Left>,
+    winners: &[Winner],
+) -> Result<(), Failure> {
+    for one in std::mem::take(left) {
         let settings = what_is_left(one.id)?;
         let winner = (winners.iter()).find(|winner| winner.mitigation.is.name == one.name);
         if let Some(not_kept) = winner.and_then(|winner| ended(winner, settings)) {
             note(fixes, one.name, not_kept);
+        }
+        if settings.ended < settings.all {
+            left.push(one);
         }
     }
     Ok(())
 }
 
 /// What stays, for a person; `None` where nothing does.
-pub fn sentence(fixes: &[Fix]) -> Option<String> {
-    let kept = fixes.iter().filter(|fix| fix.outcome == FixOutcome::Kept);
-    let whole = kept.filter(|fix| fix.not_kept.is_none());
-    let names: Vec<&str> = whole.map(|fix| fix.mitigation.as_str()).collect();
+pub fn sentence(left: &[Left]) -> Option<String> {
+    let names: Vec<&str> = left.iter().map(|one| one.name).collect();
     let names = names.join(", ");
     (!names.is_empty()).then(|| format!("kept: {names}; `taillab tune revert` puts that back"))
 }
@@ -110,6 +116,17 @@ mod tests {
         assert_eq!(part.command, "sudo taillab tune apply rt-priority -p PID");
         let all = told("softirq-cpu", 2, 2).unwrap();
         assert_eq!(all.why, "it was of the server of this run, which has ended");
+    }
+
+    /// Also one of which a part has ended: the rest is still applied.
+    #[test]
+    fn what_stays_is_named_with_what_puts_it_back() {
+        let left = |name| Left { name, id: 1 };
+        assert_eq!(sentence(&[]), None);
+        assert_eq!(
+            sentence(&[left("rt-priority"), left("others-idle")]).unwrap(),
+            "kept: rt-priority, others-idle; `taillab tune revert` puts that back"
+        );
     }
 
     #[test]

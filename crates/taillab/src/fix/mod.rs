@@ -134,12 +134,13 @@ pub fn on_own_server(
     let tried = tried.unwrap_or_else(Tried::nothing);
     let server_failure = rig.server_failure();
     let torn_down = rig.take_down();
-    let mut fixes = tried.fixes;
+    let (mut fixes, mut left) = (tried.fixes, tried.left);
     // what was the server's has ended with it
-    let looked = kept::look_again(&mut fixes, &tried.left, &tried.winners);
+    let looked = kept::look_again(&mut fixes, &mut left, &tried.winners);
     let ended = server_failure.map_or(tried.ended, Err);
     Tried {
         fixes,
+        left,
         ended: ended.and(torn_down).and(looked),
         ..tried
     }
@@ -230,7 +231,7 @@ impl Tried {
         report.fixes = self.fixes;
         report.factorial = self.factorial;
         self.ended?;
-        if let Some(kept) = kept::sentence(&report.fixes).filter(|_| args.keep) {
+        if let Some(kept) = kept::sentence(&self.left) {
             say.note(&kept);
         }
         let Some(folder) = &args.export else {

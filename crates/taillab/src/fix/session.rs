@@ -56,7 +56,7 @@ impl<'a, 'r> Session<'a, 'r> {
             .map(|candidate| candidate.mitigation.is.name)
             .collect();
         self.setting.say.note(&format_args!(
-            "trying {} for at most {:.0} s, {:.0} s or more for each: {}",
+            "trying {} for at most {:.0} s, each for {:.0} s or more: {}",
             match names.len() {
                 0 => "no mitigation, only the control,".to_owned(),
                 1 => "one mitigation".to_owned(),
