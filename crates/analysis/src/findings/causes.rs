@@ -44,14 +44,20 @@ fn finding(facts: &Facts<'_>, tail: &Tail, whole: &CauseShare, first: bool) -> F
     } else {
         String::new()
     };
-    let share = Whole(whole.excess_share_above_p99.value);
+    let share = whole.excess_share_above_p99;
     let of = if first {
-        "of the excess above p99 comes from"
+        "of the excess above p99"
     } else {
-        "of it comes from"
+        "of it"
+    };
+    let (comes, range) = match share.lo.zip(share.hi) {
+        // few bursts, each of which makes many requests slow
+        Some((lo, hi)) if lo <= 0.0 => ("may come from", format!(" (0 to {})", Whole(hi))),
+        _ => ("comes from", String::new()),
     };
     let culprits = culprits(facts.causes, whole);
-    text += &format!("{share} {of} {}", whole.cause.blame(&list(&culprits)));
+    let blame = whole.cause.blame(&list(&culprits));
+    text += &format!("{}{range} {of} {comes} {blame}", Whole(share.value));
     // each culprit has its own figures; without one they are the cause's
     if culprits.is_empty() {
         text += &episodes(whole);

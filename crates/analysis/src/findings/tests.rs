@@ -27,7 +27,8 @@ fn distribution(quantiles: &[(f64, u64)]) -> Distribution {
 fn share(cause: Cause, culprit: Option<Culprit>, above: f64) -> CauseShare {
     let value = |value| Share {
         value,
-        ..Share::default()
+        lo: Some(0.9 * value),
+        hi: Some(1.05 * value),
     };
     CauseShare {
         cause,
@@ -250,6 +251,25 @@ fn the_main_cause_is_named_with_its_culprits_its_forecast_and_a_command() {
          times, 2.10 ms each; each delaying about 190 requests)."
     );
     assert!(findings.iter().all(|finding| !finding.inconclusive));
+}
+
+#[test]
+fn a_cause_whose_interval_reaches_0_may_be_none() {
+    let mut once = share(Cause::Hypervisor, None, 0.45);
+    once.episodes = 1;
+    (
+        once.excess_share_above_p99.lo,
+        once.excess_share_above_p99.hi,
+    ) = (Some(0.0), Some(0.93));
+    let case = Case {
+        causes: vec![once],
+        ..Case::default()
+    };
+    let text = &case.findings()[0].text;
+    assert!(
+        text.contains("45 % (0 to 93 %) of the excess above p99 may come from the hypervisor"),
+        "{text}"
+    );
 }
 
 #[test]
