@@ -83,7 +83,7 @@ static void *echo(void *unused) {
 """
 
 
-# Spins, with the header of sockperf's messages: number, flags (from a client, wants an answer), length.
+# Spins or blocks, with the header of sockperf's messages: number, flags (from a client, wants an answer), length.
 UDP = r"""
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -99,14 +99,14 @@ UDP = r"""
 enum { SIZE = 1024, WARM_UP = 1000 };
 
 """ + TIMES + r"""int main(int argc, char **argv) {
-    if (argc != 4) return 2;
-    int connects = !strcmp(argv[1], "connect");
+    if (argc != 5) return 2;
+    int connects = !strcmp(argv[1], "connect"), blocks = !strcmp(argv[4], "blocking");
     uint64_t count = strtoull(argv[3], 0, 10);
     cpu_set_t set; CPU_ZERO(&set); CPU_SET(1, &set);
     if (sched_setaffinity(0, sizeof set, &set)) return 1;
     struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(atoi(argv[2])) };
     inet_pton(AF_INET, "127.0.0.1", &to.sin_addr);
-    int s = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK, 0);
+    int s = socket(AF_INET, SOCK_DGRAM | (blocks ? 0 : SOCK_NONBLOCK), 0);
     if (s < 0 || (connects && connect(s, (void *)&to, sizeof to))) return 1;
     uint64_t *took = malloc(count * sizeof *took);
     unsigned char message[SIZE] = { 0 }, got[SIZE + 1];
@@ -209,18 +209,24 @@ def in_c(text):
 
 
 def compare_connect(rounds, seconds):
-    with in_c(UDP) as program, sockperf_server(False, True):
-        count = str(int(seconds * 1e6 / 10))
-        each = {how: [] for how in ("sockperf", "taillab", "C, connected", "C, named in each send")}
-        for _ in range(rounds):
-            each["sockperf"].append(sockperf(False, True, seconds)[0])
-            each["taillab"].append(ours(["--proto", "udp", "--mode", "nonblocking", "--target", f"127.0.0.1:{PORT}"],
-                                        count)[0])
-            for how, word in (("C, connected", "connect"), ("C, named in each send", "sendto")):
-                each[how].append(int(run(program, word, str(PORT), count)) / 1e3)
-        for how, values in each.items():
-            print(f"udp, non-blocking, p50 in µs: {how} {spread(values)}; ratio to sockperf "
-                  f"{spread([a / b for a, b in zip(values, each['sockperf'])])}", flush=True)
+    with in_c(UDP) as program:
+        for mode in ("nonblocking", "blocking"):
+            with sockperf_server(False, mode == "nonblocking"):
+                compare_clients(program, mode, rounds, seconds)
+
+
+def compare_clients(program, mode, rounds, seconds):
+    each = {how: [] for how in ("sockperf", "taillab", "C, connected", "C, named in each send")}
+    for _ in range(rounds):
+        each["sockperf"].append(sockperf(False, mode == "nonblocking", seconds)[0])
+        count = max(1000, int(seconds * 1e6 / each["sockperf"][-1]))
+        each["taillab"].append(ours(["--proto", "udp", "--mode", mode, "--target", f"127.0.0.1:{PORT}"], count)[0])
+        for how, word in (("C, connected", "connect"), ("C, named in each send", "sendto")):
+            each[how].append(int(run(program, word, str(PORT), str(count), mode)) / 1e3)
+    for how, values in each.items():
+        print(f"udp, {mode}, p50 in µs: {how} {spread(values)}; ratio to sockperf "
+              f"{spread([a / b for a, b in zip(values, each['sockperf'])])}, to C, connected "
+              f"{spread([a / b for a, b in zip(values, each['C, connected'])])}", flush=True)
 
 
 def compare_shm(rounds):

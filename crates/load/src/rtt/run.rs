@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use taillab_model::Nanos;
 use taillab_model::rtt::{RoundTrip, RttCounts};
 
-use super::engine::{Done, Job, play};
+use super::engine::{Done, Job, Play};
 use super::error::RttError;
 use super::kinds::{Mode, Proto};
 use super::peer::Peer;
@@ -14,7 +14,6 @@ use super::rdma::{Verb, Verbs};
 use super::shm::Memory;
 use super::socket::Sockets;
 use super::uring::Ring;
-use super::wire::Wire;
 use super::xdp::Xdp;
 use crate::clock::{now, thread_cpu_time};
 
@@ -113,7 +112,7 @@ pub fn round_trips(
                     let ends = wire.ports().into_iter().map(end).collect();
                     let before = thread_cpu_time();
                     Ok(Played {
-                        done: play(&job(spec, peer, group.clone()), &mut *wire),
+                        done: wire.play(&job(spec, peer, group.clone())),
                         cpu: thread_cpu_time().saturating_sub(before),
                         ends,
                         functional_only: wire.functional_only(),
@@ -184,7 +183,7 @@ fn connect(
     spec: &RunSpec<'_>,
     peer: &Peer,
     group: std::ops::Range<usize>,
-) -> Result<Box<dyn Wire>, RttError> {
+) -> Result<Box<dyn Play>, RttError> {
     if let Some(pairs) = peer.pairs() {
         return Ok(Box::new(Memory::new(pairs[group].to_vec())));
     }
