@@ -68,6 +68,21 @@ pub fn of(result: &ServerResult) -> Vec<Candidate> {
         .collect()
 }
 
+/// The named changes that promise enough and that no setting makes, such as another architecture of the
+/// server, with what each costs: the best first.
+pub fn by_hand(result: &ServerResult) -> impl Iterator<Item = (&Prediction, &str, Vec<RatioAt>)> {
+    let no_setting = result
+        .predictions
+        .iter()
+        .filter(|one| one.command.is_none());
+    no_setting.filter_map(|prediction| {
+        let cost = prediction.cost.as_deref()?;
+        let predicted = ratios(prediction);
+        let is_enough = predicted.last()?.ratio.value <= WORTH;
+        is_enough.then_some((prediction, cost, predicted))
+    })
+}
+
 /// What is left to try after a winner.
 #[derive(Clone, Debug, Default)]
 pub struct Remaining {

@@ -199,6 +199,7 @@ fn second_look(trial: &Trial, q: f64, undecided: PairedEstimate) -> Option<Judge
     clear_without_others(&trial.adjusted, q, undecided)
         .or_else(|| better_in_most_pairs(&trial.pairs, q, undecided))
         .or_else(|| surely_better_below(&trial.pairs, q, undecided))
+        .or_else(|| surely_worse_below(&trial.pairs, q, undecided))
 }
 
 /// Where noise makes the interval too wide, what the replay leaves of both conditions without the causes
@@ -246,10 +247,13 @@ fn better_in_most_pairs(pairs: &Pairs, q: f64, undecided: PairedEstimate) -> Opt
     })
 }
 
-/// Where p99.9 decides nothing (a few stalls of the machine make its interval wide) and does not
-/// speak against the change, a clear gain at p99 keeps it. A second look asks for a clearer answer.
+/// The percentile that decides where p99.9 does not: a few stalls of the machine make that one's interval
+/// wide.
+const P99: f64 = 0.99;
+
+/// Where p99.9 decides nothing and does not speak against the change, a clear gain at p99 keeps it. A
+/// second look asks for a clearer answer.
 fn surely_better_below(pairs: &Pairs, q: f64, undecided: PairedEstimate) -> Option<Judgement> {
-    const P99: f64 = 0.99;
     let ratio = pairs.ratio(P99).filter(|_| q > P99)?;
     let higher = pairs.typical(q).unwrap_or(undecided);
     if undecided.value.min(higher.value) > 1.0 {
@@ -263,6 +267,31 @@ fn surely_better_below(pairs: &Pairs, q: f64, undecided: PairedEstimate) -> Opti
         at: Some(P99),
         reason: format!(
             "p99 {}; p99.9 is not decided ({})",
+            told(ratio),
+            told(undecided)
+        ),
+    })
+}
+
+/// Where p99.9 decides nothing and does not speak for the change, a clear loss at p99, over all blocks or
+/// in a typical pair, ends it.
+fn surely_worse_below(pairs: &Pairs, q: f64, undecided: PairedEstimate) -> Option<Judgement> {
+    let speaks_for = |ratio: PairedEstimate| ratio.value <= 1.0;
+    if q <= P99 || speaks_for(undecided) || pairs.typical(q).is_some_and(speaks_for) {
+        return None;
+    }
+    let is_worse = |ratio: &PairedEstimate| stretched(*ratio, MARGIN).lo > 1.0;
+    let in_all = pairs.ratio(P99).filter(is_worse).map(|ratio| (ratio, ""));
+    let in_most = || {
+        let ratio = pairs.typical(P99).filter(is_worse)?;
+        Some((ratio, " in a typical pair"))
+    };
+    let (ratio, within) = in_all.or_else(in_most)?;
+    Some(Judgement {
+        outcome: FixOutcome::Reverted,
+        at: Some(P99),
+        reason: format!(
+            "p99 {}{within}: worse; p99.9 is not decided ({})",
             told(ratio),
             told(undecided)
         ),
@@ -394,27 +423,36 @@ mod tests {
 
     /// A few stalls in some blocks, with the change and without, hide what it does to p99.9.
     #[test]
-    fn where_stalls_hide_p999_a_clear_gain_at_p99_decides() {
-        let mut rng = Xoshiro256PlusPlus::seed_from_u64(7);
-        let mut pairs = Pairs::default();
-        for pair in 0..8 {
-            let stalled = |mut block: Vec<Nanos>, stalls: bool| {
-                block.truncate(2_490);
-                let length = if stalls { 500_000_000 } else { 1_000 };
-                block.extend((1..=10).map(|i| Nanos::new(i * length)));
-                block
-            };
-            let before = stalled(block(&mut rng, 1.0, 2_500), pair % 2 == 0);
-            let after = stalled(block(&mut rng, 0.1, 2_500), pair % 3 == 0);
-            pairs.push(before, after);
+    fn where_stalls_hide_p999_a_clear_gain_or_loss_at_p99_decides() {
+        let trial = |factor: f64, stalls_before: fn(u64) -> bool, stalls_after: fn(u64) -> bool| {
+            let mut rng = Xoshiro256PlusPlus::seed_from_u64(7);
+            let mut pairs = Pairs::default();
+            for pair in 0..8 {
+                let stalled = |mut block: Vec<Nanos>, stalls: bool| {
+                    block.truncate(2_490);
+                    let length = if stalls { 500_000_000 } else { 1_000 };
+                    block.extend((1..=10).map(|i| Nanos::new(i * length)));
+                    block
+                };
+                let before = stalled(block(&mut rng, 1.0, 2_500), stalls_before(pair));
+                let after = stalled(block(&mut rng, factor, 2_500), stalls_after(pair));
+                pairs.push(before, after);
+            }
+            judge(&of(&pairs))
+        };
+        let (often, rarely) = (|pair| pair % 2 == 0, |pair| pair % 3 == 0);
+        let better = trial(0.1, often, rarely);
+        let worse = trial(10.0, rarely, often);
+        let outcomes = (better.outcome, worse.outcome);
+        let expected = (FixOutcome::Kept, FixOutcome::Reverted);
+        assert_eq!(outcomes, expected, "{better:?} {worse:?}");
+        for judgement in [better, worse] {
+            assert_eq!(judgement.at, Some(0.99), "{judgement:?}");
+            assert!(
+                judgement.reason.contains("p99.9 is not decided"),
+                "{judgement:?}"
+            );
         }
-        let judgement = judge(&of(&pairs));
-        assert_eq!(judgement.outcome, FixOutcome::Kept, "{judgement:?}");
-        assert_eq!(judgement.at, Some(0.99), "{judgement:?}");
-        assert!(
-            judgement.reason.contains("p99.9 is not decided"),
-            "{judgement:?}"
-        );
     }
 
     /// Stalls of the hypervisor hide all of p99.9 and of p99; without them it is clear.

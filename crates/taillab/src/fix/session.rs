@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use taillab_analysis::paired::Pairs;
 use taillab_analysis::untouched::ReplayedBlock;
 use taillab_model::fix::{CONTROL, Fix, FixOutcome, TailAt};
+use taillab_model::summary::ServerResult;
 
 use super::candidates::{self, Candidate};
 use super::consent::Consent;
@@ -90,6 +91,7 @@ impl<'a, 'r> Session<'a, 'r> {
                 left = self.rank_anew(left.into(), &with_it).into();
             }
         }
+        self.fixes.extend(by_hand(&self.setting.report.server));
         Ok(())
     }
 
@@ -279,6 +281,16 @@ impl<'a, 'r> Session<'a, 'r> {
     pub fn into_results(self) -> (Vec<Fix>, Vec<Winner>, Vec<Left>) {
         (self.fixes, self.exported, self.left)
     }
+}
+
+/// What the forecasts promise and no setting brings.
+fn by_hand(result: &ServerResult) -> impl Iterator<Item = Fix> {
+    candidates::by_hand(result).map(|(prediction, cost, predicted)| Fix {
+        predicted,
+        outcome: FixOutcome::Unavailable,
+        reason: format!("not a setting that taillab can change: {cost}"),
+        ..blank(&prediction.change, &prediction.description)
+    })
 }
 
 fn untried(candidate: &Candidate, reason: &str) -> Fix {

@@ -262,6 +262,7 @@ fn others_idle(scene: &Scene) -> Result<Proposal, Unavailable> {
 fn timer_slack(scene: &Scene) -> Result<Proposal, Unavailable> {
     let server = scene.server()?;
     let mut changes = Vec::new();
+    let mut is_real_time = false;
     for thread in &server.threads {
         let path = format!("/proc/{}/timerslack_ns", thread.identity.pid);
         let file = FileSetting {
@@ -269,19 +270,23 @@ fn timer_slack(scene: &Scene) -> Result<Proposal, Unavailable> {
             ..FileSetting::new(path, Form::Text)
         };
         let setting = Setting::File(file);
-        // threads in real time have none
-        if setting.read(&scene.roots).is_ok_and(|now| now != "0") {
-            let why = format!(
-                "{} of {} wakes up when its timer is due",
-                thread.name, server.name
-            );
-            changes.push(Change::new(setting, "1", why));
+        match setting.read(&scene.roots) {
+            Ok(now) if now == "0" => is_real_time = true,
+            Ok(_) => {
+                let why = format!(
+                    "{} of {} wakes up when its timer is due",
+                    thread.name, server.name
+                );
+                changes.push(Change::new(setting, "1", why));
+            }
+            Err(_) => {}
         }
     }
-    super::proposal(
-        changes,
-        "the server's timer slack cannot be read: run as root (sudo)",
-    )
+    let otherwise = match is_real_time {
+        true => "the server's threads have real-time priority: their timers have no slack already",
+        false => "the server's timer slack cannot be read: run as root (sudo)",
+    };
+    super::proposal(changes, otherwise)
 }
 
 fn global_fifo(scene: &Scene) -> Result<Proposal, Unavailable> {
