@@ -33,6 +33,8 @@ pub fn run(args: ServeArgs) -> Result<Exit, Failure> {
         // threads started later inherit it
         cpus::pin_current_thread(cpus).map_err(host)?;
     }
+    // `run` starts it as /proc/self/exe, which is no name to read in a report; without it all goes on
+    let _ = rustix::thread::set_name(c"taillab serve");
     allow_many_files();
     let spec = Spec {
         architecture: args.architecture,
