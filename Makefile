@@ -1,5 +1,5 @@
-# taillab: `make run` runs the main job, `make test` runs every test.
-# Both install what is missing first; steps that need root ask sudo and say so.
+# taillab: `make run` measures memcached on this machine, `make test` runs every test.
+# Both first install what is missing. Steps that need root use sudo and say what for.
 
 CARGO   ?= cargo
 BINARY  := target/release/taillab
@@ -12,7 +12,7 @@ help: ## Show this list
 
 run: build ## Measure memcached on this machine and write a report
 	@scripts/setup.sh run
-	@# 4: the measurement was spoiled; the result is there and says why
+	@# 4: the measurement is invalid; the result exists and says why
 	@scripts/as-root.sh "starts memcached in a network namespace and loads the kernel probe" \
 	  $(BINARY) run memcached $(ARGS) || [ $$? -eq 4 ]
 
@@ -24,7 +24,7 @@ test: ## Run every test (lints, units, live here and in QEMU, browser)
 	@scripts/setup.sh test
 	@scripts/test.sh
 
-vm: ## Run all live tests of the probe on two other kernels, RDMA and tune, in QEMU (minutes)
+vm: ## Run the live tests of the probe on two other kernels, and those of RDMA, tune and noise, in QEMU (minutes)
 	@scripts/setup.sh test
 	@scripts/test-vm.sh
 
@@ -33,15 +33,15 @@ lint: ## Check formatting and lints only
 	@$(CARGO) fmt --all --check
 	@$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 
-bench: ## Measure what docs/benchmarks.md states (minutes; nothing else should run)
+bench: ## Measure the quick part of docs/benchmarks.md (minutes; nothing else should run)
 	@scripts/setup.sh test
 	@scripts/bench.sh
 
-soak: ## Record a server at its peak for ten minutes (ARGS=60: 60 seconds)
+soak: ## Record a server at its peak for ten minutes (ARGS=60: 60 s)
 	@scripts/setup.sh run
 	@scripts/soak.sh $(ARGS)
 
-fuzz: ## Give damaged files to every reader for an hour (ARGS=60: a minute)
+fuzz: ## Feed damaged files to every reader for an hour (ARGS=60: 60 s)
 	@scripts/setup.sh test
 	@FUZZ_SECONDS=$(or $(ARGS),3600) $(CARGO) test --workspace --test cli --locked -- --nocapture damaged_files
 

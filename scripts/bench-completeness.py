@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Records 13 servers in mid-load and says how much of each recording the matcher tells apart.
+"""Records 13 servers under load and says how many requests of each recording the matcher identifies.
 
-Server on CPU 0, `taillab load` and the recorder on CPU 1, over loopback; the first 0.3 s of each
-recording are left out. Needs root, two CPUs, memcached, nginx, Redis, Go, Python and a release
+The server runs on CPU 0, `taillab load` and the recorder on CPU 1, over loopback. The first 0.3 s of
+each recording are left out. Needs root, two CPUs, memcached, nginx, Redis, Go, Python and a release
 build with the example `completeness` of taillab-analysis.
 
   scripts/bench-completeness.py [--rounds 1] [--seconds 3] [--keep DIR] [name …]
@@ -77,7 +77,7 @@ def go(folder):
     return [binary]
 
 
-# name: server, target of the load, requests per second; for `taillab trace` besides
+# name: server, target of the load, requests per second, and further options of `taillab trace`
 SERVERS = {
     "memcached-udp": (memcached(1), "memcached+udp", 20_000),
     "memcached-udp-behind": (memcached(1), "memcached+udp", 120_000),

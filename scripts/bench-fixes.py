@@ -4,10 +4,10 @@
     scripts/bench-fixes.py measure FOLDER [BLOCKS]    # as root; adds blocks to what is there
     scripts/bench-fixes.py show FOLDER
 
-memcached serves on CPU 0, beside a program that burns 2 ms there every 20 to 60 ms. A block is four
-runs of `taillab run memcached` under the same arrivals, in an order that changes from block to block:
-as it is; with the command that the forecast `rt-priority` names (chrt); with that of `dedicated-cpus`
-(taskset, of the noise); and as it is once more, the control.
+memcached serves on CPU 0, beside a noisy program that uses 2 ms there every 20 to 60 ms. A block is
+four runs of `taillab run memcached` under the same arrivals, in an order that changes from block to
+block: without a fix; with the command that the forecast `rt-priority` names (chrt); with that of
+`dedicated-cpus` (taskset for the noisy program); and once more without a fix, as the control.
 """
 import json
 import os
@@ -22,7 +22,7 @@ TAILLAB = os.environ.get("TAILLAB", "target/release/taillab")
 RATE = "15000"
 LENGTH = "1500ms"
 CALIBRATION_BLOCK = "60ms"
-# what the server needs for a request; the same in all runs, so that none depends on its calibration
+# the service time: the same in all runs, so that none depends on its calibration
 SERVICE_TIME = "15us"
 FIXES = {"rt-priority": "chrt", "dedicated-cpus": "taskset"}
 QUANTILES = [0.5, 0.99, 0.999]
@@ -39,14 +39,14 @@ while True:
 
 
 def noise():
-    """Burns time on CPU 0, as an ordinary program of the same priority."""
+    """Uses CPU 0 in bursts, like an ordinary program of the same priority."""
     process = subprocess.Popen([sys.executable, "-c", NOISE])
     subprocess.run(["taskset", "-a", "-c", "-p", "0", str(process.pid)], check=True, stdout=subprocess.DEVNULL)
     return process
 
 
 def memcached_of(parent):
-    """The pid of the memcached that the run has started, once it is there."""
+    """The pid of the memcached that the run has started, as soon as it exists."""
     for _ in range(200):
         for status in Path("/proc").glob("[0-9]*/status"):
             try:
@@ -71,7 +71,7 @@ def descends(pid, ancestor):
 
 
 def one(folder, seed, fix):
-    """One run; `fix` is applied as soon as the server is there."""
+    """One run; `fix` is applied as soon as the server exists."""
     noisy = noise()
     try:
         command = [TAILLAB, "run", "memcached", "-q", "-R", RATE, "-d", LENGTH, "--warmup", "500ms",
@@ -83,7 +83,7 @@ def one(folder, seed, fix):
             subprocess.run(["chrt", "-a", "-f", "-p", "50", str(server)], check=True)
         if fix == "dedicated-cpus":
             subprocess.run(["taskset", "-a", "-c", "-p", "1", str(noisy.pid)], check=True, stdout=subprocess.DEVNULL)
-        # 4: the run says that it cannot be believed; it stays, with its reasons
+        # 4: the run says that it cannot be trusted; it is kept, with its reasons
         if run.wait() not in (0, 4):
             sys.exit(f"taillab run failed in {folder}")
     finally:

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Measures our load generator beside its peers, in interleaved rounds, on this machine.
+"""Compares our load generator with its peers, in interleaved rounds, on this machine.
 
-Servers run on CPU 0, generators on CPU 1, all over loopback: the same conditions for everyone.
-Each figure is the median of the rounds with the smallest and the largest in brackets. Needs root
+Servers run on CPU 0 and generators on CPU 1, all over loopback: the same conditions for all.
+Each figure is the median of the rounds, with the smallest and the largest in brackets. Needs root
 (packet stamps), two CPUs, the peers of scripts/peers.sh and a release build with examples.
 
   scripts/bench-peers.py [--rounds 5] [--json FILE] [peak] [cost] [wire] [lateness]
@@ -46,7 +46,7 @@ def server(*command, cwd=None):
 
 
 def client(*command, ok=(0,), alone=True):
-    """Output of a generator on its CPU, and the CPU seconds it took."""
+    """The output of a generator on its CPU, and the CPU seconds that it took."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     pinned = ["taskset", "-c", CLIENT_CPU, *command]
     done = subprocess.run(pinned, capture_output=True, text=True, timeout=60)
@@ -58,7 +58,7 @@ def client(*command, ok=(0,), alone=True):
 
 
 def taillab_load(*arguments):
-    # 4: the verdict does not like the run; the figures are printed all the same
+    # 4: the run is invalid; its figures are printed all the same
     out, _ = client(TAILLAB, "load", "--json", "-q", "--floor", "off", "--client-cpus", CLIENT_CPU, *arguments, ok=(0, 4))
     return json.loads(out)
 
@@ -162,7 +162,7 @@ def peak():
 # --- cost at one rate -------------------------------------------------------------------------
 
 def cost():
-    # mutilate spins on its sockets and cannot say what of it was idle: see its peak instead
+    # mutilate spins on its sockets and cannot say how much of that was idle: see its peak instead
     rate = 20_000
 
     def taillab(server_of, target, *more):
@@ -191,7 +191,7 @@ def cost():
 # --- arrivals on the wire ---------------------------------------------------------------------
 
 def watched(port, rate, *command, udp=False, together=False, seconds=4.0, ok=(0, 4)):
-    """What a generator really sends, stamped by the kernel; the watcher runs on the server's CPU."""
+    """What a generator really sends, as the kernel stamps it; the watcher runs on the server's CPU."""
     generator = subprocess.Popen(["taskset", "-c", CLIENT_CPU, *command], stdout=subprocess.DEVNULL,
                                  stderr=subprocess.DEVNULL)
     time.sleep(1.5)
@@ -268,7 +268,7 @@ def lateness():
             return of(watched(NGINX, None, WRK2, "-t", "1", "-c", "16", "-R", str(rate), "-d", "7s",
                               f"http://127.0.0.1:{NGINX}/index.html"))
 
-    # wrk2 has a constant schedule for each connection, we have one for all of them together
+    # wrk2 has a constant schedule for each connection; ours is one for all connections
     return f"µs behind the constant schedule at {rate}/s, on the wire: p50; p99; p99.9", {
         "nginx: taillab": taillab, "nginx: wrk2": wrk2}
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Measures `taillab rtt` beside sockperf ping-pong and a shared-memory ping-pong in C, in interleaved rounds.
+"""Compares `taillab rtt` with sockperf's ping-pong and with a shared-memory ping-pong in C, in interleaved rounds.
 
-Servers run on CPU 0, clients on CPU 1, over loopback. Both clients talk to the same server, sockperf's, which a run of
-ours reaches as --target, so that only the clients differ. Each figure is the median of the rounds with the smallest and
-the largest in brackets. Needs two CPUs, sockperf, gcc, and a build of taillab (TAILLAB names it).
+Servers run on CPU 0, clients on CPU 1, over loopback. Both clients talk to sockperf's server, which taillab reaches with
+--target, so that only the clients differ. Each figure is the median of the rounds, with the smallest and the largest in
+brackets. Needs two CPUs, sockperf, gcc, and a build of taillab (TAILLAB names it).
 
-`connect` asks why the clients differ over UDP: one in C that connects its socket, as taillab's does, beside the same
-one that names the server in each send, as sockperf's does.
+`connect` shows why the clients differ over UDP. It compares two clients in C: one connects its socket, as taillab does;
+the other names the server in each send, as sockperf does.
 
   scripts/bench-rtt.py [--rounds 7] [--seconds 3] [sockperf] [shm] [connect]
 """
@@ -19,7 +19,7 @@ TAILLAB = os.environ.get("TAILLAB", os.path.join(TARGET, "release", "taillab"))
 PORT = 21311
 SIZE = 1024
 
-# the clock and the order of what both programs measure
+# the clock and the sorting that both programs use
 TIMES = r"""
 static uint64_t now(void) {
     struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t);
@@ -199,7 +199,7 @@ def compare_sockperf(rounds, seconds):
 
 @contextlib.contextmanager
 def in_c(text):
-    """The program of this source."""
+    """Compiles this source; returns the program."""
     with tempfile.TemporaryDirectory() as folder:
         source, program = os.path.join(folder, "peer.c"), os.path.join(folder, "peer")
         with open(source, "w") as file:

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Measures what docs/benchmarks.md states. Minutes; nothing else should run meanwhile.
+# Measures the part of docs/benchmarks.md that takes minutes. Nothing else should run meanwhile.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cargo build --release --locked --quiet
 out=$(mktemp -d); trap 'rm -rf "$out"' EXIT
 
-echo "== memory at two million requests"
+echo "== memory with two million requests"
 scripts/as-root.sh "runs memcached under the probe for about a minute" \
   python3 scripts/peak-memory.py target/release/taillab run memcached -q --json -d 50s -o "$out/long" \
   >"$out/long.json" || [ $? -eq 4 ]
@@ -29,7 +29,7 @@ cargo run --release --locked --quiet -p taillab-simulator --example speed
 echo "== speed of the matcher and of the analysis"
 cargo run --release --locked --quiet -p taillab-analysis --example two_million
 
-echo "== requests that find a long queue beside those that find none"
+echo "== the analysis with a long queue, and without"
 cargo run --release --locked --quiet -p taillab-analysis --example long_queue
 
 echo "== memory with ten thousand connections"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# live.sh PACKAGE [FILTER ...]: runs the live tests of one package, or those whose names (with
-# their module, as streams::memcached) contain a filter. Built as the user, run as root.
+# live.sh PACKAGE [FILTER ...]: runs the live tests of one package: all of them, or those whose names
+# (with the module, as in streams::memcached) contain a filter. Built as the user, run as root.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 package=${1:?usage: live.sh taillab|taillab-probe|taillab-host [FILTER ...]}; shift

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs a command and says on stderr how much memory it took at most; exits as it did."""
+"""Runs a command, prints its peak resident memory on stderr, and exits with its exit code."""
 import resource
 import subprocess
 import sys

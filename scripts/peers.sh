@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the load generators that `make bench` runs beside ours, into target/peers.
-# Their sources are fetched; nothing of them is installed.
+# Builds the load generators with which `make bench` compares ours, in target/peers (mutilate and wrk2,
+# from their sources), and installs the packages that they and the comparison need.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 peers=$PWD/target/peers
@@ -11,7 +11,7 @@ scripts/as-root.sh "installs sockperf, nginx, redis and what mutilate and wrk2 n
   sockperf nginx-light redis-server git g++ make scons gengetopt libevent-dev libzmq3-dev \
   cppzmq-dev libssl-dev zlib1g-dev
 
-# source NAME REPOSITORY: a shallow clone, once
+# source_of NAME REPOSITORY: makes a shallow clone, once
 source_of() {
   [ -d "$peers/$1" ] || git clone --quiet --depth 1 "https://github.com/$2" "$peers/$1"
 }

@@ -3,10 +3,11 @@
 
 usage (as root): scripts/printed.py [PROGRAM] [PART]   PROGRAM: target/release/taillab; PART: only lines that contain it
 
-Starts memcached, nginx and echo servers on loopback, gives them a light load where somebody watches them, and runs each
-line in a temporary directory: with short lengths instead of long ones, with --dry-run where it would change a setting,
-on a terminal where it needs one. Each line has LIMIT_S seconds. A line is wrong if it ends with a usage error (2), a
-failure (1), or too late; what this machine lacks (5) is listed with its reason. Ends with a count of each, and with exit code 1 if any line is wrong.
+Starts memcached, nginx and echo servers on loopback, puts a light load on those that a line watches, and runs each line
+in a temporary directory: with short durations instead of long ones, with --dry-run where it would change a setting, and
+on a terminal where it needs one. Each line has LIMIT_S seconds. A line is wrong if it ends with a usage error (2), with a
+failure (1), or too late. What this machine lacks (5) is listed with its reason. Ends with a count of each, and with exit
+code 1 if any line is wrong.
 """
 import os
 import pty
@@ -25,28 +26,28 @@ LIMIT_S = 90
 DOCS = ("README.md", "docs/tune.md", "docs/fix.md", "docs/bench-causes.md", "docs/verdict.md")
 COMMANDS = ("run", "trace", "explain", "compare", "load", "serve", "sim", "rtt", "noise", "budget", "tune", "tune plan", "tune apply",
             "doctor", "bench causes", "reproduce", "reproduce tales", "reproduce deconstructing", "reproduce time-gone")
-# what is longer or elsewhere than it need be to see that the line works
+# shorter durations, and other places, that are enough to see that a line works
 SHORTER = [
     (r"-d \d+m?s", "-d 1s"), (r"\b\d+s@(\d+),\d+s@(\d+)", r"1s@\1,1s@\2"), (r"-n \d+M", "-n 1M"), (r"--pairs \d+", "--pairs 5"),
     (r"\ball\b(?=.*-o figures)", "fig4"), (r"causes(?= --json|$)", "causes background"), (r"causes(?= --pairs)", "causes background"),
     (r"//db\b", "//127.0.0.1"), (r"\[::1\]:8080|localhost/", "127.0.0.1:8080/"), (r"10k\.\.100k:10k", "1k..3k:1k"),
     (r"--size 64\.\.512K", "--size 64..256"), (r"192\.0\.2\.7:11111", "127.0.0.1:7778"), (r"192\.0\.2\.7:7777", "127.0.0.1:7777"),
-    # CPUs that a small machine does not have, and a user's own directory
+    # CPUs that a small machine does not have, and the user's own directory
     (r"-C 0-3 --client-cpus 4", "-C 0 --client-cpus 1"), (r"--cpus 0-3", "--cpus 0-1"), (r"--cpus 2,3", "--cpus 0,1"), (r"/run/user/1000/", "./"),
 ]
 FIX = "--fix-budget 5s "
 EXTRA = {"load": "-d 1s --warmup 0 --floor off", "rtt": "--count 2000 --runs 2", "bench": "-d 1s --pairs 5", "noise": "-d 1s",
          "budget": "-d 500ms --draws 10000", "reproduce time-gone": "-d 500ms", "run": "-d 2s --warmup 500ms --pairs 6 --block 100ms",
          "serve": "--listen 0", "reproduce deconstructing": "--count 500 --runs 2", "reproduce": "", "trace": "-d 2s"}
-# they run until they are ended
+# these run until they are stopped
 ENDLESS = ("serve", "--live", "--hold")
 ECHO = ("import socket\ns = socket.socket(type=socket.SOCK_DGRAM); s.bind(('127.0.0.1', 7778))\n"
         "while True: s.sendto(*s.recvfrom(65536))")
 
 
 def lines_of(text, prompted):
-    """The command lines in a text, without `sudo`, comments and what comes after a pipe. A result writes
-    `$ ` before each (prompted), and begins with what it is of."""
+    """The command lines in a text, without `sudo`, comments and what comes after a pipe. A result has
+    `$ ` before each of them (prompted)."""
     for line in re.sub(r"\\\n\s*", "", text).splitlines():
         line = line.strip()
         if prompted and not line.startswith("$ "):
@@ -132,7 +133,7 @@ class Place:
 
 
 def as_run(line, place):
-    """The words of a line as they are run here."""
+    """The words of a line, as it is run here."""
     text = re.sub(r"\$\(pidof (\w+)\)", lambda found: str(place.pids[found.group(1)]), line)
     text = re.sub(r"taillab-\w+-\*/|\brun/(?=capture)", "taillab-memcached-1/", text)
     text = re.sub(r"-p 4711\b", f"-p {place.pids['nginx']}", text)
@@ -222,7 +223,7 @@ def main():
         for where, line in lines:
             since = time.monotonic()
             code, said = run(as_run(line, place), place)
-            # 3 and 4 speak of the result, 130 of our own Ctrl-C
+            # 3 and 4 are about the result, 130 is our own Ctrl-C
             if code in (0, 3, 4, 130):
                 right, word = right + 1, "ok"
             elif code == 5:

@@ -1,5 +1,5 @@
-// What firmware of a server says of its first four CPUs and QEMU's does not: an idle state below
-// HLT, and three frequencies. Nothing happens behind the ports; the kernel's bookkeeping does.
+// What a server's firmware says of its first four CPUs, and QEMU's does not: an idle state deeper than
+// HLT, and three frequencies. Nothing happens behind the ports, but the kernel keeps its accounts.
 DefinitionBlock ("", "SSDT", 2, "TLLAB", "SERVER", 1)
 {
     External (\_SB.CPUS.C000, DeviceObj)
@@ -7,7 +7,7 @@ DefinitionBlock ("", "SSDT", 2, "TLLAB", "SERVER", 1)
     External (\_SB.CPUS.C002, DeviceObj)
     External (\_SB.CPUS.C003, DeviceObj)
 
-    // HLT, and a read of a port (0x0608 is that of the chipset's PM timer)
+    // HLT, and a read of a port (0x0608: the chipset's PM timer)
     Name (\IDLE, Package ()
     {
         2,
@@ -21,7 +21,7 @@ DefinitionBlock ("", "SSDT", 2, "TLLAB", "SERVER", 1)
         Package () { 1800, 30000, 10, 10, 0x20, 0x20 },
         Package () { 1200, 20000, 10, 10, 0x10, 0x10 }
     })
-    // POST codes and a scratch port: what is written there is lost
+    // the port of POST codes as a scratch port: what is written there is lost
     Name (\PORT, Package ()
     {
         ResourceTemplate () { Register (SystemIO, 8, 0, 0x80) },

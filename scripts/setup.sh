@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what is missing for one purpose: build, run, test, or vm (a guest in QEMU). Debian and Ubuntu.
+# Installs what is missing for one purpose: build, run, test, or vm (a guest in QEMU), on Debian and Ubuntu.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 purpose=${1:?usage: setup.sh build|run|test|vm}
@@ -11,17 +11,17 @@ if ! command -v cargo >/dev/null; then
   exit 1
 fi
 
-# package:file-or-command that shows it is there
+# PACKAGE:FILE or PACKAGE:COMMAND; the file or command shows that the package is installed
 build=(clang:clang libelf-dev:/usr/include/libelf.h zlib1g-dev:/usr/include/zlib.h
        gcc:cc make:make pkg-config:pkg-config)
 run=(iproute2:ip memcached:memcached nginx-light:nginx)
-# Ubuntu's browser package has another name and brings the snap.
+# On Ubuntu the browser's package has another name, and installs the snap.
 browser=chromium
 grep -qs '^ID=ubuntu' /etc/os-release && browser=chromium-browser
 vm=(acpica-tools:/usr/bin/iasl qemu-system-x86:/usr/bin/qemu-system-x86_64 busybox-static:/bin/busybox
     cpio:/bin/cpio kmod:/bin/kmod debian-archive-keyring:/usr/share/keyrings/debian-archive-keyring.gpg)
 [ -z "${TAILLAB_SKIP_VM:-}" ] || [ "$purpose" = vm ] || vm=()
-# rdma-core would bring udev; for RDMA in a guest the library and its drivers are enough
+# rdma-core depends on udev; for RDMA in a guest the library and its drivers are enough
 test=("${run[@]}" "${vm[@]}" redis-server:redis-server "$browser:chromium"
       ibverbs-providers:/etc/libibverbs.d/rxe.driver)
 
@@ -47,8 +47,8 @@ fi
 echo "installing: ${missing[*]}" >&2
 "$here/as-root.sh" "installs the Debian packages ${missing[*]}" \
   env DEBIAN_FRONTEND=noninteractive sh -c '
-    # A server that a package starts by itself would disturb every measurement. The file is marked, so that one
-    # that we could not remove (SIGKILL, power) goes at the next start, and one of somebody else stays.
+    # A server that its package starts would disturb every measurement. Our file is marked: one that we could
+    # not remove (SIGKILL, power cut) is removed at the next start, and a file of somebody else stays.
     policy=/usr/sbin/policy-rc.d
     mark="# taillab setup: removed at the end of the installation"
     remove() { if grep -qsxF "$mark" $policy; then rm -f $policy; fi; }

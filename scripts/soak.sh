@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# soak.sh [SECONDS]: records a server at its peak for ten minutes, or so many seconds, and
-# fails unless nothing was lost, memory stayed bounded and the file holds every request.
-# First the probe and the file alone, then `taillab trace` on memcached: the recording, the
-# analysis and all files in at most 300 MB.
+# soak.sh [SECONDS]: records a server at its peak for ten minutes, or for SECONDS. Fails if an event
+# was lost, if memory was not bounded, or if a request is missing from the file.
+# First the probe and the file alone, then `taillab trace` on memcached: recording, analysis and
+# all files in at most 300 MB.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-600}
@@ -18,7 +18,7 @@ echo "== taillab trace, memcached at its peak, $seconds s"
 port=21211 last=$(($(nproc) - 1))
 out=$(mktemp -d)
 children=()
-# the results of a step that ran as root are root's
+# root owns the results of a step that ran as root
 cleanup() {
   for child in "${children[@]}"; do kill "$child" 2>/dev/null || true; done
   rm -rf "$out" 2>/dev/null || scripts/as-root.sh "removes the recording" rm -rf "$out"
@@ -34,7 +34,7 @@ children+=($!)
 sleep 2
 scripts/as-root.sh "traces memcached for $seconds s" \
   python3 scripts/peak-memory.py "$target/taillab" trace --port "$port" --udp -d "${seconds}s" -q --json -o "$out/trace" >"$out/trace.json" 2>"$out/trace.err" ||
-  [ $? -eq 4 ] || { cat "$out/trace.err" >&2; exit 1; } # its verdict on a machine this busy is not what is tested
+  [ $? -eq 4 ] || { cat "$out/trace.err" >&2; exit 1; } # its verdict is not tested: the machine is too busy
 began=$(date +%s%N)
 "$target/taillab" explain "$out/trace" -q --json >"$out/again.json" || [ $? -eq 4 ]
 again_ms=$((($(date +%s%N) - began) / 1000000))
@@ -52,7 +52,7 @@ print(f"file {size / 1e6:.0f} MB, {size / events:.2f} bytes an event; observer {
       f"{observer['peak_memory_bytes'] / 2**20:.0f} MiB while recording")
 print(f"matched {matching['matched'] / requests:.4%}, complete {matching['complete'] / requests:.4%}")
 print(f"explained again in {again_s:.1f} s, {again_s / requests * 1e6:.2f} us a request; "
-      f"taillab trace took {peak_mb} MB at most, analysis and all files included")
+      f"peak memory of taillab trace {peak_mb} MB, with the analysis and all files")
 wrong = [text for ok, text in [
     (requests > 1000 * seconds, "too few requests for a soak"),
     (matching["lost_events"] == 0, f"{matching['lost_events']} events were lost"),

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # cargo's runner for test binaries. test-runner.sh live|units|all BINARY [ARG ...]: live tests (tests/live,
-# tests/live_*.rs) run as root and one at a time, since they share the machine's CPUs; everything else
-# (units) runs as it is.
+# tests/live_*.rs) run as root and one at a time, since they share the machine's CPUs; all others
+# (units) run as the user.
 set -euo pipefail
 wanted=$1 binary=$2; shift 2
 case $(basename "$binary") in

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# The probe's live tests on kernels that this machine does not have, in QEMU: Debian 12's 6.1,
-# where two of the tracepoints are missing, and its backport 6.12; both allow fentry and fexit.
-# And, on Debian 13's newest backport, RDMA between two namespaces by soft RoCE, what `tune` changes on
-# hardware that this machine lacks, and what takes time in a guest with control groups of version 2; on its
-# flavour with PREEMPT_RT, the only one that has the kernel's own meter (osnoise), the two side by side.
+# Live tests in QEMU, on kernels and hardware that this machine does not have. One suite of Debian for each:
+#   bookworm             the probe on 6.1, which lacks two of the tracepoints
+#   bookworm-backports   the probe on 6.12; like 6.1 it allows fentry and fexit
+#   trixie-backports     RDMA between two namespaces (soft RoCE), `tune` on a server's hardware, and `noise`
+#                        in a guest with control groups of version 2
+#   trixie-backports-rt  `noise` compared with the kernel's own meter (osnoise), which only this kernel has
 # The tests are built here, as this user, and run in a guest; see vm.sh.
 #
 # VM_SUITES (bookworm bookworm-backports trixie-backports trixie-backports-rt) and VM_TESTS (modules of the probe's
@@ -11,9 +12,9 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# of the whole workspace: the same features, so what `cargo test --workspace` built is used
+# --workspace: with the same features, so that what `cargo test --workspace` built is used
 built=$(cargo test --workspace --test live --no-run --locked --quiet --message-format=json)
-# live_tests CRATE: its binary
+# live_tests CRATE: prints the path of its binary
 live_tests() {
   local binary
   binary=$(grep "/crates/$1/Cargo.toml\"" <<<"$built" |
@@ -33,7 +34,7 @@ for suite in ${VM_SUITES:-bookworm bookworm-backports trixie-backports trixie-ba
         sh -c 'modprobe -a rdma_rxe ib_uverbs virtio_net acpi_cpufreq &&
                echo +cpuset +memory >/sys/fs/cgroup/cgroup.subtree_control && exec "$@"' vm \
         "$(live_tests taillab)" --test-threads=1 rdma:: hardware:: || status=1
-      # where CPUs have idle states like a server's, QEMU's time stamp counter is not trusted
+      # without VM_SERVER: with a server's idle states the kernel does not trust QEMU's time stamp counter
       scripts/vm.sh "$suite" env TAILLAB_GUEST=1 "$(live_tests taillab)" --test-threads=1 \
         noise::a_loop_in_a_guest noise::a_quota || status=1 ;;
     trixie-backports-rt)

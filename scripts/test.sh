@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every test. Built as the user; only the live tests run as root (test-runner.sh), with nothing beside them.
+# Runs every test. Built as the user; only the live tests run as root (test-runner.sh), and nothing runs beside them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 say() { printf '\n== %s\n' "$*"; }
@@ -13,13 +13,13 @@ cargo fmt --all --check
 cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
 
 say "lints without the eBPF probe (no clang, no root)"
-# all other features as above, so that only the crates that know the probe are read again
+# with all other features as above, so that only the crates that use the probe are checked again
 cargo clippy --workspace --all-targets --no-default-features --features taillab-report/parquet \
   --locked --quiet -- -D warnings
 
 say "tests"
 status=0
-# --tests: no examples, which the lints have seen; there are no tests in the documentation
+# --tests: without the examples, which clippy has checked; there are no doc tests
 tests() { cargo test --workspace --tests --locked "$@"; }
 # run units|live
 run() {
@@ -28,12 +28,12 @@ run() {
 }
 tests --no-run --quiet
 
-# What this kernel lacks, in QEMU, which emulates its CPUs on one of this machine's: beside the tests that
-# do not mind who else has the CPU.
+# Tests in QEMU of what this machine lacks. QEMU uses one CPU, so they run beside the tests that do not mind
+# a busy machine.
 in_qemu() {
   local failed=0
-  # an older kernel without two of the tracepoints, its fentry and fexit hooks, and that they agree with
-  # the tracepoints; `make vm` runs everything, on a newer kernel too
+  # an older kernel without two of the tracepoints: its fentry and fexit hooks, and whether they agree with
+  # the tracepoints; `make vm` runs all suites
   VM_SUITES=bookworm VM_TESTS="stamps agreement" scripts/test-vm.sh || failed=1
   # RDMA between two namespaces, and tune on a server's hardware
   VM_SUITES=trixie-backports scripts/test-vm.sh || failed=1
@@ -56,9 +56,9 @@ fi
 say "live tests"
 run live
 
-# One line that counts everything; a skipped test is counted and shown, never silent.
+# One line counts everything; a skipped test is counted and shown.
 sum() { grep -E '^test result:' "$log" | grep -oE "[0-9]+ $1" | awk '{n += $1} END {print n + 0}'; }
-# With one test at a time the name stands before it on the same line.
+# With one test at a time, the test's name is before it on the same line.
 skipped_lines=$(grep -c 'SKIPPED ' "$log" || true)
 passed=$(sum passed) failed=$(sum failed) ignored=$(sum ignored)
 skipped=$((skipped_lines + ignored))

@@ -3,14 +3,14 @@
 # 6.12, trixie-backports: 7.x) in QEMU and runs COMMAND there as root, in this directory. Exits with
 # its exit code.
 #
-# The guest's file system is this machine's, read-only below a tmpfs: it runs what was built here,
-# and what it changes is lost, except under /out, which is .cache/vm/out here. QEMU emulates the
-# CPUs (no KVM needed), some 12 times slower than they are: look at behaviour here, not at times.
+# The guest's file system is this machine's, read-only below a tmpfs: it runs what was built here, and
+# what it changes is lost, except under /out, which is .cache/vm/out here. QEMU emulates the CPUs (no KVM
+# needed), about 12 times slower than real ones: test behaviour in it, not times.
 #
 # VM_CPUS (4), VM_MEMORY (2048 MiB), VM_TIMEOUT (540 s), VM_MIRROR (deb.debian.org) and VM_FLAVOUR (amd64;
 # rt-amd64: PREEMPT_RT, and the osnoise tracer) may be set.
-# VM_SERVER=1 makes it what servers are: two NUMA nodes, idle states, frequencies (server.asl), and
-# a network device with an interrupt for each queue, behind which nothing but QEMU answers.
+# VM_SERVER=1 gives it the hardware of a server: two NUMA nodes, idle states, frequencies (server.asl), and
+# a network device with an interrupt for each queue, connected to QEMU only.
 set -euo pipefail
 [ $# -ge 2 ] || { sed -n '2,3s/^# //p' "$0" >&2; exit 2; }
 suite=$1; shift
@@ -41,7 +41,7 @@ if [ ! -e "$kernel/initrd" ]; then
   rm -rf "$kernel"
   mkdir -p "$kernel" "$work/lists/partial" "$work/archives/partial"
   echo "deb [arch=amd64 signed-by=$keyring] ${VM_MIRROR:-http://deb.debian.org/debian} $suite main" >"$work/sources"
-  # how to reach the mirror is the machine's affair; its hooks and lists are left alone
+  # of this machine's configuration only how to reach the mirror is used, not its hooks and lists
   apt-config dump | grep -E '^Acquire::(https?|Check-|Retries)' >"$work/apt.conf" || true
   cat >>"$work/apt.conf" <<CONF
 APT::Architecture "amd64"; APT::Sandbox::User ""; Acquire::Languages "none";
@@ -55,18 +55,18 @@ CONF
   package=$(apt-cache depends --no-recommends --no-suggests "linux-image-$flavour" |
             sed -n 's/^ *Depends: *\(linux-image-[^ ]*\)$/\1/p' | head -n 1)
   : "${package:?the suite has no linux-image-$flavour}"
-  # from 7.0 on the image's package is empty, and others of the same version have its files
+  # from 7.0 on the image's package is empty; other packages of the same version have the files
   mapfile -t parts < <(apt-cache depends --no-recommends --no-suggests "$package" |
                        sed -n "s/^ *Depends: *\\(linux-[a-z]*-${package#linux-image-}\\)\$/\\1/p")
   (cd "$work" && apt-get download -qq "$package" "${parts[@]}")
   unset APT_CONFIG
   for part in "$work"/linux-*.deb; do dpkg -x "$part" "$kernel"; done
-  # some of them say usr/lib
+  # some have their modules in usr/lib
   if [ -d "$kernel/usr/lib/modules" ]; then mkdir -p "$kernel/lib"; mv "$kernel/usr/lib/modules" "$kernel/lib/modules"; fi
   release=$(basename "$kernel"/lib/modules/*)
   /sbin/depmod -b "$kernel" "$release"
 
-  # The first file system: busybox, and the modules that reach the real one.
+  # The initial file system: busybox, and the modules that are needed to mount the real one.
   mkdir -p "$work/initrd"/{bin,modules,proc,sys,dev,host,scratch,new}
   cp /bin/busybox "$work/initrd/bin/"
   n=10
@@ -96,7 +96,7 @@ INIT
   mv "$work/initrd.gz" "$kernel/initrd"
 fi
 
-# What the guest does once it has its file system.
+# What the guest runs as soon as the real file system is mounted.
 rm -rf "${out:?}"; mkdir -p "$out"
 release=$(basename "$kernel"/lib/modules/*)
 image=$kernel/boot/vmlinuz-$release
