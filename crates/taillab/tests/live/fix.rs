@@ -141,7 +141,7 @@ fn what_disturbs_the_server_is_found_treated_and_put_back() {
             let dir = place.path().join(format!("run-{attempt}"));
             let output = taillab()
                 .args(FIX)
-                .args(["--fix-budget", "75s", "-o"])
+                .args(["--fix-budget", "60s", "-o"])
                 .arg(&dir)
                 .output()
                 .unwrap();
@@ -292,7 +292,7 @@ fn a_live_server_is_treated_in_blocks_and_left_as_it_was() {
 
     let output = disturbed
         .trace()
-        .args(["--yes", "--fix-budget", "60s"])
+        .args(["--yes", "--fix-budget", "36s"])
         .output()
         .unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -328,7 +328,8 @@ fn ctrl_c_puts_the_change_of_a_live_server_back() {
     let begun = |_| {
         let mut child = disturbed
             .trace()
-            .args(["--yes", "--fix-budget", "600s"])
+            // enough for the control and the trial that is interrupted
+            .args(["--yes", "--fix-budget", "36s"])
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()

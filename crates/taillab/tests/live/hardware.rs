@@ -3,6 +3,7 @@
 //! refused where not.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -13,28 +14,28 @@ use taillab_host::CpuSet;
 
 use crate::support::{live, must_be_in_a_guest, signal, taillab, wait_for};
 
-fn read(path: &str) -> String {
+pub(crate) fn read(path: &str) -> String {
     let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"));
     text.trim().to_owned()
 }
 
 /// What is applied until it is reverted, which must succeed.
-struct Applied(String);
+pub(crate) struct Applied(String);
 
 impl Applied {
-    fn new(args: &[&str]) -> Self {
+    pub(crate) fn new(args: &[&str]) -> Self {
         let (code, value, said) = tune(&[&["apply"], args, &["--yes"]].concat());
         assert_eq!(code, Some(0), "{args:?}: {said}");
         Self(value["applies"][0]["id"].as_u64().unwrap().to_string())
     }
 
-    fn revert(self) {
+    pub(crate) fn revert(self) {
         let (code, value, said) = tune(&["revert", &self.0]);
         assert_eq!(code, Some(0), "{value}: {said}");
     }
 }
 
-fn tune(args: &[&str]) -> (Option<i32>, Value, String) {
+pub(crate) fn tune(args: &[&str]) -> (Option<i32>, Value, String) {
     let output = taillab()
         .arg("tune")
         .args(args)
@@ -54,14 +55,14 @@ fn refused(args: &[&str], why: &str) {
 }
 
 /// A program that ends with the test.
-struct Program(Child);
+pub(crate) struct Program(Child);
 
 impl Program {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self(Command::new("sleep").arg("600").spawn().unwrap())
     }
 
-    fn pid(&self) -> String {
+    pub(crate) fn pid(&self) -> String {
         self.0.id().to_string()
     }
 
@@ -174,6 +175,42 @@ fn a_cpu_does_not_sleep_deeply_while_no_latency_is_allowed() {
         }
         panic!("it does not sleep any more");
     }
+}
+
+#[test]
+fn no_cpu_sleeps_deeply_while_a_process_holds_the_latency() {
+    if !live("no_cpu_sleeps_deeply_while_a_process_holds_the_latency") {
+        return;
+    }
+    // elsewhere others may keep the CPU awake, and `tune::what_is_held_…` holds it
+    if std::env::var_os("TAILLAB_GUEST").is_none() {
+        let (code, _, said) = tune(&["apply", "cpu-dma-latency", "--yes"]);
+        assert_eq!(code, Some(2), "{said}");
+        return;
+    }
+    let deep = || idle_entries()[1..].iter().sum::<u64>();
+    let sleeps = || {
+        let start = deep();
+        wait_for("CPU 1 in a deep state", || (deep() > start).then_some(()));
+    };
+    sleeps();
+    let mut holder = taillab()
+        .args(["tune", "apply", "cpu-dma-latency", "--yes", "--hold"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(holder.stderr.take().unwrap()).lines();
+    assert!(said.next().unwrap().unwrap().contains("held until Ctrl-C"));
+    // the idle state that it is in ends first
+    sleep(Duration::from_millis(500));
+    let start = deep();
+    sleep(Duration::from_secs(1));
+    assert_eq!(deep(), start, "it sleeps all the same");
+    signal(holder.id(), "INT");
+    assert_eq!(holder.wait().unwrap().code(), Some(130));
+    sleeps();
 }
 
 #[test]

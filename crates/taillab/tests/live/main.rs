@@ -18,5 +18,6 @@ mod run;
 mod run_servers;
 #[path = "../support/mod.rs"]
 mod support;
+mod systemd;
 mod trace;
 mod tune;

@@ -60,7 +60,11 @@ fn a_sample_has_six_stamps_and_all_requests_have_the_ends() {
         let limits = found["explanation"]["limits"].to_string();
         assert!(limits.contains("one request in 4"), "{limits}");
         let withdrawn = found["verdict"].to_string();
-        assert!(!withdrawn.contains("read_together"), "{withdrawn}");
+        assert!(
+            !withdrawn.contains("read_together"),
+            "{}: {withdrawn}",
+            dir.display()
+        );
         let again = taillab().args(["explain", "--json"]).arg(dir).output();
         let again = result(&again.unwrap());
         assert_eq!(again["causes"], found["causes"]);
