@@ -32,7 +32,7 @@ pub(super) const RT_PRIORITY: Mitigation = Mitigation {
 
 pub(super) const RT_RUNTIME: Mitigation = Mitigation {
     is: mitigation::RT_RUNTIME,
-    needs: "root",
+    needs: "root; with -p, a server with real-time threads",
     interface: "/proc/sys/kernel/sched_rt_runtime_us: -1; from Linux 6.12 also \
                 /sys/kernel/debug/sched/fair_server/cpuN/runtime: 0, where debugfs is mounted",
     undo: PUT_BACK,
@@ -134,7 +134,7 @@ fn rt_priority(scene: &Scene) -> Result<Proposal, Unavailable> {
             group.join("cpu.rt_runtime_us").display()
         )));
     }
-    let mut proposal = rt_runtime(scene).unwrap_or_default();
+    let mut proposal = without_limit(scene).unwrap_or_default();
     let threads = of_server(scene, "runs before every ordinary thread", |value| {
         value.policy.is_fair().then(|| value.with_fifo(PRIORITY))
     })?;
@@ -166,6 +166,20 @@ fn rt_priority(scene: &Scene) -> Result<Proposal, Unavailable> {
 }
 
 fn rt_runtime(scene: &Scene) -> Result<Proposal, Unavailable> {
+    if let Some(server) = &scene.server
+        && !server.threads.iter().any(|thread| thread.is_real_time)
+    {
+        return Err(Unavailable(format!(
+            "no thread of {} is real-time, and the limit holds back no other thread (rt-priority makes them \
+             real-time and lifts the limit)",
+            server.name
+        )));
+    }
+    without_limit(scene)
+}
+
+/// Lifts the limit of real-time threads.
+fn without_limit(scene: &Scene) -> Result<Proposal, Unavailable> {
     let mut changes = Vec::new();
     if RtThrottle::read(&scene.roots).is_some_and(RtThrottle::is_active) {
         changes.extend(existing(

@@ -15,7 +15,7 @@ use crate::tune::{Tuner, Unavailable};
 
 const PID: u32 = 4711;
 const STAT: &str = "4711 (server) S 1 4711 4711 0 -1 0 100 0 0 0 7 9 0 0 20 0 1 0 12345 1 2 3 1 1 0 0 0 0 0 0 0 \
-                    0 0 0 0 17 3 0 0 0";
+                    0 0 0 17 3 0 0 0";
 
 /// A machine with eight CPUs, two nodes, SMT, cpufreq, a network card with two queues.
 const MACHINE: &[(&str, &str)] = &[
@@ -273,6 +273,17 @@ fn scope() -> Scope {
     }
 }
 
+/// The limit of real-time threads concerns the machine: the server of the tree has none.
+fn scope_of(name: &str) -> Scope {
+    match name {
+        "rt-runtime" => Scope {
+            cpus: Some("2-3".parse().unwrap()),
+            ..Scope::default()
+        },
+        _ => scope(),
+    }
+}
+
 fn tuner(roots: &Roots, folder: &Path) -> Tuner {
     Tuner::new(roots.clone(), JournalFolder::at(folder.join("journal")))
 }
@@ -283,7 +294,7 @@ fn each_writes_what_it_says_and_is_put_back() {
         let (folder, roots) = tree(MACHINE);
         let tuner = tuner(&roots, folder.path());
         let before = files(folder.path());
-        let plan = tuner.plan(&[name], &scope()).unwrap();
+        let plan = tuner.plan(&[name], &scope_of(name)).unwrap();
         plan.check(false)
             .unwrap_or_else(|error| panic!("{name}: {error}"));
         tuner
@@ -345,6 +356,28 @@ fn each_says_in_one_line_what_the_machine_lacks() {
         assert!(plan.check(true).is_err(), "{name}");
     }
     assert!(!folder.path().join("journal").exists());
+}
+
+#[test]
+fn the_limit_of_real_time_threads_is_lifted_for_a_server_that_has_some() {
+    let (folder, roots) = tree(MACHINE);
+    let tuner = tuner(&roots, folder.path());
+    let part = |name: &str| tuner.plan(&[name], &scope()).unwrap().parts.remove(0);
+    let Err(Unavailable(reason)) = part("rt-runtime").proposal else {
+        panic!("an ordinary thread is not held back by it");
+    };
+    assert!(
+        reason.contains("no thread of server is real-time"),
+        "{reason}"
+    );
+    // a quota holds it back
+    assert_eq!(part("cpu-quota").proposal.unwrap().changes.len(), 1);
+    // SCHED_FIFO 49
+    let real_time = STAT.replace("17 3 0 0 0", "17 3 49 1 0");
+    for path in ["proc/4711/stat", "proc/4711/task/4711/stat"] {
+        fs::write(folder.path().join(path), &real_time).unwrap();
+    }
+    assert_eq!(part("rt-runtime").proposal.unwrap().changes.len(), 3);
 }
 
 #[test]
