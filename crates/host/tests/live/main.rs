@@ -5,7 +5,9 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod effects;
 mod interrupt;
+mod receiving;
 mod recovery;
 mod server;
 mod socket_buffers;

@@ -13,26 +13,26 @@ use taillab_host::{CpuSet, JournalFolder, NetNamespace, PrivateFolder, ProcessId
 
 use crate::common::{eventually, live};
 
-struct Process(Child);
+pub(crate) struct Process(Child);
 
 impl Process {
-    fn start(program: &str, arguments: &[&str]) -> Self {
+    pub(crate) fn start(program: &str, arguments: &[&str]) -> Self {
         Self(Command::new(program).args(arguments).spawn().unwrap())
     }
 
-    fn sleeping() -> Self {
+    pub(crate) fn sleeping() -> Self {
         Self::start("sleep", &["600"])
     }
 
-    fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.0.id()
     }
 
-    fn identity(&self) -> ProcessIdentity {
+    pub(crate) fn identity(&self) -> ProcessIdentity {
         ProcessIdentity::of(&Roots::default(), self.pid()).unwrap()
     }
 
-    fn reads(&self, setting: &Setting) -> String {
+    pub(crate) fn reads(&self, setting: &Setting) -> String {
         setting.read(&Roots::default()).unwrap()
     }
 }
@@ -44,11 +44,11 @@ impl Drop for Process {
     }
 }
 
-fn tuner(folder: &Path) -> Tuner {
+pub(crate) fn tuner(folder: &Path) -> Tuner {
     Tuner::new(Roots::default(), JournalFolder::at(folder.join("journal")))
 }
 
-fn quiet(_: Point<'_>) {}
+pub(crate) fn quiet(_: Point<'_>) {}
 
 fn plan(changes: Vec<Change>) -> Plan {
     Plan {
@@ -286,7 +286,7 @@ fn two_at_once_take_turns() {
 }
 
 /// A process in a network namespace of the test, which has nothing but a loopback.
-fn in_namespace() -> Process {
+pub(crate) fn in_namespace() -> Process {
     let namespace = NetNamespace::new().unwrap();
     namespace.run(Process::sleeping).unwrap()
 }
@@ -313,7 +313,7 @@ fn settings_of_another_network_namespace_are_changed_there_and_only_there() {
         files.map(|file| fs::read_to_string(format!("/proc/sys/net/ipv4/{file}")).unwrap())
     };
     let before = ours();
-    for name in ["tcp-latency", "softirq-cpu", "irq-suspension"] {
+    for name in ["tcp-latency", "softirq-cpu", "irq-suspension", "offloads"] {
         let plan = tuner.plan(&[name], &scope).unwrap();
         plan.check(false).unwrap();
         let read = || -> Vec<String> {

@@ -1,0 +1,568 @@
+//! Who receives packets, and after how many interrupts, before and after a change: on the loopback of a
+//! network namespace of the test, and on the cards of the guest of `scripts/test-vm.sh`, at whose other
+//! end QEMU answers.
+
+use std::fs;
+use std::io;
+use std::net::UdpSocket;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::event::epoll;
+use rustix::ioctl;
+use taillab_host::cpus::pin_current_thread;
+use taillab_host::tune::{Scope, Setting, Unavailable};
+use taillab_host::{CpuSet, NetNamespace, Roots};
+
+use crate::common::{eventually, live};
+use crate::effects::Applied;
+use crate::tune::{Process, in_namespace, quiet, tuner};
+
+/// Packets that are counted.
+const PACKETS: u64 = 200;
+
+fn ip(arguments: &[&str]) {
+    let status = Command::new("ip").args(arguments).status().unwrap();
+    assert!(status.success(), "ip {arguments:?}");
+}
+
+/// Applies a mitigation as it is planned.
+fn applied(name: &str, scope: &Scope) -> Applied {
+    Applied::new(name, scope, |_| true)
+}
+
+/// What a plan says where a mitigation is not possible.
+fn unavailable(name: &str, scope: &Scope) -> String {
+    let journal = tempfile::tempdir().unwrap();
+    let plan = tuner(journal.path()).plan(&[name], scope).unwrap();
+    match &plan.parts[0].proposal {
+        Err(Unavailable(reason)) => reason.clone(),
+        Ok(proposal) => panic!("{name}: {proposal:?}"),
+    }
+}
+
+fn of_device(device: &str) -> Scope {
+    Scope {
+        device: Some(device.to_owned()),
+        ..Scope::default()
+    }
+}
+
+/// Whether this is the guest of `scripts/test-vm.sh`. Elsewhere a card carries other people's packets.
+fn in_guest() -> bool {
+    std::env::var_os("TAILLAB_GUEST").is_some()
+}
+
+/// How often each CPU was told by another one to receive packets (`received_rps`).
+fn told_to_receive() -> Vec<u64> {
+    let table = fs::read_to_string("/proc/net/softnet_stat").unwrap();
+    let lines = table.lines().map(|line| {
+        let field = line.split_whitespace().nth(9).unwrap();
+        u64::from_str_radix(field, 16).unwrap()
+    });
+    lines.collect()
+}
+
+/// Packets from CPU 0 to a reader on CPU 1, one after the other has answered, over the loopback of a
+/// process's namespace: how often CPU 1 was told to receive.
+fn told_by_the_other_cpu(process: &Process) -> u64 {
+    let namespace = NetNamespace::of_process(&Roots::default(), process.pid()).unwrap();
+    let start = told_to_receive()[1];
+    let exchange = || {
+        ip(&["link", "set", "lo", "up"]);
+        let socket = || {
+            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+            let patience = Some(Duration::from_secs(10));
+            socket.set_read_timeout(patience).unwrap();
+            socket
+        };
+        let (sender, reader) = (socket(), socket());
+        sender.connect(reader.local_addr().unwrap()).unwrap();
+        reader.connect(sender.local_addr().unwrap()).unwrap();
+        let turns = |cpu, first: bool, socket: &UdpSocket| {
+            pin_current_thread(&CpuSet::single(cpu)).unwrap();
+            for _ in 0..PACKETS {
+                if first {
+                    socket.send(b"packet").unwrap();
+                }
+                socket.recv(&mut [0; 16]).unwrap();
+                if !first {
+                    socket.send(b"answer").unwrap();
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| turns(1, false, &reader));
+            scope.spawn(|| turns(0, true, &sender));
+        });
+    };
+    namespace.run(exchange).unwrap();
+    told_to_receive()[1] - start
+}
+
+#[test]
+fn packets_are_received_on_another_cpu() {
+    if !live("packets_are_received_on_another_cpu") {
+        return;
+    }
+    let process = in_namespace();
+    let online = taillab_host::cpus::online(&Roots::default()).unwrap();
+    for name in ["softirq-cpu", "rfs"] {
+        let scope = Scope {
+            pid: Some(process.pid()),
+            // RPS leaves these to the server; RFS goes to CPU 1 since the reader is there
+            cpus: Some(online.difference(&CpuSet::single(1))),
+            ..of_device("lo")
+        };
+        let without = told_by_the_other_cpu(&process);
+        let held = applied(name, &scope);
+        let with = told_by_the_other_cpu(&process);
+        held.revert();
+        let again = told_by_the_other_cpu(&process);
+        println!("{name}: {without}, {with}, {again} of {PACKETS}");
+        assert!(with >= PACKETS / 2, "{name}: {with}");
+        assert!(
+            without < PACKETS / 4 && again < PACKETS / 4,
+            "{name}: {without}, {again}"
+        );
+    }
+}
+
+/// A network card of the guest, up until the test ends.
+struct Card {
+    name: String,
+    /// Its interrupts' numbers.
+    interrupts: Vec<String>,
+}
+
+impl Card {
+    /// The one of this driver; `None` where this is not the guest.
+    fn of(driver: &str) -> Option<Self> {
+        let names = |folder: &str| -> Vec<String> {
+            let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+            let names = entries.map(|entry| entry.file_name().into_string().unwrap());
+            names.collect()
+        };
+        let is_of = |name: &String| {
+            let path = format!("/sys/class/net/{name}/device/driver");
+            fs::read_link(path).is_ok_and(|driven| driven.ends_with(driver))
+        };
+        if !in_guest() {
+            return None;
+        }
+        let mut all = names("/sys/class/net").into_iter();
+        let name = all.find(is_of).expect("the guest has such a card");
+        // a virtio device has those of the PCI device that it is behind
+        let folders = ["msi_irqs", "../msi_irqs"];
+        let interrupts = (folders.into_iter())
+            .map(|folder| names(&format!("/sys/class/net/{name}/device/{folder}")))
+            .find(|numbers| !numbers.is_empty())
+            .unwrap();
+        ip(&["address", "add", "10.0.2.15/24", "dev", &name]);
+        ip(&["link", "set", &name, "up"]);
+        let card = Self { name, interrupts };
+        eventually("its link", || {
+            let state = fs::read_to_string(format!("/sys/class/net/{}/carrier", card.name));
+            state.is_ok_and(|state| state.trim() == "1")
+        });
+        card.exchange();
+        Some(card)
+    }
+
+    /// A socket whose requests QEMU answers at once: that it has no files (TFTP, RFC 1350).
+    fn socket() -> UdpSocket {
+        let socket = UdpSocket::bind("10.0.2.15:0").unwrap();
+        socket.connect("10.0.2.2:69").unwrap();
+        socket
+            .set_read_timeout(Some(Duration::from_secs(10)))
+            .unwrap();
+        socket
+    }
+
+    fn ask(socket: &UdpSocket) {
+        socket.send(b"\0\x01none\0octet\0").unwrap();
+    }
+
+    fn answered(socket: &UdpSocket) {
+        socket.recv(&mut [0; 512]).unwrap();
+    }
+
+    /// Requests and their answers, one after the other.
+    fn exchange(&self) {
+        let socket = Self::socket();
+        for _ in 0..PACKETS {
+            Self::ask(&socket);
+            Self::answered(&socket);
+        }
+    }
+
+    /// How often each CPU has had its interrupts whose user's name has `part` in it.
+    fn interrupted(&self, part: &str) -> Vec<u64> {
+        let table = fs::read_to_string("/proc/interrupts").unwrap();
+        let cpus = table.lines().next().unwrap().split_whitespace().count();
+        let mut counts = vec![0; cpus];
+        for line in table.lines().skip(1) {
+            let (number, rest) = line.split_once(':').unwrap();
+            let user = rest.split_whitespace().next_back().unwrap_or_default();
+            if self.interrupts.iter().any(|own| own == number.trim()) && user.contains(part) {
+                for (count, text) in counts.iter_mut().zip(rest.split_whitespace()) {
+                    *count += text.parse::<u64>().unwrap();
+                }
+            }
+        }
+        counts
+    }
+
+    fn scope(&self) -> Scope {
+        of_device(&self.name)
+    }
+}
+
+impl Drop for Card {
+    fn drop(&mut self) {
+        ip(&["link", "set", &self.name, "down"]);
+        ip(&["address", "flush", "dev", &self.name]);
+    }
+}
+
+/// How a server wants epoll to poll its cards: `struct epoll_params` of linux/eventpoll.h.
+#[repr(C)]
+#[allow(dead_code, reason = "the kernel reads them")]
+struct EpollParameters {
+    busy_poll_usecs: u32,
+    busy_poll_budget: u16,
+    prefer_busy_poll: u8,
+    pad: u8,
+}
+
+/// `EPIOCSPARAMS`, since Linux 6.9.
+const SET_PARAMETERS: ioctl::Opcode = ioctl::opcode::write::<EpollParameters>(0x8a, 1);
+
+/// An epoll that looks at the card for up to 20 ms before it sleeps.
+fn polling(socket: &UdpSocket) -> io::Result<std::os::fd::OwnedFd> {
+    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    let readable = epoll::EventFlags::IN;
+    epoll::add(&epoll, socket, epoll::EventData::new_u64(0), readable)?;
+    let parameters = EpollParameters {
+        busy_poll_usecs: 20_000,
+        busy_poll_budget: 8,
+        prefer_busy_poll: 1,
+        pad: 0,
+    };
+    // SAFETY: this call of an epoll reads a `struct epoll_params`, which is what it gets.
+    unsafe {
+        let set = ioctl::Setter::<SET_PARAMETERS, _>::new(parameters);
+        ioctl::ioctl(&epoll, set)?;
+    }
+    Ok(epoll)
+}
+
+/// For as many packets, the interrupts of a card whose server polls it (napi.rst, "IRQ suspension").
+#[test]
+fn a_server_that_polls_is_hardly_interrupted() {
+    if !live("a_server_that_polls_is_hardly_interrupted") {
+        return;
+    }
+    let Some(card) = Card::of("virtio_net") else {
+        // the loopback has no receive context whose interrupts could be off
+        let journal = tempfile::tempdir().unwrap();
+        let plan = tuner(journal.path()).plan(&["irq-suspension"], &of_device("lo"));
+        let plan = plan.unwrap();
+        let of_contexts = |setting: &Setting| matches!(setting, Setting::Napi(_));
+        assert!(!plan.changes().any(|change| of_contexts(&change.setting)));
+        return;
+    };
+    let interrupts = || {
+        let socket = Card::socket();
+        let epoll = polling(&socket).unwrap();
+        let exchange = || {
+            Card::ask(&socket);
+            let mut events = Vec::<epoll::Event>::with_capacity(4);
+            let within = Some(&rustix::time::Timespec {
+                tv_sec: 10,
+                tv_nsec: 0,
+            });
+            let buffer = rustix::buffer::spare_capacity(&mut events);
+            assert_eq!(epoll::wait(&epoll, buffer, within).unwrap(), 1);
+            Card::answered(&socket);
+        };
+        // the kernel learns from packets which card to poll
+        (0..20).for_each(|_| exchange());
+        let start = card.interrupted("input").iter().sum::<u64>();
+        (0..PACKETS).for_each(|_| exchange());
+        card.interrupted("input").iter().sum::<u64>() - start
+    };
+    let without = interrupts();
+    let held = applied("irq-suspension", &card.scope());
+    let with = interrupts();
+    held.revert();
+    let again = interrupts();
+    println!("{without}, {with}, {again} interrupts for {PACKETS} packets");
+    assert!(
+        without > PACKETS / 2 && again > PACKETS / 2,
+        "{without}, {again}"
+    );
+    assert!(with < PACKETS / 8, "{with}");
+}
+
+/// Softirqs for receiving, of all CPUs.
+fn receive_softirqs() -> u64 {
+    let table = fs::read_to_string("/proc/softirqs").unwrap();
+    let mut lines = table.lines();
+    let line = lines.find_map(|line| line.trim_start().strip_prefix("NET_RX:"));
+    let counts = line.unwrap().split_whitespace();
+    counts.map(|count| count.parse::<u64>().unwrap()).sum()
+}
+
+#[test]
+fn packets_are_received_in_a_thread() {
+    if !live("packets_are_received_in_a_thread") {
+        return;
+    }
+    let Some(card) = Card::of("virtio_net") else {
+        let process = in_namespace();
+        let scope = Scope {
+            pid: Some(process.pid()),
+            ..of_device("lo")
+        };
+        let journal = tempfile::tempdir().unwrap();
+        let tuner = tuner(journal.path());
+        let plan = tuner.plan(&["threaded-napi"], &scope).unwrap();
+        // the loopback receives without a driver
+        let error = tuner.apply(&plan, false, &mut quiet).unwrap_err();
+        let line = error.to_string();
+        assert!(line.contains("the driver cannot do that"), "{line}");
+        return;
+    };
+    let softirqs = || {
+        let start = receive_softirqs();
+        card.exchange();
+        receive_softirqs() - start
+    };
+    let threads = || {
+        let of = format!("napi/{}-", card.name);
+        let names = fs::read_dir("/proc").unwrap().flatten();
+        let names = names.filter_map(|entry| fs::read_to_string(entry.path().join("comm")).ok());
+        names.filter(|name| name.starts_with(&of)).count()
+    };
+    let without = softirqs();
+    let held = applied("threaded-napi", &card.scope());
+    let (with, ours) = (softirqs(), threads());
+    held.revert();
+    let again = softirqs();
+    println!("{without}, {with}, {again} softirqs for {PACKETS} packets, {ours} threads");
+    assert!(
+        without >= PACKETS / 2 && again >= PACKETS / 2,
+        "{without}, {again}"
+    );
+    assert!(with < PACKETS / 4 && ours > 0, "{with}, {ours} threads");
+}
+
+#[test]
+fn one_of_the_servers_cpus_has_the_interrupts_alone() {
+    if !live("one_of_the_servers_cpus_has_the_interrupts_alone") {
+        return;
+    }
+    let server = Process::start("taskset", &["-c", "0-1", "sleep", "600"]);
+    let affinity = Setting::affinity(server.identity());
+    eventually("the server's CPUs", || server.reads(&affinity) == "0-1");
+    let Some(card) = Card::of("virtio_net") else {
+        let scope = Scope {
+            pid: Some(server.pid()),
+            ..of_device("lo")
+        };
+        let reason = unavailable("interrupt-cpu", &scope);
+        assert!(reason.contains("lo has no interrupts"), "{reason}");
+        return;
+    };
+    let list =
+        |number: &String| fs::read_to_string(format!("/proc/irq/{number}/smp_affinity_list"));
+    let lists = || -> Vec<String> {
+        let lists = card.interrupts.iter().map(list);
+        lists.map(Result::unwrap).collect()
+    };
+    let before = lists();
+    let scope = Scope {
+        pid: Some(server.pid()),
+        ..card.scope()
+    };
+    let held = applied("interrupt-cpu", &scope);
+    assert_eq!(server.reads(&affinity), "0");
+    // each of its queues moves with its own next interrupt
+    let is_alone = (0..20).any(|_| {
+        let start = card.interrupted("");
+        card.exchange();
+        let end = card.interrupted("");
+        assert!(end.iter().sum::<u64>() > start.iter().sum(), "{end:?}");
+        let mut cpus = start.iter().zip(&end).enumerate();
+        cpus.all(|(cpu, (start, end))| cpu == 1 || start == end)
+    });
+    assert!(is_alone, "other CPUs have some of them in all 20 exchanges");
+    held.revert();
+    assert_eq!((server.reads(&affinity), lists()), ("0-1".into(), before));
+}
+
+#[test]
+fn a_driver_coalesces_as_it_is_told() {
+    if !live("a_driver_coalesces_as_it_is_told") {
+        return;
+    }
+    let Some(card) = Card::of("e1000e") else {
+        let reason = unavailable("coalescing", &of_device("lo"));
+        assert!(reason.contains("no driver here coalesces"), "{reason}");
+        return;
+    };
+    let journal = tempfile::tempdir().unwrap();
+    let plan = tuner(journal.path()).plan(&["coalescing"], &card.scope());
+    let plan = plan.unwrap();
+    let usecs = plan.changes().find(|change| change.new == "50").unwrap();
+    let now = || usecs.setting.read(&Roots::default()).unwrap();
+    let before = now();
+    let interrupts = || {
+        let socket = Card::socket();
+        let start = card.interrupted("rx").iter().sum::<u64>();
+        for _ in 0..PACKETS / 8 {
+            (0..8).for_each(|_| Card::ask(&socket));
+            (0..8).for_each(|_| Card::answered(&socket));
+        }
+        card.interrupted("rx").iter().sum::<u64>() - start
+    };
+    let without = interrupts();
+    let held = applied("coalescing", &card.scope());
+    assert_eq!(now(), "50");
+    let with = interrupts();
+    held.revert();
+    println!("{without}, {with} interrupts for {PACKETS} packets; {before} µs before");
+    assert_ne!(before, "50");
+    assert_eq!(now(), before);
+}
+
+/// Two ends of a wire with two transmit queues, until the test ends.
+struct Wire;
+
+impl Wire {
+    const NAME: &'static str = "taillab-xps0";
+
+    fn new() -> Self {
+        let queues = "numtxqueues 2 numrxqueues 2 type veth peer name taillab-xps1";
+        let add: Vec<&str> = ["link", "add", Self::NAME]
+            .into_iter()
+            .chain(queues.split(' '))
+            .collect();
+        ip(&add);
+        let wire = Self;
+        ip(&["address", "add", "10.99.0.1/24", "dev", Self::NAME]);
+        ip(&["link", "set", "taillab-xps1", "up"]);
+        ip(&["link", "set", Self::NAME, "up"]);
+        let there = ["10.99.0.2", "lladdr", "02:00:00:00:00:02"];
+        ip(&[&["neighbour", "add"], &there[..], &["dev", Self::NAME]].concat());
+        let mq = ["qdisc", "replace", "dev", Self::NAME, "root", "mq"];
+        let status = Command::new("tc").args(mq).status().unwrap();
+        assert!(status.success());
+        wire
+    }
+
+    /// Packets that each transmit queue has sent.
+    fn sent() -> [u64; 2] {
+        let all = ["-s", "class", "show", "dev", Self::NAME];
+        let output = Command::new("tc").args(all).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let of = |class: &str| {
+            let text = text.split_once(&format!("class mq {class} "));
+            let (_, rest) = text.unwrap_or_else(|| panic!("{class}: {text:?}"));
+            let (_, rest) = rest.split_once("bytes ").unwrap();
+            rest.split(' ').next().unwrap().parse().unwrap()
+        };
+        [of(":1"), of(":2")]
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        ip(&["link", "delete", Self::NAME]);
+    }
+}
+
+#[test]
+fn each_cpu_sends_by_its_own_queue() {
+    if !live("each_cpu_sends_by_its_own_queue") {
+        return;
+    }
+    if !in_guest() {
+        let reason = unavailable("xps", &of_device("lo"));
+        assert!(reason.contains("more than one transmit queue"), "{reason}");
+        return;
+    }
+    let _wire = Wire::new();
+    let held = applied("xps", &of_device(Wire::NAME));
+    for cpu in 0..4 {
+        let start = Wire::sent();
+        std::thread::spawn(move || {
+            pin_current_thread(&CpuSet::single(cpu)).unwrap();
+            let socket = UdpSocket::bind("10.99.0.1:0").unwrap();
+            for _ in 0..PACKETS {
+                socket.send_to(b"packet", "10.99.0.2:9").unwrap();
+            }
+        })
+        .join()
+        .unwrap();
+        let sent = Wire::sent();
+        let sent = [sent[0] - start[0], sent[1] - start[1]];
+        let own = cpu as usize % 2;
+        assert!(
+            sent[own] >= PACKETS && sent[1 - own] < PACKETS / 4,
+            "CPU {cpu}: {sent:?}"
+        );
+    }
+    held.revert();
+}
+
+/// The kernel takes what `each_writes_what_it_says_and_is_put_back` shows on a recorded tree.
+#[test]
+fn a_kernel_of_its_own_takes_settings_of_the_whole_machine() {
+    if !live("a_kernel_of_its_own_takes_settings_of_the_whole_machine") {
+        return;
+    }
+    if !in_guest() {
+        // they are other people's here
+        let journal = tempfile::tempdir().unwrap();
+        let plan = tuner(journal.path()).plan(&["housekeeping"], &of_device("nonesuch0"));
+        assert!(plan.unwrap_err().to_string().contains("nonesuch0"));
+        return;
+    }
+    let scope = Scope {
+        cpus: Some("3".parse().unwrap()),
+        ..of_device("lo")
+    };
+    let roots = Roots::default();
+    let debugfs = Path::new("/sys/kernel/debug");
+    if !debugfs.join("sched").exists() {
+        let mount = ["-t", "debugfs", "debugfs", "/sys/kernel/debug"];
+        let status = Command::new("mount").args(mount).status().unwrap();
+        assert!(status.success());
+    }
+    for (name, fewest) in [
+        ("rt-runtime", 2),
+        ("housekeeping", 2),
+        ("busy-poll", 2),
+        ("memory-daemons", 3),
+        ("tcp-latency", 3),
+        ("tcp-loss", 2),
+    ] {
+        let journal = tempfile::tempdir().unwrap();
+        let plan = tuner(journal.path()).plan(&[name], &scope).unwrap();
+        let values = || -> Vec<String> {
+            let all = plan.changes().map(|change| change.setting.read(&roots));
+            all.map(Result::unwrap).collect()
+        };
+        let before = values();
+        assert!(before.len() >= fewest, "{name}: {plan:?}");
+        let held = applied(name, &scope);
+        for (change, now) in plan.changes().zip(values()) {
+            assert!(change.setting.same(&change.new, &now), "{change:?}: {now}");
+        }
+        held.revert();
+        assert_eq!(values(), before, "{name}");
+    }
+}
