@@ -19,6 +19,7 @@
 struct queue {
 	u64 socket; /* 0: nobody's */
 	u64 count; /* datagrams that have been queued */
+	u64 read; /* the number of the datagram that was read last */
 	u64 asked[QUEUED / 64]; /* by their number */
 };
 
@@ -40,6 +41,7 @@ static __always_inline struct queue *queue_of(const struct sock *sk)
 	if (queue && queue->socket != socket) {
 		queue->socket = socket;
 		queue->count = 0;
+		queue->read = 0;
 	}
 	return queue;
 }
@@ -62,10 +64,21 @@ static __always_inline u32 last_queued(const struct sock *sk, u8 *address)
 	return datagram_key(bpf_ntohs(u16_at(transport)), transport, id_bytes(transport));
 }
 
+static __always_inline void note_asked(struct queue *queue, u64 number, bool asked)
+{
+	u64 *word = &queue->asked[number / 64 % (QUEUED / 64)];
+	u64 bit = 1ULL << (number & 63);
+
+	if (asked)
+		__sync_fetch_and_or(word, bit);
+	else if (*word & bit)
+		__sync_fetch_and_and(word, ~bit);
+}
+
 static __always_inline void note_queued(const struct sock *sk)
 {
+	u64 number, counted;
 	struct queue *queue;
-	u64 number, bit;
 	u8 address = 0;
 	bool asked;
 	u32 key;
@@ -75,14 +88,14 @@ static __always_inline void note_queued(const struct sock *sk)
 		return;
 	key = last_queued(sk, &address);
 	asked = key && is_asked(address, key);
-	number = __sync_fetch_and_add(&queue->count, 1) + 1;
-	bit = 1ULL << (number & 63);
-	if (asked) {
-		__sync_fetch_and_or(&queue->asked[number / 64 % (QUEUED / 64)], bit);
+
+	if (asked)
 		emit_now(DATAGRAM_QUEUED, address, 0, key);
-	} else if (queue->asked[number / 64 % (QUEUED / 64)] & bit) {
-		__sync_fetch_and_and(&queue->asked[number / 64 % (QUEUED / 64)], ~bit);
-	}
+	number = *(volatile u64 *)&queue->count + 1;
+	note_asked(queue, number, asked);
+	counted = __sync_fetch_and_add(&queue->count, 1) + 1;
+	if (counted != number)
+		note_asked(queue, counted, asked);
 }
 
 /* datagrams that wait at a socket */
@@ -147,24 +160,41 @@ static __always_inline void has_answered(u32 tid)
 		*open = (*open & 0xff) > 1 ? *open - 1 : 0;
 }
 
+/*
+ * The number of the datagram that was read, and how many are left. While a datagram is being
+ * queued, the count and the queue's length do not fit each other: either the count changes between
+ * two looks, or the number is that of the datagram that was read before. Then look again.
+ */
+#define LOOKS 64
+
+static __always_inline u64 number_read(struct queue *queue, const struct sock *sk, u32 *left)
+{
+	u64 count, number;
+	u32 i;
+
+	for (i = 0; i < LOOKS; i++) {
+		count = *(volatile u64 *)&queue->count;
+		*left = waiting(sk);
+		number = count - *left;
+
+		if (*(volatile u64 *)&queue->count == count && number != queue->read)
+			break;
+	}
+	queue->read = number;
+	return number;
+}
+
 static __always_inline void note_read(const struct sock *sk, int ret)
 {
 	struct queue *queue;
-	u64 count, number;
+	u64 number;
 	bool asked;
 	u32 left;
 
 	queue = queue_of(sk);
 	if (!queue)
 		return;
-	count = *(volatile u64 *)&queue->count;
-	left = waiting(sk);
-	if (*(volatile u64 *)&queue->count != count) {
-		/* a softirq came in between; another one hardly does */
-		count = *(volatile u64 *)&queue->count;
-		left = waiting(sk);
-	}
-	number = count - left;
+	number = number_read(queue, sk, &left);
 	asked = left < QUEUED && queue->asked[number / 64 % (QUEUED / 64)] >> (number & 63) & 1;
 	has_read(bpf_get_current_pid_tgid(), asked);
 	if (asked)
