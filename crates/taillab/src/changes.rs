@@ -1,4 +1,4 @@
-//! Mitigations applied for as long as this process needs them, through the journal of `taillab tune`.
+//! Mitigations that this process applies for as long as it needs them, through the journal of `taillab tune`.
 
 use taillab_host::tune::{
     Applied, Change, ChangeState, EntryState, Mitigation, Outcome, Plan, Scope, TuneError, Tuner,
@@ -26,7 +26,7 @@ impl Held {
         self.mitigation.is.name
     }
 
-    /// It holds only while a process holds it.
+    /// It lasts only while a process holds it.
     pub const fn needs_a_holder(&self) -> bool {
         !self.applied.holds.is_empty()
     }
@@ -43,17 +43,17 @@ impl Held {
 
 /// Why a mitigation is not applied.
 pub enum NotApplied {
-    /// It is not possible here, or does harm: the next one may be.
+    /// It is impossible here or does harm; the next mitigation may be possible.
     Unavailable(String),
-    /// Something is wrong; no further one is tried.
+    /// Something failed; no further mitigation is tried.
     Failed(Failure),
 }
 
 impl Changes {
-    /// For what this scope names.
+    /// Changes within this scope.
     ///
     /// # Errors
-    /// A user without a home has no place for the journal.
+    /// There is no place for the journal: the user has no home directory.
     pub fn of(scope: Scope) -> Result<Self, Failure> {
         Ok(Self {
             tuner: Tuner::of_this_user().map_err(host)?,
@@ -61,7 +61,7 @@ impl Changes {
         })
     }
 
-    /// What it is for.
+    /// What is changed.
     pub const fn scope(&self) -> &Scope {
         &self.scope
     }
@@ -75,7 +75,7 @@ impl Changes {
         plan.map_err(host)
     }
 
-    /// Applies it for as long as this process lives; whoever reverts meanwhile leaves it alone.
+    /// Applies it for as long as this process lives; a revert by another process leaves it alone.
     ///
     /// # Errors
     /// [`NotApplied`]; then nothing is changed, or the failure says what is.
@@ -101,13 +101,13 @@ impl Changes {
         self.tuner.apply(&plan, is_held, &mut |_| {})
     }
 
-    /// Puts everything back that it has changed.
+    /// Puts back everything that it has changed.
     ///
     /// # Errors
     /// Something could not be put back; `taillab tune revert` tries again.
     pub fn take_back(&self, held: Held) -> Result<(), Failure> {
         let (name, id) = (held.name(), held.applied.id);
-        // what a process only holds ends here
+        // this ends what only a process can hold
         drop(held);
         let Some(id) = id else { return Ok(()) };
         let reverted = self
@@ -147,11 +147,11 @@ impl Changes {
 pub struct Settings {
     /// All of them.
     pub all: usize,
-    /// Those that have ended with the thread, the process or the network that they were of.
+    /// Those that are gone with their thread, process or network.
     pub ended: usize,
 }
 
-/// What is left of an apply. One of which nothing is left is forgotten.
+/// How much is left of an apply. If nothing is left, it is removed from the journal.
 ///
 /// # Errors
 /// The journal cannot be read.

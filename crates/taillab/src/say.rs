@@ -1,12 +1,27 @@
-//! Remarks on stderr.
+//! Remarks and questions on stderr.
 
-use std::io::Write;
+use std::io::{self, BufRead, Write};
 
 use crate::cli::Output;
+use crate::exit::{Exit, Failure};
 
-/// Writes a line of ours to stderr. A terminal that has gone is no reason to end a measurement.
+/// Asks a question on the terminal: whether the answer is yes.
+///
+/// # Errors
+/// The terminal is gone.
+pub fn ask(question: &str) -> Result<bool, Failure> {
+    let failed = |error: io::Error| Failure::new(Exit::Failed, format!("cannot ask: {error}"));
+    let mut terminal = io::stderr();
+    terminal.write_all(question.as_bytes()).map_err(failed)?;
+    terminal.flush().map_err(failed)?;
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer).map_err(failed)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+/// Writes a line to stderr. A measurement goes on even if the terminal is gone.
 pub fn line(text: &impl std::fmt::Display) {
-    let _ = writeln!(std::io::stderr(), "taillab: {text}");
+    let _ = writeln!(io::stderr(), "taillab: {text}");
 }
 
 /// How much is said.
@@ -19,7 +34,7 @@ pub struct Say {
 }
 
 impl Say {
-    /// As the command line says.
+    /// As the options of the command line ask.
     pub const fn of(output: Output) -> Self {
         Self {
             quiet: output.quiet,

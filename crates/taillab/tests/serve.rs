@@ -236,7 +236,7 @@ fn a_unix_socket_is_private_and_removed_at_the_end() {
 
 #[test]
 fn a_taken_port_is_refused_and_its_holder_named() {
-    let holder = format!("(process {})", std::process::id());
+    let holder = format!("in use by pid {} (", std::process::id());
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     for architecture in ["null-rpc", "epoll-shared", "epoll-per-worker"] {

@@ -46,6 +46,17 @@ pub struct InjectedInterval {
 }
 
 impl InjectedInterval {
+    /// A stretch of a CPU as the truth of the one source.
+    pub(crate) fn on_cpu(cpu: u32, (from_ns, to_ns): (Monotonic, Monotonic)) -> Self {
+        Self {
+            source: 0,
+            cpu: Some(u16::try_from(cpu).unwrap_or(u16::MAX)),
+            held: None,
+            from_ns,
+            to_ns,
+        }
+    }
+
     /// How long it lasted.
     pub fn length(&self) -> Nanos {
         self.to_ns.saturating_since(self.from_ns)
@@ -53,6 +64,25 @@ impl InjectedInterval {
 }
 
 impl GroundTruth {
+    /// The truth of one source.
+    pub(crate) fn of_one(
+        injected: String,
+        cause: Cause,
+        culprit: Option<Culprit>,
+        intervals: Vec<InjectedInterval>,
+    ) -> Self {
+        let source = InjectedSource {
+            injected,
+            cause,
+            culprit,
+        };
+        Self {
+            sources: vec![source],
+            intervals,
+            unrecorded: 0,
+        }
+    }
+
     /// Adds what another injection did during the same measurement.
     pub fn extend(&mut self, other: Self) {
         let first = self.sources.len() as u16;
@@ -80,20 +110,11 @@ mod tests {
     use super::*;
 
     fn truth(cause: Cause, from: u64, to: u64) -> GroundTruth {
+        let at = Monotonic::from_nanos_since_boot;
+        let interval = InjectedInterval::on_cpu(0, (at(from), at(to)));
         GroundTruth {
-            sources: vec![InjectedSource {
-                injected: cause.key().to_owned(),
-                cause,
-                culprit: None,
-            }],
-            intervals: vec![InjectedInterval {
-                source: 0,
-                cpu: Some(0),
-                held: None,
-                from_ns: Monotonic::from_nanos_since_boot(from),
-                to_ns: Monotonic::from_nanos_since_boot(to),
-            }],
             unrecorded: 1,
+            ..GroundTruth::of_one(cause.key().to_owned(), cause, None, vec![interval])
         }
     }
 

@@ -15,7 +15,7 @@ use taillab_host::{CpuSet, JournalFolder, Placement, Roots, Testbed, TestbedSpec
 use taillab_model::Nanos;
 use taillab_model::explanation::Cause;
 use taillab_testkit::injection::{
-    Appetite, CpuGroup, Disturber, PacketFlood, PacketLoss, Quota, Schedule, TimerStorm, rt_hog,
+    Appetite, CpuGroup, Disturber, Schedule, packet_flood, packet_loss, quota, rt_hog, timer_storm,
 };
 
 use common::{eventually, live};
@@ -38,9 +38,9 @@ fn a_flood_keeps_the_softirq_of_its_cpu_busy_for_as_long_as_it_says() {
         return;
     }
     let (server, client) = two_cpus();
-    let flood = PacketFlood::start(server, client, SCHEDULE).unwrap();
+    let stop = packet_flood(server, client, SCHEDULE).unwrap();
     std::thread::sleep(Duration::from_millis(300));
-    let truth = flood.stop().unwrap();
+    let truth = stop().unwrap();
     assert_eq!(truth.sources[0].cause, Cause::Softirq);
     assert!(!truth.intervals.is_empty());
     assert!(truth.intervals.is_sorted_by_key(|i| i.from_ns));
@@ -62,9 +62,9 @@ fn a_storm_of_timers_says_when_each_handler_ran() {
         return;
     }
     let (server, client) = two_cpus();
-    let storm = TimerStorm::start(server, client, SCHEDULE).unwrap();
+    let stop = timer_storm(server, client, SCHEDULE).unwrap();
     std::thread::sleep(Duration::from_millis(300));
-    let truth = storm.stop().unwrap();
+    let truth = stop().unwrap();
     assert_eq!(truth.sources[0].cause, Cause::Irq);
     let intervals = &truth.intervals;
     assert!(
@@ -112,7 +112,7 @@ fn a_lost_request_comes_again_and_both_times_are_known() {
             stream.write_all(&bytes).unwrap();
         }
     });
-    let loss = PacketLoss::start(&testbed, 5).unwrap();
+    let stop = packet_loss(&testbed, 5).unwrap();
     let mut stream = testbed
         .run_at_client(|| TcpStream::connect(address))
         .unwrap()
@@ -127,7 +127,7 @@ fn a_lost_request_comes_again_and_both_times_are_known() {
     }
     drop(stream);
     echo.join().unwrap();
-    let truth = loss.stop().unwrap();
+    let truth = stop().unwrap();
     // what is sent again is not counted again: requests 5, 10, 15 and 20
     assert_eq!(truth.intervals.len(), 4, "{truth:?}");
     assert!(slow >= 4, "{slow}");
@@ -161,7 +161,7 @@ fn a_group_without_quota_is_held_back_and_then_gone() {
         every: Nanos::from_millis(60),
         lasts: Nanos::from_millis(15),
     };
-    let quota = Quota::start(group, client, server, schedule).unwrap();
+    let quota = quota(group, client, server, schedule).unwrap();
     // a process that other load keeps from its CPU cannot be held back
     let before = throttled(&path);
     eventually("the group is held back", || {

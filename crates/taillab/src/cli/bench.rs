@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueHint};
 use taillab_host::doctor::privileges_of;
 use taillab_model::Nanos;
@@ -38,7 +37,7 @@ pub enum BenchCommand {
 #[command(after_help = format!("Examples:\n  sudo taillab bench causes background lock\n\n{}\n\n{CAUSES_EXIT_CODES}", privileges_of("bench")))]
 pub struct CausesArgs {
     /// What to inject [default: all, and a run without]
-    #[arg(value_name = "KIND", value_parser = kinds())]
+    #[arg(value_name = "KIND")]
     pub kinds: Vec<CauseKind>,
     /// Length of each block
     #[arg(short, long, value_name = "TIME", default_value = "1500ms")]
@@ -72,14 +71,4 @@ pub struct CausesArgs {
     pub output: Option<PathBuf>,
     #[command(flatten)]
     pub common: Output,
-}
-
-fn kinds() -> impl TypedValueParser<Value = CauseKind> {
-    let values = CauseKind::ALL.map(|kind| PossibleValue::new(kind.name()).help(kind.about()));
-    PossibleValuesParser::new(values).try_map(|name| {
-        let mut kinds = CauseKind::ALL.into_iter();
-        kinds
-            .find(|kind| kind.name() == name)
-            .ok_or("no kind has this name")
-    })
 }

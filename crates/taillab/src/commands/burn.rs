@@ -21,7 +21,7 @@ pub fn run(args: &BurnArgs) -> Result<Exit, Failure> {
     if let Some(cpus) = &args.cpus {
         cpus::pin_current_thread(cpus).map_err(host)?;
     }
-    // it was started as /proc/self/exe, which is no name to read in a report; without it all goes on
+    // `run` starts us as /proc/self/exe: give reports a readable name. It does not matter if this fails
     let _ = rustix::thread::set_name(c"taillab burn");
     let mut planned = Planned::new(args)?;
     let busy = args.busy;
@@ -30,7 +30,7 @@ pub fn run(args: &BurnArgs) -> Result<Exit, Failure> {
             planned.seed = planned.seed.wrapping_add(1);
         }
     });
-    // until whoever started us has gone, or has had enough
+    // standard input ends when the process that started us ends, or closes it
     let _ = io::stdin().lock().read_to_end(&mut Vec::new());
     Ok(Exit::Ok)
 }
@@ -70,7 +70,7 @@ impl Planned {
     }
 }
 
-/// Uses so much CPU time, however long others are in between.
+/// Uses this much CPU time, however often other threads interrupt it.
 fn burn(time: Nanos) {
     let used = || {
         let now = clock_gettime(ClockId::ThreadCPUTime);

@@ -13,14 +13,14 @@ use taillab_model::threshold::Figures;
 use taillab_report::terminal;
 
 use crate::cli::CompareArgs;
-use crate::exit::{Exit, Failure, OrExit};
-use crate::pipeline::{limits, print, style};
+use crate::exit::{Exit, Failure};
+use crate::pipeline::{limits, print_result, style};
 
-/// What a directory's result is called: of `run`, `trace` and `explain`, and of `load`.
+/// The file of a result: of `run`, `trace` and `explain`, and of `load`.
 const RESULTS: [&str; 2] = ["summary.json", "result.json"];
 
-/// What is read of a result. Everything else in it is left alone, so that results of other versions
-/// can be compared too.
+/// The part of a result that we read. Other keys are ignored, so that results of other versions can be
+/// compared too.
 #[derive(Debug, Deserialize)]
 struct Saved {
     command: String,
@@ -65,19 +65,16 @@ pub fn run(args: &CompareArgs) -> Result<Exit, Failure> {
         before: named(before_file, &before),
         after: named(after_file, &after),
     };
-    if args.common.json {
-        let text = serde_json::to_string_pretty(&comparison).or_exit(Exit::Failed)?;
-        print((text + "\n").as_bytes())?;
-    } else if !args.common.quiet {
-        print(terminal::render_comparison(&comparison, style()).as_bytes())?;
-    }
+    print_result(args.common, &comparison, || {
+        terminal::render_comparison(&comparison, style())
+    })?;
     Ok(match figures.valid {
         true => limits::exit(&comparison.assertions),
         false => Exit::Invalid,
     })
 }
 
-/// What a user waits where both have a client of ours, else how long requests stayed in the server.
+/// The response time if both results have a client of ours, otherwise the sojourn in the server.
 fn common<'a>(
     before: &'a Saved,
     after: &'a Saved,

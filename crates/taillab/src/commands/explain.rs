@@ -12,7 +12,7 @@ use crate::pipeline::{
     next_steps,
 };
 
-/// Reads, analyses, prints, and saves where that is asked for.
+/// Reads, analyses, prints, and saves if asked to.
 pub fn run(args: ExplainArgs) -> Result<Exit, Failure> {
     let path = recording(args.recording);
     let file = File::open(&path).map_err(|error| unreadable(&path, &error))?;
@@ -21,8 +21,7 @@ pub fn run(args: ExplainArgs) -> Result<Exit, Failure> {
         path: Some(path.clone()),
         ..Known::default()
     };
-    let dir = args.output.map(|path| RunDir::create(path, 0));
-    let mut dir = dir.transpose()?;
+    let mut dir = RunDir::create_if_asked(args.output, 0)?;
     give_up_root(&Roots::default(), Remaining::Files)?;
     let mut analysed = pipeline::analyse(Source::File(file), &args.analysis, known, dir.as_mut())?;
     limits::hold(&args.limits, &mut analysed.report)?;

@@ -1,4 +1,4 @@
-//! What makes no sense, before anything is made.
+//! Refuses experiments that make no sense, before anything is made.
 
 use taillab_load::serve::{Architecture, ServiceTime};
 use taillab_model::{MiddleStamps, Nanos};
@@ -14,8 +14,8 @@ use crate::exit::Failure;
 const MOST_CONNECTIONS: u16 = 10_000;
 /// The most sockets of a datagram client.
 const MOST_SOCKETS: u16 = 1024;
-/// The most that a load may ask of the capacity, in every command. At 1 and above queues only grow:
-/// that overloads a server on purpose.
+/// The highest utilisation that a load may ask for, in every command. From 1 on queues only grow, which
+/// overloads a server on purpose.
 pub const MOST_UTILIZATION: f64 = 1.5;
 
 /// The most processes in the background.
@@ -25,7 +25,7 @@ const MOST_WORKERS: u32 = 4096;
 /// The smallest and the largest echo: room for what identifies a request; a datagram at most.
 const ECHO_BYTES: std::ops::RangeInclusive<u32> = 4..=65_507;
 
-/// What must hold, and what is said where it does not.
+/// What must hold, and the message if it does not.
 type Rule = (bool, String);
 
 impl Experiment {
@@ -180,7 +180,7 @@ impl Experiment {
         ]
     }
 
-    /// Fields of the protocol, and only of it, within their bounds.
+    /// The fields that the protocol uses must be within their bounds; others must not be set.
     fn size_rules(&self) -> Vec<Rule> {
         let w = &self.workload;
         let protocol = self.server.protocol;

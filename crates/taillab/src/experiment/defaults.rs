@@ -1,4 +1,4 @@
-//! What an experiment is where nobody says otherwise: the paper's workloads at 75 %.
+//! The defaults of an experiment: the paper's workloads at 75 %.
 
 use std::path::PathBuf;
 
@@ -10,20 +10,18 @@ use taillab_probe::Disturbances;
 use super::server::{Protocol, Server, ServerKind, Transport};
 use super::settings::{Calibration, Client, Experiment, Probe, Testbed, TestbedKind, Workload};
 
-/// Our own program, whatever it is called and wherever it lies: readable for every user by
-/// this name.
+/// Our own program, wherever it is: every user can read it by this name.
 const OURSELVES: &str = "/proc/self/exe";
 
-/// Connections of a stream client that carry the load as long as nothing stalls.
+/// Connections of a stream client, which carry the load as long as nothing stalls.
 const STREAM_CONNECTIONS: u16 = 256;
-/// More that take over in a stall, so that no request waits behind another on its own
-/// connection: their packets could not be matched, and nginx answers such requests much more
-/// slowly. With 256 connections alone, at 28,000 requests per second, it did not recover from
-/// a stall.
+/// Connections that take over in a stall, so that no request waits behind another on its own connection:
+/// their packets could not be matched, and nginx answers such requests much more slowly. With only 256
+/// connections, at 28,000 requests per second, nginx did not recover from a stall.
 const STREAM_RESERVE: u16 = 3840;
-/// The same where each connection is a thread of the server.
+/// The same if each connection has its own thread in the server.
 const THREADED_RESERVE: u16 = 768;
-/// Sockets of a datagram client, whose requests never wait for each other.
+/// Sockets of a datagram client; its requests never wait for each other.
 const DATAGRAM_CONNECTIONS: u16 = 16;
 
 /// The choices on which the other defaults depend.
@@ -36,7 +34,7 @@ pub(super) struct Choice {
 }
 
 impl Choice {
-    /// What a server of this kind speaks where nobody says otherwise.
+    /// The defaults for a server of this kind.
     pub(super) fn of(kind: ServerKind, architecture: Option<Architecture>) -> Self {
         let transport = match kind {
             ServerKind::Memcached => Transport::Udp,
@@ -48,7 +46,7 @@ impl Choice {
         Self {
             kind,
             transport,
-            // a server of the user's own must say what it speaks
+            // a custom server must name its protocol
             protocol: kind.protocol().unwrap_or_default(),
             architecture,
         }
@@ -74,7 +72,7 @@ impl Experiment {
             ServerKind::NullRpc => (OURSELVES, 7777),
             ServerKind::Memcached => ("memcached", 11_211),
             ServerKind::Nginx => ("nginx", 8080),
-            // both must be said
+            // both must be given
             ServerKind::Custom => ("", 0),
         };
         Self {

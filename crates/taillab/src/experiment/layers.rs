@@ -41,7 +41,7 @@ fn at_line(path: &Path, text: &str, error: &toml::de::Error) -> String {
     )
 }
 
-/// `FILE, line 7: ` where the file sets this key (`section.key`), `FILE: ` where a default or a flag does,
+/// `FILE, line 7: ` if the file sets this key (`section.key`), `FILE: ` if a default or a flag does, and
 /// nothing without a file.
 pub(super) fn whence(file: Option<&Path>, key: &str) -> String {
     let Some(path) = file else {

@@ -41,7 +41,7 @@ impl Experiment {
     /// file's.
     ///
     /// # Errors
-    /// A usage failure that names the key at fault and what it takes.
+    /// A usage failure that names the wrong key and its allowed values.
     pub fn resolve(
         kind: Option<ServerKind>,
         file: Option<&Path>,
@@ -65,7 +65,7 @@ impl Experiment {
         if let Some(path) = file {
             overlay(&mut asked, layers::read(path)?);
         }
-        // A load asked for as a utilisation replaces a rate that the file asked for.
+        // a utilisation on the command line replaces a rate in the file
         let asks = |wanted| flags.iter().any(|(key, _)| *key == wanted);
         if asks("workload.utilization") && !asks("workload.rate_per_s") {
             remove(&mut asked, "workload", "rate_per_s");
@@ -95,7 +95,7 @@ impl Experiment {
         toml::to_string_pretty(self).or_exit(Exit::Failed)
     }
 
-    /// How many requests the server can have in hand at once, whatever its CPUs.
+    /// How many requests the server can work on at once, regardless of its CPUs.
     pub fn workers(&self) -> u32 {
         self.server
             .workers
@@ -103,7 +103,7 @@ impl Experiment {
             .max(1)
     }
 
-    /// What is asked of the server, in the terms of the generator.
+    /// The requests, in the terms of the generator.
     pub fn requests(&self) -> taillab_load::Workload {
         let w = &self.workload;
         let mut asked = taillab_load::Workload::default();
@@ -120,7 +120,7 @@ impl Experiment {
     }
 }
 
-/// The server, and what it speaks unless a later layer says something that makes no sense.
+/// The server, and its transport and protocol as far as the layers name valid ones.
 fn choose(kind: Option<ServerKind>, asked: &toml::Table) -> Result<Choice, Failure> {
     let in_file = name::<ServerKind>(asked, "server", "kind");
     let kind = match (kind, in_file) {

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use taillab_load::protocol::{echo, http, memcached};
 use taillab_load::serve::{Architecture, ServiceTime};
 
+use super::text::by_name;
 use crate::known_servers::KnownServer;
 
 /// The server under test.
@@ -18,8 +19,8 @@ pub struct Server {
     pub kind: ServerKind,
     /// The program to start, a name on PATH or a path.
     pub program: PathBuf,
-    /// Its arguments: all of a custom server's, with `{address}` and `{port}` for where it is
-    /// to listen; of the others further ones, after ours.
+    /// For a custom server: all of its arguments, with `{address}` and `{port}` where it should listen. For
+    /// other servers: additional arguments after ours.
     pub args: Vec<String>,
     /// The user that it runs as.
     pub user: String,
@@ -161,7 +162,7 @@ impl Server {
         }
     }
 
-    /// It is known to answer what it has read of a connection before it reads more.
+    /// It is known to answer everything it has read from a connection before it reads more.
     pub fn is_sequential(&self) -> bool {
         let comm = match self.kind {
             ServerKind::NullRpc => "taillab",
@@ -185,33 +186,5 @@ impl Server {
             _ => String::new(),
         };
         format!("{}{with} over {transport}", self.name())
-    }
-}
-
-/// Values that are written by their names.
-mod by_name {
-    use std::fmt::Display;
-    use std::str::FromStr;
-
-    use serde::{Deserialize, Deserializer, Serializer, de::Error};
-
-    pub(super) fn serialize<T: Display, S: Serializer>(
-        value: &Option<T>,
-        s: S,
-    ) -> Result<S::Ok, S::Error> {
-        match value {
-            Some(value) => s.collect_str(value),
-            None => s.serialize_none(),
-        }
-    }
-
-    pub(super) fn deserialize<'de, T, D>(d: D) -> Result<Option<T>, D::Error>
-    where
-        T: FromStr<Err: Display>,
-        D: Deserializer<'de>,
-    {
-        Option::<String>::deserialize(d)?
-            .map(|text| text.parse().map_err(D::Error::custom))
-            .transpose()
     }
 }

@@ -16,7 +16,7 @@ pub struct Experiment {
     pub server: Server,
     /// The generator.
     pub client: Client,
-    /// What is asked of the server, and how fast.
+    /// The requests, and how fast they are sent.
     pub workload: Workload,
     /// What else uses the server's CPUs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -33,30 +33,29 @@ pub struct Experiment {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Client {
-    /// CPUs, e.g. `1` or `4-7`; on each a thread that spins and has its share of the
-    /// connections and of the rate.
+    /// CPUs, e.g. `1` or `4-7`. On each of them a thread spins, with its share of the connections and of the
+    /// rate.
     pub cpus: String,
     /// TCP connections, or UDP sockets; each has a port of its own.
     pub connections: u16,
     /// More TCP connections, which take a request only when no other one is idle; 0 over UDP.
     pub reserve: u16,
-    /// How long a response is waited for.
+    /// How long to wait for a response.
     #[serde(with = "length")]
     pub timeout: Nanos,
 }
 
-/// What is asked of the server, and how fast.
+/// The requests, and how fast they are sent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Workload {
     /// Length of the measurement.
     #[serde(with = "length")]
     pub duration: Nanos,
-    /// A percentile and how well it is to be known, in text `p99.9=20%`: the measurement goes on until
-    /// then.
+    /// Measure until a percentile is known this well, written as `p99.9=20%`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub precision: Option<String>,
-    /// The most that the measurement may last for it.
+    /// The longest measurement for that precision.
     #[serde(
         default,
         with = "optional_length",
@@ -73,7 +72,7 @@ pub struct Workload {
     pub rate_per_s: Option<f64>,
     /// Seed of the schedule and of the mix.
     pub seed: u64,
-    /// Share of gets; the others are sets. Of key-value stores, as the next three.
+    /// Share of gets; the rest are sets. This and the next three are for key-value stores.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub get_share: Option<f64>,
     /// Distinct keys, all stored before the run.
@@ -85,14 +84,14 @@ pub struct Workload {
     /// Length of a value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value_bytes: Option<u32>,
-    /// What is asked for over HTTP.
+    /// The path of HTTP requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// Length of a request: of an echo's, or what a header fills an HTTP request up to.
+    /// Length of a request: of an echo, or of an HTTP request, which a header fills up to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_bytes: Option<u32>,
-    /// Length of a response, where the server lets us choose: of an echo's, and of our nginx's
-    /// with its header.
+    /// Length of a response, where the server lets us choose it: echo servers, and our nginx including its
+    /// header.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response_bytes: Option<u32>,
 }
@@ -106,8 +105,8 @@ pub struct Background {
     /// CPU time of each burst.
     #[serde(with = "length")]
     pub busy: Nanos,
-    /// From the begin of one burst to that of the next on average, in each process: exponential,
-    /// from the seed of the workload.
+    /// The mean time from the start of one burst to the next in each process. It is exponential, from the
+    /// seed of the workload.
     #[serde(with = "length")]
     pub every: Nanos,
 }
@@ -141,13 +140,13 @@ impl TestbedKind {
 }
 
 impl Workload {
-    /// The percentile that decides how long the measurement lasts, and how well it is to be known.
+    /// The percentile that decides how long the measurement lasts, and the precision wanted.
     pub fn precision(&self) -> Option<Precision> {
         self.precision.as_ref()?.parse().ok()
     }
 
-    /// The longest that the measurement may last: twice the duration to make up for what the
-    /// generator missed, three times to know a percentile, or as given.
+    /// The longest measurement: twice the duration, to make up for stalls of the generator; three times the
+    /// duration for a precision; or as given.
     pub fn longest(&self) -> Nanos {
         match (&self.precision, self.max_duration) {
             (None, _) => self.duration * 2,

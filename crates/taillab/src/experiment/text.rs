@@ -1,46 +1,6 @@
 //! Values that TOML writes as text: `20s`, `sched,irq`.
 
-pub(super) mod length {
-    use serde::{Deserialize, Deserializer, Serializer, de::Error};
-    use taillab_model::Nanos;
-
-    pub(in crate::experiment) fn serialize<S: Serializer>(
-        length: &Nanos,
-        s: S,
-    ) -> Result<S::Ok, S::Error> {
-        s.serialize_str(&length.to_exact_string())
-    }
-
-    pub(in crate::experiment) fn deserialize<'de, D: Deserializer<'de>>(
-        d: D,
-    ) -> Result<Nanos, D::Error> {
-        String::deserialize(d)?.parse().map_err(D::Error::custom)
-    }
-}
-
-pub(super) mod optional_length {
-    use serde::{Deserialize, Deserializer, Serializer, de::Error};
-    use taillab_model::Nanos;
-
-    pub(in crate::experiment) fn serialize<S: Serializer>(
-        length: &Option<Nanos>,
-        s: S,
-    ) -> Result<S::Ok, S::Error> {
-        match length {
-            Some(length) => s.serialize_str(&length.to_exact_string()),
-            None => s.serialize_none(),
-        }
-    }
-
-    pub(in crate::experiment) fn deserialize<'de, D: Deserializer<'de>>(
-        d: D,
-    ) -> Result<Option<Nanos>, D::Error> {
-        Option::<String>::deserialize(d)?
-            .map(|text| text.parse().map_err(D::Error::custom))
-            .transpose()
-    }
-}
-
+/// A value that is written as it is displayed.
 pub(super) mod words {
     use std::fmt::Display;
     use std::str::FromStr;
@@ -60,5 +20,63 @@ pub(super) mod words {
         D: Deserializer<'de>,
     {
         String::deserialize(d)?.parse().map_err(D::Error::custom)
+    }
+}
+
+/// The same for a value that may be missing.
+pub(super) mod by_name {
+    use std::fmt::Display;
+    use std::str::FromStr;
+
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(in crate::experiment) fn serialize<T: Display, S: Serializer>(
+        value: &Option<T>,
+        s: S,
+    ) -> Result<S::Ok, S::Error> {
+        match value {
+            Some(value) => s.collect_str(value),
+            None => s.serialize_none(),
+        }
+    }
+
+    pub(in crate::experiment) fn deserialize<'de, T, D>(d: D) -> Result<Option<T>, D::Error>
+    where
+        T: FromStr<Err: Display>,
+        D: Deserializer<'de>,
+    {
+        Option::<String>::deserialize(d)?
+            .map(|text| text.parse().map_err(D::Error::custom))
+            .transpose()
+    }
+}
+
+/// A length of time, without rounding.
+pub(super) mod length {
+    use serde::Serializer;
+    use taillab_model::Nanos;
+
+    pub(in crate::experiment) use super::words::deserialize;
+
+    pub(in crate::experiment) fn serialize<S: Serializer>(
+        length: &Nanos,
+        s: S,
+    ) -> Result<S::Ok, S::Error> {
+        s.serialize_str(&length.to_exact_string())
+    }
+}
+
+/// The same for a length that may be missing.
+pub(super) mod optional_length {
+    use serde::Serializer;
+    use taillab_model::Nanos;
+
+    pub(in crate::experiment) use super::by_name::deserialize;
+
+    pub(in crate::experiment) fn serialize<S: Serializer>(
+        length: &Option<Nanos>,
+        s: S,
+    ) -> Result<S::Ok, S::Error> {
+        super::by_name::serialize(&length.map(Nanos::to_exact_string), s)
     }
 }

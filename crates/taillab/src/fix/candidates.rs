@@ -9,7 +9,7 @@ use taillab_model::summary::ServerResult;
 
 use super::decide::{self, WORTH};
 
-/// A cause with a smaller share of the excess above p99 is not worth a mitigation without forecast.
+/// A cause with a smaller share of the excess above p99 does not justify a mitigation without a forecast.
 const LEAST_SHARE: f64 = 0.05;
 
 /// A mitigation to try.
@@ -21,9 +21,9 @@ pub struct Candidate {
     pub predicted: Vec<RatioAt>,
 }
 
-/// The mitigations that this machine can apply by itself: those with a forecast of at least the
-/// gain that is worth keeping, in the forecasts' order, then those that treat a chief cause and for
-/// which the replay has no forecast. Where no cause is known, all of them.
+/// The mitigations that taillab can apply here. First come those whose forecast gain is worth keeping, in
+/// the order of the forecasts; then those without a forecast that treat a chief cause. If no cause is
+/// known, all of them are candidates.
 pub fn of(result: &ServerResult) -> Vec<Candidate> {
     let known = |name: &str| {
         let found = MITIGATIONS.iter().find(|row| row.is.name == name);
@@ -68,8 +68,8 @@ pub fn of(result: &ServerResult) -> Vec<Candidate> {
         .collect()
 }
 
-/// The named changes that promise enough and that no setting makes, such as another architecture of the
-/// server, with what each costs: the best first.
+/// Changes with a sufficient forecast that no setting can make, such as another architecture of the server,
+/// with the cost of each; the best first.
 pub fn by_hand(result: &ServerResult) -> impl Iterator<Item = (&Prediction, &str, Vec<RatioAt>)> {
     let no_setting = result
         .predictions
@@ -88,20 +88,20 @@ pub fn by_hand(result: &ServerResult) -> impl Iterator<Item = (&Prediction, &str
 pub struct Remaining {
     /// The mitigations that are still worth a trial, the best first.
     pub worth: Vec<Candidate>,
-    /// Those that no longer are, with what is forecast of them now.
+    /// Those that no longer are, with their forecasts now.
     pub dropped: Vec<Candidate>,
 }
 
-/// What a replay of the blocks with all winners says of a mitigation.
+/// What a replay of the blocks with all winners says about a mitigation.
 struct Anew {
     ratios: Vec<RatioAt>,
-    /// It is a forecast. Else it is the most that the mitigation can do: its causes gone altogether.
+    /// These are a forecast; otherwise an upper bound, with the mitigation's causes removed altogether.
     is_forecast: bool,
 }
 
-/// Ranks again what was not `tried`, by forecasts from the `blocks` that were measured with all winners:
-/// what these have removed is gone. A mitigation of which the replay says nothing there, or nothing at all
-/// where it reproduces too few blocks, comes last, in the old order and without a forecast.
+/// Ranks the mitigations that were not `tried` again, by forecasts from the `blocks` that were measured with
+/// all winners, without the causes that these have removed. A mitigation without such a forecast comes last,
+/// in the old order.
 pub fn anew(left: Vec<Candidate>, tried: &[String], blocks: &[ReplayedBlock]) -> Remaining {
     let mut remaining = Remaining::default();
     let (mut forecast, mut at_most) = (Vec::new(), Vec::new());
@@ -146,7 +146,7 @@ pub fn anew(left: Vec<Candidate>, tried: &[String], blocks: &[ReplayedBlock]) ->
     remaining
 }
 
-/// `None` where the replay says nothing of it.
+/// `None` if the replay says nothing about it.
 fn forecast_of(row: &Mitigation, blocks: &[ReplayedBlock]) -> Option<Anew> {
     let mut pairs = Pairs::default();
     let mut is_forecast = true;

@@ -1,10 +1,11 @@
 //! A question before each change of a live server.
 
-use std::io::{self, BufRead, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 
 use taillab_host::tune::{Mitigation, Plan};
 
 use crate::exit::{Exit, Failure};
+use crate::say;
 
 /// Settings of a change that are listed before the question.
 const LISTED: usize = 8;
@@ -12,7 +13,7 @@ const LISTED: usize = 8;
 /// Who decides whether a change is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Consent {
-    /// All are wanted.
+    /// All changes are wanted.
     Given,
     /// The user is asked before each.
     Ask,
@@ -35,7 +36,7 @@ impl Consent {
         }
     }
 
-    /// Whether this change is to be made again and again for the time of a trial.
+    /// Whether this change may be made, again and again, during a trial.
     ///
     /// # Errors
     /// The terminal is gone.
@@ -43,15 +44,7 @@ impl Consent {
         if self == Self::Given {
             return Ok(true);
         }
-        let failed = |error: io::Error| Failure::new(Exit::Failed, format!("cannot ask: {error}"));
-        let mut terminal = io::stderr();
-        terminal
-            .write_all(question(mitigation, plan).as_bytes())
-            .map_err(failed)?;
-        terminal.flush().map_err(failed)?;
-        let mut answer = String::new();
-        io::stdin().lock().read_line(&mut answer).map_err(failed)?;
-        Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+        say::ask(&question(mitigation, plan))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Whether a change helps: from pairs of blocks to an outcome, and nothing else.
+//! Decides from pairs of blocks whether a change helps.
 
 use std::collections::VecDeque;
 
@@ -11,20 +11,20 @@ use super::load::Seen;
 /// A change is worth keeping if it leaves at most this of the latency: 5 % less.
 pub const WORTH: f64 = 0.95;
 
-/// Pairs before which nothing is decided: few pairs make an interval that is itself uncertain.
+/// The fewest pairs for a decision: the interval of fewer pairs is itself uncertain.
 pub const FEWEST_PAIRS: usize = MIN_PAIRS + 1;
 
-/// A trial ends early only where its interval, stretched by so much, would say the same. Whoever
-/// looks again and again at an interval of 95 % sees it miss more often than once in twenty.
+/// A trial ends early only if its interval, stretched by this factor, would say the same: a 95 % interval
+/// that is checked again and again misses more often than once in twenty.
 const MARGIN: f64 = 1.6;
 
 /// An interval that reaches no further than this factor to either side is narrow enough.
 const NARROW: f64 = 1.03;
 
-/// A change that does nothing gives a gain as large less often than this, or it is not kept.
+/// A change is kept only if one without effect would show such a gain less often than this.
 const CHANCE: f64 = 0.025;
 
-/// The percentiles that are told.
+/// The percentiles that are reported.
 pub const TOLD: [f64; 3] = [0.5, 0.99, 0.999];
 
 /// The percentiles that may decide, the best first.
@@ -35,16 +35,16 @@ const DECIDING: [f64; 3] = [0.999, 0.99, 0.5];
 pub struct Trial {
     /// The latencies as they were.
     pub pairs: Pairs,
-    /// The sojourns of the pairs that the replay reproduces, without what others do and the change does
-    /// not treat.
+    /// The sojourns of the pairs that the replay reproduces, without disturbances by others that the
+    /// change does not treat.
     pub adjusted: Pairs,
-    /// Requests that do not count.
+    /// The requests that do not count.
     pub cut: Cut,
-    /// The last blocks with the change that the replay reproduces: what is left with it.
+    /// The last blocks with the change that the replay reproduces; they show what is left to gain.
     pub changed: VecDeque<ReplayedBlock>,
 }
 
-/// What of the blocks does not count, since something held the generator up.
+/// The requests that do not count, because something held the generator up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cut {
     /// Requests of the blocks without the change: those that do not count, and all.
@@ -62,9 +62,9 @@ impl Cut {
         self.with.1 += after.cut + after.latencies.len();
     }
 
-    /// In words, where it is much.
+    /// In words, if there are many.
     fn told(self) -> Option<String> {
-        /// A smaller share is nothing unusual.
+        /// Smaller shares are usual.
         const MUCH: f64 = 0.05;
         let share = |(cut, all): (usize, usize)| cut as f64 / all.max(1) as f64;
         let (without, with) = (share(self.without), share(self.with));
@@ -137,8 +137,8 @@ fn stretched(ratio: PairedEstimate, by: f64) -> PairedEstimate {
 
 /// The outcome: kept where the ratio is significantly below 1 and at most [`WORTH`].
 ///
-/// Where the latencies of all blocks decide nothing, those without what others did to the CPUs do, then
-/// those of a typical pair, and then a lower percentile; none may go against what was measured.
+/// Where the latencies of all blocks do not decide, the latencies without what others did to the CPUs may,
+/// then those of a typical pair, and then a lower percentile. None of them may contradict what was measured.
 pub fn judge(trial: &Trial) -> Judgement {
     let mut judgement = judge_pairs(trial);
     if let Some(cut) = trial.cut.told() {
@@ -194,7 +194,7 @@ fn judge_pairs(trial: &Trial) -> Judgement {
     }
 }
 
-/// What else may decide where the latencies of all blocks do not.
+/// The second looks, where the latencies of all blocks do not decide.
 fn second_look(trial: &Trial, q: f64, undecided: PairedEstimate) -> Option<Judgement> {
     clear_without_others(&trial.adjusted, q, undecided)
         .or_else(|| better_in_most_pairs(&trial.pairs, q, undecided))
@@ -202,8 +202,8 @@ fn second_look(trial: &Trial, q: f64, undecided: PairedEstimate) -> Option<Judge
         .or_else(|| surely_worse_below(&trial.pairs, q, undecided))
 }
 
-/// Where noise makes the interval too wide, what the replay leaves of both conditions without the causes
-/// of others may be clear. A second look asks for a clearer answer.
+/// Where noise makes the interval too wide, the replay of both conditions without the disturbances of others
+/// may be clear. A second look must be clearer than the first.
 fn clear_without_others(adjusted: &Pairs, q: f64, undecided: PairedEstimate) -> Option<Judgement> {
     let ratio = adjusted.ratio(q)?;
     let stretched = stretched(ratio, MARGIN);
@@ -231,8 +231,8 @@ fn is_surely_better(ratio: PairedEstimate) -> bool {
     ratio.value <= WORTH && stretched(ratio, MARGIN).hi < 1.0
 }
 
-/// Where bursts in a few blocks decide the quantile over all of them, the change may be clearly better in a
-/// typical pair. A second look asks for a clearer answer.
+/// Where bursts in a few blocks dominate the quantile over all blocks, the change may be clearly better in a
+/// typical pair. A second look must be clearer than the first.
 fn better_in_most_pairs(pairs: &Pairs, q: f64, undecided: PairedEstimate) -> Option<Judgement> {
     let ratio = pairs.typical(q).filter(|ratio| is_surely_better(*ratio))?;
     Some(Judgement {
@@ -247,12 +247,12 @@ fn better_in_most_pairs(pairs: &Pairs, q: f64, undecided: PairedEstimate) -> Opt
     })
 }
 
-/// The percentile that decides where p99.9 does not: a few stalls of the machine make that one's interval
+/// The percentile that decides if p99.9 does not: a few stalls of the machine make the interval of p99.9
 /// wide.
 const P99: f64 = 0.99;
 
-/// Where p99.9 decides nothing and does not speak against the change, a clear gain at p99 keeps it. A
-/// second look asks for a clearer answer.
+/// If p99.9 is undecided and does not speak against the change, a clear gain at p99 keeps it. A second look
+/// must be clearer than the first.
 fn surely_better_below(pairs: &Pairs, q: f64, undecided: PairedEstimate) -> Option<Judgement> {
     let ratio = pairs.ratio(P99).filter(|_| q > P99)?;
     let higher = pairs.typical(q).unwrap_or(undecided);
@@ -273,8 +273,8 @@ fn surely_better_below(pairs: &Pairs, q: f64, undecided: PairedEstimate) -> Opti
     })
 }
 
-/// Where p99.9 decides nothing and does not speak for the change, a clear loss at p99, over all blocks or
-/// in a typical pair, ends it.
+/// If p99.9 is undecided and does not speak for the change, a clear loss at p99, over all blocks or in a
+/// typical pair, ends the trial.
 fn surely_worse_below(pairs: &Pairs, q: f64, undecided: PairedEstimate) -> Option<Judgement> {
     let speaks_for = |ratio: PairedEstimate| ratio.value <= 1.0;
     if q <= P99 || speaks_for(undecided) || pairs.typical(q).is_some_and(speaks_for) {
@@ -327,7 +327,7 @@ pub fn by_pair(pairs: &Pairs) -> Vec<PairsAt> {
     TOLD.into_iter().filter_map(at).collect()
 }
 
-/// As the result carries it.
+/// The form of the result.
 pub const fn estimate(of: PairedEstimate) -> Ratio {
     Ratio {
         value: of.value,

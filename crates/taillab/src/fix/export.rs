@@ -1,4 +1,4 @@
-//! The winners as files for the machine that the server is to run on.
+//! The winners as files for the machine on which the server will run.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -9,7 +9,7 @@ use taillab_host::tune::{Change, Mitigation, Setting};
 
 use crate::exit::{Exit, Failure};
 
-/// A winner, what it changed, and the CPUs that it did so for.
+/// A winner, what it changed, and for which CPUs.
 pub struct Winner {
     /// Which.
     pub mitigation: &'static Mitigation,
@@ -17,18 +17,18 @@ pub struct Winner {
     pub changes: Vec<Change>,
     /// The server's CPUs.
     pub cpus: CpuSet,
-    /// It ends with the process that holds it.
+    /// It lasts only while a process holds it.
     pub needs_a_holder: bool,
 }
 
 impl Winner {
-    /// A unit of systemd can have it.
+    /// A systemd unit can have it.
     pub fn is_for_a_unit(&self) -> bool {
         unit_lines(self).is_some()
     }
 }
 
-/// The names of the winners that a process has to hold.
+/// The names of the winners that last only while a process holds them.
 pub fn held(winners: &[Winner]) -> Vec<&'static str> {
     let held = winners.iter().filter(|winner| winner.needs_a_holder);
     held.map(|winner| winner.mitigation.is.name).collect()
@@ -37,7 +37,7 @@ pub fn held(winners: &[Winner]) -> Vec<&'static str> {
 /// Files by their names, empty ones left out.
 type Files = Vec<(&'static str, String)>;
 
-/// What systemd can do for a service by itself.
+/// The lines for a systemd unit, if systemd supports this mitigation.
 fn unit_lines(winner: &Winner) -> Option<String> {
     let cpus = &winner.cpus;
     Some(match winner.mitigation.is.name {
@@ -53,8 +53,8 @@ fn unit_lines(winner: &Winner) -> Option<String> {
     })
 }
 
-/// The file of the machine that a change writes; `None` for a thread's, a control group's, or one of the
-/// testbed's own network, whose devices are not those of another machine.
+/// The machine's file that a change writes. `None` for a file of a thread, of a control group, or of the
+/// testbed's network, whose devices do not exist on another machine.
 fn machine_file(change: &Change) -> Option<&str> {
     match &change.setting {
         Setting::File(file) if file.thread.is_none() && file.namespace.is_none() => {
@@ -64,7 +64,7 @@ fn machine_file(change: &Change) -> Option<&str> {
     }
 }
 
-/// A systemd drop-in, a file for sysctl.d and a shell script that does the rest.
+/// A systemd drop-in, a file for sysctl.d, and a shell script for the rest.
 fn files(winners: &[Winner]) -> Files {
     let (mut unit, mut sysctl, mut script) = (String::new(), String::new(), String::new());
     for winner in winners {
@@ -94,7 +94,7 @@ fn files(winners: &[Winner]) -> Files {
         if !kernel.is_empty() {
             sysctl.push_str(&format!("{head}{kernel}"));
         }
-        // threads come and go, and devices have other names: taillab finds them itself
+        // threads come and go, and device names differ: let taillab find them
         let alone = matches!(mitigation.name, "dedicated-cpus" | "others-affinity");
         if !is_whole && (lines.is_none() || alone) {
             writes = format!(

@@ -14,7 +14,7 @@ use super::trial::Bench;
 use crate::changes::NotApplied;
 use crate::exit::{Exit, Failure};
 
-/// More rounds than this say no more.
+/// More rounds add nothing.
 const MOST_ROUNDS: usize = 40;
 
 /// The mitigations by their names.
@@ -65,7 +65,7 @@ pub fn run(bench: &mut Bench<'_>, factors: &[&'static Mitigation]) -> Result<Fac
     Ok(result(&rounds, factors))
 }
 
-/// Each combination once, in an order drawn at random and with the same arrivals.
+/// Measures each combination once, in random order and with the same arrivals.
 fn round(
     bench: &mut Bench<'_>,
     factors: &[&'static Mitigation],

@@ -1,4 +1,4 @@
-//! Blocks of our own load on the rig: short, all at the same rate, told by the client's own records.
+//! Short blocks of our own load on the rig, all at the same rate, measured by the client.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -12,14 +12,13 @@ use taillab_host::{Interrupt, Roots};
 use taillab_load::{ClosedFleet, FleetRun, OpenFleet, StopReason, Waiting};
 use taillab_model::{Event, Monotonic, Nanos, RecordingContext};
 use taillab_probe::Probe;
-use taillab_queueing::arrivals::ArrivalProcess;
 
 use super::load::{Load, Seen, block_length, interrupted};
 use crate::exit::{Exit, Failure, OrExit};
 use crate::experiment::Experiment;
 use crate::fail::probe as probe_failure;
 use crate::pipeline;
-use crate::testbed::{DrainProbe, LoadClient, Rig};
+use crate::testbed::{DrainProbe, LoadClient, Rig, measure};
 
 /// Load before each block, which fills the queue and is not counted.
 const WARM_UP: Nanos = Nanos::from_millis(150);
@@ -81,21 +80,8 @@ impl<'r> GeneratedLoad<'r> {
         }
     }
 
-    /// The schedules of all threads for one block.
-    fn schedules(&self, seed: u64) -> Result<Vec<Vec<Nanos>>, Failure> {
-        let threads = self.client.threads();
-        let schedule = |thread: usize| {
-            // far apart, so that no thread's seed is another block's
-            let seed = seed ^ (thread as u64) << 48;
-            ArrivalProcess::Poisson
-                .schedule(self.rate_per_s / threads as f64, self.takes(), seed)
-                .or_exit(Exit::Usage)
-        };
-        (0..threads).map(schedule).collect()
-    }
-
-    /// What the probe recorded of a block, and what of it the client's figures leave out; the probe is
-    /// detached then.
+    /// Detaches the probe; returns its recording of a block and the spans that the client's figures leave
+    /// out.
     fn recorded(
         &mut self,
         load: &FleetRun,
@@ -124,12 +110,13 @@ impl Load for GeneratedLoad<'_> {
         self.length + WARM_UP
     }
 
-    /// The latency of a request counts from when it was sent, and not at all where something held the
-    /// generator up: that says nothing of the server, and a change that moves other threads away
+    /// The latency of a request counts from when it was sent. Requests do not count while something held
+    /// the generator up: that says nothing about the server, and a change that moves other threads away
     /// from the server may move them to the generator. A request without an answer counts with its
     /// time-out, so that lost requests do not make a change look good.
     fn block(&mut self, seed: u64) -> Result<Seen, Failure> {
-        let schedules = self.schedules(seed)?;
+        let threads = self.client.threads();
+        let schedules = measure::schedules(self.rate_per_s, self.takes(), seed, threads)?;
         let timeout = self.experiment.client.timeout;
         self.probe.attach().map_err(probe_failure)?;
         let roots: Roots = self.rig.roots().clone();

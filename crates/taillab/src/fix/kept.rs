@@ -1,4 +1,4 @@
-//! What `--keep` leaves applied of the winners, and what it cannot.
+//! Which winners `--keep` leaves applied, and which it cannot.
 
 use taillab_model::fix::{Fix, FixOutcome, NotKept};
 
@@ -14,7 +14,7 @@ pub struct Left {
     pub id: u32,
 }
 
-/// Of a winner that only holds while a process holds it.
+/// Why a winner is not kept that lasts only while a process holds it.
 pub fn needs_a_holder(name: &str) -> NotKept {
     NotKept {
         why: "it ends with the process that holds it".to_owned(),
@@ -22,8 +22,8 @@ pub fn needs_a_holder(name: &str) -> NotKept {
     }
 }
 
-/// Of a winner of which settings have ended with the server that it was tried on; `None` where all
-/// of them stay.
+/// Why a winner is not kept whose settings ended with the server that it was tried on; `None` if all of its
+/// settings stay.
 fn ended(winner: &Winner, settings: Settings) -> Option<NotKept> {
     let Settings { all, ended } = settings;
     let which = match (ended, all) {
@@ -44,7 +44,7 @@ fn ended(winner: &Winner, settings: Settings) -> Option<NotKept> {
     })
 }
 
-/// Says of the winner with this name why it is not kept.
+/// Notes why the winner with this name is not kept.
 pub fn note(fixes: &mut [Fix], name: &str, not_kept: NotKept) {
     let is_it = |fix: &&mut Fix| fix.mitigation == name && fix.outcome == FixOutcome::Kept;
     if let Some(fix) = fixes.iter_mut().find(is_it) {
@@ -52,8 +52,8 @@ pub fn note(fixes: &mut [Fix], name: &str, not_kept: NotKept) {
     }
 }
 
-/// Looks what of the winners has ended, once the server that they were tried on has. Those of which nothing
-/// is left go.
+/// Checks which settings of the winners have ended together with the server that they were tried on. A
+/// winner is dropped from `left` if nothing of it remains.
 ///
 /// # Errors
 /// The journal cannot be read.
@@ -75,7 +75,7 @@ pub fn look_again(
     Ok(())
 }
 
-/// What stays, for a person; `None` where nothing does.
+/// A sentence about what stays applied; `None` if nothing does.
 pub fn sentence(left: &[Left]) -> Option<String> {
     let names: Vec<&str> = left.iter().map(|one| one.name).collect();
     let names = names.join(", ");

@@ -1,4 +1,4 @@
-//! Blocks of a live server's own traffic, told by the probe.
+//! Blocks of a live server's own traffic, measured by the probe.
 
 use std::thread;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use super::load::{Load, Seen, block_length, interrupted};
 use crate::exit::{Exit, Failure, OrExit};
 use crate::fail::probe as probe_failure;
 
-/// Requests that came in before the probe was attached lack T1, and attaching itself disturbs.
+/// Requests that came in before the probe was attached lack T1, and attaching it disturbs.
 const SETTLE: Nanos = Nanos::from_millis(100);
 
-/// Between two drains of the probe, and two looks at Ctrl-C.
+/// Between two drains of the probe, and two checks for Ctrl-C.
 const PERIOD: Duration = Duration::from_millis(5);
 
 /// What is known of a live server.
@@ -37,7 +37,7 @@ pub struct LiveServer<'a> {
     pub ended: Box<dyn FnMut() -> Option<String> + 'a>,
 }
 
-/// A live server, whoever sends its requests.
+/// A live server with its own clients.
 pub struct LiveLoad<'a> {
     server: LiveServer<'a>,
     probe: Probe,
@@ -47,7 +47,7 @@ pub struct LiveLoad<'a> {
 }
 
 impl<'a> LiveLoad<'a> {
-    /// Blocks of its traffic, by a probe that is loaded.
+    /// Blocks of its traffic; `probe` is loaded.
     pub fn new(server: LiveServer<'a>, probe: Probe, interrupt: Interrupt) -> Self {
         Self {
             length: block_length(server.rate_per_s),

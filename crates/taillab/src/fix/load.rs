@@ -1,4 +1,4 @@
-//! Load on a server, block by block: ours on a server of ours, or whatever a live server gets.
+//! Load on a server, block by block: our own load on our own server, or the traffic of a live server.
 
 use taillab_analysis::untouched::RecordedBlock;
 use taillab_host::Interrupt;
@@ -11,7 +11,7 @@ use crate::exit::{Exit, Failure};
 pub struct Seen {
     /// The latency of each request that counts.
     pub latencies: Vec<Nanos>,
-    /// Requests that do not, since something held the generator up.
+    /// Requests that do not count, because something held the generator up.
     pub cut: usize,
     /// What the probe recorded, where it did.
     pub recorded: Option<RecordedBlock>,
@@ -22,13 +22,13 @@ pub trait Load {
     /// How long a block takes with its warm-up.
     fn takes(&self) -> Nanos;
 
-    /// A block of load; the same seed gives the same arrivals, where they are ours.
+    /// A block of load. With our own load, the same seed gives the same arrivals.
     ///
     /// # Errors
     /// [`Exit::Interrupted`]; the server has died.
     fn block(&mut self, seed: u64) -> Result<Seen, Failure>;
 
-    /// Requests per second that the server answers at its peak; `None` where the load is not ours.
+    /// Requests per second that the server answers at its peak; `None` if the load is not ours.
     ///
     /// # Errors
     /// As [`Self::block`].
@@ -43,9 +43,9 @@ pub trait Load {
 
 /// The usual length of a block.
 const LENGTH: Nanos = Nanos::from_secs(1);
-/// The longest, where requests are rare.
+/// The longest block, for rare requests.
 const LONGEST: Nanos = Nanos::from_secs(10);
-/// Requests that a block has at least, up to that length.
+/// A block is extended, up to that length, until it has this many requests.
 const REQUESTS: f64 = 2_000.0;
 
 /// How long a block is, without its warm-up.

@@ -1,9 +1,9 @@
-//! Tries what the forecasts promise, on the server itself: `run … --fix` and `trace … --fix`.
+//! Tries the mitigations with a good forecast on the server itself: `run … --fix` and `trace … --fix`.
 //!
-//! Each mitigation is applied and taken back in pairs of neighbouring blocks of load, in an order
-//! drawn at random, so that a machine whose speed drifts slows both alike. The first trial changes
-//! nothing: where that "improves" something, nothing is believed. Whatever is changed is in the
-//! journal of `taillab tune` first, so a `taillab tune revert` undoes it after a crash.
+//! Each mitigation is applied and taken back in pairs of neighbouring blocks of load, in random order, so
+//! that a drift of the machine's speed affects both alike. The first trial changes nothing: if that
+//! "improves" something, no result is believed. Every change is written to the journal of `taillab tune`
+//! first, so that `taillab tune revert` undoes it after a crash.
 
 mod candidates;
 mod consent;
@@ -46,16 +46,16 @@ use crate::testbed::{BackgroundLoad, Rig};
 pub struct Asked {
     /// The winners stay applied.
     pub keep: bool,
-    /// For how long is tried.
+    /// How long to try.
     pub budget: Duration,
-    /// These in all combinations, instead of one after the other.
+    /// Try these in all combinations, instead of one after the other.
     pub factorial: Vec<&'static Mitigation>,
-    /// Who decides whether a change is made.
+    /// Whether to ask before each change.
     pub consent: Consent,
 }
 
 impl Asked {
-    /// What the command line asks for.
+    /// As the command line asks.
     ///
     /// # Errors
     /// [`Exit::Usage`]: a list of mitigations that makes no sense.
@@ -72,7 +72,7 @@ impl Asked {
     }
 }
 
-/// That requests are followed, where fixes are asked for: what is tried is what forecasts promise.
+/// Ensures that requests are followed if fixes are to be tried: the forecasts need it.
 ///
 /// # Errors
 /// [`Exit::Usage`]: only T1 and T6 are to be recorded.
@@ -93,31 +93,31 @@ pub struct Setting<'a> {
     pub report: &'a Report,
     /// What is known of its recording.
     pub context: &'a RecordingContext,
-    /// Of the arrivals and of the order of the blocks.
+    /// The seed of the arrivals and of the order of the blocks.
     pub seed: u64,
     /// Ctrl-C.
     pub interrupt: Interrupt,
-    /// What is said meanwhile.
+    /// How much to say.
     pub say: Say,
 }
 
 /// What was tried.
 pub struct Tried {
-    /// Each mitigation, in the order of the trials; those before a failure too.
+    /// Each mitigation in the order of the trials, including those before a failure.
     fixes: Vec<Fix>,
-    /// All combinations, where these were asked for.
+    /// All combinations, if they were asked for.
     factorial: Option<Factorial>,
     /// What the winners changed.
     winners: Vec<export::Winner>,
     /// The winners that stay applied.
     left: Vec<kept::Left>,
-    /// What ended the trials before their time, or could not be put back.
+    /// What ended the trials early, or could not be put back.
     ended: Result<(), Failure>,
 }
 
-/// Tries the mitigations on a fresh server, the best forecast first; at the end everything is put
-/// back, but for the winners where they are to be kept. A mitigation that is not possible here is a
-/// row of the result.
+/// Tries the mitigations on a fresh server, the best forecast first. At the end everything is put back,
+/// except for winners that are to be kept. A mitigation that is impossible here becomes a row of the result
+/// too.
 pub fn on_own_server(
     asked: &Asked,
     setting: &Setting<'_>,
@@ -135,7 +135,7 @@ pub fn on_own_server(
     let server_failure = rig.server_failure();
     let torn_down = rig.take_down();
     let (mut fixes, mut left) = (tried.fixes, tried.left);
-    // what was the server's has ended with it
+    // settings of the server's threads are gone with the server
     let looked = kept::look_again(&mut fixes, &mut left, &tried.winners);
     let ended = server_failure.map_or(tried.ended, Err);
     Tried {
@@ -197,7 +197,7 @@ fn with(load: Box<dyn Load + '_>, asked: &Asked, setting: &Setting<'_>) -> Tried
     }
     let mut session = Session::new(bench, asked, setting);
     let tried = session.try_all();
-    // what was changed is put back before anything is said of what went wrong
+    // put everything back before reporting what went wrong
     let put_back = session.end(asked.keep);
     let (fixes, winners, left) = session.into_results();
     Tried {
@@ -223,10 +223,10 @@ impl Tried {
         Self::ended(Err(failure))
     }
 
-    /// Adds it to the report, and writes the winners into files where these were asked for.
+    /// Adds the results to the report, and writes the winners into files if asked to.
     ///
     /// # Errors
-    /// What ended the trials, once the report has those before; a file that cannot be written.
+    /// What ended the trials, after the report has the trials before it; a file that cannot be written.
     pub fn tell(self, report: &mut Report, args: &FixArgs, say: Say) -> Result<(), Failure> {
         report.fixes = self.fixes;
         report.factorial = self.factorial;
@@ -237,7 +237,7 @@ impl Tried {
         let Some(folder) = &args.export else {
             return Ok(());
         };
-        // what is written belongs to whoever asked for it
+        // the files belong to the user who asked for them
         let files = Invoker::find(&Roots::default()).act(|| export::write(folder, &self.winners));
         say.note(&match files.or_exit(Exit::Failed)??.as_slice() {
             [] => format!(

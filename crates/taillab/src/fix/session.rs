@@ -18,11 +18,11 @@ use super::{Asked, Setting};
 use crate::changes::{Held, NotApplied};
 use crate::exit::Failure;
 
-/// A trial may take this share of the time that is left, so that one that decides nothing leaves
-/// time for the others.
+/// A trial may take this share of the remaining time, so that a trial without a decision leaves time for the
+/// others.
 const SHARE: f64 = 0.4;
 
-/// The trials and what has come of them.
+/// The trials and their results.
 pub struct Session<'a, 'r> {
     bench: Bench<'r>,
     setting: &'a Setting<'a>,
@@ -95,7 +95,7 @@ impl<'a, 'r> Session<'a, 'r> {
         Ok(())
     }
 
-    /// What is left to try with the last winner, by forecasts from the blocks that were measured with it.
+    /// What is left to try, ranked by forecasts from the blocks that were measured with the last winner.
     fn rank_anew(&mut self, left: Vec<Candidate>, with_it: &[ReplayedBlock]) -> Vec<Candidate> {
         let tried: Vec<String> = self
             .fixes
@@ -114,14 +114,14 @@ impl<'a, 'r> Session<'a, 'r> {
         remaining.worth
     }
 
-    /// Pairs with nothing changed: whether they show nothing, as they should.
+    /// Measures pairs with nothing changed; whether they show no gain, as they should.
     fn control(&mut self) -> Result<bool, Failure> {
         self.setting.say.step("trying the control");
         let at_most = self.share().min(self.bench.shortest() * 2);
         let trial = match self.bench.pairs(CONTROL, None, at_most) {
             Ok(trial) => trial,
             Err(NotApplied::Failed(failure)) => return Err(failure),
-            // nothing is applied, so nothing is refused
+            // the control applies nothing, so this does not happen
             Err(NotApplied::Unavailable(_)) => return Ok(false),
         };
         let judgement = decide::judge(&trial);
@@ -140,7 +140,7 @@ impl<'a, 'r> Session<'a, 'r> {
         Ok(is_even)
     }
 
-    /// Tries one of so many; with the blocks that were measured with it.
+    /// Tries one mitigation; returns the result and the blocks that were measured with it.
     fn try_one(
         &mut self,
         candidate: &Candidate,
@@ -175,7 +175,7 @@ impl<'a, 'r> Session<'a, 'r> {
         Ok((fix, trial.changed.into()))
     }
 
-    /// The user agrees, or has agreed to everything. What is not possible here needs no question.
+    /// Whether the user agrees. There is no question for a mitigation that is impossible here.
     fn is_wanted(&self, candidate: &Candidate) -> Result<bool, Failure> {
         if self.consent == Consent::Given {
             return Ok(true);
@@ -254,15 +254,14 @@ impl<'a, 'r> Session<'a, 'r> {
         self.left().mul_f64(SHARE)
     }
 
-    /// Puts everything back; the winners are applied again for good where they are to be kept and can
-    /// be.
+    /// Puts everything back. Winners that are to be kept are then applied again for good, if possible.
     ///
     /// # Errors
     /// Something could not be put back, or not be applied again.
     pub fn end(&mut self, keeps: bool) -> Result<(), Failure> {
         let mut ended = Ok(());
         while let Some(held) = self.winners.pop() {
-            // all are tried before the first failure is told
+            // try all before returning the first failure
             ended = ended.and(self.bench.changes.take_back(held));
         }
         ended?;
@@ -277,13 +276,13 @@ impl<'a, 'r> Session<'a, 'r> {
         Ok(())
     }
 
-    /// What was tried, in this order, what the winners changed, and which stay applied.
+    /// What was tried, in order; what the winners changed; and which of them stay applied.
     pub fn into_results(self) -> (Vec<Fix>, Vec<Winner>, Vec<Left>) {
         (self.fixes, self.exported, self.left)
     }
 }
 
-/// What the forecasts promise and no setting brings.
+/// Changes with a good forecast that no setting can make.
 fn by_hand(result: &ServerResult) -> impl Iterator<Item = Fix> {
     candidates::by_hand(result).map(|(prediction, cost, predicted)| Fix {
         predicted,
@@ -302,7 +301,7 @@ fn untried(candidate: &Candidate, reason: &str) -> Fix {
     }
 }
 
-/// Nothing is known of it yet.
+/// A row without any result yet.
 fn blank(mitigation: &str, description: &str) -> Fix {
     Fix {
         mitigation: mitigation.to_owned(),

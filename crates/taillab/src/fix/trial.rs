@@ -19,11 +19,11 @@ use crate::progress;
 /// Pairs of closed-loop blocks for the effect on the peak.
 const PEAK_PAIRS: u64 = 6;
 
-/// More pairs than this say no more about one mitigation.
+/// More pairs add nothing about one mitigation.
 const MOST_PAIRS: usize = 60;
 
-/// Blocks with a change that are kept, to forecast from them what else there is to gain: as many requests
-/// as a short measurement has.
+/// How many blocks with a change are kept to forecast what else there is to gain: together they have as many
+/// requests as a short measurement.
 const MOST_CHANGED: usize = 12;
 
 /// Where the trials run.
@@ -34,11 +34,11 @@ pub struct Bench<'r> {
     pub changes: Changes,
     /// t of the measurement.
     pub service_time: Nanos,
-    /// Of the arrivals and of the order of the blocks.
+    /// The seed of the arrivals and of the order of the blocks.
     pub seed: u64,
     /// Whether progress is shown.
     pub shows: bool,
-    /// When all trials are over at the latest.
+    /// When all trials must be over.
     pub ends: Instant,
 }
 
@@ -49,9 +49,9 @@ impl From<Failure> for NotApplied {
 }
 
 impl Bench<'_> {
-    /// About how long a block takes, with what is around it.
+    /// About how long a block takes, with everything around it.
     pub fn block_takes(&self) -> Duration {
-        /// Applying and reverting, the connection to the client's CPU, the replay.
+        /// Applying and reverting, moving to the client's CPU, the replay.
         const AROUND: Duration = Duration::from_millis(200);
         Duration::from_nanos(self.load.takes().get()) + AROUND
     }
@@ -60,7 +60,7 @@ impl Bench<'_> {
         2 * self.block_takes()
     }
 
-    /// The fewest pairs of a trial take this long.
+    /// The length of a trial with the fewest pairs.
     pub fn shortest(&self) -> Duration {
         self.pair_takes() * decide::FEWEST_PAIRS as u32
     }
@@ -134,7 +134,7 @@ impl Bench<'_> {
         bar
     }
 
-    /// Tells a bar how far it is, what is seen so far, and how long everything takes at most.
+    /// Updates a bar: how far the trial is, its result so far, and the remaining time for all trials.
     pub fn tell(&self, bar: &ProgressBar, count: usize, far: String) {
         bar.set_position(count as u64);
         let left = self.ends.saturating_duration_since(Instant::now());
@@ -144,7 +144,7 @@ impl Bench<'_> {
         ));
     }
 
-    /// The peak with the change ÷ the peak without it; `None` where the load is not ours.
+    /// The peak with the change ÷ the peak without it; `None` if the load is not ours.
     ///
     /// # Errors
     /// [`NotApplied`].
@@ -165,10 +165,10 @@ impl Bench<'_> {
         Ok(ratio_of_sums(&peaks).map(decide::estimate))
     }
 
-    /// Applies changes, one after the other, for the time of `block`.
+    /// Applies changes, one after the other, while `block` runs.
     ///
     /// # Errors
-    /// [`NotApplied`]; what was changed is put back then, too.
+    /// [`NotApplied`]; everything is put back then too.
     pub fn under<T>(
         &mut self,
         changes: &[&'static Mitigation],
@@ -191,7 +191,7 @@ impl Bench<'_> {
             None => block(self.load.as_mut()).map_err(NotApplied::from),
             Some(why) => Err(why),
         };
-        // the last one first; all are tried before the first failure is told
+        // the last one first; try all before returning the first failure
         let mut put_back = Ok(());
         while let Some(one) = held.pop() {
             put_back = put_back.and(self.changes.take_back(one));

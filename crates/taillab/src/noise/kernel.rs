@@ -1,4 +1,4 @@
-//! Loops in the kernel on several CPUs at once, and whoever takes what they find.
+//! Loops in the kernel on several CPUs at once, and the thread that collects their gaps.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use taillab_analysis::gaps::Gap;
 use taillab_host::{CpuSet, Interrupt, cpus};
-use taillab_model::{Histogram, Nanos};
+use taillab_model::Nanos;
 use taillab_probe::{KernelAccount, KernelLoop};
 
+use super::rows::Found;
 use super::take::Take;
 use crate::exit::{Exit, Failure};
 use crate::fail::{host, probe as probe_failure};
@@ -28,16 +29,6 @@ pub struct KernelSpec<'a> {
     pub interrupt: &'a Interrupt,
 }
 
-/// What a loop found.
-#[derive(Default)]
-pub struct KernelEnd {
-    pub reads: Histogram,
-    pub gaps: u64,
-    pub gaps_not_kept: u64,
-    pub stolen: Nanos,
-    pub watched: Nanos,
-}
-
 /// From a loop.
 enum Message {
     Begins { cpu: u16, tid: u32 },
@@ -49,8 +40,8 @@ pub fn run(
     numbers: &[u16],
     spec: KernelSpec<'_>,
     take: &mut Take,
-) -> Result<BTreeMap<u16, KernelEnd>, Failure> {
-    let mut ends: BTreeMap<u16, KernelEnd> = BTreeMap::new();
+) -> Result<BTreeMap<u16, Found>, Failure> {
+    let mut ends: BTreeMap<u16, Found> = BTreeMap::new();
     thread::scope(|scope| {
         let (out, found) = channel();
         let on_cpu = |&cpu: &u16| {
@@ -67,7 +58,7 @@ pub fn run(
                     for &(from, to) in &account.gaps {
                         take.gap(Gap { cpu, from, to });
                     }
-                    ends.entry(cpu).or_default().add(&account);
+                    add(ends.entry(cpu).or_default(), &account);
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
@@ -99,7 +90,7 @@ fn on_this_cpu(cpu: u16, spec: KernelSpec<'_>, out: &Sender<Message>) -> Result<
     cpus::pin_current_thread(&CpuSet::single(cpu.into())).map_err(host)?;
     let running = KernelLoop::load(spec.masked).map_err(probe_failure)?;
     let tid = rustix::thread::gettid().as_raw_nonzero().get() as u32;
-    // whoever started it listens
+    // the thread that started it is listening
     let _ = out.send(Message::Begins { cpu, tid });
     let began = Instant::now();
     let mut taken = Instant::now();
@@ -117,24 +108,22 @@ fn on_this_cpu(cpu: u16, spec: KernelSpec<'_>, out: &Sender<Message>) -> Result<
     Ok(())
 }
 
-impl KernelEnd {
-    fn add(&mut self, account: &KernelAccount) {
-        for (ns, &times) in account.short.iter().enumerate() {
-            self.reads.record_times(Nanos::new(ns as u64), times);
-        }
-        let fine = account.short.len() as u64;
-        for &(from, to) in &account.gaps {
-            let length = to.saturating_since(from);
-            self.stolen += length;
-            // shorter ones are counted already
-            if length.get() >= fine {
-                self.reads.record(length);
-            }
-        }
-        self.watched += account.watched;
-        self.gaps += account.gaps.len() as u64 + account.gaps_not_kept;
-        self.gaps_not_kept += account.gaps_not_kept;
+fn add(found: &mut Found, account: &KernelAccount) {
+    for (ns, &times) in account.short.iter().enumerate() {
+        found.reads.record_times(Nanos::new(ns as u64), times);
     }
+    let fine = account.short.len() as u64;
+    for &(from, to) in &account.gaps {
+        let length = to.saturating_since(from);
+        found.stolen += length;
+        // shorter ones are counted already
+        if length.get() >= fine {
+            found.reads.record(length);
+        }
+    }
+    found.watched += account.watched;
+    found.gaps += account.gaps.len() as u64 + account.gaps_not_kept;
+    found.gaps_not_kept += account.gaps_not_kept;
 }
 
 #[cfg(test)]
@@ -153,9 +142,9 @@ mod tests {
             gaps_not_kept: 3,
             watched: Nanos::from_micros(20),
         };
-        let mut end = KernelEnd::default();
-        end.add(&account);
-        end.add(&account);
+        let mut end = Found::default();
+        add(&mut end, &account);
+        add(&mut end, &account);
         assert_eq!(end.reads.count(), 2 * 102);
         assert_eq!((end.gaps, end.gaps_not_kept), (10, 6));
         assert_eq!(end.stolen, Nanos::from_micros(16));

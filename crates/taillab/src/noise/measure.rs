@@ -1,4 +1,4 @@
-//! One phase: loops that run at the same time, and whoever takes their gaps.
+//! One phase: loops that run at the same time, and the thread that collects their gaps.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,15 +13,15 @@ use taillab_model::{Monotonic, Nanos};
 use taillab_probe::{KernelLoop, ProbeError};
 
 use super::kernel::{self, KernelSpec};
-use super::plan::{Phase, Plan};
-use super::rows::{self, Measured};
+use super::plan::Phase;
+use super::rows::{self, Found, Measured};
 use super::take::Take;
 use super::watch::Watch;
 use crate::exit::Failure;
 use crate::fail::{host, probe as probe_failure};
 use crate::progress::{Phase as Bar, Progress};
 
-/// Between two looks at the loops' gaps. Each look is a disturbance of its own.
+/// Between two looks at the loops' gaps. Each look is itself a disturbance.
 const PERIOD: Duration = Duration::from_millis(250);
 
 /// Width of a window of the account over time, at first.
@@ -29,26 +29,27 @@ const WINDOW: Nanos = Nanos::from_millis(100);
 
 /// What all phases share.
 pub struct Measuring<'a> {
-    plan: &'a Plan,
+    /// The CPUs that are not measured, for our own work, and all that we may use.
+    cpus: (&'a CpuSet, &'a CpuSet),
     clock: &'a TscClock,
     interrupt: &'a Interrupt,
     quiet: bool,
     causes: bool,
     virtual_machine: bool,
-    /// What was found out on the way.
+    /// Remarks for the result.
     pub notes: Vec<String>,
 }
 
 impl<'a> Measuring<'a> {
     pub fn new(
-        plan: &'a Plan,
+        cpus: (&'a CpuSet, &'a CpuSet),
         clock: &'a TscClock,
         interrupt: &'a Interrupt,
         quiet: bool,
         causes: bool,
     ) -> Self {
         Self {
-            plan,
+            cpus,
             clock,
             interrupt,
             quiet,
@@ -60,12 +61,12 @@ impl<'a> Measuring<'a> {
         }
     }
 
-    /// Whether somebody wants it to end.
+    /// Ctrl-C was pressed.
     pub fn is_interrupted(&self) -> bool {
         self.interrupt.is_raised()
     }
 
-    /// Runs it; a row for each of its CPUs.
+    /// Runs the loops of a phase and returns a row for each of them.
     pub fn phase(&mut self, phase: &Phase) -> Result<Vec<NoiseRow>, Failure> {
         let numbers: Vec<u16> = match &phase.cpus {
             Some(cpus) => cpus.iter().map(|cpu| cpu as u16).collect(),
@@ -81,7 +82,7 @@ impl<'a> Measuring<'a> {
         }
     }
 
-    /// The probe; without it there are no causes, and the result says why.
+    /// Starts the probe. Without it gaps have no causes; a note says why.
     fn watch(&mut self, cpus: &[u16]) -> Option<Watch> {
         match Watch::begin(cpus) {
             Ok(watch) => Some(watch),
@@ -129,42 +130,34 @@ impl<'a> Measuring<'a> {
             None => vec![spec(None)],
         };
         let running = noise::start(specs).map_err(host)?;
-        let _aside = Aside::step(&self.plan.beside, &self.plan.usable);
+        let _aside = Aside::step(self.cpus);
         let first = Anchor::take();
         let loops = running.loops.iter().map(place).collect();
         let take = Take::new(self.analysis(first.at, loops), watch, first);
         running.begin();
         let began = Instant::now();
         let interrupt = self.interrupt;
-        let (ended, mut take) = Progress::new(self.quiet).during(
+        let (ended, take) = Progress::new(self.quiet).during(
             &[bar(phase)],
             || began.elapsed().as_millis() as u64,
             || collect(running, take, interrupt),
         );
-        let context = take.finish(&mut self.notes);
-        let busy_cpus = ended.len() as u32;
-        let mut sums = take.analysis.finish();
         let (first, last) = take.anchors;
         let frequency_hz = first.frequency_to(last).unwrap_or(frequency_hz);
         let ns = |ticks: u64| Nanos::new((ticks as f64 * 1e9 / frequency_hz) as u64);
-        let rows = ended.into_iter().map(|(spec, end)| {
+        let found = ended.into_iter().map(|(spec, end)| {
             let watched = (end.span.1 - end.span.0).saturating_sub(end.unwatched_ticks);
-            let measured = Measured {
-                cpu: spec.cpu.map(|cpu| cpu as u16),
-                busy_cpus,
+            let found = Found {
                 reads: end.counts.in_nanos(frequency_hz),
-                began: first.at,
                 watched: ns(watched),
                 migrations: end.migrations,
                 gaps: end.gaps,
                 gaps_not_kept: end.gaps_not_kept,
                 stolen: ns(end.stolen_ticks),
-                sum: sums.remove(&number(&spec)),
-                names: context.as_ref(),
             };
-            rows::row(phase, measured)
+            (spec.cpu.map(|cpu| cpu as u16), found)
         });
-        Ok(rows.collect())
+        Ok(self.rows(phase, take, found.collect()))
     }
 
     fn in_kernel(
@@ -185,31 +178,38 @@ impl<'a> Measuring<'a> {
         let began = Instant::now();
         let first = Anchor::take();
         let mut take = Take::new(self.analysis(first.at, Vec::new()), watch, first);
-        let (ends, mut take) = Progress::new(self.quiet).during(
+        let (ends, take) = Progress::new(self.quiet).during(
             &[bar(phase)],
             || began.elapsed().as_millis() as u64,
             || kernel::run(numbers, spec, &mut take).map(|ends| (ends, take)),
         )?;
-        let context = take.finish(&mut self.notes);
+        let found = ends.into_iter().map(|(cpu, found)| (Some(cpu), found));
+        Ok(self.rows(phase, take, found.collect()))
+    }
+
+    /// The rows of loops that have ended. A loop that is not pinned has no CPU, and no causes.
+    fn rows(
+        &mut self,
+        phase: &Phase,
+        mut take: Take,
+        ended: Vec<(Option<u16>, Found)>,
+    ) -> Vec<NoiseRow> {
+        let names = take.finish(&mut self.notes);
+        let began = take.anchors.0.at;
         let mut sums = take.analysis.finish();
-        let busy_cpus = ends.len() as u32;
-        let rows = ends.into_iter().map(|(cpu, end)| {
+        let busy_cpus = ended.len() as u32;
+        let row = |(cpu, found): (Option<u16>, Found)| {
             let measured = Measured {
-                cpu: Some(cpu),
+                cpu,
                 busy_cpus,
-                began: first.at,
-                watched: end.watched,
-                migrations: 0,
-                gaps: end.gaps,
-                gaps_not_kept: end.gaps_not_kept,
-                stolen: end.stolen,
-                reads: end.reads,
-                sum: sums.remove(&cpu),
-                names: context.as_ref(),
+                began,
+                found,
+                sum: sums.remove(&cpu.unwrap_or(0)),
+                names: names.as_ref(),
             };
             rows::row(phase, measured)
-        });
-        Ok(rows.collect())
+        };
+        ended.into_iter().map(row).collect()
     }
 }
 
@@ -220,7 +220,7 @@ fn bar(phase: &Phase) -> Bar {
     }
 }
 
-/// A loop's CPU as events number it; one that is not pinned has no causes, and any will do.
+/// A loop's CPU as events number it. For a loop that is not pinned any number will do: it has no causes.
 fn number(spec: &LoopSpec) -> u16 {
     spec.cpu.map_or(0, |cpu| cpu as u16)
 }
@@ -259,11 +259,11 @@ fn collect(
     (ended, take)
 }
 
-/// The calling thread keeps away from the measured CPUs, where there are others.
+/// Keeps the calling thread off the measured CPUs, if there are others, until this is dropped.
 struct Aside<'a>(Option<&'a CpuSet>);
 
 impl<'a> Aside<'a> {
-    fn step(beside: &CpuSet, usable: &'a CpuSet) -> Self {
+    fn step((beside, usable): (&CpuSet, &'a CpuSet)) -> Self {
         let moved = !beside.is_empty() && cpus::pin_current_thread(beside).is_ok();
         Self(moved.then_some(usable))
     }
@@ -272,7 +272,7 @@ impl<'a> Aside<'a> {
 impl Drop for Aside<'_> {
     fn drop(&mut self) {
         if let Some(usable) = self.0 {
-            // it was there before
+            // it could run there before, so this cannot fail
             let _ = cpus::pin_current_thread(usable);
         }
     }

@@ -1,4 +1,4 @@
-//! Loops that notice when they did not have their CPU: what is to run, and phase by phase what they found.
+//! Loops that notice when they did not have their CPU, and what they find.
 
 mod kernel;
 mod measure;
@@ -10,4 +10,4 @@ mod watch;
 
 pub use self::measure::Measuring;
 pub use self::plain::plain;
-pub use self::plan::{Phase, Plan};
+pub use self::plan::Phase;

@@ -1,16 +1,16 @@
-//! A single loop, without anything around it.
+//! A single loop, for one row of the budget.
 
-use taillab_host::noise::tsc;
-use taillab_host::{Interrupt, Roots};
+use taillab_host::noise::{Policy, tsc};
+use taillab_host::{CpuSet, Interrupt, Roots, cpus};
 use taillab_model::Nanos;
-use taillab_model::noise::{LoopKind, NoiseRow};
+use taillab_model::noise::{LoopKind, NoiseRow, ReadStyle};
 
 use super::measure::Measuring;
-use super::plan::Plan;
+use super::plan::Phase;
 use crate::exit::{Exit, Failure};
 use crate::fail::host;
 
-/// One loop on one CPU, scheduled as an ordinary thread and without causes: a row of the budget.
+/// Runs one loop on one CPU, as an ordinary thread and without causes.
 pub fn plain(
     kind: LoopKind,
     cpu: u32,
@@ -18,9 +18,19 @@ pub fn plain(
     interrupt: &Interrupt,
 ) -> Result<NoiseRow, Failure> {
     let clock = tsc::describe(&Roots::default()).map_err(host)?;
-    let plan = Plan::of_one(kind, cpu, length)?;
-    let mut measuring = Measuring::new(&plan, &clock, interrupt, true, false);
-    let mut rows = measuring.phase(&plan.phases[0])?;
-    rows.pop()
-        .ok_or_else(|| Failure::new(Exit::Failed, format!("the loop on CPU {cpu} found nothing")))
+    let (usable, chosen) = (cpus::allowed().map_err(host)?, CpuSet::single(cpu));
+    let beside = usable.difference(&chosen);
+    let phase = Phase {
+        step: String::new(),
+        kind,
+        style: ReadStyle::Single,
+        cpus: Some(chosen),
+        policy: Policy::Other,
+        threshold: Nanos::from_micros(1),
+        length,
+        interrupts_away: false,
+    };
+    let mut measuring = Measuring::new((&beside, &usable), &clock, interrupt, true, false);
+    let row = measuring.phase(&phase)?.pop();
+    row.ok_or_else(|| Failure::new(Exit::Failed, format!("the loop on CPU {cpu} found nothing")))
 }

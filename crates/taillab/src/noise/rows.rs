@@ -8,16 +8,22 @@ use taillab_model::{Histogram, Monotonic, Nanos, RecordingContext};
 use super::plan::Phase;
 
 /// What a loop found on one CPU.
-pub struct Measured<'a> {
-    pub cpu: Option<u16>,
-    pub busy_cpus: u32,
+#[derive(Default)]
+pub struct Found {
     pub reads: Histogram,
-    pub began: Monotonic,
     pub watched: Nanos,
     pub migrations: u64,
     pub gaps: u64,
     pub gaps_not_kept: u64,
     pub stolen: Nanos,
+}
+
+/// The same with where and when, and with the causes of the gaps.
+pub struct Measured<'a> {
+    pub cpu: Option<u16>,
+    pub busy_cpus: u32,
+    pub began: Monotonic,
+    pub found: Found,
     pub sum: Option<CpuSum>,
     /// Names, where there are causes.
     pub names: Option<&'a RecordingContext>,
@@ -26,8 +32,9 @@ pub struct Measured<'a> {
 /// The row of a loop.
 pub fn row(phase: &Phase, measured: Measured<'_>) -> NoiseRow {
     let real_time = phase.policy.is_real_time();
-    let seconds = measured.watched.as_secs_f64().max(1e-9);
-    let ranked = measured.reads.ranked();
+    let found = &measured.found;
+    let seconds = found.watched.as_secs_f64().max(1e-9);
+    let ranked = found.reads.ranked();
     let above = |us: u64| {
         let counts = ranked.counts().into_iter();
         let longer = counts.filter(|(length, _)| *length > Nanos::from_micros(us));
@@ -38,7 +45,7 @@ pub fn row(phase: &Phase, measured: Measured<'_>) -> NoiseRow {
             .at(rank as u64)
             .map_or(Nanos::ZERO, |cell| cell.middle)
     };
-    let points = ccdf_of_ranks(measured.reads.count() as usize, 0, at);
+    let points = ccdf_of_ranks(found.reads.count() as usize, 0, at);
     let causes = (measured.names.zip(measured.sum.as_ref()))
         .map(|(names, sum)| causes(sum, names, real_time));
     NoiseRow {
@@ -50,10 +57,10 @@ pub fn row(phase: &Phase, measured: Measured<'_>) -> NoiseRow {
         policy: phase.policy.to_string(),
         threshold_ns: phase.threshold,
         began_ns: measured.began,
-        watched_ns: measured.watched,
-        migrations: measured.migrations,
-        // millions of reads, of which neighbours in a gap are one: correlation says little
-        reads: measured.reads.distribution(|_| 1.0),
+        watched_ns: found.watched,
+        migrations: found.migrations,
+        // there are millions of reads, so correlation within a gap hardly matters
+        reads: found.reads.distribution(|_| 1.0),
         ccdf: points
             .into_iter()
             .map(|(ns, share)| (ns.get(), share))
@@ -63,10 +70,10 @@ pub fn row(phase: &Phase, measured: Measured<'_>) -> NoiseRow {
             us_10_per_s: above(10),
             us_100_per_s: above(100),
         },
-        gaps: measured.gaps,
-        stolen_ns: measured.stolen,
-        stolen_share: measured.stolen.as_secs_f64() / seconds,
-        gaps_not_kept: measured.gaps_not_kept,
+        gaps: found.gaps,
+        stolen_ns: found.stolen,
+        stolen_share: found.stolen.as_secs_f64() / seconds,
+        gaps_not_kept: found.gaps_not_kept,
         attributed_share: causes.as_deref().and_then(attributed),
         below_share: None,
         causes,

@@ -3,14 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use taillab_analysis::verdict::{self, Evidence, ServerEvidence, TraceFacts, VirtualWorkers};
+use taillab_analysis::verdict::{self, Evidence, TraceFacts, VirtualWorkers};
 use taillab_analysis::{Analysis, AnalysisOptions, Matched, Window, findings, streaming};
 use taillab_host::CpuUsage;
 use taillab_model::summary::{
     Calibration, CutSummary, LoadSummary, Observer, Overhead, Reason, Report, SCHEMA_VERSION,
     ServerResult, ServiceTimeSource, Verdict,
 };
-use taillab_model::{Distribution, Monotonic, Nanos, RecordingContext, Tid};
+use taillab_model::{Monotonic, Nanos, RecordingContext, Tid};
 use taillab_report::{Curve, Series};
 
 use super::limits;
@@ -19,14 +19,14 @@ use super::service_time::IdealServer;
 use crate::cli::AnalysisArgs;
 use crate::exit::{Exit, Failure, OrExit};
 
-/// What is known of a measurement besides its recording.
+/// What is known about a measurement besides its recording.
 #[derive(Default)]
 pub struct Known {
     /// The command that shows the result.
     pub command: &'static str,
     /// The recording's file, for messages.
     pub path: Option<PathBuf>,
-    /// What was measured, where it is better known than the recording says.
+    /// What was measured, where we know it better than the recording.
     pub target: Option<String>,
     /// The server's process, where it still runs.
     pub process: Option<Tid>,
@@ -64,7 +64,7 @@ impl BeforeLoad {
         server.service_time_source = self.source;
         server.ideal.virtual_workers = self.virtual_workers.is_some();
         if self.virtual_workers.is_some() {
-            // they wait without a CPU, so its time does not say how busy they are
+            // they wait without using a CPU, so CPU time does not say how busy they are
             server.measured.utilization = None;
             server.measured.busy_ns_per_request = None;
         }
@@ -90,19 +90,16 @@ impl IdealServer {
     }
 }
 
-/// A report, with what its figures and its verdict need.
+/// A report, with what its figures need.
 pub struct Analysed {
     /// The report.
     pub report: Report,
     /// Ideal, measured and, where the client is ours, its view.
     pub curves: Vec<Curve>,
-    evidence: ServerEvidence,
-    facts: Facts,
-    /// The ideal as the findings compare with it, and whether disturbances were recorded.
-    compared: (Distribution, bool),
 }
 
-/// What recording cost, as it was measured meanwhile.
+/// What recording cost, measured while it ran.
+#[derive(Clone, Copy)]
 pub struct RecordingCost {
     /// Events recorded.
     pub events: u64,
@@ -130,25 +127,12 @@ impl RecordingCost {
     }
 }
 
-/// What the verdict needs and neither the report nor the analysis carries.
-struct Facts {
-    hypervisor: Option<String>,
-    conditions: Vec<Reason>,
-    virtual_workers: Option<VirtualWorkers>,
-    /// The observer had no CPU that is not the server's.
-    shares_cpus: bool,
-    damage: Option<String>,
-    cut_off: bool,
-    /// Requests are identified by their content.
-    framed: bool,
-}
-
 /// How a recording was read to its end.
 #[derive(Default)]
 pub struct End {
     /// The time of the last event.
     pub last: Option<Monotonic>,
-    /// Events that the recording lacks.
+    /// Events that are missing from the recording.
     pub lost: u64,
     /// What is damaged.
     pub damage: Option<String>,
@@ -163,13 +147,12 @@ pub struct Pass<'c> {
     ideal_server: IdealServer,
     analysis: Analysis<'c>,
     rows: Option<Rows>,
-    /// What of the windows was cut, when no more come.
+    /// What was cut; known after the last window.
     pub cut: Option<CutSummary>,
 }
 
 impl<'c> Pass<'c> {
-    /// Learns from the first window what the ideal server is. The rows of the requests go to
-    /// `rows`.
+    /// Learns from the first window what the ideal server is.
     ///
     /// # Errors
     /// When the recording does not show what the analysis needs.
@@ -182,7 +165,7 @@ impl<'c> Pass<'c> {
         process: Option<Tid>,
     ) -> Result<Self, Failure> {
         let (matched, timeline) = (&first.matched, &first.timeline);
-        // where t is known, the analysis itself says why there is nothing
+        // if t is known, the analysis itself reports why there is nothing
         if matched.requests.is_empty() && context.service_time_ns.is_none() {
             return Err(nothing(matched, context));
         }
@@ -224,12 +207,12 @@ impl<'c> Pass<'c> {
         }
     }
 
-    /// The rows, when no more windows come.
+    /// The rows, after the last window.
     pub fn take_rows(&mut self) -> Option<Rows> {
         self.rows.take()
     }
 
-    /// The report, when no more windows come.
+    /// The report, after the last window.
     ///
     /// # Errors
     /// When no request of the measurement was matched.
@@ -254,14 +237,14 @@ impl<'c> Pass<'c> {
         let recorded = end.last.unwrap_or(self.from).saturating_since(self.from);
         let duration = load.as_ref().map_or(recorded, |load| load.duration_ns);
         let cut = self.cut.as_ref().map_or(Nanos::ZERO, |cut| cut.length_ns);
-        // the client's length is without what it cut
+        // the client's length already excludes what is cut
         let counted = if load.is_some() {
             duration
         } else {
             duration.saturating_sub(cut)
         };
         let target = known.target;
-        let report = Report {
+        let mut report = Report {
             schema_version: SCHEMA_VERSION,
             command: known.command.to_owned(),
             target: target.unwrap_or_else(|| named(context, known.path.as_deref())),
@@ -286,53 +269,31 @@ impl<'c> Pass<'c> {
             curve(Series::Measured, found.measured_ccdf),
         ];
         curves.extend(client_curve.map(|points| curve(Series::Client, points)));
-        let mut analysed = Analysed {
-            report,
-            curves,
-            evidence: found.evidence,
-            facts: Facts {
-                hypervisor: context.hypervisor.clone(),
-                conditions: known.conditions,
-                virtual_workers,
-                shares_cpus: known.shares_cpus,
-                damage: end.damage,
-                cut_off: end.cut_off,
-                framed: context.framing.is_some(),
-            },
-            compared: (found.ideal_as_independent, found.disturbances),
+        let recording = TraceFacts {
+            observer: report.observer,
+            shares_cpus: known.shares_cpus,
+            damage: end.damage.as_deref(),
+            cut_off: end.cut_off,
+            framed: context.framing.is_some(),
         };
-        analysed.judge();
-        Ok(analysed)
+        report.verdict = verdict::judge(&Evidence {
+            hypervisor: context.hypervisor.as_deref(),
+            conditions: &known.conditions,
+            virtual_workers,
+            recording: report.load.is_none().then_some(recording),
+            ..Evidence::of_report(&report, &found.evidence)
+        });
+        let points = curves.iter_mut().map(|curve| &mut curve.points);
+        if verdict::withdraw(&mut report, points) {
+            let ideal = &found.ideal_as_independent;
+            findings::renew(&mut report.server, ideal, found.disturbances);
+        }
+        Ok(Analysed { report, curves })
     }
 }
 
 impl Analysed {
-    /// Says what of the report can be believed, and takes out of it what cannot.
-    fn judge(&mut self) {
-        let facts = &self.facts;
-        let recording = TraceFacts {
-            observer: self.report.observer,
-            shares_cpus: facts.shares_cpus,
-            damage: facts.damage.as_deref(),
-            cut_off: facts.cut_off,
-            framed: facts.framed,
-        };
-        let verdict = verdict::judge(&Evidence {
-            hypervisor: facts.hypervisor.as_deref(),
-            conditions: &facts.conditions,
-            virtual_workers: facts.virtual_workers,
-            recording: self.report.load.is_none().then_some(recording),
-            ..Evidence::of_report(&self.report, &self.evidence)
-        });
-        self.report.verdict = verdict;
-        let curves = self.curves.iter_mut().map(|curve| &mut curve.points);
-        if verdict::withdraw(&mut self.report, curves) {
-            let (ideal, disturbances) = &self.compared;
-            findings::renew(&mut self.report.server, ideal, *disturbances);
-        }
-    }
-
-    /// How the command ends that shows this.
+    /// The exit code of the command that shows this.
     pub fn exit(&self) -> Exit {
         match self.report.verdict.valid {
             true => limits::exit(&self.report.assertions),
@@ -341,7 +302,7 @@ impl Analysed {
     }
 }
 
-/// What was recorded, or else the file.
+/// The name of the server, or else of the file.
 fn named(context: &RecordingContext, path: Option<&Path>) -> String {
     match (context.server.as_str(), path) {
         ("", Some(path)) => path.display().to_string(),

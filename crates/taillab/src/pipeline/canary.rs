@@ -1,13 +1,12 @@
-//! What a thread that could not look at the clock tells about the machine.
+//! Stalls of the machine, as seen by a thread that should have looked at the clock and could not.
 //!
-//! A thread that was not there long after it should have been did not have its CPU: the
-//! hypervisor had it, or another task. What another task took is left out, for the kernel says
-//! how long a thread waited for its CPU (`/proc/PID/schedstat`, in the kernel's
-//! `Documentation/scheduler/sched-stats.rst`). The ledger takes a stall for evidence only where
-//! the server's CPU stood still at the same time.
+//! A thread that acts long after it should have did not have its CPU: the hypervisor or another task had
+//! it. The time that another task took is left out; the kernel says how long a thread waited for its CPU
+//! (`/proc/PID/schedstat`, see the kernel's `Documentation/scheduler/sched-stats.rst`). The ledger counts a
+//! stall as evidence only if the server's CPU stood still at the same time.
 //!
-//! The generator of `run` is such a thread, since it only looks at the clock between sends.
-//! For `trace` there is a [`Canary`].
+//! The generator of `run` is such a thread, because it looks at the clock all the time between sends.
+//! `trace` uses a [`Canary`].
 
 use std::fs::File;
 use std::io;
@@ -23,10 +22,10 @@ use taillab_load::clock::waited_for_cpu;
 use taillab_load::{FleetRun, Wait};
 use taillab_model::{Event, EventKind, Monotonic, Nanos};
 
-/// Many times what the longest batch of answers takes to read, or a thread to be woken.
+/// Many times longer than reading the longest batch of answers, or waking a thread, takes.
 const STALL: Nanos = Nanos::from_micros(200);
 
-/// Between two looks of a [`Canary`]: it takes less than one part in a hundred of its CPU.
+/// Between two looks of a [`Canary`], which then uses less than 1 % of its CPU.
 const PERIOD: Nanos = Nanos::from_millis(1);
 
 /// The stalls of the generator's threads, each on its CPU, stamped at their ends.
@@ -49,11 +48,10 @@ fn stalled(cpu: u32, at: Monotonic, lasted: Nanos) -> Event {
     }
 }
 
-/// A thread that sleeps and looks at the clock, on a CPU that it chooses among those that are not
-/// the server's, until it is dropped.
+/// A thread that sleeps and looks at the clock until this is dropped. It runs on a CPU that is not the
+/// server's.
 ///
-/// It sees a stall that lasts longer than
-/// [`PERIOD`], and of the virtual CPUs only its own.
+/// It sees stalls that last longer than [`PERIOD`], and only those of its own virtual CPU.
 pub struct Canary {
     stop: Arc<AtomicBool>,
     seen: Receiver<Event>,
@@ -64,8 +62,8 @@ impl Canary {
     /// Starts on one of these CPUs.
     ///
     /// # Errors
-    /// Where there is no CPU, or no thread, or the kernel does not count how long a thread
-    /// waits: there is then no canary.
+    /// There is no CPU for it, no thread can be started, or the kernel does not count how long threads
+    /// wait.
     pub fn start(beside: &CpuSet, roots: &Roots) -> io::Result<Self> {
         let cpu = beside.iter().next().ok_or(io::ErrorKind::NotFound)?;
         let waits = roots.proc.join("thread-self/schedstat");
@@ -73,7 +71,7 @@ impl Canary {
         let (out, seen) = channel();
         let stopped = Arc::clone(&stop);
         let thread = thread::Builder::new().spawn(move || {
-            // without either it would say what is not so
+            // without either it would report stalls that did not happen
             if let Ok(waits) = File::open(waits)
                 && cpus::pin_current_thread(&CpuSet::single(cpu)).is_ok()
             {
@@ -112,7 +110,7 @@ fn look(cpu: u32, waits: &File, stop: &AtomicBool, out: &Sender<Event>) {
         let (Some(before), Some(waited)) = (before, waited) else {
             return;
         };
-        // it waited last, after the time was up and the interrupt had come
+        // it waited at the end, after its sleep was over
         let free = woke.nanos_since_boot() - waited.saturating_sub(before).get();
         let free = Monotonic::from_nanos_since_boot(free);
         for (at, lasted) in late([(due, free)].into_iter()) {

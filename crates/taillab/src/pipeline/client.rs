@@ -10,7 +10,7 @@ use taillab_model::summary::ArrivalsVerdict;
 use taillab_model::{ClientTimes, Monotonic, Nanos, RequestKey, WireTimes, address_hash};
 use taillab_report::requests::RequestRow;
 
-/// What the generator recorded.
+/// The record of our own generator.
 pub struct Client<'a> {
     /// All requests.
     pub load: &'a FleetRun,
@@ -37,7 +37,7 @@ impl Client<'_> {
                 })
             })
             .collect();
-        // Each thread sends in order of intention; between threads the order may differ.
+        // each thread sends in the intended order; between threads the order may differ
         sent.sort_by_key(|record| record.times.sent);
         sent
     }
@@ -65,7 +65,7 @@ pub fn intended_sends(matched: &Matched) -> impl Iterator<Item = Monotonic> {
     places.filter_map(|place| Some(matched.requests.client(place)?.intended))
 }
 
-/// What the requests of a load's measurement say, of which some are cut.
+/// Summarises the requests of a load's measurement, without those that are cut.
 pub fn summarise_load(
     load: &FleetRun,
     (target_rate_per_s, target_utilization): (f64, Option<f64>),
@@ -88,8 +88,8 @@ pub fn summarise_load(
     summarise(|| loaded_requests(load).filter(left), facts)
 }
 
-/// The requests of a load's measurement, in order of the intended time. An answer that came
-/// after the time-out is none.
+/// The requests of a load's measurement in order of the intended time. An answer after the time-out does
+/// not count.
 pub fn loaded_requests(load: &FleetRun) -> impl Iterator<Item = LoadedRequest> {
     load.iter_measured().map(|entry| {
         let answered = entry.outcome != Outcome::TimedOut;

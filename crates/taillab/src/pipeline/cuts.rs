@@ -1,4 +1,4 @@
-//! What of a run's load was not sent as planned, because something held the generator up.
+//! The parts of a run's load that were not sent as planned, because something held the generator up.
 
 use std::num::NonZeroU32;
 
@@ -7,10 +7,10 @@ use taillab_host::CpuSet;
 use taillab_load::FleetRun;
 use taillab_model::{Cut, Monotonic, Nanos, Recording};
 
-/// An answer that came so shortly before the generator stood still may have been read late.
+/// An answer that came this shortly before the generator stood still may have been read late.
 const READ_LATE: Nanos = Nanos::from_millis(1);
 
-/// Where the generator's threads, each on its CPU, sent late; the recording says who had these CPUs.
+/// Where the generator's threads sent late. The recording says who had their CPUs.
 pub fn cuts(load: &FleetRun, cpus: &CpuSet, recording: &Recording) -> Vec<Cut> {
     let threads = load.runs.iter().zip(cpus.iter()).map(|(run, cpu)| {
         let waits: Vec<_> = run
@@ -30,8 +30,8 @@ pub fn cuts(load: &FleetRun, cpus: &CpuSet, recording: &Recording) -> Vec<Cut> {
     cut::merged(threads)
 }
 
-/// What the client's own figures leave out: from a little before each cut until all that was sent is
-/// answered.
+/// The spans that the client's own figures leave out: from a little before each cut until all requests
+/// sent so far are answered.
 pub fn unseen_by_client(load: &FleetRun, cuts: &[Cut], measure_from: Monotonic) -> Spans {
     let cutter = Cutter::new(cuts, NonZeroU32::MIN, None, measure_from);
     let times = load
@@ -40,8 +40,7 @@ pub fn unseen_by_client(load: &FleetRun, cuts: &[Cut], measure_from: Monotonic) 
     cutter.spans(times).earlier(READ_LATE)
 }
 
-/// From the first to the last cut instant, each as `seen_at`: the sends themselves, without what
-/// waits for answers.
+/// The cuts as spans of late sends only, without the time until the answers. `seen_at` maps each instant.
 pub fn late_sends(cuts: &[Cut], seen_at: impl Fn(Monotonic) -> Monotonic) -> Spans {
     let mut spans: Vec<cut::Span> = Vec::new();
     for cut in cuts {

@@ -1,5 +1,4 @@
-//! The limits that a result must hold (`--assert`), and the file that says so to continuous
-//! integration (`--junit`).
+//! The limits that a result must meet (`--assert`), and the file for continuous integration (`--junit`).
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -9,69 +8,60 @@ use rustix::fs::OFlags;
 use taillab_host::{Invoker, Roots};
 use taillab_model::Distribution;
 use taillab_model::load_result::LoadReport;
-use taillab_model::summary::Report;
+use taillab_model::summary::{LoadSummary, Report};
 use taillab_model::threshold::{Assertion, Figures, Held, Threshold};
 use taillab_report::junit::junit;
 
 use crate::cli::LimitArgs;
 use crate::exit::{Exit, Failure};
 
-/// Holds the limits against a measured server: what its client waited, where it is ours, otherwise
-/// how long requests stayed.
+/// Checks the limits of a measured server: by the response time if the client is ours, otherwise by the
+/// sojourn.
 pub fn hold(args: &LimitArgs, report: &mut Report) -> Result<(), Failure> {
     let stayed = &report.server.measured.sojourn;
-    let figures = match &report.load {
-        Some(load) => Figures {
-            latency: &load.response_time,
-            before: None,
-            errors: (load.errors.failed_requests(), load.requests),
-            valid: report.verdict.valid,
-        },
-        None => Figures {
-            latency: stayed,
-            before: None,
-            errors: (stayed.unanswered, stayed.count + stayed.unanswered),
-            valid: report.verdict.valid,
-        },
+    let all = stayed.count + stayed.unanswered;
+    let measured = match &report.load {
+        Some(load) => of_load(load),
+        None => (stayed, (stayed.unanswered, all)),
     };
-    report.assertions = held(&args.limits, &figures);
+    report.assertions = held(&args.limits, measured, report.verdict.valid);
     write(args, report)
 }
 
 /// The same for what a client alone measured: one load, or a closed loop.
 pub fn hold_load(args: &LimitArgs, report: &mut LoadReport) -> Result<(), Failure> {
-    let valid = report.verdict.valid;
-    let figures = |latency: &'_ Distribution, errors| {
-        let figures = Figures {
-            latency,
-            before: None,
-            errors,
-            valid,
-        };
-        held(&args.limits, &figures)
-    };
     let closed = report.generator().closed_loop.as_ref();
-    report.assertions = match (&report.load, closed) {
-        (Some(load), _) => {
-            let errors = (load.errors.failed_requests(), load.requests);
-            figures(&load.response_time, errors)
-        }
-        (None, Some(closed)) => {
-            let errors = (closed.errors.failed_requests(), closed.requests);
-            figures(&closed.service_time, errors)
-        }
-        // a sweep, for which the command line admits no limit
-        (None, None) => Vec::new(),
-    };
+    let of_closed = closed.map(|closed| {
+        let errors = (closed.errors.failed_requests(), closed.requests);
+        (&closed.service_time, errors)
+    });
+    // a sweep has neither; the command line allows no limit for it
+    let measured = report.load.as_ref().map(of_load).or(of_closed);
+    report.assertions = measured.map_or_else(Vec::new, |measured| {
+        held(&args.limits, measured, report.verdict.valid)
+    });
     write(args, report)
 }
 
-fn held(limits: &[Threshold], figures: &Figures<'_>) -> Vec<Assertion> {
-    limits.iter().map(|limit| limit.hold(figures)).collect()
+/// The latencies, and how many requests failed of how many.
+type Measured<'a> = (&'a Distribution, (u64, u64));
+
+fn of_load(load: &LoadSummary) -> Measured<'_> {
+    let errors = (load.errors.failed_requests(), load.requests);
+    (&load.response_time, errors)
 }
 
-/// Writes the file with the rights of the user who asked, never along a link that somebody else has
-/// put there.
+fn held(limits: &[Threshold], (latency, errors): Measured<'_>, valid: bool) -> Vec<Assertion> {
+    let figures = Figures {
+        latency,
+        before: None,
+        errors,
+        valid,
+    };
+    limits.iter().map(|limit| limit.hold(&figures)).collect()
+}
+
+/// Writes the file with the rights of the user who asked, and never follows a link.
 fn write<Server>(args: &LimitArgs, report: &Report<Server>) -> Result<(), Failure> {
     let Some(path) = &args.junit else {
         return Ok(());
@@ -96,7 +86,7 @@ fn write<Server>(args: &LimitArgs, report: &Report<Server>) -> Result<(), Failur
         })
 }
 
-/// How the command ends by these: a limit that is broken first, then one that is not decided.
+/// The exit code: a limit that is not met comes first, then one that is undecided.
 pub fn exit(assertions: &[Assertion]) -> Exit {
     let any = |held| assertions.iter().any(|of| of.outcome == held);
     if any(Held::Fail) {

@@ -1,4 +1,4 @@
-//! Events that keep coming, analysed a window at a time.
+//! Analyses a stream of events, a window at a time.
 
 use std::sync::Arc;
 
@@ -12,16 +12,16 @@ use crate::exit::{Exit, Failure, OrExit};
 
 /// The windows of a recording that is still being made.
 ///
-/// Requests, threads and all that the matcher has learnt go on from window to window. A request
-/// belongs to the window in which everything that came in before it is settled.
+/// Requests, threads and the state of the matcher carry over from window to window. A request belongs to
+/// the window in which everything before it is settled.
 pub struct LiveWindows {
     windows: Windows,
-    /// What comes in before is not measured.
+    /// Earlier requests are not measured.
     from: Monotonic,
 }
 
 impl LiveWindows {
-    /// The longest wait for a response: a request without one holds up those behind it.
+    /// The longest wait for a response: a request without one holds up the requests behind it.
     const LONGEST: Nanos = Nanos::from_secs(1);
 
     /// The first window begins with the first event.
@@ -49,7 +49,7 @@ impl LiveWindows {
             self.windows.observe(event);
         }
         let mut window = self.windows.cut_now(events.last()?.at)?;
-        // the others are the next window's
+        // the others belong to the next window
         window.matched.blind.retain(|blind| blind.to < window.upto);
         let from = window.from.max(self.from);
         let (matched, upto) = (&window.matched, window.upto);

@@ -1,4 +1,4 @@
-//! From what a client measured to its report, where nobody traced the server.
+//! From a client's measurement to its report, where the server was not traced.
 
 use std::path::Path;
 
@@ -23,14 +23,14 @@ pub struct ClientMeasured {
     pub started_unix_s: u64,
     /// It ended before its time.
     pub partial: bool,
-    /// One load by a schedule; a sweep or a closed loop is the generator's.
+    /// One load by a schedule; sweeps and closed loops are in the generator.
     pub load: Option<LoadSummary>,
-    /// The generator, and what it measured otherwise.
+    /// The generator, and what else it measured.
     pub generator: Generator,
 }
 
 impl ClientMeasured {
-    /// The report with its verdict; `evidence` is what the summary of the load does not carry.
+    /// The report with its verdict; `evidence` has what is not in the summary of the load.
     pub fn conclude(self, evidence: &LoadEvidence) -> LoadReport {
         let (duration_ns, requests) = self.extent();
         let verdict = self.judged(evidence);

@@ -28,7 +28,7 @@ pub use client::{Client, loaded_requests, summarise_load};
 pub use cuts::{cuts, late_sends, unseen_by_client};
 pub use live::LiveWindows;
 pub use load::{ClientMeasured, show_load};
-pub use print::{print, style};
+pub use print::{print, print_result, style};
 pub use recording::{Source, analyse};
 pub use rendered::Rendered;
 pub use rights::{Remaining, give_up_root, recover, without_root};

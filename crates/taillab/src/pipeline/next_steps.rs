@@ -1,4 +1,4 @@
-//! What a reader can do with a result: commands that can be typed as they are printed.
+//! What to do next with a result: commands that can be typed as they are printed.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use super::analyse::Analysed;
 /// Requests that are spelled out by a step.
 const SLOWEST: u32 = 3;
 
-/// What to do with a recording that can be analysed again: see single requests, then everything.
+/// For a recording that can be analysed again: look at single requests, then at everything.
 pub fn of_recording(recording: &Path, analysed: &Analysed) -> Vec<NextStep> {
     let recording = quoted(recording);
     let explained = analysed.report.server.explanation.as_ref();
@@ -27,7 +27,7 @@ pub fn of_recording(recording: &Path, analysed: &Analysed) -> Vec<NextStep> {
     slowest.into_iter().chain([everything]).collect()
 }
 
-/// What to do with a run: try what its forecasts promise, if that was not done.
+/// For a run: try what its forecasts promise, unless that was done.
 pub fn of_run(folder: &Path, recorded: bool, analysed: &Analysed) -> Vec<NextStep> {
     let mut steps = match recorded {
         true => of_recording(folder, analysed),

@@ -3,13 +3,31 @@
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
+use serde::Serialize;
 use taillab_report::terminal::Style;
 
-use crate::exit::{Exit, Failure};
+use crate::cli::Output;
+use crate::exit::{Exit, Failure, OrExit};
 
-/// Prints the result on stdout. That the reader has seen enough (`| head`) is no failure.
+/// Prints the result on stdout. It is not a failure if the reader closes the pipe (`| head`).
 pub fn print(bytes: &[u8]) -> Result<(), Failure> {
     print_or(bytes, || "write it into files with -o DIR".to_owned())
+}
+
+/// Prints a result that is not saved, as JSON or as text.
+pub fn print_result(
+    output: Output,
+    result: &impl Serialize,
+    text: impl FnOnce() -> String,
+) -> Result<(), Failure> {
+    if output.json {
+        let text = serde_json::to_string_pretty(result).or_exit(Exit::Failed)?;
+        return print((text + "\n").as_bytes());
+    }
+    match output.quiet {
+        true => Ok(()),
+        false => print(text().as_bytes()),
+    }
 }
 
 /// [`print`], for a result that may have been saved in a directory.

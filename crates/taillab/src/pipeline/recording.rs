@@ -22,8 +22,8 @@ use crate::exit::{Exit, Failure, OrExit};
 pub enum Source<'a> {
     /// In a file, which may be damaged or cut off: what can be read is analysed.
     File(File),
-    /// In memory, with what our own client recorded, and how its requests are matched. It is
-    /// analysed as one window: nothing is gained by cutting it.
+    /// In memory, with the record of our own client and how its requests are matched. It is analysed as
+    /// one window: cutting it would gain nothing.
     Memory(Box<Recording>, MatchOptions, Client<'a>),
 }
 
@@ -99,7 +99,7 @@ fn analyse_file(
     conclude(pass?, end, known, dir)
 }
 
-/// The report, and the files with a row for each request in their places.
+/// Makes the report, and puts the files with a row for each request in their places.
 fn conclude(
     (pass, rows): (Pass<'_>, Option<WrittenRows>),
     end: End,
@@ -146,8 +146,8 @@ impl<I: Iterator<Item: Timed + Copy + Into<Event> + Send>> Reading<I> {
         Some(windows.finish(self.events.late()))
     }
 
-    /// Reads the other windows, each while the one before it is taken where there is a CPU for
-    /// it. Returns the time of the last event.
+    /// Reads the other windows. With more than one CPU a window is read while the one before it is
+    /// analysed. Returns the time of the last event.
     fn rest(mut self, mut take: impl FnMut(Window)) -> Option<Monotonic>
     where
         I: Send,
@@ -185,7 +185,7 @@ impl<I: Iterator<Item: Timed + Copy + Into<Event> + Send>> Reading<I> {
     }
 }
 
-/// Marks what is no part of the measurement.
+/// Marks what does not belong to the measurement.
 fn cutter<'c>(args: &AnalysisArgs, context: &'c RecordingContext, from: Monotonic) -> Cutter<'c> {
     let known = context.workers.and_then(NonZeroU32::new);
     let workers = args.workers.or(known).unwrap_or(NonZeroU32::MIN);
@@ -207,7 +207,7 @@ struct Job<'a, 'c> {
 }
 
 impl<'c> Job<'_, 'c> {
-    /// Reads to the end; where nothing can be analysed, only as far as that is known.
+    /// Reads to the end, or until it is clear that nothing can be analysed.
     fn run<I>(
         self,
         mut reading: Reading<I>,

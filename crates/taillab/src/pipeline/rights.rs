@@ -9,12 +9,12 @@ use crate::exit::{Exit, Failure, OrExit};
 use crate::fail::host;
 use crate::say::Say;
 
-/// Removes what commands that were killed have left, puts back the settings that they held, and says so.
+/// Cleans up after commands that were killed, puts back the settings that they held, and says so.
 pub fn recover(roots: &Roots, say: Say) -> Result<(), Failure> {
     for recovered in JournalFolder::of_this_user().recover(roots).map_err(host)? {
         say.note(&recovered);
     }
-    // a user without a home has no journal of changes either
+    // a user without a home has no journal of changes
     let tuner = Tuner::of_this_user().ok().filter(Tuner::may_look);
     let Some(tuner) = tuner else {
         return Ok(());
@@ -34,26 +34,26 @@ pub fn recover(roots: &Roots, say: Say) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What is still to be done after root was given up, which decides who does it.
+/// What is left to do after giving up root; it decides as which user we go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remaining {
-    /// Files are written, as whoever asked for them.
+    /// Write files, as the user who asked for them.
     Files,
-    /// A server that was started is ended, and files may be written.
+    /// End a server that we started, and perhaps write files.
     Server,
-    /// Only the screen.
+    /// Only print.
     Nothing,
 }
 
-/// Gives root up for good, before the part of a command that needs no privilege: what was recorded came from
-/// outside, and files belong to whoever asked for them. Under sudo the rest runs as the user who called it; root
-/// itself stays the owner of its files, without capabilities, and is nobody where it writes none.
+/// Gives up root for good, before the part of a command that needs no privilege: recordings contain foreign
+/// input, and files must belong to the user who asked for them. Under sudo we go on as the user who called
+/// it. Root itself goes on as root without capabilities, or as `nobody` if it writes no files.
 pub fn give_up_root(roots: &Roots, remaining: Remaining) -> Result<(), Failure> {
     let mut user = Invoker::find(roots);
     if remaining == Remaining::Nothing && user.is_root() {
         user = Invoker::nobody();
     }
-    // a server may have changed its user; nobody but us ends it
+    // a server may have changed its user, and only we can end it
     let ends_a_server = remaining == Remaining::Server;
     user.become_for_good(ends_a_server).map_err(|error| {
         Failure::new(
@@ -65,11 +65,11 @@ pub fn give_up_root(roots: &Roots, remaining: Remaining) -> Result<(), Failure> 
     })
 }
 
-/// What `work` finds in what others wrote: a process of its own does it, which has given root up, where
-/// this one still needs it.
+/// Runs `work`, which reads foreign input, in a child process that has given up root, while this process
+/// still needs it.
 ///
 /// # Errors
-/// [`Exit::Failed`]: there is no such process, or it has failed.
+/// [`Exit::Failed`]: the process could not be started, or it failed.
 pub fn without_root<T: Serialize + DeserializeOwned>(
     roots: &Roots,
     work: impl FnOnce() -> T,

@@ -4,7 +4,7 @@ use taillab_host::{CpuSet, Roots, cpus};
 
 /// Room for events of one CPU: half a second of 100,000 requests per second.
 const RING_BYTES: usize = 8 << 20;
-/// All rings together take no more: they are resident memory.
+/// The limit for all rings together: they are resident memory.
 const ALL_RINGS_BYTES: usize = 128 << 20;
 /// The least that is of any use.
 const LEAST_RING_BYTES: usize = 256 << 10;
@@ -15,7 +15,7 @@ pub fn cpu_numbers(cpus: &CpuSet) -> Vec<u16> {
     cpus.iter().map(number).collect()
 }
 
-/// Less for each on a machine with many CPUs: every possible one has a ring.
+/// The size of each ring: smaller on a machine with many CPUs, as every possible CPU has a ring.
 pub fn ring_bytes_per_cpu() -> usize {
     let possible = cpus::listed(&Roots::default(), "possible").map_or(1, |cpus| cpus.len().max(1));
     let mut bytes = RING_BYTES;

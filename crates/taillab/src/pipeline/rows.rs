@@ -17,14 +17,14 @@ use taillab_report::{ReportError, hlog, requests};
 use super::rundir::{RunDir, Unfinished};
 use crate::exit::{Exit, Failure, OrExit};
 
-/// The rows of a recording while its windows come: one is complete when the account of the
-/// request is drawn up, at its T6.
+/// The rows of a recording while its windows are analysed. A row is complete when the request's account
+/// is, at its T6.
 pub struct Rows {
     from: Monotonic,
     files: RowFiles,
-    /// The main cause of each request that is not written, once it is known.
+    /// For each request that is not written yet: its main cause, once it is known.
     fates: VecDeque<Fate>,
-    /// Those of them that are of earlier windows.
+    /// Those of earlier windows.
     waiting: VecDeque<RequestRow>,
     written: usize,
 }
@@ -53,7 +53,7 @@ impl Rows {
         let fates = (0..matched.requests.len()).map(|place| {
             match matched.is_measured(place, self.from) {
                 true => Fate::Open,
-                // nobody draws up its account
+                // it gets no account
                 false => Fate::Told(None),
             }
         });
@@ -63,14 +63,14 @@ impl Rows {
     /// The account of one of them.
     pub fn account(&mut self, entry: &Entry<'_>, labels: &Labels) {
         if let Some(fate) = self.fates.get_mut(entry.place - self.written) {
-            // where T2 to T5 were not to be recorded, the account is an estimate
+            // without T2 to T5 the account is only an estimate
             let cause = entry.asked.then(|| entry.main_cause(labels));
             *fate = Fate::Told(cause.flatten());
         }
     }
 
-    /// Writes the rows that are complete; `matched` and `ideal` (of the measured ones) are those
-    /// of the requests that came last.
+    /// Writes the rows that are complete; `matched` and `ideal` (of the measured ones) belong to the
+    /// requests that came last.
     pub fn write(&mut self, matched: &Matched, ideal: Vec<Nanos>) {
         while let Some(row) = self.waiting.front().copied()
             && self.write_next(row)
@@ -108,12 +108,12 @@ impl Rows {
         true
     }
 
-    /// The rest, when no more accounts come, and then these others.
+    /// Writes the remaining rows, and then these others.
     pub fn finish(
         mut self,
         others: impl Iterator<Item = RequestRow>,
     ) -> Result<WrittenRows, Failure> {
-        // requests that the ledger had to leave
+        // requests that the ledger could not account for
         for row in self.waiting.into_iter().chain(others) {
             self.files.push(row);
         }
@@ -135,8 +135,8 @@ struct Written {
 type CopyFile = fn(File, &mut BufWriter<File>) -> Result<(), ReportError>;
 
 impl WrittenRows {
-    /// Puts them in their places, and leaves out what rests on the ideal where that was `withdrawn`: this is
-    /// known only when all rows are written.
+    /// Puts them in their places. If the ideal was `withdrawn`, which is known only after all rows are
+    /// written, they are copied without what rests on it.
     pub fn keep(self, dir: &mut RunDir, withdrawn: bool) -> Result<(), Failure> {
         for written in self.0 {
             if !withdrawn {
@@ -156,14 +156,14 @@ impl WrittenRows {
     }
 }
 
-/// Rows that go to a writer at a time.
+/// Rows in a batch.
 const BATCH: usize = 4_096;
 
-/// Batches that wait for a writer at most.
+/// The most batches that wait for a writer.
 const WAITING: usize = 2;
 
-/// `requests.parquet` and `latency.hlog` while rows come, each with a thread of its own: encoding
-/// goes on during the analysis where a CPU is free for it.
+/// `requests.parquet` and `latency.hlog` while they are written, each by a thread of its own, so that
+/// encoding runs beside the analysis if a CPU is free.
 pub struct RowFiles {
     batch: Vec<RequestRow>,
     writers: [Writer; 2],
@@ -204,7 +204,7 @@ impl RowFiles {
         let batch: Arc<[RequestRow]> = self.batch.as_slice().into();
         self.batch.clear();
         for writer in &self.writers {
-            // a writer that ended early says why in the end
+            // a writer that ended early reports its error at the end
             let _ = writer.batches.send(Arc::clone(&batch));
         }
     }

@@ -1,7 +1,7 @@
 //! The directory of a result: made before anything is measured, filled at the end.
 //!
-//! Everything in it is made with the rights of the user who asked, also under sudo, and through the directory's
-//! descriptor: neither a directory that is swapped nor a link that waits in it can redirect what we write.
+//! All files in it are made with the rights of the user who asked, also under sudo, and through the
+//! directory's descriptor. So neither a swapped directory nor a planted link can redirect what we write.
 
 use std::fs::{DirBuilder, File};
 use std::io::{self, BufWriter, Write};
@@ -21,7 +21,7 @@ use crate::fail::host;
 /// What a directory of a result calls its recording.
 pub const RECORDING: &str = "capture.tlc";
 
-/// What the results of the commands are called: a directory that has one of these has a result.
+/// The files of the commands' results: a directory with one of these holds a result.
 const RESULTS: [&str; 7] = [
     "summary.json",
     "result.json",
@@ -32,9 +32,9 @@ const RESULTS: [&str; 7] = [
     "causes.json",
 ];
 
-/// The directory is its owner's alone: a recording may hold parts of what the server was sent.
+/// Only the owner may enter the directory: a recording may hold parts of what the server was sent.
 const FOLDER_MODE: u32 = 0o700;
-/// A recording; in a directory that others can enter it is still its owner's alone.
+/// Only the owner may read a recording, even in a directory that others can enter.
 const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
 /// A result, which its owner may want to share.
 const SHAREABLE: Mode = PRIVATE.union(Mode::RGRP).union(Mode::ROTH);
@@ -43,11 +43,11 @@ const SHAREABLE: Mode = PRIVATE.union(Mode::RGRP).union(Mode::ROTH);
 #[derive(Debug)]
 pub struct RunDir {
     folder: Arc<Folder>,
-    /// Nothing was written yet, and we made the folder: it goes if the run fails.
+    /// We made the folder and have not written to it yet: remove it if the run fails.
     disposable: bool,
 }
 
-/// The open directory and whose rights count in it.
+/// The open directory, and the user with whose rights we work in it.
 #[derive(Debug)]
 struct Folder {
     descriptor: OwnedFd,
@@ -68,8 +68,13 @@ impl RunDir {
         Self::create(path, bytes)
     }
 
-    /// Makes `path` unless it is there, and sees that the disk has room for `bytes` and that no
-    /// result would be overwritten.
+    /// [`RunDir::create`] of the directory that was asked for, if one was.
+    pub fn create_if_asked(path: Option<PathBuf>, bytes: u64) -> Result<Option<Self>, Failure> {
+        path.map(|path| Self::create(path, bytes)).transpose()
+    }
+
+    /// Makes `path` unless it exists, and ensures that the disk has room for `bytes` and that no result
+    /// would be overwritten.
     pub fn create(path: PathBuf, bytes: u64) -> Result<Self, Failure> {
         let existed = path.is_dir();
         let dir = Self {
@@ -93,12 +98,12 @@ impl RunDir {
         &self.folder.path
     }
 
-    /// Writes one file that is in memory: whole, or not at all.
+    /// Writes a file from memory, whole or not at all.
     pub fn put(&mut self, name: &str, bytes: &[u8]) -> Result<(), Failure> {
         self.write(name, |out| out.write_all(bytes))
     }
 
-    /// Writes one file as it is made: whole, or not at all.
+    /// Writes a file piece by piece, whole or not at all.
     pub fn write<E: std::fmt::Display>(
         &mut self,
         name: &str,
@@ -109,7 +114,7 @@ impl RunDir {
         self.finish(unfinished, out)
     }
 
-    /// Begins a file that is there, whole, after [`RunDir::finish`], or not at all.
+    /// Begins a file. It appears, whole, with [`RunDir::finish`], or not at all.
     pub fn begin(&self, name: &str) -> Result<(Unfinished, BufWriter<File>), Failure> {
         let number = self.folder.begun.fetch_add(1, Ordering::Relaxed);
         let temporary = format!(".{name}.{}-{number}.tmp", std::process::id());
@@ -127,7 +132,7 @@ impl RunDir {
         Ok((unfinished, BufWriter::with_capacity(1 << 18, file)))
     }
 
-    /// Puts a file in its place, after its content is on the disk: a crash leaves it whole or absent.
+    /// Puts a file in its place once its content is on the disk, so that a crash leaves it whole or absent.
     pub fn finish(&mut self, unfinished: Unfinished, out: BufWriter<File>) -> Result<(), Failure> {
         let folder = &self.folder;
         let file = out.into_inner().map_err(io::IntoInnerError::into_error);
@@ -142,8 +147,8 @@ impl RunDir {
         Ok(())
     }
 
-    /// A file that is written over time, and kept however the command ends; one that is there
-    /// already is not touched.
+    /// A file that is written over time and kept however the command ends. An existing file is not
+    /// touched.
     pub fn stream(&mut self, name: &str) -> Result<File, Failure> {
         let file = self
             .folder
@@ -165,7 +170,7 @@ impl RunDir {
 }
 
 impl Folder {
-    /// Whether a file, and no link, of this name is there.
+    /// Whether a regular file of this name exists, not a link.
     fn has_file(&self, name: &str) -> bool {
         statat(&self.descriptor, name, AtFlags::SYMLINK_NOFOLLOW)
             .is_ok_and(|meta| FileType::from_raw_mode(meta.st_mode) == FileType::RegularFile)
@@ -185,7 +190,7 @@ impl Folder {
         let owner = fstat(&descriptor)
             .map_err(|error| unwritable(&path, &error.into(), &invoker))?
             .st_uid;
-        // Whoever owns a directory can exchange what is in it while root works there.
+        // the owner of a directory can replace its files while root works there
         if rustix::process::geteuid().is_root() && ![0, invoker.uid()].contains(&owner) {
             return Err(Failure::new(
                 Exit::Usage,
@@ -204,7 +209,7 @@ impl Folder {
         })
     }
 
-    /// Makes a file that was not there.
+    /// Makes a new file.
     fn make(&self, name: &str, mode: Mode) -> io::Result<File> {
         let flags =
             OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::RDWR | OFlags::CLOEXEC;
@@ -228,7 +233,7 @@ pub struct Unfinished {
 impl Drop for Unfinished {
     fn drop(&mut self) {
         let folder = &self.folder;
-        // Ours and useless, or in its place already; a failure to remove it changes nothing.
+        // a useless file of ours, or already in its place; if this fails nothing changes
         let _ = folder
             .invoker
             .act(|| unlinkat(&folder.descriptor, &self.temporary, AtFlags::empty()));
@@ -238,7 +243,7 @@ impl Drop for Unfinished {
 impl Drop for RunDir {
     fn drop(&mut self) {
         if self.disposable {
-            // Only an empty folder goes; anything in it is not ours to remove.
+            // this removes only an empty folder; anything in it is not ours
             let _ = self
                 .folder
                 .invoker

@@ -17,7 +17,7 @@ use crate::exit::{Exit, Failure, OrExit};
 /// The page that a person opens.
 const REPORT: &str = "report.html";
 
-/// What the report shows of the circumstances, where they are known.
+/// The circumstances that the report shows, where they are known.
 #[derive(Default)]
 pub struct Attachments {
     /// Host, kernel and settings.
@@ -43,7 +43,7 @@ pub struct Shown<'a> {
     pub saved: Option<&'a Path>,
     /// The options that all commands share.
     pub common: Output,
-    /// Also the slowest requests one by one.
+    /// Also show the slowest requests one by one.
     pub slowest: bool,
     /// What the reader can do next.
     pub next: Vec<NextStep>,

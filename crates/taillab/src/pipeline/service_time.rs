@@ -1,4 +1,4 @@
-//! t and the workers, where nobody has told or measured them beforehand.
+//! t and the workers, where they were neither given nor measured before the recording.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -12,8 +12,8 @@ use taillab_model::{MiddleStamps, Monotonic, Nanos, RecordingContext, Tid};
 use crate::cli::AnalysisArgs;
 use crate::exit::{Exit, Failure};
 
-/// A thread with less than this share of the requests is no worker: it took one while
-/// connections were dealt out, or did something else.
+/// A thread with less than this share of the requests is not a worker: it served one while connections
+/// were assigned, or does something else.
 const LEAST_SHARE: f64 = 0.001;
 
 /// The ideal server.
@@ -28,8 +28,7 @@ pub struct IdealServer {
 }
 
 impl IdealServer {
-    /// What the user says, else what was measured before the recording, else what the
-    /// recording itself shows.
+    /// As given by the user, else as measured before the recording, else as the recording shows.
     pub fn of(
         args: &AnalysisArgs,
         context: &RecordingContext,
@@ -74,7 +73,7 @@ impl IdealServer {
         })
     }
 
-    /// t is more than a stand-in.
+    /// t is known, not a stand-in.
     pub fn is_known(&self) -> bool {
         self.source != ServiceTimeSource::Unknown
     }
@@ -88,7 +87,7 @@ fn unknown() -> Failure {
     )
 }
 
-/// [`typical_service`], no longer than that the ideal holds.
+/// [`typical_service`], shortened so that the ideal is not slower than the server was.
 fn typical(matched: &Matched, from: Monotonic, workers: NonZeroU32) -> Option<ServiceTimeEstimate> {
     let t = typical_service(matched, from)?;
     let estimate = ServiceTimeEstimate {
@@ -100,7 +99,7 @@ fn typical(matched: &Matched, from: Monotonic, workers: NonZeroU32) -> Option<Se
     Some(service_time::shortened(matched, from, workers, estimate))
 }
 
-/// As many threads as served requests can work at once, but no more than CPUs.
+/// The number of threads that served requests, but no more than CPUs.
 fn workers(matched: &Matched, from: Monotonic, cpus: u32) -> NonZeroU32 {
     let mut served: HashMap<Tid, u64> = HashMap::new();
     for place in matched.measured_places(from) {
@@ -121,9 +120,8 @@ fn cpus(context: &RecordingContext) -> u32 {
     }
 }
 
-/// Without a record of who was on the CPUs: the median time from when a worker could begin
-/// with a request, its T2 (T1, where T2 was not to be recorded) or the worker's previous T6, to
-/// its T6.
+/// An estimate for recordings that do not say who was on the CPUs: the median time from when a worker could
+/// begin a request (its T2, or T1 where T2 was not to be recorded, or the worker's previous T6) to its T6.
 fn typical_service(matched: &Matched, from: Monotonic) -> Option<Nanos> {
     let mut by_end: Vec<usize> = matched.measured_places(from).collect();
     by_end.sort_by_key(|place| matched.requests.t6(*place));

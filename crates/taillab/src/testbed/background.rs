@@ -10,19 +10,19 @@ use crate::experiment::Experiment;
 /// Our own program, whatever it is called.
 const OURSELVES: &str = "/proc/self/exe";
 
-/// Processes that run until this is dropped; they end with this process too, since their standard
-/// input is a pipe of it.
+/// Processes that run until this is dropped. They also end with this process, because it holds the pipes of
+/// their standard inputs.
 #[derive(Debug)]
 pub struct BackgroundLoad {
     processes: Vec<Child>,
 }
 
 impl BackgroundLoad {
-    /// Starts what the experiment asks for, often nothing. They are processes and no threads, so
-    /// that whatever treats other programs treats them.
+    /// Starts what the experiment asks for, often nothing. It starts processes, not threads, so that
+    /// mitigations against other programs affect them.
     ///
     /// # Errors
-    /// The kernel makes no process.
+    /// A process cannot be started.
     pub fn start(experiment: &Experiment, server: &CpuSet) -> Result<Self, Failure> {
         let mut load = Self {
             processes: Vec::new(),
@@ -56,7 +56,7 @@ impl BackgroundLoad {
 impl Drop for BackgroundLoad {
     fn drop(&mut self) {
         for process in &mut self.processes {
-            // one that has ended by itself needs no end
+            // it may have ended already
             let _ = process.kill();
             let _ = process.wait();
         }

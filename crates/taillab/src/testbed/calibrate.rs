@@ -1,7 +1,7 @@
-//! The peak of one core: service time, and what the probe takes from it.
+//! The peak of one core: the service time, and how much of the peak the probe costs.
 //!
-//! Closed-loop blocks in pairs, one without and one with the probe, in alternating order,
-//! so that a machine whose speed drifts slows both alike.
+//! Closed-loop blocks in pairs, one without and one with the probe, in alternating order, so that a drift
+//! of the machine's speed affects both alike.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,16 +28,15 @@ const DRAIN_AT_ONCE: usize = 48;
 /// Before each block, to fill the server's queue.
 const BLOCK_WARM_UP: Nanos = Nanos::from_millis(40);
 
-/// More requests per second than any block is expected to reach; sizes the recording.
+/// More requests per second than any block should reach; it determines the size of the recording.
 const RATE_LIMIT_PER_S: f64 = 400_000.0;
 
-/// Events that one request makes: five stamps, and where it finds the server asleep a waking, an
-/// interrupt, a softirq, an idle state and two switches. More are kept too, at the price of a
-/// page fault.
+/// Events of one request: five stamps, and if the server sleeps a wake-up, an interrupt, a softirq, an idle
+/// state and two switches. More events are kept too, at the price of a page fault.
 pub const EVENTS_PER_REQUEST: f64 = 14.0;
 
-/// A block without any answer is tried this many times: a virtual machine that was stopped
-/// during one block is no reason to give up.
+/// A block without any answer is tried this many times: we do not give up because the virtual machine was
+/// stopped during one block.
 const BLOCK_ATTEMPTS: u32 = 3;
 
 /// What calibration found.
@@ -53,7 +52,7 @@ pub struct Calibrated {
     pub overhead: Overhead,
 }
 
-/// Drains the probe in the generator's idle gaps and passes on that the server died.
+/// Drains the probe in the generator's idle gaps, and stops the load if the server has died.
 pub struct DrainProbe<'a> {
     /// The probe, where one is attached.
     pub probe: Option<&'a mut Probe>,
@@ -126,7 +125,7 @@ struct Plan<'a> {
     experiment: &'a Experiment,
 }
 
-/// All blocks, or why there are not all of them.
+/// All blocks, or why some are missing.
 enum Found {
     Blocks {
         without: Vec<Block>,
@@ -140,7 +139,7 @@ impl Plan<'_> {
         let (mut without, mut with) = (Vec::new(), Vec::new());
         for pair in 0..self.experiment.calibration.pairs {
             for second in [false, true] {
-                // Even pairs begin without the probe, odd ones with it.
+                // even pairs begin without the probe, odd ones with it
                 let probed = (pair % 2 == 1) != second;
                 let place = u64::from(2 * pair + u32::from(second));
                 let (block, saturation) =
@@ -193,7 +192,7 @@ impl Plan<'_> {
     }
 }
 
-/// Runs a block, and again as long as nobody answered it though nothing ended it.
+/// Runs a block. It is repeated while nothing was answered although nothing ended it.
 fn until_answered<B>(
     mut block: impl FnMut() -> Result<(B, Saturation), Failure>,
 ) -> Result<(B, Saturation), Failure> {

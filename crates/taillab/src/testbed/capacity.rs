@@ -11,15 +11,15 @@ use crate::experiment::Experiment;
 /// The workers of the ideal queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacity {
-    /// c: as many requests as the server can serve at once.
+    /// c: how many requests the server can serve at once.
     pub workers: NonZeroU32,
-    /// The workers only wait, on a timer of this mean, and so need no CPU each: t is then
-    /// the mean, and the peak says nothing about it.
+    /// The mean wait, if the workers only wait on a timer and so need no CPU each. Then t is this mean,
+    /// and the peak says nothing about it.
     pub waits: Option<Nanos>,
 }
 
 impl Capacity {
-    /// A worker needs a CPU to serve, so there are no more of them than CPUs, unless they wait.
+    /// A worker needs a CPU to serve, so there are at most as many as CPUs, unless they wait.
     pub fn of(experiment: &Experiment, server_cpus: &CpuSet) -> Self {
         let workers = experiment.workers();
         let waits = match &experiment.server.service {

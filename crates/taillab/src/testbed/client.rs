@@ -21,18 +21,18 @@ pub fn endpoint(experiment: &Experiment, address: SocketAddr) -> Endpoint {
     }
 }
 
-/// Sees that the protocol allows what is asked, before there is a server.
+/// Checks that the protocol allows these requests, before there is a server.
 ///
 /// # Errors
-/// A usage failure that says what it does not.
+/// A usage failure that says what is not allowed.
 pub fn check(experiment: &Experiment, address: SocketAddr) -> Result<(), Failure> {
     codec(experiment, address).map(drop).or_exit(Exit::Usage)
 }
 
-/// Opens the connections, each thread's from its own CPU and inside `namespace`.
+/// Opens the connections of each thread, from its own CPU and inside `namespace`.
 ///
 /// # Errors
-/// What the kernel or the server refuses.
+/// The kernel or the server refuses a connection.
 pub fn connect(
     experiment: &Experiment,
     address: SocketAddr,
@@ -67,7 +67,7 @@ pub fn connect(
     Ok(Fleet::connect(threads, prepare, connect)?)
 }
 
-/// What is asked of the server at `address`.
+/// The requests to the server at `address`.
 fn codec(experiment: &Experiment, address: SocketAddr) -> Result<Codec, LoadError> {
     let mut workload = experiment.requests();
     workload.http.host = address.to_string();

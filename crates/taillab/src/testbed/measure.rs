@@ -1,4 +1,4 @@
-//! The measurement: one continuous open-loop load, the probe attached all the while.
+//! The measurement: one continuous open-loop load with the probe attached.
 
 use std::net::IpAddr;
 use std::thread;
@@ -22,13 +22,13 @@ use crate::fail::{host, probe as probe_failure};
 use crate::pipeline::{cuts, late_sends, stalls};
 use crate::progress::Phase;
 
-/// Where others use more of the server's CPUs than this, their use says nothing of its capacity.
+/// If others use more of the server's CPUs than this, CPU use says nothing about the server's capacity.
 const MAX_BUSY_BEFORE: f64 = 0.3;
 
-/// Nearer to the capacity, or beyond it, the CPUs' use no longer says how far the load is from it.
+/// At a higher utilisation CPU use no longer says how far the load is from the capacity.
 const MOST_FOLLOWED: f64 = 0.97;
 
-/// How long the CPUs are watched for others.
+/// How long we watch the CPUs for other programs.
 const WATCHED: Duration = Duration::from_millis(300);
 
 /// What the measurement recorded.
@@ -43,7 +43,7 @@ pub struct Recorded {
     pub rate_per_s: f64,
     /// What the server did from one segment to the next, where the rate followed its capacity.
     pub segments: Vec<LoadSegment>,
-    /// How fast the schedule was walked through.
+    /// How fast the schedule was played.
     pace: Pace,
     /// When the schedule began.
     began: Monotonic,
@@ -54,14 +54,14 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    /// When the measurement began; boot where the recording does not say.
+    /// When the measurement began; boot if the recording does not say.
     pub fn measured_from(&self) -> Monotonic {
         let from = self.events.context.measure_from_ns.unwrap_or(0);
         Monotonic::from_nanos_since_boot(from)
     }
 
-    /// Whether the requests left as the process wanted. They are judged in the time of the
-    /// schedule, in which the rate is constant, and without what is cut.
+    /// Whether the sends follow the arrival process. They are judged in the time of the schedule, in which
+    /// the rate is constant, and without what is cut.
     pub fn arrivals(&self) -> Result<ArrivalsVerdict, Failure> {
         let since_begin = |at: Monotonic| at.saturating_since(self.began);
         let in_schedule = |at: Monotonic| self.began + self.pace.planned(since_begin(at));
@@ -75,11 +75,11 @@ impl Recorded {
 /// The rate of a load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rate {
-    /// So many requests per second.
+    /// Requests per second.
     Constant(f64),
-    /// The same, and nothing is made up for: each time the same requests at the same times.
+    /// The same without making up for stalls: the same requests at the same times in each run.
     Repeatable(f64),
-    /// What uses the server's CPUs to a share.
+    /// The rate that keeps the server's CPUs at a given utilisation.
     Following(Following),
 }
 
@@ -102,8 +102,7 @@ impl Rate {
 
 /// Sends the schedule and records what the kernel did with it.
 ///
-/// What the generator misses because something holds it up is made up for, within twice the
-/// duration.
+/// Time that the generator loses because something holds it up is made up for, within twice the duration.
 pub fn measure(
     rig: &mut Rig,
     client: &mut LoadClient,
@@ -185,7 +184,7 @@ pub fn measure(
     })
 }
 
-/// Attaches the probe, with room for what the requests of all phases make.
+/// Attaches the probe, with room for the events of all phases.
 fn attach(probe: &mut Probe, phases: &[Phase]) -> Result<(), Failure> {
     let requests: u64 = phases.iter().map(|phase| phase.total).sum();
     let events = requests as f64 * EVENTS_PER_REQUEST;
@@ -193,7 +192,7 @@ fn attach(probe: &mut Probe, phases: &[Phase]) -> Result<(), Failure> {
     probe.attach().map_err(probe_failure)
 }
 
-/// Adds what the generator, on its CPUs, knows of its own stalls.
+/// Adds the generator's own stalls and the cuts that follow from them.
 fn add_generators_own(events: &mut Recording, load: &FleetRun, cpus: &CpuSet) {
     events.context.cuts = cuts(load, cpus, events);
     events.insert(stalls(load, cpus));
@@ -202,7 +201,7 @@ fn add_generators_own(events: &mut Recording, load: &FleetRun, cpus: &CpuSet) {
 /// What is to be sent, and when.
 struct Plan {
     pace: Pace,
-    /// Of each thread.
+    /// One for each thread.
     schedules: Vec<Vec<Nanos>>,
     phases: [Phase; 2],
 }
@@ -253,14 +252,14 @@ fn phases(schedules: &[Vec<Nanos>], warm_up: Nanos, end: Nanos) -> [Phase; 2] {
     ]
 }
 
-/// One Poisson process for each thread, which together are one of the whole rate.
-fn schedules(
+/// A Poisson process for each thread; together they are one of the whole rate.
+pub fn schedules(
     rate_per_s: f64,
     length: Nanos,
     seed: u64,
     threads: usize,
 ) -> Result<Vec<Vec<Nanos>>, Failure> {
-    // far apart, so that no thread's seed is another experiment's
+    // far apart, so that no thread has the seed of another experiment or block
     let seed = |thread: usize| seed ^ (thread as u64) << 48;
     (0..threads)
         .map(|thread| {
@@ -271,7 +270,7 @@ fn schedules(
         .collect()
 }
 
-/// The rate that loads the server as asked for, if its capacity is that of the calibration.
+/// The rate for the load that was asked for, given the capacity found by the calibration.
 pub fn rate(experiment: &Experiment, calibrated: &Calibrated) -> f64 {
     let workload = &experiment.workload;
     workload.rate_per_s.unwrap_or_else(|| {
@@ -279,8 +278,8 @@ pub fn rate(experiment: &Experiment, calibrated: &Calibrated) -> f64 {
     })
 }
 
-/// The same as a rate that follows the capacity, where that can be seen: the load is asked for as
-/// utilisation, and the server's CPUs work for the server alone. Watches them for a moment.
+/// The same, as a rate that follows the capacity where that is possible: the load is given as utilisation,
+/// and the server's CPUs work for the server alone, which is checked for a moment.
 pub fn rate_or_following(rig: &Rig, experiment: &Experiment, calibrated: &Calibrated) -> Rate {
     let first_per_s = rate(experiment, calibrated);
     let workload = &experiment.workload;
@@ -301,7 +300,7 @@ pub fn rate_or_following(rig: &Rig, experiment: &Experiment, calibrated: &Calibr
     })
 }
 
-/// How busy CPUs are just now.
+/// How busy these CPUs are now.
 fn busy_share(roots: &Roots, cpus: &CpuSet) -> Option<f64> {
     let before = CpuSample::take(roots).ok()?;
     thread::sleep(WATCHED);

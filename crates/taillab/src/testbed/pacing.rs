@@ -1,9 +1,9 @@
-//! A load that is asked for as utilisation follows the capacity of the minute.
+//! A load given as utilisation follows the capacity as it changes.
 //!
-//! On a virtual machine the same server answers a third more or less from one minute to the next,
-//! and more for each unit of CPU time when it is saturated than when it is not: 75 % of the peak
-//! that calibration saw may be 60 or 96 % of the CPU. So every half second the requests that were
-//! answered for each second of the server's CPUs say what the capacity is.
+//! On a virtual machine the capacity of a server can change by a third from one minute to the next. A
+//! saturated server also answers more requests per unit of CPU time than an unsaturated one. So 75 % of the
+//! calibrated peak may be 60 or 96 % of the CPU. Every half second the capacity is therefore estimated
+//! again, from the requests answered for each second of CPU time.
 
 use taillab_host::{CpuSample, CpuSet, Roots};
 use taillab_load::{FleetProgress, Pace};
@@ -13,45 +13,44 @@ use taillab_simulator::simulation::Precision;
 
 use super::precision::Watched;
 
-/// The capacity is that of so much time before: long against a queue, short against a minute.
+/// The capacity is estimated over this much time: long compared with a queue, short compared with a minute.
 const WINDOW: Nanos = Nanos::from_secs(4);
 
-/// Less time says nothing: the kernel counts CPU time in ticks.
+/// A shorter time is too short for an estimate: the kernel counts CPU time in ticks.
 const SHORTEST: Nanos = Nanos::from_secs(1);
 
 /// Length of the segments that the result shows.
 const SEGMENT: Nanos = Nanos::from_secs(2);
 
-/// A rate below this share of the first is another server.
+/// The rate is never lowered below this share of the first one.
 const SLOWEST: f64 = 0.5;
 
-/// A server that waits for something else than the CPU never uses as much of it as asked for: the
-/// rate is not raised by more than this, nor beyond [`MOST_OF_THE_PEAK`].
+/// A server that waits for something other than the CPU never reaches the wanted CPU use. So the rate is
+/// not raised by more than this factor, nor beyond [`MOST_OF_THE_PEAK`].
 const FASTEST: f64 = 1.25;
 const MOST_OF_THE_PEAK: f64 = 0.95;
 
-/// So much is added at a time where a percentile is not yet known as well as wanted; decided this
-/// long before the end.
+/// How much time is added while a percentile is not known well enough, and how long before the end this
+/// is decided.
 const STEP: Nanos = Nanos::from_secs(4);
 const BEFORE_THE_END: Nanos = Nanos::from_secs(2);
 
-/// For each second that the generator was held up, so many are added: the queue that it leaves is
-/// cut too.
+/// For each second that the generator was held up, this many are added: the queue that follows is cut too.
 const MADE_UP: u64 = 2;
 
 /// What the load follows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Following {
-    /// The rate at first, requests per second: that for which the schedule is drawn.
+    /// The first rate in requests per second, for which the schedule is drawn.
     pub first_per_s: f64,
-    /// The share of the peak that this is.
+    /// This rate as a share of the peak.
     pub of_peak: f64,
-    /// The share of the server's CPUs that it is to use.
+    /// The share of the server's CPUs that the load should use.
     pub busy_share: f64,
 }
 
 impl Following {
-    /// The speed of the schedule that uses the CPUs as wanted, when `answered_per_s` use
+    /// The speed of the schedule at which the CPUs are used as wanted, if `answered_per_s` use
     /// `busy_share` of them.
     fn speed(&self, answered_per_s: f64, busy_share: f64) -> Option<f64> {
         let per_s = self.busy_share * answered_per_s / busy_share;
@@ -61,7 +60,7 @@ impl Following {
     }
 }
 
-/// Looks how the server does, and sets the pace.
+/// Watches the server, and sets the pace.
 pub struct Follower<'a> {
     following: Option<Following>,
     pace: &'a Pace,
@@ -69,7 +68,7 @@ pub struct Follower<'a> {
     cpus: CpuSet,
     /// The end as asked for.
     end: Nanos,
-    /// No send was made before.
+    /// When the first request was sent, at the earliest.
     began: Option<Monotonic>,
     /// For how long the generator was held up before the measurement.
     held_up_before: Option<Nanos>,
@@ -86,8 +85,8 @@ struct Look {
 }
 
 impl<'a> Follower<'a> {
-    /// Follows nothing where the rate is constant; what the generator missed is made up for
-    /// all the same, and the end put off until a percentile is known as well as `wanted`.
+    /// With a constant rate it follows nothing. In any case it makes up for the generator's stalls, and
+    /// puts the end off until a percentile is known as well as `wanted`.
     pub fn new(
         (following, wanted): (Option<Following>, Option<Precision>),
         pace: &'a Pace,
@@ -175,7 +174,7 @@ impl<'a> Follower<'a> {
         })
     }
 
-    /// The segments of the measurement, in order; none where the rate was constant.
+    /// The segments of the measurement in order; none if the rate was constant.
     pub fn segments(&self) -> Vec<LoadSegment> {
         let Some(began) = self.began else {
             return Vec::new();

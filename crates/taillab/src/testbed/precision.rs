@@ -4,13 +4,13 @@ use taillab_load::{FleetProgress, LiveCounts};
 use taillab_model::{Monotonic, Nanos, student_975};
 use taillab_simulator::simulation::Precision;
 
-/// Requests within so much time depend on each other: a queue is gone by then, a minute is not.
+/// Requests closer than this depend on each other, as they may share a queue.
 const SEGMENT: Nanos = Nanos::from_secs(2);
 
-/// Fewer segments say nothing of the spread between them.
+/// Fewer segments do not show the spread between them.
 const FEWEST: usize = 5;
 
-/// The client's response times by segment, as seen by whoever looks.
+/// The client's response times by segment.
 pub struct Watched {
     wanted: Precision,
     /// What each thread of the generator had counted at the last cut between segments.
@@ -37,7 +37,7 @@ impl Watched {
         if self.cut_at.is_none_or(is_due) {
             let is_first = self.cut_at.replace(now).is_none();
             let counts = self.cut(progress);
-            // what was counted before is of the warm-up
+            // earlier counts belong to the warm-up
             self.segments.extend((!is_first).then_some(counts));
         }
         let width = relative_half_width(&self.segments, self.wanted.quantile);
@@ -57,11 +57,11 @@ impl Watched {
     }
 }
 
-/// Half the 95 % interval of a quantile ÷ its value, from the spread of the share that reaches it between
-/// segments; `None` where they are too few to say.
+/// Half the 95 % interval of a quantile ÷ its value, from the spread between segments of the share of
+/// requests that reach it; `None` if there are too few segments.
 ///
-/// The shares of the segments are nearly independent however correlated the requests within are, so
-/// their mean has Student's interval, and the quantiles at its ends are those of the quantile
+/// The shares of the segments are nearly independent, however correlated the requests within them are. So
+/// their mean has Student's interval, whose ends give the interval of the quantile
 /// (batch means with inversion: Heidelberger and Lewis 1984, Operations Research 32(1)).
 fn relative_half_width(segments: &[LiveCounts], q: f64) -> Option<f64> {
     if segments.len() < FEWEST {

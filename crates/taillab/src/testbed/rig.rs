@@ -1,4 +1,4 @@
-//! The rig: testbed, server and probe, as long as the run needs them.
+//! The rig: testbed, server and probe for the length of a run.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ const STOP_WITHIN: Duration = Duration::from_secs(2);
 ///
 /// Dropping it kills the server and removes the namespaces.
 pub struct Rig {
-    // Order of fields is order of dropping: the server goes before its namespace.
+    // fields are dropped in this order: the server goes before its namespace
     server: ServerProcess,
     /// Its working directory, where it has one of its own.
     folder: Option<PrivateFolder>,
@@ -59,7 +59,7 @@ impl Rig {
         let roots = Roots::default();
         let allowed = cpus::allowed().map_err(host)?;
         let placement = place(experiment, &roots)?;
-        // what cannot be is said also while another measurement has the CPUs
+        // refuse the impossible even while another measurement holds the CPUs
         servers::check(experiment)?;
         let stand_in = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), experiment.server.port);
         client::check(experiment, stand_in)?;
@@ -83,15 +83,15 @@ impl Rig {
                 address,
             }),
             Err(failure) => {
-                // What was made is gone with its owners; only the journal is left.
+                // everything else was removed when its owner was dropped
                 journal.finish().map_err(host)?;
                 Err(failure)
             }
         }
     }
 
-    /// Keeps the calling thread off the server's CPUs from now on, and off the generator's where
-    /// there are others.
+    /// Keeps the calling thread off the server's CPUs from now on, and off the generator's if there are
+    /// others.
     pub fn step_aside(&self) -> Result<(), Failure> {
         cpus::pin_current_thread(&self.placement.spare(&self.allowed)).map_err(host)
     }
@@ -167,7 +167,7 @@ impl Rig {
             ..
         } = self;
         let watch = || {
-            // A server that cannot be asked is not taken for dead: the load would show it.
+            // a server whose state cannot be read is not taken for dead: the load would show it
             if matches!(server.try_exit(), Ok(Some(_))) {
                 server_gone.store(true, Ordering::Relaxed);
             }
@@ -248,12 +248,12 @@ impl Rig {
         self,
         read: impl FnOnce(Option<&PrivateFolder>) -> T,
     ) -> Result<T, Failure> {
-        // All three are tried before the first failure is returned.
+        // try all three before returning the first failure
         let stopped = self.server.shutdown(STOP_WITHIN).map_err(host);
         let left = read(self.folder.as_ref());
         let removed = self.testbed.remove().map_err(host);
         let finished = self.journal.finish().map_err(host);
-        // the CPUs that it left to the server are free again; without them it only is slower
+        // the server's CPUs are free again; if this fails we are only slower
         let _ = cpus::pin_current_thread(&self.allowed);
         stopped.map(drop).and(removed).and(finished).map(|()| left)
     }
@@ -317,7 +317,7 @@ fn start_server(
     Ok((server, folder, testbed, address))
 }
 
-/// Gives the UDP sockets of a server, in whichever of its processes they are, their buffer.
+/// Sets the receive buffer of a server's UDP sockets, in whichever of its processes they are.
 fn set_all_receive_buffers(roots: &Roots, processes: &[u32], bytes: u32) -> Result<(), Failure> {
     let mut given = Err(SocketBufferError::NoSocket);
     for pid in processes {

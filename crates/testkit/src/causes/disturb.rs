@@ -7,8 +7,8 @@ use taillab_host::{Journal, JournalFolder, Roots, ServerProcess, Testbed};
 use super::setup::{BenchOptions, Disturbance};
 use crate::ground_truth::GroundTruth;
 use crate::injection::{
-    Appetite, CpuGroup, Disturber, InjectionError, PacketFlood, PacketLoss, Quota, TimerStorm,
-    background, make_real_time, make_yielding, rt_hog,
+    Appetite, CpuGroup, Disturber, InjectionError, Stop, background, make_real_time, make_yielding,
+    packet_flood, packet_loss, quota, rt_hog, timer_storm,
 };
 
 /// The server that is disturbed, and where it runs.
@@ -22,23 +22,15 @@ pub struct DisturbedServer<'a> {
     pub roots: &'a Roots,
 }
 
-/// The disturbers that run now.
+/// The disturbances that run now.
 pub struct Disturbers {
-    running: Vec<Running>,
+    running: Vec<Stop>,
     /// Lists what would be left behind if we were killed.
     journal: Option<Journal>,
 }
 
-enum Running {
-    Thread(Disturber),
-    Flood(Box<PacketFlood>),
-    Timers(TimerStorm),
-    Loss(PacketLoss),
-    Quota(Quota),
-}
-
-/// The threads whose names end in a number, in its order: those of a server with a thread for each
-/// connection, in the order of the connections.
+/// The threads whose names end in a number, sorted by it. In a server with a thread for each connection
+/// this is the order of the connections.
 fn by_number(roots: &Roots, threads: &[u32]) -> Vec<u32> {
     let number = |thread: &u32| {
         let name = fs::read_to_string(roots.proc.join(format!("{thread}/comm"))).ok()?;
@@ -50,7 +42,7 @@ fn by_number(roots: &Roots, threads: &[u32]) -> Vec<u32> {
     numbered.into_iter().map(|(_, thread)| thread).collect()
 }
 
-/// The last of each so many.
+/// The last of each group of `one_in`.
 fn last_of(one_in: usize, threads: &[u32]) -> Vec<u32> {
     let groups = threads.chunks_exact(one_in);
     groups.filter_map(|group| group.last().copied()).collect()
@@ -71,11 +63,10 @@ impl Disturbers {
             journal: None,
         };
         for disturbance in disturbances {
-            let running = started.one(target, *disturbance, asked);
-            match running {
+            match started.one(target, *disturbance, asked) {
                 Ok(running) => started.running.extend(running),
                 Err(error) => {
-                    // end what has been started before its journal
+                    // end what has been started before the journal is removed
                     started.running.clear();
                     started.finish_journal()?;
                     return Err(error);
@@ -90,24 +81,21 @@ impl Disturbers {
         target: &DisturbedServer,
         disturbance: Disturbance,
         asked: &BenchOptions,
-    ) -> Result<Option<Running>, InjectionError> {
+    ) -> Result<Option<Stop>, InjectionError> {
         let (server, client) = (asked.server_cpu, asked.client_cpu);
+        let thread = |disturber: Disturber| -> Stop { Box::new(move || Ok(disturber.stop())) };
         Ok(Some(match disturbance {
-            Disturbance::Background(schedule) => Running::Thread(background(server, schedule)?),
-            Disturbance::OnGenerator(schedule) => Running::Thread(background(client, schedule)?),
+            Disturbance::Background(schedule) => thread(background(server, schedule)?),
+            Disturbance::OnGenerator(schedule) => thread(background(client, schedule)?),
             Disturbance::Yielding(one_in) => {
                 let threads = target.server.threads();
                 make_real_time(&threads)?;
                 make_yielding(&last_of(one_in, &by_number(target.roots, &threads)))?;
                 return Ok(None);
             }
-            Disturbance::Timers(schedule) => {
-                Running::Timers(TimerStorm::start(server, client, schedule)?)
-            }
-            Disturbance::Flood(schedule) => {
-                Running::Flood(Box::new(PacketFlood::start(server, client, schedule)?))
-            }
-            Disturbance::Loss(one_in) => Running::Loss(PacketLoss::start(target.testbed, one_in)?),
+            Disturbance::Timers(schedule) => timer_storm(server, client, schedule)?,
+            Disturbance::Flood(schedule) => packet_flood(server, client, schedule)?,
+            Disturbance::Loss(one_in) => packet_loss(target.testbed, one_in)?,
             Disturbance::RtHog | Disturbance::RtHogWithPauses => {
                 let appetite = match disturbance {
                     Disturbance::RtHog => Appetite::All,
@@ -115,7 +103,7 @@ impl Disturbers {
                 };
                 let threads = target.server.threads();
                 make_real_time(&threads)?;
-                Running::Thread(rt_hog(server, &threads, appetite)?)
+                thread(rt_hog(server, &threads, appetite)?)
             }
             Disturbance::RealTime => {
                 make_real_time(&target.server.threads())?;
@@ -130,7 +118,7 @@ impl Disturbers {
                 for process in target.server.processes() {
                     group.take_in(process)?;
                 }
-                Running::Quota(Quota::start(group, client, server, schedule)?)
+                thread(quota(group, client, server, schedule)?)
             }
         }))
     }
@@ -141,14 +129,8 @@ impl Disturbers {
     /// Where that cannot be read.
     pub fn stop(mut self) -> Result<GroundTruth, InjectionError> {
         let mut truth = GroundTruth::default();
-        for running in self.running.drain(..) {
-            truth.extend(match running {
-                Running::Thread(disturber) => disturber.stop(),
-                Running::Flood(flood) => flood.stop()?,
-                Running::Timers(timers) => timers.stop()?,
-                Running::Loss(loss) => loss.stop()?,
-                Running::Quota(quota) => quota.stop(),
-            });
+        for stop in self.running.drain(..) {
+            truth.extend(stop()?);
         }
         self.finish_journal()?;
         Ok(truth)

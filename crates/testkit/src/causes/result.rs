@@ -50,7 +50,7 @@ pub struct BenchResult {
 ))]
 pub struct KindResult {
     /// Its name on the command line.
-    #[schemars(extend("enum" = CauseKind::ALL.map(CauseKind::name)))]
+    #[schemars(extend("enum" = CauseKind::names()))]
     pub kind: String,
     /// Why it could not be run here; `None` when it ran.
     pub not_run: Option<String>,

@@ -14,9 +14,9 @@ pub enum Oracle {
     HeldBack,
     /// By when packets were dropped and came again.
     Loss,
-    /// By how the server is built: nothing says what that cost a single request.
+    /// By how the server is built: what that cost a single request is not known.
     Structure,
-    /// It is outside the server: nothing of it is to be charged.
+    /// It is outside the server, so nothing may be charged for it.
     Outside,
     /// Nothing is injected.
     Nothing,
@@ -25,21 +25,21 @@ pub enum Oracle {
 /// A disturbance of the machine around the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disturbance {
-    /// Of a thread on its CPU.
+    /// Bursts of a thread on the server's CPU.
     Background(Schedule),
-    /// Of a thread on the generator's CPU, and not of the server.
+    /// Bursts of a thread on the generator's CPU.
     OnGenerator(Schedule),
-    /// Every so-many-th thread of the server yields to all others; the threads are real-time.
+    /// Every N-th thread of the server yields to all others; the threads are real-time.
     Yielding(usize),
-    /// Of packets received there.
+    /// Packets received on the server's CPU.
     Flood(Schedule),
-    /// Of timers there.
+    /// Timer interrupts on the server's CPU.
     Timers(Schedule),
-    /// Of a quota.
+    /// A CPU quota.
     Quota(Schedule),
-    /// Of real-time throttling.
+    /// A real-time thread that makes the kernel throttle all real-time threads.
     RtHog,
-    /// No throttling, although another real-time thread runs.
+    /// The same thread with pauses, so that the kernel throttles nobody.
     RtHogWithPauses,
     /// No disturbance: the server's threads have priority over all ordinary ones.
     RealTime,
@@ -59,9 +59,9 @@ pub struct Fix {
 /// Which forecast is tested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promise {
-    /// Of a cause's removal.
+    /// That of a cause's removal.
     Without(Cause),
-    /// Of a mitigation, by its key.
+    /// That of a mitigation, by its key.
     Mitigation(&'static str),
 }
 
@@ -75,7 +75,7 @@ pub struct Setup {
     /// How it is known what was injected.
     pub oracle: Oracle,
     /// What the server does wrong.
-    pub faults: Vec<&'static str>,
+    pub fault: Option<&'static str>,
     /// What disturbs the machine around it.
     pub disturbances: Vec<Disturbance>,
     /// The server that is disturbed.
@@ -106,7 +106,7 @@ const fn schedule(every_ms: u64, lasts_us: u64) -> Schedule {
     }
 }
 
-/// Large enough to outweigh whatever else the machine does, like all that is injected here.
+/// Large enough to outweigh whatever else the machine does; so is every injection here.
 const BURSTS: Schedule = schedule(120, 8_000);
 
 /// One in this number of the server's threads is delayed in `order`.
@@ -115,99 +115,64 @@ const ONE_IN: usize = 4;
 /// A group without a quota.
 const NEVER: Schedule = schedule(3_600_000, 1_000);
 
-/// The service: long enough for the queue to follow from the arrivals, and not from the machine's few
-/// worst moments.
+/// The service: long enough that the arrivals shape the queue, not the machine's few worst moments.
 const SERVICE: &str = "spin:deterministic:300us";
 
-/// The load on that server at least, so that what is injected reaches many requests.
+/// The least load, so that an injection affects many requests.
 const UTILIZATION: f64 = 0.55;
 
-/// The same where requests must overtake each other.
+/// The least load where requests must overtake each other.
 const LONG_QUEUE_UTILIZATION: f64 = 0.75;
 
-/// The same where they must wait while a worker is idle.
+/// The least load where requests must wait while a worker is idle.
 const ASSIGNED_UTILIZATION: f64 = 0.7;
 
-/// The right cause, how it is known what was injected, the server's faults, and what disturbs the
+/// The right cause, how it is known what was injected, the server's fault, and what disturbs the
 /// machine.
 type Injection = (
     Option<Cause>,
     Oracle,
-    &'static [&'static str],
-    Vec<Disturbance>,
+    Option<&'static str>,
+    Option<Disturbance>,
 );
 
 fn injection(kind: CauseKind) -> Injection {
     use Oracle::{HeldBack, Loss, Nothing, Outside, Structure};
+    let fault = |cause, fault| (Some(cause), HeldBack, Some(fault), None);
+    let held_back = |cause, by| (Some(cause), HeldBack, None, Some(by));
     match kind {
-        CauseKind::Control | CauseKind::Idle => (None, Nothing, &[], vec![]),
-        CauseKind::Background => {
-            let bursts = Disturbance::Background(BURSTS);
-            (Some(Cause::Background), HeldBack, &[], vec![bursts])
-        }
-        CauseKind::Softirq => {
-            let flood = Disturbance::Flood(BURSTS);
-            (Some(Cause::Softirq), HeldBack, &[], vec![flood])
-        }
-        CauseKind::Irq => {
-            // half of it is in the handlers
-            let timers = Disturbance::Timers(schedule(120, 16_000));
-            (Some(Cause::Irq), HeldBack, &[], vec![timers])
-        }
+        CauseKind::Control | CauseKind::Idle => (None, Nothing, None, None),
+        CauseKind::Background => held_back(Cause::Background, Disturbance::Background(BURSTS)),
+        CauseKind::Softirq => held_back(Cause::Softirq, Disturbance::Flood(BURSTS)),
+        // half of the time is in the handlers
+        CauseKind::Irq => held_back(Cause::Irq, Disturbance::Timers(schedule(120, 16_000))),
         CauseKind::Order => {
             let yielding = Disturbance::Yielding(ONE_IN);
-            (Some(Cause::Order), Structure, &[], vec![yielding])
+            (Some(Cause::Order), Structure, None, Some(yielding))
         }
-        CauseKind::Imbalance => (Some(Cause::Imbalance), Structure, &["skew:2"], vec![]),
-        CauseKind::Lock => (
-            Some(Cause::BlockedLock),
-            HeldBack,
-            &["lock:120ms,8ms"],
-            vec![],
-        ),
-        CauseKind::Fault => (
-            Some(Cause::BlockedFault),
-            HeldBack,
-            &["major-fault:100,60"],
-            vec![],
-        ),
-        CauseKind::MinorFault => (
-            Some(Cause::SlowService),
-            HeldBack,
-            &["fault:100,4096"],
-            vec![],
-        ),
-        CauseKind::Io => (Some(Cause::BlockedIo), HeldBack, &["io:100,3"], vec![]),
-        CauseKind::Slow => (
-            Some(Cause::SlowService),
-            HeldBack,
-            &["slow:100,5ms"],
-            vec![],
-        ),
-        CauseKind::Quota => {
-            let quota = Disturbance::Quota(schedule(150, 12_000));
-            (Some(Cause::Throttled), HeldBack, &[], vec![quota])
+        CauseKind::Imbalance => (Some(Cause::Imbalance), Structure, Some("skew:2"), None),
+        CauseKind::Lock => fault(Cause::BlockedLock, "lock:120ms,8ms"),
+        CauseKind::Fault => fault(Cause::BlockedFault, "major-fault:100,60"),
+        CauseKind::MinorFault => fault(Cause::SlowService, "fault:100,4096"),
+        CauseKind::Io => fault(Cause::BlockedIo, "io:100,3"),
+        CauseKind::Slow => fault(Cause::SlowService, "slow:100,5ms"),
+        CauseKind::Quota => held_back(Cause::Throttled, Disturbance::Quota(schedule(150, 12_000))),
+        CauseKind::RtThrottle => held_back(Cause::Throttled, Disturbance::RtHog),
+        CauseKind::Loss => {
+            let loss = Disturbance::Loss(300);
+            (Some(Cause::Retransmit), Loss, None, Some(loss))
         }
-        CauseKind::RtThrottle => (
-            Some(Cause::Throttled),
-            HeldBack,
-            &[],
-            vec![Disturbance::RtHog],
-        ),
-        CauseKind::Loss => (
-            Some(Cause::Retransmit),
-            Loss,
-            &[],
-            vec![Disturbance::Loss(300)],
-        ),
-        CauseKind::Generator => (None, Outside, &[], vec![Disturbance::OnGenerator(BURSTS)]),
-        // a forecast ends only the bursts, so they cause most of the delay
-        CauseKind::Two => (
-            Some(Cause::Background),
-            HeldBack,
-            &["slow:200,2ms"],
-            vec![Disturbance::Background(BURSTS)],
-        ),
+        CauseKind::Generator => (None, Outside, None, Some(Disturbance::OnGenerator(BURSTS))),
+        CauseKind::Two => {
+            // the forecast removes only the bursts, so they cause most of the delay
+            let bursts = Disturbance::Background(BURSTS);
+            (
+                Some(Cause::Background),
+                HeldBack,
+                Some("slow:200,2ms"),
+                Some(bursts),
+            )
+        }
     }
 }
 
@@ -215,7 +180,7 @@ impl Setup {
     /// What is done for a kind. The server is real-time where the kind allows it, so that other
     /// programs do not disturb it.
     pub fn of(kind: CauseKind) -> Self {
-        let (cause, oracle, faults, disturbances) = injection(kind);
+        let (cause, oracle, fault, disturbance) = injection(kind);
         let alone = (!matches!(
             kind,
             CauseKind::Background
@@ -235,8 +200,8 @@ impl Setup {
             kind,
             cause,
             oracle,
-            faults: faults.to_vec(),
-            disturbances: alone.into_iter().chain(disturbances).collect(),
+            fault,
+            disturbances: alone.into_iter().chain(disturbance).collect(),
             server,
             service: (kind != CauseKind::Imbalance).then_some(SERVICE),
         }
@@ -246,7 +211,7 @@ impl Setup {
     pub fn sources(&self, truth: &GroundTruth) -> Vec<InjectedSource> {
         match (self.oracle, self.cause) {
             (Oracle::Structure, Some(cause)) => vec![InjectedSource {
-                injected: self.kind.name().to_owned(),
+                injected: self.kind.name(),
                 cause,
                 culprit: None,
             }],
@@ -262,8 +227,8 @@ impl Setup {
             && disturbances.any(|disturbance| *disturbance != Disturbance::RealTime)
     }
 
-    /// Which connections have a delayed thread: one in so many, and the last of them. Only what their
-    /// requests cost is judged, for what one waits longer by the order of service another waits less.
+    /// N where the last of each N connections has a delayed thread. Only the requests of these
+    /// connections are judged: the order of service delays one request and speeds up another.
     pub fn delayed_connections(&self) -> Option<usize> {
         self.disturbances
             .iter()
@@ -298,8 +263,8 @@ impl Setup {
     /// The forecast that can be compared with it; `None` where there is none that fits.
     pub fn fix(&self) -> Option<Fix> {
         let (promise, done) = match self.kind {
-            // of `two` it would be that of one of both causes; that of softirqs takes the server's own
-            // packets away too
+            // for `two` it would cover one of the two causes; for softirqs it would also remove the
+            // server's own packets
             CauseKind::Control
             | CauseKind::Idle
             | CauseKind::Two
@@ -339,7 +304,7 @@ impl Setup {
     /// The same server without injections.
     pub fn undisturbed(&self) -> Self {
         Self {
-            faults: Vec::new(),
+            fault: None,
             disturbances: Vec::new(),
             oracle: Oracle::Nothing,
             ..self.clone()

@@ -1,6 +1,6 @@
 //! A thread that competes for the server's CPU as another process would.
 
-use crate::ground_truth::{GroundTruth, InjectedInterval, InjectedSource};
+use crate::ground_truth::{GroundTruth, InjectedInterval};
 use taillab_model::explanation::Cause;
 use taillab_model::{Monotonic, Nanos};
 
@@ -18,8 +18,8 @@ const GAP: Nanos = Nanos::new(1_500);
 /// Stretches for which there is room: 64 MiB of address space, touched as needed.
 const ROOM: usize = 1 << 21;
 
-/// Bursts of an ordinary (SCHED_OTHER) thread on `cpu`. Each burst has as much CPU time as
-/// the schedule says, however often the scheduler lets others in between.
+/// Bursts of an ordinary (SCHED_OTHER) thread on `cpu`. Each burst uses as much CPU time as the schedule
+/// says, however often the scheduler interrupts it.
 ///
 /// # Errors
 /// [`InjectionError`] when the thread cannot be started there.
@@ -33,23 +33,17 @@ pub fn background(cpu: u32, schedule: Schedule) -> Result<Disturber, InjectionEr
             running.by(schedule, |_| {
                 unrecorded += burn(schedule.lasts, &mut ran);
             });
+            let intervals = ran
+                .into_iter()
+                .map(|ran| InjectedInterval::on_cpu(cpu, ran));
             GroundTruth {
-                sources: vec![InjectedSource {
-                    injected: format!("background:{schedule}"),
-                    cause: Cause::Background,
-                    culprit: Some(running.culprit(NAME)),
-                }],
-                intervals: ran
-                    .into_iter()
-                    .map(|(from_ns, to_ns)| InjectedInterval {
-                        source: 0,
-                        cpu: Some(running.cpu()),
-                        held: None,
-                        from_ns,
-                        to_ns,
-                    })
-                    .collect(),
                 unrecorded,
+                ..GroundTruth::of_one(
+                    format!("background:{schedule}"),
+                    Cause::Background,
+                    Some(running.culprit(NAME)),
+                    intervals.collect(),
+                )
             }
         },
     )

@@ -61,7 +61,7 @@ fn bpf(command: libc::c_long, attributes: &[u8; ATTRIBUTES]) -> io::Result<i32> 
     }
 }
 
-fn put(attributes: &mut [u8; ATTRIBUTES], at: usize, bytes: &[u8]) {
+fn put(attributes: &mut [u8], at: usize, bytes: &[u8]) {
     attributes[at..at + bytes.len()].copy_from_slice(bytes);
 }
 
@@ -259,7 +259,7 @@ impl Assembly {
                     32,
                     &(log.as_mut_ptr() as u64).to_ne_bytes(),
                 );
-                // for its log alone: the last line says what the verifier minds
+                // load it again for the log: its last line says what the verifier objects to
                 let _ = bpf(PROG_LOAD, &attributes);
                 let text = String::from_utf8_lossy(std::hint::black_box(&log)).into_owned();
                 let said = text.trim_end_matches('\0').lines().rev().nth(1);
@@ -291,9 +291,7 @@ impl TimerInterrupts {
     pub(super) fn new(cpu: u32, period: Nanos, program: &Assembly) -> io::Result<Self> {
         let program = program.verified(ProgramType::PerfEvent)?;
         let mut attributes = [0_u8; PERF_ATTRIBUTES];
-        let mut put = |at: usize, bytes: &[u8]| {
-            attributes[at..at + bytes.len()].copy_from_slice(bytes);
-        };
+        let mut put = |at, bytes: &[u8]| put(&mut attributes, at, bytes);
         put(0, &PERF_TYPE_SOFTWARE.to_ne_bytes());
         put(4, &(PERF_ATTRIBUTES as u32).to_ne_bytes());
         put(8, &PERF_COUNT_SW_CPU_CLOCK.to_ne_bytes());

@@ -1,14 +1,14 @@
-//! Work of ours that the kernel does in the time of the thread that has the CPU.
+//! A program of ours that the kernel runs at the expense of the thread on the CPU.
 
+use crate::ground_truth::{GroundTruth, InjectedInterval};
 use taillab_model::{Monotonic, Nanos};
 
 use super::bpf::{Array, Assembly, JGE, JLT, KTIME};
 use super::{InjectionError, system};
 
-/// Turns of the loop that passes a microsecond: more than it ever takes, since each reads the clock
-/// [`READS`] times.
+/// An upper bound of the turns in a microsecond; each turn reads the clock [`READS`] times.
 const TURNS_PER_MICROSECOND: i32 = 8;
-/// So many that a long piece has fewer turns than the 8,192 that the kernel's verifier follows.
+/// Enough that even a long piece has fewer turns than the 8,192 that the kernel's verifier follows.
 const READS: usize = 8;
 /// Pieces whose time is kept.
 const ROOM: u32 = 1 << 17;
@@ -55,13 +55,14 @@ impl BusyTimes {
         code
     }
 
-    /// The pieces in order of time, those that are less than `together` apart as one; and
-    /// how many found no room.
+    /// The `truth` of the pieces on this CPU, in order of time; those that are less than `together` apart
+    /// become one. Pieces for which there was no room are counted.
     pub(super) fn read(
         &self,
-        together: Nanos,
+        (cpu, together): (u32, Nanos),
         remedy: &'static str,
-    ) -> Result<(Vec<(Monotonic, Monotonic)>, u64), InjectionError> {
+        truth: impl FnOnce(Vec<InjectedInterval>) -> GroundTruth,
+    ) -> Result<GroundTruth, InjectionError> {
         let read = |key| self.0.get(key).map_err(system("read a BPF map", remedy));
         let done = read(0)?.0;
         let recorded = done.min(u64::from(ROOM) - 1);
@@ -77,6 +78,12 @@ impl BusyTimes {
                 _ => pieces.push((from, to)),
             }
         }
-        Ok((pieces, done - recorded))
+        let intervals = pieces
+            .into_iter()
+            .map(|piece| InjectedInterval::on_cpu(cpu, piece));
+        Ok(GroundTruth {
+            unrecorded: done - recorded,
+            ..truth(intervals.collect())
+        })
     }
 }

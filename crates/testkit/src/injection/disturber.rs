@@ -17,7 +17,7 @@ use super::{InjectionError, Schedule, system};
 use taillab_host::clock::now;
 use taillab_host::cpus::{self, CpuSet};
 
-/// The longest that a disturber sleeps before it looks whether it is to stop.
+/// The longest sleep before a disturber looks whether to stop.
 const LOOK: Nanos = Nanos::from_millis(50);
 
 /// A thread that disturbs; dropping it stops it.
@@ -28,8 +28,8 @@ pub struct Disturber {
 }
 
 impl Disturber {
-    /// Starts a thread called `name` on `cpu`. `prepare` runs there first, and its failure
-    /// is the caller's; then `work` until it is told to stop.
+    /// Starts a thread called `name` on `cpu`. It runs `prepare`, whose failure is returned here, and then
+    /// `work` until it is told to stop.
     pub(super) fn start<T>(
         name: &str,
         cpu: u32,
@@ -39,7 +39,6 @@ impl Disturber {
         let stop = Arc::new(AtomicBool::new(false));
         let running = Running {
             stop: Arc::clone(&stop),
-            cpu,
         };
         let (tell, told) = channel();
         let thread = Builder::new()
@@ -48,11 +47,11 @@ impl Disturber {
                 let ready = cpus::pin_current_thread(&CpuSet::single(cpu))
                     .map_err(InjectionError::from)
                     .and_then(|()| prepare());
-                // where it cannot be set, disturbances begin up to 50 µs late
+                // without it disturbances begin up to 50 µs late
                 let _ = set_current_timer_slack(Some(NonZeroU64::MIN));
                 match ready {
                     Ok(made) => {
-                        // the caller waits for this
+                        // the caller is waiting, so this cannot fail
                         let _ = tell.send(Ok(()));
                         work(made, &running)
                     }
@@ -99,15 +98,9 @@ impl Drop for Disturber {
 /// What the thread of a disturber needs to know.
 pub(super) struct Running {
     stop: Arc<AtomicBool>,
-    cpu: u32,
 }
 
 impl Running {
-    /// The CPU that is disturbed or, where another is, on which the thread runs.
-    pub(super) fn cpu(&self) -> u16 {
-        u16::try_from(self.cpu).unwrap_or(u16::MAX)
-    }
-
     pub(super) fn is_over(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
@@ -131,7 +124,7 @@ impl Running {
                 return;
             }
             disturb(at);
-            // what took too long is not made up for by several at once
+            // one that took too long does not make the next ones follow at once
             planned = planned.max(earlier(now(), schedule.every));
         }
     }

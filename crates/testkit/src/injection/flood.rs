@@ -2,9 +2,8 @@
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::OwnedFd;
 
-use crate::ground_truth::{GroundTruth, InjectedSource};
+use crate::ground_truth::GroundTruth;
 use taillab_model::Nanos;
 use taillab_model::explanation::{Cause, Culprit};
 
@@ -12,7 +11,7 @@ use super::bpf::TCX_DROP;
 use super::busy::BusyTimes;
 use super::disturber::Disturber;
 use super::rt_hog::set_fifo;
-use super::{InjectionError, Schedule, on_cpu, system};
+use super::{InjectionError, Schedule, Stop, system};
 use taillab_host::cpus::{CpuSet, Placement};
 use taillab_host::testbed::{Testbed, TestbedSpec};
 
@@ -28,95 +27,70 @@ const REMEDY: &str = "it needs root, and Linux 6.6 for programs at a device's in
 
 /// Packets to a separate device. Their receive work runs on the server's CPU (RPS), and a program at
 /// the device's ingress makes it expensive; the server never sees them.
-pub struct PacketFlood {
-    disturber: Disturber,
-    times: BusyTimes,
-    link: OwnedFd,
-    testbed: Testbed,
-    schedule: Schedule,
+///
+/// Each burst keeps the kernel of `server_cpu` busy as long as the schedule says; it is sent within some
+/// ten microseconds from `client_cpu`.
+///
+/// # Errors
+/// [`InjectionError`] where namespaces or such programs cannot be had, and on [`Stop`] where the record
+/// cannot be read.
+pub fn packet_flood(
     server_cpu: u32,
-}
-
-impl PacketFlood {
-    /// Bursts of packets, each as long as the schedule says in the kernel of `server_cpu`;
-    /// sent in some ten microseconds from `client_cpu`.
-    ///
-    /// # Errors
-    /// [`InjectionError`] where namespaces or such programs cannot be had.
-    pub fn start(
-        server_cpu: u32,
-        client_cpu: u32,
-        schedule: Schedule,
-    ) -> Result<Self, InjectionError> {
-        let testbed = Testbed::veth(&TestbedSpec {
-            placement: Placement {
-                server: CpuSet::single(server_cpu),
-                client: CpuSet::single(client_cpu),
-            },
-        })?;
-        let times = BusyTimes::new(REMEDY)?;
-        let program = times.program(EACH, TCX_DROP);
-        let ifindex = testbed.server_device().ifindex;
-        let link = testbed
-            .run_at_server(|| program.attach(ifindex))?
-            .map_err(system("attach a program to the device", REMEDY))?;
-        let to = SocketAddr::new(testbed.server_address(), PORT);
-        let from = SocketAddr::new(testbed.client_address(), 0);
-        let socket = testbed
-            .run_at_client(|| {
-                let socket = UdpSocket::bind(from)?;
-                socket.connect(to)?;
-                Ok(socket)
-            })?
-            .map_err(|error: io::Error| system("open a socket", REMEDY)(error))?;
-        let packets = (schedule.lasts.get() / EACH.get()).max(1);
-        let disturber = Disturber::start(
-            NAME,
-            client_cpu,
-            move || {
-                // where it may not, the burst is sent in pieces
-                let _ = set_fifo(0, 1);
-                Ok(socket)
-            },
-            move |socket, running| {
-                running.by(schedule, |_| {
-                    for _ in 0..packets {
-                        // one that is not sent is not received either, nor in the truth
-                        let _ = socket.send(&[0; 64]);
-                    }
-                });
-                GroundTruth::default()
-            },
-        )?;
-        Ok(Self {
-            disturber,
-            times,
-            link,
-            testbed,
-            schedule,
-            server_cpu,
-        })
-    }
-
-    /// Ends it and says when the kernel was busy with it.
-    ///
-    /// # Errors
-    /// [`InjectionError`] where the record cannot be read.
-    pub fn stop(self) -> Result<GroundTruth, InjectionError> {
-        self.disturber.stop();
-        let (packets, unrecorded) = self.times.read(TOGETHER, REMEDY)?;
-        drop(self.link);
-        self.testbed.remove()?;
-        Ok(GroundTruth {
-            sources: vec![InjectedSource {
-                injected: format!("softirq:{}", self.schedule),
-                cause: Cause::Softirq,
-                culprit: Some(Culprit::Softirq {
-                    name: "NET_RX".to_owned(),
-                }),
-            }],
-            intervals: on_cpu(self.server_cpu, packets),
-            unrecorded,
-        })
-    }
+    client_cpu: u32,
+    schedule: Schedule,
+) -> Result<Stop, InjectionError> {
+    let testbed = Testbed::veth(&TestbedSpec {
+        placement: Placement {
+            server: CpuSet::single(server_cpu),
+            client: CpuSet::single(client_cpu),
+        },
+    })?;
+    let times = BusyTimes::new(REMEDY)?;
+    let program = times.program(EACH, TCX_DROP);
+    let ifindex = testbed.server_device().ifindex;
+    let link = testbed
+        .run_at_server(|| program.attach(ifindex))?
+        .map_err(system("attach a program to the device", REMEDY))?;
+    let to = SocketAddr::new(testbed.server_address(), PORT);
+    let from = SocketAddr::new(testbed.client_address(), 0);
+    let socket = testbed
+        .run_at_client(|| {
+            let socket = UdpSocket::bind(from)?;
+            socket.connect(to)?;
+            Ok(socket)
+        })?
+        .map_err(|error: io::Error| system("open a socket", REMEDY)(error))?;
+    let packets = (schedule.lasts.get() / EACH.get()).max(1);
+    let disturber = Disturber::start(
+        NAME,
+        client_cpu,
+        move || {
+            // without the right to this, a burst is sent in pieces
+            let _ = set_fifo(0, 1);
+            Ok(socket)
+        },
+        move |socket, running| {
+            running.by(schedule, |_| {
+                for _ in 0..packets {
+                    // one that is not sent is not received either, nor in the truth
+                    let _ = socket.send(&[0; 64]);
+                }
+            });
+            GroundTruth::default()
+        },
+    )?;
+    Ok(Box::new(move || {
+        disturber.stop();
+        let culprit = Culprit::Softirq {
+            name: "NET_RX".to_owned(),
+        };
+        let injected = format!("softirq:{schedule}");
+        let truth = times.read((server_cpu, TOGETHER), REMEDY, |intervals| {
+            GroundTruth::of_one(injected, Cause::Softirq, Some(culprit), intervals)
+        });
+        drop(link);
+        let truth = truth?;
+        testbed.remove()?;
+        Ok(truth)
+    }))
 }

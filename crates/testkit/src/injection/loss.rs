@@ -1,16 +1,14 @@
 //! Requests whose packet is lost between the driver and TCP.
 
-use std::os::fd::OwnedFd;
-
-use crate::ground_truth::{GroundTruth, InjectedInterval, InjectedSource};
+use crate::ground_truth::{GroundTruth, InjectedInterval};
 use taillab_model::Monotonic;
 use taillab_model::explanation::Cause;
 
 use super::bpf::{Array, Assembly, JEQ, JGE, JLT, JNE, KTIME, LOAD_BYTES, TCX_DROP, TCX_NEXT};
-use super::{InjectionError, system};
+use super::{InjectionError, Stop, system};
 use taillab_host::testbed::Testbed;
 
-/// Losses that are kept; then there are no more.
+/// Losses for which there is room; after these nothing is dropped any more.
 const ROOM: u32 = 1 << 14;
 /// One value for each port of a client.
 const PORTS: u32 = 1 << 16;
@@ -24,45 +22,24 @@ const REMEDY: &str = "it needs root, and Linux 6.6 for programs at a device's in
 
 /// Drops one in a number of request packets at the server's device, after the driver has handed
 /// them to the stack (T1) and before TCP has queued them (T2).
-pub struct PacketLoss {
-    one_in: u32,
-    times: Array,
-    link: OwnedFd,
-}
-
-impl PacketLoss {
-    /// From now on, one request in `one_in` is lost once.
-    ///
-    /// # Errors
-    /// [`InjectionError`] where such a program cannot be had.
-    pub fn start(testbed: &Testbed, one_in: u32) -> Result<Self, InjectionError> {
-        let new = |entries| Array::new(entries).map_err(system("make a BPF map", REMEDY));
-        let (times, pending) = (new(ROOM)?, new(PORTS)?);
-        let program = program(&times, &pending, one_in.max(2) as i32);
-        let ifindex = testbed.server_device().ifindex;
-        let link = testbed
-            .run_at_server(|| program.attach(ifindex))?
-            .map_err(system("attach a program to the device", REMEDY))?;
-        // the program keeps `pending`
-        Ok(Self {
-            one_in,
-            times,
-            link,
-        })
-    }
-
-    /// Ends it and says when each was lost and when the client's next packet on its
-    /// connection came, which is the same request again.
-    ///
-    /// # Errors
-    /// [`InjectionError`] where the record cannot be read.
-    pub fn stop(self) -> Result<GroundTruth, InjectionError> {
-        drop(self.link);
-        let read = |key| {
-            self.times
-                .get(key)
-                .map_err(system("read a BPF map", REMEDY))
-        };
+///
+/// The truth is when each request was lost and when the client's next packet on its connection came,
+/// which is the same request again.
+///
+/// # Errors
+/// [`InjectionError`] where such a program cannot be had, and on [`Stop`] where the record cannot be read.
+pub fn packet_loss(testbed: &Testbed, one_in: u32) -> Result<Stop, InjectionError> {
+    let new = |entries| Array::new(entries).map_err(system("make a BPF map", REMEDY));
+    let (times, pending) = (new(ROOM)?, new(PORTS)?);
+    let program = program(&times, &pending, one_in.max(2) as i32);
+    let ifindex = testbed.server_device().ifindex;
+    let link = testbed
+        .run_at_server(|| program.attach(ifindex))?
+        .map_err(system("attach a program to the device", REMEDY))?;
+    // the program keeps `pending`
+    Ok(Box::new(move || {
+        drop(link);
+        let read = |key| times.get(key).map_err(system("read a BPF map", REMEDY));
         let lost = read(0)?.1;
         let mut intervals = Vec::new();
         for key in 1..=lost.min(u64::from(ROOM) - 1) as u32 {
@@ -77,16 +54,14 @@ impl PacketLoss {
                 });
             }
         }
-        Ok(GroundTruth {
-            sources: vec![InjectedSource {
-                injected: format!("loss:{}", self.one_in),
-                cause: Cause::Retransmit,
-                culprit: None,
-            }],
+        let injected = format!("loss:{one_in}");
+        Ok(GroundTruth::of_one(
+            injected,
+            Cause::Retransmit,
+            None,
             intervals,
-            unrecorded: 0,
-        })
-    }
+        ))
+    }))
 }
 
 /// Counts requests and losses in the first value of `times`; the others say when a packet

@@ -3,14 +3,14 @@
 //! | what | how | the truth |
 //! |---|---|---|
 //! | [`background`] | a thread of ours burns time on the server's CPU | when it really ran, by its own clock |
-//! | [`TimerStorm`] | a timer interrupts that CPU again and again, each time for long | when the handlers ran |
-//! | [`PacketFlood`] | packets from a third namespace, steered to that CPU, each dear to receive | when the kernel received each |
-//! | [`PacketLoss`] | request packets are dropped before TCP sees them | when each was dropped, and when it came again |
-//! | [`Quota`] | the server's control group may use next to no CPU for a while | when it was held back, by the group's own account |
+//! | [`timer_storm`] | a timer interrupts that CPU again and again, each time for long | when the handlers ran |
+//! | [`packet_flood`] | packets from a third namespace, steered to that CPU, each dear to receive | when the kernel received each |
+//! | [`packet_loss`] | request packets are dropped before TCP sees them | when each was dropped, and when it came again |
+//! | [`quota`] | the server's control group may use next to no CPU for a while | when it was held back, by the group's own account |
 //! | [`rt_hog`] | a real-time thread uses up what real-time threads may use | when it was held back itself |
 //!
-//! Everything goes with this process, however it ends: threads, sockets, namespaces, programs
-//! on descriptors. Only a control group would stay, empty; the journal knows it.
+//! Everything ends with this process, however it ends: threads, sockets, namespaces, programs held by
+//! descriptors. Only an empty control group could stay; it is in the journal.
 
 mod background;
 mod bpf;
@@ -24,8 +24,8 @@ mod timers;
 
 use std::io;
 
-use crate::ground_truth::InjectedInterval;
-use taillab_model::{Monotonic, Nanos};
+use crate::ground_truth::GroundTruth;
+use taillab_model::Nanos;
 
 use taillab_host::cpus::CpuError;
 use taillab_host::journal::JournalError;
@@ -34,14 +34,17 @@ use taillab_host::testbed::TestbedError;
 
 pub use self::background::background;
 pub use self::disturber::Disturber;
-pub use self::flood::PacketFlood;
-pub use self::loss::PacketLoss;
-pub use self::quota::{CpuGroup, Quota};
+pub use self::flood::packet_flood;
+pub use self::loss::packet_loss;
+pub use self::quota::{CpuGroup, quota};
 pub use self::rt_hog::{Appetite, make_real_time, make_yielding, rt_hog};
-pub use self::timers::TimerStorm;
+pub use self::timers::timer_storm;
 
-/// When to disturb: how often and for how long. The instants are moved by up to a quarter
-/// of the distance, by a fixed sequence, so that they keep no step with the kernel's tick.
+/// A disturbance that runs: calling this ends it and says what it did; dropping it only ends it.
+pub type Stop = Box<dyn FnOnce() -> Result<GroundTruth, InjectionError>>;
+
+/// When to disturb: how often and for how long. Each start is moved by up to a quarter of the period, by
+/// a fixed sequence, so that the disturbances do not fall into step with the kernel's tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Schedule {
     /// From one disturbance to the next.
@@ -86,7 +89,7 @@ pub enum InjectionError {
     /// The journal of what must be undone after a crash.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// There is no control group that could have a quota.
+    /// No control group can be given a quota.
     #[error(
         "no control group can be given a CPU quota here ({why}): mount the cpu controller, or \
          enable it in the root group's cgroup.subtree_control"
@@ -103,16 +106,4 @@ fn system(what: &'static str, remedy: &'static str) -> impl FnOnce(io::Error) ->
         source,
         remedy,
     }
-}
-
-/// These stretches of a CPU as the truth of the one source.
-fn on_cpu(cpu: u32, stretches: Vec<(Monotonic, Monotonic)>) -> Vec<InjectedInterval> {
-    let interval = |(from_ns, to_ns)| InjectedInterval {
-        source: 0,
-        cpu: Some(u16::try_from(cpu).unwrap_or(u16::MAX)),
-        held: None,
-        from_ns,
-        to_ns,
-    };
-    stretches.into_iter().map(interval).collect()
 }

@@ -1,10 +1,10 @@
-//! A control group whose CPU quota is all but nothing for a while.
+//! A control group whose CPU quota is next to nothing for a while.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::ground_truth::{GroundTruth, InjectedInterval, InjectedSource};
+use crate::ground_truth::{GroundTruth, InjectedInterval};
 use taillab_model::Nanos;
 use taillab_model::explanation::Cause;
 
@@ -70,13 +70,13 @@ impl CpuGroup {
             root,
             version,
         };
-        // where it cannot be set, other programs disturb more
+        // without it other programs disturb more
         let _ = group.goes_first();
         Ok(group)
     }
 
-    /// Gives it the largest weight that there is: what is outside shares the CPU with the group as a
-    /// whole, whatever priority its threads have.
+    /// Gives it the largest weight: threads outside compete with the group as a whole, whatever the
+    /// priorities inside it.
     fn goes_first(&self) -> io::Result<()> {
         match self.version {
             Version::One => fs::write(self.path.join("cpu.shares"), "262144"),
@@ -129,7 +129,7 @@ impl CpuGroup {
 
 impl Drop for CpuGroup {
     fn drop(&mut self) {
-        // what is left of a server goes back where it came from, or the group would stay
+        // a group with processes in it cannot be removed
         for process in fs::read_to_string(self.path.join("cgroup.procs"))
             .unwrap_or_default()
             .lines()
@@ -141,80 +141,56 @@ impl Drop for CpuGroup {
     }
 }
 
-/// Times in which a server in a [`CpuGroup`] may use 1 ms of CPU and no more.
-#[derive(Debug)]
-pub struct Quota {
-    disturber: Disturber,
-}
-
-impl Quota {
-    /// Takes the quota away by the schedule, from a thread on `cpu` (not the server's).
-    /// `lasts` includes the time that the group needs to use up its millisecond.
-    ///
-    /// # Errors
-    /// [`InjectionError`] where the group cannot be limited.
-    pub fn start(
-        group: CpuGroup,
-        cpu: u32,
-        server_cpu: u32,
-        schedule: Schedule,
-    ) -> Result<Self, InjectionError> {
-        let disturber = Disturber::start(
-            NAME,
-            cpu,
-            move || {
-                // where it may not, it comes a little late
-                let _ = set_fifo(0, 1);
-                let refused = || system("give a control group a CPU quota", REMEDY);
-                if group.version == Version::One {
-                    fs::write(group.path.join("cpu.cfs_period_us"), PERIOD_US.to_string())
-                        .map_err(refused())?;
+/// Times in which a server in a [`CpuGroup`] may use 1 ms of CPU and no more; the group goes with the
+/// disturber, which is a thread on `cpu` (not the server's).
+///
+/// `lasts` includes the time that the group needs to use up its millisecond.
+///
+/// # Errors
+/// [`InjectionError`] where the group cannot be limited.
+pub fn quota(
+    group: CpuGroup,
+    cpu: u32,
+    server_cpu: u32,
+    schedule: Schedule,
+) -> Result<Disturber, InjectionError> {
+    Disturber::start(
+        NAME,
+        cpu,
+        move || {
+            // without the right to this, it acts a little late
+            let _ = set_fifo(0, 1);
+            let refused = || system("give a control group a CPU quota", REMEDY);
+            if group.version == Version::One {
+                fs::write(group.path.join("cpu.cfs_period_us"), PERIOD_US.to_string())
+                    .map_err(refused())?;
+            }
+            group.limit(false).map_err(refused())?;
+            group.held_back().map_err(refused())?;
+            Ok(group)
+        },
+        move |group, running| {
+            let mut intervals = Vec::with_capacity(4096);
+            running.by(schedule, |at| {
+                let Ok(before) = group.held_back() else {
+                    return;
+                };
+                if group.limit(true).is_err() {
+                    return;
                 }
-                group.limit(false).map_err(refused())?;
-                group.held_back().map_err(refused())?;
-                Ok(group)
-            },
-            move |group, running| {
-                let mut intervals = Vec::with_capacity(4096);
-                running.by(schedule, |at| {
-                    let Ok(before) = group.held_back() else {
-                        return;
-                    };
-                    if group.limit(true).is_err() {
-                        return;
-                    }
-                    sleep_until(at.max(now()) + schedule.lasts);
-                    // unthrottles before it returns (tg_set_cfs_bandwidth)
-                    let lifted = group.limit(false);
-                    let to_ns = now();
-                    let Ok(after) = group.held_back() else { return };
-                    let held = after.saturating_sub(before);
-                    if lifted.is_ok() && held > Nanos::ZERO && intervals.len() < 4096 {
-                        intervals.push(InjectedInterval {
-                            source: 0,
-                            cpu: Some(u16::try_from(server_cpu).unwrap_or(u16::MAX)),
-                            held: None,
-                            from_ns: earlier(to_ns, held),
-                            to_ns,
-                        });
-                    }
-                });
-                GroundTruth {
-                    sources: vec![InjectedSource {
-                        injected: format!("quota:{schedule}"),
-                        cause: Cause::Throttled,
-                        culprit: None,
-                    }],
-                    intervals,
-                    unrecorded: 0,
+                sleep_until(at.max(now()) + schedule.lasts);
+                // unthrottles before it returns (tg_set_cfs_bandwidth)
+                let lifted = group.limit(false);
+                let to_ns = now();
+                let Ok(after) = group.held_back() else { return };
+                let held = after.saturating_sub(before);
+                if lifted.is_ok() && held > Nanos::ZERO && intervals.len() < 4096 {
+                    let held = (earlier(to_ns, held), to_ns);
+                    intervals.push(InjectedInterval::on_cpu(server_cpu, held));
                 }
-            },
-        )?;
-        Ok(Self { disturber })
-    }
-
-    /// Ends it; the group goes.
-    pub fn stop(self) -> GroundTruth {
-        self.disturber.stop()
-    }
+            });
+            let injected = format!("quota:{schedule}");
+            GroundTruth::of_one(injected, Cause::Throttled, None, intervals)
+        },
+    )
 }

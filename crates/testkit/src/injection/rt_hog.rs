@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use crate::ground_truth::{GroundTruth, InjectedInterval, InjectedSource};
+use crate::ground_truth::{GroundTruth, InjectedInterval};
 use taillab_model::Nanos;
 use taillab_model::explanation::Cause;
 
@@ -23,8 +23,8 @@ const SERVER: i32 = 10;
 /// second: `kernel.sched_rt_runtime_us`).
 const HELD_BACK: Nanos = Nanos::from_millis(10);
 
-/// One that pauses spins for so long and then sleeps for so long. A server that takes up to four
-/// fifths of the CPU and such a hog leave more than a twentieth, so nobody is held back.
+/// With pauses the hog spins for the first time and then sleeps for the second. Together with a server
+/// that takes up to four fifths of the CPU it leaves more than a twentieth, so nobody is held back.
 const SPIN: Nanos = Nanos::from_millis(3);
 const PAUSE: Nanos = Nanos::from_millis(1);
 
@@ -34,7 +34,7 @@ const ASK: Nanos = Nanos::from_millis(1);
 const REMEDY: &str = "it needs root or CAP_SYS_NICE, and real-time time in this control group \
      (cpu.rt_runtime_us)";
 
-/// How much of the time that real-time threads have together the hog takes.
+/// How much the hog takes of the time that real-time threads have together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Appetite {
     /// Runs without a pause.
@@ -43,17 +43,16 @@ pub enum Appetite {
     WithPauses,
 }
 
-/// A thread on `cpu` that spins under SCHED_FIFO below the priority of the server, whose
-/// threads these are, so that it takes nothing from the server but the time that real-time
-/// threads have together.
+/// A thread on `cpu` that spins under SCHED_FIFO below the priority of the threads of the `server`. It
+/// takes nothing from them but the time that real-time threads have together.
 ///
-/// Once they may run again the server goes first, and serves what has come meanwhile. So of a
-/// gap in the hog the server's own time is left out, by the kernel's account, at its end.
+/// When real-time threads may run again, the server goes first and serves what has come meanwhile. So the
+/// server's own time, by the kernel's account, is cut from the end of each gap of the hog.
 ///
 /// # Errors
 /// [`InjectionError`] without the privilege.
 pub fn rt_hog(cpu: u32, server: &[u32], appetite: Appetite) -> Result<Disturber, InjectionError> {
-    // one that has ended meanwhile runs no more
+    // a thread that has ended needs no account
     let accounts: Vec<File> = (server.iter())
         .filter_map(|thread| File::open(format!("/proc/{thread}/schedstat")).ok())
         .collect();
@@ -77,27 +76,13 @@ pub fn rt_hog(cpu: u32, server: &[u32], appetite: Appetite) -> Result<Disturber,
                     let before = std::mem::replace(&mut served, on_cpu(&accounts));
                     let to_ns = earlier(at, served.saturating_sub(before));
                     if to_ns.saturating_since(last) > HELD_BACK && intervals.len() < 1024 {
-                        intervals.push(InjectedInterval {
-                            source: 0,
-                            cpu: Some(running.cpu()),
-                            held: None,
-                            from_ns: last,
-                            to_ns,
-                        });
+                        intervals.push(InjectedInterval::on_cpu(cpu, (last, to_ns)));
                     }
                     asked = at;
                 }
                 last = at;
             }
-            GroundTruth {
-                sources: vec![InjectedSource {
-                    injected: "rt-throttle".to_owned(),
-                    cause: Cause::Throttled,
-                    culprit: None,
-                }],
-                intervals,
-                unrecorded: 0,
-            }
+            GroundTruth::of_one("rt-throttle".to_owned(), Cause::Throttled, None, intervals)
         },
     )
 }
@@ -115,8 +100,8 @@ fn on_cpu(accounts: &[File]) -> Nanos {
     accounts.iter().filter_map(one).sum()
 }
 
-/// Gives threads SCHED_FIFO, as somebody would who wants to keep others from a server. It
-/// lasts as long as they do.
+/// Gives threads SCHED_FIFO for the rest of their lives, as one would to keep other threads away from a
+/// server.
 ///
 /// # Errors
 /// [`InjectionError`] without the privilege.
@@ -124,7 +109,8 @@ pub fn make_real_time(threads: &[u32]) -> Result<(), InjectionError> {
     make_fifo(threads, SERVER)
 }
 
-/// The same, but below the priority that [`make_real_time`] gives: these run when none of those can.
+/// Gives threads SCHED_FIFO below the priority of [`make_real_time`], so that they run only while none of
+/// those can.
 ///
 /// # Errors
 /// [`InjectionError`] without the privilege.

@@ -1,6 +1,6 @@
 //! Storms of timer interrupts.
 
-use crate::ground_truth::{GroundTruth, InjectedSource};
+use crate::ground_truth::GroundTruth;
 use taillab_model::Nanos;
 use taillab_model::explanation::{Cause, Culprit};
 
@@ -8,89 +8,69 @@ use super::bpf::TimerInterrupts;
 use super::busy::BusyTimes;
 use super::disturber::{Disturber, sleep_until};
 use super::rt_hog::set_fifo;
-use super::{InjectionError, Schedule, on_cpu, system};
+use super::{InjectionError, Schedule, Stop, system};
 use taillab_host::clock::now;
 
 const NAME: &str = "tl-timers";
 
-/// The length of a handler: in a virtual machine an interrupt costs 10 µs and more on top of it, which
-/// nobody sees, and which must be little beside what is seen.
+/// The length of a handler. In a virtual machine an interrupt costs another 10 µs or more that nothing
+/// records; the handler must be long compared with that.
 const EACH: Nanos = Nanos::from_micros(200);
-/// From one interrupt of a storm to the next: half of the CPU is left.
+/// From one interrupt of a storm to the next; this leaves half of the CPU.
 const APART: Nanos = Nanos::from_micros(400);
 
 const REMEDY: &str = "it needs root, and a kernel with perf events and BPF";
 
-/// Storms of interrupts by the timer of the server's CPU, whose handler is made dear by a
-/// program that it runs.
+/// Storms of timer interrupts on the server's CPU, whose handler runs a long program.
 ///
-/// The truth is when that program ran, by its own clock. What else an interrupt costs,
-/// its way into the kernel and out of it (a virtual machine leaves for its hypervisor and
-/// comes back), is not claimed: nobody in the kernel knows when that was.
-pub struct TimerStorm {
-    disturber: Disturber,
-    times: BusyTimes,
-    schedule: Schedule,
+/// The truth is when that program ran, by its own clock. The rest of an interrupt's cost, on the way into
+/// the kernel and out of it (a virtual machine exits to its hypervisor), is not claimed: nothing in the
+/// kernel knows when it was.
+///
+/// Each storm lasts as long as the schedule says; a thread on `client_cpu` begins and ends it.
+///
+/// # Errors
+/// [`InjectionError`] where such timers or programs cannot be had, and on [`Stop`] where the record cannot
+/// be read.
+pub fn timer_storm(
     server_cpu: u32,
-}
-
-impl TimerStorm {
-    /// Storms, each of as long as the schedule says, begun and ended from `client_cpu`.
-    ///
-    /// # Errors
-    /// [`InjectionError`] where such timers or programs cannot be had.
-    pub fn start(
-        server_cpu: u32,
-        client_cpu: u32,
-        schedule: Schedule,
-    ) -> Result<Self, InjectionError> {
-        let times = BusyTimes::new(REMEDY)?;
-        let timer = TimerInterrupts::new(server_cpu, APART, &times.program(EACH, 0))
-            .map_err(system("run a program at timer interrupts", REMEDY))?;
-        let disturber = Disturber::start(
-            NAME,
-            client_cpu,
-            move || {
-                // where it may not, a storm ends late
-                let _ = set_fifo(0, 1);
-                Ok(timer)
-            },
-            move |timer, running| {
-                running.by(schedule, |_| {
-                    // one that does not begin is not in the truth either
-                    let _ = timer.begin();
-                    sleep_until(now() + schedule.lasts);
-                    let _ = timer.end();
-                });
-                GroundTruth::default()
-            },
-        )?;
-        Ok(Self {
-            disturber,
-            times,
-            schedule,
-            server_cpu,
+    client_cpu: u32,
+    schedule: Schedule,
+) -> Result<Stop, InjectionError> {
+    let times = BusyTimes::new(REMEDY)?;
+    let timer = TimerInterrupts::new(server_cpu, APART, &times.program(EACH, 0))
+        .map_err(system("run a program at timer interrupts", REMEDY))?;
+    let disturber = Disturber::start(
+        NAME,
+        client_cpu,
+        move || {
+            // without the right to this, storms end late
+            let _ = set_fifo(0, 1);
+            Ok(timer)
+        },
+        move |timer, running| {
+            running.by(schedule, |_| {
+                // a storm that does not begin is not in the truth either
+                let _ = timer.begin();
+                sleep_until(now() + schedule.lasts);
+                let _ = timer.end();
+            });
+            GroundTruth::default()
+        },
+    )?;
+    Ok(Box::new(move || {
+        disturber.stop();
+        let culprit = Culprit::Interrupt {
+            name: "local timer".to_owned(),
+            number: None,
+        };
+        times.read((server_cpu, Nanos::ZERO), REMEDY, |intervals| {
+            GroundTruth::of_one(
+                format!("irq:{schedule}"),
+                Cause::Irq,
+                Some(culprit),
+                intervals,
+            )
         })
-    }
-
-    /// Ends it and says when the handlers ran.
-    ///
-    /// # Errors
-    /// [`InjectionError`] where the record cannot be read.
-    pub fn stop(self) -> Result<GroundTruth, InjectionError> {
-        self.disturber.stop();
-        let (handlers, unrecorded) = self.times.read(Nanos::ZERO, REMEDY)?;
-        Ok(GroundTruth {
-            sources: vec![InjectedSource {
-                injected: format!("irq:{}", self.schedule),
-                cause: Cause::Irq,
-                culprit: Some(Culprit::Interrupt {
-                    name: "local timer".to_owned(),
-                    number: None,
-                }),
-            }],
-            intervals: on_cpu(self.server_cpu, handlers),
-            unrecorded,
-        })
-    }
+    }))
 }

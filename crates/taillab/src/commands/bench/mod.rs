@@ -8,6 +8,7 @@ mod trial;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use clap::ValueEnum;
 use taillab_analysis::paired::{MIN_PAIRS, changed_first};
 use taillab_host::keep_awake::KeepAwake;
 use taillab_host::{Interrupt, Roots, clock};
@@ -38,7 +39,7 @@ fn causes(args: &CausesArgs) -> Result<Exit, Failure> {
         recover(&Roots::default(), bench.say)?;
     }
     let kinds = match args.kinds.is_empty() {
-        true => CauseKind::ALL.to_vec(),
+        true => CauseKind::value_variants().to_vec(),
         false => args.kinds.clone(),
     };
     let mut capacities = BTreeMap::new();
@@ -135,7 +136,7 @@ impl<'a> Bench<'a> {
     ) -> Result<KindResult, Failure> {
         let setup = Setup::of(kind);
         let result = |measured: Result<&[Pair], String>| KindResult {
-            kind: kind.name().to_owned(),
+            kind: kind.name(),
             not_run: measured.as_ref().err().cloned(),
             measured: measured.ok().map(|pairs| {
                 let fix = setup.fix().filter(|_| self.args.fix_check);
@@ -285,7 +286,7 @@ fn kept_pairs(setup: &Setup, folder: &Path) -> Result<Vec<Pair>, Failure> {
 
 /// The directory of one block: `background/pair-1-with`.
 fn block_name(setup: &Setup, pair: u32, name: &str) -> PathBuf {
-    Path::new(setup.kind.name()).join(format!("pair-{}-{name}", pair + 1))
+    Path::new(&setup.kind.name()).join(format!("pair-{}-{name}", pair + 1))
 }
 
 #[cfg(test)]

@@ -277,7 +277,7 @@ mod tests {
         };
         let pairs: Vec<Pair> = (0..6).map(|_| pair()).collect();
         KindResult {
-            kind: kind.name().to_owned(),
+            kind: kind.name(),
             not_run: None,
             measured: Some(Measured::judge(&Setup::of(kind), &pairs, None)),
         }

@@ -8,10 +8,7 @@ use taillab_model::Nanos;
 
 use crate::say::Say;
 
-/// What lacks on a machine with one CPU.
-pub const ONE_CPU: &str = "it takes two CPUs, and this process may use one (taskset, cpuset)";
-
-/// Samples of a row, at most: they are kept to the end.
+/// The most samples of a row: all of them are kept in memory to the end.
 pub const MOST: usize = 400_000;
 
 /// What every row is measured with.

@@ -7,9 +7,9 @@ use taillab_model::Nanos;
 use taillab_model::budget::Standing;
 use taillab_model::rtt::Link;
 
-use super::bench::{Bench, MOST, ONE_CPU};
+use super::bench::{Bench, MOST};
 use super::paper;
-use super::row::{About, Row, parameter};
+use super::row::Row;
 use crate::exit::Failure;
 use crate::round_trips::{Measurement, Plan, RowPlan};
 use crate::say::Say;
@@ -20,68 +20,44 @@ const SIZE: usize = 64;
 /// The ways around the kernel that need no card.
 pub fn all(bench: &Bench<'_>) -> Vec<Row> {
     bench.say.step("kernel bypass");
-    let about = |component, standing, how: &str, paper| About {
-        component,
-        standing,
-        how: how.to_owned(),
-        parameters: vec![
-            parameter("message", format!("{SIZE} bytes")),
-            parameter("cpu", bench.here),
-            parameter("length", bench.length),
-        ],
-        paper,
-    };
-    let memory = about(
+    let memory = Row::new(
         "kernel bypass",
         Standing::Substituted,
         "shared memory between two threads that spin: the floor, without a card or PCIe",
         Some(paper::BYPASS),
     );
-    let xdp = about(
+    let xdp = Row::new(
         "kernel bypass, AF_XDP",
         Standing::Measured,
         "AF_XDP in copy mode at both ends of a veth pair between two network namespaces made for it, \
          without a card: past the stack; two threads that spin",
         None,
     );
+    // DPDK's own forwarder, without a card
+    let dpdk = Row::new(
+        "kernel bypass, DPDK",
+        Standing::Substituted,
+        "DPDK’s testpmd on net_af_packet instead of a card: at the far end of a veth pair it swaps the \
+         addresses of a frame and sends it back to a packet socket that spins",
+        None,
+    );
+    let message = format!("{SIZE} bytes");
     vec![
-        row(bench, memory, Proto::Shm, Link::Loopback),
-        row(bench, xdp, Proto::Xdp, Link::Veth),
-        dpdk(bench),
+        memory
+            .with("message", &message)
+            .on_two_cpus(bench, |there| {
+                round_trips(bench, there, Proto::Shm, Link::Loopback)
+            }),
+        xdp.with("message", &message).on_two_cpus(bench, |there| {
+            round_trips(bench, there, Proto::Xdp, Link::Veth)
+        }),
+        dpdk.with("frame", "60 bytes").on_two_cpus(bench, |there| {
+            testpmd_round_trips(bench.here, there, bench.bounds())
+        }),
     ]
 }
 
-/// DPDK's own forwarder, without a card.
-fn dpdk(bench: &Bench<'_>) -> Row {
-    let mut about = About {
-        component: "kernel bypass, DPDK",
-        standing: Standing::Substituted,
-        how: "DPDK’s testpmd on net_af_packet instead of a card: at the far end of a veth pair it \
-              swaps the addresses of a frame and sends it back to a packet socket that spins"
-            .into(),
-        parameters: vec![
-            parameter("frame", "60 bytes"),
-            parameter("cpu", bench.here),
-            parameter("length", bench.length),
-        ],
-        paper: None,
-    };
-    let Some(there) = bench.there else {
-        return about.unavailable(ONE_CPU.to_owned());
-    };
-    about.parameters.push(parameter("other cpu", there));
-    about.row(testpmd_round_trips(bench.here, there, bench.bounds()))
-}
-
-fn row(bench: &Bench<'_>, mut about: About, proto: Proto, link: Link) -> Row {
-    let Some(there) = bench.there else {
-        return about.unavailable(ONE_CPU.to_owned());
-    };
-    about.parameters.push(parameter("other cpu", there));
-    about.row(round_trips(bench, there, proto, link))
-}
-
-/// What the round trips took that came back.
+/// The times of all round trips that were answered.
 fn round_trips(
     bench: &Bench<'_>,
     there: u32,

@@ -6,39 +6,34 @@ use taillab_model::noise::LoopKind;
 
 use super::bench::Bench;
 use super::paper;
-use super::row::{About, Row, parameter};
+use super::row::Row;
 use crate::noise;
 
 /// The paper's four rows.
 pub fn all(bench: &Bench<'_>) -> Vec<Row> {
     bench.say.step("reading the clock");
     let hypervisor = Virtualization::read(bench.roots).hypervisor();
-    let about = |component, standing, how: &str, paper| About {
-        component,
-        standing,
-        how: how.to_owned(),
-        parameters: vec![
-            parameter("cpu", bench.here),
-            parameter("policy", "other"),
-            parameter("length", bench.length),
-        ],
-        paper: Some(paper),
+    let row = |component, standing, how, paper| {
+        Row::new(component, standing, how, paper)
+            .with("cpu", bench.here)
+            .with("policy", "other")
+            .with("length", bench.length)
     };
-    let user = about(
+    let user = row(
         "TSC, user space",
         Standing::Measured,
         "two serialised reads (rdtscp, lfence), one thread pinned",
-        paper::TSC_USER,
+        Some(paper::TSC_USER),
     );
-    let virtual_machine = about(
+    let virtual_machine = row(
         "TSC, VM user space",
         Standing::Measured,
         "the loop of user space, in this virtual machine",
-        paper::TSC_VM,
+        Some(paper::TSC_VM),
     );
     let (user, virtual_machine) = match &hypervisor {
         Some(name) => (
-            user.unavailable(format!(
+            user.unavailable(format_args!(
                 "this kernel runs in a virtual machine ({name}): its loop is the row “TSC, VM user \
                  space”"
             )),
@@ -46,22 +41,21 @@ pub fn all(bench: &Bench<'_>) -> Vec<Row> {
         ),
         None => (
             measured(bench, user, LoopKind::User),
-            virtual_machine
-                .unavailable("no virtual machine here: run `taillab budget` in one".to_owned()),
+            virtual_machine.unavailable("no virtual machine here: run `taillab budget` in one"),
         ),
     };
-    let kernel = about(
+    let kernel = row(
         "TSC, kernel",
         Standing::Substituted,
         "an eBPF loop instead of a kernel module; it reads the kernel’s clock, which is the counter \
          and a multiplication",
-        paper::TSC_KERNEL,
+        Some(paper::TSC_KERNEL),
     );
-    let early = about(
+    let early = row(
         "TSC, kernel early boot",
         Standing::Substituted,
         "the eBPF loop with the CPU’s interrupts off, instead of before they are ever on",
-        paper::TSC_EARLY_BOOT,
+        Some(paper::TSC_EARLY_BOOT),
     );
     vec![
         user,
@@ -71,9 +65,9 @@ pub fn all(bench: &Bench<'_>) -> Vec<Row> {
     ]
 }
 
-fn measured(bench: &Bench<'_>, about: About, kind: LoopKind) -> Row {
+fn measured(bench: &Bench<'_>, row: Row, kind: LoopKind) -> Row {
     match noise::plain(kind, bench.here, bench.length, bench.interrupt) {
-        Ok(row) => about.of_loop(row),
-        Err(failure) => about.unavailable(failure.to_string()),
+        Ok(noise) => row.of_loop(noise),
+        Err(failure) => row.unavailable(failure),
     }
 }

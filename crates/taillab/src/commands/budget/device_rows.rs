@@ -6,86 +6,74 @@ use taillab_model::budget::Standing;
 
 use super::bench::Bench;
 use super::paper;
-use super::row::{About, Row, parameter};
+use super::row::Row;
 
 /// The paper's rows of PCIe, and the clock of a NIC.
 pub fn pcie(bench: &Bench<'_>) -> Vec<Row> {
     bench.say.step("PCIe");
-    let large = About {
-        component: "PCIe, 1536 B",
-        standing: Standing::Unavailable,
-        how: String::new(),
-        parameters: Vec::new(),
-        paper: Some(paper::PCIE_1536),
-    };
-    vec![
-        configuration(bench),
-        clock(bench),
-        large.unavailable(
-            "it takes a card that reflects a DMA of this size, and a driver for it in user space: no \
-             ordinary NIC or GPU offers one to measure"
-                .to_owned(),
-        ),
-    ]
+    let large = Row::new(
+        "PCIe, 1536 B",
+        Standing::Unavailable,
+        "it takes a card that reflects a DMA of this size, and a driver for it in user space: no \
+         ordinary NIC or GPU offers one to measure",
+        Some(paper::PCIE_1536),
+    );
+    vec![configuration(bench), clock(bench), large]
 }
 
 fn configuration(bench: &Bench<'_>) -> Row {
     let hypervisor = Virtualization::read(bench.roots).hypervisor();
-    let mut about = About {
-        component: "PCIe, 64 B",
-        standing: Standing::Substituted,
-        how: match hypervisor {
-            Some(_) => "a read of 4 bytes of configuration space, which leaves this virtual \
-                        machine: an exit to the hypervisor, not the bus"
-                .into(),
-            None => "a read of 4 bytes of configuration space".into(),
+    let row = Row::new(
+        "PCIe, 64 B",
+        Standing::Substituted,
+        match hypervisor {
+            Some(_) => {
+                "a read of 4 bytes of configuration space, which leaves this virtual machine: an exit \
+                 to the hypervisor, not the bus"
+            }
+            None => "a read of 4 bytes of configuration space",
         },
-        parameters: vec![parameter("length", bench.length)],
-        paper: Some(paper::PCIE_64),
-    };
+        Some(paper::PCIE_64),
+    )
+    .with("length", bench.length);
     let Some(function) = first_function(bench.roots) else {
-        return about.unavailable("no PCI device is visible here".to_owned());
+        return row.unavailable("no PCI device is visible here");
     };
-    about.parameters.extend([
-        parameter("device", &function.address),
-        parameter("vendor:device", &function.identity),
-    ]);
-    about.row(config_reads(bench.roots, &function, bench.bounds()))
+    row.with("device", &function.address)
+        .with("vendor:device", &function.identity)
+        .measured(config_reads(bench.roots, &function, bench.bounds()))
 }
 
-/// A register of a card that the driver reads by itself: the whole way over the bus, and no system
-/// call in it.
+/// A register of a card that the driver reads by itself: the whole way over the bus, without a system
+/// call.
 fn clock(bench: &Bench<'_>) -> Row {
-    let mut about = About {
-        component: "PCIe, NIC’s clock",
-        standing: Standing::Measured,
-        how: "the kernel’s clock right before and right after the driver reads the NIC’s clock \
-              (PTP_SYS_OFFSET_EXTENDED)"
-            .into(),
-        parameters: vec![parameter("length", bench.length)],
-        paper: None,
-    };
+    let row = Row::new(
+        "PCIe, NIC’s clock",
+        Standing::Measured,
+        "the kernel’s clock right before and right after the driver reads the NIC’s clock \
+         (PTP_SYS_OFFSET_EXTENDED)",
+        None,
+    )
+    .with("length", bench.length);
     let clocks = ptp_clocks(bench.roots);
     let Some(clock) = clocks.first() else {
-        return about.unavailable(
+        return row.unavailable(
             "no NIC here has a clock of its own (/sys/class/ptp is empty; `ethtool -T DEVICE` shows \
-             whether a card has one)"
-                .to_owned(),
+             whether a card has one)",
         );
     };
-    about.parameters.extend([
-        parameter("clock", format!("/dev/{}", clock.device)),
-        parameter("name", &clock.name),
-    ]);
+    let mut row = row
+        .with("clock", format_args!("/dev/{}", clock.device))
+        .with("name", &clock.name);
     match &clock.function {
-        Some(function) => about.parameters.push(parameter("device", function)),
+        Some(function) => row = row.with("device", function),
         None => {
-            about.standing = Standing::Substituted;
-            about.how = format!(
+            row.shown.standing = Standing::Substituted;
+            row.shown.how = format!(
                 "{} is on no PCI device, so its reads are no way over a bus",
                 clock.name
             );
         }
     }
-    about.row(cross_time_stamps(clock, bench.bounds()))
+    row.measured(cross_time_stamps(clock, bench.bounds()))
 }

@@ -33,8 +33,7 @@ pub fn run(args: &BudgetArgs, command: &str) -> Result<Exit, Failure> {
         .map(|path| topology_file::read(path))
         .collect::<Result<_, _>>()?;
     let places = places(args.cpus.as_ref())?;
-    let dir = args.output.clone().map(|path| RunDir::create(path, 0));
-    let mut dir = dir.transpose()?;
+    let mut dir = RunDir::create_if_asked(args.output.clone(), 0)?;
     let result = measure(args, command, &own, places)?;
     show(args, dir.as_mut(), &result)?;
     Ok(match result.partial {
@@ -95,7 +94,7 @@ fn rows(bench: &Bench<'_>) -> Vec<Row> {
         }
         let found = measure(bench).into_iter();
         let is_early = bench.interrupt.is_raised();
-        // what had no time says nothing of this machine
+        // a row that was interrupted says nothing about this machine
         rows.extend(found.filter(|row| !is_early || row.has_figures()));
     }
     rows
@@ -107,7 +106,7 @@ fn unsupported(rows: &[Row]) -> Option<String> {
         let latency = row.shown.latency.as_ref();
         latency.is_some_and(|latency| latency.quantile(0.999).is_none())
     };
-    // names have commas themselves
+    // names contain commas
     let names: Vec<String> = (rows.iter().filter(lacks))
         .map(|row| format!("“{}”", row.shown.component))
         .collect();

@@ -1,7 +1,7 @@
 //! The networks of the paper: how many switches and how much fibre lie between two hosts.
 //!
-//! The paper draws them and gives no table; what stands here are common values, and every one is
-//! shown with the result. A file of one's own changes them.
+//! The paper draws them and gives no table. These are common values; each is shown with the result, and a
+//! topology file can change them.
 
 use serde::Deserialize;
 use taillab_model::Nanos;
@@ -9,7 +9,7 @@ use taillab_queueing::service::Service;
 
 /// One traversal of a cut-through switch of 2016 or later, without queueing.
 pub const SWITCH: &str = "deterministic:500ns";
-/// A switch for exchanges: the fastest that are sold.
+/// The fastest switch that can be bought, as exchanges use it.
 const FAST_SWITCH: &str = "deterministic:300ns";
 /// One traversal of a NIC and its bus: half of the paper's median of kernel bypass (0.94 µs),
 /// which goes through a card and back.
@@ -53,65 +53,41 @@ pub fn describe(what: &str, hops: u32, metres: f64) -> String {
     format!("{what}: {hops} {switches} and {metres} m of fibre, one way")
 }
 
-/// The time that light takes through so many metres of fibre.
+/// The time that light takes through this length of fibre.
 pub fn fibre(metres: f64) -> Nanos {
     Nanos::new((metres * NS_PER_METRE).round() as u64)
 }
 
 /// The paper's four.
 pub fn of_the_paper() -> Vec<Network> {
-    let network = |name: &str, hops, switch: &str, metres: f64, hosts, what: &str| {
-        let law = |text: &str| (text.parse::<Service>().ok(), text.to_owned());
-        let ((Some(switch), switch_text), (Some(nic), nic_text)) = (law(switch), law(NIC)) else {
-            return None;
+    let all = [
+        ("rack", 1, 6.0, "two servers of a rack"),
+        (
+            "hft",
+            1,
+            30.0,
+            "a trader beside an exchange, past both kernels",
+        ),
+        ("fat-tree", 5, 100.0, "a fat tree of three levels"),
+        (LARGE, 5, 1_000.0, "a large data centre, halls apart"),
+    ];
+    let network = |(name, hops, metres, what): (&str, u32, f64, &str)| {
+        let (switch, hosts) = match name {
+            "hft" => (FAST_SWITCH, Hosts::Bypass),
+            _ => (SWITCH, Hosts::Kernel),
         };
+        let law = |text: &str| Some((text.parse::<Service>().ok()?, text.to_owned()));
         Some(Network {
             name: name.to_owned(),
             description: describe(what, hops, metres),
             hops,
-            switch: (switch, switch_text),
+            switch: law(switch)?,
             fibre: fibre(metres),
-            nic: (nic, nic_text),
+            nic: law(NIC)?,
             hosts,
         })
     };
-    [
-        network(
-            "rack",
-            1,
-            SWITCH,
-            6.0,
-            Hosts::Kernel,
-            "two servers of a rack",
-        ),
-        network(
-            "hft",
-            1,
-            FAST_SWITCH,
-            30.0,
-            Hosts::Bypass,
-            "a trader beside an exchange, past both kernels",
-        ),
-        network(
-            "fat-tree",
-            5,
-            SWITCH,
-            100.0,
-            Hosts::Kernel,
-            "a fat tree of three levels",
-        ),
-        network(
-            LARGE,
-            5,
-            SWITCH,
-            1_000.0,
-            Hosts::Kernel,
-            "a large data centre, halls apart",
-        ),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
+    all.into_iter().filter_map(network).collect()
 }
 
 #[cfg(test)]

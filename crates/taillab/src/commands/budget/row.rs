@@ -7,6 +7,8 @@ use taillab_model::Nanos;
 use taillab_model::budget::{BudgetRow, Class, PaperFigures, Standing};
 use taillab_model::noise::NoiseRow;
 
+use super::bench::Bench;
+
 /// A row and its samples, from which networks are added up.
 pub struct Row {
     pub shown: BudgetRow,
@@ -15,36 +17,67 @@ pub struct Row {
 }
 
 impl Row {
+    /// A row without figures yet. `how` says what is measured, or by what it is substituted.
+    pub fn new(
+        component: &str,
+        standing: Standing,
+        how: &str,
+        paper: Option<PaperFigures>,
+    ) -> Self {
+        Self {
+            shown: BudgetRow {
+                component: component.to_owned(),
+                standing,
+                how: how.to_owned(),
+                parameters: Vec::new(),
+                latency: None,
+                ccdf: Vec::new(),
+                class_of_median: None,
+                class_of_tail: None,
+                paper,
+            },
+            samples: Vec::new(),
+        }
+    }
+
+    /// Adds a parameter.
+    pub fn with(mut self, name: &str, value: impl Display) -> Self {
+        let parameter = (name.to_owned(), value.to_string());
+        self.shown.parameters.push(parameter);
+        self
+    }
+
     /// Something was measured.
     pub fn has_figures(&self) -> bool {
         let latency = self.shown.latency.as_ref();
         latency.is_some_and(|latency| latency.count > 0)
     }
-}
 
-/// What a row is about.
-pub struct About {
-    pub component: &'static str,
-    pub standing: Standing,
-    /// By what it is substituted, or what was done.
-    pub how: String,
-    pub parameters: Vec<(String, String)>,
-    pub paper: Option<PaperFigures>,
-}
-
-impl About {
-    /// The row with what was measured, or with why it could not be.
-    pub fn row(self, samples: Result<Vec<Nanos>, impl Display>) -> Row {
-        match samples {
-            Ok(samples) if samples.is_empty() => {
-                self.unavailable("nothing came back in time".to_owned())
+    /// Measures it on the two CPUs, where there are two.
+    pub fn on_two_cpus<E: Display>(
+        self,
+        bench: &Bench<'_>,
+        measure: impl FnOnce(u32) -> Result<Vec<Nanos>, E>,
+    ) -> Self {
+        let row = self.with("cpu", bench.here).with("length", bench.length);
+        match bench.there {
+            Some(there) => row.with("other cpu", there).measured(measure(there)),
+            None => {
+                row.unavailable("it takes two CPUs, and this process may use one (taskset, cpuset)")
             }
-            Ok(samples) => self.of_samples(samples),
-            Err(error) => self.unavailable(error.to_string()),
         }
     }
 
-    fn of_samples(self, samples: Vec<Nanos>) -> Row {
+    /// Adds what was measured, or why it could not be.
+    pub fn measured(self, samples: Result<Vec<Nanos>, impl Display>) -> Self {
+        match samples {
+            Ok(samples) if samples.is_empty() => self.unavailable("nothing came back in time"),
+            Ok(samples) => self.of_samples(samples),
+            Err(error) => self.unavailable(error),
+        }
+    }
+
+    fn of_samples(self, samples: Vec<Nanos>) -> Self {
         let latency = distribution_of(&samples);
         let mut sorted = samples.clone();
         sorted.sort_unstable();
@@ -57,55 +90,24 @@ impl About {
                 .into_iter()
                 .map(|(ns, share)| (ns.get(), share))
                 .collect(),
-            ..self.shown()
+            ..self.shown
         };
-        Row { shown, samples }
+        Self { shown, samples }
     }
 
-    /// The row of a loop that reads the clock.
-    pub fn of_loop(self, noise: NoiseRow) -> Row {
-        let shown = BudgetRow {
-            class_of_median: noise.reads.quantile(0.5).map(Class::of),
-            class_of_tail: noise.reads.max.map(Class::of),
-            ccdf: noise.ccdf,
-            latency: Some(noise.reads),
-            ..self.shown()
-        };
-        Row {
-            shown,
-            samples: Vec::new(),
-        }
+    /// Adds the figures of a loop that reads the clock.
+    pub fn of_loop(mut self, noise: NoiseRow) -> Self {
+        self.shown.class_of_median = noise.reads.quantile(0.5).map(Class::of);
+        self.shown.class_of_tail = noise.reads.max.map(Class::of);
+        self.shown.ccdf = noise.ccdf;
+        self.shown.latency = Some(noise.reads);
+        self
     }
 
-    /// The row without figures.
-    pub fn unavailable(self, why: String) -> Row {
-        let shown = BudgetRow {
-            standing: Standing::Unavailable,
-            how: why,
-            ..self.shown()
-        };
-        Row {
-            shown,
-            samples: Vec::new(),
-        }
+    /// Says why there are no figures.
+    pub fn unavailable(mut self, why: impl Display) -> Self {
+        self.shown.standing = Standing::Unavailable;
+        self.shown.how = why.to_string();
+        self
     }
-
-    fn shown(self) -> BudgetRow {
-        BudgetRow {
-            component: self.component.to_owned(),
-            standing: self.standing,
-            how: self.how,
-            parameters: self.parameters,
-            latency: None,
-            ccdf: Vec::new(),
-            class_of_median: None,
-            class_of_tail: None,
-            paper: self.paper,
-        }
-    }
-}
-
-/// A name and a value.
-pub fn parameter(name: &str, value: impl Display) -> (String, String) {
-    (name.to_owned(), value.to_string())
 }

@@ -10,43 +10,37 @@ use toml::Value;
 
 use super::bench::{Bench, MOST};
 use super::paper;
-use super::row::{About, Row, parameter};
+use super::row::Row;
 use crate::exit::Failure;
 use crate::experiment::{Experiment, Override, ServerKind};
 use crate::fail::probe as probe_failure;
 use crate::progress::Progress;
 use crate::testbed::Rig;
 
-/// Requests of which the kernel's events are kept: the rings hold these of each CPU.
+/// The most requests that are traced: their events must fit into the ring of each CPU.
 const MOST_TRACED: usize = 8_000;
-/// Before anything counts.
+/// Warm-up before the measurement.
 const WARM_UP: Nanos = Nanos::from_millis(100);
 
 /// From the driver to the driver, with a server that does nothing in between.
 pub fn host(bench: &Bench<'_>) -> Vec<Row> {
     bench.say.step("the host");
-    let about = About {
-        component: "host",
-        standing: Standing::Substituted,
-        how: "veth instead of a NIC: from the driver’s hand-over of a request (T1) to the driver \
-              taking the response (T6), a UDP server that does nothing, six probes for each"
-            .into(),
-        parameters: parameters(bench, "null-rpc over UDP"),
-        paper: Some(paper::HOST),
-    };
-    vec![about.row(sojourns(bench)), card(bench)]
-}
-
-/// The same by the clock of a NIC.
-fn card(bench: &Bench<'_>) -> Row {
-    let about = About {
-        component: "host, NIC’s time stamps",
-        standing: Standing::Unavailable,
-        how: String::new(),
-        parameters: Vec::new(),
-        paper: Some(paper::HOST),
-    };
-    about.unavailable(why_no_card(&stamping_devices(bench.roots)))
+    let row = Row::new(
+        "host",
+        Standing::Substituted,
+        "veth instead of a NIC: from the driver’s hand-over of a request (T1) to the driver taking the \
+         response (T6), a UDP server that does nothing, six probes for each",
+        Some(paper::HOST),
+    );
+    // the same by the clock of a NIC
+    let card = Row::new(
+        "host, NIC’s time stamps",
+        Standing::Unavailable,
+        &why_no_card(&stamping_devices(bench.roots)),
+        Some(paper::HOST),
+    );
+    let row = with_parameters(row, bench, "null-rpc over UDP");
+    vec![row.measured(sojourns(bench)), card]
 }
 
 /// Why no NIC stamps a host's requests and responses here.
@@ -76,37 +70,40 @@ fn why_no_card(devices: &[StampingDevice]) -> String {
 /// A client and a server, by UDP and with memcached.
 pub fn client_server(bench: &Bench<'_>) -> Vec<Row> {
     bench.say.step("client and server");
-    let about = |component, server: &str, paper| About {
-        component,
-        standing: Standing::Substituted,
-        how:
+    let row = |component, server, paper, kind| {
+        let row = Row::new(
+            component,
+            Standing::Substituted,
             "veth between two network namespaces instead of NICs and a wire; the client spins, the \
-              server sleeps"
-                .into(),
-        parameters: parameters(bench, server),
-        paper: Some(paper),
+             server sleeps",
+            paper,
+        );
+        with_parameters(row, bench, server).measured(round_trips(bench, kind))
     };
+    let (udp, memcached) = (ServerKind::NullRpc, ServerKind::Memcached);
     vec![
-        about("client–server, UDP", "null-rpc over UDP", paper::UDP)
-            .row(round_trips(bench, ServerKind::NullRpc)),
-        about(
+        row(
+            "client–server, UDP",
+            "null-rpc over UDP",
+            Some(paper::UDP),
+            udp,
+        ),
+        row(
             "client–server, memcached",
             "memcached over UDP",
-            paper::MEMCACHED,
-        )
-        .row(round_trips(bench, ServerKind::Memcached)),
+            Some(paper::MEMCACHED),
+            memcached,
+        ),
     ]
 }
 
-fn parameters(bench: &Bench<'_>, server: &str) -> Vec<(String, String)> {
+fn with_parameters(row: Row, bench: &Bench<'_>, server: &str) -> Row {
     let there = bench.there.map_or("none".to_owned(), |cpu| cpu.to_string());
-    vec![
-        parameter("server", server),
-        parameter("client cpu", bench.here),
-        parameter("server cpu", there),
-        parameter("in flight", 1),
-        parameter("length", bench.length),
-    ]
+    row.with("server", server)
+        .with("client cpu", bench.here)
+        .with("server cpu", there)
+        .with("in flight", 1)
+        .with("length", bench.length)
 }
 
 /// One connection over UDP, client and server on the two CPUs.

@@ -20,7 +20,7 @@ const NICS: &str = "NICs";
 const SWITCHES: &str = "switches";
 const FIBRE: &str = "fibre";
 
-/// The paper's networks and the user's; and what is missing, in a sentence each.
+/// The paper's networks and the user's, and a sentence for each that is left out.
 pub fn all(rows: &[Row], own: &[Network], draws: usize, seed: u64) -> (Vec<Topology>, Vec<String>) {
     let mut topologies = Vec::new();
     let mut notes = Vec::new();
@@ -146,18 +146,11 @@ pub fn earlier(rows: &[Row], topologies: &[Topology]) -> Vec<EarlierRow> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::budget::row::About;
     use taillab_model::budget::Standing;
 
     fn hosts(component: &'static str, us: u64) -> Row {
-        let about = About {
-            component,
-            standing: Standing::Measured,
-            how: String::new(),
-            parameters: Vec::new(),
-            paper: None,
-        };
-        about.row(Ok::<_, String>(vec![Nanos::from_micros(us); 50]))
+        let row = Row::new(component, Standing::Measured, "", None);
+        row.measured(Ok::<_, String>(vec![Nanos::from_micros(us); 50]))
     }
 
     #[test]

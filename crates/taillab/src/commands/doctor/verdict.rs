@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use taillab_model::doctor::{Check, CheckState, CommandVerdict, HookTrial};
 
-/// A verdict for each command of these `names` that depends on the machine, or on nothing.
+/// A verdict for each of these commands for which one is defined.
 pub fn commands<'n>(
     names: impl Iterator<Item = &'n str>,
     checks: &[Check],
@@ -44,7 +44,7 @@ impl Facts<'_> {
         self.checks.iter().find(|check| check.name == name)
     }
 
-    /// The first of these checks that is not well.
+    /// The first of these checks that failed.
     fn obstacle(&self, names: &[&str]) -> Option<Obstacle> {
         let bad = |state| matches!(state, CheckState::Missing | CheckState::Unknown);
         let check = (names.iter())
@@ -56,7 +56,7 @@ impl Facts<'_> {
         })
     }
 
-    /// Transports that can be watched, with what is lost; or why none can.
+    /// Which transports can be traced, and with what loss of precision; or why none can.
     fn probe(&self) -> Result<String, Obstacle> {
         let general = [
             "architecture",
@@ -109,7 +109,7 @@ impl Facts<'_> {
         }
     }
 
-    /// What the stamps lack, each once.
+    /// What each stamp lacks.
     fn precision(&self) -> String {
         let mut lost: Vec<String> = Vec::new();
         for trial in self.hooks {
@@ -135,12 +135,13 @@ impl Facts<'_> {
         }
     }
 
+    /// The same, for a command that needs these checks too.
+    fn probe_with(&self, names: &[&str]) -> Result<String, Obstacle> {
+        self.obstacle(names).map_or_else(|| self.probe(), Err)
+    }
+
     fn run(&self) -> CommandVerdict {
-        let probe = match self.obstacle(&["user namespace", "CPUs"]) {
-            Some(obstacle) => Err(obstacle),
-            None => self.probe(),
-        };
-        let precision = match probe {
+        let precision = match self.probe_with(&["user namespace", "CPUs"]) {
             Ok(precision) => precision,
             Err(obstacle) => return fails("run", obstacle),
         };
@@ -158,8 +159,7 @@ impl Facts<'_> {
     }
 
     fn bench(&self) -> CommandVerdict {
-        let first = self.obstacle(&["user namespace", "CPUs"]);
-        let probe = first.map_or_else(|| self.probe(), Err);
+        let probe = self.probe_with(&["user namespace", "CPUs"]);
         match (probe, self.obstacle(&TESTBED)) {
             (Ok(_), None) => works(
                 "bench",
@@ -170,11 +170,7 @@ impl Facts<'_> {
     }
 
     fn trace(&self) -> CommandVerdict {
-        let probe = match self.obstacle(&["user namespace"]) {
-            Some(obstacle) => Err(obstacle),
-            None => self.probe(),
-        };
-        match probe {
+        match self.probe_with(&["user namespace"]) {
             Ok(precision) => works("trace", precision),
             Err(obstacle) => fails("trace", obstacle),
         }

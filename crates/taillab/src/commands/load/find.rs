@@ -1,8 +1,8 @@
-//! The search for the highest rate that holds an objective: pure, the measuring is the caller's.
+//! The search for the highest rate that meets an objective. It is pure: the caller measures.
 //!
-//! Doubling from a low rate brackets the answer, bisection narrows it. Each rate is measured
-//! until its quantile's interval lies on one side of the limit, or as long as allowed: then
-//! it stays undecided, and the search goes on below it without calling it failed.
+//! Doubling from a low rate brackets the answer, bisection narrows it. Each rate is measured until the
+//! interval of its quantile lies on one side of the limit. A rate that is still undecided after the
+//! longest measurement counts as not held, but not as failed.
 
 use taillab_model::Nanos;
 
@@ -24,9 +24,9 @@ pub struct Trial {
     pub rate_per_s: f64,
     /// How long.
     pub length: Nanos,
-    /// Its own seed.
+    /// A seed of its own.
     pub seed: u64,
-    /// How often this rate was measured before, each time for too short.
+    /// How many shorter measurements of this rate were made before and decided nothing.
     pub earlier: u32,
 }
 
@@ -39,8 +39,8 @@ pub struct Search {
     pub start_per_s: f64,
     /// No rate above this is tried.
     pub highest_per_s: f64,
-    /// The search ends when the lowest rate that is not held is at most this share above the
-    /// highest that is.
+    /// The search ends when the lowest rate that did not hold is at most this share above the highest
+    /// that did.
     pub within: f64,
     /// Requests that a first measurement needs for its quantile.
     pub requests: f64,
@@ -48,43 +48,62 @@ pub struct Search {
     pub shortest: Nanos,
     /// No measurement is longer.
     pub longest: Nanos,
-    /// Seeds of the measurements are made of it.
+    /// The seeds of the measurements are derived from it.
     pub seed: u64,
 }
 
-/// What the search came to.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Answer {
-    /// The highest rate that held, below every one that did not.
-    pub held_per_s: Option<f64>,
-    /// The lowest rate that failed.
-    pub failed_per_s: Option<f64>,
-    /// Some rate could not be decided.
-    pub undecided: bool,
-    /// The caller ended it early.
-    pub interrupted: bool,
-}
-
 impl Search {
-    /// Searches; `measure` makes one measurement and says what it means, or `None` to end
-    /// the search.
+    /// Searches; `measure` makes one measurement and says what it means, or `None` to end the search
+    /// early. Returns whether the search came to its end.
     ///
     /// # Errors
     /// The first error of `measure`.
     pub fn run<E>(
         &self,
         mut measure: impl FnMut(&Trial) -> Result<Option<Decision>, E>,
-    ) -> Result<Answer, E> {
-        let mut state = State {
-            search: self,
-            measure: &mut measure,
-            answer: Answer::default(),
-            open_above: f64::INFINITY,
-            trials: 0,
-        };
-        state.bracket()?;
-        state.bisect()?;
-        Ok(state.answer)
+    ) -> Result<bool, E> {
+        let (mut held, mut open_above, mut trials) = (None, f64::INFINITY, 0);
+        while let Some(rate_per_s) = self.next_rate(held, open_above) {
+            let mut trial = Trial {
+                rate_per_s,
+                length: self.first_length(rate_per_s),
+                seed: 0,
+                earlier: 0,
+            };
+            loop {
+                trial.seed = mixed(self.seed, trials);
+                trials += 1;
+                match measure(&trial)? {
+                    None => return Ok(false),
+                    Some(Decision::Held) => held = Some(rate_per_s),
+                    Some(Decision::Undecided) if trial.length < self.longest => {
+                        trial.length = (trial.length * 2).min(self.longest);
+                        trial.earlier += 1;
+                        continue;
+                    }
+                    Some(Decision::Failed | Decision::Undecided) => open_above = rate_per_s,
+                }
+                break;
+            }
+        }
+        Ok(true)
+    }
+
+    /// The next rate to decide, given the highest that held and the lowest that did not: first doubled
+    /// or halved until both are known, then half-way between them.
+    fn next_rate(&self, held: Option<f64>, open_above: f64) -> Option<f64> {
+        let (lowest, highest) = (self.lowest_per_s, self.highest_per_s);
+        match held {
+            None if open_above.is_infinite() => Some(self.start_per_s.clamp(lowest, highest)),
+            None => (open_above > lowest).then(|| (0.5 * open_above).max(lowest)),
+            Some(held) if open_above.is_infinite() => {
+                (held < highest).then(|| (2.0 * held).min(highest))
+            }
+            Some(held) => {
+                let is_wide = open_above > held * (1.0 + self.within);
+                is_wide.then_some(0.5 * (held + open_above))
+            }
+        }
     }
 
     /// How long a rate is measured first.
@@ -94,102 +113,8 @@ impl Search {
     }
 }
 
-struct State<'a, E> {
-    search: &'a Search,
-    #[allow(clippy::type_complexity, reason = "a closure that may fail, once")]
-    measure: &'a mut dyn FnMut(&Trial) -> Result<Option<Decision>, E>,
-    answer: Answer,
-    /// The lowest rate that is not held: failed or undecided.
-    open_above: f64,
-    trials: u64,
-}
-
-impl<E> State<'_, E> {
-    /// Finds a rate that holds and, above it, one that does not.
-    fn bracket(&mut self) -> Result<(), E> {
-        let search = *self.search;
-        let mut rate = search
-            .start_per_s
-            .clamp(search.lowest_per_s, search.highest_per_s);
-        let held = self.decide(rate)?;
-        while held && !self.answer.interrupted && rate < search.highest_per_s {
-            rate = (2.0 * rate).min(search.highest_per_s);
-            if !self.decide(rate)? {
-                return Ok(());
-            }
-        }
-        while !held
-            && !self.answer.interrupted
-            && self.answer.held_per_s.is_none()
-            && rate > search.lowest_per_s
-        {
-            rate = (0.5 * rate).max(search.lowest_per_s);
-            self.decide(rate)?;
-        }
-        Ok(())
-    }
-
-    fn bisect(&mut self) -> Result<(), E> {
-        while let Some(held) = self.answer.held_per_s
-            && self.open_above.is_finite()
-            && self.open_above > held * (1.0 + self.search.within)
-            && !self.answer.interrupted
-        {
-            self.decide(0.5 * (held + self.open_above))?;
-        }
-        Ok(())
-    }
-
-    /// Measures a rate until it is decided or the longest measurement is made; whether it holds.
-    fn decide(&mut self, rate_per_s: f64) -> Result<bool, E> {
-        let mut length = self.search.first_length(rate_per_s);
-        let mut earlier = 0;
-        loop {
-            let trial = Trial {
-                rate_per_s,
-                length,
-                seed: mixed(self.search.seed, self.trials),
-                earlier,
-            };
-            self.trials += 1;
-            match (self.measure)(&trial)? {
-                None => {
-                    self.answer.interrupted = true;
-                    return Ok(false);
-                }
-                Some(Decision::Held) => {
-                    let best = self
-                        .answer
-                        .held_per_s
-                        .map_or(rate_per_s, |r| r.max(rate_per_s));
-                    self.answer.held_per_s = Some(best);
-                    return Ok(true);
-                }
-                Some(Decision::Failed) => {
-                    self.open_above = self.open_above.min(rate_per_s);
-                    let lowest = self
-                        .answer
-                        .failed_per_s
-                        .map_or(rate_per_s, |r| r.min(rate_per_s));
-                    self.answer.failed_per_s = Some(lowest);
-                    return Ok(false);
-                }
-                Some(Decision::Undecided) if length < self.search.longest => {
-                    length = (length * 2).min(self.search.longest);
-                    earlier += 1;
-                }
-                Some(Decision::Undecided) => {
-                    self.open_above = self.open_above.min(rate_per_s);
-                    self.answer.undecided = true;
-                    return Ok(false);
-                }
-            }
-        }
-    }
-}
-
-/// A seed that has nothing to do with its neighbours' (SplitMix64's finaliser; Steele, Lea,
-/// Flood 2014); the first one is the seed itself.
+/// The n-th of many unrelated seeds (SplitMix64's finaliser; Steele, Lea, Flood 2014); the first one is
+/// the seed itself.
 pub fn mixed(seed: u64, n: u64) -> u64 {
     if n == 0 {
         return seed;
@@ -218,20 +143,47 @@ mod tests {
         seed: 7,
     };
 
+    /// What a search came to.
+    #[derive(Debug)]
+    struct Answer {
+        held_per_s: Option<f64>,
+        failed_per_s: Option<f64>,
+        /// Some rate could not be decided.
+        undecided: bool,
+    }
+
     /// A server that holds below `limit`; near it a measurement must be long to decide.
     fn server(limit: f64, blur: f64, trials: &mut Vec<Trial>) -> Answer {
-        SEARCH
-            .run(|trial| {
-                trials.push(*trial);
-                let off = (trial.rate_per_s / limit - 1.0).abs();
-                let visible = blur / trial.length.as_secs_f64().sqrt();
-                Ok::<_, Infallible>(Some(match trial.rate_per_s <= limit {
-                    _ if off < visible => Decision::Undecided,
-                    true => Decision::Held,
-                    false => Decision::Failed,
-                }))
-            })
-            .unwrap()
+        let mut answer = Answer {
+            held_per_s: None,
+            failed_per_s: None,
+            undecided: false,
+        };
+        let whole = SEARCH.run(|trial| {
+            trials.push(*trial);
+            let rate = trial.rate_per_s;
+            let off = (rate / limit - 1.0).abs();
+            let visible = blur / trial.length.as_secs_f64().sqrt();
+            let decision = match rate <= limit {
+                _ if off < visible => Decision::Undecided,
+                true => Decision::Held,
+                false => Decision::Failed,
+            };
+            match decision {
+                Decision::Held => {
+                    let highest = answer.held_per_s.map_or(rate, |known| known.max(rate));
+                    answer.held_per_s = Some(highest);
+                }
+                Decision::Failed => {
+                    let lowest = answer.failed_per_s.map_or(rate, |known| known.min(rate));
+                    answer.failed_per_s = Some(lowest);
+                }
+                Decision::Undecided => answer.undecided |= trial.length == SEARCH.longest,
+            }
+            Ok::<_, Infallible>(Some(decision))
+        });
+        assert!(whole.unwrap());
+        answer
     }
 
     #[test]
@@ -243,7 +195,7 @@ mod tests {
             assert!(held <= limit && limit < failed, "{limit}: {answer:?}");
             assert!(failed <= held * 1.05 + 1e-9, "{limit}: {answer:?}");
             assert!(trials.len() <= 14, "{limit}: {} measurements", trials.len());
-            assert!(!answer.undecided && !answer.interrupted);
+            assert!(!answer.undecided);
         }
     }
 
@@ -288,14 +240,17 @@ mod tests {
 
     #[test]
     fn the_caller_can_end_it_and_an_error_does() {
-        let mut left = 3;
-        let answer = SEARCH.run(|_| {
+        let (mut left, mut highest) = (3, 0.0);
+        let whole = SEARCH.run(|trial| {
             left -= 1;
-            Ok::<_, Infallible>((left > 0).then_some(Decision::Held))
+            let decision = (left > 0).then_some(Decision::Held);
+            if decision.is_some() {
+                highest = trial.rate_per_s;
+            }
+            Ok::<_, Infallible>(decision)
         });
-        let answer = answer.unwrap();
-        assert!(answer.interrupted && left == 0);
-        assert_eq!(answer.held_per_s, Some(2_000.0));
+        assert!(!whole.unwrap() && left == 0);
+        assert_eq!(highest, 2_000.0);
         assert_eq!(SEARCH.run(|_| Err("gone")), Err("gone"));
     }
 }

@@ -11,7 +11,7 @@ use taillab_model::load_result::Floor;
 use super::context::Context;
 use super::plan::Plan;
 use super::requests::Requests;
-use super::schedule::Schedule;
+use super::schedule::{Schedule, Shape};
 use super::session::{Sending, Session};
 use crate::exit::{Exit, Failure, OrExit};
 
@@ -19,39 +19,20 @@ use crate::exit::{Exit, Failure, OrExit};
 const WARM_UP: Nanos = Nanos::from_millis(200);
 
 /// The floor, or why there is none.
-pub enum Outcome<T> {
-    Measured(T),
-    Absent(String),
-}
+pub type Outcome<T> = Result<T, String>;
 
-impl<T> Outcome<T> {
-    /// As results have it: exactly one of the two is there.
-    pub fn into_parts(self) -> (Option<T>, Option<String>) {
-        match self {
-            Self::Measured(floor) => (Some(floor), None),
-            Self::Absent(why) => (None, Some(why)),
-        }
-    }
-}
-
-/// What the floor of a schedule repeats.
-pub struct Repeated<'a> {
-    /// The load's schedule.
-    pub schedule: Schedule,
-    pub process: &'a str,
-    pub poisson: bool,
-    pub seed: u64,
-}
-
-/// Sends the beginning of the schedule to a built-in responder.
-pub fn of_schedule(context: &Context<'_>, repeated: Repeated<'_>) -> Outcome<(Floor, LoadCurves)> {
+/// Sends the beginning of the load's schedule to a built-in responder.
+pub fn of_schedule(
+    context: &Context<'_>,
+    schedule: Schedule,
+    shape: &Shape,
+) -> Outcome<(Floor, LoadCurves)> {
     against_responder(context, |session, length, responder| {
         let sending = Sending {
-            schedule: beginning(repeated.schedule, length),
-            process: repeated.process,
-            poisson: repeated.poisson,
+            schedule: beginning(schedule, length),
+            shape,
             utilization: None,
-            seed: repeated.seed,
+            seed: context.plan.seed,
         };
         let measured = session.open_loop("client's floor", sending)?;
         if measured.is_partial() {
@@ -66,21 +47,21 @@ pub fn of_schedule(context: &Context<'_>, repeated: Repeated<'_>) -> Outcome<(Fl
     })
 }
 
-/// Runs `measure` with a client of the load's kind that is connected to a built-in responder
-/// on another CPU. What goes wrong with it spoils no result: the floor is then absent.
+/// Runs `measure` with a client like the load's that is connected to a built-in responder on another
+/// CPU. An error here does not spoil the result: there is then no floor.
 pub fn against_responder<T>(
     context: &Context<'_>,
     measure: impl FnOnce(&mut Session<'_>, Nanos, String) -> Result<Option<T>, Failure>,
 ) -> Outcome<T> {
     let plan = context.plan;
     let Some(length) = plan.floor else {
-        return Outcome::Absent("switched off with --floor off".to_owned());
+        return Err("switched off with --floor off".to_owned());
     };
     if context.interrupt.is_raised() {
-        return Outcome::Absent("interrupted before it was measured".to_owned());
+        return Err("interrupted before it was measured".to_owned());
     }
     let Some(&cpu) = plan.client.placing.rest.first() else {
-        return Outcome::Absent(
+        return Err(
             "the client's threads leave no CPU to a responder; with fewer threads (-t) or more CPUs \
              there is one"
                 .to_owned(),
@@ -100,13 +81,13 @@ pub fn against_responder<T>(
         measure(&mut session, length, description)
     });
     match outcome {
-        Ok(Some(floor)) => Outcome::Measured(floor),
-        Ok(None) => Outcome::Absent("interrupted while it was measured".to_owned()),
-        Err(failure) => Outcome::Absent(format!("it could not be measured: {failure}")),
+        Ok(Some(floor)) => Ok(floor),
+        Ok(None) => Err("interrupted while it was measured".to_owned()),
+        Err(failure) => Err(format!("it could not be measured: {failure}")),
     }
 }
 
-/// A responder that runs until it is dropped. Its socket goes before its folder.
+/// A responder that runs until this is dropped. Field order matters: the socket goes before its folder.
 struct Running {
     _responder: Responder,
     _folder: Option<Folder>,
@@ -168,12 +149,12 @@ fn listen(server: &Endpoint, folder: Option<&Folder>) -> Listen {
     }
 }
 
-/// A folder that goes when it is dropped.
+/// A folder that is removed when this is dropped.
 struct Folder(std::path::PathBuf);
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // the socket has gone with its responder; an empty folder in /tmp harms nobody
+        // the responder has removed its socket; an empty folder in /tmp does no harm
         let _ = std::fs::remove_dir(&self.0);
     }
 }

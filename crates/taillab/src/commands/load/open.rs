@@ -11,7 +11,7 @@ use taillab_report::load::LoadDocument;
 
 use super::context::Context;
 use super::find::mixed;
-use super::floor::{self, Repeated};
+use super::floor;
 use super::outputs::{Wanted, curves};
 use super::plan::{Level, Open};
 use super::schedule::{Extent, Schedule, Shape};
@@ -24,15 +24,9 @@ pub fn single(mut context: Context<'_>, work: &Open, wanted: &mut Wanted) -> Res
     let plan = context.plan;
     let planned = Planned::of(&context, work, work.levels[0], plan.seed)?;
     let measured = planned.measure(&mut context, &work.shape)?;
-    let process = work.shape.name();
-    let repeated = Repeated {
-        schedule: planned.schedule,
-        process: &process,
-        poisson: work.shape.is_poisson(),
-        seed: plan.seed,
-    };
-    let (floor, floor_absent_because) = floor::of_schedule(&context, repeated).into_parts();
-    let (floor, floor_curves) = floor.unzip();
+    let floor = floor::of_schedule(&context, planned.schedule, &work.shape);
+    let floor_absent_because = floor.as_ref().err().cloned();
+    let (floor, floor_curves) = floor.ok().unzip();
     let Measured {
         run,
         mut analysis,
@@ -88,41 +82,17 @@ pub fn sweep(mut context: Context<'_>, work: &Open, wanted: &mut Wanted) -> Resu
         ));
         let measured = match planned.measure(&mut context, &work.shape) {
             Ok(measured) => measured,
-            // what was measured before is kept
-            Err(failure) if !steps.steps.is_empty() => {
-                steps.ended = Some(failure);
-                steps.partial = true;
+            Err(failure) => {
+                steps.end_early(failure)?;
                 break;
             }
-            Err(failure) => return Err(failure),
         };
         steps.push(planned, &measured, None);
         if measured.is_partial() {
             break;
         }
     }
-    finish(
-        context,
-        work_process(&work.shape),
-        steps,
-        Mode::Sweep,
-        None,
-        wanted,
-    )
-}
-
-/// How a sweep or a search judges its arrivals.
-pub struct Process {
-    pub name: String,
-    pub poisson: bool,
-}
-
-/// The process of a shape.
-pub fn work_process(shape: &Shape) -> Process {
-    Process {
-        name: shape.name(),
-        poisson: shape.is_poisson(),
-    }
+    finish(context, &work.shape, steps, Mode::Sweep, None, wanted)
 }
 
 /// One load that is about to be measured.
@@ -172,8 +142,7 @@ impl Planned {
             &name,
             Sending {
                 schedule: self.schedule.clone(),
-                process: &shape.name(),
-                poisson: shape.is_poisson(),
+                shape,
                 utilization: self.utilization,
                 seed: self.seed,
             },
@@ -181,7 +150,7 @@ impl Planned {
     }
 }
 
-/// What several loads have come to so far.
+/// The results of several loads so far.
 #[derive(Default)]
 pub struct Steps {
     pub steps: Vec<LoadStep>,
@@ -190,8 +159,8 @@ pub struct Steps {
     started_unix_s: u64,
     pub stopped: Option<StopReason>,
     pub partial: bool,
-    /// Why there are no more.
-    pub ended: Option<Failure>,
+    /// The failure that ended the measurements.
+    ended: Option<Failure>,
 }
 
 impl Steps {
@@ -238,6 +207,19 @@ impl Steps {
         &self.steps[self.steps.len() - 1]
     }
 
+    /// Notes a failure that ends the measurements.
+    ///
+    /// # Errors
+    /// The failure, if nothing was measured before it.
+    pub fn end_early(&mut self, failure: Failure) -> Result<(), Failure> {
+        if self.steps.is_empty() {
+            return Err(failure);
+        }
+        self.partial = true;
+        self.ended = Some(failure);
+        Ok(())
+    }
+
     /// The client, not the server, spoiled the percentile `q` of the last one.
     pub fn client_failed(&self, q: f64) -> bool {
         self.steps
@@ -251,10 +233,10 @@ impl Steps {
     }
 }
 
-/// Measures the floor, judges the whole, prints and saves it.
+/// Measures the floor, judges all steps together, prints and saves the result.
 pub fn finish(
     context: Context<'_>,
-    process: Process,
+    shape: &Shape,
     mut steps: Steps,
     mode: Mode,
     found: Option<SearchResult>,
@@ -262,19 +244,11 @@ pub fn finish(
 ) -> Result<Exit, Failure> {
     let plan = context.plan;
     let floor = match steps.lowest.take() {
-        None => floor::Outcome::Absent("no load was measured".to_owned()),
-        Some(lowest) => floor::of_schedule(
-            &context,
-            Repeated {
-                schedule: lowest.schedule,
-                process: &process.name,
-                poisson: process.poisson,
-                seed: plan.seed,
-            },
-        ),
+        None => Err("no load was measured".to_owned()),
+        Some(lowest) => floor::of_schedule(&context, lowest.schedule, shape),
     };
-    let (floor, floor_absent_because) = floor.into_parts();
-    let floor = floor.map(|(floor, _)| floor);
+    let floor_absent_because = floor.as_ref().err().cloned();
+    let floor = floor.ok().map(|(floor, _)| floor);
     let mut report = ClientMeasured {
         target: plan.target.to_string(),
         started_unix_s: steps.started_unix_s,

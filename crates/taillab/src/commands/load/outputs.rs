@@ -17,7 +17,7 @@ use crate::cli::{LimitArgs, Output};
 use crate::exit::{Exit, Failure, OrExit};
 use crate::pipeline::{RunDir, limits, show_load};
 
-/// What a person and a program want to see.
+/// The outputs that were asked for.
 pub struct Wanted {
     directory: Option<RunDir>,
     common: Output,
@@ -25,24 +25,21 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// Makes the directory first: what cannot be saved is not measured.
+    /// Makes the directory first, so that nothing is measured that cannot be saved.
     pub fn new(
         directory: Option<PathBuf>,
         common: Output,
         limits: LimitArgs,
         plan: &Plan,
     ) -> Result<Self, Failure> {
-        let directory = directory
-            .map(|path| RunDir::create(path, expected_bytes(plan)))
-            .transpose()?;
         Ok(Self {
-            directory,
+            directory: RunDir::create_if_asked(directory, expected_bytes(plan))?,
             common,
             limits,
         })
     }
 
-    /// Holds the limits that were given against the result.
+    /// Checks the limits that were given.
     pub fn hold(&self, report: &mut LoadReport) -> Result<(), Failure> {
         limits::hold_load(&self.limits, report)
     }
@@ -136,7 +133,7 @@ fn expected_bytes(plan: &Plan) -> u64 {
     (requests * EACH + FIXED) as u64
 }
 
-/// All requests, in order of the intended time, made one by one: there may be millions.
+/// All requests in order of the intended time. They are made one by one, as there may be millions.
 fn rows(run: &FleetRun) -> impl Iterator<Item = LoadRow> {
     let mut parts: Vec<_> = run
         .runs

@@ -6,7 +6,7 @@ use taillab_model::load_result::{LoadStep, Mode};
 
 use super::context::Context;
 use super::find::{Decision, Search, Trial};
-use super::open::{Planned, Steps, finish, work_process};
+use super::open::{Planned, Steps, finish};
 use super::outputs::Wanted;
 use super::plan::{Bounds, Find};
 use super::schedule::Extent;
@@ -14,9 +14,9 @@ use crate::exit::{Exit, Failure};
 
 /// The search ends when the answer is known to within this share.
 const WITHIN: f64 = 0.05;
-/// Answers wanted beyond the quantile in a first measurement; about 3.8 are the least.
+/// Answers wanted beyond the quantile in a first measurement; an interval needs at least 3.8.
 const BEYOND: f64 = 40.0;
-/// No measurement is shorter.
+/// The shortest measurement.
 const SHORTEST: Nanos = Nanos::from_secs(1);
 /// The search begins at this share of the highest rate.
 const START: f64 = 0.1;
@@ -39,21 +39,19 @@ pub fn run(mut context: Context<'_>, work: &Find, wanted: &mut Wanted) -> Result
         seed: context.plan.seed,
     };
     let mut steps = Steps::default();
-    let answer = search.run(|trial| measure(&mut context, work, trial, &mut steps));
-    let answer = match answer {
-        Ok(answer) => answer,
-        Err(failure) if steps.steps.is_empty() => return Err(failure),
-        // what was measured before is kept
-        Err(failure) => {
-            steps.ended = Some(failure);
-            steps.partial = true;
-            Default::default()
-        }
-    };
-    steps.partial |= answer.interrupted;
+    match search.run(|trial| measure(&mut context, work, trial, &mut steps)) {
+        Ok(is_whole) => steps.partial |= !is_whole,
+        Err(failure) => steps.end_early(failure)?,
+    }
     let found = found(work.objective, &steps.steps);
-    let process = work_process(&work.shape);
-    finish(context, process, steps, Mode::Search, Some(found), wanted)
+    finish(
+        context,
+        &work.shape,
+        steps,
+        Mode::Search,
+        Some(found),
+        wanted,
+    )
 }
 
 /// One measurement; `None` when it was ended early.

@@ -9,20 +9,18 @@ use taillab_host::{Interrupt, clock};
 use taillab_load::fleet::PrepareError;
 use taillab_load::{
     AnyClient, ClosedFleet, Endpoint, Fleet, FleetProgress, FleetRun, LoadError, NoHooks,
-    OpenFleet, PingPong, Progress, Saturation, StopReason, WrongAnswer, arrivals_verdict,
-    schedule_verdict,
+    OpenFleet, PingPong, Saturation, StopReason, WrongAnswer, arrivals_verdict, schedule_verdict,
 };
 use taillab_model::Nanos;
 use taillab_model::load_result::Capacity;
 
-use super::placing::Placing;
 use super::plan::Client;
 use super::requests::Requests;
-use super::schedule::Schedule;
-use super::watch::Watch;
+use super::schedule::{Schedule, Shape};
+use super::watch;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::pipeline::{loaded_requests, summarise_load};
-use crate::progress::Phase;
+use crate::progress::{Phase, Progress};
 use crate::say::Say;
 use taillab_analysis::cut::Spans;
 
@@ -39,16 +37,13 @@ pub struct Session<'a> {
     endpoint: Endpoint,
     client: &'a Client,
     interrupt: &'a Interrupt,
-    watch: Watch,
+    say: Say,
 }
 
 /// What is sent in one measurement.
 pub struct Sending<'a> {
     pub schedule: Schedule,
-    /// The process's name.
-    pub process: &'a str,
-    /// The sends are to be judged as Poisson arrivals of one rate.
-    pub poisson: bool,
+    pub shape: &'a Shape,
     /// The rate as a share of the capacity, where this is known.
     pub utilization: Option<f64>,
     pub seed: u64,
@@ -83,31 +78,19 @@ impl<'a> Session<'a> {
         say: Say,
     ) -> Result<Self, Failure> {
         let placing = client.placing.clone();
-        let watch = Watch::new(say);
-        let fleet = watch.phases(
-            &[],
-            || 0,
-            || {
-                Fleet::connect(
-                    client.threads(),
-                    move |i| pin(&placing, i),
-                    |i| {
-                        AnyClient::connect(
-                            &endpoint,
-                            client.connections_of(i),
-                            requests.codec()?,
-                            client.stamps,
-                        )
-                    },
-                )
-            },
-        )?;
+        let pin = move |i| placing.pin(i).map_err(PrepareError::from);
+        let connect = |i| {
+            let (connections, codec) = (client.connections_of(i), requests.codec()?);
+            AnyClient::connect(&endpoint, connections, codec, client.stamps)
+        };
+        let work = || Fleet::connect(client.threads(), pin, connect);
+        let fleet = Progress::new(say.quiet).during(&[], || 0, work)?;
         Ok(Self {
             fleet,
             endpoint,
             client,
             interrupt,
-            watch,
+            say,
         })
     }
 
@@ -116,7 +99,7 @@ impl<'a> Session<'a> {
         &self.endpoint
     }
 
-    /// What the server said first that was no good answer.
+    /// The first answer of the server that was not a good one.
     pub fn wrong_answer(&self) -> Option<&WrongAnswer> {
         let mut clients = self.fleet.clients().iter();
         clients.find_map(taillab_load::Client::wrong_answer)
@@ -143,9 +126,8 @@ impl<'a> Session<'a> {
         let progress = fleet.progress();
         let stop = self.interrupt.flag();
         let done = || progress.received();
-        let stored = self
-            .watch
-            .phases(&phases, done, || fleet.prefill(endpoint, stop))?;
+        let work = || fleet.prefill(endpoint, stop);
+        let stored = Progress::new(self.say.quiet).during(&phases, done, work)?;
         if stored.interrupted {
             return Err(interrupted("while the keys were stored"));
         }
@@ -163,7 +145,7 @@ impl<'a> Session<'a> {
         let mut rates = Vec::new();
         let (fleet, stop) = (&mut self.fleet, self.interrupt.flag());
         let done = || began.elapsed().as_nanos() as u64;
-        let stopped = self.watch.phases(&phases, done, || {
+        let stopped = Progress::new(self.say.quiet).during(&phases, done, || {
             for place in 0..BLOCKS {
                 let found = fleet.saturate(
                     &ClosedFleet {
@@ -203,12 +185,11 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Sends a schedule and says what became of it.
+    /// Sends a schedule and summarises the answers.
     pub fn open_loop(&mut self, what: &str, sending: Sending<'_>) -> Result<Measured, Failure> {
         let Sending {
             schedule,
-            process,
-            poisson,
+            shape,
             utilization,
             seed,
         } = sending;
@@ -236,17 +217,17 @@ impl<'a> Session<'a> {
             stop,
         };
         let started_unix_s = clock::unix_s();
-        let run = self.watch.load(what, length, &progress, || {
+        let run = watch::load(self.say, what, length, &progress, || {
             fleet.open_loop(load, &mut NoHooks)
         })?;
         if run.iter_measured().next().is_none() {
             return Err(self.nothing_measured(run.stopped));
         }
-        let arrivals = if poisson {
+        let arrivals = if shape.is_poisson() {
             arrivals_verdict(run.measured_sends(), rate_per_s).or_exit(Exit::Failed)?
         } else {
             let intended = run.iter_measured().map(|entry| entry.times.intended);
-            schedule_verdict(process, intended, run.measured_sends())
+            schedule_verdict(&shape.name(), intended, run.measured_sends())
         };
         let analysis = summarise_load(&run, (rate_per_s, utilization), arrivals, &Spans::default());
         Ok(Measured {
@@ -274,11 +255,10 @@ impl<'a> Session<'a> {
             stop,
         };
         let started = clock::unix_s();
-        let found = self
-            .watch
-            .load("closed loop", length + warm_up, &progress, || {
-                fleet.saturate(&load, &mut NoHooks)
-            })?;
+        let whole = length + warm_up;
+        let found = watch::load(self.say, "closed loop", whole, &progress, || {
+            fleet.saturate(&load, &mut NoHooks)
+        })?;
         if found.responses == 0 && found.stopped.is_some() {
             return Err(self.nothing_measured(found.stopped));
         }
@@ -304,11 +284,11 @@ impl<'a> Session<'a> {
             waiting: self.client.waiting,
             stop,
             // the fleet has its own
-            progress: &Progress::new(),
+            progress: &taillab_load::Progress::new(),
         };
         let started = clock::unix_s();
         let whole = length + warm_up;
-        let run = self.watch.load("ping-pong", whole, &progress, || {
+        let run = watch::load(self.say, "ping-pong", whole, &progress, || {
             fleet.ping_pong(&load, &mut NoHooks)
         })?;
         if run.iter_measured().next().is_none() {
@@ -317,7 +297,7 @@ impl<'a> Session<'a> {
         Ok((run, started))
     }
 
-    /// How the measurement ended before anything belonged to it.
+    /// Why the measurement ended before it had a request.
     fn nothing_measured(&self, stopped: Option<StopReason>) -> Failure {
         match stopped {
             Some(StopReason::Interrupted) => interrupted("before anything was measured"),
@@ -338,16 +318,12 @@ impl<'a> Session<'a> {
     }
 }
 
-/// More requests than a ping-pong of this length can have, each of which needs its row in
-/// the record; a very long one ends early.
+/// Room in the record for a ping-pong of this length: more requests than it can make, up to a limit at
+/// which a very long one ends early.
 fn most_ping_pongs(length: Nanos, threads: usize) -> usize {
     const PER_S: f64 = 200_000.0;
     const MOST: f64 = 20e6;
     (length.as_secs_f64() * PER_S * threads as f64).clamp(1e3, MOST) as usize
-}
-
-fn pin(placing: &Placing, i: usize) -> Result<(), PrepareError> {
-    placing.pin(i).map_err(Into::into)
 }
 
 fn interrupted(when: &str) -> Failure {

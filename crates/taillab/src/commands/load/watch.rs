@@ -1,4 +1,4 @@
-//! What stderr shows meanwhile: bars, and the rolling line of a running load.
+//! The progress line of a running load, on stderr.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -8,67 +8,45 @@ use taillab_load::{FleetProgress, LiveCounts};
 use taillab_model::Nanos;
 use taillab_report::load::{LiveWindow, live_line};
 
-use crate::progress::{self, Phase, Progress, meanwhile};
+use crate::progress::{self, meanwhile};
 use crate::say::{self, Say};
 
 /// Between two rolling lines.
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// Shows how far the work is, as far as wanted.
-#[derive(Clone, Copy, Debug)]
-pub struct Watch {
+/// Runs `work`, a load of this length, on its own thread and shows a line that is renewed once a
+/// second. Where stderr is not a terminal, `-v` prints each line instead.
+pub fn load<T: Send>(
     say: Say,
-}
-
-impl Watch {
-    pub fn new(say: Say) -> Self {
-        Self { say }
-    }
-
-    /// Runs `work` on a thread of its own under a bar for each phase.
-    pub fn phases<T: Send>(
-        self,
-        phases: &[Phase],
-        done: impl FnMut() -> u64,
-        work: impl FnOnce() -> T + Send,
-    ) -> T {
-        Progress::new(self.say.quiet).during(phases, done, work)
-    }
-
-    /// Runs `work`, a load of this length, on a thread of its own under a line that rolls on
-    /// once a second. Where stderr is no terminal, `-v` prints each line instead.
-    pub fn load<T: Send>(
-        self,
-        name: &str,
-        length: Nanos,
-        progress: &FleetProgress,
-        work: impl FnOnce() -> T + Send,
-    ) -> T {
-        let terminal = std::io::stderr().is_terminal();
-        let shown = !self.say.quiet && (terminal || self.say.verbose);
-        let bar = (shown && terminal).then(|| rolling(name, length));
-        let mut view = View::new(progress);
-        let look = || {
-            // after the last send only answers are waited for
-            let over = view.elapsed() > length;
-            if !shown || over || view.is_young() {
-                return;
-            }
-            let line = live_line(&view.window());
-            match &bar {
-                Some(bar) => {
-                    bar.set_position(view.elapsed().get().min(length.get()));
-                    bar.set_message(line);
-                }
-                None => say::line(&line),
-            }
-        };
-        let result = meanwhile(WINDOW, look, work);
-        if let Some(bar) = bar {
-            bar.finish_and_clear();
+    name: &str,
+    length: Nanos,
+    progress: &FleetProgress,
+    work: impl FnOnce() -> T + Send,
+) -> T {
+    let terminal = std::io::stderr().is_terminal();
+    let shown = !say.quiet && (terminal || say.verbose);
+    let bar = (shown && terminal).then(|| rolling(name, length));
+    let mut view = View::new(progress);
+    let look = || {
+        // after the last send we only wait for answers
+        let over = view.elapsed() > length;
+        if !shown || over || view.is_young() {
+            return;
         }
-        result
+        let line = live_line(&view.window());
+        match &bar {
+            Some(bar) => {
+                bar.set_position(view.elapsed().get().min(length.get()));
+                bar.set_message(line);
+            }
+            None => say::line(&line),
+        }
+    };
+    let result = meanwhile(WINDOW, look, work);
+    if let Some(bar) = bar {
+        bar.finish_and_clear();
     }
+    result
 }
 
 /// A line that is drawn over itself.
@@ -98,7 +76,7 @@ impl<'a> View<'a> {
             received: 0,
             seen: progress.threads().map(|_| Default::default()).collect(),
         };
-        // what earlier loads counted is not this one's
+        // skip what earlier loads have counted
         view.counts();
         view
     }

@@ -14,10 +14,10 @@ pub struct Away {
 }
 
 impl Away {
-    /// Moves everything away from these CPUs that can be moved; what cannot be is said in `notes`.
+    /// Moves everything that can be moved away from these CPUs, and notes what cannot.
     ///
     /// # Errors
-    /// Something went wrong, and nothing is changed.
+    /// Something failed; all changes are undone.
     pub fn begin(cpus: &CpuSet, notes: &mut Vec<String>) -> Result<Self, Failure> {
         let mut away = Self {
             changes: Changes::of(Scope {
@@ -73,7 +73,7 @@ impl Away {
     }
 }
 
-/// Device interrupts, and the packets that devices receive (RPS).
+/// The mitigations that move device interrupts and the processing of received packets (RPS).
 fn movers() -> impl Iterator<Item = &'static Mitigation> {
     let wanted = [mitigation::IRQ_AFFINITY, mitigation::SOFTIRQ_CPU];
     let rows = MITIGATIONS.iter().copied();

@@ -1,9 +1,9 @@
-//! How much of what a loop lost comes from below this kernel, by the loop on the same CPU that no
-//! interrupt of this kernel reaches.
+//! How much of a loop's lost time comes from below this kernel, estimated from a loop on the same CPU with
+//! interrupts off.
 //!
-//! What nothing in this kernel took is either the hypervisor's (firmware's, the hardware's) or has
-//! escaped the probe. The loop with interrupts off tells them apart: nothing of this kernel runs
-//! there, so what it loses comes from below, and any other loop loses that much as well.
+//! Time that nothing in this kernel took went either to the hypervisor (firmware, hardware) or to
+//! something that the probe missed. The loop with interrupts off separates the two: nothing of this kernel
+//! runs there, so all of its loss comes from below, and every other loop loses that much too.
 
 use taillab_model::explanation::Share;
 use taillab_model::noise::{LoopKind, NoiseRow};
@@ -12,7 +12,7 @@ use taillab_model::{Nanos, student_975};
 /// Fewer windows support no interval.
 const LEAST_WINDOWS: usize = 5;
 
-/// Says it of every loop that has such a loop beside it.
+/// Fills in the share for every loop that has such a loop on its CPU.
 pub fn mark(rows: &mut [NoiseRow]) {
     let found: Vec<Option<Share>> = rows.iter().map(|row| of_row(row, rows)).collect();
     for (row, share) in rows.iter_mut().zip(found) {
@@ -36,7 +36,7 @@ fn of_row(row: &NoiseRow, rows: &[NoiseRow]) -> Option<Share> {
         those.map(|cause| cause.stolen_ns).sum()
     };
     let (here, rest) = (sum(true).as_secs_f64(), sum(false).as_secs_f64());
-    // whatever this kernel did instead of the loop, it did not wait for the loop
+    // while this kernel ran something else, the loop could not lose time to what is below
     let ran = (row.watched_ns.as_secs_f64() - here).max(0.0);
     let all = here + rest;
     let of_all = |lost: f64| (lost.clamp(0.0, 1.0) * ran).min(rest) / all;

@@ -1,11 +1,11 @@
-//! The loops against each other: what is the guest's, what the host's, and what comes with the
-//! use of all CPUs.
+//! Compares the loops: which noise is the guest's, which the host's, and which comes with the use of all
+//! CPUs.
 
 use taillab_model::noise::{LoopKind, NoiseKind, NoiseQuota, NoiseRow, ReadStyle};
 
-/// Twice as much stolen with more CPUs busy is no accident of one of them.
+/// Less growth than this with more CPUs busy may be an accident of one of them.
 const GROWTH: f64 = 2.0;
-/// Less than this is not worth a sentence.
+/// Smaller shares are not worth a sentence.
 const LEAST_SHARE: f64 = 0.001;
 
 /// What the rows say together.
@@ -44,7 +44,7 @@ fn per_s(rows: &[NoiseRow], kind: LoopKind) -> Option<f64> {
     let of_kind = rows
         .iter()
         .filter(|row| row.kind == kind && row.step.is_empty());
-    // a loop that does not have its CPU sees nothing of the host
+    // a loop without its CPU cannot see gaps of the host
     let running = |row: &NoiseRow| row.above.us_1_per_s / (1.0 - row.stolen_share).max(0.01);
     let rates: Vec<f64> = of_kind.map(running).collect();
     (!rates.is_empty()).then(|| rates.iter().sum::<f64>() / rates.len() as f64)
@@ -73,8 +73,8 @@ fn guest_and_host(rows: &[NoiseRow]) -> Option<String> {
     ))
 }
 
-/// The share of the time in which nothing ran in this kernel: what a hypervisor or a quota takes;
-/// without causes all that was stolen.
+/// The share of the time in which nothing of this kernel ran, because a hypervisor or a quota took it.
+/// Without causes it is all stolen time.
 fn outside(row: &NoiseRow) -> f64 {
     let Some(causes) = &row.causes else {
         return row.stolen_share;
@@ -85,7 +85,7 @@ fn outside(row: &NoiseRow) -> f64 {
     stolen / row.watched_ns.as_secs_f64().max(1e-9)
 }
 
-/// Whether stalls come with the sum of the CPUs that are busy.
+/// Whether stalls grow with the number of busy CPUs.
 fn quota(rows: &[NoiseRow]) -> Option<String> {
     let stepped = || rows.iter().filter(|row| row.step.ends_with("busy"));
     let share = |busy: u32| -> Option<f64> {
@@ -113,7 +113,7 @@ fn quota(rows: &[NoiseRow]) -> Option<String> {
 /// The paper's improvements: from the first step to the best one.
 fn improved(rows: &[NoiseRow]) -> Option<String> {
     let first = rows.iter().find(|row| row.step == "as it comes")?;
-    // the double read does not watch while it counts, and the masked loop is no program
+    // the double read misses time while it counts, and a masked loop is not a program
     let others = rows.iter().filter(|row| {
         row.kind == LoopKind::User && row.reads_clock == ReadStyle::Single && !row.step.is_empty()
     });

@@ -12,10 +12,11 @@ use taillab_model::noise::{NoiseQuota, NoiseResult, NoiseRow, SCHEMA_VERSION};
 use taillab_report::{html, noise, terminal};
 
 use self::away::Away;
+use self::plan::Plan;
 use crate::cli::NoiseArgs;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::fail::host;
-use crate::noise::{Measuring, Phase, Plan};
+use crate::noise::{Measuring, Phase};
 use crate::pipeline::{Rendered, RunDir, recover, style};
 use crate::say::Say;
 
@@ -25,14 +26,13 @@ pub fn run(args: NoiseArgs) -> Result<Exit, Failure> {
     let say = Say::of(args.common);
     let plan = plan::plan(&args, &roots)?;
     recover(&roots, say)?;
-    let dir = args.output.clone().map(|path| RunDir::create(path, 0));
-    let mut dir = dir.transpose()?;
+    let mut dir = RunDir::create_if_asked(args.output.clone(), 0)?;
     let interrupt = Interrupt::register().map_err(host)?;
     let started_unix_s = clock::unix_s();
     say.step("measuring the time stamp counter");
     let counter = tsc::describe(&roots).map_err(host)?;
     let mut measuring = Measuring::new(
-        &plan,
+        (&plan.beside, &plan.usable),
         &counter,
         &interrupt,
         args.common.quiet,
@@ -87,11 +87,11 @@ fn measure(
             _ => None,
         };
         let found = measuring.phase(phase);
-        // before anything else can go wrong
+        // put everything back before we look at the result
         away.map_or(Ok(()), Away::end)?;
         match found {
             Ok(found) => rows.extend(found),
-            // a loop that this kernel refuses spoils no other
+            // a loop that this kernel refuses does not spoil the others
             Err(failure) if plan.phases.len() > 1 => measuring.notes.push(format!(
                 "the loop “{}” is missing: {failure}",
                 phase.kind.label()
@@ -102,7 +102,7 @@ fn measure(
     Ok(rows)
 }
 
-/// What has become of a quota since `before`.
+/// How often and how long the quota held the group back since `before`.
 fn quota(before: CpuQuota, roots: &Roots) -> NoiseQuota {
     let now = cpu_quota(roots).and_then(|now| now.throttled);
     let ((times, length), (times_before, length_before)) =

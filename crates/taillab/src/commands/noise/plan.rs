@@ -1,4 +1,4 @@
-//! What is to be measured, after everything that this machine refuses is refused.
+//! What is to be measured, and why it may not be possible here.
 
 use taillab_host::environment::{Virtualization, governor};
 use taillab_host::noise::{NoiseError, Policy, RtThrottle, tsc};
@@ -9,12 +9,24 @@ use taillab_model::noise::{LoopKind, ReadStyle};
 use crate::cli::{LoopName, NoiseArgs, StyleName};
 use crate::exit::{Exit, Failure};
 use crate::fail::host;
-use crate::noise::{Phase, Plan};
+use crate::noise::Phase;
 
-/// The longest threshold of the loops in the kernel.
+/// The largest threshold that the loops in the kernel support.
 const KERNEL_THRESHOLD: Nanos = Nanos::new(4_096);
 
-/// Refuses first what cannot be measured.
+/// All phases, and what they do to the machine.
+#[derive(Debug)]
+pub struct Plan {
+    pub phases: Vec<Phase>,
+    /// What the loops hold while they run, in sentences for the result.
+    pub held: Vec<String>,
+    pub notes: Vec<String>,
+    /// CPUs that are not measured, for our own work; empty where all are measured.
+    pub beside: CpuSet,
+    pub usable: CpuSet,
+}
+
+/// Plans the phases, and refuses what cannot be measured here.
 pub fn plan(args: &NoiseArgs, roots: &Roots) -> Result<Plan, Failure> {
     tsc::check(roots).map_err(host)?;
     let usable = cpus::allowed().map_err(host)?;

@@ -1,5 +1,5 @@
-//! `taillab reproduce`: a paper's figures, and its claims next to our numbers. Those of *Where Has My Time Gone?* stand
-//! next to the rows of `budget`.
+//! `taillab reproduce`: a paper's figures, and its claims next to our numbers. The figures of *Where Has My
+//! Time Gone?* are shown next to the rows of `budget`.
 
 mod deconstructing;
 mod tales;
@@ -20,8 +20,8 @@ use crate::pipeline::{Rendered, RunDir, save_figure, style};
 pub use self::deconstructing::run as deconstructing;
 pub use self::tales::run as tales;
 
-/// Makes the figures one by one, until an interruption, writes and prints them. `make` also says
-/// whether its figure is partial.
+/// Makes the figures one by one until Ctrl-C, then writes and prints them. `make` also says whether its
+/// figure is partial.
 fn reproduce<F>(
     (name, paper): (&'static str, &'static str),
     figures: Vec<F>,
@@ -29,8 +29,7 @@ fn reproduce<F>(
     interrupt: &Interrupt,
     mut make: impl FnMut(F) -> Result<(ReproducedFigure, bool), Failure>,
 ) -> Result<Reproduction, Failure> {
-    let dir = output.map(|path| RunDir::create(path.clone(), 0));
-    let mut dir = dir.transpose()?;
+    let mut dir = RunDir::create_if_asked(output.cloned(), 0)?;
     let mut reproduction = Reproduction {
         schema_version: SCHEMA_VERSION,
         command: "reproduce",

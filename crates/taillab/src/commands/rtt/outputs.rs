@@ -14,7 +14,7 @@ use crate::exit::{Exit, Failure, OrExit};
 use crate::pipeline::{RunDir, print, style};
 use crate::round_trips::{Plan, Row};
 
-/// What a person and a program want to see.
+/// The outputs that were asked for.
 #[derive(Debug)]
 pub struct Wanted {
     directory: Option<RunDir>,
@@ -23,17 +23,14 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// Makes the directory first: what cannot be saved is not measured.
+    /// Makes the directory first, so that nothing is measured that cannot be saved.
     pub fn new(directory: Option<PathBuf>, common: Output, plan: &Plan) -> Result<Self, Failure> {
-        /// Bytes of one round trip in all files, at most.
+        /// The most bytes that a round trip takes in all files.
         const EACH: u64 = 16;
         const FIXED: u64 = 4_000_000;
         let bytes = plan.round_trips() * EACH + FIXED;
-        let directory = directory
-            .map(|path| RunDir::create(path, bytes))
-            .transpose()?;
         Ok(Self {
-            directory,
+            directory: RunDir::create_if_asked(directory, bytes)?,
             common,
             started_unix_s: clock::unix_s(),
         })

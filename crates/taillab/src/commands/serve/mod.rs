@@ -1,16 +1,15 @@
 //! `taillab serve`: the built-in servers.
 
 mod fault_log;
-mod holder;
 pub(crate) mod output;
 
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 use signal_hook::consts::{SIGINT, SIGTERM};
-use taillab_host::{Interrupt, cpus};
+use taillab_host::target::{Target, Transport};
+use taillab_host::{Interrupt, Roots, cpus};
 use taillab_load::protocol::MessageSizes;
 use taillab_load::serve::{Architecture, Responder, ServeError, ServiceTime, Spec};
 use taillab_testkit::fault::{Fault, Faults};
@@ -33,7 +32,7 @@ pub fn run(args: ServeArgs) -> Result<Exit, Failure> {
         // threads started later inherit it
         cpus::pin_current_thread(cpus).map_err(host)?;
     }
-    // `run` starts it as /proc/self/exe, which is no name to read in a report; without it all goes on
+    // `run` starts us as /proc/self/exe: give reports a readable name. It does not matter if this fails
     let _ = rustix::thread::set_name(c"taillab serve");
     allow_many_files();
     let spec = Spec {
@@ -50,7 +49,7 @@ pub fn run(args: ServeArgs) -> Result<Exit, Failure> {
         skew: args.fault.iter().find_map(Fault::skew),
     };
     let log = args.fault_log.map(FaultLog::create).transpose()?;
-    // A second signal kills, should a worker be long about its last request.
+    // a second signal kills us, in case a worker takes long for its last request
     let _second_kills = Interrupt::register().or_exit(Exit::Failed)?;
     let ended = Ended::register().or_exit(Exit::Failed)?;
     let faults = Faults::new(&args.fault).or_exit(Exit::Failed)?;
@@ -77,7 +76,7 @@ fn service(text: &str) -> Result<ServiceTime, Failure> {
     }
 }
 
-/// SIGINT and SIGTERM as something to wait for: no thread wakes up now and then to look.
+/// SIGINT and SIGTERM as something to wait for, so that no thread has to poll.
 struct Ended(UnixStream);
 
 impl Ended {
@@ -98,15 +97,15 @@ impl Ended {
     }
 }
 
-/// Every connection is an open file: as many as this user may have.
+/// Raises the limit of open files as far as this user may: every connection is one.
 fn allow_many_files() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    // where it cannot be raised, connections that are too many are refused and counted
+    // if it cannot be raised, connections beyond the limit are refused and counted
     let _ = setrlimit(Resource::Nofile, limit);
 }
 
-/// The error with its exit code; who has the port is looked up.
+/// The error with its exit code; names the process that has the port.
 fn refusal(spec: &Spec, error: ServeError) -> Failure {
     let exit = match &error {
         ServeError::Workers { .. }
@@ -119,12 +118,17 @@ fn refusal(spec: &Spec, error: ServeError) -> Failure {
         _ => Exit::Failed,
     };
     if let ServeError::InUse { address } = error {
-        let datagram = spec.architecture.is_datagram();
-        if let Some(holder) = holder::of_port(Path::new("/proc"), address.port(), datagram) {
+        let transport = match spec.architecture.is_datagram() {
+            true => Transport::Udp,
+            false => Transport::Tcp,
+        };
+        let holder = Target::of_port(&Roots::default(), address.port(), Some(transport));
+        if let Ok(holder) = holder {
             return Failure::new(
                 exit,
                 format!(
-                    "{address} is in use by {holder}: stop it, or listen on another port with --listen"
+                    "{address} is in use by {}: stop it, or listen on another port with --listen",
+                    holder.name
                 ),
             );
         }

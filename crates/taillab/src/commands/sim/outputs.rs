@@ -28,7 +28,7 @@ enum Plot {
 }
 
 impl Wanted {
-    /// Refuses what could not be written after all the work.
+    /// Refuses now what could not be written later.
     pub fn new(
         plots: Vec<PathBuf>,
         parquet: Option<PathBuf>,
@@ -61,11 +61,10 @@ impl Wanted {
                 ));
             }
         }
-        let directory = directory.map(|path| RunDir::create(path, 0));
         Ok(Self {
             plots,
             parquet,
-            directory: directory.transpose()?,
+            directory: RunDir::create_if_asked(directory, 0)?,
             common,
         })
     }

@@ -28,8 +28,7 @@ use crate::cli::{AnalysisArgs, TraceArgs};
 use crate::exit::{Exit, Failure, OrExit};
 use crate::fail::host;
 use crate::pipeline::{
-    self, Attachments, Known, RECORDING, RecordingCost, RunDir, Shown, Source, limits, next_steps,
-    recover,
+    self, Attachments, Known, RECORDING, RunDir, Shown, Source, limits, next_steps, recover,
 };
 use crate::say::Say;
 
@@ -60,7 +59,7 @@ pub fn run(args: TraceArgs) -> Result<Exit, Failure> {
     ));
     let environment = capture_environment(&roots, &watched);
 
-    // From here on we stay off the server's CPUs where that is possible.
+    // from here on we stay off the server's CPUs where we can
     let before = cpus::allowed().map_err(host)?;
     let beside = before.difference(&watched);
     let shares_cpus = beside.is_empty();
@@ -69,8 +68,8 @@ pub fn run(args: TraceArgs) -> Result<Exit, Failure> {
     }
     say.step("loading the probe");
     let probe = probing::load(&args, &found.server, &watched)?;
-    let mut place = Place::make(&args, &found)?;
-    let folder = place.dir.as_ref().map(|dir| dir.path().to_owned());
+    let mut dir = directory(&args, &found)?;
+    let folder = dir.as_ref().map(|dir| dir.path().to_owned());
     say.step("recording");
     let recorded = record::record(record::Work {
         args: &args,
@@ -78,7 +77,7 @@ pub fn run(args: TraceArgs) -> Result<Exit, Failure> {
         watched: &watched,
         beside: &beside,
         probe,
-        file: place.file()?,
+        file: recording_file(dir.as_mut())?,
         roots: &roots,
         interrupt: &interrupt,
         environment: &environment,
@@ -86,7 +85,7 @@ pub fn run(args: TraceArgs) -> Result<Exit, Failure> {
     });
     let finish = Finish {
         args: &args,
-        place,
+        dir,
         shares_cpus,
         target: found.server.to_string(),
         environment: &environment,
@@ -94,7 +93,7 @@ pub fn run(args: TraceArgs) -> Result<Exit, Failure> {
     };
     let back = if shares_cpus { None } else { Some(before) };
     if let (Ok(_), Some(asked)) = (&recorded, asked) {
-        // the trials need the rights that an analysis does without
+        // trials need root's rights, which the analysis does not
         let trials = Trials {
             asked,
             args: &args,
@@ -107,7 +106,7 @@ pub fn run(args: TraceArgs) -> Result<Exit, Failure> {
         return finish.report(recorded?, Some(trials));
     }
     unpin(back.as_ref())?;
-    // A server that we started ends before anything is said about it.
+    // end a server that we started before we report anything
     found.end()?;
     let recorded = recorded?;
     finish.report(recorded, None)
@@ -118,10 +117,11 @@ fn unpin(back: Option<&CpuSet>) -> Result<(), Failure> {
     back.map_or(Ok(()), |cpus| cpus::pin_current_thread(cpus).map_err(host))
 }
 
-/// What is known besides the recording.
+/// What is needed to conclude, besides the recording.
 struct Finish<'a> {
     args: &'a TraceArgs,
-    place: Place,
+    /// Where the result is saved, if it is.
+    dir: Option<RunDir>,
     shares_cpus: bool,
     target: String,
     environment: &'a Environment,
@@ -129,16 +129,14 @@ struct Finish<'a> {
 }
 
 impl Finish<'_> {
-    /// Tries fixes where these were asked for, analyses what was recorded, shows and saves it, and says
-    /// how the command ends. The trials need root's rights, so what they are chosen by is analysed apart.
+    /// Tries fixes if they were asked for, analyses the recording, shows and saves the result, and says
+    /// how the command ends. The trials need root's rights, so the forecasts that choose them are analysed
+    /// in a separate process without these rights.
     fn report(self, recorded: Recorded, trials: Option<Trials<'_>>) -> Result<Exit, Failure> {
-        let Self {
-            args, mut place, ..
-        } = self;
+        let Self { args, mut dir, .. } = self;
         let Recorded {
             file,
             end,
-            events,
             cost,
             server_cpus,
             context,
@@ -152,16 +150,7 @@ impl Finish<'_> {
             partial: !matches!(end, End::TimeUp),
             shares_cpus: self.shares_cpus,
             server_cpus,
-            cost: Some(RecordingCost {
-                events,
-                cpu_share: cost.cpu_share,
-                program_ns_per_event: cost.program_ns_per_event,
-                written_bytes_per_s: match args.result.saves() {
-                    true => cost.written_bytes_per_s,
-                    false => 0.0,
-                },
-                peak_memory_bytes: cost.peak_memory_bytes,
-            }),
+            cost: Some(cost),
             ..Known::default()
         };
         let tried = trials.map(|trials| {
@@ -171,12 +160,7 @@ impl Finish<'_> {
             };
             trials.run(forecast, &context)
         });
-        let analysed = pipeline::analyse(
-            Source::File(file),
-            &args.analysis,
-            known(),
-            place.dir.as_mut(),
-        );
+        let analysed = pipeline::analyse(Source::File(file), &args.analysis, known(), dir.as_mut());
         let mut analysed = match analysed {
             Ok(analysed) => analysed,
             Err(failure) => return Err(end.failure().unwrap_or(failure)),
@@ -191,14 +175,14 @@ impl Finish<'_> {
             environment: Some(serde_json::to_value(self.environment).or_exit(Exit::Failed)?),
             ..Attachments::default()
         };
-        if let Some(dir) = &mut place.dir {
+        if let Some(dir) = &mut dir {
             pipeline::save(dir, &analysed, &attachments)?;
         }
         let shown = Shown {
-            saved: place.dir.as_ref().map(RunDir::path),
+            saved: dir.as_ref().map(RunDir::path),
             common: args.common,
             slowest: args.analysis.slowest.is_some(),
-            next: (place.dir.as_ref())
+            next: (dir.as_ref())
                 .map(|dir| next_steps::of_recording(dir.path(), &analysed))
                 .unwrap_or_default(),
         };
@@ -213,8 +197,8 @@ impl Finish<'_> {
     }
 }
 
-/// The report with the forecasts of what fixes would bring, by a process that has given root up; `None`
-/// where the recording shows no requests, which the analysis of the whole then says.
+/// The report with the forecasts for the fixes, made by a process that has given up root. `None` where
+/// the recording has no requests: the analysis that follows reports that.
 fn forecast(file: &File, args: &AnalysisArgs, known: Known) -> Result<Option<Report>, Failure> {
     let mut file = file.try_clone().or_exit(Exit::Failed)?;
     let from = file.stream_position().or_exit(Exit::Failed)?;
@@ -223,49 +207,39 @@ fn forecast(file: &File, args: &AnalysisArgs, known: Known) -> Result<Option<Rep
         let analysed = pipeline::analyse(Source::File(file), args, known, None).ok()?;
         Some(analysed.report)
     });
-    // both processes read at one place
+    // both processes share one file position
     file.seek(SeekFrom::Start(from)).or_exit(Exit::Failed)?;
     report
 }
 
-/// Where the recording and the result go.
-struct Place {
-    dir: Option<RunDir>,
+/// The directory for the recording and the result, where they are saved.
+fn directory(args: &TraceArgs, found: &Found) -> Result<Option<RunDir>, Failure> {
+    if !args.result.saves() {
+        return Ok(None);
+    }
+    // a thread may be called anything
+    let name: String = (found.server.comm.chars())
+        .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
+        .collect();
+    RunDir::create_or_name(args.result.output.clone(), &name, LEAST_SPACE).map(Some)
 }
 
-impl Place {
-    fn make(args: &TraceArgs, found: &Found) -> Result<Self, Failure> {
-        if !args.result.saves() {
-            return Ok(Self { dir: None });
-        }
-        // a thread may be called anything
-        let name: String = (found.server.comm.chars())
-            .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
-            .collect();
-        let dir = RunDir::create_or_name(args.result.output.clone(), &name, LEAST_SPACE)?;
-        Ok(Self { dir: Some(dir) })
+/// The file for the recording, readable and writable.
+fn recording_file(dir: Option<&mut RunDir>) -> Result<File, Failure> {
+    if let Some(dir) = dir {
+        return dir.stream(RECORDING);
     }
-
-    /// The file for the recording, readable and writable.
-    fn file(&mut self) -> Result<File, Failure> {
-        match &mut self.dir {
-            Some(dir) => dir.stream(RECORDING),
-            None => {
-                let folder = std::env::temp_dir();
-                disk::ensure_free(&folder, LEAST_SPACE).map_err(host)?;
-                unnamed_file(&folder).map_err(|error| {
-                    Failure::new(
-                        Exit::Failed,
-                        format!(
-                            "cannot make a temporary file in {}: {error}; name another folder in \
-                             TMPDIR",
-                            folder.display()
-                        ),
-                    )
-                })
-            }
-        }
-    }
+    let folder = std::env::temp_dir();
+    disk::ensure_free(&folder, LEAST_SPACE).map_err(host)?;
+    unnamed_file(&folder).map_err(|error| {
+        Failure::new(
+            Exit::Failed,
+            format!(
+                "cannot make a temporary file in {}: {error}; name another folder in TMPDIR",
+                folder.display()
+            ),
+        )
+    })
 }
 
 /// A file that nobody else can open and that goes with its last descriptor.

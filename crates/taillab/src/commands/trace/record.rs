@@ -20,13 +20,14 @@ use super::recorder::{Recorder, Sinks, Told, unwritable};
 use crate::cli::TraceArgs;
 use crate::exit::Failure;
 use crate::fail::{host, probe as probe_failure};
-use crate::pipeline::{Canary, cpu_numbers, give_up_root};
+use crate::pipeline::{Canary, RecordingCost, cpu_numbers, give_up_root};
 use crate::progress::{Phase, Progress};
 
-/// The first requests are not measured: those that came in before the probe did lack T1.
+/// The first requests are not measured: those that came in before the probe was attached lack T1.
 const SETTLE: Nanos = Nanos::from_millis(100);
-/// Nor are more of a short recording than one part in so many.
+/// In a short recording only this part (1/N) of it is left out.
 const SETTLE_PART: u64 = 10;
+
 /// What is to be recorded, and what takes part in it.
 pub struct Work<'a> {
     pub args: &'a TraceArgs,
@@ -48,22 +49,11 @@ pub struct Recorded {
     /// At its start, to be read.
     pub file: File,
     pub end: End,
-    pub events: u64,
-    pub cost: Cost,
+    pub cost: RecordingCost,
     /// What the server's CPUs did.
     pub server_cpus: Option<CpuUsage>,
     /// What is known besides the events.
     pub context: RecordingContext,
-}
-
-/// What recording cost.
-pub struct Cost {
-    /// Share of a CPU.
-    pub cpu_share: f64,
-    /// Time in the probe's programs for each event, where it was counted.
-    pub program_ns_per_event: Option<f64>,
-    pub written_bytes_per_s: f64,
-    pub peak_memory_bytes: u64,
 }
 
 /// Records for as long as asked for, or until the user, the server or the disk ends it.
@@ -95,7 +85,7 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
     let mut screen = live.then(|| Screen::new(&context, args, roots, &processes, place));
     let batches = screen.as_mut().map(Screen::batches);
     let counters = Counters::begin(roots, watched, &processes);
-    // not every user may; then the result says that it is not known
+    // not every user is allowed to; the result then says that it is not known
     let counting = ProgramTime::count().ok();
 
     let busy_before = CpuSample::take(roots).map_err(host)?;
@@ -142,11 +132,14 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
     Ok(Recorded {
         file,
         end,
-        events: written.events,
-        cost: Cost {
+        cost: RecordingCost {
+            events: written.events,
             cpu_share,
             program_ns_per_event,
-            written_bytes_per_s: written.bytes as f64 / took.as_secs_f64().max(1e-9),
+            written_bytes_per_s: match args.result.saves() {
+                true => written.bytes as f64 / took.as_secs_f64().max(1e-9),
+                false => 0.0,
+            },
             peak_memory_bytes: OwnCost::peak_memory_bytes(roots),
         },
         server_cpus: busy_after.usage_since(&busy_before, watched),
@@ -154,9 +147,9 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
     })
 }
 
-/// Gives root up, unless fixes are to be tried: what comes from now on was written by others. Then
-/// starts the canary, which like all threads that are started later has no privilege either; where the
-/// server may run everywhere there is none, since it would disturb it.
+/// Gives up root, unless fixes are to be tried: from now on we read what others wrote. Then starts the
+/// canary, a thread without privilege like all later ones. There is no canary where the server may run on
+/// every CPU, because it would disturb the server.
 fn begin_without_root(
     args: &TraceArgs,
     found: &Found,
@@ -169,15 +162,15 @@ fn begin_without_root(
     Ok(Canary::start(beside, roots).ok())
 }
 
-/// How long the recording goes before the measurement of a length that was asked for, or until it
-/// is ended: the measurement is as long as asked for.
+/// How long to record before the measurement begins, so that the measurement itself is as long as
+/// asked for (`None`: until the user ends it).
 fn settle(asked: Option<Nanos>) -> Nanos {
     asked.map_or(SETTLE, |asked| {
         SETTLE.min(Nanos::new(asked.get() / SETTLE_PART))
     })
 }
 
-/// How long is recorded for a measurement of a length that was asked for, or until it is ended.
+/// How long to record in all for a measurement of the length asked for (`None`: until the user ends it).
 fn with_settling(asked: Option<Nanos>, settle: Nanos) -> Duration {
     asked.map_or(Duration::MAX, |asked| {
         Duration::from_nanos(asked.get().saturating_add(settle.get()))

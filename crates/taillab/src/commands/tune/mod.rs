@@ -4,7 +4,7 @@
 mod docs;
 mod rows;
 
-use std::io::{self, BufRead, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::thread;
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ use taillab_model::tune::{Action, SCHEMA_VERSION, TuneResult};
 use taillab_report::terminal;
 
 use crate::cli::{ApplyArgs, Output, PlanArgs, TuneArgs, TuneCommand};
-use crate::exit::{Exit, Failure, OrExit};
+use crate::exit::{Exit, Failure};
 use crate::fail::host;
-use crate::pipeline::{print, style};
-use crate::say::Say;
+use crate::pipeline::{print_result, style};
+use crate::say::{self, Say};
 
-/// How often a held apply looks whether it is to end.
+/// How often a held apply checks for Ctrl-C.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Does what the subcommand says.
@@ -59,14 +59,9 @@ fn result(action: Action) -> TuneResult {
 }
 
 fn show(output: Output, result: &TuneResult) -> Result<(), Failure> {
-    if output.json {
-        let text = serde_json::to_string_pretty(result).or_exit(Exit::Failed)?;
-        return print((text + "\n").as_bytes());
-    }
-    if output.quiet {
-        return Ok(());
-    }
-    print(terminal::render_tune(result, output.verbose > 0, style()).as_bytes())
+    print_result(output, result, || {
+        terminal::render_tune(result, output.verbose > 0, style())
+    })
 }
 
 fn planned(tuner: &Tuner, names: &[String], scope: &Scope) -> Result<(Plan, TuneResult), Failure> {
@@ -100,7 +95,7 @@ fn apply(args: &ApplyArgs) -> Result<Exit, Failure> {
     let (tuner, say) = (tuner()?, Say::of(args.common));
     let (plan, mut result) = planned(&tuner, &args.names, &args.scope.scope())?;
     if args.dry_run {
-        // each write, whatever else is shown
+        // a dry run always shows each write
         let verbose = args.common.verbose.max(1);
         show(
             Output {
@@ -133,7 +128,7 @@ fn apply(args: &ApplyArgs) -> Result<Exit, Failure> {
         say.note(&"nothing is changed");
         return Ok(Exit::Ok);
     }
-    // before anything is changed: whoever interrupts then means this
+    // register before anything is changed, so that Ctrl-C puts everything back
     let interrupt = Interrupt::register().map_err(host)?;
     let applied = tuner
         .apply(&plan, args.hold, &mut |point| tell(say, point))
@@ -201,15 +196,9 @@ fn is_wanted(plan: &Plan, result: &TuneResult) -> Result<bool, Failure> {
             "there is no terminal to ask on: look at the changes with --dry-run, then apply them with --yes",
         ));
     }
-    let failed = |error: io::Error| Failure::new(Exit::Failed, format!("cannot ask: {error}"));
-    let mut terminal = io::stderr();
     let text = terminal::render_tune(result, false, style());
-    let question = format!("{text}\nChange {} settings? [y/N] ", plan.changes().count());
-    terminal.write_all(question.as_bytes()).map_err(failed)?;
-    terminal.flush().map_err(failed)?;
-    let mut answer = String::new();
-    io::stdin().lock().read_line(&mut answer).map_err(failed)?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+    let changes = plan.changes().count();
+    say::ask(&format!("{text}\nChange {changes} settings? [y/N] "))
 }
 
 fn status(output: Output, action: Action) -> Result<Exit, Failure> {

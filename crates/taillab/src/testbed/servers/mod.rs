@@ -34,7 +34,7 @@ impl Launch {
     /// How the experiment's server is started so that it listens at `address` as `user`.
     ///
     /// # Errors
-    /// A usage failure where the server cannot do what is asked; others of its files.
+    /// A usage failure if the server cannot do this; another one if its files cannot be made.
     pub fn of(experiment: &Experiment, address: SocketAddr, user: &User) -> Result<Self, Failure> {
         let program = experiment.server.program.clone();
         let (mut args, folder) = match experiment.server.kind {
@@ -60,10 +60,10 @@ impl Launch {
     }
 }
 
-/// Sees that the server can do what is asked, before anything is made.
+/// Checks that the server supports the experiment, before anything is made.
 ///
 /// # Errors
-/// A usage failure that says what it cannot.
+/// A usage failure that says what it cannot do.
 pub fn check(experiment: &Experiment) -> Result<(), Failure> {
     match experiment.server.kind {
         ServerKind::Nginx => nginx::page(experiment).map(drop),
@@ -71,8 +71,8 @@ pub fn check(experiment: &Experiment) -> Result<(), Failure> {
     }
 }
 
-/// Descriptors that the server may need: two for each connection (nginx opens the file for
-/// each request), and its own.
+/// How many descriptors the server may need: two for each connection (nginx opens the file for each
+/// request), and its own.
 pub fn open_files(experiment: &Experiment) -> u64 {
     2 * u64::from(experiment.client.all_connections()) + 256
 }
@@ -84,7 +84,7 @@ pub fn facts(experiment: &Experiment) -> ServerFacts {
         ServerKind::NullRpc => Some(format!("taillab {}", env!("CARGO_PKG_VERSION"))),
         ServerKind::Memcached => server::version(program, "-V"),
         ServerKind::Nginx => server::version(program, "-v"),
-        // An option that it does not know might start it.
+        // an option that it does not know might start it
         ServerKind::Custom => None,
     };
     ServerFacts {

@@ -13,26 +13,25 @@ use crate::fail::host;
 const FOLDER_BYTES: u64 = 1 << 20;
 /// The largest response: the page must fit.
 const MOST_BYTES: u32 = 512 << 10;
-/// What it may write to: its process id and uploads, which there are none of.
+/// The folder that it may write to, for its process id.
 const SCRATCH: &str = "scratch";
 /// Its configuration.
 const CONFIGURATION: &str = "nginx.conf";
 /// Names that the page cannot have.
 const OURS: [&str; 4] = [SCRATCH, CONFIGURATION, ".", ".."];
 
-/// Its configuration and its page come from its working directory: short relative names, so
-/// that opening the page costs no more than it does in `/var/www/html`. Errors go to stderr,
-/// from its first line on.
+/// Its configuration and page lie in its working directory under short relative names, so that opening the
+/// page costs no more than it does in `/var/www/html`. Errors go to stderr from the start.
 pub fn args() -> Vec<OsString> {
     ["-p", "./", "-c", CONFIGURATION, "-e", "stderr"]
         .map(OsString::from)
         .into()
 }
 
-/// What it is to serve: the page's name and length.
+/// The name and the length of the page that it serves.
 ///
 /// # Errors
-/// A usage failure that says what it cannot.
+/// A usage failure if it cannot serve that.
 pub fn page(experiment: &Experiment) -> Result<(&str, u32), Failure> {
     let workload = &experiment.workload;
     let bytes = workload.response_bytes.unwrap_or_default();
@@ -76,11 +75,11 @@ pub fn folder(
     Ok(folder)
 }
 
-/// As Debian's own configuration where that touches a request, without access log, and with
+/// Debian's own configuration as far as it affects requests, but without an access log and with
 /// connections that stay open.
 fn configuration(experiment: &Experiment, address: SocketAddr) -> String {
     let workers = experiment.workers();
-    // It closes idle connections when fewer than a sixteenth of these are left.
+    // nginx closes idle connections when fewer than a sixteenth of these are left
     let connections = 2 * experiment.client.all_connections() + 64;
     let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .iter()
@@ -130,8 +129,8 @@ fn page_bytes(response: u32) -> Option<u32> {
         .find(|page| response_header(*page).len() as u32 + page == response)
 }
 
-/// What nginx puts before a page: of the same length whatever the dates are, because times
-/// until 2106 have eight hexadecimal digits in the tag.
+/// The header of nginx's response. Its length does not depend on the dates: in the tag, times until 2106
+/// have eight hexadecimal digits.
 fn response_header(page: u32) -> String {
     const DATE: &str = "Sat, 21 Nov 2026 00:00:00 GMT";
     format!(

@@ -11,11 +11,11 @@ use crate::fail::host;
 
 /// Where a server in its own folder may write.
 const LOG_FOLDER: &str = "log";
-/// What a server says of its faults, as it knows the file.
+/// The server's record of its faults, by its path in the server's folder.
 pub const FAULT_LOG: &str = "log/faults.json";
 const FOLDER_BYTES: u64 = 64 << 20;
 
-/// A folder for what the server says of its faults, where it has any.
+/// A folder for the server's record of its faults, if it has any.
 pub fn folder(experiment: &Experiment, user: &User) -> Result<Option<PrivateFolder>, Failure> {
     if !experiment.server.args.iter().any(|arg| arg == FAULT_LOG) {
         return Ok(None);

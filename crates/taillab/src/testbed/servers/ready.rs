@@ -8,10 +8,10 @@ use taillab_load::protocol;
 
 use crate::experiment::{Experiment, Transport};
 
-/// How long an answer is waited for before the question is put again.
+/// How long to wait for an answer before asking again.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// A request that a server answers when it is ready, and over what it is sent.
+/// A request that a server answers when it is ready, and its transport.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
     transport: Transport,
@@ -29,7 +29,7 @@ impl Question {
         }
     }
 
-    /// Puts the question from the calling thread's namespace and waits a moment.
+    /// Asks from the calling thread's namespace and waits a moment.
     pub fn is_answered(&self, address: SocketAddr) -> bool {
         let answer = match self.transport {
             Transport::Udp => self.by_datagram(address),
