@@ -1,4 +1,4 @@
-//! What ten thousand connections cost the client.
+//! How much memory ten thousand connections cost the client.
 //!
 //! Opens connections over TCP to an echo server in a child process, sends a second of
 //! requests over them, and prints the resident memory of the client:
@@ -41,7 +41,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let stdout = server.stdout.take().ok_or("the server has no output")?;
     BufReader::new(stdout).read_line(&mut address)?;
     let result = load(&Endpoint::Tcp(address.trim().parse()?), connections, rate);
-    // the end of its input ends it
+    // it ends when its input ends
     drop(server.stdin.take());
     server.wait()?;
     result

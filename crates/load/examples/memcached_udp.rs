@@ -1,7 +1,7 @@
-//! What the generator achieves against a memcached that runs already.
+//! Measures what the generator can do with a memcached that runs already.
 //!
-//! Prints the peak of a closed loop, then, for each rate, what an open loop sent, how
-//! late, and what a request cost the client:
+//! Prints the throughput of a closed loop; then, for each rate, what an open loop sent, how late it
+//! was, and what a request cost the client:
 //!
 //! ```text
 //! taskset -c 0 memcached -u nobody -t 1 -U 11311 -p 0 -l 127.0.0.1 &

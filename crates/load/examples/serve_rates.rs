@@ -1,5 +1,5 @@
-//! How many requests per second the built-in servers answer, and how soon an idle one
-//! does: one client thread on one CPU, the server's threads on another.
+//! How many requests per second the built-in servers answer, and how fast an idle one answers. One
+//! client thread is on one CPU, the server's threads on another.
 //!
 //! `serve_rates [SERVER_CPU CLIENT_CPU [SECONDS]]`, by default 0 1 2. Each line: the server,
 //! requests per second with 16 outstanding, the median of single round trips.
@@ -52,7 +52,7 @@ fn pin(cpu: usize) -> rustix::io::Result<()> {
     sched_setaffinity(None, &cpus)
 }
 
-/// A client that spins: sends as soon as an answer is there.
+/// A client that polls without sleeping and sends as soon as it has an answer.
 fn datagrams(server: &Responder, length: Duration) -> Result<(f64, Duration), Box<dyn Error>> {
     let socket = UdpSocket::bind("127.0.0.1:0")?;
     socket.connect(server.socket_address().ok_or("no address")?)?;
@@ -76,7 +76,7 @@ fn datagrams(server: &Responder, length: Duration) -> Result<(f64, Duration), Bo
                 Err(error) => return Err(error),
             }
         }
-        // the last answers, which are nobody's
+        // the last answers, which are not counted
         std::thread::sleep(Duration::from_millis(5));
         while socket.recv(&mut buffer).is_ok() {}
         Ok(trips)

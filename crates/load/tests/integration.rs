@@ -1,4 +1,4 @@
-//! The engine, the codecs and the built-in servers over real sockets.
+//! Tests of the engine, the codecs and the built-in servers over real sockets.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

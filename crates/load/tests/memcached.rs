@@ -1,4 +1,4 @@
-//! The generator against the real memcached, on loopback.
+//! The generator with the real memcached, on loopback.
 
 use crate::support;
 
@@ -63,7 +63,7 @@ impl Drop for Server {
     }
 }
 
-/// The paper's workload, with keys and values as long as there.
+/// The paper's workload, with its lengths of keys and values.
 fn client(server: &Server) -> DatagramClient {
     support::memcached(server.address, 16, StoreWorkload::default())
 }

@@ -14,7 +14,7 @@ use taillab_load::protocol::{DatagramProtocol, Decoded, Planned, Planner, Stream
 use taillab_load::{HttpWorkload, KeyDistribution, Outcome, StoreWorkload};
 use taillab_model::Operation;
 
-/// Requests under way at once on a connection.
+/// Requests in flight at once on a connection.
 const PIPELINED: usize = 16;
 
 /// A server's process, killed when the test ends.
@@ -24,7 +24,7 @@ struct Server {
 }
 
 impl Server {
-    /// Starts a program on a free port; `None` where it is missing and that is known.
+    /// Starts a program on a free port; `None` if it is missing and the user has said so.
     fn start(test: &str, program: &str, command: impl Fn(&str) -> Command) -> Option<Self> {
         let free = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = free.local_addr().unwrap();
@@ -74,18 +74,18 @@ impl Drop for Server {
     }
 }
 
-/// A missing program is a failure, unless the user said that it is known.
+/// A missing program fails the test unless the user has said that it is missing.
 fn skip(test: &str, program: &str) {
     assert!(
         std::env::var_os("TAILLAB_SKIP_LIVE").is_some_and(|value| value == "1"),
         "{test} needs {program}: install it, or set TAILLAB_SKIP_LIVE=1 to skip it"
     );
-    // past the capture of cargo test: a skip is never silent
+    // not captured by cargo test: a skipped test must be seen
     let line = format!("SKIPPED {test}: no {program} (TAILLAB_SKIP_LIVE=1)\n");
     let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
-/// How a list of requests was answered, in their order.
+/// The answers to a list of requests, in their order.
 struct Ended {
     outcomes: Vec<Outcome>,
     /// Bytes of the answers, each.
@@ -149,7 +149,7 @@ fn exchange(stream: &mut TcpStream, protocol: &mut dyn StreamProtocol, plan: &[P
     }
 }
 
-/// What a plan must lead to when every key is stored.
+/// The right outcomes of a plan when every key is stored.
 fn expected(plan: &[Planned]) -> Vec<Outcome> {
     plan.iter()
         .map(|what| match what.operation() {
@@ -160,8 +160,8 @@ fn expected(plan: &[Planned]) -> Vec<Outcome> {
         .collect()
 }
 
-/// Misses before anything is stored, then the prefill, then a mix with hits alone; and
-/// the sizes that the protocol foretells.
+/// Before anything is stored every get misses, after the prefill every get hits; and the messages
+/// have the sizes that the protocol computes.
 fn store_and_read_back(server: &Server, protocol: &mut dyn StreamProtocol) {
     let mut stream = server.connect();
     let sets = protocol.to_store();
@@ -192,7 +192,7 @@ fn memcached(test: &str) -> Option<Server> {
     })
 }
 
-/// Each dialect has keys of a width of its own, so that none finds another's.
+/// Each dialect has keys of another length, so that none finds another's.
 fn workload(dialect: Dialect) -> StoreWorkload {
     StoreWorkload {
         keys: 200,
@@ -216,7 +216,7 @@ fn memcached_speaks_every_dialect_on_a_stream() {
     }
 }
 
-/// A value that another client made is not taken for ours.
+/// A value that another client stored is a wrong answer.
 #[test]
 fn a_value_of_another_size_is_not_taken() {
     let Some(server) = memcached("a_value_of_another_size_is_not_taken") else {
@@ -301,7 +301,7 @@ fn redis(test: &str) -> Option<Server> {
         command
             .args(["--port", port, "--bind", "127.0.0.1"])
             .args(["--save", "", "--appendonly", "no"])
-            // leave nothing behind, wherever it runs
+            // leave no files behind
             .args(["--dir", "/tmp", "--daemonize", "no"]);
         command
     })
@@ -321,8 +321,8 @@ fn redis_stores_and_reads_back() {
     store_and_read_back(&server, &mut Redis::new(workload).unwrap());
 }
 
-/// nginx with a file of 612 bytes, one that is packed on the way (and so comes in
-/// chunks), one empty answer; a connection ends after 100 requests.
+/// nginx with a file of 612 bytes, a file that it compresses (and so sends in chunks) and an empty
+/// answer; it closes a connection after 100 requests.
 fn nginx(test: &str, dir: &Path) -> Option<Server> {
     std::fs::create_dir(dir.join("www")).unwrap();
     std::fs::write(dir.join("www/small.html"), vec![b'x'; 612]).unwrap();
@@ -388,8 +388,8 @@ fn nginx_answers_in_every_form() {
     assert_eq!(run("/absent", false).0, Outcome::ServerError);
 }
 
-/// The request of Tales of the Tail, section 3.1, has 85 bytes; and nginx ends every
-/// connection after `keepalive_requests`, which must not look like a loss.
+/// The request of Tales of the Tail, section 3.1, has 85 bytes. nginx closes every connection
+/// after `keepalive_requests`, which must not count as a loss.
 #[test]
 fn nginx_takes_a_padded_request_and_says_when_it_closes() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The engine over real sockets against servers that behave and servers that do not.
+//! The engine over UDP sockets, with servers that answer properly and servers that do not.
 
 use crate::support;
 
@@ -13,7 +13,7 @@ use taillab_model::summary::LoadErrors;
 /// So long that a busy test machine does not make an answer late.
 const PATIENT: Nanos = Nanos::from_secs(60);
 
-/// For runs in which some answers never come: only how long the test takes.
+/// For runs in which some answers never come; it decides only how long the test takes.
 const SHORT: Nanos = Nanos::from_secs(2);
 
 #[test]
@@ -36,7 +36,7 @@ fn a_good_server_answers_everything() {
     assert_eq!(ports.len(), 16);
 }
 
-/// The keys of the record are what the packets really carried, in the order sent.
+/// The keys of the record are those that the packets had, in the order sent.
 #[test]
 fn the_record_names_the_packets() {
     let (tell, told) = std::sync::mpsc::channel();
@@ -56,8 +56,8 @@ fn the_record_names_the_packets() {
 #[test]
 fn a_server_that_reorders_changes_nothing_but_the_times() {
     let mut held: Vec<Vec<u8>> = Vec::new();
-    // One connection, so that the held answers go back to the port that they are for.
-    // Every fourth request releases all, the last first; the rest is released by none.
+    // One connection, so that held answers go to the right port. Every fourth request releases
+    // all that are held, the last first; those after the last release are never sent.
     let server = Responder::start(move |_, request| {
         held.push(answer(request));
         if held.len() < 4 {

@@ -1,4 +1,4 @@
-//! The key of a TCP request is what the server's kernel counts.
+//! The key of a TCP request is the sequence number that the server's kernel has.
 
 use crate::support;
 use crate::support::streams;
@@ -13,7 +13,7 @@ use support::run;
 use taillab_load::NoHooks;
 use taillab_model::{Nanos, RequestKey};
 
-/// May this process ask for sequence numbers? CAP_NET_ADMIN, bit 12 (capabilities(7)).
+/// Whether this process may ask for sequence numbers: CAP_NET_ADMIN, bit 12 (capabilities(7)).
 fn is_privileged() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|l| l.strip_prefix("CapEff:"));
@@ -89,8 +89,8 @@ fn keys_are_what_the_servers_kernel_counts() {
             stream.write_all(&request).unwrap();
         }
     });
-    // so many connections that each request finds an idle one: what the server has
-    // received is then this request and no more
+    // so many connections that each request finds an idle one: then the server has received this
+    // request and no other
     let mut client = client(&server.endpoint(), 300);
     let mut before = 0;
     for _ in 0..2 {

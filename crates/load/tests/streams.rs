@@ -1,4 +1,4 @@
-//! The engine over TCP and Unix sockets, against servers that behave and servers that do
+//! The engine over TCP and Unix sockets, with servers that answer properly and servers that do
 //! not.
 
 use crate::support;
@@ -24,7 +24,7 @@ use taillab_model::summary::LoadErrors;
 /// So long that a busy test machine does not make an answer late.
 const PATIENT: Nanos = Nanos::from_secs(60);
 
-/// For runs in which some answers never come: only how long the test takes.
+/// For runs in which some answers never come; it decides only how long the test takes.
 const SHORT: Nanos = Nanos::from_millis(300);
 
 fn count(run: &LoadRun, outcome: Outcome) -> usize {
@@ -89,7 +89,7 @@ fn ipv6_and_unix_sockets_serve_as_well() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// A request never waits in the client: with one connection they are pipelined.
+/// A request never waits in the client: on one connection, requests are pipelined.
 #[test]
 fn requests_are_pipelined_when_no_connection_is_idle() {
     let (tell, told) = std::sync::mpsc::channel();
@@ -106,7 +106,7 @@ fn requests_are_pipelined_when_no_connection_is_idle() {
     assert_eq!(told.recv().unwrap(), 50);
 }
 
-/// The k-th request of each connection is the k-th answer's, however late it comes.
+/// The k-th answer of each connection belongs to its k-th request, however late it comes.
 #[test]
 fn a_late_answer_is_its_own_requests() {
     let server = Server::start(|_, mut stream| {
@@ -131,7 +131,7 @@ fn a_late_answer_is_its_own_requests() {
     let result = open_loop(&mut client, load, &mut NoHooks).unwrap();
     let outcomes: Vec<_> = result.record.iter().map(|e| e.outcome).collect();
     assert_eq!(outcomes[..3], [Outcome::TimedOut; 3]);
-    // late, and not mixed up: an echo's answer carries its request's number
+    // late but not confused: an echo's answer contains its request's number
     assert!(
         result
             .record
@@ -143,8 +143,8 @@ fn a_late_answer_is_its_own_requests() {
     assert_eq!(result.errors.unexpected_responses, 0);
 }
 
-/// What a nasty server does with the first request of each connection, and how the
-/// requests end.
+/// What a faulty server does with the first request of each connection, and how the requests
+/// end.
 fn nasty(behave: impl Fn(usize, TcpStream) + Send + Sync + 'static) -> LoadRun {
     let server = Server::start(behave);
     let mut client = client(&server.endpoint(), 4);
@@ -196,7 +196,7 @@ fn resets_are_told_from_closes() {
     assert_eq!(count(&result, Outcome::Done), 0);
 }
 
-/// Every connection works again after it was opened anew.
+/// Every connection works again after it was reopened.
 #[test]
 fn a_server_that_closes_after_each_answer_still_serves() {
     let result = nasty(|_, mut stream| {

@@ -1,9 +1,9 @@
-//! What a failed or passed test of the gaps is worth.
+//! What a failed or a passed test of the gaps means.
 //!
-//! With n gaps Kolmogorov–Smirnov sees a distortion of 1.36/√n, so the same sender passes
-//! with few gaps and fails with many: two sends cannot be nearer than one send takes, and
-//! some n shows it. [`BlockTest`] tests blocks of consecutive gaps: of a true process 5 % are
-//! rejected, and whether more are is a test with a stated power.
+//! With n gaps Kolmogorov–Smirnov finds a distortion of 1.36/√n, so the same sender passes with few
+//! gaps and fails with many: two sends cannot be closer than the time one send takes, and a large n
+//! shows it. [`BlockTest`] tests blocks of consecutive gaps. Of a true process 5 % are rejected;
+//! whether more are rejected is a test with a known power.
 
 use taillab_load::LoadError;
 use taillab_load::verdict::KolmogorovSmirnov;
@@ -15,8 +15,8 @@ const LEVEL: f64 = 0.05;
 /// The smallest block of [`BlockTest::largest_true_block`].
 const SMALLEST_BLOCK: usize = 64;
 
-/// Fewer blocks than this say nothing about the share that is rejected: of 20 true
-/// blocks one is rejected.
+/// With fewer blocks nothing can be said about the share that is rejected: of 20 true blocks one
+/// is rejected.
 const FEWEST_BLOCKS: usize = 20;
 
 /// In the search for the largest block each size is tested at this level, so that the
@@ -28,7 +28,7 @@ const SEARCH_LEVEL: f64 = 0.01;
 pub(crate) struct BlockTest {
     /// Gaps in a block.
     pub(crate) gaps: usize,
-    /// Whole blocks there were.
+    /// Number of whole blocks.
     pub(crate) blocks: usize,
     /// Blocks that the test rejected.
     pub(crate) rejected: usize,

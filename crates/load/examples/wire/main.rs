@@ -1,10 +1,10 @@
-//! The quality of the arrivals and the cost of the client, against a UDP echo.
+//! The quality of the arrivals and the cost of the client, with a UDP echo server.
 //!
 //! `wire [options] [rates…]` sends Poisson arrivals of 128-byte requests to an echo on
 //! another CPU, by default over loopback, and prints for each rate the test of the gaps,
-//! as the generator sent them and (`--device lo`, needs root) as the server's device
-//! handed them over, the index of dispersion, the lateness, and what a request costs.
-//! Before that the closed loop and ping-pong. Options: `--client-cpu N`,
+//! as the generator sent them and (`--device lo`, needs root) as the server's device passed
+//! them on, the index of dispersion, the lateness, and what a request costs.
+//! The closed loop and ping-pong come first. Options: `--client-cpu N`,
 //! `--server-cpu N`, `--seconds S`, `--hybrid` (sleeps), `--stamps` (kernel stamps),
 //! `--busy` (the echo never sleeps), and for namespaces that exist `--client-netns PATH
 //! --server-netns PATH --server IP`.
@@ -207,7 +207,7 @@ fn quantiles(times: impl Iterator<Item = Nanos>) -> String {
     )
 }
 
-/// A responder on its CPU and in its namespace, and what its device hands over until
+/// A responder on its CPU and in its namespace, and the packets that its device passes on until
 /// the end.
 fn serve(
     setup: &Setup,
@@ -230,7 +230,7 @@ fn serve(
         None => None,
     };
     ready.send(address)?;
-    let mut bridge = RealtimeBridge::new();
+    let mut bridge = RealtimeBridge::default();
     let mut arrivals = Vec::with_capacity(1 << 22);
     while !stop.load(Relaxed) {
         let turn = Duration::from_millis(50);

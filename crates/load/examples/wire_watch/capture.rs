@@ -1,8 +1,8 @@
-//! Packets of one port on one device, with the kernel's stamps.
+//! Packets of one port on one device, with the kernel's timestamps.
 //!
 //! A ring shared with the kernel (`PACKET_RX_RING`, Documentation/networking/packet_mmap.rst)
-//! takes them: this program wakes once per block and not once per packet, so that it
-//! disturbs what it watches as little as possible.
+//! receives them: this program wakes once for each block instead of for each packet, so that it
+//! disturbs the traffic as little as possible.
 
 use std::ffi::CString;
 use std::io;
@@ -23,7 +23,7 @@ pub(crate) enum Layer4 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(dead_code, reason = "each example uses a part")]
 pub(crate) struct Packet {
-    /// `CLOCK_REALTIME` nanoseconds when the device handed it over.
+    /// `CLOCK_REALTIME` nanoseconds when the device passed it on.
     pub(crate) at_ns: u64,
     pub(crate) source_port: u16,
     /// Of TCP: the first byte's number. An equal one again is a retransmission.
@@ -32,7 +32,7 @@ pub(crate) struct Packet {
 
 const BLOCK_BYTES: usize = 1 << 18;
 const BLOCKS: usize = 64;
-/// After so long the kernel hands over a block that is not full.
+/// After this time the kernel returns a block that is not full.
 const BLOCK_TIMEOUT_MS: u32 = 20;
 /// Network and transport headers, options included.
 const SNAP_BYTES: u32 = 128;
@@ -62,8 +62,8 @@ impl Capture {
         let socket = unsafe { OwnedFd::from_raw_fd(fd) };
         let version = libc::tpacket_versions::TPACKET_V3 as libc::c_int;
         set(&socket, libc::SOL_PACKET, libc::PACKET_VERSION, &version)?;
-        // With it the kernel stamps every packet as soon as a device hands it over;
-        // without, only when the packet reaches this socket.
+        // with this, the kernel stamps every packet as soon as a device passes it on; otherwise
+        // only when the packet reaches this socket
         set(&socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, &1)?;
         attach_filter(&socket, port, layer4)?;
         let request = libc::tpacket_req3 {
@@ -114,7 +114,7 @@ impl Capture {
         Ok(capture)
     }
 
-    /// Collects for so long.
+    /// Collects packets for this time.
     pub(crate) fn collect(&mut self, length: Duration) -> Vec<Packet> {
         let mut packets = Vec::with_capacity(1 << 20);
         let end = Instant::now() + length;
@@ -136,7 +136,7 @@ impl Capture {
         packets
     }
 
-    /// Packets that the ring had no room for.
+    /// Packets lost because the ring was full.
     #[allow(dead_code, reason = "each example uses a part")]
     pub(crate) fn dropped(&self) -> io::Result<u32> {
         // SAFETY: all bytes zero is a valid value.
@@ -155,7 +155,7 @@ impl Capture {
         Ok(stats.tp_drops)
     }
 
-    /// Reads the next block if the kernel has handed it over.
+    /// Reads the next block if the kernel has returned it.
     fn take_block(&mut self, packets: &mut Vec<Packet>) -> bool {
         // SAFETY: `next` is below BLOCKS, so this is a block of the mapping. A block
         // begins with version, offset of the private part, status, number of packets,
@@ -183,7 +183,7 @@ impl Capture {
     /// One packet (struct tpacket3_hdr, sockaddr_ll, packet from its network header).
     fn read(&self, packet: &[u8]) -> Option<Packet> {
         const ADDRESS: usize = 48;
-        // over loopback each packet comes by twice, out and in
+        // over loopback each packet is seen twice, going out and coming in
         let outgoing = packet[ADDRESS + 10] == libc::PACKET_OUTGOING;
         if self.loopback && outgoing {
             return None;

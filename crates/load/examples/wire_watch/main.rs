@@ -1,11 +1,11 @@
-//! What anybody's load generator really sends: the arrivals at a port as the kernel
-//! stamps them where the device hands them over.
+//! What any load generator really sends: the arrivals at a port, as the kernel stamps them when
+//! the device passes them on.
 //!
 //! `wire_watch --device lo --port 11311 --seconds 10 [--tcp | --udp] [--rate R] [--together]` prints
-//! one JSON object. Without `--rate` the exponential distribution has the mean that was
-//! seen. `lateness_ns` is, for each connection, the time behind the constant-rate
-//! schedule that fits it best from below; it is null unless every connection sends at a
-//! constant rate; with `--together` all connections share one schedule. Needs CAP_NET_RAW.
+//! one JSON object. Without `--rate` the exponential distribution has the mean of the gaps seen.
+//! `lateness_ns` is, for each connection, the time after the constant-rate schedule that fits it
+//! best from below; it is null unless every connection sends at a constant rate. With `--together`
+//! all connections have one schedule. Needs CAP_NET_RAW.
 
 mod capture;
 
@@ -55,7 +55,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A segment that is sent again is no request.
+/// A retransmitted segment is not a request.
 fn drop_repeats(packets: &mut Vec<Packet>) {
     let mut last = BTreeMap::new();
     packets.retain(|p| last.insert(p.source_port, p.sequence) != Some(p.sequence));
@@ -127,7 +127,7 @@ fn lateness<'a>(connections: impl Iterator<Item = &'a Vec<u64>>) -> Option<Vec<u
     (!late.is_empty()).then_some(late)
 }
 
-/// Are the counts in windows of some mean gaps nearly all the same?
+/// Whether the counts in windows of a few mean gaps are nearly equal.
 fn is_constant(sent_ns: &[u64]) -> bool {
     let (first, last) = (sent_ns[0], sent_ns[sent_ns.len() - 1]);
     let mean_gap_ns = (last - first) as f64 / (sent_ns.len() - 1) as f64;

@@ -1,7 +1,7 @@
 //! What must hold for any bytes that a server sends. The bounded run in `main.rs` and
 //! the long runs of cargo-fuzz (`crates/taillab/fuzz`) call the same functions.
 
-// each target uses a part of it, and clippy sees no tests in here
+// each target uses a part of it, and for clippy these are not tests
 #![allow(dead_code, clippy::unwrap_used)]
 
 use taillab_load::protocol::{
@@ -70,8 +70,8 @@ pub(crate) fn in_datagrams(label: &str) -> AskedDatagrams {
 /// Feeds an answer in every way that a network can, and checks that
 /// - the decision does not depend on the pieces it came in,
 /// - a decision once made stays the same when more bytes come,
-/// - nothing is complete before as many bytes as the decoder said it needs,
-/// - an answer is no longer than what there is.
+/// - nothing is complete before there are as many bytes as the decoder asked for,
+/// - an answer is not longer than the bytes there are.
 ///
 /// Returns the decision.
 ///
@@ -104,7 +104,7 @@ pub(crate) fn check_stream(asked: &Asked, bytes: &[u8]) -> Decoded {
     if decided.is_none() {
         assert!(matches!(all, Decoded::Partial { .. }));
     }
-    // as a client does: no look before there are as many bytes as were asked for
+    // as a client does: decodes only once there are as many bytes as the decoder asked for
     let mut n = 0;
     loop {
         match look(n) {
@@ -133,7 +133,7 @@ pub(crate) struct AskedDatagrams {
 /// Reads and judges one datagram; returns whether it is the answer to a request.
 ///
 /// # Panics
-/// When what was read contradicts itself.
+/// When the result contradicts itself.
 pub(crate) fn check_datagram(asked: &AskedDatagrams, datagram: &[u8]) -> bool {
     let Ok(response) = asked.protocol.decode(datagram) else {
         return false;

@@ -1,5 +1,5 @@
-//! The codecs under damaged answers: a bounded, seeded run of what `crates/taillab/fuzz`
-//! runs for as long as one likes.
+//! Gives the codecs damaged answers: a bounded, seeded run of the checks that
+//! `crates/taillab/fuzz` runs without a limit.
 
 mod checks;
 mod mutate;
@@ -13,7 +13,7 @@ use mutate::Mutator;
 /// Damaged answers for each protocol.
 const CASES: usize = 300_000;
 
-/// How the cases ended, to be sure that they reach every branch.
+/// How many cases ended in which way, to be sure that every branch was reached.
 #[derive(Debug, Default)]
 struct Seen {
     partial: usize,
@@ -187,7 +187,7 @@ fn echo_over_udp() {
     run_datagrams(&checks::in_datagrams("echo"), &[b"eeeeeeee"], 10);
 }
 
-/// A protocol that is added gets cases here.
+/// Fails if a protocol has no cases here.
 #[test]
 fn every_protocol_is_tried() {
     for protocol in &taillab_load::protocol::PROTOCOLS {

@@ -1,9 +1,9 @@
-//! Damage to valid answers: what the parser's deep branches see of an attacker.
+//! Damages valid answers, to reach the inner branches of the parsers.
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-/// Bytes and words that mean something to one of the protocols.
+/// Bytes and words that have a meaning in one of the protocols.
 const WORDS: [&[u8]; 28] = [
     b"\r\n",
     b"\n",
@@ -35,7 +35,7 @@ const WORDS: [&[u8]; 28] = [
     b"\xff\xff\xff\xff",
 ];
 
-/// The longest input: every prefix of it is looked at.
+/// The longest input; every prefix of it is tested.
 const MAX_BYTES: usize = 400;
 
 /// Draws damaged answers, the same ones for the same seed.
@@ -54,8 +54,8 @@ impl Mutator {
         self.rng.random_range(0..n.max(1))
     }
 
-    /// One of `answers` with up to five damages; one in sixteen stays as it is, but for
-    /// what follows it.
+    /// One of `answers`, damaged in up to five ways; one in sixteen is not damaged, but has other
+    /// bytes after it.
     pub(crate) fn damaged(&mut self, answers: &[Vec<u8>]) -> Vec<u8> {
         let mut bytes = answers[self.below(answers.len())].clone();
         if self.below(16) == 0 {

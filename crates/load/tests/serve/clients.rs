@@ -1,4 +1,4 @@
-//! What the tests share: clients of the standard library.
+//! Clients for the tests, written with the standard library.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -16,7 +16,7 @@ pub(crate) const STREAMS: [Architecture; 3] = [
 pub(crate) const DATAGRAMS: [Architecture; 2] =
     [Architecture::UdpShared, Architecture::UdpReuseport];
 
-/// Long enough for any machine: a test that waits so long has failed.
+/// A test that waits this long has failed, on any machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) fn sizes(request_bytes: usize, response_bytes: usize) -> MessageSizes {
@@ -68,7 +68,7 @@ pub(crate) fn request(client: usize, k: usize, bytes: usize) -> Vec<u8> {
         .collect()
 }
 
-/// The answer has the right length and begins with the request.
+/// Asserts that the answer has the right length and begins with the request.
 pub(crate) fn assert_answers(answer: &[u8], request: &[u8], response_bytes: usize) {
     assert_eq!(answer.len(), response_bytes);
     let same = request.len().min(response_bytes);
@@ -100,7 +100,7 @@ pub(crate) fn start(architecture: Architecture, workers: usize) -> Responder {
     .unwrap()
 }
 
-/// The server's counts, once they are as wanted: a worker counts after it has answered.
+/// The server's counts, once they are as wanted: a worker counts a request after its answer.
 pub(crate) fn served(server: &Responder, as_wanted: impl Fn(&Served) -> bool) -> Served {
     let began = Instant::now();
     loop {

@@ -53,7 +53,7 @@ fn datagrams_of_another_length_are_counted_and_not_answered() {
         for length in [0, 1, 127, 129, 60_000] {
             socket.send(&request(0, 0, length)).unwrap();
         }
-        // the next thing to come back is the answer to this
+        // the next answer is to this request
         exchange(&socket, &request(1, 7, 128), 128);
         let counts = served(&server, |now| now.total() == 1);
         assert_eq!(counts.malformed, 5);
@@ -76,7 +76,7 @@ fn flows_are_spread_over_the_sockets_of_a_port() {
         counts.by_worker.iter().filter(|&&n| n > 0).count() > 1,
         "{counts:?}"
     );
-    // and a flow stays where it is
+    // and a flow keeps its worker
     let socket = udp(&server);
     for k in 0..20 {
         exchange(&socket, &request(0, k, 128), 128);
@@ -86,7 +86,7 @@ fn flows_are_spread_over_the_sockets_of_a_port() {
     assert_eq!(grown.filter(|(a, b)| a > b).count(), 1, "{after:?}");
 }
 
-/// One flow, and yet all workers serve it: the socket's queue belongs to all.
+/// All workers serve one flow, because they have one queue.
 #[test]
 fn workers_of_a_shared_socket_serve_any_flow() {
     const REQUESTS: usize = 100;

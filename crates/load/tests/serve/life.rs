@@ -1,4 +1,4 @@
-//! How servers start, what they refuse, and that they stop.
+//! Servers start, refuse what they cannot do, and stop.
 
 use std::fs;
 use std::net::{TcpListener, UdpSocket};
@@ -15,7 +15,7 @@ use super::clients::{
     DATAGRAMS, PATIENCE, STREAMS, call, connect, exchange, is_over, request, sizes, start, tcp, udp,
 };
 
-/// What `f` returns, or a failed test if it hangs.
+/// Returns what `f` returns; fails the test if it takes too long.
 fn ends<T: Send + 'static>(what: &str, f: impl FnOnce() -> T + Send + 'static) -> T {
     let (tell, told) = channel();
     std::thread::spawn(move || tell.send(f()));
@@ -244,7 +244,7 @@ fn a_unix_socket_is_private_and_removed_at_the_end() {
         0o600
     );
     call(&mut *connect(&server), &request(0, 0, 128), 128);
-    // while it listens, nobody else gets the path
+    // while it listens, no other server gets the path
     let second = Responder::start(&spec);
     assert!(
         matches!(second, Err(ServeError::UnixInUse { .. })),
@@ -263,12 +263,12 @@ fn only_a_dead_socket_is_replaced() {
         listen: Listen::Unix(path.clone()),
         ..Spec::new(Architecture::NullRpc)
     };
-    // what a killed server leaves behind
+    // a killed server leaves its path behind
     drop(UnixListener::bind(&path).unwrap());
     assert!(path.exists());
     let server = Responder::start(&spec).unwrap();
     call(&mut *connect(&server), &request(0, 0, 128), 128);
-    // a path that has become somebody else's is not removed
+    // a path that now belongs to another socket is not removed
     fs::remove_file(&path).unwrap();
     fs::write(&path, "precious").unwrap();
     drop(server);

@@ -9,7 +9,7 @@ use taillab_load::serve::{Architecture, Listen, Responder, Spec};
 
 use super::clients::{STREAMS, call, connect, request, served, sizes, start, tcp};
 
-/// Eight clients at once, each on a connection of its own, with 100 requests in turn.
+/// Eight clients at once, each with its own connection and 100 requests one after the other.
 fn many_clients(spec: &Spec) {
     const CLIENTS: usize = 8;
     const REQUESTS: usize = 100;
@@ -105,7 +105,7 @@ fn requests_sent_together_are_answered_in_their_order() {
     }
 }
 
-/// Answers of a megabyte fill every buffer on the way: they are written in pieces.
+/// Answers of a megabyte fill every buffer on the way, so they are written in pieces.
 #[test]
 fn a_client_that_reads_late_gets_everything() {
     const REQUESTS: usize = 12;
@@ -120,7 +120,7 @@ fn a_client_that_reads_late_gets_everything() {
         for k in 0..REQUESTS {
             late.write_all(&request(0, k, 64)).unwrap();
         }
-        // The others do not wait for it: all it would hold up is its own connection.
+        // the others do not wait for it; it delays only its own connection
         call(&mut other, &request(1, 0, 64), BYTES);
         let mut answer = vec![0; BYTES];
         for k in 0..REQUESTS {
@@ -146,7 +146,7 @@ fn clients_that_leave_in_the_middle_end_only_their_connection() {
             if k % 2 == 0 {
                 stream.shutdown(Shutdown::Write).unwrap();
             } else {
-                // a reset, not an orderly end
+                // a reset instead of an orderly close
                 set_socket_linger(&stream, Some(Duration::ZERO)).unwrap();
             }
         }
@@ -172,7 +172,7 @@ fn connections_stay_with_their_worker() {
     let mut streams: Vec<_> = (0..6)
         .map(|client| {
             let mut stream = tcp(&server);
-            // answered, hence accepted before the next one
+            // answered, so accepted before the next one
             call(&mut stream, &request(client, 0, 128), 128);
             stream
         })
@@ -186,7 +186,7 @@ fn connections_stay_with_their_worker() {
     served(&server, |now| now.by_worker == [32, 52, 72]);
 }
 
-/// The contrast: with one queue, workers take what there is from any connection.
+/// For comparison: with one queue, workers take requests from any connection.
 #[test]
 fn workers_of_a_shared_queue_serve_any_connection() {
     const REQUESTS: usize = 100;

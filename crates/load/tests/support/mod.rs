@@ -1,6 +1,6 @@
-//! What the tests over real sockets share.
+//! Helpers for the tests over real sockets.
 
-// each test file uses a part of it, and clippy sees no tests in here
+// each test file uses a part of it, and for clippy these are not tests
 #![allow(dead_code, clippy::unwrap_used)]
 
 pub(crate) mod streams;
@@ -39,7 +39,7 @@ pub(crate) fn client(server: SocketAddr) -> DatagramClient {
     memcached(server, 16, workload())
 }
 
-/// A client that speaks memcached's text protocol over UDP.
+/// A client with memcached's text protocol over UDP.
 pub(crate) fn memcached(
     server: SocketAddr,
     connections: usize,
@@ -74,7 +74,7 @@ pub(crate) fn run(client: &mut impl Client, timeout: Nanos, hooks: &mut impl Hoo
     run
 }
 
-/// The server answered in time, whatever it said.
+/// The server answered in time, whatever the answer was.
 pub(crate) fn is_answered(entry: &Entry) -> bool {
     !matches!(
         entry.outcome,
@@ -102,7 +102,7 @@ pub(crate) fn answer(request: &[u8]) -> Vec<u8> {
     datagram(id(request), &text)
 }
 
-/// A thread that answers UDP datagrams with what a function says.
+/// A thread that answers UDP datagrams with what a function returns.
 pub(crate) struct Responder {
     pub(crate) address: SocketAddr,
     stop: Arc<AtomicBool>,
@@ -110,14 +110,14 @@ pub(crate) struct Responder {
 }
 
 impl Responder {
-    /// `server(k, request)` gives the answers to the k-th request; `None` ends the
-    /// responder, whose port is then closed.
+    /// `server(k, request)` returns the answers to the k-th request; `None` ends the responder and
+    /// closes its port.
     pub(crate) fn start(
         mut server: impl FnMut(usize, &[u8]) -> Option<Vec<Vec<u8>>> + Send + 'static,
     ) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let address = socket.local_addr().unwrap();
-        // only how soon it sees that it should stop
+        // decides only how soon it sees that it should stop
         socket
             .set_read_timeout(Some(Duration::from_millis(20)))
             .unwrap();

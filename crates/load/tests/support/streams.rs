@@ -1,4 +1,4 @@
-//! Stream servers that do whatever a test wants.
+//! Stream servers that behave as a test wants.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -32,7 +32,7 @@ pub(crate) fn request(stream: &mut impl Read) -> Option<[u8; BYTES]> {
     stream.read_exact(&mut request).ok().map(|()| request)
 }
 
-/// Answers every request as it should be.
+/// Answers every request correctly.
 pub(crate) fn serve(mut stream: impl Read + Write) {
     while let Some(request) = request(&mut stream) {
         if stream.write_all(&request).is_err() {
@@ -41,7 +41,7 @@ pub(crate) fn serve(mut stream: impl Read + Write) {
     }
 }
 
-/// Accepts connections and gives each to a thread of its own.
+/// Accepts connections and starts a thread for each.
 pub(crate) struct Server {
     address: SocketAddr,
     stop: Arc<AtomicBool>,
@@ -49,7 +49,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// `behave(n, stream)` has the n-th connection.
+    /// `behave(n, stream)` serves the n-th connection.
     pub(crate) fn start(behave: impl Fn(usize, TcpStream) + Send + Sync + 'static) -> Self {
         Self::start_at("127.0.0.1:0", behave)
     }
@@ -69,7 +69,7 @@ impl Server {
                     return;
                 }
                 stream.set_nodelay(true).unwrap();
-                // a test that fails does not leave it behind for ever
+                // so that it ends even if its test fails
                 stream
                     .set_read_timeout(Some(Duration::from_secs(60)))
                     .unwrap();
@@ -90,7 +90,7 @@ impl Server {
 }
 
 impl Drop for Server {
-    /// Listens no more; connections live on.
+    /// Stops listening; connections stay open.
     fn drop(&mut self) {
         self.stop.store(true, Relaxed);
         let _ = TcpStream::connect(self.address);
