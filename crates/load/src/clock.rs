@@ -6,31 +6,31 @@ use std::os::unix::fs::FileExt;
 use rustix::time::{ClockId, clock_gettime};
 use taillab_model::{Monotonic, Nanos};
 
-/// This instant by `CLOCK_MONOTONIC`, the clock of the kernel stamps.
+/// The present by `CLOCK_MONOTONIC`, the probe's clock.
 ///
-/// Served by the vDSO, without a system call, where the kernel's clock source allows.
+/// Read by the vDSO, without a system call, where the kernel's clock source allows that.
 #[inline]
 pub fn now() -> Monotonic {
     Monotonic::from_nanos_since_boot(read(ClockId::Monotonic))
 }
 
-/// This instant by `CLOCK_REALTIME`, the clock of a socket's stamps, in nanoseconds
+/// The present by `CLOCK_REALTIME`, the clock of a socket's stamps, in nanoseconds
 /// since 1970.
 #[inline]
 pub(crate) fn realtime_ns() -> u64 {
     read(ClockId::Realtime)
 }
 
-/// CPU time that the calling thread has used; a system call.
+/// CPU time that the calling thread has used; takes a system call.
 pub fn thread_cpu_time() -> Nanos {
     Nanos::new(read(ClockId::ThreadCPUTime))
 }
 
-/// Keeps the CPU busy until the thread has had it for `demand`: what interrupts and other threads take
-/// meanwhile comes on top, as it does with real work. `had` gets each stretch in which it had the CPU.
+/// Keeps the CPU busy until the thread has had it for `demand`. Time taken by interrupts and other
+/// threads comes on top, as with real work. `had` gets each stretch in which the thread had the CPU.
 pub fn keep_busy(demand: Nanos, mut had: impl FnMut(Monotonic, Monotonic)) {
-    /// A longer step between two looks at the clock (some ten nanoseconds apart) means that something
-    /// else had the CPU.
+    /// Two reads of the clock are about ten nanoseconds apart. A longer step than this means that
+    /// something else had the CPU.
     const GAP: u64 = 1_000;
     let mut used = Nanos::ZERO;
     let mut from = now();
@@ -39,7 +39,7 @@ pub fn keep_busy(demand: Nanos, mut had: impl FnMut(Monotonic, Monotonic)) {
         std::hint::spin_loop();
         let at = now();
         let step = at.saturating_since(last).get();
-        // where reading the clock takes long, every step is a long one
+        // where reading the clock is slow, every step is long
         least = least.min(step);
         if step > GAP.saturating_add(least.saturating_mul(4)) {
             had(from, last);
@@ -51,9 +51,9 @@ pub fn keep_busy(demand: Nanos, mut had: impl FnMut(Monotonic, Monotonic)) {
     had(from, last);
 }
 
-/// For how long in all a thread could have run while others had its CPU; `account` is its
-/// `/proc/PID/task/TID/schedstat`, of which this is the second number (the kernel's
-/// `Documentation/scheduler/sched-stats.rst`). `None` where it cannot be read.
+/// The total time that a thread was ready to run while others had its CPU: the second number of
+/// its `/proc/PID/task/TID/schedstat` (the kernel's `Documentation/scheduler/sched-stats.rst`),
+/// which `account` is. `None` if it cannot be read.
 pub fn waited_for_cpu(account: &File) -> Option<Nanos> {
     let mut text = [0; 64];
     let length = account.read_at(&mut text, 0).ok()?;

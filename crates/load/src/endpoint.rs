@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// Where a server listens, and on what kind of socket.
+/// Where a server listens, with the kind of its socket.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Endpoint {
     /// A UDP port.
@@ -16,10 +16,10 @@ pub enum Endpoint {
 }
 
 impl Endpoint {
-    /// The option with which memcached listens there, for the texts of errors; empty where it is
-    /// not memcached's port.
+    /// The option that makes memcached listen there, for the texts of errors; empty if the port or
+    /// the path does not look like memcached's.
     pub(crate) fn memcached_hint(&self) -> String {
-        /// As its documentation has it.
+        /// From its documentation.
         const USUAL_PORT: u16 = 11211;
         match self {
             Self::Tcp(address) if address.port() != USUAL_PORT => String::new(),

@@ -1,4 +1,4 @@
-//! What can go wrong before or instead of a measurement.
+//! Why a load cannot be produced.
 
 use std::io;
 
@@ -9,12 +9,12 @@ use crate::wrong_answer::WrongAnswer;
 
 /// Why a load cannot be produced. Each text names the cause and the remedy.
 ///
-/// What goes wrong with single requests is no error: it is counted in the record.
+/// Failures of single requests are not errors: they are counted in the record.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// The process may not open as many files as there are connections.
     #[error(
-        "{connections} connections need about {needed} open files and the limit is lower: raise \
+        "{connections} connections need about {needed} open files, but the limit is lower: raise \
          it with `ulimit -n {needed}` or use fewer connections"
     )]
     TooManyFiles {
@@ -23,22 +23,22 @@ pub enum LoadError {
         /// Open files needed, with room for the rest of the process.
         needed: usize,
     },
-    /// There are not enough local ports for so many connections to one server.
+    /// There are not enough local ports for this many connections to one server.
     #[error(
         "no local port is left for {connections} connections to {server}: widen `sysctl \
-         net.ipv4.ip_local_port_range`, use fewer connections or wait a minute for old ones to \
+         net.ipv4.ip_local_port_range`, use fewer connections, or wait a minute until old ones \
          time out"
     )]
     TooManyPorts {
-        /// Whom they were for.
+        /// The server that they were for.
         server: Endpoint,
         /// Connections asked for.
         connections: usize,
     },
-    /// A socket to the server cannot be made.
+    /// A socket to the server cannot be opened.
     #[error("cannot open a socket to {server}: {source}; check the address and the route to it")]
     Socket {
-        /// Whom it was for.
+        /// The server that it was for.
         server: Endpoint,
         /// What the kernel said.
         source: io::Error,
@@ -52,17 +52,17 @@ pub enum LoadError {
         /// Who was asked.
         server: Endpoint,
     },
-    /// The server does not answer at all.
+    /// The server does not answer.
     #[error("no answer from {server} to {requests} requests: {}", no_answer(server, said.as_ref()))]
     NoAnswer {
         /// Who was asked.
         server: Endpoint,
         /// Requests sent.
         requests: u64,
-        /// What came instead of an answer.
+        /// What it sent instead of an answer.
         said: Option<WrongAnswer>,
     },
-    /// The server answers and does not keep what it is given.
+    /// The server refused to store keys.
     #[error("{server} refused to store {refused} of {keys} keys{}", not_stored(said.as_ref()))]
     NotStored {
         /// Who was asked.
@@ -71,13 +71,13 @@ pub enum LoadError {
         refused: u64,
         /// Keys there are.
         keys: u64,
-        /// What it said to the first of them.
+        /// Its answer to the first of them.
         said: Option<WrongAnswer>,
     },
     /// The server lost what it had stored.
     #[error(
-        "{server} no longer has {missing} of {sampled} keys just stored: give it more memory \
-         (memcached: -m) or use fewer keys"
+        "{server} no longer has {missing} of {sampled} keys that were just stored: give it more \
+         memory (memcached: -m) or use fewer keys"
     )]
     Evicted {
         /// Who was asked.
@@ -87,19 +87,19 @@ pub enum LoadError {
         /// Keys asked for.
         sampled: u64,
     },
-    /// Endpoint and protocol do not fit.
+    /// The protocol does not run over the endpoint's transport.
     #[error(
         "this protocol cannot be used with {server}: choose a TCP or Unix target for a stream \
          protocol and a UDP target for datagrams"
     )]
     WrongTransport {
-        /// Where it was to be spoken.
+        /// The endpoint.
         server: Endpoint,
     },
-    /// No client thread at all was asked for.
+    /// There is no client thread.
     #[error("the number of client threads must be at least 1")]
     NoThreads,
-    /// A client thread cannot be made or prepared.
+    /// A client thread cannot be started or prepared.
     #[error("client thread {thread} cannot be set up: {source}; use fewer threads or other CPUs")]
     Thread {
         /// Its number.
@@ -107,15 +107,15 @@ pub enum LoadError {
         /// What failed.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// A client thread panicked, which is a fault of this program.
+    /// A client thread panicked, which is a bug in this program.
     #[error("client thread {thread} panicked: {said}; run again, and report this if it persists")]
     ThreadPanicked {
         /// Its number.
         thread: usize,
-        /// What it said.
+        /// Its message.
         said: String,
     },
-    /// Not one schedule for each client thread.
+    /// The number of schedules is not the number of client threads.
     #[error("{schedules} schedules were given for {threads} client threads: give one for each")]
     Schedules {
         /// Schedules given.
@@ -123,10 +123,10 @@ pub enum LoadError {
         /// Client threads.
         threads: usize,
     },
-    /// No connection at all was asked for.
+    /// There is no connection.
     #[error("the number of connections must be at least 1")]
     NoConnections,
-    /// A set would not fit one datagram.
+    /// A set does not fit one datagram.
     #[error(
         "a value of {value_bytes} bytes does not fit one datagram with its key: use at most \
          {limit} bytes"
@@ -137,33 +137,33 @@ pub enum LoadError {
         /// Largest size with keys of this length.
         limit: usize,
     },
-    /// Keys too long for memcached, or too short to tell them apart.
+    /// Keys are too long for the server, or too short to be different.
     #[error("{keys} keys need between {min} and {max} bytes each, not {key_bytes}")]
     KeySize {
         /// Size asked for.
         key_bytes: usize,
         /// Keys asked for.
         keys: u32,
-        /// Digits that tell the keys apart.
+        /// Digits that the largest key number needs.
         min: usize,
-        /// memcached's limit.
+        /// The server's limit.
         max: usize,
     },
-    /// No key, or more than the record can number.
+    /// There is no key, or there are more than the record can number.
     #[error("the number of keys must be between 1 and {max}, not {keys}")]
     Keys {
         /// Number asked for.
         keys: u32,
-        /// The most there can be.
+        /// The maximum.
         max: u32,
     },
-    /// Keys drawn in a way that there is not.
+    /// The distribution of keys is unknown.
     #[error(
         "keys cannot be drawn as {0:?}: use uniform, or zipf:S with an exponent S above 0 and at \
          most 16"
     )]
     KeyDistribution(String),
-    /// A message that the protocol cannot carry.
+    /// The protocol cannot carry a message of this size.
     #[error("{what} cannot have {bytes} bytes: use between {min} and {max}")]
     MessageSize {
         /// Which message.
@@ -175,29 +175,29 @@ pub enum LoadError {
         /// Largest size.
         max: usize,
     },
-    /// A part of a request that would break the request.
+    /// A part of the request would break it.
     #[error("the {what} {text:?} cannot be sent: {remedy}")]
     RequestText {
         /// Which part.
         what: &'static str,
-        /// What it is.
+        /// Its text.
         text: String,
         /// What to use instead.
         remedy: &'static str,
     },
-    /// A share that is none.
+    /// It is not a share.
     #[error("the share of gets must be between 0 and 1, not {0}")]
     GetShare(f64),
-    /// Nothing to send.
-    #[error("the schedule holds no request: use a higher rate or a longer measurement")]
+    /// There is nothing to send.
+    #[error("the schedule has no requests: use a higher rate or a longer measurement")]
     EmptySchedule,
-    /// The schedule goes backwards.
+    /// The schedule is not sorted.
     #[error("the schedule goes backwards at request {at}: sort it by time")]
     UnsortedSchedule {
-        /// The first request due earlier than the one before it.
+        /// The first request that is due earlier than the one before it.
         at: usize,
     },
-    /// Warm-up and schedule do not fit.
+    /// The warm-up is as long as the schedule.
     #[error(
         "the measurement would start at request {measure_from} of {requests}: use a shorter \
          warm-up or a longer measurement"
@@ -208,20 +208,20 @@ pub enum LoadError {
         /// Requests in the schedule.
         requests: usize,
     },
-    /// A closed loop with no request in flight, or more than the ids can tell apart.
+    /// A closed loop has no request in flight, or more than it can track.
     #[error("requests in flight must be between 1 and {max}, not {outstanding}")]
     Outstanding {
         /// Number asked for.
         outstanding: usize,
-        /// The most there can be.
+        /// The maximum.
         max: usize,
     },
-    /// The kernel failed a call that should not fail.
+    /// A system call failed that should not fail.
     #[error("{call} failed: {source}; run again, and report this if it persists")]
     Kernel {
         /// The system call.
         call: &'static str,
-        /// What it said.
+        /// What the kernel said.
         source: io::Error,
     },
     /// The schedule cannot be made.
@@ -229,7 +229,7 @@ pub enum LoadError {
     Arrivals(#[from] ArrivalError),
 }
 
-/// Why it may not have stored what it was given, and what to do.
+/// Why the server may have refused to store keys, and what to do.
 fn not_stored(said: Option<&WrongAnswer>) -> String {
     let line = said.map(ToString::to_string).unwrap_or_default();
     let remedy = match line.starts_with("-DENIED") {
@@ -246,16 +246,16 @@ fn not_stored(said: Option<&WrongAnswer>) -> String {
 fn no_answer(server: &Endpoint, said: Option<&WrongAnswer>) -> String {
     match said.map(|said| (said, said.speaks())) {
         Some((said, Some(protocol))) => format!(
-            "this port speaks {protocol} (it said `{said}`): name the target with that \
-             protocol's scheme, or \
-             another port"
+            "this port speaks {protocol} (it said `{said}`): use that protocol's scheme in the \
+             target, or another port"
         ),
         Some((said, None)) => format!(
-            "the answer is not of this protocol (it said `{said}`): check the port and the protocol"
+            "the answer does not follow this protocol (it said `{said}`): check the port and the \
+             protocol"
         ),
         None => format!(
-            "check that it runs, that it speaks this protocol there{}, and that no firewall is \
-             in the way",
+            "check that it runs, that it speaks this protocol there{}, and that no firewall \
+             blocks it",
             server.memcached_hint()
         ),
     }

@@ -1,4 +1,4 @@
-//! A transport without a network, for tests: a server as a function from request to
+//! A transport without a network, for tests: the server is a function from a request to the
 //! answers.
 
 use std::collections::VecDeque;
@@ -61,12 +61,12 @@ pub(crate) struct Fake {
     connections: usize,
     server: Server,
     requests: usize,
-    /// What is under way to the client.
+    /// Datagrams on their way to the client.
     pub(crate) arriving: VecDeque<(usize, Vec<u8>)>,
     current: Vec<u8>,
     /// The kernel refuses this many sends.
     pub(crate) refuse_sends: usize,
-    /// How often there was something to receive before each send, since the one before.
+    /// Before each send: how often the client looked for datagrams since the send before.
     pub(crate) looks_before_send: Arc<Mutex<Vec<usize>>>,
     looks: usize,
     /// How often the client slept.

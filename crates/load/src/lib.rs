@@ -1,22 +1,22 @@
-//! Open-loop load generator with an absolute schedule and its own verdict.
+//! An open-loop load generator that judges whether it kept its schedule.
 //!
 //! | module | what it does |
 //! |---|---|
-//! | [`protocol`] | what goes into a request and what an answer says |
-//! | [`transport`] | the sockets: bytes out, bytes in |
-//! | [`client`] | joins the two: sends request k, says which request was answered |
-//! | [`engine`] | the open loop: every request at its scheduled time, never re-based; ping-pong |
-//! | [`rtt`] | round trips over any protocol, in any way of waiting |
-//! | [`stamps`] | the kernel's own stamps of what a socket sends and receives |
-//! | [`mod@saturate`] | the closed loop that finds a server's peak |
+//! | [`protocol`] | what requests contain and what responses mean |
+//! | [`transport`] | sockets: sends and receives bytes |
+//! | [`client`] | both together: sends request k, says which request was answered |
+//! | [`engine`] | the open loop, where every request has its time from the start; ping-pong |
+//! | [`rtt`] | round trips over any transport, with any way of waiting |
+//! | [`stamps`] | the kernel's timestamps of what a socket sends and receives |
+//! | [`mod@saturate`] | the closed loop that finds a server's highest throughput |
 //! | [`mod@prefill`] | stores every key before a measurement |
 //! | [`fleet`] | several client threads together |
-//! | [`mod@target`] | where a load goes, as a person writes it |
-//! | [`verdict`] | whether the arrivals sent were the process wanted |
+//! | [`mod@target`] | the server, as a user writes it |
+//! | [`verdict`] | whether the requests were sent as the arrival process says |
 //! | [`serve`] | the built-in servers |
 //!
-//! Everything but a [`fleet`] runs on the calling thread, which the caller has pinned and
-//! put into the right network namespace.
+//! Everything but a [`fleet`] runs on the calling thread; the caller pins it and puts it into the
+//! right network namespace.
 
 pub mod client;
 pub mod clock;
@@ -26,11 +26,13 @@ mod error;
 #[cfg(test)]
 mod fake;
 pub mod fleet;
+mod named;
 pub mod prefill;
 pub mod protocol;
 pub mod rtt;
 pub mod saturate;
 pub mod serve;
+mod sockopt;
 pub mod stamps;
 pub mod target;
 pub mod transport;

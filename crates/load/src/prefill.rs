@@ -1,4 +1,4 @@
-//! Stores every key before a measurement and makes sure that it is there.
+//! Stores every key before a measurement and checks that it is there.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -13,19 +13,19 @@ use crate::{Endpoint, LoadError};
 /// Requests in flight at once: the server's default socket buffer holds this many sets.
 const WINDOW: usize = 32;
 
-/// How long to wait for the answers still missing of one round.
+/// How long to wait for the missing answers of one round.
 const PATIENCE: Nanos = Nanos::from_millis(200);
 
-/// Rounds in which nothing at all was answered before the server counts as silent.
+/// After this many rounds without any answer the server counts as silent.
 const SILENT_ROUNDS: u32 = 5;
 
-/// Rounds before keys that do not get through are given up.
+/// After this many rounds the missing keys are given up.
 const ROUNDS: u32 = 50;
 
 /// Keys that are read back.
 const SAMPLE: usize = 1000;
 
-/// What prefilling did.
+/// The result of prefilling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefilled {
     /// Keys stored.
@@ -38,10 +38,10 @@ pub struct Prefilled {
     pub interrupted: bool,
 }
 
-/// Stores all that the client's protocol says must be, repeating what is lost, and reads
+/// Stores everything that the client's protocol needs, repeats what is lost, and reads
 /// a sample back.
 ///
-/// `server` is only for the errors' texts.
+/// `server` is used only in the texts of errors.
 ///
 /// # Errors
 /// [`LoadError::Refused`], [`LoadError::NoAnswer`], [`LoadError::NotStored`] or
@@ -54,7 +54,7 @@ pub fn prefill<C: Client>(
     prefill_watched(client, server, stop, &Progress::new())
 }
 
-/// [`prefill()`] whose answers are counted where other threads see them.
+/// [`prefill()`] with a progress for other threads.
 pub(crate) fn prefill_watched<C: Client>(
     client: &mut C,
     server: &Endpoint,
@@ -63,7 +63,7 @@ pub(crate) fn prefill_watched<C: Client>(
 ) -> Result<Prefilled, LoadError> {
     progress.restart();
     let sets = client.planner().to_store();
-    // evenly spread, so that the first keys stored, which are evicted first, are in it
+    // evenly spread: includes the first keys, which are evicted first
     let step = sets.len().div_ceil(SAMPLE).max(1);
     let gets: Vec<_> = sets
         .iter()
@@ -172,7 +172,7 @@ impl<'a, C: Client> Exchange<'a, C> {
         while !self.stop.load(Relaxed) {
             if waiting.len() < todo.len() && in_flight < WINDOW {
                 let what = todo[waiting.len()];
-                // a request that could not be sent stays without an answer
+                // a request that could not be sent remains unanswered
                 in_flight += usize::from(self.client.send(what).is_ok());
                 waiting.push(Some(what));
                 continue;
@@ -184,7 +184,7 @@ impl<'a, C: Client> Exchange<'a, C> {
             match self.client.receive(look) {
                 Received::Answer { k, outcome } => {
                     waiting[k] = None;
-                    // not below 0: an answer may come after its window was given up
+                    // an answer may come after its window was given up: stay at 0
                     in_flight = in_flight.saturating_sub(1);
                     answered = true;
                     self.answers += 1;
@@ -203,8 +203,8 @@ impl<'a, C: Client> Exchange<'a, C> {
                     });
                 }
                 Received::Nothing if now().saturating_since(last) > PATIENCE => {
-                    // A whole window without an answer: lost. With nobody there, one
-                    // window is enough to know.
+                    // A whole window without an answer is lost. If there was no answer at all,
+                    // one window is enough to know that.
                     if !answered {
                         break;
                     }

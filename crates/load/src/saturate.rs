@@ -1,4 +1,4 @@
-//! The closed loop: a fixed number of requests in flight, as fast as the server goes.
+//! The closed loop: a fixed number of requests in flight, as fast as the server answers.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -12,35 +12,34 @@ use crate::engine::{Hooks, Progress, StopReason};
 use crate::protocol::Planned;
 use crate::transport::NotSent;
 
-/// Requests drawn in advance; they are used again from the start.
+/// Requests drawn in advance; after the last one they begin again.
 const PLAN: usize = 1 << 16;
 
-/// Rows for requests in flight: a power of two well above any number in flight.
+/// Rows for requests in flight: a power of two, well above the number in flight.
 const ROWS: usize = 1 << 14;
 
-/// A request that is unanswered for this long is given up and another one sent instead, where one
-/// can be lost.
+/// Where requests can be lost: one that is unanswered for this long is given up and replaced.
 const GIVE_UP: Nanos = Nanos::from_millis(20);
 
-/// The same where none is lost, and a server is just slow.
+/// The same where nothing is lost and only the server is slow.
 const GIVE_UP_STREAM: Nanos = Nanos::from_secs(1);
 
-/// This thread was away for at least this long: answers may have come meanwhile.
+/// After this thread has not run for this long, answers may be waiting.
 const STALL: Nanos = Nanos::from_millis(5);
 
-/// Looks after a stall before anything is given up: all connections were seen.
+/// Looks after a stall before a request is given up: enough to see all connections.
 const LOOKS_AFTER_STALL: u32 = 256;
 
-/// How often the idle hook is called at least, however busy the loop is.
+/// The idle hook is called at least this often, however busy the loop is.
 const HOOK_PERIOD: Nanos = Nanos::from_micros(200);
 
-/// Answers whose times are kept: no quantile needs more.
+/// Answers whose times are kept: enough for every quantile.
 const TIMES: usize = 1 << 22;
 
 /// After a send that failed, none is tried for this long.
 const SEND_AGAIN: Nanos = Nanos::from_micros(100);
 
-/// How often the stop flag and [`Hooks::should_stop`] are asked.
+/// How often the stop flag and [`Hooks::should_stop`] are checked.
 const STOP_CHECK: Nanos = Nanos::from_millis(50);
 
 /// How to saturate a server.
@@ -50,7 +49,7 @@ pub struct ClosedLoop<'a> {
     pub outstanding: usize,
     /// How long to count answers.
     pub length: Nanos,
-    /// How long to run before that, uncounted.
+    /// How long to run before that without counting.
     pub warm_up: Nanos,
     /// Seed of the operations and keys.
     pub seed: u64,
@@ -69,20 +68,20 @@ impl ClosedLoop<'_> {
     pub const MAX_OUTSTANDING: usize = ROWS / 4;
 }
 
-/// What a closed loop found.
+/// The result of a closed loop.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Saturation {
     /// Answers received while counting, errors included.
     pub responses: u64,
-    /// How long was counted.
+    /// How long answers were counted.
     pub elapsed: Nanos,
     /// From send to answer, for the first [`Saturation::MAX_TIMES`] answers counted, in
     /// order of the answers.
     pub times: Vec<Nanos>,
-    /// What went wrong while counting, by kind.
+    /// Errors while counting, by kind.
     pub errors: LoadErrors,
-    /// Share of the time counted in which the client waited for an answer. Near 0 the
-    /// client, not the server, may be the limit.
+    /// Share of the counted time in which the client waited for an answer. Near 0, the
+    /// client may be the limit and not the server.
     pub idle_share: f64,
     /// Why it ended early; `None` if it did not.
     pub stopped: Option<StopReason>,
@@ -104,7 +103,7 @@ impl Saturation {
 /// Keeps a fixed number of requests in flight for a given time.
 ///
 /// # Errors
-/// [`LoadError::Outstanding`]. What goes wrong with requests is counted.
+/// [`LoadError::Outstanding`]. Failed requests are counted.
 pub fn saturate<C: Client, H: Hooks>(
     client: &mut C,
     load: &ClosedLoop<'_>,
@@ -144,7 +143,7 @@ pub fn saturate<C: Client, H: Hooks>(
     Ok(run.spin(load, hooks))
 }
 
-/// In [`Flight::sent_ns`]: this request waits for nothing.
+/// In [`Flight::sent_ns`]: this request does not wait for an answer.
 const IDLE: u64 = u64::MAX;
 
 /// The requests in flight.
@@ -172,7 +171,7 @@ impl Flight {
         (near && self.sent_ns[k % ROWS] != IDLE).then(|| self.planned(k))
     }
 
-    /// May another request be sent? Not when its row is still taken.
+    /// Whether another request may be sent: its row must be free.
     #[inline]
     fn has_room(&self, outstanding: usize) -> bool {
         self.count < outstanding && self.next - self.oldest < ROWS
@@ -218,8 +217,7 @@ impl Flight {
         if self.oldest == self.next {
             return false;
         }
-        let sent = Monotonic::from_nanos_since_boot(self.sent_ns[self.oldest % ROWS]);
-        let lost = now.saturating_since(sent) > self.give_up;
+        let lost = self.waited(self.oldest, now) > self.give_up;
         if lost {
             self.done(self.oldest);
         }
@@ -235,7 +233,7 @@ struct Loop<'a, C> {
     responses: u64,
     idle: Nanos,
     times: Vec<Nanos>,
-    /// No send is tried before.
+    /// Nothing is sent before this time.
     send_from: Monotonic,
 }
 
@@ -313,7 +311,7 @@ impl<C: Client> Loop<'_, C> {
             if looks_to_go == 0 && self.flight.give_up(at) {
                 self.errors.timeouts += 1;
             }
-            // An empty look: the server is busy and nothing waits for this thread.
+            // An empty look: the server is busy, and nothing waits for this thread.
             self.client.tend(Nanos::MAX);
             hooks.idle(HOOK_PERIOD);
             at = now();
@@ -322,7 +320,7 @@ impl<C: Client> Loop<'_, C> {
         self.counted(&counting, at, stopped)
     }
 
-    /// What came before was the warm-up.
+    /// Ends the warm-up.
     #[cold]
     fn begin_counting(&mut self, counting: &mut Counting, at: Monotonic, length: Nanos) {
         counting.warm = true;
@@ -350,7 +348,7 @@ impl<C: Client> Loop<'_, C> {
         }
     }
 
-    /// What was counted until `at`; nothing where the warm-up was not over.
+    /// The result at `at`; nothing is counted if the warm-up was not over.
     fn counted(
         self,
         counting: &Counting,
@@ -389,7 +387,7 @@ impl<C: Client> Loop<'_, C> {
         }
     }
 
-    /// Looks once; the time right after it if there was anything.
+    /// Looks once. Returns the time after the look if there was anything.
     #[inline]
     fn look(&mut self) -> Option<Monotonic> {
         let flight = &self.flight;
@@ -420,12 +418,8 @@ impl<C: Client> Loop<'_, C> {
                     }
                 }
             }
-            Received::Unexpected => self.errors.unexpected_responses += 1,
-            Received::Malformed => self.errors.malformed_responses += 1,
             Received::Refused => self.refused = true,
-            Received::ConnectionClosed => self.errors.connections_closed += 1,
-            Received::ConnectionReset => self.errors.connections_reset += 1,
-            Received::Part | Received::Late | Received::Nothing => {}
+            other => other.count(&mut self.errors),
         }
         Some(at)
     }

@@ -1,10 +1,10 @@
 //! The kernel's own stamps of what a socket sends and receives (`SO_TIMESTAMPING`,
 //! Documentation/networking/timestamping.rst), brought to `CLOCK_MONOTONIC`.
 //!
-//! They say when a datagram was handed to the device and when the device handed the
-//! answer over, without the generator's own delays: what is between a kernel stamp and
-//! the generator's clock reading is the client, not the server. Software stamps only:
-//! those of a NIC are of the NIC's clock, and turning them on changes the machine.
+//! They say when the device got a datagram and when it delivered the answer, without the
+//! generator's own delays: the time between a kernel stamp and the generator's clock reading
+//! belongs to the client, not to the server. Only software stamps are used: those of a NIC follow
+//! the NIC's clock, and turning them on changes the machine.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -13,14 +13,15 @@ use std::os::fd::{AsFd, AsRawFd};
 use taillab_model::{Monotonic, Nanos};
 
 use crate::clock::{now, realtime_ns};
+use crate::sockopt;
 
-/// Which stamps the kernel should take. None costs nothing; a stamp of a receipt costs
-/// some 100 ns, one of a send a packet more through the socket's error queue.
+/// Which stamps the kernel should take. A stamp of a receipt costs about 100 ns, one of a send an
+/// extra packet through the socket's error queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KernelStamps {
-    /// When the device handed each answer to the stack.
+    /// When the device passed each answer to the stack.
     pub received: bool,
-    /// When each request was handed to the device.
+    /// When each request was passed to the device.
     pub sent: bool,
 }
 
@@ -31,20 +32,20 @@ impl KernelStamps {
         sent: false,
     };
 
-    /// Both.
+    /// Both stamps.
     pub const ALL: Self = Self {
         received: true,
         sent: true,
     };
 
-    /// Any at all?
+    /// Whether there is any.
     pub fn any(self) -> bool {
         self.received || self.sent
     }
 }
 
-/// Turns the stamps of a socket on or off. Turning those of sends on begins the count
-/// of [`Sent::number`] at 0.
+/// Turns the stamps of a socket on or off. Turning on those of sends restarts [`Sent::number`]
+/// at 0.
 ///
 /// # Errors
 /// What the kernel says, `ENOPROTOOPT` for a socket that has no stamps (a Unix socket).
@@ -62,24 +63,11 @@ pub fn enable(socket: impl AsFd, stamps: KernelStamps) -> io::Result<()> {
     if stamps.any() {
         flags |= libc::SOF_TIMESTAMPING_SOFTWARE;
     }
-    // SAFETY: the option takes an unsigned int, which lives through the call.
-    let result = unsafe {
-        libc::setsockopt(
-            socket.as_fd().as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_TIMESTAMPING,
-            (&raw const flags).cast(),
-            size_of_val(&flags) as libc::socklen_t,
-        )
-    };
-    if result < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
+    sockopt::set(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, &flags)
 }
 
-/// Reads what is there, without waiting, and when the device handed it over: its last
-/// packet, of a stream.
+/// Reads what is there, without waiting, and when the device delivered it (for a stream, its last
+/// packet).
 ///
 /// # Errors
 /// As `recv`: `WouldBlock` when nothing is there.
@@ -97,16 +85,16 @@ pub fn recv(
 /// The kernel's stamp of a message sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sent {
-    /// Which message of the socket it was, counted from 0; of a stream, the number of
+    /// The number of the message on its socket, from 0; for a stream, the number of
     /// its last byte.
     pub number: u32,
-    /// When it was handed to the device.
+    /// When it was passed to the device.
     pub at: Monotonic,
 }
 
 /// Takes one stamp from the socket's error queue, without waiting.
 pub fn sent(socket: impl AsFd, bridge: &mut RealtimeBridge) -> Option<Sent> {
-    // with OPT_TSONLY there is no payload
+    // OPT_TSONLY: no payload
     let mut nothing = [0; 1];
     let mut message = Message::new(&mut nothing);
     message
@@ -124,7 +112,7 @@ pub fn sent(socket: impl AsFd, bridge: &mut RealtimeBridge) -> Option<Sent> {
 /// address (16 + 28 bytes), each with its header, and room to spare.
 const CONTROL_BYTES: usize = 256;
 
-/// The control messages begin where a `cmsghdr` may.
+/// Aligned for a `cmsghdr`.
 #[repr(C, align(8))]
 struct Controls([MaybeUninit<u8>; CONTROL_BYTES]);
 
@@ -175,7 +163,7 @@ impl<'a> Message<'a> {
             unsafe { std::slice::from_raw_parts(self.controls.0.as_ptr().cast(), self.written) };
         let mut rest = bytes;
         std::iter::from_fn(move || {
-            // no header to be read by reference: its length is a usize, then two ints
+            // the header's fields: a usize, then two ints
             let length = usize::from_ne_bytes(first(rest)?);
             let level = libc::c_int::from_ne_bytes(first(&rest[size_of::<usize>()..])?);
             let kind = libc::c_int::from_ne_bytes(first(&rest[size_of::<usize>() + 4..])?);
@@ -218,19 +206,19 @@ fn number((level, kind, data): (libc::c_int, libc::c_int, &[u8])) -> Option<u32>
     Some(u32::from_ne_bytes(first(data.get(12..)?)?))
 }
 
-/// How long the difference of the two clocks is used before it is measured again: a
-/// clock that is being slewed moves by at most 500 ppm, so by 50 ns.
+/// How long the difference of the two clocks is used before it is measured again. A
+/// clock that is being slewed moves by at most 500 ppm, so by 50 ns in this time.
 const DIFFERENCE_HOLDS: Nanos = Nanos::from_micros(100);
 
-/// A stamp so far from the present is not one of this run: the clock was set meanwhile.
+/// A stamp further in the past than this does not belong to this run: the clock was set.
 const PLAUSIBLE: Nanos = Nanos::from_secs(10);
 
-/// Brings times of `CLOCK_REALTIME`, which the kernel's stamps are, to
+/// Converts times of `CLOCK_REALTIME`, which the kernel's stamps use, to
 /// `CLOCK_MONOTONIC`.
 ///
 /// Both clocks run from one counter, but the difference changes when the clock is set.
 /// It is measured by reading one clock between two readings of the other; the error is
-/// at most half of what lies between those two, some 20 ns.
+/// at most half the time between those two, about 20 ns.
 #[derive(Clone, Debug, Default)]
 pub struct RealtimeBridge {
     /// Realtime minus monotonic.
@@ -239,13 +227,8 @@ pub struct RealtimeBridge {
 }
 
 impl RealtimeBridge {
-    /// A bridge that has not measured yet.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// The same instant by `CLOCK_MONOTONIC`; `None` when it lies in the future or far
-    /// in the past, which only a clock set in between explains.
+    /// in the past, because the clock was set in between.
     pub fn to_monotonic(&mut self, realtime_ns: u64) -> Option<Monotonic> {
         let mut at = now();
         if self
@@ -256,13 +239,13 @@ impl RealtimeBridge {
         }
         let ns = (realtime_ns as i64).checked_sub(self.difference_ns)?;
         let stamp = Monotonic::from_nanos_since_boot(u64::try_from(ns).ok()?);
-        // 1 µs: the error of the bridge itself
+        // 1 µs: the bridge's own error
         let plausible =
             stamp <= at + Nanos::from_micros(1) && at.saturating_since(stamp) < PLAUSIBLE;
         plausible.then_some(stamp)
     }
 
-    /// The best of three brackets.
+    /// Takes the narrowest of three brackets.
     fn measure(&mut self) -> Monotonic {
         let mut narrowest = u64::MAX;
         let mut before = now();
@@ -311,7 +294,7 @@ mod tests {
         let (a, b) = pair();
         enable(&a, KernelStamps::ALL).unwrap();
         enable(&b, KernelStamps::ALL).unwrap();
-        let mut bridge = RealtimeBridge::new();
+        let mut bridge = RealtimeBridge::default();
         let mut buffer = [0; 64];
         let mut number = 0;
         let mut complete = 0;
@@ -339,7 +322,7 @@ mod tests {
     #[test]
     fn turning_the_stamps_on_again_begins_the_count_anew() {
         let (a, _b) = pair();
-        let mut bridge = RealtimeBridge::new();
+        let mut bridge = RealtimeBridge::default();
         for _ in 0..2 {
             enable(&a, KernelStamps::NONE).unwrap();
             enable(&a, KernelStamps::ALL).unwrap();
@@ -354,14 +337,14 @@ mod tests {
     fn without_stamps_there_is_none() {
         let (a, b) = pair();
         a.send(b"x").unwrap();
-        let mut bridge = RealtimeBridge::new();
+        let mut bridge = RealtimeBridge::default();
         let (_, received) = until(|| recv(&b, &mut [0; 8], &mut bridge).ok());
         assert_eq!((received, sent(&a, &mut bridge)), (None, None));
     }
 
     #[test]
     fn the_bridge_follows_the_present_and_refuses_another_age() {
-        let mut bridge = RealtimeBridge::new();
+        let mut bridge = RealtimeBridge::default();
         for _ in 0..1000 {
             let before = now();
             let crossed = bridge.to_monotonic(realtime_ns()).unwrap();

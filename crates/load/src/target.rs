@@ -1,6 +1,6 @@
-//! Where a load goes, as a person writes it: `memcached+udp://127.0.0.1:11211`.
+//! The target of a load as text: `memcached+udp://127.0.0.1:11211`.
 //!
-//! Pure: nothing is resolved and nothing is opened here.
+//! Pure: nothing is resolved or opened here.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
@@ -9,17 +9,17 @@ use std::str::FromStr;
 
 use crate::protocol::{Asks, PROTOCOLS, Protocol};
 
-/// The longest path that fits a Unix socket's address (`sun_path`, one byte ends it).
+/// The longest path that fits a Unix socket's address (`sun_path` without its final zero byte).
 pub const MAX_UNIX_PATH_BYTES: usize = 107;
 
-/// A server: what it speaks, how it is reached and where it is.
+/// A server: its protocol and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// What it speaks.
+    /// Its protocol.
     pub protocol: &'static Protocol,
     /// Where it is.
     pub place: Place,
-    /// Of HTTP, the path with its query, beginning with `/`; empty for other protocols.
+    /// For HTTP, the path with its query, beginning with `/`; empty for other protocols.
     pub path: String,
 }
 
@@ -48,7 +48,7 @@ pub struct HostPort {
 pub enum Host {
     /// An address.
     Address(IpAddr),
-    /// A name that is still to be resolved.
+    /// A name that must still be resolved.
     Name(String),
 }
 
@@ -60,7 +60,7 @@ enum Transport {
     Unix,
 }
 
-/// Why a text is no target. Each says what would be right.
+/// Why a text is not a target. Each says what would be right.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
     /// It has no scheme.
@@ -76,19 +76,19 @@ pub enum TargetError {
         protocol: &'static str,
         /// The transport asked for.
         transport: &'static str,
-        /// Those that there are.
+        /// The transports of the protocol.
         instead: &'static str,
     },
-    /// Something between the scheme and the host, or after the port, that has no meaning.
+    /// A part between the scheme and the host, or after the port, that has no meaning.
     #[error("`{0}` has no meaning here; write scheme://host:port{path}", path = .1)]
     Superfluous(String, &'static str),
     /// No host.
     #[error("`{0}` names no host; write e.g. 127.0.0.1:{1}")]
     NoHost(String, u16),
-    /// The port is none.
+    /// It is not a port.
     #[error("`{0}` is not a port; it must be a number from 1 to 65535")]
     Port(String),
-    /// The host can be neither a name nor an address.
+    /// The host is neither a name nor an address.
     #[error(
         "`{0}` is neither a host's name nor an address; an IPv6 address needs brackets, e.g. \
          [::1]:11211"
@@ -100,9 +100,9 @@ pub enum TargetError {
          {MAX_UNIX_PATH_BYTES} bytes"
     )]
     UnixPath(String, String),
-    /// Bytes that a request line cannot have.
+    /// The path has bytes that a request line cannot contain.
     #[error(
-        "`{0}` is not a path of a request: it must begin with `/` and have neither spaces nor \
+        "`{0}` is not a path of a request: it must begin with `/` and must not contain spaces or \
          control characters (write %20)"
     )]
     HttpPath(String),
@@ -129,7 +129,7 @@ impl Target {
         all.join(", ")
     }
 
-    /// The same server spoken to in another dialect of its protocol, e.g. `binary`.
+    /// The same server with another dialect of its protocol, e.g. `binary`.
     ///
     /// # Errors
     /// [`TargetError::Transport`] when the protocol has no such dialect.
@@ -153,27 +153,18 @@ struct Scheme {
     transport: Transport,
 }
 
-impl Transport {
-    const ALL: [Self; 3] = [Self::Udp, Self::Tcp, Self::Unix];
-
-    fn text(self) -> &'static str {
-        match self {
-            Self::Udp => "udp",
-            Self::Tcp => "tcp",
-            Self::Unix => "unix",
-        }
-    }
-}
-
 impl Scheme {
     fn read(text: &str) -> Result<Self, TargetError> {
         let unknown = || TargetError::UnknownScheme(text.to_owned());
         let lower = text.to_ascii_lowercase();
         let (name, transport) = lower.split_once('+').unwrap_or((&lower, "tcp"));
         let protocol = Protocol::of_scheme(name).ok_or_else(unknown)?;
-        let transport = (Transport::ALL.into_iter())
-            .find(|known| known.text() == transport)
-            .ok_or_else(unknown)?;
+        let transport = match transport {
+            "udp" => Transport::Udp,
+            "tcp" => Transport::Tcp,
+            "unix" => Transport::Unix,
+            _ => return Err(unknown()),
+        };
         if transport == Transport::Udp && !protocol.over_udp() {
             return Err(TargetError::Transport {
                 protocol: protocol.scheme,
@@ -187,12 +178,12 @@ impl Scheme {
         })
     }
 
-    /// Whether a path belongs to it.
+    /// Whether its targets have a path.
     fn has_path(self) -> bool {
         self.protocol.asks == Asks::Http
     }
 
-    /// The target with what was read of its path.
+    /// The target at this place, with its path.
     fn target(self, place: Place, path: &str) -> Result<Target, TargetError> {
         Ok(Target {
             protocol: self.protocol,
@@ -269,7 +260,7 @@ fn network(scheme: Scheme, rest: &str) -> Result<Target, TargetError> {
     scheme.target(place, path)
 }
 
-/// The path as it goes into the request line; a fragment stays at home.
+/// The path as it goes into the request line, without a fragment.
 fn http_path(path: &str) -> Result<String, TargetError> {
     let path = path.split('#').next().unwrap_or_default();
     let path = match path.chars().next() {
@@ -323,7 +314,7 @@ fn host_port(text: &str, default_port: u16) -> Result<HostPort, TargetError> {
     Ok(HostPort { host, port })
 }
 
-/// What a resolver may be asked. A name whose last label is a number would be a mistyped
+/// Whether it can be a host name. A name whose last label is a number is a mistyped
 /// address (WHATWG URL, "ends in a number").
 fn is_name(text: &str) -> bool {
     let labels = text.strip_suffix('.').unwrap_or(text);
@@ -335,16 +326,6 @@ fn is_name(text: &str) -> bool {
     };
     let last = labels.rsplit('.').next().unwrap_or_default();
     labels.len() <= 253 && labels.split('.').all(good) && !last.bytes().all(|b| b.is_ascii_digit())
-}
-
-impl Place {
-    fn transport(&self) -> Transport {
-        match self {
-            Self::Udp(_) => Transport::Udp,
-            Self::Tcp(_) => Transport::Tcp,
-            Self::Unix(_) => Transport::Unix,
-        }
-    }
 }
 
 impl fmt::Display for Host {
@@ -364,13 +345,16 @@ impl fmt::Display for HostPort {
 }
 
 impl fmt::Display for Target {
-    /// The text that reads back as this target, its port always said.
+    /// The text that parses to this target, always with the port.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.protocol.scheme)?;
-        // without datagrams a scheme alone means TCP
-        if self.protocol.over_udp() || matches!(self.place, Place::Unix(_)) {
-            write!(f, "+{}", self.place.transport().text())?;
-        }
+        f.write_str(match self.place {
+            Place::Udp(_) => "+udp",
+            Place::Unix(_) => "+unix",
+            Place::Tcp(_) if self.protocol.over_udp() => "+tcp",
+            // without datagrams a scheme alone means TCP
+            Place::Tcp(_) => "",
+        })?;
         match &self.place {
             Place::Udp(at) | Place::Tcp(at) => write!(f, "://{at}")?,
             Place::Unix(path) => write!(f, ":{}", path.display())?,

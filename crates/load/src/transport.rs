@@ -1,4 +1,4 @@
-//! Sockets: bytes out, bytes in, and nothing about what they mean.
+//! Sockets: they carry bytes and know nothing of their meaning.
 
 pub(crate) mod descriptors;
 pub(crate) mod poll;
@@ -14,19 +14,19 @@ pub trait Sockets {
     /// Number of connections.
     fn connections(&self) -> usize;
 
-    /// Sleeps until something has arrived, at most for `at_most`; a transport that cannot
+    /// Sleeps until something has arrived, at most `at_most`. A transport that cannot
     /// sleep returns at once.
     fn wait(&mut self, at_most: Nanos) {
         let _ = at_most;
     }
 
-    /// Which stamps the kernel takes.
+    /// The stamps that the kernel takes.
     fn stamps(&self) -> KernelStamps {
         KernelStamps::NONE
     }
 
-    /// When the device handed over what was received last (of a stream, its last packet), if
-    /// the kernel stamps it.
+    /// The kernel's stamp of what was received last (of a stream, the last packet), if there is
+    /// one.
     #[inline]
     fn stamp(&self) -> Option<Monotonic> {
         None
@@ -47,23 +47,22 @@ pub trait DatagramTransport: Sockets {
     /// Looks once, without waiting, for a datagram.
     fn receive(&mut self) -> Receipt<'_>;
 
-    /// Throws away what has arrived, refusals included, and begins to count what is
-    /// sent anew.
+    /// Discards what has arrived, including refusals, and restarts the numbers of what is
+    /// sent.
     fn discard(&mut self);
 
-    /// Takes the kernel's stamp of a datagram that has left, if there is one. Looks
-    /// once, without waiting.
+    /// Takes the kernel's stamp of a datagram that has left, if there is one, without waiting.
     fn departure(&mut self) -> Option<Departure> {
         None
     }
 }
 
-/// A datagram that was handed to the device.
+/// A datagram that was passed to the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Departure {
-    /// The connection it left by.
+    /// Its connection.
     pub connection: usize,
-    /// Which datagram of this connection it was, counted from 0 since the last
+    /// Its number on this connection, from 0 since the last
     /// [`DatagramTransport::discard`].
     pub number: usize,
     /// When the device took it.
@@ -79,14 +78,14 @@ pub enum NotSent {
     Failed,
 }
 
-/// What one look at the connections found.
+/// The result of one look at the connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Receipt<'a> {
-    /// Nothing there.
+    /// Nothing.
     Nothing,
     /// One datagram.
     Datagram {
-        /// The connection it came by.
+        /// Its connection.
         connection: usize,
         /// Its bytes.
         bytes: &'a [u8],

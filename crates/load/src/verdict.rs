@@ -1,24 +1,24 @@
-//! Whether the requests left as the process wanted.
+//! Whether the requests were sent as the arrival process says.
 //!
-//! Judged are the times at which requests were really sent, against the *wanted* rate:
-//! the distribution is fully specified, nothing is fitted, so the plain critical values
-//! hold (fitting the rate first would need Lilliefors').
+//! The times at which requests were really sent are compared with the *wanted* rate. The
+//! distribution is fully specified and nothing is fitted, so the ordinary critical values hold (if
+//! the rate were fitted first, Lilliefors' would be needed).
 //!
-//! No sender passes a test of a million gaps: two sends cannot be closer than one send
-//! takes, and with n gaps Kolmogorov–Smirnov at 5 % sees a distortion of 1.36/√n. (On
-//! the 2-CPU virtual machine of the first runs a send over veth takes 7 µs, mostly the
-//! interprocessor interrupt of RPS: at 20,000/s that is D = 0.08 against 0.004 for 5 s.)
-//! The test is not softened for that. [`KolmogorovSmirnov`] says instead how large the
-//! distortion is, at which gap, and with how many gaps it would pass. The index of dispersion
-//! says whether bursts of a millisecond and longer, which make queues, are those of the process.
+//! No sender passes a test of a million gaps: two sends cannot be closer than the time one send
+//! takes, and with n gaps Kolmogorov–Smirnov at 5 % finds a distortion of 1.36/√n. (On a 2-CPU
+//! virtual machine a send over veth takes 7 µs, mostly the interprocessor interrupt of RPS. At
+//! 20,000/s that is D = 0.08, where 5 s allow 0.004.) The test is not made weaker for that.
+//! [`KolmogorovSmirnov`] says how large the distortion is, at which gap, and with how many gaps it
+//! would pass. The index of dispersion says whether the bursts of a millisecond and longer, which
+//! cause queues, are those of the process.
 
 mod gaps;
 mod schedule;
 
 use taillab_model::Monotonic;
-use taillab_model::summary::{ArrivalsReference, ArrivalsVerdict, DispersionAt};
+use taillab_model::summary::{ArrivalsReference, ArrivalsVerdict};
 
-use self::gaps::{index_of_dispersion, sorted_gaps, sorted_ns};
+use self::gaps::{dispersion, sorted_gaps, sorted_ns};
 use crate::LoadError;
 
 pub use self::gaps::{
@@ -29,8 +29,8 @@ pub use self::schedule::schedule_verdict;
 
 /// Judges the times at which requests were sent against a Poisson process of `rate_per_s`.
 ///
-/// `passed` is the Kolmogorov–Smirnov test at 5 % and nothing else; a series with no
-/// gap fails. The times need not be sorted.
+/// `passed` is the Kolmogorov–Smirnov test at 5 % and nothing else; without a gap it is false.
+/// The times need not be sorted.
 ///
 /// # Errors
 /// [`LoadError::Arrivals`] when the rate is not positive and finite.
@@ -49,17 +49,7 @@ pub fn arrivals_verdict(
         ks_critical: ks.critical,
         ad_a2: anderson_darling(&gaps, rate_per_s)?,
         ad_critical: ANDERSON_DARLING_CRITICAL,
-        idc: WINDOWS
-            .iter()
-            .map(|&window| {
-                let value = index_of_dispersion(&sent_ns, window);
-                DispersionAt {
-                    window_ns: window,
-                    value,
-                    expected: value.map(|_| 1.0),
-                }
-            })
-            .collect(),
+        idc: dispersion(&sent_ns, |_, sent| sent.map(|_| 1.0)),
         passed: ks.passed(),
     })
 }

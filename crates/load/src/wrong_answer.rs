@@ -1,8 +1,8 @@
-//! What a server said that was no good answer, for a message that knows why.
+//! What a server said instead of a good answer, so that an error can explain it.
 
 use std::fmt;
 
-/// The first line of an answer that was an error, or no answer of the protocol at all.
+/// The first line of an answer that was an error or did not follow the protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WrongAnswer {
     line: String,
@@ -12,7 +12,7 @@ pub struct WrongAnswer {
 /// Longer lines are cut.
 const LONGEST: usize = 60;
 
-/// A protocol whose bytes say nothing to a person.
+/// Its bytes are not readable for people.
 const TLS: &str = "TLS";
 
 /// How answers of other protocols begin.
@@ -28,7 +28,7 @@ const OTHERS: [(&[u8], &str); 8] = [
 ];
 
 impl WrongAnswer {
-    /// Of the bytes that came.
+    /// From the bytes that came.
     pub fn of(bytes: &[u8]) -> Self {
         let known = OTHERS.iter().find(|(start, _)| bytes.starts_with(start));
         let speaks = known.map(|(_, name)| *name);
@@ -39,13 +39,13 @@ impl WrongAnswer {
         Self { line, speaks }
     }
 
-    /// The protocol that the server speaks, where its answer begins like one.
+    /// The protocol that the answer looks like, if any.
     pub const fn speaks(&self) -> Option<&'static str> {
         self.speaks
     }
 }
 
-/// The first line without what a terminal would obey.
+/// The first line without control characters, which a terminal would obey.
 fn first_line(bytes: &[u8]) -> String {
     let line = bytes
         .split(|&byte| byte == b'\n')

@@ -1,4 +1,4 @@
-//! One client for whatever the command line names.
+//! One client for any transport.
 
 use taillab_model::{Monotonic, Nanos};
 
@@ -11,11 +11,10 @@ use crate::transport::udp::UdpSockets;
 use crate::wrong_answer::WrongAnswer;
 use crate::{Endpoint, LoadError};
 
-/// A client whose transport is chosen while the program runs, at the cost of a predicted
-/// branch for each request.
+/// A client whose transport is chosen at run time; each request costs a predicted branch.
 #[expect(
     clippy::large_enum_variant,
-    reason = "there is one per thread, and a box would be followed for each request"
+    reason = "there is one per thread, and a box would cost an indirection for each request"
 )]
 pub enum AnyClient {
     /// Over UDP.
@@ -26,7 +25,7 @@ pub enum AnyClient {
 
 impl AnyClient {
     /// Opens `connections` connections in the calling thread's network namespace, with the
-    /// kernel's `stamps` as far as the transport has them: of what is sent, only UDP.
+    /// kernel's `stamps` that the transport supports: only UDP has stamps of sends.
     ///
     /// # Errors
     /// As [`UdpSockets::connect`] and [`StreamSockets::connect`];
@@ -52,7 +51,7 @@ impl AnyClient {
         }
     }
 
-    /// As [`StreamClient::hold_back`]; datagrams wait for nobody and need no reserve.
+    /// As [`StreamClient::hold_back`]; datagrams never wait and need no reserve.
     pub fn hold_back(&mut self, reserve: usize) {
         if let Self::Streams(client) = self {
             client.hold_back(reserve);

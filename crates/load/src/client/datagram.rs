@@ -1,4 +1,4 @@
-//! Requests that are one datagram each and carry an id.
+//! Requests that are one datagram each, with an id.
 
 use taillab_model::{Monotonic, Nanos, Outcome};
 
@@ -7,8 +7,8 @@ use crate::protocol::{DatagramProtocol, Planned, Planner};
 use crate::transport::udp::UdpSockets;
 use crate::transport::{DatagramTransport, NotSent, Receipt};
 
-/// Answers of several datagrams that may be under way at once; beyond that the oldest
-/// is given up (its request then times out).
+/// Answers of several datagrams that can be incomplete at once; beyond that the oldest
+/// is given up, and its request times out.
 const PARTIAL_ANSWERS: usize = 256;
 
 /// A client whose requests and answers are datagrams.
@@ -21,7 +21,7 @@ pub struct DatagramClient<T = UdpSockets> {
     next_partial: usize,
 }
 
-/// An answer of which not all datagrams have come.
+/// An answer whose datagrams have not all come.
 #[derive(Clone, Copy, Debug)]
 struct Partial {
     k: usize,
@@ -73,7 +73,7 @@ impl<T: DatagramTransport> DatagramClient<T> {
             return Received::Part;
         }
         let outcome = partial.outcome;
-        // The slot is free for the next answer; no request has this number.
+        // Frees the slot: no request has this number.
         partial.k = usize::MAX;
         match outcome {
             Some(outcome) => Received::Answer { k, outcome },
@@ -114,8 +114,8 @@ impl<T: DatagramTransport> Client for DatagramClient<T> {
         &*self.protocol
     }
 
-    /// The ids go on where the last count ended, so that an answer to one of its
-    /// requests that is still under way is not taken for an answer to a new one.
+    /// The ids continue where the last count ended, so that a late answer to one of its requests is
+    /// not taken for an answer to a new one.
     fn begin(&mut self, _requests: usize) {
         self.transport.discard();
         let used = self.sent.div_ceil(self.transport.connections());

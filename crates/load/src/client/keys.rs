@@ -1,23 +1,23 @@
-//! What requests carry on the wire, by which the server's side of them is found.
+//! The keys that requests carry on the wire: they identify the server's side of a request.
 
 use taillab_model::RequestKey;
 
 /// Which connection and key request number k had.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Keys {
-    /// Given by the number: datagrams.
+    /// Follow from the request's number: datagrams.
     Counted(Ids),
-    /// Noted one by one: streams.
-    Noted(Places),
+    /// Noted for each of the first requests: streams.
+    Noted(Vec<Place>),
 }
 
 impl Keys {
-    /// No key of any request.
+    /// No request has a key.
     pub(crate) fn none() -> Self {
-        Self::Noted(Places::default())
+        Self::Noted(Vec::new())
     }
 
-    /// The connection that request `k` took; `None` if none took it.
+    /// The connection that carried request `k`; `None` if none did.
     pub fn connection_of(&self, k: usize) -> Option<usize> {
         match self {
             Self::Counted(ids) => Some(ids.connection_of(k)),
@@ -25,7 +25,7 @@ impl Keys {
         }
     }
 
-    /// What the packets of request `k` carry; `None` where that is not known.
+    /// What the packets of request `k` carry, if it is known.
     pub fn key_of(&self, k: usize) -> Option<RequestKey> {
         match self {
             Self::Counted(ids) => Some(ids.key_of(k)),
@@ -44,10 +44,10 @@ pub struct Place {
 }
 
 impl Place {
-    /// A request that no connection took.
+    /// The place of a request that was not sent.
     pub const NOWHERE: Self = Self::new(u32::MAX, None);
 
-    /// A request that took this connection.
+    /// The place of a request on this connection.
     #[inline]
     pub const fn new(connection: u32, key: Option<RequestKey>) -> Self {
         let (port, id) = match key {
@@ -66,7 +66,7 @@ impl Place {
         (self.connection != u32::MAX).then_some(self.connection as usize)
     }
 
-    /// What its packets carry; the client's own address is not noted.
+    /// What its packets carry, without the client's own address.
     pub fn key(self) -> Option<RequestKey> {
         (self.port != 0).then_some(RequestKey {
             address: 0,
@@ -76,35 +76,25 @@ impl Place {
     }
 }
 
-/// The places of the first requests of a count.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Places(Vec<Place>);
+/// Room for the places of this many requests, already touched, so that noting has no page fault.
+pub(super) fn room_for(requests: usize) -> Vec<Place> {
+    let mut places = vec![Place::NOWHERE; requests];
+    places.clear();
+    places
+}
 
-impl Places {
-    /// Room for this many requests, already touched, so that noting has no page fault.
-    pub(crate) fn with_room(requests: usize) -> Self {
-        let mut places = vec![Place::NOWHERE; requests];
-        places.clear();
-        Self(places)
-    }
-
-    /// Notes the next request's place; without room it is forgotten.
-    #[inline]
-    pub(crate) fn note(&mut self, place: Place) {
-        if self.0.len() < self.0.capacity() {
-            self.0.push(place);
-        }
-    }
-
-    fn get(&self, k: usize) -> Option<Place> {
-        self.0.get(k).copied()
+/// Notes the next request's place; without room it is dropped.
+#[inline]
+pub(super) fn note(places: &mut Vec<Place>, place: Place) {
+    if places.len() < places.capacity() {
+        places.push(place);
     }
 }
 
 /// The ids of requests: which connection and which 16-bit id request number k has.
 ///
-/// Requests take the connections in turn and count the ids of each connection up, so
-/// an id comes back after 65,536 × connections requests.
+/// Requests use the connections in turn, and the ids of each connection count up. So an
+/// id comes back after 65,536 × connections requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ids {
     pub(super) ports: Vec<u16>,
@@ -200,15 +190,15 @@ mod tests {
     #[test]
     fn places_take_8_bytes_and_are_noted_while_there_is_room() {
         assert_eq!(size_of::<Place>(), 8);
-        let mut places = Places::with_room(2);
+        let mut places = room_for(2);
         let key = RequestKey {
             address: 0,
             port: 7,
             id: 9,
         };
-        places.note(Place::new(3, Some(key)));
-        places.note(Place::NOWHERE);
-        places.note(Place::new(4, None));
+        note(&mut places, Place::new(3, Some(key)));
+        note(&mut places, Place::NOWHERE);
+        note(&mut places, Place::new(4, None));
         let keys = Keys::Noted(places);
         assert_eq!(
             (keys.connection_of(0), keys.key_of(0)),

@@ -1,13 +1,12 @@
 //! Bytes of answers that are not complete yet.
 
-/// Buffers kept for use again; more than that many connections with an incomplete
-/// answer at once are rare.
+/// Buffers kept for reuse. More connections with an incomplete answer at once are rare.
 const SPARE: usize = 64;
 
-/// A buffer larger than this is not kept for use again.
+/// A larger buffer is not kept for reuse.
 const KEPT_BYTES: usize = 64 << 10;
 
-/// For each connection, the beginning of an answer that has more to come. Only
+/// For each connection, the beginning of an incomplete answer. Only
 /// connections with such an answer have a buffer.
 #[derive(Debug)]
 pub(super) struct Leftovers {
@@ -19,7 +18,7 @@ pub(super) struct Leftovers {
 #[derive(Debug, Default)]
 struct Leftover {
     bytes: Vec<u8>,
-    /// There is no answer in fewer bytes than this.
+    /// The answer has at least this many bytes.
     at_least: usize,
 }
 
@@ -31,14 +30,14 @@ impl Leftovers {
         }
     }
 
-    /// What a connection has.
+    /// The bytes kept for a connection.
     #[inline]
     pub(super) fn of(&self, connection: usize) -> Option<&[u8]> {
         self.of[connection].as_ref().map(|left| &left.bytes[..])
     }
 
-    /// Adds what came to what a connection has, and says whether that could be an answer
-    /// now; `None` if it has nothing, and nothing was added.
+    /// Adds bytes to those of a connection; whether they could be a whole answer now. `None`, and
+    /// nothing is added, if the connection has none.
     #[inline]
     pub(super) fn append(&mut self, connection: usize, bytes: &[u8]) -> Option<bool> {
         let left = self.of[connection].as_mut()?;
@@ -46,7 +45,7 @@ impl Leftovers {
         Some(left.bytes.len() >= left.at_least)
     }
 
-    /// Keeps the beginning of an answer for a connection that has nothing.
+    /// Keeps the beginning of an answer for a connection that has none.
     pub(super) fn keep(&mut self, connection: usize, bytes: &[u8], at_least: usize) {
         let mut left = self.spare.pop().unwrap_or_default();
         left.bytes.extend_from_slice(bytes);
@@ -54,7 +53,7 @@ impl Leftovers {
         self.of[connection] = Some(left);
     }
 
-    /// Forgets the first `read` bytes of a connection.
+    /// Drops the first `read` bytes of a connection.
     pub(super) fn shorten(&mut self, connection: usize, read: usize, at_least: usize) {
         if let Some(left) = &mut self.of[connection] {
             left.bytes.drain(..read);
@@ -62,7 +61,7 @@ impl Leftovers {
         }
     }
 
-    /// Forgets all that a connection has.
+    /// Drops all bytes of a connection.
     #[inline]
     pub(super) fn clear(&mut self, connection: usize) {
         let Some(mut left) = self.of[connection].take() else {

@@ -1,5 +1,5 @@
-//! Joins transport and protocol: sends request after request, and says which of them
-//! an answer belongs to.
+//! Joins transport and protocol: sends requests and finds the request that an answer
+//! belongs to.
 
 mod any;
 mod datagram;
@@ -9,11 +9,12 @@ mod pending;
 mod rotation;
 mod stream;
 
+use taillab_model::summary::LoadErrors;
 use taillab_model::{Monotonic, Nanos, Outcome};
 
 pub use any::AnyClient;
 pub use datagram::DatagramClient;
-pub use keys::{Ids, Keys, Place, Places};
+pub use keys::{Ids, Keys, Place};
 pub use stream::StreamClient;
 
 use crate::protocol::{Planned, Planner};
@@ -21,20 +22,20 @@ use crate::stamps::KernelStamps;
 use crate::transport::NotSent;
 use crate::wrong_answer::WrongAnswer;
 
-/// What does not change about a client.
+/// The constant properties of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Traits {
     /// Number of connections.
     pub connections: usize,
-    /// How many requests later the same key comes again, so that an answer can belong to only
-    /// one of the two; `usize::MAX` where that cannot be.
+    /// How many requests later the same key comes again; `usize::MAX` if it never does. An answer
+    /// could belong to either of two requests with the same key.
     pub key_period: usize,
-    /// Requests and answers may vanish without a trace.
+    /// Requests and answers may be lost without notice.
     pub is_lossy: bool,
     /// Each request takes a connection that has none outstanding, if there is one;
     /// otherwise requests take the connections in turn.
     pub takes_idle_connection: bool,
-    /// What the kernel stamps of what this client sends and receives.
+    /// The kernel's stamps of what this client sends and receives.
     pub stamps: KernelStamps,
 }
 
@@ -43,46 +44,46 @@ pub struct Traits {
 /// It numbers the requests of a count from 0. The engine decides when to send and keeps
 /// the record; the client knows connections, keys and answers.
 pub trait Client {
-    /// What does not change about it.
+    /// Its constant properties.
     fn traits(&self) -> Traits;
 
-    /// What its protocol asks for.
+    /// The planner of its protocol.
     fn planner(&self) -> &dyn Planner;
 
-    /// Begins a new count of requests at k = 0, whose first `requests` are to be found
-    /// in [`Client::keys`] afterwards.
+    /// Begins a new count of requests at k = 0; [`Client::keys`] will have the keys of its first
+    /// `requests`.
     ///
-    /// What has arrived by now is thrown away, and no answer to a request of an earlier
-    /// count that is still under way will be taken for an answer to a new one.
+    /// Discards what has arrived. A late answer to a request of an earlier count is never taken
+    /// for an answer to a new one.
     fn begin(&mut self, requests: usize);
 
-    /// Which connection and key the requests of this count had.
+    /// The connections and keys of the requests of this count.
     fn keys(&mut self) -> Keys;
 
     /// Sends the next request.
     ///
     /// # Errors
-    /// [`NotSent`]; the request has used up its number all the same.
+    /// [`NotSent`]; the request keeps its number all the same.
     fn send(&mut self, what: Planned) -> Result<(), NotSent>;
 
-    /// Looks once for an answer. `outstanding(k)` says what request `k` asked for, or
+    /// Looks once for an answer. `outstanding(k)` is what request `k` asked for, or
     /// `None` if it no longer waits for an answer.
     fn receive(&mut self, outstanding: impl Fn(usize) -> Option<Planned>) -> Received;
 
-    /// Does what can wait, such as opening lost connections again, in a moment when
-    /// nothing is due for `until_next`.
+    /// Does work that can wait, such as reopening lost connections. Nothing is due for
+    /// `until_next`.
     #[inline]
     fn tend(&mut self, until_next: Nanos) {
         let _ = until_next;
     }
 
-    /// Sleeps until something has arrived, at most for `at_most`. A client that cannot sleep
+    /// Sleeps until something has arrived, at most `at_most`. A client that cannot sleep
     /// returns at once.
     fn wait(&mut self, at_most: Nanos) {
         let _ = at_most;
     }
 
-    /// The first answer that was an error or none of the protocol's, of all counts.
+    /// The first answer, in all counts, that was an error or did not follow the protocol.
     fn wrong_answer(&self) -> Option<&WrongAnswer> {
         None
     }
@@ -93,8 +94,8 @@ pub trait Client {
         None
     }
 
-    /// Takes the number of a request and when the kernel stamped that it left, if there
-    /// is one more. Asked in idle moments.
+    /// Takes the kernel's stamp of one request that has left, if there is one: its number and the
+    /// time. Called in idle moments.
     #[inline]
     fn kernel_sent(&mut self) -> Option<(usize, Monotonic)> {
         None
@@ -113,16 +114,16 @@ pub enum Received {
         /// How it ended.
         outcome: Outcome,
     },
-    /// Request `k` will get no answer any more.
+    /// Request `k` can no longer get an answer.
     Lost {
         /// Number of the request.
         k: usize,
         /// [`Outcome::ConnectionLost`] or [`Outcome::Malformed`].
         outcome: Outcome,
     },
-    /// Bytes of an answer that has more to come.
+    /// A part of an answer; more must come.
     Part,
-    /// The answer to a request that was given up.
+    /// An answer to a request that was given up.
     Late,
     /// An answer that no outstanding request asked for.
     Unexpected,
@@ -134,4 +135,17 @@ pub enum Received {
     ConnectionReset,
     /// The server's host says that nothing listens there.
     Refused,
+}
+
+impl Received {
+    /// Counts what belongs to no request.
+    pub(crate) fn count(self, errors: &mut LoadErrors) {
+        match self {
+            Self::Unexpected => errors.unexpected_responses += 1,
+            Self::Malformed => errors.malformed_responses += 1,
+            Self::ConnectionClosed => errors.connections_closed += 1,
+            Self::ConnectionReset => errors.connections_reset += 1,
+            _ => {}
+        }
+    }
 }

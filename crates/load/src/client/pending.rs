@@ -1,14 +1,14 @@
-//! The requests that wait for their answers, in order, for each connection.
+//! The requests of each connection that wait for their answers, in order.
 
 use crate::protocol::Planned;
 
 /// No slot.
 const NONE: u32 = u32::MAX;
 
-/// Slots reserved: they cost memory only once they are used.
+/// Slots reserved; untouched ones take no memory.
 const ROOM: usize = 1 << 18;
 
-/// One queue for each connection, all in one place, so that ten thousand empty ones
+/// The queues of all connections share one vector, so that ten thousand empty ones
 /// cost little and a request allocates nothing.
 #[derive(Debug)]
 pub(super) struct Pending {
@@ -34,7 +34,7 @@ struct Queue {
 /// A request that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Request {
-    /// Its number, which no other request of the client has.
+    /// Its number, unique among the client's requests.
     pub(super) number: u64,
     pub(super) what: Planned,
 }

@@ -1,20 +1,20 @@
-//! Which connection takes the next request.
+//! Chooses the connection for the next request.
 
 /// No connection.
 const NONE: u32 = u32::MAX;
 
-/// Depths from here on count as one.
+/// All larger depths share one queue.
 const DEEPEST: usize = 1024;
 
-/// Idle, idle in reserve, and each depth.
+/// Idle ones, idle ones in reserve, and one queue for each depth.
 const QUEUES: usize = DEEPEST + 2;
 
-/// All connections that are up, by how many requests each has outstanding.
+/// All connections that are up, by their depth: the number of requests outstanding.
 ///
-/// Each depth has a queue of its connections: the next request goes to the head of the
-/// least deep queue, which is the idle connection that has been idle for longest, or,
-/// when none is idle, one with the fewest requests outstanding. Idle connections held in
-/// reserve have a queue of their own between idle and busy ones. Every operation moves
+/// There is a queue for each depth. The next request goes to the head of the first queue that is
+/// not empty: the connection that has been idle for longest or, if none is idle, one with
+/// the fewest requests outstanding. Idle connections held in reserve have a queue of their
+/// own between the idle and the busy ones. Every operation moves
 /// one connection between queues and takes constant time.
 #[derive(Debug)]
 pub(super) struct Rotation {
@@ -22,7 +22,7 @@ pub(super) struct Rotation {
     /// Connections from this one on are held in reserve.
     reserve_from: usize,
     queues: Vec<Queue>,
-    /// No queue before this one has a connection.
+    /// All queues before this one are empty.
     least: usize,
     len: usize,
 }
@@ -84,7 +84,7 @@ impl Rotation {
         self.len
     }
 
-    /// Is this connection in?
+    /// Whether this connection is in.
     pub(super) fn is_in(&self, connection: usize) -> bool {
         self.nodes[connection].depth != NONE
     }
@@ -111,7 +111,7 @@ impl Rotation {
         }
     }
 
-    /// A connection has one request less outstanding.
+    /// A connection has one request fewer outstanding.
     #[inline]
     pub(super) fn answered(&mut self, connection: usize) {
         let depth = self.nodes[connection].depth;

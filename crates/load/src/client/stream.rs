@@ -4,47 +4,48 @@ use std::collections::VecDeque;
 
 use taillab_model::{Monotonic, Nanos, Outcome, RequestKey};
 
+use super::keys::{note, room_for};
 use super::leftover::Leftovers;
 use super::pending::{Pending, Request};
 use super::rotation::Rotation;
-use super::{Client, Keys, Place, Places, Received, Traits};
+use super::{Client, Keys, Place, Received, Traits};
 use crate::clock::now;
 use crate::protocol::{Decoded, Planned, Planner, StreamProtocol};
 use crate::transport::NotSent;
 use crate::transport::stream::{Ending, Event, NotTaken, Origin, StreamSockets, StreamTransport};
 use crate::wrong_answer::WrongAnswer;
 
-/// Connections remembered in the order of their requests, to know where the next answer
-/// is to be expected.
+/// Connections remembered in the order of their requests: they predict where the next answer
+/// comes.
 const GUESSES: usize = 4096;
 
-/// Connections tried for a request: the first may turn out to have ended.
+/// Connections tried for a request, since the first may turn out to be closed.
 const TRIES: usize = 3;
 
-/// An answer that would be larger counts as malformed: nobody could keep it.
+/// A larger answer counts as malformed: it could not be kept in memory.
 const LARGEST_ANSWER: usize = 1 << 30;
 
-/// How long a new count waits for answers to requests of the last one, and then for
-/// connections that are not up.
+/// How long a new count waits for answers to requests of the last count, and then for
+/// connections to be up again.
 const SETTLE: Nanos = Nanos::from_millis(100);
 
 /// A client whose requests and answers are parts of streams of bytes.
 ///
-/// A request takes the connection that has been idle for longest; when none is idle, one
+/// A request takes the connection that has been idle for longest. If none is idle, it takes one
 /// held in reserve ([`StreamClient::hold_back`]), then one with the fewest requests
-/// outstanding, so that it never waits in the client. A request that gets no answer in time
-/// keeps its place in its connection's order, so that a late answer is not taken for another's.
-/// A connection that ends loses its requests and is opened again; so does one whose answers
-/// can no longer be separated.
+/// outstanding: it never waits in the client. A request without an answer in time
+/// keeps its place in its connection's order, so that a late answer is not given to another
+/// request. A connection that ends, or whose answers can no longer be separated, loses its
+/// requests and is reopened.
 pub struct StreamClient<T = StreamSockets> {
     protocol: Box<dyn StreamProtocol>,
     transport: T,
     rotation: Rotation,
     pending: Pending,
     leftovers: Leftovers,
-    /// What each connection's packets carry, if that is known.
+    /// Where the next packet of each connection begins, if that is known.
     next_keys: Vec<Option<Origin>>,
-    /// Where answers are to be expected, the first first.
+    /// The connections whose answers are expected, in order.
     guesses: VecDeque<u32>,
     doing: Doing,
     wrong: Option<WrongAnswer>,
@@ -52,19 +53,19 @@ pub struct StreamClient<T = StreamSockets> {
     /// Requests of earlier counts.
     base: u64,
     sent: usize,
-    places: Places,
+    places: Vec<Place>,
 }
 
-/// What the last look left to do.
+/// What is left to do after the last look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Doing {
     Looking,
-    /// There are bytes of a connection that were not looked at, from here on.
+    /// The bytes of a connection from `at` on have not been read.
     Reading {
         connection: usize,
         at: usize,
     },
-    /// A connection is gone, and its requests with it.
+    /// A connection is gone; its requests are reported one by one.
     Losing {
         connection: usize,
         /// How the next of them ends.
@@ -76,10 +77,10 @@ enum Doing {
 
 impl<T: StreamTransport> StreamClient<T> {
     /// Holds the last `reserve` connections back: they take a request only when no other
-    /// connection is idle. So few connections carry the load, and yet a stall of the
-    /// server makes no request wait behind another on its own connection.
+    /// connection is idle. So few connections carry the load, yet when the server stalls no
+    /// request waits behind another one on its connection.
     ///
-    /// To be called before the first request.
+    /// Must be called before the first request.
     pub fn hold_back(&mut self, reserve: usize) {
         let connections = self.transport.connections();
         self.rotation = Rotation::new(connections, reserve);
@@ -104,17 +105,17 @@ impl<T: StreamTransport> StreamClient<T> {
             request: Vec::with_capacity(64 << 10),
             base: 0,
             sent: 0,
-            places: Places::default(),
+            places: Vec::new(),
         }
     }
 
-    /// The number in this count of a request of this count.
+    /// A request's number in this count; `None` for a request of an earlier count.
     #[inline]
     fn number_in_count(&self, number: u64) -> Option<usize> {
         number.checked_sub(self.base).map(|k| k as usize)
     }
 
-    /// The connection of the oldest request that may still be answered next.
+    /// The connection on which the next answer is expected.
     #[inline]
     fn expected(&mut self) -> Option<usize> {
         while let Some(&connection) = self.guesses.front() {
@@ -127,7 +128,7 @@ impl<T: StreamTransport> StreamClient<T> {
         None
     }
 
-    /// Bytes came by a connection. If another one was expected, it was overtaken, and is
+    /// Bytes came on a connection. If another one was expected, it has been overtaken and is
     /// left to epoll.
     #[inline]
     fn came(&mut self, connection: usize) {
@@ -140,7 +141,7 @@ impl<T: StreamTransport> StreamClient<T> {
         }
     }
 
-    /// Reads the next answer from what has come by a connection.
+    /// Reads the next answer from the bytes of a connection.
     fn read(
         &mut self,
         connection: usize,
@@ -151,7 +152,7 @@ impl<T: StreamTransport> StreamClient<T> {
         let is_kept = kept.is_some();
         let bytes = &kept.unwrap_or(self.transport.bytes())[at..];
         let Some(request) = self.pending.first(connection) else {
-            // What follows could be the rest of it, or not: nobody can tell.
+            // It is unknown whether later bytes belong to this answer or to a new one.
             self.give_up(connection, Outcome::ConnectionLost);
             return Received::Unexpected;
         };
@@ -205,7 +206,7 @@ impl<T: StreamTransport> StreamClient<T> {
         }
     }
 
-    /// The answer to a request, unless it comes too late.
+    /// Reports the answer to a request, or that it came too late.
     #[inline]
     fn answer(
         &self,
@@ -238,8 +239,8 @@ impl<T: StreamTransport> StreamClient<T> {
         };
     }
 
-    /// The next thing lost with a connection; `None` when the client itself has closed
-    /// it and all is told.
+    /// The next thing to report about a lost connection: its requests, then its end. `None` after
+    /// the last request of a connection that the client itself has closed.
     #[cold]
     fn lose(
         &mut self,
@@ -302,14 +303,14 @@ impl<T: StreamTransport> StreamClient<T> {
         }
     }
 
-    /// Waits a short while for `done`, dropping whatever comes.
+    /// Waits a short time for `done`, and drops what comes meanwhile.
     fn settle(&mut self, done: impl Fn(&Self) -> bool) {
         let until = now() + SETTLE;
         while !done(self) && now() < until {
             self.receive(|_| None);
             self.tend(Nanos::MAX);
         }
-        // what was begun is ended: the bytes are there
+        // finishes what was begun: its bytes are there already
         while self.doing != Doing::Looking {
             self.receive(|_| None);
         }
@@ -335,8 +336,8 @@ impl<T: StreamTransport> Client for StreamClient<T> {
         self.wrong.as_ref()
     }
 
-    /// Answers to requests of the last count are waited for a short while; connections
-    /// that still owe some then are closed and opened again.
+    /// Waits a short time for answers to requests of the last count; connections that still owe
+    /// an answer then are closed and reopened.
     fn begin(&mut self, requests: usize) {
         self.settle(|client| client.pending.len() == 0);
         for connection in 0..self.transport.connections() {
@@ -350,7 +351,7 @@ impl<T: StreamTransport> Client for StreamClient<T> {
         self.guesses.clear();
         self.base += self.sent as u64;
         self.sent = 0;
-        self.places = Places::with_room(requests);
+        self.places = room_for(requests);
     }
 
     fn keys(&mut self) -> Keys {
@@ -382,15 +383,15 @@ impl<T: StreamTransport> Client for StreamClient<T> {
                             id: next.sequence as u16,
                         }
                     });
-                    self.places.note(Place::new(connection as u32, key));
+                    note(&mut self.places, Place::new(connection as u32, key));
                     return Ok(());
                 }
-                // its end will be found by a look
+                // the next look reports its end
                 Err(NotTaken::Ended) => self.rotation.leave(connection),
                 Err(NotTaken::Full) => break,
             }
         }
-        self.places.note(Place::NOWHERE);
+        note(&mut self.places, Place::NOWHERE);
         Err(NotSent::Failed)
     }
 
@@ -426,7 +427,7 @@ impl<T: StreamTransport> Client for StreamClient<T> {
     }
 }
 
-/// An error of the server, or bytes that are no answer.
+/// Whether it is an error of the server, or not an answer at all.
 fn is_wrong(decoded: Decoded) -> bool {
     match decoded {
         Decoded::Answer { outcome, .. } | Decoded::LastAnswer { outcome, .. } => {

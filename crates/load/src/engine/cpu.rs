@@ -1,36 +1,36 @@
-//! What the generator's thread did with its CPU.
+//! How the generator's thread used its CPU.
 
 use std::iter::Sum;
 
 use taillab_model::Nanos;
 use taillab_model::summary::ClientCost;
 
-/// A turn that finds nothing takes one short system call, well under a microsecond. One
-/// that took longer was interrupted: by the receive softirq, the timer, the host.
+/// An empty turn takes one short system call, well under a microsecond. A longer one
+/// was interrupted: by the receive softirq, the timer or the hypervisor.
 const INTERRUPTED: Nanos = Nanos::new(1_500);
 
-/// What the client thread did with its CPU during the measurement.
+/// How the client thread used its CPU during the measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuUse {
     /// From the first to the last send of the measurement.
     pub elapsed: Nanos,
-    /// CPU time of the thread in it.
+    /// The thread's CPU time.
     pub thread: Nanos,
-    /// Time in turns that neither sent nor received. Interrupts that hit such a turn,
-    /// the receive softirq among them, are in here.
+    /// Time in turns that neither sent nor received, including interrupts of such turns (the
+    /// receive softirq among them).
     pub idle: Nanos,
     /// The part of `idle` in turns that an interrupt made long.
     pub interrupted: Nanos,
-    /// Time asleep ([`super::Waiting::Hybrid`]), which is no CPU time.
+    /// Time asleep ([`super::Waiting::Hybrid`]), which is not CPU time.
     pub asleep: Nanos,
     /// Time in [`super::Hooks::idle`].
     pub hook: Nanos,
-    /// Requests sent in it.
+    /// Requests sent.
     pub requests: u64,
 }
 
 impl CpuUse {
-    /// The same per request.
+    /// The cost of a request.
     pub fn cost(&self) -> ClientCost {
         let spinning = self.idle + self.hook;
         let busy = self.thread.saturating_sub(spinning);
@@ -41,9 +41,9 @@ impl CpuUse {
         }
     }
 
-    /// Time of interrupts that hit the client while it waited, for each request: with
-    /// [`ClientCost::cpu_ns_per_request`], what keeps the client's CPU from idling.
-    /// Those that hit it in a send or a receipt are in that.
+    /// Time of interrupts while the client waited, per request. Together with
+    /// [`ClientCost::cpu_ns_per_request`], which contains those during sends and receipts, it is
+    /// what keeps the client's CPU from being idle.
     pub fn interrupt_per_request(&self) -> Nanos {
         self.per_request(self.interrupted)
     }
@@ -62,8 +62,8 @@ impl CpuUse {
 }
 
 impl Sum for CpuUse {
-    /// Of several threads: [`CpuUse::cost`] is then per request of all of them, and the busy
-    /// share is the mean of the threads'.
+    /// For several threads: [`CpuUse::cost`] is then per request of all threads, and the busy
+    /// share is the mean over the threads.
     fn sum<I: Iterator<Item = Self>>(threads: I) -> Self {
         threads.fold(Self::default(), |a, b| Self {
             elapsed: a.elapsed + b.elapsed,

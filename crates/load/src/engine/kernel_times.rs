@@ -1,10 +1,10 @@
-//! The kernel's stamps of the requests, in columns that exist only if they were asked for.
+//! The kernel's stamps of the requests, in columns that exist only if stamps are on.
 
 use taillab_model::{Monotonic, Nanos, WireTimes};
 
 use crate::stamps::KernelStamps;
 
-/// What brings the stamps to the generator's clock may be wrong by so much.
+/// The largest error when stamps are converted to the generator's clock.
 const TOLERANCE: Nanos = Nanos::from_micros(1);
 
 /// 8 bytes per request for each kind of stamp.
@@ -19,8 +19,7 @@ impl KernelTimes {
     pub(super) fn new(stamps: KernelStamps, requests: usize) -> Self {
         let column = |wanted: bool| {
             let rows = if wanted { requests } else { 0 };
-            // first something that is not zero bytes: the allocator would hand out zero
-            // pages untouched
+            // filled first with bytes that are not zero: zeroed pages would stay untouched
             let mut column = vec![Some(Monotonic::from_nanos_since_boot(0)); rows];
             column.fill(None);
             column
@@ -38,11 +37,11 @@ impl KernelTimes {
         }
     }
 
-    /// Notes when request `k`, which the generator sent `before`, left.
+    /// Notes when request `k` left, which the generator sent at `before`.
     ///
-    /// A stamp from before the send is of another datagram, or of a clock that was set
-    /// in between; it is dropped. So is a second one of the same request: a packet sent
-    /// again, or an old count of the socket's.
+    /// A stamp earlier than the send is dropped: it belongs to another datagram, or the clock was
+    /// set in between. So is a second stamp of the same request: a packet sent
+    /// again, or an old number of the socket.
     #[inline]
     pub(super) fn sent(&mut self, k: usize, at: Monotonic, before: Monotonic) {
         if let Some(row) = self.sent.get_mut(k)
@@ -53,8 +52,8 @@ impl KernelTimes {
         }
     }
 
-    /// Notes when the answer to request `k` came in, which the generator sent at `sent`
-    /// and whose answer it had `after`.
+    /// Notes when the answer to request `k` came in. The generator sent the request at `sent` and
+    /// got the answer at `after`.
     #[inline]
     pub(super) fn received(&mut self, k: usize, at: Monotonic, sent: Monotonic, after: Monotonic) {
         if let Some(row) = self.received.get_mut(k)

@@ -1,20 +1,20 @@
-//! A histogram that one thread fills while others look.
+//! A histogram that one thread fills while others read it.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use taillab_model::{Nanos, quantile_ranks};
 
-/// Parts of each power of two: a bucket is at most a 32nd of its value wide.
+/// Buckets for each power of two: a bucket is at most a 32nd of its value wide.
 const PARTS_LOG2: u32 = 5;
 const PARTS: usize = 1 << PARTS_LOG2;
 
-/// Up to 2^40 ns (18 minutes), all above in the last bucket.
+/// Up to 2^40 ns (18 minutes); longer times are counted in the last bucket.
 const BUCKETS: usize = PARTS * 36;
 
-/// Counts of lengths of time in logarithmic buckets, for the rolling line of a running load.
+/// Counts times in logarithmic buckets, for the progress line of a running load.
 ///
-/// The thread that counts pays a load and a store; whoever looks gets counts that are at
-/// most a moment apart. Results are made from the record, never from this.
+/// Counting takes a load and a store. A reader may see counts of slightly different moments.
+/// Results are made from the record, never from this.
 #[derive(Debug)]
 pub struct LiveHistogram {
     counts: [AtomicU32; BUCKETS],
@@ -22,16 +22,16 @@ pub struct LiveHistogram {
 
 impl Default for LiveHistogram {
     fn default() -> Self {
-        Self::new()
+        Self {
+            counts: [const { AtomicU32::new(0) }; BUCKETS],
+        }
     }
 }
 
 impl LiveHistogram {
     /// Nothing counted.
-    pub const fn new() -> Self {
-        Self {
-            counts: [const { AtomicU32::new(0) }; BUCKETS],
-        }
+    pub fn new() -> Self {
+        Self::default()
     }
 
     /// Counts one length; for one thread at a time.
@@ -41,7 +41,7 @@ impl LiveHistogram {
         bucket.store(bucket.load(Relaxed).wrapping_add(1), Relaxed);
     }
 
-    /// What was counted since `before`, which then holds the counts of now.
+    /// What was counted since `before`, which is set to the present counts.
     pub fn since(&self, before: &mut LiveCounts) -> LiveCounts {
         let mut window = LiveCounts::default();
         for (i, count) in self.counts.iter().enumerate() {
@@ -82,7 +82,7 @@ impl LiveCounts {
         those.iter().map(|&n| u64::from(n)).sum()
     }
 
-    /// The quantile `q`, good to 3 %; `None` unless about four lie above it.
+    /// The quantile `q`, accurate to 3 %; `None` unless about four values lie above it.
     pub fn quantile(&self, q: f64) -> Option<Nanos> {
         if q >= 1.0 {
             return None;

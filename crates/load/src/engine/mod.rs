@@ -1,5 +1,5 @@
-//! The loops that send: the open loop, every request at its scheduled time, and the
-//! ping-pong, every request on the answer to the one before. They share the record.
+//! The loops that send: the open loop sends every request at its scheduled time, ping-pong sends
+//! one after the answer to the last. They share the record.
 
 mod cpu;
 mod kernel_times;
@@ -31,14 +31,14 @@ pub use waits::Wait;
 
 /// What the caller does while the generator waits.
 pub trait Hooks {
-    /// Called in idle moments, again and again, when the next send is at least
+    /// Called repeatedly in idle moments while the next send is at least
     /// [`HOOK_GUARD`] away; `until_next` says how far. Must return within about a
-    /// microsecond: it runs on the spinning thread, and what it takes longer makes
+    /// microsecond: it runs on the spinning thread, and any longer time makes
     /// sends late.
     fn idle(&mut self, until_next: Nanos);
 
-    /// Asked about twenty times a second: should the run end now, because, say, the
-    /// server's process is gone?
+    /// Called about twenty times a second: whether the run should end now, for example because
+    /// the server's process is gone.
     fn should_stop(&mut self) -> bool {
         false
     }
@@ -47,7 +47,7 @@ pub trait Hooks {
 /// [`Hooks::idle`] is not called when the next send is nearer than this.
 pub const HOOK_GUARD: Nanos = Nanos::from_micros(2);
 
-/// Nothing to do.
+/// Hooks that do nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoHooks;
 

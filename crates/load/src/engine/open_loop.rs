@@ -1,9 +1,9 @@
 //! The spinning loop.
 //!
-//! One turn does one thing: a send that is due, else one look for an answer, and reads
+//! A turn does one thing, a send that is due or else one look for an answer, and reads
 //! the clock once. So a send waits for at most one look (about a microsecond when an
-//! answer is there), and for [`SENDS_IN_A_ROW`] looks when the generator is behind; the
-//! rest of its lateness is what sends take and what else the kernel does on this CPU.
+//! answer is there), or for [`SENDS_IN_A_ROW`] looks when the generator is behind. The
+//! rest of its lateness comes from the sends and from other work of the kernel on this CPU.
 
 use std::sync::atomic::AtomicBool;
 
@@ -16,37 +16,37 @@ use crate::LoadError;
 use crate::client::Client;
 use crate::clock::now;
 
-/// When the generator is behind: sends in a row before it looks for as many answers.
-/// Without that, answers would pile up until the socket buffers overflow.
+/// Sends in a row when the generator is behind; then it looks for as many answers.
+/// Otherwise answers would pile up until the socket buffers overflow.
 const SENDS_IN_A_ROW: u32 = 4;
 
-/// This near a send the loop only reads the clock: a look that finds nothing would
+/// When the next send is nearer than this, the loop only reads the clock: even an empty look would
 /// take longer.
 const QUIET: Nanos = Nanos::new(300);
 
-/// With nothing outstanding only one turn in this many looks for answers (strays).
+/// While nothing is outstanding, one turn in this many looks for stray answers.
 const STRAY_TURNS: u32 = 64;
 
-/// Between setting up and the schedule's start: the set-up's caches settle.
+/// From the end of the set-up to the start of the schedule, so that caches settle.
 pub(super) const LEAD: Nanos = Nanos::from_millis(1);
 
 /// What to send and when.
 #[derive(Debug)]
 pub struct OpenLoop<'a> {
-    /// Due times from the start, warm-up and measurement as one stream, ascending.
+    /// Due times from the start, ascending: warm-up and measurement as one stream.
     pub schedule: Vec<Nanos>,
     /// Number of the measurement's first request.
     pub measure_from: usize,
     /// Seed of the operations and keys.
     pub seed: u64,
-    /// An answer that takes longer counts as none; also how long the last answers are
-    /// waited for.
+    /// An answer that takes longer counts as missing; also how long the run waits for the last
+    /// answers.
     pub timeout: Nanos,
     /// How it waits for the next send.
     pub waiting: Waiting,
     /// Ends the run early when it becomes true (Ctrl-C).
     pub stop: &'a AtomicBool,
-    /// Where other threads see how far it is.
+    /// Its progress, for other threads.
     pub progress: &'a Progress,
 }
 
@@ -61,7 +61,7 @@ impl OpenLoop<'_> {
 ///
 /// # Errors
 /// [`LoadError::EmptySchedule`], [`LoadError::UnsortedSchedule`] or
-/// [`LoadError::NothingMeasured`]. Whatever happens once requests are sent is in the
+/// [`LoadError::NothingMeasured`]. What happens after the first send is in the
 /// record and never an error.
 pub fn open_loop<C: Client, H: Hooks>(
     client: &mut C,
@@ -71,9 +71,9 @@ pub fn open_loop<C: Client, H: Hooks>(
     open_loop_from(client, load, None, hooks, || now() + LEAD)
 }
 
-/// [`open_loop`] whose schedule begins when `start` says, which is asked once all is
-/// prepared. Where there is a pace, it says how fast the schedule is walked through, when the
-/// measurement begins and when it ends.
+/// [`open_loop`] whose schedule begins at the time that `start` returns; `start` is called when
+/// everything is prepared. A pace sets the speed of the schedule and when the measurement
+/// begins and ends.
 pub(crate) fn open_loop_from<C: Client, H: Hooks>(
     client: &mut C,
     load: OpenLoop<'_>,
@@ -111,7 +111,7 @@ pub(crate) fn open_loop_from<C: Client, H: Hooks>(
     Ok(session.finish(at, stopped, hooks))
 }
 
-/// A thread's way through a schedule whose speed changes.
+/// A thread's position in a schedule whose speed changes.
 struct Pacing<'a> {
     walk: Walk<'a>,
     is_measuring: bool,
@@ -136,14 +136,14 @@ impl<'a> Pacing<'a> {
         }
     }
 
-    /// Whether the next request, which is due now, is beyond the end.
+    /// Whether the next request, which is due now, comes after the end.
     #[inline]
     fn is_over<C: Client>(&self, run: &Session<'_, C>) -> bool {
         run.record.planned(run.next) >= self.walk.pace().end()
     }
 }
 
-/// Sends everything; when it ended, and why early.
+/// Sends everything. Returns when it ended, and why if it ended early.
 fn spin<C: Client, H: Hooks>(
     run: &mut Session<'_, C>,
     start: Monotonic,

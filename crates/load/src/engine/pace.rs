@@ -1,8 +1,8 @@
-//! How fast a schedule is walked through, so that a load can follow the capacity of a server.
+//! The speed of a schedule, so that a load can follow the capacity of a server.
 //!
-//! The schedule is drawn for one rate. Its time passes faster or slower than the clock's, at a speed
-//! that is fixed for half a second at a time: a Poisson process stays one, whose rate is the
-//! schedule's times the speed, and in the schedule's time ([`Pace::planned`]) it is the one drawn.
+//! The schedule is drawn for one rate. Its time runs faster or slower than the clock, at a speed
+//! that is fixed for half a second at a time. A Poisson process stays one: its rate is that of the
+//! schedule times the speed, and in the schedule's time ([`Pace::planned`]) it is as it was drawn.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -11,7 +11,7 @@ use taillab_model::Nanos;
 /// How long a speed holds.
 const SEGMENT: Nanos = Nanos::from_millis(500);
 
-/// The end is not put off any more when it is this near: a thread may be there already.
+/// The end cannot be put off when it is nearer than this: a thread may have reached it.
 const TOO_LATE: Nanos = Nanos::from_millis(50);
 
 /// The speed of a schedule, and its end. Any thread may change both while others send.
@@ -21,15 +21,15 @@ pub struct Pace {
     /// Nothing that is due later is sent.
     end_ns: AtomicU64,
     latest_end: Nanos,
-    /// The speed of segments that nobody has entered yet: the bits of a number.
+    /// The speed of segments that no thread has entered yet, as the bits of an `f64`.
     wanted: AtomicU64,
     /// The speed of each segment, fixed by the first thread that enters it; 0 until then.
     speeds: Box<[AtomicU64]>,
 }
 
 impl Pace {
-    /// A schedule that begins with `warm_up`, is to end at `end` and can be put off to `latest_end`,
-    /// all from its start; the speed is 1 at first.
+    /// A pace with speed 1. The times count from the start of the schedule: the end of the warm-up,
+    /// the end, and the latest time to which the end can be put off.
     pub fn new(warm_up: Nanos, end: Nanos, latest_end: Nanos) -> Self {
         let segments = latest_end.get().div_ceil(SEGMENT.get()).max(1);
         Self {
@@ -41,7 +41,7 @@ impl Pace {
         }
     }
 
-    /// How much of a schedule may be needed: to the latest end, at the speed 1.
+    /// The length of the schedule that may be needed at speed 1: up to the latest end.
     pub fn longest(&self) -> Nanos {
         self.latest_end
     }
@@ -51,20 +51,20 @@ impl Pace {
         self.warm_up
     }
 
-    /// When it ends, from the start.
+    /// When the measurement ends, from the start.
     pub fn end(&self) -> Nanos {
         Nanos::new(self.end_ns.load(Relaxed))
     }
 
-    /// Sets the speed from the next segment on; one that is no positive number is ignored.
+    /// Sets the speed from the next segment on; ignores anything but a positive number.
     pub fn set_speed(&self, speed: f64) {
         if speed.is_finite() && speed > 0.0 {
             self.wanted.store(speed.to_bits(), Relaxed);
         }
     }
 
-    /// Puts the end off, at most to the latest; `now`, from the start, must be well before the
-    /// end as it is.
+    /// Puts the end off, at most to the latest end. Does nothing unless `now`, counted from the
+    /// start, is well before the present end.
     pub fn put_off_to(&self, end: Nanos, now: Nanos) {
         let current = self.end();
         if now + TOO_LATE < current {
@@ -73,21 +73,16 @@ impl Pace {
         }
     }
 
-    /// The time of the schedule at `at`, from the start. What nobody has entered yet goes on at the
-    /// speed wanted last.
+    /// The schedule's time at `at`, counted from the start. Segments that no thread has entered yet
+    /// have the speed set last.
     pub fn planned(&self, at: Nanos) -> Nanos {
-        let mut walk = Walk::new(self);
-        while at >= walk.until_real() && walk.enter_next() {}
-        walk.planned(at)
+        Walk::new(self).planned(at)
     }
 
-    /// The times of the schedule at ascending times from the start.
+    /// The schedule's times at ascending times from the start.
     pub fn planned_all(&self, times: impl Iterator<Item = Nanos>) -> impl Iterator<Item = Nanos> {
         let mut walk = Walk::new(self);
-        times.map(move |at| {
-            while at >= walk.until_real() && walk.enter_next() {}
-            walk.planned(at)
-        })
+        times.map(move |at| walk.planned(at))
     }
 
     fn speed(&self, segment: usize) -> f64 {
@@ -97,7 +92,7 @@ impl Pace {
     }
 }
 
-/// A way through the segments of a [`Pace`]. All threads compute the same times.
+/// A walk through the segments of a [`Pace`]. All threads compute the same times.
 #[derive(Debug)]
 pub(crate) struct Walk<'a> {
     pace: &'a Pace,
@@ -117,8 +112,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// When a request is due that the schedule has at `planned`, from the start. To be asked in
-    /// ascending order.
+    /// When a request is due that the schedule has at `planned`, counted from the start. Must be
+    /// called with ascending times.
     #[inline]
     pub(crate) fn due(&mut self, planned: Nanos) -> Nanos {
         while planned >= self.until_planned() && self.enter_next() {}
@@ -129,7 +124,9 @@ impl<'a> Walk<'a> {
         self.pace
     }
 
-    fn planned(&self, at: Nanos) -> Nanos {
+    /// The inverse of [`Self::due`]; also in ascending order.
+    fn planned(&mut self, at: Nanos) -> Nanos {
+        while at >= self.begins() + SEGMENT && self.enter_next() {}
         self.from + scaled(at.saturating_sub(self.begins()), self.speed)
     }
 
@@ -137,15 +134,11 @@ impl<'a> Walk<'a> {
         Nanos::new(self.segment as u64 * SEGMENT.get())
     }
 
-    fn until_real(&self) -> Nanos {
-        self.begins() + SEGMENT
-    }
-
     fn until_planned(&self) -> Nanos {
         self.from + scaled(SEGMENT, self.speed)
     }
 
-    /// Enters the next segment; the last one has no end.
+    /// Enters the next segment, unless this is the last one.
     fn enter_next(&mut self) -> bool {
         let is_there = self.segment + 1 < self.pace.speeds.len();
         if is_there {

@@ -1,4 +1,4 @@
-//! One request at a time on each connection: the round-trip time.
+//! One request at a time on each connection, to measure round trips.
 
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicBool;
@@ -11,27 +11,27 @@ use crate::LoadError;
 use crate::client::Client;
 use crate::clock::now;
 
-/// How to play ping-pong.
+/// The parameters of ping-pong.
 #[derive(Debug)]
 pub struct PingPong<'a> {
-    /// How long to send before what counts.
+    /// How long to send before the measurement.
     pub warm_up: Nanos,
-    /// How long to send what counts.
+    /// The length of the measurement.
     pub length: Nanos,
-    /// From an answer to the next request of the connection.
+    /// The pause between an answer and the connection's next request.
     pub gap: Nanos,
-    /// The most requests, warm-up included: the run ends when they are sent. Each takes
-    /// its row of the record, 28 bytes.
+    /// The maximum number of requests, warm-up included: the run ends when they are sent. Each
+    /// takes a row of the record, 28 bytes.
     pub most: usize,
     /// Seed of the operations and keys.
     pub seed: u64,
-    /// A request without an answer for this long counts as unanswered, and another one follows.
+    /// A request without an answer for this long counts as unanswered, and the next one follows.
     pub timeout: Nanos,
-    /// How it waits for answers and for the end of gaps.
+    /// How it waits for answers and for the end of pauses.
     pub waiting: Waiting,
     /// Ends the run early when it becomes true (Ctrl-C).
     pub stop: &'a AtomicBool,
-    /// Where other threads see how far it is.
+    /// Its progress, for other threads.
     pub progress: &'a Progress,
 }
 
@@ -40,11 +40,10 @@ impl PingPong<'_> {
     pub const MOST: usize = 2_000_000;
 }
 
-/// Sends on each connection one request, and the next one when it is over.
+/// Sends one request on each connection, and the next one when it is answered or given up.
 ///
-/// A request is intended for the time when its connection's request before was answered
-/// (or given up), plus the gap; so its lateness is the generator's own delay, as in the
-/// open loop, and its service time is the round trip.
+/// A request is intended for that time plus the pause. So its lateness is the generator's own
+/// delay, as in the open loop, and its service time is the round trip.
 ///
 /// # Errors
 /// [`LoadError::EmptySchedule`] when there is no time or no request to send.
@@ -58,7 +57,7 @@ pub fn ping_pong<C: Client, H: Hooks>(
     }
     let plan = client.planner().plan(load.most, load.seed);
     client.begin(load.most);
-    // due times are known when they come
+    // due times become known during the run
     let schedule = vec![Nanos::new(u64::MAX); load.most];
     let never = load.most;
     let traits = client.traits();
@@ -72,18 +71,17 @@ pub fn ping_pong<C: Client, H: Hooks>(
 
 /// When each connection may send its next request.
 ///
-/// A client that sends each request by a connection that is idle needs one to be free,
-/// whichever it is. One whose requests take the connections in turn needs the request
-/// before on the same connection to be over.
+/// A client that sends each request on an idle connection needs any free one. A client whose
+/// requests use the connections in turn needs the last request on the same connection to be over.
 enum Turns {
-    /// Since when connections have been idle, the longest first.
+    /// Since when each idle connection has been idle, the longest first.
     Idle(VecDeque<Monotonic>),
     /// The number of connections and the start.
     InTurn(usize, Monotonic),
 }
 
 impl Turns {
-    /// Since when the next request has had its connection; `None` if it has none yet.
+    /// Since when the next request's connection has been free; `None` if there is none yet.
     fn free_since<C: Client>(&self, run: &Session<'_, C>, at: Monotonic) -> Option<Monotonic> {
         match self {
             Self::Idle(since) => since.front().copied(),
@@ -107,7 +105,7 @@ impl Turns {
     }
 }
 
-/// Plays until the time is over; when that was, and why early.
+/// Plays until the time is over. Returns when it ended, and why if it ended early.
 fn spin<C: Client, H: Hooks>(
     run: &mut Session<'_, C>,
     load: &PingPong<'_>,
@@ -155,7 +153,7 @@ fn spin<C: Client, H: Hooks>(
         let began = at;
         if let Some(then) = run.look() {
             at = then;
-            // what came too late has been, or will be, given up below
+            // a request answered too late is given up below
             if let Some(k) = run.ended
                 && !run.record.is_given_up(k)
             {

@@ -1,4 +1,4 @@
-//! How far a run is, for a thread that shows it.
+//! The progress of a run, for a thread that shows it.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -9,9 +9,9 @@ use super::LiveHistogram;
 /// A send that is later than this was held up.
 const HELD_UP: Nanos = Nanos::from_micros(100);
 
-/// Counters that the generator writes and any other thread may read at any time.
+/// Counters that the generator writes and any thread may read at any time.
 ///
-/// The generator pays a few plain stores per request for it; nobody calls back.
+/// They cost the generator a few plain stores for each request.
 #[derive(Debug, Default)]
 pub struct Progress {
     sent: AtomicU64,
@@ -25,16 +25,8 @@ pub struct Progress {
 
 impl Progress {
     /// All counters at zero.
-    pub const fn new() -> Self {
-        Self {
-            sent: AtomicU64::new(0),
-            received: AtomicU64::new(0),
-            failed: AtomicU64::new(0),
-            held_up_ns: AtomicU64::new(0),
-            latest_ns: AtomicU64::new(0),
-            response_times: LiveHistogram::new(),
-            lateness: LiveHistogram::new(),
-        }
+    pub fn new() -> Self {
+        Self::default()
     }
 
     /// Requests sent so far.
@@ -47,8 +39,8 @@ impl Progress {
         self.received.load(Relaxed)
     }
 
-    /// Requests so far that could not be sent, or were answered otherwise than they should be.
-    /// Those without an answer are only known at the end.
+    /// Requests so far that could not be sent, were lost with their connection, or got an error for
+    /// an answer. Requests without an answer are known only at the end.
     pub fn failed(&self) -> u64 {
         self.failed.load(Relaxed)
     }
@@ -63,7 +55,7 @@ impl Progress {
         &self.lateness
     }
 
-    /// For how long, in all, nothing was sent though something was due.
+    /// For how long, in total, nothing was sent though something was due.
     pub fn held_up(&self) -> Nanos {
         Nanos::new(self.held_up_ns.load(Relaxed))
     }
@@ -100,12 +92,11 @@ impl Progress {
     #[inline]
     pub(crate) fn count_lateness(&self, lateness: Nanos) {
         self.lateness.count(lateness);
-        // what is sent next is late as well, and less and less: only what is added counts
+        // the sends that follow a delay are late too, less and less: only an increase counts
         let before = self.latest_ns.load(Relaxed);
-        let late = if lateness > HELD_UP {
-            lateness.get()
-        } else {
-            0
+        let late = match lateness > HELD_UP {
+            true => lateness.get(),
+            false => 0,
         };
         if late != before {
             let added = late.saturating_sub(before);

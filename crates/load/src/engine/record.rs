@@ -1,4 +1,4 @@
-//! The record: one row for every request, in columns that exist before the run.
+//! The record: one row for each request, in columns that are allocated before the run.
 
 use std::ops::Range;
 
@@ -10,12 +10,12 @@ use crate::client::Keys;
 use crate::protocol::Planned;
 use crate::stamps::KernelStamps;
 
-/// State of a request while the run goes on; the first values are [`Outcome`]'s.
+/// State of a request during the run; the values of [`Outcome`] are states too.
 mod state {
     pub(super) const UNSENT: u32 = 0;
     pub(super) const WAITING: u32 = 7;
-    /// Waiting, and an earlier request with the same id still could be answered: no
-    /// answer is certain to be this one's.
+    /// Waiting, while an earlier request with the same id could still be answered: an answer
+    /// could belong to either.
     pub(super) const CONTENDED: u32 = 8;
     pub(super) const MASK: u32 = 0xf;
     pub(super) const BITS: u32 = 4;
@@ -30,15 +30,15 @@ pub struct Entry {
     /// Intended, sent, received. A late answer's time is kept although its request
     /// counts as timed out.
     pub times: ClientTimes,
-    /// The kernel's stamps of the request and of its answer, where they were asked for.
+    /// The kernel's stamps of the request and of its answer, if they are turned on.
     pub wire: WireTimes,
     /// What it asked for.
     pub operation: Operation,
     /// How it ended.
     pub outcome: Outcome,
-    /// The number of the connection that it took; `None` if none took it.
+    /// The number of its connection; `None` if it was not sent.
     pub connection: Option<usize>,
-    /// What its packets carried, where that is known.
+    /// What its packets carried, if that is known.
     pub key: Option<RequestKey>,
     /// It belongs to the warm-up.
     pub warm_up: bool,
@@ -81,12 +81,12 @@ pub struct Record {
     schedule: Vec<Nanos>,
     sent_ns: Vec<u64>,
     received_ns: Vec<u64>,
-    /// What was asked for, and [`state`] in the lowest bits.
+    /// The planned request, with its [`state`] in the lowest bits.
     asked: Vec<u32>,
 }
 
 impl Record {
-    /// Reserves and touches all memory, so that the run has no page fault.
+    /// Allocates and touches all memory, so that the run has no page fault.
     pub(crate) fn new(
         key_period: usize,
         schedule: Vec<Nanos>,
@@ -105,7 +105,7 @@ impl Record {
             measure_from,
             len: 0,
             schedule,
-            // not zero: the allocator would hand out zero pages untouched
+            // not zero: zeroed pages would stay untouched
             sent_ns: vec![NONE; n],
             received_ns: vec![NONE; n],
             asked: plan
@@ -132,25 +132,25 @@ impl Record {
         self.measure_from = k;
     }
 
-    /// Request `k` is due then, but not before the start.
+    /// Sets when request `k` is due; not before the start.
     #[inline]
     pub(super) fn set_due(&mut self, k: usize, at: Monotonic) {
         self.schedule[k] = at.saturating_since(self.start);
     }
 
-    /// Request `k` is due then, from the start.
+    /// When request `k` is due, counted from the start.
     #[inline]
     pub(super) fn planned(&self, k: usize) -> Nanos {
         self.schedule[k]
     }
 
-    /// Request `k` is due `at` after the start.
+    /// Sets when request `k` is due, counted from the start.
     #[inline]
     pub(super) fn set_planned(&mut self, k: usize, at: Nanos) {
         self.schedule[k] = at;
     }
 
-    /// Since when nothing more is to be expected of request `k`, which was sent; `None`
+    /// When request `k`, which was sent, was answered, given up or lost; `None`
     /// while its answer can still come in time.
     pub(super) fn over_since(&self, k: usize, now: Monotonic) -> Option<Monotonic> {
         let sent = Monotonic::from_nanos_since_boot(self.sent_ns[k]);
@@ -167,19 +167,19 @@ impl Record {
         })
     }
 
-    /// Request `k`, which is over, had no answer in time.
+    /// Whether request `k`, which is over, had no answer in time.
     pub(super) fn is_given_up(&self, k: usize) -> bool {
         outcome_of(self.asked[k]) == Outcome::TimedOut
     }
 
-    /// The kernel's stamp of the answer to request `k`, which the generator had `after`.
+    /// Notes the kernel's stamp of the answer to request `k`; the generator got it `after`.
     #[inline]
     pub(super) fn received_by_kernel(&mut self, k: usize, at: Monotonic, after: Monotonic) {
         let sent = Monotonic::from_nanos_since_boot(self.sent_ns[k]);
         self.kernel.received(k, at, sent, after);
     }
 
-    /// The kernel's stamp of request `k`, which was sent.
+    /// Notes the kernel's stamp of the send of request `k`.
     #[inline]
     pub(super) fn sent_by_kernel(&mut self, k: usize, at: Monotonic) {
         let sent = Monotonic::from_nanos_since_boot(self.sent_ns[k]);
@@ -201,7 +201,7 @@ impl Record {
         self.schedule.len()
     }
 
-    /// Notes that the next request is about to be sent and says what it asks for.
+    /// Notes that the next request is about to be sent, and returns what it asks for.
     #[inline]
     pub(crate) fn send(&mut self, k: usize, at: Monotonic) -> Planned {
         debug_assert_eq!(k, self.len);
@@ -219,7 +219,7 @@ impl Record {
         Planned::from_bits(self.asked[k] >> state::BITS)
     }
 
-    /// An answer to it could still come: it waits, and not longer than the time-out.
+    /// Whether request `k` waits, and not longer than the time-out.
     fn could_still_answer(&self, k: usize, now: Monotonic) -> bool {
         let waits = matches!(
             self.asked[k] & state::MASK,
@@ -234,7 +234,7 @@ impl Record {
         self.asked[k] = self.asked[k] & !state::MASK | Outcome::SendFailed as u32;
     }
 
-    /// What request `k` asked for, if an answer can be its.
+    /// What request `k` asked for, if it can still take an answer.
     #[inline]
     pub(crate) fn outstanding(&self, k: usize) -> Option<Planned> {
         let asked = self.asked[k];
@@ -244,20 +244,18 @@ impl Record {
     #[inline]
     pub(crate) fn answered(&mut self, k: usize, outcome: Outcome, at: Monotonic) {
         self.received_ns[k] = at.nanos_since_boot();
+        self.ended(k, outcome, at);
+    }
+
+    /// Notes how request `k` ended: with an answer, or because none can come any more.
+    #[inline]
+    pub(crate) fn ended(&mut self, k: usize, outcome: Outcome, at: Monotonic) {
         let late = at.nanos_since_boot() - self.sent_ns[k] > self.timeout.get();
         let outcome = if late { Outcome::TimedOut } else { outcome };
         self.asked[k] = self.asked[k] & !state::MASK | outcome as u32;
     }
 
-    /// Its connection ended, so that no answer can come any more.
-    #[cold]
-    pub(crate) fn lost(&mut self, k: usize, outcome: Outcome, at: Monotonic) {
-        let late = at.nanos_since_boot() - self.sent_ns[k] > self.timeout.get();
-        let outcome = if late { Outcome::TimedOut } else { outcome };
-        self.asked[k] = self.asked[k] & !state::MASK | outcome as u32;
-    }
-
-    /// Closes the record: whatever still waits has timed out.
+    /// Closes the record: requests that still wait have timed out.
     pub(crate) fn finish(&mut self, keys: Keys) {
         self.keys = keys;
         for asked in &mut self.asked[..self.len] {
@@ -273,7 +271,7 @@ impl Record {
         self.len
     }
 
-    /// Nothing was sent.
+    /// Whether nothing was sent.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -293,8 +291,8 @@ impl Record {
         self.keys.key_of(k)
     }
 
-    /// How many requests later the same key comes again; `usize::MAX` where it is not
-    /// given by the number.
+    /// How many requests later the same key comes again; `usize::MAX` if it does not follow from
+    /// the number.
     pub fn key_period(&self) -> usize {
         self.key_period
     }
@@ -332,16 +330,16 @@ impl Record {
             .map(|k| self.get(k).expect("below the length"))
     }
 
-    /// When the requests of the measurement were sent; the kernel took each of them or
-    /// not (see [`Outcome::SendFailed`]).
+    /// When the requests of the measurement were sent, including those that the kernel refused
+    /// ([`Outcome::SendFailed`]).
     pub fn measured_sends(&self) -> impl ExactSizeIterator<Item = Monotonic> {
         self.sent_ns[self.measured()]
             .iter()
             .map(|&ns| Monotonic::from_nanos_since_boot(ns))
     }
 
-    /// The measurement's requests that did not end well. Answers that belong to no
-    /// request are not here: see [`super::LoadRun`].
+    /// The measurement's failed requests. Answers that belong to no request are not counted here:
+    /// see [`super::LoadRun`].
     pub(crate) fn request_errors(&self) -> LoadErrors {
         let mut errors = LoadErrors::default();
         for asked in &self.asked[self.measured()] {

@@ -1,4 +1,4 @@
-//! What every kind of run shares: sending, looking for answers, waiting, the accounts.
+//! What all kinds of runs share: sending, looking for answers, waiting, counting.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -13,13 +13,13 @@ use crate::client::{Client, Received};
 use crate::clock::{now, thread_cpu_time};
 use crate::transport::NotSent;
 
-/// How often [`Hooks::should_stop`] is asked.
+/// How often [`Hooks::should_stop`] is called.
 pub(super) const STOP_CHECK: Nanos = Nanos::from_millis(50);
 
-/// How long an interrupted run waits for the answers still missing.
+/// How long an interrupted run waits for missing answers.
 pub(super) const INTERRUPTED_DRAIN: Nanos = Nanos::from_millis(100);
 
-/// Looks for stamps of requests that have left, once all answers are there.
+/// Empty looks for stamps of sends before a run stops looking at its end.
 const LAST_STAMP_LOOKS: u32 = 64;
 
 /// Why a run ended before its schedule.
@@ -29,23 +29,23 @@ pub enum StopReason {
     Interrupted,
     /// [`Hooks::should_stop`] said so.
     Hook,
-    /// The server's host refuses, and no answer has come for the time-out.
+    /// The server's host refuses requests, and no answer has come for as long as the time-out.
     Refused,
 }
 
-/// What a run did.
+/// The result of a run.
 #[derive(Debug)]
 pub struct LoadRun {
     /// Every request.
     pub record: Record,
-    /// What went wrong in the measurement, by kind.
+    /// The errors of the measurement, by kind.
     pub errors: LoadErrors,
     /// Why it ended early; `None` if it did not.
     pub stopped: Option<StopReason>,
-    /// What the client cost.
+    /// The client's use of its CPU.
     pub cpu: CpuUse,
-    /// When sends were late: for how long another thread had the CPU meanwhile, in order of
-    /// time; nothing where the kernel does not count that.
+    /// Late sends during which another thread had the CPU, in order of time; empty where the kernel
+    /// does not count such waits.
     pub waits: Vec<Wait>,
 }
 
@@ -77,7 +77,7 @@ pub(super) struct Session<'a, C> {
     answered: usize,
     refused: bool,
     last_answer: Monotonic,
-    /// What belongs to no request.
+    /// Errors that belong to no request.
     extra: LoadErrors,
     measured_cpu: CpuUse,
     window: Option<Window>,
@@ -115,7 +115,7 @@ impl<'a, C: Client> Session<'a, C> {
         }
     }
 
-    /// Sends the next request; did the kernel take it?
+    /// Sends the next request; whether the kernel took it.
     #[inline]
     pub(super) fn send(&mut self, at: Monotonic) -> bool {
         let k = self.next;
@@ -141,13 +141,13 @@ impl<'a, C: Client> Session<'a, C> {
         sent.is_ok()
     }
 
-    /// From the next request on it is the measurement.
+    /// The measurement begins with the next request.
     pub(super) fn measure_from_here(&mut self) {
         self.measure_from = self.next;
         self.record.measure_from(self.next);
     }
 
-    /// Looks once for an answer; the time right after it if there was anything.
+    /// Looks once for an answer. Returns the time after the look if there was anything.
     #[inline]
     pub(super) fn look(&mut self) -> Option<Monotonic> {
         let record = &self.record;
@@ -160,17 +160,13 @@ impl<'a, C: Client> Session<'a, C> {
         match received {
             Received::Answer { k, outcome } => self.answered(k, outcome, at),
             Received::Lost { k, outcome } => {
-                self.record.lost(k, outcome, at);
+                self.record.ended(k, outcome, at);
                 self.progress.count_failed();
                 self.outstanding -= 1;
                 self.ended = Some(k);
             }
-            Received::Unexpected => self.extra.unexpected_responses += 1,
-            Received::Malformed => self.extra.malformed_responses += 1,
             Received::Refused => self.refused = true,
-            Received::ConnectionClosed => self.extra.connections_closed += 1,
-            Received::ConnectionReset => self.extra.connections_reset += 1,
-            Received::Part | Received::Late | Received::Nothing => {}
+            other => other.count(&mut self.extra),
         }
         Some(at)
     }
@@ -194,7 +190,7 @@ impl<'a, C: Client> Session<'a, C> {
         }
     }
 
-    /// Gives the caller, and the client, an idle moment if the next send is far enough.
+    /// Lets the caller's hook and the client work if the next send is far enough away.
     #[inline]
     pub(super) fn idle<H: Hooks>(
         &mut self,
@@ -230,7 +226,7 @@ impl<'a, C: Client> Session<'a, C> {
         at
     }
 
-    /// Waits for the answers still missing, at most `length`.
+    /// Waits for missing answers, at most `length`.
     pub(super) fn drain<H: Hooks>(&mut self, from: Monotonic, length: Nanos, hooks: &mut H) {
         let deadline = from + length;
         let mut stop_check = from + STOP_CHECK;
@@ -243,7 +239,7 @@ impl<'a, C: Client> Session<'a, C> {
             at = self.idle(now(), deadline, hooks);
             if at >= stop_check {
                 stop_check = at + STOP_CHECK;
-                // All was sent: a stop only shortens the wait for what may never come.
+                // All requests were sent: a stop only shortens the wait for their answers.
                 if self.stop.load(Relaxed) || hooks.should_stop() {
                     break;
                 }
@@ -251,7 +247,7 @@ impl<'a, C: Client> Session<'a, C> {
         }
     }
 
-    /// Ends the run: counts the cost, waits for what is missing, closes the record.
+    /// Ends the run: counts the CPU time, waits for missing answers, closes the record.
     pub(super) fn finish<H: Hooks>(
         mut self,
         at: Monotonic,
@@ -275,14 +271,9 @@ impl<'a, C: Client> Session<'a, C> {
             }
         }
         self.record.finish(self.client.keys());
-        let mut errors = self.record.request_errors();
-        errors.unexpected_responses += self.extra.unexpected_responses;
-        errors.malformed_responses += self.extra.malformed_responses;
-        errors.connections_closed += self.extra.connections_closed;
-        errors.connections_reset += self.extra.connections_reset;
         LoadRun {
+            errors: [self.record.request_errors(), self.extra].into_iter().sum(),
             record: self.record,
-            errors,
             stopped,
             cpu: self.measured_cpu,
             waits: self.waits.noted,
@@ -324,7 +315,7 @@ impl<'a, C: Client> Session<'a, C> {
         self.cpu.elapsed = at.saturating_since(window.opened);
         self.cpu.thread = thread_cpu_time().saturating_sub(window.thread);
         self.cpu.requests = (self.next - self.measure_from) as u64;
-        // a copy: what the drain adds is not the measurement's
+        // a copy: the drain that follows is not part of the measurement
         self.measured_cpu = self.cpu;
     }
 }

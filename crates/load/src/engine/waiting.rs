@@ -5,16 +5,16 @@ use taillab_model::Nanos;
 /// How the generator waits for the next send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Waiting {
-    /// Always spinning: the most exact, and a CPU of its own.
+    /// Spins all the time: the most exact, but it needs a CPU of its own.
     #[default]
     Spin,
-    /// Asleep until shortly before the next send, then spinning: for low rates on busy
-    /// machines. An answer wakes it, so a received time of its own clock has the wake-up
-    /// in it (the kernel's stamps do not). Lateness is measured all the same.
+    /// Sleeps until shortly before the next send, then spins: for low rates on busy
+    /// machines. An answer wakes it, so a received time by its own clock includes the wake-up
+    /// (the kernel's stamps do not). Lateness is measured as usual.
     Hybrid,
 }
 
-/// The margin at first: more than a wake-up from the idle state of most CPUs takes.
+/// The initial margin: longer than a wake-up from most CPUs' idle states.
 const FIRST_MARGIN: Nanos = Nanos::from_micros(60);
 const SMALLEST_MARGIN: Nanos = Nanos::from_micros(20);
 const LARGEST_MARGIN: Nanos = Nanos::from_millis(1);
@@ -22,12 +22,12 @@ const LARGEST_MARGIN: Nanos = Nanos::from_millis(1);
 /// A shorter sleep costs more than it saves.
 const SHORTEST_NAP: Nanos = Nanos::from_micros(30);
 
-/// The hooks have to be called in between.
+/// The hooks must be called in between.
 const LONGEST_NAP: Nanos = Nanos::from_millis(2);
 
-/// Decides how long to sleep. The margin that is left for spinning follows the wake-ups:
-/// one later than it is what the margin is for, so it grows at once to half as much
-/// again, and shrinks by a 256th with each that is earlier.
+/// Decides how long to sleep. The margin left for spinning follows the wake-ups: after a wake-up
+/// that needs more, it grows at once to 1.5 times the delay; each earlier one shrinks it by a 256th
+/// of the difference.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Naps {
     waiting: Waiting,
@@ -42,7 +42,7 @@ impl Naps {
         }
     }
 
-    /// How long to sleep when the next send is `until_due` away; `None`: spin.
+    /// How long to sleep when the next send is `until_due` away; `None` means spin.
     #[inline]
     pub(super) fn next(&self, until_due: Nanos) -> Option<Nanos> {
         if self.waiting == Waiting::Spin {
@@ -52,7 +52,7 @@ impl Naps {
         (nap >= SHORTEST_NAP).then_some(nap)
     }
 
-    /// A nap that should have taken `nap` took `slept`. A shorter one was ended by an
+    /// Learns that a nap of `nap` took `slept`. A shorter one was ended by an
     /// answer and says nothing about wake-ups.
     pub(super) fn woke(&mut self, nap: Nanos, slept: Nanos) {
         if slept < nap {

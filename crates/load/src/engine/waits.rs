@@ -6,15 +6,15 @@ use taillab_model::{Monotonic, Nanos};
 
 use crate::clock::waited_for_cpu;
 
-/// A send that is later than this, though nothing was sent before it, makes the thread ask.
+/// The thread asks the kernel at a send that is later than this though nothing delayed it.
 const LATE: Nanos = Nanos::from_micros(200);
 
-/// The thread could have gone on, and another one had its CPU.
+/// A time in which the thread was ready to run but another one had its CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait {
-    /// It was noticed at this send.
+    /// The send at which it was noticed.
     pub at: Monotonic,
-    /// The total since the last time that this was asked.
+    /// The total waiting time since the thread last asked.
     pub lasted: Nanos,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct Waits {
 }
 
 impl Waits {
-    /// To be made on the generator's thread.
+    /// Must be called on the generator's thread.
     pub(super) fn new() -> Self {
         let account = File::open("/proc/thread-self/schedstat").ok();
         Self {
@@ -40,7 +40,7 @@ impl Waits {
         }
     }
 
-    /// What was due then is sent now.
+    /// A request that was due at `due` is sent at `at`.
     #[inline]
     pub(super) fn sends(&mut self, due: Monotonic, at: Monotonic) {
         if at.saturating_since(due.max(self.last_sent)) >= LATE {

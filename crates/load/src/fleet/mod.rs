@@ -23,17 +23,17 @@ use crate::engine::{
 use crate::prefill::{Prefilled, prefill_watched};
 use crate::{ClosedLoop, Endpoint, LoadError, Saturation, saturate};
 
-/// How often the calling thread looks whether the others are done.
+/// How often the calling thread checks whether the others are done.
 const WAIT: Duration = Duration::from_millis(2);
 
-/// What a preparation of a thread may fail with.
+/// Why the preparation of a thread failed.
 pub type PrepareError = Box<dyn std::error::Error + Send + Sync>;
 
 /// One client for each of N threads.
 ///
-/// Thread 0 is the calling thread; it has the caller's hooks. The others live as long as
-/// one call. Before each call every thread is prepared by the caller's closure (pinned,
-/// put into its network namespace), which must not mind being called again.
+/// Thread 0 is the calling thread; it has the caller's hooks. The others live for one
+/// call. Before each call the caller's closure prepares every thread (pins it, puts it
+/// into its network namespace); it must allow being called again.
 pub struct Fleet<C = AnyClient> {
     clients: Vec<C>,
     prepare: Prepare,
@@ -42,7 +42,7 @@ pub struct Fleet<C = AnyClient> {
 
 type Prepare = Box<dyn Fn(usize) -> Result<(), PrepareError> + Send + Sync>;
 
-/// What all threads of a fleet send and when.
+/// What the threads of a fleet send, and when.
 #[derive(Debug)]
 pub struct OpenFleet<'a> {
     /// For each thread, the due times from the common start, ascending. The caller makes
@@ -76,7 +76,7 @@ pub struct ClosedFleet<'a> {
     pub stop: &'a AtomicBool,
 }
 
-/// How far all threads of a fleet are; any thread may read it at any time.
+/// The progress of all threads of a fleet; any thread may read it at any time.
 #[derive(Debug)]
 pub struct FleetProgress(Box<[Padded]>);
 
@@ -112,7 +112,7 @@ impl FleetProgress {
         self.0.iter().map(|thread| thread.0.received()).sum()
     }
 
-    /// For how long, all threads together, nothing was sent though something was due.
+    /// For how long, summed over the threads, nothing was sent though something was due.
     pub fn held_up(&self) -> Nanos {
         let each = self.0.iter().map(|thread| thread.0.held_up());
         each.fold(Nanos::ZERO, |sum, held_up| sum + held_up)
@@ -173,7 +173,7 @@ impl<C: Client + Send> Fleet<C> {
         &self.clients
     }
 
-    /// Where other threads see how far it is.
+    /// Its progress, for other threads.
     pub fn progress(&self) -> Arc<FleetProgress> {
         Arc::clone(&self.progress)
     }
@@ -192,7 +192,7 @@ impl<C: Client + Send> Fleet<C> {
     }
 
     /// Keeps a fixed number of requests in flight for a given time, spread over the
-    /// threads; the result is all threads' together.
+    /// threads; returns the combined result.
     ///
     /// # Errors
     /// As [`saturate()`], and [`LoadError::Thread`] or [`LoadError::ThreadPanicked`].
@@ -220,8 +220,8 @@ impl<C: Client + Send> Fleet<C> {
                 None => saturate(client, &part, &mut NoHooks),
             }
         };
-        let (found, hook) = self.all(vec![(); taking_part], load.stop, hooks, work)?;
-        Ok(together(found, hook))
+        let (found, stopped) = self.all(vec![(); taking_part], load.stop, hooks, work)?;
+        Ok(together(found, stopped))
     }
 
     /// Sends every thread's schedule from a common start.
@@ -239,8 +239,8 @@ impl<C: Client + Send> Fleet<C> {
         self.open_loop_at(load, None, hooks)
     }
 
-    /// [`Self::open_loop`] at a pace that other threads set meanwhile: the pace's warm-up and end
-    /// hold, and the schedules are walked through at its speed.
+    /// [`Self::open_loop`] at a pace that other threads set during the run: it replaces the warm-up
+    /// and the end, and the schedules are sent at its speed.
     ///
     /// # Errors
     /// As [`Self::open_loop`].
@@ -281,8 +281,7 @@ impl<C: Client + Send> Fleet<C> {
                 None => open_loop_from(client, part, pace, &mut NoHooks, || runner.start()),
             }
         };
-        let (runs, hook) = self.all(parts, load.stop, hooks, work)?;
-        let stopped = merged(runs.iter().map(|run| run.stopped), hook);
+        let (runs, stopped) = self.all(parts, load.stop, hooks, work)?;
         Ok(FleetRun { runs, stopped })
     }
 
@@ -310,21 +309,20 @@ impl<C: Client + Send> Fleet<C> {
                 None => ping_pong(client, &part, &mut NoHooks),
             }
         };
-        let (runs, hook) = self.all(vec![(); threads], load.stop, hooks, work)?;
-        let stopped = merged(runs.iter().map(|run| run.stopped), hook);
+        let (runs, stopped) = self.all(vec![(); threads], load.stop, hooks, work)?;
         Ok(FleetRun { runs, stopped })
     }
 
-    /// Runs `work` on one thread for each of `parts` and returns what each found, and
-    /// whether it was the caller's hook that ended it. A thread that fails drops its part.
+    /// Runs `work` on one thread for each of `parts`. Returns the result of each and why they
+    /// ended early. A thread that fails drops its part.
     fn all<H: Hooks, P: Send, R: Send + MayStop>(
         &mut self,
         parts: Vec<P>,
         stop: &AtomicBool,
         hooks: &mut H,
         work: impl Fn(usize, &mut C, P, Own<'_, '_, H>) -> Result<R, LoadError> + Sync,
-    ) -> Result<(Vec<R>, bool), LoadError> {
-        // set when the stop flag is, or when any thread ends early
+    ) -> Result<(Vec<R>, Option<StopReason>), LoadError> {
+        // set with the stop flag, or when any thread ends early
         let halt = AtomicBool::new(false);
         let mut watching = Watching {
             hooks,
@@ -350,13 +348,7 @@ impl<C: Client + Send> Fleet<C> {
                     };
                     work(at, client, part, own)
                 };
-                threads.push(spawn(scope, at, move || {
-                    // also when it panics
-                    let ends = HaltUnless::all_well(halt);
-                    let result = run();
-                    ends.well(result.as_ref().is_ok_and(|r| !r.stopped_early()));
-                    result
-                }));
+                threads.push(spawn(scope, at, move || halting(halt, at, run)));
             }
             let unspawned = threads.iter().any(Result::is_err);
             if unspawned {
@@ -372,15 +364,10 @@ impl<C: Client + Send> Fleet<C> {
                     stop,
                     progress: &progress.0[0].0,
                 };
-                let run = AssertUnwindSafe(|| {
+                Some(halting(&halt, 0, || {
                     prepared(prepare, 0)?;
                     work(0, own_client, own_part, own)
-                });
-                let result = joined(0, catch_unwind(run));
-                if !result.as_ref().is_ok_and(|r| !r.stopped_early()) {
-                    halt.store(true, Relaxed);
-                }
-                Some(result)
+                }))
             };
             wait_for(&threads, stop, &halt);
             let others = threads
@@ -391,8 +378,22 @@ impl<C: Client + Send> Fleet<C> {
         });
         let said_stop = watching.said_stop;
         let results = results.into_iter().collect::<Result<Vec<_>, _>>()?;
-        Ok((results, said_stop))
+        let stopped = merged(results.iter().map(MayStop::stopped), said_stop);
+        Ok((results, stopped))
     }
+}
+
+/// Runs the work of a thread. If it panics, fails or ends early, the others are halted.
+fn halting<R: MayStop>(
+    halt: &AtomicBool,
+    thread: usize,
+    run: impl FnOnce() -> Result<R, LoadError>,
+) -> Result<R, LoadError> {
+    let result = joined(thread, catch_unwind(AssertUnwindSafe(run)));
+    if !result.as_ref().is_ok_and(|part| part.stopped().is_none()) {
+        halt.store(true, Relaxed);
+    }
+    result
 }
 
 /// Waits until all threads have ended, and passes a stop on to them.
@@ -409,7 +410,7 @@ fn wait_for<R>(
     }
 }
 
-/// What belongs to one thread.
+/// What a thread's work gets.
 struct Own<'a, 'w, H> {
     /// Thread 0 has the caller's.
     hooks: Option<&'a mut Watching<'w, H>>,
@@ -440,44 +441,20 @@ impl<H: Hooks> Hooks for Watching<'_, H> {
     }
 }
 
-/// Sets the flag when dropped, unless all is well.
-struct HaltUnless<'a> {
-    halt: &'a AtomicBool,
-    well: bool,
-}
-
-impl<'a> HaltUnless<'a> {
-    fn all_well(halt: &'a AtomicBool) -> Self {
-        Self { halt, well: false }
-    }
-
-    fn well(mut self, well: bool) {
-        self.well = well;
-    }
-}
-
-impl Drop for HaltUnless<'_> {
-    fn drop(&mut self) {
-        if !self.well {
-            self.halt.store(true, Relaxed);
-        }
-    }
-}
-
-/// A result that says whether it is a whole one.
+/// A result that says why it ended early; `None` if it did not.
 trait MayStop {
-    fn stopped_early(&self) -> bool;
+    fn stopped(&self) -> Option<StopReason>;
 }
 
 impl MayStop for crate::LoadRun {
-    fn stopped_early(&self) -> bool {
-        self.stopped.is_some()
+    fn stopped(&self) -> Option<StopReason> {
+        self.stopped
     }
 }
 
 impl MayStop for Saturation {
-    fn stopped_early(&self) -> bool {
-        self.stopped.is_some()
+    fn stopped(&self) -> Option<StopReason> {
+        self.stopped
     }
 }
 
@@ -519,7 +496,7 @@ fn seed_of(seed: u64, thread: usize) -> u64 {
     seed.wrapping_add((thread as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
-/// Why a fleet ended early: what began it, not what it led to.
+/// Why a fleet ended early: the first cause, not its consequences.
 fn merged(
     threads: impl Iterator<Item = Option<StopReason>> + Clone,
     hook: bool,
@@ -531,12 +508,11 @@ fn merged(
     if said.clone().any(|reason| reason == StopReason::Refused) {
         return Some(StopReason::Refused);
     }
-    // A thread that another one halted says so in its own way.
+    // A thread that another one halted also reports a reason.
     said.next().map(|_| StopReason::Interrupted)
 }
 
-fn together(found: Vec<Saturation>, hook: bool) -> Saturation {
-    let stopped = merged(found.iter().map(|part| part.stopped), hook);
+fn together(found: Vec<Saturation>, stopped: Option<StopReason>) -> Saturation {
     let threads = found.len() as f64;
     let mut all = Saturation {
         responses: 0,

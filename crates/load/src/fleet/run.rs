@@ -1,11 +1,11 @@
-//! What all threads of a fleet recorded, as one.
+//! The records of all threads of a fleet, read as one.
 
 use taillab_model::Monotonic;
 use taillab_model::summary::LoadErrors;
 
 use crate::engine::{CpuUse, Entry, LoadRun, StopReason};
 
-/// What a fleet's run did.
+/// The result of a fleet's run.
 #[derive(Debug)]
 pub struct FleetRun {
     /// Each thread's own run, thread 0's first.
@@ -38,18 +38,18 @@ impl FleetRun {
         Merged::new(parts, |&at: &Monotonic| at)
     }
 
-    /// What went wrong in the measurement, by kind.
+    /// The errors of the measurement, by kind.
     pub fn errors(&self) -> LoadErrors {
         self.runs.iter().map(|run| run.errors).sum()
     }
 
-    /// What the client threads did, summed.
+    /// The CPU use of the client threads, summed.
     pub fn cpu(&self) -> CpuUse {
         self.runs.iter().map(|run| run.cpu).sum()
     }
 }
 
-/// Sorted sequences as one sorted sequence; equal items in order of the sequences.
+/// Merges sorted sequences; equal items keep the order of their sequences.
 struct Merged<I: Iterator, F> {
     parts: Vec<std::iter::Peekable<I>>,
     key: F,
@@ -67,7 +67,7 @@ impl<I: Iterator, F> Merged<I, F> {
 impl<I: Iterator, K: Ord, F: Fn(&I::Item) -> K> Iterator for Merged<I, F> {
     type Item = I::Item;
 
-    // Threads are few: looking at each is faster than a heap.
+    // For the few threads there are, checking each is faster than a heap.
     fn next(&mut self) -> Option<I::Item> {
         let key = &self.key;
         let first = self

@@ -1,4 +1,4 @@
-//! A common start for threads that take differently long to prepare.
+//! A common start for threads whose preparations take different times.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -6,10 +6,10 @@ use taillab_model::{Monotonic, Nanos};
 
 use crate::clock::now;
 
-/// From the moment that the last thread is ready: all are awake by then.
+/// From when the last thread is ready until the start: long enough for all to wake up.
 const LEAD: Nanos = Nanos::from_millis(2);
 
-/// Where threads wait for each other. A thread that gives up before is not waited for.
+/// Where threads wait for each other. Nobody waits for a thread that has given up.
 #[derive(Debug)]
 pub(super) struct StartLine {
     state: Mutex<State>,
@@ -34,7 +34,7 @@ impl StartLine {
         }
     }
 
-    /// One of the threads; to be dropped if it gives up.
+    /// One of the threads; drop it to give up.
     pub(super) fn runner(&self) -> Runner<'_> {
         Runner {
             line: self,
@@ -64,7 +64,7 @@ pub(super) struct Runner<'a> {
 }
 
 impl Runner<'_> {
-    /// Waits until all others are ready too, and says when it begins.
+    /// Waits until all others are ready too; returns when the run begins.
     pub(super) fn start(&self) -> Monotonic {
         if !self.came.replace(true) {
             self.line.one_less();

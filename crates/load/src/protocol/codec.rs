@@ -1,5 +1,5 @@
-//! What every protocol offers to the clients: requests drawn beforehand, their bytes, and what
-//! the bytes of an answer say.
+//! What a protocol does for the clients: it draws requests before the run, writes their bytes and
+//! reads the bytes of answers.
 
 use taillab_model::{Operation, Outcome};
 
@@ -9,14 +9,17 @@ pub const MAX_DATAGRAM_BYTES: usize = 1500 - 20 - 8;
 
 /// What a codec asks for, drawn before the run.
 pub trait Planner {
-    /// Draws what the first `n` requests ask for, reproducibly.
-    fn plan(&self, n: usize, seed: u64) -> Vec<Planned>;
+    /// Draws what the first `n` requests ask for: the same for the same seed. By default every
+    /// request is the same call.
+    fn plan(&self, n: usize, seed: u64) -> Vec<Planned> {
+        let _ = seed;
+        vec![Planned::new(Operation::Call, 0); n]
+    }
 
-    /// How large requests and answers typically are, for a null responder to imitate.
+    /// Typical sizes of requests and answers, which the null responder imitates.
     fn sizes(&self) -> MessageSizes;
 
-    /// What must be stored before a measurement, in the order of sending; empty where
-    /// nothing must be.
+    /// What must be stored before a measurement, in the order of sending; may be empty.
     fn to_store(&self) -> Vec<Planned> {
         Vec::new()
     }
@@ -24,10 +27,10 @@ pub trait Planner {
 
 /// A protocol whose every request is one datagram with a 16-bit request id.
 pub trait DatagramProtocol: Planner + Send {
-    /// The datagram of a request; must neither allocate nor format nor draw.
+    /// The datagram of a request. Called for every send: must not allocate, format or draw.
     fn encode(&mut self, what: Planned, id: u16) -> &[u8];
 
-    /// Reads one datagram of the server; any bytes are allowed.
+    /// Reads one datagram of the server; must accept any bytes.
     ///
     /// # Errors
     /// [`Malformed`] when they are not an answer of this protocol.
@@ -40,21 +43,21 @@ pub trait DatagramProtocol: Planner + Send {
 /// A protocol on a stream of bytes, where each connection's answers come in the order
 /// of its requests.
 pub trait StreamProtocol: Planner + Send {
-    /// Appends the bytes of a request to `out`; must neither format nor draw, nor
-    /// allocate except to let `out` grow. `tag` is free for the protocol to send and to
-    /// expect back (an echo does); it is the same in [`StreamProtocol::decode`].
+    /// Appends the bytes of a request to `out`. Called for every send: must not format or draw,
+    /// and may allocate only when `out` grows. A protocol may send `tag` and expect it back, as
+    /// an echo does; [`StreamProtocol::decode`] gets the same tag.
     fn encode(&mut self, what: Planned, tag: u32, out: &mut Vec<u8>);
 
-    /// Reads the answer to a request at the beginning of `bytes`; any bytes are allowed,
-    /// those of later answers may follow.
+    /// Reads the answer to a request at the beginning of `bytes`; must accept any bytes. Bytes of
+    /// later answers may follow.
     fn decode(&self, what: Planned, tag: u32, bytes: &[u8]) -> Decoded;
 }
 
-/// What a look at the bytes of an answer found.
+/// What [`StreamProtocol::decode`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decoded {
-    /// The answer is not complete before there are `at_least` bytes of it, which is more
-    /// than there are; do not look again before.
+    /// The answer is incomplete. It has `at_least` bytes, more than there are now: do not decode
+    /// again before they have come.
     Partial {
         /// Bytes of the answer, counted from its beginning.
         at_least: usize,
@@ -66,30 +69,40 @@ pub enum Decoded {
         /// How the request ended.
         outcome: Outcome,
     },
-    /// The answer is complete, and the server ends the connection after it: what was
-    /// sent behind this request gets no answer.
+    /// The answer is complete, and the server closes the connection after it: requests sent
+    /// after this one get no answer.
     LastAnswer {
         /// How many bytes it takes.
         bytes: usize,
         /// How the request ended.
         outcome: Outcome,
     },
-    /// Not an answer to this request: where the next one begins is unknown.
+    /// Not an answer to this request. It is unknown where the next answer begins.
     Malformed,
 }
 
-/// Bytes of a typical request and of its answer, protocol headers included.
+/// Bytes of a request and of its answer, protocol headers included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageSizes {
-    /// Of a request.
+    /// Bytes of a request.
     pub request_bytes: usize,
-    /// Of an answer.
+    /// Bytes of an answer.
     pub response_bytes: usize,
+}
+
+impl Default for MessageSizes {
+    /// The null RPC of Tales of the Tail, section 3.1.
+    fn default() -> Self {
+        Self {
+            request_bytes: 128,
+            response_bytes: 128,
+        }
+    }
 }
 
 /// What one request asks for, drawn before the run: operation and key.
 ///
-/// Four bytes and below 2^28, because the record keeps it together with the outcome.
+/// Four bytes and below 2^28, because the record stores the outcome in the same word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Planned(u32);
 
@@ -121,7 +134,7 @@ impl Planned {
         }
     }
 
-    /// To which key.
+    /// The number of its key.
     #[inline]
     pub fn key(self) -> u32 {
         self.0 >> 2
@@ -141,7 +154,7 @@ impl Planned {
 pub struct Response<'a> {
     /// The id of the request it answers.
     pub id: u16,
-    /// Which of the answer's datagrams it is, from 0.
+    /// Its number among the answer's datagrams, from 0.
     pub sequence: u16,
     /// How many datagrams the answer has; more than `sequence`.
     pub datagrams: u16,
@@ -163,9 +176,9 @@ pub enum Body<'a> {
     Miss,
     /// The value is stored.
     Stored,
-    /// What was called for is done.
+    /// The call is done.
     Done,
-    /// The server could not or would not.
+    /// The server refused the request, or failed.
     Error,
     /// A datagram after the first one.
     Continuation,

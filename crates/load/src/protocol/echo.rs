@@ -1,11 +1,11 @@
 //! Raw echo: requests and answers of fixed sizes, the "null RPC" of Tales of the Tail,
 //! section 3.1 (128 bytes both ways).
 //!
-//! A request begins with what its answer must begin with: four bytes of the tag on a
-//! stream, two bytes of the request id in a datagram, both big endian. The id is
-//! where memcached's frame has it, so that the kernel probe reads both from the same place.
+//! An answer must begin as its request does: with the four bytes of the tag on a stream, with the
+//! two bytes of the request id in a datagram, both big endian. The id is where memcached's frame
+//! has it, so that the probe reads both from the same place.
 
-use taillab_model::{Operation, Outcome};
+use taillab_model::Outcome;
 
 use super::{
     Asks, Body, DatagramProtocol, Decoded, EchoWorkload, MAX_DATAGRAM_BYTES, Malformed,
@@ -28,67 +28,51 @@ pub const PROTOCOL: Protocol = Protocol {
     },
 };
 
-impl EchoWorkload {
-    /// The largest message on a stream.
-    pub const MAX_STREAM_BYTES: usize = 1 << 24;
+/// The largest message on a stream.
+pub const MAX_STREAM_BYTES: usize = 1 << 24;
 
-    /// The request, if all messages have an allowed size.
-    fn request(&self, min: usize, max: usize) -> Result<Vec<u8>, LoadError> {
-        for (what, bytes) in [
-            ("an echo's request", self.request_bytes),
-            ("an echo's response", self.response_bytes),
-        ] {
-            if bytes < min || bytes > max {
-                return Err(LoadError::MessageSize {
-                    what,
-                    bytes,
-                    min,
-                    max,
-                });
-            }
-        }
-        Ok(vec![b'e'; self.request_bytes])
-    }
-}
-
-impl Planner for EchoWorkload {
-    fn plan(&self, n: usize, _seed: u64) -> Vec<Planned> {
-        vec![Planned::new(Operation::Call, 0); n]
-    }
-
-    fn sizes(&self) -> MessageSizes {
-        MessageSizes {
-            request_bytes: self.request_bytes,
-            response_bytes: self.response_bytes,
-        }
-    }
-}
-
-/// Echo on a stream.
+/// Echo. A message begins with a tag of `TAG` bytes and has at most `MOST` bytes.
 #[derive(Clone, Debug)]
-pub struct EchoStream {
+pub struct Echo<const TAG: usize, const MOST: usize> {
     workload: EchoWorkload,
     request: Vec<u8>,
 }
 
-impl EchoStream {
+/// Echo on a stream.
+pub type EchoStream = Echo<4, MAX_STREAM_BYTES>;
+
+/// Echo in datagrams.
+pub type EchoDatagrams = Echo<2, MAX_DATAGRAM_BYTES>;
+
+impl<const TAG: usize, const MOST: usize> Echo<TAG, MOST> {
     /// Prepares the request.
     ///
     /// # Errors
     /// [`LoadError::MessageSize`]
     pub fn new(workload: EchoWorkload) -> Result<Self, LoadError> {
-        let request = workload.request(size_of::<u32>(), EchoWorkload::MAX_STREAM_BYTES)?;
-        Ok(Self { workload, request })
+        for (what, bytes) in [
+            ("an echo's request", workload.request_bytes),
+            ("an echo's response", workload.response_bytes),
+        ] {
+            if !(TAG..=MOST).contains(&bytes) {
+                return Err(LoadError::MessageSize {
+                    what,
+                    bytes,
+                    min: TAG,
+                    max: MOST,
+                });
+            }
+        }
+        Ok(Self {
+            workload,
+            request: vec![b'e'; workload.request_bytes],
+        })
     }
 }
 
-impl Planner for EchoStream {
-    fn plan(&self, n: usize, seed: u64) -> Vec<Planned> {
-        self.workload.plan(n, seed)
-    }
-
+impl<const TAG: usize, const MOST: usize> Planner for Echo<TAG, MOST> {
     fn sizes(&self) -> MessageSizes {
-        self.workload.sizes()
+        self.workload
     }
 }
 
@@ -115,34 +99,6 @@ impl StreamProtocol for EchoStream {
             bytes: wanted,
             outcome: Outcome::Done,
         }
-    }
-}
-
-/// Echo in datagrams.
-#[derive(Clone, Debug)]
-pub struct EchoDatagrams {
-    workload: EchoWorkload,
-    request: Vec<u8>,
-}
-
-impl EchoDatagrams {
-    /// Prepares the request.
-    ///
-    /// # Errors
-    /// [`LoadError::MessageSize`]
-    pub fn new(workload: EchoWorkload) -> Result<Self, LoadError> {
-        let request = workload.request(size_of::<u16>(), MAX_DATAGRAM_BYTES)?;
-        Ok(Self { workload, request })
-    }
-}
-
-impl Planner for EchoDatagrams {
-    fn plan(&self, n: usize, seed: u64) -> Vec<Planned> {
-        self.workload.plan(n, seed)
-    }
-
-    fn sizes(&self) -> MessageSizes {
-        self.workload.sizes()
     }
 }
 
@@ -226,7 +182,7 @@ mod tests {
         for error in [
             EchoStream::new(sizes(3, 4)).unwrap_err(),
             EchoStream::new(sizes(4, 3)).unwrap_err(),
-            EchoStream::new(sizes(4, EchoWorkload::MAX_STREAM_BYTES + 1)).unwrap_err(),
+            EchoStream::new(sizes(4, MAX_STREAM_BYTES + 1)).unwrap_err(),
             EchoDatagrams::new(sizes(1, 2)).unwrap_err(),
             EchoDatagrams::new(sizes(2, MAX_DATAGRAM_BYTES + 1)).unwrap_err(),
         ] {

@@ -1,20 +1,20 @@
 //! HTTP/1.1 over connections that are kept alive: GET of one path.
 //!
-//! Answers are read by RFC 9112 as strictly as a well-made server writes them: lines end
-//! with CR LF, and every answer says its length (`Content-Length`, the chunked coding, or
-//! a status without a body). An answer that only the end of the connection ends is none
-//! that can be timed, and counts as malformed; so does one with contradictory lengths.
+//! Answers must follow RFC 9112 strictly: lines end with CR LF, and every answer states its
+//! length (`Content-Length`, the chunked coding, or a status without a body). An answer that
+//! ends only with its connection cannot be timed and counts as malformed, as does one with
+//! contradictory lengths.
 
 mod head;
 
-use taillab_model::{Operation, Outcome};
+use taillab_model::Outcome;
 
-use super::scan::{Line, hexadecimal, line};
+use super::scan::{hexadecimal, line};
 use super::{
     Asks, Decoded, HttpWorkload, MessageSizes, Planned, Planner, Protocol, Question, StreamProtocol,
 };
 use crate::LoadError;
-use head::{Framing, Head, Look, MAX_HEAD_BYTES, head};
+use head::{Framing, Head, MAX_HEAD_BYTES, head};
 
 /// HTTP in the table of protocols.
 pub const PROTOCOL: Protocol = Protocol {
@@ -47,57 +47,38 @@ const MAX_BODY_BYTES: usize = 1 << 30;
 /// The end of the chunked coding: `0`, two line ends.
 const LAST_CHUNK_BYTES: usize = 5;
 
-/// The header whose value fills a request up.
+/// The header whose value makes a request as long as wanted.
 const PADDING: &str = "X-Padding: ";
 
 impl HttpWorkload {
     /// The bytes of the request.
     fn request(&self) -> Result<Vec<u8>, LoadError> {
-        let refused = |what, text: &str, remedy| LoadError::RequestText {
-            what,
-            text: text.to_owned(),
-            remedy,
+        let check = |is_good: bool, what, text: &str, remedy| match is_good {
+            true => Ok(()),
+            false => Err(LoadError::RequestText {
+                what,
+                text: text.to_owned(),
+                remedy,
+            }),
         };
         let plain = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic());
-        if !plain(&self.host) {
-            return Err(refused(
-                "host",
-                &self.host,
-                "use a name or an address without spaces",
-            ));
-        }
+        let remedy = "use a name or an address without spaces";
+        check(plain(&self.host), "host", &self.host, remedy)?;
         for (name, value) in &self.headers {
-            if name.is_empty() || !name.bytes().all(is_token) {
-                return Err(refused(
-                    "header name",
-                    name,
-                    "use letters, digits and hyphens only",
-                ));
-            }
-            let taken = ["Host", "Content-Length", "Transfer-Encoding"];
-            if taken.iter().any(|t| t.eq_ignore_ascii_case(name)) {
-                return Err(refused(
-                    "header",
-                    name,
-                    "the host is set on its own, and a GET has no body",
-                ));
-            }
+            let is_name = !name.is_empty() && name.bytes().all(is_token);
+            let remedy = "use letters, digits and hyphens only";
+            check(is_name, "header name", name, remedy)?;
+            let reserved = ["Host", "Content-Length", "Transfer-Encoding"];
+            let is_free = !reserved.iter().any(|r| r.eq_ignore_ascii_case(name));
+            let remedy = "the host is set on its own, and a GET has no body";
+            check(is_free, "header", name, remedy)?;
             let printable = |b: u8| b == b'\t' || (b' '..=b'~').contains(&b);
-            if !value.bytes().all(printable) {
-                return Err(refused(
-                    "header value",
-                    value,
-                    "use printable ASCII on one line",
-                ));
-            }
+            let remedy = "use printable ASCII on one line";
+            check(value.bytes().all(printable), "header value", value, remedy)?;
         }
-        if !self.path.starts_with('/') || !plain(&self.path) {
-            return Err(refused(
-                "path",
-                &self.path,
-                "begin it with / and write other characters as %XX",
-            ));
-        }
+        let is_path = self.path.starts_with('/') && plain(&self.path);
+        let remedy = "begin it with / and write other characters as %XX";
+        check(is_path, "path", &self.path, remedy)?;
         self.filled()
     }
 
@@ -152,7 +133,7 @@ impl Http {
     ///
     /// # Errors
     /// [`LoadError::RequestText`] for a text that would break the request,
-    /// [`LoadError::MessageSize`] for a size that it cannot be filled up to.
+    /// [`LoadError::MessageSize`] for a size that it cannot have.
     pub fn new(workload: &HttpWorkload) -> Result<Self, LoadError> {
         Ok(Self {
             request: workload.request()?,
@@ -162,10 +143,6 @@ impl Http {
 }
 
 impl Planner for Http {
-    fn plan(&self, n: usize, _seed: u64) -> Vec<Planned> {
-        vec![Planned::new(Operation::Call, 0); n]
-    }
-
     fn sizes(&self) -> MessageSizes {
         MessageSizes {
             request_bytes: self.request.len(),
@@ -186,106 +163,84 @@ impl StreamProtocol for Http {
     }
 }
 
-/// How a part of an answer ends.
-enum End {
-    /// At this byte.
-    At(usize),
-    Partial(usize),
-    Bad,
-}
-
-/// Reads the answer to a GET.
+/// Decodes the response to a GET.
 fn decode(bytes: &[u8]) -> Decoded {
-    let mut from = 0;
-    let found = loop {
-        let found = match head(bytes, from) {
-            Look::Whole(found) => found,
-            Look::Partial { at_least } => return Decoded::Partial { at_least },
-            Look::Bad => return Decoded::Malformed,
-        };
-        match found.status {
-            // nobody asked for another protocol
-            101 => return Decoded::Malformed,
-            // an interim answer: the real one follows (RFC 9110, 15.2)
-            100..200 => from = found.end,
-            _ => break found,
-        }
+    let (bytes, head) = match answer(bytes) {
+        Ok(found) => found,
+        Err(decoded) => return decoded,
     };
-    let Head {
-        status,
-        end,
-        framing,
-        closes,
-    } = found;
-    let end = match (status, framing) {
-        (204 | 304, _) => End::At(end),
-        (_, Framing::Length(length)) => {
-            let wanted = end + length;
-            if bytes.len() < wanted {
-                End::Partial(wanted)
-            } else {
-                End::At(wanted)
-            }
-        }
-        (_, Framing::Chunked) => chunks(bytes, end),
-        (_, Framing::Connection) => End::Bad,
-    };
-    let outcome = match status {
+    let outcome = match head.status {
         200..400 => Outcome::Done,
         _ => Outcome::ServerError,
     };
-    match end {
-        End::At(bytes) if closes => Decoded::LastAnswer { bytes, outcome },
-        End::At(bytes) => Decoded::Answer { bytes, outcome },
-        End::Partial(at_least) => Decoded::Partial { at_least },
-        End::Bad => Decoded::Malformed,
+    match head.closes {
+        true => Decoded::LastAnswer { bytes, outcome },
+        false => Decoded::Answer { bytes, outcome },
     }
 }
 
-/// Walks over a body in the chunked coding (RFC 9112, 7.1) that begins at `at`.
-fn chunks(bytes: &[u8], mut at: usize) -> End {
+/// Where the response ends, and its head.
+fn answer(bytes: &[u8]) -> Result<(usize, Head), Decoded> {
+    let mut found = head(bytes, 0)?;
+    // after an interim answer the real one follows (RFC 9110, 15.2)
+    while found.status < 200 {
+        // nobody asked for another protocol
+        if found.status == 101 {
+            return Err(Decoded::Malformed);
+        }
+        found = head(bytes, found.end)?;
+    }
+    let end = match (found.status, found.framing) {
+        (204 | 304, _) => found.end,
+        (_, Framing::Length(length)) => found.end + length,
+        (_, Framing::Chunked) => chunks(bytes, found.end)?,
+        (_, Framing::Connection) => return Err(Decoded::Malformed),
+    };
+    match bytes.len() < end {
+        true => Err(Decoded::Partial { at_least: end }),
+        false => Ok((end, found)),
+    }
+}
+
+/// Where a body in the chunked coding (RFC 9112, 7.1) ends that begins at `at`.
+fn chunks(bytes: &[u8], mut at: usize) -> Result<usize, Decoded> {
     let limit = at + MAX_BODY_BYTES;
     loop {
-        let shortest = (at + LAST_CHUNK_BYTES).max(bytes.len() + 1);
+        let shortest = at + LAST_CHUNK_BYTES;
         if bytes.len() <= at {
-            return End::Partial(shortest);
+            return Err(Decoded::Partial { at_least: shortest });
         }
-        let (text, end) = match line(bytes, at, MAX_CHUNK_LINE_BYTES) {
-            Line::Whole { text, end } => (text, end),
-            Line::Open => return End::Partial(shortest),
-            Line::Bad => return End::Bad,
-        };
+        let (text, end) = line(bytes, at, MAX_CHUNK_LINE_BYTES, shortest)?;
         let digits = text.iter().position(|b| matches!(b, b';' | b' ' | b'\t'));
         let size = &text[..digits.unwrap_or(text.len())];
-        let Some(size) = hexadecimal(size, 8) else {
-            return End::Bad;
-        };
+        let size = hexadecimal(size).ok_or(Decoded::Malformed)?;
         if size == 0 {
             return trailer(bytes, end);
         }
         at = end + size as usize + 2;
         if at > limit {
-            return End::Bad;
+            return Err(Decoded::Malformed);
         }
         if bytes.len() < at {
-            return End::Partial(at + LAST_CHUNK_BYTES);
+            return Err(Decoded::Partial {
+                at_least: at + LAST_CHUNK_BYTES,
+            });
         }
         if &bytes[at - 2..at] != b"\r\n" {
-            return End::Bad;
+            return Err(Decoded::Malformed);
         }
     }
 }
 
-/// Skips the fields behind the last chunk.
-fn trailer(bytes: &[u8], mut at: usize) -> End {
+/// Where the fields after the last chunk end.
+fn trailer(bytes: &[u8], mut at: usize) -> Result<usize, Decoded> {
     let limit = at + MAX_HEAD_BYTES;
     loop {
-        match line(bytes, at, limit - at) {
-            Line::Whole { text: b"", end } => return End::At(end),
-            Line::Whole { end, .. } => at = end,
-            Line::Open => return End::Partial((at + 2).max(bytes.len() + 1)),
-            Line::Bad => return End::Bad,
+        let (text, end) = line(bytes, at, limit - at, at + 2)?;
+        if text.is_empty() {
+            return Ok(end);
         }
+        at = end;
     }
 }
 

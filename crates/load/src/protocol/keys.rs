@@ -13,7 +13,7 @@ use crate::LoadError;
 /// How popular each key is.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum KeyDistribution {
-    /// All alike.
+    /// All keys are equally popular.
     #[default]
     Uniform,
     /// Key number k with a probability proportional to (k + 1)^-s: key 0 is the most
@@ -65,8 +65,7 @@ impl FromStr for KeyDistribution {
     }
 }
 
-/// All keys of a store: decimal numbers of one width, so that a request with one key is
-/// as long as a request with another.
+/// All keys of a store: decimal numbers of one width, so that all requests have one length.
 #[derive(Clone, Debug)]
 pub struct KeySet {
     /// All keys, one after the other.
@@ -108,13 +107,13 @@ impl KeySet {
         &self.bytes[n as usize * self.key_bytes..][..self.key_bytes]
     }
 
-    /// How many there are.
+    /// The number of keys.
     pub fn keys(&self) -> u32 {
         // at most Planned::MAX_KEYS
         (self.bytes.len() / self.key_bytes) as u32
     }
 
-    /// A set of each key in order: what makes every later get a hit.
+    /// One set of each key, in order, so that every later get is a hit.
     pub(crate) fn sets(&self) -> Vec<Planned> {
         let keys = 0..self.keys();
         keys.map(|key| Planned::new(Operation::Set, key)).collect()
@@ -130,44 +129,30 @@ pub(crate) fn plan_store(
     seed: u64,
 ) -> Vec<Planned> {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
-    let draw = Draw::new(keys, distribution);
+    let zipf = match distribution {
+        KeyDistribution::Uniform => None,
+        KeyDistribution::Zipf(s) => Some(Zipf::new(keys, s)),
+    };
     let one = || {
         let operation = if rng.random::<f64>() < get_share {
             Operation::Get
         } else {
             Operation::Set
         };
-        Planned::new(operation, draw.key(&mut rng))
+        let key = match &zipf {
+            None => rng.random_range(0..keys),
+            Some(zipf) => zipf.rank(&mut rng) - 1,
+        };
+        Planned::new(operation, key)
     };
     std::iter::repeat_with(one).take(n).collect()
-}
-
-enum Draw {
-    Uniform(u32),
-    Zipf(Zipf),
-}
-
-impl Draw {
-    fn new(keys: u32, distribution: KeyDistribution) -> Self {
-        match distribution {
-            KeyDistribution::Uniform => Self::Uniform(keys),
-            KeyDistribution::Zipf(s) => Self::Zipf(Zipf::new(keys, s)),
-        }
-    }
-
-    fn key(&self, rng: &mut Xoshiro256PlusPlus) -> u32 {
-        match self {
-            Self::Uniform(keys) => rng.random_range(0..*keys),
-            Self::Zipf(zipf) => zipf.rank(rng) - 1,
-        }
-    }
 }
 
 /// Exact draws of ranks 1 … n with probabilities proportional to rank^-s, in constant
 /// time and memory, by rejection-inversion: W. Hörmann, G. Derflinger, "Rejection-inversion
 /// to generate variates from monotone discrete distributions", ACM TOMACS 6(3), 1996,
-/// algorithm ZRI. A crate's sampler may change its draws with its version; a seed must
-/// mean the same keys for as long as results are compared.
+/// algorithm ZRI. Written here because a crate may draw differently in its next version, and a
+/// seed must give the same keys for as long as results are compared.
 #[derive(Clone, Copy, Debug)]
 struct Zipf {
     n: f64,
@@ -175,7 +160,7 @@ struct Zipf {
     /// H(1.5) − h(1) and H(n + ½): between them the inverse of H is taken.
     lowest: f64,
     highest: f64,
-    /// Ranks this close above the continuous draw need no look at their probability.
+    /// A rank that is at most this far above the continuous draw is accepted at once.
     sure: f64,
 }
 

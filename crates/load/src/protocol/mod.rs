@@ -1,7 +1,7 @@
-//! Protocols: what a request holds and what an answer says.
+//! Protocols: what requests contain and what responses mean.
 //!
-//! A protocol is one module of this folder and one row of [`PROTOCOLS`]. The row says all
-//! that the rest of the program needs to know of it.
+//! A protocol is one module of this folder and one row of [`PROTOCOLS`]. The row contains all that
+//! the rest of the program needs to know of the protocol.
 
 mod codec;
 pub mod echo;
@@ -45,8 +45,8 @@ impl Protocol {
         names
     }
 
-    /// The names of the protocols that read this part of a workload, as words of a
-    /// sentence: `memcached and redis`.
+    /// The names of the protocols that use this part of a workload, for a sentence:
+    /// `memcached and redis`.
     pub fn names_of(asks: Asks) -> String {
         let of = |name: &&str| Self::named(name).is_some_and(|protocol| protocol.asks == asks);
         let names: Vec<_> = Self::names().into_iter().filter(of).collect();
@@ -57,7 +57,7 @@ impl Protocol {
         }
     }
 
-    /// The protocol that a scheme names, in lower case and without its transport.
+    /// The protocol with this scheme, in lower case and without its transport.
     pub(crate) fn of_scheme(scheme: &str) -> Option<&'static Self> {
         PROTOCOLS
             .iter()

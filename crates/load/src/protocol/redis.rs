@@ -1,11 +1,11 @@
 //! Redis: GET and SET in RESP2 (Redis serialization protocol specification, version 2).
 //!
-//! RESP has nothing that a server gives back with an answer: the request that an answer
-//! belongs to follows from its place, and a get is checked by the size of its value alone.
+//! A RESP answer carries nothing that identifies its request: answers are matched by their
+//! order, and a get is checked by the size of its value alone.
 
 use taillab_model::{Operation, Outcome};
 
-use super::scan::{Line, decimal, line};
+use super::scan::{decimal, line, value};
 use super::store::{Limits, Messages, Store, Stored, Template};
 use super::{Asks, Decoded, Planned, Protocol, Question, StoreWorkload, StreamProtocol};
 use crate::LoadError;
@@ -87,21 +87,16 @@ impl StreamProtocol for Redis {
 
     #[inline]
     fn decode(&self, what: Planned, _tag: u32, bytes: &[u8]) -> Decoded {
-        // the first byte alone shows what cannot be an answer, however long it would be
+        // the first byte is enough to reject what cannot be an answer
         let max = match (bytes.first(), what.operation()) {
             (None, _) => return Decoded::Partial { at_least: SHORTEST },
             (Some(b'$'), Operation::Get) => MAX_NUMBER_BYTES,
             (Some(b'+' | b'-'), _) => MAX_LINE_BYTES,
             _ => return Decoded::Malformed,
         };
-        let (text, end) = match line(bytes, 0, max) {
-            Line::Whole { text, end } => (text, end),
-            Line::Open => {
-                return Decoded::Partial {
-                    at_least: SHORTEST.max(bytes.len() + 1),
-                };
-            }
-            Line::Bad => return Decoded::Malformed,
+        let (text, end) = match line(bytes, 0, max, SHORTEST) {
+            Ok(line) => line,
+            Err(decoded) => return decoded,
         };
         let whole = |bytes, outcome| Decoded::Answer { bytes, outcome };
         match (text, what.operation()) {
@@ -109,15 +104,7 @@ impl StreamProtocol for Redis {
             (b"+OK", Operation::Set) => whole(end, Outcome::Stored),
             (b"$-1", _) => whole(end, Outcome::Miss),
             ([b'$', size @ ..], _) if decimal(size) == Some(self.0.workload.value_bytes) => {
-                let data_end = end + self.0.workload.value_bytes;
-                let wanted = data_end + b"\r\n".len();
-                if bytes.len() < wanted {
-                    Decoded::Partial { at_least: wanted }
-                } else if &bytes[data_end..wanted] == b"\r\n" {
-                    whole(wanted, Outcome::Hit)
-                } else {
-                    Decoded::Malformed
-                }
+                value(bytes, end + self.0.workload.value_bytes, b"\r\n")
             }
             _ => Decoded::Malformed,
         }

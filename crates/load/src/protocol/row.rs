@@ -4,22 +4,22 @@ use super::codec::{DatagramProtocol, Planner, StreamProtocol};
 use super::workload::Workload;
 use crate::LoadError;
 
-/// A protocol as the rest of the program sees it.
+/// All that the rest of the program needs to know of a protocol.
 #[derive(Debug)]
 pub struct Protocol {
-    /// What people call it, and an experiment's `server.protocol`.
+    /// Its usual name, which is also an experiment's `server.protocol`.
     pub name: &'static str,
     /// Its scheme in a target, without the transport.
     pub scheme: &'static str,
-    /// Its name in results, which is a scheme too.
+    /// Its name in results, which is also a scheme.
     pub label: &'static str,
-    /// The port that its servers usually have.
+    /// The usual port of its servers.
     pub default_port: u16,
-    /// The part of a [`Workload`] that it reads.
+    /// The part of a [`Workload`] that it uses.
     pub asks: Asks,
-    /// Its codec on streams.
+    /// Its codec for streams.
     pub(super) stream: Prepare<dyn StreamProtocol>,
-    /// Its codec in datagrams; `None` where it does not run over UDP.
+    /// Its codec for datagrams; `None` if it does not run over UDP.
     pub(super) datagrams: Option<Prepare<dyn DatagramProtocol>>,
     /// See [`Protocol::question`].
     pub(super) question: fn(&Workload, bool) -> Question,
@@ -36,7 +36,7 @@ impl PartialEq for Protocol {
 
 impl Eq for Protocol {}
 
-/// The part of a [`Workload`] that a protocol reads.
+/// The part of a [`Workload`] that a protocol uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asks {
     /// [`Workload::store`]
@@ -47,12 +47,12 @@ pub enum Asks {
     Echo,
 }
 
-/// A request that a server answers when it is ready, whatever it holds.
+/// A request that a server answers once it is ready, whatever data it has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
     /// The request.
     pub bytes: Vec<u8>,
-    /// A part of the answer; empty where any answer will do.
+    /// A part of the answer; empty if any answer is right.
     pub answer: &'static [u8],
 }
 
@@ -65,7 +65,7 @@ pub enum Codec {
 }
 
 impl Codec {
-    /// What it asks for.
+    /// Plans its requests.
     pub fn planner(&self) -> &dyn Planner {
         match self {
             Self::Datagrams(codec) => &**codec,
@@ -75,7 +75,7 @@ impl Codec {
 }
 
 impl Protocol {
-    /// What its dialect is called, where it has several.
+    /// The name of its dialect, if it has several.
     pub fn dialect(&self) -> Option<&'static str> {
         self.label.strip_prefix(self.name)?.strip_prefix('-')
     }
@@ -88,7 +88,7 @@ impl Protocol {
     /// Its codec for a workload, over UDP if it has one for that.
     ///
     /// # Errors
-    /// What of the workload the protocol cannot carry.
+    /// The part of the workload that the protocol cannot send.
     pub fn codec(&self, workload: &Workload, over_udp: bool) -> Result<Codec, LoadError> {
         match self.datagrams {
             Some(datagrams) if over_udp => datagrams(workload).map(Codec::Datagrams),

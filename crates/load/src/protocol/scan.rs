@@ -1,44 +1,56 @@
-//! What the text protocols share: lines and decimal numbers, both of bounded size.
+//! What the text protocols share: lines, values and numbers, all of bounded size.
 //!
-//! Every look is stable: what was found in some bytes is found in them and any more.
+//! A decision is final: more bytes never change it.
 
-/// A line that ends with CR LF, as all these protocols have it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Line<'a> {
-    /// Complete.
-    Whole {
-        /// Without its end.
-        text: &'a [u8],
-        /// Where the next line begins.
-        end: usize,
-    },
-    /// Its end has not come yet.
-    Open,
-    /// Longer than allowed, or its line feed has no carriage return before it.
-    Bad,
-}
+use taillab_model::Outcome;
 
-/// The line that begins at `from`, which is not beyond `bytes`, and has at most `max`
-/// bytes, its end included.
+use super::Decoded;
+
+/// The line that begins at `from`, which is at most the length of `bytes`: its text without the
+/// CR LF, and where the next line begins.
+///
+/// # Errors
+/// [`Decoded::Partial`] until the line ends; the whole answer has at least `shortest` bytes.
+/// [`Decoded::Malformed`] when the line has more than `max` bytes, its end included, or ends
+/// with LF alone.
 #[inline]
-pub(super) fn line(bytes: &[u8], from: usize, max: usize) -> Line<'_> {
+pub(super) fn line(
+    bytes: &[u8],
+    from: usize,
+    max: usize,
+    shortest: usize,
+) -> Result<(&[u8], usize), Decoded> {
     let rest = &bytes[from..];
     let window = &rest[..rest.len().min(max)];
     match memchr::memchr(b'\n', window) {
         Some(at) => match window[..at].split_last() {
-            Some((b'\r', text)) => Line::Whole {
-                text,
-                end: from + at + 1,
-            },
-            _ => Line::Bad,
+            Some((b'\r', text)) => Ok((text, from + at + 1)),
+            _ => Err(Decoded::Malformed),
         },
-        None if rest.len() >= max => Line::Bad,
-        None => Line::Open,
+        None if rest.len() >= max => Err(Decoded::Malformed),
+        None => Err(Decoded::Partial {
+            at_least: shortest.max(bytes.len() + 1),
+        }),
     }
 }
 
-/// A decimal number of one to nine digits, so below 10^9: no answer that is larger is
-/// taken.
+/// A hit whose value ends at `data_end` and is followed by `trailer`.
+#[inline]
+pub(super) fn value(bytes: &[u8], data_end: usize, trailer: &[u8]) -> Decoded {
+    let wanted = data_end + trailer.len();
+    if bytes.len() < wanted {
+        Decoded::Partial { at_least: wanted }
+    } else if &bytes[data_end..wanted] == trailer {
+        Decoded::Answer {
+            bytes: wanted,
+            outcome: Outcome::Hit,
+        }
+    } else {
+        Decoded::Malformed
+    }
+}
+
+/// A decimal number of one to nine digits: larger answers are not accepted.
 #[inline]
 pub(super) fn decimal(digits: &[u8]) -> Option<usize> {
     if digits.is_empty() || digits.len() > 9 {
@@ -50,10 +62,10 @@ pub(super) fn decimal(digits: &[u8]) -> Option<usize> {
     })
 }
 
-/// A hexadecimal number of one to `max_digits` digits, at most 8.
+/// A hexadecimal number of one to eight digits.
 #[inline]
-pub(super) fn hexadecimal(digits: &[u8], max_digits: usize) -> Option<u32> {
-    if digits.is_empty() || digits.len() > max_digits.min(8) {
+pub(super) fn hexadecimal(digits: &[u8]) -> Option<u32> {
+    if digits.is_empty() || digits.len() > 8 {
         return None;
     }
     digits.iter().try_fold(0, |n, &d| {
@@ -62,8 +74,8 @@ pub(super) fn hexadecimal(digits: &[u8], max_digits: usize) -> Option<u32> {
     })
 }
 
-/// Whether more bytes could make one of `words` the beginning of `bytes`: garbage is
-/// seen by its first bytes, and nobody waits for the end of a line that never comes.
+/// Whether `bytes`, perhaps with more bytes to come, begin with one of `words`. Garbage is
+/// recognised by its first bytes, so that nobody waits for a line end that never comes.
 pub(super) fn could_begin(bytes: &[u8], words: &[&[u8]]) -> bool {
     words.iter().any(|word| {
         let common = bytes.len().min(word.len());
@@ -86,17 +98,19 @@ mod tests {
 
     #[test]
     fn lines_end_with_both_characters_and_in_time() {
-        let whole = |text, end| Line::Whole { text, end };
-        assert_eq!(line(b"ab\r\ncd", 0, 10), whole(b"ab", 4));
-        assert_eq!(line(b"ab\r\ncd\r\n", 4, 10), whole(b"cd", 8));
-        assert_eq!(line(b"\r\n", 0, 2), whole(b"", 2));
-        assert_eq!(line(b"ab\r", 0, 10), Line::Open);
-        assert_eq!(line(b"", 0, 10), Line::Open);
-        assert_eq!(line(b"ab\n", 0, 10), Line::Bad);
-        assert_eq!(line(b"\n", 0, 10), Line::Bad);
-        assert_eq!(line(b"abcd\r\n", 0, 5), Line::Bad);
-        assert_eq!(line(b"abcde", 0, 5), Line::Bad);
-        assert_eq!(line(b"abcd", 0, 5), Line::Open);
+        let line = |bytes: &'static [u8], from, max| line(bytes, from, max, 3);
+        let open = |at_least| Err(Decoded::Partial { at_least });
+        let bad = Err(Decoded::Malformed);
+        assert_eq!(line(b"ab\r\ncd", 0, 10), Ok((&b"ab"[..], 4)));
+        assert_eq!(line(b"ab\r\ncd\r\n", 4, 10), Ok((&b"cd"[..], 8)));
+        assert_eq!(line(b"\r\n", 0, 2), Ok((&b""[..], 2)));
+        assert_eq!(line(b"ab\r", 0, 10), open(4));
+        assert_eq!(line(b"", 0, 10), open(3));
+        assert_eq!(line(b"ab\n", 0, 10), bad);
+        assert_eq!(line(b"\n", 0, 10), bad);
+        assert_eq!(line(b"abcd\r\n", 0, 5), bad);
+        assert_eq!(line(b"abcde", 0, 5), bad);
+        assert_eq!(line(b"abcd", 0, 5), open(5));
     }
 
     #[test]
@@ -106,10 +120,10 @@ mod tests {
         for bad in [&b""[..], b"1000000000", b"-1", b"+1", b"1 ", b"0x1"] {
             assert_eq!(decimal(bad), None);
         }
-        assert_eq!(hexadecimal(b"fF", 8), Some(255));
-        assert_eq!(hexadecimal(b"ffffffff", 8), Some(u32::MAX));
+        assert_eq!(hexadecimal(b"fF"), Some(255));
+        assert_eq!(hexadecimal(b"ffffffff"), Some(u32::MAX));
         for bad in [&b""[..], b"100000000", b"-1", b"g"] {
-            assert_eq!(hexadecimal(bad, 8), None);
+            assert_eq!(hexadecimal(bad), None);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Gets and sets of a key-value store: what the protocols of all stores share.
+//! Gets and sets of a key-value store: what the protocols of all stores have in common.
 
 use taillab_model::Operation;
 
@@ -22,7 +22,7 @@ pub(super) struct Template {
     pub(super) tag: Tag,
 }
 
-/// Where and how a request carries its tag.
+/// Where a request has its tag, and in which form.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Tag {
     /// It has none.
@@ -43,7 +43,7 @@ impl Template {
         }
     }
 
-    /// The same request behind the header of a datagram.
+    /// The same request after the header of a datagram.
     pub(super) fn behind(self, frame: &[u8]) -> Self {
         let shift = frame.len();
         Self {
@@ -74,7 +74,7 @@ impl Template {
     }
 }
 
-/// What an answer is compared with.
+/// What a response is compared with.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked<'a> {
     pub(super) operation: Operation,
@@ -83,14 +83,14 @@ pub(super) struct Asked<'a> {
     pub(super) tag: u32,
 }
 
-/// How a protocol writes a workload, and how long its answers are.
+/// The requests of a protocol for a workload, and the lengths of their responses.
 #[derive(Clone, Debug)]
 pub(super) struct Messages {
     pub(super) get: Template,
     pub(super) set: Template,
-    /// Bytes of the answer to a get that finds its value.
+    /// Bytes of the response to a get that finds its value.
     pub(super) hit_bytes: usize,
-    /// Bytes of the answer to a set that is stored.
+    /// Bytes of the response to a set that is stored.
     pub(super) stored_bytes: usize,
 }
 
@@ -144,7 +144,7 @@ impl Store {
         &mut template.bytes
     }
 
-    /// What the answer to a request must say.
+    /// What the response to a request must contain.
     #[inline]
     pub(super) fn asked(&self, what: Planned, tag: u32) -> Asked<'_> {
         Asked {
@@ -167,7 +167,7 @@ impl<P: Stored> Planner for P {
         keys::plan_store(w.keys, w.distribution, w.get_share, n, seed)
     }
 
-    /// Those of the commoner operation.
+    /// The sizes of the more frequent operation.
     fn sizes(&self) -> MessageSizes {
         let store = self.store();
         let m = &store.messages;

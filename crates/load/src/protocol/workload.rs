@@ -1,11 +1,12 @@
-//! What requests ask for; each protocol reads the part that it has.
+//! What requests ask for; each protocol reads its own part.
 
+use super::MessageSizes;
 use super::keys::KeyDistribution;
 
 /// What requests ask for.
 #[derive(Clone, Debug)]
 pub struct Workload {
-    /// Gets and sets.
+    /// Gets and sets of a key-value store.
     pub store: StoreWorkload,
     /// The GET of HTTP.
     pub http: HttpWorkload,
@@ -23,7 +24,7 @@ impl Default for Workload {
     }
 }
 
-/// What is asked of a key-value store.
+/// Gets and sets of a key-value store.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoreWorkload {
     /// How many keys there are.
@@ -60,10 +61,10 @@ pub struct HttpWorkload {
     pub path: String,
     /// More headers, name and value.
     pub headers: Vec<(String, String)>,
-    /// Fill the request up to this size by one more header.
+    /// Pads the request to this size with one more header.
     pub request_bytes: Option<usize>,
-    /// About how long the answers are, for a null responder to imitate. The default is
-    /// that of the nginx workload of Tales of the Tail, section 3.1.
+    /// About how long the answers are; the null responder imitates it. The default is
+    /// the nginx workload of Tales of the Tail, section 3.1.
     pub response_bytes: usize,
 }
 
@@ -81,20 +82,4 @@ impl HttpWorkload {
 }
 
 /// Sizes of an echo's messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EchoWorkload {
-    /// Bytes of a request.
-    pub request_bytes: usize,
-    /// Bytes of an answer.
-    pub response_bytes: usize,
-}
-
-impl Default for EchoWorkload {
-    /// The null RPC of Tales of the Tail, section 3.1.
-    fn default() -> Self {
-        Self {
-            request_bytes: 128,
-            response_bytes: 128,
-        }
-    }
-}
+pub type EchoWorkload = MessageSizes;

@@ -1,4 +1,4 @@
-//! Ping-pong on every connection of one thread.
+//! Ping-pong on all connections of one thread.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -10,30 +10,30 @@ use super::message::{Arrived, Message};
 use super::wire::{Received, Wire};
 use crate::clock::now;
 
-/// Messages lost in a row that show that nobody answers any more.
+/// After this many messages lost in a row the server counts as gone.
 const PATIENCE: u64 = 10;
 
-/// Foreign datagrams before any answer that show that the server does not echo.
+/// After this many foreign datagrams before any answer the server counts as no echo server.
 const FOREIGN: u64 = 3;
 
-/// Round trips between two notes of the progress.
+/// Round trips between two updates of the progress.
 const NOTED: u64 = 64;
 
-/// What a thread is to do.
+/// What a thread has to do.
 pub(super) struct Job<'a> {
     /// Round trips on each connection of the thread, without the warm-up.
     pub(super) counts: Vec<u64>,
     /// The number of the thread's first connection among those of all threads.
     pub(super) first_connection: u16,
-    /// Round trips of each connection before those that count.
+    /// Uncounted round trips of each connection at the beginning.
     pub(super) warm_up: u64,
     /// Bytes of a message.
     pub(super) size: usize,
-    /// A message unanswered for so long is lost.
+    /// A message unanswered for this long is lost.
     pub(super) timeout: Nanos,
-    /// Messages can get lost without an end of the connection.
+    /// Messages can be lost although the connection does not end.
     pub(super) is_datagram: bool,
-    /// Who answers, for the texts of errors.
+    /// The server's name, for the texts of errors.
     pub(super) server: &'a str,
     /// Ends it early.
     pub(super) stop: &'a AtomicBool,
@@ -41,45 +41,65 @@ pub(super) struct Job<'a> {
     pub(super) progress: &'a AtomicU64,
 }
 
-/// What a thread has done.
-#[derive(Debug, Default)]
-pub(super) struct Done {
-    /// In order of time on each connection; one connection after the other.
-    pub(super) round_trips: Vec<RoundTrip>,
-    pub(super) counts: RttCounts,
-    /// Why it ended before its time; an interruption is no failure.
-    pub(super) failure: Option<RttError>,
+/// The client's end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionEnd {
+    /// Its port.
+    pub port: u16,
+    /// The kernel's id of the thread that sends and receives on it.
+    pub thread: u32,
+    /// The number of that thread among the client's, from 0.
+    pub client: usize,
 }
 
-/// One connection while it plays.
+/// The result of a run, or of one thread of it.
+#[derive(Debug, Default)]
+pub struct RoundTrips {
+    /// In the order of their sends; of one thread, one connection after the other.
+    pub round_trips: Vec<RoundTrip>,
+    /// What became of the messages.
+    pub counts: RttCounts,
+    /// From the first send to the last answer; zero for one thread.
+    pub length: Nanos,
+    /// CPU time of the client's threads, including the warm-up.
+    pub cpu: Nanos,
+    /// The client's ends, one for each connection; empty if there are no ports.
+    pub ends: Vec<ConnectionEnd>,
+    /// Why it ended early; an interruption is not a failure.
+    pub failure: Option<RttError>,
+    /// If the times are no measure of the protocol: why.
+    pub functional_only: Option<&'static str>,
+}
+
+/// One connection during a run.
 struct Player {
     message: Message,
     sent: Monotonic,
     /// A message is under way.
     waits: bool,
-    /// Round trips left, those of the warm-up included.
+    /// Round trips left, including the warm-up.
     left: u64,
     counted: u64,
-    /// Numbers of messages given up whose answers have not come.
+    /// Numbers of messages given up whose answers may still come.
     given_up: Vec<u64>,
     lost_in_a_row: u64,
     round_trips: Vec<RoundTrip>,
 }
 
-/// A wire with an engine of its own, so that a round trip makes no call through a table: over shared
-/// memory that would be a part of what is measured.
+/// The engine, compiled for each wire, so that a round trip makes no virtual call: over shared
+/// memory the call would be part of what is measured.
 pub(super) trait Play: Wire {
-    /// Plays until each connection has its round trips, a failure, or the stop.
-    fn play(&mut self, job: &Job<'_>) -> Done;
+    /// Plays until each connection has its round trips, until a failure, or until told to stop.
+    fn play(&mut self, job: &Job<'_>) -> RoundTrips;
 }
 
 impl<W: Wire> Play for W {
-    fn play(&mut self, job: &Job<'_>) -> Done {
+    fn play(&mut self, job: &Job<'_>) -> RoundTrips {
         play(job, self)
     }
 }
 
-fn play(job: &Job<'_>, wire: &mut impl Wire) -> Done {
+fn play(job: &Job<'_>, wire: &mut impl Wire) -> RoundTrips {
     let mut engine = Engine {
         job,
         players: job.counts.iter().map(|&n| Player::new(job, n)).collect(),
@@ -89,24 +109,21 @@ fn play(job: &Job<'_>, wire: &mut impl Wire) -> Done {
     };
     let failure = engine.run(wire).err();
     job.progress.fetch_add(engine.noted, Relaxed);
-    Done {
-        round_trips: in_one(engine.players),
-        counts: engine.counts,
-        failure,
-    }
-}
-
-/// The round trips of all connections; of one connection without a copy.
-fn in_one(players: Vec<Player>) -> Vec<RoundTrip> {
-    let mut all = players.into_iter().map(|player| player.round_trips);
+    // without a copy where there is one connection
+    let mut all = engine.players.into_iter().map(|player| player.round_trips);
     let mut round_trips = all.next().unwrap_or_default();
     all.for_each(|more| round_trips.extend(more));
-    round_trips
+    RoundTrips {
+        round_trips,
+        counts: engine.counts,
+        failure,
+        ..RoundTrips::default()
+    }
 }
 
 impl Player {
     fn new(job: &Job<'_>, count: u64) -> Self {
-        // written once, so that no page fault falls into the measurement
+        // touched now: no page fault during the measurement
         let blank = RoundTrip {
             sent: Monotonic::MAX,
             rtt: Nanos::MAX,
@@ -159,7 +176,7 @@ impl Engine<'_> {
                     };
                     let arrived = match player.waits {
                         true => player.message.check(bytes),
-                        // nothing is under way: an answer to it is one too many
+                        // nothing is under way: a second answer to the same message
                         false => match player.message.check(bytes) {
                             Arrived::Answer => Arrived::Earlier(player.message.number()),
                             other => other,
@@ -217,7 +234,7 @@ impl Engine<'_> {
         }
     }
 
-    /// The connection's next message, where it has one left.
+    /// Sends the connection's next message, if there is one left.
     #[inline]
     fn next(&mut self, wire: &mut impl Wire, connection: usize) -> Result<(), RttError> {
         if self.players[connection].left == 0 {
@@ -232,7 +249,7 @@ impl Engine<'_> {
         self.send(wire, connection)
     }
 
-    /// Counts what is no answer to the message under way; its round trip goes on.
+    /// Counts a message that is not the expected answer; the round trip goes on.
     #[cold]
     fn unexpected(&mut self, connection: usize, arrived: Arrived) -> Result<(), RttError> {
         let player = &mut self.players[connection];
@@ -247,7 +264,7 @@ impl Engine<'_> {
             },
             Arrived::Foreign => self.counts.foreign += 1,
         }
-        // on a stream nothing that follows can be trusted either
+        // on a stream, what follows cannot be trusted either
         let is_no_echo = match self.job.is_datagram {
             true => self.counts.foreign >= FOREIGN && self.counts.answered == 0,
             false => self.counts.foreign > 0,

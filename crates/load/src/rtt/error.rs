@@ -1,14 +1,14 @@
-//! What ends a measurement of round trips.
+//! Why round trips cannot be measured.
 
 use std::io;
 
 use taillab_model::Nanos;
 
 use super::kinds::{Mode, Proto};
-use crate::endpoint::Endpoint;
 use crate::error::LoadError;
 
-/// Why round trips cannot be measured, or no further. Each text names the cause and the remedy.
+/// Why round trips cannot be measured, or why a measurement ended. Each text names the cause and
+/// the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum RttError {
     /// A connection cannot be made.
@@ -22,13 +22,13 @@ pub enum RttError {
         /// Round trips before, on this connection.
         answered: u64,
     },
-    /// Nobody listens any more.
+    /// Nothing listens at the port.
     #[error("nothing listens at {server}: start an echo server there")]
     Refused {
         /// Where.
         server: String,
     },
-    /// No answer at all, or none any more.
+    /// The server does not answer, or has stopped answering.
     #[error(
         "no answer from {server} within {waited} to {lost} messages in a row: check that it \
          echoes, and that no firewall is in the way"
@@ -41,9 +41,9 @@ pub enum RttError {
         /// How many.
         lost: u64,
     },
-    /// The connection of RDMA is broken.
+    /// The RDMA connection is broken.
     #[error(
-        "RDMA to {server} failed after {answered} round trips ({status}): see whether it runs and its link is up (`rdma link`)"
+        "RDMA to {server} failed after {answered} round trips ({status}): check that it runs and that its link is up (`rdma link`)"
     )]
     Verbs {
         /// Who.
@@ -53,30 +53,30 @@ pub enum RttError {
         /// What the adapter said.
         status: &'static str,
     },
-    /// Nobody there who sets up RDMA.
+    /// The server does not set up an RDMA connection.
     #[error(
-        "{server} sets up no RDMA connection ({why}): start `taillab rtt --serve` there, with the same version"
+        "{server} does not set up an RDMA connection ({why}): start `taillab rtt --serve` of the same version there"
     )]
     Handshake {
         /// Who.
         server: String,
-        /// What it said or did.
+        /// Its reason, or what it did instead.
         why: String,
     },
-    /// What answers does not echo.
+    /// The answers are no echo.
     #[error(
-        "{server} did not send back the message that it was sent, {foreign} times: it is not an \
-         echo server, or not for messages of {size} bytes"
+        "{server} sent back something else {foreign} times: it is not an echo server, or does not \
+         echo messages of {size} bytes"
     )]
     NoEcho {
         /// Who.
         server: String,
-        /// Messages that were no answers.
+        /// Messages that were not answers.
         foreign: u64,
         /// Bytes of a message.
         size: usize,
     },
-    /// A message that does not go through in one piece.
+    /// The message does not fit the path in one packet.
     #[error(
         "a message of {size} bytes is larger than the path to {server} allows{}: use at most \
          that, or raise the link's MTU",
@@ -87,7 +87,7 @@ pub enum RttError {
         size: usize,
         /// To whom.
         server: String,
-        /// What the path carries, where the kernel says so.
+        /// The largest message that fits, if the kernel says so.
         most: Option<usize>,
     },
     /// The kernel refuses busy polling.
@@ -98,29 +98,29 @@ pub enum RttError {
     BusyPoll {
         /// What it said.
         source: io::Error,
-        /// How long was asked for.
+        /// The poll time that was asked for.
         microseconds: u32,
     },
-    /// The kernel has no io_uring for us.
+    /// The kernel refuses io_uring.
     #[error(
-        "io_uring cannot be used ({source}): see `sysctl kernel.io_uring_disabled`, and whether \
+        "io_uring cannot be used ({source}): check `sysctl kernel.io_uring_disabled`, and whether \
          a container's seccomp profile forbids it"
     )]
     IoUring {
         /// What it said.
         source: io::Error,
     },
-    /// Protocol and mode do not go together.
+    /// The protocol does not support the mode.
     #[error("{proto} has no mode {mode}: {instead}")]
     Mode {
         /// The protocol.
         proto: Proto,
         /// The mode asked for.
         mode: Mode,
-        /// Those that there are.
+        /// Its modes.
         instead: String,
     },
-    /// A size that the protocol does not carry.
+    /// The protocol cannot carry messages of this size.
     #[error("{proto} carries messages of {min} to {max} bytes, not of {size}")]
     Size {
         /// The protocol.
@@ -132,7 +132,7 @@ pub enum RttError {
         /// Most.
         max: usize,
     },
-    /// The protocol cannot be had here.
+    /// The protocol is not available here.
     #[error("{proto} cannot be measured here: {why}")]
     Unavailable {
         /// The protocol.
@@ -140,10 +140,10 @@ pub enum RttError {
         /// What is missing, and what helps.
         why: String,
     },
-    /// The server of ours cannot be started.
+    /// The built-in echo server cannot be started.
     #[error("the echo server cannot be started: {0}")]
     Server(String),
-    /// A system call that should not fail.
+    /// A system call failed that should not fail.
     #[error("{call} failed: {source}; run again, and report this if it persists")]
     Kernel {
         /// The call.
@@ -151,12 +151,7 @@ pub enum RttError {
         /// What the kernel said.
         source: io::Error,
     },
-    /// A thread of the client cannot be made or prepared.
+    /// A client thread cannot be started or prepared.
     #[error("a client thread cannot be set up: {0}; use other CPUs")]
     Thread(String),
-}
-
-/// The place in the words of an error.
-pub(crate) fn place(endpoint: &Endpoint) -> String {
-    endpoint.to_string()
 }

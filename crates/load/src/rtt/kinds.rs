@@ -1,7 +1,6 @@
 //! Protocols and modes by name, and which go together.
 
-use std::fmt;
-use std::str::FromStr;
+use crate::named::named;
 
 /// What carries the messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -12,24 +11,24 @@ pub enum Proto {
     Udp,
     /// RDMA: a message is sent, received by a thread of the server, and sent back.
     RdmaSend,
-    /// RDMA: a message is read from the server's memory, without its threads.
+    /// RDMA: a message is read from the server's memory; the server's threads take no part.
     RdmaRead,
-    /// RDMA: a message is written into the server's memory, without its threads.
+    /// RDMA: a message is written into the server's memory; the server's threads take no part.
     RdmaWrite,
     /// AF_XDP: whole packets between the driver and the process.
     Xdp,
     /// A Unix stream socket.
     Unix,
-    /// Memory that both ends share: no kernel at all, the floor of this machine.
+    /// Memory that both ends share. The kernel takes no part: this is the machine's floor.
     Shm,
 }
 
 /// How both ends wait for a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// A receive call that sleeps until there is something.
+    /// A receive call that sleeps until a message has come.
     Blocking,
-    /// Receive calls that return at once, again and again.
+    /// Receive calls that return at once, in a loop.
     Nonblocking,
     /// `epoll_wait`, then a receive call.
     Epoll,
@@ -39,14 +38,14 @@ pub enum Mode {
     IoUring,
 }
 
-/// A name that no protocol has.
+/// The text is not the name of a protocol.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is not a protocol; choose tcp, udp, rdma-send, rdma-read, rdma-write, xdp, unix or shm"
 )]
 pub struct UnknownProto(String);
 
-/// A name that no mode has.
+/// The text is not the name of a mode.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a mode; choose blocking, nonblocking, epoll, busy-poll or io_uring")]
 pub struct UnknownMode(String);
@@ -54,44 +53,39 @@ pub struct UnknownMode(String);
 /// Another name of [`Proto::RdmaSend`].
 pub const RDMA: &str = "rdma";
 
+named! {
+    Proto, UnknownProto, [RDMA => RdmaSend]:
+    Tcp = "tcp",
+    Udp = "udp",
+    RdmaSend = "rdma-send",
+    RdmaRead = "rdma-read",
+    RdmaWrite = "rdma-write",
+    Xdp = "xdp",
+    Unix = "unix",
+    Shm = "shm",
+}
+
+named! {
+    Mode, UnknownMode, []:
+    Blocking = "blocking",
+    Nonblocking = "nonblocking",
+    Epoll = "epoll",
+    BusyPoll = "busy-poll",
+    IoUring = "io_uring",
+}
+
 impl Proto {
-    /// All of them.
-    pub const ALL: [Self; 8] = [
-        Self::Tcp,
-        Self::Udp,
-        Self::RdmaSend,
-        Self::RdmaRead,
-        Self::RdmaWrite,
-        Self::Xdp,
-        Self::Unix,
-        Self::Shm,
-    ];
-
-    /// The name, as on the command line.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Tcp => "tcp",
-            Self::Udp => "udp",
-            Self::RdmaSend => "rdma-send",
-            Self::RdmaRead => "rdma-read",
-            Self::RdmaWrite => "rdma-write",
-            Self::Xdp => "xdp",
-            Self::Unix => "unix",
-            Self::Shm => "shm",
-        }
-    }
-
-    /// Whether messages can get lost.
+    /// Whether messages can be lost.
     pub const fn is_datagram(self) -> bool {
         matches!(self, Self::Udp | Self::Xdp)
     }
 
-    /// Whether an adapter moves the messages, by verbs.
+    /// Whether an RDMA adapter moves the messages, by verbs.
     pub const fn is_rdma(self) -> bool {
         matches!(self, Self::RdmaSend | Self::RdmaRead | Self::RdmaWrite)
     }
 
-    /// The modes that it has.
+    /// The modes that it supports.
     pub const fn modes(self) -> &'static [Mode] {
         match self {
             Self::Tcp | Self::Udp => &Mode::ALL,
@@ -110,66 +104,9 @@ impl Proto {
 }
 
 impl Mode {
-    /// All of them.
-    pub const ALL: [Self; 5] = [
-        Self::Blocking,
-        Self::Nonblocking,
-        Self::Epoll,
-        Self::BusyPoll,
-        Self::IoUring,
-    ];
-
-    /// The name, as on the command line.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Blocking => "blocking",
-            Self::Nonblocking => "nonblocking",
-            Self::Epoll => "epoll",
-            Self::BusyPoll => "busy-poll",
-            Self::IoUring => "io_uring",
-        }
-    }
-
     /// Whether one thread can wait for several connections.
     pub(super) const fn is_shared(self) -> bool {
         !matches!(self, Self::Blocking | Self::BusyPoll)
-    }
-}
-
-impl fmt::Display for Proto {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl fmt::Display for Mode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl FromStr for Proto {
-    type Err = UnknownProto;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let name = match text.trim() {
-            // what a server echoes, as over the other protocols
-            RDMA => Self::RdmaSend.name(),
-            name => name,
-        };
-        let mut all = Self::ALL.into_iter();
-        all.find(|proto| proto.name() == name)
-            .ok_or_else(|| UnknownProto(text.to_owned()))
-    }
-}
-
-impl FromStr for Mode {
-    type Err = UnknownMode;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let mut all = Self::ALL.into_iter();
-        all.find(|mode| mode.name() == text.trim())
-            .ok_or_else(|| UnknownMode(text.to_owned()))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Which modes and sizes a protocol has.
+//! The modes and sizes that a protocol allows.
 
 use super::error::RttError;
 use super::kinds::{Mode, Proto};
@@ -10,7 +10,7 @@ pub const MOST_DATAGRAM_BYTES: usize = 65_507;
 pub const MOST_STREAM_BYTES: usize = 16 << 20;
 
 impl Proto {
-    /// Says why the mode or the size cannot be.
+    /// Checks that the protocol supports the mode and the size.
     ///
     /// # Errors
     /// [`RttError::Mode`], [`RttError::Size`].

@@ -1,36 +1,36 @@
-//! Messages: what is sent, and whether what came back is its answer.
+//! Messages: what is sent, and the check of what comes back.
 //!
 //! A message begins with the header of sockperf (its `message.h`): a sequence number, flags and
-//! the whole length, in network byte order. So sockperf's server answers it too; it clears the
-//! flag of a client in its answer and changes nothing else. Any other echo server sends the
-//! message back as it is.
+//! the whole length, in network byte order. So sockperf's server can answer it: it clears the
+//! client flag in its answer and changes nothing else. Any other echo server returns the
+//! message unchanged.
 
-/// Bytes of the header: no message is shorter.
+/// Bytes of the header, and so of the shortest message.
 pub const LEAST_BYTES: usize = 14;
 
-/// Sent by a client; the server of sockperf answers without it.
+/// Set by a client; sockperf's server clears it.
 const FROM_CLIENT: u8 = 1;
-/// An answer is wanted.
+/// The client wants an answer.
 const WANTS_ANSWER: u8 = 2;
 
 /// The low byte of the flags.
 const FLAGS: usize = 9;
 
-/// The message of one connection; only its number changes from one to the next.
+/// The message of one connection; only its number changes.
 #[derive(Clone, Debug)]
 pub(crate) struct Message {
     bytes: Vec<u8>,
     number: u64,
 }
 
-/// What a message that arrived is.
+/// What kind of message arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrived {
     /// The answer to the message under way.
     Answer,
-    /// An answer to this earlier message.
+    /// An answer to the earlier message with this number.
     Earlier(u64),
-    /// No answer of ours.
+    /// Not an answer to any of our messages.
     Foreign,
 }
 
@@ -51,7 +51,7 @@ impl Message {
         self.bytes[..8].copy_from_slice(&number.to_be_bytes());
     }
 
-    /// Makes it the next one.
+    /// Gives it the next number.
     pub(crate) fn advance(&mut self) {
         self.set_number(self.number + 1);
     }
@@ -64,8 +64,8 @@ impl Message {
         &self.bytes
     }
 
-    /// What `answer` is, given that this message was the last one sent. Every byte counts: a
-    /// server that sends back something else is no echo server.
+    /// What `answer` is, if this message was sent last. Every byte is compared: a
+    /// server that returns anything else is not an echo server.
     pub(crate) fn check(&self, answer: &[u8]) -> Arrived {
         let same_length = answer.len() == self.bytes.len();
         if !same_length

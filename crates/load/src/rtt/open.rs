@@ -1,9 +1,9 @@
-//! Messages by a schedule, whatever the answers: the open loop of the generator over every way
-//! that round trips take.
+//! Messages by a schedule that waits for no answer: the generator's open loop over every protocol
+//! of round trips.
 //!
-//! Sockets have clients of their own. A [`Wire`] carries one message at a time on each of its
-//! connections: a message takes the connection that has been idle for longest, else it waits for
-//! one, and that wait is in its latency, which counts from when it was due.
+//! Sockets use the generator's own clients. A [`Wire`] carries one message at a time on each of its
+//! connections: a message takes the connection that has been idle for longest, or waits for
+//! one. That wait is part of its latency, which counts from when it was due.
 
 use std::collections::VecDeque;
 
@@ -20,36 +20,27 @@ use crate::{
     NoHooks, OpenLoop, Saturation, open_loop, saturate,
 };
 
-/// Looks for answers that are still under way when a count begins.
+/// Looks for late answers when a new count begins.
 const LAST_LOOKS: u32 = 1 << 20;
 
-/// A client for a schedule, on one thread.
+/// A client that sends by a schedule, on one thread.
 pub struct OpenClient(Kind);
 
 #[expect(
     clippy::large_enum_variant,
-    reason = "there is one, and a box would be followed for each request"
+    reason = "there is one, and a box would cost an indirection for each request"
 )]
 enum Kind {
     Sockets(AnyClient),
     Wire(DatagramClient<InTurn>),
 }
 
-impl std::fmt::Debug for OpenClient {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self.0 {
-            Kind::Sockets(_) => "sockets",
-            Kind::Wire(_) => "a wire",
-        })
-    }
-}
-
 impl OpenClient {
-    /// Connects to the peer in the calling thread's network namespace, for messages of `size`
-    /// bytes both ways on so many connections.
+    /// Connects to the peer in the calling thread's network namespace, with `connections`
+    /// connections for messages of `size` bytes both ways.
     ///
     /// # Errors
-    /// When a connection cannot be made, the size cannot be, or the protocol has no open loop.
+    /// When a connection cannot be made, the size is not allowed, or the protocol has no open loop.
     pub fn connect(
         proto: Proto,
         size: usize,
@@ -63,12 +54,12 @@ impl OpenClient {
         let wire: Box<dyn Wire> = if let Some(pairs) = peer.pairs() {
             Box::new(Memory::new(pairs.to_vec()))
         } else if let Some((ends, server)) = peer.xdp_ends() {
-            Box::new(Xdp::open(ends, server, Mode::Nonblocking, connections)?)
+            Box::new(Xdp::open(ends, *server, Mode::Nonblocking, connections)?)
         } else {
             let Some(endpoint) = peer.endpoint(0) else {
                 return Err(RttError::Unavailable {
                     proto,
-                    why: "it has no open loop: leave -R and -u out".to_owned(),
+                    why: "it has no open loop: remove -R and -u".to_owned(),
                 });
             };
             let codec = match proto.is_datagram() {
@@ -106,16 +97,16 @@ impl OpenClient {
     }
 }
 
-/// The connections of a wire as one, whose messages take them in turn.
+/// All connections of a wire, used as one connection.
 struct InTurn {
     wire: Box<dyn Wire>,
     connections: usize,
-    /// Messages can get lost: then no connection waits for its answer.
+    /// Messages can be lost, so a connection does not wait for its answer.
     is_lossy: bool,
-    /// Without a message under way, the one that has been so for longest first.
+    /// Idle connections, the longest idle first.
     idle: VecDeque<usize>,
     waiting: VecDeque<Vec<u8>>,
-    /// Buffers of messages that waited.
+    /// Unused buffers for messages that wait.
     spare: Vec<Vec<u8>>,
     received: Vec<u8>,
 }
@@ -133,7 +124,7 @@ impl InTurn {
         }
     }
 
-    /// A connection has brought its answer.
+    /// A connection has delivered its answer: it takes the next message that waits.
     fn is_free(&mut self, connection: usize) {
         if self.is_lossy {
             return;
@@ -142,7 +133,7 @@ impl InTurn {
             self.idle.push_back(connection);
             return;
         };
-        // what cannot be sent now has no answer, and the engine counts that
+        // the engine counts a message that cannot be sent as unanswered
         if self.wire.send(connection, &message).is_err() {
             self.idle.push_back(connection);
         }
@@ -151,7 +142,7 @@ impl InTurn {
 }
 
 impl Sockets for InTurn {
-    /// One: which of its connections a message takes is decided when it is sent.
+    /// One: the wire's connection is chosen when a message is sent.
     fn connections(&self) -> usize {
         1
     }

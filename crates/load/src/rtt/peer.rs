@@ -1,5 +1,6 @@
-//! The server at the other end: one of ours that waits in the same mode, or anybody's.
+//! The server at the other end: a built-in one that waits in the same mode, or any other.
 
+use std::any::Any;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::thread::{Builder, JoinHandle};
 
-use super::error::{RttError, place};
+use super::error::RttError;
 use super::kinds::{Mode, Proto};
 use super::rdma;
 use super::shm::{self, Pair};
@@ -16,7 +17,7 @@ use crate::endpoint::Endpoint;
 use crate::protocol::MessageSizes;
 use crate::serve::{Architecture, Listen, Responder, Spec};
 
-/// What a server of ours is to be.
+/// The specification of a built-in server.
 #[derive(Clone, Debug)]
 pub struct PeerSpec {
     /// What carries the messages.
@@ -27,60 +28,33 @@ pub struct PeerSpec {
     pub size: usize,
     /// Connections at once.
     pub conns: usize,
-    /// Threads where one thread can serve several connections.
+    /// Threads, where one thread can serve several connections.
     pub threads: usize,
-    /// Where it listens.
+    /// The address that it listens on.
     pub address: IpAddr,
-    /// At which port; 0 for a free one. Only RDMA takes another.
+    /// The port that it listens on; only RDMA takes one other than 0, which means a free one.
     pub port: u16,
     /// The Unix socket, which is removed with the server.
     pub path: PathBuf,
-    /// The devices of AF_XDP, where there are two of our own.
+    /// The two devices of AF_XDP, if there are any.
     pub xdp: Option<XdpEnds>,
 }
 
-/// A running server of ours, or the place of another.
+/// A running server of ours, or the place of another one.
 #[derive(Debug)]
 pub struct Peer {
     /// One for each connection, or one for all.
     endpoints: Vec<Endpoint>,
     name: String,
-    kind: Kind,
+    pairs: Option<Vec<Arc<Pair>>>,
+    xdp: Option<(XdpEnds, [u8; 6])>,
+    /// The server; it stops when it is dropped.
+    _server: Box<dyn Any + Send + Sync>,
 }
 
-enum Kind {
-    /// Stops when it is dropped.
-    Responders {
-        _running: Vec<Responder>,
-    },
-    Memory {
-        pairs: Vec<Arc<Pair>>,
-        _thread: Thread,
-    },
-    Xdp {
-        ends: XdpEnds,
-        server: [u8; 6],
-        _thread: Thread,
-    },
-    Rdma {
-        _thread: Thread,
-    },
-    Elsewhere,
-}
+type Prepare = Arc<dyn Fn(usize) -> Result<(), String> + Send + Sync>;
 
-impl std::fmt::Debug for Kind {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Responders { .. } => "Responders",
-            Self::Memory { .. } => "Memory",
-            Self::Xdp { .. } => "Xdp",
-            Self::Rdma { .. } => "Rdma",
-            Self::Elsewhere => "Elsewhere",
-        })
-    }
-}
-
-/// A thread that answers without a socket of the kernel's stack; stopped when dropped.
+/// A server thread that uses no socket of the kernel's stack; it stops when dropped.
 struct Thread {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -90,7 +64,7 @@ impl Thread {
     /// Starts it; returns when it is prepared.
     fn start(
         name: &str,
-        prepare: impl FnOnce() -> Result<(), String> + Send + 'static,
+        prepare: Prepare,
         serve: impl FnOnce(&AtomicBool) + Send + 'static,
     ) -> Result<Self, RttError> {
         let stop = Arc::new(AtomicBool::new(false));
@@ -99,9 +73,9 @@ impl Thread {
         let thread = Builder::new()
             .name(name.to_owned())
             .spawn(move || {
-                let prepared = prepare();
+                let prepared = prepare(0);
                 let ready = prepared.is_ok();
-                // nobody listens any more only where the caller is gone
+                // fails only if the caller is gone
                 let _ = tell.send(prepared);
                 if ready {
                     serve(&stopped);
@@ -126,7 +100,7 @@ impl Drop for Thread {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // a thread that panicked has said so on stderr
+            // a panic has been reported on stderr
             let _ = thread.join();
         }
     }
@@ -140,30 +114,38 @@ impl Peer {
     /// [`RttError::Server`], [`RttError::Unavailable`].
     pub fn start(
         spec: &PeerSpec,
-        prepare: impl Fn(usize) -> Result<(), String> + Clone + Send + Sync + 'static,
+        prepare: impl Fn(usize) -> Result<(), String> + Send + Sync + 'static,
     ) -> Result<Self, RttError> {
+        let prepare: Prepare = Arc::new(prepare);
         match spec.proto {
             Proto::Shm => Self::in_memory(spec, prepare),
             Proto::Tcp | Proto::Unix => Self::stream(spec, prepare),
-            Proto::Udp => Self::datagrams(spec, prepare),
+            Proto::Udp => Self::datagrams(spec, &prepare),
             Proto::Xdp => Self::xdp(spec, prepare),
             Proto::RdmaSend | Proto::RdmaRead | Proto::RdmaWrite => Self::rdma(spec, prepare),
         }
     }
 
-    /// A server that is there already.
+    /// A server that exists already.
     pub fn at(endpoint: Endpoint) -> Self {
+        Self::new(endpoint.to_string(), vec![endpoint], ())
+    }
+
+    fn new(
+        name: String,
+        endpoints: Vec<Endpoint>,
+        server: impl Any + Send + Sync + 'static,
+    ) -> Self {
         Self {
-            name: place(&endpoint),
-            endpoints: vec![endpoint],
-            kind: Kind::Elsewhere,
+            endpoints,
+            name,
+            pairs: None,
+            xdp: None,
+            _server: Box::new(server),
         }
     }
 
-    fn stream(
-        spec: &PeerSpec,
-        prepare: impl Fn(usize) -> Result<(), String> + Clone + Send + Sync + 'static,
-    ) -> Result<Self, RttError> {
+    fn stream(spec: &PeerSpec, prepare: Prepare) -> Result<Self, RttError> {
         let listen = match spec.proto {
             Proto::Unix => Listen::Unix(spec.path.clone()),
             _ => Listen::Inet(SocketAddr::new(spec.address, 0)),
@@ -172,17 +154,16 @@ impl Peer {
             Mode::Blocking | Mode::BusyPoll | Mode::IoUring => Architecture::NullRpc,
             Mode::Nonblocking | Mode::Epoll => Architecture::EpollPerWorker,
         };
-        let responder = responder(spec, architecture, listen, spec.threads.max(1), prepare)?;
+        let threads = spec.threads.max(1);
+        let prepare = move |thread| prepare(thread);
+        let responder = responder(spec, architecture, listen, threads, prepare)?;
         Ok(Self::of(vec![responder]))
     }
 
-    /// As in the paper, each client has a server of its own on a port of its own.
-    fn datagrams(
-        spec: &PeerSpec,
-        prepare: impl Fn(usize) -> Result<(), String> + Clone + Send + Sync + 'static,
-    ) -> Result<Self, RttError> {
+    /// As in the paper, each client has its own server on its own port.
+    fn datagrams(spec: &PeerSpec, prepare: &Prepare) -> Result<Self, RttError> {
         let start = |connection: usize| {
-            let prepare = prepare.clone();
+            let prepare = Arc::clone(prepare);
             let listen = Listen::Inet(SocketAddr::new(spec.address, 0));
             responder(spec, Architecture::UdpShared, listen, 1, move |thread| {
                 prepare(connection + thread)
@@ -194,84 +175,58 @@ impl Peer {
 
     fn of(responders: Vec<Responder>) -> Self {
         let endpoints: Vec<Endpoint> = responders.iter().map(Responder::endpoint).collect();
-        Self {
-            name: format!("our echo server at {}", place(&endpoints[0])),
-            endpoints,
-            kind: Kind::Responders {
-                _running: responders,
-            },
-        }
+        let name = format!("our echo server at {}", endpoints[0]);
+        Self::new(name, endpoints, responders)
     }
 
-    fn in_memory(
-        spec: &PeerSpec,
-        prepare: impl Fn(usize) -> Result<(), String> + Send + 'static,
-    ) -> Result<Self, RttError> {
+    fn in_memory(spec: &PeerSpec, prepare: Prepare) -> Result<Self, RttError> {
         let pairs: Vec<Arc<Pair>> = (0..spec.conns)
             .map(|_| Arc::new(Pair::new(spec.size)))
             .collect();
         let served = pairs.clone();
-        let thread = Thread::start(
-            "shm-echo",
-            move || prepare(0),
-            move |stop| shm::serve(&served, &mut vec![0; served.len()], stop),
-        )?;
+        let thread = Thread::start("shm-echo", prepare, move |stop| {
+            shm::serve(&served, &mut vec![0; served.len()], stop);
+        })?;
+        let name = "our echo server in shared memory".to_owned();
         Ok(Self {
-            endpoints: Vec::new(),
-            name: "our echo server in shared memory".to_owned(),
-            kind: Kind::Memory {
-                pairs,
-                _thread: thread,
-            },
+            pairs: Some(pairs),
+            ..Self::new(name, Vec::new(), thread)
         })
     }
 
-    fn xdp(
-        spec: &PeerSpec,
-        prepare: impl Fn(usize) -> Result<(), String> + Send + 'static,
-    ) -> Result<Self, RttError> {
+    fn xdp(spec: &PeerSpec, prepare: Prepare) -> Result<Self, RttError> {
         let Some(ends) = spec.xdp else {
             return Err(RttError::Unavailable {
                 proto: Proto::Xdp,
-                why: "it takes all packets of a device, and needs two devices to itself: use \
-                      --link veth (root)"
+                why: "AF_XDP takes all packets of a device, so it needs two devices for itself: \
+                      use --link veth (root)"
                     .to_owned(),
             });
         };
         let (echo, server) = Echo::open(&ends, spec.mode)?;
-        let thread = Thread::start("xdp-echo", move || prepare(0), |stop| echo.serve(stop))?;
+        let thread = Thread::start("xdp-echo", prepare, |stop| echo.serve(stop))?;
+        let name = format!("our echo server at {} (AF_XDP)", ends.server_address);
         Ok(Self {
-            endpoints: Vec::new(),
-            name: format!("our echo server at {} (AF_XDP)", ends.server_address),
-            kind: Kind::Xdp {
-                ends,
-                server,
-                _thread: thread,
-            },
+            xdp: Some((ends, server)),
+            ..Self::new(name, Vec::new(), thread)
         })
     }
 
-    fn rdma(
-        spec: &PeerSpec,
-        prepare: impl Fn(usize) -> Result<(), String> + Send + 'static,
-    ) -> Result<Self, RttError> {
+    fn rdma(spec: &PeerSpec, prepare: Prepare) -> Result<Self, RttError> {
         let at = SocketAddr::new(spec.address, spec.port);
         let server = rdma::Server::listen(at, spec.proto, spec.mode)?;
         let address = server.address();
-        let thread = Thread::start("rdma-echo", move || prepare(0), |stop| server.serve(stop))?;
-        Ok(Self {
-            endpoints: vec![Endpoint::Tcp(address)],
-            name: format!("our RDMA server at {address}"),
-            kind: Kind::Rdma { _thread: thread },
-        })
+        let thread = Thread::start("rdma-echo", prepare, |stop| server.serve(stop))?;
+        let name = format!("our RDMA server at {address}");
+        Ok(Self::new(name, vec![Endpoint::Tcp(address)], thread))
     }
 
-    /// Who it is, for people.
+    /// Its name for people.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The port of the server of the first connection, where it has one.
+    /// The port of the first connection's server, if it has one.
     pub fn port(&self) -> Option<u16> {
         match self.endpoint(0)? {
             Endpoint::Tcp(address) | Endpoint::Udp(address) => Some(address.port()),
@@ -285,21 +240,14 @@ impl Peer {
         self.endpoints.get(at).cloned()
     }
 
-    /// Shared memory, where that is what it serves.
+    /// Its shared memory, if it serves that.
     pub(super) fn pairs(&self) -> Option<&[Arc<Pair>]> {
-        match &self.kind {
-            Kind::Memory { pairs, .. } => Some(pairs),
-            _ => None,
-        }
+        self.pairs.as_deref()
     }
 
-    /// The devices of AF_XDP and the link-layer address of the server's, where that is what it
-    /// serves.
-    pub(super) fn xdp_ends(&self) -> Option<(&XdpEnds, [u8; 6])> {
-        match &self.kind {
-            Kind::Xdp { ends, server, .. } => Some((ends, *server)),
-            _ => None,
-        }
+    /// Its devices of AF_XDP and the link-layer address of the server's device, if it serves that.
+    pub(super) fn xdp_ends(&self) -> Option<&(XdpEnds, [u8; 6])> {
+        self.xdp.as_ref()
     }
 }
 

@@ -1,12 +1,11 @@
-//! One run: all connections at once, on the threads of the client.
+//! One run: all connections at once, on the client's threads.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use taillab_model::Nanos;
-use taillab_model::rtt::{RoundTrip, RttCounts};
 
-use super::engine::{Done, Job, Play};
+use super::engine::{ConnectionEnd, Job, Play, RoundTrips};
 use super::error::RttError;
 use super::kinds::{Mode, Proto};
 use super::peer::Peer;
@@ -17,7 +16,7 @@ use super::uring::Ring;
 use super::xdp::Xdp;
 use crate::clock::{now, thread_cpu_time};
 
-/// What one run is to be.
+/// The parameters of one run.
 #[derive(Debug)]
 pub struct RunSpec<'a> {
     /// What carries the messages.
@@ -30,53 +29,23 @@ pub struct RunSpec<'a> {
     pub conns: usize,
     /// Round trips of all connections together, without the warm-up.
     pub count: u64,
-    /// Round trips of each connection that come before and are not recorded.
+    /// Round trips of each connection before that, which are not recorded.
     pub warm_up: u64,
-    /// A message unanswered for so long is lost.
+    /// A message unanswered for this long is lost.
     pub timeout: Nanos,
-    /// Threads where one thread can wait for several connections.
+    /// Threads, where one thread can wait for several connections.
     pub threads: usize,
     /// Ends it early when it becomes true.
     pub stop: &'a AtomicBool,
-    /// Round trips done, those of the warm-up included, for whoever shows the progress.
+    /// Round trips done, including the warm-up, for a display of the progress.
     pub progress: &'a AtomicU64,
-}
-
-/// The client's end of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ConnectionEnd {
-    /// Its port.
-    pub port: u16,
-    /// The thread of the kernel's that sends and receives on it.
-    pub thread: u32,
-    /// The number of that thread among the client's, from 0.
-    pub client: usize,
-}
-
-/// What a run measured.
-#[derive(Debug, Default)]
-pub struct RoundTrips {
-    /// In order of their sends.
-    pub round_trips: Vec<RoundTrip>,
-    /// What became of the messages.
-    pub counts: RttCounts,
-    /// From the first send to the last answer.
-    pub length: Nanos,
-    /// CPU time of the client's threads, the warm-up included.
-    pub cpu: Nanos,
-    /// The client's ends, one for each connection; empty where there are no ports.
-    pub ends: Vec<ConnectionEnd>,
-    /// Why it ended before its time; an interruption is no failure.
-    pub failure: Option<RttError>,
-    /// Why the times are no measure of the protocol, where they are none.
-    pub functional_only: Option<&'static str>,
 }
 
 /// Plays one run on new connections. Each thread of the client, counted from 0, runs `prepare`
 /// first, for example to bind itself to a CPU.
 ///
 /// # Errors
-/// When a connection cannot be made: nothing has been measured then. What happens later is
+/// When a connection cannot be made: then nothing has been measured. Later failures are in
 /// [`RoundTrips::failure`].
 pub fn round_trips(
     spec: &RunSpec<'_>,
@@ -87,7 +56,7 @@ pub fn round_trips(
     let groups = groups(spec);
     let barrier = Barrier::new(groups.len());
     let unready = AtomicBool::new(false);
-    let results: Vec<Result<Played, RttError>> = std::thread::scope(|scope| {
+    let results: Vec<Result<RoundTrips, RttError>> = std::thread::scope(|scope| {
         let threads: Vec<_> = (groups.iter().enumerate())
             .map(|(thread, group)| {
                 let (barrier, unready, prepare) = (&barrier, &unready, &prepare);
@@ -101,7 +70,7 @@ pub fn round_trips(
                     barrier.wait();
                     let mut wire = ready?;
                     if unready.load(Relaxed) {
-                        return Ok(Played::default());
+                        return Ok(RoundTrips::default());
                     }
                     let own = rustix::thread::gettid().as_raw_nonzero().get() as u32;
                     let end = |port| ConnectionEnd {
@@ -111,11 +80,12 @@ pub fn round_trips(
                     };
                     let ends = wire.ports().into_iter().map(end).collect();
                     let before = thread_cpu_time();
-                    Ok(Played {
-                        done: wire.play(&job(spec, peer, group.clone())),
+                    let played = wire.play(&job(spec, peer, group.clone()));
+                    Ok(RoundTrips {
                         cpu: thread_cpu_time().saturating_sub(before),
                         ends,
                         functional_only: wire.functional_only(),
+                        ..played
                     })
                 })
             })
@@ -129,22 +99,17 @@ pub fn round_trips(
     });
     let mut all = RoundTrips::default();
     for result in results {
-        let Played {
-            done,
-            cpu,
-            ends,
-            functional_only,
-        } = result?;
-        all.cpu += cpu;
-        all.ends.extend(ends);
-        all.functional_only = all.functional_only.or(functional_only);
-        all.counts += done.counts;
+        let thread = result?;
+        all.cpu += thread.cpu;
+        all.ends.extend(thread.ends);
+        all.functional_only = all.functional_only.or(thread.functional_only);
+        all.counts += thread.counts;
         if all.round_trips.is_empty() {
-            all.round_trips = done.round_trips;
+            all.round_trips = thread.round_trips;
         } else {
-            all.round_trips.extend(done.round_trips);
+            all.round_trips.extend(thread.round_trips);
         }
-        all.failure = all.failure.or(done.failure);
+        all.failure = all.failure.or(thread.failure);
     }
     if spec.conns > 1 {
         all.round_trips.sort_unstable_by_key(|trip| trip.sent);
@@ -155,15 +120,6 @@ pub fn round_trips(
         .max()
         .map_or(Nanos::ZERO, |end| end.saturating_since(first));
     Ok(all)
-}
-
-/// What a thread has done.
-#[derive(Default)]
-struct Played {
-    done: Done,
-    cpu: Nanos,
-    ends: Vec<ConnectionEnd>,
-    functional_only: Option<&'static str>,
 }
 
 /// The connections of each thread.
@@ -188,7 +144,7 @@ fn connect(
         return Ok(Box::new(Memory::new(pairs[group].to_vec())));
     }
     if let Some((ends, server)) = peer.xdp_ends() {
-        return Ok(Box::new(Xdp::open(ends, server, spec.mode, group.len())?));
+        return Ok(Box::new(Xdp::open(ends, *server, spec.mode, group.len())?));
     }
     let endpoints: Vec<_> = group.filter_map(|c| peer.endpoint(c)).collect();
     if let Some(verb) = Verb::of(spec.proto) {
@@ -200,7 +156,7 @@ fn connect(
         proto => {
             return Err(RttError::Unavailable {
                 proto,
-                why: "it needs a server that taillab starts itself; leave --target out".to_owned(),
+                why: "it needs a server that taillab starts itself: remove --target".to_owned(),
             });
         }
     }

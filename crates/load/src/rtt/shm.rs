@@ -1,7 +1,7 @@
 //! Shared memory: a mailbox each way, and both ends spin on it.
 //!
-//! No system call and no copy but those of the two ends, so this is what two CPUs of this machine
-//! need at the least to pass a message to each other and back.
+//! It takes no system call, and no copy except one at each end: the minimum time that two CPUs of
+//! this machine need to pass a message to each other and back.
 
 use std::cell::UnsafeCell;
 use std::hint::spin_loop;
@@ -11,28 +11,29 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::error::RttError;
 use super::wire::{Received, Wire};
 
-/// Looks before a wait gives the engine its turn.
+/// Looks before a wait returns to the engine.
 const LOOKS: u32 = 4096;
 
 /// Two cache lines, which processors fetch together.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 #[repr(C, align(128))]
 struct Lines([u8; LINES]);
 
 const LINES: usize = 128;
 
 /// A counter with cache lines of its own.
-#[derive(Default)]
+#[derive(Debug, Default)]
 #[repr(align(128))]
 struct Counter(AtomicU64);
 
 /// A place for one message, written by one end and read by the other.
 ///
-/// The counter and the message lie on cache lines of their own, so that neither end takes from
-/// the other what it does not need. The writer reads where the message goes while the reader looks at
-/// the counter again and again: on one line, a round trip took nearly twice as long.
+/// The counter and the message have cache lines of their own, so that neither end takes a line
+/// from the other that it does not need. The reader polls the counter while the writer reads where
+/// the message goes: with both on one line, a round trip took nearly twice as long.
+#[derive(Debug)]
 struct Mailbox {
-    /// Messages put in so far; the writer alone changes it.
+    /// Messages put in so far; only the writer changes it.
     written: Counter,
     lines: UnsafeCell<Box<[Lines]>>,
     /// Bytes of a message.
@@ -49,13 +50,13 @@ impl Mailbox {
     fn new(size: usize) -> Self {
         Self {
             written: Counter::default(),
-            // written once: no page fault later
+            // touched now: no page fault later
             lines: UnsafeCell::new(vec![Lines([1; LINES]); size.div_ceil(LINES)].into()),
             size,
         }
     }
 
-    /// Puts a message in; the reader must be done with the one before.
+    /// Puts a message in; the reader must be done with the last one.
     #[inline]
     fn put(&self, message: &[u8], number: u64) {
         // SAFETY: it is the writer's turn, as above, so that nobody else has a reference.
@@ -93,6 +94,7 @@ fn flat_mut(lines: &mut [Lines]) -> &mut [u8] {
 }
 
 /// The two mailboxes of a connection.
+#[derive(Debug)]
 pub(super) struct Pair {
     requests: Mailbox,
     answers: Mailbox,
@@ -107,8 +109,8 @@ impl Pair {
     }
 }
 
-/// Answers on all connections until told to stop; `begun` says of each how many messages came
-/// before.
+/// Answers on all connections until told to stop; `begun` counts the messages of each
+/// connection.
 pub(super) fn serve(pairs: &[Arc<Pair>], begun: &mut [u64], stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         for _ in 0..LOOKS {
@@ -133,16 +135,15 @@ pub(super) struct Memory {
 impl Memory {
     /// The client's end; no other client may use the same pairs meanwhile.
     pub(super) fn new(pairs: Vec<Arc<Pair>>) -> Self {
-        // a client before this one may have left a message behind
+        // an earlier client may have left a message
         let sent = (pairs.iter())
             .map(|pair| pair.requests.written.0.load(Ordering::Acquire))
             .collect();
         let waits = vec![false; pairs.len()];
         Self { pairs, sent, waits }
     }
-}
 
-impl Memory {
+    /// Looks for a message this many times.
     #[inline]
     fn within(&mut self, looks: u32) -> Result<Received<'_>, RttError> {
         for _ in 0..looks {

@@ -11,7 +11,7 @@ use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery, Tim
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use taillab_model::{Monotonic, Nanos};
 
-use super::error::{RttError, place};
+use super::error::RttError;
 use super::kinds::Mode;
 use super::wire::{Received, Wire};
 use crate::clock::now;
@@ -21,22 +21,22 @@ use crate::transport::descriptors::{errno, fault};
 use crate::transport::poll::Poll;
 
 /// How long a receive call polls the device at most, in microseconds.
-pub(super) const BUSY_POLL_US: u32 = 100;
+const BUSY_POLL_US: u32 = 100;
 
-/// The longest sleep in the kernel: so long may an interruption wait.
+/// The longest sleep in the kernel, and so the longest delay of an interruption.
 const LONGEST_SLEEP: Nanos = Nanos::from_millis(200);
 
-/// Looks at the sockets before a spinning wait gives the engine its turn.
+/// Looks at the sockets before a spinning wait returns to the engine.
 const LOOKS: u32 = 512;
 
-/// One socket and what it has of the next message.
+/// One socket, and the part of the next message that has come.
 pub(super) struct Socket {
     pub(super) descriptor: OwnedFd,
     pub(super) is_stream: bool,
     address: Option<IpAddr>,
     server: String,
-    buffer: Box<[u8]>,
-    have: usize,
+    pub(super) buffer: Box<[u8]>,
+    pub(super) have: usize,
     pub(super) received: u64,
 }
 
@@ -75,23 +75,30 @@ impl Socket {
             source: error.into(),
         })?;
         if mode == Mode::BusyPoll {
-            sockopt_busy_poll(&descriptor)?;
+            let microseconds = BUSY_POLL_US;
+            let (level, option) = (libc::SOL_SOCKET, libc::SO_BUSY_POLL);
+            crate::sockopt::set(&descriptor, level, option, &microseconds).map_err(|source| {
+                RttError::BusyPoll {
+                    source,
+                    microseconds,
+                }
+            })?;
         }
-        // a longer datagram than expected must not look like one of the right length
+        // one byte more, so that a datagram that is too long is noticed
         let room = if is_stream { size } else { size + 1 };
         Ok(Self {
             descriptor,
             is_stream,
             address,
-            server: place(endpoint),
+            server: endpoint.to_string(),
             buffer: vec![1; room].into_boxed_slice(),
             have: 0,
             received: 0,
         })
     }
 
-    /// Sends all of it. While a socket that does not block has no room, what comes back
-    /// already is taken in, so that a server which echoes piece by piece never waits for us.
+    /// Sends the whole message. While a non-blocking socket has no room, it reads what has come back
+    /// already, so that a server that echoes piece by piece never waits for us.
     #[inline]
     fn send(&mut self, message: &[u8], blocks: bool, timeout: Nanos) -> Result<(), RttError> {
         let flags = if blocks {
@@ -115,7 +122,7 @@ impl Socket {
                         self.take(RecvFlags::DONTWAIT)?;
                     }
                 }
-                // what the network says about an earlier datagram: the engine counts the loss
+                // an ICMP error for an earlier datagram: the engine counts the loss
                 Err(Errno::CONNREFUSED) if !self.is_stream && self.received > 0 => {}
                 Err(why) => return Err(self.ended(why, message.len())),
             }
@@ -139,9 +146,9 @@ impl Socket {
         }
     }
 
-    /// The message that [`Self::take`] has found; the next one begins after it.
+    /// The message that has come; the next one begins after it.
     #[inline]
-    fn message(&mut self) -> &[u8] {
+    pub(super) fn message(&mut self) -> &[u8] {
         let n = std::mem::take(&mut self.have);
         self.received += 1;
         &self.buffer[..n]
@@ -207,7 +214,7 @@ fn open_udp(server: SocketAddr) -> std::io::Result<OwnedFd> {
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
     let socket = UdpSocket::bind((any, 0))?;
-    // nothing from anyone else reaches a connected socket
+    // a connected socket receives from the server only
     socket.connect(server)?;
     // One message is one packet: the kernel refuses what does not fit instead of cutting it.
     match server {
@@ -226,47 +233,24 @@ fn prepare(socket: &OwnedFd, mode: Mode, timeout: Nanos) -> Result<(), Errno> {
     sockopt::set_socket_timeout(socket, Timeout::Send, Some(sleep))
 }
 
-/// Lets receive calls poll the device.
-fn sockopt_busy_poll(socket: &OwnedFd) -> Result<(), RttError> {
-    use std::os::fd::AsRawFd;
-    let microseconds = BUSY_POLL_US as libc::c_int;
-    // SAFETY: the descriptor is open, and the kernel reads four bytes from a live integer.
-    let result = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_BUSY_POLL,
-            std::ptr::from_ref(&microseconds).cast(),
-            size_of::<libc::c_int>() as libc::socklen_t,
-        )
-    };
-    if result == 0 {
-        return Ok(());
-    }
-    Err(RttError::BusyPoll {
-        source: std::io::Error::last_os_error(),
-        microseconds: BUSY_POLL_US,
-    })
-}
-
 /// Sockets of one thread.
 pub(super) struct Sockets {
     sockets: Vec<Socket>,
     wait: Wait,
     timeout: Nanos,
-    /// Looked at first by a spinning wait.
+    /// The socket that a spinning wait looks at next.
     next: usize,
 }
 
 enum Wait {
     /// In a receive call, on the only socket.
     Block,
-    /// Nowhere.
+    /// By spinning.
     Spin,
     /// In epoll.
     Epoll {
         poll: Poll,
-        /// Reported and not yet read.
+        /// Connections reported but not read yet.
         ready: Vec<usize>,
     },
 }

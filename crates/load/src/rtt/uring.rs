@@ -15,10 +15,11 @@ use super::socket::Socket;
 use super::wire::{Received, Wire};
 use crate::endpoint::Endpoint;
 
-/// The longest sleep: so long may an interruption wait.
+/// The longest sleep, and so the longest delay of an interruption.
 const LONGEST_SLEEP: Nanos = Nanos::from_millis(200);
 
-/// What a completion is about, in the lowest bit of its user data; the connection is above it.
+/// The lowest bit of a completion's user data: set for a receive, clear for a send. The other bits
+/// are the connection.
 const RECEIVED: u64 = 1;
 
 /// One connection.
@@ -26,9 +27,7 @@ struct Port {
     socket: Socket,
     output: Box<[u8]>,
     sent: usize,
-    input: Box<[u8]>,
-    have: usize,
-    /// A receive is with the kernel.
+    /// The kernel has a receive.
     reads: bool,
 }
 
@@ -38,7 +37,7 @@ pub(super) struct Ring {
     ports: Vec<Port>,
     /// Entries that the kernel has.
     in_flight: usize,
-    /// The connection whose message was handed out last and has no receive since.
+    /// The connection whose message was delivered last, until its next receive is queued.
     taken: Option<usize>,
     sleep: Timespec,
 }
@@ -59,15 +58,12 @@ impl Ring {
             .build(entries)
             .map_err(|source| RttError::IoUring { source })?;
         let port = |endpoint: &Endpoint| {
-            // a blocking socket: the ring waits for it without a thread of its own
+            // a blocking socket: the ring waits for it without an extra thread
             let socket = Socket::connect(endpoint, Mode::Blocking, size, timeout)?;
-            let room = if socket.is_stream { size } else { size + 1 };
             Ok(Port {
                 socket,
                 output: vec![1; size].into_boxed_slice(),
                 sent: 0,
-                input: vec![1; room].into_boxed_slice(),
-                have: 0,
                 reads: false,
             })
         };
@@ -93,7 +89,7 @@ impl Ring {
         let data = (connection as u64) << 1 | what;
         let entry = if what == RECEIVED {
             port.reads = true;
-            let rest = &mut port.input[port.have..];
+            let rest = &mut port.socket.buffer[port.socket.have..];
             opcode::Recv::new(descriptor, rest.as_mut_ptr(), rest.len() as u32).build()
         } else {
             let rest = &port.output[port.sent..];
@@ -112,7 +108,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Takes one completion, if there is one; the connection whose answer is whole by it.
+    /// Takes one completion, if there is one; the connection whose answer it has completed.
     fn complete(&mut self) -> Result<Option<Option<usize>>, RttError> {
         let Some(entry) = self.ring.completion().next() else {
             return Ok(None);
@@ -131,7 +127,7 @@ impl Ring {
             }
             n if n >= 0 => n as usize,
             error => match Errno::from_raw_os_error(-error) {
-                // a receive timeout of the socket, or a signal: asked again
+                // a receive timeout of the socket, or a signal: queued again
                 Errno::AGAIN | Errno::INTR => 0,
                 why => return Err(port.socket.ended(why, port.output.len())),
             },
@@ -143,9 +139,9 @@ impl Ring {
             }
             return Ok(Some(None));
         }
-        port.have += bytes;
+        port.socket.have += bytes;
         let whole = match port.socket.is_stream {
-            true => port.have == port.input.len(),
+            true => port.socket.have == port.socket.buffer.len(),
             false => bytes > 0,
         };
         if whole {
@@ -157,10 +153,10 @@ impl Ring {
 }
 
 impl Drop for Ring {
-    /// Waits until the kernel is done with the buffers.
+    /// Waits until the kernel no longer uses the buffers.
     fn drop(&mut self) {
         for port in &self.ports {
-            // ends a receive that waits; a connection that is gone has none
+            // ends a waiting receive; fails if the connection is gone
             let _ = shutdown(&port.socket.descriptor, Shutdown::Both);
         }
         while self.in_flight > 0 {
@@ -187,14 +183,14 @@ impl Wire for Ring {
         let reads = port.reads;
         self.queue(connection, 0)?;
         if !reads {
-            self.ports[connection].have = 0;
+            self.ports[connection].socket.have = 0;
             self.queue(connection, RECEIVED)?;
         }
         Ok(())
     }
 
     fn receive(&mut self) -> Result<Received<'_>, RttError> {
-        // what came was no answer: the answer is still to come
+        // the last message was not the answer, which is still to come
         if let Some(connection) = self.taken.take() {
             self.queue(connection, RECEIVED)?;
         }
@@ -203,12 +199,9 @@ impl Wire for Ring {
             match self.complete()? {
                 Some(Some(connection)) => {
                     self.taken = Some(connection);
-                    let port = &mut self.ports[connection];
-                    port.socket.received += 1;
-                    let n = std::mem::take(&mut port.have);
                     return Ok(Received::Message {
                         connection,
-                        bytes: &port.input[..n],
+                        bytes: self.ports[connection].socket.message(),
                     });
                 }
                 Some(None) => {}

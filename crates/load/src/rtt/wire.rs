@@ -1,22 +1,22 @@
-//! What the engine asks of a way of the messages.
+//! The interface between the engine and the ways in which messages travel.
 
 use super::error::RttError;
 
 /// Carries messages between the client and its peer over numbered connections.
 pub(super) trait Wire {
-    /// Sends a message whole.
+    /// Sends a whole message.
     ///
     /// # Errors
-    /// When the connection cannot carry it or is gone.
+    /// When the connection is gone or cannot carry the message.
     fn send(&mut self, connection: usize, message: &[u8]) -> Result<(), RttError>;
 
-    /// Waits in the wire's own way until a message has arrived, for a bounded time.
+    /// Waits, for a bounded time and in the wire's own way, until a message has arrived.
     ///
     /// # Errors
     /// When a connection is gone.
     fn receive(&mut self) -> Result<Received<'_>, RttError>;
 
-    /// Looks once for a message, where waiting would make the next send late.
+    /// Looks once for a message, for a caller that must not wait.
     ///
     /// # Errors
     /// When a connection is gone.
@@ -24,29 +24,30 @@ pub(super) trait Wire {
         self.receive()
     }
 
-    /// The client's ports, one for each connection; none where there is no port.
+    /// The client's ports, one for each connection; empty if there are none.
     fn ports(&self) -> Vec<u16> {
         Vec::new()
     }
 
-    /// Checks after the last message what could not be checked before.
+    /// Checks after the last message that the server has what was sent, if that was not checked
+    /// before.
     ///
     /// # Errors
-    /// When something else has arrived than was sent.
+    /// When the server has something else.
     fn finish(&mut self) -> Result<(), RttError> {
         Ok(())
     }
 
-    /// Why its times are no measure of the protocol, where they are none.
+    /// If its times are no measure of the protocol: why.
     fn functional_only(&self) -> Option<&'static str> {
         None
     }
 }
 
-/// What one wait brought.
+/// The result of one wait.
 #[derive(Debug)]
 pub(super) enum Received<'a> {
-    /// Nothing whole.
+    /// No whole message.
     Nothing,
     /// A message.
     Message {

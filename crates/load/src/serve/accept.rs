@@ -1,4 +1,4 @@
-//! New connections of a stream server.
+//! Accepts the connections of a stream server.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -12,18 +12,18 @@ use super::error::ServeError;
 use super::stop::Stop;
 use super::tally::Rare;
 
-/// What the accept thread does.
+/// Accepts connections on its own thread.
 pub(super) struct Acceptor {
     listener: OwnedFd,
     flags: SocketFlags,
     no_delay: bool,
-    /// Given up for a moment when the process may open no more files, so that a client
-    /// that cannot be served learns so at once.
+    /// Closed for a moment when the process may open no more files. Then a client that cannot
+    /// be served is accepted and disconnected at once.
     spare: Option<OwnedFd>,
 }
 
 impl Acceptor {
-    /// Takes the connections of `listener`; `blocking` says whether their reads and writes block.
+    /// Accepts the connections of `listener`; `blocking`: their reads and writes block.
     pub(super) fn new(
         listener: OwnedFd,
         blocking: bool,
@@ -56,7 +56,7 @@ impl Acceptor {
             match accept_with(&self.listener, self.flags) {
                 Ok(socket) => {
                     if self.no_delay {
-                        // an answer never waits for the acknowledgement of another
+                        // a response never waits for the acknowledgement of another
                         let _ = sockopt::set_tcp_nodelay(&socket, true);
                     }
                     match connected(socket) {
@@ -67,7 +67,7 @@ impl Acceptor {
                 Err(Errno::AGAIN) => self.wait(stop),
                 Err(Errno::MFILE | Errno::NFILE) => self.refuse(stop, rare),
                 Err(Errno::NOBUFS | Errno::NOMEM) => pause(stop),
-                // a client that left before it was accepted
+                // the client closed before it was accepted
                 Err(_) => {}
             }
         }
@@ -78,7 +78,7 @@ impl Acceptor {
             PollFd::new(&self.listener, PollFlags::IN),
             PollFd::new(stop.event(), PollFlags::IN),
         ];
-        // interrupted by a signal: looked at again
+        // if a signal interrupts it, the caller looks again
         let _ = poll(&mut files, None);
     }
 
@@ -92,7 +92,7 @@ impl Acceptor {
     }
 }
 
-/// A moment for the machine to recover, shorter if the server is to stop.
+/// Waits 10 ms for the machine to recover, less if the server is to stop.
 fn pause(stop: &Stop) {
     let moment = Timespec {
         tv_sec: 0,

@@ -8,37 +8,21 @@ use rustix::io::{Errno, read, write};
 use super::service::Work;
 use crate::protocol::MessageSizes;
 
-/// The lengths of the echo's messages.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Message {
-    pub(super) request_bytes: usize,
-    pub(super) response_bytes: usize,
+/// Room for a request and for its answer, which begins with the same bytes.
+///
+/// Every page is written now: no page fault later.
+pub(super) fn buffer(sizes: MessageSizes) -> Box<[u8]> {
+    vec![b'.'; sizes.request_bytes.max(sizes.response_bytes)].into_boxed_slice()
 }
 
-impl Message {
-    pub(super) fn new(sizes: MessageSizes) -> Self {
-        Self {
-            request_bytes: sizes.request_bytes,
-            response_bytes: sizes.response_bytes,
-        }
-    }
-
-    /// Room for a request, whose first bytes are at the same time the answer's.
-    ///
-    /// Every page is written now: no page fault later.
-    pub(super) fn buffer(self) -> Box<[u8]> {
-        vec![b'.'; self.request_bytes.max(self.response_bytes)].into_boxed_slice()
-    }
-}
-
-/// What a look at a connection came to.
+/// What happened in one turn of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// A request was answered; there may be another one.
     Answered,
-    /// Nothing to do until there is something to read.
+    /// It waits for something to read.
     AwaitRequest,
-    /// Nothing to do until there is room to write.
+    /// It waits for room to write.
     AwaitRoom,
     /// The connection is over.
     Over(End),
@@ -58,9 +42,9 @@ pub(super) enum End {
 /// One connection of an epoll server.
 #[derive(Debug)]
 pub(super) struct Connection {
-    /// Shared for the moment between giving the connection up and telling epoll.
+    /// Shared because epoll is told after the lock on the connection has been released.
     pub(super) socket: Arc<OwnedFd>,
-    message: Message,
+    sizes: MessageSizes,
     buffer: Box<[u8]>,
     /// Bytes of the request that have been read.
     have: usize,
@@ -71,11 +55,11 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(socket: OwnedFd, message: Message) -> Self {
+    pub(super) fn new(socket: OwnedFd, sizes: MessageSizes) -> Self {
         Self {
             socket: Arc::new(socket),
-            message,
-            buffer: message.buffer(),
+            sizes,
+            buffer: buffer(sizes),
             have: 0,
             sent: None,
             awaits_room: false,
@@ -84,25 +68,25 @@ impl Connection {
 
     /// Serves at most one request.
     ///
-    /// A read asks for the rest of one request and no more, so that requests sent
-    /// together are served one by one and other connections get their turn between them.
+    /// A read asks for the rest of one request only, so that requests sent together are served
+    /// one by one and other connections have their turn between them.
     #[inline]
     pub(super) fn advance(&mut self, work: &mut Work) -> Step {
         if self.sent.is_none() {
-            let rest = &mut self.buffer[self.have..self.message.request_bytes];
+            let rest = &mut self.buffer[self.have..self.sizes.request_bytes];
             match read(&*self.socket, rest) {
                 Ok(0) => return self.read_end(),
                 Ok(n) => self.have += n,
                 Err(Errno::AGAIN | Errno::INTR) => return Step::AwaitRequest,
                 Err(_) => return self.read_end(),
             }
-            if self.have < self.message.request_bytes {
+            if self.have < self.sizes.request_bytes {
                 return Step::AwaitRequest;
             }
             work.serve();
         }
         let sent = self.sent.unwrap_or(0);
-        let rest = &self.buffer[sent..self.message.response_bytes];
+        let rest = &self.buffer[sent..self.sizes.response_bytes];
         match write(&*self.socket, rest) {
             Ok(n) if n == rest.len() => {
                 self.have = 0;
@@ -130,10 +114,10 @@ impl Connection {
     }
 }
 
-/// Connections by their file descriptor, found without a lock common to all workers.
+/// Connections by their file descriptor, found without a lock that all workers share.
 ///
-/// Each has its own lock, which nobody ever waits for: epoll hands a connection to
-/// one worker at a time.
+/// Each connection has its own lock, which is always free: epoll hands a connection to one worker
+/// at a time.
 pub(super) struct Connections {
     blocks: Box<[OnceLock<Box<Block>>]>,
 }

@@ -1,24 +1,23 @@
 //! Event-driven servers: workers on one epoll instance, or on one each.
 //!
 //! **Shared**: every connection is in the one instance with `EPOLLONESHOT`, and a worker
-//! asks for one event at a time. Why so:
+//! takes one event at a time. The reasons:
 //! - One event at a time: a worker that took several would have a private queue again,
-//!   whose requests wait while other workers are idle.
+//!   whose requests would wait while other workers are idle.
 //! - `EPOLLONESHOT`: without it, a second request that arrives while the first is being
-//!   served wakes a second worker on the same connection. The price is one `epoll_ctl`
-//!   for each request; edge-triggered events without it need a read that finds nothing
-//!   (`EAGAIN`) instead, and a lock that workers wait for.
-//! - `EPOLLEXCLUSIVE` is no answer here: it says which of *several* instances that watch
-//!   the same file is woken. In one instance the kernel wakes one waiter for an event
-//!   anyway.
+//!   served would wake a second worker on the same connection. The price is one `epoll_ctl`
+//!   for each request. Edge-triggered events would avoid that call, but they need a read that
+//!   finds nothing (`EAGAIN`) and a lock that workers wait for.
+//! - `EPOLLEXCLUSIVE` does not help: it chooses among *several* instances that watch
+//!   the same file. In one instance the kernel wakes only one waiter for an event anyway.
 //!
 //! A connection with a further request goes to the end of the ready list when it is armed
-//! again. So requests are served first come, first served, but for those that wait behind
-//! another on their own connection. Of several idle workers the kernel wakes the one that
-//! became idle last (`__add_wait_queue_exclusive` in `ep_poll`), so at low load few workers
-//! have all the work.
+//! again. So requests are served first come, first served, except those that wait behind
+//! another one on their own connection. Of several idle workers the kernel wakes the one that
+//! became idle last (`__add_wait_queue_exclusive` in `ep_poll`), so at low load a few workers
+//! do all the work.
 //!
-//! **One for each worker**: connections are assigned in turn and for ever; events are
+//! **One for each worker**: connections are assigned in turn, for good. Events are
 //! level-triggered, and a worker serves one request of each ready connection in turn.
 
 use std::io;
@@ -32,13 +31,14 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::time::Timespec;
 
-use super::connection::{Connection, Connections, Message, Step};
+use super::connection::{Connection, Connections, Step};
 use super::service::Work;
 use super::spec::Spec;
 use super::stop::Stop;
 use super::tally::{Answered, Rare};
+use crate::protocol::MessageSizes;
 
-/// What epoll says when the server is to stop; no connection has this number.
+/// The number of the event that stops the server; no connection has it.
 const STOP: u64 = u64::MAX;
 /// Ready connections that a worker with its own instance takes at a time.
 const BATCH: usize = 64;
@@ -49,9 +49,9 @@ pub(super) struct Epoll {
     instances: Vec<OwnedFd>,
     shared: bool,
     connections: Connections,
-    message: Message,
+    sizes: MessageSizes,
     next: AtomicUsize,
-    /// One in this number of connections is the first worker's.
+    /// One connection in this many goes to the first worker.
     skew: Option<NonZeroUsize>,
     rare: Arc<Rare>,
 }
@@ -78,7 +78,7 @@ impl Epoll {
         let instances = (0..workers.unwrap_or(1))
             .map(|_| {
                 let instance = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-                // level-triggered and never read: one worker after the other sees it
+                // level-triggered and never read, so that every worker sees it
                 let data = EventData::new_u64(STOP);
                 epoll::add(&instance, stop.event(), data, EventFlags::IN)?;
                 Ok(instance)
@@ -88,7 +88,7 @@ impl Epoll {
             instances,
             shared: workers.is_none(),
             connections: Connections::new(),
-            message: Message::new(spec.sizes),
+            sizes: spec.sizes,
             next: AtomicUsize::new(0),
             skew: spec.skew,
             rare,
@@ -98,7 +98,7 @@ impl Epoll {
     /// Takes a new connection, whose reads and writes must not block; called by the
     /// accept thread.
     pub(super) fn connected(&self, socket: OwnedFd) -> io::Result<()> {
-        let connection = Connection::new(socket, self.message);
+        let connection = Connection::new(socket, self.sizes);
         let socket = Arc::clone(&connection.socket);
         let Ok(number) = self.connections.insert(connection) else {
             return Err(Errno::MFILE.into());
@@ -132,8 +132,7 @@ impl Epoll {
         }
     }
 
-    /// Serves until told to stop: what worker `number` does. `busy` looks again and again
-    /// instead of sleeping until there is something to do.
+    /// The loop of worker `number`, until told to stop. With `busy` it spins instead of sleeping.
     pub(super) fn serve(
         &self,
         number: usize,
@@ -152,7 +151,7 @@ impl Epoll {
             match epoll::wait(instance, spare_capacity(&mut events), timeout) {
                 Ok(0) => std::hint::spin_loop(),
                 Ok(_) | Err(Errno::INTR) => {}
-                // the instance is ours and stays open: cannot happen
+                // cannot happen: the instance stays open
                 Err(_) => return,
             }
             for event in &events {
@@ -190,10 +189,10 @@ impl Epoll {
         }
         connection.awaits_room = room;
         let socket = Arc::clone(&connection.socket);
-        // Given up first: as soon as epoll knows, another worker may have its turn.
+        // Unlocked first: as soon as epoll is told, another worker may serve the connection.
         drop(slot);
         let data = EventData::new_u64(number);
-        // can only fail where the connection is in no instance: nothing to arm then
+        // fails only when the connection is in no instance; then there is nothing to arm
         let _ = epoll::modify(instance, &*socket, data, self.interest(room));
     }
 }

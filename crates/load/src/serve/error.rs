@@ -8,20 +8,20 @@ use taillab_queueing::service::ServiceError;
 
 use super::Architecture;
 
-/// Why a server cannot start. Each text names the cause and the remedy.
+/// Why a server cannot start. Each text says what to do.
 ///
-/// What goes wrong with single clients ends their connection, not the server.
+/// An error of one client ends that client's connection, not the server.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// No worker, or more than anybody needs.
+    /// No worker, or too many.
     #[error("the number of workers must be between 1 and {max}, not {workers}")]
     Workers {
-        /// Number asked for.
+        /// The number asked for.
         workers: usize,
-        /// The most there can be.
+        /// The largest number.
         max: usize,
     },
-    /// Messages too small for what identifies them, or too large for the transport.
+    /// Messages too small for what identifies them or too large for the transport.
     #[error("{what} must be between {min} and {max} bytes with {architecture}, not {bytes}")]
     Size {
         /// `requests` or `responses`.
@@ -32,23 +32,23 @@ pub enum ServeError {
         min: usize,
         /// Largest size.
         max: usize,
-        /// Whose limits they are.
+        /// The architecture that has these limits.
         architecture: Architecture,
     },
-    /// A Unix socket for datagrams.
+    /// A Unix socket for a UDP server.
     #[error(
         "{0} serves UDP and cannot listen on a Unix socket: give an address and a port, or choose null-rpc, epoll-shared or epoll-per-worker"
     )]
     UnixDatagram(Architecture),
-    /// Uneven assignment where there is none.
+    /// Uneven assignment of connections in an architecture that assigns none.
     #[error(
         "{0} assigns no connections to workers, so it cannot do so unevenly: choose epoll-per-worker"
     )]
     Skew(Architecture),
-    /// Spinning where every connection has a thread.
+    /// Busy polling in the architecture with a thread for each connection.
     #[error("null-rpc blocks in read by definition and cannot spin: choose epoll-per-worker")]
     BusyNullRpc,
-    /// Somebody else has the port.
+    /// Another socket has the port.
     #[error(
         "{address} is in use by another socket: stop its owner (see `ss -tulpn`) or listen on another port"
     )]
@@ -56,7 +56,7 @@ pub enum ServeError {
         /// The address wanted.
         address: SocketAddr,
     },
-    /// A port for which a privilege is needed.
+    /// A port that needs a privilege.
     #[error(
         "port {} needs root or CAP_NET_BIND_SERVICE: listen on a port from 1024 on (or lower net.ipv4.ip_unprivileged_port_start)",
         address.port()
@@ -74,13 +74,13 @@ pub enum ServeError {
         /// The address wanted.
         address: SocketAddr,
     },
-    /// A server listens on the Unix socket.
+    /// Another server listens on the Unix socket.
     #[error("another server listens on {}: stop it or choose another path", path.display())]
     UnixInUse {
         /// The path wanted.
         path: PathBuf,
     },
-    /// There is a file where the socket should be.
+    /// Another file has the socket's path.
     #[error("{} exists and is not a socket: choose another path or move it away", path.display())]
     NotASocket {
         /// The path wanted.

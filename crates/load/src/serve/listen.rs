@@ -1,4 +1,4 @@
-//! Where a server listens, and the sockets that do.
+//! Where a server listens, and its listening sockets.
 
 use std::fmt;
 use std::fs;
@@ -19,9 +19,9 @@ use rustix::net::{
 
 use super::ServeError;
 
-/// Connections that may wait to be accepted; the kernel cuts it to net.core.somaxconn.
+/// Connections that may wait to be accepted; the kernel limits it to net.core.somaxconn.
 const BACKLOG: i32 = 65_535;
-/// Bytes of receive buffer asked for per UDP socket, so that a stall drops no request.
+/// Receive buffer of each UDP socket, large so that a pause of the server drops no request.
 const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
 
 /// Where a server listens: `127.0.0.1:7777`, `[::1]:7777`, a port alone (on loopback), or
@@ -34,7 +34,7 @@ pub enum Listen {
     Unix(PathBuf),
 }
 
-/// A text that does not name a place to listen.
+/// The text is not a place to listen.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` does not say where to listen: write an address and a port such as 127.0.0.1:7777 or [::1]:7777, a port for loopback, or unix:/path"
@@ -55,7 +55,7 @@ impl Listen {
         }
     }
 
-    /// Whether only this host can reach it.
+    /// Only this host can reach it.
     pub fn is_local(&self) -> bool {
         self.socket_address()
             .is_none_or(|address| address.ip().is_loopback())
@@ -78,11 +78,8 @@ impl FromStr for Listen {
         let text = text.trim();
         let bad = || BadListen(text.to_owned());
         if let Some(path) = text.strip_prefix("unix:") {
-            return if path.is_empty() {
-                Err(bad())
-            } else {
-                Ok(Self::Unix(path.into()))
-            };
+            let path = (!path.is_empty()).then(|| Self::Unix(path.into()));
+            return path.ok_or_else(bad);
         }
         let loopback = IpAddr::from(Ipv4Addr::LOCALHOST);
         if let Some(port) = text.strip_prefix("localhost:").or(Some(text))
@@ -146,8 +143,8 @@ pub(super) fn datagram(
         let bound = bound(&socket, address)?;
         Ok::<_, ServeError>((socket, bound))
     };
-    // Alone first: with SO_REUSEPORT the port of another server of the same user would
-    // be shared with it in silence.
+    // First without SO_REUSEPORT: with it, the port of another server of the same user would
+    // be shared with that server without an error.
     let (alone, mut bound) = open(address, false)?;
     if !reuseport {
         return Ok((vec![alone], bound));
@@ -193,7 +190,8 @@ fn refusal(address: SocketAddr, errno: Errno) -> ServeError {
     }
 }
 
-/// The path of our Unix socket; removed on drop, if it is still ours.
+/// The path of a Unix socket of this server; dropping it removes the path if it is still the same
+/// file.
 #[derive(Debug)]
 pub(super) struct SocketPath {
     path: PathBuf,
@@ -204,7 +202,7 @@ pub(super) struct SocketPath {
 impl Drop for SocketPath {
     fn drop(&mut self) {
         if identity(&self.path).is_ok_and(|now| now == self.identity) {
-            // Somebody may have been faster; there is nobody to tell.
+            // it may have been removed meanwhile
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -228,8 +226,8 @@ fn unix(path: &Path) -> Result<(OwnedFd, SocketPath), ServeError> {
         None,
     )
     .map_err(|e| failed(e.into()))?;
-    // The path gets the mode of the socket's own inode (unix_bind_bsd): so it is never,
-    // not even for a moment, open to others, and the process's umask is left alone.
+    // The path gets the mode of the socket's own inode (unix_bind_bsd). So it is never open to
+    // other users, not even for a moment, and the process's umask need not change.
     fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(|e| failed(e.into()))?;
     bind(&socket, &address).map_err(|errno| match errno {
         Errno::ADDRINUSE => ServeError::UnixInUse {
@@ -245,11 +243,8 @@ fn unix(path: &Path) -> Result<(OwnedFd, SocketPath), ServeError> {
     Ok((socket, guard))
 }
 
-/// Removes a socket that nobody listens on; leaves everything else.
+/// Removes the Unix socket at `path` if no process listens on it, and nothing else.
 fn clear(path: &Path) -> Result<(), ServeError> {
-    let in_use = || ServeError::UnixInUse {
-        path: path.to_owned(),
-    };
     let Ok(there) = fs::symlink_metadata(path) else {
         return Ok(());
     };
@@ -264,8 +259,10 @@ fn clear(path: &Path) -> Result<(), ServeError> {
                 path: path.to_owned(),
                 source,
             }),
-        // also where it cannot be asked: not ours to remove
-        _ => Err(in_use()),
+        // also if this process may not connect to it
+        _ => Err(ServeError::UnixInUse {
+            path: path.to_owned(),
+        }),
     }
 }
 

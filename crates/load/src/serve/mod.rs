@@ -1,11 +1,11 @@
-//! Built-in servers: the architectures that the papers argue about, answering an echo.
+//! Built-in echo servers, in the architectures that the literature compares.
 //!
-//! A request is `request_bytes` long and its answer `response_bytes`; the answer begins
-//! with the request's first bytes, so that whatever the client put there (a tag, the id
-//! of a datagram) comes back to it. On a stream, requests follow one another without
-//! anything between; a datagram of another length is no request and gets no answer.
+//! A request has `request_bytes` bytes and its response `response_bytes`. The response begins with
+//! the request's first bytes, so the client gets back what it wrote there (a tag, the id of a
+//! datagram). On a stream, requests follow one another with nothing between them. A datagram of
+//! another length is not a request and gets no response.
 //!
-//! | [`Architecture`] | who serves what | queue |
+//! | [`Architecture`] | which thread serves what | queues |
 //! |---|---|---|
 //! | [`NullRpc`](Architecture::NullRpc) | a thread for each connection | the scheduler's run queue |
 //! | [`EpollShared`](Architecture::EpollShared) | any worker any connection | one |
@@ -13,12 +13,12 @@
 //! | [`UdpShared`](Architecture::UdpShared) | any worker any datagram | one, FIFO |
 //! | [`UdpReuseport`](Architecture::UdpReuseport) | a worker the datagrams of its flows | one for each worker |
 //!
-//! A caller can have something done before each request ([`BeforeRequest`]): the faults of
-//! `taillab serve --fault` are such.
+//! A caller can have a function run before each request ([`BeforeRequest`]), as
+//! `taillab serve --fault` does.
 //!
-//! [`Responder`] is such a server inside the process. A worker does per request what its
-//! architecture demands and nothing else; it shares no memory with the other workers that
-//! is written while requests are served.
+//! [`Responder`] is such a server inside the process. For each request, a worker does what its
+//! architecture needs and nothing else. While requests are served, no worker writes to memory that
+//! another worker uses.
 
 mod accept;
 mod architecture;

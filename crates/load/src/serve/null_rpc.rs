@@ -16,10 +16,11 @@ use rustix::io::{Errno, read, write};
 use rustix::net::{Shutdown, shutdown};
 
 use super::ServeError;
-use super::connection::{End, Message};
+use super::connection::{End, buffer};
 use super::service::{BeforeRequest, ServiceTime, Work};
 use super::spec::Spec;
 use super::tally::{Answered, Rare};
+use crate::protocol::MessageSizes;
 
 /// A worker needs little, and there may be ten thousand.
 const STACK_BYTES: usize = 128 << 10;
@@ -28,7 +29,7 @@ const STACK_BYTES: usize = 128 << 10;
 pub(super) struct NullRpc {
     service: ServiceTime,
     seed: u64,
-    message: Message,
+    sizes: MessageSizes,
     before: Option<BeforeRequest>,
     rare: Arc<Rare>,
     workers: Mutex<Workers>,
@@ -56,12 +57,12 @@ impl NullRpc {
         before: Option<BeforeRequest>,
         rare: Arc<Rare>,
     ) -> Result<Self, ServeError> {
-        // parameters out of range are found now, not at the first connection
-        spec.service.worker(spec.seed, 0)?;
+        // reports bad parameters now, not at the first connection
+        spec.service.worker(spec.seed, 0, None)?;
         Ok(Self {
             service: spec.service.clone(),
             seed: spec.seed,
-            message: Message::new(spec.sizes),
+            sizes: spec.sizes,
             before,
             rare,
             workers: Mutex::default(),
@@ -79,13 +80,12 @@ impl NullRpc {
         let answered = Arc::new(Answered::default());
         let work = self
             .service
-            .worker(self.seed, number as u64)
-            .map_err(io::Error::other)?
-            .with_before(&self.before);
+            .worker(self.seed, number as u64, self.before.clone())
+            .map_err(io::Error::other)?;
         let worker = Worker {
             socket: Arc::clone(&socket),
             answered: Arc::clone(&answered),
-            message: self.message,
+            sizes: self.sizes,
             work,
         };
         let server = Arc::clone(self);
@@ -96,7 +96,7 @@ impl NullRpc {
                 let end = worker.run();
                 server.disconnected(number, end);
             })?;
-        // the worker may have ended already: it waits for the lock to say so
+        // a worker that has ended already waits for the lock in `disconnected`
         workers.ended.push(0);
         workers.serving.insert(
             number,
@@ -109,8 +109,8 @@ impl NullRpc {
         Ok(())
     }
 
-    /// The last thing that a worker does. Its `Serving`, and with it the socket, is gone
-    /// after this; the thread is nobody's any more.
+    /// The last thing that a worker does: drops its `Serving`, and with it the socket and the
+    /// handle of its thread.
     fn disconnected(&self, number: usize, end: End) {
         self.rare.ended(end);
         let mut workers = self.workers();
@@ -135,7 +135,7 @@ impl NullRpc {
             let mut workers = self.workers();
             workers.stopped = true;
             for serving in workers.serving.values() {
-                // ends a blocked read; fails where the client has ended it before
+                // ends a blocked read; fails if the client has closed the connection
                 let _ = shutdown(&*serving.socket, Shutdown::Both);
             }
             workers
@@ -145,7 +145,7 @@ impl NullRpc {
                 .collect::<Vec<_>>()
         };
         for thread in ending.drain(..) {
-            // a worker that panicked has said so on stderr
+            // a panic has been reported on stderr
             let _ = thread.join();
         }
     }
@@ -158,13 +158,13 @@ impl NullRpc {
 struct Worker {
     socket: Arc<OwnedFd>,
     answered: Arc<Answered>,
-    message: Message,
+    sizes: MessageSizes,
     work: Work,
 }
 
 impl Worker {
     fn run(mut self) -> End {
-        let mut buffer = self.message.buffer();
+        let mut buffer = buffer(self.sizes);
         self.work.prepare();
         self.serve(&mut buffer)
     }
@@ -177,8 +177,8 @@ impl Worker {
         let socket = &*self.socket;
         loop {
             let mut have = 0;
-            while have < self.message.request_bytes {
-                match read(socket, &mut buffer[have..self.message.request_bytes]) {
+            while have < self.sizes.request_bytes {
+                match read(socket, &mut buffer[have..self.sizes.request_bytes]) {
                     Ok(0) if have == 0 => return End::Closed,
                     Ok(0) => return End::MidRequest,
                     Ok(n) => have += n,
@@ -189,8 +189,8 @@ impl Worker {
             }
             self.work.serve();
             let mut sent = 0;
-            while sent < self.message.response_bytes {
-                match write(socket, &buffer[sent..self.message.response_bytes]) {
+            while sent < self.sizes.response_bytes {
+                match write(socket, &buffer[sent..self.sizes.response_bytes]) {
                     Ok(n) => sent += n,
                     Err(Errno::INTR) => {}
                     Err(_) => return End::MidResponse,
@@ -211,7 +211,6 @@ mod tests {
     use rustix::thread::{SecureComputingMode, set_secure_computing_mode};
 
     use super::*;
-    use crate::protocol::MessageSizes;
 
     /// The paper: "they do not use any other system calls". The kernel ends a thread in
     /// strict seccomp mode at the first call that is not `read`, `write`, or its own end.
@@ -225,17 +224,13 @@ mod tests {
             .set_read_timeout(Some(Duration::from_secs(30)))
             .unwrap();
         let answered = Arc::new(Answered::default());
-        let sizes = MessageSizes {
-            request_bytes: 128,
-            response_bytes: 128,
-        };
         let mut worker = Worker {
             socket: Arc::new(listener.accept().unwrap().0.into()),
             answered: Arc::clone(&answered),
-            message: Message::new(sizes),
-            work: ServiceTime::None.worker(1, 0).unwrap(),
+            sizes: MessageSizes::default(),
+            work: ServiceTime::None.worker(1, 0, None).unwrap(),
         };
-        let mut buffer = worker.message.buffer();
+        let mut buffer = buffer(worker.sizes);
         // The end of a Rust thread makes other calls: it reads here for ever instead.
         let (nothing, kept_open) = UnixStream::pair().unwrap();
         std::thread::spawn(move || {

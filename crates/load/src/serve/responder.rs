@@ -10,7 +10,6 @@ use std::thread::{Builder, JoinHandle};
 use rustix::net::{Shutdown, shutdown};
 
 use super::accept::Acceptor;
-use super::connection::Message;
 use super::epoll::Epoll;
 use super::listen::{self, Listener, SocketPath};
 use super::null_rpc::NullRpc;
@@ -21,8 +20,7 @@ use super::tally::{Answered, Rare};
 use super::{Architecture, Listen, ServeError, Served, datagram};
 use crate::Endpoint;
 
-/// The state of a server of each kind: what takes its new connections, and what must be woken
-/// to stop it.
+/// The state of a server of each kind.
 enum Server {
     NullRpc(Arc<NullRpc>),
     Epoll(Arc<Epoll>),
@@ -42,7 +40,7 @@ pub struct Responder {
     answered: Vec<Arc<Answered>>,
     rare: Arc<Rare>,
     before: Option<BeforeRequest>,
-    /// Dropped, and so removed, after all else has stopped.
+    /// Removes the Unix socket after everything else has stopped.
     _path: Option<SocketPath>,
 }
 
@@ -66,7 +64,7 @@ impl Responder {
         Self::launch(spec, Arc::new(|_| Ok(())), None)
     }
 
-    /// Starts a server whose workers call what `before` makes before they serve a request.
+    /// Starts a server whose workers call `before` before each request.
     ///
     /// # Errors
     /// [`ServeError`].
@@ -74,10 +72,10 @@ impl Responder {
         Self::launch(spec, Arc::new(|_| Ok(())), before)
     }
 
-    /// Starts a server each of whose threads runs `prepare` before it serves, for example
-    /// to bind itself to a CPU. Its argument counts the threads: first the workers, then
-    /// the accept thread of a stream server. The workers of null-rpc are started by the
-    /// accept thread, which is its number 0, and inherit what it has.
+    /// Starts a server. Each of its threads runs `prepare` before it serves, for example to bind
+    /// itself to a CPU. The argument is the thread's number: the workers come first, then the
+    /// accept thread of a stream server. The accept thread of null-rpc has number 0; it starts the
+    /// workers, which inherit its settings.
     ///
     /// # Errors
     /// [`ServeError`]; [`ServeError::Prepare`] with the text of the first preparation that
@@ -158,7 +156,7 @@ impl Responder {
             self.spawn("accept".to_owned(), &prepare, &tell, accept)?;
         }
         drop(tell);
-        // ends when every thread has told, or is gone
+        // ends when every thread has reported or ended
         let mut ready = 0;
         for prepared in told {
             prepared.map_err(ServeError::Prepare)?;
@@ -172,14 +170,14 @@ impl Responder {
         Ok(())
     }
 
-    /// What worker `number` is to do.
+    /// The loop of worker `number`.
     fn worker(
         &mut self,
         spec: &Spec,
         number: usize,
     ) -> Result<Box<dyn FnOnce() + Send>, ServeError> {
-        let work = spec.service.worker(spec.seed, number as u64)?;
-        let work = work.with_before(&self.before);
+        let before = self.before.clone();
+        let work = spec.service.worker(spec.seed, number as u64, before)?;
         let answered = Arc::new(Answered::default());
         self.answered.push(Arc::clone(&answered));
         let stop = Arc::clone(&self.stop);
@@ -192,16 +190,16 @@ impl Responder {
             Server::Datagram(sockets) => {
                 let socket = Arc::clone(&sockets[number % sockets.len()]);
                 let rare = Arc::clone(&self.rare);
-                let message = Message::new(spec.sizes);
+                let sizes = spec.sizes;
                 Box::new(move || {
-                    datagram::serve(&socket, message, work, &answered, &rare, busy, &stop);
+                    datagram::serve(&socket, sizes, work, &answered, &rare, busy, &stop);
                 })
             }
             Server::NullRpc(_) => Box::new(|| ()),
         })
     }
 
-    /// What the accept thread is to do.
+    /// The loop of the accept thread.
     fn acceptor(&self, listener: OwnedFd) -> Result<Box<dyn FnOnce() + Send>, ServeError> {
         let no_delay = matches!(self.at, Listen::Inet(_));
         let stop = Arc::clone(&self.stop);
@@ -235,7 +233,7 @@ impl Responder {
             .spawn(move || {
                 let prepared = prepare(number);
                 let ready = prepared.is_ok();
-                // nobody listens any more where another thread's preparation failed
+                // fails if another thread's preparation has failed already
                 let _ = tell.send(prepared);
                 drop(tell);
                 if ready {
@@ -255,7 +253,7 @@ impl Responder {
         &self.at
     }
 
-    /// Where a client connects to. A server on all addresses is reached on loopback.
+    /// Where a client connects; loopback for a server that listens on all addresses.
     pub fn endpoint(&self) -> Endpoint {
         match &self.at {
             Listen::Unix(path) => Endpoint::Unix(path.clone()),
@@ -302,7 +300,7 @@ impl Responder {
         self.stop.set();
         if let Server::Datagram(sockets) = &self.server {
             for socket in sockets {
-                // Wakes who waits in recvfrom; "not connected" is all it says of it
+                // Wakes workers in recvfrom, although it returns "not connected"
                 // (inet_shutdown: "hack to wake up other listeners").
                 let _ = shutdown(&**socket, Shutdown::Read);
             }
@@ -311,7 +309,7 @@ impl Responder {
             server.stop();
         }
         for thread in self.threads.drain(..) {
-            // a thread that panicked has said so on stderr
+            // a panic has been reported on stderr
             let _ = thread.join();
         }
         if let Server::Epoll(epoll) = &self.server {

@@ -13,31 +13,30 @@ use taillab_queueing::service::{Service, ServiceError, ServiceTimes};
 
 use crate::clock;
 
-/// Makes, on a worker's thread, what that worker calls before it serves each request: a fault
-/// on purpose, for example.
+/// Called once on a worker's thread; returns what the worker calls before each request, for
+/// example a fault on purpose.
 pub type BeforeRequest = Arc<dyn Fn() -> Box<dyn FnMut() + Send> + Send + Sync>;
 
 /// What a worker does between a request and its answer.
 ///
-/// In text `none`, `spin:exponential:50us`, `wait:lognormal:1ms,cv=2`: the notation of
-/// the simulator's service times behind how they are spent.
+/// As text `none`, `spin:exponential:50us` or `wait:lognormal:1ms,cv=2`: how the time is spent,
+/// then a distribution in the notation of the simulator.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum ServiceTime {
     /// Nothing.
     #[default]
     None,
-    /// Looks at the clock until it has had its CPU for so long: what takes the CPU from it meanwhile
-    /// makes it longer, as with real work. No system call, where the kernel's clock source is
-    /// readable without one.
+    /// Reads the clock until it has had the CPU for that long: like real work, it takes longer when
+    /// something else takes the CPU. No system call where the clock can be read without one.
     Spin(Service),
-    /// Sleeps on a timer: the worker is busy and its CPU is free, so that many workers
+    /// Sleeps on a timer: the worker is busy but its CPU is free, so that many workers
     /// can be studied on few CPUs. Every answer is late by the timer's wake-up (25 µs on
-    /// the virtual machine where it was measured), so times of less than some hundred
-    /// microseconds are not what they say.
+    /// the virtual machine where it was measured), so times below a few hundred microseconds
+    /// are inaccurate.
     Wait(Service),
 }
 
-/// A text that says no service time.
+/// The text is not a service time.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum BadServiceTime {
     /// Neither `none` nor `spin:` nor `wait:`.
@@ -59,8 +58,13 @@ impl ServiceTime {
         }
     }
 
-    /// What worker `stream` will do.
-    pub(super) fn worker(&self, seed: u64, stream: u64) -> Result<Work, ServiceError> {
+    /// The work of worker `stream`, with what it calls before each request.
+    pub(super) fn worker(
+        &self,
+        seed: u64,
+        stream: u64,
+        make_before: Option<BeforeRequest>,
+    ) -> Result<Work, ServiceError> {
         let service = match self {
             Self::None => Timed::None,
             Self::Spin(law) => Timed::Spin(law.times(seed, stream)?),
@@ -68,7 +72,7 @@ impl ServiceTime {
         };
         Ok(Work {
             service,
-            make_before: None,
+            make_before,
             before: None,
         })
     }
@@ -112,23 +116,17 @@ enum Timed {
 }
 
 impl Work {
-    /// The same work with something before each request.
-    pub(super) fn with_before(mut self, before: &Option<BeforeRequest>) -> Self {
-        self.make_before = before.clone();
-        self
-    }
-
     /// To be called on the worker's thread, before it serves.
     pub(super) fn prepare(&mut self) {
         self.before = self.make_before.as_ref().map(|make| make());
         if matches!(self.service, Timed::Wait(_)) {
-            // The kernel may make a sleep longer by the slack, 50 µs by default. Where it
-            // cannot be set the sleeps are longer, which the answers' times show.
+            // The kernel may lengthen a sleep by the timer slack, 50 µs by default. If it cannot be
+            // set, sleeps are longer and the answers' times show it.
             let _ = set_current_timer_slack(Some(NonZeroU64::MIN));
         }
     }
 
-    /// Serves one request: returns when its time is over, never before.
+    /// Serves one request: returns when its time is over, never earlier.
     #[inline]
     pub(super) fn serve(&mut self) {
         if let Some(before) = &mut self.before {
@@ -183,7 +181,7 @@ mod tests {
     fn service_takes_at_least_the_time_drawn() {
         for text in ["spin:exponential:20us", "wait:exponential:200us"] {
             let service: ServiceTime = text.parse().unwrap();
-            let mut work = service.worker(5, 2).unwrap();
+            let mut work = service.worker(5, 2, None).unwrap();
             work.prepare();
             let expected = service.law().unwrap().times(5, 2).unwrap();
             for drawn in expected.take(50) {
@@ -198,7 +196,8 @@ mod tests {
     #[test]
     fn sleeping_leaves_the_cpu_to_others() {
         let cpu = |text: &str| {
-            let mut work = text.parse::<ServiceTime>().unwrap().worker(1, 0).unwrap();
+            let service: ServiceTime = text.parse().unwrap();
+            let mut work = service.worker(1, 0, None).unwrap();
             work.prepare();
             let begin = clock::thread_cpu_time();
             work.serve();

@@ -1,4 +1,4 @@
-//! What a server is to be, and the limits of that.
+//! The specification of a server, and its limits.
 
 use std::num::NonZeroUsize;
 
@@ -17,14 +17,14 @@ const LARGEST_DATAGRAM: usize = 65_507;
 /// The id of a datagram's request.
 const ID_BYTES: usize = 2;
 
-/// What a server is to be.
+/// The specification of a server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spec {
     /// How requests are divided among threads.
     pub architecture: Architecture,
     /// Where it listens.
     pub listen: Listen,
-    /// Worker threads; without meaning for null-rpc, which has one for each connection.
+    /// Worker threads; ignored by null-rpc, which has one for each connection.
     pub workers: usize,
     /// What a worker does between request and answer.
     pub service: ServiceTime,
@@ -32,11 +32,11 @@ pub struct Spec {
     pub seed: u64,
     /// Lengths of request and answer.
     pub sizes: MessageSizes,
-    /// Workers never sleep: they look again and again whether there is something to do.
-    /// For measuring a client, whose floor must not be the server's wake-up.
+    /// Workers spin instead of sleeping. For measuring a client, whose floor must not contain
+    /// the server's wake-up.
     pub busy: bool,
-    /// Of epoll-per-worker: one in this number of connections goes to the first worker, the others to
-    /// the other workers in turn. Without it all workers get as many.
+    /// For epoll-per-worker: one connection in this many goes to the first worker, the others go
+    /// to the other workers in turn. Without it, all workers get the same number.
     pub skew: Option<NonZeroUsize>,
 }
 
@@ -50,16 +50,13 @@ impl Spec {
             workers: 1,
             service: ServiceTime::None,
             seed: 1,
-            sizes: MessageSizes {
-                request_bytes: 128,
-                response_bytes: 128,
-            },
+            sizes: MessageSizes::default(),
             busy: false,
             skew: None,
         }
     }
 
-    /// Whether there can be such a server.
+    /// Checks that such a server is possible.
     pub(super) fn check(&self) -> Result<(), ServeError> {
         if self.workers == 0 || self.workers > MOST_WORKERS {
             return Err(ServeError::Workers {

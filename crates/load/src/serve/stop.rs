@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-/// Tells all threads to stop: a flag, and a file that wakes who waits.
+/// Tells all threads to stop: a flag, and an eventfd that wakes those that wait.
 pub(super) struct Stop {
     flag: AtomicBool,
     event: OwnedFd,

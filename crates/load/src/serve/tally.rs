@@ -1,4 +1,4 @@
-//! Counting without slowing anybody down.
+//! Counts of what a server did, kept so that they do not slow its workers.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -7,17 +7,17 @@ use super::connection::End;
 /// What a server has done so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Served {
-    /// Requests answered by each worker. With null-rpc, where every connection has its
-    /// own, in the order of the connections.
+    /// Requests answered by each worker. With null-rpc, where every connection has its own
+    /// worker: in the order of the connections.
     pub by_worker: Vec<u64>,
     /// Connections accepted.
     pub connections: u64,
-    /// Connections not accepted for want of files or threads.
+    /// Connections refused because there were no more files or threads.
     pub refused: u64,
-    /// Connections that ended in the middle of a request, and datagrams that were not as
-    /// long as a request.
+    /// Connections that ended in the middle of a request, and datagrams that were not as long as
+    /// a request.
     pub malformed: u64,
-    /// Answers that could not be sent.
+    /// Responses that could not be sent.
     pub unsent: u64,
 }
 
@@ -28,13 +28,13 @@ impl Served {
     }
 }
 
-/// Requests answered by one worker: written by it alone, in its own cache line.
+/// Requests answered by one worker. Only that worker writes it, and it has its own cache line.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct Answered(AtomicU64);
 
 impl Answered {
-    /// Counts one more. Only the worker itself may call it: the addition is not atomic.
+    /// Counts one request. Only the worker itself may call it: the addition is not atomic.
     #[inline]
     pub(super) fn one_more(&self) {
         self.0.store(self.0.load(Relaxed) + 1, Relaxed);
@@ -45,7 +45,7 @@ impl Answered {
     }
 }
 
-/// What happens rarely, counted for all workers together.
+/// Counts of rare events, for all workers together.
 #[derive(Debug, Default)]
 pub(super) struct Rare {
     pub(super) connections: AtomicU64,
@@ -59,7 +59,7 @@ impl Rare {
         counter.fetch_add(1, Relaxed);
     }
 
-    /// A connection has ended.
+    /// Counts the end of a connection.
     pub(super) fn ended(&self, end: End) {
         match end {
             End::Closed => {}
@@ -68,7 +68,7 @@ impl Rare {
         }
     }
 
-    /// With the requests of each worker.
+    /// These counts and the requests that each worker answered.
     pub(super) fn with(&self, by_worker: Vec<u64>) -> Served {
         Served {
             by_worker,

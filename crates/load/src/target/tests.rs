@@ -120,7 +120,7 @@ fn targets() -> impl Strategy<Value = Target> {
             },
         })
         .prop_filter("over UDP", |target| {
-            target.place.transport() != Transport::Udp || target.protocol.over_udp()
+            !matches!(target.place, Place::Udp(_)) || target.protocol.over_udp()
         })
 }
 

@@ -1,18 +1,17 @@
-//! Room for open files, of which every connection is one, and why a socket
-//! cannot be opened.
+//! Room for open files (every connection is one), and why a socket cannot be opened.
 
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::{Endpoint, LoadError};
 
-/// Files that the rest of the process may open meanwhile.
+/// Files that the rest of the process may open during the run.
 const SPARE: usize = 64;
 
-/// Makes sure that this process may open `connections` more files: raises its soft
-/// limit as far as the hard limit allows when it is too low.
+/// Makes sure that this process may open `connections` more files: if its soft limit is too low,
+/// raises it to the hard limit.
 ///
-/// The limit is the whole process's and stays raised.
+/// The limit applies to the whole process and stays raised.
 ///
 /// # Errors
 /// [`LoadError::TooManyFiles`] when the hard limit is too low as well.
@@ -42,7 +41,7 @@ fn needed(connections: usize) -> usize {
     connections + open + SPARE
 }
 
-/// Why a socket cannot be opened, with its remedy.
+/// The error of a socket that cannot be opened.
 pub(crate) fn fault(server: &Endpoint, connections: usize, error: Errno) -> LoadError {
     match error {
         Errno::CONNREFUSED | Errno::NOENT => LoadError::Refused {
@@ -63,7 +62,7 @@ pub(crate) fn fault(server: &Endpoint, connections: usize, error: Errno) -> Load
     }
 }
 
-/// The kernel's answer in an error of the standard library.
+/// The kernel's error in an error of the standard library.
 pub(crate) fn errno(error: &std::io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
 }

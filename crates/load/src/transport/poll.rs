@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use rustix::time::Timespec;
 use taillab_model::Nanos;
 
-/// Which connections have something to read, or room to write.
+/// Finds connections with something to read or with room to write.
 pub(crate) struct Poll {
     epoll: OwnedFd,
     events: Vec<Event>,
@@ -47,15 +47,15 @@ impl Poll {
         epoll::modify(&self.epoll, socket, data, wanted)
     }
 
-    /// Waits at most for `at_most`; the connections that are ready, the last reported one
-    /// first: they are put on a stack.
+    /// Waits at most `at_most`; returns the connections that are ready, in reverse order since the
+    /// callers put them on a stack.
     pub(crate) fn wait(&mut self, at_most: Nanos) -> impl Iterator<Item = (usize, EventFlags)> {
         self.events.clear();
         let at_most = Timespec {
             tv_sec: (at_most.get() / 1_000_000_000) as i64,
             tv_nsec: (at_most.get() % 1_000_000_000) as _,
         };
-        // An error here (a signal) only means that nothing was found this time.
+        // an error (a signal) only means that nothing was found this time
         let _ = epoll::wait(
             &self.epoll,
             spare_capacity(&mut self.events),

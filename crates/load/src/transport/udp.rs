@@ -16,35 +16,35 @@ use super::{DatagramTransport, Departure, NotSent, Receipt, Sockets};
 use crate::stamps::{self, KernelStamps, RealtimeBridge};
 use crate::{Endpoint, LoadError};
 
-/// Bytes of receive buffer asked for per socket: room for some hundred answers while
-/// the generator's CPU is taken away from it.
+/// Receive buffer of a socket: room for some hundred answers while the generator does not have its
+/// CPU.
 const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
 
-/// Connections that one look at all of them reports.
+/// Connections that one look with epoll reports.
 const EVENTS: usize = 64;
 
 /// No UDP datagram is larger.
 const LARGEST_DATAGRAM: usize = 65_536;
 
-/// Empty looks at the expected socket before all sockets are looked at.
+/// Empty looks at the expected socket before epoll is asked for all sockets.
 const PATIENCE: u32 = 4;
 
-/// Looks for stamps, when no connection is known to have one, before all connections
-/// are looked at.
+/// Looks for stamps, while no connection is known to have one, before epoll is asked for
+/// all connections.
 const STAMP_PATIENCE: u32 = 16;
 
 /// N connected UDP sockets.
 ///
-/// A server that answers in the order of the requests answers on the sockets in turn,
-/// because requests take the sockets in turn. So the socket after the last one that
-/// had an answer is looked at first: one system call for an answer, and one short one
-/// (`EAGAIN`) for none. Every fourth look without an answer asks epoll for all sockets, so
-/// that a lost answer or a server that reorders costs a microsecond and no more.
+/// Requests use the sockets in turn, so a server that answers in their order also
+/// answers on the sockets in turn. So the socket after the last one that
+/// had an answer is tried first: an answer takes one system call, an empty look one short one
+/// (`EAGAIN`). Every fourth look without an answer asks epoll for all sockets, so
+/// that a lost answer or a server that reorders costs at most a microsecond.
 pub struct UdpSockets {
     sockets: Vec<OwnedFd>,
     ports: Vec<u16>,
     poll: Poll,
-    /// Connections that epoll reported and that were not yet read.
+    /// Connections that epoll reported and that have not been read yet.
     ready: Vec<usize>,
     expected: usize,
     empty_looks: u32,
@@ -53,11 +53,11 @@ pub struct UdpSockets {
     bridge: RealtimeBridge,
     /// The kernel's stamp of the datagram received last.
     stamp: Option<Monotonic>,
-    /// Connections whose datagrams have left, by an answer or by epoll.
+    /// Connections whose datagrams have left, as an answer or epoll shows.
     stamped: Vec<usize>,
     empty_stamp_looks: u32,
-    /// Whether the kernel's count of the datagrams sent by a connection is ours: it may
-    /// or may not count one that it refused.
+    /// Whether the kernel's numbers of a connection's datagrams are still ours: it may or may not
+    /// count a datagram that it refused.
     counted: Vec<bool>,
 }
 
@@ -99,7 +99,7 @@ impl UdpSockets {
             // every byte written now: no page fault later
             buffer: vec![1; LARGEST_DATAGRAM].into_boxed_slice(),
             stamps,
-            bridge: RealtimeBridge::new(),
+            bridge: RealtimeBridge::default(),
             stamp: None,
             stamped: Vec::with_capacity(if stamps.sent { 4 * connections } else { 0 }),
             empty_stamp_looks: 0,
@@ -112,7 +112,7 @@ impl UdpSockets {
         if self.stamps.received {
             return self.look_with_stamp(connection);
         }
-        // TRUNC is not needed: no datagram is larger than the buffer
+        // no datagram is larger than the buffer, so TRUNC is not needed
         let flags = RecvFlags::DONTWAIT;
         recv(&self.sockets[connection], &mut self.buffer[..], flags).map(|(n, _)| n)
     }
@@ -128,11 +128,11 @@ impl UdpSockets {
         Ok(length)
     }
 
-    /// Asks epoll for all connections; returns at once or when something has arrived.
+    /// Asks epoll for all connections; waits at most `wait` for something to arrive.
     fn look_at_all(&mut self, wait: Nanos) {
         self.ready.clear();
         for (connection, flags) in self.poll.wait(wait) {
-            // a refusal is an error too, and found by reading
+            // a refusal is an error too; reading finds it
             self.ready.push(connection);
             let room = self.stamped.len() < self.stamped.capacity();
             if self.stamps.sent && room && flags.contains(EventFlags::ERR) {
@@ -143,7 +143,7 @@ impl UdpSockets {
 
     #[inline]
     fn has_stamps(&mut self, connection: usize) {
-        // without room epoll will tell again
+        // without room, epoll reports it again
         if self.stamped.len() < self.stamped.capacity() {
             self.stamped.push(connection);
         }
@@ -165,8 +165,8 @@ fn open(server: SocketAddr) -> std::io::Result<(UdpSocket, u16)> {
     };
     let socket = UdpSocket::bind(any)?;
     socket.connect(server)?;
-    // Without the privilege the kernel caps the size at net.core.rmem_max, which may
-    // do; answers lost for want of space are counted like all others.
+    // Without the privilege the kernel caps the size at net.core.rmem_max, which may be enough;
+    // answers lost for lack of space are counted like other lost ones.
     if sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER_BYTES).is_err() {
         sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER_BYTES)?;
     }
@@ -203,7 +203,7 @@ impl DatagramTransport for UdpSockets {
     #[inline]
     fn send(&mut self, connection: usize, datagram: &[u8]) -> Result<(), NotSent> {
         let attempt = || send(&self.sockets[connection], datagram, SendFlags::DONTWAIT);
-        // A refusal is the answer to an earlier datagram, and so is worth one more try.
+        // A refusal answers an earlier datagram, so try once more.
         let result = match attempt() {
             Err(Errno::CONNREFUSED | Errno::INTR) => attempt(),
             other => other,
@@ -255,7 +255,7 @@ impl DatagramTransport for UdpSockets {
     }
 
     fn discard(&mut self) {
-        // bounded: a server that never stops sending must not hold the caller
+        // bounded: a server that never stops sending must not block the caller
         for connection in 0..self.sockets.len() {
             let mut looks = 0..10_000;
             while looks.next().is_some() && self.look_at(connection) != Err(Errno::AGAIN) {}

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use taillab_model::summary::DispersionAt;
 use taillab_model::{Monotonic, Nanos};
 use taillab_queueing::arrivals::ArrivalError;
 
@@ -18,11 +19,11 @@ pub const WINDOWS: [Nanos; 3] = [
     Nanos::from_millis(100),
 ];
 
-/// Fewer windows than this give no index of dispersion.
+/// With fewer windows there is no index of dispersion.
 const FEWEST_WINDOWS: usize = 10;
 
-/// The Kolmogorov–Smirnov distance of the gaps from the exponential distribution, with
-/// the place where it is attained, which says what the distortion is.
+/// The Kolmogorov–Smirnov distance of the gaps from the exponential distribution, and the gap
+/// at which it is largest, which says what the distortion is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct KolmogorovSmirnov {
     /// Number of gaps.
@@ -35,7 +36,7 @@ pub struct KolmogorovSmirnov {
     pub at: Nanos,
     /// Share of the gaps sent that are shorter than, or as long as, `at`.
     pub sent_share: f64,
-    /// Share wanted there.
+    /// Share that the process wants there.
     pub wanted_share: f64,
 }
 
@@ -51,10 +52,10 @@ impl KolmogorovSmirnov {
         Self::of_sorted(&sorted_gaps(&sorted_ns(sends)), rate_per_s)
     }
 
-    /// The distance of sorted gaps; 1, which always fails, without any.
+    /// The distance of sorted gaps; without any it is 1, which always fails.
     ///
-    /// D = max over i of i/n − F(x_i) and F(x_i) − (i−1)/n. Tied gaps take the steps
-    /// of all of them at once, so that times in whole nanoseconds are not punished.
+    /// D = max over i of i/n − F(x_i) and F(x_i) − (i−1)/n. Equal gaps are one step, so that D
+    /// is not larger only because times are whole nanoseconds.
     ///
     /// # Errors
     /// [`LoadError::Arrivals`] when the rate is not positive and finite.
@@ -92,8 +93,8 @@ impl KolmogorovSmirnov {
         self.gaps > 0 && self.d <= self.critical
     }
 
-    /// The most gaps with which this distance would pass at 5 %; of a true sample of n
-    /// gaps it is at least n in 95 of 100 cases.
+    /// The largest number of gaps with which this distance would pass at 5 %. For a true sample
+    /// of n gaps it is at least n in 95 of 100 cases.
     ///
     /// It solves [`ks_critical`] for n: √n + 0.12 + 0.11/√n = 1.358/D.
     pub fn passing_sample(&self) -> usize {
@@ -111,7 +112,7 @@ impl KolmogorovSmirnov {
 }
 
 impl fmt::Display for KolmogorovSmirnov {
-    /// One sentence for a person: how far off, and which gaps.
+    /// One sentence: how large the distance is, and at which gap.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -129,7 +130,7 @@ impl fmt::Display for KolmogorovSmirnov {
 
 /// The distance that 5 % of samples of `n` from the true distribution exceed: the
 /// limiting 1.358 with the correction for finite n of Stephens (1974, table 1, case 0),
-/// good to the third digit from n = 5 on.
+/// correct to three digits from n = 5 on.
 pub fn ks_critical(n: usize) -> f64 {
     let root = (n as f64).sqrt();
     if n == 0 {
@@ -142,14 +143,14 @@ pub fn ks_critical(n: usize) -> f64 {
 /// given rate; 0 without gaps.
 ///
 /// A² = −n − Σ (2i−1)/n · (ln F(x_i) + ln(1 − F(x_{n+1−i}))) (Anderson, Darling 1954,
-/// JASA 49). It weighs the shortest and the longest gaps most.
+/// JASA 49). The shortest and the longest gaps have the most weight.
 ///
 /// # Errors
 /// [`LoadError::Arrivals`] when the rate is not positive and finite.
 pub fn anderson_darling(gaps: &[Nanos], rate_per_s: f64) -> Result<f64, LoadError> {
     let mean_ns = mean_gap_ns(rate_per_s)?;
     let n = gaps.len() as f64;
-    // A gap of "0 ns" is one of less than a nanosecond: ln F(0) would be −∞.
+    // a gap of 0 ns is less than a nanosecond, and ln F(0) would be −∞
     let scaled = |gap: &Nanos| (gap.get() as f64).max(0.5) / mean_ns;
     let sum: f64 = gaps
         .iter()
@@ -174,6 +175,24 @@ pub fn coefficient_of_variation(gaps: &[Nanos]) -> f64 {
     }
 }
 
+/// The index of dispersion for every window; `expected` is given the window and its index.
+pub(super) fn dispersion(
+    sent_ns: &[u64],
+    expected: impl Fn(Nanos, Option<f64>) -> Option<f64>,
+) -> Vec<DispersionAt> {
+    WINDOWS
+        .iter()
+        .map(|&window| {
+            let value = index_of_dispersion(sent_ns, window);
+            DispersionAt {
+                window_ns: window,
+                value,
+                expected: expected(window, value),
+            }
+        })
+        .collect()
+}
+
 /// Variance over mean of the counts in the whole windows after the first send; `None`
 /// with fewer than ten windows.
 ///
@@ -185,7 +204,7 @@ pub(super) fn index_of_dispersion(sent_ns: &[u64], window: Nanos) -> Option<f64>
         return None;
     }
     let mut counts = vec![0_u32; windows];
-    // without the first, which would be in its window for certain
+    // not the first send: the first window begins with it, so it would always be counted
     for &at in &sent_ns[1..] {
         let window = (at - first) / window.get();
         if let Some(count) = counts.get_mut(window as usize) {

@@ -1,24 +1,23 @@
-//! Sends held against the schedule that planned them, for processes whose gaps have no
-//! distribution that a test could be asked for: bursts, steps, recorded traces.
+//! Compares the sends with their schedule, for processes whose gaps have no distribution to test
+//! against: bursts, steps, recorded traces.
 //!
-//! The schedule is itself a sample of the process, and the sends are the same requests:
-//! where they differ, the client is the cause and never chance. So the two-sample
-//! distances are reported, but single gaps are not judged (equal gaps of a constant rate
-//! would fail by a nanosecond); the dispersion of the counts is, window by window.
+//! The schedule is itself a sample of the process, and the sends are the same requests: where they
+//! differ, the client is the cause, not chance. So the two-sample distances are reported, but
+//! single gaps are not judged (the equal gaps of a constant rate would fail by a nanosecond). The
+//! dispersion of the counts is judged, window by window.
 
-use taillab_model::summary::{ArrivalsReference, ArrivalsVerdict, DispersionAt};
+use taillab_model::summary::{ArrivalsReference, ArrivalsVerdict};
 use taillab_model::{Monotonic, Nanos};
 
 use super::gaps::{
-    ANDERSON_DARLING_CRITICAL, WINDOWS, coefficient_of_variation, index_of_dispersion, sorted_gaps,
-    sorted_ns,
+    ANDERSON_DARLING_CRITICAL, coefficient_of_variation, dispersion, index_of_dispersion,
+    sorted_gaps, sorted_ns,
 };
 
 /// Judges the times at which requests were sent against those at which they were due.
 ///
-/// `passed` says that the gaps' two-sample Kolmogorov–Smirnov distance is within the 5 %
-/// point, which holds for independent samples and is generous for these. Neither series
-/// need be sorted.
+/// `passed`: the two-sample Kolmogorov–Smirnov distance of the gaps is within the 5 % point. That
+/// point is for independent samples and is generous for these. Neither series need be sorted.
 pub fn schedule_verdict(
     process: &str,
     intended: impl IntoIterator<Item = Monotonic>,
@@ -26,25 +25,20 @@ pub fn schedule_verdict(
 ) -> ArrivalsVerdict {
     let (planned_ns, sent_ns) = (sorted_ns(intended), sorted_ns(sends));
     let (planned, sent) = (sorted_gaps(&planned_ns), sorted_gaps(&sent_ns));
-    let distances = two_samples(&planned, &sent);
-    let critical = two_sample_critical(planned.len(), sent.len());
+    let (ks_d, ad_a2) = two_samples(&planned, &sent);
+    let ks_critical = two_sample_critical(planned.len(), sent.len());
     ArrivalsVerdict {
         process: process.to_owned(),
         reference: ArrivalsReference::Schedule,
         cv: coefficient_of_variation(&sent),
-        ks_d: distances.ks,
-        ks_critical: critical,
-        ad_a2: distances.anderson_darling,
+        ks_d,
+        ks_critical,
+        ad_a2,
         ad_critical: ANDERSON_DARLING_CRITICAL,
-        idc: WINDOWS
-            .iter()
-            .map(|&window| DispersionAt {
-                window_ns: window,
-                value: index_of_dispersion(&sent_ns, window),
-                expected: index_of_dispersion(&planned_ns, window),
-            })
-            .collect(),
-        passed: !sent.is_empty() && distances.ks <= critical,
+        idc: dispersion(&sent_ns, |window, _| {
+            index_of_dispersion(&planned_ns, window)
+        }),
+        passed: !sent.is_empty() && ks_d <= ks_critical,
     }
 }
 
@@ -57,22 +51,14 @@ fn two_sample_critical(n: usize, m: usize) -> f64 {
     (1.358 * (1.0 / n as f64 + 1.0 / m as f64).sqrt()).min(1.0)
 }
 
-struct Distances {
-    ks: f64,
-    anderson_darling: f64,
-}
-
-/// Both distances of two sorted samples in one walk over their distinct values.
+/// The Kolmogorov–Smirnov and the Anderson–Darling distance of two sorted samples.
 ///
 /// Anderson and Darling's is the k-sample statistic with mid-ranks for ties of Scholz and
 /// Stephens (1987, JASA 82, equation 7) for k = 2; its limit is that of one sample
 /// (Pettitt 1976, Biometrika 63), so the 5 % point is the same.
-fn two_samples(a: &[Nanos], b: &[Nanos]) -> Distances {
+fn two_samples(a: &[Nanos], b: &[Nanos]) -> (f64, f64) {
     if a.is_empty() || b.is_empty() {
-        return Distances {
-            ks: 1.0,
-            anderson_darling: 0.0,
-        };
+        return (1.0, 0.0);
     }
     let (n, m) = (a.len() as f64, b.len() as f64);
     let all = n + m;
@@ -88,17 +74,14 @@ fn two_samples(a: &[Nanos], b: &[Nanos]) -> Distances {
         let below = (i + j) as f64 + here / 2.0;
         let spread = below * (all - below) - all * here / 4.0;
         if spread > 0.0 {
-            // the second sample's deviation is the first's with the other sign
+            // the second sample deviates as much, in the other direction
             let deviation = all * below_a - n * below;
             sum += here * deviation * deviation / spread * (1.0 / n + 1.0 / m);
         }
         (i, j) = (i + of_a, j + of_b);
         ks = ks.max((i as f64 / n - j as f64 / m).abs());
     }
-    Distances {
-        ks,
-        anderson_darling: sum * (all - 1.0) / (all * all),
-    }
+    (ks, sum * (all - 1.0) / (all * all))
 }
 
 #[cfg(test)]
@@ -132,9 +115,9 @@ mod tests {
     /// samples' terms, ½ each, make the last factor.
     #[test]
     fn four_gaps_agree_with_a_calculation_by_hand() {
-        let distances = two_samples(&[1, 3].map(Nanos::new), &[2, 3].map(Nanos::new));
-        assert!((distances.ks - 0.5).abs() < 1e-12);
-        assert!((distances.anderson_darling - 0.318_181_818).abs() < 1e-8);
+        let (ks, ad) = two_samples(&[1, 3].map(Nanos::new), &[2, 3].map(Nanos::new));
+        assert!((ks - 0.5).abs() < 1e-12);
+        assert!((ad - 0.318_181_818).abs() < 1e-8);
     }
 
     /// Independent samples of one distribution fail in 5 % of seeds, by both tests.
@@ -143,9 +126,9 @@ mod tests {
         let seeds = 1_000;
         let (mut ks, mut ad) = (0, 0);
         for seed in 0..seeds {
-            let distances = two_samples(&gaps(400, seed), &gaps(300, seed + 1_000_000));
-            ks += u32::from(distances.ks <= two_sample_critical(400, 300));
-            ad += u32::from(distances.anderson_darling <= ANDERSON_DARLING_CRITICAL);
+            let (d, a2) = two_samples(&gaps(400, seed), &gaps(300, seed + 1_000_000));
+            ks += u32::from(d <= two_sample_critical(400, 300));
+            ad += u32::from(a2 <= ANDERSON_DARLING_CRITICAL);
         }
         let bound = 4.0 * (0.05 * 0.95 / seeds as f64).sqrt();
         for passed in [ks, ad] {

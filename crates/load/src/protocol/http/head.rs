@@ -1,6 +1,7 @@
 //! The head of an answer: status line and headers.
 
-use crate::protocol::scan::{Line, could_begin, decimal, line};
+use crate::protocol::Decoded;
+use crate::protocol::scan::{could_begin, decimal, line};
 
 /// The longest head of an answer, interim answers (1xx) before it included.
 pub(super) const MAX_HEAD_BYTES: usize = 1 << 16;
@@ -26,60 +27,46 @@ pub(super) enum Framing {
     Connection,
 }
 
-/// What a look at the bytes of a head found.
-pub(super) enum Look {
-    Whole(Head),
-    Partial { at_least: usize },
-    Bad,
-}
-
 /// The shortest status line, and the empty line: `HTTP/1.1 200 `. Some servers leave the
 /// last space out.
 const SHORTEST: usize = 12 + 2 + 2;
 
 /// Reads the head that begins at `from`.
-pub(super) fn head(bytes: &[u8], from: usize) -> Look {
-    let partial = |shortest: usize| Look::Partial {
-        at_least: shortest.max(bytes.len() + 1),
+///
+/// # Errors
+/// [`Decoded::Partial`] or [`Decoded::Malformed`].
+pub(super) fn head(bytes: &[u8], from: usize) -> Result<Head, Decoded> {
+    let next = |at: usize, shortest: usize| {
+        line(bytes, at, MAX_HEAD_BYTES.saturating_sub(at), at + shortest)
     };
-    let next = |at: usize| line(bytes, at, MAX_HEAD_BYTES.saturating_sub(at));
-    let (text, mut at) = match next(from) {
-        Line::Whole { text, end } => (text, end),
-        Line::Open if could_begin(&bytes[from..], &[b"HTTP/1."]) => {
-            return partial(from + SHORTEST);
-        }
-        Line::Open | Line::Bad => return Look::Bad,
+    let (text, mut at) = match next(from, SHORTEST) {
+        Err(_) if !could_begin(&bytes[from..], &[b"HTTP/1."]) => return Err(Decoded::Malformed),
+        found => found?,
     };
-    let Some((minor, status)) = status_line(text) else {
-        return Look::Bad;
-    };
+    let (minor, status) = status_line(text).ok_or(Decoded::Malformed)?;
     let mut length = None;
     let mut chunked = false;
     // HTTP/1.0 ends the connection unless it says otherwise (RFC 9112, 9.3)
     let mut closes = minor == b'0';
     loop {
-        let (text, end) = match next(at) {
-            Line::Whole { text, end } => (text, end),
-            Line::Open => return partial(at + 2),
-            Line::Bad => return Look::Bad,
-        };
+        let (text, end) = next(at, 2)?;
         at = end;
         let Some(first) = text.first() else {
             break;
         };
-        // most headers are none of these
+        // skips most headers quickly
         if !matches!(first | 0x20, b'c' | b't') {
             continue;
         }
         if let Some(value) = value_of(text, b"content-length") {
             let value = decimal(value);
             if value.is_none() || length.is_some() && length != value {
-                return Look::Bad;
+                return Err(Decoded::Malformed);
             }
             length = value;
         } else if let Some(value) = value_of(text, b"transfer-encoding") {
             if !tokens(value).last().is_some_and(|t| is(t, b"chunked")) {
-                return Look::Bad;
+                return Err(Decoded::Malformed);
             }
             chunked = true;
         } else if let Some(value) = value_of(text, b"connection") {
@@ -94,12 +81,12 @@ pub(super) fn head(bytes: &[u8], from: usize) -> Look {
     }
     let framing = match (length, chunked) {
         // contradictory: an attack, or a broken server (RFC 9112, 6.3)
-        (Some(_), true) => return Look::Bad,
+        (Some(_), true) => return Err(Decoded::Malformed),
         (Some(length), false) => Framing::Length(length),
         (None, true) => Framing::Chunked,
         (None, false) => Framing::Connection,
     };
-    Look::Whole(Head {
+    Ok(Head {
         status,
         end: at,
         framing,

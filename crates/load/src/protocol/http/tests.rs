@@ -1,3 +1,5 @@
+use taillab_model::Operation;
+
 use super::*;
 
 fn done(bytes: usize) -> Decoded {

@@ -2,7 +2,7 @@
 
 use taillab_model::{Operation, Outcome};
 
-use crate::protocol::scan::{Line, could_begin, decimal, line, word};
+use crate::protocol::scan::{could_begin, decimal, line, value, word};
 use crate::protocol::store::{Asked, Messages, Template};
 use crate::protocol::{Body, Decoded, Malformed};
 
@@ -11,7 +11,7 @@ const MAX_LINE_BYTES: usize = 2048;
 
 const TRAILER: &[u8] = b"\r\nEND\r\n";
 
-/// How the server says no, in both text dialects.
+/// The server's error responses, in both text dialects.
 const REFUSALS: [&[u8]; 6] = [
     b"ERROR",
     b"SERVER_ERROR",
@@ -38,7 +38,7 @@ pub(super) fn messages(key_bytes: usize, value_bytes: usize) -> Messages {
     }
 }
 
-/// Reads an answer on a stream.
+/// Decodes a response on a stream.
 #[inline]
 pub(super) fn decode(asked: &Asked<'_>, bytes: &[u8]) -> Decoded {
     let (text, end) = match first_line(bytes, &ANSWERS, SHORTEST) {
@@ -62,42 +62,25 @@ pub(super) fn decode(asked: &Asked<'_>, bytes: &[u8]) -> Decoded {
     }
 }
 
-/// The first line of an answer, without its end, and where it ends. An open line is
-/// waited for as long as it could become one of `answers`.
+/// The first line of an answer, without its end, and where it ends. While the line is
+/// incomplete, it must be possible that it becomes one of `answers` or a refusal.
 #[inline]
 pub(super) fn first_line<'a>(
     bytes: &'a [u8],
     answers: &[&[u8]],
     shortest: usize,
 ) -> Result<(&'a [u8], usize), Decoded> {
-    match line(bytes, 0, MAX_LINE_BYTES) {
-        Line::Whole { text, end } => Ok((text, end)),
-        Line::Open if could_begin(bytes, answers) || could_begin(bytes, &REFUSALS) => {
-            Err(Decoded::Partial {
-                at_least: shortest.max(bytes.len() + 1),
-            })
+    match line(bytes, 0, MAX_LINE_BYTES, shortest) {
+        Err(Decoded::Partial { .. })
+            if !could_begin(bytes, answers) && !could_begin(bytes, &REFUSALS) =>
+        {
+            Err(Decoded::Malformed)
         }
-        Line::Open | Line::Bad => Err(Decoded::Malformed),
+        found => found,
     }
 }
 
-/// A hit whose value ends at `data_end` and is followed by `trailer`.
-#[inline]
-pub(super) fn value(bytes: &[u8], data_end: usize, trailer: &[u8]) -> Decoded {
-    let wanted = data_end + trailer.len();
-    if bytes.len() < wanted {
-        Decoded::Partial { at_least: wanted }
-    } else if &bytes[data_end..wanted] == trailer {
-        Decoded::Answer {
-            bytes: wanted,
-            outcome: Outcome::Hit,
-        }
-    } else {
-        Decoded::Malformed
-    }
-}
-
-/// Whether a line, without its end, says no.
+/// Whether a line, without its end, is an error response.
 pub(super) fn is_refusal(text: &[u8]) -> bool {
     REFUSALS.contains(&word(text).0)
 }
@@ -113,15 +96,13 @@ fn value_line(rest: &[u8]) -> Option<(&[u8], usize)> {
     (known && !flags.is_empty()).then_some((key, size))
 }
 
-/// The first line of an answer's datagram, without its end, and what follows it.
+/// The first line of a response's datagram, without its end, and what follows it.
 pub(super) fn body_line(bytes: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
-    match line(bytes, 0, MAX_LINE_BYTES) {
-        Line::Whole { text, end } => Ok((text, &bytes[end..])),
-        Line::Open | Line::Bad => Err(Malformed),
-    }
+    let (text, end) = line(bytes, 0, MAX_LINE_BYTES, 0).map_err(|_| Malformed)?;
+    Ok((text, &bytes[end..]))
 }
 
-/// Reads the text of an answer's first datagram, which is `whole` if it is the only one.
+/// Decodes a response's first datagram, which is `whole` if it is the only one.
 pub(super) fn body(bytes: &[u8], whole: bool) -> Result<Body<'_>, Malformed> {
     let (text, data) = body_line(bytes)?;
     if let Some(rest) = text.strip_prefix(b"VALUE ") {

@@ -1,9 +1,9 @@
 //! memcached's binary protocol.
 //!
 //! Header, 24 bytes, numbers big endian: magic, opcode, key length (2), extras length,
-//! data type, status or vbucket (2), length of the body (4), opaque (4), CAS (8). The
-//! server gives the opaque back: on a stream it is the request's tag, in a datagram,
-//! where the frame's id tells requests apart, the number of the key.
+//! data type, status or vbucket (2), length of the body (4), opaque (4), CAS (8). The server
+//! returns the opaque of the request: on a stream the request's tag, in a datagram, where the
+//! frame's id identifies the request, the number of the key.
 
 use taillab_model::{Operation, Outcome};
 
@@ -19,7 +19,7 @@ const OPAQUE_AT: usize = 12;
 /// Flags before a value.
 const FLAGS_BYTES: usize = 4;
 const NOT_FOUND: u16 = 1;
-/// The longest text of an error.
+/// The longest error text.
 const MAX_ERROR_BYTES: usize = 4096;
 
 fn request(opcode: u8, key_bytes: usize, extras: &[u8], value_bytes: usize) -> Template {
@@ -53,7 +53,7 @@ pub(super) fn messages(key_bytes: usize, value_bytes: usize) -> Messages {
     }
 }
 
-/// What a header says.
+/// A header.
 struct Header {
     opcode: u8,
     status: u16,
@@ -62,7 +62,7 @@ struct Header {
 }
 
 impl Header {
-    /// `None` if it is no header of an answer, or of one that is not taken.
+    /// `None` if this is not the header of a response to a get or a set, or its lengths are wrong.
     #[inline]
     fn read(h: &[u8; HEADER_BYTES]) -> Option<Self> {
         let key_bytes = usize::from(u16::from_be_bytes([h[2], h[3]]));
@@ -73,7 +73,7 @@ impl Header {
             body_bytes: u32::from_be_bytes([h[8], h[9], h[10], h[11]]) as usize,
             opaque: [h[12], h[13], h[14], h[15]],
         };
-        // neither a get nor a set names the key; a value has its flags before it
+        // a response to a get or a set has no key, and a value has its flags before it
         let extras = match (this.opcode, this.status) {
             (GET, 0) => FLAGS_BYTES,
             _ => 0,
@@ -92,7 +92,7 @@ impl Header {
     }
 }
 
-/// Reads an answer on a stream.
+/// Decodes a response on a stream.
 #[inline]
 pub(super) fn decode(asked: &Asked<'_>, bytes: &[u8]) -> Decoded {
     if bytes.first().is_some_and(|&magic| magic != RESPONSE) {
@@ -128,8 +128,8 @@ pub(super) fn decode(asked: &Asked<'_>, bytes: &[u8]) -> Decoded {
     }
 }
 
-/// Reads an answer's first datagram, which is `whole` if it is the only one. The key of
-/// a value is the opaque.
+/// Decodes a response's first datagram, which is `whole` if it is the only one. The key of a value
+/// is the opaque.
 pub(super) fn body(bytes: &[u8], whole: bool) -> Result<Body<'_>, Malformed> {
     let header = bytes.first_chunk().and_then(Header::read);
     let header = header.ok_or(Malformed)?;

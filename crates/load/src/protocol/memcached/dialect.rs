@@ -7,16 +7,15 @@ use crate::protocol::store::Messages;
 /// memcached's limit (`KEY_MAX_LENGTH`).
 pub const MAX_KEY_BYTES: usize = 250;
 
-/// The largest value on a stream; the server's own limit (`-I`) is 1 MiB unless told
-/// otherwise.
+/// The largest value on a stream; the server's own limit (`-I`) is 1 MiB by default.
 pub const MAX_VALUE_BYTES: usize = 64 << 20;
 
-/// How memcached is spoken to.
+/// A form of memcached's protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
     /// `get`, `set`: the text protocol.
     Ascii,
-    /// The binary protocol. It names the request in its answer (opaque).
+    /// The binary protocol; a response names its request (opaque).
     Binary,
     /// `mg`, `ms`: the meta commands, with opaque.
     Meta,

@@ -5,8 +5,8 @@
 
 use taillab_model::{Operation, Outcome};
 
-use super::ascii::{body_line, first_line, is_refusal, value};
-use crate::protocol::scan::{decimal, hexadecimal, word};
+use super::ascii::{body_line, first_line, is_refusal};
+use crate::protocol::scan::{decimal, hexadecimal, value, word};
 use crate::protocol::store::{Asked, Messages, Tag, Template};
 use crate::protocol::{Body, Decoded, Malformed};
 
@@ -35,7 +35,7 @@ pub(super) fn messages(key_bytes: usize, value_bytes: usize) -> Messages {
     }
 }
 
-/// The flags that come back.
+/// The flags that the server sends back.
 #[derive(Default)]
 struct Flags<'a> {
     key: Option<&'a [u8]>,
@@ -50,7 +50,7 @@ impl<'a> Flags<'a> {
             let (flag, more) = word(rest);
             match flag.split_first() {
                 Some((b'k', key)) => this.key = Some(key),
-                Some((b'O', opaque)) => this.opaque = hexadecimal(opaque, 8),
+                Some((b'O', opaque)) => this.opaque = hexadecimal(opaque),
                 _ => {}
             }
             rest = more;
@@ -59,7 +59,7 @@ impl<'a> Flags<'a> {
     }
 }
 
-/// Reads an answer on a stream.
+/// Decodes a response on a stream.
 #[inline]
 pub(super) fn decode(asked: &Asked<'_>, bytes: &[u8]) -> Decoded {
     let (text, end) = match first_line(bytes, &ANSWERS, SHORTEST) {
@@ -80,7 +80,7 @@ pub(super) fn decode(asked: &Asked<'_>, bytes: &[u8]) -> Decoded {
             }
             value(bytes, end + asked.value_bytes, b"\r\n")
         }
-        // older servers give no flags back with a miss
+        // older servers send no flags with a miss
         (Operation::Get, b"EN") => match Flags::read(rest).opaque {
             Some(other) if other != asked.tag => Decoded::Malformed,
             _ => whole(end, Outcome::Miss),
@@ -94,7 +94,7 @@ pub(super) fn decode(asked: &Asked<'_>, bytes: &[u8]) -> Decoded {
     }
 }
 
-/// Reads the text of an answer's first datagram, which is `whole` if it is the only one.
+/// Decodes a response's first datagram, which is `whole` if it is the only one.
 pub(super) fn body(bytes: &[u8], whole: bool) -> Result<Body<'_>, Malformed> {
     let (text, data) = body_line(bytes)?;
     let (code, rest) = word(text);

@@ -1,15 +1,15 @@
-//! memcached: gets and sets in any of its three dialects, on a stream or in datagrams.
+//! memcached: gets and sets in its three dialects, on a stream or in datagrams.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
 //! | [`ascii`] | `get`, `set` |
 //! | [`binary`] | the binary protocol |
 //! | [`meta`] | `mg`, `ms`; memcached 1.6 |
 //! | `stream` | any of them on a stream |
-//! | [`udp`] | any of them behind the frame header of a datagram |
+//! | [`udp`] | any of them in datagrams, after a frame header |
 //!
-//! Each dialect prepares its requests, reads an answer on a stream and the body of an
-//! answer's datagram. Sources: memcached, `doc/protocol.txt` and `doc/protocol-binary.txt`.
+//! Each dialect prepares its requests and decodes responses, on a stream and in a datagram.
+//! Sources: memcached, `doc/protocol.txt` and `doc/protocol-binary.txt`.
 
 pub mod ascii;
 pub mod binary;
@@ -18,11 +18,20 @@ pub mod meta;
 mod stream;
 pub mod udp;
 
-use super::{Asks, Protocol, Question};
+use super::{Asks, DatagramProtocol, Protocol, Question, StreamProtocol, Workload};
+use crate::LoadError;
 
 pub use dialect::{Dialect, MAX_KEY_BYTES, MAX_VALUE_BYTES};
 pub use stream::MemcachedStream;
 pub use udp::MemcachedUdp;
+
+fn on_stream(dialect: Dialect, w: &Workload) -> Result<Box<dyn StreamProtocol>, LoadError> {
+    Ok(Box::new(MemcachedStream::new(dialect, w.store.clone())?))
+}
+
+fn over_udp(dialect: Dialect, w: &Workload) -> Result<Box<dyn DatagramProtocol>, LoadError> {
+    Ok(Box::new(MemcachedUdp::new(dialect, w.store.clone())?))
+}
 
 /// The text protocol in the table of protocols.
 pub const ASCII: Protocol = Protocol {
@@ -31,23 +40,12 @@ pub const ASCII: Protocol = Protocol {
     label: "memcached-ascii",
     default_port: 11211,
     asks: Asks::Store,
-    stream: |w| {
-        Ok(Box::new(MemcachedStream::new(
-            Dialect::Ascii,
-            w.store.clone(),
-        )?))
-    },
-    datagrams: Some(|w| {
-        Ok(Box::new(MemcachedUdp::new(
-            Dialect::Ascii,
-            w.store.clone(),
-        )?))
-    }),
+    stream: |w| on_stream(Dialect::Ascii, w),
+    datagrams: Some(|w| over_udp(Dialect::Ascii, w)),
     question: |_, datagrams| Question {
-        bytes: if datagrams {
-            b"\0\x01\0\0\0\x01\0\0version\r\n".to_vec()
-        } else {
-            b"version\r\n".to_vec()
+        bytes: match datagrams {
+            true => b"\0\x01\0\0\0\x01\0\0version\r\n".to_vec(),
+            false => b"version\r\n".to_vec(),
         },
         answer: b"VERSION",
     },
@@ -57,18 +55,8 @@ pub const ASCII: Protocol = Protocol {
 pub const BINARY: Protocol = Protocol {
     scheme: "memcached-binary",
     label: "memcached-binary",
-    stream: |w| {
-        Ok(Box::new(MemcachedStream::new(
-            Dialect::Binary,
-            w.store.clone(),
-        )?))
-    },
-    datagrams: Some(|w| {
-        Ok(Box::new(MemcachedUdp::new(
-            Dialect::Binary,
-            w.store.clone(),
-        )?))
-    }),
+    stream: |w| on_stream(Dialect::Binary, w),
+    datagrams: Some(|w| over_udp(Dialect::Binary, w)),
     ..ASCII
 };
 
@@ -76,12 +64,7 @@ pub const BINARY: Protocol = Protocol {
 pub const META: Protocol = Protocol {
     scheme: "memcached-meta",
     label: "memcached-meta",
-    stream: |w| {
-        Ok(Box::new(MemcachedStream::new(
-            Dialect::Meta,
-            w.store.clone(),
-        )?))
-    },
-    datagrams: Some(|w| Ok(Box::new(MemcachedUdp::new(Dialect::Meta, w.store.clone())?))),
+    stream: |w| on_stream(Dialect::Meta, w),
+    datagrams: Some(|w| over_udp(Dialect::Meta, w)),
     ..ASCII
 };

@@ -2,8 +2,8 @@
 //!
 //! Every datagram begins with a frame header of four big-endian 16-bit numbers:
 //! request id, sequence number, datagrams in the message, reserved (memcached,
-//! `doc/protocol.txt`, "UDP protocol"). A request must be one datagram. memcached looks
-//! at the first byte behind the frame to tell the binary protocol from the text
+//! `doc/protocol.txt`, "UDP protocol"). A request must be one datagram. The first byte after
+//! the frame tells memcached whether it is the binary protocol or text
 //! (`try_read_command_udp`), so all dialects can be sent this way.
 
 use taillab_model::{Operation, Outcome};
@@ -44,7 +44,7 @@ impl MemcachedUdp {
             key_bytes: MAX_KEY_BYTES,
             value_bytes: limit,
         };
-        // request id (patched), sequence 0, one datagram, reserved
+        // request id (written later), sequence 0, one datagram, reserved
         let frame = [0, 0, 0, 0, 0, 1, 0, 0];
         let store = Store::new(workload, limits, |w| {
             let stream = dialect.messages(w);
@@ -60,7 +60,7 @@ impl MemcachedUdp {
 
     /// The largest value that fits one datagram together with a key of this size.
     pub fn value_limit(dialect: Dialect, key_bytes: usize) -> usize {
-        // a size of four digits, which is what the largest one has
+        // four digits, like the largest size
         let workload = StoreWorkload {
             key_bytes,
             value_bytes: 1000,
@@ -109,7 +109,7 @@ impl DatagramProtocol for MemcachedUdp {
     }
 }
 
-/// Reads one datagram of an answer.
+/// Decodes one datagram of a response.
 ///
 /// # Errors
 /// [`Malformed`] for anything that memcached does not send.

@@ -76,7 +76,7 @@ impl Wire for Scripted {
 
 const COUNT: u64 = 100;
 
-fn played(script: fn(u64) -> Fate, is_datagram: bool) -> Done {
+fn played(script: fn(u64) -> Fate, is_datagram: bool) -> RoundTrips {
     let job = Job {
         counts: vec![COUNT],
         first_connection: 0,

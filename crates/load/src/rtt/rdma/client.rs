@@ -18,9 +18,9 @@ use crate::rtt::kinds::Mode;
 use crate::rtt::wire::{Received, Wire};
 use crate::transport::descriptors::{errno, fault};
 
-/// Bytes of a message that change from one to the next: its number.
+/// Bytes of a message's number, the part that changes from message to message.
 const NUMBER: usize = 8;
-/// Empty waits between two looks whether the server is still there.
+/// Empty waits between two checks that the server is still there.
 const LOOKED_AFTER: u32 = 64;
 
 /// One connection.
@@ -31,9 +31,9 @@ struct Connection {
     /// A message is under way.
     waits: bool,
     answered: u64,
-    /// The area whose message has been taken and that takes no next one yet.
+    /// The area whose message has been taken and that needs a new receive.
     spent: Option<usize>,
-    /// The number of the message under way, which a read does not bring.
+    /// The number of the message under way, which a read does not fetch.
     number: [u8; NUMBER],
 }
 
@@ -64,7 +64,7 @@ impl Verbs {
             Endpoint::Tcp(address) => Connection::open(*address, verb, size, sleeps),
             _ => Err(RttError::Unavailable {
                 proto: verb.proto(),
-                why: "its server is found by a TCP address: use --target HOST:PORT".to_owned(),
+                why: "its server needs a TCP address: use --target HOST:PORT".to_owned(),
             }),
         };
         Ok(Self {
@@ -77,7 +77,7 @@ impl Verbs {
         })
     }
 
-    /// The connection and the area of a message that has come.
+    /// The connection, the area and the length of a message that has come.
     #[inline]
     fn arrived(&mut self) -> Result<Option<(usize, usize, usize)>, RttError> {
         let (verb, size) = (self.verb, self.size);
@@ -88,7 +88,7 @@ impl Verbs {
                     break;
                 };
                 let (area, bytes) = match verb {
-                    // the end of an earlier send, which says nothing of the answer
+                    // the end of an earlier send, not the answer
                     Verb::Send if !done.is_received => continue,
                     Verb::Send => {
                         connection.spent = Some(done.area);
@@ -105,7 +105,7 @@ impl Verbs {
         Ok(None)
     }
 
-    /// Sleeps until there may be something; `false` where it must look once more before that.
+    /// Sleeps until there may be something; `false` if the caller must look once more first.
     fn sleep(&mut self) -> Result<bool, RttError> {
         let verb = self.verb;
         let mut is_new = false;
@@ -148,7 +148,7 @@ impl Wire for Verbs {
         let verb = self.verb;
         let connection = &mut self.connections[connection];
         let area = match verb {
-            // in turn, so that what comes is never what was there before
+            // alternating areas, so that an old message is never taken for the new one
             Verb::Read => (connection.answered % 2) as usize,
             Verb::Send | Verb::Write => {
                 connection.link.fill(OUT, message);
@@ -164,7 +164,7 @@ impl Wire for Verbs {
     #[inline]
     fn receive(&mut self) -> Result<Received<'_>, RttError> {
         let verb = self.verb;
-        // while the message is on its way
+        // posted while the message is under way
         for connection in &mut self.connections {
             if let Some(area) = connection.spent.take() {
                 let posted = connection.link.post_receive(area);
@@ -254,7 +254,7 @@ impl Connection {
         })
     }
 
-    /// Puts the number of the message under way into what was read, if the rest is new: the
+    /// Puts the number of the message under way into what was read, if that is new: the
     /// server's two messages have the numbers of their areas.
     fn numbered(&mut self, area: usize, size: usize) -> usize {
         let expected = (area as u64).to_be_bytes();
@@ -265,10 +265,10 @@ impl Connection {
         area
     }
 
-    /// Reads what was written last, which must be there.
+    /// Reads the last written message back and compares it.
     fn read_back(&mut self, size: usize, timeout: Nanos) -> Result<(), RttError> {
         let failed = |connection: &Self, error| connection.ended(Verb::Write, error);
-        // what was written lies in the area of the same number at the other end
+        // the other end has it in the area of the same number
         let written = self.link.bytes(OUT, size).to_vec();
         self.link.fill(OUT, &vec![0; size]);
         let posted = self.link.post(Verb::Read, OUT, size);
@@ -301,7 +301,7 @@ impl Connection {
         })
     }
 
-    /// What ended the link: the server's end where it is gone.
+    /// Why the link ended; reports a server that is gone as such.
     #[cold]
     fn ended(&self, verb: Verb, error: LinkError) -> RttError {
         match error {

@@ -1,24 +1,24 @@
 //! libibverbs, found at run time: its structures as far as they are used, and its functions.
 //!
 //! Layouts and numbers are those of `infiniband/verbs.h` (rdma-core), whose binary interface has
-//! not changed since libibverbs 1.1. Four functions are no symbols of the library: the device's
-//! driver puts them into its context, and the header calls them from there.
+//! not changed since libibverbs 1.1. Four functions are not symbols of the library: the device's
+//! driver puts them into its context, and the header calls them there.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr;
 
-/// The file name of the library that `ibverbs-providers` brings.
+/// The library; the package `ibverbs-providers` installs it.
 const LIBRARY: &CStr = c"libibverbs.so.1";
 
-/// `struct ibv_device`, of which nothing is read.
+/// `struct ibv_device`, never accessed.
 #[repr(C)]
 pub(super) struct Device([u8; 0]);
 
-/// `struct ibv_pd`, of which nothing is read.
+/// `struct ibv_pd`, never accessed.
 #[repr(C)]
 pub(super) struct Pd([u8; 0]);
 
-/// `struct ibv_cq`, of which nothing is read.
+/// `struct ibv_cq`, never accessed.
 #[repr(C)]
 pub(super) struct Cq([u8; 0]);
 
@@ -62,7 +62,7 @@ pub(super) struct Qp {
     pub(super) number: u32,
 }
 
-/// `struct ibv_port_attr`; the padding is for libraries that know more of a port.
+/// `struct ibv_port_attr`, padded for newer libraries with more fields.
 #[repr(C)]
 #[derive(Default)]
 pub(super) struct PortAttr {
@@ -87,7 +87,7 @@ pub(super) struct Stretch {
     pub(super) lkey: u32,
 }
 
-/// `struct ibv_send_wr`, of its unions the part for RDMA.
+/// `struct ibv_send_wr` with the RDMA part of its unions.
 #[repr(C)]
 pub(super) struct Send {
     pub(super) wr_id: u64,
@@ -207,7 +207,7 @@ pub(super) mod state {
     pub(in super::super) const READY_TO_SEND: u32 = 3;
 }
 
-/// `IBV_QP_*`: which fields of [`QpAttr`](super::QpAttr) are meant.
+/// `IBV_QP_*`: which fields of [`QpAttr`](super::QpAttr) are set.
 pub(super) mod field {
     pub(in super::super) const STATE: i32 = 1;
     pub(in super::super) const ACCESS_FLAGS: i32 = 1 << 3;
@@ -237,89 +237,84 @@ pub(super) mod work {
 pub(super) const PORT_ACTIVE: u32 = 4;
 /// `IBV_QPT_RC`: a reliable connection.
 pub(super) const RELIABLE_CONNECTION: u32 = 2;
-/// `IBV_SEND_SIGNALED`: the request's end is told.
+/// `IBV_SEND_SIGNALED`: the end of the request is reported.
 pub(super) const SIGNALED: u32 = 1 << 1;
-/// `IBV_WC_RECV`: a bit of the opcode of what was received.
+/// `IBV_WC_RECV`: a bit in the opcode of a receive.
 pub(super) const RECEIVED: u32 = 1 << 7;
 /// `IBV_WC_SUCCESS`.
 pub(super) const SUCCESS: u32 = 0;
 /// `IBV_ACCESS_LOCAL_WRITE`, `_REMOTE_WRITE` and `_REMOTE_READ`.
 pub(super) const ALL_ACCESS: c_int = 7;
 
-/// The functions of the library, which stays loaded until the process ends.
-#[derive(Clone, Copy)]
-pub(super) struct Library {
-    pub(super) get_device_list: unsafe extern "C" fn(*mut c_int) -> *mut *mut Device,
-    pub(super) free_device_list: unsafe extern "C" fn(*mut *mut Device),
-    pub(super) get_device_name: unsafe extern "C" fn(*mut Device) -> *const c_char,
-    pub(super) open_device: unsafe extern "C" fn(*mut Device) -> *mut Context,
-    pub(super) close_device: unsafe extern "C" fn(*mut Context) -> c_int,
-    pub(super) query_port: unsafe extern "C" fn(*mut Context, u8, *mut PortAttr) -> c_int,
-    pub(super) alloc_pd: unsafe extern "C" fn(*mut Context) -> *mut Pd,
-    pub(super) dealloc_pd: unsafe extern "C" fn(*mut Pd) -> c_int,
-    pub(super) reg_mr: unsafe extern "C" fn(*mut Pd, *mut c_void, usize, c_int) -> *mut Mr,
-    pub(super) dereg_mr: unsafe extern "C" fn(*mut Mr) -> c_int,
-    pub(super) create_comp_channel: unsafe extern "C" fn(*mut Context) -> *mut Channel,
-    pub(super) destroy_comp_channel: unsafe extern "C" fn(*mut Channel) -> c_int,
-    pub(super) create_cq:
-        unsafe extern "C" fn(*mut Context, c_int, *mut c_void, *mut Channel, c_int) -> *mut Cq,
-    pub(super) destroy_cq: unsafe extern "C" fn(*mut Cq) -> c_int,
-    pub(super) get_cq_event:
-        unsafe extern "C" fn(*mut Channel, *mut *mut Cq, *mut *mut c_void) -> c_int,
-    pub(super) ack_cq_events: unsafe extern "C" fn(*mut Cq, c_uint),
-    pub(super) create_qp: unsafe extern "C" fn(*mut Pd, *mut QpInitAttr) -> *mut Qp,
-    pub(super) modify_qp: unsafe extern "C" fn(*mut Qp, *mut QpAttr, c_int) -> c_int,
-    pub(super) destroy_qp: unsafe extern "C" fn(*mut Qp) -> c_int,
+/// Declares the functions of the library by their names without `ibv_`, and how they are loaded.
+macro_rules! library {
+    ($($name:ident: fn($($argument:ty),+) $(-> $result:ty)?;)+) => {
+        /// The functions of the library, which stays loaded until the process ends.
+        #[derive(Clone, Copy)]
+        pub(super) struct Library {
+            $(pub(super) $name: unsafe extern "C" fn($($argument),+) $(-> $result)?,)+
+        }
+
+        impl Library {
+            fn of(handle: *mut c_void) -> Result<Self, String> {
+                // SAFETY: the handle is that of libibverbs and is never closed; each name is
+                // looked up as a function of the type that `infiniband/verbs.h` declares for it.
+                unsafe {
+                    Ok(Self {
+                        $($name: function(handle, concat!("ibv_", stringify!($name), "\0"))?,)+
+                    })
+                }
+            }
+        }
+    };
+}
+
+library! {
+    get_device_list: fn(*mut c_int) -> *mut *mut Device;
+    free_device_list: fn(*mut *mut Device);
+    get_device_name: fn(*mut Device) -> *const c_char;
+    open_device: fn(*mut Device) -> *mut Context;
+    close_device: fn(*mut Context) -> c_int;
+    query_port: fn(*mut Context, u8, *mut PortAttr) -> c_int;
+    alloc_pd: fn(*mut Context) -> *mut Pd;
+    dealloc_pd: fn(*mut Pd) -> c_int;
+    reg_mr: fn(*mut Pd, *mut c_void, usize, c_int) -> *mut Mr;
+    dereg_mr: fn(*mut Mr) -> c_int;
+    create_comp_channel: fn(*mut Context) -> *mut Channel;
+    destroy_comp_channel: fn(*mut Channel) -> c_int;
+    create_cq: fn(*mut Context, c_int, *mut c_void, *mut Channel, c_int) -> *mut Cq;
+    destroy_cq: fn(*mut Cq) -> c_int;
+    get_cq_event: fn(*mut Channel, *mut *mut Cq, *mut *mut c_void) -> c_int;
+    ack_cq_events: fn(*mut Cq, c_uint);
+    create_qp: fn(*mut Pd, *mut QpInitAttr) -> *mut Qp;
+    modify_qp: fn(*mut Qp, *mut QpAttr, c_int) -> c_int;
+    destroy_qp: fn(*mut Qp) -> c_int;
 }
 
 impl Library {
-    /// Loads it, or says why that cannot be.
+    /// Loads it, or says why it cannot be loaded.
     pub(super) fn load() -> Result<Self, String> {
         // SAFETY: the name is a C string, and the library's initialisers touch nothing of ours.
         let handle = unsafe { libc::dlopen(LIBRARY.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         if handle.is_null() {
             return Err(last_error());
         }
-        // SAFETY: the handle is that of libibverbs and is never closed; each name is looked up as
-        // a function of the type that `infiniband/verbs.h` declares for it.
-        unsafe {
-            Ok(Self {
-                get_device_list: function(handle, c"ibv_get_device_list")?,
-                free_device_list: function(handle, c"ibv_free_device_list")?,
-                get_device_name: function(handle, c"ibv_get_device_name")?,
-                open_device: function(handle, c"ibv_open_device")?,
-                close_device: function(handle, c"ibv_close_device")?,
-                query_port: function(handle, c"ibv_query_port")?,
-                alloc_pd: function(handle, c"ibv_alloc_pd")?,
-                dealloc_pd: function(handle, c"ibv_dealloc_pd")?,
-                reg_mr: function(handle, c"ibv_reg_mr")?,
-                dereg_mr: function(handle, c"ibv_dereg_mr")?,
-                create_comp_channel: function(handle, c"ibv_create_comp_channel")?,
-                destroy_comp_channel: function(handle, c"ibv_destroy_comp_channel")?,
-                create_cq: function(handle, c"ibv_create_cq")?,
-                destroy_cq: function(handle, c"ibv_destroy_cq")?,
-                get_cq_event: function(handle, c"ibv_get_cq_event")?,
-                ack_cq_events: function(handle, c"ibv_ack_cq_events")?,
-                create_qp: function(handle, c"ibv_create_qp")?,
-                modify_qp: function(handle, c"ibv_modify_qp")?,
-                destroy_qp: function(handle, c"ibv_destroy_qp")?,
-            })
-        }
+        Self::of(handle)
     }
 }
 
 /// A function of the library.
 ///
 /// # Safety
-/// `F` must be the type of the function called `name`.
-unsafe fn function<F: Copy>(handle: *mut c_void, name: &CStr) -> Result<F, String> {
+/// `name` must end with a zero byte, and `F` must be the type of the function of that name.
+unsafe fn function<F: Copy>(handle: *mut c_void, name: &str) -> Result<F, String> {
     const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
     // SAFETY: the handle is open, and the name is a C string.
-    let found = unsafe { libc::dlsym(handle, name.as_ptr()) };
+    let found = unsafe { libc::dlsym(handle, name.as_ptr().cast()) };
     if found.is_null() {
         return Err(last_error());
     }
-    // SAFETY: a function pointer has the size and the form of any other pointer, it is not null,
+    // SAFETY: a function pointer has the representation of any other pointer, it is not null,
     // and the caller vouches for its type.
     Ok(unsafe { ptr::from_ref(&found).cast::<F>().read() })
 }

@@ -1,8 +1,8 @@
-//! What the two ends tell each other over TCP before the first message, and that they are there.
+//! The handshake of the two ends over TCP before the first message.
 //!
-//! The client says what it will do and where its queue pair is; the server answers with where its
-//! own is, or with why there is none. Then the TCP connection is silent until one end closes it,
-//! which tells the other that it is gone. Numbers are in network byte order.
+//! The client sends its verb and the address of its queue pair. The server answers with the address
+//! of its own, or with the reason why there is none. Then the TCP connection is silent until one end
+//! closes it, which tells the other one that it is gone. Numbers are in network byte order.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv6Addr, TcpStream};
@@ -14,18 +14,18 @@ use rustix::net::{RecvFlags, recv};
 use super::Verb;
 use super::link::Address;
 
-/// What a client says first, and a server; the last byte is the version.
+/// How a client's message begins, and a server's; the last byte is the version.
 const CLIENT: [u8; 8] = *b"tlrdmaC1";
 const SERVER: [u8; 8] = *b"tlrdmaS1";
-/// Bytes of an address, and of all that a client says.
+/// Bytes of an address, and of a client's message.
 const ADDRESS: usize = 4 + 4 + 16 + 2 + 1 + 4 + 8;
 const HELLO: usize = 8 + 1 + 4 + ADDRESS;
-/// The longest wait for what the other end says.
+/// The longest wait for a message of the other end.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// The longest refusal that is read.
 const LONGEST_REFUSAL: u16 = 1024;
 
-/// What a client says.
+/// A client's message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hello {
     pub(super) verb: Verb,
@@ -37,13 +37,13 @@ pub(super) struct Hello {
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum HandshakeError {
-    /// The other end speaks something else.
-    #[error("it speaks no RDMA of taillab's")]
+    /// The other end speaks another protocol.
+    #[error("it does not speak taillab's RDMA protocol")]
     Foreign,
-    /// The server has said why not.
+    /// The server refuses, for this reason.
     #[error("{0}")]
     Refused(String),
-    /// It said nothing, or left.
+    /// The other end was silent or has gone.
     #[error("{0}")]
     Io(#[from] io::Error),
 }
@@ -72,12 +72,12 @@ fn read(bytes: &[u8; ADDRESS]) -> Address {
     }
 }
 
-/// So many bytes from there on.
+/// `N` bytes from `from` on.
 fn part<const N: usize>(bytes: &[u8], from: usize) -> [u8; N] {
     std::array::from_fn(|i| bytes[from + i])
 }
 
-/// The client's side: says it, and hears where the server's queue pair is.
+/// The client's side: sends its message and returns the address of the server's queue pair.
 pub(super) fn ask(mut control: &TcpStream, hello: &Hello) -> Result<Address, HandshakeError> {
     let mut bytes = [0; HELLO];
     bytes[..8].copy_from_slice(&CLIENT);
@@ -106,7 +106,7 @@ pub(super) fn ask(mut control: &TcpStream, hello: &Hello) -> Result<Address, Han
     Err(HandshakeError::Refused(plain.collect()))
 }
 
-/// The server's side: what the client says.
+/// The server's side: reads the client's message.
 pub(super) fn hear(mut control: &TcpStream) -> Result<Hello, HandshakeError> {
     control.set_read_timeout(Some(PATIENCE))?;
     let mut bytes = [0; HELLO];
@@ -140,7 +140,7 @@ pub(super) fn answer(mut control: &TcpStream, address: Result<&Address, &str>) -
     control.write_all(&bytes)
 }
 
-/// Whether the other end has closed the connection; it says nothing more while it is there.
+/// Whether the other end has closed the connection; otherwise it stays silent.
 pub(super) fn is_gone(control: &TcpStream) -> bool {
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
     let found = recv(control, &mut [0_u8; 1][..], flags);

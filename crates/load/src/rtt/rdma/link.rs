@@ -13,20 +13,20 @@ use super::ffi::{self, Library, field, state, work};
 use super::place::Place;
 use crate::clock::now;
 
-/// Work requests of a queue at once, of which one round trip needs two.
+/// Work requests that fit a queue; a round trip needs two.
 const DEPTH: u32 = 64;
-/// One of so many sends tells its end, which frees the places of those before it.
+/// One in this many sends reports its end, which frees the places of those before it.
 const TOLD: u32 = 16;
-/// Events that are acknowledged together, since that takes a lock.
+/// Events that are acknowledged together, since an acknowledgement takes a lock.
 const ACKNOWLEDGED: u32 = 64;
 
-/// Areas of a link's memory, each for one message: two that are received into in turn, and one
-/// that is sent from.
+/// Areas of a link's memory, each for one message: two for receiving in turn, and one
+/// for sending.
 pub(super) const AREAS: usize = 3;
-/// The area of what is sent.
+/// The area for sending.
 pub(super) const OUT: usize = 2;
 
-/// What the other end must know of this one.
+/// What the other end must know about this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Address {
     /// The number of the queue pair.
@@ -48,7 +48,7 @@ pub(super) struct Address {
 /// The end of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Done {
-    /// Something has arrived in the area; otherwise what was asked for has ended.
+    /// A message has arrived in the area; otherwise our own request has ended.
     pub(super) is_received: bool,
     /// The area.
     pub(super) area: usize,
@@ -56,12 +56,12 @@ pub(super) struct Done {
     pub(super) bytes: usize,
 }
 
-/// Why a link cannot be made or goes no further.
+/// Why a link cannot be made, or why it ended.
 #[derive(Debug)]
 pub(super) enum LinkError {
-    /// Something is missing here, in words.
+    /// Something is missing here; says what.
     Missing(String),
-    /// A call that should not fail.
+    /// A call failed that should not fail.
     Call(&'static str, io::Error),
     /// How the adapter ended a work request: `enum ibv_wc_status`.
     Status(u32),
@@ -114,7 +114,7 @@ impl Drop for Memory {
 pub(super) struct Link {
     library: Library,
     place: Place,
-    // null until made; the drop takes down what is not
+    // null until made; the drop destroys what is not null
     context: *mut ffi::Context,
     pd: *mut ffi::Pd,
     channel: *mut ffi::Channel,
@@ -132,7 +132,7 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Makes one for messages of `size` bytes; `sleeps` where completions are to raise events.
+    /// Makes a link for messages of `size` bytes; with `sleeps`, completions raise events.
     pub(super) fn open(place: Place, size: usize, sleeps: bool) -> Result<Self, LinkError> {
         let library = Library::load().map_err(|error| {
             LinkError::Missing(format!(
@@ -164,25 +164,18 @@ impl Link {
 
     fn make(&mut self, sleeps: bool) -> Result<(), LinkError> {
         let library = self.library;
-        // SAFETY: the context is open; each object is made of ones made before it, and each
+        // SAFETY: the context is open; each object is made from ones made before it, and each
         // null is noticed before the object is used.
         unsafe {
-            self.pd = (library.alloc_pd)(self.context);
-            if self.pd.is_null() {
-                return Err(LinkError::last("ibv_alloc_pd"));
-            }
+            self.pd = made("ibv_alloc_pd", (library.alloc_pd)(self.context))?;
             if sleeps {
-                self.channel = (library.create_comp_channel)(self.context);
-                if self.channel.is_null() {
-                    return Err(LinkError::last("ibv_create_comp_channel"));
-                }
+                let channel = (library.create_comp_channel)(self.context);
+                self.channel = made("ibv_create_comp_channel", channel)?;
             }
             let entries = 2 * DEPTH as i32;
             let nothing = ptr::null_mut();
-            self.cq = (library.create_cq)(self.context, entries, nothing, self.channel, 0);
-            if self.cq.is_null() {
-                return Err(LinkError::last("ibv_create_cq"));
-            }
+            let cq = (library.create_cq)(self.context, entries, nothing, self.channel, 0);
+            self.cq = made("ibv_create_cq", cq)?;
             let (start, length) = (self.memory.start.as_ptr(), self.memory.layout.size());
             self.mr = (library.reg_mr)(self.pd, start.cast(), length, ffi::ALL_ACCESS);
             if self.mr.is_null() {
@@ -203,23 +196,17 @@ impl Link {
                 qp_type: ffi::RELIABLE_CONNECTION,
                 sq_sig_all: 0,
             };
-            self.qp = (library.create_qp)(self.pd, &mut wanted);
-            if self.qp.is_null() {
-                return Err(LinkError::last("ibv_create_qp"));
-            }
+            self.qp = made("ibv_create_qp", (library.create_qp)(self.pd, &mut wanted))?;
         }
         Ok(())
     }
 
-    /// The port must be up and carry such messages.
+    /// Checks that the port is up and carries messages of this size.
     fn check_port(&mut self, size: usize) -> Result<(), LinkError> {
         let number = self.place.port;
         // SAFETY: the context is open, and the structure is larger than any library writes.
         let result = unsafe { (self.library.query_port)(self.context, number, &mut self.port) };
-        if result != 0 {
-            let error = io::Error::from_raw_os_error(result);
-            return Err(LinkError::Call("ibv_query_port", error));
-        }
+        posted("ibv_query_port", result)?;
         let device = &self.place.device;
         if self.port.state != ffi::PORT_ACTIVE {
             return Err(LinkError::Missing(format!(
@@ -237,16 +224,11 @@ impl Link {
 
     fn modify(&mut self, mut attributes: ffi::QpAttr, fields: i32) -> Result<(), LinkError> {
         // SAFETY: the queue pair exists, and the call only reads the structure.
-        match unsafe { (self.library.modify_qp)(self.qp, &mut attributes, fields) } {
-            0 => Ok(()),
-            error => Err(LinkError::Call(
-                "ibv_modify_qp",
-                io::Error::from_raw_os_error(error),
-            )),
-        }
+        let result = unsafe { (self.library.modify_qp)(self.qp, &mut attributes, fields) };
+        posted("ibv_modify_qp", result)
     }
 
-    /// So far that it takes receives.
+    /// Brings the queue pair to the state in which it takes receives.
     fn prepare(&mut self) -> Result<(), LinkError> {
         let attributes = ffi::QpAttr {
             qp_state: state::INIT,
@@ -258,7 +240,7 @@ impl Link {
         self.modify(attributes, fields)
     }
 
-    /// What the other end must know.
+    /// Its address, for the other end.
     pub(super) fn address(&self) -> Address {
         // SAFETY: `open` has made both, and the library does not change these fields any more.
         let (number, key) = unsafe { ((*self.qp).number, (*self.mr).rkey) };
@@ -278,7 +260,7 @@ impl Link {
         self.place.is_software
     }
 
-    /// Connects it with the other end.
+    /// Connects it to the other end.
     pub(super) fn join(&mut self, other: Address) -> Result<(), LinkError> {
         let to_receive = ffi::QpAttr {
             qp_state: state::READY_TO_RECEIVE,
@@ -286,7 +268,7 @@ impl Link {
             rq_psn: other.packet,
             dest_qp_num: other.number,
             max_dest_rd_atomic: 1,
-            // 0.64 ms until a sender tries again that found no receive; ours always does
+            // a sender that finds no receive retries after 0.64 ms; ours always finds one
             min_rnr_timer: 12,
             route: ffi::Route {
                 dgid: ffi::Gid(other.gid.octets()),
@@ -310,7 +292,7 @@ impl Link {
         let to_send = ffi::QpAttr {
             qp_state: state::READY_TO_SEND,
             sq_psn: self.packet,
-            // 67 ms until a packet without acknowledgement is sent again, seven times
+            // a packet without acknowledgement is sent again after 67 ms, up to seven times
             timeout: 14,
             retry_cnt: 7,
             rnr_retry: 7,
@@ -328,7 +310,7 @@ impl Link {
         Ok(())
     }
 
-    /// The first bytes of an area. Nothing may be under way into it.
+    /// The first bytes of an area, into which nothing may be under way.
     pub(super) fn bytes(&self, area: usize, length: usize) -> &[u8] {
         let length = length.min(self.memory.stride);
         // SAFETY: within the area. The adapter writes into it only between a request for that
@@ -336,7 +318,7 @@ impl Link {
         unsafe { slice::from_raw_parts(self.memory.area(area), length) }
     }
 
-    /// Writes the first bytes of an area. Nothing may be under way from or into it.
+    /// Writes the first bytes of an area, from or into which nothing may be under way.
     pub(super) fn fill(&mut self, area: usize, bytes: &[u8]) {
         assert!(bytes.len() <= self.memory.stride);
         // SAFETY: within the area, which nothing else uses meanwhile, as above.
@@ -354,7 +336,7 @@ impl Link {
         }
     }
 
-    /// Lets the next message that the other end sends come into the area.
+    /// Posts a receive: the next message of the other end comes into the area.
     #[inline]
     pub(super) fn post_receive(&mut self, area: usize) -> Result<(), LinkError> {
         let mut stretch = self.stretch(area, self.memory.stride);
@@ -371,7 +353,7 @@ impl Link {
         posted("ibv_post_recv", result)
     }
 
-    /// Sends, writes into the other end's area of the same number, or reads from there.
+    /// Sends, or writes into the other end's area of the same number, or reads from it.
     #[inline]
     pub(super) fn post(&mut self, verb: Verb, area: usize, length: usize) -> Result<(), LinkError> {
         let Some(other) = self.other else {
@@ -402,7 +384,7 @@ impl Link {
         posted("ibv_post_send", result)
     }
 
-    /// The end of a work request, if one has ended since.
+    /// Takes the end of a work request, if one has ended.
     #[inline]
     pub(super) fn poll(&mut self) -> Result<Option<Done>, LinkError> {
         let mut completion = ffi::Completion::default();
@@ -420,8 +402,8 @@ impl Link {
         }
     }
 
-    /// Has the next completion raise an event; whether that is new. What ended before it raises
-    /// none, so look once more before sleeping.
+    /// Makes the next completion raise an event; `false` if that was so already. Earlier completions
+    /// raise none, so look once more before sleeping.
     pub(super) fn arm(&mut self) -> Result<bool, LinkError> {
         if self.is_armed {
             return Ok(false);
@@ -433,7 +415,7 @@ impl Link {
         Ok(true)
     }
 
-    /// Readable where an event has been raised; `None` where completions raise none.
+    /// Readable once an event has been raised; `None` if completions raise none.
     pub(super) fn events(&self) -> Option<BorrowedFd<'_>> {
         if self.channel.is_null() {
             return None;
@@ -467,13 +449,13 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        // a queue with events that nobody acknowledged would never be destroyed
+        // a queue with unacknowledged events cannot be destroyed
         if self.unacknowledged > 0 {
             self.acknowledge();
         }
         let library = self.library;
         // SAFETY: each object is destroyed once, before those that it was made of; the memory is
-        // freed after that. What cannot be destroyed goes with the process.
+        // freed after that. What cannot be destroyed stays until the process ends.
         unsafe {
             if !self.qp.is_null() {
                 (library.destroy_qp)(self.qp);
@@ -495,7 +477,15 @@ impl Drop for Link {
     }
 }
 
-/// A call that returns the number of an error.
+/// The result of a call that returns null when it fails.
+fn made<T>(call: &'static str, object: *mut T) -> Result<*mut T, LinkError> {
+    match object.is_null() {
+        true => Err(LinkError::last(call)),
+        false => Ok(object),
+    }
+}
+
+/// The result of a call that returns the number of an error.
 fn posted(call: &'static str, result: i32) -> Result<(), LinkError> {
     match result {
         0 => Ok(()),
@@ -516,12 +506,10 @@ fn unregistered(length: usize) -> LinkError {
 /// The device of that name, opened.
 fn open(library: Library, place: &Place) -> Result<*mut ffi::Context, LinkError> {
     let mut count = 0;
-    // SAFETY: the call writes the number of devices and returns an array of so many.
+    // SAFETY: the call writes the number of devices and returns an array of them.
     let list = unsafe { (library.get_device_list)(&mut count) };
-    if list.is_null() {
-        return Err(LinkError::last("ibv_get_device_list"));
-    }
-    // SAFETY: so many devices are there, as it says.
+    made("ibv_get_device_list", list)?;
+    // SAFETY: the list has as many devices as the call says.
     let devices = unsafe { slice::from_raw_parts(list, count.max(0) as usize) };
     let is_wanted = |device: &&*mut ffi::Device| {
         // SAFETY: a device of the list has a name, a C string that lives as long as the list.

@@ -1,10 +1,10 @@
-//! RDMA: messages that the adapter reads from and writes into the memory of the two processes,
-//! over a reliable connection, by verbs.
+//! RDMA: over a reliable connection, by verbs, the adapter reads messages from the memory of one
+//! process and writes them into the memory of the other.
 //!
-//! A send is echoed by the server's thread, as a message on a socket is. A read and a write end
-//! when the adapter says so, and no thread of the server takes part: this is what *Deconstructing
-//! the Tail at Scale Effect*, section 4.3, times. What is read is the message, so that every byte
-//! of it is checked; what was written last is read back after the run.
+//! A send is echoed by the server's thread, like a message on a socket. A read or a write ends
+//! when the adapter reports it, and no thread of the server takes part: *Deconstructing
+//! the Tail at Scale Effect*, section 4.3, measures this. A read fetches the message, so that every
+//! byte of it is checked; the last written message is read back after the run.
 //!
 //! | module | what it does |
 //! |---|---|
@@ -33,10 +33,10 @@ use super::kinds::Proto;
 
 /// The longest sleep.
 const SLEEP: Duration = Duration::from_millis(200);
-/// Looks before a spinning wait does something else.
+/// Looks before a spinning wait returns.
 const LOOKS: u32 = 1_024;
 
-/// Whether this machine can talk to itself by RDMA: an active device, and the library.
+/// Whether this machine can use RDMA with itself: it has an active device, and the library.
 pub fn has_rdma() -> bool {
     let itself = Ipv4Addr::LOCALHOST.into();
     place::choose(Path::new("/sys"), itself).is_ok() && ffi::Library::load().is_ok()
@@ -56,7 +56,7 @@ pub(super) enum Verb {
 impl Verb {
     const ALL: [Self; 3] = [Self::Send, Self::Read, Self::Write];
 
-    /// That of a protocol, where it is one of RDMA.
+    /// The verb of a protocol, if it is RDMA.
     pub(super) const fn of(proto: Proto) -> Option<Self> {
         match proto {
             Proto::RdmaSend => Some(Self::Send),
@@ -82,7 +82,7 @@ impl Verb {
         Self::ALL.into_iter().find(|verb| verb.number() == number)
     }
 
-    /// What ends a link, for whoever measures.
+    /// The error of a measurement whose link failed.
     fn error(self, error: LinkError, server: &str, answered: u64) -> RttError {
         match error {
             LinkError::Missing(why) => RttError::Unavailable {
@@ -99,7 +99,7 @@ impl Verb {
     }
 }
 
-/// The names of `enum ibv_wc_status`, as `ibv_wc_status_str` has them.
+/// The names of `enum ibv_wc_status`, as in `ibv_wc_status_str`.
 fn status_name(status: u32) -> &'static str {
     match status {
         1 => "local length error",

@@ -1,4 +1,4 @@
-//! Which port of which RDMA device leads to an address, read from sysfs.
+//! Finds the port of an RDMA device that leads to an address, from sysfs.
 
 use std::fs;
 use std::net::{IpAddr, Ipv6Addr};
@@ -13,21 +13,21 @@ pub(super) struct Place {
     pub(super) port: u8,
     /// The number of the GID in the port's table.
     pub(super) gid_index: u8,
-    /// The GID: over Ethernet an IP address of the network device.
+    /// The GID; over Ethernet, an IP address of the network device.
     pub(super) gid: Ipv6Addr,
-    /// InfiniBand instead of Ethernet: found by its LID.
+    /// InfiniBand instead of Ethernet: addressed by its LID.
     pub(super) is_infiniband: bool,
-    /// A driver of the kernel does the adapter's work.
+    /// A kernel driver does the adapter's work.
     pub(super) is_software: bool,
 }
 
-/// What a machine without any lacks.
+/// Why a machine without any device cannot use RDMA.
 const NO_DEVICE: &str = "there is no RDMA device (/sys/class/infiniband is empty): without an \
-    adapter take soft RoCE (`modprobe rdma_rxe ib_uverbs`; --link veth then adds a device at each \
-    end, elsewhere `rdma link add rxe0 type rxe netdev DEVICE`), and install ibverbs-providers";
+    adapter use soft RoCE (`modprobe rdma_rxe ib_uverbs`; --link veth then adds a device at each \
+    end, otherwise `rdma link add rxe0 type rxe netdev DEVICE`), and install ibverbs-providers";
 
-/// The port that has this address; to a loopback address any active port leads, and so does any
-/// of InfiniBand. The error says what there is instead; `sys` is `/sys`.
+/// The port that has this address. Any active port will do for a loopback address, and any port of
+/// InfiniBand for every address. The error says what there is instead; `sys` is `/sys`.
 pub(super) fn choose(sys: &Path, address: IpAddr) -> Result<Place, String> {
     let places = places(sys);
     let wanted = match address {
@@ -50,23 +50,23 @@ pub(super) fn choose(sys: &Path, address: IpAddr) -> Result<Place, String> {
     if there.is_empty() {
         names.sort();
         return Err(format!(
-            "no port of {} is active: see `rdma link`, and set the link up",
+            "no port of {} is active: check `rdma link`, and set the link up",
             names.join(", ")
         ));
     }
     Err(format!(
-        "no RDMA device has the address {address}; there are {}: use an address of theirs, or `rdma \
-         link add` for the network device that has it",
+        "no RDMA device has the address {address}; there are {}: use the address of one of them, or \
+         `rdma link add` for the network device that has {address}",
         there.join(", ")
     ))
 }
 
-/// All GIDs of all active ports: by device, over Ethernet RoCE v2 only and link-local ones last.
+/// All GIDs of all active ports, by device; over Ethernet only RoCE v2. Link-local ones come last.
 fn places(sys: &Path) -> Vec<Place> {
     let devices = sys.join("class/infiniband");
     let mut all = Vec::new();
     for device in names(&devices) {
-        // a device that is no hardware hangs at no bus
+        // a software device is not attached to a bus
         let target = fs::canonicalize(devices.join(&device));
         let is_software = target.is_ok_and(|path| path.to_string_lossy().contains("/virtual/"));
         for port in names(&devices.join(&device).join("ports")) {
@@ -79,7 +79,7 @@ fn places(sys: &Path) -> Vec<Place> {
             let is_infiniband = read("link_layer").trim() == "InfiniBand";
             for index in names(&folder.join("gids")) {
                 let gid = read(&format!("gids/{index}")).trim().parse();
-                // an empty place of the table has no kind, and reading it fails
+                // an empty entry of the table has no kind, and reading it fails
                 let kind = read(&format!("gid_attrs/types/{index}"));
                 let (Ok(gid), Ok(gid_index)) = (gid, index.parse()) else {
                     continue;
@@ -101,7 +101,7 @@ fn places(sys: &Path) -> Vec<Place> {
     all
 }
 
-/// The names in a folder; none where it is not there.
+/// The names in a folder; empty if there is no such folder.
 fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries

@@ -23,17 +23,17 @@ pub(in crate::rtt) struct Server {
     sleeps: bool,
 }
 
-/// One connection. When its client closes the TCP connection, it goes.
+/// One connection. It ends when its client closes the TCP connection.
 struct Served {
     control: TcpStream,
     link: Link,
     verb: Verb,
-    /// The area of the last message, which takes the one after the next.
+    /// The area of the last message; its receive is posted again after the next one.
     spent: Option<usize>,
 }
 
 impl Server {
-    /// Listens in the calling thread's network namespace, if a device there has the address.
+    /// Listens in the calling thread's network namespace; an RDMA device there must have the address.
     ///
     /// # Errors
     /// [`RttError::Unavailable`], [`RttError::Server`].
@@ -45,7 +45,7 @@ impl Server {
         let missing = |why| RttError::Unavailable { proto, why };
         let place = place::choose(Path::new("/sys"), address.ip()).map_err(missing)?;
         let sleeps = mode == Mode::Blocking;
-        // what would refuse the first client refuses the start
+        // fails now if it would fail with the first client
         let verb = Verb::of(proto).unwrap_or(Verb::Send);
         Link::open(place, LEAST_BYTES, sleeps).map_err(|error| verb.error(error, "", 0))?;
         let failed = |error: io::Error| RttError::Server(format!("{address}: {error}"));
@@ -59,7 +59,7 @@ impl Server {
         })
     }
 
-    /// Where clients find it.
+    /// Where it listens.
     pub(in crate::rtt) fn address(&self) -> SocketAddr {
         self.address
     }
@@ -117,15 +117,15 @@ impl Server {
         });
     }
 
-    /// Takes every client that waits. One that cannot be served is told why.
+    /// Accepts all waiting clients. One that cannot be served is told why.
     fn accept(&self, all: &mut Vec<Served>) {
         while let Ok((control, _)) = self.listener.accept() {
-            // no stream inherits it on Linux; said all the same, for what follows waits
+            // Linux does not inherit the flag; set in any case, since the handshake blocks
             if control.set_nonblocking(false).is_err() {
                 continue;
             }
             let Ok(hello) = hear(&control) else { continue };
-            // who hears no answer has gone
+            // a client that cannot be answered has gone
             match Served::open(control, &hello) {
                 Ok(served) if answer(&served.control, Ok(&served.link.address())).is_ok() => {
                     all.push(served);
@@ -159,7 +159,7 @@ impl Served {
         let own = control.local_addr().map_err(|error| error.to_string())?;
         let place = place::choose(Path::new("/sys"), own.ip())?;
         let said = |error: LinkError| hello.verb.error(error, "the client", 0).to_string();
-        // events cost nothing where nobody waits for them
+        // events cost nothing while nobody waits for them
         let mut link = Link::open(place, size, true).map_err(said)?;
         for area in 0..OUT {
             match hello.verb {
@@ -172,7 +172,7 @@ impl Served {
         Ok(link)
     }
 
-    /// Sends back what has come; an error where the connection is of no use any more.
+    /// Sends back what has come; an error if the connection is broken.
     #[inline]
     fn answer(&mut self) -> Result<(), LinkError> {
         if self.verb != Verb::Send {
@@ -182,7 +182,7 @@ impl Served {
             if !done.is_received {
                 continue;
             }
-            // the client has had the answer that was sent from there
+            // the client has received the answer from that area
             if let Some(area) = self.spent.replace(done.area) {
                 self.link.post_receive(area)?;
             }

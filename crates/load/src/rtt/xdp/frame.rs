@@ -1,4 +1,4 @@
-//! Ethernet frames with one UDP datagram over IPv4, written and read without a kernel.
+//! Ethernet frames with one UDP datagram over IPv4, written and read without the kernel.
 
 use std::net::Ipv4Addr;
 
@@ -15,7 +15,7 @@ pub(super) struct Ends {
     pub(super) to: (Mac, Ipv4Addr),
 }
 
-/// Writes a frame; its length. `frame` has room for [`HEADERS`] and the payload.
+/// Writes a frame and returns its length. `frame` must have room for [`HEADERS`] and the payload.
 pub(super) fn write(frame: &mut [u8], ends: &Ends, ports: (u16, u16), payload: &[u8]) -> usize {
     let length = HEADERS + payload.len();
     frame[..6].copy_from_slice(&ends.to.0);
@@ -36,7 +36,7 @@ pub(super) fn write(frame: &mut [u8], ends: &Ends, ports: (u16, u16), payload: &
     frame[34..36].copy_from_slice(&ports.0.to_be_bytes());
     frame[36..38].copy_from_slice(&ports.1.to_be_bytes());
     frame[38..40].copy_from_slice(&((length - 34) as u16).to_be_bytes());
-    // over IPv4 a datagram may go without a checksum (RFC 768)
+    // the checksum is optional over IPv4 (RFC 768)
     frame[40..42].copy_from_slice(&[0, 0]);
     frame[HEADERS..length].copy_from_slice(payload);
     length
@@ -57,7 +57,7 @@ pub(super) fn read(frame: &[u8]) -> Option<(u16, u16, &[u8])> {
     Some((word(34), word(36), frame.get(HEADERS..end)?))
 }
 
-/// Makes a frame its own answer. The sum of the header stays what it was.
+/// Turns a frame into its own answer. The header's checksum stays the same.
 pub(super) fn turn_round(frame: &mut [u8]) {
     let (to, rest) = frame.split_at_mut(6);
     to.swap_with_slice(&mut rest[..6]);
@@ -67,7 +67,7 @@ pub(super) fn turn_round(frame: &mut [u8]) {
     from.swap_with_slice(to);
 }
 
-/// RFC 1071, of a header whose sum is zero so far.
+/// The checksum of RFC 1071, for a header whose checksum field is zero.
 fn checksum(header: &[u8]) -> u16 {
     let words = header.chunks_exact(2);
     let sum: u32 = words

@@ -1,7 +1,7 @@
-//! AF_XDP: whole packets between a device and the process, past the kernel's protocol stack.
+//! AF_XDP: whole packets between a device and the process, bypassing the kernel's protocol stack.
 //!
-//! A message is a UDP datagram whose headers we write ourselves. Both ends are ours and have a
-//! device to themselves, as every packet of its first queue goes to the socket.
+//! A message is a UDP datagram; its headers are written here. Both ends belong to taillab, and each
+//! needs a device for itself, because every packet of its first queue goes to the socket.
 
 mod frame;
 mod program;
@@ -20,16 +20,16 @@ use super::error::RttError;
 use super::kinds::{Mode, Proto};
 use super::wire::{Received, Wire};
 
-/// The server's port; connection number n has this one of the client plus 1 + n.
+/// The server's port. The client's port of connection n is this one plus 1 + n.
 const PORT: u16 = 7_777;
-/// Looks before a spinning wait gives the engine its turn.
+/// Looks before a spinning wait returns to the engine.
 const LOOKS: u32 = 1_024;
 /// The longest sleep.
 const SLEEP: Duration = Duration::from_millis(200);
-/// The largest packet of a device whose MTU is Ethernet's.
+/// The largest packet of a device with Ethernet's MTU.
 const MTU: usize = 1_500;
 
-/// The two devices and how they are used.
+/// The two devices, and how they are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct XdpEnds {
     /// The client's device, by its index in the client's network namespace.
@@ -44,9 +44,9 @@ pub struct XdpEnds {
     pub mode: XdpMode,
 }
 
-/// A socket that gets what a device receives.
+/// A socket that gets all packets of a device.
 struct Port {
-    // detached before the socket goes
+    // dropped, and so detached, before the socket
     _attached: Attached,
     socket: XdpSocket,
 }
@@ -64,7 +64,7 @@ impl Port {
     }
 }
 
-/// Tries again while a queue is busy: the kernel releases it a moment after the socket that had it
+/// Retries while the queue is busy: the kernel releases it a moment after its last socket
 /// was closed.
 fn once_released<T>(mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     const MOMENT: Duration = Duration::from_millis(5);
@@ -78,7 +78,7 @@ fn once_released<T>(mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T>
     attempt()
 }
 
-/// What the kernel's refusal means.
+/// Explains the kernel's refusal.
 fn refused(mode: XdpMode, error: &io::Error) -> RttError {
     let why = match error.raw_os_error() {
         Some(libc::EOPNOTSUPP) if mode == XdpMode::ZeroCopy => {
@@ -89,7 +89,7 @@ fn refused(mode: XdpMode, error: &io::Error) -> RttError {
         }
         Some(libc::EBUSY) => {
             format!(
-                "the device's first queue has an AF_XDP socket already ({error}): end its program"
+                "another program has an AF_XDP socket on the device's first queue ({error}): end it"
             )
         }
         Some(libc::EPERM | libc::EACCES) => {
@@ -110,7 +110,7 @@ pub(super) struct Echo {
 }
 
 impl Echo {
-    /// Opens it in the calling thread's network namespace; also the address of its device.
+    /// Opens it in the calling thread's network namespace; also returns its device's address.
     pub(super) fn open(ends: &XdpEnds, mode: Mode) -> Result<(Self, Mac), RttError> {
         let mac = mac_of(ends.server_device).map_err(|error| refused(ends.mode, &error))?;
         let port = Port::open(ends.server_device, ends.mode)?;
@@ -137,7 +137,7 @@ impl Echo {
                     std::hint::spin_loop();
                 } else if is_ours {
                     frame::turn_round(&mut copy);
-                    // what cannot be sent is lost, and the client counts it
+                    // a message that cannot be sent is lost; the client counts it
                     let _ = self.port.socket.send(|frame| {
                         frame[..copy.len()].copy_from_slice(&copy);
                         copy.len()
@@ -196,7 +196,7 @@ impl Wire for Xdp {
             .port
             .socket
             .send(|frame| frame::write(frame, &ends, ports, message));
-        // without a free frame it is lost, and counted as such
+        // without a free frame the message is lost and counted as such
         sent.map(drop).map_err(|source| RttError::Kernel {
             call: "sendto on an AF_XDP socket",
             source,
@@ -213,6 +213,7 @@ impl Wire for Xdp {
 }
 
 impl Xdp {
+    /// Looks for a message this many times.
     fn within(&mut self, looks: u32) -> Result<Received<'_>, RttError> {
         let (message, connections) = (&mut self.message, self.connections);
         let mut slept = false;

@@ -1,7 +1,7 @@
-//! The XDP program that hands every packet of a device's first queue to a socket.
+//! The XDP program that passes every packet of a device's first queue to a socket.
 //!
-//! Five instructions, loaded by the system call itself: it needs neither clang nor libbpf, and
-//! goes with its descriptors.
+//! It has five instructions and is loaded by a plain system call, so it needs neither clang nor
+//! libbpf. It is removed when its descriptors are closed.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -19,7 +19,7 @@ const ATTACH_XDP: u32 = 37;
 const FLAGS_SKB_MODE: u32 = 1 << 1;
 const FLAGS_DRV_MODE: u32 = 1 << 2;
 
-/// A program on a device; dropping it detaches it.
+/// A program on a device; detached when dropped.
 pub(super) struct Attached {
     _link: OwnedFd,
     _program: OwnedFd,
@@ -72,7 +72,7 @@ struct LinkCreate {
 }
 
 /// Attaches a program to a device of the calling thread's network namespace; packets of its
-/// first queue go to `socket`, which is bound there. Native mode where the driver has it.
+/// first queue go to `socket`, which is bound there. Uses native mode if the driver supports it.
 pub(super) fn attach(device: u32, socket: BorrowedFd<'_>) -> io::Result<Attached> {
     let map = bpf_fd(
         MAP_CREATE,

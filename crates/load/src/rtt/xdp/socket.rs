@@ -10,6 +10,8 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 
+use crate::sockopt;
+
 /// Bytes of a frame in the shared memory.
 pub(super) const FRAME: usize = 4096;
 /// Frames for each direction, which is the size of the rings.
@@ -55,7 +57,7 @@ impl Drop for Mapping {
     }
 }
 
-/// A ring of descriptors with one producer and one consumer, of which we are one.
+/// A ring of descriptors with one producer and one consumer: the kernel and this process.
 struct Ring<T> {
     mapping: Mapping,
     offsets: libc::xdp_ring_offset,
@@ -87,7 +89,7 @@ impl<T: Copy> Ring<T> {
         }
     }
 
-    /// Puts one in where we produce; `false` when the ring is full.
+    /// Adds one (in a ring where we produce); `false` when the ring is full.
     fn put(&mut self, value: T) -> bool {
         let (producer, consumer) = (
             self.word(self.offsets.producer),
@@ -105,7 +107,7 @@ impl<T: Copy> Ring<T> {
         true
     }
 
-    /// Takes one out where we consume.
+    /// Takes one (from a ring where we consume).
     fn take(&mut self) -> Option<T> {
         let consumer = self.word(self.offsets.consumer);
         let next = consumer.load(Ordering::Relaxed);
@@ -118,7 +120,7 @@ impl<T: Copy> Ring<T> {
         Some(value)
     }
 
-    /// The kernel sleeps and wants a call.
+    /// Whether the kernel sleeps and must be woken by a call.
     fn wants_call(&self) -> bool {
         self.word(self.offsets.flags).load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
     }
@@ -133,19 +135,19 @@ pub(super) struct XdpSocket {
     completion: Ring<u64>,
     received: Ring<libc::xdp_desc>,
     sending: Ring<libc::xdp_desc>,
-    /// Frames that can be sent.
+    /// Frames that are free for sending.
     free: Vec<u64>,
 }
 
 // SAFETY: the pointers of the mappings refer to memory that belongs to this socket alone.
 unsafe impl Send for XdpSocket {}
 
-/// Whether the driver copies packets, or has our frames as its own.
+/// Whether the driver copies packets or uses our frames directly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XdpMode {
-    /// Any driver.
+    /// Packets are copied; works with any driver.
     Copy,
-    /// The driver must support it.
+    /// No copy; the driver must support it.
     ZeroCopy,
 }
 
@@ -169,16 +171,18 @@ impl XdpSocket {
             flags: 0,
             tx_metadata_len: 0,
         };
-        set(socket.as_fd(), libc::XDP_UMEM_REG, &register)?;
+        sockopt::set(&socket, libc::SOL_XDP, libc::XDP_UMEM_REG, &register)?;
         for ring in [
             libc::XDP_UMEM_FILL_RING,
             libc::XDP_UMEM_COMPLETION_RING,
             libc::XDP_RX_RING,
             libc::XDP_TX_RING,
         ] {
-            set(socket.as_fd(), ring, &FRAMES)?;
+            sockopt::set(&socket, libc::SOL_XDP, ring, &FRAMES)?;
         }
-        let libc::xdp_mmap_offsets { rx, tx, fr, cr } = offsets(socket.as_fd())?;
+        // SAFETY: plain numbers, valid with any bytes.
+        let offsets = unsafe { sockopt::get(&socket, libc::SOL_XDP, libc::XDP_MMAP_OFFSETS) }?;
+        let libc::xdp_mmap_offsets { rx, tx, fr, cr } = offsets;
         let at = socket.as_fd();
         let mut opened = Self {
             fill: Ring::map(at, fr, libc::XDP_UMEM_PGOFF_FILL_RING as i64)?,
@@ -218,14 +222,14 @@ impl XdpSocket {
                 size_of_val(&address) as libc::socklen_t,
             )
         };
-        done(result)
+        sockopt::checked(result)
     }
 
     pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
-    /// Sends a frame that `write` fills and whose length it says; `false` when none is free.
+    /// Sends a frame that `write` fills; `write` returns the length. `false` when no frame is free.
     pub(super) fn send(&mut self, write: impl FnOnce(&mut [u8]) -> usize) -> io::Result<bool> {
         while let Some(frame) = self.completion.take() {
             self.free.push(frame);
@@ -243,7 +247,7 @@ impl XdpSocket {
             len: write(bytes) as u32,
             options: 0,
         };
-        // as many places as frames: never full
+        // never full: it has as many places as there are frames
         self.sending.put(descriptor);
         if self.sending.wants_call() {
             self.call()?;
@@ -264,8 +268,8 @@ impl XdpSocket {
                 0,
             )
         };
-        match done(result as i32) {
-            // later calls send it
+        match sockopt::checked(result as i32) {
+            // a later call sends it
             Err(error)
                 if matches!(
                     error.raw_os_error(),
@@ -278,7 +282,7 @@ impl XdpSocket {
         }
     }
 
-    /// Shows a frame that has arrived to `read`, if there is one, and gives it back.
+    /// Passes a received frame to `read`, if there is one, and gives the frame back to the kernel.
     pub(super) fn receive<R>(&mut self, read: impl FnOnce(&[u8]) -> R) -> Option<R> {
         let descriptor = self.received.take()?;
         // SAFETY: the kernel has put the frame into the ring of received ones, and does not touch
@@ -298,49 +302,10 @@ impl XdpSocket {
             tv_sec: at_most.as_secs() as i64,
             tv_nsec: i64::from(at_most.subsec_nanos()),
         };
-        // a signal: looked at again
+        // a signal only means another look
         let _ = poll(
             &mut [PollFd::new(&self.socket, PollFlags::IN)],
             Some(&at_most),
         );
-    }
-}
-
-fn offsets(socket: BorrowedFd<'_>) -> io::Result<libc::xdp_mmap_offsets> {
-    let mut found = std::mem::MaybeUninit::<libc::xdp_mmap_offsets>::zeroed();
-    let mut length = size_of::<libc::xdp_mmap_offsets>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `length` bytes into a value of that size.
-    let result = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_XDP,
-            libc::XDP_MMAP_OFFSETS,
-            found.as_mut_ptr().cast(),
-            &mut length,
-        )
-    };
-    done(result)?;
-    // SAFETY: plain numbers, zero where the kernel wrote none.
-    Ok(unsafe { found.assume_init() })
-}
-
-fn set<T>(socket: BorrowedFd<'_>, option: libc::c_int, value: &T) -> io::Result<()> {
-    // SAFETY: the kernel reads a live value of the given length.
-    let result = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_XDP,
-            option,
-            std::ptr::from_ref(value).cast(),
-            size_of::<T>() as libc::socklen_t,
-        )
-    };
-    done(result)
-}
-
-fn done(result: libc::c_int) -> io::Result<()> {
-    match result {
-        -1 => Err(io::Error::last_os_error()),
-        _ => Ok(()),
     }
 }

@@ -10,37 +10,36 @@ pub use sockets::StreamSockets;
 
 use super::Sockets;
 
-/// Connections that carry bytes, may end, and are opened again.
+/// Connections that carry bytes, may end, and are reopened.
 ///
-/// The life of a connection: it is up from the beginning or since [`Event::Opened`], until
-/// [`Event::Ended`] is reported or [`StreamTransport::abandon`] is called. It is then
-/// opened again in calls of [`StreamTransport::tend`].
+/// A connection is up from the beginning, or from [`Event::Opened`], until
+/// [`Event::Ended`] is reported or [`StreamTransport::abandon`] is called. Then calls of
+/// [`StreamTransport::tend`] reopen it.
 pub trait StreamTransport: Sockets {
     /// Where the packets of a connection that is up come from.
     fn origin(&self, connection: usize) -> Option<Origin>;
 
-    /// Hands bytes to the kernel, which need not take all of them at once: the rest
-    /// follows by itself. Either all bytes will be sent, or none.
+    /// Hands bytes to the kernel. If it does not take all of them at once, the rest
+    /// is sent later: either all bytes are sent, or none.
     ///
     /// # Errors
     /// [`NotTaken`].
     fn send(&mut self, connection: usize, bytes: &[u8]) -> Result<(), NotTaken>;
 
-    /// Looks once for bytes, first on the connection where they are `expected`.
+    /// Looks once for bytes, first on the `expected` connection.
     fn receive(&mut self, expected: Option<usize>) -> Event;
 
     /// The bytes of the last [`Event::Bytes`].
     fn bytes(&self) -> &[u8];
 
-    /// Closes a connection that is up, to open it again.
+    /// Closes a connection that is up; it will be reopened.
     fn abandon(&mut self, connection: usize);
 
-    /// Opens what is closed, one connection a call, in a moment when nothing is due for
-    /// `until_next`.
+    /// Reopens closed connections, one in each call. Nothing is due for `until_next`.
     fn tend(&mut self, until_next: Nanos);
 }
 
-/// The beginning of a connection as packets show it.
+/// How the packets of a connection identify it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// The client's port.
@@ -52,19 +51,19 @@ pub struct Origin {
 /// Why bytes were not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotTaken {
-    /// The connection has ended. What has come before may still be received, and then
-    /// [`Event::Ended`] will be.
+    /// The connection has ended. Bytes that came before can still be received; then
+    /// [`Event::Ended`] follows.
     Ended,
-    /// The server does not read what is sent, and no room is left.
+    /// The server does not read, and no room is left.
     Full,
 }
 
-/// What one look found.
+/// The result of one look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// Nothing.
     Nothing,
-    /// Bytes came by this connection: see [`StreamTransport::bytes`].
+    /// Bytes came on this connection: see [`StreamTransport::bytes`].
     Bytes(usize),
     /// A connection ended.
     Ended {
@@ -84,6 +83,6 @@ pub enum Event {
 pub enum Ending {
     /// The server closed it.
     Closed,
-    /// The server's host reset it, or the network gave it up.
+    /// The server's host reset it, or it failed in the network.
     Reset,
 }

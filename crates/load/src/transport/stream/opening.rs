@@ -13,21 +13,14 @@ use super::Origin;
 use super::sequence::next_sequence;
 use crate::Endpoint;
 
-/// How far an attempt got at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Attempt {
-    Up,
-    UnderWay,
-}
-
-/// The address that an open connection's packets come from, if it is known.
+/// Where an open connection's packets come from, if it is known.
 pub(super) struct Opened(pub(super) Option<Origin>);
 
 /// Opens sockets to one server.
 #[derive(Debug)]
 pub(super) struct Opener {
     server: Address,
-    /// Cleared when the kernel says that this process may not ask for sequence numbers.
+    /// Cleared when the kernel refuses to tell sequence numbers.
     may_ask: bool,
 }
 
@@ -50,8 +43,8 @@ impl Opener {
         })
     }
 
-    /// Makes a socket and begins to connect it.
-    pub(super) fn begin(&self) -> Result<(OwnedFd, Attempt), Errno> {
+    /// Makes a socket and begins to connect it; whether it is connected already.
+    pub(super) fn begin(&self) -> Result<(OwnedFd, bool), Errno> {
         let family = match &self.server {
             Address::Tcp(SocketAddr::V4(_)) => AddressFamily::INET,
             Address::Tcp(SocketAddr::V6(_)) => AddressFamily::INET6,
@@ -67,13 +60,12 @@ impl Opener {
             Address::Unix(address) => connect(&socket, address),
         };
         match begun {
-            Ok(()) => Ok((socket, Attempt::Up)),
-            Err(Errno::INPROGRESS) => Ok((socket, Attempt::UnderWay)),
+            Ok(()) | Err(Errno::INPROGRESS) => Ok((socket, begun.is_ok())),
             Err(error) => Err(error),
         }
     }
 
-    /// What has become of a socket that was being connected; `None` if it still is.
+    /// Whether a socket is connected now; `None` while it is still being connected.
     pub(super) fn finish(&mut self, socket: &OwnedFd) -> Result<Option<Opened>, Errno> {
         sockopt::socket_error(socket)??;
         match getpeername(socket) {
@@ -86,8 +78,8 @@ impl Opener {
         };
         let local = SocketAddr::try_from(getsockname(socket)?)?;
         if local == *server {
-            // With nobody listening, TCP connects a socket to itself when the kernel
-            // picks the server's port for it (simultaneous open, RFC 9293, 3.5).
+            // If nothing listens and the kernel picks the server's port for the client, TCP
+            // connects the socket to itself (simultaneous open, RFC 9293, 3.5).
             return Err(Errno::CONNREFUSED);
         }
         Ok(Some(Opened(self.sequence(socket).map(|sequence| Origin {

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use taillab_model::{Monotonic, Nanos};
 
-use super::opening::{Attempt, Opener};
+use super::opening::Opener;
 use super::{Ending, Event, NotTaken, Origin, StreamTransport};
 use crate::clock::now;
 use crate::stamps::{self, KernelStamps, RealtimeBridge};
@@ -30,48 +30,47 @@ const OUTPUT_BYTES: usize = 1 << 20;
 /// Connections that one look at all of them reports.
 const EVENTS: usize = 256;
 
-/// Empty looks at the expected connection before all connections are looked at.
+/// Empty looks at the expected connection before epoll is asked for all connections.
 const PATIENCE: u32 = 4;
 
-/// All connections are looked at after this many looks at the latest, however well the
-/// answers come as expected: other connections may have ended.
+/// Epoll is asked for all connections at least once in this many looks, even while the answers
+/// come as expected: other connections may have ended.
 const LOOKS: u32 = 256;
 
 /// Connections that are being opened at once while all are opened.
 const OPENING_AT_ONCE: usize = 128;
 
-/// How long no connection may come up while all are opened.
+/// While all connections are opened: how long none may come up.
 const STUCK: Nanos = Nanos::from_secs(10);
 
 /// Between two attempts to open the same connection.
 const RETRY: Nanos = Nanos::from_millis(10);
 
-/// Opening a connection takes about this long, and is done when nothing is due for so
-/// long or it has waited for [`RETRY`].
+/// Opening a connection takes about this long. It is done when nothing is due for as long, or
+/// when it is overdue by [`RETRY`].
 const OPENING_TAKES: Nanos = Nanos::from_micros(60);
 
-/// With no connection up for this long, the server counts as gone even where nobody says
-/// that it is.
+/// When no connection has been up for this long, the server counts as gone.
 const GONE: Nanos = Nanos::from_secs(1);
 
 /// N stream sockets to one server.
 ///
 /// A server that answers in the order of the requests answers first on the connection
-/// that has waited longest, which the caller knows: one system call for an answer, and
-/// one short one (`EAGAIN`) for none. As with datagrams, every fourth look without an answer
-/// asks epoll for all connections. Epoll is level-triggered, so that a connection is read
-/// once when it is reported, and reported again if that was not all.
+/// that has waited longest, which the caller knows: an answer takes one system call, an empty look
+/// one short one (`EAGAIN`). As with datagrams, every fourth look without an answer
+/// asks epoll for all connections. Epoll is level-triggered: a connection is read
+/// once when it is reported, and reported again if there is more.
 pub struct StreamSockets {
     opener: Opener,
     links: Vec<Link>,
     poll: Poll,
-    /// Connections that epoll reported and that were not yet looked at.
+    /// Connections that epoll reported and that have not been read yet.
     ready: Vec<u32>,
     empty_looks: u32,
     looks: u32,
     buffer: Box<[u8]>,
     received: usize,
-    /// When to open which connection again, the earliest first.
+    /// When to reopen which connection, the earliest first.
     closed: BinaryHeap<Reverse<(Monotonic, u32)>>,
     /// Connections that came up again, not yet reported.
     opened: VecDeque<u32>,
@@ -89,10 +88,10 @@ pub struct StreamSockets {
 struct Link {
     socket: Option<OwnedFd>,
     state: State,
-    /// A send said that the connection was reset; the socket says so only once.
+    /// A send found that the connection was reset; the socket reports that only once.
     was_reset: bool,
     origin: Option<Origin>,
-    /// What the kernel has not taken yet.
+    /// Bytes that the kernel has not taken yet.
     output: Vec<u8>,
     attempted: Monotonic,
 }
@@ -143,7 +142,7 @@ impl StreamSockets {
                 received: stamps.received && matches!(server, Endpoint::Tcp(_)),
                 sent: false,
             },
-            bridge: RealtimeBridge::new(),
+            bridge: RealtimeBridge::default(),
             stamp: None,
         };
         sockets.open_all().map_err(fault)?;
@@ -158,7 +157,7 @@ impl StreamSockets {
             while begun < self.links.len() && self.opening < OPENING_AT_ONCE {
                 match self.open(begun) {
                     Ok(()) => begun += 1,
-                    // a Unix socket's backlog is full: the server accepts meanwhile
+                    // a Unix socket's backlog is full until the server accepts
                     Err(Errno::AGAIN) => break,
                     Err(error) => return Err(error),
                 }
@@ -181,14 +180,14 @@ impl StreamSockets {
         Ok(())
     }
 
-    /// Begins to open a connection, which may be all there is to do.
+    /// Begins to open a connection, and finishes if it is up at once.
     fn open(&mut self, connection: usize) -> Result<(), Errno> {
         let link = &mut self.links[connection];
         link.attempted = now();
-        let (socket, attempt) = self.opener.begin()?;
-        let wanted = match attempt {
-            Attempt::Up => EventFlags::IN,
-            Attempt::UnderWay => EventFlags::IN | EventFlags::OUT,
+        let (socket, is_up) = self.opener.begin()?;
+        let wanted = match is_up {
+            true => EventFlags::IN,
+            false => EventFlags::IN | EventFlags::OUT,
         };
         self.poll.add(&socket, connection, wanted)?;
         if self.stamps.any() {
@@ -197,13 +196,13 @@ impl StreamSockets {
         link.socket = Some(socket);
         link.state = State::Opening;
         self.opening += 1;
-        if attempt == Attempt::Up {
+        if is_up {
             self.finish_opening(connection)?;
         }
         Ok(())
     }
 
-    /// Looks what has become of a connection that is being opened.
+    /// Checks a connection that is being opened.
     fn finish_opening(&mut self, connection: usize) -> Result<(), Errno> {
         let link = &mut self.links[connection];
         let Some(socket) = &link.socket else {
@@ -236,7 +235,7 @@ impl StreamSockets {
     #[cold]
     fn close(&mut self, connection: usize) {
         let link = &mut self.links[connection];
-        // closing the socket takes it out of epoll too
+        // closing the socket also removes it from epoll
         link.socket = None;
         if link.state == State::Up {
             self.up -= 1;
@@ -273,7 +272,7 @@ impl StreamSockets {
             }
             Ok(_) => Some(self.ended(connection, Ending::Closed)),
             Err(Errno::AGAIN | Errno::INTR) => None,
-            // our side had sent when the server had closed already
+            // we had sent after the server had closed
             Err(Errno::PIPE) => Some(self.ended(connection, Ending::Closed)),
             Err(_) => Some(self.ended(connection, Ending::Reset)),
         }
@@ -328,7 +327,7 @@ impl StreamSockets {
             }
             Err(Errno::AGAIN | Errno::INTR) => {}
             Err(error) => {
-                // the look that follows finds the end
+                // the next look finds the end
                 link.was_reset |= error == Errno::CONNRESET;
                 link.output.clear();
             }
@@ -341,7 +340,7 @@ impl StreamSockets {
 
     fn watch(&self, connection: usize, flags: EventFlags) {
         if let Some(socket) = &self.links[connection].socket {
-            // It cannot fail: the socket is in the set, and no memory is needed.
+            // cannot fail: the socket is in the set, and no memory is needed
             let _ = self.poll.modify(socket, connection, flags);
         }
     }
@@ -366,7 +365,7 @@ impl StreamSockets {
             .extend(found.map(|(connection, _)| connection as u32));
     }
 
-    /// What is not bytes and was not reported yet.
+    /// An event other than bytes that has not been reported yet.
     #[cold]
     fn news(&mut self) -> Option<Event> {
         if let Some(connection) = self.opened.pop_front() {
