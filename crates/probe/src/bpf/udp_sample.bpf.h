@@ -165,7 +165,7 @@ static __always_inline void has_answered(u32 tid)
  * queued, the count and the queue's length do not fit each other: either the count changes between
  * two looks, or the number is that of the datagram that was read before. Then look again.
  */
-#define LOOKS 64
+#define LOOKS 512
 
 static __always_inline u64 number_read(struct queue *queue, const struct sock *sk, u32 *left)
 {
