@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What all programs share: their constants, the rings, and the filters.
+ * The parts that all programs use: constants, the rings, and the filters.
  */
 #ifndef TAILLAB_COMMON_BPF_H
 #define TAILLAB_COMMON_BPF_H
@@ -52,7 +52,7 @@ enum kind {
 #define PAYLOAD_PIECE 256 /* what fits on the stack */
 #define TID_BITS 22
 
-/* whose threads are the server's */
+/* how the server's threads are recognised */
 enum membership {
 	THESE_PROCESSES,
 	IN_NAMESPACE,
@@ -60,13 +60,13 @@ enum membership {
 };
 
 /*
- * Filled in before loading; the same layout as Config in object.rs. The verifier knows
- * the numbers and drops what they rule out, so a branch on one of them costs nothing.
+ * Filled in before loading; the same layout as Config in object.rs. The verifier knows the
+ * numbers and removes branches that they make impossible, so a branch on one costs nothing.
  */
 struct config {
 	u64 server_cpus[MAX_CPUS / 64];
 	u64 generator_cpus[MAX_CPUS / 64];
-	u64 base; /* what events' times count from */
+	u64 base; /* events' times count from here */
 	u64 cgroup; /* its inode */
 	u32 slots; /* for each CPU, a power of two */
 	u32 netns_inode;
@@ -76,7 +76,7 @@ struct config {
 	u32 membership;
 	u32 cgroup_level; /* below its hierarchy's root */
 	u32 cgroup_subsystem; /* of a hierarchy of version 1; MAX_SUBSYSTEMS for version 2 */
-	u32 payload_bytes; /* 0: not even how much there is */
+	u32 payload_bytes; /* 0: not even the length is recorded */
 	u32 payload_copied; /* whether the kernel lets programs read it */
 	u32 sleeps; /* whether a sleep's system call is recorded */
 	u32 tgid_count;
@@ -140,8 +140,8 @@ struct {
 } slots SEC(".maps");
 
 /*
- * Positions taken but not yet written when another context looks at `tail`: one
- * for each context that can interrupt another one on a CPU, with room to spare.
+ * Positions that may be taken but not yet written when another context looks at `tail`: more
+ * than one for each context that can interrupt another one on a CPU.
  */
 #define MARGIN 64
 
@@ -177,7 +177,7 @@ static __always_inline void emit(u32 cpu, struct ring *ring, u64 now, u64 kind, 
 
 /*
  * Whether T2 to T5 of the request with this key are recorded, as
- * taillab_model::MiddleStamps::ask. Every hook that knows the key decides alike, before it
+ * taillab_model::MiddleStamps::ask. Every hook that knows the key decides the same, before it
  * reads the clock.
  */
 static __always_inline bool is_asked(u8 address, u32 key)
@@ -191,7 +191,7 @@ static __always_inline bool is_asked(u8 address, u32 key)
 	return !((x ^ x >> 16) >> ((32 - config.sample) & 31));
 }
 
-/* nanoseconds as an event holds them */
+/* nanoseconds in the form that an event has */
 static __always_inline u32 length_of(u64 since, u64 now)
 {
 	u64 lasted = now - since;
@@ -205,20 +205,20 @@ static __always_inline bool has_cpu(const volatile u64 *cpus, u32 cpu)
 
 	if (cpu >= MAX_CPUS)
 		return false;
-	/* the compiler would drop the mask, and the verifier may have lost sight of the check */
+	/* the compiler would remove the mask, but the verifier may no longer know the check */
 	barrier_var(masked);
 	return cpus[masked % MAX_CPUS / 64] >> (cpu % 64) & 1;
 }
 
-/* the ring of a CPU if that is the server's */
+/* the ring of a CPU if it is one of the server's */
 static __always_inline struct ring *server_ring(u32 cpu)
 {
 	return has_cpu(config.server_cpus, cpu) ? this_ring(cpu) : 0;
 }
 
 /*
- * Whether the device is watched. An index is unique within its namespace only. Of a
- * whole namespace, devices on top of others pass on what those below have had.
+ * Whether the device is watched. An index is unique only within its namespace. If a whole
+ * namespace is watched, devices on top of others are not: those below have had their packets.
  */
 static __always_inline bool at_server(const struct net_device *dev)
 {
@@ -239,9 +239,9 @@ named:
 }
 
 /*
- * Which packet buffer it is. The verifier forbids to shift a pointer, but lets the
- * difference of two be a number: so the address is counted from that of `config`,
- * which also keeps kernel addresses out of recordings.
+ * Identifies a packet buffer. The verifier allows no shift of a pointer, but the difference of
+ * two pointers is a number. So the address is counted from that of `config`, which also keeps
+ * kernel addresses out of recordings.
  */
 static __always_inline u32 packet_id(const struct sk_buff *skb)
 {
@@ -249,15 +249,15 @@ static __always_inline u32 packet_id(const struct sk_buff *skb)
 }
 
 /*
- * Reads memory in place where the kernel has this kfunc (Linux 6.2): it is no call but a
- * change of type, and saves 40 ns against bpf_probe_read_kernel.
+ * Reads memory directly if the kernel has this kfunc (Linux 6.2). It only changes the type, makes
+ * no call, and takes 40 ns less than bpf_probe_read_kernel.
  */
 extern void *bpf_rdonly_cast(const void *obj, u32 btf_id) __ksym __weak;
 
 /* Which of a cgroup's ancestors, itself included, has this level; it has one. */
 static __always_inline u64 ancestor_id(const struct cgroup *cgroup, u32 level)
 {
-	/* the verifier knows no member behind the first of an array without a length */
+	/* of an array without a length the verifier knows only the first member */
 	const void *place = (const void *)cgroup +
 			    bpf_core_field_offset(struct cgroup, ancestors) + 8 * level;
 	const struct cgroup *ancestor = 0;

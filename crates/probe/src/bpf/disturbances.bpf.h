@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What holds up requests: who is on the server's CPUs, interrupts, power states, and what
- * the server's threads wait for. Each filters first; what lasts is one event at its end.
+ * What delays requests: threads on the server's CPUs, interrupts, power states, and what the
+ * server's threads wait for. Each program filters first. Something that takes time is one event,
+ * at its end.
  */
 #include "common.bpf.h"
 
@@ -12,11 +13,11 @@
 #define ARCHITECTURE (1U << 31)
 
 /*
- * Names of threads, which user space maps: each has its place by its number. A later thread
- * may take a place over, and a name that exec has changed is written again.
+ * Names of threads, mapped by user space. A thread's number gives its place. A later thread may
+ * take the place, and a name that exec has changed is written again.
  */
 struct thread {
-	u32 tid; /* 0: nobody's */
+	u32 tid; /* 0: no thread's */
 	u32 tgid;
 	u64 comm[2];
 	u32 server;
@@ -54,7 +55,7 @@ static __always_inline u64 call_of(struct task_struct *task)
 	return ((struct pt_regs *)bpf_task_pt_regs(task))->orig_ax;
 }
 
-/* a thread comes onto a CPU of the generator: who keeps it from sending in time */
+/* a thread starts to run on a CPU of the generator, which may delay its sends */
 static __always_inline void came_on(u32 cpu, const struct task_struct *next)
 {
 	struct ring *ring;
@@ -70,7 +71,7 @@ static __always_inline void came_on(u32 cpu, const struct task_struct *next)
 	emit(cpu, ring, bpf_ktime_get_ns(), CAME_ON, 0, tid, 0);
 }
 
-/* a CPU of the server changes threads: for T3 and for what delays a request */
+/* a CPU of the server switches threads: for T3 and for what delays a request */
 SEC("tp_btf/sched_switch")
 int BPF_PROG(switched, bool preempt, struct task_struct *prev, struct task_struct *next,
 	     unsigned int prev_state)
@@ -117,7 +118,7 @@ int BPF_PROG(woken, struct task_struct *task)
 	return 0;
 }
 
-/* a thread of the server is to go on, on another CPU */
+/* a thread of the server moves to another CPU */
 SEC("tp_btf/sched_migrate_task")
 int BPF_PROG(migrated, struct task_struct *task, int to)
 {
@@ -140,9 +141,9 @@ static __always_inline void emit_end(u32 cpu, struct ring *ring, u64 *since, u64
 }
 
 /*
- * Something begins on this CPU, or ends. One place for each sort is enough: a handler of a
- * device, a vector of the architecture and a softirq can each lie within another sort, but
- * none within its own.
+ * Something begins or ends on this CPU. One place for each kind is enough: a device's handler, a
+ * vector of the architecture and a softirq can interrupt one of another kind, but none of its
+ * own.
  */
 #define BEGINS(since)                                                                      \
 	do {                                                                               \
@@ -205,7 +206,7 @@ int BPF_PROG(softirq_ends, unsigned int vector)
 	ENDS(softirq_since, SOFTIRQ, (u8)vector, 0);
 }
 
-/* the CPU goes to a power state, or (state -1) comes back */
+/* the CPU enters a power state, or (state -1) leaves it */
 SEC("tp_btf/cpu_idle")
 int BPF_PROG(idle, unsigned int state, unsigned int id)
 {
@@ -269,8 +270,8 @@ int major_fault(void *event)
 }
 
 /*
- * A thread has asked for something from storage, in a system call. What it gets is only known to
- * be of the same call where its number is the same, and no read or write has ended since.
+ * A thread has asked storage for something, in a system call. The answer is known to belong to the
+ * same call only if the call's number is the same and no read or write has ended since.
  */
 struct ask {
 	u64 since;
@@ -287,7 +288,7 @@ struct {
 
 #define NR_IO_URING_ENTER 426
 
-/* what a softirq or an interrupt asks for is not asked by the thread that it interrupts */
+/* a softirq or an interrupt does not ask for the thread that it interrupts */
 static __always_inline bool on_top(const struct ring *ring)
 {
 	return ring->softirq_since || ring->interrupt_since || ring->vector_since;
@@ -307,13 +308,13 @@ int BPF_PROG(storage_asked, void *bio)
 	if (!ring || on_top(ring))
 		return 0;
 	ask.call = call_of(task);
-	/* a page fault has an end of its own, and a ring does not wait for what it asks */
+	/* a page fault has its own end, and io_uring does not wait for what it asks for */
 	if (ask.call >= NO_CALL || ask.call == NR_IO_URING_ENTER)
 		return 0;
 	ask.calls_ended = task->ioac.syscr + task->ioac.syscw;
 	tid = task->pid;
 	before = bpf_map_lookup_elem(&asks, &tid);
-	/* one wait can ask for several things */
+	/* one wait can be for several things */
 	if (before && before->call == ask.call && before->calls_ended == ask.calls_ended)
 		return 0;
 	ask.since = bpf_ktime_get_ns();
@@ -349,18 +350,18 @@ static __always_inline int emit_storage_waited(void)
 	return 0;
 }
 
-/* from the page cache: the pages are there, and up to date */
+/* from the page cache: the pages are there and up to date */
 SEC("tp_btf/mm_filemap_get_pages")
 int BPF_PROG(pages_read, void *mapping)
 {
 	return emit_storage_waited();
 }
 
-/* past the page cache */
+/* not through the page cache */
 SEC("tp_btf/iomap_dio_complete")
 int BPF_PROG(direct_io_ended, struct kiocb *iocb)
 {
-	/* somebody who does not wait */
+	/* the caller does not wait */
 	if (iocb->ki_complete)
 		return 0;
 	return emit_storage_waited();
@@ -395,7 +396,7 @@ int BPF_PROG(lock_wanted, void *lock, unsigned int flags)
 
 	if (!in_server(task))
 		return 0;
-	/* what runs on top of the thread is not its wait */
+	/* an interrupt's wait is not the thread's */
 	ring = this_ring(bpf_get_smp_processor_id());
 	if (!ring || on_top(ring))
 		return 0;

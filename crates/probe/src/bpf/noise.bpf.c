@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * For `taillab noise`: a loop that reads the clock in the kernel, with the CPU's interrupts on
- * or off, and who asks whom for an interrupt.
+ * For `taillab noise`: a loop that reads the clock in the kernel, with the CPU's interrupts on or
+ * off; and which CPU asks which for an interrupt.
  */
 #include "vmlinux.h"
 #include <bpf/bpf_helpers.h>
@@ -11,7 +11,7 @@
 #define FINE 4096
 /* longer ones are kept, with their ends */
 #define KEPT 8192
-/* turns of one call; about a quarter of a second, and with interrupts off a thousandth */
+/* rounds of one call: about a quarter of a second, and with interrupts off a thousandth of it */
 #define TURNS (1 << 23)
 #define TURNS_MASKED (1 << 15)
 
@@ -64,7 +64,7 @@ static long look(u32 i, struct turn *turn)
 	return now >= turn->until;
 }
 
-/* what user space hands over */
+/* what user space passes in */
 struct request {
 	u64 length_ns;
 	u64 gap_ns; /* a longer time is a gap; at most FINE */

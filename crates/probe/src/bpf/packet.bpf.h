@@ -23,7 +23,7 @@
 #define NEXT_FRAGMENT 44
 #define NEXT_DESTINATION 60
 
-/* any kernel type that has a 16-bit number at its beginning serves to read one */
+/* to read a 16-bit number: any kernel type that begins with one will do */
 #define U16_IN_PLACE(at)                                                                   \
 	(((const struct udphdr *)bpf_rdonly_cast(at, bpf_core_type_id_kernel(struct udphdr)))->source)
 
@@ -32,7 +32,7 @@
 	(((const struct tcphdr *)bpf_rdonly_cast((at) - 4, bpf_core_type_id_kernel(struct tcphdr))) \
 		 ->seq)
 
-/* a number as it lies in memory; 0 where it cannot be read */
+/* a number as it is in memory; 0 if it cannot be read */
 static __always_inline u16 u16_at(const unsigned char *at)
 {
 	u16 value = 0;
@@ -91,7 +91,7 @@ enum verdict {
 	UNREADABLE,
 };
 
-/* what the headers up to the ports say of a packet of the server */
+/* what the headers up to the ports say about a packet of the server */
 struct headers {
 	const unsigned char *transport; /* where its header begins */
 	u32 linear; /* bytes that may be read from there */
@@ -144,7 +144,7 @@ static __always_inline enum verdict read_headers(const unsigned char *ip, u32 li
 	int behind;
 	u16 ours;
 
-	/* several fields in one read, for each read is checked */
+	/* several fields in one read, because each read is checked */
 	if (protocol == bpf_htons(ETH_P_IP)) {
 		if (linear < IP_BYTES)
 			return UNREADABLE;

@@ -71,14 +71,13 @@ static __always_inline u32 stream_key(u16 client_port, u32 sequence)
 		number_;                                                                   \
 	})
 
-/* Reads a packet's bytes wherever they lie: of tracing programs since Linux 6.11. */
+/* Reads a packet's bytes, wherever they are; for tracing programs since Linux 6.11. */
 extern int bpf_dynptr_from_skb(struct __sk_buff *skb, u64 flags, struct bpf_dynptr *ptr) __ksym
 	__weak;
 
 /*
- * Records what a segment carries: right behind its own event and on the same CPU, first how
- * much and where in the stream, then the beginning of the payload, which begins `offset`
- * bytes behind skb->data.
+ * Records a segment's payload, right after its own event and on the same CPU: first its length and
+ * its place in the stream, then its beginning, which is `offset` bytes after skb->data.
  */
 static __always_inline void emit_payload(u32 cpu, struct ring *ring, u64 now, struct sk_buff *skb,
 					 u32 offset, const struct segment *segment, u8 response)
@@ -95,7 +94,7 @@ static __always_inline void emit_payload(u32 cpu, struct ring *ring, u64 now, st
 		limit = segment->bytes;
 	if (bpf_dynptr_from_skb((struct __sk_buff *)skb, 0, &packet))
 		return;
-	/* iterators (Linux 6.4): the verifier would go round plain loops for seconds */
+	/* an iterator (Linux 6.4): the verifier would need seconds for a plain loop */
 	bpf_for(p, 0, MAX_PAYLOAD / PAYLOAD_PIECE) {
 		done = p * PAYLOAD_PIECE;
 		if (done >= limit)
@@ -219,7 +218,7 @@ static __always_inline int second_stamp(const struct sock *sk)
 	return 0;
 }
 
-/* T2: TCP has queued data, in softirq or from the backlog, and is about to wake the reader */
+/* T2: TCP has queued data, in a softirq or from the backlog, and is about to wake the reader */
 SEC("tp_btf/sk_data_ready")
 int BPF_PROG(segment_queued, const struct sock *sk)
 {
@@ -277,7 +276,7 @@ int BPF_PROG(read_from_tcp, struct sock *sk, void *msg, u64 len, int flags)
 {
 	u64 ret = 0;
 
-	/* its place among the arguments differs from kernel to kernel */
+	/* which argument it is differs between kernels */
 	if (bpf_get_func_ret(ctx, &ret))
 		return 0;
 	return emit_segment_read(sk, (int)ret, flags);
@@ -353,7 +352,7 @@ int BPF_PROG(stream_write_begun, const struct sock *sk, const struct msghdr *msg
 	return emit_segment_written(sk, msg->msg_iter.count);
 }
 
-/* T5 where neither is allowed: a write, of whatever file; the last one before T6 counts */
+/* T5 where neither is allowed: any write to any file; the last one before T6 counts */
 SEC("tp_btf/sys_enter")
 int BPF_PROG(stream_write_called, struct pt_regs *regs, long nr)
 {

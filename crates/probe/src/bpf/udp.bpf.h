@@ -75,8 +75,9 @@ static __always_inline int datagram_in(const struct sk_buff *skb, struct place p
 ARRIVALS(packet_in, datagram_in)
 
 /*
- * The packet that this CPU now takes through the stack, after RPS: for T2. Packets of others
- * count too: the packet before, which may have been dropped, is then no longer current.
+ * The packet that this CPU now takes through the stack, after RPS: for T2. Packets of other
+ * servers count too, because then the packet before, which may have been dropped, is no longer
+ * current.
  */
 SEC("tp_btf/netif_receive_skb")
 int BPF_PROG(packet_received, struct sk_buff *skb)
@@ -93,7 +94,7 @@ static __always_inline bool is_servers(const struct sock *sk)
 	return is_servers_socket(sk, IPPROTO_UDP);
 }
 
-/* For a socket of the server, whichever thread calls. */
+/* For a socket of the server, no matter which thread calls. */
 static __always_inline void emit_call(u64 kind, u32 b)
 {
 	emit_now(kind, 0, (u32)bpf_get_current_pid_tgid(), b);
@@ -146,7 +147,7 @@ int BPF_PROG(to_wake_reader, const struct sock *sk)
 	return 0;
 }
 
-/* T2 where neither is allowed: the skb is given, but the reader is awake already. */
+/* T2 where neither is allowed: the skb is known, but the reader has been woken already. */
 SEC("fexit/__udp_enqueue_schedule_skb")
 int BPF_PROG(enqueued_late, struct sock *sk, struct sk_buff *skb, int ret)
 {
@@ -190,7 +191,7 @@ static __always_inline int datagram_returned(void *ctx, const struct sock *sk, i
 {
 	u64 ret = 0;
 
-	/* its place among the arguments differs from kernel to kernel */
+	/* which argument it is differs between kernels */
 	if (bpf_get_func_ret(ctx, &ret))
 		return 0;
 	return datagram_read(sk, (int)ret, flags);
@@ -234,7 +235,7 @@ static __always_inline bool may_answer(void)
 	return !config.sample || (open && *open & 0xff);
 }
 
-/* T5: the server writes to its socket, by whatever call; one event for each datagram */
+/* T5: the server writes to its socket, by any call; one event for each datagram */
 SEC("fentry/udp_sendmsg")
 int BPF_PROG(write_to_udp, struct sock *sk)
 {
@@ -253,8 +254,8 @@ int BPF_PROG(write_to_udpv6, struct sock *sk)
 }
 
 /*
- * T5 where fentry is not allowed, at the root of the tree of cgroups: a socket is about to
- * send a datagram to an address that the call names. It lets everything pass.
+ * T5 where fentry is not allowed, at the root of the cgroup tree: a socket is about to send a
+ * datagram to an address in the call. It allows everything.
  */
 static __always_inline int datagram_sent(const struct bpf_sock_addr *ctx)
 {
