@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use libbpf_rs::btf::{Btf, types::Enum};
 use rustix::io::Errno;
 
-/// The initial cgroup namespace (`PROC_CGROUP_INIT_INO`): in another one mount points do not
-/// tell how deep a cgroup is.
+/// The initial cgroup namespace (`PROC_CGROUP_INIT_INO`). In another one, mount points do not
+/// show how deep a cgroup is.
 const INITIAL_NAMESPACE: u64 = 0xeffffffb;
 
-/// As `subsys` of the kernel's `css_set` is long in the programs (`MAX_SUBSYSTEMS`).
+/// The length of `subsys` of the kernel's `css_set` in the programs (`MAX_SUBSYSTEMS`).
 const MAX_SUBSYSTEMS: u32 = 12;
 
 /// A cgroup.
@@ -20,9 +20,9 @@ const MAX_SUBSYSTEMS: u32 = 12;
 pub(crate) struct Cgroup {
     /// The inode of its directory, unique in its hierarchy.
     pub(crate) inode: u64,
-    /// How many levels below its hierarchy's root.
+    /// Its level below the root of its hierarchy.
     pub(crate) level: u32,
-    /// A controller of its hierarchy of version 1, by the kernel's number; [`MAX_SUBSYSTEMS`]
+    /// In version 1, the kernel's number of a controller of its hierarchy; [`MAX_SUBSYSTEMS`]
     /// for version 2.
     pub(crate) subsystem: u32,
 }
@@ -31,14 +31,14 @@ impl Cgroup {
     /// The cgroup with this directory.
     ///
     /// # Errors
-    /// One line that says why not and what to do.
+    /// One line with the cause and the remedy.
     pub(crate) fn of(directory: &Path) -> Result<Self, String> {
         let shown = directory.display();
         let path = directory
             .canonicalize()
             .map_err(|error| format!("{shown} is not a cgroup directory: {error}"))?;
         let inode = fs::metadata(&path)
-            .map_err(|error| format!("{shown} cannot be looked at: {error}"))?
+            .map_err(|error| format!("{shown} cannot be read: {error}"))?
             .ino();
         let namespace = fs::metadata("/proc/self/ns/cgroup").map(|found| found.ino());
         if namespace.ok() != Some(INITIAL_NAMESPACE) {
@@ -56,8 +56,8 @@ impl Cgroup {
             Hierarchy::V2 => MAX_SUBSYSTEMS,
             Hierarchy::V1(options) => subsystem(&options).ok_or_else(|| {
                 format!(
-                    "{shown} is in a hierarchy of version 1 without a controller ({options}): give \
-                     the cgroup's directory of a controller, e.g. below /sys/fs/cgroup/cpu"
+                    "{shown} is in a version 1 hierarchy without a controller ({options}): give the \
+                     cgroup's directory in the hierarchy of a controller, e.g. below /sys/fs/cgroup/cpu"
                 )
             })?,
         };
@@ -69,12 +69,12 @@ impl Cgroup {
     }
 }
 
-/// The root of the tree of version 2, which every process and socket of the host is below.
+/// The root of the version 2 tree, which contains every process and socket of the host.
 ///
 /// # Errors
-/// `NotFound` (`ENOENT`) where it is mounted nowhere, or only a part of it.
+/// `NotFound` (`ENOENT`) if it is not mounted, or only a part of it.
 pub(crate) fn root() -> io::Result<File> {
-    /// The inode of the root of every tree of kernfs.
+    /// The inode of the root of every kernfs tree.
     const ROOT: u64 = 1;
     let mounts = fs::read_to_string("/proc/self/mountinfo")?;
     let trees = mounts.lines().filter_map(|line| match mount(line)? {
@@ -85,15 +85,15 @@ pub(crate) fn root() -> io::Result<File> {
     whole.next().ok_or_else(|| Errno::NOENT.into())
 }
 
-/// Which of the kernel's hierarchies.
+/// A hierarchy of cgroups.
 #[derive(Debug, PartialEq, Eq)]
 enum Hierarchy {
     V2,
-    /// With the options of its mount, which name its controllers.
+    /// With its mount options, which name its controllers.
     V1(String),
 }
 
-/// How deep a directory is below the root of its hierarchy, by the text of
+/// The level of a directory below the root of its hierarchy, and that hierarchy, from the text of
 /// `/proc/self/mountinfo` (proc(5)).
 fn place(mounts: &str, path: &Path) -> Option<(u32, Hierarchy)> {
     let mut best: Option<(PathBuf, u32, Hierarchy)> = None;
@@ -113,7 +113,8 @@ fn place(mounts: &str, path: &Path) -> Option<(u32, Hierarchy)> {
     best.map(|(_, level, hierarchy)| (level, hierarchy))
 }
 
-/// What a line of `/proc/self/mountinfo` mounts of which hierarchy, and where.
+/// The mounted directory, the mount point and the hierarchy of a line of `/proc/self/mountinfo`, if
+/// it mounts cgroups.
 fn mount(line: &str) -> Option<(&str, &str, Hierarchy)> {
     let (before, after) = line.split_once(" - ")?;
     let mut fields = before.split(' ').skip(3);
@@ -127,7 +128,7 @@ fn mount(line: &str) -> Option<(&str, &str, Hierarchy)> {
     Some((root, point, hierarchy))
 }
 
-/// The kernel's number of the first controller among these mount options.
+/// The kernel's number of the first controller in these mount options.
 fn subsystem(options: &str) -> Option<u32> {
     let btf = Btf::from_vmlinux().ok()?;
     let known = btf.type_by_name::<Enum<'_>>("cgroup_subsys_id")?;

@@ -1,4 +1,4 @@
-//! Kinds of disturbances that can be recorded in addition to the stamps.
+//! The kinds of disturbances that can be recorded in addition to the stamps.
 
 use std::fmt;
 use std::ops::BitOr;
@@ -6,10 +6,10 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-/// A set of kinds of disturbances; each costs the server a little, so only those that are
-/// asked for are recorded.
+/// A set of kinds of disturbances. Each kind costs the server a little, so only requested ones
+/// are recorded.
 ///
-/// As text it is a list with commas (`sched,irq,softirq`), `all` or `none`.
+/// As text, it is a comma-separated list (`sched,irq,softirq`), `all` or `none`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Disturbances(u16);
 
@@ -28,7 +28,7 @@ const NAMES: [(Disturbances, &str); 10] = [
 ];
 
 impl Disturbances {
-    /// Nothing: thread changes alone, which the stamp T3 needs.
+    /// Only thread changes, which the stamp T3 needs.
     pub const NONE: Self = Self(0);
     /// How the server's threads go to sleep, and their migrations between CPUs.
     pub const SCHED: Self = Self(1);
@@ -46,14 +46,14 @@ impl Disturbances {
     pub const LOCK: Self = Self(1 << 6);
     /// Changes of the frequency of the server's CPUs.
     pub const FREQUENCY: Self = Self(1 << 7);
-    /// Segments that the server's TCP sends again.
+    /// Retransmissions of the server's TCP.
     pub const RETRANSMIT: Self = Self(1 << 8);
     /// Waits of the server's threads for storage, in reads and writes.
     pub const STORAGE: Self = Self(1 << 9);
     /// Everything.
     pub const ALL: Self = Self((1 << 10) - 1);
 
-    /// Whether all of these are in it.
+    /// Whether it contains all of these.
     #[must_use]
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
@@ -65,7 +65,7 @@ impl Disturbances {
         self.0 == 0
     }
 
-    /// It without these.
+    /// The set without these.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
@@ -80,12 +80,11 @@ impl BitOr for Disturbances {
     }
 }
 
-/// A name that is no kind of disturbance.
+/// The text is not the name of a kind of disturbance.
 #[derive(Debug, PartialEq, Eq, Error)]
 #[error(
-    "'{0}' is not a kind of disturbance: give all, none, or a list with commas of sched, wake, \
-     irq, \
-     softirq, idle, fault, storage, lock, frequency, retransmit"
+    "'{0}' is not a kind of disturbance: give all, none, or a comma-separated list of sched, wake, \
+     irq, softirq, idle, fault, storage, lock, frequency, retransmit"
 )]
 pub struct UnknownDisturbance(String);
 

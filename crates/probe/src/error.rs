@@ -20,7 +20,7 @@ pub enum ProbeError {
          kernel built with CONFIG_DEBUG_INFO_BTF=y (Debian 12 and Ubuntu 24.04 kernels are)"
     )]
     NoBtf,
-    /// A hook that a stamp needs and for which there is no other is refused.
+    /// The kernel refuses a hook that a stamp needs, and there is no other hook for it.
     #[error(
         "the kernel refuses the hook {hook} that stamp {stamp} needs ({phase}: {source}): \
          use Linux 6.1 or later with BPF_SYSCALL, BPF_JIT and FTRACE_SYSCALLS, and kernel \
@@ -38,7 +38,7 @@ pub enum ProbeError {
     },
     /// No memory for the rings or for the recording.
     #[error(
-        "not enough memory for {what} ({bytes} bytes): free some, give smaller rings or record \
+        "not enough memory for {what} ({bytes} bytes): free memory, use smaller rings or record \
          fewer requests ({source})"
     )]
     OutOfMemory {
@@ -49,7 +49,7 @@ pub enum ProbeError {
         /// The kernel's answer.
         source: io::Error,
     },
-    /// The specification cannot be met.
+    /// The specification is impossible.
     #[error("{0}")]
     BadSpec(String),
     /// The kernel did something unexpected.
@@ -68,4 +68,24 @@ pub enum ProbeError {
          (needs clang and libelf-dev)"
     )]
     NotBuilt,
+}
+
+#[cfg(feature = "bpf")]
+impl ProbeError {
+    /// libbpf failed while the probe was `doing` this.
+    pub(crate) fn kernel(doing: &'static str) -> impl Fn(libbpf_rs::Error) -> Self {
+        // without libbpf-rs's type, which is not part of this crate's interface
+        move |error| Self::Kernel {
+            doing,
+            source: io::Error::other(error.to_string()),
+        }
+    }
+
+    /// The object lacks a map or a program, which cannot happen.
+    pub(crate) fn missing() -> Self {
+        Self::Kernel {
+            doing: "looking up its maps and programs",
+            source: io::ErrorKind::NotFound.into(),
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! Which kernel hooks can give each stamp, best first.
+//! The kernel hooks that can give each stamp, best first.
 
 use std::io;
 
@@ -13,9 +13,9 @@ pub(crate) use table::stamps;
 pub(crate) struct Candidate {
     /// The hook that gives the stamp.
     pub(crate) hook: &'static str,
-    /// The eBPF programs that it takes.
+    /// The eBPF programs that it needs.
     pub(crate) programs: &'static [&'static str],
-    /// What it lacks against the best one known.
+    /// What it loses compared with the best hook.
     pub(crate) lost_precision: Option<&'static str>,
 }
 
@@ -26,36 +26,36 @@ pub(crate) struct Stamp {
     pub(crate) name: &'static str,
     /// Best first.
     pub(crate) candidates: &'static [Candidate],
-    /// What the result lacks where no candidate works; `None` when there is no result
-    /// worth having without this stamp.
+    /// What the result lacks if no candidate works; `None` if the result is useless
+    /// without this stamp.
     pub(crate) without: Option<&'static str>,
 }
 
-/// What is wanted of the kernel: stamps and disturbances.
+/// The wanted stamps and disturbances.
 pub(crate) type Stamps = [&'static Stamp];
 
-/// What gives each of the [`Stamps`]; `None`: nothing does.
+/// The hook chosen for each of the [`Stamps`]; `None` if there is none.
 pub(crate) type Choice = Vec<Option<&'static Candidate>>;
 
 /// A trial that failed.
 #[derive(Debug)]
 pub(crate) struct Refusal {
-    /// What was being done.
+    /// The step that failed.
     pub(crate) phase: &'static str,
-    /// It failed for want of memory, which says nothing about the hook.
+    /// It failed for lack of memory, which says nothing about the hook.
     pub(crate) out_of_memory: bool,
     /// The kernel's answer.
     pub(crate) source: io::Error,
 }
 
-/// The stamp that cannot be had, its best hook, and why.
+/// The stamp that is not available, its best hook, and why.
 pub(crate) type Failure = (&'static str, &'static str, Refusal);
 
-/// The best choice that `load` accepts, and what it made of it.
+/// The best choice that `load` accepts, and what `load` returned for it.
 ///
-/// `load` is given programs to load and attach, which takes it some time. Where every best
-/// hook works, as on most kernels, it is called once. Else the stamps that can be had in
-/// several ways are tried one by one, and only if the rest is then refused, that too.
+/// `load` loads and attaches programs, which takes time. Where every best
+/// hook works, as on most kernels, it is called once. Otherwise the stamps with several
+/// candidates are tried one by one, and the other ones only if they are refused then.
 pub(crate) fn choose<T>(
     stamps: &Stamps,
     avoided: &[&str],
@@ -86,19 +86,19 @@ pub(crate) fn choose<T>(
         }
         match load(&programs(&choice)) {
             Ok(loaded) if complete(&choice) => return Ok((loaded, choice)),
-            // each of them was accepted alone: report the first
+            // each one was accepted alone: report the first
             Err(refusal) if !with_rivals => {
                 return Err((stamps[0].name, "all together", refusal));
             }
             _ => {}
         }
     }
-    // try_each has said so of the stamp that is missing
+    // not reached: try_each fails for a missing stamp
     let refusal = Refusal::avoided();
     Err((stamps[0].name, stamps[0].candidates[0].hook, refusal))
 }
 
-/// The first candidate that works alone; `None` where none does and none has to.
+/// The first candidate that works alone; `None` if none works and the stamp is optional.
 fn try_each<T>(
     stamp: &'static Stamp,
     candidates: impl Iterator<Item = &'static Candidate>,
@@ -128,7 +128,7 @@ impl Refusal {
         Self {
             phase: "choosing",
             out_of_memory: false,
-            source: io::Error::other("every hook for it is to be avoided"),
+            source: io::Error::other("all its hooks are to be avoided"),
         }
     }
 }
@@ -143,8 +143,8 @@ fn programs(choice: &Choice) -> Vec<&'static str> {
         .collect()
 }
 
-/// Whether nothing is lost where the kernel skips this program because it already runs on the
-/// CPU: another one then does its work, or there is none to do.
+/// Whether nothing is lost when the kernel skips this program because it already runs on the
+/// CPU: another program does its work then, or there is nothing to do.
 pub(crate) fn loses_nothing(program: &str) -> bool {
     matches!(
         program,
@@ -152,7 +152,7 @@ pub(crate) fn loses_nothing(program: &str) -> bool {
             | "segment_queued_upon"
             | "to_wake_stream_reader"
             | "to_wake_stream_reader_upon"
-            // what an interrupt waits or asks for is no wait of the thread
+            // an interrupt's own waits and requests are not waits of the thread
             | "lock_wanted"
             | "lock_taken"
             | "storage_asked"
@@ -160,7 +160,7 @@ pub(crate) fn loses_nothing(program: &str) -> bool {
     )
 }
 
-/// A choice as the result shows it.
+/// The choice for the result.
 pub(crate) fn describe(stamps: &Stamps, choice: &Choice) -> Vec<Hook> {
     let describe = |(stamp, chosen): (&&Stamp, &Option<&Candidate>)| {
         let (hook, lost_precision) = match chosen {
@@ -176,7 +176,7 @@ pub(crate) fn describe(stamps: &Stamps, choice: &Choice) -> Vec<Hook> {
     stamps.iter().zip(choice).map(describe).collect()
 }
 
-/// How the payload of segments is read, as the result shows it.
+/// How the payload of segments is read, for the result.
 pub(crate) fn of_payload(recorded: bool) -> Hook {
     Hook {
         stamp: "payload".into(),
@@ -187,7 +187,7 @@ pub(crate) fn of_payload(recorded: bool) -> Hook {
         }
         .into(),
         lost_precision: (!recorded).then(|| {
-            "only how much each segment carries is recorded: its bytes need Linux 6.11 or later"
+            "only the amount of each segment's payload is recorded: its bytes need Linux 6.11 or later"
                 .into()
         }),
     }

@@ -1,12 +1,12 @@
 //! eBPF programs that stamp T1..T6 of every request of one server, and their loader.
 //!
-//! A [`Probe`] is loaded once for a [`ProbeSpec`], attached and detached as often as
-//! wanted, and drained by a thread of the caller's choice: nothing wakes up when an
-//! event is written, and draining neither enters the kernel nor allocates. What was
-//! drained becomes a [`taillab_model::Recording`], which the matcher reads.
+//! A [`Probe`] is loaded once for a [`ProbeSpec`] and can be attached and detached any number of
+//! times. A thread of the caller's choice drains it: an event wakes nobody up, and draining
+//! neither enters the kernel nor allocates. The drained events become a
+//! [`taillab_model::Recording`], which the matcher reads.
 //!
 //! Only this crate needs clang, and only with the feature `bpf` (the default).
-//! Without it the interface is the same and [`Probe::load`] returns
+//! Without it the interface is the same, and [`Probe::load`] returns
 //! [`ProbeError::NotBuilt`].
 
 mod disturbances;

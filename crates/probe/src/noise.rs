@@ -1,5 +1,5 @@
-//! For `taillab noise`: loops that read the clock in the kernel, and who asks whom for an
-//! interrupt.
+//! For `taillab noise`: loops that read the clock in the kernel, and the CPUs that send interrupts
+//! to others.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
@@ -10,13 +10,10 @@ use taillab_model::{Monotonic, Nanos};
 
 use crate::ProbeError;
 use crate::noise_account::KernelAccount;
-use crate::object::{as_io, check_kernel, has_function, map};
+use crate::object::{Aligned, as_io, check_kernel, has_function, map};
 
-/// The compiled programs; libbpf reads the ELF structures where they lie.
+/// The compiled programs.
 static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/noise.bpf.o")));
-
-#[repr(C, align(8))]
-struct Aligned<T: ?Sized>(T);
 
 /// `FINE`, `KEPT` and `SENDS` in noise.bpf.c.
 const FINE: usize = 4_096;
@@ -26,7 +23,7 @@ const SENDS: usize = 4_096;
 const MASKED: &str = "watch_without_interrupts";
 const UNMASKED: &str = "watch_with_interrupts";
 
-/// A loop in the kernel that reads the kernel's clock, on the CPU of whoever calls it.
+/// A loop in the kernel that reads the kernel's clock, on the caller's CPU.
 #[derive(Debug)]
 pub struct KernelLoop {
     object: Object,
@@ -34,7 +31,7 @@ pub struct KernelLoop {
 }
 
 impl KernelLoop {
-    /// Loads it; `masked` keeps the CPU's interrupts off while it runs.
+    /// Loads it; with `masked` the CPU's interrupts are off while it runs.
     ///
     /// # Errors
     /// [`ProbeError`]: what is missing and what to do about it.
@@ -52,8 +49,8 @@ impl KernelLoop {
         Ok(Self { object, program })
     }
 
-    /// The longest [`KernelLoop::watch`] of one call: longer would keep the CPU from its
-    /// interrupts, or from its other tasks, for too long.
+    /// The longest time of one call of [`KernelLoop::watch`]: a longer one would delay the CPU's
+    /// interrupts or its other tasks too much.
     pub fn longest_call(&self) -> Duration {
         match self.program {
             MASKED => Duration::from_micros(500),
@@ -61,7 +58,7 @@ impl KernelLoop {
         }
     }
 
-    /// Reads the clock for this long; a time of `gap` or more between two reads is a gap.
+    /// Reads the clock for this long; `gap` or more between two reads is a gap.
     ///
     /// # Errors
     /// [`ProbeError::Kernel`].
@@ -70,14 +67,10 @@ impl KernelLoop {
         let mut request = [0; 16];
         request[..8].copy_from_slice(&length_ns.to_ne_bytes());
         request[8..].copy_from_slice(&gap.get().min(FINE as u64).to_ne_bytes());
-        let failed = |source| ProbeError::Kernel {
-            doing: "running its loop",
-            source,
-        };
         let mut programs = self.object.progs_mut();
         let program = programs
             .find(|program| program.name() == self.program)
-            .ok_or_else(|| failed(std::io::ErrorKind::NotFound.into()))?;
+            .ok_or_else(ProbeError::missing)?;
         let mut options = libbpf_sys::bpf_test_run_opts {
             sz: size_of::<libbpf_sys::bpf_test_run_opts>() as _,
             ctx_in: request.as_mut_ptr().cast(),
@@ -85,13 +78,16 @@ impl KernelLoop {
             ..Default::default()
         };
         // SAFETY: the descriptor is open for as long as `program`, and the kernel reads and
-        // writes the bytes of `request` only, whose number it is told.
+        // writes only the bytes of `request`, whose length is given.
         let answer = unsafe {
             libbpf_sys::bpf_prog_test_run_opts(program.as_fd().as_raw_fd(), &raw mut options)
         };
         match answer {
             0 => Ok(()),
-            error => Err(failed(std::io::Error::from_raw_os_error(-error))),
+            error => Err(ProbeError::Kernel {
+                doing: "running its loop",
+                source: std::io::Error::from_raw_os_error(-error),
+            }),
         }
     }
 
@@ -100,24 +96,16 @@ impl KernelLoop {
     /// # Errors
     /// [`ProbeError::Kernel`].
     pub fn take(&self) -> Result<KernelAccount, ProbeError> {
-        let failed = |error: &libbpf_rs::Error| ProbeError::Kernel {
-            doing: "reading its loop's account",
-            source: as_io(error),
-        };
-        let accounts = map(&self.object, "accounts").ok_or_else(|| ProbeError::Kernel {
-            doing: "looking up its maps",
-            source: std::io::ErrorKind::NotFound.into(),
-        })?;
+        let failed = ProbeError::kernel("reading its loop's account");
+        let accounts = map(&self.object, "accounts")?;
         let first = 0_u32.to_ne_bytes();
-        let bytes = accounts
-            .lookup(&first, MapFlags::ANY)
-            .map_err(|e| failed(&e))?
-            .unwrap_or_default();
+        let found = accounts.lookup(&first, MapFlags::ANY).map_err(&failed)?;
+        let bytes = found.unwrap_or_default();
         let words = words(&bytes);
         let nothing = vec![0; bytes.len()];
         accounts
             .update(&first, &nothing, MapFlags::ANY)
-            .map_err(|e| failed(&e))?;
+            .map_err(&failed)?;
         let gaps = words.get(FINE).copied().unwrap_or(0);
         let instant = Monotonic::from_nanos_since_boot;
         let kept = words.get(FINE + 2..).unwrap_or_default();
@@ -134,37 +122,28 @@ impl KernelLoop {
     }
 }
 
-/// Watches who asks whom for an interrupt, until it is dropped.
+/// Watches which CPUs send interrupts to others, until it is dropped.
 #[derive(Debug)]
 pub struct IpiWatch {
     object: Object,
     _link: Link,
-    /// How many of each CPU have been taken.
+    /// How many have been taken, for each CPU.
     taken: Vec<u64>,
 }
 
 impl IpiWatch {
-    /// Begins to watch.
+    /// Starts watching.
     ///
     /// # Errors
     /// [`ProbeError`]; the tracepoint came with Linux 6.4.
     pub fn start() -> Result<Self, ProbeError> {
         check_kernel()?;
-        let cpus = libbpf_rs::num_possible_cpus().map_err(|e| ProbeError::Kernel {
-            doing: "counting CPUs",
-            source: as_io(&e),
-        })?;
+        let cpus = libbpf_rs::num_possible_cpus().map_err(ProbeError::kernel("counting CPUs"))?;
         let object = load("ipi_sent", "asked", cpus as u32)?;
         let link = object
             .progs_mut()
             .find(|program| program.name() == "ipi_sent")
-            .ok_or_else(|| {
-                refused(
-                    "ipi_send_cpu",
-                    "attaching",
-                    std::io::ErrorKind::NotFound.into(),
-                )
-            })?
+            .ok_or_else(ProbeError::missing)?
             .attach()
             .map_err(|e| refused("ipi_send_cpu", "attaching", as_io(&e)))?;
         Ok(Self {
@@ -174,13 +153,13 @@ impl IpiWatch {
         })
     }
 
-    /// What was asked of this CPU since the last call, in order: when, and by which CPU. Of very
-    /// many only the last 4,096.
+    /// The interrupts sent to this CPU since the last call, in order: when, and by which CPU. At most
+    /// the last 4,096.
     pub fn asked(&mut self, cpu: u16) -> Vec<(Monotonic, u16)> {
         let index = u32::from(cpu).to_ne_bytes();
         let place = usize::from(cpu);
-        let found = map(&self.object, "asked")
-            .and_then(|asked| asked.lookup(&index, MapFlags::ANY).ok()?);
+        let asked = map(&self.object, "asked").ok();
+        let found = asked.and_then(|asked| asked.lookup(&index, MapFlags::ANY).ok()?);
         let (Some(bytes), Some(taken)) = (found, self.taken.get_mut(place)) else {
             return Vec::new();
         };
@@ -205,7 +184,7 @@ fn words(bytes: &[u8]) -> Vec<u64> {
     words.iter().map(|word| u64::from_ne_bytes(*word)).collect()
 }
 
-/// Loads this program with its map of so many entries.
+/// Loads this program, and its map with the given number of entries.
 fn load(program: &'static str, its_map: &str, entries: u32) -> Result<Object, ProbeError> {
     let failed = |phase| move |e: libbpf_rs::Error| refused(program, phase, as_io(&e));
     let mut open = ObjectBuilder::default()

@@ -1,17 +1,17 @@
-//! What a loop in the kernel found.
+//! The account of a loop in the kernel.
 
 use taillab_model::{Monotonic, Nanos};
 
-/// What a loop in the kernel found since it was last asked.
+/// What a loop in the kernel has found since the last account.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KernelAccount {
-    /// How often each time between two reads occurred, by nanoseconds from 0 on; longer ones are
-    /// gaps.
+    /// How often each time between two reads occurred: index n counts those of n nanoseconds. Longer
+    /// times are gaps.
     pub short: Vec<u64>,
-    /// Gaps, by the last read before and the first read after.
+    /// Gaps: the last read before and the first read after.
     pub gaps: Vec<(Monotonic, Monotonic)>,
     /// Gaps for which there was no room.
     pub gaps_not_kept: u64,
-    /// For how long the clock was watched.
+    /// How long the loop ran.
     pub watched: Nanos,
 }

@@ -1,9 +1,9 @@
-//! Loads and attaches the eBPF programs, choosing by trial the hooks that the kernel allows.
+//! Loads and attaches the eBPF programs, and finds by trial which hooks the kernel allows.
 //!
-//! Nothing is assumed from a version number or from the kernel's type information:
-//! loading can pass and attaching fail, and the reverse. So a hook is chosen when its
-//! programs were really loaded and attached. Where every best hook works, as on most
-//! kernels, that is a single load.
+//! A version number or the kernel's type information proves nothing: a program that loads
+//! may not attach. So a hook counts as allowed only after its
+//! programs have been loaded and attached. Where every best hook works, as on most
+//! kernels, that takes a single load.
 
 use std::fs;
 use std::io;
@@ -23,23 +23,24 @@ use crate::hooks::{self, Choice, Failure, Refusal, Stamp};
 use crate::perf_event;
 use crate::{Disturbances, ProbeError, ProbeSpec, ServerProcesses};
 
-/// The compiled programs; libbpf reads the ELF structures where they lie.
+/// The compiled programs.
 static OBJECT: &Aligned<[u8]> =
     &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/stamps.bpf.o")));
 
+/// Bytes of an object file. libbpf reads its structures in place, so they must be aligned.
 #[repr(C, align(8))]
-struct Aligned<T: ?Sized>(T);
+pub(crate) struct Aligned<T: ?Sized>(pub(crate) T);
 
-/// As many CPUs as the programs' bitmap holds.
+/// CPUs in the programs' bitmap.
 const MAX_CPUS: usize = 1024;
 
-/// As many processes as the programs compare with.
+/// Processes that the programs compare with.
 const MAX_TGIDS: usize = 64;
 
-/// As many devices as the programs compare with.
+/// Devices that the programs compare with.
 const MAX_DEVICES: usize = 8;
 
-/// As much of a segment's payload as the programs copy.
+/// Bytes of a segment's payload that the programs copy.
 const MAX_PAYLOAD: u16 = 2_048;
 
 /// The constants of the programs; the same layout as `struct config` in common.bpf.h.
@@ -81,7 +82,7 @@ impl Config {
     }
 }
 
-/// Positions that the producer keeps free, as MARGIN in common.bpf.h.
+/// Positions that the producer keeps free: MARGIN in common.bpf.h.
 const MARGIN: u32 = 64;
 
 /// Bytes of an event in a ring.
@@ -92,15 +93,15 @@ pub(crate) struct Loaded {
     pub(crate) object: Object,
     pub(crate) stamps: Vec<&'static Stamp>,
     pub(crate) choice: Choice,
-    /// Whether payload is recorded; `None` where it was not asked for.
+    /// Whether payload is recorded; `None` if it was not requested.
     pub(crate) payload: Option<bool>,
     pub(crate) cpus: usize,
     pub(crate) slots_per_cpu: u32,
-    /// What the times of its events count from.
+    /// The time from which the events' times count.
     pub(crate) base: Monotonic,
 }
 
-/// What loading takes, once the specification is checked.
+/// The checked specification, ready for loading.
 pub(crate) struct Plan {
     config: Config,
     cpus: usize,
@@ -112,7 +113,7 @@ pub(crate) fn load(spec: &ProbeSpec, avoided: &[&str]) -> Result<Loaded, ProbeEr
     check_kernel()?;
     let mut plan = plan(spec)?;
     let mut chosen = choose(&plan, avoided);
-    // Linux 6.4 to 6.10 have the function, but not for programs such as these
+    // Linux 6.4 to 6.10 have the function, but not for this kind of program
     if plan.config.payload_copied != 0 && chosen.as_ref().is_err_and(|(.., r)| !r.out_of_memory) {
         plan.config.payload_copied = 0;
         chosen = choose(&plan, avoided);
@@ -145,7 +146,7 @@ fn choose(plan: &Plan, avoided: &[&str]) -> Result<(Object, Choice), Failure> {
     hooks::choose(&plan.stamps, avoided, |programs| try_load(plan, programs))
 }
 
-/// The kernel function by which the programs read payload wherever it lies in a packet.
+/// The kernel function with which the programs read payload anywhere in a packet.
 pub(crate) const READ_PAYLOAD: &str = "bpf_dynptr_from_skb";
 
 /// Whether the kernel has a function of this name that programs may call.
@@ -153,7 +154,7 @@ pub(crate) fn has_function(name: &str) -> bool {
     Btf::from_vmlinux().is_ok_and(|btf| btf.type_by_name::<Func<'_>>(name).is_some())
 }
 
-/// Whether anything can be loaded at all.
+/// Checks that programs can be loaded at all.
 pub(crate) fn check_kernel() -> Result<(), ProbeError> {
     // libbpf prints the kernel's refusals on stderr, which belongs to the command
     libbpf_rs::set_print(None);
@@ -168,12 +169,11 @@ pub(crate) fn check_kernel() -> Result<(), ProbeError> {
 pub(crate) fn plan(spec: &ProbeSpec) -> Result<Plan, ProbeError> {
     let bad = |what: String| Err(ProbeError::BadSpec(what));
     if spec.server_port == 0 {
-        return bad("port 0 is no server's port: give the port that it listens on".into());
+        return bad("port 0 is not a server's port: give the port that it listens on".into());
     }
-    let server = server(&spec.server).map_err(ProbeError::BadSpec)?;
     let Ok(netns_inode) = u32::try_from(spec.devices.netns_inode) else {
         return bad(format!(
-            "{} is not the inode of a network namespace: take it from /proc/PID/ns/net",
+            "{} is not the inode of a network namespace: read it from /proc/PID/ns/net",
             spec.devices.netns_inode
         ));
     };
@@ -185,37 +185,33 @@ pub(crate) fn plan(spec: &ProbeSpec) -> Result<Plan, ProbeError> {
             ifindexes.len()
         ));
     }
-    let mut devices = [0; MAX_DEVICES];
-    devices[..ifindexes.len()].copy_from_slice(ifindexes);
     if spec.payload_bytes > MAX_PAYLOAD {
         return bad(format!(
             "{} bytes of payload are more than the probe can record: give at most {MAX_PAYLOAD}",
             spec.payload_bytes
         ));
     }
-    let cpus = libbpf_rs::num_possible_cpus().map_err(|e| ProbeError::Kernel {
-        doing: "counting CPUs",
-        source: as_io(&e),
-    })?;
+    let cpus = libbpf_rs::num_possible_cpus().map_err(ProbeError::kernel("counting CPUs"))?;
+    let (membership, cgroup, processes) = server(&spec.server).map_err(ProbeError::BadSpec)?;
     Ok(Plan {
         config: Config {
             server_cpus: bitmap(&spec.server_cpus, cpus).map_err(ProbeError::BadSpec)?,
             generator_cpus: bitmap(&spec.generator_cpus, cpus).map_err(ProbeError::BadSpec)?,
             base: now().nanos_since_boot(),
-            cgroup: server.cgroup.inode,
+            cgroup: cgroup.inode,
             slots: slots(spec.ring_bytes_per_cpu, cpus).map_err(ProbeError::BadSpec)?,
             netns_inode,
             device_count: ifindexes.len() as u32,
-            devices,
+            devices: padded(ifindexes),
             port: spec.server_port.into(),
-            membership: server.membership,
-            cgroup_level: server.cgroup.level,
-            cgroup_subsystem: server.cgroup.subsystem,
+            membership,
+            cgroup_level: cgroup.level,
+            cgroup_subsystem: cgroup.subsystem,
             payload_bytes: spec.payload_bytes.into(),
             payload_copied: (spec.payload_bytes > 0 && has_function(READ_PAYLOAD)).into(),
             sleeps: spec.disturbances.contains(Disturbances::SCHED).into(),
-            tgid_count: server.tgid_count,
-            tgids: server.tgids,
+            tgid_count: processes.len() as u32,
+            tgids: padded(processes),
             sample: match spec.stamps {
                 MiddleStamps::Sampled(doublings) => doublings.get().into(),
                 MiddleStamps::All | MiddleStamps::Ends => 0,
@@ -226,7 +222,12 @@ pub(crate) fn plan(spec: &ProbeSpec) -> Result<Plan, ProbeError> {
     })
 }
 
-/// CPUs as a bitmap; `cpus` is how many the machine may have.
+/// The numbers, and zeros behind them.
+fn padded<const N: usize>(numbers: &[u32]) -> [u32; N] {
+    std::array::from_fn(|at| numbers.get(at).copied().unwrap_or(0))
+}
+
+/// CPUs as a bitmap; `cpus` is the largest number of CPUs that the machine can have.
 fn bitmap(wanted: &[u16], cpus: usize) -> Result<[u64; MAX_CPUS / 64], String> {
     let limit = cpus.min(MAX_CPUS);
     let mut bits = [0; MAX_CPUS / 64];
@@ -244,7 +245,7 @@ fn bitmap(wanted: &[u16], cpus: usize) -> Result<[u64; MAX_CPUS / 64], String> {
 
 /// Events that each CPU's ring holds: a power of two.
 fn slots(ring_bytes: usize, cpus: usize) -> Result<u32, String> {
-    // the least that leaves room beyond the margin
+    // at least enough for events beyond the margin
     let slots = (ring_bytes / SLOT_BYTES)
         .max(4 * MARGIN as usize)
         .checked_next_power_of_two();
@@ -260,37 +261,24 @@ fn slots(ring_bytes: usize, cpus: usize) -> Result<u32, String> {
         })
 }
 
-/// The server's threads as the programs recognise them.
-struct Server {
-    membership: u32,
-    cgroup: Cgroup,
-    tgid_count: u32,
-    tgids: [u32; MAX_TGIDS],
-}
-
-fn server(processes: &ServerProcesses) -> Result<Server, String> {
-    let mut server = Server {
-        membership: membership::IN_NAMESPACE,
-        cgroup: Cgroup::default(),
-        tgid_count: 0,
-        tgids: [0; MAX_TGIDS],
-    };
+/// How the programs recognise the server's threads: their membership, its cgroup, its processes.
+fn server(processes: &ServerProcesses) -> Result<(u32, Cgroup, &[u32]), String> {
     let processes = match processes {
-        ServerProcesses::InNamespace => return Ok(server),
-        ServerProcesses::Cgroup(directory) => {
-            server.membership = membership::IN_CGROUP;
-            server.cgroup = Cgroup::of(directory)?;
-            return Ok(server);
+        ServerProcesses::InNamespace => {
+            return Ok((membership::IN_NAMESPACE, Cgroup::default(), &[][..]));
         }
-        ServerProcesses::These(processes) => processes,
+        ServerProcesses::Cgroup(directory) => {
+            return Ok((membership::IN_CGROUP, Cgroup::of(directory)?, &[][..]));
+        }
+        ServerProcesses::These(processes) => processes.as_slice(),
     };
     if processes.is_empty() {
         return Err("no process of the server is named: give at least one process id".into());
     }
     if processes.len() > MAX_TGIDS {
         return Err(format!(
-            "{} processes are more than the {MAX_TGIDS} that the probe can distinguish: give \
-             the server a cgroup or a network namespace of its own and watch that",
+            "{} processes are more than the {MAX_TGIDS} that the probe can distinguish: put the \
+             server into its own cgroup or network namespace and watch that",
             processes.len()
         ));
     }
@@ -300,10 +288,7 @@ fn server(processes: &ServerProcesses) -> Result<Server, String> {
             "there is no process {process}: start the server first and give its process id",
         ));
     }
-    server.membership = membership::THESE_PROCESSES;
-    server.tgid_count = processes.len() as u32;
-    server.tgids[..processes.len()].copy_from_slice(processes);
-    Ok(server)
+    Ok((membership::THESE_PROCESSES, Cgroup::default(), processes))
 }
 
 /// The clock of the programs (`bpf_ktime_get_ns`).
@@ -347,7 +332,7 @@ fn configure(
     Ok(open)
 }
 
-/// Attaches all programs that are loaded; dropping the links detaches them.
+/// Attaches all loaded programs; dropping the links detaches them.
 pub(crate) fn attach(object: &Object) -> Result<Vec<Link>, libbpf_rs::Error> {
     let mut links = Vec::new();
     for program in object.progs_mut().filter(|program| program.autoload()) {
@@ -358,7 +343,7 @@ pub(crate) fn attach(object: &Object) -> Result<Vec<Link>, libbpf_rs::Error> {
             ProgramType::PerfEvent => {
                 for event in perf_event::major_faults(libbpf_rs::num_possible_cpus()?)? {
                     links.push(program.attach_perf_event(event.as_raw_fd())?);
-                    // the link closes it
+                    // the link closes the event
                     let _ = event.into_raw_fd();
                 }
             }
@@ -378,7 +363,7 @@ impl Refusal {
     }
 }
 
-/// The error without libbpf-rs's type, which is no part of this crate's interface.
+/// The error without libbpf-rs's type, which is not part of this crate's interface.
 pub(crate) fn as_io(error: &libbpf_rs::Error) -> io::Error {
     io::Error::other(error.to_string())
 }
@@ -399,18 +384,16 @@ fn check_privilege() -> Result<(), ProbeError> {
     {
         return Err(ProbeError::NoPrivilege);
     }
-    // capabilities in a user namespace of one's own do not count: really try
+    // capabilities in a nested user namespace do not count, so really try
     let options = libbpf_sys::bpf_map_create_opts {
         sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
         ..Default::default()
     };
     match MapHandle::create(MapType::Array, Some("trial"), 4, 4, 1, &options) {
         Err(error) if error.kind() == ErrorKind::PermissionDenied => Err(ProbeError::NoPrivilege),
-        Err(error) => Err(ProbeError::Kernel {
-            doing: "making a small eBPF map",
-            source: as_io(&error),
-        }),
-        Ok(_) => Ok(()),
+        made => made
+            .map(drop)
+            .map_err(ProbeError::kernel("making a small eBPF map")),
     }
 }
 
@@ -433,6 +416,8 @@ pub(crate) fn program_info(
 }
 
 /// The map of this name.
-pub(crate) fn map<'o>(object: &'o Object, name: &str) -> Option<libbpf_rs::Map<'o>> {
-    object.maps().find(|map| map.name() == name)
+pub(crate) fn map<'o>(object: &'o Object, name: &str) -> Result<libbpf_rs::Map<'o>, ProbeError> {
+    let mut maps = object.maps();
+    maps.find(|map| map.name() == name)
+        .ok_or_else(ProbeError::missing)
 }

@@ -1,16 +1,16 @@
-//! Software events of the kernel's perf, on which programs can run too.
+//! Software events of the kernel's perf, to which programs can be attached.
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 
 use libbpf_rs::libbpf_sys;
 
-/// `ENODEV`: a CPU that is not online.
+/// `ENODEV`: the CPU is not online.
 const NO_SUCH_DEVICE: i32 = 19;
 
-/// Opens the event "a page fault was handled that had to wait for storage" for all threads, once
-/// for each of the first `cpus` CPUs that is online (`perf_event_open(2)`,
-/// `PERF_COUNT_SW_PAGE_FAULTS_MAJ`; the kernel's `mm_account_fault` raises it). It counts each.
+/// Opens the event of major page faults, which wait for storage, for all threads, on each of the
+/// first `cpus` CPUs that is online (`perf_event_open(2)`, `PERF_COUNT_SW_PAGE_FAULTS_MAJ`; raised
+/// by the kernel's `mm_account_fault`). Every fault raises it.
 pub(crate) fn major_faults(cpus: usize) -> io::Result<Vec<OwnedFd>> {
     let mut attr = libbpf_sys::perf_event_attr {
         type_: libbpf_sys::PERF_TYPE_SOFTWARE,

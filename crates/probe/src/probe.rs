@@ -4,46 +4,41 @@ use std::convert::Infallible;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use libbpf_rs::{Link, Object};
+use libbpf_rs::Link;
 use taillab_model::summary::Hook;
-use taillab_model::{LostEvents, Monotonic, Recording, RecordingContext, ThreadName};
+use taillab_model::{LostEvents, Recording, RecordingContext, ThreadName};
 
-use crate::hooks::{self, Choice, Stamp};
+use crate::hooks;
 use crate::object::{self, Loaded};
-use crate::ring::{Losses, Rings};
+use crate::ring::Rings;
 use crate::store::Store;
 use crate::threads::Threads;
 use crate::{ProbeError, ProbeSpec, ProgramCost};
 
 mod drain;
 
-/// CPUs for whose last, part-filled chunk a reservation leaves room: those of the
-/// server and of the client, in any experiment on one machine.
+/// CPUs with a partly filled last chunk, for which a reservation leaves room: those of the
+/// server and of the client in any experiment on one machine.
 const BUSY_CPUS: usize = 8;
 
 /// eBPF programs in the kernel that stamp one server's requests, and what they recorded.
 ///
 /// Dropping it detaches and unloads everything.
 pub struct Probe {
-    /// One for each program while attached; they go before the programs do.
+    /// One for each program while attached; dropped before the programs.
     links: Vec<Link>,
-    stamps: Vec<&'static Stamp>,
-    choice: Choice,
-    /// Whether payload is recorded; `None` where it was not asked for.
-    payload: Option<bool>,
+    loaded: Loaded,
     rings: Rings,
     threads: Threads,
-    base: Monotonic,
     store: Store,
-    /// Where the next drain begins, so that no CPU's ring is starved.
+    /// The CPU at which the next drain begins, so that no ring is starved.
     first_cpu: usize,
     /// What had been lost when the recording began.
     lost_before: LostEvents,
-    object: Object,
 }
 
 impl Probe {
-    /// Loads the programs into the kernel, choosing the hooks that it allows; nothing
+    /// Loads the programs into the kernel with the hooks that it allows; nothing
     /// is recorded before [`Probe::attach`].
     ///
     /// # Errors
@@ -54,26 +49,15 @@ impl Probe {
 
     /// As [`Probe::load`], but as if the kernel refused these hooks (named as in
     /// [`Probe::hooks`]): to compare hooks with each other, or because one would miss
-    /// something of this server.
+    /// requests of this server.
     ///
     /// # Errors
     /// [`ProbeError`]: what is missing and what to do about it.
     pub fn load_avoiding(spec: &ProbeSpec, avoided: &[&str]) -> Result<Self, ProbeError> {
-        let Loaded {
-            object,
-            stamps,
-            choice,
-            payload,
-            cpus,
-            slots_per_cpu,
-            base,
-        } = object::load(spec, avoided)?;
-        let missing = || ProbeError::Kernel {
-            doing: "looking up its maps",
-            source: std::io::ErrorKind::NotFound.into(),
-        };
-        let positions = object::map(&object, "rings").ok_or_else(missing)?;
-        let slots = object::map(&object, "slots").ok_or_else(missing)?;
+        let loaded = object::load(spec, avoided)?;
+        let (cpus, slots_per_cpu) = (loaded.cpus, loaded.slots_per_cpu);
+        let positions = object::map(&loaded.object, "rings")?;
+        let slots = object::map(&loaded.object, "slots")?;
         let rings = Rings::map(&positions, &slots, cpus, slots_per_cpu).map_err(|source| {
             ProbeError::OutOfMemory {
                 what: "the event rings",
@@ -81,7 +65,7 @@ impl Probe {
                 source,
             }
         })?;
-        let names = object::map(&object, "threads").ok_or_else(missing)?;
+        let names = object::map(&loaded.object, "threads")?;
         let threads = Threads::map(&names).map_err(|source| ProbeError::OutOfMemory {
             what: "the names of threads",
             bytes: 2 << 20,
@@ -90,37 +74,33 @@ impl Probe {
         Ok(Self {
             links: Vec::new(),
             threads,
-            stamps,
-            choice,
-            payload,
             store: Store::new(rings.cpus()),
             rings,
-            base,
             first_cpu: 0,
             lost_before: LostEvents::default(),
-            object,
+            loaded,
         })
     }
 
     /// Which hook gives each stamp, and what precision it lacks.
     pub fn hooks(&self) -> Vec<Hook> {
-        let mut hooks = hooks::describe(&self.stamps, &self.choice);
-        if let Some(recorded) = self.payload {
+        let mut hooks = hooks::describe(&self.loaded.stamps, &self.loaded.choice);
+        if let Some(recorded) = self.loaded.payload {
             hooks.push(hooks::of_payload(recorded));
         }
         hooks
     }
 
-    /// Every thread that came onto a CPU of the server or of the generator while the probe was
-    /// attached, the server's marked as such.
+    /// Every thread that ran on a CPU of the server or of the generator while the probe was
+    /// attached; the server's are marked as such.
     ///
-    /// Of threads whose numbers are equal modulo 65,536 only the last one is known.
+    /// Of threads whose ids are equal modulo 65,536, only the last one is known.
     pub fn threads(&self) -> Vec<ThreadName> {
         self.threads.names()
     }
 
-    /// Makes and touches the memory for this many more events, so that draining them
-    /// neither allocates nor faults.
+    /// Allocates and touches memory for this many more events, so that draining them
+    /// neither allocates nor causes page faults.
     ///
     /// # Errors
     /// [`ProbeError::OutOfMemory`].
@@ -135,22 +115,19 @@ impl Probe {
             })
     }
 
-    /// Begins to record; does nothing while attached.
+    /// Starts recording; does nothing while attached.
     ///
     /// # Errors
     /// [`ProbeError::Kernel`]; then nothing is attached.
     pub fn attach(&mut self) -> Result<(), ProbeError> {
         if self.links.is_empty() {
-            self.links = object::attach(&self.object).map_err(|e| ProbeError::Kernel {
-                doing: "attaching its programs again",
-                source: object::as_io(&e),
-            })?;
+            self.links = object::attach(&self.loaded.object)
+                .map_err(ProbeError::kernel("attaching its programs again"))?;
         }
         Ok(())
     }
 
-    /// Stops recording: on return no program of the probe is attached. What was
-    /// recorded stays.
+    /// Stops recording: on return no program of the probe is attached. Recorded events stay.
     pub fn detach(&mut self) {
         self.links.clear();
     }
@@ -160,8 +137,8 @@ impl Probe {
         !self.links.is_empty()
     }
 
-    /// Events in the rings that were not drained; a look at it costs the server's CPUs
-    /// a cache miss each.
+    /// Events in the rings that have not been drained. Each call costs each of the server's CPUs
+    /// a cache miss.
     pub fn pending(&self) -> u64 {
         self.rings.pending()
     }
@@ -169,8 +146,8 @@ impl Probe {
     /// Moves up to `max_events` events from the rings to the recording, and returns how
     /// many it moved.
     ///
-    /// It takes them in batches and leaves a ring alone that holds less than one: that
-    /// costs nothing on the server's CPUs. It enters the kernel only when more events
+    /// It takes whole batches and leaves a ring with less than one batch alone, which
+    /// costs the server's CPUs nothing. It enters the kernel only when more events
     /// come than were reserved.
     pub fn drain(&mut self, max_events: usize) -> usize {
         let cpus = self.rings.cpus();
@@ -192,7 +169,7 @@ impl Probe {
         moved
     }
 
-    /// Moves up to `max` events of one CPU; fewer where its chunk is full.
+    /// Moves up to `max` events of one CPU, or fewer if its chunk becomes full.
     #[inline]
     fn move_from(&mut self, cpu: usize, max: usize) -> usize {
         let Some(mut appender) = self.store.appender(cpu) else {
@@ -203,7 +180,7 @@ impl Probe {
             .take(cpu, max as u64, |event| appender.push(event)) as usize
     }
 
-    /// Throws away what was recorded and counted as lost so far, and keeps the memory.
+    /// Discards the recorded events and the counts of lost ones, and keeps the memory.
     ///
     /// # Errors
     /// [`ProbeError::Kernel`] when the kernel's counters cannot be read.
@@ -214,7 +191,7 @@ impl Probe {
         Ok(())
     }
 
-    /// How often each program ran and how long; both are zero unless the kernel's BPF
+    /// How often and how long each program ran; both are zero unless the kernel's BPF
     /// statistics are on (`BPF_ENABLE_STATS`).
     ///
     /// # Errors
@@ -227,7 +204,7 @@ impl Probe {
         })
     }
 
-    /// Stops recording and gives what was recorded.
+    /// Stops recording and returns the recording.
     ///
     /// # Errors
     /// [`ProbeError::Kernel`] when the kernel's counters cannot be read.
@@ -235,7 +212,7 @@ impl Probe {
         self.take_recording()
     }
 
-    /// The same, of a probe that is to record again: nothing of this is in its next recording.
+    /// As [`Probe::finish`], for a probe that will record again; its next recording starts empty.
     ///
     /// # Errors
     /// [`ProbeError::Kernel`] when the kernel's counters cannot be read.
@@ -248,7 +225,7 @@ impl Probe {
         Ok(Recording {
             lost,
             streams: store.into_streams(),
-            base: self.base,
+            base: self.loaded.base,
             context: RecordingContext::default(),
         })
     }
@@ -259,8 +236,8 @@ impl Probe {
             self.empty_rings(|probe, cpu| Ok::<_, Infallible>(probe.move_from(cpu, usize::MAX)));
     }
 
-    /// Empties the rings, waiting for programs that are writing an event right now. `take`
-    /// moves events of a CPU and says how many.
+    /// Empties the rings and waits for programs that are writing an event right now. `take`
+    /// moves events of a CPU and returns how many.
     fn empty_rings<E>(
         &mut self,
         mut take: impl FnMut(&mut Self, usize) -> Result<usize, E>,
@@ -280,23 +257,16 @@ impl Probe {
     }
 
     fn lost_since_load(&self) -> Result<LostEvents, ProbeError> {
-        let Losses {
-            ring_full,
-            unreadable,
-        } = self.rings.losses();
         let recursion = self.infos(|program, info| {
             let nothing_lost = program.name().to_str().is_some_and(hooks::loses_nothing);
-            if nothing_lost {
-                0
-            } else {
-                info.recursion_misses
+            match nothing_lost {
+                true => 0,
+                false => info.recursion_misses,
             }
         })?;
         Ok(LostEvents {
-            ring_full,
-            unreadable,
             recursion: recursion.iter().sum(),
-            ..LostEvents::default()
+            ..self.rings.losses()
         })
     }
 
@@ -304,7 +274,11 @@ impl Probe {
         &self,
         of: impl Fn(&libbpf_rs::Program<'_>, libbpf_rs::libbpf_sys::bpf_prog_info) -> T,
     ) -> Result<Vec<T>, ProbeError> {
-        let programs = self.object.progs().filter(|program| program.autoload());
+        let programs = self
+            .loaded
+            .object
+            .progs()
+            .filter(|program| program.autoload());
         programs
             .map(|program| object::program_info(&program).map(|info| of(&program, info)))
             .collect::<Result<_, _>>()

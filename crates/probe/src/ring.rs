@@ -1,9 +1,9 @@
 //! The rings that the eBPF programs fill, mapped and read without entering the kernel.
 //!
-//! Each CPU has its own ring; the protocol is described in `stamps.bpf.c`. The reader
+//! Each CPU has its own ring; `common.bpf.h` describes the protocol. The reader
 //! looks only at the slots: a slot's top bit tells whether the event expected there
-//! has been written. So it touches the producer's cache lines as rarely as it can:
-//! the lines that hold events, once each, when a whole batch is ready.
+//! has been written. So it touches the producer's cache lines as little as possible:
+//! each line with events once, when a whole batch is ready.
 
 use std::ffi::c_void;
 use std::io;
@@ -12,27 +12,27 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
-use taillab_model::PackedEvent;
+use taillab_model::{LostEvents, PackedEvent};
 
-/// Events taken at a time: while fewer are ready, a ring is left alone.
+/// Events taken at a time; a ring with fewer is left alone.
 pub(crate) const BATCH: u64 = 64;
 
 /// The bit of a slot's first word that alternates from lap to lap.
 const LAP: u64 = 1 << 63;
 
-/// `struct ring` in stamps.bpf.c.
+/// `struct ring` in common.bpf.h.
 #[repr(C)]
 struct Positions {
     head: AtomicU64,
     ring_full: AtomicU64,
     unreadable: AtomicU64,
-    /// The programs' own.
+    /// Used only by the programs.
     scratch: [AtomicU64; 13],
     tail: AtomicU64,
     unused2: [u64; 15],
 }
 
-/// `struct slot` in stamps.bpf.c.
+/// `struct slot` in common.bpf.h.
 #[repr(C)]
 struct Slot {
     head: AtomicU64,
@@ -44,13 +44,6 @@ pub(crate) struct Rings {
     positions: Mapping<Positions>,
     slots: Mapping<Slot>,
     slots_per_cpu: u64,
-}
-
-/// Events that the programs could not record on any CPU, since they were loaded.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Losses {
-    pub(crate) ring_full: u64,
-    pub(crate) unreadable: u64,
 }
 
 impl Rings {
@@ -75,7 +68,7 @@ impl Rings {
         self.positions.len
     }
 
-    /// Events in all rings that were not taken.
+    /// Events in all rings that have not been taken.
     pub(crate) fn pending(&self) -> u64 {
         let pending = |ring: &Positions| {
             let tail = ring.tail.load(Ordering::Relaxed);
@@ -84,17 +77,18 @@ impl Rings {
         self.positions.items().iter().map(pending).sum()
     }
 
-    /// What the programs could not record so far.
-    pub(crate) fn losses(&self) -> Losses {
+    /// Events that the programs could not record on any CPU since they were loaded.
+    pub(crate) fn losses(&self) -> LostEvents {
         let sum = |counter: fn(&Positions) -> &AtomicU64| {
             let rings = self.positions.items().iter();
             rings
                 .map(|ring| counter(ring).load(Ordering::Relaxed))
                 .sum()
         };
-        Losses {
+        LostEvents {
             ring_full: sum(|ring| &ring.ring_full),
             unreadable: sum(|ring| &ring.unreadable),
+            ..LostEvents::default()
         }
     }
 
@@ -118,11 +112,11 @@ impl Rings {
         let word = self.slots.items()[index as usize]
             .head
             .load(Ordering::Acquire);
-        // no event has kind 0: what was never written is not taken for the second lap
+        // no event has kind 0: so an unwritten slot is not taken for one of the second lap
         (word & LAP == lap && word & !LAP != 0).then_some(word & !LAP)
     }
 
-    /// Takes up to `max` events of one CPU, as far as they are written without a gap.
+    /// Takes up to `max` events of one CPU, up to the first one that is not written yet.
     #[inline]
     pub(crate) fn take(&mut self, cpu: usize, max: u64, mut sink: impl FnMut(PackedEvent)) -> u64 {
         let ring = &self.positions.items()[cpu];

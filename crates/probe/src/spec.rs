@@ -1,4 +1,4 @@
-//! What to watch.
+//! What the probe watches.
 
 use std::path::PathBuf;
 
@@ -15,16 +15,16 @@ pub struct DeviceId {
     pub netns_inode: u64,
 }
 
-/// Network devices of one namespace: those through which requests come and responses go.
+/// The network devices of one namespace through which requests come and responses leave.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Devices {
     /// The inode of the server's network namespace, as in `/proc/PID/ns/net`.
     pub netns_inode: u64,
-    /// The devices' indices, at most 8; empty for every device of the namespace, those that
-    /// appear later included.
+    /// The devices' indices, at most 8; empty for every device of the namespace, including those
+    /// that appear later.
     ///
-    /// Then a device on top of others (a bridge, a bond, a VLAN) does not count, only those
-    /// below: so each packet is stamped once.
+    /// In that case a device on top of others (a bridge, a bond, a VLAN) is left out, so that each
+    /// packet is stamped once.
     pub ifindexes: Vec<u32>,
 }
 
@@ -47,29 +47,29 @@ impl From<DeviceId> for Devices {
     }
 }
 
-/// How requests come to the server.
+/// The transport of the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
-    /// A datagram is a request, another one its response.
+    /// A request is a datagram, and so is its response.
     Udp,
     /// Requests and responses follow each other on connections.
     Tcp,
 }
 
-/// The hook for T5 of datagrams that sees only those with an address: to be avoided
+/// The hook for T5 of datagrams that sees only those with an address. Avoid it
 /// ([`Probe::load_avoiding`](crate::Probe::load_avoiding)) for a server with connected sockets.
 pub const UNCONNECTED_T5: &str = "cgroup/sendmsg4, sendmsg6";
 
-/// Whose threads are the server's.
+/// Which threads are the server's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerProcesses {
-    /// Those of these processes (at most 64), by their ids as seen from the initial pid
-    /// namespace; processes that start later are not among them.
+    /// The threads of these processes (at most 64), by their ids in the initial pid
+    /// namespace. Processes that start later are not included.
     These(Vec<u32>),
-    /// Those of every process in the devices' network namespace, whenever it starts.
+    /// The threads of every process in the devices' network namespace, whenever it starts.
     InNamespace,
-    /// Those of every process in this cgroup or below it, whenever it starts: the cgroup's
-    /// directory, of version 2 or of a controller of version 1.
+    /// The threads of every process in this cgroup or below it, whenever it starts. The path is the
+    /// cgroup's directory, of version 2 or of a version 1 controller.
     Cgroup(PathBuf),
 }
 
@@ -78,7 +78,7 @@ pub enum ServerProcesses {
 pub struct ProbeSpec {
     /// The server's end: the devices that receive requests and send responses.
     pub devices: Devices,
-    /// How they come in.
+    /// The transport of its requests.
     pub transport: Transport,
     /// The server's UDP or TCP port.
     pub server_port: u16,
@@ -86,15 +86,17 @@ pub struct ProbeSpec {
     pub server: ServerProcesses,
     /// The CPUs whose thread changes, interrupts and idle times are recorded.
     pub server_cpus: Vec<u16>,
-    /// The CPUs of a generator that taillab runs: of these, only who comes onto them is recorded,
-    /// and only together with the thread switches. One that is the server's too is left to that.
+    /// The CPUs of a generator that taillab runs. On these only the threads that come onto the CPU
+    /// are recorded, and only if thread switches are. A CPU that is also the server's counts as the
+    /// server's.
     pub generator_cpus: Vec<u16>,
-    /// For which requests T2 to T5 are recorded. Where for none, no thread switches are either.
+    /// The requests whose T2 to T5 are recorded. If there are none, thread switches are not recorded
+    /// either.
     pub stamps: MiddleStamps,
     /// What is recorded in addition to the stamps and the thread switches.
     pub disturbances: Disturbances,
-    /// Of each segment of a stream, how many bytes of payload are recorded, at most 256; 0 for
-    /// none. They take an event for each 8 bytes.
+    /// Bytes of payload to record of each segment of a stream, at most 2,048; 0 for
+    /// none. Each 8 bytes take an event.
     pub payload_bytes: u16,
     /// Room for events that are not drained yet, for each possible CPU, rounded up to
     /// a power of two; an event takes 16 bytes. It is locked memory and counts once in
@@ -102,14 +104,14 @@ pub struct ProbeSpec {
     pub ring_bytes_per_cpu: usize,
 }
 
-/// What one eBPF program has cost so far, by the kernel's own count.
+/// The cost of one eBPF program so far, by the kernel's own count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgramCost {
     /// The program's name.
     pub program: String,
-    /// Times it ran, those included whose event was filtered out.
+    /// How often it ran, including runs whose event was filtered out.
     pub runs: u64,
-    /// Time in it, in all, in nanoseconds; the kernel's two clock reads around it,
-    /// which are only there while statistics are on, included.
+    /// Its total run time in nanoseconds, including the kernel's two clock reads around it,
+    /// which happen only while statistics are on.
     pub run_time_ns: u64,
 }

@@ -1,4 +1,4 @@
-//! Where drained events are kept: memory that is there before they come.
+//! Where drained events are kept: memory that is allocated before they come.
 
 use std::ffi::c_void;
 use std::io;
@@ -13,25 +13,21 @@ const CHUNK_EVENTS: usize = 65_536;
 
 /// The events of all CPUs, each CPU's in order of time.
 pub(crate) struct Store {
-    streams: Vec<Stream>,
+    /// The chunks of each CPU.
+    streams: Vec<Vec<Block>>,
     /// Empty chunks, touched already.
     free: Vec<Block>,
-}
-
-#[derive(Default)]
-struct Stream {
-    blocks: Vec<Block>,
 }
 
 impl Store {
     pub(crate) fn new(cpus: usize) -> Self {
         Self {
-            streams: (0..cpus).map(|_| Stream::default()).collect(),
+            streams: (0..cpus).map(|_| Vec::new()).collect(),
             free: Vec::new(),
         }
     }
 
-    /// Makes room for this many events on top of what is kept, however they spread
+    /// Makes room for this many more events, however they are distributed
     /// over `busy_cpus` CPUs.
     pub(crate) fn reserve(&mut self, events: u64, busy_cpus: usize) -> io::Result<()> {
         let wanted = usize::try_from(events)
@@ -39,7 +35,7 @@ impl Store {
             .map(|events| events.div_ceil(CHUNK_EVENTS))
             .and_then(|chunks| chunks.checked_add(busy_cpus))
             .ok_or(io::ErrorKind::OutOfMemory)?;
-        // the kernel promises more than there is, and kills who asks for it
+        // the kernel promises more memory than it has, and kills the process later
         let missing = wanted.saturating_sub(self.free.len());
         if missing.saturating_mul(BLOCK_BYTES) as u64 > available_memory()? {
             return Err(io::ErrorKind::OutOfMemory.into());
@@ -48,55 +44,54 @@ impl Store {
             self.free.push(Block::new()?);
         }
         for stream in &mut self.streams {
-            stream.blocks.reserve(wanted);
+            stream.reserve(wanted);
         }
         Ok(())
     }
 
-    /// Room for events of this CPU that takes no system call, or a new chunk.
+    /// Room for events of this CPU: in its last chunk, a reserved one or, with a system call, a new
+    /// one.
     ///
-    /// `None` when there is no memory at all.
+    /// `None` when there is no memory.
     #[inline]
     pub(crate) fn appender(&mut self, cpu: usize) -> Option<Appender<'_>> {
-        let stream = &mut self.streams[cpu];
-        if stream.blocks.last().is_none_or(Block::is_full) {
+        let blocks = &mut self.streams[cpu];
+        if blocks.last().is_none_or(Block::is_full) {
             let block = match self.free.pop() {
                 Some(block) => block,
-                // more events than were reserved: late is better than lost
+                // more events than were reserved: allocating now is better than losing them
                 None => Block::new().ok()?,
             };
-            stream.blocks.push(block);
+            blocks.push(block);
         }
-        Some(Appender {
-            blocks: &mut stream.blocks,
-        })
+        Some(Appender { blocks })
     }
 
-    /// Forgets all events and keeps the memory.
+    /// Drops all events and keeps the memory.
     pub(crate) fn clear(&mut self) {
         for stream in &mut self.streams {
-            for mut block in stream.blocks.drain(..) {
+            for mut block in stream.drain(..) {
                 block.len = 0;
                 self.free.push(block);
             }
         }
     }
 
-    /// The streams of the CPUs that have events; gives unused memory back.
+    /// The streams of the CPUs that have events; frees unused memory.
     pub(crate) fn into_streams(self) -> Vec<CpuStream> {
         let streams = self.streams.into_iter().enumerate();
         streams
-            .filter(|(_, stream)| !stream.blocks.is_empty())
-            .map(|(cpu, stream)| {
+            .filter(|(_, blocks)| !blocks.is_empty())
+            .map(|(cpu, blocks)| {
                 let chunk = |block| Arc::new(block) as Chunk;
                 // the probe refuses to load on more CPUs than 1024
-                CpuStream::new(cpu as u16, stream.blocks.into_iter().map(chunk).collect())
+                CpuStream::new(cpu as u16, blocks.into_iter().map(chunk).collect())
             })
             .collect()
     }
 }
 
-/// Bytes that can be had without swapping.
+/// Bytes that are available without swapping.
 fn available_memory() -> io::Result<u64> {
     let meminfo = std::fs::read_to_string("/proc/meminfo")?;
     let available = meminfo
@@ -121,7 +116,7 @@ impl Appender<'_> {
             .map_or(0, |block| CHUNK_EVENTS - block.len)
     }
 
-    /// Appends an event; without room for it, it is ignored.
+    /// Appends an event; drops it if there is no room.
     #[inline]
     pub(crate) fn push(&mut self, event: PackedEvent) {
         let Some(block) = self.blocks.last_mut() else {
@@ -132,13 +127,13 @@ impl Appender<'_> {
             .last()
             .map(|last| last.since_base() > event.since_base());
         block.push(event);
-        // an interrupt came between a program's look at the clock and its event
+        // an interrupt came between a program's read of the clock and its event
         if earlier != Some(false) {
             self.sort_last();
         }
     }
 
-    /// Moves the last event back to where its time belongs.
+    /// Moves the last event back to its place in time.
     #[cold]
     fn sort_last(&mut self) {
         let mut block = self.blocks.len() - 1;
@@ -161,8 +156,8 @@ impl Appender<'_> {
     }
 }
 
-/// A chunk's memory, straight from the kernel so that giving it back gives it to the
-/// system, whatever the allocator's policy.
+/// A chunk's memory, mapped directly so that freeing it returns it to the system, whatever the
+/// allocator's policy.
 struct Block {
     start: NonNull<PackedEvent>,
     /// Events in it, at most [`CHUNK_EVENTS`].
@@ -184,7 +179,7 @@ impl Block {
                 std::ptr::null_mut(),
                 BLOCK_BYTES,
                 ProtFlags::READ | ProtFlags::WRITE,
-                // touched here and now, not while a sender waits
+                // touched now, not while a sender waits
                 MapFlags::PRIVATE | MapFlags::POPULATE,
             )?
         };

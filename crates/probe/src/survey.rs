@@ -1,4 +1,4 @@
-//! What this kernel allows the probe, found by trying everything once.
+//! What this kernel allows the probe to do, found by trying everything once.
 
 use std::collections::HashSet;
 use std::io;
@@ -13,13 +13,12 @@ use crate::hooks::{Candidate, Refusal, Stamp, Stamps};
 use crate::object::{self, Plan};
 use crate::{Devices, Disturbances, ProbeError, ProbeSpec, ServerProcesses, Transport};
 
-/// Tries every hook of both transports, and what else the probe needs.
+/// Tries every hook of both transports, and the other features that the probe needs.
 ///
-/// Everything is loaded and attached for a moment, watches no device that exists, and is
-/// gone on return.
+/// Every program is loaded and attached for a moment only, and watches no existing device.
 ///
 /// # Errors
-/// [`ProbeError`] where nothing can be tried: no privilege, no type information.
+/// [`ProbeError`] if nothing can be tried: no privilege, no type information.
 pub fn survey() -> Result<Survey, ProbeError> {
     object::check_kernel()?;
     let mut hooks = Vec::new();
@@ -117,7 +116,7 @@ fn trial(
     }
 }
 
-/// The kernel's answers that tell something about a hook (`errno(3)`).
+/// The kernel's answers that say something about a hook (`errno(3)`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answer {
     /// There is no such function or tracepoint.
@@ -147,7 +146,7 @@ fn answer(refusal: &Refusal) -> Answer {
     }
 }
 
-/// The number of the kernel's answer, which libbpf-rs has put into words.
+/// The error number, which libbpf-rs has turned into text.
 fn errno(error: &io::Error) -> Option<i32> {
     error.raw_os_error().or_else(|| {
         let text = error.to_string();
@@ -161,7 +160,7 @@ fn in_words(refusal: &Refusal) -> String {
         Answer::Absent => "this kernel has no such hook",
         Answer::Forbidden => "the kernel forbids it",
         Answer::Unsupported => "the kernel cannot attach a program there",
-        Answer::Memory => "there is no memory for it",
+        Answer::Memory => "there is not enough memory for it",
         Answer::Other => "the kernel refuses it",
     };
     let text = refusal.source.to_string();
@@ -186,19 +185,19 @@ fn remedy(hook: &str, refusal: &Refusal) -> String {
             "boot a kernel built with CONFIG_FTRACE_SYSCALLS=y".into()
         }
         (Answer::Absent, "cgroup", _) => {
-            "mount the tree of cgroups: mkdir /run/cgroup2 && mount -t cgroup2 none /run/cgroup2; \
-             in a container it is only a part, so run taillab outside"
+            "mount the cgroup tree: mkdir /run/cgroup2 && mount -t cgroup2 none /run/cgroup2; a \
+             container has only a part of it, so run taillab outside"
                 .into()
         }
         (Answer::Forbidden, "cgroup", _) => "give taillab CAP_NET_ADMIN too".into(),
         (Answer::Absent, "perf", _) => {
-            "boot a kernel built with CONFIG_PERF_EVENTS=y, as distributions' are".into()
+            "boot a kernel built with CONFIG_PERF_EVENTS=y, like those of distributions".into()
         }
         (Answer::Absent, "tp_btf", _) => {
-            "boot a kernel built with CONFIG_TRACEPOINTS=y, as distributions' are".into()
+            "boot a kernel built with CONFIG_TRACEPOINTS=y, like those of distributions".into()
         }
         (Answer::Forbidden, "fentry" | "fexit", _) => {
-            "a policy of this kernel forbids fentry: boot one without that policy (see \
+            "a policy of this kernel forbids fentry: boot a kernel without that policy (see \
              /sys/kernel/security/lsm and lockdown)"
                 .into()
         }
@@ -212,7 +211,7 @@ fn remedy(hook: &str, refusal: &Refusal) -> String {
     }
 }
 
-/// Rings are arrays that user space maps.
+/// Checks that user space can map an array, as the rings are.
 fn mapped_array() -> Check {
     const NAME: &str = "event rings";
     /// The default ring of one CPU, in 16-byte events.
@@ -232,7 +231,7 @@ fn mapped_array() -> Check {
             NAME,
             CheckState::Missing,
             format!("an array of 4 MiB cannot be made and mapped ({error})"),
-            "free memory, raise `ulimit -l` (kernels before 5.11), or give a smaller --ring-bytes",
+            "free memory, raise `ulimit -l` (kernels before 5.11), or use a smaller --ring-bytes",
         ),
     }
 }
@@ -264,7 +263,7 @@ fn read_in_place() -> Check {
             Group::Probe,
             NAME,
             CheckState::Warning,
-            "no kfunc bpf_rdonly_cast: packet headers are copied, some 40 ns more for each",
+            "no kfunc bpf_rdonly_cast: packet headers are copied, which takes about 40 ns more each",
             "boot Linux 6.2 or later, which has it",
         )
     }

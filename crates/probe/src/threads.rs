@@ -1,4 +1,4 @@
-//! The names of threads that the eBPF programs note at each switch.
+//! The names of threads, which the eBPF programs note at each thread switch.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -9,7 +9,7 @@ use taillab_model::ThreadName;
 
 use crate::ring::Mapping;
 
-/// As many places as the programs' array has (`THREADS` in disturbances.bpf.h).
+/// Places in the programs' array (`THREADS` in disturbances.bpf.h).
 const PLACES: usize = 65_536;
 
 /// `struct thread` in disturbances.bpf.h.
@@ -31,14 +31,14 @@ impl Threads {
         Mapping::new(threads, PLACES, ProtFlags::READ).map(Self)
     }
 
-    /// Every thread that was noted.
+    /// All noted threads.
     pub(crate) fn names(&self) -> Vec<ThreadName> {
         self.0.items().iter().filter_map(Place::name).collect()
     }
 }
 
 impl Place {
-    /// Who is noted here; `None` for nobody, and while it is being written.
+    /// The thread noted here; `None` if there is none, or while it is being written.
     fn name(&self) -> Option<ThreadName> {
         let tid = self.tid.load(Ordering::Acquire);
         let words = self
@@ -47,7 +47,7 @@ impl Place {
             .map(|word| word.load(Ordering::Relaxed));
         let pid = self.tgid.load(Ordering::Relaxed);
         let server = self.server.load(Ordering::Relaxed) != 0;
-        // a later thread's name would otherwise be taken for this one's
+        // otherwise a later thread's name could be taken for this one's
         fence(Ordering::Acquire);
         if tid == 0 || self.tid.load(Ordering::Relaxed) != tid {
             return None;

@@ -1,6 +1,7 @@
-//! The probe's interface where it was not built: it can never be loaded.
+//! The probe's interface without its eBPF programs: it can never be loaded.
 
 use std::io;
+use std::time::Duration;
 
 use taillab_model::doctor::Survey;
 use taillab_model::summary::Hook;
@@ -8,11 +9,24 @@ use taillab_model::{EventSink, LostEvents, Monotonic, Nanos, Recording, ThreadNa
 
 use crate::{KernelAccount, ProbeError, ProbeSpec, ProgramCost};
 
+/// Methods of a type without values: they can never be called.
+macro_rules! never {
+    ($(
+        $name:ident(& $($mutable:ident)? $(, $argument:ident: $kind:ty)*) $(-> $result:ty)?;
+    )+) => {
+        $(
+            pub fn $name(& $($mutable)? self $(, $argument: $kind)*) $(-> $result)? {
+                match *self {}
+            }
+        )+
+    };
+}
+
 /// A probe that cannot exist, because taillab was built without the feature `bpf`.
 #[derive(Debug)]
 pub enum Probe {}
 
-#[expect(missing_docs, reason = "documented on the probe that can exist")]
+#[expect(missing_docs, reason = "documented in the real probe")]
 impl Probe {
     /// Always fails.
     ///
@@ -30,68 +44,26 @@ impl Probe {
         Err(ProbeError::NotBuilt)
     }
 
-    pub fn hooks(&self) -> Vec<Hook> {
-        match *self {}
-    }
-
-    pub fn threads(&self) -> Vec<ThreadName> {
-        match *self {}
-    }
-
-    pub fn reserve(&mut self, _expected_events: u64) -> Result<(), ProbeError> {
-        match *self {}
-    }
-
-    pub fn attach(&mut self) -> Result<(), ProbeError> {
-        match *self {}
-    }
-
-    pub fn detach(&mut self) {
-        match *self {}
-    }
-
-    pub fn is_attached(&self) -> bool {
-        match *self {}
-    }
-
-    pub fn pending(&self) -> u64 {
-        match *self {}
-    }
-
-    pub fn drain(&mut self, _max_events: usize) -> usize {
-        match *self {}
-    }
-
-    pub fn base(&self) -> Monotonic {
-        match *self {}
-    }
-
-    pub fn drain_into(&mut self, _sink: &mut impl EventSink) -> io::Result<u64> {
-        match *self {}
-    }
-
-    pub fn finish_into(&mut self, _sink: &mut impl EventSink) -> io::Result<()> {
-        match *self {}
-    }
-
-    pub fn lost(&self) -> Result<LostEvents, ProbeError> {
-        match *self {}
-    }
-
-    pub fn discard(&mut self) -> Result<(), ProbeError> {
-        match *self {}
-    }
-
-    pub fn costs(&self) -> Result<Vec<ProgramCost>, ProbeError> {
-        match *self {}
+    never! {
+        hooks(&) -> Vec<Hook>;
+        threads(&) -> Vec<ThreadName>;
+        reserve(&mut, _expected_events: u64) -> Result<(), ProbeError>;
+        attach(&mut) -> Result<(), ProbeError>;
+        detach(&mut);
+        is_attached(&) -> bool;
+        pending(&) -> u64;
+        drain(&mut, _max_events: usize) -> usize;
+        base(&) -> Monotonic;
+        drain_into(&mut, _sink: &mut impl EventSink) -> io::Result<u64>;
+        finish_into(&mut, _sink: &mut impl EventSink) -> io::Result<()>;
+        lost(&) -> Result<LostEvents, ProbeError>;
+        discard(&mut) -> Result<(), ProbeError>;
+        costs(&) -> Result<Vec<ProgramCost>, ProbeError>;
+        take_recording(&mut) -> Result<Recording, ProbeError>;
     }
 
     pub fn finish(self) -> Result<Recording, ProbeError> {
         match self {}
-    }
-
-    pub fn take_recording(&mut self) -> Result<Recording, ProbeError> {
-        match *self {}
     }
 }
 
@@ -99,7 +71,7 @@ impl Probe {
 #[derive(Debug)]
 pub enum KernelLoop {}
 
-#[expect(missing_docs, reason = "documented on the loop that can exist")]
+#[expect(missing_docs, reason = "documented in the real loop")]
 impl KernelLoop {
     /// Always fails.
     ///
@@ -109,16 +81,10 @@ impl KernelLoop {
         Err(ProbeError::NotBuilt)
     }
 
-    pub fn longest_call(&self) -> std::time::Duration {
-        match *self {}
-    }
-
-    pub fn watch(&self, _length: std::time::Duration, _gap: Nanos) -> Result<(), ProbeError> {
-        match *self {}
-    }
-
-    pub fn take(&self) -> Result<KernelAccount, ProbeError> {
-        match *self {}
+    never! {
+        longest_call(&) -> Duration;
+        watch(&, _length: Duration, _gap: Nanos) -> Result<(), ProbeError>;
+        take(&) -> Result<KernelAccount, ProbeError>;
     }
 }
 
@@ -126,7 +92,7 @@ impl KernelLoop {
 #[derive(Debug)]
 pub enum IpiWatch {}
 
-#[expect(missing_docs, reason = "documented on the watch that can exist")]
+#[expect(missing_docs, reason = "documented in the real watch")]
 impl IpiWatch {
     /// Always fails.
     ///
@@ -136,8 +102,8 @@ impl IpiWatch {
         Err(ProbeError::NotBuilt)
     }
 
-    pub fn asked(&mut self, _cpu: u16) -> Vec<(Monotonic, u16)> {
-        match *self {}
+    never! {
+        asked(&mut, _cpu: u16) -> Vec<(Monotonic, u16)>;
     }
 }
 

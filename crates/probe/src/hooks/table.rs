@@ -1,14 +1,14 @@
-//! The hooks: for each stamp and each disturbance the ways to get it, best first.
+//! The hooks of each stamp and each disturbance, best first.
 
 use super::{Candidate, Stamp};
 use crate::{Disturbances, Transport, UNCONNECTED_T5};
 use taillab_model::MiddleStamps;
 
-/// What is to be recorded of a server, in the order of the result.
+/// What to record of a server, in the order of the result.
 ///
-/// T3 has no hook of its own: the thread that T4 names came onto its CPU at one of the
-/// `switch` events. T1 has several: drivers hand packets over in different ways, and one
-/// device uses only one of them.
+/// T3 has no hook of its own: it is the `switch` event at which the thread that T4 names came onto
+/// its CPU. T1 has several hooks: drivers hand packets over in different ways, and each
+/// device uses one of them.
 pub(crate) fn stamps(
     transport: Transport,
     asked: MiddleStamps,
@@ -45,7 +45,7 @@ pub(crate) fn stamps(
     own.chain(switch).chain(wanted).collect()
 }
 
-/// A hook without precision to lose.
+/// A hook that loses no precision.
 const fn exact(hook: &'static str, programs: &'static [&'static str]) -> Candidate {
     Candidate {
         hook,
@@ -54,7 +54,7 @@ const fn exact(hook: &'static str, programs: &'static [&'static str]) -> Candida
     }
 }
 
-/// A hook that lacks something against the best one known.
+/// A hook that loses something compared with the best one.
 const fn lesser(
     hook: &'static str,
     programs: &'static [&'static str],
@@ -67,7 +67,7 @@ const fn lesser(
     }
 }
 
-/// The only way to get something that can be missing.
+/// A stamp that can be missing.
 const fn optional(
     name: &'static str,
     candidates: &'static [Candidate],
@@ -80,7 +80,7 @@ const fn optional(
     }
 }
 
-/// Something without which there is no result worth having.
+/// A stamp without which the result is useless.
 const fn required(name: &'static str, candidates: &'static [Candidate]) -> Stamp {
     Stamp {
         name,
@@ -191,7 +191,7 @@ static UDP_T5: [Candidate; 4] = [
     ),
 ];
 
-/// Of a sample of requests: ways that know at least the socket, which system calls do not.
+/// For a sample of requests: hooks that know at least the socket, unlike system calls.
 static UDP_SAMPLE: [Stamp; 3] = [
     required(
         "T2",
@@ -296,7 +296,7 @@ static TCP_T5: [Candidate; 5] = [
     ),
 ];
 
-/// Of a sample of requests: ways that know the connection, which system calls do not.
+/// For a sample of requests: hooks that know the connection, unlike system calls.
 static TCP_SAMPLE: [Stamp; 3] = [
     optional(
         "T2",

@@ -1,4 +1,4 @@
-//! Draining into a sink as the recording goes on: nothing is kept in memory.
+//! Draining into a sink during the recording: nothing is kept in memory.
 
 use std::io;
 
@@ -7,41 +7,42 @@ use taillab_model::{EventSink, LostEvents, Monotonic, Nanos, PackedEvent};
 use super::Probe;
 use crate::{ProbeError, object};
 
-/// Events handed on at a time: 8 KiB.
+/// Events passed on at a time: 8 KiB.
 const PART: usize = 512;
 
-/// The most events of a CPU in one pass, so that a flood on one CPU does not keep the
-/// others waiting without end.
+/// The most events of a CPU in one pass, so that a flood on one CPU does not starve the
+/// others.
 const PASS: usize = 1 << 18;
 
-/// How long after an event it is believed to be in its ring.
+/// After this time an event is assumed to be in its ring.
 ///
-/// A program reads the clock first and takes its place in the ring then; an interrupt, or
-/// the hypervisor, may come between. What comes later still is kept, and counts as late.
+/// A program first reads the clock and then takes its place in the ring; an interrupt or
+/// the hypervisor may delay it in between. An event that comes even later is kept and counts as
+/// late.
 const SLACK: Nanos = Nanos::from_secs(1);
 
 impl Probe {
-    /// What the events' times count from.
+    /// The time from which the events' times count.
     pub fn base(&self) -> Monotonic {
-        self.base
+        self.loaded.base
     }
 
-    /// Moves all events that are there from the rings to the sink, tells it which times are
-    /// settled by now, and returns how many it moved.
+    /// Moves all events from the rings to the sink, tells it up to which time all events have
+    /// come, and returns how many it moved.
     ///
-    /// It is for a thread that sleeps 10 ms to 20 ms between two calls; nothing in the
+    /// Meant for a thread that sleeps 10 ms to 20 ms between two calls, since nothing in the
     /// kernel wakes it. A ring must have room for what its CPU records in that time.
     ///
     /// # Errors
-    /// What the sink says; the events that it was to take are lost.
+    /// What the sink says; the events that it did not take are lost.
     pub fn drain_into(&mut self, sink: &mut impl EventSink) -> io::Result<u64> {
-        let began = self.since_base();
+        let began = object::now().saturating_since(self.base());
         let mut part = Vec::with_capacity(PART);
         let mut moved = 0;
         let mut all = true;
         for cpu in 0..self.rings.cpus() {
             let of_cpu = self.pass(cpu, PASS, &mut part, sink)?;
-            // a flood, or an event that was begun and is not being finished
+            // an event was begun and has not been finished
             let stuck = of_cpu == 0 && !self.rings.is_empty(cpu);
             all &= of_cpu < PASS && !stuck;
             moved += of_cpu as u64;
@@ -52,8 +53,8 @@ impl Probe {
         Ok(moved)
     }
 
-    /// Stops recording and moves everything that is left to the sink, waiting for programs
-    /// that are writing an event right now. [`Probe::lost`] is final then.
+    /// Stops recording and moves the remaining events to the sink, waiting for programs
+    /// that are writing an event right now. After that, [`Probe::lost`] is final.
     ///
     /// # Errors
     /// What the sink says.
@@ -71,7 +72,7 @@ impl Probe {
     pub fn lost(&self) -> Result<LostEvents, ProbeError> {
         let lost = self.lost_since_load()?;
         let before = self.lost_before;
-        // without its programs an event that was begun is never finished
+        // after detaching, an event that was begun will never be finished
         let unfinished = match self.is_attached() {
             true => 0,
             false => self.rings.pending(),
@@ -84,7 +85,7 @@ impl Probe {
         })
     }
 
-    /// Moves up to `max` events of a CPU that are finished.
+    /// Moves up to `max` finished events of a CPU.
     fn pass(
         &mut self,
         cpu: usize,
@@ -107,9 +108,5 @@ impl Probe {
             }
         }
         Ok(moved)
-    }
-
-    fn since_base(&self) -> Nanos {
-        object::now().saturating_since(self.base)
     }
 }
