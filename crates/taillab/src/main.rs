@@ -77,7 +77,7 @@ fn refused(error: &clap::Error) -> ExitCode {
         say::line(&format_args!("error: {}", cli::in_one_line(error)));
         return Exit::Usage.into();
     }
-    // whoever asked for help may have gone (`| head`)
+    // the reader may have closed the pipe (`| head`)
     let _ = error.print();
     Exit::Ok.into()
 }

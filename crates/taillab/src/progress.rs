@@ -1,12 +1,11 @@
-//! Progress on stderr: a bar for each phase, nothing when stderr is no terminal.
+//! Progress on stderr: a bar for each phase, nothing if stderr is not a terminal.
 
 use std::thread;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Between two drawings. Drawing takes a core of the testbed for some ten
-/// microseconds, so it is rare.
+/// Between two drawings. Drawing uses a core of the testbed for some ten microseconds, so it is rare.
 const PERIOD: Duration = Duration::from_millis(500);
 
 /// A part of a longer piece of work, with its own bar.
@@ -25,13 +24,13 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Shows progress unless asked to be quiet; a stderr that is no terminal shows none.
+    /// Shows progress unless asked to be quiet, or if stderr is not a terminal.
     pub fn new(quiet: bool) -> Self {
         Self { shown: !quiet }
     }
 
-    /// Runs `work` on a thread of its own; the calling thread now and then draws how far `done`,
-    /// which counts through all phases, has come. A panic of `work` goes on in the caller.
+    /// Runs `work` on a thread of its own. The calling thread draws the progress from time to time; `done`
+    /// counts through all phases. A panic of `work` is resumed in the caller.
     pub fn during<T: Send>(
         self,
         phases: &[Phase],
@@ -72,9 +71,9 @@ impl Progress {
     }
 }
 
-/// Runs `work` on a thread of its own; the calling thread sleeps, and looks once in a `period`.
+/// Runs `work` on a thread of its own; the calling thread sleeps and calls `look` once in a `period`.
 ///
-/// A panic of `work` goes on in the caller.
+/// A panic of `work` is resumed in the caller.
 pub fn meanwhile<T: Send>(
     period: Duration,
     mut look: impl FnMut(),
@@ -96,7 +95,7 @@ pub fn meanwhile<T: Send>(
     result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// A bar on stderr, which is drawn where that is a terminal and `shown` is set.
+/// A bar on stderr, drawn if stderr is a terminal and `shown` is set.
 pub fn bar(name: &str, length: Option<u64>, template: &str, shown: bool) -> ProgressBar {
     let target = if shown {
         ProgressDrawTarget::stderr()

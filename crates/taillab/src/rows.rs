@@ -4,7 +4,7 @@ use std::io::{self, Read};
 
 use csv::{ErrorKind, Reader, ReaderBuilder, StringRecord, Terminator};
 
-/// A text without the end of a row for this many bytes is no table.
+/// A text with a longer row than this many bytes is not a table.
 const LONGEST_ROW: usize = 1 << 20;
 const BUFFER: usize = 1 << 18;
 /// A separator that no text has: each line is then one cell.
@@ -100,7 +100,7 @@ impl<R: Read> Rows<R> {
             ErrorKind::Io(_) => self.reader.position().line(),
             _ => self.number(),
         };
-        format!("line {line} is no text; give a text, CSV or Parquet file")
+        format!("line {line} is not text; give a text, CSV or Parquet file")
     }
 
     /// The number of the row's line, from 1.
@@ -197,8 +197,8 @@ mod tests {
                 }
             }
         };
-        assert!(refusal(b"1\n\n\xff\xfe\n").starts_with("line 3 is no text"));
+        assert!(refusal(b"1\n\n\xff\xfe\n").starts_with("line 3 is not text"));
         let endless = [b"1\n\"".to_vec(), vec![b'x'; 4 * LONGEST_ROW]].concat();
-        assert!(refusal(&endless).starts_with("line 2 is no text"));
+        assert!(refusal(&endless).starts_with("line 2 is not text"));
     }
 }

@@ -16,8 +16,8 @@ const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    somet
 
 fn help() -> String {
     format!(
-        "Changes nothing on the machine unless told to (--move-interrupts): the policy and the CPU are \
-         those of its own threads, and it holds no power setting. The result says what it held. What is \
+        "Changes nothing on the machine, except with --move-interrupts: scheduling and CPU affinity are set \
+         only for its own threads, and it holds no power setting. The result says what it held. What is \
          moved is put back at the end; after a kill, at the next start.\n\nExamples:\n  \
          taillab noise                               what takes time from every CPU, and who\n  \
          taillab noise --cpus 1 -d 60s --policy fifo:80\n  \

@@ -35,7 +35,7 @@ const HELP: &str = "A message begins with the header of sockperf, so that its se
     sudo taillab rtt --link veth --proto rdma-send,rdma-read,rdma-write --mode blocking";
 
 const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed; what was \
-    measured before is printed and marked\n  2    wrong command line\n  4    an open loop that cannot be believed\n  5    a privilege or a \
+    measured before is printed and marked\n  2    wrong command line\n  4    an open loop cannot be trusted\n  5    a privilege or a \
     kernel feature is missing\n  130  interrupted; what was measured is kept";
 
 fn help() -> String {
@@ -112,7 +112,7 @@ pub struct RttArgs {
     /// says otherwise; each round trip counts from when it was due
     #[arg(long, help_heading = "Open loop")]
     pub open: bool,
-    /// Open loop with so many messages per second: 20000, 20k
+    /// Open loop with this many messages per second: 20000, 20k
     #[arg(short = 'R', long, value_name = "PER_S", value_parser = rate, conflicts_with = "utilization", allow_hyphen_values = true, help_heading = "Open loop")]
     pub rate: Option<f64>,
     /// Open loop with a share of the capacity, which is measured first: 50%

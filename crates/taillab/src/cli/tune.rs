@@ -8,9 +8,9 @@ use taillab_host::tune::Scope;
 
 use super::shared::Output;
 
-const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed; nothing is left changed, or it \
-    is said what\n  2    wrong command line, a process or CPU that is not there, a combination that does harm, or nobody to \
-    ask and no --yes\n  3    verify: a setting has not our value any more; revert: not all could be put back\n  5    a \
+const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed; nothing is left changed, or the \
+    message says what\n  2    wrong command line, no such process or CPU, a harmful combination, or no terminal to ask on \
+    and no --yes\n  3    verify: a setting no longer has our value; revert: not all could be put back\n  5    a \
     privilege or a feature of the machine is missing\n  130  interrupted; what was held is put back";
 
 fn help() -> String {

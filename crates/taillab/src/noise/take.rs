@@ -1,4 +1,4 @@
-//! The gaps of the loops on their way into the analysis.
+//! Passes the loops' gaps to the analysis.
 
 use taillab_analysis::gaps::{Gap, GapAnalysis};
 use taillab_host::clock::now;
@@ -8,7 +8,7 @@ use taillab_model::RecordingContext;
 
 use super::watch::Watch;
 
-/// The analysis, and the probe that feeds it where there is one.
+/// The analysis, and the probe that feeds it, if there is one.
 pub struct Take {
     pub analysis: GapAnalysis,
     watch: Option<Watch>,
@@ -35,7 +35,7 @@ impl Take {
         self.analysis.gap(gap);
     }
 
-    /// Takes gaps by the counter, all there have been since the last call.
+    /// Takes all gaps since the last call, timed by the counter.
     pub fn raw_gaps(&mut self, loops: impl Iterator<Item = (u16, Vec<RawGap>)>) {
         let found: Vec<(u16, Vec<RawGap>)> = loops.collect();
         let (now, before) = (Anchor::take(), self.anchors.1);
@@ -52,16 +52,16 @@ impl Take {
         self.drain();
     }
 
-    /// Works off what is known completely.
+    /// Analyses what is settled.
     pub fn drain(&mut self) {
         match &mut self.watch {
             Some(watch) => watch.drain(&mut self.analysis),
-            // without events nothing else is to come
+            // without a probe there are no events to wait for
             None => self.analysis.settle(now()),
         }
     }
 
-    /// Ends the recording; the names, where there was one.
+    /// Ends the recording, if there was one; returns the names of threads and interrupts.
     pub fn finish(&mut self, notes: &mut Vec<String>) -> Option<RecordingContext> {
         let mut context = RecordingContext::default();
         let lost = self.watch.take()?.finish(&mut self.analysis, &mut context);

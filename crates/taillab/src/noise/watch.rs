@@ -11,14 +11,14 @@ use taillab_probe::{
     Devices, Disturbances, IpiWatch, Probe, ProbeError, ProbeSpec, ServerProcesses, Transport,
 };
 
-/// Room for events of one CPU: a quarter of a million, for when real-time loops leave no CPU to
-/// whoever drains them.
+/// Room for events of one CPU: a quarter of a million, for when real-time loops leave no CPU to the thread
+/// that drains them.
 const RING_BYTES: usize = 4 << 20;
 
-/// The port "discard": nobody's requests are of interest here.
+/// The port "discard": no requests are traced here.
 const NO_PORT: u16 = 9;
 
-/// The probe, attached, and who asks whom for interrupts.
+/// The attached probe, and a record of inter-processor interrupts.
 pub struct Watch {
     probe: Probe,
     sink: Sink,
@@ -52,22 +52,22 @@ impl Watch {
                 settled: Nanos::ZERO,
             },
             probe,
-            // without it the cause is known, but not who asked
+            // without it the cause is known, but not which CPU sent the interrupt
             ipis: IpiWatch::start().ok(),
             cpus: cpus.to_vec(),
         })
     }
 
-    /// Hands on what has been recorded, and works off what is settled.
+    /// Passes the recorded events on, and analyses what is settled.
     pub fn drain(&mut self, analysis: &mut GapAnalysis) {
-        // the sink refuses nothing
+        // the sink never fails
         let _ = self.probe.drain_into(&mut self.sink);
         self.hand_on(analysis);
         let since_boot = self.probe.base().nanos_since_boot() + self.sink.settled.get();
         analysis.settle(Monotonic::from_nanos_since_boot(since_boot));
     }
 
-    /// Ends the recording and hands on the rest; how many events were lost.
+    /// Ends the recording and passes the rest on; returns how many events were lost.
     pub fn finish(mut self, analysis: &mut GapAnalysis, context: &mut RecordingContext) -> u64 {
         let _ = self.probe.finish_into(&mut self.sink);
         self.hand_on(analysis);
@@ -75,7 +75,7 @@ impl Watch {
         let mut processes: Vec<u32> = seen.iter().map(|thread| thread.pid).collect();
         processes.sort_unstable();
         processes.dedup();
-        // whether a thread is a real-time one is asked of the processes that are named
+        // the threads of these processes are also checked for real-time policies
         observe::name(context, &Roots::default(), seen, &processes);
         self.probe
             .lost()

@@ -1,8 +1,8 @@
 //! A row once more with the kernel probe: where its tail comes from.
 //!
-//! The echo server is traced as `run` traces its server, on the CPUs of both ends. The round
-//! trips are measured in parts that fit the probe's rings: nothing drains them meanwhile, so that
-//! nobody but the probe's own programs disturbs what is measured.
+//! The echo server is traced as `run` traces its server, on the CPUs of both ends. The round trips are
+//! measured in parts that fit the probe's rings. Nothing drains the rings meanwhile, so that only the
+//! probe's own programs disturb the measurement.
 
 use taillab_analysis::rtt::{ClientEnd, Ends, Explainer};
 use taillab_host::{CpuSet, Roots, observe};
@@ -18,23 +18,23 @@ use crate::exit::{Exit, Failure, OrExit};
 use crate::fail::probe as probe_failure;
 use crate::pipeline::ring_bytes_per_cpu;
 
-/// Round trips of each connection before those of a part.
+/// Warm-up of each part, in round trips of each connection.
 const WARM_UP: u64 = 100;
-/// Events of a round trip on one CPU, at most, and those of each 4 KiB of its message.
+/// The most events of a round trip on one CPU, and more for each 4 KiB of its message.
 const EVENTS: u64 = 24;
 const EVENTS_PER_PAGE: u64 = 4;
 /// Bytes of an event.
 const EVENT_BYTES: u64 = 16;
 
 impl Measurement<'_> {
-    /// Refuses an explanation that cannot be, before anything is measured for it.
+    /// Refuses an impossible explanation before anything is measured.
     pub(super) fn check_probe(&self) -> Result<(), Failure> {
-        /// No server's; whether the probe can be loaded does not depend on it.
+        /// Any port: whether the probe can be loaded does not depend on it.
         const SOME_PORT: u16 = 1;
         self.load_probe(Proto::Tcp, SOME_PORT).map(drop)
     }
 
-    /// Takes as many round trips apart as a run has.
+    /// Traces and splits as many round trips as a run has.
     pub(super) fn explained(&self, plan: &RowPlan, peer: &Peer) -> Result<RttExplanation, Failure> {
         let port = peer.port().filter(|_| self.plan.explains(plan));
         let Some(port) = port else {
@@ -62,7 +62,7 @@ impl Measurement<'_> {
         })
     }
 
-    /// So many round trips with the probe attached, taken apart when they are over.
+    /// Makes `count` round trips with the probe attached, and then splits them into parts.
     fn part(
         &self,
         plan: &RowPlan,
@@ -91,7 +91,7 @@ impl Measurement<'_> {
             server_cpus: &server_cpus,
             loopback: self.plan.link == Link::Loopback,
         };
-        // over UDP each connection has a server of its own, and the first one's is traced
+        // over UDP each connection has its own server, and only the first one is traced
         let traced = |trip: &&RoundTrip| plan.proto != Proto::Udp || trip.connection == 0;
         let round_trips: Vec<RoundTrip> =
             played.round_trips.iter().filter(traced).copied().collect();
@@ -147,7 +147,7 @@ impl Measurement<'_> {
     }
 }
 
-/// As many as fit a ring with room to spare.
+/// How many round trips fit a ring with room to spare.
 fn round_trips_of_part(plan: &RowPlan, ring_bytes: u64) -> u64 {
     let events = EVENTS + plan.size as u64 / 4096 * EVENTS_PER_PAGE;
     (ring_bytes / EVENT_BYTES / 4 * 3 / events).max(1)

@@ -64,7 +64,7 @@ impl<'a> Measurement<'a> {
         Ok(new)
     }
 
-    /// Measures all rows, and hands over each with its round trips as soon as it is done.
+    /// Measures all rows, and passes each with its round trips to `finished` as soon as it is done.
     pub fn rows(
         &self,
         mut finished: impl FnMut(&Row) -> Result<(), Failure> + Send,
@@ -102,7 +102,7 @@ impl<'a> Measurement<'a> {
         result.map(|()| measured)
     }
 
-    /// One row: its server, and run after run.
+    /// One row: its server, and all runs.
     fn row(&self, plan: &RowPlan) -> Row {
         let mut runs = Vec::new();
         let mut played: Vec<(Nanos, Option<Nanos>)> = Vec::new();
@@ -200,7 +200,7 @@ impl<'a> Measurement<'a> {
             let endpoint = target.endpoint(plan.proto);
             return endpoint.map(Peer::at).ok_or_else(|| RttError::Unavailable {
                 proto: plan.proto,
-                why: "the target is no place for it".to_owned(),
+                why: "the target does not support it".to_owned(),
             });
         }
         if plan.proto.is_rdma() {
@@ -232,7 +232,7 @@ impl<'a> Measurement<'a> {
             .unwrap_or_else(|error| Err(RttError::Server(error.to_string())))
     }
 
-    /// The two devices, where they are ours alone.
+    /// The two devices, if they are our own.
     fn xdp_ends(&self) -> Option<XdpEnds> {
         let v4 = |address| match address {
             IpAddr::V4(address) => Some(address),
@@ -271,7 +271,7 @@ impl<'a> Measurement<'a> {
         self.play(plan, peer, of_run, stop)
     }
 
-    /// So many round trips, and before them so many on each connection that do not count.
+    /// Makes `count` round trips, after `warm_up` on each connection that do not count.
     pub(super) fn play(
         &self,
         plan: &RowPlan,
@@ -309,7 +309,7 @@ fn within<T>(
     interrupt: &Interrupt,
     work: impl FnOnce(&AtomicBool) -> T,
 ) -> T {
-    /// Between two looks, each of which disturbs what is measured.
+    /// Between two checks, each of which disturbs the measurement.
     const PERIOD: Duration = Duration::from_millis(50);
     let (stop, done) = (AtomicBool::new(false), AtomicBool::new(false));
     let (stop, done) = (&stop, &done);

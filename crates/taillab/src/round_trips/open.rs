@@ -1,4 +1,4 @@
-//! A row whose messages are sent by a schedule, by the generator of `load` and judged as it is.
+//! A row whose messages are sent by a schedule, with the generator of `load` and the same verdict.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
@@ -29,10 +29,10 @@ const BLOCKS: u32 = 7;
 const BLOCK: Nanos = Nanos::from_millis(200);
 const BLOCK_WARM_UP: Nanos = Nanos::from_millis(50);
 
-/// Messages that a run has, however long they take.
+/// The fewest messages of a run, however long they take.
 const LEAST: usize = 2;
 
-/// What was sent, all runs one behind the other.
+/// What was sent in all runs.
 #[derive(Default)]
 struct Sent {
     capacity: Option<Capacity>,
@@ -47,11 +47,11 @@ struct Sent {
 }
 
 impl Measurement<'_> {
-    /// One row: its server, the capacity where that is asked for, and run after run.
+    /// One row: its server, the capacity if the load is a share of it, and all runs.
     pub(super) fn open_row(&self, plan: &RowPlan, rate: OpenRate) -> Row {
         let mut sent = Sent::default();
         let of_server = RowPlan {
-            // all ports of a client speak to one server
+            // all ports of a client talk to one server
             conns: match plan.proto {
                 Proto::Udp => 1,
                 _ => plan.conns,
@@ -110,7 +110,7 @@ impl Measurement<'_> {
             if let Some(most) = self.plan.at_most
                 && schedule.last().is_some_and(|last| *last > most)
             {
-                // the first ones, however slow they come: a run without a message says nothing
+                // keep the first messages, however late they are due: an empty run would say nothing
                 let due = schedule.partition_point(|due| *due <= most);
                 schedule.truncate(due.max(LEAST));
                 warm_up = warm_up.min(schedule.len() / 10);
@@ -150,7 +150,7 @@ impl Measurement<'_> {
     /// The times of one run's messages, those of the warm-up included.
     fn schedule(&self, plan: &RowPlan, per_s: f64, run: u32) -> Result<Vec<Nanos>, RttError> {
         let wanted = self.plan.count as f64 + self.warm_up(plan) as f64;
-        // so long that fewer are due only once in millions of runs
+        // long enough that too few are due only once in millions of runs
         let enough = (wanted + 6.0 * wanted.sqrt() + 6.0) / per_s;
         let refused = |why: &dyn std::fmt::Display| RttError::Unavailable {
             proto: plan.proto,
@@ -166,7 +166,7 @@ impl Measurement<'_> {
         Ok(schedule)
     }
 
-    /// The peak of the server with this client; `None` where it was interrupted.
+    /// The peak of the server with this client; `None` if interrupted.
     fn capacity(
         &self,
         client: &mut OpenClient,
@@ -234,7 +234,7 @@ impl Measurement<'_> {
             row.row.open_loop = sent.judged(share);
         }
         if let Some(open) = &row.row.open_loop {
-            // as the verdict has left it
+            // what the verdict has not withdrawn
             row.row.rtt = open.load.response_time.clone();
         }
         row
@@ -270,7 +270,7 @@ impl Sent {
         self.runs.push(requests);
     }
 
-    /// The runs one behind the other, as if there had been no pauses.
+    /// All runs joined, as if there had been no pauses between them.
     fn joined(&self) -> Vec<LoadedRequest> {
         let mut all = Vec::with_capacity(self.runs.iter().map(Vec::len).sum());
         let mean_gap = Nanos::try_from_secs_f64(1.0 / self.rate_per_s).unwrap_or(Nanos::ZERO);
@@ -293,7 +293,7 @@ impl Sent {
         all
     }
 
-    /// `None` where the sends are no load.
+    /// `None` if the sends cannot be judged as a load.
     fn judged(self, target_utilization: Option<f64>) -> Option<RttOpenLoop> {
         let all = self.joined();
         let sends = all.iter().map(|one| one.times.sent);

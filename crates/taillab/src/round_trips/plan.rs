@@ -11,11 +11,11 @@ use taillab_model::rtt::Link;
 use crate::exit::Failure;
 use crate::fail::host;
 
-/// Round trips before those that count, where nothing else is said.
+/// Default number of round trips before those that count.
 const WARM_UP: u64 = 1_000;
-/// How long an answer is waited for, where nothing else is said.
+/// Default time to wait for an answer.
 const TIMEOUT: Nanos = Nanos::from_secs(1);
-/// Who answers, where it is ours.
+/// The name of our own server.
 pub const OURS: &str = "taillab";
 
 /// One combination of parameters.
@@ -41,32 +41,32 @@ pub enum OpenRate {
 pub struct Plan {
     /// In the order of the command line.
     pub rows: Vec<RowPlan>,
-    /// What of the command line cannot be, in words.
+    /// The combinations of the command line that are impossible, in words.
     pub left_out: Vec<String>,
     pub count: u64,
     pub runs: u32,
-    /// A run ends after so long, whatever its count; the warm-up counts where it is sent by a schedule.
+    /// A run ends after this time, whatever its count. The warm-up is included in an open loop.
     pub at_most: Option<Nanos>,
     pub warm_up: u64,
     pub timeout: Nanos,
     pub link: Link,
-    /// MTU of the link, where it is ours and not the kernel's usual one.
+    /// MTU of our own link, if it differs from the kernel's default.
     pub mtu: Option<u32>,
     /// How AF_XDP gets packets.
     pub xdp: XdpMode,
-    /// By a schedule instead of one after the other.
+    /// Send by a schedule, instead of each message after the answer to the one before.
     pub open: Option<OpenRate>,
-    /// Each row once more with the probe, to say where its tail comes from.
+    /// Measure each row once more with the probe, to say where its tail comes from.
     pub explain: bool,
     /// Who answers, for people.
     pub server: String,
     pub target: Option<Target>,
     pub client_cpus: Vec<u32>,
-    /// Empty where the server is not ours.
+    /// Empty if the server is not ours.
     pub server_cpus: Vec<u32>,
 }
 
-/// A server that is there already.
+/// A server that is already running.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     Inet(SocketAddr),
@@ -74,7 +74,7 @@ pub enum Target {
 }
 
 impl Target {
-    /// Where it is by this protocol.
+    /// Its endpoint for this protocol.
     pub fn endpoint(&self, proto: Proto) -> Option<Endpoint> {
         match (self, proto) {
             // RDMA is set up over TCP
@@ -124,7 +124,7 @@ impl Plan {
         }
     }
 
-    /// Round trips of all rows and runs, those of the warm-up included.
+    /// Round trips of all rows and runs, including the warm-up.
     pub fn round_trips(&self) -> u64 {
         let of_row = |row: &RowPlan| {
             let of_run = self.count + self.warm_up * row.conns as u64;
@@ -133,7 +133,7 @@ impl Plan {
         self.rows.iter().map(of_row).sum()
     }
 
-    /// The row is to be explained, and the kernel has packets of it to stamp.
+    /// The row is to be explained, and the kernel can stamp its packets.
     pub fn explains(&self, row: &RowPlan) -> bool {
         self.explain && matches!(row.proto, Proto::Tcp | Proto::Udp)
     }

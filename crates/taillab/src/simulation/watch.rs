@@ -26,8 +26,8 @@ impl Gauge {
     }
 }
 
-/// Runs `work` on a thread of its own; after two seconds a bar on stderr shows the gauge,
-/// unless `quiet` or stderr is no terminal. A panic of `work` goes on in the caller.
+/// Runs `work` on a thread of its own. After two seconds a bar on stderr shows the gauge, unless `quiet` is
+/// set or stderr is not a terminal. A panic of `work` is resumed in the caller.
 pub fn watched<T: Send>(
     name: &str,
     quiet: bool,

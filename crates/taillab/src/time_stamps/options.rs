@@ -13,7 +13,7 @@ pub struct TraceOptions {
     /// A name, or a number from 1.
     pub column: Option<String>,
     pub unit: Option<TimeUnit>,
-    /// The result depends on the unit: somebody must say it.
+    /// The result depends on the unit, so it must be given.
     pub unit_matters: bool,
 }
 

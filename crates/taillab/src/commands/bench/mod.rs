@@ -1,4 +1,4 @@
-//! `taillab bench`: taillab itself against truths that are known.
+//! `taillab bench`: checks taillab against known truths.
 
 mod kept;
 mod setup;
@@ -69,7 +69,7 @@ fn causes(args: &CausesArgs) -> Result<Exit, Failure> {
     Ok(exit(&result))
 }
 
-/// Only where all kinds that ran have passed it is a success.
+/// It is a success only if all kinds that ran have passed.
 fn exit(result: &BenchResult) -> Exit {
     match result {
         _ if result.partial => Exit::Interrupted,
@@ -128,7 +128,7 @@ impl<'a> Bench<'a> {
         })
     }
 
-    /// One kind, or why it is not possible here.
+    /// One kind, or why it is impossible here.
     fn kind(
         &self,
         kind: CauseKind,
@@ -153,7 +153,7 @@ impl<'a> Bench<'a> {
         if kind == CauseKind::Idle {
             return Ok(result(Err(NO_POWER_STATES.to_owned())));
         }
-        // what an idle CPU takes to wake would mix with all that makes the server sleep
+        // the wake-up of an idle CPU would add to everything that makes the server sleep
         let _awake = match KeepAwake::hold() {
             Ok(awake) => awake,
             Err(error) => return Ok(result(Err(error.to_string()))),
@@ -177,7 +177,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// All pairs of a kind, each with arrivals of its own.
+    /// All pairs of a kind, each with its own arrivals.
     fn measure(&self, setup: &Setup, calibrated: &Calibrated) -> Result<Vec<Pair>, Stop> {
         let without = setup.without();
         let mut pairs = Vec::new();
@@ -203,7 +203,7 @@ impl<'a> Bench<'a> {
         Ok(pairs)
     }
 
-    /// One block, kept under `place` where asked for.
+    /// One block, saved under `place` if asked to.
     fn block(
         &self,
         setup: &Setup,
@@ -214,7 +214,7 @@ impl<'a> Bench<'a> {
         let trial =
             apart(|| trial::measure(setup, asked, calibrated, self.progress, &self.interrupt))
                 .map_err(|failure| match failure.exit {
-                    // the rig itself stood, for t was found in it
+                    // the rig itself works: it was used to find t
                     Exit::Unsupported => Stop::NotHere(failure.message),
                     _ => Stop::Failed(failure),
                 })?;
@@ -238,12 +238,12 @@ impl<'a> Bench<'a> {
 const NO_POWER_STATES: &str = "nothing puts a CPU into an idle state on purpose yet; measure with \
      and without `taillab load --keep-awake`";
 
-/// Runs `work` on a thread of its own, which may leave the server's CPU for good. That thread, and so
-/// server, generator and disturbers alike, goes before all other programs: these hardly disturb then,
-/// and among ours nothing changes.
+/// Runs `work` on a thread of its own, which may leave the server's CPU for good. That thread, and with it
+/// server, generator and disturbers, gets priority over all other programs, so that these hardly disturb.
+/// Among our own threads nothing changes.
 fn apart<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     let first = || {
-        // where it is not allowed, others disturb more
+        // if this is not allowed, others disturb more
         let _ = rustix::process::setpriority_process(None, -20);
         work()
     };

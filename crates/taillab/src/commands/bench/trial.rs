@@ -30,11 +30,11 @@ pub struct Trial {
     pub truth: BlockTruth,
 }
 
-/// By so much a request may be sent late: many times what a batch of answers takes to read.
+/// A request that is sent later than this is late. Reading a batch of answers takes much less.
 const LATE: Nanos = Nanos::from_micros(200);
 
-/// Finds t of a server that is not disturbed, by the fastest block: whatever else the machine
-/// does makes a block slower, and a t that is too long hides delays in the ideal queue.
+/// Finds t of the undisturbed server, from the fastest block: other activity of the machine only makes
+/// blocks slower, and a t that is too long would hide delays in the ideal queue.
 ///
 /// # Errors
 /// As `taillab run`.
@@ -135,7 +135,7 @@ pub fn measure(
     })
 }
 
-/// What is known without the probe.
+/// What the client saw, without the probe.
 fn seen_by_client(setup: &Setup, recorded: &Recorded, length: Nanos) -> ClientBlock {
     let entries = || recorded.load.iter_measured();
     let times: Vec<ClientTimes> = entries().map(|entry| entry.times).collect();
@@ -155,7 +155,7 @@ fn seen_by_client(setup: &Setup, recorded: &Recorded, length: Nanos) -> ClientBl
     }
 }
 
-/// For how long a request was due and not sent in time, from pairs of (due, sent).
+/// For how long some request was overdue, from pairs of (due, sent).
 fn late(requests: impl Iterator<Item = (Monotonic, Monotonic)>) -> Nanos {
     let mut until = Monotonic::from_nanos_since_boot(0);
     let mut sum = Nanos::ZERO;
@@ -168,7 +168,7 @@ fn late(requests: impl Iterator<Item = (Monotonic, Monotonic)>) -> Nanos {
     sum
 }
 
-/// The server's own record of its faults, with its threads by the numbers that we know.
+/// The server's own record of its faults, with the numbers of its threads on the host.
 fn faults(
     log: &std::io::Result<Vec<u8>>,
     threads: &HashMap<Tid, Tid>,

@@ -70,7 +70,7 @@ fn clock(bench: &Bench<'_>) -> Row {
         None => {
             row.shown.standing = Standing::Substituted;
             row.shown.how = format!(
-                "{} is on no PCI device, so its reads are no way over a bus",
+                "{} is not on a PCI device, so reading it does not cross a bus",
                 clock.name
             );
         }

@@ -22,9 +22,9 @@ const LONGEST_TRIAL: Nanos = Nanos::from_secs(30);
 const WARM_UP: Nanos = Nanos::from_secs(1);
 /// The floor is measured for at most this long, unless told otherwise.
 const FLOOR: Nanos = Nanos::from_secs(3);
-/// No generator sends faster: a mistyped rate.
+/// No generator sends faster: a higher rate is a typing error.
 const MOST_PER_S: f64 = 100e6;
-/// More connections than ports and descriptors of one machine carry.
+/// The most connections that the ports and descriptors of one machine allow.
 const MOST_CONNECTIONS: usize = 100_000;
 /// Bytes that a request takes in the record and while its result is made.
 const BYTES_PER_REQUEST: f64 = 80.0;
@@ -82,7 +82,7 @@ pub struct Find {
     pub outstanding: usize,
 }
 
-/// Between which rates is searched.
+/// The bounds of a search.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Bounds {
     /// Requests per second.
@@ -351,7 +351,7 @@ fn bounds(amounts: Option<(&Amounts, bool)>) -> Result<Bounds, Failure> {
     }
 }
 
-/// Refuses what would not fit the machine's memory, before the load and not after it.
+/// Refuses a load whose record would not fit into memory, before it starts.
 fn affordable(
     shape: &Shape,
     rate_per_s: f64,

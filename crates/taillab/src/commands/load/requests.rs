@@ -1,4 +1,4 @@
-//! What is asked of the server: the target's protocol with the workload of the arguments.
+//! The requests: the target's protocol with the workload of the arguments.
 
 use taillab_load::protocol::{MessageSizes, echo};
 use taillab_load::target::Place;
@@ -92,7 +92,7 @@ impl Requests {
     }
 }
 
-/// What the arguments say, and else the defaults.
+/// As the arguments say, with defaults.
 fn workload(target: &Target, args: &RequestArgs) -> Result<Workload, Failure> {
     let (usual, store) = (Workload::default(), args.store);
     let length = |bytes: Option<u32>, usual| bytes.map_or(usual, |bytes| bytes as usize);
@@ -134,7 +134,7 @@ fn http(target: &Target, args: &RequestArgs) -> Result<HttpWorkload, Failure> {
     Ok(workload)
 }
 
-/// What the `Host` header says: the port only where it is not the usual one (RFC 9110, 7.2).
+/// The `Host` header: with the port only if it is not the usual one (RFC 9110, 7.2).
 fn host(target: &Target) -> String {
     match &target.place {
         Place::Tcp(at) | Place::Udp(at) if at.port == 80 => at.host.to_string(),

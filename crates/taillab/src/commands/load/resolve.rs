@@ -28,7 +28,7 @@ pub fn endpoint(place: &Place) -> Result<Endpoint, Failure> {
             let addresses = addresses(at)?;
             let accepts =
                 |address: &&SocketAddr| TcpStream::connect_timeout(address, ACCEPT_WITHIN).is_ok();
-            // one address is tried, and its refusal told, by the client itself
+            // the client itself tries a single address and reports its refusal
             let found = match addresses.as_slice() {
                 [_] => None,
                 several => several.iter().find(accepts),

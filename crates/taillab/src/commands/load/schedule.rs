@@ -7,7 +7,7 @@ use taillab_queueing::arrivals::{ArrivalError, ArrivalProcess};
 
 use super::find::mixed;
 
-/// How the load goes on in time.
+/// How the load develops over time.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Shape {
     /// A process at one rate.
@@ -56,7 +56,7 @@ impl Shape {
         }
     }
 
-    /// How long it goes on by itself at this rate; without end for a steady process.
+    /// Its own length at this rate; a steady process has no end.
     pub fn own_length(&self, rate_per_s: Option<f64>) -> Option<Nanos> {
         match self {
             Self::Steady(_) => None,
@@ -88,9 +88,9 @@ impl Shape {
 
     /// The schedule of every thread.
     ///
-    /// Poisson arrivals are independent streams, one for each thread: together they are
-    /// Poisson again. Other processes do not add up to themselves, so one stream is dealt out
-    /// in turn and the server sees the process that was asked for.
+    /// Poisson arrivals are independent streams, one for each thread; together they are Poisson again.
+    /// Other processes do not add up to the same process. So one stream is dealt out to the threads in
+    /// turn, and the server sees the process that was asked for.
     ///
     /// # Errors
     /// [`ArrivalError`] when the rate or a parameter of the process is out of range.
@@ -145,7 +145,7 @@ impl Shape {
         };
         schedule.rate_per_s = match self {
             Self::Steady(_) => extent.rate_per_s.unwrap_or(f64::NAN),
-            // what is really due: a part of a profile or of a trace has its own rate
+            // the actual rate: a part of a profile or of a trace has its own
             _ => schedule.measured_requests() as f64 / schedule.duration().as_secs_f64(),
         };
         Ok(schedule)

@@ -47,7 +47,7 @@ pub fn run(args: RttArgs) -> Result<Exit, Failure> {
     result.partial = result.rows.len() < plan.rows.len() || result.rows.iter().any(|r| r.partial);
     let nothing = result.rows.iter().all(|row| row.counts.answered == 0);
     match measured.failure {
-        // nothing to show but why
+        // there is nothing to show but the failure
         Some(failure) if nothing => return Err(failure),
         _ => wanted.result(&result, &measured.curves)?,
     }
@@ -59,7 +59,7 @@ pub fn run(args: RttArgs) -> Result<Exit, Failure> {
     })
 }
 
-/// No load that was sent by a schedule is worthless.
+/// Whether all open loops are valid.
 fn is_valid(result: &RttResult) -> bool {
     let mut loads = result.rows.iter().filter_map(|row| row.open_loop.as_ref());
     loads.all(|load| load.verdict.valid)

@@ -12,13 +12,13 @@ use crate::exit::{Exit, Failure};
 use crate::fail::host;
 use crate::round_trips::{OURS, OpenRate, Plan, RowPlan, Target, failure};
 
-/// How long a run lasts at most whose rate is known only when the capacity has been measured.
+/// The longest run if its rate depends on the measured capacity.
 const LONGEST: Nanos = Nanos::from_secs(60);
 
-/// The utilisation of an open loop of which nothing else is said.
+/// The default utilisation of an open loop.
 const HALF: f64 = 0.5;
 
-/// Refuses what cannot be.
+/// Makes the plan, and refuses the impossible.
 pub fn plan(args: &RttArgs) -> Result<Plan, Failure> {
     let target = args.target.as_deref().map(target).transpose()?;
     if args.mtu.is_some() && (args.link != LinkKind::Veth || target.is_some()) {
@@ -74,7 +74,7 @@ pub fn plan(args: &RttArgs) -> Result<Plan, Failure> {
     })
 }
 
-/// Every combination that can be, and in words what cannot; an error where nothing is left.
+/// Every possible combination, and in words the impossible ones; an error if none is left.
 fn rows(args: &RttArgs, target: Option<&Target>) -> Result<(Vec<RowPlan>, Vec<String>), Failure> {
     let mut rows = Vec::new();
     let mut left_out: Vec<String> = Vec::new();

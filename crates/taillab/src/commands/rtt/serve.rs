@@ -13,14 +13,14 @@ use crate::fail::host;
 use crate::round_trips::failure;
 use crate::say::Say;
 
-/// Between two looks whether it is to end.
+/// Between two checks for Ctrl-C.
 const PERIOD: Duration = Duration::from_millis(200);
 
 /// Serves until SIGINT or SIGTERM, which is how a server ends.
 pub fn run(address: SocketAddr, args: &RttArgs) -> Result<Exit, Failure> {
     let interrupt = Interrupt::register().map_err(host)?;
     let spec = PeerSpec {
-        // a client says what it does, and how long its messages are
+        // the client announces its operation and the length of its messages
         proto: Proto::RdmaSend,
         mode: args.mode.first().copied().unwrap_or(Mode::Nonblocking),
         size: LEAST_BYTES,

@@ -53,7 +53,7 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
     let environment = environment(&rig, &experiment);
     let session = take_measurements(&mut rig, &experiment, &environment, say);
     let server_failure = rig.server_failure();
-    // The machine is put back before anything is said about what went wrong.
+    // put the machine back before reporting what went wrong
     let torn_down = rig.take_down();
     let Session {
         calibrated,
@@ -169,14 +169,14 @@ fn fixes(
     tried.tell(report, args, say)
 }
 
-/// Says how well the percentile is known that decided how long was measured, if one did.
+/// Says how well the percentile of `--precision` is known, if that was given.
 fn note_precision(experiment: &Experiment, report: &Report, say: Say) {
     if let Some(wanted) = experiment.workload.precision() {
         say.note(&precision_reached(wanted, &report.server.measured.sojourn));
     }
 }
 
-/// How well the percentile is known that decided how long the measurement lasted.
+/// How well the percentile of `--precision` is known.
 fn precision_reached(wanted: Precision, sojourn: &Distribution) -> String {
     let name = format!("p{}", (wanted.quantile * 1e9).round() / 1e7);
     let mut known = sojourn.quantiles.iter();
@@ -250,7 +250,7 @@ fn match_options(load: &FleetRun, experiment: &Experiment, rate_per_s: f64) -> M
     let timeout = experiment.client.timeout;
     let options = match experiment.server.transport {
         Transport::Udp => {
-            // A thread's share of the keys and its share of the rate are the same.
+            // a thread's share of the keys equals its share of the rate
             let keys: f64 = load
                 .runs
                 .iter()
@@ -260,7 +260,7 @@ fn match_options(load: &FleetRun, experiment: &Experiment, rate_per_s: f64) -> M
             let period = Nanos::try_from_secs_f64(period).unwrap_or(Nanos::MAX);
             MatchOptions::for_client(timeout, period)
         }
-        // The servers that we know answer what they have read before they read more.
+        // the known servers answer everything they have read before they read more
         Transport::Tcp => MatchOptions::for_streams(timeout, experiment.server.is_sequential()),
     };
     MatchOptions {
@@ -305,7 +305,7 @@ struct Session {
     recorded: Recorded,
 }
 
-/// Everything that needs the server: the keys, the peak, the load.
+/// Everything that needs the server: storing the keys, calibration, the load.
 fn take_measurements(
     rig: &mut Rig,
     experiment: &Experiment,

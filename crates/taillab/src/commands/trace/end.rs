@@ -1,4 +1,4 @@
-//! Why a recording ended, and which of the reasons are failures.
+//! Why a recording ended, and whether that is a failure.
 
 use std::io;
 
@@ -9,20 +9,20 @@ use crate::exit::{Exit, Failure};
 /// Why a recording ended.
 #[derive(Debug)]
 pub enum End {
-    /// As it was to.
+    /// The time is up.
     TimeUp,
-    /// By the user.
+    /// The user ended it.
     Interrupted,
-    /// With its server, in a line.
+    /// The server ended; the text says how.
     ServerGone(String),
-    /// Before the disk was full; so many bytes are left.
+    /// The disk is nearly full, with this many bytes left.
     DiskLow(u64),
     /// The file could not be written any more.
     Unwritable(io::Error),
 }
 
 impl End {
-    /// Of a recording that could have gone on.
+    /// Why a recording ended that could have gone on.
     pub fn of(gone: Option<String>, interrupted: bool) -> Self {
         match (gone, interrupted) {
             (Some(line), _) => Self::ServerGone(line),

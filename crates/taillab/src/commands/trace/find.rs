@@ -1,4 +1,4 @@
-//! Which server is meant.
+//! Finds the server, or starts it.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use crate::pipeline::Remaining;
 
 /// How long a command may take until it listens.
 const LISTENS_WITHIN: Duration = Duration::from_secs(10);
-/// How often it is looked at.
+/// How often to check whether it listens.
 const POLL: Duration = Duration::from_millis(20);
 /// A server that opens several sockets opens the others soon after the first.
 const SETTLES_WITHIN: Duration = Duration::from_millis(100);
@@ -65,7 +65,7 @@ impl Found {
         let mark = journal
             .plan_server(&program.unwrap_or_default())
             .map_err(host)?;
-        // a server that we start should not be root only because we are
+        // a server that we start should not run as root only because we do
         let user = Invoker::find(roots).behind_sudo();
         let listening = StartedCommand::start(&args.server.words, user, Some(mark))
             .map_err(host)
@@ -81,7 +81,7 @@ impl Found {
                 command: Some((command, journal)),
             }),
             Err(failure) => {
-                // the command has ended with what held it
+                // the command was ended when it was dropped
                 journal.finish().map_err(host)?;
                 Err(failure)
             }
@@ -92,7 +92,7 @@ impl Found {
     /// named, has ended.
     pub fn ended(&mut self) -> Option<String> {
         if let Some((command, _)) = &mut self.command {
-            // one that cannot be asked is not taken for dead
+            // if its state cannot be read, it is not taken for dead
             let status = command.try_exit().ok().flatten()?;
             return Some(format!(
                 "the command ended ({status}) while it was traced: start it with options that \
@@ -107,7 +107,7 @@ impl Found {
         })
     }
 
-    /// What is still to be done with it when the recording has ended.
+    /// What is left to do with it after the recording.
     pub fn remaining(&self, args: &TraceArgs) -> Remaining {
         match (
             &self.command,
@@ -126,7 +126,7 @@ impl Found {
         };
         command.end(STOPS_WITHIN);
         match journal.finish() {
-            // Under sudo the journal was root's, and we are the user by now: the next start forgets it.
+            // under sudo the journal is root's and we are the user by now: the next start removes it
             Err(JournalError::File { source, .. })
                 if source.kind() == std::io::ErrorKind::PermissionDenied =>
             {
@@ -152,7 +152,7 @@ fn chosen(
     target.server(roots, endpoint).map_err(host)
 }
 
-/// Waits until the command listens, on the port that is wanted if there is one.
+/// Waits until the command listens, on the wanted port if one was given.
 fn listening(
     command: &mut StartedCommand,
     port: Option<u16>,
@@ -179,7 +179,7 @@ fn listening(
         }
         let wanted = |target: &Target| match target.endpoint(port, transport) {
             Err(TargetError::OtherPort { .. }) => false,
-            // what is ambiguous is said at once
+            // an ambiguous server is reported at once
             Ok(_) | Err(_) => true,
         };
         match Target::of_process(roots, command.pid()) {

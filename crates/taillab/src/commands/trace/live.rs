@@ -1,4 +1,4 @@
-//! The screen of `--live`: what the last second was like, again and again.
+//! The screen of `--live`, which shows the last second, again and again.
 
 mod tty;
 
@@ -23,9 +23,9 @@ use crate::pipeline::{Analysed, LiveWindows, style};
 
 /// The p99 of this many seconds is shown.
 const HISTORY: usize = 240;
-/// Windows that wait to be drawn; a screen that falls behind leaves seconds out.
+/// Windows that may wait to be drawn; a screen that falls behind skips seconds.
 const WAITING: usize = 2;
-/// At the start some requests came in before.
+/// Requests at the very start may have come in before the probe was attached.
 const SETTLE: Nanos = Nanos::from_millis(100);
 
 /// The events of one second.
@@ -35,7 +35,7 @@ pub struct Window {
     pub skipped: u64,
 }
 
-/// How far the recording is.
+/// How much has been recorded.
 #[derive(Clone, Copy, Default)]
 pub struct Written {
     pub events: u64,
@@ -52,13 +52,13 @@ pub struct Screen<'a> {
     roots: &'a Roots,
     /// The server's.
     processes: &'a [u32],
-    /// Where the recording goes; `None`: nowhere that outlives it.
+    /// Where the recording is saved, if it is.
     place: Option<&'a Path>,
     since: OwnCost,
     windows: Option<Receiver<Window>>,
     skipped: u64,
     failure: Option<Failure>,
-    /// `None` before the first window, and after one that was left out.
+    /// `None` before the first window, and after a skipped one.
     analysed: Option<LiveWindows>,
     whole: Whole,
     p99: VecDeque<Option<Nanos>>,
@@ -107,7 +107,7 @@ impl<'a> Screen<'a> {
         out
     }
 
-    /// Draws the windows that have come since the last time, and how far we are.
+    /// Draws the windows since the last call, and the progress.
     pub fn draw(&mut self, elapsed: Duration, written: Written) {
         let new: Vec<_> = (self.windows.iter()).flat_map(Receiver::try_iter).collect();
         for window in new {
@@ -179,7 +179,7 @@ impl<'a> Screen<'a> {
         });
         let (last, failure) = match analysed {
             Ok(Some((analysed, sojourns))) => (self.moment(&analysed, sojourns), None),
-            // what was shown last stays, until more is settled
+            // keep the last picture until more is settled
             Ok(None) => return,
             Err(failure) => (self.whole.nothing(), Some(failure)),
         };
@@ -193,7 +193,7 @@ impl<'a> Screen<'a> {
         self.shown.p99_history = self.p99.iter().copied().collect();
     }
 
-    /// Learns the names of threads that were not seen before, as long as they live.
+    /// Reads the names of new threads while they live.
     fn name(&mut self, events: &[Event]) {
         let switched = events.iter().filter_map(|event| match event.kind {
             EventKind::Switched { next, .. } => Some(next),
@@ -210,7 +210,7 @@ impl<'a> Screen<'a> {
         }));
         observe::name(&mut self.context, self.roots, seen, self.processes);
         observe::name_own(&mut self.context, self.roots);
-        // those that are gone stay numbers
+        // threads that are gone stay numbers
         self.context
             .threads
             .retain(|thread| !thread.comm.is_empty());

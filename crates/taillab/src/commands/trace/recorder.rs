@@ -24,16 +24,16 @@ use crate::pipeline::Canary;
 
 /// Between two drains of the probe, and two looks at steal and quotas.
 const PERIOD: Duration = Duration::from_millis(10);
-/// Events from which the programs' time for each is taken, meanwhile or a little later: the
-/// kernel's count costs some itself.
+/// After this many events the programs' time per event is taken: the kernel's accounting costs time itself,
+/// so it does not run for long.
 const COUNTED_EVENTS: u64 = 1_000;
 
 /// Between two looks at the disk, and two notes of what was lost.
 const LOOK: Duration = Duration::from_secs(1);
-/// Room that is left on the disk for the end of the file, the result, and everybody else.
+/// Room to leave on the disk for the end of the file, the result, and other programs.
 const FLOOR_BYTES: u64 = 32 << 20;
 
-/// What the thread that records and the one that draws tell each other.
+/// What the recording thread and the drawing thread share.
 #[derive(Default)]
 pub struct Told {
     /// The recording is to end.
@@ -66,7 +66,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Of an attached probe. The programs' time is taken once `settle` is over.
+    /// The probe is attached. The programs' time is taken after `settle`.
     pub fn new(
         probe: Probe,
         sinks: Sinks,
@@ -86,7 +86,8 @@ impl Recorder {
         }
     }
 
-    /// Drains the probe for `length`, or until it is told to stop; gives why it had to end before that.
+    /// Drains the probe for `length`, or until it is told to stop; returns why it had to end earlier, if it
+    /// had to.
     pub fn run(mut self, told: &Told, length: Duration) -> (Self, Option<End>) {
         let began = Instant::now();
         let mut looked = began;
@@ -113,7 +114,7 @@ impl Recorder {
         (self, end)
     }
 
-    /// One drain, and what is added to it.
+    /// Drains the probe once, and adds events of our own.
     fn turn(&mut self) -> io::Result<()> {
         self.probe.drain_into(&mut self.sinks)?;
         let (sinks, mut inserted) = (&mut self.sinks, Ok(()));
@@ -127,9 +128,9 @@ impl Recorder {
         stalls.try_for_each(|stall| self.sinks.insert(stall))
     }
 
-    /// What is not worth a look at every drain.
+    /// Checks that are not needed at every drain.
     fn look_around(&mut self) -> Option<End> {
-        // counters that cannot be read now are read at the end, where that is said
+        // if the counters cannot be read now, the end of the recording reports that
         if let Ok(lost) = self.probe.lost()
             && let Err(error) = self.sinks.writer.note_lost(lost)
         {
@@ -139,7 +140,7 @@ impl Recorder {
         (free < FLOOR_BYTES).then_some(End::DiskLow(free))
     }
 
-    /// Takes the programs' time, once: the kernel's count costs some itself.
+    /// Takes the programs' time, once: the kernel's accounting costs time itself.
     fn count(&mut self) {
         if self.counting.take().is_some() {
             let ns = |costs: Vec<taillab_probe::ProgramCost>| -> u64 {
@@ -151,13 +152,14 @@ impl Recorder {
         }
     }
 
-    /// Detaches, takes the rest and closes the file, which is then at its start; after a full disk it has no end.
+    /// Detaches the probe, takes the rest of the events, closes the file and rewinds it. If the disk is full,
+    /// the file lacks its end.
     pub fn finish(
         mut self,
         context: &RecordingContext,
         end: End,
     ) -> Result<(File, Written, End), Failure> {
-        // Hooks go one after the other: what the last of them still see makes no whole request.
+        // hooks are detached one after the other, so later events belong to incomplete requests
         self.sinks.until = Some(now().saturating_since(self.probe.base()));
         let end = match (self.probe.finish_into(&mut self.sinks), end) {
             (Err(error), End::TimeUp | End::Interrupted) => End::Unwritable(error),
@@ -172,7 +174,7 @@ impl Recorder {
     }
 }
 
-/// The file cannot be begun or ended.
+/// The failure to begin or end the file.
 pub fn unwritable(error: io::Error) -> Failure {
     Failure::new(
         Exit::Failed,
@@ -255,7 +257,7 @@ impl EventSink for Sinks {
     }
 }
 
-/// The way of the events to the screen, a window at a time.
+/// Passes events to the screen, a window at a time.
 struct Live {
     order: EventOrder,
     window: Vec<Event>,
@@ -266,7 +268,7 @@ struct Live {
 impl Live {
     /// Length of a window.
     const WINDOW: Nanos = Nanos::from_secs(1);
-    /// More events of one window than this are not shown, so that memory stays bounded.
+    /// The most events of a window that are shown, so that memory stays bounded.
     const MOST: usize = 4 << 20;
 
     fn new(base: Monotonic, out: SyncSender<Window>) -> Self {
@@ -287,7 +289,7 @@ impl Live {
                     events: std::mem::take(&mut self.window),
                     skipped: self.skipped,
                 };
-                // a screen that is behind leaves it out; the recording has it
+                // a slow screen skips the window; it is still in the recording
                 self.skipped += u64::from(self.out.try_send(window).is_err());
             }
             if self.window.len() < Self::MOST {

@@ -1,4 +1,4 @@
-//! `trace … --fix`: what the forecasts promise, tried on the live server under its own traffic.
+//! `trace … --fix`: tries mitigations on the live server under its own traffic.
 
 use taillab_host::tune::Scope;
 use taillab_host::{CpuSet, Interrupt, Roots};
@@ -19,7 +19,7 @@ const SEED: u64 = 1;
 /// Whether and how fixes are to be tried.
 ///
 /// # Errors
-/// There is nobody to ask, and `--yes` is not given.
+/// There is no terminal to ask on, and `--yes` is not given.
 pub fn asked(args: &TraceArgs) -> Result<Option<Asked>, Failure> {
     if !args.fix.fix {
         return Ok(None);
@@ -42,8 +42,8 @@ pub struct Trials<'a> {
 }
 
 impl Trials<'_> {
-    /// Tries the fixes that this forecast names (`None`: nothing is tried), ends a server that we started,
-    /// and gives up the rights that this took.
+    /// Tries the fixes that this forecast names (`None`: tries nothing), ends a server that we started, and
+    /// gives up root.
     pub fn run(
         mut self,
         forecast: Result<Option<Report>, Failure>,

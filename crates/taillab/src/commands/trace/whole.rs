@@ -7,8 +7,7 @@ use taillab_report::live::Moment;
 
 use crate::pipeline::Analysed;
 
-/// Sums and a histogram: percentiles of all windows are those of their requests, not
-/// averages of the windows' percentiles.
+/// Sums and a histogram, so that percentiles are over all requests and not averages over windows.
 #[derive(Default)]
 pub struct Whole {
     seconds: f64,

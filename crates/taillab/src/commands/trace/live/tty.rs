@@ -13,27 +13,27 @@ const ENTER: &str = "\x1b[?1049h\x1b[?25l";
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
 /// To the upper left corner.
 const HOME: &str = "\x1b[H";
-/// Empties the line to its end. It comes before the text: behind text that ends in the last
-/// column it would take the last character away.
+/// Clears the line to its end. It comes before the text: after a text that fills the line it would erase
+/// the last character.
 const CLEAR_LINE: &str = "\x1b[K";
 
-/// The terminal, given back as it was when this is dropped.
+/// The terminal, restored when this is dropped.
 pub struct Tty {
     /// How standard input was set; `None` where it is not a terminal.
     before: Option<Termios>,
 }
 
-/// Refuses to draw where nobody sees it.
+/// Ensures that there is a terminal to draw on.
 ///
 /// # Errors
-/// Where standard output is no terminal ([`Exit::Usage`]).
+/// Standard output is not a terminal ([`Exit::Usage`]).
 pub fn ensure_there() -> Result<(), Failure> {
     match io::stdout().is_terminal() {
         true => Ok(()),
         false => Err(Failure::new(
             Exit::Usage,
-            "--live draws on a terminal, and standard output is none: leave --live out, or give \
-             it one (`ssh -t`, `docker run -t`)",
+            "--live needs a terminal, and standard output is not one: leave --live out, or provide \
+             one (`ssh -t`, `docker run -t`)",
         )),
     }
 }
@@ -43,14 +43,14 @@ impl Tty {
     pub fn take() -> Self {
         let before = tcgetattr(io::stdin()).ok();
         if let Some(before) = &before {
-            // Keys come one by one and unseen. Ctrl-C stays a signal; Ctrl-Z is none, because
-            // a recorder that is stopped loses events.
+            // keys arrive one by one, without echo. Ctrl-C remains a signal; Ctrl-Z does not, because
+            // a stopped recorder loses events
             let mut keys = before.clone();
             keys.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
             keys.special_codes[SpecialCodeIndex::VMIN] = 0;
             keys.special_codes[SpecialCodeIndex::VTIME] = 0;
             keys.special_codes[SpecialCodeIndex::VSUSP] = 0;
-            // one that cannot be set shows its keys, no more
+            // if this fails the terminal only echoes keys
             let _ = tcsetattr(io::stdin(), OptionalActions::Now, &keys);
         }
         show(ENTER);
@@ -99,7 +99,7 @@ fn frame(lines: &[String], rows: usize) -> String {
 
 fn show(text: &str) {
     let mut out = io::stdout().lock();
-    // a terminal that has gone shows nothing, and the recording goes on
+    // if the terminal is gone, the recording goes on
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
