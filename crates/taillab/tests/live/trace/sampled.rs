@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::rig::{load, memcached, result, trace};
+use super::rig::{CONNECTIONS, Running, load, memcached, result, trace};
 use super::servers::{MOSTLY, complete_share};
 use crate::support::{live, taillab};
 
@@ -70,6 +70,31 @@ fn a_sample_has_six_stamps_and_all_requests_have_the_ends() {
         assert_eq!(again["causes"], found["causes"]);
         assert_eq!(again["stages"], found["stages"]);
     });
+}
+
+/// Clients that share their CPU with another program send in bursts. One CPU then puts datagrams into
+/// the queue while the server reads on the other, and a read is still that of its own datagram.
+#[test]
+fn datagrams_in_bursts_keep_their_own_stamps() {
+    if !live("datagrams_in_bursts_keep_their_own_stamps") {
+        return;
+    }
+    let (server, port) = memcached();
+    let _other_program = Running::program("taskset -c 1 yes");
+    let line = format!(
+        "load memcached+udp://127.0.0.1:{port} -R 20000 -d 600s -c {CONNECTIONS} --client-cpus 1 \
+         --warmup 100ms --wait hybrid --json -q --floor off"
+    );
+    let _clients = Running::taillab(&line).connected(CONNECTIONS);
+    let place = tempfile::tempdir().unwrap();
+    let pid = server.pid().to_string();
+    let words = ["-p", &pid, "--udp", "-d", "2s", "--stamps", "sampled:1/4"];
+    let found = result(&trace(&words, place.path()));
+    let matching = &found["matching"];
+    assert!(matching["complete"].as_u64().unwrap() > 1000, "{matching}");
+    // what one that was taken for the one before it would look like
+    let verdict = found["verdict"].to_string();
+    assert!(!verdict.contains("read_together"), "{verdict}");
 }
 
 #[test]
