@@ -8,6 +8,9 @@ trap '[ -z "$guests" ] || kill -- "-$guests"; rm -f "$log" "$guest_log"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
+# Everything is built once there, so what a second build would use is only work.
+[ -z "${CI:-}" ] || export CARGO_INCREMENTAL=0
+
 say "format and lints"
 cargo fmt --all --check
 cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
