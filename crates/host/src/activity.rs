@@ -97,8 +97,7 @@ pub fn observe(roots: &Roots, cpus: &CpuSet, length: Duration) -> Activity {
         .since(&threads, observed_s.max(1e-9))
         .into_iter()
         .map(|(pid, cpus)| BusyProcess {
-            name: Stat::read(&roots.proc.join(pid.to_string()).join("stat"))
-                .map_or_else(|| "(ended)".into(), |stat| stat.comm),
+            name: Stat::of(roots, pid).map_or_else(|| "(ended)".into(), |stat| stat.comm),
             pid,
             cpus,
         })

@@ -15,7 +15,7 @@ use crate::invoker::Invoker;
 /// wait for no other thread, and what it changes is lost.
 ///
 /// # Errors
-/// The kernel's answer where there is no child or it may not become the user; a child that has failed.
+/// The fork failed, the child could not become the user, or the child failed.
 pub fn work_apart(user: &Invoker, work: impl FnOnce() -> Vec<u8>) -> io::Result<Vec<u8>> {
     let (mut reader, writer) = io::pipe()?;
     // SAFETY: the child goes on alone in a copy of the memory; the C library makes its own locks usable

@@ -53,16 +53,21 @@ fn version_1(folder: &Path) -> Option<(u64, u64)> {
     Some((number("cpu.cfs_quota_us")?, number("cpu.cfs_period_us")?))
 }
 
-/// Version 2 counts in microseconds, version 1 in nanoseconds.
 fn throttled(folder: &Path) -> Option<(u64, Nanos)> {
     let text = read_optional(&folder.join("cpu.stat"))?;
-    let value = |key: &str| -> Option<u64> {
-        let line = text.lines().find_map(|line| line.strip_prefix(key))?;
-        line.trim().parse().ok()
-    };
-    let in_us = value("throttled_usec ").map(Nanos::from_micros);
-    let length = in_us.or_else(|| value("throttled_time ").map(Nanos::new))?;
-    Some((value("nr_throttled ")?, length))
+    Some((value(&text, "nr_throttled ")?, throttled_time(&text)?))
+}
+
+fn value(stat: &str, key: &str) -> Option<u64> {
+    let line = stat.lines().find_map(|line| line.strip_prefix(key))?;
+    line.trim().parse().ok()
+}
+
+/// For how long a group was held back, by its `cpu.stat`. Version 2 counts in microseconds, version 1 in
+/// nanoseconds.
+pub(crate) fn throttled_time(stat: &str) -> Option<Nanos> {
+    let in_us = value(stat, "throttled_usec ").map(Nanos::from_micros);
+    in_us.or_else(|| value(stat, "throttled_time ").map(Nanos::new))
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ pub enum CpuLockError {
         /// `pid 4711`.
         holder: String,
     },
-    /// The folder for the locks is not to be had.
+    /// The folder for the locks cannot be used.
     #[error(transparent)]
     Folder(#[from] JournalError),
     /// The file of a lock.
@@ -66,7 +66,7 @@ impl CpuLocks {
 
 impl Drop for CpuLock {
     fn drop(&mut self) {
-        // A file that stays is locked by nobody and does no harm.
+        // A file left behind is not locked and does no harm.
         let _ = fs::remove_file(&self.path);
     }
 }
@@ -110,7 +110,7 @@ fn lock(folder: &Path, cpu: u32) -> Result<CpuLock, CpuLockError> {
 
 fn holder(file: &mut File) -> String {
     let mut text = String::new();
-    // it may be writing its number now; the CPU is taken all the same
+    // the holder may be writing its number right now; the CPU is taken anyway
     let _ = file.read_to_string(&mut text);
     match text.trim() {
         "" => "just started".to_owned(),

@@ -35,7 +35,7 @@ pub enum CpuTimeError {
 /// On most kernels these are estimates by sampling at the tick, or exact times rounded to
 /// it (10 ms): compare over seconds. `user` holds guest time too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct CpuTicks([u64; 8]);
+pub(crate) struct CpuTicks([u64; 8]);
 
 impl CpuTicks {
     fn parse<'a>(mut fields: impl Iterator<Item = &'a str>) -> Option<Self> {
@@ -44,6 +44,11 @@ impl CpuTicks {
             *tick = fields.next()?.parse().ok()?;
         }
         Some(Self(ticks))
+    }
+
+    /// What the hypervisor took.
+    pub(crate) const fn steal(self) -> u64 {
+        self.0[7]
     }
 
     /// Field by field; a counter that ran backwards (idle and iowait may) counts 0.
@@ -104,7 +109,8 @@ impl CpuSample {
     }
 }
 
-fn parse_cpu(line: &str) -> Option<(u32, CpuTicks)> {
+/// The CPU and its ticks, of a line of /proc/stat that has those of one CPU.
+pub(crate) fn parse_cpu(line: &str) -> Option<(u32, CpuTicks)> {
     let mut fields = line.strip_prefix("cpu")?.split_ascii_whitespace();
     // the line of all CPUs together has no number
     let (true, Some(cpu)) = (line.as_bytes().get(3) != Some(&b' '), fields.next()) else {

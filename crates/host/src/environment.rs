@@ -15,7 +15,7 @@ use crate::cpus::{self, CpuSet, Placement};
 use crate::process::{Stat, numbers_in};
 use crate::roots::{Roots, chosen, field, read_optional};
 
-/// What a capture needs to be told.
+/// The input of a capture.
 #[derive(Clone, Debug)]
 pub struct CaptureSpec<'a> {
     /// Where /proc, /sys and /etc are.
@@ -221,10 +221,10 @@ impl Environment {
             scheduling: Scheduling::read(proc, sys),
             network: network(proc),
             mitigations: files_of(&sys.join("devices/system/cpu/vulnerabilities")),
-            irqbalance_running: numbers_in(proc).into_iter().any(|pid| {
-                Stat::read(&proc.join(pid.to_string()).join("stat"))
-                    .is_some_and(|stat| stat.comm == "irqbalance")
-            }),
+            irqbalance_running: numbers_in(proc)
+                .into_iter()
+                .filter_map(|pid| Stat::of(spec.roots, pid))
+                .any(|stat| stat.comm == "irqbalance"),
             cgroup: procs("self/cgroup")
                 .map(|text| text.lines().map(str::to_owned).collect())
                 .unwrap_or_default(),

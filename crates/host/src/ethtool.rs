@@ -6,6 +6,8 @@ use std::os::fd::AsRawFd;
 
 use rustix::net::{AddressFamily, SocketType, socket};
 
+use crate::syscall::answer;
+
 const SIOCETHTOOL: libc::c_ulong = 0x8946;
 
 /// Asks the driver of a device in the thread's network namespace; `words` begins with the command,
@@ -24,9 +26,6 @@ pub(crate) fn ask(device: &str, words: &mut [u32]) -> io::Result<()> {
     let any = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
     // SAFETY: `request` names `words`, which outlives the call and has the size of the
     // structure that its command asks the kernel to read or write.
-    let answer = unsafe { libc::ioctl(any.as_raw_fd(), SIOCETHTOOL as _, &raw mut request) };
-    match answer {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+    let asked = unsafe { libc::ioctl(any.as_raw_fd(), SIOCETHTOOL as _, &raw mut request) };
+    answer(asked).map(drop)
 }

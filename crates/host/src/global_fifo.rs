@@ -7,8 +7,10 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
+
+use crate::syscall::{bpf, descriptor};
 
 /// Its name below /sys/kernel/sched_ext/root/ops.
 const NAME: &str = "taillab_global_fifo";
@@ -171,25 +173,6 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
 
 fn text(strings: &[u8], at: u32) -> Option<&[u8]> {
     strings.get(at as usize..)?.split(|byte| *byte == 0).next()
-}
-
-/// bpf(2) with the attributes that the command reads.
-fn bpf<const WORDS: usize>(
-    command: libc::c_int,
-    attributes: &[u32; WORDS],
-) -> io::Result<libc::c_long> {
-    let size = size_of_val(attributes);
-    // SAFETY: the kernel reads `size` bytes of `attributes`, and what these point to is live.
-    let answer = unsafe { libc::syscall(libc::SYS_bpf, command, attributes.as_ptr(), size) };
-    match answer {
-        -1 => Err(io::Error::last_os_error()),
-        done => Ok(done),
-    }
-}
-
-fn descriptor(answer: libc::c_long) -> OwnedFd {
-    // SAFETY: bpf(2) has just made this descriptor, and nobody else knows it.
-    unsafe { OwnedFd::from_raw_fd(answer as libc::c_int) }
 }
 
 /// The halves of an address, as two words of the attributes.

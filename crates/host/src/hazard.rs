@@ -308,7 +308,7 @@ fn damon(machine: &Machine<'_>) -> Option<Finding> {
     let Roots { proc, sys, .. } = machine.roots;
     let thread = numbers_in(proc)
         .into_iter()
-        .filter_map(|pid| Stat::read(&proc.join(pid.to_string()).join("stat")))
+        .filter_map(|pid| Stat::of(machine.roots, pid))
         .find(|stat| stat.comm.starts_with("kdamond"))?;
     let module = ["damon_reclaim", "damon_lru_sort", "damon_stat"]
         .into_iter()

@@ -17,7 +17,7 @@ use crate::roots::Roots;
 pub struct InterruptError(#[from] io::Error);
 
 /// Whether the user wants the run to end. The first SIGINT, SIGTERM or SIGHUP (the terminal has gone) sets
-/// the flag and nothing else; the second does what it always does, it kills.
+/// the flag and nothing else; the second kills the process as usual.
 ///
 /// Clones share the flag. When the last one is dropped the flag is disconnected.
 #[derive(Clone, Debug)]
@@ -30,7 +30,7 @@ struct Registration {
 }
 
 impl Interrupt {
-    /// Takes the signals over for the whole process. One that whoever started us wants ignored (nohup(1))
+    /// Handles the signals for the whole process. A signal that is ignored at our start (nohup(1))
     /// stays ignored.
     ///
     /// # Errors

@@ -12,6 +12,7 @@ use rustix::thread::{
 };
 
 use crate::roots::Roots;
+use crate::syscall::answer;
 
 /// A user with the groups that decide which files it may touch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,7 +55,7 @@ impl Invoker {
         self.uid.is_root()
     }
 
-    /// User and group where root was lent by sudo; `None` where there is nobody else to be.
+    /// The user and group behind sudo; `None` when we were not started through it.
     pub fn behind_sudo(&self) -> Option<(u32, u32)> {
         (!self.is_current()).then(|| (self.uid.as_raw(), self.gid.as_raw()))
     }
@@ -80,8 +81,8 @@ impl Invoker {
         Ok(work())
     }
 
-    /// Nobody, who owns no file: for root's work on what others wrote, when nothing of its own is to be
-    /// written any more. It is the kernel's overflow user, whose number every Linux has.
+    /// The user nobody, who owns no files: for work of root on files that others wrote, once root has
+    /// nothing left to write. It is the kernel's overflow user, which every Linux has.
     pub fn nobody() -> Self {
         let number = |name| -> u32 {
             let text = std::fs::read_to_string(format!("/proc/sys/kernel/{name}"));
@@ -107,17 +108,13 @@ impl Invoker {
         if !self.is_current() {
             let groups: Vec<libc::gid_t> = self.groups.iter().map(|gid| gid.as_raw()).collect();
             let (uid, gid) = (self.uid.as_raw(), self.gid.as_raw());
-            let checked = |answer: libc::c_int| match answer {
-                0 => Ok(()),
-                _ => Err(io::Error::last_os_error()),
-            };
             // The C library's calls change every thread; the kernel's, which rustix makes, only one.
             // SAFETY: the pointer and the length are those of a live vector.
-            checked(unsafe { libc::setgroups(groups.len(), groups.as_ptr()) })?;
+            answer(unsafe { libc::setgroups(groups.len(), groups.as_ptr()) })?;
             // SAFETY: takes numbers only.
-            checked(unsafe { libc::setresgid(gid, gid, gid) })?;
+            answer(unsafe { libc::setresgid(gid, gid, gid) })?;
             // SAFETY: takes numbers only.
-            checked(unsafe { libc::setresuid(uid, uid, uid) })?;
+            answer(unsafe { libc::setresuid(uid, uid, uid) })?;
         }
         let kept = match ends_a_server {
             // after a change of user there are none left to keep

@@ -308,8 +308,8 @@ fn end_servers(roots: &Roots, record: &Record, found: &mut Vec<Recovered>) {
     }
 }
 
-/// Removes what control groups are left. Their processes have ended: a group that still has
-/// some is somebody's, and stays.
+/// Removes the control groups that are left. Our processes have ended, so a group that still has
+/// some is in use by others and stays.
 fn remove_control_groups(record: &Record, found: &mut Vec<Recovered>) {
     for path in &record.control_groups {
         let what = format!("the control group {}", path.display());

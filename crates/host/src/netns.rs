@@ -115,8 +115,8 @@ impl NetNamespace {
         })
     }
 
-    /// Its inode number: what `readlink /proc/PID/ns/net` shows, and the kernel's
-    /// `net->ns.inum`, by which a probe tells its packets.
+    /// Its inode number, which `readlink /proc/PID/ns/net` shows. The probe finds its packets by it
+    /// (`net->ns.inum`).
     pub fn inode(&self) -> u64 {
         self.inode
     }

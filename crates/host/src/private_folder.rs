@@ -6,11 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
-use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_string, fsmount,
-    fsopen,
-};
-
+use crate::detached;
 use crate::user::User;
 
 /// Why a private folder could not be made or filled.
@@ -44,17 +40,9 @@ impl PrivateFolder {
     /// # Errors
     /// [`PrivateFolderError::Make`].
     pub fn new(bytes: u64) -> Result<Self, PrivateFolderError> {
-        let detached = || {
-            let context = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
-            fsconfig_set_string(&context, "size", bytes.to_string())?;
-            fsconfig_set_string(&context, "mode", "0755")?;
-            fsconfig_create(&context)?;
-            let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID
-                | MountAttrFlags::MOUNT_ATTR_NODEV
-                | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-            fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
-        };
-        let mount: rustix::io::Result<OwnedFd> = detached();
+        let size = bytes.to_string();
+        let options = [("size", size.as_str()), ("mode", "0755")];
+        let mount = detached::mount("tmpfs", &options);
         Ok(Self(mount.map_err(|e| PrivateFolderError::Make(e.into()))?))
     }
 

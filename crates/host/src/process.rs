@@ -25,7 +25,7 @@ pub struct ProcessIdentity {
 impl ProcessIdentity {
     /// The process that has `pid` now; `None` when there is none, or only its zombie.
     pub fn of(roots: &Roots, pid: u32) -> Option<Self> {
-        let stat = Stat::read(&roots.proc.join(pid.to_string()).join("stat"))?;
+        let stat = Stat::of(roots, pid)?;
         (!stat.is_dead()).then_some(Self {
             pid,
             start_time_ticks: stat.start_time_ticks,
@@ -37,15 +37,15 @@ impl ProcessIdentity {
         Self::of(roots, std::process::id())
     }
 
-    /// Whether this very process still lives.
+    /// Whether this process still lives (not another one with its number).
     pub fn is_alive(&self, roots: &Roots) -> bool {
         Self::of(roots, self.pid) == Some(*self)
     }
 
-    /// Whether it still lives and is not ending. One that is ending holds what it has opened until
-    /// it is dead, but has left its control groups.
+    /// Whether it still lives and is not ending. A process that is ending keeps its open files until
+    /// it is dead, but has already left its control groups.
     pub(crate) fn goes_on(&self, roots: &Roots) -> bool {
-        let stat = Stat::read(&roots.proc.join(self.pid.to_string()).join("stat"));
+        let stat = Stat::of(roots, self.pid);
         stat.is_some_and(|stat| {
             !stat.is_dead() && !stat.is_ending() && stat.start_time_ticks == self.start_time_ticks
         })
@@ -85,7 +85,8 @@ impl ProcessIdentity {
     }
 }
 
-/// A process held by a descriptor: its end shows whatever user we have become meanwhile and whatever /proc hides.
+/// A process held by a pidfd, which shows its end even after we have changed user or when /proc
+/// hides it.
 #[derive(Debug)]
 pub struct HeldProcess(OwnedFd);
 
@@ -96,14 +97,19 @@ impl HeldProcess {
         Some(Self(pidfd_open(pid, PidfdFlags::empty()).ok()?))
     }
 
-    /// Whether it has ended; one that cannot be asked is not taken for dead.
+    /// Whether it has ended; false when that cannot be found out.
     pub fn has_ended(&self) -> bool {
-        const AT_ONCE: Timespec = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
-        poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&AT_ONCE)).is_ok_and(|n| n > 0)
+        has_ended(&self.0).unwrap_or(false)
     }
+}
+
+/// Whether the process of a pidfd has ended. Async-signal-safe.
+pub(crate) fn has_ended(pidfd: &OwnedFd) -> rustix::io::Result<bool> {
+    const AT_ONCE: Timespec = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    Ok(poll(&mut [PollFd::new(pidfd, PollFlags::IN)], Some(&AT_ONCE))? > 0)
 }
 
 /// The fields of `/proc/PID/stat` that are used here (proc_pid_stat(5)).
@@ -133,6 +139,11 @@ impl Stat {
     pub(crate) fn read(path: &Path) -> Option<Self> {
         // the name may hold any bytes
         Self::parse(&String::from_utf8_lossy(&fs::read(path).ok()?))
+    }
+
+    /// Of a process, or of a thread by its own number.
+    pub(crate) fn of(roots: &Roots, pid: u32) -> Option<Self> {
+        Self::read(&roots.proc.join(format!("{pid}/stat")))
     }
 
     fn parse(text: &str) -> Option<Self> {
@@ -194,7 +205,7 @@ pub fn family(roots: &Roots, pid: u32) -> Vec<u32> {
     let parents: Vec<(u32, u32)> = numbers_in(&roots.proc)
         .into_iter()
         .filter_map(|pid| {
-            let stat = Stat::read(&roots.proc.join(pid.to_string()).join("stat"))?;
+            let stat = Stat::of(roots, pid)?;
             (!stat.is_dead()).then_some((pid, stat.parent))
         })
         .collect();

@@ -48,15 +48,14 @@ pub(crate) fn read_optional(path: &Path) -> Option<String> {
 
 /// The choice in brackets of a small file: `always [madvise] never`; the whole text without any.
 pub(crate) fn chosen(path: &Path) -> Option<String> {
-    let text = read_optional(path)?;
-    let bracketed = text
-        .split_once('[')
-        .and_then(|(_, rest)| rest.split_once(']'));
-    Some(
-        bracketed
-            .map_or(text.as_str(), |(choice, _)| choice)
-            .to_owned(),
-    )
+    Some(bracketed(&read_optional(path)?).to_owned())
+}
+
+/// What is in brackets; the whole text without any.
+pub(crate) fn bracketed(text: &str) -> &str {
+    let rest = text.split_once('[').map(|(_, rest)| rest);
+    let choice = rest.and_then(|rest| rest.split_once(']'));
+    choice.map_or(text, |(choice, _)| choice)
 }
 
 /// The value of the first line `name: value` with one of these names.

@@ -4,8 +4,8 @@ use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 
 use rustix::fs::{Mode, OFlags, openat};
-use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 
+use crate::detached;
 use crate::netns::{NetNamespace, NetnsError};
 
 /// Why a file of the namespace's /sys could not be used.
@@ -41,16 +41,8 @@ pub(crate) struct Sysfs(OwnedFd);
 
 impl Sysfs {
     pub(crate) fn of(namespace: &NetNamespace) -> Result<Self, SysfsError> {
-        let detached = || {
-            let context = fsopen("sysfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
-            fsconfig_create(&context)?;
-            let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID
-                | MountAttrFlags::MOUNT_ATTR_NODEV
-                | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-            fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
-        };
         // sysfs takes the network namespace of the thread that opens the file system
-        let mount = namespace.run(detached)?;
+        let mount = namespace.run(|| detached::mount("sysfs", &[]))?;
         Ok(Self(mount.map_err(|e| SysfsError::Open(e.into()))?))
     }
 

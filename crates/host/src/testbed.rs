@@ -40,12 +40,12 @@ pub enum TestbedError {
         device: String,
         /// The CPUs that were written.
         wanted: CpuSet,
-        /// What was read back (the raw text where it is no mask).
+        /// What was read back (the raw text if it is not a mask).
         effective: String,
     },
 }
 
-/// What the testbed must know to be made.
+/// The specification of a testbed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TestbedSpec {
     /// Who runs on which CPUs: each end's receive softirq goes to its owner's CPUs.

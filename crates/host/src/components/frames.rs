@@ -1,15 +1,16 @@
-//! Frames of our own between a packet socket and whoever sends them back.
+//! Our own frames between a packet socket and a peer that returns them.
 
-use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use rustix::net::netdevice::name_to_index;
 use taillab_model::Nanos;
 
 use super::bounds::Bounds;
 use super::error::ComponentError;
+use crate::syscall::{answer, descriptor};
 
 /// Local experiments (IEEE 802, `ETH_P_802_EX1`).
 const ETHER_TYPE: u16 = 0x88b5;
@@ -32,21 +33,15 @@ pub(super) fn refused(doing: &'static str) -> impl Fn(io::Error) -> ComponentErr
 pub(super) fn raw_socket(family: i32, kind: i32, protocol: i32) -> Result<OwnedFd, ComponentError> {
     // SAFETY: it takes numbers only.
     let fd = unsafe { libc::socket(family, kind | libc::SOCK_CLOEXEC, protocol) };
-    succeeded(fd).map_err(refused("open a socket"))?;
-    // SAFETY: the kernel has just made this descriptor, and nobody else has it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    answer(fd).map(descriptor).map_err(refused("open a socket"))
 }
 
 /// A packet socket for our frames on a device of the thread's network namespace.
 pub(super) fn open_socket(device: &str) -> Result<File, ComponentError> {
     let protocol = ETHER_TYPE.to_be();
     let socket = raw_socket(libc::AF_PACKET, libc::SOCK_RAW, protocol.into())?;
-    let name = CString::new(device).unwrap_or_default();
-    // SAFETY: it reads the name up to its zero.
-    let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
-    if index == 0 {
-        return Err(refused("find the device")(io::Error::last_os_error()));
-    }
+    let index = name_to_index(&socket, device);
+    let index = index.map_err(|error| refused("find the device")(error.into()))?;
     let address = libc::sockaddr_ll {
         sll_family: libc::AF_PACKET as u16,
         sll_protocol: protocol,
@@ -64,7 +59,7 @@ pub(super) fn open_socket(device: &str) -> Result<File, ComponentError> {
             size_of::<libc::sockaddr_ll>() as u32,
         )
     };
-    succeeded(bound).map_err(refused("bind a packet socket to the device"))?;
+    answer(bound).map_err(refused("bind a packet socket to the device"))?;
     let socket = File::from(socket);
     non_blocking(&socket)?;
     Ok(socket)
@@ -73,13 +68,6 @@ pub(super) fn open_socket(device: &str) -> Result<File, ComponentError> {
 pub(super) fn non_blocking(file: &File) -> Result<(), ComponentError> {
     rustix::fs::fcntl_setfl(file, rustix::fs::OFlags::NONBLOCK)
         .map_err(|error| refused("make a descriptor non-blocking")(error.into()))
-}
-
-pub(super) fn succeeded(answer: i32) -> io::Result<()> {
-    match answer {
-        0.. => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
 }
 
 /// A broadcast with its number.
@@ -109,7 +97,7 @@ pub(super) fn write(mut to: &File, frame: &[u8]) -> Result<(), ComponentError> {
     to.write_all(frame).map_err(refused("send a frame"))
 }
 
-/// Round trips of our frame by way of whoever sends it back, which `in_between` may do itself.
+/// Round trips of our frame. Another program sends it back, or `in_between` does.
 pub(super) fn round_trips(
     socket: &File,
     bounds: Bounds<'_>,

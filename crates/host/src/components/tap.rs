@@ -13,11 +13,10 @@ use taillab_model::Nanos;
 
 use super::bounds::Bounds;
 use super::error::ComponentError;
-use super::frames::{
-    non_blocking, open_socket, raw_socket, receive, refused, round_trips, succeeded, write,
-};
+use super::frames::{non_blocking, open_socket, raw_socket, receive, refused, round_trips, write};
 use crate::cpus::{self, CpuSet};
 use crate::netns::NetNamespace;
+use crate::syscall::answer;
 
 /// Who sends the frame back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,12 +103,12 @@ fn open_tap() -> Result<File, ComponentError> {
     let mut wanted = request(IFF_TAP_NO_PI);
     // SAFETY: the kernel reads and writes one `struct ifreq`, which `wanted` is as large as.
     let made = unsafe { libc::ioctl(tap.as_raw_fd(), TUNSETIFF, &raw mut wanted) };
-    succeeded(made).map_err(refused("make a TAP device"))?;
+    answer(made).map_err(refused("make a TAP device"))?;
     let socket = raw_socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
     let mut up = request((libc::IFF_UP | libc::IFF_RUNNING) as i16);
     // SAFETY: as above.
     let brought = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw mut up) };
-    succeeded(brought).map_err(refused("bring the TAP device up"))?;
+    answer(brought).map_err(refused("bring the TAP device up"))?;
     non_blocking(&tap)?;
     Ok(tap)
 }

@@ -2,29 +2,10 @@
 
 use taillab_model::doctor::{Check, CheckState, Group};
 
-use super::privilege::{self, Privileges, SUDO};
-
-/// A capability (`capabilities(7)`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Capability {
-    /// Its name.
-    pub name: &'static str,
-    number: u32,
-}
-
-const fn capability(name: &'static str, number: u32) -> Capability {
-    Capability { name, number }
-}
-
-const DAC_OVERRIDE: Capability = capability("CAP_DAC_OVERRIDE", privilege::DAC_OVERRIDE);
-const DAC_READ_SEARCH: Capability = capability("CAP_DAC_READ_SEARCH", privilege::DAC_READ_SEARCH);
-const NET_ADMIN: Capability = capability("CAP_NET_ADMIN", privilege::NET_ADMIN);
-const NET_RAW: Capability = capability("CAP_NET_RAW", privilege::NET_RAW);
-const SYS_PTRACE: Capability = capability("CAP_SYS_PTRACE", privilege::SYS_PTRACE);
-const SYS_ADMIN: Capability = capability("CAP_SYS_ADMIN", privilege::SYS_ADMIN);
-const SYS_NICE: Capability = capability("CAP_SYS_NICE", privilege::SYS_NICE);
-const PERFMON: Capability = capability("CAP_PERFMON", privilege::PERFMON);
-const BPF: Capability = capability("CAP_BPF", privilege::BPF);
+use super::privilege::{
+    BPF, Capability, DAC_OVERRIDE, DAC_READ_SEARCH, NET_ADMIN, NET_RAW, PERFMON, Privileges, SUDO,
+    SYS_ADMIN, SYS_NICE, SYS_PTRACE,
+};
 
 /// What a command needs.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +14,7 @@ pub struct Needs {
     pub command: &'static str,
     /// Without one of these it is refused.
     pub least: &'static [Capability],
-    /// What more it does with others.
+    /// What it can do in addition with others.
     pub more: &'static [(&'static str, &'static [Capability])],
 }
 
@@ -117,7 +98,7 @@ pub(super) fn check(privileges: &Privileges) -> Check {
     const NAME: &str = "commands";
     let lacks = |needs: &Needs| {
         let missing: Vec<Capability> = (needs.least.iter())
-            .filter(|one| !privileges.holds(one.number))
+            .filter(|one| !privileges.holds(**one))
             .copied()
             .collect();
         (!missing.is_empty()).then(|| format!("{} ({})", needs.command, names(&missing)))

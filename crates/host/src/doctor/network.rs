@@ -4,7 +4,7 @@ use std::io;
 
 use taillab_model::doctor::{Check, CheckState, Group};
 
-use super::privilege::Privileges;
+use super::privilege::{NET_ADMIN, Privileges, SYS_ADMIN};
 use crate::cpus::Placement;
 use crate::netns::NetnsError;
 use crate::sysfs::SysfsError;
@@ -79,7 +79,7 @@ fn namespace_refusal(refusal: &NetnsError, privileges: &Privileges) -> (String, 
     match refusal {
         NetnsError::NoPrivilege => (
             "none can be made without CAP_SYS_ADMIN".to_owned(),
-            privileges.how_to_get("CAP_SYS_ADMIN"),
+            privileges.how_to_get(SYS_ADMIN),
         ),
         NetnsError::NoSupport => (
             "this kernel has none".to_owned(),
@@ -100,12 +100,12 @@ fn namespace_refusal(refusal: &NetnsError, privileges: &Privileges) -> (String, 
 fn veth_refusal(refusal: &VethError, privileges: &Privileges) -> (String, String) {
     match refusal {
         VethError::Missing(_) => (
-            "not tried: it takes the program ip".to_owned(),
+            "not tried: it needs the program ip".to_owned(),
             "sudo apt-get install iproute2".to_owned(),
         ),
         VethError::Command { message, .. } if message.contains("not permitted") => (
             "a pair cannot be made without CAP_NET_ADMIN".to_owned(),
-            privileges.how_to_get_net_admin(),
+            privileges.how_to_get(NET_ADMIN),
         ),
         VethError::Command { message, .. } => (
             format!("no pair could be made ({message})"),
@@ -113,7 +113,7 @@ fn veth_refusal(refusal: &VethError, privileges: &Privileges) -> (String, String
         ),
         VethError::Sysfs(SysfsError::Open(source)) => (
             format!("its /sys cannot be opened ({source})"),
-            privileges.how_to_get("CAP_SYS_ADMIN"),
+            privileges.how_to_get(SYS_ADMIN),
         ),
         other => (
             format!("no pair could be made ({other})"),

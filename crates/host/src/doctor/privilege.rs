@@ -10,7 +10,7 @@ use crate::user::User;
 /// What a reader without privilege does first.
 pub(super) const SUDO: &str = "run it as root: sudo taillab …";
 
-/// What the process was given by who started it.
+/// Resource limits that the process inherited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limits {
     /// Bytes it may lock; `None`: no limit.
@@ -32,18 +32,38 @@ pub(super) struct Privileges {
     initial_namespace: bool,
 }
 
-pub(super) const DAC_OVERRIDE: u32 = 1;
-pub(super) const DAC_READ_SEARCH: u32 = 2;
-const SETGID: u32 = 6;
-const SETUID: u32 = 7;
-pub(super) const NET_ADMIN: u32 = 12;
-pub(super) const NET_RAW: u32 = 13;
-pub(super) const SYS_PTRACE: u32 = 19;
-pub(super) const SYS_ADMIN: u32 = 21;
-pub(super) const SYS_NICE: u32 = 23;
-const SYS_RESOURCE: u32 = 24;
-pub(super) const PERFMON: u32 = 38;
-pub(super) const BPF: u32 = 39;
+/// A capability (`capabilities(7)`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capability {
+    /// Its name.
+    pub name: &'static str,
+    number: u32,
+}
+
+/// The capabilities that matter here, with their numbers (`include/uapi/linux/capability.h`).
+macro_rules! capabilities {
+    ($($name:ident = $number:literal),+) => {$(
+        pub(super) const $name: Capability = Capability {
+            name: concat!("CAP_", stringify!($name)),
+            number: $number,
+        };
+    )+};
+}
+
+capabilities!(
+    DAC_OVERRIDE = 1,
+    DAC_READ_SEARCH = 2,
+    SETGID = 6,
+    SETUID = 7,
+    NET_ADMIN = 12,
+    NET_RAW = 13,
+    SYS_PTRACE = 19,
+    SYS_ADMIN = 21,
+    SYS_NICE = 23,
+    SYS_RESOURCE = 24,
+    PERFMON = 38,
+    BPF = 39
+);
 
 /// Connections that `taillab load` is made for, with some files more.
 const ENOUGH_FILES: u64 = 10_100;
@@ -65,17 +85,18 @@ impl Privileges {
         }
     }
 
-    fn has(&self, capability: u32) -> bool {
-        self.effective.is_some_and(|set| set >> capability & 1 == 1)
+    fn has(&self, capability: Capability) -> bool {
+        self.effective
+            .is_some_and(|set| set >> capability.number & 1 == 1)
     }
 
     /// Holds it only as a part of CAP_SYS_ADMIN, which CAP_BPF and CAP_PERFMON were split off.
-    fn has_by_admin(&self, capability: u32) -> bool {
-        matches!(capability, BPF | PERFMON) && self.has(SYS_ADMIN)
+    fn has_by_admin(&self, capability: Capability) -> bool {
+        [BPF, PERFMON].contains(&capability) && self.has(SYS_ADMIN)
     }
 
     /// May do what the capability allows.
-    pub(super) fn holds(&self, capability: u32) -> bool {
+    pub(super) fn holds(&self, capability: Capability) -> bool {
         self.initial_namespace && (self.has(capability) || self.has_by_admin(capability))
     }
 
@@ -83,12 +104,8 @@ impl Privileges {
         self.uid == Some(0)
     }
 
-    pub(super) fn has_sys_nice(&self) -> bool {
-        self.initial_namespace && self.has(SYS_NICE)
-    }
-
     /// How to get a capability that is not there.
-    pub(super) fn how_to_get(&self, capability: &str) -> String {
+    pub(super) fn how_to_get(&self, capability: Capability) -> String {
         match self.uid {
             Some(0) if !self.initial_namespace => {
                 "leave the user namespace: run it as root on the host".into()
@@ -96,18 +113,10 @@ impl Privileges {
             // root without it: a container, or a service with a bounding set
             Some(0) => format!(
                 "start the container with --cap-add {} or --privileged",
-                capability.trim_start_matches("CAP_")
+                capability.name.trim_start_matches("CAP_")
             ),
             _ => SUDO.into(),
         }
-    }
-
-    pub(super) fn how_to_get_net_admin(&self) -> String {
-        self.how_to_get("CAP_NET_ADMIN")
-    }
-
-    pub(super) fn how_to_get_net_raw(&self) -> String {
-        self.how_to_get("CAP_NET_RAW")
     }
 }
 
@@ -156,54 +165,47 @@ fn user(privileges: &Privileges) -> Check {
     }
 }
 
-/// A capability: its name, its bits, how bad it is to lack it, what can be done with it, and what
-/// cannot be done without it.
-type Capability = (
-    &'static str,
-    &'static [u32],
+/// Capabilities that belong together under the name of the first: how bad it is to lack them, what
+/// works with them, and what does not work without them.
+type Row = (
+    &'static [Capability],
     CheckState,
     &'static str,
     &'static str,
 );
 
-const CAPABILITIES: [Capability; 6] = [
+const ROWS: [Row; 6] = [
     (
-        "CAP_BPF",
         &[BPF],
         CheckState::Missing,
         "the probe can be loaded",
         "the probe cannot be loaded",
     ),
     (
-        "CAP_PERFMON",
         &[PERFMON],
         CheckState::Missing,
         "the probe can be attached",
         "the probe cannot be attached",
     ),
     (
-        "CAP_NET_ADMIN",
         &[NET_ADMIN],
         CheckState::Missing,
         "the testbed’s network can be made",
         "the testbed’s network cannot be made",
     ),
     (
-        "CAP_SYS_ADMIN",
         &[SYS_ADMIN],
         CheckState::Missing,
         "the testbed’s namespaces can be made",
         "the testbed’s namespaces cannot be made",
     ),
     (
-        "CAP_SETUID",
         &[SETUID, SETGID],
         CheckState::Warning,
         "the server runs as another user",
         "the server cannot run as another user (nor without CAP_SETGID)",
     ),
     (
-        "CAP_SYS_NICE",
         &[SYS_NICE],
         CheckState::Warning,
         "real-time priorities can be given",
@@ -212,31 +214,27 @@ const CAPABILITIES: [Capability; 6] = [
 ];
 
 fn capabilities(privileges: &Privileges, limits: Limits) -> Vec<Check> {
-    let mut checks = CAPABILITIES.map(|row| capability(privileges, row)).to_vec();
+    let mut checks = ROWS.map(|row| capability(privileges, row)).to_vec();
     checks.push(open_files(privileges, limits));
     checks
 }
 
-fn capability(privileges: &Privileges, row: Capability) -> Check {
-    let (name, bits, state, with, without) = row;
+fn capability(privileges: &Privileges, (needed, state, with, without): Row) -> Check {
+    let first = needed[0];
+    let name = first.name;
     if privileges.effective.is_none() {
         let remedy = "sudo mount -t proc proc /proc";
         let found = "/proc/self/status does not say";
         return Check::not_ok(Group::Privilege, name, CheckState::Unknown, found, remedy);
     }
-    if bits.iter().all(|bit| privileges.has(*bit)) {
+    if needed.iter().all(|one| privileges.has(*one)) {
         Check::ok(Group::Privilege, name, format!("held: {with}"))
-    } else if bits.iter().all(|bit| privileges.has_by_admin(*bit)) {
+    } else if needed.iter().all(|one| privileges.has_by_admin(*one)) {
         Check::ok(Group::Privilege, name, "held: by CAP_SYS_ADMIN")
     } else {
         let found = format!("not held: {without}");
-        Check::not_ok(
-            Group::Privilege,
-            name,
-            state,
-            found,
-            privileges.how_to_get(name),
-        )
+        let remedy = privileges.how_to_get(first);
+        Check::not_ok(Group::Privilege, name, state, found, remedy)
     }
 }
 
@@ -361,7 +359,7 @@ mod tests {
             ("CAP_SETUID", vec![SETGID], CheckState::Warning),
             ("CAP_SYS_NICE", vec![SYS_NICE], CheckState::Warning),
         ] {
-            let effective = bits.iter().fold(ALL, |set, bit| set & !(1 << bit));
+            let effective = bits.iter().fold(ALL, |set, bit| set & !(1 << bit.number));
             for (uid, expected) in [(1000, "sudo"), (0, "--cap-add")] {
                 let found = with(uid, effective, &[]);
                 let check = of(&found, name);
@@ -372,7 +370,7 @@ mod tests {
                 );
             }
         }
-        let bpf = with(0, ALL & !(1 << BPF), &[]);
+        let bpf = with(0, ALL & !(1 << BPF.number), &[]);
         assert_eq!(of(&bpf, "CAP_BPF").found, "held: by CAP_SYS_ADMIN");
     }
 

@@ -3,15 +3,16 @@
 use std::fs::OpenOptions;
 use std::io;
 use std::net::UdpSocket;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::thread;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use taillab_model::doctor::{Check, CheckState, Group};
 
-use super::privilege::{Privileges, SUDO};
+use super::privilege::{NET_ADMIN, NET_RAW, Privileges, SUDO, SYS_NICE};
 use crate::roots::{Roots, read_optional};
+use crate::syscall::{answer, descriptor};
 
 pub(super) fn of_kernel(roots: &Roots, privileges: &Privileges) -> Vec<Check> {
     vec![
@@ -59,7 +60,7 @@ pub(super) fn of_network(privileges: &Privileges) -> Vec<Check> {
             "sequence numbers of a connection can be read",
             "the generator’s TCP requests cannot be found in the server’s events",
             |errno| match errno {
-                Errno::PERM => privileges.how_to_get_net_admin(),
+                Errno::PERM => privileges.how_to_get(NET_ADMIN),
                 _ => "use a real Linux kernel (sandboxes such as gVisor lack it)".into(),
             },
         ),
@@ -70,7 +71,7 @@ pub(super) fn of_network(privileges: &Privileges) -> Vec<Check> {
             "a socket was made",
             "no comparison with kernel bypass",
             |errno| match errno {
-                Errno::PERM => privileges.how_to_get_net_raw(),
+                Errno::PERM => privileges.how_to_get(NET_RAW),
                 _ => "boot a kernel built with CONFIG_XDP_SOCKETS=y".into(),
             },
         ),
@@ -92,20 +93,20 @@ fn real_time() -> io::Result<()> {
                 &raw const parameters,
             )
         };
-        answer(ret)
+        answer(ret).map(drop)
     };
     let thread = thread::Builder::new().spawn(work)?;
     (thread.join()).unwrap_or_else(|_| Err(io::Error::other("the trial’s thread ended early")))
 }
 
 fn real_time_remedy(privileges: &Privileges) -> String {
-    if privileges.has_sys_nice() {
+    if privileges.holds(SYS_NICE) {
         // RT_GROUP_SCHED: a group begins with no real-time time at all
         "give this control group some: echo 950000 > …/cpu.rt_runtime_us, or boot with \
          rt_group_sched=0"
             .into()
     } else {
-        privileges.how_to_get("CAP_SYS_NICE")
+        privileges.how_to_get(SYS_NICE)
     }
 }
 
@@ -136,11 +137,7 @@ fn io_uring() -> io::Result<()> {
     // SAFETY: the kernel reads and writes a `struct io_uring_params` of 120 bytes in the
     // zeroed local; all zero asks for the defaults.
     let ret = unsafe { libc::syscall(libc::SYS_io_uring_setup, 1, parameters.as_mut_ptr()) };
-    let fd = i32::try_from(ret).map_err(io::Error::other)?;
-    answer(ret)?;
-    // SAFETY: the kernel has just made this descriptor, and nobody else knows it.
-    drop(unsafe { OwnedFd::from_raw_fd(fd) });
-    Ok(())
+    answer(ret).map(descriptor).map(drop)
 }
 
 fn io_uring_disabled(roots: &Roots) -> bool {
@@ -206,15 +203,7 @@ fn set(
             size_of::<libc::c_int>() as libc::socklen_t,
         )
     };
-    answer(ret.into())
-}
-
-fn answer(ret: libc::c_long) -> io::Result<()> {
-    if ret < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
-    }
+    answer(ret).map(drop)
 }
 
 /// The outcome of a trial whose failure has a `remedy`; the main commands work without it.

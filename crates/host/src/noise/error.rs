@@ -4,7 +4,7 @@ use std::io;
 
 use crate::cpus::{CpuError, CpuSet};
 
-/// Why the loop cannot run as wanted, and what can be measured all the same.
+/// Why the loop cannot run as requested, and what can be measured instead.
 #[derive(Debug, thiserror::Error)]
 pub enum NoiseError {
     /// Another architecture, or a CPU without the instruction.
@@ -34,9 +34,9 @@ pub enum NoiseError {
          choose among these with --cpus"
     )]
     Offline {
-        /// Those that were asked for.
+        /// The requested CPUs that are offline.
         offline: CpuSet,
-        /// Those that are there.
+        /// The CPUs that are online.
         online: CpuSet,
     },
     /// No privilege for real time.

@@ -1,11 +1,11 @@
 //! How the loop's thread is scheduled.
 
 use std::fmt;
-use std::io;
 use std::str::FromStr;
 
 use super::error::NoiseError;
 use crate::roots::{Roots, read_optional};
+use crate::syscall::answer;
 
 /// The scheduling policy of the loop's thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,14 +34,9 @@ impl Policy {
             sched_priority: priority.into(),
         };
         // SAFETY: 0 is the calling thread, and the kernel only reads `parameter`.
-        let answer = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameter) };
-        if answer == 0 {
-            return Ok(());
-        }
-        Err(NoiseError::NoRealTime {
-            priority,
-            source: io::Error::last_os_error(),
-        })
+        let set = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameter) };
+        let refused = |source| NoiseError::NoRealTime { priority, source };
+        answer(set).map(drop).map_err(refused)
     }
 }
 
@@ -75,7 +70,7 @@ impl FromStr for Policy {
 pub struct RtThrottle {
     /// Microseconds for them; `None` for no limit.
     pub runtime_us: Option<u64>,
-    /// Of so many.
+    /// The length of the period in microseconds.
     pub period_us: u64,
 }
 

@@ -218,8 +218,8 @@ fn spin(
     }
 }
 
-/// The two listings of the paper. What is rare (a gap, another CPU, a look at whether to stop)
-/// is kept out of the way, and the time that it takes is not watched.
+/// The two listings of the paper. Rare work (a gap, another CPU, the check whether to stop) is kept
+/// off the fast path, and the time it takes is not watched.
 fn turns<const DOUBLE: bool>(
     spec: &LoopSpec,
     counts: TickCounts,

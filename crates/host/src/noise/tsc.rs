@@ -141,7 +141,7 @@ pub fn describe(roots: &Roots) -> Result<TscClock, NoiseError> {
     })
 }
 
-/// The greatest step of which all differences between reads are multiples.
+/// The greatest common divisor of all differences between reads.
 fn quantum() -> u64 {
     const READS: u32 = 20_000;
     let (mut last, _) = read();

@@ -25,9 +25,9 @@ pub fn name(
     context.interrupts = interrupts(roots);
 }
 
-/// Calls our own threads what they do, so that a reader does not look for somebody else: the generator's
-/// (`load-0` …), also where another command of ours sends the load, and of this process those without a name of
-/// their own, which record.
+/// Names our own threads by what they do, so that a reader does not take them for another program's:
+/// the generator's threads (`load-0` …), also when another command of ours sends the load, and the
+/// threads of this process without a name of their own, which record.
 pub fn name_own(context: &mut RecordingContext, roots: &Roots) {
     let own = std::process::id();
     let named = |thread: &&ThreadName| thread.tid == thread.pid && thread.comm == OURS;
@@ -103,8 +103,8 @@ fn of_server(roots: &Roots, processes: &[u32]) -> Vec<ThreadName> {
     processes.iter().copied().flat_map(one).collect()
 }
 
-/// Those of `known` and of `wanted`, each once, in order of their numbers: a name that is
-/// known stays, and of the others /proc is asked, which knows those that still live.
+/// The threads of `known` and `wanted`, each once, in order of their numbers. Known names stay; the
+/// others are looked up in /proc, which has only threads that still live.
 fn of_threads(
     roots: &Roots,
     known: impl IntoIterator<Item = ThreadName>,

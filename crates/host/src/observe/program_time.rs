@@ -1,7 +1,9 @@
 //! The kernel's own count of the time that eBPF programs take.
 
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
+
+use crate::syscall::{bpf, descriptor};
 
 /// The kernel would not count.
 #[derive(Debug, thiserror::Error)]
@@ -24,22 +26,9 @@ impl ProgramTime {
     /// [`ProgramTimeError`].
     pub fn count() -> Result<Self, ProgramTimeError> {
         /// `enum bpf_cmd` and `enum bpf_stats_type` of `include/uapi/linux/bpf.h`.
-        const BPF_ENABLE_STATS: libc::c_long = 32;
+        const BPF_ENABLE_STATS: libc::c_int = 32;
         const BPF_STATS_RUN_TIME: u32 = 0;
-        let attributes: [u32; 1] = [BPF_STATS_RUN_TIME];
-        // SAFETY: the kernel reads as many bytes of the attributes as it is told there are.
-        let fd = unsafe {
-            libc::syscall(
-                libc::SYS_bpf,
-                BPF_ENABLE_STATS,
-                attributes.as_ptr(),
-                size_of_val(&attributes),
-            )
-        };
-        let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0);
-        let fd = fd.ok_or_else(io::Error::last_os_error)?;
-        // SAFETY: it is new, open, and nobody else's.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let fd = descriptor(bpf(BPF_ENABLE_STATS, &[BPF_STATS_RUN_TIME])?);
         Ok(Self { _fd: fd })
     }
 }

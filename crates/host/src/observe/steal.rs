@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt;
 
 use taillab_model::Nanos;
 
+use crate::cpu_time::parse_cpu;
 use crate::cpus::CpuSet;
 use crate::roots::Roots;
 
@@ -43,21 +44,10 @@ impl StealSampler {
     /// Tells `stolen` each CPU from which time was taken since the last look, and how much.
     pub(super) fn sample(&mut self, mut stolen: impl FnMut(u32, Nanos)) {
         let Some(text) = self.read() else { return };
-        for line in text.lines() {
-            // the CPUs' lines come first
-            let Some(rest) = line.strip_prefix("cpu") else {
-                break;
-            };
-            let mut fields = rest.split_ascii_whitespace();
-            let cpu = fields.next().and_then(|cpu| cpu.parse::<u32>().ok());
-            let ticks = fields.nth(7).and_then(|ticks| ticks.parse::<u64>().ok());
-            // the line of all CPUs has no number and so one field less before its steal
-            if rest.starts_with(' ') {
-                continue;
-            }
-            let (Some(cpu), Some(ticks)) = (cpu, ticks) else {
-                continue;
-            };
+        // the CPUs' lines come first
+        let lines = text.lines().take_while(|line| line.starts_with("cpu"));
+        for (cpu, ticks) in lines.filter_map(parse_cpu) {
+            let ticks = ticks.steal();
             let Some((_, last)) = self.last.iter_mut().find(|(one, _)| *one == cpu) else {
                 continue;
             };

@@ -1,12 +1,12 @@
 //! Time in which quotas of control groups held a server back.
 
 use std::fs::File;
-use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use taillab_model::Nanos;
 
+use crate::cgroup::throttled_time;
 use crate::roots::Roots;
 use crate::target::cpu_groups;
 
@@ -34,7 +34,7 @@ impl ThrottleSampler {
         let group = |folder: PathBuf| {
             let file = File::open(folder.join("cpu.stat")).ok()?;
             // a group that keeps no such account can never hold anybody back
-            let last = throttled(&file).ok().flatten()?;
+            let last = throttled(&file)?;
             Some(Group { file, last })
         };
         Self {
@@ -48,7 +48,7 @@ impl ThrottleSampler {
         let mut sum = Nanos::ZERO;
         for group in &mut self.groups {
             // a group that is gone holds nobody back
-            if let Ok(Some(now)) = throttled(&group.file) {
+            if let Some(now) = throttled(&group.file) {
                 sum += now.saturating_sub(group.last);
                 group.last = now;
             }
@@ -57,20 +57,10 @@ impl ThrottleSampler {
     }
 }
 
-/// `throttled_usec` of version 2, `throttled_time` (in nanoseconds) of version 1.
-fn throttled(file: &File) -> io::Result<Option<Nanos>> {
+fn throttled(file: &File) -> Option<Nanos> {
     let mut bytes = [0_u8; 2048];
-    let read = file.read_at(&mut bytes, 0)?;
-    let text = String::from_utf8_lossy(&bytes[..read]);
-    Ok(text.lines().find_map(|line| {
-        let (name, value) = line.split_once(' ')?;
-        let value: u64 = value.trim().parse().ok()?;
-        match name {
-            "throttled_usec" => Some(Nanos::from_micros(value)),
-            "throttled_time" => Some(Nanos::new(value)),
-            _ => None,
-        }
-    }))
+    let read = file.read_at(&mut bytes, 0).ok()?;
+    throttled_time(&String::from_utf8_lossy(&bytes[..read]))
 }
 
 #[cfg(test)]

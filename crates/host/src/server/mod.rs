@@ -228,9 +228,10 @@ impl ServerProcess {
     /// # Errors
     /// [`ServerError::Watch`].
     pub fn shutdown(mut self, patience: Duration) -> Result<ServerExit, ServerError> {
-        let deaf = self.parent.has_pid_namespace()
-            && !process::catches(&Roots::default(), self.pid(), Signal::TERM);
-        let patience = if deaf { Duration::ZERO } else { patience };
+        let patience = match self.parent.is_deaf(self.pid()) {
+            true => Duration::ZERO,
+            false => patience,
+        };
         let start = Instant::now();
         let mut signal = Some(Signal::TERM);
         loop {
@@ -325,8 +326,8 @@ impl Placing {
     }
 }
 
-/// Lets the calling process open `wanted` descriptors, or as many as it may; a server
-/// that needs more says so itself.
+/// Raises the limit of open files to `wanted`, or to the hard limit. A server that needs more
+/// reports it itself.
 fn raise_open_files(wanted: u64) {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let raised = |maximum: Option<u64>| Rlimit {

@@ -1,15 +1,16 @@
 //! The thread that is the server's parent.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::process::{Child, Command};
 use std::sync::mpsc::{self, Sender};
 use std::thread::{self, JoinHandle};
 
-use std::os::fd::OwnedFd;
-
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::thread::UnshareFlags;
+
+use crate::process;
+use crate::roots::Roots;
 
 /// A thread that has started the server and sleeps until it is dropped.
 ///
@@ -23,9 +24,10 @@ pub(crate) struct Parent {
 }
 
 impl Parent {
-    /// Whether the server is the first process of a pid namespace.
-    pub(crate) fn has_pid_namespace(&self) -> bool {
-        self.has_pid_namespace
+    /// Whether the kernel keeps SIGTERM from the child `pid`: the first process of a pid namespace gets
+    /// only signals that it handles (pid_namespaces(7)).
+    pub(crate) fn is_deaf(&self, pid: u32) -> bool {
+        self.has_pid_namespace && !process::catches(&Roots::default(), pid, Signal::TERM)
     }
 
     /// Starts `command` as the child of a new thread, in a new pid namespace where one may be
@@ -73,12 +75,8 @@ impl Drop for Parent {
 pub(crate) fn die_with(spawner: &OwnedFd) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     // it may have ended before the signal was armed
-    let at_once = Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    match poll(&mut [PollFd::new(spawner, PollFlags::IN)], Some(&at_once))? {
-        0 => Ok(()),
-        _ => Err(io::ErrorKind::BrokenPipe.into()),
+    match process::has_ended(spawner)? {
+        false => Ok(()),
+        true => Err(io::ErrorKind::BrokenPipe.into()),
     }
 }

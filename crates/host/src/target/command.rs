@@ -11,8 +11,6 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, getpid, kill_process, kill_process_group, pidfd_open,
 };
 
-use crate::process;
-use crate::roots::Roots;
 use crate::server::{Parent, die_with};
 
 /// How often an ending command is looked at.
@@ -123,9 +121,7 @@ impl StartedCommand {
         let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) else {
             return;
         };
-        let is_deaf = self.parent.has_pid_namespace()
-            && !process::catches(&Roots::default(), self.child.id(), Signal::TERM);
-        if !self.ended && !is_deaf {
+        if !self.ended && !self.parent.is_deaf(self.pid()) {
             // It may end by itself at any time; then there is nobody left to ask.
             let _ = kill_process(pid, Signal::TERM);
             let deadline = Instant::now() + patience;
@@ -153,7 +149,7 @@ impl Drop for StartedCommand {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::process::ProcessIdentity;
+    use crate::process::{self, ProcessIdentity};
     use crate::roots::Roots;
 
     fn words(text: &[&str]) -> Vec<OsString> {

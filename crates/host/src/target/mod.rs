@@ -124,10 +124,10 @@ impl Target {
         })
     }
 
-    /// Whoever listens on `port`, in whichever network namespace.
+    /// The server that listens on `port`, in any network namespace.
     ///
     /// # Errors
-    /// [`TargetError`]: nobody does, several do, or it cannot be seen who.
+    /// [`TargetError`]: none does, several do, or the listener cannot be seen.
     pub fn of_port(
         roots: &Roots,
         port: u16,
@@ -178,7 +178,7 @@ impl Target {
     /// The processes of a control group and of those below it.
     ///
     /// # Errors
-    /// [`TargetError`]: there is none, nobody is in it, or they listen nowhere.
+    /// [`TargetError`]: there is no such group, it is empty, or its processes do not listen.
     pub fn of_cgroup(roots: &Roots, path: &Path) -> Result<Self, TargetError> {
         let shown = path.display().to_string();
         let Some(cgroup) = Cgroup::find(roots, path) else {
@@ -299,7 +299,7 @@ impl Target {
     }
 }
 
-/// That processes have the numbers here by which the kernel's programs know them.
+/// Checks that process numbers here are those that BPF programs see.
 ///
 /// # Errors
 /// [`TargetError::PidNamespace`].
@@ -397,8 +397,7 @@ fn all_held(roots: &Roots, processes: &[u32]) -> io::Result<BTreeSet<u64>> {
 
 /// The name of a process, as `ps` shows it.
 pub fn comm(roots: &Roots, pid: u32) -> String {
-    Stat::read(&roots.proc.join(pid.to_string()).join("stat"))
-        .map_or_else(|| "?".to_owned(), |stat| stat.comm)
+    Stat::of(roots, pid).map_or_else(|| "?".to_owned(), |stat| stat.comm)
 }
 
 /// A thread of the kernel has no address space, and so no `VmSize`.

@@ -50,7 +50,7 @@ pub struct Applied {
     _held: Vec<Box<dyn fmt::Debug + Send>>,
 }
 
-/// What the kernel takes back when it is dropped.
+/// Holds what the kernel takes back on drop.
 fn held(hold: Hold) -> Result<Box<dyn fmt::Debug + Send>, TuneError> {
     let refused = |error: &dyn fmt::Display| TuneError::Refused {
         why: error.to_string(),
@@ -110,7 +110,7 @@ impl Tuner {
 }
 
 impl Tuner {
-    /// The server is still there, and of each mitigation something holds.
+    /// Checks that the server still lives and that each mitigation has an effect left.
     fn is_worth_it(&self, plan: &Plan, done: &[AppliedChange]) -> Result<(), Failure> {
         if let Some(process) = plan.process
             && !process.is_alive(&self.roots)

@@ -45,7 +45,7 @@ pub enum TuneError {
         reason: String,
     },
     /// It would do harm, or somebody would overwrite it.
-    #[error("refused: {}; --force applies it all the same", .0.join("; "))]
+    #[error("refused: {}; --force applies it anyway", .0.join("; "))]
     Harmful(Vec<String>),
     /// The kernel refused a change; what was changed before it is put back.
     #[error("nothing is changed: {why}")]

@@ -27,7 +27,7 @@ pub(super) fn of(roots: &Roots, head: &Head, entries: &[Entry]) -> Vec<Entry> {
         let process = (setting.inherited_from())
             .and_then(|thread| status(roots, thread.pid, "Tgid")?.parse::<u32>().ok());
         let Some(process) = process else { continue };
-        // all threads of a process have the same heirs: its first one stands for them
+        // all threads of a process have the same heirs, so one look per process is enough
         if !asked.insert((discriminant(setting), process)) {
             continue;
         }
@@ -35,7 +35,7 @@ pub(super) fn of(roots: &Roots, head: &Head, entries: &[Entry]) -> Vec<Entry> {
             let Some(setting) = setting.of_thread(heir) else {
                 continue;
             };
-            // the kernel chose the CPUs of such a thread, and nobody can change them
+            // the kernel fixed the CPUs of such a thread
             if matches!(setting, Setting::Affinity(_)) && is_bound(roots, heir) {
                 continue;
             }
@@ -56,7 +56,7 @@ pub(super) fn of(roots: &Roots, head: &Head, entries: &[Entry]) -> Vec<Entry> {
 }
 
 fn is_bound(roots: &Roots, thread: ProcessIdentity) -> bool {
-    let stat = Stat::read(&roots.proc.join(thread.pid.to_string()).join("stat"));
+    let stat = Stat::of(roots, thread.pid);
     stat.is_some_and(|stat| stat.is_bound())
 }
 
@@ -73,7 +73,7 @@ impl Tree {
     fn read(roots: &Roots, since_ticks: u64) -> Self {
         let mut tree = Self::default();
         for pid in numbers_in(&roots.proc) {
-            let Some(stat) = Stat::read(&roots.proc.join(pid.to_string()).join("stat")) else {
+            let Some(stat) = Stat::of(roots, pid) else {
                 continue;
             };
             let new = threads(roots, pid)

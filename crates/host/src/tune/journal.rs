@@ -56,7 +56,7 @@ pub(super) fn lock(folder: &JournalFolder) -> Result<File, TuneError> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Head {
     version: u32,
-    /// The boot of whose kernel the settings are.
+    /// The boot in which the settings were made.
     boot_id: String,
     /// Who applied it.
     pub(super) owner: ProcessIdentity,
@@ -64,7 +64,7 @@ pub(super) struct Head {
     pub(super) is_held: bool,
     /// When, in seconds since 1970.
     pub(super) began_unix_s: u64,
-    /// When, in clock ticks since boot, as the start of a process is told.
+    /// When, in clock ticks since boot, the unit of processes' start times.
     pub(super) began_ticks: u64,
     /// The mitigations.
     pub(super) mitigations: Vec<String>,
@@ -163,7 +163,7 @@ impl ChangeJournal {
             match begun.and_then(|()| sync(&journal.folder)) {
                 Ok(()) => Ok(journal),
                 Err(error) => {
-                    // a full disk, most often: nothing has been changed, nothing is to be told
+                    // mostly a full disk: nothing has been changed, so there is nothing to keep
                     let _ = fs::remove_file(&journal.path);
                     Err(error)
                 }
@@ -172,7 +172,7 @@ impl ChangeJournal {
         Ok(make().map_err(failed("write", &path))?)
     }
 
-    /// Opens that of an apply which is to be put back.
+    /// Opens the journal of an apply that is to be reverted.
     pub(super) fn open(folder: &JournalFolder, id: u32) -> Result<Self, TuneError> {
         let path = path(folder, id);
         let open = || {
@@ -229,8 +229,8 @@ impl ChangeJournal {
         Ok(written.map_err(failed("write", &self.path))?)
     }
 
-    /// These are put back. That the disk is full is no reason not to go on: what is put back
-    /// reads as the old value, which a later revert sees.
+    /// Notes that these are put back. A full disk does not stop a revert: a later one sees that the
+    /// old values hold.
     pub(super) fn undone(&mut self, numbers: &[usize], watch: &mut Watch) {
         let numbers = numbers.to_vec();
         if self.add(&[Line::Undone { numbers }]).is_ok() {

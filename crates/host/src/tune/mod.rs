@@ -1,9 +1,9 @@
 //! Changes of the machine's settings: planned, journaled, made, verified and put back.
 //!
-//! A [`Mitigation`] is a plan: a list of [`Change`]s with their reasons, and nothing else. What a
-//! [`Setting`] is, it knows itself; that nothing is lost, the [`Tuner`] sees to:
-//! read the old value → journal it and fsync → write → read back what holds. It puts back only what
-//! still holds our value, and reports the rest.
+//! A [`Mitigation`] only plans: it lists [`Change`]s with their reasons. A [`Setting`] knows how to
+//! read and write itself. The [`Tuner`] sees to it that nothing is lost: it reads the old value,
+//! journals it with fsync, writes, and reads back what holds. It puts back only what still holds
+//! our value, and reports the rest.
 
 mod apply;
 mod change;

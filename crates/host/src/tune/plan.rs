@@ -55,7 +55,7 @@ impl Plan {
             .filter_map(|part| part.proposal.as_ref().ok())
     }
 
-    /// Refuses a plan of which a part is not possible or which does harm.
+    /// Refuses a plan that does harm or has a part that is not possible.
     ///
     /// # Errors
     /// [`TuneError::Unavailable`], [`TuneError::Harmful`].

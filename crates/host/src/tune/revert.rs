@@ -61,7 +61,7 @@ pub struct Reverted {
 pub enum Which {
     /// All that no living process holds, the latest first.
     All,
-    /// What a process held that has ended without putting it back.
+    /// Those held by processes that have ended without putting them back.
     Abandoned,
     /// One.
     One(u32),
@@ -199,8 +199,8 @@ pub(super) fn undo(
         }
         changes.push(outcome_of(entry.clone(), outcome));
     }
-    // afterwards: whoever is still in a control group of ours cannot have its old CPUs back, and
-    // whoever begins now has inherited what was before
+    // last: a thread still in a control group of ours cannot have its old CPUs back, and one that
+    // starts from now on inherits the old values
     for heir in heirs::of(roots, head, entries) {
         let outcome = put_back(roots, &heir, watch);
         changes.push(outcome_of(heir, outcome));

@@ -203,8 +203,8 @@ impl Scene {
             .collect()
     }
 
-    /// Every thread of the machine that is none of the server's, of this process or of those
-    /// above it: whoever applies something must stay able to revert it.
+    /// Every thread of the machine except those of the server, of this process and of its ancestors:
+    /// the user who applies something must stay able to revert it.
     pub fn others(&self) -> Vec<Thread> {
         let mut spared: HashSet<u32> = HashSet::from_iter(ancestors(&self.roots));
         spared.extend(self.server.iter().flat_map(|server| &server.processes));

@@ -6,9 +6,8 @@ use std::io;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Knob, SettingError};
+use super::{Knob, SettingError, within, write_namespace};
 use crate::ethtool;
-use crate::netns::NetNamespace;
 use crate::roots::Roots;
 
 const ETHTOOL_GCOALESCE: u32 = 0x0e;
@@ -67,7 +66,7 @@ pub struct EthtoolSetting {
     pub device: String,
     /// The inode of its network namespace; `None` for ours.
     pub namespace: Option<u64>,
-    /// What of it.
+    /// The parameter.
     pub parameter: Parameter,
 }
 
@@ -109,25 +108,11 @@ impl EthtoolSetting {
         }
         ethtool::ask(&self.device, &mut words)
     }
-
-    fn in_namespace<T: Send>(
-        &self,
-        roots: &Roots,
-        act: impl FnOnce() -> io::Result<T> + Send,
-    ) -> Result<io::Result<T>, SettingError> {
-        let Some(inode) = self.namespace else {
-            return Ok(act());
-        };
-        let namespace = NetNamespace::with_inode(roots, inode).ok_or_else(|| self.missing())?;
-        namespace
-            .run(act)
-            .map_err(|error| self.unreadable(io::Error::other(error)))
-    }
 }
 
 impl Knob for EthtoolSetting {
     fn read(&self, roots: &Roots) -> Result<String, SettingError> {
-        let value = self.in_namespace(roots, || self.get())?;
+        let value = within(roots, self.namespace, || self.get());
         Ok(value.map_err(|e| self.unreadable(e))?.to_string())
     }
 
@@ -135,17 +120,13 @@ impl Knob for EthtoolSetting {
         let number: u32 = value
             .parse()
             .map_err(|_| self.refused(value, rustix::io::Errno::INVAL))?;
-        self.in_namespace(roots, || self.set(number))?
-            .map_err(|e| self.refused(value, e))
+        within(roots, self.namespace, || self.set(number)).map_err(|e| self.refused(value, e))
     }
 }
 
 impl fmt::Display for EthtoolSetting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ethtool({} {})", self.device, self.parameter.label())?;
-        match self.namespace {
-            Some(inode) => write!(f, " (network namespace {inode})"),
-            None => Ok(()),
-        }
+        write_namespace(f, self.namespace)
     }
 }

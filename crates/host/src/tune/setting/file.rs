@@ -8,11 +8,11 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Knob, SettingError};
+use super::{Knob, SettingError, write_namespace};
 use crate::cpus::CpuSet;
 use crate::netns::NetNamespace;
 use crate::process::ProcessIdentity;
-use crate::roots::Roots;
+use crate::roots::{Roots, bracketed};
 use crate::sysfs::{Sysfs, SysfsError};
 
 /// How the text of a file is read and compared.
@@ -62,7 +62,7 @@ impl FileSetting {
     fn place(&self, roots: &Roots) -> Result<PathBuf, SettingError> {
         let below = |root: &PathBuf, prefix| Some(root.join(self.path.strip_prefix(prefix)?));
         let place = below(&roots.proc, "/proc/").or_else(|| below(&roots.sys, "/sys/"));
-        // the journal names only files of the kernel, whatever stands in it
+        // only files of the kernel, whatever the journal says
         let leaves = self.path.split('/').any(|part| part == "..");
         place
             .filter(|_| !leaves)
@@ -130,13 +130,8 @@ impl Knob for FileSetting {
             _ => self.unreadable(source),
         })?;
         let text = text.trim();
-        let bracketed = |text: &str| {
-            let (_, rest) = text.split_once('[')?;
-            let (choice, _) = rest.split_once(']')?;
-            Some(choice.to_owned())
-        };
         Ok(match self.form {
-            Form::Choice => bracketed(text).unwrap_or_else(|| text.to_owned()),
+            Form::Choice => bracketed(text).to_owned(),
             Form::Text | Form::CpuList | Form::CpuMask => text.to_owned(),
         })
     }
@@ -163,12 +158,7 @@ impl Knob for FileSetting {
             return true;
         }
         match self.form {
-            Form::Text => {
-                let words = |text: &str| -> Vec<String> {
-                    text.split_ascii_whitespace().map(str::to_owned).collect()
-                };
-                words(left) == words(right)
-            }
+            Form::Text => (left.split_ascii_whitespace()).eq(right.split_ascii_whitespace()),
             Form::Choice => false,
             Form::CpuList => {
                 let (left, right) = (left.parse::<CpuSet>(), right.parse::<CpuSet>());
@@ -185,10 +175,7 @@ impl Knob for FileSetting {
 impl fmt::Display for FileSetting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.path)?;
-        match self.namespace {
-            Some(inode) => write!(f, " (network namespace {inode})"),
-            None => Ok(()),
-        }
+        write_namespace(f, self.namespace)
     }
 }
 

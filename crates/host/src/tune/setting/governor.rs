@@ -34,7 +34,7 @@ impl GovernorSetting {
     }
 }
 
-/// The governor and its tunables, of the text that stands for both.
+/// Splits the text of a value into the governor and its tunables.
 fn parts(value: &str) -> (&str, BTreeMap<&str, &str>) {
     let mut words = value.split_ascii_whitespace();
     let governor = words.next().unwrap_or_default();

@@ -204,7 +204,7 @@ mod tests {
         let tasks = roots.sys.join("fs/cgroup/cpuset/z/tasks");
         assert_eq!(fs::read_to_string(tasks).unwrap(), "7");
 
-        // one that ends is in the uppermost group already: that is no refusal of ours
+        // a process that is ending is in the root group already, which is not a failure of ours
         let exiting = line.replace(" -1 0 100", " -1 4 100");
         fs::write(roots.proc.join("7/stat"), exiting).unwrap();
         fs::write(roots.proc.join("7/cgroup"), "3:cpuset:/\n").unwrap();

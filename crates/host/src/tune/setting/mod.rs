@@ -18,6 +18,7 @@ use std::io;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
+use crate::netns::NetNamespace;
 use crate::process::ProcessIdentity;
 use crate::roots::Roots;
 
@@ -257,6 +258,25 @@ pub struct ThreadScheduling {
 pub struct ThreadAffinity {
     /// The thread.
     pub thread: ProcessIdentity,
+}
+
+/// Runs `act` in the network namespace with this inode, or in ours.
+fn within<T: Send>(
+    roots: &Roots,
+    namespace: Option<u64>,
+    act: impl FnOnce() -> io::Result<T> + Send,
+) -> io::Result<T> {
+    let Some(inode) = namespace else { return act() };
+    let namespace = NetNamespace::with_inode(roots, inode).ok_or(Errno::NODEV)?;
+    namespace.run(act).map_err(io::Error::other)?
+}
+
+/// Names the network namespace of a setting, unless it is ours.
+fn write_namespace(f: &mut fmt::Formatter<'_>, namespace: Option<u64>) -> fmt::Result {
+    match namespace {
+        Some(inode) => write!(f, " (network namespace {inode})"),
+        None => Ok(()),
+    }
 }
 
 /// Does `act` to a thread. The number is checked before and after, so that a number that came

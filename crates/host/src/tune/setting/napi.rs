@@ -6,9 +6,8 @@ use std::io;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Knob, SettingError};
+use super::{Knob, SettingError, within, write_namespace};
 use crate::netdev;
-use crate::netns::NetNamespace;
 use crate::roots::Roots;
 
 /// The irq-suspend-timeout of a receive context, in nanoseconds.
@@ -23,18 +22,15 @@ pub struct NapiSuspension {
 }
 
 /// Asks the kernel in a device's network namespace. A recorded tree has no kernel to ask.
-fn within<T: Send>(
+fn ask<T: Send>(
     roots: &Roots,
     namespace: Option<u64>,
     act: impl FnOnce() -> io::Result<T> + Send,
 ) -> io::Result<T> {
-    if *roots != Roots::default() {
-        return Err(rustix::io::Errno::NODEV.into());
+    match *roots == Roots::default() {
+        true => within(roots, namespace, act),
+        false => Err(rustix::io::Errno::NODEV.into()),
     }
-    let Some(inode) = namespace else { return act() };
-    let namespace = NetNamespace::with_inode(roots, inode);
-    let namespace = namespace.ok_or(rustix::io::Errno::NODEV)?;
-    namespace.run(act).map_err(io::Error::other)?
 }
 
 /// The settings of all receive contexts of a device that have such a time.
@@ -43,7 +39,7 @@ pub(crate) fn suspensions(
     device: &str,
     namespace: Option<u64>,
 ) -> Vec<NapiSuspension> {
-    let found = within(roots, namespace, || netdev::napis(device));
+    let found = ask(roots, namespace, || netdev::napis(device));
     let found = found.unwrap_or_default().into_iter();
     found
         .filter(|napi| napi.suspend_timeout_ns.is_some())
@@ -57,7 +53,7 @@ pub(crate) fn suspensions(
 
 impl Knob for NapiSuspension {
     fn read(&self, roots: &Roots) -> Result<String, SettingError> {
-        let found = within(roots, self.namespace, || netdev::napis(&self.device));
+        let found = ask(roots, self.namespace, || netdev::napis(&self.device));
         let found = found.map_err(|error| self.unreadable(error))?;
         let own = found.into_iter().find(|napi| napi.id == self.napi);
         let timeout = own.and_then(|napi| napi.suspend_timeout_ns);
@@ -68,16 +64,13 @@ impl Knob for NapiSuspension {
         let timeout_ns: u64 =
             (value.parse()).map_err(|_| self.refused(value, rustix::io::Errno::INVAL))?;
         let set = || netdev::set_suspend_timeout(self.napi, timeout_ns);
-        within(roots, self.namespace, set).map_err(|error| self.refused(value, error))
+        ask(roots, self.namespace, set).map_err(|error| self.refused(value, error))
     }
 }
 
 impl fmt::Display for NapiSuspension {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "irq-suspend-timeout({} napi {})", self.device, self.napi)?;
-        match self.namespace {
-            Some(inode) => write!(f, " (network namespace {inode})"),
-            None => Ok(()),
-        }
+        write_namespace(f, self.namespace)
     }
 }

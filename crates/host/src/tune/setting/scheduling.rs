@@ -8,6 +8,7 @@ use libc::sched_attr;
 
 use super::{Knob, SettingError, ThreadScheduling, with_thread};
 use crate::roots::Roots;
+use crate::syscall::answer;
 
 /// A scheduling policy (sched(7)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,22 +190,16 @@ fn get(thread: i32) -> io::Result<SchedulingValue> {
         sched_period: 0,
     };
     // SAFETY: the kernel writes at most SIZE bytes into `attr`, which is plain data.
-    let answer =
-        unsafe { libc::syscall(libc::SYS_sched_getattr, thread, &raw mut attr, SIZE, 0_u32) };
-    if answer != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    let got = unsafe { libc::syscall(libc::SYS_sched_getattr, thread, &raw mut attr, SIZE, 0_u32) };
+    answer(got)?;
     SchedulingValue::of(&attr).ok_or_else(|| rustix::io::Errno::NOTSUP.into())
 }
 
 fn set(thread: i32, value: &SchedulingValue) -> io::Result<()> {
     let attr = value.attr();
     // SAFETY: the kernel reads `size` bytes of `attr`, which has that size.
-    let answer = unsafe { libc::syscall(libc::SYS_sched_setattr, thread, &raw const attr, 0_u32) };
-    match answer {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+    let set = unsafe { libc::syscall(libc::SYS_sched_setattr, thread, &raw const attr, 0_u32) };
+    answer(set).map(drop)
 }
 
 /// The slice of a fair thread that has none of its own; 0 where the kernel does not say.
