@@ -42,24 +42,15 @@ pub struct BudgetResult {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Standing {
-    /// As in the paper.
+    /// Measured as in the paper.
     Measured,
-    /// By something else that stands for it.
+    /// A substitute was measured.
     Substituted,
-    /// Not at all.
+    /// Neither it nor a substitute could be measured.
     Unavailable,
 }
 
-impl Standing {
-    /// What a person reads.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Measured => "measured",
-            Self::Substituted => "substituted",
-            Self::Unavailable => "unavailable",
-        }
-    }
-}
+display_as_in_json!(Standing);
 
 /// How bad a latency is, by the paper: good up to 1 µs, bad up to 100 µs, ugly beyond.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -82,16 +73,9 @@ impl Class {
             _ => Self::Ugly,
         }
     }
-
-    /// What a person reads.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Good => "good",
-            Self::Bad => "bad",
-            Self::Ugly => "ugly",
-        }
-    }
 }
+
+display_as_in_json!(Class);
 
 /// The paper's figures of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

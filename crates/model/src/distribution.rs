@@ -94,6 +94,17 @@ impl Distribution {
     /// # Panics
     /// When `sorted` is not sorted (debug builds only).
     pub fn from_sorted_correlated(sorted: &[Nanos], inflation: impl Fn(f64) -> f64) -> Self {
+        Self::from_sorted_censored(sorted, 0, inflation)
+    }
+
+    /// [`Distribution::from_sorted_correlated`] of a sample that is censored on the right: besides
+    /// `sorted` there are `unanswered` observations, each longer than all of `sorted` by an unknown
+    /// amount.
+    pub fn from_sorted_censored(
+        sorted: &[Nanos],
+        unanswered: u64,
+        inflation: impl Fn(f64) -> f64,
+    ) -> Self {
         debug_assert!(sorted.is_sorted(), "the sample must be sorted");
         let n = sorted.len();
         let mean = (n > 0).then(|| {
@@ -101,32 +112,13 @@ impl Distribution {
             total as f64 / n as f64
         });
         let extremes = (sorted.first().copied(), sorted.last().copied());
-        Self::from_ranks((n as u64, 0), mean, extremes, inflation, |rank| {
+        Self::from_ranks((n as u64, unanswered), mean, extremes, inflation, |rank| {
             sorted[rank as usize]
         })
     }
 
-    /// [`Distribution::from_sorted_correlated`] of a sample that is censored on the right: besides
-    /// `sorted` there are `unanswered` observations that are longer than all of it, nobody knows
-    /// by how much.
-    pub fn from_sorted_censored(
-        sorted: &[Nanos],
-        unanswered: u64,
-        inflation: impl Fn(f64) -> f64,
-    ) -> Self {
-        let known = Self::from_sorted_correlated(sorted, |_| 1.0);
-        let count = (sorted.len() as u64, unanswered);
-        Self::from_ranks(
-            count,
-            known.mean,
-            (known.min, known.max),
-            inflation,
-            |rank| sorted[rank as usize],
-        )
-    }
-
-    /// The distribution of `count` observations, of which `at` knows each by its rank, and of
-    /// others that are longer than these.
+    /// The distribution of `count` observations, which `at` gives by rank, and of `unanswered`
+    /// ones that are longer than all of them.
     pub(crate) fn from_ranks(
         (count, unanswered): (u64, u64),
         mean: Option<f64>,
@@ -174,12 +166,14 @@ impl Distribution {
         }
     }
 
+    /// The estimate at `q` with its interval, where `q` is one of the reported quantiles.
+    pub fn at(&self, q: f64) -> Option<&Quantile> {
+        self.quantiles.iter().find(|x| (x.q - q).abs() < 1e-12)
+    }
+
     /// The estimate at `q`, where it is one of the reported quantiles and supported.
     pub fn quantile(&self, q: f64) -> Option<Nanos> {
-        self.quantiles
-            .iter()
-            .find(|x| (x.q - q).abs() < 1e-12)
-            .and_then(|x| x.value)
+        self.at(q)?.value
     }
 }
 

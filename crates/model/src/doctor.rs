@@ -23,8 +23,8 @@ pub struct Diagnosis {
     /// What was looked at or tried, one group after the other.
     #[schemars(length(min = 1))]
     pub checks: Vec<Check>,
-    /// The probe's hooks, in the order in which they are preferred; empty where none could
-    /// be tried, which is then a check of the group [`Group::Probe`].
+    /// The probe's hooks, the preferred ones first. Empty when none could be tried; a check of the
+    /// group [`Group::Probe`] then says why.
     pub hooks: Vec<HookTrial>,
     /// What may spoil a measurement here.
     pub hazards: Vec<FoundHazard>,

@@ -122,17 +122,7 @@ pub enum FixOutcome {
     Unavailable,
 }
 
-impl FixOutcome {
-    /// As people read it.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Kept => "kept",
-            Self::Reverted => "reverted",
-            Self::Inconclusive => "inconclusive",
-            Self::Unavailable => "unavailable",
-        }
-    }
-}
+display_as_in_json!(FixOutcome);
 
 /// What `--factorial` measured: chosen mitigations in all combinations.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -152,16 +142,16 @@ pub struct Factorial {
 pub struct Effect {
     /// Of these mitigations.
     pub of: Vec<String>,
-    /// Of one: the client's latency with it ÷ without it, averaged (geometrically) over all
-    /// combinations of the others. Of several: the factor by which the effect of one differs when the
-    /// others are applied too; 1 where they do not interact.
+    /// For one mitigation: the client's latency with it ÷ without it, as the geometric mean over all
+    /// combinations of the others. For several: the factor by which the effect of one differs when
+    /// the others are applied too; 1 when they do not interact.
     pub at: Vec<RatioAt>,
 }
 
 /// A combination of mitigations.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FactorialCell {
-    /// Those that are applied.
+    /// The mitigations that are applied.
     pub with: Vec<String>,
     /// The client's latency.
     pub at: Vec<LatencyAt>,

@@ -108,12 +108,12 @@ impl Histogram {
         (self.count > 0).then_some(self.least)
     }
 
-    /// The greatest; `None` of nothing.
+    /// The greatest; `None` when it is empty.
     pub fn greatest(&self) -> Option<Nanos> {
         (self.count > 0).then_some(self.greatest)
     }
 
-    /// The values in order, for who asks for their ranks.
+    /// The values in order, for look-ups by rank.
     pub fn ranked(&self) -> Ranked {
         let mut ranked = Ranked::default();
         let mut below = 0;
@@ -132,7 +132,7 @@ impl Histogram {
         ranked
     }
 
-    /// The distribution; `inflation` as of [`Distribution::from_sorted_correlated`].
+    /// The distribution; `inflation` as in [`Distribution::from_sorted_correlated`].
     pub fn distribution(&self, inflation: impl Fn(f64) -> f64) -> Distribution {
         self.distribution_censored(0, inflation)
     }

@@ -1,6 +1,17 @@
 //! The words of taillab: typed time, kernel events, requests and distributions.
 //!
-//! Every other crate speaks in these types and this crate uses none of them.
+//! Every other crate uses these types; this crate uses no other one.
+
+/// Shows a type as JSON names it.
+macro_rules! display_as_in_json {
+    ($kind:ty) => {
+        impl std::fmt::Display for $kind {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                serde::Serialize::serialize(self, f)
+            }
+        }
+    };
+}
 
 pub mod budget;
 mod cause;

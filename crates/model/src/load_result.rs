@@ -67,7 +67,7 @@ pub struct Generator {
     pub found: Option<SearchResult>,
     /// The client's own floor.
     pub floor: Option<Floor>,
-    /// Why there is no floor; there whenever `floor` is not.
+    /// Why there is no floor; set whenever `floor` is absent.
     pub floor_absent_because: Option<String>,
 }
 

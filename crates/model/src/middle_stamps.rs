@@ -26,10 +26,10 @@ pub enum MiddleStamps {
     Ends,
 }
 
-/// A text that is no such choice.
+/// The text is not a valid choice.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{0}' is no choice of stamps: give all, sampled:1/N (N a power of two from 2 to 1024) or ends"
+    "'{0}' is not a choice of stamps: give all, sampled:1/N (N a power of two from 2 to 1024) or ends"
 )]
 pub struct ParseMiddleStampsError(String);
 

@@ -243,11 +243,11 @@ pub struct NoiseCause {
     pub culprit: Option<String>,
     /// The thread is one of taillab's own.
     pub own: bool,
-    /// Gaps of which it took most.
+    /// Gaps in which it took the largest part.
     pub gaps: u64,
     /// Their length.
     pub length: Distribution,
-    /// What it took, also of gaps of which something else took more, in nanoseconds.
+    /// The time it took in all gaps, also where something else took more, in nanoseconds.
     pub stolen_ns: Nanos,
     /// The same as a share of all time in gaps with a known beginning and end.
     pub share: f64,
@@ -260,7 +260,7 @@ pub struct LongGap {
     pub from_ns: Monotonic,
     /// How long it was, in nanoseconds.
     pub length_ns: Nanos,
-    /// What took it, the largest part first, with the nanoseconds that it took.
+    /// The causes with their nanoseconds, the largest part first.
     pub parts: Vec<(String, Nanos)>,
 }
 

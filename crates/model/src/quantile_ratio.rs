@@ -50,7 +50,7 @@ impl ComparedAt {
             Some(_) => (over(after.lo, before.hi), over(after.hi, before.lo)),
             None => (None, None),
         };
-        // a ratio of which nothing bounds either side is no estimate
+        // a ratio without a bound on either side is not an estimate
         let ratio = ratio.filter(|_| lo.is_some() || hi.is_some());
         Self {
             before,
@@ -74,8 +74,7 @@ impl ComparedAt {
 
 /// The percentiles of two distributions, each beside the other's.
 pub fn compared(before: &Distribution, after: &Distribution) -> Vec<ComparedAt> {
-    let at = |of: &Distribution, q: f64| of.quantiles.iter().find(|at| at.q == q).copied();
-    let both = |q: f64| Some(ComparedAt::new(at(before, q)?, at(after, q)?));
+    let both = |q: f64| Some(ComparedAt::new(*before.at(q)?, *after.at(q)?));
     REPORTED_QUANTILES.into_iter().filter_map(both).collect()
 }
 

@@ -39,7 +39,7 @@ pub use writer::RecordingWriter;
 /// The version of the file format; a file of another version is refused.
 pub const VERSION: u32 = 1;
 
-/// A run of events in memory of the recorder's choice, freed when nobody holds it any more.
+/// A run of events in memory that the recorder chose; freed with its last reference.
 pub type Chunk = Arc<dyn AsRef<[PackedEvent]> + Send + Sync>;
 
 /// What one CPU recorded, in order of time.

@@ -161,7 +161,7 @@ pub struct RttCounts {
     pub late: u64,
     /// Answers to a message that had been answered already.
     pub duplicated: u64,
-    /// What arrived and is no answer to any message of ours.
+    /// Messages that answer none of ours.
     pub foreign: u64,
 }
 

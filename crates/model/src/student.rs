@@ -3,8 +3,8 @@
 /// The exact points for one to four degrees of freedom, where the expansion is too small.
 const FEW: [f64; 4] = [12.706_205, 4.302_653, 3.182_446, 2.776_445];
 
-/// The 97.5 % point of Student's distribution with so many degrees of freedom, within 0.3 % (Cornish
-/// and Fisher 1938). None at all give an infinite one.
+/// The 97.5 % point of Student's distribution with this number of degrees of freedom, within 0.3 %
+/// (Cornish and Fisher 1938). With 0 degrees it is infinite.
 pub fn student_975(degrees: usize) -> f64 {
     const Z: f64 = 1.959_963_984_540_054;
     if degrees == 0 {

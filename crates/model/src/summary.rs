@@ -140,7 +140,8 @@ pub struct Observer {
     pub peak_memory_bytes: u64,
 }
 
-/// What the probe saw of a server and what follows from it, whoever sent the requests.
+/// The server as the probe saw it, and what follows from that. It does not matter who sent the
+/// requests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ServerResult {
     /// t: the ideal service time of a request.
@@ -259,17 +260,17 @@ pub struct Matching {
     pub responses: u64,
     /// With T1 and T6.
     pub matched: u64,
-    /// Of which requests T2 to T5 were recorded: `all`, `sampled:1/N` (chosen by their keys) or
+    /// The requests whose T2 to T5 were recorded: `all`, `sampled:1/N` (chosen by their keys) or
     /// `ends` (none).
     #[serde(default)]
     #[schemars(with = "String")]
     pub stamps: MiddleStamps,
-    /// Matched requests of which they were not.
+    /// Matched requests whose T2 to T5 were not to be recorded.
     #[serde(default)]
     pub unasked: u64,
-    /// With all six, in order; where a share was asked for, of that share.
+    /// With all six stamps in order. In sampled mode, only requests of the sample count.
     pub complete: u64,
-    /// That more than one request could have caused; none of these is matched.
+    /// Responses that more than one request could have caused; none of these is matched.
     pub ambiguous: u64,
     /// Responses that the client received, where the client is ours: counted without
     /// the probe, so they show what the probe missed.
@@ -295,8 +296,8 @@ pub struct Matching {
 }
 
 impl Matching {
-    /// Responses to requests of which all six stamps were to be recorded; of a sample those that
-    /// are matched, since of the others nobody knows which they answer.
+    /// Responses to requests whose six stamps were all to be recorded. In sampled mode only the
+    /// matched ones: the request of an unmatched response is not known.
     pub const fn asked(&self) -> u64 {
         match self.stamps {
             MiddleStamps::All => self.responses,

@@ -79,7 +79,7 @@ pub struct MitigationRow {
     pub changes: Vec<ChangeRow>,
 }
 
-/// What is to become, or has become, of a setting.
+/// The state of a setting: planned, applied or reverted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeState {
@@ -89,7 +89,7 @@ pub enum ChangeState {
     Changed,
     /// It has that value already.
     AlreadySo,
-    /// The kernel refused it, and the rest can do without.
+    /// The kernel refused it; the rest works without it.
     Skipped,
     /// The new value still holds.
     Holds,
@@ -101,7 +101,7 @@ pub enum ChangeState {
     Gone,
     /// The old value was put back.
     Restored,
-    /// A later apply has changed it again: that one is to be reverted first.
+    /// A later apply has changed it again and must be reverted first.
     Covered,
     /// It could not be put back; the next revert tries again.
     Failed,
@@ -152,7 +152,7 @@ pub struct ChangeRow {
     pub now: Option<String>,
     /// Why it is changed.
     pub why: String,
-    /// What is to become, or has become, of it.
+    /// Its state.
     pub state: ChangeState,
     /// Why it is so, where something is wrong.
     pub problem: Option<String>,

@@ -164,7 +164,7 @@ pub(crate) fn write_rows<R, W: io::Write + Send>(
     Ok(written)
 }
 
-/// Copies a file of [`write_rows`], which is read from its start, but for the columns of these names.
+/// Copies a file of [`write_rows`] from its start, without the columns of these names.
 pub(crate) fn copy_without<R, W: io::Write + Send>(
     file: File,
     out: W,

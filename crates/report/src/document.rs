@@ -78,28 +78,25 @@ impl Series {
 
     /// What a person reads.
     pub const fn label(self) -> &'static str {
-        match self {
-            Self::Ideal => "ideal",
-            Self::Measured => "measured",
-            Self::Client => "client’s view",
-        }
+        self.names().0
     }
 
     /// The name in machine-readable outputs.
     pub const fn key(self) -> &'static str {
-        match self {
-            Self::Ideal => "ideal",
-            Self::Measured => "measured",
-            Self::Client => "client_response",
-        }
+        self.names().1
     }
 
     /// The class in the style sheet of a page.
     pub(crate) const fn class(self) -> &'static str {
+        self.names().2
+    }
+
+    /// Label, key and class.
+    const fn names(self) -> (&'static str, &'static str, &'static str) {
         match self {
-            Self::Ideal => "ideal",
-            Self::Measured => "measured",
-            Self::Client => "client",
+            Self::Ideal => ("ideal", "ideal", "ideal"),
+            Self::Measured => ("measured", "measured", "measured"),
+            Self::Client => ("client’s view", "client_response", "client"),
         }
     }
 }

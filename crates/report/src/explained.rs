@@ -15,7 +15,7 @@ pub(crate) const NOT_EXPLAINED: &str = "There are no causes, forecasts and timel
                                         get them, record without --disturbances none or --stamps \
                                         ends.";
 
-/// A smaller share is 0.0 % in a table, and has no row there.
+/// Smaller shares would read 0.0 % and get no row.
 pub(crate) const LEAST_IN_TABLE: f64 = 0.0005;
 
 /// A part of the composition with a colour in its figure.
@@ -186,8 +186,8 @@ pub(crate) fn cause_and_culprit(cause: Cause, culprit: Option<&Culprit>) -> Stri
     }
 }
 
-/// Why a stretch of a request took its time. Without an ideal to compare with, queueing and service
-/// are no longer called ideal: that was reckoned with a service time which does not hold.
+/// Why a stretch of a request took its time. When the comparison with the ideal is withdrawn,
+/// queueing and service lose the word "ideal": the service time behind it does not hold.
 pub(crate) fn stretch_reason(request: &SlowRequest, stretch: &Stretch) -> String {
     let reason = cause_and_culprit(stretch.cause, stretch.culprit.as_ref());
     match (request.ideal_ns, reason.strip_prefix("ideal ")) {
@@ -197,7 +197,7 @@ pub(crate) fn stretch_reason(request: &SlowRequest, stretch: &Stretch) -> String
 }
 
 /// `other threads on the core: kworker/0:1 (pid 12), cc (pid 40) and 3 others`: the largest
-/// culprits first, as many as make most of the cause.
+/// culprits first, until they make up most of the cause.
 pub(crate) fn cause_and_chief_culprits(cause: Cause, causes: &[CauseShare]) -> String {
     /// Culprits that are named.
     const NAMED: usize = 2;

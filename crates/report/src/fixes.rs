@@ -4,12 +4,12 @@ use taillab_model::fix::{CONTROL, Factorial, Fix, FixOutcome, Ratio, RatioAt};
 
 use crate::figures::{counted, micros, quantile_name, ratio};
 use crate::table::{Column, Table, cell, known, name};
-use crate::text::Ink;
+use crate::text::{Ink, by_reason};
 
 /// The heading.
 pub(crate) const HEADING: &str = "What was tried";
 
-/// The quantile of a row of which none decided.
+/// The quantile to show when none was decisive for a row.
 const FARTHEST: f64 = 0.999;
 
 fn at(ratios: &[RatioAt], q: f64) -> Option<Ratio> {
@@ -30,15 +30,8 @@ fn value(of: Option<Ratio>) -> Option<String> {
 
 /// What was not tried, by reason, in order.
 pub(crate) fn untried(fixes: &[Fix]) -> Vec<(&str, Vec<&str>)> {
-    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
-    for fix in fixes.iter().filter(|fix| is_untried(fix)) {
-        let (reason, name) = (fix.reason.as_str(), fix.mitigation.as_str());
-        match reasons.iter_mut().find(|(known, _)| *known == reason) {
-            Some((_, names)) => names.push(name),
-            None => reasons.push((reason, vec![name])),
-        }
-    }
-    reasons
+    let untried = fixes.iter().filter(|fix| is_untried(fix));
+    by_reason(untried.map(|fix| (fix.reason.as_str(), fix.mitigation.as_str())))
 }
 
 /// Nothing was measured of it, though it is possible here.
@@ -84,7 +77,7 @@ pub(crate) fn table(fixes: &[Fix]) -> Table {
             known(tail.map(|tail| micros(tail.before_ns))),
             known(tail.map(|tail| micros(tail.after_ns))),
             known(tail.and_then(|tail| tail.ideal_ns).map(micros)),
-            cell(fix.outcome.label()).ink(ink),
+            cell(fix.outcome.to_string()).ink(ink),
         ]);
         row.below(Ink::Quiet, explained(fix));
         if let Some(not_kept) = &fix.not_kept {

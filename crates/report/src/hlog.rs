@@ -45,8 +45,7 @@ pub(crate) struct Observed<const N: usize> {
 /// `rows` come in order of T1 or of the intended send; `started` is the instant that
 /// the log counts from and `started_unix_s` the same in seconds since 1970. A row
 /// belongs to the interval in which it was due (without a client: in which it came
-/// in); one that comes late in the order is counted in the interval that is open, none
-/// is dropped. Rows of the warm-up and those before `started` are left out.
+/// in). A row out of order counts in the interval that is open; none is dropped. Rows of the warm-up and those before `started` are left out.
 ///
 /// # Errors
 /// [`ReportError::Write`] when the stream refuses the bytes.
@@ -66,8 +65,8 @@ pub fn write<W: io::Write>(
     Ok(Totals { histograms })
 }
 
-/// Copies a log of [`write`], which is read from its start, but for the ideal: where the comparison is
-/// withdrawn, no file has it.
+/// Copies a log of [`write`] from its start, without the ideal: no file has it when the comparison
+/// is withdrawn.
 ///
 /// # Errors
 /// [`ReportError::Write`] when it cannot be read, or the stream refuses the bytes.

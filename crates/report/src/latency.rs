@@ -2,7 +2,7 @@
 
 use taillab_model::explanation::Cause;
 use taillab_model::summary::Verdict;
-use taillab_model::{Distribution, Nanos, Quantile};
+use taillab_model::{Distribution, Nanos};
 
 use crate::document::Document;
 use crate::figures;
@@ -44,8 +44,7 @@ pub(crate) fn of_server(document: &Document<'_>) -> Table {
     table(caption, (&views, &document.report.verdict), Some(1))
 }
 
-/// What the percentiles would be without what the hypervisor took, where it took something that
-/// counts: `Without the hypervisor's stalls, by the replay: p99 1,300 µs (1,100–1,500).`
+/// The percentiles without the time taken by the hypervisor, when that was enough to matter: `Without the hypervisor's stalls, by the replay: p99 1,300 µs (1,100–1,500).`
 pub(crate) fn without_hypervisor(document: &Document<'_>) -> Option<String> {
     let forecasts = &document.report.server.predictions;
     let forecast = forecasts
@@ -107,7 +106,7 @@ pub(crate) fn table(
 pub(crate) fn quantile(distribution: &Distribution, q: f64) -> Cell {
     match value(distribution, q) {
         Some(value) => {
-            let found = find(distribution, q);
+            let found = distribution.at(q);
             let interval = found.map(|x| figures::interval(x.lo, x.hi));
             cell(figures::micros(value)).note(interval.unwrap_or_default())
         }
@@ -120,15 +119,10 @@ pub(crate) fn short_quantile(distribution: &Distribution, q: f64) -> Cell {
     known(distribution.quantile(q).map(figures::micros))
 }
 
-/// The quantile as it was estimated, with its interval.
-pub(crate) fn find(distribution: &Distribution, q: f64) -> Option<&Quantile> {
-    (distribution.quantiles.iter()).find(|x| (x.q - q).abs() < 1e-12)
-}
-
 /// The quantile, or the maximum for 1; `None` where the sample cannot support it.
 pub(crate) fn value(distribution: &Distribution, q: f64) -> Option<Nanos> {
     match q < 1.0 {
-        true => find(distribution, q)?.value,
+        true => distribution.quantile(q),
         false => distribution.max,
     }
 }

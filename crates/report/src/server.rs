@@ -113,7 +113,7 @@ pub(crate) fn followed(load: &LoadSummary) -> Option<String> {
     ))
 }
 
-/// How busy the server was: as measured, and beside it as asked for or by t.
+/// How busy the server was: as measured, then as requested or as computed from t.
 pub(crate) fn utilization(document: &Document<'_>) -> String {
     let report = document.report;
     if let Some(load) = &report.load

@@ -52,13 +52,9 @@ impl Ink {
     }
 
     /// The class of a view's line on the page.
-    pub(crate) const fn series_class(self) -> Option<&'static str> {
-        match self {
-            Self::Ideal => Some("ideal"),
-            Self::Measured => Some("measured"),
-            Self::Client => Some("client"),
-            _ => None,
-        }
+    pub(crate) fn series_class(self) -> Option<&'static str> {
+        let is_series = matches!(self, Self::Ideal | Self::Measured | Self::Client);
+        is_series.then(|| self.class())
     }
 
     /// The class of a cell on the page.
@@ -115,6 +111,20 @@ pub(crate) fn clean(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() { '\u{fffd}' } else { c })
         .collect()
+}
+
+/// The names that share a reason, by reason, in the order in which they come.
+pub(crate) fn by_reason<'a>(
+    named: impl IntoIterator<Item = (&'a str, &'a str)>,
+) -> Vec<(&'a str, Vec<&'a str>)> {
+    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (reason, name) in named {
+        match reasons.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, names)) => names.push(name),
+            None => reasons.push((reason, vec![name])),
+        }
+    }
+    reasons
 }
 
 /// Columns that the text takes; every character that taillab prints takes one.

@@ -238,7 +238,7 @@ impl<R: Read> Window<R> {
         &self.bytes[self.start..]
     }
 
-    /// Reads on until it holds as many bytes, and says whether it does.
+    /// Reads on until it holds `bytes` bytes; false when the file ends before.
     fn holds(&mut self, bytes: usize) -> io::Result<bool> {
         if self.bytes().len() >= bytes {
             return Ok(true);

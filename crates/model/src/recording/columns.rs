@@ -174,7 +174,7 @@ impl Encoder {
 /// Appends the events of these columns, which begin at `first`, to `out`.
 ///
 /// # Errors
-/// What cannot be; some events may have been appended.
+/// The columns are damaged; some events may have been appended already.
 pub(super) fn decode(
     columns: &[u8],
     events: usize,

@@ -53,7 +53,7 @@ pub struct RecordingContext {
     pub framing: Option<String>,
     /// The part of the recording in which the observer itself was on a CPU.
     pub observer_cpu_share: Option<f64>,
-    /// Stretches that are no part of the measurement, in order of time.
+    /// Stretches that do not belong to the measurement, in order of time.
     pub cuts: Vec<Cut>,
 }
 
@@ -104,7 +104,7 @@ impl RecordingContext {
             .observer_cpu_share
             .is_some_and(|share| !(0.0..=1e6).contains(&share))
         {
-            return Err("observer_cpu_share is no share of a CPU".into());
+            return Err("observer_cpu_share is out of range".into());
         }
         cut::check(&self.cuts, MAX_SINCE_BOOT)
     }

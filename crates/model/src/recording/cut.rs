@@ -1,4 +1,4 @@
-//! Stretches of a recording that are no part of the measurement.
+//! Stretches of a recording that do not belong to the measurement.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,8 +11,8 @@ const MAX_CUTS: usize = 1 << 20;
 /// A stretch in which the load was not what it should have been.
 ///
 /// It is found by the generator's own clock and schedule, never by what the server did. Requests
-/// that came in it, or in the time after it in which the server worked off what it left, are in no
-/// statistic; they keep the queues in their state.
+/// that came in it, or while the server worked off its backlog, count in no statistic; they only
+/// keep the queues in their state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cut {
     /// When the first request was due that was not sent as planned.
@@ -25,7 +25,7 @@ pub struct Cut {
     pub who: String,
 }
 
-/// Why a stretch is no part of the measurement.
+/// Why a stretch does not belong to the measurement.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]

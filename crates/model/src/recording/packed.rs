@@ -222,8 +222,8 @@ impl PackedEvent {
     }
 }
 
-/// An [`Event`] as it was recorded: whole words, which are cheaper to move and to hold back than
-/// what they mean. Where it is looked at, it becomes that.
+/// An [`Event`] as it was recorded: whole words, which are cheaper to move and to store than the
+/// enum. It is decoded where it is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordedEvent {
     at: Monotonic,
@@ -283,7 +283,7 @@ impl fmt::Debug for PackedEvent {
     }
 }
 
-/// What happened to a CPU or a thread: the kinds that are no part of a request's way.
+/// Events of a CPU or a thread, which are not stamps of a request.
 // inlined, so that it is one table with `PackedEvent::kind`
 #[inline(always)]
 const fn disturbance(kind: u8, extra: u8, a: u32, b: u32) -> EventKind {

@@ -231,7 +231,7 @@ pub(super) struct BlockQueue {
     /// Their bytes.
     pub(super) bytes: usize,
     pub(super) events: Vec<PackedEvent>,
-    /// With so many or more of them no further block is unpacked for its order.
+    /// From this number of events on, no further block is unpacked to sort it in.
     most_unpacked: usize,
     next: usize,
     unpacked: Vec<u8>,

@@ -19,7 +19,7 @@ pub trait EventSink {
     /// Learns that all events before this time, which counts from the recording's base,
     /// have been taken.
     ///
-    /// An event that comes all the same is kept, and comes out too late.
+    /// An earlier event that still comes is kept, but is written too late.
     ///
     /// # Errors
     /// When they cannot be written.

@@ -21,8 +21,8 @@ const HELD_BACK: usize = 2_048;
 
 /// Writes a recording as its events come, in bounded memory.
 ///
-/// A file that is never finished can be read all the same; it lacks what is known at the
-/// end, and reading it says that it is cut off.
+/// A file that is never finished can still be read. It lacks what is known only at the end, and
+/// the reader reports that it is cut off.
 pub struct RecordingWriter<W: Write> {
     pub(super) out: BufWriter<W>,
     base: Monotonic,
@@ -33,7 +33,7 @@ pub struct RecordingWriter<W: Write> {
     blocks: BlockMaker,
     events: u64,
     bytes: u64,
-    /// What the file says by now.
+    /// The losses that the file already states.
     lost: LostEvents,
 }
 
@@ -369,8 +369,8 @@ impl Recording {
     /// When it cannot be written.
     pub fn write(&self, out: impl Write) -> io::Result<()> {
         let mut writer = RecordingWriter::new(out, self.base, &self.context)?;
-        // window by window, so that whoever reads it need not hold one CPU's events while it
-        // waits for another's
+        // window by window, so that a reader need not hold one CPU's events while it waits for
+        // another's
         let mut end = Nanos::ZERO;
         let mut events = self.events();
         while let Some((event, cpu)) = events.next_packed() {

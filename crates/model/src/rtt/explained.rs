@@ -122,7 +122,7 @@ pub struct RttDisturbance {
     pub end: RttEnd,
     /// What kind.
     pub cause: Cause,
-    /// Who; `None` where nobody in particular.
+    /// The culprit; `None` when there is no particular one.
     pub culprit: Option<Culprit>,
     /// Slow round trips that it delayed.
     pub round_trips: u64,

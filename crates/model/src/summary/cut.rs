@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{CutReason, Nanos};
 
-/// A result of which more than this share of the time was cut says too little of the rest.
+/// When more than this share of the time was cut, the rest is too little to judge by.
 pub const MAX_CUT_SHARE: f64 = 1.0 / 3.0;
 
 /// A percentile is withdrawn where more than this share of the requests above it are missing because

@@ -155,7 +155,7 @@ impl DispersionAt {
     /// Whether this is the index of the schedule, give or take `tolerance` (as a share of
     /// it, where it is above 1); `None` where there is no value.
     ///
-    /// Chance has no part in it: both are of the same requests.
+    /// No allowance for chance is needed: both come from the same requests.
     pub fn is_as_planned(&self, tolerance: f64) -> Option<bool> {
         let (value, expected) = (self.value?, self.expected?);
         Some((value - expected).abs() <= tolerance * expected.max(1.0))

@@ -1,14 +1,12 @@
 //! Whether a measurement can be believed, claim by claim.
 
-use std::fmt;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::REPORTED_QUANTILES;
 
-/// A percentile is withdrawn where more requests than this share of those above it are missing, or
-/// went wrong: nobody knows on which side of it they would have been.
+/// A percentile is withdrawn when the requests that are missing or went wrong exceed this share of
+/// those above it: it is not known on which side of it they would have been.
 pub const MAX_MISSING_SHARE: f64 = 0.1;
 
 /// The lowest of [`REPORTED_QUANTILES`] that requests missing from the measurement spoil; `missing`
@@ -35,14 +33,14 @@ pub struct Verdict {
     pub reasons: Vec<Reason>,
     /// What a reader should know that does not make it invalid.
     pub warnings: Vec<Reason>,
-    /// What the result says, claim by claim. Absent where nobody asked for each, as of a sweep, whose
+    /// The claims of the result, each with its standing. Absent in the verdict of a sweep, whose
     /// steps have their own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub claims: Vec<Claim>,
 }
 
 impl Verdict {
-    /// Whether a percentile is withdrawn for more than that there are too few requests.
+    /// Whether a percentile is withdrawn for another reason than too few requests.
     pub fn withdraws(&self, q: f64) -> bool {
         let of_q = |claim: &&Claim| {
             let at = claim.claim.quantile();
@@ -52,7 +50,7 @@ impl Verdict {
         claim.is_some_and(|claim| claim.because.iter().any(|key| key != TOO_FEW))
     }
 
-    /// The highest percentile up to which all hold, where one does not; as it is called: `p99`.
+    /// The highest percentile up to which all hold (`p99`); `None` when all of them hold.
     pub fn holds_to(&self) -> Option<ClaimName> {
         let mut percentiles = (self.claims.iter()).filter(|claim| claim.claim.quantile().is_some());
         let mut last = None;
@@ -147,22 +145,7 @@ impl ClaimName {
     }
 }
 
-impl fmt::Display for ClaimName {
-    /// As it is called in JSON.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::P50 => "p50",
-            Self::P90 => "p90",
-            Self::P99 => "p99",
-            Self::P999 => "p99.9",
-            Self::P9999 => "p99.99",
-            Self::P99999 => "p99.999",
-            Self::Ideal => "ideal",
-            Self::Causes => "causes",
-            Self::Forecasts => "forecasts",
-        })
-    }
-}
+display_as_in_json!(ClaimName);
 
 #[cfg(test)]
 mod tests {

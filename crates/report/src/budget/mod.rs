@@ -10,8 +10,8 @@ use crate::json::indented;
 
 pub use self::figure::{components_charts, networks_chart};
 pub(crate) use self::tables::{
-    PAPER, STAND_IN, earlier_table, networks_screen, networks_table, parameters, reproduces,
-    rows_beside_paper, rows_screen, rows_table, title,
+    PAPER, STAND_IN, earlier_table, networks_table, parameters, reproduces, rows_beside_paper,
+    rows_screen, rows_table, title,
 };
 
 /// The JSON of `--json`, with a newline at its end.

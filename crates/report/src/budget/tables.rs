@@ -24,17 +24,15 @@ pub(crate) fn rows_table(result: &BudgetResult, with_how: bool) -> Table {
             Standing::Substituted => Ink::Notable,
             Standing::Unavailable => Ink::Quiet,
         };
-        let at = |of: &dyn Fn(&Distribution) -> Option<Nanos>| {
-            known(row.latency.as_ref().and_then(of).map(|ns| ns.to_string()))
-        };
+        let [median, p999, max] = figures(row);
         let shown = table.row([
             name(&row.component),
-            at(&|latency| latency.min),
-            at(&|latency| latency.quantile(0.5)),
-            at(&|latency| latency.quantile(0.999)),
-            at(&|latency| latency.max),
+            length(row.latency.as_ref().and_then(|latency| latency.min)),
+            median,
+            p999,
+            max,
             classes(row.class_of_median, row.class_of_tail),
-            cell(row.standing.label()).ink(ink),
+            cell(row.standing.to_string()).ink(ink),
         ]);
         if with_how && row.standing != Standing::Measured {
             shown.below(Ink::Quiet, &row.how);
@@ -55,10 +53,10 @@ pub(crate) fn rows_table(result: &BudgetResult, with_how: bool) -> Table {
     table
 }
 
-/// Marks a row that stands for what this machine does not have.
+/// Marks a row whose figures are those of a substitute, since this machine lacks the real thing.
 pub(crate) const STAND_IN: char = '≈';
 
-/// Whether the paper's figures are to stand beside ours.
+/// Whether to show the paper's figures next to ours.
 pub(crate) fn reproduces(result: &BudgetResult) -> bool {
     result.command == "reproduce"
 }
@@ -90,20 +88,16 @@ pub(crate) fn rows_beside_paper(result: &BudgetResult) -> Table {
     }
     let mut table = Table::new("Components: here and in the paper", columns);
     for row in &result.rows {
-        let ours = |of: &dyn Fn(&Distribution) -> Option<Nanos>| {
-            known(row.latency.as_ref().and_then(of).map(|ns| ns.to_string()))
-        };
-        let papers = |of: &dyn Fn(PaperFigures) -> Nanos| {
-            known(row.paper.map(|paper| of(paper).to_string())).ink(Ink::Quiet)
-        };
+        let papers = |of: fn(PaperFigures) -> Nanos| length(row.paper.map(of)).ink(Ink::Quiet);
+        let [median, p999, max] = figures(row);
         table.row([
             component(row),
-            ours(&|latency| latency.quantile(0.5)),
-            papers(&|paper| paper.median_ns),
-            ours(&|latency| latency.quantile(0.999)),
-            papers(&|paper| paper.p999_ns),
-            ours(&|latency| latency.max),
-            papers(&|paper| paper.tail_ns),
+            median,
+            papers(|paper| paper.median_ns),
+            p999,
+            papers(|paper| paper.p999_ns),
+            max,
+            papers(|paper| paper.tail_ns),
         ]);
     }
     table
@@ -121,40 +115,14 @@ pub(crate) fn rows_screen(result: &BudgetResult) -> Table {
     ];
     let mut table = Table::new("Components: here and in the paper of 2017", columns);
     for row in &result.rows {
-        let at = |of: &dyn Fn(&Distribution) -> Option<Nanos>| {
-            known(row.latency.as_ref().and_then(of).map(|ns| ns.to_string()))
-        };
+        let [median, p999, max] = figures(row);
         table.row([
             component(row),
-            at(&|latency| latency.quantile(0.5)),
-            at(&|latency| latency.quantile(0.999)),
-            at(&|latency| latency.max),
-            known(row.paper.map(|paper| paper.median_ns.to_string())).ink(Ink::Quiet),
+            median,
+            p999,
+            max,
+            length(row.paper.map(|paper| paper.median_ns)).ink(Ink::Quiet),
             classes(row.class_of_median, row.class_of_tail),
-        ]);
-    }
-    table
-}
-
-/// Each network on one line.
-pub(crate) fn networks_screen(result: &BudgetResult) -> Table {
-    let columns = [
-        Column::left("round trip"),
-        Column::right("median"),
-        Column::right("p99.9"),
-        Column::left("are"),
-    ];
-    let mut table = Table::new(
-        "Round trips through networks, without queueing in them",
-        columns,
-    );
-    for network in &result.topologies {
-        let at = |q| known(network.round_trip.quantile(q).map(|ns| ns.to_string()));
-        table.row([
-            name(&network.name),
-            at(0.5),
-            at(0.999),
-            classes(network.class_of_median, network.class_of_p999),
         ]);
     }
     table
@@ -169,32 +137,32 @@ fn classes(median: Option<Class>, tail: Option<Class>) -> Cell {
         Class::Bad => Ink::Notable,
         Class::Ugly => Ink::Bad,
     };
-    cell(format!("{}, {}", median.label(), tail.label())).ink(ink)
+    cell(format!("{median}, {tail}")).ink(ink)
 }
 
-/// Each network with what every part adds at the median and in the tail.
-pub(crate) fn networks_table(result: &BudgetResult) -> Table {
-    let columns = [
+/// Each network on one line; with `parts` also what every part adds at the median and in the tail.
+pub(crate) fn networks_table(result: &BudgetResult, parts: bool) -> Table {
+    let mut columns = vec![
         Column::left("round trip"),
         Column::right("median"),
         Column::right("p99.9"),
         Column::left("are"),
-        Column::left("by").wrapped(46),
     ];
+    columns.extend(parts.then(|| Column::left("by").wrapped(46)));
     let mut table = Table::new(
         "Round trips through networks, without queueing in them",
         columns,
     );
     for network in &result.topologies {
-        let sum = &network.round_trip;
-        table.row([
+        let description = cell(&network.description).ink(Ink::Quiet);
+        let cells = [
             name(&network.name),
-            known(sum.quantile(0.5).map(|ns| ns.to_string())),
-            known(sum.quantile(0.999).map(|ns| ns.to_string())),
+            quantile(&network.round_trip, 0.5),
+            quantile(&network.round_trip, 0.999),
             classes(network.class_of_median, network.class_of_p999),
-            cell(&network.description).ink(Ink::Quiet),
-        ]);
-        for part in &network.parts {
+        ];
+        table.row(cells.into_iter().chain(parts.then_some(description)));
+        for part in network.parts.iter().filter(|_| parts) {
             let times = match part.traversals {
                 1 => part.law.clone(),
                 times => format!("{times} × {}", part.law),
@@ -209,6 +177,22 @@ pub(crate) fn networks_table(result: &BudgetResult) -> Table {
         }
     }
     table
+}
+
+fn length(length: Option<Nanos>) -> Cell {
+    known(length.map(|ns| ns.to_string()))
+}
+
+fn quantile(of: &Distribution, q: f64) -> Cell {
+    length(of.quantile(q))
+}
+
+/// The median, the 99.9th percentile and the longest of a row; dashes where it was not measured.
+fn figures(row: &BudgetRow) -> [Cell; 3] {
+    match &row.latency {
+        Some(of) => [quantile(of, 0.5), quantile(of, 0.999), length(of.max)],
+        None => [known(None), known(None), known(None)],
+    }
 }
 
 /// The table with which the paper begins, and today's figures.

@@ -1,7 +1,7 @@
 //! Scales and their ticks.
 
 use super::figure::{Axis, Chart};
-use super::scale::LogScale;
+use super::scale;
 use crate::figures;
 
 /// An axis that fits the curves.
@@ -41,9 +41,9 @@ impl FittedAxis {
             Axis::Elapsed => (least, greatest),
             Axis::Utilisation => spread(0.01),
             Axis::Rate | Axis::Number => spread(greatest * 0.01),
-            Axis::Latency | Axis::Workers => LogScale::covering(least, greatest, 0.02).ends(),
+            Axis::Latency | Axis::Workers => scale::covering(least, greatest, 0.02),
             // bars at both ends need room
-            Axis::Lag => LogScale::covering(least, greatest, 0.05).ends(),
+            Axis::Lag => scale::covering(least, greatest, 0.05),
         };
         let mut fitted = Self {
             axis,
@@ -62,87 +62,64 @@ impl FittedAxis {
             return None;
         }
         Some(match self.axis.is_logarithmic() {
-            true => self.scale().position(value),
+            true => scale::position(self.from, self.to, value),
             false => ((value - self.from) / (self.to - self.from)).clamp(0.0, 1.0),
         })
     }
 
-    const fn scale(&self) -> LogScale {
-        LogScale {
-            from: self.from,
-            to: self.to,
-        }
-    }
-
     fn ticks(&self, most: usize) -> Vec<(f64, String)> {
-        let within = |value: &f64| (self.from..=self.to).contains(value);
-        match self.axis {
+        let (from, to) = (self.from, self.to);
+        let within = |value: &f64| (from..=to).contains(value);
+        let whole: fn(f64) -> String = |n| figures::count(n.round() as u64);
+        let (ticks, label): (Vec<f64>, fn(f64) -> String) = match self.axis {
             Axis::Latency => {
-                let mut ticks = self.scale().ticks(most);
+                let mut ticks = scale::ticks(from, to, most);
                 if ticks.len() < FEW_TICKS {
-                    ticks = dense(self.from, self.to);
+                    ticks = dense(from, to);
                 }
                 if ticks.len() < FEW_TICKS {
-                    ticks = finer(self.from, self.to);
+                    ticks = finer(from, to);
                 }
-                let labelled = |ns| (ns, figures::round_length(ns));
-                ticks.into_iter().map(labelled).collect()
+                (ticks, figures::round_length)
             }
             Axis::Lag => {
-                let label = |n: f64| (n, figures::count(n as u64));
-                let mut ticks = self.scale().ticks(most);
+                let mut ticks = scale::ticks(from, to, most);
                 ticks.retain(|n| *n >= 1.0);
-                ticks.into_iter().map(label).collect()
+                (ticks, whole)
             }
-            Axis::Elapsed => {
-                let label = |ns: f64| match ns > 0.0 {
-                    true => (ns, figures::round_length(ns)),
-                    false => (ns, "0".to_owned()),
-                };
-                finer(self.from, self.to).into_iter().map(label).collect()
-            }
-            Axis::Correlation => {
-                let label = |share: f64| (share, format!("{share:.1}"));
-                finer(self.from, self.to).into_iter().map(label).collect()
-            }
+            Axis::Elapsed => (finer(from, to), |ns| match ns > 0.0 {
+                true => figures::round_length(ns),
+                false => "0".to_owned(),
+            }),
+            Axis::Correlation => (finer(from, to), |share| format!("{share:.1}")),
             Axis::Slower => {
                 let decades = (1..).map(|power| 10_f64.powi(-power));
                 let mut shares: Vec<f64> = [1.0, 0.5].into_iter().collect();
                 shares.extend(decades.take_while(within));
                 shares.reverse();
-                let label = |share| (share, format!("{} %", figures::percentage(1.0 - share)));
-                shares.into_iter().map(label).collect()
+                (shares, |share| {
+                    format!("{} %", figures::percentage(1.0 - share))
+                })
             }
             Axis::Utilisation => {
                 let steps = [0.01, 0.02, 0.05, 0.1, 0.2];
-                let step = steps
-                    .into_iter()
-                    .find(|step| (self.to - self.from) / step <= most as f64)
-                    .unwrap_or(0.2);
-                (0..=1000)
-                    .map(|i| f64::from(i) * step)
-                    .filter(within)
-                    .map(|u| (u, format!("{:.0} %", u * 100.0)))
-                    .collect()
+                let fits = |step: &f64| (to - from) / step <= most as f64;
+                let step = steps.into_iter().find(fits).unwrap_or(0.2);
+                let ticks = (0..=1000).map(|i| f64::from(i) * step).filter(within);
+                (ticks.collect(), |u| format!("{:.0} %", u * 100.0))
             }
             Axis::Workers => {
                 let mut ticks: Vec<f64> = (0..32).map(|i| 2_f64.powi(i)).filter(within).collect();
                 if ticks.len() < 2 {
-                    ticks = finer(self.from, self.to);
+                    ticks = finer(from, to);
                     ticks.retain(|n| n.fract() == 0.0);
                 }
-                let label = |n: f64| (n, figures::count(n as u64));
-                ticks.into_iter().map(label).collect()
+                (ticks, whole)
             }
-            Axis::Rate => {
-                let label = |rate: f64| (rate, figures::rate(rate));
-                finer(self.from, self.to).into_iter().map(label).collect()
-            }
-            Axis::Number => {
-                let label = |n: f64| (n, figures::count(n.round() as u64));
-                finer(self.from, self.to).into_iter().map(label).collect()
-            }
-        }
+            Axis::Rate => (finer(from, to), figures::rate),
+            Axis::Number => (finer(from, to), whole),
+        };
+        ticks.into_iter().map(|at| (at, label(at))).collect()
     }
 }
 
@@ -151,12 +128,7 @@ const FEW_TICKS: usize = 4;
 
 /// Ticks closer than 1, 2 and 5.
 fn dense(from: f64, to: f64) -> Vec<f64> {
-    const MANTISSAS: [f64; 8] = [1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0];
-    let powers = from.log10().floor() as i32..=to.log10().ceil() as i32;
-    powers
-        .flat_map(|power| MANTISSAS.map(|m| m * 10_f64.powi(power)))
-        .filter(|x| (from..=to).contains(x))
-        .collect()
+    scale::among(&[1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0], from, to)
 }
 
 /// Ticks of a scale on which there is no room for 1, 2 and 5.

@@ -5,37 +5,31 @@ use taillab_model::budget::{BudgetResult, Topology, TopologyPart};
 
 use super::bars::{Bar, Segment, put_bars};
 use super::figure;
-use super::page::plain_document;
+use super::page::{Head, plain_document};
 use crate::budget;
-use crate::markup::{Esc, Markup, paragraph, put, section};
+use crate::markup::{Markup, paragraph, section};
 
 /// The page, in UTF-8; it refers to nothing outside itself.
 pub fn render(result: &BudgetResult) -> Vec<u8> {
-    let title = budget::title(result);
-    plain_document(title, |page| {
-        let partial = match result.partial {
-            true => " <span class=\"verdict notable\">partial</span>",
-            false => "",
-        };
-        let heading = match budget::reproduces(result) {
+    let command = budget::title(result);
+    let head = Head {
+        command,
+        heading: match budget::reproduces(result) {
             true => budget::PAPER,
             false => "Where the time goes",
-        };
-        put!(
-            page,
-            "<header>\n<p class=\"eyebrow\">{title}</p>\n<h1>{heading}{partial}</h1>\n",
-        );
-        for note in &result.notes {
-            put!(page, "<p class=\"notice notable\">{}</p>\n", Esc(note));
-        }
-        put!(page, "</header>\n<main>\n");
+        },
+        partial: result.partial,
+        facts: Vec::new(),
+        notices: result.notes.clone(),
+    };
+    plain_document(command, &head, |page| {
         if !result.topologies.is_empty() {
             section(page, "networks", "Round trips through networks", |page| {
                 put_stacked(page, result, "at the median", |part| part.at_median_ns);
                 put_stacked(page, result, "in the slowest thousandth", |part| {
                     part.in_tail_ns
                 });
-                budget::networks_table(result).put(page);
+                budget::networks_table(result, true).put(page);
                 figure::put(page, &budget::networks_chart(result), "");
             });
         }
@@ -60,7 +54,6 @@ pub fn render(result: &BudgetResult) -> Vec<u8> {
         section(page, "earlier", "The earlier study", |page| {
             budget::earlier_table(result).put(page);
         });
-        put!(page, "</main>\n");
     })
 }
 

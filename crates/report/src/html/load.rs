@@ -2,7 +2,7 @@
 
 use taillab_model::load_result::{Generator, LoadReport};
 
-use super::page::plain_document;
+use super::page::frame;
 use super::{checks, figure};
 use crate::figures::{self, counted, rate};
 use crate::load::{EXPLANATION, LoadDocument, awake, chart, latency_table, steps_table};
@@ -14,7 +14,7 @@ use crate::table::Table;
 pub fn render_load(document: &LoadDocument<'_>) -> Vec<u8> {
     let report = document.report;
     let generator = report.generator();
-    plain_document("taillab load", |page| {
+    frame("taillab load", "", "", |page| {
         put_head(page, report);
         let began = figures::utc(report.started_unix_s);
         let title = match &report.load {

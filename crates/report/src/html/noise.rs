@@ -3,28 +3,23 @@
 use taillab_model::noise::NoiseResult;
 
 use super::figure;
-use super::page::plain_document;
-use crate::markup::{Esc, paragraph, put, section};
+use super::page::{Head, plain_document};
+use crate::markup::{paragraph, section};
 use crate::noise;
 
 /// The page, in UTF-8; it refers to nothing outside itself.
 pub fn render(result: &NoiseResult) -> Vec<u8> {
-    plain_document("taillab noise", |page| {
-        let partial = match result.partial {
-            true => " <span class=\"verdict notable\">partial</span>",
-            false => "",
-        };
-        put!(
-            page,
-            "<header>\n<p class=\"eyebrow\">taillab noise</p>\n<h1>What takes time from the \
-             CPUs{partial}</h1>\n<p>{}</p>\n<p>Held: {}</p>\n",
-            Esc(&noise::clock(result)),
-            Esc(&noise::held(result)),
-        );
-        for note in &result.notes {
-            put!(page, "<p class=\"notice notable\">{}</p>\n", Esc(note));
-        }
-        put!(page, "</header>\n<main>\n");
+    let head = Head {
+        command: "taillab noise",
+        heading: "What takes time from the CPUs",
+        partial: result.partial,
+        facts: vec![
+            noise::clock(result),
+            format!("Held: {}", noise::held(result)),
+        ],
+        notices: result.notes.clone(),
+    };
+    plain_document(head.command, &head, |page| {
         section(page, "reads", "Time between two reads", |page| {
             figure::put(page, &noise::chart(result), "");
             noise::rows_table(result).put(page);
@@ -44,6 +39,5 @@ pub fn render(result: &NoiseResult) -> Vec<u8> {
                 noise::longest_table(row, usize::MAX).put(page);
             });
         }
-        put!(page, "</main>\n");
     })
 }

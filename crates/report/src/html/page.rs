@@ -14,9 +14,44 @@ const ICON: &str = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg'
 %3Cpath d='M2 2v12h12' fill='none' stroke='%23888' stroke-width='1.5'/%3E\
 %3Cpath d='M2 3c6 0 5 9 12 10' fill='none' stroke='%23d55e00' stroke-width='2'/%3E%3C/svg%3E";
 
-/// A page that runs nothing.
-pub(super) fn plain_document(title: &str, put_body: impl FnOnce(&mut Markup)) -> Vec<u8> {
-    frame(title, "", "", put_body)
+/// What the head of a page without a verdict says.
+pub(super) struct Head<'a> {
+    pub(super) command: &'a str,
+    pub(super) heading: &'a str,
+    pub(super) partial: bool,
+    /// A paragraph each.
+    pub(super) facts: Vec<String>,
+    /// What a reader must know before the first figure.
+    pub(super) notices: Vec<String>,
+}
+
+/// A page without a script: its head and its main part.
+pub(super) fn plain_document(
+    title: &str,
+    head: &Head<'_>,
+    put_main: impl FnOnce(&mut Markup),
+) -> Vec<u8> {
+    frame(title, "", "", |page| {
+        let partial = match head.partial {
+            true => " <span class=\"verdict notable\">partial</span>",
+            false => "",
+        };
+        put!(
+            page,
+            "<header>\n<p class=\"eyebrow\">{}</p>\n<h1>{}{partial}</h1>\n",
+            Esc(head.command),
+            Esc(head.heading)
+        );
+        for fact in &head.facts {
+            put!(page, "<p>{}</p>\n", Esc(fact));
+        }
+        for notice in &head.notices {
+            put!(page, "<p class=\"notice notable\">{}</p>\n", Esc(notice));
+        }
+        put!(page, "</header>\n<main>\n");
+        put_main(page);
+        put!(page, "</main>\n");
+    })
 }
 
 /// A page that is complete in itself; its policy allows it to run `script` and nothing else.

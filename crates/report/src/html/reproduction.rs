@@ -1,30 +1,24 @@
 //! A paper's figures and claims as a page.
 
 use super::figure;
-use super::page::plain_document;
-use crate::markup::{Esc, Markup, paragraph, put, section};
+use super::page::{Head, plain_document};
+use crate::markup::{Esc, Markup, paragraph, section};
 use crate::reproduction::{ReproducedFigure, Reproduction};
 
 /// The page, in UTF-8; it refers to nothing outside itself.
 pub fn render(reproduction: &Reproduction) -> Vec<u8> {
-    plain_document(&format!("taillab: {}", reproduction.paper), |page| {
-        put!(
-            page,
-            "<header>\n<p class=\"eyebrow\">taillab reproduce</p>\n<h1>{}</h1>\n<p>{}</p>\n",
-            Esc(reproduction.paper),
-            Esc(&reproduction.tally()),
-        );
-        if reproduction.partial {
-            put!(
-                page,
-                "<p class=\"notice notable\">Interrupted: these are the results so far.</p>\n"
-            );
-        }
-        put!(page, "</header>\n<main>\n");
+    let interrupted = "Interrupted: these are the results so far.".to_owned();
+    let head = Head {
+        command: "taillab reproduce",
+        heading: reproduction.paper,
+        partial: false,
+        facts: vec![reproduction.tally()],
+        notices: Vec::from_iter(reproduction.partial.then_some(interrupted)),
+    };
+    plain_document(&format!("taillab: {}", reproduction.paper), &head, |page| {
         for figure in &reproduction.figures {
             put_figure(page, figure);
         }
-        put!(page, "</main>\n");
     })
 }
 

@@ -1,12 +1,12 @@
 //! Round trips as a page.
 
 use taillab_model::REPORTED_QUANTILES;
-
-use super::figure;
-use super::page::plain_document;
-use crate::markup::{Esc, Markup, put, section};
 use taillab_model::rtt::RttRow;
 
+use super::figure;
+use super::page::{Head, plain_document};
+use crate::figures::utc;
+use crate::markup::{Esc, Markup, put, section};
 use crate::rtt::{RttReport, around_slowest, ccdf, explained, label, over_time, tables};
 
 /// The load of an open loop, and where the tail comes from.
@@ -25,14 +25,9 @@ fn where_from(page: &mut Markup, report: &RttReport<'_>) {
         });
     }
     if !report.result.elimination.is_empty() {
-        section(
-            page,
-            "elimination",
-            "TCP, the kernel, or the rest?",
-            |page| {
-                explained::elimination(report.result).put(page);
-            },
-        );
+        let title = "TCP, the kernel, or the rest?";
+        let table = explained::elimination(report.result);
+        section(page, "elimination", title, |page| table.put(page));
     }
     let asked = |row: &&RttRow| row.explanation.is_some() || row.unexplained_because.is_some();
     if !rows.iter().any(|row| asked(&row)) {
@@ -59,24 +54,21 @@ fn where_from(page: &mut Markup, report: &RttReport<'_>) {
 /// The page, in UTF-8; it refers to nothing outside itself.
 pub fn render(report: &RttReport<'_>) -> Vec<u8> {
     let rows = &report.result.rows;
-    plain_document("taillab rtt", |page| {
-        let partial = match report.result.partial {
-            true => " <span class=\"verdict notable\">partial</span>",
-            false => "",
-        };
-        put!(
-            page,
-            "<header>\n<p class=\"eyebrow\">taillab rtt</p>\n<h1>Round trips{partial}</h1>\n\
-             <p>{}; {}; {}; from {}</p>\n",
-            Esc(&report.way()),
-            Esc(&report.sample()),
-            Esc(&report.cpus()),
-            crate::figures::utc(report.result.started_unix_s),
-        );
-        for text in tables::remarks(rows) {
-            put!(page, "<p class=\"notice notable\">{}</p>\n", Esc(&text));
-        }
-        put!(page, "</header>\n<main>\n<section>\n<h2>The tail</h2>\n");
+    let facts = [
+        report.way(),
+        report.sample(),
+        report.cpus(),
+        format!("from {}", utc(report.result.started_unix_s)),
+    ];
+    let head = Head {
+        command: "taillab rtt",
+        heading: "Round trips",
+        partial: report.result.partial,
+        facts: vec![facts.join("; ")],
+        notices: tables::remarks(rows),
+    };
+    plain_document(head.command, &head, |page| {
+        put!(page, "<section>\n<h2>The tail</h2>\n");
         figure::put(page, &ccdf(report), "");
         put!(page, "</section>\n");
         section(page, "quantiles", "Quantiles", |page| {
@@ -103,6 +95,5 @@ pub fn render(report: &RttReport<'_>) -> Vec<u8> {
                 }
             });
         }
-        put!(page, "</main>\n");
     })
 }

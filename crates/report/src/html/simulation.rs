@@ -3,41 +3,30 @@
 use taillab_model::REPORTED_QUANTILES;
 
 use super::figure;
-use super::page::plain_document;
-use crate::markup::{Esc, Markup, paragraph, put, section};
+use super::page::{Head, plain_document};
+use crate::markup::{Markup, paragraph, put, section};
 use crate::simulation::tables::{Unit, rows_table, run_table};
 use crate::simulation::{SimulationReport, chart};
 
 /// The page, in UTF-8; it refers to nothing outside itself.
 pub fn render(report: &SimulationReport) -> Vec<u8> {
-    plain_document("taillab sim", |page| {
-        let partial = if report.partial {
-            " <span class=\"verdict notable\">partial</span>"
-        } else {
-            ""
-        };
-        put!(
-            page,
-            "<header>\n<p class=\"eyebrow\">taillab sim</p>\n<h1>Simulated latency{partial}</h1>\n\
-             <p>{}</p>\n",
-            Esc(&report.common())
-        );
-        for run in report.runs.all() {
-            for warning in &run.warnings {
-                put!(
-                    page,
-                    "<p class=\"notice notable\">{}: {}</p>\n",
-                    Esc(&report.label(run)),
-                    Esc(warning)
-                );
-            }
-        }
-        put!(page, "</header>\n<main>\n<section>\n<h2>The tail</h2>\n");
+    let warnings = report.runs.all().iter().flat_map(|run| {
+        let said = move |warning| format!("{}: {warning}", report.label(run));
+        run.warnings.iter().map(said)
+    });
+    let head = Head {
+        command: "taillab sim",
+        heading: "Simulated latency",
+        partial: report.partial,
+        facts: vec![report.common()],
+        notices: warnings.collect(),
+    };
+    plain_document(head.command, &head, |page| {
+        put!(page, "<section>\n<h2>The tail</h2>\n");
         figure::put(page, &chart(report), "");
         put!(page, "</section>\n");
         put_table(page, report);
         put_exact(page, report);
-        put!(page, "</main>\n");
     })
 }
 

@@ -84,31 +84,26 @@ impl LoadSeries {
 
     /// What a person reads.
     pub const fn label(self) -> &'static str {
-        match self {
-            Self::ResponseTime => "response time",
-            Self::ServiceTime => "service time",
-            Self::Lateness => "lateness",
-            Self::Floor => "client’s floor",
-        }
+        self.names().0
     }
 
     /// The same where there is little room.
     pub(crate) const fn short_label(self) -> &'static str {
-        match self {
-            Self::ResponseTime => "response",
-            Self::ServiceTime => "service",
-            Self::Lateness => "late",
-            Self::Floor => "floor",
-        }
+        self.names().1
     }
 
     /// The name in machine-readable outputs.
     pub const fn key(self) -> &'static str {
+        self.names().2
+    }
+
+    /// Label, short label and key.
+    const fn names(self) -> (&'static str, &'static str, &'static str) {
         match self {
-            Self::ResponseTime => "response_time",
-            Self::ServiceTime => "service_time",
-            Self::Lateness => "lateness",
-            Self::Floor => "floor",
+            Self::ResponseTime => ("response time", "response", "response_time"),
+            Self::ServiceTime => ("service time", "service", "service_time"),
+            Self::Lateness => ("lateness", "late", "lateness"),
+            Self::Floor => ("client’s floor", "floor", "floor"),
         }
     }
 }
@@ -198,7 +193,7 @@ impl LoadTotals {
     }
 }
 
-/// What is to be said of CPUs that were not allowed to sleep.
+/// Says that CPUs were kept from sleeping, if they were.
 pub(crate) const fn awake(generator: &Generator) -> &'static str {
     if generator.kept_awake {
         ", CPUs kept awake"

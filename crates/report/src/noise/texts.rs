@@ -27,7 +27,7 @@ pub(crate) fn attributed(row: &NoiseRow) -> Option<String> {
         Some(share) => format!(
             "{here}, {} {}shown to come from below",
             percent(share.value, 1),
-            // where it is all that is left, its ends are no more than that
+            // when it is all that remains, its interval says nothing more
             match share_interval(share) {
                 interval if interval.is_empty() || share.lo == share.hi => String::new(),
                 interval => format!("({interval}) "),

@@ -99,8 +99,8 @@ pub fn write_parquet<W: io::Write + Send>(
     write_rows(rows, out, &COLUMNS, clock)
 }
 
-/// Copies a file of [`write_parquet`], which is read from its start, but for what rests on the ideal: where
-/// the comparison is withdrawn, no file has it.
+/// Copies a file of [`write_parquet`] from its start, without the columns that rest on the ideal:
+/// no file has them when the comparison is withdrawn.
 ///
 /// # Errors
 /// [`ReportError`] when the file is not one of those, or the stream refuses the bytes.

@@ -5,7 +5,6 @@ use taillab_model::{Nanos, Quantile, REPORTED_QUANTILES};
 
 use super::result::{RttReport, label};
 use crate::figures::{self, count, counted, percent, quantile_name};
-use crate::latency;
 use crate::table::{Cell, Column, Table, cell, known, lacking, name};
 use crate::text::Ink;
 
@@ -45,7 +44,7 @@ pub(crate) fn quantiles(report: &RttReport<'_>, quantiles: &[f64]) -> Table {
 
 /// A quantile with its interval as a note, or what it needs.
 fn quantile(row: &RttRow, q: f64) -> Cell {
-    match latency::find(&row.rtt, q) {
+    match row.rtt.at(q) {
         Some(Quantile {
             value: Some(value),
             lo,
@@ -166,7 +165,7 @@ pub(crate) fn bursts(row: &RttRow) -> String {
     )
 }
 
-/// All that must be known beside the figures, each in a sentence.
+/// What a reader must know besides the figures, a sentence each.
 pub(crate) fn remarks(rows: &[RttRow]) -> Vec<String> {
     let of_row = |row: &RttRow| {
         let texts = [mishaps(row), shortfall(row)].into_iter().flatten();
@@ -180,7 +179,7 @@ pub(crate) fn remarks(rows: &[RttRow]) -> Vec<String> {
     all
 }
 
-/// Of which protocols the times are no measure, and why.
+/// The protocols whose times mean nothing here, and why.
 fn functional_only(rows: &[RttRow]) -> Option<String> {
     let rows = rows.iter().filter(|row| row.functional_only.is_some());
     let why = rows
@@ -194,7 +193,7 @@ fn functional_only(rows: &[RttRow]) -> Option<String> {
     ))
 }
 
-/// What went wrong with messages, where anything did.
+/// What went wrong with messages; `None` when nothing did.
 fn mishaps(row: &RttRow) -> Option<String> {
     let RttCounts {
         sent,

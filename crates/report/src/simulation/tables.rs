@@ -4,7 +4,6 @@ use taillab_model::{Distribution, Nanos, Quantile, REPORTED_QUANTILES};
 
 use super::result::{Fanout, SimulatedRun, SimulationReport};
 use crate::figures::{self, quantile_name};
-use crate::latency::find;
 use crate::table::{Cell, Column, Table, cell, known, lacking, name};
 use crate::text::Ink;
 
@@ -118,7 +117,7 @@ pub(crate) fn run_table(run: &SimulatedRun) -> Table {
     row("mean", mean, exact_mean, unit.mean(run.wait.mean));
     for q in REPORTED_QUANTILES {
         let exact_ns = exact.and_then(|exact| exact.quantiles.iter().find(|x| x.q == q)?.value);
-        let found = find(&run.sojourn, q).filter(|x| x.value.is_some());
+        let found = run.sojourn.at(q).filter(|x| x.value.is_some());
         let sojourn = match (found, exact_ns) {
             (Some(_), _) => unit.quantile(found),
             (None, Some(ns)) => {
@@ -164,7 +163,7 @@ pub(crate) fn fanout_table(run: &SimulatedRun, fanout: &Fanout, unit: Unit) -> T
             unit.time(run.sojourn.quantile(slowest.q)),
             unit.quantile(Some(slowest)),
         ];
-        cells.extend(fork_join.map(|of| unit.quantile(find(of, slowest.q))));
+        cells.extend(fork_join.map(|of| unit.quantile(of.at(slowest.q))));
         table.row(cells);
     }
     table
@@ -211,7 +210,7 @@ pub(crate) fn side_by_side_table(report: &SimulationReport, unit: Unit) -> Table
     let ns = |time: Nanos| time.get() as f64;
     row("mean".to_owned(), &|of| (of.mean, None));
     for q in REPORTED_QUANTILES {
-        let at = |of: &Distribution| (of.quantile(q).map(ns), find(of, q).and_then(relative));
+        let at = |of: &Distribution| (of.quantile(q).map(ns), of.at(q).and_then(relative));
         row(quantile_name(q), &at);
     }
     row("max".to_owned(), &|of| (of.max.map(ns), None));
@@ -234,7 +233,7 @@ pub(crate) fn rows_table(
     for run in report.runs.all() {
         let mut cells = vec![name(report.label(run)), unit.mean(run.sojourn.mean)];
         cells.extend(quantiles.iter().map(|q| {
-            let found = find(&run.sojourn, *q);
+            let found = run.sojourn.at(*q);
             match found.filter(|x| x.value.is_some()) {
                 Some(x) => unit.time(x.value).note(note(x).unwrap_or_default()),
                 None => lacking(run.need(*q)),

@@ -44,7 +44,7 @@ impl Piece {
 }
 
 impl Table {
-    /// The table after as many of the `steps` as it takes to fit the terminal.
+    /// The table narrowed by the `steps`, in order, until it fits the terminal.
     pub(crate) fn fit(mut self, style: Style, steps: &[&dyn Fn(&mut Self)]) -> Self {
         let plain = Style {
             colour: false,

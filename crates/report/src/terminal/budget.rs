@@ -1,10 +1,10 @@
 //! Where the time goes between two programs, as text.
 
-use taillab_model::budget::{BudgetResult, BudgetRow, Standing};
+use taillab_model::budget::{BudgetResult, BudgetRow, Standing, Topology};
 
 use super::page::Page;
 use crate::budget;
-use crate::text::{Ink, Style};
+use crate::text::{Ink, Style, columns};
 
 /// The widest bar, in characters.
 const BAR: f64 = 40.0;
@@ -13,21 +13,12 @@ const BAR: f64 = 40.0;
 /// what stands for what, the parts of each network, and the earlier study.
 pub fn render(result: &BudgetResult, all: bool, style: Style) -> String {
     let mut page = Page::new(style);
-    let word = match result.partial {
-        true => (Ink::Notable, "PARTIAL"),
-        false => (Ink::Good, "DONE"),
-    };
-    page.title(budget::title(result), word);
+    page.title_of_done(budget::title(result), result.partial);
     let reproduces = budget::reproduces(result);
     if reproduces {
         page.fact("paper", budget::PAPER);
     }
-    let machine = match (&result.kernel, &result.hypervisor) {
-        (Some(kernel), Some(hypervisor)) => format!("Linux {kernel} on {hypervisor}"),
-        (Some(kernel), None) => format!("Linux {kernel}, no hypervisor seen"),
-        _ => "not known".to_owned(),
-    };
-    page.fact("machine", &machine);
+    page.machine(result.kernel.as_deref(), result.hypervisor.as_deref());
     page.heading(
         "Components",
         "good up to 1 µs, bad up to 100 µs, ugly beyond",
@@ -53,22 +44,14 @@ pub fn render(result: &BudgetResult, all: bool, style: Style) -> String {
             "Networks",
             "measured hosts and stated constants; a share of the tail each",
         );
-        match all {
-            true => page.table(&budget::networks_table(result)),
-            false => page.table(&budget::networks_screen(result)),
-        }
+        page.table(&budget::networks_table(result, all));
         page.bars(result);
     }
     if all {
         page.heading("The earlier study", "");
         page.table(&budget::earlier_table(result));
     }
-    if !result.notes.is_empty() {
-        page.heading("Notes", "");
-        for note in &result.notes {
-            page.marked(Ink::Notable, "!", note);
-        }
-    }
+    page.notes(&result.notes);
     if !all {
         page.line("");
         let more = match reproduces {
@@ -84,25 +67,17 @@ impl Page {
     /// What each part adds in the tail of each network, on one scale.
     fn bars(&mut self, result: &BudgetResult) {
         const MARKS: [&str; 4] = ["█", "▓", "▒", "░"];
-        let whole = |network: &taillab_model::budget::Topology| -> u64 {
+        let networks = || result.topologies.iter();
+        let whole = |network: &Topology| -> u64 {
             network.parts.iter().map(|part| part.in_tail_ns.get()).sum()
         };
-        let Some(longest) = result
-            .topologies
-            .iter()
-            .map(whole)
-            .max()
-            .filter(|ns| *ns > 0)
-        else {
+        let Some(longest) = networks().map(whole).max().filter(|ns| *ns > 0) else {
             return;
         };
         self.line("");
-        let widest = result
-            .topologies
-            .iter()
-            .map(|network| network.name.chars().count());
-        let width = widest.max().unwrap_or(0);
-        for network in &result.topologies {
+        let width = networks().map(|network| columns(&network.name)).max();
+        let width = width.unwrap_or(0);
+        for network in networks() {
             let parts = network.parts.iter().zip(MARKS.iter().cycle());
             let bar: String = parts
                 .map(|(part, mark)| {

@@ -5,7 +5,7 @@ use taillab_model::doctor::{
 };
 
 use super::page::Page;
-use crate::text::{INDENT, Ink, Style, clean, columns};
+use crate::text::{INDENT, Ink, Style, by_reason, clean, columns};
 
 /// Everything, or only what is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -161,19 +161,12 @@ impl Page {
 
     /// The refused hooks; hooks with the same reason share a line.
     fn refusals(&mut self, trials: &[&HookTrial], width: usize) {
-        let mut said: Vec<(&str, Vec<&str>)> = Vec::new();
-        for trial in trials {
-            let Some(refusal) = &trial.refusal else {
-                continue;
-            };
-            match said.iter_mut().find(|(words, _)| words == refusal) {
-                Some((_, hooks)) => hooks.push(&trial.hook),
-                None => said.push((refusal, vec![&trial.hook])),
-            }
-        }
+        let refused = trials
+            .iter()
+            .filter_map(|trial| Some((trial.refusal.as_deref()?, trial.hook.as_str())));
         let needed = trials.iter().any(|trial| trial.remedy.is_some());
-        for (refusal, hooks) in said {
-            let lead = if needed { "" } else { "not needed: " };
+        let lead = if needed { "" } else { "not needed: " };
+        for (refusal, hooks) in by_reason(refused) {
             self.remark(width, &format!("{lead}{}: {refusal}", hooks.join(", ")));
         }
     }

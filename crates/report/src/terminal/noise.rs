@@ -14,18 +14,9 @@ const LONGEST: usize = 5;
 /// Rows, causes and the figure; `all` shows every cause and the longest gaps.
 pub fn render(result: &NoiseResult, all: bool, style: Style) -> String {
     let mut page = Page::new(style);
-    let word = match result.partial {
-        true => (Ink::Notable, "PARTIAL"),
-        false => (Ink::Good, "DONE"),
-    };
-    page.title("taillab noise", word);
+    page.title_of_done("taillab noise", result.partial);
     page.fact("clock", &noise::clock(result));
-    let machine = match (&result.kernel, &result.hypervisor) {
-        (Some(kernel), Some(hypervisor)) => format!("Linux {kernel} on {hypervisor}"),
-        (Some(kernel), None) => format!("Linux {kernel}, no hypervisor seen"),
-        _ => "not known".to_owned(),
-    };
-    page.fact("machine", &machine);
+    page.machine(result.kernel.as_deref(), result.hypervisor.as_deref());
     page.fact("held", &noise::held(result));
     page.heading(
         "Time between two reads",
@@ -46,12 +37,7 @@ pub fn render(result: &NoiseResult, all: bool, style: Style) -> String {
         page.line("");
         page.text.push_str(&chart::render(&figure, style));
     }
-    if !result.notes.is_empty() {
-        page.heading("Notes", "");
-        for note in &result.notes {
-            page.marked(Ink::Notable, "!", note);
-        }
-    }
+    page.notes(&result.notes);
     page.text
 }
 

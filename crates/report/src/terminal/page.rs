@@ -97,6 +97,33 @@ impl Page {
         }
     }
 
+    /// The title of a result without a verdict.
+    pub(super) fn title_of_done(&mut self, title: &str, partial: bool) {
+        let word = match partial {
+            true => (Ink::Notable, "PARTIAL"),
+            false => (Ink::Good, "DONE"),
+        };
+        self.title(title, word);
+    }
+
+    pub(super) fn machine(&mut self, kernel: Option<&str>, hypervisor: Option<&str>) {
+        let machine = match (kernel, hypervisor) {
+            (Some(kernel), Some(hypervisor)) => format!("Linux {kernel} on {hypervisor}"),
+            (Some(kernel), None) => format!("Linux {kernel}, no hypervisor seen"),
+            (None, _) => "not known".to_owned(),
+        };
+        self.fact("machine", &machine);
+    }
+
+    pub(super) fn notes(&mut self, notes: &[String]) {
+        if !notes.is_empty() {
+            self.heading("Notes", "");
+        }
+        for note in notes {
+            self.marked(Ink::Notable, "!", note);
+        }
+    }
+
     /// Below the title: what must be known before the first figure.
     pub(super) fn reservations(&mut self, verdict: &Verdict) {
         let ink = match verdict.valid {
@@ -108,7 +135,7 @@ impl Page {
         }
     }
 
-    /// Below the title of a screen: why it is invalid, and at most so many reservations.
+    /// Below the title of a screen: why it is invalid, and at most this number of reservations.
     pub(super) fn verdict_lines(&mut self, verdict: &Verdict, reservations: usize) {
         for Reason { text, .. } in &verdict.reasons {
             self.marked(Ink::Bad, "✗", text);

@@ -5,7 +5,7 @@ use taillab_model::tune::{
 };
 
 use super::page::Page;
-use crate::text::{INDENT, Ink, Style, columns};
+use crate::text::{INDENT, Ink, Style, by_reason, columns};
 
 /// Changes of one mitigation that a short plan shows.
 const SHOWN: usize = 8;
@@ -109,23 +109,16 @@ impl Page {
             let text = format!("{what}: {does}");
             self.hanging(&lead, INDENT + width, Ink::Plain, &text);
         }
-        let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
-        for row in elsewhere {
-            let reason = row.unavailable.as_deref().unwrap_or_default();
-            match reasons.iter_mut().find(|(known, _)| *known == reason) {
-                Some((_, names)) => names.push(&row.name),
-                None => reasons.push((reason, vec![&row.name])),
-            }
-        }
-        if !reasons.is_empty() {
+        if !elsewhere.is_empty() {
             self.heading("Not here", "");
         }
-        for (reason, names) in reasons {
-            self.marked(
-                Ink::Notable,
-                "–",
-                &format!("{}: {reason}", names.join(", ")),
-            );
+        let refused = elsewhere.iter().map(|row| {
+            let reason = row.unavailable.as_deref().unwrap_or_default();
+            (reason, row.name.as_str())
+        });
+        for (reason, names) in by_reason(refused) {
+            let text = format!("{}: {reason}", names.join(", "));
+            self.marked(Ink::Notable, "–", &text);
         }
         self.conflicts(&result.conflicts);
         self.line("");
