@@ -19,7 +19,8 @@ run=(iproute2:ip memcached:memcached nginx-light:nginx)
 browser=chromium
 grep -qs '^ID=ubuntu' /etc/os-release && browser=chromium-browser
 vm=(acpica-tools:/usr/bin/iasl qemu-system-x86:/usr/bin/qemu-system-x86_64 busybox-static:/bin/busybox
-    cpio:/bin/cpio kmod:/bin/kmod debian-archive-keyring:/usr/share/keyrings/debian-archive-keyring.gpg)
+    cpio:/bin/cpio kmod:/bin/kmod systemd:/lib/systemd/systemd
+    debian-archive-keyring:/usr/share/keyrings/debian-archive-keyring.gpg)
 [ -z "${TAILLAB_SKIP_VM:-}" ] || [ "$purpose" = vm ] || vm=()
 # rdma-core depends on udev; for RDMA in a guest the library and its drivers are enough
 test=("${run[@]}" "${vm[@]}" redis-server:redis-server "$browser:chromium"

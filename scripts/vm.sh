@@ -10,7 +10,8 @@
 # VM_CPUS (4), VM_MEMORY (2048 MiB), VM_TIMEOUT (540 s), VM_MIRROR (deb.debian.org) and VM_FLAVOUR (amd64;
 # rt-amd64: PREEMPT_RT, and the osnoise tracer) may be set.
 # VM_SERVER=1 gives it the hardware of a server: two NUMA nodes, idle states, frequencies (server.asl), and
-# a network device with an interrupt for each queue, connected to QEMU only.
+# two network devices with an interrupt for each queue, connected to QEMU only.
+# VM_SYSTEMD=1 boots this machine's systemd in it; the only unit that it starts is COMMAND's.
 set -euo pipefail
 [ $# -ge 2 ] || { sed -n '2,3s/^# //p' "$0" >&2; exit 2; }
 suite=$1; shift
@@ -23,7 +24,7 @@ kernel=$cache/$suite out=$cache/out
 [ "$flavour" = amd64 ] || kernel+=-$flavour
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 
-server=${VM_SERVER:-}
+server=${VM_SERVER:-} systemd=${VM_SYSTEMD:-}
 "$here/setup.sh" vm
 
 mkdir -p "$out"
@@ -110,10 +111,28 @@ mount -t tracefs tracefs /sys/kernel/tracing; mount -t bpf bpf /sys/fs/bpf
 mount -t cgroup2 cgroup /sys/fs/cgroup
 ln -sf /proc/self/fd /dev/fd; ln -sf /proc/self/fd/1 /dev/stdout; ln -sf /proc/self/fd/2 /dev/stderr
 ip link set lo up
+EOS
+cat >"$out/.run" <<EOS
 bash -c $(printf %q "cd $(printf %q "$PWD") && exec $(printf '%q ' "$@")") </dev/null
 echo \$? >/out/.code; sync
 busybox poweroff -f
 EOS
+if [ -n "$systemd" ]; then
+  # our units only: this machine's own would start its services
+  mkdir "$out/.units"
+  unit() { printf '%s\n' "${@:2}" >"$out/.units/$1"; }
+  for target in sysinit basic shutdown; do unit $target.target "[Unit]" DefaultDependencies=no; done
+  unit command.target "[Unit]" DefaultDependencies=no AllowIsolate=yes Wants=command.service
+  unit command.service "[Unit]" DefaultDependencies=no "[Service]" Type=oneshot TimeoutStartSec=infinity \
+    "ExecStart=/bin/sh -c '. /out/.environment; . /out/.run'" StandardOutput=append:/dev/console StandardError=inherit
+  grep ^export "$out/.init" >"$out/.environment"
+  cat >>"$out/.init" <<'EOS'
+export SYSTEMD_UNIT_PATH=/out/.units SYSTEMD_GENERATOR_PATH=/out/.none SYSTEMD_ENVIRONMENT_GENERATOR_PATH=/out/.none
+exec /lib/systemd/systemd --unit=command.target --log-target=kmsg --show-status=no
+EOS
+else
+  echo '. /out/.run' >>"$out/.init"
+fi
 
 machine=(-m "${VM_MEMORY:-2048}")
 if [ -n "$server" ]; then
@@ -123,7 +142,8 @@ if [ -n "$server" ]; then
             -numa "node,nodeid=0,cpus=0-$((last / 2)),memdev=m0"
             -numa "node,nodeid=1,cpus=$((last / 2 + 1))-$last,memdev=m1" -numa dist,src=0,dst=1,val=21
             -acpitable "file=$work/server.aml"
-            -netdev user,id=net,restrict=on -device virtio-net-pci,netdev=net,vectors=4)
+            -netdev user,id=net,restrict=on -device virtio-net-pci,netdev=net,vectors=4
+            -netdev user,id=card,restrict=on -device e1000e,netdev=card)
 fi
 
 echo "booting $release with ${VM_CPUS:-4} emulated CPUs" >&2
