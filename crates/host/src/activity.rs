@@ -82,7 +82,7 @@ impl Threads {
     }
 }
 
-/// Watches `cpus` for `length`. Sleeps meanwhile, so what it sees is the others.
+/// Watches `cpus` for `length`. This thread sleeps meanwhile, so only other work is seen.
 pub fn observe(roots: &Roots, cpus: &CpuSet, length: Duration) -> Activity {
     let (start, sample, threads) = (
         Instant::now(),

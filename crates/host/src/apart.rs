@@ -1,4 +1,4 @@
-//! Work on what others wrote in a process of its own, which has given up its privileges, while this one
+//! Runs work on files that others wrote in a separate process without privileges, while this process
 //! keeps them.
 
 use std::io::{self, PipeWriter, Read, Write};
@@ -8,11 +8,11 @@ use rustix::process::{Pid, Signal, WaitOptions, set_parent_process_death_signal,
 
 use crate::invoker::Invoker;
 
-/// Lets a child of this process become `user` for good, do `work` and return what that gives. It ends with
+/// Forks a child that becomes `user` for good, does `work` and sends back its result. The child ends with
 /// this process.
 ///
-/// The child has a copy of this process's memory, and none of its threads but the calling one: `work` must
-/// wait for no other thread, and what it changes is lost.
+/// The child has a copy of this process's memory but only the calling thread: `work` must not wait for
+/// another thread, and the changes it makes in memory are lost.
 ///
 /// # Errors
 /// The fork failed, the child could not become the user, or the child failed.

@@ -305,7 +305,7 @@ impl Virtualization {
         is_virtual.then(|| name.map_or("a hypervisor", String::as_str).to_owned())
     }
 
-    /// What the machine says of it.
+    /// Reads it from /proc and /sys.
     pub fn read(Roots { proc, sys, .. }: &Roots) -> Self {
         let info = fs::read_to_string(proc.join("cpuinfo")).unwrap_or_default();
         let dmi = |name: &str| read_optional(&sys.join("class/dmi/id").join(name));

@@ -1,5 +1,5 @@
-//! One queue for all ordinary threads, first come first served: a scheduler of `sched_ext` for as long as
-//! somebody holds it.
+//! One queue for all ordinary threads, first come first served: a scheduler of `sched_ext` that runs
+//! while a value is held.
 //!
 //! A scheduler without any operation of its own leaves all of them to the kernel, which then puts every
 //! thread into one queue for the whole machine (kernel `Documentation/scheduler/sched-ext.rst`). So no
@@ -26,7 +26,7 @@ const BPF_MAP_TYPE_STRUCT_OPS: u32 = 26;
 const BPF_F_LINK: u32 = 1 << 13;
 const BPF_STRUCT_OPS: u32 = 44;
 
-/// Why there is no such scheduler.
+/// Why the scheduler could not be started.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum GlobalFifoError {
     /// The kernel has no `sched_ext`.

@@ -9,7 +9,7 @@ use crate::environment::{CaptureSpec, Environment};
 use crate::process::{Stat, numbers_in};
 use crate::roots::{Roots, read_optional};
 
-/// With fewer CPUs, the rest of the machine has none of its own.
+/// With fewer CPUs, the rest of the machine has to share those of client or server.
 const ENOUGH_CPUS: usize = 3;
 /// With less memory available, the kernel reclaims while requests wait.
 const ENOUGH_MEMORY_BYTES: u64 = 512 << 20;

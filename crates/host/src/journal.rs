@@ -1,4 +1,4 @@
-//! What a run has made, on disk, for the start that follows a SIGKILL.
+//! A record on disk of what a run has made, so that the next start can clean up after a SIGKILL.
 //!
 //! The first line of defence is that nothing survives us: namespaces hang on
 //! descriptors, servers on the kernel's death signal. The journal is the second.
@@ -125,8 +125,8 @@ impl JournalFolder {
         })
     }
 
-    /// Held while journals come and go, so that nobody takes a new one, not yet
-    /// locked, for a dead one.
+    /// Held while journals are made and removed, so that a new one that is not yet locked is not
+    /// taken for a dead one.
     pub(crate) fn lock(&self) -> Result<File, JournalError> {
         let path = self.0.join("lock");
         let file = open_private(&path).map_err(failed("open", &path))?;
@@ -345,7 +345,7 @@ fn marked(roots: &Roots, mark: &str) -> Vec<ProcessIdentity> {
 /// One thing that a dead run had left.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovered {
-    /// What it was, and whose.
+    /// What it was, and of which run.
     pub what: String,
     /// Why it is still there, and the remedy; `None` when it is gone.
     pub failure: Option<String>,

@@ -1,4 +1,4 @@
-//! CPUs that do not sleep, for as long as somebody holds them awake.
+//! Keeps CPUs out of sleep states while a value is held.
 
 use std::fs::File;
 use std::io::{self, Write};

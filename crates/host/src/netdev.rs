@@ -107,7 +107,7 @@ impl Kernel {
         Ok(kernel)
     }
 
-    /// Sends a command; the bodies of the answers to it.
+    /// Sends a command and returns the bodies of the answers.
     fn ask(
         &mut self,
         flags: u16,

@@ -39,7 +39,7 @@ pub enum SocketBufferError {
 /// twice as much, since it counts its own overhead (socket(7)).
 ///
 /// # Errors
-/// [`SocketBufferError`] when the kernel refuses or there is no such socket.
+/// [`SocketBufferError`] when the kernel refuses or `pid` has no datagram socket.
 pub fn set_receive_buffers(
     roots: &Roots,
     pid: u32,

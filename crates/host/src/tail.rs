@@ -1,4 +1,4 @@
-//! The last of what a process wrote, read so that it never waits for us.
+//! The end of a process's output, read all the time so that the process never waits for us.
 
 use std::collections::VecDeque;
 use std::io::{self, PipeReader, Read};

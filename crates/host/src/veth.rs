@@ -184,7 +184,7 @@ impl End {
         let device = format!("taillab-{}", self.ifindex);
         let gids = sysfs.join(format!("class/infiniband/{device}/ports/1/gids"));
         if !gids.exists() {
-            // `rdma` would load the module, and nothing would unload it
+            // `rdma` would load the module, which then stays loaded
             if !sysfs.join("module/rdma_rxe").exists() {
                 return Err(VethError::NoSoftRoce);
             }

@@ -71,8 +71,8 @@ fn shade(requests: u64, most: u64) -> Option<usize> {
     (requests > 0).then(|| step.clamp(1, SHADES.len()) - 1)
 }
 
-/// The edges of the rows in nanoseconds, one more than rows. The last row, which is open above, is
-/// as high as the one before it; so is the first one below, where it begins at zero.
+/// The edges of the rows in nanoseconds, one more than rows. The last row has no upper edge and is
+/// drawn as high as the one before it; a first row that begins at zero is drawn from half its end.
 fn row_edges(map: &HeatMap) -> Vec<f64> {
     let edge = |ns: &taillab_model::Nanos| ns.get() as f64;
     let mut edges: Vec<f64> = map.row_edges_ns.iter().map(edge).collect();

@@ -117,8 +117,8 @@ pub(crate) fn percentage(q: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// Shown instead of the quantile `q` if a sample of `n` cannot support it, nor a quantile above
-/// which there are `rarer` times as many.
+/// Shown in place of the quantile `q` when a sample of `n` cannot support it, nor even a quantile with
+/// `rarer` times as many values above it.
 pub(crate) fn needs(q: f64, n: u64, rarer: f64) -> String {
     let least = independent_need(q);
     // the observations are correlated, but it is not known how much

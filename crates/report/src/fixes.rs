@@ -34,7 +34,7 @@ pub(crate) fn untried(fixes: &[Fix]) -> Vec<(&str, Vec<&str>)> {
     by_reason(untried.map(|fix| (fix.reason.as_str(), fix.mitigation.as_str())))
 }
 
-/// Nothing was measured of it, though it is possible here.
+/// It is possible here but was not measured.
 fn is_untried(fix: &Fix) -> bool {
     fix.outcome == FixOutcome::Inconclusive && fix.pairs == 0
 }
@@ -185,7 +185,7 @@ fn adjusted(fix: &Fix) -> String {
     }
 }
 
-/// What came of it all.
+/// The outcome of all trials in a sentence.
 pub(crate) fn sentence(fixes: &[Fix]) -> String {
     let tried = fixes.iter().filter(|fix| fix.mitigation != CONTROL);
     let of = |outcome| tried.clone().filter(move |fix| fix.outcome == outcome);

@@ -208,7 +208,7 @@ impl Screen {
             ("of the last second", &self.last.causes)
         };
         let mut rows = explained::culprits(causes);
-        // one second has too few requests above p99 to share out: all of its excess is
+        // one second has too few requests above p99, so the shares are of its whole excess
         rows.sort_by(|a, b| b.share.value.total_cmp(&a.share.value));
         if rows.is_empty() {
             return Vec::new();

@@ -157,8 +157,8 @@ pub(crate) fn cost_of_a_request(result: &ServerResult) -> Option<String> {
     Some(format!("a request cost {cost} µs ({t} {at_best})"))
 }
 
-/// What a reader must know before the first figure: of the verdict, what changes how all of it
-/// is read. Without the remedies, which the verdict has.
+/// What a reader must know before the first figure: the reasons of the verdict that affect all
+/// figures, without their remedies, which the verdict shows.
 pub(crate) fn reservations(verdict: &Verdict) -> Vec<&str> {
     const KEYS: [&str; 5] = [
         "errors",

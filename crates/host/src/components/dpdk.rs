@@ -43,7 +43,7 @@ pub fn testpmd_round_trips(
     };
     let both = [client, server].into_iter().collect();
     let testbed = Testbed::veth(&TestbedSpec { placement })?;
-    // what it writes goes with it: it takes the folder of its files from this variable
+    // DPDK takes the folder of its files from this variable; they are removed with the folder
     let folder = PrivateFolder::new(FOLDER_BYTES)?;
     let mut testpmd = ServerProcess::spawn(&ServerSpec {
         name: PROGRAM.to_owned(),

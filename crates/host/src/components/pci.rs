@@ -1,4 +1,4 @@
-//! Reads of a PCI function's configuration: what stands for the way over PCIe where no NIC's
+//! Reads of a PCI function's configuration: the substitute for the way over PCIe when no NIC's
 //! clock can be read. In a virtual machine each is an exit to the hypervisor.
 
 use std::fs::{self, File};
@@ -20,7 +20,7 @@ pub struct PciFunction {
     pub identity: String,
 }
 
-/// The first network function, or else the first function that is no bridge.
+/// The first network function, or else the first function that is not a bridge.
 pub fn first_function(roots: &Roots) -> Option<PciFunction> {
     const NETWORK: &str = "0x02";
     const BRIDGE: &str = "0x06";

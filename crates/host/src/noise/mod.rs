@@ -1,4 +1,4 @@
-//! Threads that only read the time stamp counter, and notice when they could not.
+//! Threads that only read the time stamp counter, and so notice when they were held up.
 //!
 //! A [`Loop`] runs on one CPU under one [`Policy`]. It counts the time between each two reads,
 //! and hands out those that are longer than a threshold as [`RawGap`]s while it runs. Nothing

@@ -82,7 +82,7 @@ impl Loop {
         self.gaps.try_iter()
     }
 
-    /// Waits for its end; the gaps that were not taken yet come with it.
+    /// Waits for its end; also returns the gaps that were not taken yet.
     pub fn join(self) -> (LoopEnd, Vec<RawGap>) {
         let end = match self.thread.join() {
             Ok(end) => end,

@@ -1,4 +1,4 @@
-//! What the kernel only counts, as events.
+//! Turns counters of the kernel into events.
 
 use taillab_model::{Event, EventKind, Monotonic, Nanos};
 

@@ -33,7 +33,7 @@ impl ThrottleSampler {
         folders.dedup();
         let group = |folder: PathBuf| {
             let file = File::open(folder.join("cpu.stat")).ok()?;
-            // a group that keeps no such account can never hold anybody back
+            // a group without these counts has no quota
             let last = throttled(&file)?;
             Some(Group { file, last })
         };

@@ -72,7 +72,7 @@ pub struct ServerProcess {
     program: String,
     output: OutputTail,
     exit: Option<ServerExit>,
-    /// Goes last: the kernel kills the server with it.
+    /// Dropped last, since the kernel then kills the server.
     parent: Parent,
 }
 

@@ -1,4 +1,4 @@
-//! A server that is started to be watched, and ends with it.
+//! A server that we start in order to watch it, and end when the watch ends.
 
 use std::ffi::OsString;
 use std::io;
@@ -48,7 +48,7 @@ pub struct StartedCommand {
     child: Child,
     program: String,
     ended: bool,
-    /// Goes last: the kernel kills the command with it.
+    /// Dropped last, since the kernel then kills the command.
     parent: Parent,
 }
 
@@ -129,8 +129,8 @@ impl StartedCommand {
                 std::thread::sleep(POLL);
             }
         }
-        // The first process of a pid namespace takes all others with it; without a namespace the group has
-        // the children that outlived it, and keeps its number as long as one is in it.
+        // The end of a pid namespace's first process ends all others in it. Without a namespace, children
+        // that outlived the command are in its process group, which keeps its number while it has members.
         let _ = self.child.kill();
         let _ = kill_process_group(pid, Signal::KILL);
         let _ = self.child.wait();

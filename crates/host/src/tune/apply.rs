@@ -24,7 +24,7 @@ pub enum ChangeState {
     Skipped(String),
 }
 
-/// A change and what came of it.
+/// A change and its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AppliedChange {
     /// The change.
@@ -33,7 +33,7 @@ pub struct AppliedChange {
     pub old: String,
     /// What holds now.
     pub effective: String,
-    /// What has become of it.
+    /// Its state.
     pub state: ChangeState,
 }
 

@@ -77,7 +77,7 @@ pub enum Point<'a> {
         /// What held until now.
         old: &'a str,
     },
-    /// It is written and not yet read back.
+    /// The value is written and not yet read back.
     Written {
         /// What.
         change: &'a Change,
@@ -89,14 +89,14 @@ pub enum Point<'a> {
         /// What holds now.
         effective: &'a str,
     },
-    /// The kernel refused a change that the rest can do without.
+    /// The kernel refused a change; the rest works without it.
     Skipped {
         /// What.
         change: &'a Change,
         /// Why.
         reason: &'a str,
     },
-    /// All is done and the journal says so.
+    /// All changes are made and journaled.
     Completed,
     /// An old value is about to be put back.
     Undo {
@@ -105,7 +105,7 @@ pub enum Point<'a> {
         /// What is put back.
         old: &'a str,
     },
-    /// It is put back and not yet read.
+    /// The old value is written and not yet read back.
     Undone {
         /// What.
         change: &'a Change,

@@ -66,10 +66,10 @@ pub enum TuneError {
         /// What is left changed.
         left: Vec<String>,
     },
-    /// No such apply.
+    /// There is no apply with this number.
     #[error("nothing was applied as number {0}: `taillab tune status` lists what was")]
     NoApply(u32),
-    /// Its process still works with it.
+    /// The process that holds it still runs.
     #[error(
         "number {id} is held by pid {pid}: end that process first (Ctrl-C), which puts it back"
     )]

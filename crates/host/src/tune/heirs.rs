@@ -9,11 +9,11 @@ use super::setting::Setting;
 use crate::process::{ProcessIdentity, Stat, numbers_in, threads};
 use crate::roots::{Roots, status};
 
-/// An entry for each of them: what their parent had before is what they would have inherited.
+/// An entry for each heir. Its old value is that of its parent, which it would have inherited.
 ///
-/// An heir began after the apply, comes from a process of the journal or from another heir, and
-/// has our value. Where a parent has ended meanwhile, its children have come to process 1: they
-/// are found where that one is in the journal.
+/// An heir began after the apply, descends from a process in the journal, and has our value. The
+/// children of a parent that has ended belong to process 1: they are found only if that one is in
+/// the journal.
 pub(super) fn of(roots: &Roots, head: &Head, entries: &[Entry]) -> Vec<Entry> {
     let is_inherited = |entry: &&Entry| entry.change.setting.inherited_from().is_some();
     if !entries.iter().any(|entry| is_inherited(&entry)) {

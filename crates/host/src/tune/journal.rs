@@ -60,7 +60,7 @@ pub(super) struct Head {
     boot_id: String,
     /// Who applied it.
     pub(super) owner: ProcessIdentity,
-    /// The owner puts it back at its end, and works with it until then.
+    /// The owner holds the settings and puts them back when it ends.
     pub(super) is_held: bool,
     /// When, in seconds since 1970.
     pub(super) began_unix_s: u64,
@@ -201,7 +201,7 @@ impl ChangeJournal {
         let before = self.file.metadata()?.len();
         let written = self.file.write_all(&text);
         if written.is_err() {
-            // a disk that is full has taken a part of it: later lines must not follow that
+            // a full disk may have taken part of the line: cut it off, so that later lines are readable
             self.file.set_len(before)?;
         }
         written

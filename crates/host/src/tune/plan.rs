@@ -35,7 +35,7 @@ impl Plan {
         self.proposals().flat_map(|proposal| &proposal.changes)
     }
 
-    /// What a process holds meanwhile.
+    /// What a process must hold while the plan is applied.
     pub fn holds(&self) -> impl Iterator<Item = Hold> {
         self.proposals()
             .flat_map(|proposal| proposal.holds.iter().copied())

@@ -28,18 +28,18 @@ pub enum Outcome {
     Failed(String),
 }
 
-/// A setting and what has become of it.
+/// A setting and the result of its revert.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RevertedChange {
     /// The mitigation that had changed it.
     pub mitigation: String,
-    /// What.
+    /// The setting.
     pub setting: Setting,
     /// The value before.
     pub old: String,
     /// Our value.
     pub new: String,
-    /// What has become of it.
+    /// The result.
     pub outcome: Outcome,
 }
 

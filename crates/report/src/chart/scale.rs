@@ -1,7 +1,7 @@
 //! Logarithmic axes, from `from` to `to`.
 
-/// The ends of an axis on which `first` and `last` (both positive) lie inside by `margin`, as a
-/// share of the axis.
+/// The ends of an axis that leaves `margin` (a share of the axis) outside `first` and `last`, which are
+/// positive.
 pub(super) fn covering(first: f64, last: f64, margin: f64) -> (f64, f64) {
     let first = first.max(f64::MIN_POSITIVE);
     // a single value still needs an axis of some length

@@ -39,8 +39,8 @@ fn document(scene: &Scene) -> String {
     svg.0
 }
 
-/// The plot: all places are shares of the element that it is put into, and the curves lie in an
-/// SVG of [`SIDE`] × [`SIDE`] units that is stretched over it.
+/// The plot. All positions are shares of the enclosing element; the curves are in an SVG of
+/// [`SIDE`] × [`SIDE`] units that is stretched over it.
 pub(crate) fn put_plot(svg: &mut Markup, scene: &Scene) {
     let (curves, others): (Vec<&Mark>, Vec<&Mark>) =
         scene.plot.iter().partition(|mark| is_stretched(mark));

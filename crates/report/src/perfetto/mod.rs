@@ -301,8 +301,8 @@ fn worker_slices(requests: &[SlowRequest]) -> BTreeMap<(Option<Tid>, String), Ve
     workers
 }
 
-/// Slices in order of time that do not overlap: pieces of one are joined, and of two that
-/// overlap the later one begins where the other ends.
+/// Slices in order of time without overlaps: pieces of one slice are joined, and a slice that
+/// overlaps an earlier one begins where that ends.
 fn apart(mut slices: Vec<Slice>) -> Vec<Slice> {
     slices.sort_by_key(|slice| (slice.from_ns, slice.to_ns));
     let mut kept: Vec<Slice> = Vec::with_capacity(slices.len());

@@ -102,7 +102,7 @@ pub(crate) fn headline(row: &RttRow) -> Option<String> {
     ))
 }
 
-/// What the explanation rests on and what the probe costs, in one sentence.
+/// The data behind the explanation and the cost of the probe, in one sentence.
 pub(crate) fn basis(row: &RttRow) -> Option<String> {
     let explanation = row.explanation.as_ref()?;
     let total = explanation.round_trips + explanation.incomplete;

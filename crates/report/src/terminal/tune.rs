@@ -9,11 +9,11 @@ use crate::text::{INDENT, Ink, Style, by_reason, columns};
 
 /// Changes of one mitigation that a short plan shows.
 const SHOWN: usize = 8;
-/// A plan of more mitigations than this is an overview, unless all is asked for.
+/// A plan of more mitigations than this is shown as an overview, unless all details are requested.
 const SPELLED_OUT: usize = 4;
 
-/// The whole result; `all`: each mitigation of a list with everything that is known of it, each
-/// change of a plan.
+/// The whole result. With `all`, a list shows everything about each mitigation and a plan shows
+/// each change.
 pub fn render(result: &TuneResult, all: bool, style: Style) -> String {
     let mut page = Page::new(style);
     match result.action {

@@ -300,7 +300,7 @@ pub(crate) fn with_thread<T>(
     let result = act(pid);
     match thread.goes_on(roots) {
         true => result,
-        // what the kernel says of a thread that ends meanwhile is any of several errors
+        // for a thread that ends meanwhile the kernel returns any of several errors
         false => Err(ended()),
     }
 }

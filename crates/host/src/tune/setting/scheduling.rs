@@ -202,8 +202,8 @@ fn set(thread: i32, value: &SchedulingValue) -> io::Result<()> {
     answer(set).map(drop)
 }
 
-/// The slice of a fair thread that has none of its own; 0 where the kernel does not say.
-/// A short-lived thread is given the default, and asked what that is.
+/// The default slice of fair threads; 0 when the kernel does not report it. It is read from a
+/// short-lived thread that is given the default.
 fn default_slice_ns() -> u64 {
     let ask = || {
         let mut value = get(0).ok()?;
