@@ -1,15 +1,15 @@
-//! What a user sees who waits for the slowest of several servers like this one.
+//! The latency of a user who waits for the slowest of several servers like this one.
 
 use taillab_model::Quantile;
 use taillab_model::explanation::FanOut;
-use taillab_queueing::fanout::{FanoutError, largest_of_histogram, largest_of_sorted};
+use taillab_queueing::fanout::{largest_of_histogram, largest_of_sorted};
 
 use crate::statistics::{Observations, Values};
 
 /// Servers asked at once.
 const SERVERS: [u32; 6] = [1, 10, 50, 100, 500, 1_000];
 
-/// The median and p99 over users for each number of servers, of independent servers with
+/// The median and p99 over users, for each number of servers; the servers are independent and have
 /// these sojourns.
 pub fn fan_out(sojourns: &Observations) -> Vec<FanOut> {
     let share = sojourns.answered_share();
@@ -29,19 +29,19 @@ pub fn fan_out(sojourns: &Observations) -> Vec<FanOut> {
 fn all(
     factors: &[(f64, f64)],
     answered_share: f64,
-    largest: impl Fn(u32, f64, f64) -> Result<Quantile, FanoutError>,
+    largest: impl Fn(u32, f64, f64) -> Option<Quantile>,
 ) -> Vec<FanOut> {
     let at = |servers: u32, q: f64| {
-        // F is of the answered requests: a user has all answers by x with (share × F(x))^servers
+        // F is that of the answered requests: a user has all answers by x with (share × F(x))^servers
         let q = q / answered_share.powi(servers.cast_signed());
         if q >= 1.0 {
             return None;
         }
-        // the quantile of one server that this takes
+        // the quantile of one server that corresponds to it
         let one = (q.ln() / f64::from(servers)).exp();
         let known = factors.iter().rfind(|(level, _)| *level <= one);
         let inflation = known.map_or(1.0, |(_, factor)| *factor);
-        largest(servers, q, inflation).ok()?.value
+        largest(servers, q, inflation)?.value
     };
     let of = |&servers: &u32| FanOut {
         servers,

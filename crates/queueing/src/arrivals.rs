@@ -9,7 +9,7 @@ use taillab_model::Nanos;
 
 use crate::grid::Grid;
 use crate::isa::Isa;
-use crate::notation::{Notation, NotationError, json_as_notation};
+use crate::notation::{CV, Notation, NotationError, Range, SHARE, json_as_notation};
 use crate::random::lanes::{LaneRng, Purpose};
 use crate::random::law::{Law, Mmpp2, Sampler};
 use crate::random::math::ln_gamma;
@@ -164,42 +164,42 @@ impl ArrivalProcess {
     /// # Errors
     /// [`ArrivalError::Parameter`] names the first that is out of range.
     pub fn check(&self) -> Result<(), ArrivalError> {
-        let check = |process, parameter, value: f64, good: bool, wanted| {
-            if value.is_finite() && good {
-                Ok(())
-            } else {
-                Err(ArrivalError::Parameter {
+        let (process, parameters) = self.parts();
+        for (parameter, value, range) in parameters {
+            if !range.contains(value) {
+                return Err(ArrivalError::Parameter {
                     process,
                     parameter,
-                    wanted,
+                    wanted: range.wanted,
                     value,
-                })
+                });
             }
-        };
+        }
+        Ok(())
+    }
+
+    /// The name, and each parameter with its value and its range.
+    fn parts(&self) -> (&'static str, Vec<(&'static str, f64, Range)>) {
         match *self {
-            Self::Deterministic | Self::Poisson => Ok(()),
-            Self::Lognormal { cv } => check("lognormal", "cv", cv, cv > 0.0 && cv <= 1e6, CV),
-            Self::Gamma { cv } => check("gamma", "cv", cv, cv > 0.0 && cv <= 100.0, CV_GAMMA),
-            Self::Erlang { stages } => check(
-                "erlang",
-                "stages",
-                f64::from(stages),
-                stages > 0,
-                "at least 1",
-            ),
-            Self::Weibull { shape } => check("weibull", "shape", shape, shape >= 0.1, SHAPE),
-            Self::Hyperexponential { cv } => {
-                check("hyperexponential", "cv", cv, cv >= 1.0, CV_HYPER)
-            }
-            Self::Pareto { alpha } => check("pareto", "alpha", alpha, alpha > 1.0, ALPHA),
+            Self::Deterministic => ("deterministic", vec![]),
+            Self::Poisson => ("poisson", vec![]),
+            Self::Lognormal { cv } => ("lognormal", vec![("cv", cv, CV)]),
+            Self::Gamma { cv } => ("gamma", vec![("cv", cv, CV_GAMMA)]),
+            Self::Erlang { stages } => ("erlang", vec![("stages", stages.into(), STAGES)]),
+            Self::Weibull { shape } => ("weibull", vec![("shape", shape, SHAPE)]),
+            Self::Hyperexponential { cv } => ("hyperexponential", vec![("cv", cv, CV_HYPER)]),
+            Self::Pareto { alpha } => ("pareto", vec![("alpha", alpha, ALPHA)]),
             Self::Mmpp2 {
                 ratio,
                 share,
                 burst,
             } => {
-                check("mmpp", "ratio", ratio, ratio > 1.0, RATIO)?;
-                check("mmpp", "share", share, share > 0.0 && share < 1.0, SHARE)?;
-                check("mmpp", "burst", burst, burst > 0.0, BURST)
+                let parameters = vec![
+                    ("ratio", ratio, RATIO),
+                    ("share", share, SHARE),
+                    ("burst", burst, BURST),
+                ];
+                ("mmpp", parameters)
             }
         }
     }
@@ -234,6 +234,7 @@ impl ArrivalProcess {
             Self::Pareto { alpha } => Law::Pareto {
                 inverse_alpha: 1.0 / alpha,
                 min_ns: mean_ns * (alpha - 1.0) / alpha,
+                mass: 1.0,
             },
             Self::Mmpp2 {
                 ratio,
@@ -244,14 +245,15 @@ impl ArrivalProcess {
     }
 }
 
-const CV: &str = "a number above 0";
-const CV_GAMMA: &str = "a number above 0 and at most 100";
-const CV_HYPER: &str = "a number of at least 1";
-const SHAPE: &str = "a number of at least 0.1";
-const ALPHA: &str = "a number above 1, so that the mean is finite";
-const RATIO: &str = "a number above 1";
-const SHARE: &str = "a number between 0 and 1";
-const BURST: &str = "a number above 0";
+const CV_GAMMA: Range = Range::new("a number above 0 and at most 100", |x| {
+    x > 0.0 && x <= 100.0
+});
+const STAGES: Range = Range::new("at least 1", |x| x >= 1.0);
+const CV_HYPER: Range = Range::new("a number of at least 1", |x| x >= 1.0);
+const SHAPE: Range = Range::new("a number of at least 0.1", |x| x >= 0.1);
+const ALPHA: Range = Range::new("a number above 1, so that the mean is finite", |x| x > 1.0);
+const RATIO: Range = Range::new("a number above 1", |x| x > 1.0);
+const BURST: Range = Range::new("a number above 0", |x| x > 0.0);
 
 /// The lognormal law of this mean and coefficient of variation.
 pub(crate) fn lognormal(mean_ns: f64, cv: f64) -> Law {
@@ -303,39 +305,29 @@ impl FromStr for ArrivalProcess {
             "deterministic" | "uniform" => Self::Deterministic,
             "poisson" => Self::Poisson,
             "lognormal" => Self::Lognormal {
-                cv: n
-                    .like("lognormal:cv=2")
-                    .number("cv", CV, |x| x > 0.0 && x <= 1e6)?,
+                cv: n.like("lognormal:cv=2").number("cv", CV)?,
             },
             "gamma" => Self::Gamma {
-                cv: n
-                    .like("gamma:cv=0.5")
-                    .number("cv", CV_GAMMA, |x| x > 0.0 && x <= 100.0)?,
+                cv: n.like("gamma:cv=0.5").number("cv", CV_GAMMA)?,
             },
             "erlang" => Self::Erlang {
                 stages: n.like("erlang:stages=4").whole("stages", 1)?,
             },
             "weibull" => Self::Weibull {
-                shape: n
-                    .like("weibull:shape=0.5")
-                    .number("shape", SHAPE, |x| x >= 0.1)?,
+                shape: n.like("weibull:shape=0.5").number("shape", SHAPE)?,
             },
             "hyperexponential" => Self::Hyperexponential {
-                cv: n
-                    .like("hyperexponential:cv=3")
-                    .number("cv", CV_HYPER, |x| x >= 1.0)?,
+                cv: n.like("hyperexponential:cv=3").number("cv", CV_HYPER)?,
             },
             "pareto" => Self::Pareto {
-                alpha: n
-                    .like("pareto:alpha=2.5")
-                    .number("alpha", ALPHA, |x| x > 1.0)?,
+                alpha: n.like("pareto:alpha=2.5").number("alpha", ALPHA)?,
             },
             "mmpp" | "mmpp2" | "mmpp-2" => {
                 n.like("mmpp:ratio=10,share=0.1,burst=50");
                 Self::Mmpp2 {
-                    ratio: n.number("ratio", RATIO, |x| x > 1.0)?,
-                    share: n.number("share", SHARE, |x| x > 0.0 && x < 1.0)?,
-                    burst: n.number("burst", BURST, |x| x > 0.0)?,
+                    ratio: n.number("ratio", RATIO)?,
+                    share: n.number("share", SHARE)?,
+                    burst: n.number("burst", BURST)?,
                 }
             }
             _ => {
@@ -353,23 +345,13 @@ impl FromStr for ArrivalProcess {
 
 impl fmt::Display for ArrivalProcess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Deterministic => f.write_str("deterministic"),
-            Self::Poisson => f.write_str("poisson"),
-            Self::Lognormal { cv } => write!(f, "lognormal:cv={cv}"),
-            Self::Gamma { cv } => write!(f, "gamma:cv={cv}"),
-            Self::Erlang { stages } => write!(f, "erlang:stages={stages}"),
-            Self::Weibull { shape } => write!(f, "weibull:shape={shape}"),
-            Self::Hyperexponential { cv } => write!(f, "hyperexponential:cv={cv}"),
-            Self::Pareto { alpha } => write!(f, "pareto:alpha={alpha}"),
-            Self::Mmpp2 {
-                ratio,
-                share,
-                burst,
-            } => {
-                write!(f, "mmpp:ratio={ratio},share={share},burst={burst}")
-            }
+        let (name, parameters) = self.parts();
+        f.write_str(name)?;
+        for (place, (key, value, _)) in parameters.iter().enumerate() {
+            let separator = if place == 0 { ':' } else { ',' };
+            write!(f, "{separator}{key}={value}")?;
         }
+        Ok(())
     }
 }
 

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use taillab_model::Nanos;
 
-use crate::notation::{Notation, NotationError, json_as_notation};
+use crate::notation::{Notation, NotationError, SHARE, json_as_notation, word_of};
 use crate::service::Service;
 
 /// How waiting requests and workers find each other.
@@ -86,6 +86,16 @@ pub enum Class {
     Background,
 }
 
+const ASSIGNMENTS: [(&str, Assignment); 2] = [
+    ("round-robin", Assignment::RoundRobin),
+    ("random", Assignment::Random),
+];
+
+const CLASSES: [(&str, Class); 2] = [
+    ("background", Class::Background),
+    ("requests", Class::Requests),
+];
+
 impl Discipline {
     /// The notation in text, for help and error messages.
     pub const NOTATION: &str = "fifo, lifo, random-request, random-worker, round-robin, jsq, \
@@ -93,6 +103,14 @@ impl Discipline {
         static:connections=64,assign=random, work-stealing:cost=1us, ps, \
         time-sliced:quantum=1ms,switch=2us, \
         priority:background=0.1,first=background,service=exponential:1ms";
+
+    /// Whether a request in service can be interrupted by another one.
+    pub fn is_preemptive(&self) -> bool {
+        matches!(
+            self,
+            Self::ProcessorSharing | Self::TimeSliced { .. } | Self::Priority { .. }
+        )
+    }
 
     /// Whether a worker can be idle while a request waits for another worker.
     pub fn has_own_queues(&self) -> bool {
@@ -125,56 +143,32 @@ impl FromStr for Discipline {
             "po2" | "power-of-two" => Self::PowerOfD { d: 2 },
             "static" => {
                 n.like("static:connections=64,assign=round-robin");
-                let connections = n.whole("connections", 1)?;
-                let assignment = if n.has_more() {
-                    match n.text_of("assign")? {
-                        "round-robin" => Assignment::RoundRobin,
-                        "random" => Assignment::Random,
-                        other => {
-                            return Err(n.bad_value("assign", "`round-robin` or `random`", other));
-                        }
-                    }
-                } else {
-                    Assignment::RoundRobin
-                };
                 Self::Static {
-                    connections,
-                    assignment,
+                    connections: n.whole("connections", 1)?,
+                    assignment: if n.has_more() {
+                        n.choice("assign", &ASSIGNMENTS)?
+                    } else {
+                        Assignment::RoundRobin
+                    },
                 }
             }
             "work-stealing" => Self::WorkStealing {
-                cost: if n.like("work-stealing:cost=1us").has_more() {
-                    n.length_or_zero("cost")?
-                } else {
-                    Nanos::ZERO
-                },
+                cost: n.like("work-stealing:cost=1us").length_or_zero("cost")?,
             },
             "ps" | "processor-sharing" => Self::ProcessorSharing,
             "time-sliced" => {
                 n.like("time-sliced:quantum=1ms,switch=2us");
                 Self::TimeSliced {
                     quantum: n.length("quantum")?,
-                    switch: if n.has_more() {
-                        n.length_or_zero("switch")?
-                    } else {
-                        Nanos::ZERO
-                    },
+                    switch: n.length_or_zero("switch")?,
                 }
             }
             "priority" => {
                 n.like("priority:background=0.1,first=background,service=exponential:1ms");
-                let background = n.number("background", "a number between 0 and 1", |x| {
-                    x > 0.0 && x < 1.0
-                })?;
-                let first = match n.text_of("first")? {
-                    "background" => Class::Background,
-                    "requests" => Class::Requests,
-                    other => return Err(n.bad_value("first", "`background` or `requests`", other)),
-                };
                 Self::Priority {
-                    background,
+                    background: n.number("background", SHARE)?,
+                    first: n.choice("first", &CLASSES)?,
                     service: n.text_of("service")?.parse()?,
-                    first,
                 }
             }
             _ => {
@@ -205,10 +199,7 @@ impl fmt::Display for Discipline {
                 connections,
                 assignment,
             } => {
-                let assign = match assignment {
-                    Assignment::RoundRobin => "round-robin",
-                    Assignment::Random => "random",
-                };
+                let assign = word_of(&ASSIGNMENTS, assignment);
                 write!(f, "static:connections={connections},assign={assign}")
             }
             Self::WorkStealing { cost } => write!(f, "work-stealing:cost={}", text(cost)),
@@ -226,10 +217,7 @@ impl fmt::Display for Discipline {
                 service,
                 first,
             } => {
-                let first = match first {
-                    Class::Requests => "requests",
-                    Class::Background => "background",
-                };
+                let first = word_of(&CLASSES, first);
                 write!(
                     f,
                     "priority:background={background},first={first},service={service}"

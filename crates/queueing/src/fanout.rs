@@ -8,32 +8,6 @@
 
 use taillab_model::{Nanos, Quantile, quantile_ranks};
 
-/// Why a quantile of the largest cannot be given.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum FanoutError {
-    /// There is no part.
-    #[error("the fan-out is 0; a request needs at least 1 part")]
-    NoParts,
-    /// Not a probability strictly between 0 and 1.
-    #[error("the quantile must lie strictly between 0 and 1, not at {0}")]
-    Quantile(f64),
-    /// Too few observations.
-    #[error(
-        "the quantile {q} of the largest of {parts} needs {needed} observations of one part, and \
-         there are {observations}; measure longer, or ask for a smaller quantile or fan-out"
-    )]
-    TooFewObservations {
-        /// The quantile asked for.
-        q: f64,
-        /// The fan-out N.
-        parts: u32,
-        /// Observations at least needed.
-        needed: u64,
-        /// Observations given.
-        observations: u64,
-    },
-}
-
 /// P(one > x) from p = P(the largest of `parts` > x): 1 − (1 − p)^{1/N}, without cancellation.
 pub fn one_upper_probability(parts: u32, largest: f64) -> f64 {
     -((-largest).ln_1p() / f64::from(parts)).exp_m1()
@@ -44,15 +18,8 @@ pub fn one_upper_probability(parts: u32, largest: f64) -> f64 {
 ///
 /// `inflation` is the factor (≥ 1) by which correlation multiplies the variance of the
 /// share of observations below a quantile; 1 for independent observations.
-///
-/// # Errors
-/// When there is no part, `q` is not in (0, 1), or the sample cannot support the quantile.
-pub fn largest_of_sorted(
-    sorted: &[Nanos],
-    parts: u32,
-    q: f64,
-    inflation: f64,
-) -> Result<Quantile, FanoutError> {
+/// `None` when there is no part, `q` is not in (0, 1), or the sample cannot support the quantile.
+pub fn largest_of_sorted(sorted: &[Nanos], parts: u32, q: f64, inflation: f64) -> Option<Quantile> {
     debug_assert!(sorted.is_sorted(), "the sample must be sorted");
     from_ranks(sorted.len() as u64, parts, q, inflation, |rank| {
         sorted[rank as usize]
@@ -61,15 +28,12 @@ pub fn largest_of_sorted(
 
 /// The same from a histogram: values in rising order, each with its number of
 /// observations.
-///
-/// # Errors
-/// As [`largest_of_sorted`].
 pub fn largest_of_histogram(
     counts: &[(Nanos, u64)],
     parts: u32,
     q: f64,
     inflation: f64,
-) -> Result<Quantile, FanoutError> {
+) -> Option<Quantile> {
     debug_assert!(counts.is_sorted_by_key(|(value, _)| *value));
     let cumulative: Vec<u64> = counts
         .iter()
@@ -84,13 +48,10 @@ pub fn largest_of_histogram(
     })
 }
 
-/// The observations of one part that the quantile `q` of the largest of `parts` needs.
-///
-/// # Errors
-/// When there is no part or `q` is not in (0, 1).
-pub fn observations_needed(parts: u32, q: f64, inflation: f64) -> Result<u64, FanoutError> {
-    check(parts, q)?;
-    let level = one_level(parts, q);
+/// How many observations of one part the quantile `q` of the largest of `parts` needs; `None`
+/// when there is no part or `q` is not in (0, 1).
+pub fn observations_needed(parts: u32, q: f64, inflation: f64) -> Option<u64> {
+    let level = one_level(parts, q)?;
     let enough = |n: u64| quantile_ranks(n, level, inflation).is_some();
     let mut high = 1_u64;
     while !enough(high) && high < 1 << 62 {
@@ -105,21 +66,12 @@ pub fn observations_needed(parts: u32, q: f64, inflation: f64) -> Result<u64, Fa
             low = middle;
         }
     }
-    Ok(high)
+    Some(high)
 }
 
-fn one_level(parts: u32, q: f64) -> f64 {
-    (q.ln() / f64::from(parts)).exp()
-}
-
-fn check(parts: u32, q: f64) -> Result<(), FanoutError> {
-    if parts == 0 {
-        return Err(FanoutError::NoParts);
-    }
-    if !(q > 0.0 && q < 1.0) {
-        return Err(FanoutError::Quantile(q));
-    }
-    Ok(())
+/// The quantile of one part that the quantile `q` of the largest takes.
+fn one_level(parts: u32, q: f64) -> Option<f64> {
+    (parts > 0 && q > 0.0 && q < 1.0).then(|| (q.ln() / f64::from(parts)).exp())
 }
 
 fn from_ranks(
@@ -128,22 +80,14 @@ fn from_ranks(
     q: f64,
     inflation: f64,
     at: impl Fn(u64) -> Nanos,
-) -> Result<Quantile, FanoutError> {
-    check(parts, q)?;
-    match quantile_ranks(observations, one_level(parts, q), inflation) {
-        Some(ranks) => Ok(Quantile {
-            q,
-            value: Some(at(ranks.value)),
-            lo: Some(at(ranks.lo)),
-            hi: ranks.hi.map(at),
-        }),
-        None => Err(FanoutError::TooFewObservations {
-            q,
-            parts,
-            needed: observations_needed(parts, q, inflation)?,
-            observations,
-        }),
-    }
+) -> Option<Quantile> {
+    let ranks = quantile_ranks(observations, one_level(parts, q)?, inflation)?;
+    Some(Quantile {
+        q,
+        value: Some(at(ranks.value)),
+        lo: Some(at(ranks.lo)),
+        hi: ranks.hi.map(at),
+    })
 }
 
 #[cfg(test)]
@@ -193,31 +137,23 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_too_small_says_how_many_it_needs() {
+    fn what_a_sample_needs_is_just_enough() {
         let sample: Vec<Nanos> = (1..=10_000).map(Nanos::new).collect();
-        let error = largest_of_sorted(&sample, 100, 0.99, 1.0).unwrap_err();
-        let FanoutError::TooFewObservations { needed, .. } = error else {
-            panic!("{error}");
-        };
+        assert_eq!(largest_of_sorted(&sample, 100, 0.99, 1.0), None);
+        let needed = observations_needed(100, 0.99, 1.0).unwrap();
         // about 3.84 observations above the p99.99 of one
         assert!((38_000..60_000).contains(&needed), "{needed}");
         let enough: Vec<Nanos> = (1..=needed).map(Nanos::new).collect();
-        assert!(largest_of_sorted(&enough, 100, 0.99, 1.0).is_ok());
-        assert!(largest_of_sorted(&enough[1..], 100, 0.99, 1.0).is_err());
-        assert!(error.to_string().contains("needs"), "{error}");
+        assert!(largest_of_sorted(&enough, 100, 0.99, 1.0).is_some());
+        assert_eq!(largest_of_sorted(&enough[1..], 100, 0.99, 1.0), None);
     }
 
     #[test]
     fn nonsense_is_refused() {
-        assert_eq!(
-            largest_of_sorted(&[], 0, 0.5, 1.0),
-            Err(FanoutError::NoParts)
-        );
-        assert_eq!(
-            largest_of_sorted(&[], 3, 1.0, 1.0),
-            Err(FanoutError::Quantile(1.0))
-        );
-        assert!(largest_of_sorted(&[], 3, f64::NAN, 1.0).is_err());
-        assert!(largest_of_histogram(&[], 3, 0.5, 1.0).is_err());
+        for (parts, q) in [(0, 0.5), (3, 1.0), (3, f64::NAN)] {
+            assert_eq!(largest_of_sorted(&[], parts, q, 1.0), None);
+            assert_eq!(observations_needed(parts, q, 1.0), None);
+        }
+        assert_eq!(largest_of_histogram(&[], 3, 0.5, 1.0), None);
     }
 }

@@ -69,6 +69,35 @@ macro_rules! json_as_notation {
 }
 pub(crate) use json_as_notation;
 
+/// The values that a numeric parameter may have.
+#[derive(Clone, Copy)]
+pub(crate) struct Range {
+    /// In words, for messages.
+    pub(crate) wanted: &'static str,
+    good: fn(f64) -> bool,
+}
+
+impl Range {
+    pub(crate) const fn new(wanted: &'static str, good: fn(f64) -> bool) -> Self {
+        Self { wanted, good }
+    }
+
+    pub(crate) fn contains(&self, value: f64) -> bool {
+        value.is_finite() && (self.good)(value)
+    }
+}
+
+/// A coefficient of variation.
+pub(crate) const CV: Range = Range::new("a number above 0", |x| x > 0.0 && x <= 1e6);
+/// A share of something that has a rest.
+pub(crate) const SHARE: Range = Range::new("a number between 0 and 1", |x| x > 0.0 && x < 1.0);
+
+/// The word for a value of an enumeration.
+pub(crate) fn word_of<T: PartialEq>(words: &[(&'static str, T)], value: &T) -> &'static str {
+    let known = words.iter().find(|(_, of)| of == value);
+    known.map_or("", |(word, _)| *word)
+}
+
 /// A text taken apart; parameters are taken out one by one.
 pub(crate) struct Notation<'a> {
     text: &'a str,
@@ -160,18 +189,27 @@ impl<'a> Notation<'a> {
     }
 
     /// A number in a range.
-    pub(crate) fn number(
-        &mut self,
-        key: &'static str,
-        wanted: &str,
-        good: impl Fn(f64) -> bool,
-    ) -> Result<f64, NotationError> {
+    pub(crate) fn number(&mut self, key: &'static str, range: Range) -> Result<f64, NotationError> {
         let value = self.text_of(key)?;
         value
             .parse()
             .ok()
-            .filter(|x: &f64| x.is_finite() && good(*x))
-            .ok_or_else(|| self.bad_value(key, wanted, value))
+            .filter(|x| range.contains(*x))
+            .ok_or_else(|| self.bad_value(key, range.wanted, value))
+    }
+
+    /// The meaning of one of these words.
+    pub(crate) fn choice<T: Copy>(
+        &mut self,
+        key: &'static str,
+        words: &[(&'static str, T)],
+    ) -> Result<T, NotationError> {
+        let value = self.text_of(key)?;
+        let known = words.iter().find(|(word, _)| *word == value);
+        known.map(|(_, meaning)| *meaning).ok_or_else(|| {
+            let all: Vec<String> = words.iter().map(|(word, _)| format!("`{word}`")).collect();
+            self.bad_value(key, all.join(" or "), value)
+        })
     }
 
     /// A positive whole number.
@@ -192,8 +230,11 @@ impl<'a> Notation<'a> {
             .ok_or_else(|| self.bad_value(key, "a length of time above zero, e.g. 50us", value))
     }
 
-    /// A length of time that may be zero.
+    /// A length of time that may be zero, and is where no parameter is left.
     pub(crate) fn length_or_zero(&mut self, key: &'static str) -> Result<Nanos, NotationError> {
+        if !self.has_more() {
+            return Ok(Nanos::ZERO);
+        }
         let value = self.text_of(key)?;
         if value == "0" {
             return Ok(Nanos::ZERO);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use taillab_model::Nanos;
 
 use crate::arrivals::lognormal;
-use crate::notation::{Notation, NotationError, json_as_notation};
+use crate::notation::{CV, Notation, NotationError, Range, SHARE, json_as_notation};
 use crate::random::law::Law;
 
 pub use self::times::ServiceTimes;
@@ -93,9 +93,7 @@ pub enum ServiceError {
     Values(usize),
 }
 
-const CV: &str = "a number above 0";
-const SHARE: &str = "a number between 0 and 1";
-const ALPHA: &str = "a number above 0.05";
+const ALPHA: Range = Range::new("a number above 0.05", |x| x > 0.05);
 
 impl Service {
     /// The notation in text, for help and error messages.
@@ -173,14 +171,14 @@ impl Service {
     /// # Errors
     /// [`ServiceError`] names what is out of range.
     pub fn check(&self) -> Result<(), ServiceError> {
-        let parameter = |distribution, parameter, value: f64, good, wanted| {
-            if value.is_finite() && good {
+        let parameter = |distribution, parameter, value: f64, range: Range| {
+            if range.contains(value) {
                 Ok(())
             } else {
                 Err(ServiceError::Parameter {
                     distribution,
                     parameter,
-                    wanted,
+                    wanted: range.wanted,
                     value,
                 })
             }
@@ -191,15 +189,14 @@ impl Service {
             }
             Self::Lognormal { mean, cv } => {
                 positive(*mean, "service time")?;
-                parameter("lognormal", "cv", *cv, *cv > 0.0 && *cv <= 1e6, CV)
+                parameter("lognormal", "cv", *cv, CV)
             }
             Self::Bimodal { short, long, share } => {
-                let in_range = *share > 0.0 && *share < 1.0;
-                parameter("bimodal", "share", *share, in_range, SHARE)?;
+                parameter("bimodal", "share", *share, SHARE)?;
                 positive((*short).max(*long), "longer service time")
             }
             Self::BoundedPareto { alpha, min, max } => {
-                parameter("bounded-pareto", "alpha", *alpha, *alpha > 0.05, ALPHA)?;
+                parameter("bounded-pareto", "alpha", *alpha, ALPHA)?;
                 positive(*min, "smallest service time")?;
                 if max > min {
                     Ok(())
@@ -234,7 +231,7 @@ impl Service {
                 first_ns: ns(*short),
                 second_ns: ns(*long),
             },
-            Self::BoundedPareto { alpha, min, max } => Law::BoundedPareto {
+            Self::BoundedPareto { alpha, min, max } => Law::Pareto {
                 inverse_alpha: 1.0 / alpha,
                 min_ns: ns(*min),
                 mass: 1.0 - (ns(*min) / ns(*max)).powf(*alpha),
@@ -270,7 +267,7 @@ impl FromStr for Service {
                 cv: n
                     .like("lognormal:50us,cv=2")
                     .has("cv")
-                    .then(|| n.number("cv", CV, |x| x > 0.0 && x <= 1e6))
+                    .then(|| n.number("cv", CV))
                     .transpose()?
                     .ok_or_else(|| NotationError::Missing {
                         text: text.to_owned(),
@@ -284,12 +281,12 @@ impl FromStr for Service {
                 Self::Bimodal {
                     short: n.length("short")?,
                     long: n.length("long")?,
-                    share: n.number("share", SHARE, |x| x > 0.0 && x < 1.0)?,
+                    share: n.number("share", SHARE)?,
                 }
             }
             "bounded-pareto" | "pareto" => {
                 n.like("bounded-pareto:alpha=1.5,min=10us,max=10ms");
-                let alpha = n.number("alpha", ALPHA, |x| x > 0.05)?;
+                let alpha = n.number("alpha", ALPHA)?;
                 let min = n.length("min")?;
                 let max = n.length("max")?;
                 if max <= min {

@@ -109,3 +109,17 @@ pub enum SimulationError {
         reason: String,
     },
 }
+
+/// An error unless the value of a parameter is `good`.
+pub(crate) fn parameter(
+    what: &'static str,
+    wanted: &'static str,
+    value: f64,
+    good: bool,
+) -> Result<(), SimulationError> {
+    good.then_some(()).ok_or(SimulationError::Parameter {
+        what,
+        wanted,
+        value,
+    })
+}

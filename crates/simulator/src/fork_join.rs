@@ -3,8 +3,7 @@
 //!
 //! The stations share their arrivals, so their backlogs are correlated and the largest
 //! of N is smaller than for independent stations ([`taillab_queueing::fanout`]). The exact mean is
-//! known for two M/M/1 stations only
-//! ([`taillab_queueing::exact::moments::fork_join_two_mean_services`]); this simulates any number of
+//! known for two M/M/1 stations only (Flatto and Hahn 1984); this simulates any number of
 //! single-worker FIFO stations with one Lindley recursion each: a part's sojourn is
 //! T ← max(T − gap, 0) + service.
 

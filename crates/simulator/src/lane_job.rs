@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use crate::histogram::{Histogram, Tally};
 use crate::kernels::{Block, Finished, Kernel};
 use taillab_queueing::isa::{Isa, multiversion};
+use taillab_queueing::random::law::Sampler;
 
 /// The waits and sojourns of the requests that a kernel has finished.
 pub(crate) struct Recorder {
@@ -80,12 +81,32 @@ multiversion! {
     }
 }
 
-/// A source of arrival and service times in lanes.
-pub(crate) trait Source<const L: usize> {
-    /// Fills the rows with the next gaps between arrivals.
-    fn gaps(&mut self, isa: Isa, rows: &mut [[f64; L]]);
-    /// Fills the rows with the next service times; whether it had to change them.
-    fn services(&mut self, isa: Isa, rows: &mut [[f64; L]]);
+/// Arrival and service times in lanes.
+pub(crate) struct Source<const L: usize> {
+    gaps: Sampler<L>,
+    services: Sampler<L>,
+    constant_service: bool,
+    /// Rows of constant services that are in place already.
+    filled: usize,
+}
+
+impl<const L: usize> Source<L> {
+    pub(crate) fn new(gaps: Sampler<L>, services: Sampler<L>, constant_service: bool) -> Self {
+        Self {
+            gaps,
+            services,
+            constant_service,
+            filled: 0,
+        }
+    }
+
+    /// Fills the rows with the next service times. Constant ones stay in the rows.
+    fn services(&mut self, isa: Isa, rows: &mut [[f64; L]]) {
+        if !self.constant_service || self.filled < rows.len() {
+            self.services.fill(isa, rows);
+            self.filled = rows.len();
+        }
+    }
 }
 
 /// The length of a job.
@@ -102,7 +123,7 @@ pub(crate) struct Length {
 pub(crate) fn run<const L: usize>(
     isa: Isa,
     kernel: &mut dyn Kernel<L>,
-    source: &mut impl Source<L>,
+    source: &mut Source<L>,
     length: Length,
     horizon_ns: f64,
     recorder: &mut Recorder,
@@ -119,7 +140,7 @@ pub(crate) fn run<const L: usize>(
         while left > 0 {
             let n = left.min(arrivals.len() as u64) as usize;
             left -= n as u64;
-            source.gaps(isa, &mut arrivals[..n]);
+            source.gaps.fill(isa, &mut arrivals[..n]);
             accumulate_rows(isa, &mut arrivals[..n], &mut at);
             source.services(isa, &mut services[..n]);
             finished.clear();

@@ -18,5 +18,6 @@ pub mod replay;
 pub mod run;
 pub mod sample;
 pub mod simulation;
+mod station;
 pub mod trace;
 pub mod unavailable;

@@ -5,9 +5,9 @@ use std::num::NonZeroU32;
 
 use taillab_model::Nanos;
 
-use crate::error::{SimulationError, TraceError};
+use crate::error::{SimulationError, TraceError, parameter};
 use crate::kernels::{EventQueue, Served};
-use crate::simulation::Station;
+use crate::station::Station;
 use crate::unavailable::Unavailable;
 use taillab_queueing::discipline::Discipline;
 use taillab_queueing::grid::Grid;
@@ -82,12 +82,7 @@ impl Replay {
             seed: self.seed,
         };
         station.check()?;
-        if matches!(
-            self.discipline,
-            Discipline::ProcessorSharing
-                | Discipline::TimeSliced { .. }
-                | Discipline::Priority { .. }
-        ) {
+        if self.discipline.is_preemptive() {
             return Err(SimulationError::Unsupported {
                 discipline: self.discipline.to_string(),
                 feature: "a replay request by request",
@@ -103,17 +98,14 @@ impl Replay {
                     later: request.arrival.get(),
                 }));
             }
-            if let Some(worker) = request.worker.filter(|w| *w >= workers) {
-                return Err(SimulationError::Parameter {
-                    what: "the worker of a request",
-                    wanted: "below the number of workers",
-                    value: f64::from(worker),
-                });
+            if let Some(worker) = request.worker {
+                let (what, wanted) = ("the worker of a request", "below the number of workers");
+                parameter(what, wanted, f64::from(worker), worker < workers)?;
             }
             earlier = request.arrival;
         }
         let whole = Grid::for_mean_gap(f64::INFINITY);
-        let mut queue = EventQueue::new(&station.queue(whole).rules(0));
+        let mut queue = EventQueue::new(&station.rules(whole, 0));
         let mut choices = LaneRng::<1>::new(self.seed, Purpose::Choice, 0);
         let unserved = ReplayedRequest {
             start: Nanos::MAX,

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rayon::prelude::*;
 
 use crate::error::SimulationError;
-use crate::kernels::{self, LANES};
+use crate::kernels::LANES;
 use crate::lane_job::{self, Length, Recorded, Recorder, Source};
 use crate::sample::Sample;
 use crate::simulation::{Simulation, Stop, WarmUpLength};
@@ -94,28 +94,6 @@ pub struct Progress {
     pub total: u64,
 }
 
-/// The arrivals and services of one job.
-struct Variates<const L: usize> {
-    gaps: Sampler<L>,
-    services: Sampler<L>,
-    constant_service: bool,
-    /// Rows of constant services that are in place already.
-    filled: usize,
-}
-
-impl<const L: usize> Source<L> for Variates<L> {
-    fn gaps(&mut self, isa: Isa, rows: &mut [[f64; L]]) {
-        self.gaps.fill(isa, rows);
-    }
-
-    fn services(&mut self, isa: Isa, rows: &mut [[f64; L]]) {
-        if !self.constant_service || self.filled < rows.len() {
-            self.services.fill(isa, rows);
-            self.filled = rows.len();
-        }
-    }
-}
-
 /// Everything that the jobs of a run share.
 struct Jobs<'a> {
     simulation: &'a Simulation,
@@ -129,30 +107,22 @@ struct Jobs<'a> {
     observer: &'a (dyn Fn(Progress) -> ControlFlow<()> + Sync),
 }
 
-struct JobResult {
-    recorded: Recorded,
-    kernel: &'static str,
-}
-
 impl Jobs<'_> {
     /// Runs job `index`, of `rows` recorded requests in each of its replications.
-    fn run(&self, index: u64, rows: u64) -> JobResult {
+    fn run(&self, index: u64, rows: u64) -> Recorded {
         let simulation = self.simulation;
         let station = simulation.station();
         let first = index * LANES as u64;
-        let mut kernel = station.queue(self.grid).kernel::<LANES>(first);
+        let mut kernel = station.kernel::<LANES>(self.grid, first);
         let rng = |purpose| LaneRng::new(simulation.seed, purpose, first);
         let rounder = self.grid.rounder();
-        let mut source = Variates {
-            gaps: Sampler::new(self.gap_law.clone(), rng(Purpose::Arrivals), rounder),
-            services: Sampler::new(simulation.service.law(), rng(Purpose::Service), rounder),
-            constant_service: simulation.service.constant().is_some(),
-            filled: 0,
-        };
-        let constant = simulation
-            .service
-            .constant()
-            .filter(|_| station.keeps_service_times());
+        let constant = simulation.service.constant();
+        let mut source = Source::new(
+            Sampler::new(self.gap_law.clone(), rng(Purpose::Arrivals), rounder),
+            Sampler::new(simulation.service.law(), rng(Purpose::Service), rounder),
+            constant.is_some(),
+        );
+        let constant = constant.filter(|_| station.keeps_service_times());
         let mut recorder = Recorder::new(constant.map(|s| s.get() as f64));
         let length = Length {
             warm_up: self.warm_up,
@@ -167,10 +137,7 @@ impl Jobs<'_> {
             &mut recorder,
             |rows| self.watch(rows * LANES as u64),
         );
-        JobResult {
-            recorded: recorder.take(),
-            kernel: kernel.name(),
-        }
+        recorder.take()
     }
 
     fn watch(&self, requests: u64) -> ControlFlow<()> {
@@ -195,7 +162,6 @@ impl Jobs<'_> {
 struct Batches {
     recorded: Vec<Recorded>,
     next_job: u64,
-    kernel: &'static str,
 }
 
 impl Batches {
@@ -214,7 +180,7 @@ impl Batches {
         while self.next_job < end && !jobs.is_stopped() {
             let range = self.next_job..end.min(self.next_job + together);
             self.next_job = range.end;
-            let results: Vec<JobResult> = if threads == 1 {
+            let results: Vec<Recorded> = if threads == 1 {
                 range.clone().map(|j| jobs.run(j, rows)).collect()
             } else {
                 range
@@ -224,8 +190,7 @@ impl Batches {
                     .collect()
             };
             for (job, result) in range.zip(results) {
-                self.recorded[(job % batches) as usize].merge(&result.recorded);
-                self.kernel = result.kernel;
+                self.recorded[(job % batches) as usize].merge(&result);
             }
         }
     }
@@ -291,7 +256,6 @@ impl Simulation {
         let mut batches = Batches {
             recorded: vec![Recorded::default(); self.batches as usize],
             next_job: 0,
-            kernel: "",
         };
         let stopped = if threads == 1 {
             self.simulate(&jobs, &mut batches, 1)
@@ -315,7 +279,7 @@ impl Simulation {
             overloaded_replications: self.overloaded(replications),
             stopped,
             engine: Engine {
-                kernel: batches.kernel,
+                kernel: self.station().kernel::<LANES>(jobs.grid, 0).name(),
                 isa,
                 threads,
                 simulated: jobs.done.into_inner(),
@@ -368,21 +332,13 @@ impl Simulation {
         else {
             return 0;
         };
-        let workers = self.workers.get() as usize;
+        let station = self.station();
+        let of_connection = self.utilization * station.capacity() / f64::from(connections);
         let overloads = |replication: &u64| {
-            let map = kernels::connection_map(
-                connections,
-                Assignment::Random,
-                workers,
-                self.seed,
-                *replication,
-            );
-            let mut load = vec![0.0; workers];
-            let capacity = self.station().capacity();
-            for worker in map {
+            let mut load = vec![0.0; station.count()];
+            for worker in station.connections(*replication) {
                 let slowdown = self.slowdown.get(worker as usize).copied().unwrap_or(1.0);
-                load[worker as usize] +=
-                    self.utilization * capacity * slowdown / f64::from(connections);
+                load[worker as usize] += of_connection * slowdown;
             }
             load.iter().any(|l| *l >= 1.0)
         };

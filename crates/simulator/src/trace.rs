@@ -13,7 +13,8 @@ use crate::kernels::{Block, Finished, Kernel};
 use crate::lane_job::{Recorded, Recorder};
 use crate::run::{Engine, Outcome, Stopped};
 use crate::sample::Sample;
-use crate::simulation::{Station, WarmUpLength};
+use crate::simulation::WarmUpLength;
+use crate::station::Station;
 use crate::unavailable::Unavailable;
 use taillab_queueing::discipline::Discipline;
 use taillab_queueing::grid::Grid;
@@ -210,7 +211,7 @@ impl TraceSimulation {
         services.fill(isa, &mut service_block);
         let constant = self.service.constant().map(|s| s.get() as f64);
         Ok(TraceRun {
-            kernel: station.queue(grid).kernel(0),
+            kernel: station.kernel(grid, 0),
             recorder: Recorder::new(constant.filter(|_| station.keeps_service_times())),
             services: constant.is_none().then_some(services),
             service_block,

@@ -36,19 +36,9 @@ impl ErlangArrivals {
         Ok(Self { sigma: 1.0 - lo })
     }
 
-    /// P(W > 0) = σ.
-    pub fn wait_probability(&self) -> f64 {
-        self.sigma
-    }
-
     /// E\[W\] = σ/(1−σ).
     pub fn mean_wait_services(&self) -> f64 {
         self.sigma / (1.0 - self.sigma)
-    }
-
-    /// P(W > x) = σ e^{−(1−σ)x}.
-    pub fn wait_ccdf(&self, x_services: f64) -> f64 {
-        self.sigma * self.sojourn_ccdf(x_services)
     }
 
     /// P(T > x) = e^{−(1−σ)x}.
@@ -69,7 +59,7 @@ mod tests {
     #[test]
     fn sigma_solves_its_equation() {
         for (c, rho) in [(1, 0.3), (2, 0.5), (4, 0.8), (64, 0.95), (64, 0.05)] {
-            let sigma = ErlangArrivals::new(c, rho).unwrap().wait_probability();
+            let sigma = ErlangArrivals::new(c, rho).unwrap().sigma;
             let a = f64::from(c) * rho;
             let image = (a / (a + 1.0 - sigma)).powi(c as i32);
             assert!(
@@ -80,6 +70,6 @@ mod tests {
         }
         // Poisson arrivals: σ = ρ
         let plain = ErlangArrivals::new(1, 0.3).unwrap();
-        assert!((plain.wait_probability() - 0.3).abs() < 1e-14);
+        assert!((plain.sigma - 0.3).abs() < 1e-14);
     }
 }

@@ -90,16 +90,6 @@ impl Md1Lifo {
         direct + integral + ends
     }
 
-    /// P(W > 0) = ρ.
-    pub fn wait_probability(&self) -> f64 {
-        self.utilization
-    }
-
-    /// E\[W\] = ρ/(2(1 − ρ)), as in every order that ignores the service times.
-    pub fn mean_wait_services(&self) -> f64 {
-        self.utilization / (2.0 * (1.0 - self.utilization))
-    }
-
     /// P(W > x).
     pub fn wait_ccdf(&self, x_services: f64) -> f64 {
         let x = x_services.max(0.0);
@@ -116,14 +106,9 @@ impl Md1Lifo {
         }
     }
 
-    /// The x with P(W > x) = p, 0 where ρ ≤ p.
-    pub fn wait_upper_quantile_services(&self, p: f64) -> f64 {
-        invert_tail(|x| self.wait_ccdf(x), p, 1.0)
-    }
-
-    /// The x with P(T > x) = p.
+    /// The x with P(T > x) = p; 1 where ρ ≤ p.
     pub fn sojourn_upper_quantile_services(&self, p: f64) -> f64 {
-        1.0 + self.wait_upper_quantile_services(p)
+        1.0 + invert_tail(|x| self.wait_ccdf(x), p, 1.0)
     }
 }
 

@@ -21,7 +21,6 @@ const NEGLIGIBLE: f64 = 1e-17;
 /// smallest probability.
 #[derive(Clone, Debug)]
 pub struct Md1Random {
-    utilization: f64,
     /// P(M ≥ m and busy), m = 0, 1, …
     tail: Vec<f64>,
 }
@@ -75,7 +74,7 @@ impl Md1Random {
             tail.push(left);
             work += states * arrivals.len();
             if left < smallest || work > BUDGET {
-                return Ok(Self { utilization, tail });
+                return Ok(Self { tail });
             }
         }
     }
@@ -83,16 +82,6 @@ impl Md1Random {
     /// The smallest P(W > x) that is known; below it the results are `None`.
     pub fn smallest_probability(&self) -> f64 {
         self.tail[self.tail.len() - 1]
-    }
-
-    /// P(W > 0) = ρ.
-    pub fn wait_probability(&self) -> f64 {
-        self.utilization
-    }
-
-    /// E\[W\] = ρ/(2(1 − ρ)), as in every order that ignores the service times.
-    pub fn mean_wait_services(&self) -> f64 {
-        self.utilization / (2.0 * (1.0 - self.utilization))
     }
 
     /// P(W > x), linear between whole x because the residual service is uniform.
@@ -113,15 +102,10 @@ impl Md1Random {
         }
     }
 
-    /// The x with P(W > x) = p, 0 where ρ ≤ p.
-    pub fn wait_upper_quantile_services(&self, p: f64) -> Option<f64> {
-        (p >= self.smallest_probability())
-            .then(|| invert_tail(|x| self.wait_ccdf(x).unwrap_or(0.0), p, 1.0))
-    }
-
-    /// The x with P(T > x) = p.
+    /// The x with P(T > x) = p; 1 where ρ ≤ p.
     pub fn sojourn_upper_quantile_services(&self, p: f64) -> Option<f64> {
-        self.wait_upper_quantile_services(p).map(|w| 1.0 + w)
+        let wait = || invert_tail(|x| self.wait_ccdf(x).unwrap_or(0.0), p, 1.0);
+        (p >= self.smallest_probability()).then(|| 1.0 + wait())
     }
 }
 
@@ -141,11 +125,8 @@ mod tests {
                 mean += 0.5 * (p + q);
                 second += n * (p + q) + (p + 2.0 * q) / 3.0;
             }
-            assert!(
-                (mean / queue.mean_wait_services() - 1.0).abs() < 1e-11,
-                "ρ={rho}"
-            );
-            let wait = queue.mean_wait_services();
+            let wait = rho / (2.0 * (1.0 - rho));
+            assert!((mean / wait - 1.0).abs() < 1e-11, "ρ={rho}");
             let fifo = 2.0 * wait * wait + rho / (3.0 * (1.0 - rho));
             assert!(
                 (second / (fifo * 2.0 / (2.0 - rho)) - 1.0).abs() < 1e-10,
@@ -158,8 +139,8 @@ mod tests {
     fn below_what_was_computed_there_is_no_answer() {
         let queue = Md1Random::new(0.5, 1e-4).unwrap();
         assert!(queue.smallest_probability() < 1e-4);
-        assert!(queue.wait_upper_quantile_services(1e-4).is_some());
-        assert_eq!(queue.wait_upper_quantile_services(1e-9), None);
+        assert!(queue.sojourn_upper_quantile_services(1e-4).is_some());
+        assert_eq!(queue.sojourn_upper_quantile_services(1e-9), None);
         assert_eq!(queue.wait_ccdf(1e6), None);
     }
 }

@@ -37,16 +37,6 @@ impl Mdc {
         })
     }
 
-    /// The number of servers c.
-    pub fn workers(&self) -> u32 {
-        self.workers
-    }
-
-    /// The utilisation ρ.
-    pub fn utilization(&self) -> f64 {
-        self.utilization
-    }
-
     fn load_erlangs(&self) -> f64 {
         f64::from(self.workers) * self.utilization
     }
@@ -59,11 +49,6 @@ impl Mdc {
     /// E\[W\] = E\[Q\]/a (Little's law).
     pub fn mean_wait_services(&self) -> f64 {
         self.backlog.mean() / self.load_erlangs()
-    }
-
-    /// E\[T\] = E\[W\] + 1.
-    pub fn mean_sojourn_services(&self) -> f64 {
-        self.mean_wait_services() + 1.0
     }
 
     /// The rate at which the tail falls, a(τ − 1) per service time; a/c times c for any c.

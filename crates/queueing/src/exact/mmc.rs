@@ -29,8 +29,6 @@ pub fn erlang_c(workers: u32, load_erlangs: f64) -> f64 {
 /// The M/M/c queue, first in first out, in units of the mean service time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mmc {
-    workers: u32,
-    utilization: f64,
     wait_probability: f64,
     /// θ = c − a: the rate at which the wait's tail falls, per mean service time.
     decay: f64,
@@ -45,21 +43,9 @@ impl Mmc {
         checked_load(workers, utilization)?;
         let c = f64::from(workers);
         Ok(Self {
-            workers,
-            utilization,
             wait_probability: erlang_c(workers, c * utilization),
             decay: c * (1.0 - utilization),
         })
-    }
-
-    /// The number of servers c.
-    pub fn workers(&self) -> u32 {
-        self.workers
-    }
-
-    /// The utilisation ρ.
-    pub fn utilization(&self) -> f64 {
-        self.utilization
     }
 
     /// P(W > 0), Erlang C.
@@ -72,19 +58,9 @@ impl Mmc {
         self.decay
     }
 
-    /// E\[W\] = C/θ.
-    pub fn mean_wait_services(&self) -> f64 {
-        self.wait_probability / self.decay
-    }
-
-    /// E\[T\] = E\[W\] + 1.
+    /// E\[T\] = C/θ + 1.
     pub fn mean_sojourn_services(&self) -> f64 {
-        self.mean_wait_services() + 1.0
-    }
-
-    /// P(W > x) = C e^{−θx}.
-    pub fn wait_ccdf(&self, x_services: f64) -> f64 {
-        self.wait_probability * (-self.decay * x_services.max(0.0)).exp()
+        self.wait_probability / self.decay + 1.0
     }
 
     /// P(T > x) = e^{−x} + C (e^{−x} − e^{−θx})/(θ − 1).

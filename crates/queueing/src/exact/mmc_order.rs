@@ -49,30 +49,20 @@ impl MmcReordered {
         })
     }
 
-    /// P(W > 0), Erlang C: the order does not change who waits.
-    pub fn wait_probability(&self) -> f64 {
-        self.fifo.wait_probability()
-    }
-
-    /// E\[W\], the same as first in first out (Little's law).
-    pub fn mean_wait_services(&self) -> f64 {
-        self.fifo.mean_wait_services()
-    }
-
-    /// E\[T\].
+    /// E\[T\], the same as first in first out (Little's law).
     pub fn mean_sojourn_services(&self) -> f64 {
         self.fifo.mean_sojourn_services()
     }
 
     /// P(W > x).
     pub fn wait_ccdf(&self, x_services: f64) -> f64 {
-        self.wait_probability() * self.wait.ccdf(x_services.max(0.0))
+        self.fifo.wait_probability() * self.wait.ccdf(x_services.max(0.0))
     }
 
     /// P(T > x), T = W + S with an independent exponential S.
     pub fn sojourn_ccdf(&self, x_services: f64) -> f64 {
         let x = x_services.max(0.0);
-        (-x).exp() + self.wait_probability() * self.wait.excess_with_service(x)
+        (-x).exp() + self.fifo.wait_probability() * self.wait.excess_with_service(x)
     }
 
     /// The x with P(T > x) = p.

@@ -10,12 +10,10 @@ pub mod erm1;
 pub mod md1_lifo;
 pub mod md1_random;
 pub mod mdc;
-pub mod mg1;
 mod mixture;
 pub mod mmc;
 pub mod mmc_order;
 mod model;
-pub mod moments;
 mod numeric;
 mod recognise;
 mod roots;
@@ -24,7 +22,6 @@ pub use erm1::ErlangArrivals;
 pub use md1_lifo::Md1Lifo;
 pub use md1_random::Md1Random;
 pub use mdc::Mdc;
-pub use mg1::{Mg1, ServiceMoments};
 pub use mmc::Mmc;
 pub use mmc_order::{Mm1Ps, MmcReordered};
 pub use model::{ArrivalKind, ExactModel, Order, ServiceKind, System};
@@ -44,17 +41,6 @@ pub enum ExactError {
     /// The mean service time is no length of time.
     #[error("the mean service time must be a positive number of seconds, not {0}")]
     ServiceTime(f64),
-    /// No positive random time has these moments.
-    #[error(
-        "no service time has E[S²]/E[S]² = {second} and E[S³]/E[S]³ = {third}: the first must be \
-         at least 1 and the second at least its square; check the moments"
-    )]
-    Moments {
-        /// E\[S²\]/E\[S\]².
-        second: f64,
-        /// E\[S³\]/E\[S\]³.
-        third: f64,
-    },
 }
 
 fn checked_load(workers: u32, utilization: f64) -> Result<(), ExactError> {

@@ -1,9 +1,6 @@
 //! One door to every exact result: which system, and what is known about it.
 
-use super::{
-    ErlangArrivals, ExactError, Md1Lifo, Md1Random, Mdc, Mg1, Mm1Ps, Mmc, MmcReordered,
-    ServiceMoments,
-};
+use super::{ErlangArrivals, ExactError, Md1Lifo, Md1Random, Mdc, Mm1Ps, Mmc, MmcReordered};
 
 /// The random-order chain of M/D/1 is computed down to this probability (beyond p99.9999).
 const SMALLEST_RANDOM_ORDER: f64 = 5e-7;
@@ -24,8 +21,8 @@ pub enum ServiceKind {
     Deterministic,
     /// Exponential.
     Exponential,
-    /// Any other law with these moments; `None` where they are not known or not finite.
-    General(Option<ServiceMoments>),
+    /// Any other law with this E\[S²\]/E\[S\]²; `None` where it is not known or not finite.
+    General(Option<f64>),
 }
 
 /// Who is served next, and by whom.
@@ -70,7 +67,9 @@ pub struct ExactModel {
     name: String,
     source: &'static str,
     mean_service_s: f64,
-    law: ExactLaw,
+    mean_sojourn_services: f64,
+    /// The law of the sojourn; `None` where only the mean is known.
+    law: Option<ExactLaw>,
 }
 
 #[derive(Clone, Debug)]
@@ -82,15 +81,6 @@ enum ExactLaw {
     Md1Random(Md1Random),
     Mm1Ps(Mm1Ps),
     ErlangArrivals(ErlangArrivals),
-    /// Only the mean wait and P(wait), in a queue with first moments known.
-    Waiting {
-        mean_wait: f64,
-        probability: f64,
-    },
-    /// Only the mean sojourn: under processor sharing nobody waits.
-    Sharing {
-        mean_sojourn: f64,
-    },
 }
 
 impl ExactModel {
@@ -115,7 +105,9 @@ impl ExactModel {
             order => (system.workers, order),
         };
         let rho = system.utilization;
-        let Some((law, source)) = law_of(system.service, workers, order, rho)? else {
+        let Some((mean_sojourn_services, law, source)) =
+            law_of(system.service, workers, order, rho)?
+        else {
             return Ok(None);
         };
         let letter = match system.service {
@@ -135,6 +127,7 @@ impl ExactModel {
             name: format!("M/{letter}/{workers}{suffix}"),
             source,
             mean_service_s,
+            mean_sojourn_services,
             law,
         }))
     }
@@ -151,61 +144,21 @@ impl ExactModel {
 
     /// E\[T\] in seconds.
     pub fn mean_sojourn_s(&self) -> f64 {
-        let services = match &self.law {
-            ExactLaw::Mdc(q) => q.mean_sojourn_services(),
-            ExactLaw::Mmc(q) => q.mean_sojourn_services(),
-            ExactLaw::MmcReordered(q) => q.mean_sojourn_services(),
-            ExactLaw::Md1Lifo(q) => q.mean_wait_services() + 1.0,
-            ExactLaw::Md1Random(q) => q.mean_wait_services() + 1.0,
-            ExactLaw::Mm1Ps(q) => q.mean_sojourn_services(),
-            ExactLaw::ErlangArrivals(q) => q.mean_wait_services() + 1.0,
-            ExactLaw::Waiting { mean_wait, .. } => mean_wait + 1.0,
-            ExactLaw::Sharing { mean_sojourn } => *mean_sojourn,
-        };
-        services * self.mean_service_s
-    }
-
-    /// P(W > 0); `None` under processor sharing.
-    pub fn wait_probability(&self) -> Option<f64> {
-        match &self.law {
-            ExactLaw::Mdc(q) => Some(q.wait_probability()),
-            ExactLaw::Mmc(q) => Some(q.wait_probability()),
-            ExactLaw::MmcReordered(q) => Some(q.wait_probability()),
-            ExactLaw::Md1Lifo(q) => Some(q.wait_probability()),
-            ExactLaw::Md1Random(q) => Some(q.wait_probability()),
-            ExactLaw::ErlangArrivals(q) => Some(q.wait_probability()),
-            ExactLaw::Waiting { probability, .. } => Some(*probability),
-            ExactLaw::Mm1Ps(_) | ExactLaw::Sharing { .. } => None,
-        }
+        self.mean_sojourn_services * self.mean_service_s
     }
 
     /// P(T > `t_s` seconds), where the law is known that far.
     pub fn sojourn_ccdf(&self, t_s: f64) -> Option<f64> {
         let x = t_s / self.mean_service_s;
-        match &self.law {
-            ExactLaw::Mdc(q) => Some(q.sojourn_ccdf(x)),
-            ExactLaw::Mmc(q) => Some(q.sojourn_ccdf(x)),
-            ExactLaw::MmcReordered(q) => Some(q.sojourn_ccdf(x)),
-            ExactLaw::Md1Lifo(q) => Some(q.sojourn_ccdf(x)),
-            ExactLaw::Md1Random(q) => q.sojourn_ccdf(x),
-            ExactLaw::Mm1Ps(q) => Some(q.sojourn_ccdf(x)),
-            ExactLaw::ErlangArrivals(q) => Some(q.sojourn_ccdf(x)),
-            ExactLaw::Waiting { .. } | ExactLaw::Sharing { .. } => None,
-        }
-    }
-
-    /// P(W > `t_s` seconds), where the law is known that far.
-    pub fn wait_ccdf(&self, t_s: f64) -> Option<f64> {
-        let x = t_s / self.mean_service_s;
-        match &self.law {
-            ExactLaw::Mdc(q) => Some(q.wait_ccdf(x)),
-            ExactLaw::Mmc(q) => Some(q.wait_ccdf(x)),
-            ExactLaw::MmcReordered(q) => Some(q.wait_ccdf(x)),
-            ExactLaw::Md1Lifo(q) => Some(q.wait_ccdf(x)),
-            ExactLaw::Md1Random(q) => q.wait_ccdf(x),
-            ExactLaw::ErlangArrivals(q) => Some(q.wait_ccdf(x)),
-            ExactLaw::Mm1Ps(_) | ExactLaw::Waiting { .. } | ExactLaw::Sharing { .. } => None,
-        }
+        Some(match self.law.as_ref()? {
+            ExactLaw::Mdc(q) => q.sojourn_ccdf(x),
+            ExactLaw::Mmc(q) => q.sojourn_ccdf(x),
+            ExactLaw::MmcReordered(q) => q.sojourn_ccdf(x),
+            ExactLaw::Md1Lifo(q) => q.sojourn_ccdf(x),
+            ExactLaw::Md1Random(q) => q.sojourn_ccdf(x)?,
+            ExactLaw::Mm1Ps(q) => q.sojourn_ccdf(x),
+            ExactLaw::ErlangArrivals(q) => q.sojourn_ccdf(x),
+        })
     }
 
     /// The sojourn in seconds that a share `p` in (0, 1) of the requests exceeds.
@@ -216,7 +169,7 @@ impl ExactModel {
         if !(p > 0.0 && p < 1.0) {
             return None;
         }
-        let services = match &self.law {
+        let services = match self.law.as_ref()? {
             ExactLaw::Mdc(q) => q.sojourn_upper_quantile_services(p),
             ExactLaw::Mmc(q) => q.sojourn_upper_quantile_services(p),
             ExactLaw::MmcReordered(q) => q.sojourn_upper_quantile_services(p),
@@ -224,7 +177,6 @@ impl ExactModel {
             ExactLaw::Md1Random(q) => q.sojourn_upper_quantile_services(p)?,
             ExactLaw::Mm1Ps(q) => q.sojourn_upper_quantile_services(p),
             ExactLaw::ErlangArrivals(q) => q.sojourn_upper_quantile_services(p),
-            ExactLaw::Waiting { .. } | ExactLaw::Sharing { .. } => return None,
         };
         Some(services * self.mean_service_s)
     }
@@ -235,66 +187,79 @@ impl ExactModel {
     }
 }
 
+/// The mean sojourn in mean service times, the law where it is known, and the source of both.
+type Known = (f64, Option<ExactLaw>, &'static str);
+
 fn law_of(
     service: ServiceKind,
     workers: u32,
     order: Order,
     rho: f64,
-) -> Result<Option<(ExactLaw, &'static str)>, ExactError> {
+) -> Result<Option<Known>, ExactError> {
     use ServiceKind::{Deterministic, Exponential, General};
-    Ok(Some(match (order, service) {
-        (Order::Fifo | Order::RoundRobin, Deterministic) => (
+    // every order that ignores the service times has the same mean
+    let md1_mean = 1.0 + rho / (2.0 * (1.0 - rho));
+    let (mean, law, source) = match (order, service) {
+        (Order::Fifo | Order::RoundRobin, Deterministic) => {
             // equal services: the request before the last c leaves first, so first in
             // first out over c workers is a round robin over them
-            ExactLaw::Mdc(Mdc::new(workers, rho)?),
-            "Crommelin 1932; Franx 2001; Tijms 2003 §9.6",
-        ),
-        (Order::Fifo, Exponential) => (
-            ExactLaw::Mmc(Mmc::new(workers, rho)?),
-            "Erlang 1917; Kleinrock 1975 §3.5",
-        ),
-        (Order::RoundRobin, Exponential) => (
-            ExactLaw::ErlangArrivals(ErlangArrivals::new(workers, rho)?),
-            "Kendall 1953; Kleinrock 1975 §6.4",
-        ),
-        (Order::Lifo, Exponential) => (
-            ExactLaw::MmcReordered(MmcReordered::last_in_first_out(workers, rho)?),
-            "Vaulot 1954; Riordan 1961",
-        ),
-        (Order::RandomRequest, Exponential) => (
-            ExactLaw::MmcReordered(MmcReordered::random_order(workers, rho)?),
-            "Pollaczek 1946; Flatto 1997",
-        ),
-        (Order::Lifo, Deterministic) if workers == 1 => (
-            ExactLaw::Md1Lifo(Md1Lifo::new(rho)?),
-            "Takács 1962; Riordan 1961 (Borel–Tanner)",
-        ),
-        (Order::RandomRequest, Deterministic) if workers == 1 => (
-            ExactLaw::Md1Random(Md1Random::new(rho, SMALLEST_RANDOM_ORDER)?),
-            "Burke 1959",
-        ),
-        (Order::ProcessorSharing, Exponential) if workers == 1 => (
-            ExactLaw::Mm1Ps(Mm1Ps::new(rho)?),
-            "Borst, Boxma, Morrison and Núñez-Queija 2003",
-        ),
-        (Order::ProcessorSharing, _) => (
+            let queue = Mdc::new(workers, rho)?;
+            let mean = 1.0 + queue.mean_wait_services();
+            let source = "Crommelin 1932; Franx 2001; Tijms 2003 §9.6";
+            (mean, ExactLaw::Mdc(queue), source)
+        }
+        (Order::Fifo, Exponential) => {
+            let queue = Mmc::new(workers, rho)?;
+            let mean = queue.mean_sojourn_services();
+            let source = "Erlang 1917; Kleinrock 1975 §3.5";
+            (mean, ExactLaw::Mmc(queue), source)
+        }
+        (Order::RoundRobin, Exponential) => {
+            let queue = ErlangArrivals::new(workers, rho)?;
+            let mean = 1.0 + queue.mean_wait_services();
+            let source = "Kendall 1953; Kleinrock 1975 §6.4";
+            (mean, ExactLaw::ErlangArrivals(queue), source)
+        }
+        (Order::Lifo, Exponential) => {
+            let queue = MmcReordered::last_in_first_out(workers, rho)?;
+            let mean = queue.mean_sojourn_services();
+            let source = "Vaulot 1954; Riordan 1961";
+            (mean, ExactLaw::MmcReordered(queue), source)
+        }
+        (Order::RandomRequest, Exponential) => {
+            let queue = MmcReordered::random_order(workers, rho)?;
+            let mean = queue.mean_sojourn_services();
+            let source = "Pollaczek 1946; Flatto 1997";
+            (mean, ExactLaw::MmcReordered(queue), source)
+        }
+        (Order::Lifo, Deterministic) if workers == 1 => {
+            let law = ExactLaw::Md1Lifo(Md1Lifo::new(rho)?);
+            (md1_mean, law, "Takács 1962; Riordan 1961 (Borel–Tanner)")
+        }
+        (Order::RandomRequest, Deterministic) if workers == 1 => {
+            let queue = Md1Random::new(rho, SMALLEST_RANDOM_ORDER)?;
+            (md1_mean, ExactLaw::Md1Random(queue), "Burke 1959")
+        }
+        (Order::ProcessorSharing, Exponential) if workers == 1 => {
+            let queue = Mm1Ps::new(rho)?;
+            let mean = queue.mean_sojourn_services();
+            let source = "Borst, Boxma, Morrison and Núñez-Queija 2003";
+            (mean, ExactLaw::Mm1Ps(queue), source)
+        }
+        (Order::ProcessorSharing, _) => {
             // the number in the system does not depend on the service law
-            ExactLaw::Sharing {
-                mean_sojourn: Mmc::new(workers, rho)?.mean_sojourn_services(),
-            },
-            "insensitivity of processor sharing (Cohen 1979)",
-        ),
-        (Order::Fifo | Order::Lifo | Order::RandomRequest, General(Some(moments)))
+            let mean = Mmc::new(workers, rho)?.mean_sojourn_services();
+            let source = "insensitivity of processor sharing (Cohen 1979)";
+            return Ok(Some((mean, None, source)));
+        }
+        (Order::Fifo | Order::Lifo | Order::RandomRequest, General(Some(second)))
             if workers == 1 =>
         {
-            (
-                ExactLaw::Waiting {
-                    mean_wait: Mg1::new(rho, moments)?.mean_wait_services(),
-                    probability: rho,
-                },
-                "Pollaczek 1930; Khinchine 1932; Takács 1963",
-            )
+            let mean = 1.0 + rho * second / (2.0 * (1.0 - rho));
+            let source = "Pollaczek 1930; Khinchine 1932; Takács 1963";
+            return Ok(Some((mean, None, source)));
         }
         _ => return Ok(None),
-    }))
+    };
+    Ok(Some((mean, Some(law), source)))
 }

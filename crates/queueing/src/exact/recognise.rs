@@ -1,6 +1,6 @@
 //! Which exact system a simulated one is, special cases of wider families included.
 
-use super::{ArrivalKind, Order, ServiceKind, ServiceMoments, System};
+use super::{ArrivalKind, Order, ServiceKind, System};
 use crate::arrivals::ArrivalProcess;
 use crate::discipline::{Assignment, Discipline};
 use crate::service::Service;
@@ -49,12 +49,8 @@ impl ServiceKind {
             return Self::Exponential;
         }
         let mean = service.mean_ns();
-        let moments = ServiceMoments {
-            second: service.raw_moment(2) / (mean * mean),
-            third: service.raw_moment(3) / (mean * mean * mean),
-        };
-        let finite = moments.second.is_finite() && moments.third.is_finite();
-        Self::General(finite.then_some(moments))
+        let second = service.raw_moment(2) / (mean * mean);
+        Self::General(second.is_finite().then_some(second))
     }
 }
 

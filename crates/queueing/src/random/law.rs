@@ -28,10 +28,8 @@ pub enum Law {
         first_ns: f64,
         second_ns: f64,
     },
-    /// min · U^(−1/alpha).
-    Pareto { inverse_alpha: f64, min_ns: f64 },
-    /// Pareto cut off at a largest value; `mass` is P(Pareto ≤ largest).
-    BoundedPareto {
+    /// min · U^(−1/alpha), perhaps cut off at a largest value; `mass` is P(Pareto ≤ largest).
+    Pareto {
         inverse_alpha: f64,
         min_ns: f64,
         mass: f64,
@@ -144,10 +142,6 @@ impl<const L: usize> Sampler<L> {
                 scale_by_either(isa, self.draw(isa), share_first, first_ns, second_ns, out);
             }
             Law::Pareto {
-                inverse_alpha,
-                min_ns,
-            } => pareto(isa, self.draw(isa), inverse_alpha, min_ns, 1.0, out),
-            Law::BoundedPareto {
                 inverse_alpha,
                 min_ns,
                 mass,

@@ -1,9 +1,12 @@
 //! Every kernel against the general event loop, request by request and to the last bit.
 
+use std::num::NonZeroU32;
+
 use proptest::prelude::*;
 use taillab_model::Nanos;
 
 use super::*;
+use crate::unavailable::Unavailable;
 use taillab_queueing::discipline::Class;
 use taillab_queueing::isa::Isa;
 use taillab_queueing::service::Service;
@@ -16,17 +19,31 @@ fn load(length: std::ops::Range<usize>) -> impl Strategy<Value = Vec<(u32, u32)>
     prop_oneof![busy, calm]
 }
 
-fn queue(discipline: &Discipline, workers: usize, constant_service: bool) -> QueueSpec<'_> {
-    QueueSpec {
+static CONSTANT: Service = Service::Deterministic {
+    time: Nanos::new(1),
+};
+static VARYING: Service = Service::Exponential {
+    mean: Nanos::new(1),
+};
+
+/// Of the service times only whether they are equal counts here: the load has its own.
+fn queue(discipline: &Discipline, workers: usize, constant_service: bool) -> Station<'_> {
+    Station {
+        service: if constant_service {
+            &CONSTANT
+        } else {
+            &VARYING
+        },
+        workers: NonZeroU32::new(workers as u32).unwrap(),
         discipline,
-        workers,
-        constant_service,
         slowdown: &[],
         unavailable: &[],
-        background_gap_ns: f64::INFINITY,
-        grid: Grid::for_mean_gap(1e3),
         seed: 7,
     }
+}
+
+fn grid() -> Grid {
+    Grid::for_mean_gap(1e3)
 }
 
 /// Each request's (wait, service) as the kernel gives them, in `L` equal lanes.
@@ -130,14 +147,14 @@ proptest! {
     #[test]
     fn fifo_kernels_agree(load in load(1..300), workers in 1_usize..=16, rows in 1_usize..70) {
         let fifo = Discipline::Fifo;
-        let rules = queue(&fifo, workers, false).rules(0);
+        let rules = queue(&fifo, workers, false).rules(grid(), 0);
         let want = pairs(&by_events(&rules, &load, &mut LaneRng::new(7, Purpose::Choice, 0)));
         for isa in Isa::available() {
-            let recursion = queue(&fifo, workers, false).kernel::<1>(0);
+            let recursion = queue(&fifo, workers, false).kernel::<1>(grid(), 0);
             prop_assert_eq!(&by_kernel(isa, recursion, &load, rows), &want);
             let heap: Box<dyn Kernel<1>> = Box::new(heap::Heap::new(workers));
             prop_assert_eq!(&by_kernel(isa, heap, &load, rows), &want);
-            let lanes = by_kernel(isa, queue(&fifo, workers, false).kernel::<8>(0), &load, rows);
+            let lanes = by_kernel(isa, queue(&fifo, workers, false).kernel::<8>(grid(), 0), &load, rows);
             let eightfold: Vec<_> = want.iter().flat_map(|p| [*p; 8]).collect();
             prop_assert_eq!(lanes, eightfold);
         }
@@ -148,19 +165,19 @@ proptest! {
     fn the_max_plus_scan_is_fifo(load in load(1..300), service in 1_u32..40, workers in 1_usize..=20, rows in 1_usize..70) {
         let load = constant(&load, service);
         let fifo = Discipline::Fifo;
-        let rules = queue(&fifo, workers, true).rules(0);
+        let rules = queue(&fifo, workers, true).rules(grid(), 0);
         let want = pairs(&by_events(&rules, &load, &mut LaneRng::new(7, Purpose::Choice, 0)));
         for isa in Isa::available() {
-            let scan = queue(&fifo, workers, true).kernel::<1>(0);
+            let scan = queue(&fifo, workers, true).kernel::<1>(grid(), 0);
             prop_assert_eq!(scan.name(), "max-plus scan");
             prop_assert_eq!(&by_kernel(isa, scan, &load, rows), &want);
-            let lanes = by_kernel(isa, queue(&fifo, workers, true).kernel::<8>(0), &load, rows);
+            let lanes = by_kernel(isa, queue(&fifo, workers, true).kernel::<8>(grid(), 0), &load, rows);
             let eightfold: Vec<_> = want.iter().flat_map(|p| [*p; 8]).collect();
             prop_assert_eq!(lanes, eightfold);
         }
         let mut at = 0;
         let arrivals: Vec<Nanos> = load.iter().map(|(gap, _)| { at += u64::from(*gap); Nanos::new(at) }).collect();
-        let workers = std::num::NonZeroU32::new(workers as u32).unwrap();
+        let workers = NonZeroU32::new(workers as u32).unwrap();
         let ideal = taillab_queueing::ideal::sojourns(&arrivals, Nanos::new(u64::from(service)), workers);
         let waits: Vec<f64> = ideal.iter().map(|t| (t.get() - u64::from(service)) as f64).collect();
         prop_assert_eq!(waits, want.iter().map(|p| p.0).collect::<Vec<_>>());
@@ -170,16 +187,16 @@ proptest! {
     #[test]
     fn matched_starts_are_what_happens(load in load(1..300), workers in 1_usize..=20, random in any::<bool>(), rows in 1_usize..70) {
         let discipline = if random { Discipline::RandomRequest } else { Discipline::Lifo };
-        let rules = Rules { services_by_start: true, ..queue(&discipline, workers, false).rules(0) };
+        let rules = Rules { services_by_start: true, ..queue(&discipline, workers, false).rules(grid(), 0) };
         let want = pairs(&by_events(&rules, &load, &mut LaneRng::new(7, Purpose::Choice, 0)));
-        let kernel = queue(&discipline, workers, false).kernel::<1>(0);
+        let kernel = queue(&discipline, workers, false).kernel::<1>(grid(), 0);
         let got = by_kernel(Isa::detect(), kernel, &load, rows);
         prop_assert_eq!(sorted(got), sorted(want));
         // with equal service times it makes no difference whose they are
         let load = constant(&load, 17);
-        let rules = queue(&discipline, workers, true).rules(0);
+        let rules = queue(&discipline, workers, true).rules(grid(), 0);
         let want = pairs(&by_events(&rules, &load, &mut LaneRng::new(7, Purpose::Choice, 0)));
-        let kernel = queue(&discipline, workers, true).kernel::<1>(0);
+        let kernel = queue(&discipline, workers, true).kernel::<1>(grid(), 0);
         let got = by_kernel(Isa::detect(), kernel, &load, rows);
         prop_assert_eq!(sorted(got), sorted(want));
     }
@@ -197,9 +214,9 @@ proptest! {
             Discipline::Static { connections: 13, assignment: Assignment::Random },
         ] {
             for isa in Isa::available() {
-                let rules = queue(&discipline, workers, false).rules(0);
+                let rules = queue(&discipline, workers, false).rules(grid(), 0);
                 let want = pairs(&by_events(&rules, &load, &mut LaneRng::new(7, Purpose::Choice, 0)));
-                let kernel = queue(&discipline, workers, false).kernel::<1>(0);
+                let kernel = queue(&discipline, workers, false).kernel::<1>(grid(), 0);
                 let in_order = kernel.in_order();
                 let got = by_kernel(isa, kernel, &load, rows);
                 if in_order {
@@ -217,7 +234,7 @@ proptest! {
     fn free_stealing_starts_services_when_fifo_does(load in load(1..300), workers in 1_usize..=9) {
         let load = constant(&load, 19);
         let starts = |discipline: Discipline| {
-            let rules = queue(&discipline, workers, true).rules(0);
+            let rules = queue(&discipline, workers, true).rules(grid(), 0);
             let served = by_events(&rules, &load, &mut LaneRng::new(7, Purpose::Choice, 0));
             let mut starts: Vec<f64> = served.iter().map(|s| s.start).collect();
             starts.sort_by(f64::total_cmp);
@@ -229,15 +246,16 @@ proptest! {
     /// Time slices longer than every service are FIFO; so is what the favoured class sees.
     #[test]
     fn no_preemption_is_fifo(load in load(1..300), workers in 1_usize..=9, rows in 1_usize..70) {
-        let want = by_kernel(Isa::detect(), queue(&Discipline::Fifo, workers, false).kernel::<1>(0), &load, rows);
+        let want = by_kernel(Isa::detect(), queue(&Discipline::Fifo, workers, false).kernel::<1>(grid(), 0), &load, rows);
         let sliced = Discipline::TimeSliced { quantum: Nanos::new(1_000), switch: Nanos::ZERO };
         let favoured = Discipline::Priority {
-            background: 0.3,
+            // a job every 50 ns
+            background: 0.8 / workers as f64,
             service: Service::Exponential { mean: Nanos::new(40) },
             first: Class::Requests,
         };
         for discipline in [sliced, favoured] {
-            let kernel = QueueSpec { background_gap_ns: 50.0, ..queue(&discipline, workers, false) }.kernel::<1>(0);
+            let kernel = queue(&discipline, workers, false).kernel::<1>(grid(), 0);
             let got = by_kernel(Isa::detect(), kernel, &load, rows);
             prop_assert_eq!(sorted(got), sorted(want.clone()), "{}", discipline);
         }
@@ -247,24 +265,24 @@ proptest! {
     #[test]
     fn sharing_follows_its_definition(load in load(1..80), workers in 1_usize..=4, rows in 1_usize..70) {
         let want = sorted(shared(&load, workers));
-        let got = by_kernel(Isa::detect(), queue(&Discipline::ProcessorSharing, workers, false).kernel::<1>(0), &load, rows);
+        let got = by_kernel(Isa::detect(), queue(&Discipline::ProcessorSharing, workers, false).kernel::<1>(grid(), 0), &load, rows);
         for (g, w) in sorted(got).iter().zip(&want) {
             prop_assert!((g.0 - w.0).abs() < 1e-6, "{:?} instead of {:?}", g, w);
         }
         // enough at once for the sorted list to overflow into the heap
         let crowd: Vec<(u32, u32)> = (0..400_u32).map(|i| (u32::from(i > 200) * 3, 1 + i * 7919 % 997)).collect();
         let want = sorted(shared(&crowd, workers));
-        let got = by_kernel(Isa::detect(), queue(&Discipline::ProcessorSharing, workers, false).kernel::<1>(0), &crowd, rows);
+        let got = by_kernel(Isa::detect(), queue(&Discipline::ProcessorSharing, workers, false).kernel::<1>(grid(), 0), &crowd, rows);
         for (g, w) in sorted(got).iter().zip(&want) {
             prop_assert!((g.0 - w.0).abs() < 1e-4, "{:?} instead of {:?}", g, w);
         }
         let load = constant(&load, 21);
-        let fast = by_kernel(Isa::detect(), queue(&Discipline::ProcessorSharing, workers, true).kernel::<1>(0), &load, rows);
-        let general = by_kernel(Isa::detect(), queue(&Discipline::ProcessorSharing, workers, false).kernel::<1>(0), &load, rows);
+        let fast = by_kernel(Isa::detect(), queue(&Discipline::ProcessorSharing, workers, true).kernel::<1>(grid(), 0), &load, rows);
+        let general = by_kernel(Isa::detect(), queue(&Discipline::ProcessorSharing, workers, false).kernel::<1>(grid(), 0), &load, rows);
         for (f, g) in sorted(fast.clone()).iter().zip(&sorted(general)) {
             prop_assert!((f.0 - g.0).abs() < 1e-6, "{:?} instead of {:?}", f, g);
         }
-        let lanes = by_kernel(Isa::detect(), queue(&Discipline::ProcessorSharing, workers, true).kernel::<8>(0), &load, rows);
+        let lanes = by_kernel(Isa::detect(), queue(&Discipline::ProcessorSharing, workers, true).kernel::<8>(grid(), 0), &load, rows);
         let eightfold: Vec<_> = sorted(fast).iter().flat_map(|p| [*p; 8]).collect();
         prop_assert_eq!(sorted(lanes), eightfold);
     }
@@ -276,8 +294,8 @@ proptest! {
             worker: None, from: Nanos::new(*from), to: Nanos::new(from + length), every: None,
         }).collect();
         let fifo = Discipline::Fifo;
-        let one = QueueSpec { slowdown: &[3.0], unavailable: &unavailable, ..queue(&fifo, 1, false) };
-        let got = pairs(&by_events(&one.rules(0), &load, &mut LaneRng::new(7, Purpose::Choice, 0)));
+        let one = Station { slowdown: &[3.0], unavailable: &unavailable, ..queue(&fifo, 1, false) };
+        let got = pairs(&by_events(&one.rules(grid(), 0), &load, &mut LaneRng::new(7, Purpose::Choice, 0)));
         // nanosecond by nanosecond
         let away = |t: u64| away.iter().any(|(from, length)| t >= *from && t < from + length);
         let (mut at, mut free) = (0_u64, 0_u64);
@@ -337,17 +355,15 @@ fn shared(load: &[(u32, u32)], workers: usize) -> Vec<(f64, f64)> {
 #[test]
 fn a_favoured_background_job_interrupts_and_the_request_resumes() {
     let discipline = Discipline::Priority {
-        background: 0.5,
+        // a job of 10 ns every 40 ns
+        background: 0.25,
         service: Service::deterministic(Nanos::new(10)),
         first: Class::Background,
     };
-    let one = QueueSpec {
-        background_gap_ns: 40.0,
-        ..queue(&discipline, 1, true)
-    };
+    let one = queue(&discipline, 1, true);
     // alone, then with background: each wait is a sum of whole or partial background jobs
     let load: Vec<(u32, u32)> = vec![(200, 20); 2_000];
-    let waits: Vec<f64> = by_kernel(Isa::detect(), one.kernel::<1>(0), &load, 64)
+    let waits: Vec<f64> = by_kernel(Isa::detect(), one.kernel::<1>(grid(), 0), &load, 64)
         .iter()
         .map(|p| p.0)
         .collect();

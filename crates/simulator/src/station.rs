@@ -1,0 +1,182 @@
+//! The queue of a simulation, wherever its requests come from, checked before anything runs.
+
+use std::num::NonZeroU32;
+
+use crate::error::{SimulationError, parameter};
+use crate::unavailable::Unavailable;
+use taillab_queueing::discipline::{Assignment, Discipline};
+use taillab_queueing::service::Service;
+
+/// The part of a specification that does not depend on where requests come from.
+#[derive(Clone, Copy)]
+pub(crate) struct Station<'a> {
+    pub(crate) service: &'a Service,
+    pub(crate) workers: NonZeroU32,
+    pub(crate) discipline: &'a Discipline,
+    pub(crate) slowdown: &'a [f64],
+    pub(crate) unavailable: &'a [Unavailable],
+    pub(crate) seed: u64,
+}
+
+impl Station<'_> {
+    pub(crate) fn count(&self) -> usize {
+        self.workers.get() as usize
+    }
+
+    /// The sum of the workers' speeds.
+    pub(crate) fn capacity(&self) -> f64 {
+        if self.slowdown.is_empty() {
+            f64::from(self.workers.get())
+        } else {
+            self.slowdown.iter().map(|f| 1.0 / f).sum()
+        }
+    }
+
+    /// Whether every request is in service for exactly its drawn service time.
+    pub(crate) fn keeps_service_times(&self) -> bool {
+        let stolen_longer =
+            matches!(self.discipline, Discipline::WorkStealing { cost } if cost.get() > 0);
+        self.slowdown.is_empty() && self.unavailable.is_empty() && !stolen_longer
+    }
+
+    /// The share of time that a worker is away for good, by periodic absences.
+    fn absent_share(&self, worker: usize) -> f64 {
+        let of_worker = |u: &&Unavailable| u.worker.is_none_or(|w| w as usize == worker);
+        let share = |u: &Unavailable| {
+            u.every.map_or(0.0, |every| {
+                (u.to - u.from).get() as f64 / every.get() as f64
+            })
+        };
+        self.unavailable.iter().filter(of_worker).map(share).sum()
+    }
+
+    /// Everything asked for over everything that can be served: the utilisation, plus
+    /// what the discipline itself and absences take.
+    pub(crate) fn load(&self, utilization: f64) -> f64 {
+        let mean_ns = self.service.mean_ns();
+        let present: f64 = (0..self.count())
+            .map(|k| {
+                let speed = self.slowdown.get(k).map_or(1.0, |f| 1.0 / f);
+                speed * (1.0 - self.absent_share(k)).max(0.0)
+            })
+            .sum();
+        let available = present / self.capacity();
+        let asked = match self.discipline {
+            Discipline::Priority { background, .. } => utilization + background,
+            Discipline::WorkStealing { cost } => utilization * (1.0 + cost.get() as f64 / mean_ns),
+            Discipline::TimeSliced { quantum, switch } => {
+                let switches = 1.0 / mean_ns + 1.0 / quantum.get() as f64;
+                utilization * (1.0 + switch.get() as f64 * switches)
+            }
+            _ => utilization,
+        };
+        asked / available
+    }
+
+    /// Refuses a load that cannot be served.
+    pub(crate) fn check_load(&self, utilization: f64) -> Result<(), SimulationError> {
+        let refuse = |what: String, load: f64| Err(SimulationError::Overload { what, load });
+        let load = self.load(utilization);
+        if load.is_nan() || load >= 1.0 {
+            let what = if load == utilization {
+                "the load".to_owned()
+            } else {
+                format!(
+                    "the load, with what {} and absences take at worst,",
+                    self.discipline
+                )
+            };
+            return refuse(what, load);
+        }
+        // with a queue for each worker, each must keep up by itself
+        let shares: Vec<f64> = match self.discipline {
+            Discipline::RandomWorker | Discipline::RoundRobin => {
+                vec![1.0 / self.count() as f64; self.count()]
+            }
+            Discipline::Static {
+                connections,
+                assignment: Assignment::RoundRobin,
+            } => {
+                let (n, c) = (*connections as usize, self.count());
+                (0..c)
+                    .map(|k| (n / c + usize::from(k < n % c)) as f64 / n as f64)
+                    .collect()
+            }
+            _ => return Ok(()),
+        };
+        for (k, share) in shares.into_iter().enumerate() {
+            let slowdown = self.slowdown.get(k).copied().unwrap_or(1.0);
+            let load =
+                utilization * self.capacity() * share * slowdown / (1.0 - self.absent_share(k));
+            if load.is_nan() || load >= 1.0 {
+                return refuse(
+                    format!("the load of worker {k} under {}", self.discipline),
+                    load,
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks the parameters.
+    pub(crate) fn check(&self) -> Result<(), SimulationError> {
+        self.service.check()?;
+        let workers = self.workers.get();
+        let bad = |f: &f64| !(f.is_finite() && *f > 0.0);
+        if !self.slowdown.is_empty()
+            && (self.slowdown.len() != self.count() || self.slowdown.iter().any(bad))
+        {
+            return Err(SimulationError::Slowdown {
+                workers,
+                given: self.slowdown.to_vec(),
+            });
+        }
+        for u in self.unavailable {
+            let exists = u.worker.is_none_or(|w| w < workers);
+            let again = u
+                .every
+                .is_none_or(|every| u.to > u.from && every > u.to - u.from);
+            if !(exists && u.to > u.from && again) {
+                return Err(SimulationError::Unavailable(*u));
+            }
+        }
+        match self.discipline {
+            Discipline::Priority {
+                background: share,
+                service,
+                ..
+            } => {
+                service.check()?;
+                let good = *share > 0.0 && *share < 1.0;
+                let what = "the background class's share";
+                parameter(what, "between 0 and 1", *share, good)?;
+            }
+            Discipline::TimeSliced { quantum, .. } => {
+                let ns = quantum.get();
+                parameter("the quantum", "above 0", ns as f64, ns > 0)?;
+            }
+            Discipline::PowerOfD { d } => {
+                parameter("d of power-of-d", "at least 1", f64::from(*d), *d > 0)?;
+            }
+            Discipline::Static { connections: n, .. } => {
+                let what = "the number of connections";
+                parameter(what, "at least 1", f64::from(*n), *n > 0)?;
+            }
+            _ => {}
+        }
+        let feature = if !self.slowdown.is_empty() {
+            "workers of different speed"
+        } else {
+            "absent workers"
+        };
+        if self.discipline.is_preemptive()
+            && !(self.slowdown.is_empty() && self.unavailable.is_empty())
+        {
+            return Err(SimulationError::Unsupported {
+                discipline: self.discipline.to_string(),
+                feature,
+            });
+        }
+        Ok(())
+    }
+}
