@@ -10,7 +10,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Instant;
 
-use taillab_analysis::timeline::{TimelineBuilder, busy_service_time};
+use taillab_analysis::timeline::{TimelineBuilder, busy_stretches};
 use taillab_analysis::{Analysis, AnalysisOptions, MatchOptions, Matcher, Window};
 use taillab_model::{Event, Monotonic, Nanos, Recording};
 
@@ -52,7 +52,7 @@ fn main() {
         timeline.seen()
     );
     let measure_from = Monotonic::from_nanos_since_boot(context.measure_from_ns.unwrap_or(0));
-    let busy = busy_service_time(&matched, &timeline, measure_from);
+    let busy = busy_stretches(&matched, &timeline, measure_from, 1).pop();
     let t = given.map(Nanos::new).or(context.service_time_ns);
     println!("t: {:?}, by busy time {busy:?}", context.service_time_ns);
     let service_time = t.or(busy.map(|busy| busy.per_request)).unwrap();

@@ -19,19 +19,13 @@ pub struct ClientRecord {
     pub operation: Operation,
 }
 
-/// A use of a key that no request has been joined to yet.
-struct Use {
-    times: ClientTimes,
-    operation: Operation,
-    taken: bool,
-}
-
 /// The client's records of a measurement, joined to the requests window by window.
 pub struct ClientRecords<I: Iterator<Item = ClientRecord>> {
     records: Peekable<I>,
     measure_from: Monotonic,
-    /// The latest use of each key, up to the last request.
-    uses: IdMap<Use, u64>,
+    /// The latest use of each key, up to the last request, and whether a request has been joined
+    /// to it.
+    uses: IdMap<(ClientRecord, bool), u64>,
     join: ClientJoin,
 }
 
@@ -59,19 +53,18 @@ impl<I: Iterator<Item = ClientRecord>> ClientRecords<I> {
             let (t1, t6) = (matched.requests.t1(place), matched.requests.t6(place));
             while let Some(record) = self.records.next_if(|record| record.times.sent <= t1) {
                 self.note(&record);
-                let sent = Use {
-                    times: record.times,
-                    operation: record.operation,
-                    taken: false,
-                };
-                self.uses.insert(packed(record.key), sent);
+                self.uses.insert(packed(record.key), (record, false));
             }
-            let contains = |sent: &Use| sent.times.received.is_none_or(|at| t6 <= at);
             match self.uses.get_mut(&packed(matched.keys[place])) {
-                Some(sent) if !sent.taken && contains(sent) => {
-                    sent.taken = true;
-                    let (times, operation) = (sent.times, Some(sent.operation));
-                    matched.requests.set_client(place, Some(times), operation);
+                Some((
+                    ClientRecord {
+                        times, operation, ..
+                    },
+                    taken,
+                )) if !*taken && times.received.is_none_or(|at| t6 <= at) => {
+                    *taken = true;
+                    let times = *times;
+                    (matched.requests).set_client(place, Some(times), Some(*operation));
                     self.join.matched += u64::from(is_answered(&times, self.measure_from));
                 }
                 _ => self.join.unexplained += 1,

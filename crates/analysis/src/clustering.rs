@@ -9,7 +9,7 @@ const QUANTILE: f64 = 0.99;
 /// Distances, in requests, at which correlation is looked for.
 const LAGS: [u32; 12] = [1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1_000, 5_000];
 
-/// Fewer slow requests say nothing.
+/// With fewer slow requests nothing is reported.
 const MIN_SLOW: u64 = 30;
 
 /// The rank among `n` sojourns above which a request is slow; `None` if there are too few.
@@ -17,8 +17,8 @@ pub fn threshold_rank(n: u64) -> Option<u64> {
     Some(quantile_ranks(n, QUANTILE, 1.0)?.value)
 }
 
-/// Counts how close together slow requests come, while requests come in order of T1. None is slow
-/// until [`Clusters::slow_is_above`] has set the threshold.
+/// Counts how close together slow requests are. Requests are added in order of T1. No request counts
+/// as slow until [`Clusters::slow_is_above`] has set the threshold.
 #[derive(Clone, Debug)]
 pub struct Clusters {
     threshold: Nanos,
@@ -31,12 +31,12 @@ pub struct Clusters {
     in_runs: u64,
     /// The last slow one: its number, and whether it is known to be in a run.
     last: Option<(u64, bool)>,
-    /// Until when the slow ones so far were there.
+    /// The latest T6 of the slow requests so far.
     until: Option<Monotonic>,
     episodes: u64,
 }
 
-/// Requests that are remembered: more than the largest lag.
+/// Requests that are kept: more than the largest lag.
 const RECENT: usize = 8_192;
 
 impl Default for Clusters {
@@ -56,7 +56,7 @@ impl Default for Clusters {
 }
 
 impl Clusters {
-    /// From now on slow is what is above `threshold`.
+    /// Requests above `threshold` count as slow from now on.
     pub const fn slow_is_above(&mut self, threshold: Nanos) {
         self.threshold = threshold;
     }
@@ -85,14 +85,14 @@ impl Clusters {
         if let Some((_, counted)) = neighbour {
             self.in_runs += 1 + u64::from(!counted);
         }
-        // what delays several at once delays neighbours, and those that came in meanwhile
+        // an event that delays several requests delays neighbours, and those that arrive during it
         let together = neighbour.is_some() || Some(t1) <= self.until;
         self.episodes += u64::from(!together);
         self.until = self.until.max(Some(t6));
         self.last = Some((self.n, neighbour.is_some()));
     }
 
-    /// What was found; `None` with fewer than 30 slow ones.
+    /// The result; `None` with fewer than 30 slow requests.
     pub fn finish(&self) -> Option<Clustering> {
         if self.slow < MIN_SLOW {
             return None;
@@ -114,7 +114,7 @@ impl Clusters {
     }
 }
 
-/// Where the bit of this request is.
+/// The word and the bit of a request.
 const fn place(number: u64) -> (usize, u64) {
     let at = number as usize % RECENT;
     (at / 64, 1 << (at % 64))

@@ -1,12 +1,11 @@
-//! Sums along a line that becomes longer and longer, in bounded memory: coarsening.
+//! Sums over equal cells of a growing line (of time, or of observations), in bounded memory.
 //!
-//! The line (of time, or of observations) is cut into equal cells. When there would be too many
-//! of them, neighbours are joined in pairs. So there are between half of the allowed number and
-//! that number, and the length need not be known beforehand.
+//! When there would be too many cells, neighbours are joined in pairs. So the number of cells stays
+//! between half of the limit and the limit, and the length need not be known beforehand.
 
-/// What is summed in a cell.
+/// The contents of a cell.
 pub(crate) trait Coarsen: Default {
-    /// Adds what the next cell holds.
+    /// Adds the contents of the next cell.
     fn add(&mut self, next: Self);
 }
 
@@ -33,7 +32,7 @@ impl<T: Coarsen> Coarsening<T> {
         self.width
     }
 
-    /// The cells up to the last one that was asked for.
+    /// The cells up to the last one used.
     pub(crate) fn cells(&self) -> &[T] {
         &self.cells
     }
@@ -43,7 +42,7 @@ impl<T: Coarsen> Coarsening<T> {
         self.cells
     }
 
-    /// The cell in which `at` lies, and where the next one begins.
+    /// The cell that contains `at`, and where the next one begins.
     #[inline]
     pub(crate) fn cell(&mut self, at: u64) -> (&mut T, u64) {
         let mut place = at / self.width;

@@ -1,17 +1,17 @@
-//! What the excess consists of: by cause, by culprit, and in each band of the tail.
+//! The composition of the excess: by cause, by culprit, and in each band of the tail.
 //!
-//! Where T2 to T5 were recorded of a share of the requests, only these are summed; all of them
-//! say where the bands begin, and counts and lengths are brought up to all.
+//! Where T2 to T5 were recorded for a sample of the requests only, the sample is summed. The bands are
+//! still those of all requests, and counts and lengths are scaled up to all.
 //!
-//! Everything is summed over the accounts of the ledger as they come, by the cell of a histogram
-//! in which the sojourn lies; nothing is kept of a single request. Where the bands begin is
-//! known at the end: with a cell, so within 0.2 % of the sojourn.
+//! The accounts of the ledger are summed as they come, by the histogram cell of the sojourn; nothing
+//! is kept of a single request. The bands are found at the end. They begin at a cell, that is within
+//! 0.2 % of the sojourn.
 //!
-//! Shares have intervals by the jackknife over time: the measurement is cut into equal blocks
-//! (but for the last), each left out once, and the spread of the share over these says how far
-//! it would have been off in another measurement of the same length (Efron and Stein 1981;
-//! blocks because neighbours in time are correlated). The interval is ± t times the standard
-//! error, with as many degrees of freedom as there are blocks less one.
+//! Shares have intervals from a jackknife over time: the measurement is cut into equal blocks
+//! (except for the last), and each is left out once. The spread of the results says how far
+//! another measurement of the same length would be off (Efron and Stein 1981; blocks because
+//! neighbours in time are correlated). The interval is ± t times the standard error, with one
+//! degree of freedom less than there are blocks.
 
 use std::collections::HashMap;
 
@@ -21,21 +21,21 @@ use taillab_model::{Monotonic, Nanos, quantile_rank};
 
 use crate::coarsening::{Coarsen, Coarsening};
 use crate::id_map::IdMap;
-use crate::ledger::{Entry, GroupKey, Label, Labels, Ledger};
+use crate::ledger::{Entry, GroupKey, Label, Labels, Ledger, Lengths};
 
 /// Where the bands begin; the last one ends with the slowest request.
 pub const BANDS: [f64; 4] = [0.0, 0.9, 0.99, 0.999];
 
-/// log2 of the cells to a doubling of the sojourn: a cell is at most 0.2 % wide.
+/// log2 of the number of cells for each doubling of the sojourn: a cell is at most 0.2 % wide.
 const BITS: u32 = 9;
 
-/// Blocks of time at most; there are at least half as many.
+/// The largest number of blocks of time; the smallest is half of it.
 const BLOCKS: usize = 64;
 
 /// Student's t with 31 degrees of freedom, 97.5 %; with more it is at most 2 % smaller.
 const STUDENT: f64 = 2.039_5;
 
-/// With requests in fewer blocks than this there is no interval.
+/// If fewer blocks than this have requests, there is no interval.
 const MIN_BLOCKS: usize = 8;
 
 /// Culprits that are listed at most.
@@ -43,11 +43,11 @@ const MAX_CULPRITS: usize = 60;
 
 const CAUSES: usize = Cause::ALL.len();
 
-/// Accounts that are added at once: waiting for memory one after the other is what adding them
-/// costs, and many wait no longer than one.
+/// Accounts that are added together. The cost of adding is waiting for memory, and in a batch these
+/// waits overlap.
 const BATCH: usize = 1_024;
 
-/// Which band begins p99.
+/// The band that begins at p99.
 const ABOVE_P99: usize = 2;
 
 /// Excess by block of time: of all requests, and of those above p99.
@@ -102,21 +102,19 @@ pub struct Composition {
     of_groups: Vec<u64>,
     of_causes: [u64; CAUSES],
     cells: Vec<CellSums>,
-    /// Requests that are not summed, by cell.
+    /// Requests outside of the sample, by cell.
     others: Vec<u64>,
     blocks: Coarsening<BlockSums>,
-    /// What is still to be added: when the request came in since `from`, and its cell.
+    /// Requests still to be added: T1 since `from`, the cell, the sums.
     new_requests: Vec<(u64, usize, CellSums)>,
-    /// The same of the excess: when, its key, how much.
+    /// Excess still to be added: T1 since `from`, the key, nanoseconds.
     new_excess: Vec<(u64, u64, u64)>,
-    /// Of one request: groups with their excess.
-    of_request: Vec<(u32, u64)>,
-    /// By group: its place there and one, or zero.
-    places: Vec<u32>,
+    /// The excess of one request, by group.
+    of_request: Lengths,
 }
 
 impl Composition {
-    /// Nothing yet, of a measurement that begins at `from`.
+    /// An empty composition of a measurement that begins at `from`.
     pub fn new(from: Monotonic) -> Self {
         Self {
             from,
@@ -130,12 +128,11 @@ impl Composition {
             blocks: Coarsening::new(1_000, BLOCKS),
             new_requests: Vec::new(),
             new_excess: Vec::new(),
-            of_request: Vec::new(),
-            places: Vec::new(),
+            of_request: Lengths::default(),
         }
     }
 
-    /// Takes the account of a request that came in at `t1`.
+    /// Adds the account of a request that arrived at `t1`.
     pub fn add(&mut self, t1: Monotonic, entry: &Entry<'_>, labels: &Labels) {
         let cell = cell(entry.sojourn_ns, BITS);
         if !entry.asked {
@@ -156,20 +153,12 @@ impl Composition {
         self.of_request.clear();
         for &(label, ns) in entry.excess {
             let group = self.group(label, labels);
-            let place = &mut self.places[group as usize];
-            match place.checked_sub(1) {
-                Some(place) => self.of_request[place as usize].1 += ns,
-                None => {
-                    self.of_request.push((group, ns));
-                    *place = self.of_request.len() as u32;
-                }
-            }
+            self.of_request.add(group, ns);
         }
         let mut causes = 0_u32;
-        for &(group, ns) in &self.of_request {
+        for &(group, ns) in self.of_request.iter() {
             self.new_excess.push((at_ns, key(cell, group), ns));
             self.of_groups[group as usize] += 1;
-            self.places[group as usize] = 0;
             causes |= 1 << self.groups[group as usize].0 as u32;
         }
         while causes != 0 {
@@ -183,7 +172,7 @@ impl Composition {
 
     fn add_new(&mut self) {
         for (at_ns, cell, new) in self.new_requests.drain(..) {
-            // it has a block, also without an excess
+            // the block must exist, even without any excess
             self.blocks.cell(at_ns);
             if cell >= self.cells.len() {
                 self.cells.resize(cell + 1, CellSums::default());
@@ -204,7 +193,6 @@ impl Composition {
             if number == next {
                 self.groups.push(key);
                 self.of_groups.push(0);
-                self.places.push(0);
             }
             self.group_of.push(number);
         }
@@ -226,7 +214,7 @@ impl Composition {
         })
     }
 
-    /// Those that are not summed too.
+    /// Requests in a cell, including those outside of the sample.
     fn requests_in(&self, cell: usize) -> u64 {
         let summed = self.cells.get(cell).map_or(0, |cell| cell.requests);
         summed + self.others.get(cell).copied().unwrap_or(0)
@@ -237,7 +225,7 @@ impl Composition {
         cells.map(|cell| self.requests_in(cell)).sum()
     }
 
-    /// Everything, when no more accounts come.
+    /// The result, after the last account.
     pub fn finish(mut self) -> Composed {
         self.add_new();
         let thresholds = self.thresholds();
@@ -288,7 +276,7 @@ impl Composition {
 /// Sums over the requests of one band of the tail.
 #[derive(Clone, Debug)]
 struct BandSums {
-    /// Those that were not summed too.
+    /// Including those outside of the sample.
     requests: u64,
     sums: CellSums,
     /// By block of time and cause.
@@ -298,7 +286,7 @@ struct BandSums {
 /// The composition of all accounts.
 #[derive(Clone, Debug)]
 pub struct Composed {
-    /// How many requests each that was summed stands for.
+    /// How many requests each request of the sample stands for.
     weight: f64,
     groups: Vec<(Cause, GroupKey)>,
     group_of: Vec<u32>,
@@ -310,7 +298,7 @@ pub struct Composed {
 }
 
 impl Composed {
-    /// The causes as wholes, the largest first, then their culprits, the largest first.
+    /// First the causes as a whole, then their culprits; in both, the largest first.
     pub fn shares(&self, ledger: &Ledger) -> Vec<CauseShare> {
         let mut wholes: Vec<CauseShare> = Vec::new();
         for cause in Cause::ALL {
@@ -342,7 +330,7 @@ impl Composed {
         wholes
     }
 
-    /// The name of a group; of several threads without one thread's id.
+    /// The name of a group; without a thread id if it has several threads.
     fn culprit(&self, group: usize, ledger: &Ledger) -> Option<Culprit> {
         let is = |label: &Label| self.group_of[*label as usize] == group as u32;
         let mut labels = (0..self.group_of.len() as Label).filter(is);
@@ -371,7 +359,7 @@ impl Composed {
         let weighted = |sum: u64| (sum as f64 * self.weight).round() as u64;
         let (requests, excess_ns) = (weighted(requests), weighted(excess_ns));
         if episodes == 0 {
-            // such a cause has no beginning and end: each request counts as an episode
+            // a cause without beginning and end: each request counts as an episode
             (episodes, held_up) = (requests, excess_ns);
         }
         CauseShare {
@@ -387,7 +375,7 @@ impl Composed {
         }
     }
 
-    /// Of all excess, with its interval.
+    /// The share of all excess, with its interval.
     fn ratio(&self, of: &ByBlock, which: usize) -> Share {
         let pair = |(block, part): (usize, &[u64; 2])| {
             let all: u64 = self.causes.iter().map(|sums| sums[block][which]).sum();
@@ -418,7 +406,7 @@ fn band(place: usize, of: &BandSums) -> Band {
         let total: u64 = excess_ns.iter().map(|b| b[cause as usize]).sum();
         let mut mean_excess_ns = total as f64 / n;
         if cause == Cause::Service {
-            // what requests were faster than their ideal
+            // less the time by which requests were faster than their ideal
             mean_excess_ns -= sums.gain_ns as f64 / n;
         }
         if mean_excess_ns == 0.0 {

@@ -1,4 +1,4 @@
-//! How many requests are in the server: its arrivals and departures in order of time.
+//! The number of requests in the server, from arrivals and departures in order of time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -10,7 +10,7 @@ use crate::matched::Matched;
 /// A change of the number of requests in the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// The request at this place of the matched ones came in.
+    /// The matched request at this place arrived.
     Came(usize),
     /// One left.
     Left,
@@ -19,13 +19,14 @@ pub(crate) enum Step {
 /// The requests that are in the server while the windows of a recording come.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Crowd {
-    /// T6 of those inside.
+    /// T6 of the requests in the server.
     leave: BinaryHeap<Reverse<Monotonic>>,
 }
 
 impl Crowd {
-    /// Tells of each change in the next window when it was, how many were inside before it, and
-    /// what it was. What leaves after the window's last arrival is told with the next one.
+    /// Calls `tell` for each change in the next window, with its time, the number of requests in the
+    /// server before it, and what it was. Departures after the window's last arrival come with the
+    /// next window.
     pub(crate) fn walk(&mut self, matched: &Matched, mut tell: impl FnMut(Monotonic, usize, Step)) {
         for place in 0..matched.requests.len() {
             let (t1, t6) = (matched.requests.t1(place), matched.requests.t6(place));
@@ -33,7 +34,7 @@ impl Crowd {
         }
     }
 
-    /// The same for the next one, which comes and leaves at these times.
+    /// The same for one request that arrives and leaves at these times.
     pub(crate) fn step(
         &mut self,
         place: usize,
@@ -45,7 +46,7 @@ impl Crowd {
         self.leave.push(Reverse(leaves));
     }
 
-    /// Tells of those that are still inside when there are no more windows.
+    /// The same for the requests that are still in the server after the last window.
     pub(crate) fn finish(mut self, mut tell: impl FnMut(Monotonic, usize, Step)) {
         self.leave_until(Monotonic::MAX, &mut tell);
     }

@@ -1,8 +1,8 @@
-//! Everything that explains a measured distribution.
+//! The explanation of a measured distribution.
 //!
-//! One pass of the [`ledger`](crate::ledger) gives each request's account; the composition,
-//! the inversions, the workers and the slowest requests are summed from it as it comes.
-//! The replay then forecasts, and the findings say it in words.
+//! One pass of the [`ledger`](crate::ledger) gives the account of each request. The composition, the
+//! inversions, the workers and the slowest requests are summed from the accounts as they come. The
+//! forecasts follow from the replay.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -11,12 +11,12 @@ use taillab_model::explanation::{
     CauseShare, Explanation, FanOut, Inversions, ModelFit, NamedCurve, Prediction, SlowRequest,
     WorkerShare,
 };
-use taillab_model::summary::{Matching, Overload, Withdrawn};
+use taillab_model::summary::Withdrawn;
 use taillab_model::{Distribution, Histogram, Monotonic, Nanos, RecordingContext, Tid};
 
 use crate::clustering::{Clusters, threshold_rank};
-use crate::comparison::{hold, no_distribution};
-use crate::composition::{Composed, Composition};
+use crate::comparison::hold;
+use crate::composition::Composition;
 use crate::heat_map::HeatCells;
 use crate::id_map::IdMap;
 use crate::ledger::{Attribution, Baseline, Entry, Labels, Ledger, LedgerOptions};
@@ -25,25 +25,25 @@ use crate::slowest::slow_request;
 use crate::spells::TakenTime;
 use crate::statistics::curve_of;
 use crate::timeline::{Seen, Timeline};
-use crate::{findings, predict, replay};
+use crate::{predict, replay};
 
-/// What explains a measurement; nothing where it was not recorded what the CPUs did.
+/// The explanation of a measurement; empty if the recording does not say what the CPUs did.
 #[derive(Default)]
 pub(crate) struct Explained {
     /// Why the comparison with the ideal does not hold, if it does not: then there are no causes
     /// and no forecasts.
     pub(crate) withdrawn: Option<Withdrawn>,
-    /// Causes of the excess: the wholes, then their culprits.
+    /// Causes of the excess: first as a whole, then by culprit.
     pub(crate) causes: Vec<CauseShare>,
     /// How well the replay reproduces the measurement.
     pub(crate) model_fit: Option<ModelFit>,
     /// Forecasts, the best first.
     pub(crate) predictions: Vec<Prediction>,
-    /// The rest of what was found.
+    /// Everything else.
     pub(crate) explanation: Option<Explanation>,
 }
 
-/// Pairs of workers that are listed.
+/// The largest number of pairs of workers that are listed.
 const MAX_PAIRS: usize = 10;
 
 /// The measured sojourns.
@@ -66,12 +66,11 @@ pub(crate) struct Explainer {
     clusters: Clusters,
     taken: TakenTime,
     seen: Seen,
-    disturbances: bool,
 }
 
 impl Explainer {
-    /// Before the first window; this many of the slowest requests are taken apart, and commands name
-    /// the `process`.
+    /// Before the first window. `slowest` is how many of the slowest requests are taken apart, and
+    /// `process` is the one that commands name.
     pub(crate) fn new(
         context: &RecordingContext,
         options: LedgerOptions,
@@ -89,7 +88,6 @@ impl Explainer {
             clusters: Clusters::default(),
             taken: TakenTime::new(options.measure_from),
             seen: Seen::default(),
-            disturbances: false,
             process,
             options,
         }
@@ -104,7 +102,6 @@ impl Explainer {
         mut each: impl FnMut(&Entry<'_>, &Labels),
     ) {
         self.seen = timeline.seen();
-        self.disturbances = timeline.has_disturbances();
         self.taken.add(timeline, upto);
         let requests = &matched.requests;
         let places = || matched.measured_places(self.options.measure_from);
@@ -114,7 +111,7 @@ impl Explainer {
             self.sojourns.record(sojourn);
             self.heat.add(t1, sojourn);
         }
-        // the slow ones are those that are slow among all so far
+        // slow means slow among all requests so far
         if let Some(rank) = threshold_rank(self.sojourns.count())
             && let Some(cell) = self.sojourns.ranked().at(rank)
         {
@@ -142,23 +139,21 @@ impl Explainer {
             });
     }
 
-    /// What was found; `observed` gives the queue to replay, and `length_limits` say what the length of
-    /// the recording costs.
+    /// The explanation, without the findings. `observed` gives the queue to replay, `withdrawn` says why
+    /// the server is not compared with the `ideal`, and `length_limits` are the limits that follow from
+    /// the length of the recording.
     pub(crate) fn finish(
         self,
         sojourn: &Sojourn,
-        matching: &Matching,
-        comparison: Comparison<'_>,
+        ideal: &Distribution,
+        withdrawn: Option<Withdrawn>,
         length_limits: Vec<String>,
         observed: impl FnOnce() -> replay::Observed,
     ) -> Explained {
-        let (options, disturbances) = (self.options, self.disturbances);
         let ledger = self.attribution.finish();
         let collected = self.collected;
         let length = (self.span).map_or(Nanos::ZERO, |(from, to)| to.saturating_since(from));
         let mut explanation = Explanation {
-            bands: Vec::new(),
-            findings: Vec::new(),
             inversions: collected.inversions(self.sojourns.count()),
             workers: collected.workers(&ledger, length),
             slowest: slowest(collected.slowest, collected.most_slow),
@@ -166,89 +161,52 @@ impl Explainer {
             clustering: self.clusters.finish(),
             hypervisor: self.taken.finish(),
             fan_out: sojourn.fan_out.clone(),
-            curves: Vec::new(),
             limits: limits(self.seen),
+            ..Explanation::default()
         };
-        let composed = self.composition.map(Composition::finish);
         let mut explained = Explained {
-            withdrawn: comparison.withdrawn,
+            withdrawn,
             ..Explained::default()
         };
-        if comparison.withdrawn.is_none() {
-            let shares = composed.as_ref().map(|composed| composed.shares(&ledger));
-            explained.causes = shares.unwrap_or_default();
-            explanation.bands = composed.as_ref().map_or_else(Vec::new, Composed::bands);
-            drop((composed, ledger));
+        if withdrawn.is_none() {
+            if let Some(composed) = self.composition.map(Composition::finish) {
+                explained.causes = composed.shares(&ledger);
+                explanation.bands = composed.bands();
+            }
+            drop(ledger);
             let predicted = predict::predict(
                 &observed(),
                 &predict::Basis {
                     sojourn: &sojourn.distribution,
                     causes: &explained.causes,
-                    service_time: options.service_time,
+                    service_time: self.options.service_time,
                     process: self.process,
                 },
             );
+            let own_queue = collected.own_queue_ideal.as_ref();
             explanation
                 .curves
-                .extend(
-                    (collected.own_queue_ideal.as_ref()).map(|own_queue| NamedCurve {
-                        name: "multi_queue_ideal".to_owned(),
-                        points: curve_of(own_queue),
-                    }),
-                );
-            explained.take(predicted, &mut explanation);
-            explained.withdrawn = hold(&mut explained.predictions, comparison.ideal);
+                .extend(own_queue.map(|own_queue| NamedCurve {
+                    name: "multi_queue_ideal".to_owned(),
+                    points: curve_of(own_queue),
+                }));
+            explanation.curves.extend(predicted.curves);
+            explanation.limits.extend(predicted.limits);
+            explained.model_fit = predicted.model_fit;
+            explained.predictions = predicted.predictions;
+            explained.withdrawn = hold(&mut explained.predictions, ideal);
         }
         if explained.withdrawn.is_some() {
             explained.withdraw(&mut explanation);
         }
         explanation.limits.extend(length_limits);
-        let ideal = match explained.withdrawn {
-            Some(_) => no_distribution(),
-            None => comparison.as_independent,
-        };
-        explanation.findings = findings::findings(&findings::Facts {
-            sojourn: &sojourn.distribution,
-            ideal: &ideal,
-            withdrawn: explained.withdrawn,
-            overload: comparison.overload,
-            causes: &explained.causes,
-            predictions: &explained.predictions,
-            model_fit: explained.model_fit.as_ref(),
-            clustering: explanation.clustering.as_ref(),
-            hypervisor: explanation.hypervisor.as_ref(),
-            workers: &explanation.workers,
-            inversions: &explanation.inversions,
-            matching,
-            disturbances,
-        });
-        explained.with(explanation)
+        explained.explanation = Some(explanation);
+        explained
     }
-}
-
-/// The ideal, and whether the server can be held against it.
-pub(crate) struct Comparison<'a> {
-    pub(crate) ideal: &'a Distribution,
-    /// The same, as if its requests were independent: for sentences, which have no intervals.
-    pub(crate) as_independent: Distribution,
-    pub(crate) withdrawn: Option<Withdrawn>,
-    pub(crate) overload: Option<Overload>,
 }
 
 impl Explained {
-    fn with(mut self, explanation: Explanation) -> Self {
-        self.explanation = Some(explanation);
-        self
-    }
-
-    fn take(&mut self, predicted: predict::Predicted, explanation: &mut Explanation) {
-        self.model_fit = predicted.model_fit;
-        self.predictions = predicted.predictions;
-        explanation.curves.extend(predicted.curves);
-        explanation.limits.extend(predicted.limits);
-    }
-
-    /// Takes away what rests on the ideal.
+    /// Removes everything that depends on the ideal.
     fn withdraw(&mut self, explanation: &mut Explanation) {
         self.causes.clear();
         self.predictions.clear();
@@ -268,7 +226,7 @@ fn slowest(mut requests: Vec<SlowRequest>, most: usize) -> Vec<SlowRequest> {
     requests
 }
 
-/// What is summed besides the composition.
+/// Sums other than the composition.
 struct Collected {
     overtaken: u64,
     /// Requests whose T2 was not to be recorded.
@@ -298,8 +256,7 @@ impl Collected {
         }
     }
 
-    /// The least sojourn of a request that may be among the slowest, now that these are there
-    /// too.
+    /// Adds these sojourns; returns the least sojourn of a request that may be among the slowest.
     fn may_be_slowest(&mut self, sojourns: impl Iterator<Item = Nanos>) -> Nanos {
         let so_far = &mut self.slowest_so_far;
         let most = self.most_slow;
@@ -316,7 +273,7 @@ impl Collected {
     }
 
     fn add(&mut self, entry: &Entry<'_>) {
-        // T2 of the others is an estimate, which says nothing of their order
+        // without stamps T2 is an estimate, which does not show the order
         self.unasked += u64::from(!entry.asked);
         if let Some((_, by)) = entry.overtaken_by.filter(|_| entry.asked) {
             self.overtaken += 1;
@@ -332,8 +289,8 @@ impl Collected {
         }
     }
 
-    /// Keeps a request that may be one of the slowest. Many may: only a multiple of what is wanted is
-    /// kept.
+    /// Keeps a request that may be one of the slowest. There may be many such requests, so the list is
+    /// cut from time to time.
     fn slow(&mut self, request: SlowRequest) {
         self.slowest.push(request);
         if self.slowest.len() > 4 * self.most_slow {
@@ -371,7 +328,7 @@ impl Collected {
     }
 }
 
-/// What was not recorded, and what the account therefore cannot show.
+/// What was not recorded, and what the accounts therefore cannot show.
 fn limits(seen: Seen) -> Vec<String> {
     let missing = [
         (

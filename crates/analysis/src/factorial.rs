@@ -6,15 +6,15 @@
 //! function of all changes and of their products, by quantile regression. With all products in it
 //! the model has as many coefficients as there are combinations, so the regression's minimum is
 //! where each combination has its own sample quantile (Koenker, *Quantile Regression*, 2005,
-//! section 2.2), and a coefficient is a contrast of those. Rounds are what is drawn again for an
-//! interval, so it holds whatever correlates within a block, and whatever drifts between rounds.
+//! section 2.2), and a coefficient is a contrast of those. The bootstrap for the interval draws rounds,
+//! so the interval holds for any correlation within a block and any drift between rounds.
 
 use taillab_model::Nanos;
 
 use crate::paired::{MIN_PAIRS, PairedEstimate, bootstrapped, hash};
 use crate::replay::BlockHistogram;
 
-/// More changes make more combinations than anybody waits for.
+/// With more changes, measuring all combinations takes too long.
 pub const MOST_FACTORS: usize = 4;
 
 /// A combination of changes, or an effect of such a combination: bit i is change i.
@@ -23,17 +23,15 @@ pub type Combination = usize;
 /// The blocks of all combinations.
 #[derive(Clone, Debug)]
 pub struct Rounds {
-    /// By combination; a block of each for each round.
+    /// By combination; each round adds a block to each.
     cells: Vec<BlockHistogram>,
-    rounds: usize,
 }
 
 impl Rounds {
     /// Of `factors` changes; at most [`MOST_FACTORS`].
     pub fn new(factors: usize) -> Self {
         Self {
-            cells: vec![BlockHistogram::new(0); 1 << factors],
-            rounds: 0,
+            cells: vec![BlockHistogram::default(); 1 << factors],
         }
     }
 
@@ -45,7 +43,7 @@ impl Rounds {
     /// The combinations in the order of the next round, drawn at random.
     pub fn next_order(&self, seed: u64) -> Vec<Combination> {
         let mut order: Vec<Combination> = self.combinations().collect();
-        let round = seed.wrapping_add(self.rounds as u64);
+        let round = seed.wrapping_add(self.count() as u64);
         order.sort_by_key(|combination| hash(round, *combination as u64));
         order
     }
@@ -55,12 +53,11 @@ impl Rounds {
         for (cell, block) in self.cells.iter_mut().zip(round) {
             cell.push_block(block);
         }
-        self.rounds += 1;
     }
 
     /// Rounds so far.
     pub fn count(&self) -> usize {
-        self.rounds
+        self.cells[0].blocks()
     }
 
     /// The quantile `q` of a combination; `None` where fewer than ten requests are beyond it.
@@ -74,19 +71,19 @@ impl Rounds {
 
     /// The effect of the changes of `of` on the quantile `q`, as a ratio.
     ///
-    /// Of one change: the latency with it ÷ without it, the geometric mean over all combinations of
-    /// the others. Of two: by what factor the effect of one differs when the other is made too; 1
-    /// where they do not interact; and so on. The interval is that of
-    /// [`Pairs::ratio`](crate::paired::Pairs::ratio), over rounds. `None` where there are too few
-    /// rounds, or too few requests beyond the quantile.
+    /// For one change: the latency with it ÷ without it, as the geometric mean over all combinations of
+    /// the others. For two changes: the factor by which the effect of one differs when the other is made
+    /// too; 1 if they do not interact; and so on. The interval is that of
+    /// [`Pairs::ratio`](crate::paired::Pairs::ratio), over rounds. `None` if there are too few rounds, or
+    /// too few requests beyond the quantile.
     pub fn effect(&self, of: Combination, q: f64) -> Option<PairedEstimate> {
         let supported = |cell: Combination| self.quantile(cell, q).is_some();
-        if of == 0 || self.rounds < MIN_PAIRS || !self.combinations().all(supported) {
+        if of == 0 || self.count() < MIN_PAIRS || !self.combinations().all(supported) {
             return None;
         }
         // each coefficient is the mean difference over the combinations of all that is not in `of`
         let others = (self.cells.len() >> of.count_ones()) as f64;
-        let logarithm = bootstrapped(self.rounds, |times| {
+        let logarithm = bootstrapped(self.count(), |times| {
             let logarithms = self.combinations().map(|cell| {
                 let ns = self.cells[cell].weighted(times).quantile_ns(q)?;
                 let is_plus = (of & !cell).count_ones().is_multiple_of(2);

@@ -1,4 +1,4 @@
-//! How the lines of a verdict write their figures.
+//! How verdicts and findings write figures.
 
 use std::fmt;
 
@@ -39,6 +39,20 @@ impl fmt::Display for Count {
     }
 }
 
+/// `1 window`, `1,234 windows`: a number with the words of one, or of many.
+pub(crate) struct Counted(
+    pub(crate) u64,
+    pub(crate) &'static str,
+    pub(crate) &'static str,
+);
+
+impl fmt::Display for Counted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(n, one, many) = *self;
+        write!(f, "{} {}", Count(n), plural(n, one, many))
+    }
+}
+
 /// `0.9999` as `p99.99`.
 pub(crate) struct Percentile(pub(crate) f64);
 
@@ -50,7 +64,7 @@ impl fmt::Display for Percentile {
     }
 }
 
-/// Why a server cannot be held against its ideal, without a full stop.
+/// Why a server cannot be compared with its ideal, without a full stop.
 pub(crate) struct Unlike<'a>(pub(crate) &'a Withdrawn);
 
 impl fmt::Display for Unlike<'_> {

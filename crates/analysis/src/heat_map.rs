@@ -7,13 +7,13 @@ use taillab_model::{Monotonic, Nanos};
 use crate::coarsening::Coarsening;
 use crate::statistics::Bins;
 
-/// Columns at most.
+/// The largest number of columns.
 const COLUMNS: usize = 160;
 
-/// Rows at most.
+/// The largest number of rows.
 const ROWS: u32 = 28;
 
-/// log2 of the bins to a doubling from which the rows are made: a bin is 1.6 to 3.1 % wide.
+/// log2 of the number of bins for each doubling; rows consist of bins. A bin is 1.6 to 3.1 % wide.
 const BITS: u32 = 5;
 
 /// A heat map while requests come.
@@ -41,7 +41,7 @@ impl HeatCells {
         column.count(cell(sojourn.get(), BITS));
     }
 
-    /// All of them. The rows' edges are those of bins, in about equal steps of the logarithm.
+    /// The finished map. The edges of the rows are edges of bins, in about equal steps of the logarithm.
     pub fn finish(self) -> HeatMap {
         let columns = self.columns.cells();
         let counted = columns.iter().filter(|column| column.end() > 0);
@@ -66,8 +66,8 @@ impl HeatCells {
     }
 }
 
-/// The bins at which rows begin, from `first` up to at most `last`, each about the same factor
-/// above the one before.
+/// The bins at which rows begin, from `first` up to at most `last`; each is about the same factor
+/// above the previous one.
 fn row_edges(first: usize, last: usize) -> Vec<usize> {
     let lower = |bin: usize| cell_of(bin, BITS).0.max(1);
     let (fastest, slowest) = (lower(first), lower(last));

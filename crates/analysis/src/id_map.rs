@@ -8,7 +8,7 @@ use taillab_model::RequestKey;
 
 pub(crate) type IdMap<V, K = u32> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
 
-/// Values by id, and what was asked for last: often that is asked for again.
+/// Values by id, with a cache of the last one found: it is often asked for again.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LastFound<V> {
     values: IdMap<V>,

@@ -23,21 +23,21 @@ pub struct MeasuredRequests {
 /// The measured arrivals through the ideal queue, window by window: FIFO, c workers, each request
 /// taking t.
 ///
-/// *Every* request that came in is an arrival of the ideal queue, also in the warm-up (so that
-/// the queue is in its state when the measurement begins), and also where its response was not
-/// seen. Those were served and only their response was lost to the probe, or the real server
-/// dropped them, which an ideal one does not. Where they were in truth never served, the ideal
-/// carries a little more work than the real server did, so the excess errs on the small side.
+/// *Every* request that arrived is an arrival of the ideal queue. This includes the warm-up, so that
+/// the queue is in the right state when the measurement begins. It also includes requests whose
+/// response was not seen: either the server answered and the probe missed it, or the server dropped
+/// the request, which an ideal server does not do. If such a request was never served, the ideal has a
+/// little more work than the real server, and the excess comes out a little too small.
 ///
-/// A request without a response was waited for until the recording ended. Where that is longer
-/// than answers take, it is unanswered; otherwise the end cut it off, and it counts nowhere.
+/// A request without a response was waited for until the end of the recording. If that is longer than
+/// answers take, it is unanswered; otherwise the end cut it off, and it does not count.
 pub struct IdealArrivals {
     queue: IdealQueue,
     measure_from: Monotonic,
     /// The first and the last arrival of the measurement.
     span: Option<(Monotonic, Monotonic)>,
     count: u64,
-    /// How much of that is cut.
+    /// How much of the span is cut.
     cut: Nanos,
 }
 
@@ -53,8 +53,8 @@ impl IdealArrivals {
         }
     }
 
-    /// Sends the arrivals of the next window through the queue. A request without a response that
-    /// came in at `waited_for_until` or earlier was waited for as long as answers take.
+    /// Sends the arrivals of the next window through the queue. Requests that arrived at
+    /// `waited_for_until` or earlier were waited for as long as answers take.
     pub fn take(&mut self, matched: &Matched, waited_for_until: Monotonic) -> MeasuredRequests {
         let mut requests = MeasuredRequests::default();
         for arrival in matched.arrivals() {

@@ -1,4 +1,4 @@
-//! What the matcher found: requests with their stamps, and all that it could not match.
+//! The matcher's result: requests with their stamps, and everything that could not be matched.
 
 use taillab_model::summary::Matching;
 use taillab_model::{MiddleStamps, Monotonic, Request, RequestKey, Stamps, Tid};
@@ -11,10 +11,10 @@ use crate::spans::Spans;
 pub struct ClientJoin {
     /// Responses that the client received to requests due in the measurement.
     pub responses: u64,
-    /// Of these, with T1 and T6: the probe's coverage, counted without the probe.
+    /// Those of them with T1 and T6. This shows the probe's coverage independently of the probe.
     pub matched: u64,
-    /// Matched requests that no record of the client explains; above zero, something
-    /// else sends requests, or records are missing.
+    /// Matched requests that no record of the client explains. If there are any, something else sends
+    /// requests, or records are missing.
     pub unexplained: u64,
 }
 
@@ -27,21 +27,21 @@ pub struct Unmatched {
     pub t1: Monotonic,
     /// When it was queued at the socket, if that was seen.
     pub t2: Option<Monotonic>,
-    /// A response that it may have caused was ambiguous; otherwise it is unanswered.
+    /// One of the ambiguous responses may be its own; otherwise it is unanswered.
     pub ambiguous: bool,
 }
 
 /// How the response to a datagram is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DatagramIds {
-    /// It begins with the two bytes with which its request begins.
+    /// By its first two bytes, which are also those of its request.
     Ids,
-    /// By the order of a client's requests: nothing in the datagrams says more.
+    /// By the order of the client's requests: the datagrams have no id.
     Order,
 }
 
-/// A time in which the probe missed at least one switch of a CPU: an upper bound of the
-/// time in which it was blind there.
+/// A time in which the probe missed at least one switch on a CPU. The probe was blind for no longer
+/// than this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlindWindow {
     /// The CPU's number.
@@ -62,7 +62,7 @@ pub struct Matched {
     /// The thread that served each of [`Matched::requests`]: the one that wrote its response
     /// or, where its write was not seen, the one that read it; 0 where neither is known.
     pub workers: Vec<Tid>,
-    /// For which of them T2 to T5 were recorded.
+    /// Which requests T2 to T5 were recorded for.
     pub stamps: MiddleStamps,
     /// The requests without a certain response, in order of T1.
     pub unmatched: Vec<Unmatched>,
@@ -76,11 +76,11 @@ pub struct Matched {
     pub blind: Vec<BlindWindow>,
     /// What the join with the client's records found, once it was done.
     pub client: Option<ClientJoin>,
-    /// By T1: what is no part of the measurement.
+    /// The stretches of T1 that are not part of the measurement.
     pub cut: Spans,
     /// Events read.
     pub events: u64,
-    /// Events that were further out of the order of time than the matcher can correct.
+    /// Events that were further out of order in time than the matcher can correct.
     pub late_events: u64,
     /// Time of the last event.
     pub last: Option<Monotonic>,
@@ -113,8 +113,8 @@ impl Matched {
         self.stamps.ask(self.keys[place])
     }
 
-    /// The counts over the measurement, that is from `measure_from` on. Hooks and lost
-    /// events are the probe's to say, and left empty.
+    /// The counts over the measurement, that is from `measure_from` on. Hooks and lost events are not
+    /// known here and are left empty.
     pub fn counts(&self, measure_from: Monotonic) -> Matching {
         let mut counts = MatchCounts::default();
         counts.add(
@@ -149,7 +149,7 @@ impl Matched {
         })
     }
 
-    /// Adds the matched request at `place` of others.
+    /// Adds the matched request at `place` in `others`.
     pub(crate) fn push_from(&mut self, others: &Self, place: usize) {
         self.requests.push(others.requests.get(place));
         self.keys.push(others.keys[place]);
@@ -170,7 +170,7 @@ impl Matched {
         }
     }
 
-    /// Sorts by T1: requests that were long open came late, and so did late events
+    /// Sorts by T1. Requests that were open for long were added late, and so were those of late events
     /// ([`Matched::late_events`]).
     pub(crate) fn restore_order(&mut self) {
         self.unmatched.sort_by_key(|request| request.t1);
@@ -191,7 +191,7 @@ pub struct MatchCounts {
 }
 
 impl MatchCounts {
-    /// Adds a part that reaches from one instant until another.
+    /// Adds a part, which reaches from one instant to another.
     pub fn add(
         &mut self,
         matched: &Matched,
@@ -248,7 +248,7 @@ impl MatchCounts {
     pub fn finish(self) -> Matching {
         let mut counts = self.counts;
         counts.responses += counts.matched + counts.ambiguous;
-        // Each ambiguous response answered one of the doubtful requests.
+        // each ambiguous response answered one of the doubtful requests
         counts.unanswered += self.doubtful.saturating_sub(counts.ambiguous);
         counts
     }
@@ -261,11 +261,11 @@ pub struct Arrival {
     pub t1: Monotonic,
     /// Its place in [`Matched::requests`], if it is there.
     pub matched: Option<usize>,
-    /// It is not there, and a response that was ambiguous may be its.
+    /// It is not there, and one of the ambiguous responses may be its own.
     pub ambiguous: bool,
 }
 
-/// The stamps that are there do not contradict each other.
+/// The known stamps do not contradict each other.
 fn in_order(stamps: &Stamps) -> bool {
     let [t2, t3, t4, t5] = stamps.middle();
     let all = [Some(stamps.t1), t2, t3, t4, t5, Some(stamps.t6)];

@@ -1,21 +1,32 @@
 //! The median of few repeated measurements with a distribution-free interval.
 
-/// A median with its interval.
+/// An estimate with its interval of 95 % confidence.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct MedianEstimate {
-    /// The median.
+pub struct Estimate {
+    /// The estimate.
     pub value: f64,
-    /// Lower end of the interval, an observation.
+    /// Lower end of the interval.
     pub lo: f64,
-    /// Upper end of the interval, an observation.
+    /// Upper end of the interval.
     pub hi: f64,
+}
+
+impl Estimate {
+    /// The estimate of e to the power of this one, if this is that of a logarithm.
+    pub(crate) fn exp(self) -> Self {
+        Self {
+            value: self.value.exp(),
+            lo: self.lo.exp(),
+            hi: self.hi.exp(),
+        }
+    }
 }
 
 /// The median of independent measurements and its interval of at least 95 % confidence,
 /// from the sign test: the widest pair of order statistics that excludes at most 2.5 %
 /// on each side (Conover, *Practical Nonparametric Statistics*, 3.2). `None` with fewer
-/// than six measurements, whose range is not yet a 95 % interval, or when one is no number.
-pub fn median(values: &[f64]) -> Option<MedianEstimate> {
+/// than six measurements, whose range is not yet a 95 % interval, or if one is not a number.
+pub fn median(values: &[f64]) -> Option<Estimate> {
     let n = values.len();
     if n < 6 || values.iter().any(|v| v.is_nan()) {
         return None;
@@ -40,7 +51,7 @@ pub fn median(values: &[f64]) -> Option<MedianEstimate> {
     } else {
         sorted[middle]
     };
-    Some(MedianEstimate {
+    Some(Estimate {
         value,
         lo: sorted[k],
         hi: sorted[n - 1 - k],

@@ -1,10 +1,10 @@
-//! Stretches in which work came faster than it was done.
+//! Overloads: stretches in which requests arrived faster than they were served.
 //!
-//! The number of requests in the server is followed in cells of a tenth of a second. The least
-//! number in a cell is the queue that stands there: a burst that is worked off in time leaves
-//! none. Where it does not fall below the number of workers from cell to cell, the server is busy
-//! without a pause. It is overloaded in such a stretch if its queue grew for a second or more, by
-//! more than chance makes of a load below the capacity.
+//! The number of requests in the server is followed in cells of a tenth of a second. The least number
+//! in a cell is the standing queue: a burst that is worked off within the cell leaves none. While it
+//! does not fall below the number of workers, the server is busy without a pause. Such a stretch is an
+//! overload if the queue grew for a second or more, and by more than chance explains for a load
+//! below the capacity.
 
 use std::time::Duration;
 
@@ -16,19 +16,19 @@ use crate::crowd::{Crowd, Step};
 use crate::timeline::{NET_RX, Timeline, Top};
 use crate::window::Window;
 
-/// The width of a cell, as long as there are few.
+/// The width of a cell at first.
 const CELL: Nanos = Nanos::from_millis(100);
 
-/// An hour of cells; then they are joined.
+/// The cells of an hour; beyond that, they are joined.
 const MOST_CELLS: usize = 36_000;
 
-/// A queue that grows for less is a burst.
+/// A queue that grows for a shorter time is a burst.
 const LEAST: Duration = Duration::from_secs(1);
 
-/// Standard deviations of a Poisson number by which the queue grew at least.
+/// The queue must grow by at least this many standard deviations of a Poisson number.
 const BEYOND_CHANCE: f64 = 4.0;
 
-/// Requests for each worker by which the queue grew at least.
+/// The queue must grow by at least this many requests for each worker.
 const LEAST_GROWTH: u64 = 10;
 
 /// What happened in a cell of time.
@@ -38,7 +38,7 @@ struct Cell {
     left: u64,
     /// The least number inside; `None` where nothing happened.
     least: Option<u64>,
-    /// What the CPUs did, where the queue stood.
+    /// What the CPUs did, if the queue stood.
     cpu: CpuTime,
 }
 
@@ -94,7 +94,7 @@ impl Default for Queue {
 }
 
 impl Queue {
-    /// Takes the next window of a server with so many workers.
+    /// Takes the next window of a server with `workers` workers.
     pub(crate) fn add(&mut self, window: &Window, workers: u32) {
         let matched = &window.matched;
         if matched.requests.is_empty() {
@@ -106,14 +106,14 @@ impl Queue {
         let cut = &matched.cut;
         crowd.walk(matched, |at, inside, step| {
             self.count(begin, at, inside as u64, step);
-            // what the generator sent late and at once is no overload
+            // requests that the generator sent late, and then all at once, are no overload
             if cut.contain(at) {
                 let place = at.saturating_since(begin).get();
                 self.cells.cell(place).0.least = Some(0);
             }
         });
         self.crowd = crowd;
-        // what the CPUs did matters only where there may be an overload
+        // what the CPUs did is needed only where there may be an overload
         let stood: Vec<bool> = (self.cells.cells().iter().skip(first))
             .map(|cell| cell.least.is_some_and(|least| least >= u64::from(workers)))
             .collect();
@@ -124,7 +124,7 @@ impl Queue {
 
     fn count(&mut self, begin: Monotonic, at: Monotonic, inside: u64, step: Step) {
         let at_ns = at.saturating_since(begin).get();
-        // until now so many were inside, also in the cells in which nothing happened
+        // the number in the server is also that of the cells without an event since the last one
         let mut place = self.cells.cells().len().saturating_sub(1) as u64;
         while (place + 1) * self.cells.width() <= at_ns {
             self.cells.cell((place + 1) * self.cells.width()).0.least = Some(inside);
@@ -193,9 +193,9 @@ impl Queue {
             .collect();
         let worst = runs(&stood)
             .filter_map(|run| {
-                // of equal queues the first
+                // the first of equal queues
                 let peak = run.clone().rev().max_by_key(|cell| least(&cells[*cell]))?;
-                // the cell before it is the one in which the queue began to stand
+                // the queue began to stand in the cell before
                 let first = run.start.saturating_sub(1);
                 let grew = first..peak + 1;
                 let length = Nanos::new((grew.len() as u64 - 1) * width);

@@ -1,51 +1,31 @@
-//! Two conditions measured in turn: what the second changes.
+//! The effect of a change, from measurements without and with it in turn.
 //!
-//! Minutes apart, a shared machine differs by more than most changes are worth. So the conditions are
-//! measured in pairs of neighbouring blocks, in an order drawn at random for each pair: what drifts
-//! is common to both blocks of a pair and cancels (Bulej et al., *Duet Benchmarking*, ICPE 2020).
-//! Pairs, not requests, are what is drawn again for an interval, so it holds whatever correlates
-//! within a block.
+//! On a shared machine, measurements some minutes apart differ by more than the effect of most changes.
+//! So the two conditions are measured in pairs of neighbouring blocks, in an order drawn at random for
+//! each pair. Drift is common to both blocks of a pair and cancels (Bulej et al., *Duet Benchmarking*,
+//! ICPE 2020). The bootstrap for the interval draws pairs, not requests, so the interval holds for any
+//! correlation within a block.
 
 use taillab_model::{Nanos, student_975};
 
+pub use crate::median::Estimate as PairedEstimate;
+use crate::median::median;
 use crate::replay::BlockHistogram;
 
-/// Draws of the pairs.
+/// Draws of the bootstrap.
 const DRAWS: u64 = 400;
 
 /// Fewer pairs than this give no interval.
 pub const MIN_PAIRS: usize = 5;
 
-/// A quantile with fewer requests beyond it is not told.
+/// A quantile with fewer requests beyond it is not given.
 const FEWEST_BEYOND: f64 = 10.0;
 
-/// An estimate with its interval of 95 % confidence.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct PairedEstimate {
-    /// The estimate.
-    pub value: f64,
-    /// Lower end of the interval.
-    pub lo: f64,
-    /// Upper end of the interval.
-    pub hi: f64,
-}
-
 /// Sojourns of pairs of blocks.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Pairs {
     before: BlockHistogram,
     after: BlockHistogram,
-    pairs: usize,
-}
-
-impl Default for Pairs {
-    fn default() -> Self {
-        Self {
-            before: BlockHistogram::new(0),
-            after: BlockHistogram::new(0),
-            pairs: 0,
-        }
-    }
 }
 
 impl Pairs {
@@ -57,12 +37,11 @@ impl Pairs {
     ) {
         self.before.push_block(before);
         self.after.push_block(after);
-        self.pairs += 1;
     }
 
     /// The number of pairs.
     pub fn count(&self) -> usize {
-        self.pairs
+        self.before.blocks()
     }
 
     /// The quantile `q` over all blocks without and with the change; `None` where one of them has
@@ -72,14 +51,14 @@ impl Pairs {
         Some((of(&self.before)?, of(&self.after)?))
     }
 
-    /// The ratio of the quantile `q` with the change to that without it: below 1 is an improvement.
+    /// The quantile `q` with the change ÷ that without it; below 1 is an improvement.
     ///
     /// The interval is ± Student's t times the bootstrap's standard error of the ratio's logarithm,
     /// widened by √(n/(n−1)) for what the bootstrap lacks in small samples (Hesterberg 2015, *What
     /// Teachers Should Know About the Bootstrap*, section 4). `None` with fewer than [`MIN_PAIRS`], or
     /// where one of the conditions has fewer than ten requests beyond the quantile.
     pub fn ratio(&self, q: f64) -> Option<PairedEstimate> {
-        let n = self.pairs;
+        let n = self.count();
         let beyond = |blocks: &BlockHistogram| (1.0 - q) * blocks.all().total() as f64;
         if n < MIN_PAIRS || beyond(&self.before).min(beyond(&self.after)) < FEWEST_BEYOND {
             return None;
@@ -96,7 +75,7 @@ impl Pairs {
     /// fewer than ten requests beyond it.
     pub fn by_pair(&self, q: f64) -> Option<Vec<(Nanos, Nanos)>> {
         let of = |blocks: &BlockHistogram, pair: usize| {
-            let mut times = vec![0; self.pairs];
+            let mut times = vec![0; self.count()];
             times[pair] = 1;
             let block = blocks.weighted(&times);
             let is_enough = (1.0 - q) * block.total() as f64 >= FEWEST_BEYOND;
@@ -104,7 +83,7 @@ impl Pairs {
                 block.quantile_ns(q).filter(|_| is_enough)? as u64
             ))
         };
-        (0..self.pairs)
+        (0..self.count())
             .map(|pair| Some((of(&self.before, pair)?, of(&self.after, pair)?)))
             .collect()
     }
@@ -112,8 +91,8 @@ impl Pairs {
     /// The ratio of the quantile `q` in a typical pair: the median over the pairs, with the interval of the sign
     /// test (Hollander, Wolfe and Chicken 2014, *Nonparametric Statistical Methods*, sections 3.5 and 3.6).
     ///
-    /// A burst of the machine's that falls into one block of nine decides [`Self::ratio`] and hardly moves this.
-    /// What happens in fewer than half of the pairs does not show here. The order of a pair's blocks is drawn
+    /// A burst of the machine that falls into one block of nine decides [`Self::ratio`] and hardly moves this.
+    /// An effect that occurs in fewer than half of the pairs does not show here. The order of a pair's blocks is drawn
     /// at random, so a change that does nothing makes either block the faster one equally often, and the test
     /// holds for any distribution. `None` with fewer than six pairs, which have no interval of 95 %, or where
     /// [`Self::by_pair`] is.
@@ -126,18 +105,19 @@ impl Pairs {
                 ratio.ln().is_finite().then(|| ratio.ln())
             })
             .collect();
-        median(logarithms?).map(PairedEstimate::exp)
+        median(&logarithms?).map(PairedEstimate::exp)
     }
 
-    /// How likely a change that does nothing gives a ratio as low as this at the quantile `q`: the
-    /// share of all ways to exchange the blocks of pairs that do (a randomisation test; Fisher 1935,
-    /// *The Design of Experiments*). It holds however the blocks are distributed, also where a single
-    /// block decides the quantile and the bootstrap is too sure. `None` where [`Self::ratio`] is.
+    /// The probability that a change without any effect gives a ratio at the quantile `q` as low as the
+    /// measured one: the share of all ways to exchange the blocks of pairs that give such a ratio (a
+    /// randomisation test; Fisher 1935, *The Design of Experiments*). It holds for any distribution of
+    /// the blocks, even if a single block decides the quantile, where the bootstrap is too confident.
+    /// `None` where [`Self::ratio`] is.
     pub fn chance(&self, q: f64) -> Option<f64> {
-        /// With more pairs exchanges are drawn, this many of them.
+        /// If there are more ways to exchange, this many are drawn.
         const EXCHANGES: u64 = 256;
         self.ratio(q)?;
-        let n = self.pairs;
+        let n = self.count();
         let ratio = |exchanged: &[u32]| {
             let stay: Vec<u32> = exchanged.iter().map(|one| 1 - one).collect();
             let mixed = |this: &BlockHistogram, other: &BlockHistogram| {
@@ -162,19 +142,8 @@ impl Pairs {
     }
 }
 
-impl PairedEstimate {
-    /// Of what this is the logarithm of.
-    pub(crate) fn exp(self) -> Self {
-        Self {
-            value: self.value.exp(),
-            lo: self.lo.exp(),
-            hi: self.hi.exp(),
-        }
-    }
-}
-
-/// A statistic of `n` units (pairs, rounds) with its interval: `of` is told how often a sample has
-/// each of them.
+/// A statistic of `n` units (pairs, rounds) with its interval. `of` computes it for a sample, given how
+/// often each unit is in it.
 pub(crate) fn bootstrapped(n: usize, of: impl Fn(&[u32]) -> Option<f64>) -> Option<PairedEstimate> {
     let value = of(&vec![1; n])?;
     let half = half_width((0..DRAWS).filter_map(|draw| of(&drawn(draw, n))), n)?;
@@ -205,36 +174,9 @@ pub fn ratio_of_sums(pairs: &[(f64, f64)]) -> Option<PairedEstimate> {
     bootstrapped(n, of)
 }
 
-/// The median, with the interval of the sign test. `None` where the values are too few for it.
-fn median(mut values: Vec<f64>) -> Option<PairedEstimate> {
-    let n = values.len();
-    values.sort_by(f64::total_cmp);
-    let outside = rejected(n).checked_sub(1)?;
-    Some(PairedEstimate {
-        value: f64::midpoint(values[(n - 1) / 2], values[n / 2]),
-        lo: values[outside],
-        hi: values[n - 1 - outside],
-    })
-}
-
-/// How many of the smallest numbers of heads in `n` throws of a coin have a probability of at most 2.5 %
-/// together.
-fn rejected(n: usize) -> usize {
-    let heads = (0..=n).scan(0.5_f64.powi(n as i32), |share, heads| {
-        let this = *share;
-        *share *= (n - heads) as f64 / (heads + 1) as f64;
-        Some(this)
-    });
-    let cumulated = heads.scan(0.0, |all, share| {
-        *all += share;
-        Some(*all)
-    });
-    cumulated.take_while(|all| *all <= 0.025).count()
-}
-
 /// Whether the changed condition comes first in a pair: drawn at random, half of each two pairs.
 pub fn changed_first(seed: u64, pair: u64) -> bool {
-    // the second of two pairs takes the other order, so that no seed puts one condition first always
+    // the second of two pairs takes the other order, so no seed always puts the same condition first
     (hash(seed, pair / 2) & 1 == 1) ^ !pair.is_multiple_of(2)
 }
 
@@ -260,7 +202,7 @@ fn half_width(draws: impl Iterator<Item = f64>, pairs: usize) -> Option<f64> {
     Some(student_975(pairs - 1) * small_sample * (squares / (count - 1.0)).sqrt())
 }
 
-/// A number for each place of each draw, evenly enough (SplitMix64; Steele, Lea and Flood 2014).
+/// A random number for each place of each draw (SplitMix64; Steele, Lea and Flood 2014).
 pub(crate) fn hash(draw: u64, place: u64) -> u64 {
     const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
     let mut z = (draw.wrapping_mul(GOLDEN) ^ (place << 32)).wrapping_add(GOLDEN);
@@ -382,11 +324,12 @@ mod tests {
             (60, 21),
         ];
         for (n, largest) in tables {
-            assert_eq!(rejected(n), largest + 1, "{n}");
+            let values: Vec<f64> = (0..n).map(f64::from).collect();
+            let lo = median(&values).unwrap().lo;
+            assert_eq!(lo, f64::from(largest), "{n}");
         }
-        assert_eq!(rejected(5), 0);
-        assert_eq!(median(vec![1.0; 5]), None);
-        let nine = median(vec![9.0, 1.0, 2.0, 3.0, 8.0, 4.0, 5.0, 6.0, 7.0]).unwrap();
+        assert_eq!(median(&[1.0; 5]), None);
+        let nine = median(&[9.0, 1.0, 2.0, 3.0, 8.0, 4.0, 5.0, 6.0, 7.0]).unwrap();
         assert_eq!((nine.lo, nine.value, nine.hi), (2.0, 5.0, 8.0));
     }
 

@@ -1,10 +1,10 @@
-//! What a recording keeps of the bytes that client and server exchange: lengths and keywords, from
-//! which framing finds where messages end. Keys, values, paths, cookies and bodies are blanked before
-//! anything is written.
+//! Blanks content in a recording: of the bytes that client and server exchange, only lengths and
+//! keywords are kept, so that framing finds where messages end. Keys, values, paths, cookies and bodies
+//! are blanked before anything is written.
 //!
-//! It reads the streams as the matcher does, but as the events come, which is not yet the order of time:
-//! where a packet does not follow the last one of its stream, it is read as one that begins a message.
-//! If it does not, nothing of it is kept.
+//! It parses the streams as the matcher does, but in the order in which the events come, which is not
+//! yet the order of time. A packet that does not follow the last one of its stream is parsed as the
+//! beginning of a message. If it is not one, nothing of it is kept.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -13,10 +13,10 @@ use taillab_model::{EventKind, Nanos, PackedEvent};
 
 use crate::matcher::framing::{BLANK, Direction, Framing, Parser};
 
-/// Streams that are followed; with more, all are forgotten, and followed again from their next message.
+/// The largest number of streams. Beyond it, all are forgotten, and followed again from their next message.
 const MOST_STREAMS: usize = 1 << 16;
 
-/// Bytes that can be sent again: what begins further back is another connection's.
+/// Data that begins further back than this is not a retransmission but another connection's.
 const LONGEST_REPEAT: u32 = 1 << 24;
 
 /// Blanks content in the events of a recording.
@@ -179,7 +179,7 @@ impl Stream {
         if !begins && (1..=LONGEST_REPEAT).contains(&behind) {
             return behind;
         }
-        // what was not recorded, or not seen; mostly of a body
+        // skips what was not recorded or not seen, mostly parts of bodies
         if begins || self.parser.is_lost() || self.parser.skip_over(ahead.into()).is_err() {
             self.parser.restart();
         }
@@ -188,7 +188,7 @@ impl Stream {
     }
 }
 
-/// A packet that begins so where a body should begin is the next response.
+/// A packet that begins like this, where a body should begin, is the next response.
 fn begins_response(framing: Framing, content: &[u8]) -> bool {
     framing == Framing::Http1 && content.starts_with(b"HTTP/1.")
 }

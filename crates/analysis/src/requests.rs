@@ -1,19 +1,17 @@
 //! Matched requests as compact columns: a recording may hold ten million of them.
 
-use std::ops::Range;
-
 use taillab_model::{ClientTimes, Monotonic, Nanos, Operation, Request, Stamps};
 
 use crate::id_map::IdMap;
 
-/// An offset that means: no stamp. T6 always has one, so there it means that the stamps do not fit
-/// into offsets and are kept separately.
+/// This offset means: no stamp. For T6, which is always known, it means that the stamps do not fit
+/// into offsets and are stored separately.
 const NONE: u32 = u32::MAX;
 
 /// Requests by their place: 28 bytes each, and 25 more once the client's times are known.
 ///
-/// T2 to T6 are offsets from T1 of at most 4.29 s. Stamps that do not fit, because they
-/// are longer or before T1, are kept whole in a map, so nothing is lost.
+/// T2 to T6 are offsets from T1 of at most 4.29 s. Stamps that do not fit, because they are further
+/// away or before T1, are stored whole in a map, so nothing is lost.
 #[derive(Clone, Debug, Default)]
 pub struct Requests {
     /// T1.
@@ -24,7 +22,7 @@ pub struct Requests {
     unusual: IdMap<Stamps>,
     /// The client's times; empty, or as long as the others.
     clients: Vec<Option<ClientTimes>>,
-    /// What each asked for; like `clients`.
+    /// The operation of each; like `clients`.
     operations: Vec<Option<Operation>>,
 }
 
@@ -128,11 +126,8 @@ impl Requests {
     }
 
     /// All of them in their order, by value.
-    pub const fn iter(&self) -> Iter<'_> {
-        Iter {
-            requests: self,
-            places: 0..self.len(),
-        }
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = Request> + ExactSizeIterator + Clone {
+        (0..self.len()).map(|place| self.get(place))
     }
 
     /// Appends a request.
@@ -176,7 +171,7 @@ impl Requests {
         self.came_in.partition_point(|t1| *t1 < from)
     }
 
-    /// Takes those from `place` on away.
+    /// Removes the requests from `place` on and returns them.
     pub(crate) fn split_off(&mut self, place: usize) -> Self {
         let clients = place.min(self.clients.len());
         let mut later = Self {
@@ -226,7 +221,7 @@ pub(crate) fn reordered<T: Copy>(items: &[T], order: &[u32]) -> Vec<T> {
 
 impl PartialEq for Requests {
     fn eq(&self, other: &Self) -> bool {
-        self.len() == other.len() && self.iter().eq(other)
+        self.iter().eq(other.iter())
     }
 }
 
@@ -245,46 +240,6 @@ impl FromIterator<Request> for Requests {
         these
     }
 }
-
-impl<'a> IntoIterator for &'a Requests {
-    type Item = Request;
-    type IntoIter = Iter<'a>;
-
-    fn into_iter(self) -> Iter<'a> {
-        self.iter()
-    }
-}
-
-/// Requests in their order, by value.
-#[derive(Clone, Debug)]
-pub struct Iter<'a> {
-    requests: &'a Requests,
-    places: Range<usize>,
-}
-
-impl Iterator for Iter<'_> {
-    type Item = Request;
-
-    fn next(&mut self) -> Option<Request> {
-        Some(self.requests.get(self.places.next()?))
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        self.places.size_hint()
-    }
-
-    fn nth(&mut self, n: usize) -> Option<Request> {
-        Some(self.requests.get(self.places.nth(n)?))
-    }
-}
-
-impl DoubleEndedIterator for Iter<'_> {
-    fn next_back(&mut self) -> Option<Request> {
-        Some(self.requests.get(self.places.next_back()?))
-    }
-}
-
-impl ExactSizeIterator for Iter<'_> {}
 
 #[cfg(test)]
 mod tests {
@@ -362,7 +317,7 @@ mod tests {
             let whole: Vec<Request> = first.iter().collect();
             let later = first.split_off(place);
             assert_eq!(first.len(), place);
-            assert!(first.iter().chain(&later).eq(whole));
+            assert!(first.iter().chain(later.iter()).eq(whole));
         }
     }
 

@@ -1,27 +1,27 @@
-//! What was sent again on each client's connection, and when.
+//! When something was retransmitted on each client's connection.
 
 use crate::id_map::IdMap;
 
-/// When something was sent again on each client's connection
+/// When something was retransmitted on each client's connection
 /// ([`taillab_model::RequestKey::client`]), in order; nanoseconds since boot.
 #[derive(Debug, Default)]
 pub(crate) struct Resent(IdMap<Vec<u64>>);
 
 impl Resent {
-    /// When something last was, from `from_ns` until `to_ns`.
+    /// The time of the last retransmission from `from_ns` until `to_ns`.
     pub(crate) fn last_within(&self, client: u32, from_ns: u64, to_ns: u64) -> Option<u64> {
         let times = self.0.get(&client)?;
         let end = times.partition_point(|&at| at <= to_ns);
         times[..end].last().copied().filter(|at| *at >= from_ns)
     }
 
-    /// Something was, from `from_ns` until `to_ns`.
+    /// Whether there was a retransmission from `from_ns` until `to_ns`.
     pub(crate) fn within(&self, client: u32, from_ns: u64, to_ns: u64) -> bool {
         self.last_within(client, from_ns, to_ns).is_some()
     }
 }
 
-/// Of times in order, each with its client.
+/// From times in order, each with its client.
 impl FromIterator<(u64, u32)> for Resent {
     fn from_iter<T: IntoIterator<Item = (u64, u32)>>(times: T) -> Self {
         let mut of: IdMap<Vec<u64>> = IdMap::default();

@@ -1,9 +1,9 @@
 //! Round trips of several runs: quantiles, the paper's average of runs, bursts, fan-out.
 //!
 //! *Deconstructing the Tail at Scale Effect* gives each figure as "the average of 10 runs, after
-//! excluding the slowest and fastest runs" (section 5). That average has no interval, and a
-//! quantile that a single run cannot support is in none of its runs; so the quantile of all runs
-//! together, with its interval, is given as well.
+//! excluding the slowest and fastest runs" (section 5). That average has no interval, and it does not
+//! exist for a quantile that a single run cannot support. So the quantile of all runs together is given
+//! as well, with its interval.
 
 mod elimination;
 mod explained;
@@ -21,14 +21,14 @@ use crate::clustering::{Clusters, threshold_rank};
 use crate::fan_out::fan_out;
 use crate::statistics::{Series, requests_needed};
 
-/// Lengths of runs of slow round trips that are counted by themselves.
+/// Runs of slow round trips are counted by length, up to this length.
 const RUN_LENGTHS: usize = 8;
 /// Points of the time series.
 const BLOCKS: usize = 400;
 /// Round trips on each side of the slowest, as the paper's Figure 12 shows.
 const NEIGHBOURS: usize = 100;
 
-/// What all runs of a row say.
+/// The summary of all runs of a row.
 #[derive(Clone, Debug)]
 pub struct Summary {
     /// Of all runs together.
@@ -43,7 +43,7 @@ pub struct Summary {
     pub bursts: Option<RttBursts>,
     /// The slowest of several nodes.
     pub fan_out: Vec<FanOut>,
-    /// What quantiles lack.
+    /// How many round trips the missing quantiles need.
     pub needs: Vec<QuantileNeed>,
     /// For figures.
     pub curves: RttCurves,

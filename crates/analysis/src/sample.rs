@@ -1,23 +1,23 @@
-//! What cannot be said where T2 to T5 were recorded of a share of the requests.
+//! Detects servers for which a sample of T2 to T5 is not enough.
 //!
-//! A thread that reads several requests before it answers one works for those that it read first
-//! while the others wait. Where reads of most requests are not recorded, nobody sees that: T3 of a
-//! request that is asked for comes out too early, and what was done for others counts as its own.
-//! That a server does so shows: a response to a request that is not asked for leaves between the
-//! read of one that is and its response.
+//! A thread that reads several requests before it answers one works for the first of them while the
+//! others wait. If most reads are not recorded, this is not visible: T3 of a request in the sample comes
+//! out too early, and work for other requests counts as its own. But such a server can be detected: a
+//! response to a request outside of the sample leaves between the read of a request in the sample and
+//! its response.
 
 use taillab_model::{MiddleStamps, Monotonic};
 
 use crate::matched::Matched;
 
-/// What shows in a recording of a sample how its server reads.
+/// Counts that show how the server of a sampled recording reads.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sample {
-    /// One request in this many is asked for; 0 where it is each, or none.
+    /// One request in this many is in the sample; 0 if all are, or none.
     one_in: u32,
-    /// Measured requests that are asked for, have T4 and a known worker.
+    /// Measured requests of the sample that have T4 and a known worker.
     asked: u64,
-    /// Of these, those of which something else was answered between T4 and T6.
+    /// Those of them whose worker answered another request between T4 and T6.
     together: u64,
 }
 
@@ -49,16 +49,16 @@ impl Sample {
         }
     }
 
-    /// The share of the requests that were read together with others; `None` where it is too small
-    /// to matter, or where T2 to T5 are known of all requests.
+    /// The share of the requests that were read together with others; `None` if it is too small to
+    /// matter, or if T2 to T5 are known for all requests.
     pub(crate) fn read_together(&self) -> Option<f64> {
-        /// So many may be read and answered out of turn without a change to the causes.
+        /// Up to this share, the causes do not change.
         const FEW: f64 = 0.02;
         let share = self.together as f64 / self.asked.max(1) as f64;
         (share > FEW).then_some(share)
     }
 
-    /// What is said of a result that rests on a sample.
+    /// The limit of a result that is based on a sample, in words.
     pub(crate) fn limit(&self) -> Option<String> {
         let Self { one_in, asked, .. } = self;
         (*one_in > 0).then(|| {

@@ -1,20 +1,20 @@
-//! t of a server that nobody could drive to its peak, from the recording of it.
+//! Estimates t from a recording, for a server that cannot be driven to its peak.
 //!
-//! The paper takes t from the peak throughput of one core. A recording shows the server at the
-//! load that it happened to have, where a request costs more than at the peak, and some stretches
-//! cost more than others: caches are cold, a collection of garbage runs, a wake-up serves one
-//! request only. So t is what a request costs in the *most efficient* stretches that last:
+//! The paper takes t from the peak throughput of one core. A recording shows the server at whatever
+//! load it had. There a request costs more than at the peak, and more in some stretches than in others:
+//! caches are cold, a garbage collection runs, a wake-up serves one request only. So t is the cost of a
+//! request in the *most efficient* stretches, provided that they last:
 //!
-//! 1. The recording is cut into at most forty stretches with equally many requests, fifty at
-//!    least, and the cost of a request in each is the [busy time](crate::timeline::busy_stretches)
-//!    of the workers. A stretch holds many requests, so that cheap requests alone do not make a
-//!    short t: their mix is that of the whole.
-//! 2. The first decile of these costs is t. The least would be the luck of one stretch; a tenth of
-//!    the time is sustained. Its interval is that of an order statistic.
-//! 3. An ideal must not be slower than the server that it is held against. Where it would be, t
-//!    is shortened until at most one request in twenty is faster than its own ideal, and no
-//!    percentile of the ideal is above the measured one. A few always are: the cost of a request
-//!    holds work before T1 and after T6.
+//! 1. The recording is cut into at most forty stretches with equally many requests, at least fifty.
+//!    The cost of a request in each is the [busy time](crate::timeline::busy_stretches) of the workers.
+//!    A stretch has many requests, so that cheap requests alone do not make t short: the mix of
+//!    requests is that of the whole recording.
+//! 2. The first decile of these costs is t. The minimum could be luck; a tenth of the time is
+//!    sustained. The interval is that of an order statistic.
+//! 3. An ideal must not be slower than the server that is compared with it. If it would be, t is
+//!    shortened until at most one request in twenty is faster than its own ideal, and no percentile of
+//!    the ideal is above the measured one. A few requests always are faster, because the cost of a
+//!    request includes work before T1 and after T6.
 
 use std::num::NonZeroU32;
 
@@ -24,22 +24,22 @@ use taillab_queueing::ideal::IdealQueue;
 use crate::matched::Matched;
 use crate::timeline::{Timeline, busy_stretches};
 
-/// Stretches at most: a tenth of them is a few, and each is still long.
+/// The largest number of stretches: a tenth of them is still several, and each is still long.
 const STRETCHES: usize = 40;
 
-/// Requests in a stretch at least.
+/// The least number of requests in a stretch.
 const REQUESTS: usize = 50;
 
-/// The share of the stretches that need less than t.
+/// The share of the stretches that cost less than t.
 const DECILE: f64 = 0.1;
 
-/// More requests than this share that are faster than their ideal: t is too long.
+/// If a larger share of the requests is faster than the ideal, t is too long.
 const MOST_FASTER: f64 = 0.05;
 
-/// Where the ideal must not be above what was measured.
+/// The quantiles at which the ideal must not be above the measured sojourn.
 const QUANTILES: [f64; 4] = [0.5, 0.9, 0.99, 0.999];
 
-/// Requests that are sent through the ideal queue to see whether it holds.
+/// How many requests are sent through the ideal queue to check t.
 const TRIED: usize = 50_000;
 
 /// t, and how sure it is.
@@ -51,12 +51,12 @@ pub struct ServiceTimeEstimate {
     pub lo: Nanos,
     /// Upper end of its interval.
     pub hi: Nanos,
-    /// It was shortened, because the ideal would have been slower than the server.
+    /// It was shortened because the ideal would have been slower than the server.
     pub shortened: bool,
 }
 
-/// t by the most efficient stretches, over the requests from `measure_from` on; `None` where no
-/// time of a worker on a core is known.
+/// t from the most efficient stretches, over the requests from `measure_from` on; `None` if no time of
+/// a worker on a core is known.
 pub fn estimate(
     matched: &Matched,
     timeline: &Timeline,
@@ -82,7 +82,7 @@ pub fn estimate(
     ))
 }
 
-/// The estimate, no longer than that the ideal holds.
+/// The estimate, shortened if the ideal would be slower than the server.
 pub fn shortened(
     matched: &Matched,
     measure_from: Monotonic,
@@ -142,7 +142,7 @@ impl Trial {
         }
     }
 
-    /// The longest t up to `upto` with which the ideal holds.
+    /// The longest t up to `upto` with which the ideal is not slower than the server.
     fn longest(&self, upto: Nanos) -> Nanos {
         if self.holds(upto) {
             return upto;
@@ -158,8 +158,8 @@ impl Trial {
         Nanos::new(holds)
     }
 
-    /// The ideal with this t is not slower than the server. The longer t, the slower is every
-    /// request of the ideal, so there is one longest that holds.
+    /// Whether the ideal with this t is not slower than the server. A longer t makes every request of
+    /// the ideal slower, so there is a longest t that holds.
     fn holds(&self, service_time: Nanos) -> bool {
         let mut queue = IdealQueue::new(service_time, self.workers);
         let mut faster = 0_usize;
@@ -178,7 +178,7 @@ impl Trial {
     }
 }
 
-/// The order statistics at those of [`QUANTILES`] above which there are ten at least.
+/// The order statistics at those of [`QUANTILES`] that at least ten lengths are above.
 fn at_quantiles(mut lengths: Vec<Nanos>) -> Vec<Nanos> {
     let n = lengths.len();
     let enough = |q: &f64| n as f64 * (1.0 - q) >= 10.0;

@@ -8,16 +8,16 @@ use taillab_model::{Monotonic, Nanos};
 use crate::ledger::{Entry, Labels, Piece, Who};
 use crate::timeline::{Segment, Timeline, Top};
 
-/// Stretches of one request at most; shorter ones are joined to the one before.
+/// The largest number of stretches of a request; the shortest are joined to the one before.
 const MAX_STRETCHES: usize = 200;
 
-/// Activities of one CPU during one request at most; the shortest are left out.
+/// The largest number of activities of a CPU during a request; the shortest are left out.
 const MAX_ACTIVITIES: usize = 60;
 
 /// CPUs that are shown.
 const MAX_CPUS: usize = 8;
 
-/// All that is known of one slow request.
+/// Everything that is known about a slow request.
 pub fn slow_request(timeline: &Timeline, entry: &Entry<'_>, labels: &Labels) -> SlowRequest {
     let stamps = entry.stamps;
     let [t2, t3, t4, t5] = stamps.middle();
@@ -31,7 +31,7 @@ pub fn slow_request(timeline: &Timeline, entry: &Entry<'_>, labels: &Labels) -> 
         culprit: labels.culprit(piece.label),
         inherited: piece.inherited,
     };
-    // names are strings: what is left out gets none
+    // names are strings, so none are made for what is left out
     let (pieces, joined_stretches) = joined(entry.pieces);
     let (mut activities, mut omitted_activities) = (Vec::new(), 0);
     for line in timeline.cpus().iter().take(MAX_CPUS) {

@@ -15,6 +15,11 @@ pub struct Span {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spans(Vec<Span>);
 
+/// The instant `by` before `at`, or boot.
+pub(crate) const fn earlier(at: Monotonic, by: Nanos) -> Monotonic {
+    Monotonic::from_nanos_since_boot(at.nanos_since_boot().saturating_sub(by.get()))
+}
+
 impl From<Vec<Span>> for Spans {
     fn from(spans: Vec<Span>) -> Self {
         Self(spans)
@@ -33,7 +38,7 @@ impl Spans {
         self.0.get(next).is_some_and(|span| span.from <= at)
     }
 
-    /// What of them lies between two instants.
+    /// The parts of them between two instants.
     pub fn within(&self, from: Monotonic, to: Monotonic) -> impl Iterator<Item = Span> {
         let inside = self.0.iter().map(move |span| Span {
             from: span.from.max(from),
@@ -42,7 +47,7 @@ impl Spans {
         inside.filter(|span| span.from < span.to)
     }
 
-    /// How long they are between two instants.
+    /// Their length between two instants.
     pub fn length(&self, from: Monotonic, to: Monotonic) -> Nanos {
         let lengths = self
             .within(from, to)
@@ -50,7 +55,7 @@ impl Spans {
         lengths.sum()
     }
 
-    /// What they leave between two instants.
+    /// The gaps that they leave between two instants.
     pub fn left(&self, from: Monotonic, to: Monotonic) -> impl Iterator<Item = Span> {
         let mut at = from;
         let ends = self.within(from, to).chain([Span { from: to, to }]);
@@ -64,12 +69,11 @@ impl Spans {
         })
     }
 
-    /// Each begins so much earlier.
+    /// Each begins earlier by this.
     pub fn earlier(self, by: Nanos) -> Self {
         let mut wider: Vec<Span> = Vec::with_capacity(self.0.len());
         for span in self.0 {
-            let from = span.from.nanos_since_boot().saturating_sub(by.get());
-            let from = Monotonic::from_nanos_since_boot(from);
+            let from = earlier(span.from, by);
             match wider.last_mut() {
                 Some(last) if from <= last.to => last.to = span.to,
                 _ => wider.push(Span { from, ..span }),
@@ -78,7 +82,7 @@ impl Spans {
         Self(wider)
     }
 
-    /// An instant as if time had stood still in them; `None` in one of them. `instants` are in order.
+    /// The instants outside of the spans, as if time had stood still within them. `instants` are in order.
     pub fn spliced(
         &self,
         instants: impl Iterator<Item = Monotonic>,
@@ -90,8 +94,7 @@ impl Spans {
                 next += 1;
             }
             let inside = self.0.get(next).is_some_and(|span| span.from <= at);
-            let ns = at.nanos_since_boot().saturating_sub(cut.get());
-            (!inside).then(|| Monotonic::from_nanos_since_boot(ns))
+            (!inside).then(|| earlier(at, cut))
         })
     }
 

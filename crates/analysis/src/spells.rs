@@ -1,4 +1,4 @@
-//! When more time is taken than otherwise: spells.
+//! Spells: times in which much more is taken than usual.
 
 use taillab_model::explanation::{HypervisorSpell, TakenByHypervisor};
 use taillab_model::{Monotonic, Nanos};
@@ -6,8 +6,8 @@ use taillab_model::{Monotonic, Nanos};
 use crate::coarsening::{Coarsen, Coarsening};
 use crate::timeline::Timeline;
 
-/// Windows in a row that lost more than three times the median window, and at least 1 % of their
-/// time: the first, the last, and the share that they lost of windows of this width.
+/// Runs of windows that each lost more than three times the median, and more than 1 % of the time. For
+/// each run: the first window, the last, and the share of time lost; `width_ns` is that of a window.
 pub(crate) fn spells(lost_ns: &[Nanos], width_ns: u64) -> Vec<(u32, u32, f64)> {
     const SPELL: u64 = 3;
     let mut sorted = lost_ns.to_vec();
@@ -33,24 +33,24 @@ pub(crate) fn spells(lost_ns: &[Nanos], width_ns: u64) -> Vec<(u32, u32, f64)> {
     spells
 }
 
-/// Time is looked at in windows of this length, or of longer ones in a long recording.
+/// The length of a window at first; windows get longer in a long recording.
 const WINDOW: Nanos = Nanos::from_millis(500);
 
-/// Windows at most.
+/// The largest number of windows.
 const WINDOWS: usize = 600;
 
-/// Fewer stalls are single ones.
+/// Fewer stalls are not a spell.
 const STALLS_IN_A_SPELL: u64 = 3;
 
-/// States of a worker that are looked at for the CPUs that it runs on.
+/// How many states of a worker are examined to find its CPUs.
 const STATES: usize = 1_000;
 
-/// What the hypervisor took of the server's CPUs, while the windows of a recording come.
+/// Time that the hypervisor took from the server's CPUs, summed as the windows of a recording come.
 pub(crate) struct TakenTime {
     measure_from: Monotonic,
-    /// How far it was looked at.
+    /// Up to where it is summed.
     upto: Monotonic,
-    /// CPUs on which the server's threads ran, at most at a time.
+    /// The largest number of CPUs on which the server's threads ran in a window.
     cpus: u64,
     cells: Coarsening<Taken>,
 }
@@ -98,7 +98,7 @@ impl TakenTime {
         self.upto = self.upto.max(upto);
     }
 
-    /// A stall, of which the part before `upto` was counted before.
+    /// Adds a stall, of which the part before `upto` was added before.
     fn took(&mut self, from: Monotonic, to: Monotonic) {
         let is_new = from >= self.upto;
         let since = |at: Monotonic| at.saturating_since(self.measure_from).get();
@@ -113,7 +113,7 @@ impl TakenTime {
         }
     }
 
-    /// What it took in all, when no more windows come; `None` where it took nothing.
+    /// The result after the last window; `None` if nothing was taken.
     pub(crate) fn finish(mut self) -> Option<TakenByHypervisor> {
         let length_ns = self.upto.saturating_since(self.measure_from).get();
         // the windows after the last stall count too

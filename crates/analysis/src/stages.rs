@@ -1,4 +1,4 @@
-//! Where the time of a sojourn went: the five stages.
+//! How a sojourn divides into the five stages.
 
 use taillab_model::histogram::{HISTOGRAM_BITS, cell};
 use taillab_model::summary::StagesAt;
@@ -12,11 +12,11 @@ pub const STAGE_PERCENTILES: [f64; 6] = [0.5, 0.9, 0.99, 0.999, 0.9999, 1.0];
 /// Half the width of a percentile's band, as a share of the requests above it.
 const BAND_SHARE: f64 = 0.05;
 
-/// Half the width of a band, in requests, at least; less only near the slowest.
+/// The least half width of a band, in requests; it is less only near the slowest.
 const BAND_MIN: u64 = 10;
 
-/// The rank of a percentile among `n`, and how many to either side are its band; `None` where
-/// less than one is above it.
+/// The rank of a percentile among `n`, and the half width of its band; `None` if less than one request
+/// is above it.
 fn band(n: u64, q: f64) -> Option<(u64, u64)> {
     let above = (1.0 - q) * n as f64;
     if n == 0 || (q < 1.0 && above < 1.0) {
@@ -35,9 +35,9 @@ fn band(n: u64, q: f64) -> Option<(u64, u64)> {
 /// averaged. A band without a complete one grows until it has one. A percentile with less than one
 /// request above it is left out.
 ///
-/// Up to a size the requests are kept. Beyond, they are summed by the cells of their sojourns: a
-/// band then holds the complete ones of the cells in which its ends lie and of those between,
-/// and is left out if there is none.
+/// Up to a limit the requests are kept. Beyond it, they are summed by the histogram cells of their
+/// sojourns: a band then consists of the complete requests from the cell of its lower end to that of
+/// its upper end, and is left out if there is none.
 #[derive(Clone, Debug)]
 pub struct StageBands {
     /// Sojourn and, of a complete request, the stages; while there are no more than `exact`.
@@ -76,7 +76,7 @@ impl StageSums {
 }
 
 impl StageBands {
-    /// Of no request; keeps up to `exact` of them.
+    /// Without any request; keeps up to `exact` of them.
     pub const fn new(exact: usize) -> Self {
         Self {
             kept: Vec::new(),
@@ -85,7 +85,7 @@ impl StageBands {
         }
     }
 
-    /// Takes the next request; the stages of a complete one.
+    /// Adds a request; only a complete one has stages.
     pub fn add(&mut self, sojourn: Nanos, stages: Option<[Nanos; 5]>) {
         if self.cells.is_empty() && self.kept.len() < self.exact {
             self.kept.push((sojourn, stages));
@@ -111,7 +111,7 @@ impl StageBands {
     pub fn finish(mut self, sojourns: &Observations) -> Vec<StagesAt> {
         match sojourns.values() {
             Values::Sorted(_) => {
-                // of two of the same length the earlier first
+                // the sort is stable: of equal sojourns, the earlier request comes first
                 self.kept.sort_by_key(|(sojourn, _)| *sojourn);
                 let at = |&q: &f64| band_of_kept(&self.kept, q);
                 STAGE_PERCENTILES.iter().filter_map(at).collect()

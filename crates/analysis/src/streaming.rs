@@ -1,16 +1,16 @@
 //! The analysis of a recording, window by window: one pass, in bounded memory.
 //!
-//! Everything is a sum over the requests as they come. Up to [`AnalysisOptions::exact`] requests,
-//! the values themselves are kept, so that a short recording has exact quantiles. Beyond, they
-//! are those of a histogram, within [`HISTOGRAM_ERROR`] of the truth, and their intervals take
-//! the correlation from a [`Series`](crate::statistics::Series).
+//! Everything is summed over the requests as they come. Up to [`AnalysisOptions::exact`] requests, the
+//! values themselves are kept, so that a short recording has exact quantiles. Beyond that, quantiles
+//! come from a histogram, within [`HISTOGRAM_ERROR`] of the exact value, and their intervals take the
+//! correlation from a [`Series`](crate::statistics::Series).
 //!
-//! A short recording is one window. Where there are several:
+//! A short recording is one window. If there are several:
 //!
-//! - what is usual of the server ([`Baseline`]) is taken from the first;
-//! - whether slow requests come together is asked of those that are slow among all before them
-//!   and in their window;
-//! - only a sample of the time is replayed, as the result says.
+//! - what is usual for the server ([`Baseline`]) is taken from the first;
+//! - for the question whether slow requests come together, a request is slow if it is slow among those
+//!   of its window and of all windows before;
+//! - only a sample of the time is replayed; the result says so.
 
 mod sums;
 
@@ -18,29 +18,32 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use taillab_model::summary::{
-    Ideal, Matching, Measured, Overhead, ServerResult, ServiceTimeSource, Withdrawn, WorkersSource,
+    Ideal, Matching, Measured, Overhead, ServerResult, ServiceTimeSource, Stages, StagesAt,
+    Withdrawn, WorkersSource,
 };
 use taillab_model::{Distribution, HISTOGRAM_ERROR, Monotonic, Nanos, RecordingContext, Tid};
 
 use crate::comparison::{Inside, no_distribution, withdrawn};
-use crate::explain::{Comparison, Explained, Explainer, Sojourn};
+use crate::explain::{Explained, Explainer, Sojourn};
 use crate::fan_out::fan_out;
+use crate::findings;
 use crate::ideal::IdealArrivals;
 use crate::ledger::{Baseline, Entry, Labels, LedgerOptions};
 use crate::matched::MatchCounts;
 use crate::overload::Queue;
 use crate::replay::Sampler;
 use crate::sample::Sample;
+use crate::spans::earlier;
 use crate::statistics::Observations;
-use crate::streaming::sums::{Summed, Sums};
+use crate::streaming::sums::Sums;
 use crate::timeline::ServerTime;
 use crate::verdict::{self, Unsupported};
 use crate::window::Window;
 
-/// Up to this many requests the quantiles are exact, unless another number is asked for.
+/// By default, quantiles are exact up to this many requests.
 pub const EXACT: usize = 500_000;
 
-/// This many of the slowest requests are taken apart, unless another number is asked for.
+/// By default, this many of the slowest requests are taken apart.
 pub const SLOWEST: usize = 20;
 
 /// What the analysis needs besides the recording.
@@ -48,7 +51,7 @@ pub const SLOWEST: usize = 20;
 pub struct AnalysisOptions {
     /// t: 1 / peak throughput of one core.
     pub service_time: Nanos,
-    /// t is more than a stand-in; else there is no comparison.
+    /// t is known, not only a placeholder; otherwise there is no comparison.
     pub service_time_known: bool,
     /// Workers c of the ideal queue.
     pub workers: NonZeroU32,
@@ -56,14 +59,14 @@ pub struct AnalysisOptions {
     pub measure_from: Monotonic,
     /// How many of the slowest requests are taken apart.
     pub slowest: usize,
-    /// The measurement is one of many alike, whose spread says how sure a percentile is:
-    /// within it requests count as if they were independent.
+    /// The measurement is one of many repetitions, and their spread gives the interval of a percentile.
+    /// So within the measurement, requests count as independent.
     pub is_repeated: bool,
     /// Up to this many requests the quantiles are exact.
     pub exact: usize,
-    /// What is usual of the server; `None`: what the first window shows.
+    /// What is usual for the server; `None` takes it from the first window.
     pub baseline: Option<Baseline>,
-    /// The server's process, where it still runs: the commands of forecasts name it.
+    /// The server's process, if it still runs; the commands of forecasts name it.
     pub process: Option<Tid>,
 }
 
@@ -87,23 +90,23 @@ impl AnalysisOptions {
 /// What a recording shows.
 #[derive(Clone, Debug)]
 pub struct Analysed {
-    /// The server's side. The analysis cannot know the source of t, the probe's cost, the CPUs'
-    /// busy share and whether the workers are virtual: the caller sets these.
+    /// The server's side. The caller sets what the analysis does not know: the source of t, the probe's
+    /// cost, the CPUs' busy share and whether the workers are virtual.
     pub server: ServerResult,
-    /// Requests that came in during the measurement.
+    /// Requests that arrived during the measurement.
     pub arrivals: u64,
-    /// The same, with those of the warm-up.
+    /// The same, including the warm-up.
     pub all_arrivals: u64,
-    /// What the client's service time has beyond the sojourn, where a client was joined.
+    /// The client's service time minus the sojourn, if a client was joined.
     pub client_minus_server: Option<Distribution>,
     /// Points (x, P(sojourn ≥ x)) of the measured sojourn.
     pub measured_ccdf: Vec<(Nanos, f64)>,
     /// The same of the ideal one.
     pub ideal_ccdf: Vec<(Nanos, f64)>,
-    /// What the verdict needs and the report does not carry.
+    /// Evidence for the verdict that is not in the report.
     pub evidence: verdict::ServerEvidence,
-    /// The ideal sojourn as if its requests were independent: for sentences, which have no
-    /// intervals. Empty where there is no comparison.
+    /// The ideal sojourn as if its requests were independent, for sentences, which have no intervals.
+    /// Empty if there is no comparison.
     pub ideal_as_independent: Distribution,
     /// Interrupts, softirqs and wake-ups were recorded.
     pub disturbances: bool,
@@ -138,51 +141,6 @@ pub enum AnalysisError {
     },
 }
 
-/// The server's side; `set` knows the rest.
-fn server_result(
-    summed: Summed,
-    ideal: Distribution,
-    explained: Explained,
-    set: impl FnOnce(&mut ServerResult),
-) -> ServerResult {
-    let (ideal, excess) = match explained.withdrawn {
-        Some(_) => (no_distribution(), no_distribution()),
-        None => (ideal, summed.excess),
-    };
-    let mut server = ServerResult {
-        service_time_ns: Nanos::ZERO,
-        service_time_source: ServiceTimeSource::default(),
-        service_time_lo_ns: None,
-        service_time_hi_ns: None,
-        measured: Measured {
-            sojourn: no_distribution(),
-            server_cpu_busy_share: None,
-            utilization: None,
-            busy_ns_per_request: None,
-            overload: None,
-        },
-        ideal: Ideal {
-            sojourn: ideal,
-            workers: 1,
-            workers_source: WorkersSource::default(),
-            virtual_workers: false,
-            utilization: 0.0,
-            withdrawn: explained.withdrawn,
-        },
-        excess,
-        stages: summed.stages,
-        stages_at: summed.stages_at,
-        matching: Matching::default(),
-        overhead: Overhead::default(),
-        causes: explained.causes,
-        model_fit: explained.model_fit,
-        predictions: explained.predictions,
-        explanation: explained.explanation,
-    };
-    set(&mut server);
-    server
-}
-
 /// The analysis of a recording while its windows come.
 pub struct Analysis<'c> {
     options: AnalysisOptions,
@@ -192,13 +150,13 @@ pub struct Analysis<'c> {
     events: u64,
     late_events: u64,
     windows: u64,
-    /// Of the measurement, what is in no statistic.
+    /// The length of the measurement that is left out of all statistics.
     cut: Nanos,
     /// Requests of the first window.
     shown_by: usize,
     /// Matched requests that no record of the client explains; `None` without a client.
     unexplained: Option<u64>,
-    /// Some window shows what the CPUs did.
+    /// A window shows what the CPUs did.
     disturbances: bool,
     counts: MatchCounts,
     sums: Sums,
@@ -242,9 +200,9 @@ impl<'c> Analysis<'c> {
         }
     }
 
-    /// Takes the next window, and gives the accounts of the requests that end in it to `each`,
-    /// where it is recorded what the CPUs did. Returns the ideal sojourns of the window's
-    /// measured requests, in order of T1.
+    /// Takes the next window. If the recording shows what the CPUs did, `each` gets the accounts of the
+    /// requests that end in the window. Returns the ideal sojourns of the window's measured requests, in
+    /// order of T1.
     pub fn push(
         &mut self,
         window: &Arc<Window>,
@@ -291,12 +249,12 @@ impl<'c> Analysis<'c> {
         requests.ideal
     }
 
-    /// A request without a response that came in by then was waited for as long as answers take:
-    /// before the end by the longest sojourn, or a tenth of the recording if that is shorter.
+    /// Requests without a response that arrived by this time were waited for as long as answers take. It
+    /// is before the end by the longest sojourn, or by a tenth of the recording if that is shorter.
     ///
-    /// In a window that is not the last the matcher has given up all that have no response.
+    /// In a window other than the last, the matcher has given up all requests without a response.
     fn waited_for_until(&self, window: &Window) -> Monotonic {
-        /// A slow answer may take that long where the others are fast.
+        /// A slow answer may take this long even if the others are fast.
         const LEAST: Nanos = Nanos::from_millis(10);
         let matched = &window.matched;
         let (Some(end), true) = (matched.last, window.is_last()) else {
@@ -307,15 +265,15 @@ impl<'c> Analysis<'c> {
         let longest = longest.fold(self.sums.longest, Nanos::max);
         let length = end.saturating_since(self.options.measure_from);
         let edge = longest.clamp(LEAST, Nanos::new(length.get() / 10).max(LEAST));
-        Monotonic::from_nanos_since_boot(end.nanos_since_boot().saturating_sub(edge.get()))
+        earlier(end, edge)
     }
 
-    /// Requests that came in so far, those of the warm-up too.
+    /// The number of requests that have arrived so far, including the warm-up.
     pub const fn all_arrivals(&self) -> u64 {
         self.all_arrivals
     }
 
-    /// What the whole recording shows, of which the probe lost this many events.
+    /// The result for the whole recording; `lost_events` is how many events the probe lost.
     ///
     /// # Errors
     /// When there is no request to analyse.
@@ -326,14 +284,15 @@ impl<'c> Analysis<'c> {
             });
         }
         let (matching, unanswered) = self.matching(lost_events);
-        let (utilization, busy_ns_per_request) = self.business();
+        let mut server_measured = self.business();
         let (options, workers) = (self.options, self.options.workers.get());
+        let t = options.service_time;
         let has_requests = self.sums.answered() > 0;
         let Some(explainer) = self.explainer.filter(|_| has_requests) else {
             return Err(nothing_left(self.cut, self.all_arrivals));
         };
-        let summed = self.sums.finish(options.is_repeated, unanswered);
-        let (measured, ideal) = (&summed.measured, summed.ideal.distribution());
+        let mut summed = self.sums.finish(options.is_repeated, unanswered);
+        let (measured, mut ideal) = (&summed.measured, summed.ideal.distribution());
         let sojourn = Sojourn {
             fan_out: fan_out(measured),
             distribution: measured.distribution(),
@@ -343,26 +302,21 @@ impl<'c> Analysis<'c> {
             Some(at_once) => Some(Withdrawn::ClientsWait { at_once }),
             None => withdrawn(&sojourn.distribution, &ideal, summed.faster_share),
         };
-        let overload = (self.queue).finish(workers, options.service_time, options.measure_from);
+        let overload = (self.queue).finish(workers, t, options.measure_from);
         let overload = overload.filter(|_| options.service_time_known);
-        let mut explained = Explained {
-            withdrawn,
-            ..Explained::default()
-        };
-        if self.disturbances {
+        let explained = if self.disturbances {
             let mut limits = limits(measured, self.windows, self.shown_by);
             limits.extend(self.busy.polls().then(|| POLLS.to_owned()));
             limits.extend(self.sample.limit());
-            let comparison = Comparison {
-                ideal: &ideal,
-                overload,
-                as_independent: summed.ideal.independent_distribution(),
-                withdrawn,
-            };
-            explained = explainer.finish(&sojourn, &matching, comparison, limits, || {
+            explainer.finish(&sojourn, &ideal, withdrawn, limits, || {
                 self.sampler.finish(self.context)
-            });
-        }
+            })
+        } else {
+            Explained {
+                withdrawn,
+                ..Explained::default()
+            }
+        };
         let evidence = verdict::ServerEvidence {
             faster_than_ideal: summed.faster_share,
             unsupported: Unsupported::of(&sojourn.distribution, measured.factors()),
@@ -370,33 +324,36 @@ impl<'c> Analysis<'c> {
             unexplained: self.unexplained.unwrap_or(0),
             read_together: self.sample.read_together(),
         };
-        let server_measured = Measured {
-            sojourn: sojourn.distribution,
-            server_cpu_busy_share: None,
-            utilization,
-            busy_ns_per_request,
-            overload,
+        let utilization = self.arrivals.rate_per_s() * t.as_secs_f64();
+        let client_minus_server = self.unexplained.map(|_| summed.client_minus_server);
+        if explained.withdrawn.is_some() {
+            (ideal, summed.excess) = (no_distribution(), no_distribution());
+            summed.ideal = Observations::of(&[]);
+        }
+        let ideal_as_independent = summed.ideal.independent_distribution();
+        server_measured.sojourn = sojourn.distribution;
+        server_measured.overload = overload;
+        let ideal = Ideal {
+            sojourn: ideal,
+            workers,
+            workers_source: WorkersSource::default(),
+            virtual_workers: false,
+            utilization: utilization / f64::from(workers),
+            withdrawn: explained.withdrawn,
         };
-        let utilization = self.arrivals.rate_per_s() * options.service_time.as_secs_f64();
+        let times = (summed.excess, summed.stages, summed.stages_at);
+        let mut server = server_result(t, server_measured, ideal, times, matching, explained);
+        findings::renew(&mut server, &ideal_as_independent, self.disturbances);
         Ok(Analysed {
+            server,
             arrivals: self.arrivals.count(),
             all_arrivals: self.all_arrivals,
-            client_minus_server: self.unexplained.map(|_| summed.client_minus_server.clone()),
+            client_minus_server,
             measured_ccdf: measured.curve(),
-            ideal_ccdf: match explained.withdrawn {
-                Some(_) => Vec::new(),
-                None => summed.ideal.curve(),
-            },
+            ideal_ccdf: summed.ideal.curve(),
             evidence,
-            ideal_as_independent: summed.compared_with(explained.withdrawn),
+            ideal_as_independent,
             disturbances: self.disturbances,
-            server: server_result(summed, ideal, explained, |server| {
-                server.measured = server_measured;
-                server.matching = matching;
-                server.service_time_ns = options.service_time;
-                server.ideal.workers = workers;
-                server.ideal.utilization = utilization / f64::from(workers);
-            }),
         })
     }
 
@@ -406,22 +363,27 @@ impl<'c> Analysis<'c> {
         matching.unanswered = matching.unanswered.saturating_sub(self.sums.cut_off);
         matching.lost_events = lost_events;
         matching.hooks.clone_from(&self.context.hooks);
-        // answers that the client has and the probe missed
+        // answers that the client received and the probe missed
         let missed = matching.client_responses - matching.client_matched;
         let unanswered = self.sums.unanswered.saturating_sub(missed);
         (matching, unanswered)
     }
 
-    /// Utilisation and busy nanoseconds per request, where they are known.
-    fn business(&self) -> (Option<f64>, Option<f64>) {
-        let Some(busy) = self.busy.total() else {
-            return (None, None);
-        };
+    /// Utilisation and busy nanoseconds per request, where they are known; nothing else is filled in.
+    fn business(&self) -> Measured {
         let workers = f64::from(self.options.workers.get());
         let available = self.arrivals.length().as_secs_f64() * workers;
-        let utilization = (available > 0.0).then(|| busy.as_secs_f64() / available);
-        let per_request = busy.get() as f64 / self.arrivals.count().max(1) as f64;
-        (utilization, Some(per_request))
+        let busy = self.busy.total();
+        let requests = self.arrivals.count().max(1) as f64;
+        Measured {
+            sojourn: no_distribution(),
+            server_cpu_busy_share: None,
+            utilization: busy
+                .filter(|_| available > 0.0)
+                .map(|busy| busy.as_secs_f64() / available),
+            busy_ns_per_request: busy.map(|busy| busy.get() as f64 / requests),
+            overload: None,
+        }
     }
 }
 
@@ -440,7 +402,35 @@ fn explainer(context: &RecordingContext, options: &AnalysisOptions, first: &Wind
     Explainer::new(context, ledger, slowest, baseline, process)
 }
 
-/// Why a measurement in which requests came in has none in its statistics.
+/// The server's side, from its parts.
+fn server_result(
+    service_time_ns: Nanos,
+    measured: Measured,
+    ideal: Ideal,
+    (excess, stages, stages_at): (Distribution, Stages, Vec<StagesAt>),
+    matching: Matching,
+    explained: Explained,
+) -> ServerResult {
+    ServerResult {
+        service_time_ns,
+        service_time_source: ServiceTimeSource::default(),
+        service_time_lo_ns: None,
+        service_time_hi_ns: None,
+        measured,
+        ideal,
+        excess,
+        stages,
+        stages_at,
+        matching,
+        overhead: Overhead::default(),
+        causes: explained.causes,
+        model_fit: explained.model_fit,
+        predictions: explained.predictions,
+        explanation: explained.explanation,
+    }
+}
+
+/// Why a measurement has no request in its statistics although requests arrived.
 fn nothing_left(cut: Nanos, arrivals: u64) -> AnalysisError {
     match cut > Nanos::ZERO {
         true => AnalysisError::AllCut,
@@ -450,11 +440,11 @@ fn nothing_left(cut: Nanos, arrivals: u64) -> AnalysisError {
     }
 }
 
-/// What is said of a server with such a thread.
+/// The limit of a server with a thread that polls.
 const POLLS: &str = "A thread of the server never sleeps, and has no request most of the time: it polls. \
     Utilisation and t count only its time with requests.";
 
-/// What the length of the recording costs in precision.
+/// The limits that follow from the length of the recording.
 fn limits(measured: &Observations, windows: u64, shown_by: usize) -> Vec<String> {
     let percentiles = (!measured.is_exact()).then(|| {
         format!(

@@ -1,10 +1,10 @@
-//! Blocks of load as the probe recorded them, and what they would have been like without the causes
-//! that a change of a setting does not touch.
+//! Recorded blocks of load, and the same blocks without the causes that a change of a setting does not
+//! touch.
 //!
-//! On a machine that others use, a stall of the hypervisor or a burst of another program decides the
-//! p99.9 of a block. Where a change does not treat them, they are noise: the replay takes them away from
-//! the blocks without and with the change alike, as a control variate does (Lavenberg and Welch 1981),
-//! and the ratio of what is left is known better.
+//! On a shared machine, a stall of the hypervisor or a burst of another program decides the p99.9 of a
+//! block. If a change does not treat such causes, they are noise. The replay removes them from the blocks
+//! without and with the change alike, as a control variate does (Lavenberg and Welch 1981), so that the
+//! ratio of the rest has a narrower interval.
 
 use taillab_model::explanation::Cause;
 use taillab_model::{Monotonic, Nanos, Recording, RecordingContext};
@@ -15,9 +15,9 @@ use crate::predict;
 use crate::replay::{Cores, Fitted, Observed, fit};
 use crate::timeline::Timeline;
 
-/// What others do to the CPUs, and what the probe missed. A change of a setting that does not treat
-/// one of these does not cause it either; softirqs, wake-ups, the order and what the server itself
-/// does can change as its side effect, so they stay.
+/// Causes outside of the server, and what the probe missed. A change of a setting that does not treat
+/// one of these does not influence it either. Softirqs, wake-ups, the order and what the server itself
+/// does may change as a side effect, so they stay.
 const OF_OTHERS: [Cause; 5] = [
     Cause::Background,
     Cause::Irq,
@@ -26,10 +26,10 @@ const OF_OTHERS: [Cause; 5] = [
     Cause::Unobserved,
 ];
 
-/// Where the replay of a block must agree with what was measured.
+/// The quantiles at which the replay of a block must agree with the measurement.
 const AGREES_AT: [f64; 2] = [0.5, 0.99];
 
-/// What others do that a change does not treat.
+/// The causes outside of the server that a change does not treat.
 pub fn untouched(treats: &[Cause]) -> Vec<Cause> {
     let others = OF_OTHERS.into_iter();
     others.filter(|cause| !treats.contains(cause)).collect()
@@ -59,9 +59,9 @@ impl RecordedBlock {
         })
     }
 
-    /// The sojourns of its requests, T6 − T1. One without an answer counts with `timeout`, unless it
-    /// came so late that the end may have cut its answer off: it was then waited for less long than the
-    /// slowest answer took.
+    /// The sojourns of its requests, T6 − T1. A request without an answer counts with `timeout`, unless
+    /// the end of the block may have cut the answer off, that is if it was waited for less long than
+    /// the slowest answer took.
     pub fn sojourns(&self, timeout: Nanos) -> Vec<Nanos> {
         let places = self.matched.measured_places(self.from);
         let mut sojourns: Vec<Nanos> = places
@@ -78,8 +78,8 @@ impl RecordedBlock {
         sojourns
     }
 
-    /// Its queue as the replay has it, on a server whose ideal service time is `service_time`. `None`
-    /// where the replay of the block as it was does not agree with what was measured.
+    /// Its queue for the replay, on a server whose ideal service time is `service_time`. `None` if the
+    /// replay of the unchanged block does not agree with the measurement.
     pub fn replayed(&self, service_time: Nanos) -> Option<ReplayedBlock> {
         let cores = Cores::new(&self.timeline, &self.context);
         let observed = Observed::build(&self.matched, &cores, &self.context, self.from);
@@ -87,7 +87,7 @@ impl RecordedBlock {
     }
 }
 
-/// A block of load whose queue the replay reproduces: what it would be like with less in its way.
+/// A block of load whose queue the replay reproduces, so that it can be replayed without some causes.
 #[derive(Clone, Debug)]
 pub struct ReplayedBlock {
     observed: Observed,
@@ -96,7 +96,7 @@ pub struct ReplayedBlock {
 }
 
 impl ReplayedBlock {
-    /// Of a queue. `None` where its replay does not agree with what was measured.
+    /// From a queue. `None` if its replay does not agree with the measurement.
     pub fn of(observed: Observed, service_time: Nanos) -> Option<Self> {
         let fitted = fit(&observed, &AGREES_AT).filter(|fitted| fitted.fit.good)?;
         Some(Self {
@@ -106,24 +106,24 @@ impl ReplayedBlock {
         })
     }
 
-    /// The sojourns as the replay has them with nothing taken away, in no order.
+    /// The sojourns of the replay with nothing removed, in no order.
     pub fn sojourns(&self) -> &[Nanos] {
         &self.fitted.replayed
     }
 
-    /// The same without these causes, as far as the replay knows them.
+    /// The same without these causes, as far as the replay models them.
     pub fn sojourns_without(&self, causes: &[Cause]) -> Vec<Nanos> {
         let (observed, fitted) = (&self.observed, &self.fitted);
         predict::replayed_without(observed, fitted, causes, self.service_time)
     }
 
-    /// The same with the mitigation of this name. `None` where the replay has no model of it.
+    /// The same with the mitigation of this name. `None` if the replay has no model of it.
     pub fn sojourns_with(&self, mitigation: &str) -> Option<Vec<Nanos>> {
         let (observed, fitted) = (&self.observed, &self.fitted);
         predict::replayed_with(observed, fitted, mitigation, self.service_time)
     }
 
-    /// The replay can take each of these causes away.
+    /// Whether the replay can remove each of these causes.
     pub fn knows(&self, causes: &[Cause]) -> bool {
         let (observed, fitted) = (&self.observed, &self.fitted);
         predict::knows(observed, fitted, causes, self.service_time)

@@ -5,22 +5,23 @@
 //! request: requests that are in the server then continue in the next window, and so does the
 //! ledger that [follows](crate::ledger::Attribution) them. So a cut changes no account.
 //!
-//! What happens within [`MARGIN`] before the newest event is left to the next window, because
-//! later events may still be about it: an interrupt is recorded at its end, a blind window when
-//! it is contradicted. Only what reaches back further is lost by cutting.
+//! The last [`MARGIN`] before the newest event is left to the next window, because later events may
+//! still refer to it: an interrupt is recorded at its end, a blind window when it is contradicted.
+//! Only what reaches back further is lost by cutting.
 
 use taillab_model::{Event, Monotonic, Nanos, RecordingContext};
 
 use crate::ledger::LOOK_BACK;
 use crate::matched::Matched;
 use crate::matcher::{MatchOptions, Matcher};
+use crate::spans::earlier;
 use crate::timeline::{Timeline, TimelineBuilder};
 
 /// The least number of requests in a window of a recording that is read from a file.
 pub const REQUESTS: usize = 250_000;
 
-/// How long after a window's end events are read for it. TCP may say that much later that it sent
-/// again (its shortest time-out is 200 ms).
+/// How long after the end of a window events are still read for it. A TCP retransmission may be
+/// recorded this much later (the shortest time-out is 200 ms).
 pub const MARGIN: Nanos = Nanos::from_millis(300);
 
 /// Events between two checks whether a window is complete.
@@ -29,7 +30,7 @@ const LOOK_EVERY: u32 = 4_096;
 /// A stretch of a recording: its requests, and what the CPUs did.
 #[derive(Clone, Debug)]
 pub struct Window {
-    /// The requests that came in before [`Window::upto`] and not in an earlier window.
+    /// The requests that arrived before [`Window::upto`] and are not in an earlier window.
     pub matched: Matched,
     /// From the T1 of the oldest request that is in the server at `from`, or a little
     /// earlier, until after `upto`.
@@ -97,17 +98,16 @@ impl Windows {
         self.cut(event.at, self.requests)
     }
 
-    /// Cuts as far as everything is settled `now`, the time of the last event, even if that
-    /// gives few requests; `None` if it gives none.
+    /// Cuts a window of everything that is settled, even if that is only a few requests; `None` if it is
+    /// none. `now` is the time of the last event.
     pub fn cut_now(&mut self, now: Monotonic) -> Option<Window> {
         self.cut(now, 1)
     }
 
-    /// Cuts, if this many requests are settled.
+    /// Cuts a window if at least this many requests are settled.
     fn cut(&mut self, now: Monotonic, least: usize) -> Option<Window> {
         let settled = self.matcher.settled()?;
-        let past = now.nanos_since_boot().saturating_sub(MARGIN.get());
-        let upto = settled.min(Monotonic::from_nanos_since_boot(past));
+        let upto = settled.min(earlier(now, MARGIN));
         if upto <= self.from || self.matcher.found_before(upto) < least {
             return None;
         }
@@ -117,8 +117,7 @@ impl Windows {
         self.inside.extend(times);
         self.inside.retain(|(_, t6)| *t6 >= upto);
         let oldest = self.inside.iter().map(|(t1, _)| *t1).min();
-        let look_back = upto.nanos_since_boot().saturating_sub(LOOK_BACK.get());
-        let keep_from = Monotonic::from_nanos_since_boot(look_back);
+        let keep_from = earlier(upto, LOOK_BACK);
         let keep_from = oldest.map_or(keep_from, |oldest| oldest.min(keep_from));
         Some(Window {
             matched,

@@ -71,7 +71,7 @@ fn matched(events: &[Event], ids: Option<DatagramIds>) -> Matched {
 
 fn right(matched: &Matched, traffic: &Traffic) -> Result<(), TestCaseError> {
     let by_t1: HashMap<Monotonic, _> = traffic.truth.iter().map(|t| (t.stamps.t1, t)).collect();
-    for request in &matched.requests {
+    for request in matched.requests.iter() {
         let truth = by_t1[&request.server.t1];
         prop_assert_eq!(request.server.t6, truth.stamps.t6, "a wrong match");
     }

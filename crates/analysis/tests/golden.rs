@@ -87,7 +87,7 @@ fn describe(recording: Recording) -> String {
     writeln!(text, "{counts:#?}").unwrap();
     // FNV-1a over every stamp of every request: any change shows
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    for request in &found.requests {
+    for request in found.requests.iter() {
         let s = request.server;
         let [t2, t3, t4, t5] = s.middle();
         for stamp in [Some(s.t1), t2, t3, t4, t5, Some(s.t6)] {

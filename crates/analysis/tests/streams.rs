@@ -182,7 +182,7 @@ proptest! {
         prop_assert_eq!(
             matched.requests.len() + matched.unmatched.len(), traffic.truth.len()
         );
-        for request in &matched.requests {
+        for request in matched.requests.iter() {
             let truth = traffic.truth.iter().find(|t| t.t1 == request.server.t1).unwrap();
             prop_assert_eq!(Some(&request.server.t6), truth.t6.last());
         }

@@ -1,28 +1,28 @@
 //! Whether the clients wait for their answers before they ask again.
 //!
-//! Then arrivals depend on departures: a faster server would have got other arrivals, and the
-//! same arrivals through an ideal queue say nothing about it.
+//! If they do, arrivals depend on departures: a faster server would have seen other arrivals, so
+//! sending the same arrivals through an ideal queue says nothing about it.
 //!
 //! With N clients that wait and n requests in the server, N − n clients are free to send, so the
-//! arrival rate falls in proportion to N − n. An open load sends on whatever is in the server, so its
-//! arrivals see the server as time does (Wolff 1982). The test compares the arrival rate in the
-//! fullest hundredth of the time with both: with the mean rate, and with what N clients that wait
-//! would send then. It says that clients wait where the rate is nearer to the second, the two differ
-//! by more than chance, and there are hardly ever more than N inside.
+//! arrival rate falls in proportion to N − n. An open load keeps sending however full the server is, so
+//! arrivals see the time average (Wolff 1982). The test takes the arrival rate in the fullest
+//! hundredth of the time and compares it with two others: the mean rate, and the rate at which N
+//! waiting clients would send then. Clients wait if the rate is nearer to the second, the two differ
+//! by more than chance, and there are hardly ever more than N requests in the server.
 //!
-//! What N is depends on how clients use their connections, so each way is tried:
+//! N depends on how clients use their connections, so both ways are tried:
 //!
-//! - one request, or one batch that is sent at once, on each connection: N is the connections, and a
+//! - one request, or one batch sent at once, on each connection: N is the number of connections, and a
 //!   batch counts as one;
-//! - some number over all connections, which keeps the server full: N is the most that were ever in
-//!   it, where there are half as many on average. An open load that is never more than twice as full
-//!   as on average has a queue that only grows, and its rate does not fall.
+//! - a fixed number of requests over all connections, which keeps the server full: N is the largest
+//!   number ever in the server, provided that the average is at least half of it. (An open load whose
+//!   server is never more than twice as full as on average has a queue that only grows, and its rate
+//!   does not fall.)
 //!
-//! Connections that carry few requests (health checks) are left out of their number. A server may end
-//! a connection after some requests, so that its client opens another: what counts is how many are
-//! there at a time. Clients that
-//! open a new one for each request, or that have several on each and hardly load the server, look like
-//! an open load.
+//! Connections that carry few requests (health checks) are not counted. A server may close a connection
+//! after some requests, so that its client opens another; therefore the number of simultaneous
+//! connections counts. Clients that open a new connection for each request, or that have several
+//! requests on each connection and hardly load the server, look like an open load.
 
 use std::cmp::Reverse;
 
@@ -32,36 +32,35 @@ use crate::crowd::{Crowd, Step};
 use crate::id_map::{IdMap, packed};
 use crate::matched::Matched;
 
-/// The requests that are looked at, give or take a window: the first ones, which are many more
-/// than it takes.
+/// Only the first requests are examined, about this many; fewer would be enough.
 const MOST_REQUESTS: u64 = 500_000;
 
-/// More in the server at once are counted as this many.
+/// Larger numbers of requests in the server are counted as this many.
 const MOST_INSIDE: usize = 4_096;
 
 /// The connections that carry this share of the requests are those of the clients.
 const CARRIED: f64 = 0.99;
 
-/// The share of the time that counts as the fullest.
+/// The fullest part of the time, as a share of all.
 const FULLEST: f64 = 0.01;
 
-/// Where clients that wait would send less by a smaller share than this, the percentiles are about
-/// the same either way.
+/// If waiting clients would send less by a smaller share than this, the percentiles are about the
+/// same either way.
 const LEAST_EFFECT: f64 = 0.2;
 
-/// Standard errors of a Poisson number that are no chance.
+/// More standard errors of a Poisson number than this are not chance.
 const BEYOND_CHANCE: f64 = 3.0;
 
-/// At most this share of the requests comes while every connection has one inside.
+/// At most this share of the requests arrives while every connection has one in the server.
 const HARDLY_ANY: f64 = 0.002;
 
-/// Gaps with a smaller coefficient of variation are those of a clock.
+/// Gaps with a smaller coefficient of variation come from a sender with a constant rate.
 const REGULAR: f64 = 0.3;
 
-/// Requests on one connection that come sooner after each other are sent as a batch.
+/// Requests on one connection with shorter gaps belong to one batch.
 const AT_ONCE: Nanos = Nanos::from_micros(20);
 
-/// What the requests say of the clients that sent them.
+/// What the requests show about the clients that sent them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Inside {
     /// Requests of each connection.
@@ -70,7 +69,7 @@ pub(crate) struct Inside {
     batches: Tally,
 }
 
-/// What a connection carried.
+/// The requests of one connection.
 #[derive(Clone, Copy, Debug)]
 struct Connection {
     requests: u64,
@@ -79,7 +78,7 @@ struct Connection {
 }
 
 impl Connection {
-    /// How long it was there: from its first request to its last, and half a gap at both ends.
+    /// How long it existed: from its first request to its last, plus half a gap at both ends.
     fn life_ns(&self) -> f64 {
         let gaps = self.requests.saturating_sub(1) as f64;
         let seen = self.last.saturating_since(self.first).get() as f64;
@@ -91,19 +90,19 @@ impl Connection {
     }
 }
 
-/// How many were in the server, seen by time and by arrivals.
+/// How many requests were in the server, averaged over time and over arrivals.
 #[derive(Clone, Debug, Default)]
 struct Tally {
     came: u64,
     crowd: Crowd,
-    /// Until when time is counted.
+    /// Time up to here is counted.
     counted_to: Option<Monotonic>,
-    /// Nanoseconds with so many inside.
+    /// Nanoseconds, by the number of requests in the server.
     time_ns: Vec<u64>,
-    /// Those that came when so many were inside.
+    /// Arrivals, by the number of requests in the server.
     arrivals: Vec<u64>,
     last: Option<Monotonic>,
-    /// Sums of the nanoseconds between them, and of their squares.
+    /// Sums of the gaps between arrivals, in nanoseconds, and of their squares.
     gaps: (f64, f64),
 }
 
@@ -148,8 +147,8 @@ impl Inside {
         }
     }
 
-    /// The number of requests or batches that clients have open at once, where they wait for their
-    /// answers and are more than the workers, so that they make a queue.
+    /// How many requests or batches the clients have open at once, if they wait for their answers and
+    /// outnumber the workers, so that a queue forms.
     pub(crate) fn clients_that_wait(&self, workers: u32) -> Option<u64> {
         let ways = [
             (&self.batches, Some(self.busy_connections())),
@@ -161,8 +160,8 @@ impl Inside {
         })
     }
 
-    /// How many connections there were at a time, on average, of the fewest that carry nearly all
-    /// requests.
+    /// The mean number of simultaneous connections, counting only the fewest connections that carry
+    /// nearly all requests.
     fn busy_connections(&self) -> u64 {
         let mut all: Vec<Connection> = self.connections.values().copied().collect();
         all.sort_unstable_by_key(|seen| Reverse((seen.requests, seen.first)));
@@ -185,7 +184,7 @@ impl Inside {
 }
 
 impl Tally {
-    /// Takes the next, by when it came and when it leaves.
+    /// Adds the next request or batch: when it arrived, and when it leaves.
     fn add(&mut self, times: (Monotonic, Monotonic)) {
         let mut crowd = std::mem::take(&mut self.crowd);
         crowd.step(0, times, &mut |at, inside, step| {
@@ -203,7 +202,7 @@ impl Tally {
         self.crowd = crowd;
     }
 
-    /// Whether so many clients that wait would send like this.
+    /// Whether this many waiting clients would send like this.
     fn is_of_clients_that_wait(&self, clients: u64) -> bool {
         let Some(all) = usize::try_from(clients).ok().filter(|n| *n < MOST_INSIDE) else {
             return false;
@@ -221,20 +220,20 @@ impl Tally {
         let is_told = effect >= LEAST_EFFECT && effect / 2.0 > BEYOND_CHANCE / expected.sqrt();
         let is_nearer = (sent - would_send).abs() < effect / 2.0;
         let is_bounded = from(&self.arrivals, all) <= HARDLY_ANY * requests;
-        // a constant rate sees the server when it is emptiest; clients that wait send like that only where
-        // they keep it full
+        // arrivals at a constant rate find the server at its emptiest; waiting clients send like that
+        // only if they keep it full
         let is_by_clock = self.is_regular() && self.free_clients(0, all) > all as f64 / 2.0;
         is_told && is_nearer && is_bounded && !is_by_clock
     }
 
-    /// Whether they come at a constant rate: the spread of their gaps is a small part of the mean.
+    /// Whether arrivals have a constant rate: the spread of their gaps is a small part of the mean.
     fn is_regular(&self) -> bool {
         let n = (self.came.max(2) - 1) as f64;
         let (mean, square) = (self.gaps.0 / n, self.gaps.1 / n);
         (square - mean * mean).max(0.0).sqrt() < REGULAR * mean
     }
 
-    /// Clients of `all` that could send, on average over the time with `least` inside or more.
+    /// How many of `all` clients are free to send, on average while `least` or more are in the server.
     fn free_clients(&self, least: usize, all: usize) -> f64 {
         let times = self.time_ns.iter().enumerate().skip(least);
         let (sum, time) = times.fold((0.0, 0.0), |(sum, time), (inside, &ns)| {
@@ -244,7 +243,7 @@ impl Tally {
         if time > 0.0 { sum / time } else { 0.0 }
     }
 
-    /// The most that were inside, where it is that full on average by half.
+    /// The largest number in the server, if the average is at least half of it.
     fn most_of_a_full_server(&self) -> Option<u64> {
         let most = self.time_ns.iter().rposition(|ns| *ns > 0)?;
         let mean = most as f64 - self.free_clients(0, most);
@@ -252,7 +251,7 @@ impl Tally {
     }
 }
 
-/// The sum of the counts from this one on.
+/// The sum of the counts from place `least` on.
 fn from(counts: &[u64], least: usize) -> f64 {
     counts.iter().skip(least).sum::<u64>() as f64
 }

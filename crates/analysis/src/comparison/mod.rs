@@ -1,7 +1,7 @@
-//! Whether a measured server can be held against the ideal queue with the same arrivals.
+//! Whether a measured server can be compared with the ideal queue with the same arrivals.
 //!
-//! What follows from a comparison that does not hold is not shown: no ideal, no excess, no cause
-//! of it and no forecast.
+//! Where the comparison does not hold, nothing that follows from it is shown: no ideal, no excess,
+//! no causes and no forecasts.
 
 mod closed_loop;
 
@@ -13,19 +13,19 @@ use crate::statistics::SCORE_Z;
 
 pub(crate) use closed_loop::Inside;
 
-/// If a larger share of the requests beats the ideal, it is no ideal.
+/// If a larger share of the requests is faster than the ideal, t is too long.
 ///
-/// Some always do: t is the core's time per request at the peak, which holds work before T1
-/// and after T6 too, and an ideal sojourn is never shorter than t. And where services vary, t is
-/// their mean, which many services are shorter than.
+/// Some always are: t is the core's time per request at the peak, which includes work before T1
+/// and after T6, and an ideal sojourn is never shorter than t. And where service times vary, t is
+/// their mean, and many are shorter.
 const MAX_FASTER_THAN_IDEAL: f64 = 0.5;
 
-/// The part of t that may lie before T1 and after T6: so much shorter may a forecast be without
-/// a doubt about t.
+/// The part of t that may lie before T1 and after T6. A forecast may be below the ideal by this
+/// share of it without casting doubt on t.
 const OUTSIDE: f64 = 0.1;
 
-/// Why the comparison does not hold, by the distributions and the share of requests that were
-/// faster than their ideal.
+/// Why the comparison does not hold, judged by the distributions and by the share of requests that
+/// were faster than their ideal.
 pub(crate) fn withdrawn(
     measured: &Distribution,
     ideal: &Distribution,
@@ -34,7 +34,7 @@ pub(crate) fn withdrawn(
     let above = (ideal.quantiles.iter())
         .zip(&measured.quantiles)
         .find_map(|(ideal, measured)| is_above(ideal, measured));
-    // of a few requests many may be faster by chance: so far below the share may be in truth
+    // with few requests, the true share may be below the measured one by this much
     let share = MAX_FASTER_THAN_IDEAL;
     let n = measured.count.max(1) as f64;
     let chance = SCORE_Z * (share * (1.0 - share) / n).sqrt();
@@ -44,8 +44,8 @@ pub(crate) fn withdrawn(
     above.or((faster_share > share + chance).then_some(faster))
 }
 
-/// The median of the ideal is not below the measured one, or another percentile is above it by
-/// more than their intervals.
+/// The ideal median is not below the measured one, or another ideal percentile is above the
+/// measured one by more than their intervals.
 fn is_above(ideal: &Quantile, measured: &Quantile) -> Option<Withdrawn> {
     let (ideal_ns, measured_ns) = (ideal.value?, measured.value?);
     let above = match ideal.q {
@@ -61,10 +61,10 @@ fn is_above(ideal: &Quantile, measured: &Quantile) -> Option<Withdrawn> {
     })
 }
 
-/// Lets no forecast be faster than the ideal: what is below it is lifted to it, and its interval
-/// says that it may be less. A forecast whose whole interval is below by more than the part of t
-/// that lies outside of a sojourn says that t is too long; one that takes interrupts and softirqs
-/// off the server's CPUs does not, for it takes a part of t away.
+/// Raises forecasts that are below the ideal to the ideal; their intervals still say that they may be
+/// lower. A forecast whose whole interval is below the ideal, by more than the part of t that may lie
+/// outside of a sojourn, shows that t is too long. One that takes interrupts or softirqs off the
+/// server's CPUs does not show that, because it removes a part of t.
 pub(crate) fn hold(predictions: &mut [Prediction], ideal: &Distribution) -> Option<Withdrawn> {
     let mut beaten = None;
     for prediction in predictions {
@@ -93,7 +93,7 @@ pub(crate) fn hold(predictions: &mut [Prediction], ideal: &Distribution) -> Opti
     beaten
 }
 
-/// What a withdrawn comparison leaves: no value.
+/// A distribution without any value, for a withdrawn comparison.
 pub(crate) fn no_distribution() -> Distribution {
     Distribution::from_sorted(&[])
 }

@@ -1,4 +1,4 @@
-//! From when to when requests are in no statistic.
+//! Which requests are left out of the statistics.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,17 +11,17 @@ use taillab_queueing::ideal::IdealQueue;
 use crate::spans::{Span, Spans};
 use crate::window::Window;
 
-/// Marks in each window what is cut. A cut reaches from its first request until it has no effect
-/// any more: until sends are on time again, and the queue is what it would have been without it.
+/// Marks the cuts in each window. A cut lasts from its first request until it has no more effect:
+/// until sends are on time again, and the queue is what it would have been without it.
 ///
-/// What was sent late came later than it should have, so the server may have been idle where it
-/// should have worked, and works later for it. From the first moment on at which it is idle again,
-/// it is where it would have been. Where it was not idle during the cut at all (a queue stood,
-/// whose reason is the server's), nothing is behind, and the cut ends with its last late send. The
-/// same is asked of the ideal queue.
+/// Requests that were sent late arrived late. So the server may have been idle when it should have
+/// worked, and does that work later. As soon as it is idle again, it is in the state in which it would
+/// have been anyway. If it was never idle during the cut (because it had a queue of its own making),
+/// it has not fallen behind, and the cut ends with its last late send. The same rule applies to the
+/// ideal queue.
 pub struct Cutter<'c> {
     cuts: &'c [Cut],
-    /// The next one that has not begun.
+    /// The next cut that has not begun.
     next: usize,
     workers: NonZeroU32,
     measure_from: Monotonic,
@@ -38,26 +38,26 @@ pub struct Cutter<'c> {
 struct Open {
     from: Monotonic,
     to: Monotonic,
-    /// The place of its reason in the sums.
+    /// The index of its reason in the sums.
     reason: usize,
     measured: Effect,
     ideal: Effect,
     /// Requests of the measurement.
     requests: u64,
-    /// How far earlier windows have marked it.
+    /// Up to where earlier windows have marked it.
     shown_to: Option<Monotonic>,
 }
 
 /// Whether a queue still differs from what it would have been.
 #[derive(Clone, Copy, Default)]
 struct Effect {
-    /// It was idle where it should perhaps have worked.
+    /// It was idle when it perhaps should have worked.
     was_idle: bool,
     over: bool,
 }
 
 impl Effect {
-    /// A request comes and finds a worker idle, or not, during the cut or after it.
+    /// A request arrives, during the cut or after it, and finds a worker idle or not.
     fn look(&mut self, idle: bool, during: bool) {
         if during {
             self.was_idle |= idle;
@@ -67,24 +67,24 @@ impl Effect {
     }
 }
 
-/// What was cut and what was left.
+/// Sums over what was cut and what was kept.
 #[derive(Default)]
 struct Sums {
     by_reason: Vec<CutBy>,
     /// T1 of the first request of the measurement.
     first: Option<Monotonic>,
-    /// Lengths of what was left between two cuts.
+    /// Lengths of the stretches between two cuts.
     stretches: Vec<Nanos>,
-    /// Since when nothing is cut, after a cut.
+    /// When the last cut ended, while nothing is cut.
     resumed: Option<Monotonic>,
-    /// Since when no worker is idle.
+    /// When the last idle worker became busy.
     busy_since: Option<Monotonic>,
-    /// For how long no worker had been idle when the requests came that are left.
+    /// How long no worker had been idle when each kept request arrived.
     busy: Busy,
 }
 
 impl Sums {
-    /// The place of what is cut for this reason.
+    /// The index of this reason, which is added if it is new.
     fn reason(&mut self, why: CutReason, who: &str) -> usize {
         let known = (self.by_reason.iter()).position(|by| by.why == why && by.who == who);
         known.unwrap_or_else(|| {
@@ -99,10 +99,10 @@ impl Sums {
         })
     }
 
-    /// A request is left.
+    /// A request is kept.
     fn keep(&mut self, t1: Monotonic, sojourn: Nanos) {
         let busy_since = self.busy_since.unwrap_or(t1);
-        // one that was busy before the cut is left too: then there is nothing that a cut takes away
+        // if the server was busy before the cut began, the cut took nothing away
         let since = match self.resumed {
             Some(resumed) if busy_since < resumed => t1,
             _ => busy_since,
@@ -110,17 +110,17 @@ impl Sums {
         self.busy.add(sojourn, t1.saturating_since(since));
     }
 
-    /// What was left since the last cut ends here.
+    /// A stretch between two cuts ends here.
     fn stretch_ends(&mut self, at: Monotonic) {
         let lasted = self.resumed.take().map(|from| at.saturating_since(from));
         self.stretches.extend(lasted);
     }
 
-    /// What is missing above each percentile.
+    /// The share of requests that is missing above each percentile.
     ///
-    /// A request that finds the server busy since a time is left only where nothing was cut since
-    /// then, so the chance to be left is known of each that is, and with it how many like it there
-    /// were (Horvitz and Thompson 1952). So much was `left` in all.
+    /// A request that finds the server busy is kept only if nothing was cut since the busy period
+    /// began. So for each kept request the probability of being kept is known, and with it how many
+    /// such requests there were (Horvitz and Thompson 1952). `left` is the total length kept.
     fn unsettled(&self, left: Nanos) -> Vec<UnsettledAt> {
         let left = (left.get() as f64).max(1.0);
         let chance = |busy_ns: f64| {
@@ -146,7 +146,7 @@ impl Sums {
     }
 }
 
-/// For how long the server had been busy when requests came, by their sojourn.
+/// How long the server had been busy when requests arrived, by their sojourn.
 struct Busy {
     /// Requests and the sum of those times, in nanoseconds, in cells of an eighth of an octave.
     cells: Vec<(u64, f64)>,
@@ -175,10 +175,10 @@ impl Busy {
         self.requests += 1;
     }
 
-    /// The requests of each cell, the shortest sojourns first, with the chance of one of them to
-    /// be left, as a function of how long the server had been busy.
+    /// The number of requests in each cell, the shortest sojourns first, and the probability that one
+    /// of them is kept; `chance` gives it for a length of the busy period.
     fn with_chance(&self, chance: impl Fn(f64) -> f64) -> Vec<(f64, f64)> {
-        /// Where next to nothing is left, nobody knows how little.
+        /// If almost nothing is kept, the estimate is too uncertain to go lower.
         const LEAST: f64 = 0.01;
         let known = self.cells.iter().filter(|(requests, _)| *requests > 0);
         let with_chance = known.map(|&(requests, busy_ns)| {
@@ -190,8 +190,8 @@ impl Busy {
 }
 
 impl<'c> Cutter<'c> {
-    /// `cuts` are in order of time. The ideal queue has so many workers that need `service_time`
-    /// each; where that is not known, only the measured queue is asked.
+    /// `cuts` are in order of time. The ideal queue has `workers` workers, and each request takes
+    /// `service_time`; without it, only the measured queue counts.
     pub fn new(
         cuts: &'c [Cut],
         workers: NonZeroU32,
@@ -211,7 +211,7 @@ impl<'c> Cutter<'c> {
         }
     }
 
-    /// Says of the next window what is cut.
+    /// Marks the cuts in the next window.
     pub fn mark(&mut self, window: &mut Window) {
         if self.cuts.is_empty() {
             return;
@@ -234,7 +234,7 @@ impl<'c> Cutter<'c> {
         window.matched.cut = spans.into();
     }
 
-    /// What is cut of requests that came and left at these times, in order of coming.
+    /// The cuts for requests that arrived and left at these times, in order of arrival.
     pub fn spans(
         mut self,
         times: impl IntoIterator<Item = (Monotonic, Option<Monotonic>)>,
@@ -250,7 +250,7 @@ impl<'c> Cutter<'c> {
         spans.into()
     }
 
-    /// A request comes; the stretch that is over before it, if one is.
+    /// A request arrives. Returns the cut that has ended before it, if one has.
     fn came(&mut self, t1: Monotonic, t6: Option<Monotonic>, measured: bool) -> Option<Span> {
         while self.leave.peek().is_some_and(|&Reverse(left)| left <= t1) {
             self.leave.pop();
@@ -289,7 +289,7 @@ impl<'c> Cutter<'c> {
 
     fn begin(&mut self, cut: &Cut) {
         let reason = self.sums.reason(cut.why, &cut.who);
-        // one that begins while another lasts goes on with it
+        // a cut that begins during another extends it
         self.sums.stretch_ends(cut.from);
         let open = self.open.get_or_insert(Open {
             from: cut.from,
@@ -320,7 +320,7 @@ impl<'c> Cutter<'c> {
         })
     }
 
-    /// What was cut, when no more windows come; `None` where nothing was.
+    /// The summary after the last window; `None` if nothing was cut.
     pub fn finish(mut self) -> Option<CutSummary> {
         let last = self.last?;
         self.close(last);

@@ -1,23 +1,23 @@
-//! Where the generator was not what it should have been, by its own record.
+//! Finds in the generator's own record where it was held up.
 
 use taillab_model::{Cut, CutReason, Monotonic, Nanos};
 
 use super::occupants::Occupants;
 
-/// A request that was sent later than this is none of the schedule's. Over a network on one
-/// machine a send takes a tenth of it.
+/// A request sent later than this does not follow the schedule. Over a network on one machine a send
+/// takes a tenth of it.
 const LATE: Nanos = Nanos::from_micros(100);
 
-/// Sends are on time again when one is no later than this: a few sends may be due at once.
+/// Sends are on time again when one is no later than this. (A few may be due at once.)
 const ON_TIME: Nanos = Nanos::from_micros(25);
 
-/// Longer between two sends that were due is not the sending itself: something held the thread up.
+/// If more time passes between two sends that were due, something held the thread up.
 const HELD_UP: Nanos = Nanos::from_micros(25);
 
-/// What one thread of a generator noted.
+/// The record of one thread of a generator.
 #[derive(Clone, Copy, Debug)]
 pub struct Thread<'a> {
-    /// For how long another task had the thread's CPU, and at which send that was noticed; in order
+    /// How long another task had the thread's CPU, with the send at which that was noticed; in order
     /// of time.
     pub waits: &'a [(Monotonic, Nanos)],
     /// The CPU on which it ran.
@@ -26,12 +26,12 @@ pub struct Thread<'a> {
     pub occupants: &'a Occupants<'a>,
 }
 
-/// The stretches in which a thread sent late because something held it up, from its sends (when
-/// due, when sent) in order.
+/// The stretches in which a thread sent late because something held it up. `sends` are the thread's
+/// sends (when due, when sent) in order.
 ///
-/// A stretch begins when the first request was due that was not sent on time, and ends with the
-/// first that was. What the server did has no part in it. A burst of the schedule, which no sender
-/// can send at once, is no reason either: cutting that would thin out the arrivals.
+/// A stretch begins when the first late request was due, and ends with the first one that was sent on
+/// time. The server plays no part in this. A burst in the schedule, which no sender can send at once,
+/// is no reason for a cut either: cutting it would thin out the arrivals.
 pub fn cuts_of(
     sends: impl IntoIterator<Item = (Monotonic, Monotonic)>,
     thread: Thread<'_>,
@@ -58,7 +58,7 @@ pub fn cuts_of(
         }
     }
     if let (Some(spell), Some(end)) = (spell, before) {
-        // with the last one
+        // just after the last send
         cuts.extend(spell.cut(end + Nanos::new(1), thread));
     }
     cuts
@@ -71,16 +71,16 @@ pub fn merged(threads: impl IntoIterator<Item = Vec<Cut>>) -> Vec<Cut> {
     all
 }
 
-/// Sends one after the other that were not on time.
+/// A run of late sends.
 struct Spell {
     from: Monotonic,
     /// The latest send.
     latest: Nanos,
-    /// The longest time in which nothing was sent that was due.
+    /// The longest time in which nothing was sent although something was due.
     longest: Nanos,
-    /// All such times that are longer than sending takes.
+    /// The sum of such times that are longer than a send takes.
     held_up: Nanos,
-    /// Of that, what another task had the CPU.
+    /// The part of that in which another task had the CPU.
     waited: Nanos,
 }
 
@@ -95,7 +95,7 @@ impl Spell {
         }
     }
 
-    /// What is cut for it, if anything.
+    /// The cut for it, if there is one.
     fn cut(self, to: Monotonic, thread: Thread<'_>) -> Option<Cut> {
         let Thread { cpu, occupants, .. } = thread;
         let most = |part: Nanos, whole: Nanos| part.get() >= whole.get() / 2;
@@ -103,7 +103,7 @@ impl Spell {
             return None;
         }
         let (why, who) = if most(self.waited, self.held_up) {
-            // one that had it for less is not the reason
+            // a task that had it for less is not the reason
             let least = Nanos::new(self.waited.get() / 2);
             let chief = occupants.chief(self.from, to, least);
             let who = chief.unwrap_or_else(|| "another task".to_owned());

@@ -1,14 +1,15 @@
-//! What of a measurement is in no statistic because the generator was not what it should have been.
+//! Cuts: parts of a measurement that are left out of all statistics because the generator was held up.
 //!
-//! [`cuts_of`] finds it in the generator's own record: stretches in which something held it up, so
-//! that it sent late, and then much at once. [`Cutter`] follows the requests and says until when such a stretch
-//! has an effect: until the queue is what it would have been without it.
+//! [`cuts_of`] finds them in the generator's own record: stretches in which something held it up, so
+//! that it sent late, and then many requests at once. [`Cutter`] follows the requests and determines how
+//! long such a stretch has an effect: until the queue is what it would have been without it.
 //!
-//! The arrivals that are left are those of the process wanted, since a stall of the generator has nothing
-//! to do with the queue of the server when it begins, and after a cut the queue has the state that it would have
-//! had anyway. Only the end of a cut depends on the queue: it waits for an idle server. So requests
-//! of long busy periods are too few, and the longer they had lasted the fewer. How many are missing
-//! above each percentile is known from those that are left, and where these are many, the percentile is withdrawn
+//! The remaining arrivals still follow the intended process. A stall of the generator begins
+//! independently of the server's queue, and after a cut the queue is in the state that it would have
+//! been in anyway. Only the end of a cut depends on the queue: it waits for an idle server. So requests
+//! of long busy periods are under-represented, and more so the longer the busy period. How many are
+//! missing above each percentile is estimated from those that remain. If too many are missing, the
+//! percentile is withdrawn
 //! ([`MAX_UNSETTLED_SHARE`](taillab_model::summary::MAX_UNSETTLED_SHARE)).
 
 mod cutter;

@@ -1,9 +1,9 @@
-//! Who had a CPU of the generator, by the kernel's record of it.
+//! Which threads ran on a CPU of the generator, from the kernel's record.
 
 use taillab_model::explanation::{Culprit, THIS_GENERATOR, nameless};
 use taillab_model::{EventKind, Monotonic, Nanos, Recording, ThreadName, Tid};
 
-/// Which threads came onto one CPU, and when; nobody where that was not recorded.
+/// Which threads came onto one CPU, and when; empty if that was not recorded.
 #[derive(Clone, Debug, Default)]
 pub struct Occupants<'r> {
     /// In order of time.
@@ -12,7 +12,7 @@ pub struct Occupants<'r> {
 }
 
 impl<'r> Occupants<'r> {
-    /// As a recording and the names in its context say.
+    /// From a recording, with the names in its context.
     pub fn of(recording: &'r Recording, cpu: u32) -> Self {
         let of_cpu = (recording.streams.iter()).filter(|stream| u32::from(stream.cpu()) == cpu);
         let events = of_cpu.flat_map(|stream| stream.slices().flatten());
@@ -27,9 +27,9 @@ impl<'r> Occupants<'r> {
     }
 
     /// Who had the CPU for longest between two times, apart from the generator and the idle
-    /// thread: `stress (pid 77)`; `None` where nobody had it for as long as `least`.
+    /// thread: `stress (pid 77)`; `None` if nobody had it for `least` or longer.
     ///
-    /// What runs there unseen (a probe may be blind to a thread's end) counts for the last one seen.
+    /// Time in which the probe was blind counts for the last thread seen.
     pub(super) fn chief(&self, from: Monotonic, to: Monotonic, least: Nanos) -> Option<String> {
         let first = self.came.partition_point(|(at, _)| *at <= from);
         let stays = &self.came[first.saturating_sub(1)..];
@@ -56,7 +56,7 @@ impl<'r> Occupants<'r> {
         self.threads.iter().find(|thread| thread.tid == tid)
     }
 
-    /// Threads of one process are one program, where it is known.
+    /// Threads of one process count as one program, if the process is known.
     fn name(&self, tid: Tid) -> String {
         let culprit = match self.thread(tid) {
             Some(thread) => Culprit::Thread {

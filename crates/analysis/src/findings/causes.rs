@@ -3,28 +3,25 @@
 use taillab_model::Nanos;
 use taillab_model::explanation::{Cause, CauseShare, Culprit, Finding, Prediction};
 
-use super::facts::{Facts, NOTABLE, Tail, Whole, list};
+use super::facts::{Facts, NOTABLE, Tail, Whole, conclusive, list};
 use crate::fmt::{Count, Percentile};
 
-/// Culprits that a sentence names.
+/// The largest number of culprits that a sentence names.
 const NAMED: usize = 3;
 
-/// A culprit below this part of its cause is not named.
+/// A culprit with a smaller share of its cause is not named.
 const NAMED_PART: f64 = 0.1;
 
-/// A forecast that leaves more than this of the percentile is no advice.
+/// A mitigation that leaves a larger share of the percentile is not advised.
 const WORTH_TRYING: f64 = 0.95;
 
-/// A sentence for each cause that makes a notable part of the excess above p99, the largest
-/// first.
+/// A sentence for each cause with a notable share of the excess above p99, the largest first.
 pub(super) fn main_causes(facts: &Facts<'_>) -> Vec<Finding> {
     let Some(tail) = facts.tail().filter(|tail| tail.measured > tail.ideal) else {
         return Vec::new();
     };
     let have_own_findings = [Cause::Unexplained, Cause::Unobserved];
-    let mut wholes: Vec<&CauseShare> = facts
-        .causes
-        .iter()
+    let mut wholes: Vec<&CauseShare> = (facts.server.causes.iter())
         .filter(|share| share.culprit.is_none() && !have_own_findings.contains(&share.cause))
         .filter(|share| share.excess_share_above_p99.value >= NOTABLE)
         .collect();
@@ -51,19 +48,19 @@ fn finding(facts: &Facts<'_>, tail: &Tail, whole: &CauseShare, first: bool) -> F
         "of it"
     };
     let (comes, range) = match share.lo.zip(share.hi) {
-        // few bursts, each of which makes many requests slow
+        // a few bursts made many requests slow
         Some((lo, hi)) if lo <= 0.0 => ("may come from", format!(" (0 to {})", Whole(hi))),
         _ => ("comes from", String::new()),
     };
-    let culprits = culprits(facts.causes, whole);
+    let culprits = culprits(&facts.server.causes, whole);
     let blame = whole.cause.blame(&list(&culprits));
     text += &format!("{}{range} {of} {comes} {blame}", Whole(share.value));
-    // each culprit has its own figures; without one they are the cause's
+    // each culprit has its own figures; without culprits, the figures are those of the cause
     if culprits.is_empty() {
         text += &episodes(whole);
     }
     text.push('.');
-    let best = best(facts.predictions, whole.cause, tail.q);
+    let best = best(&facts.server.predictions, whole.cause, tail.q);
     if let Some((prediction, predicted)) = best {
         text += &format!(
             " Predicted with {}: {} {predicted}",
@@ -81,12 +78,8 @@ fn finding(facts: &Facts<'_>, tail: &Tail, whole: &CauseShare, first: bool) -> F
         }
     }
     let command = best.and_then(|(prediction, _)| prediction.command.clone());
-    Finding {
-        text,
-        advice: command.or_else(|| whole.cause.info().advice.map(str::to_owned)),
-        cause: Some(whole.cause),
-        inconclusive: false,
-    }
+    let advice = command.or_else(|| whole.cause.info().advice.map(str::to_owned));
+    conclusive(text, advice, Some(whole.cause))
 }
 
 /// The largest culprits of a cause, each with its figures.
@@ -126,7 +119,7 @@ fn episodes(whole: &CauseShare) -> String {
     text
 }
 
-/// The mitigation with the lowest percentile that treats the cause, and is worth it.
+/// The mitigation of this cause with the lowest forecast, if it is worth its cost.
 fn best(predictions: &[Prediction], cause: Cause, q: f64) -> Option<(&Prediction, Nanos)> {
     let mut best: Option<(&Prediction, Nanos)> = None;
     for prediction in predictions {

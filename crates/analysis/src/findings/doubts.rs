@@ -1,11 +1,11 @@
-//! What the evidence does not decide, and what to measure next.
+//! Findings that are not conclusive, with what to measure next.
 
 use taillab_model::explanation::{Cause, Finding};
 
 use super::facts::{Facts, Whole};
-use crate::fmt::{Count, Percentile, plural};
+use crate::fmt::{Counted, Percentile};
 
-/// More than this of the excess above p99 without a cause needs another look.
+/// If a larger share of the excess above p99 has no cause, another recording is advised.
 const MAX_UNEXPLAINED: f64 = 0.1;
 
 fn inconclusive(text: String, advice: &str, cause: Option<Cause>) -> Finding {
@@ -37,16 +37,14 @@ pub(super) fn unexplained(facts: &Facts<'_>) -> Option<Finding> {
 pub(super) fn unobserved(facts: &Facts<'_>) -> Option<Finding> {
     let share = facts.share_above_p99(Cause::Unobserved);
     (share >= MAX_UNEXPLAINED).then(|| {
-        let matching = facts.matching;
+        let matching = &facts.server.matching;
         let text = format!(
-            "{} of the excess above p99 falls into times when the probe was blind: {} {}, {} in \
-             total, {} lost {}.",
+            "{} of the excess above p99 falls into times when the probe was blind: {}, {} in \
+             total, {}.",
             Whole(share),
-            Count(matching.blind_windows),
-            plural(matching.blind_windows, "window", "windows"),
+            Counted(matching.blind_windows, "window", "windows"),
             matching.blind_ns,
-            Count(matching.lost_events),
-            plural(matching.lost_events, "event", "events")
+            Counted(matching.lost_events, "lost event", "lost events")
         );
         let advice = if matching.lost_events > 0 {
             "Record fewer kinds of disturbance, or give the probe larger buffers."
@@ -59,7 +57,7 @@ pub(super) fn unobserved(facts: &Facts<'_>) -> Option<Finding> {
 }
 
 pub(super) fn poor_fit(facts: &Facts<'_>) -> Option<Finding> {
-    let fit = facts.model_fit.filter(|fit| !fit.good)?;
+    let fit = facts.server.model_fit.as_ref().filter(|fit| !fit.good)?;
     let worst = fit.points.iter().max_by(|a, b| {
         let of = |error: f64| error.abs();
         of(a.error).total_cmp(&of(b.error))

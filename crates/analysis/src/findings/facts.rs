@@ -1,45 +1,34 @@
-//! What findings are drawn from, and how figures read in them.
+//! The evidence that findings use, and how they write figures.
 
-use taillab_model::explanation::{
-    Cause, CauseShare, Clustering, Inversions, ModelFit, Prediction, TakenByHypervisor, WorkerShare,
-};
-use taillab_model::summary::{Matching, Overload, Withdrawn};
+use taillab_model::explanation::{Cause, CauseShare, Explanation, Finding};
+use taillab_model::summary::ServerResult;
 use taillab_model::{Distribution, Nanos};
 
 use crate::fmt::Percentile;
 
-/// What the findings are drawn from.
+/// The evidence for the findings.
 #[derive(Clone, Copy, Debug)]
-pub struct Facts<'a> {
-    /// The measured sojourn.
-    pub sojourn: &'a Distribution,
-    /// The same arrivals through the ideal queue.
-    pub ideal: &'a Distribution,
-    /// Why the server is not compared with the ideal; then there is none, and no cause.
-    pub withdrawn: Option<Withdrawn>,
-    /// Work came faster than it was done.
-    pub overload: Option<Overload>,
-    /// The causes of the excess, and their culprits.
-    pub causes: &'a [CauseShare],
-    /// Forecasts.
-    pub predictions: &'a [Prediction],
-    /// How well the replay fits; `None` where there was none.
-    pub model_fit: Option<&'a ModelFit>,
-    /// Whether slow requests come together.
-    pub clustering: Option<&'a Clustering>,
-    /// What the hypervisor took of the server's CPUs.
-    pub hypervisor: Option<&'a TakenByHypervisor>,
-    /// The workers.
-    pub workers: &'a [WorkerShare],
-    /// Who overtook whom.
-    pub inversions: &'a Inversions,
-    /// How well events and requests joined.
-    pub matching: &'a Matching,
+pub(super) struct Facts<'a> {
+    pub(super) server: &'a ServerResult,
+    pub(super) explanation: &'a Explanation,
+    /// The sojourns in the ideal queue as if its requests were independent; empty where the server
+    /// is not compared with it.
+    pub(super) ideal: &'a Distribution,
     /// Interrupts, softirqs and wake-ups were recorded.
-    pub disturbances: bool,
+    pub(super) disturbances: bool,
 }
 
-/// A share of the excess above p99 from which on a cause is worth a sentence.
+/// A finding that the evidence decides.
+pub(super) fn conclusive(text: String, advice: Option<String>, cause: Option<Cause>) -> Finding {
+    Finding {
+        text,
+        advice,
+        cause,
+        inconclusive: false,
+    }
+}
+
+/// A cause is worth a sentence from this share of the excess above p99 on.
 pub(super) const NOTABLE: f64 = 0.05;
 
 /// A percentile, measured and ideal.
@@ -56,7 +45,7 @@ impl Facts<'_> {
         [0.999, 0.99, 0.9, 0.5].into_iter().find_map(|q| {
             Some(Tail {
                 q,
-                measured: self.sojourn.quantile(q)?,
+                measured: self.server.measured.sojourn.quantile(q)?,
                 ideal: self.ideal.quantile(q)?,
             })
         })
@@ -64,7 +53,8 @@ impl Facts<'_> {
 
     /// The cause as a whole.
     fn whole(&self, cause: Cause) -> Option<&CauseShare> {
-        let mut wholes = self.causes.iter().filter(|share| share.culprit.is_none());
+        let shares = self.server.causes.iter();
+        let mut wholes = shares.filter(|share| share.culprit.is_none());
         wholes.find(|share| share.cause == cause)
     }
 

@@ -1,8 +1,7 @@
-//! What to tell a person, in sentences, the most important first.
+//! The findings: sentences for the reader of a report, the most important first.
 //!
-//! Each rule is a small function from the evidence to findings. A sentence has its figures
-//! with their units, and what to do next; where the evidence does not decide, it says so
-//! and what to measure.
+//! Each rule is a small function from the evidence to findings. A finding has figures with units and
+//! says what to do next. If the evidence is not conclusive, it says so, and what to measure.
 
 mod causes;
 mod doubts;
@@ -17,10 +16,10 @@ use taillab_model::Distribution;
 use taillab_model::explanation::Finding;
 use taillab_model::summary::ServerResult;
 
-pub use facts::Facts;
+use facts::Facts;
 
 /// All findings, the most important first.
-pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
+fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     findings.extend(overload::overload(facts));
     findings.extend(shape::near_the_ideal(facts));
@@ -37,32 +36,20 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     findings
 }
 
-/// Draws the findings anew from what a result still says, after some of it was withdrawn.
+/// Draws the findings from what a result says, again after some of it was withdrawn. `ideal` are the
+/// sojourns in the ideal queue as if its requests were independent; `disturbances`: interrupts,
+/// softirqs and wake-ups were recorded.
 pub fn renew(server: &mut ServerResult, ideal: &Distribution, disturbances: bool) {
-    let Some(explanation) = &mut server.explanation else {
+    let Some(explanation) = &server.explanation else {
         return;
     };
-    let mut ideal = ideal.clone();
-    let known = server.measured.sojourn.quantiles.iter();
-    for at in ideal.quantiles.iter_mut() {
-        // what is not known of the server is not compared
-        if known.clone().any(|of| of.q == at.q && of.value.is_none()) {
-            (at.value, at.lo, at.hi) = (None, None, None);
-        }
-    }
-    explanation.findings = findings(&Facts {
-        sojourn: &server.measured.sojourn,
-        ideal: &ideal,
-        withdrawn: server.ideal.withdrawn,
-        overload: server.measured.overload,
-        causes: &server.causes,
-        predictions: &server.predictions,
-        model_fit: server.model_fit.as_ref(),
-        clustering: explanation.clustering.as_ref(),
-        hypervisor: explanation.hypervisor.as_ref(),
-        workers: &explanation.workers,
-        inversions: &explanation.inversions,
-        matching: &server.matching,
+    let findings = findings(&Facts {
+        server,
+        explanation,
+        ideal,
         disturbances,
     });
+    if let Some(explanation) = &mut server.explanation {
+        explanation.findings = findings;
+    }
 }

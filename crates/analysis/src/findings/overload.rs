@@ -1,20 +1,20 @@
-//! Work that comes faster than it is done, and why.
+//! Overload: requests arrive faster than they are served, and why.
 
 use taillab_model::Nanos;
 use taillab_model::explanation::Finding;
 use taillab_model::summary::{CpuTaken, Overload};
 
-use super::facts::{Facts, Whole, list};
+use super::facts::{Facts, Whole, conclusive, list};
 use crate::fmt::{Count, Grew};
 
-/// A capacity above this share of that by t did not fall.
+/// A capacity above this share of the one that t gives has not fallen.
 const AS_BEFORE: f64 = 0.95;
 
-/// A larger share of the CPUs, or a cost above t by this share, is a reason.
+/// A larger share of the CPUs is a reason, and so is a cost that exceeds t by more than this share.
 const NOTABLE: f64 = 0.05;
 
 pub(super) fn overload(facts: &Facts<'_>) -> Option<Finding> {
-    let overload = facts.overload?;
+    let overload = facts.server.measured.overload?;
     let Overload {
         done_per_s,
         capacity_per_s,
@@ -40,15 +40,11 @@ pub(super) fn overload(facts: &Facts<'_>) -> Option<Finding> {
         false => "Lower the load, or give the server more workers and CPUs.",
         true => "Move other work off the server's CPUs, or lower the load.",
     };
-    Some(Finding {
-        text: format!("Overload: {}.{why}", Grew(&overload)),
-        advice: Some(advice.to_owned()),
-        cause: None,
-        inconclusive: false,
-    })
+    let text = format!("Overload: {}.{why}", Grew(&overload));
+    Some(conclusive(text, Some(advice.to_owned()), None))
 }
 
-/// Why the capacity was lower than by t.
+/// Why the capacity was lower than t gives.
 fn reasons(overload: &Overload, cpu: &CpuTaken) -> String {
     let t = overload.service_time_ns;
     let mut reasons = Vec::new();

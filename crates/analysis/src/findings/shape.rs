@@ -1,33 +1,24 @@
-//! What the tail looks like: near the ideal or not, in bursts or not, uneven or not.
+//! The shape of the tail: near the ideal, overtaking, uneven workers, bursts.
 
 use taillab_model::explanation::{Cause, Finding};
 
-use super::facts::{Facts, NOTABLE, Whole};
-use crate::fmt::{Count, Percentile, plural, share};
+use super::facts::{Facts, NOTABLE, Whole, conclusive};
+use crate::fmt::{Count, Counted, Percentile, plural, share};
 
-/// Up to this factor of the ideal there is little to gain.
+/// Up to this multiple of the ideal there is little to gain.
 const NEAR: f64 = 1.5;
 
-/// More overtaken requests than this share are worth a sentence.
+/// A larger share of overtaken requests is worth a sentence.
 const MANY_OVERTAKEN: f64 = 0.01;
 
-/// A worker this many times as busy as another is uneven.
+/// Workers are uneven if one is more than this many times as busy as another.
 const UNEVEN: f64 = 1.5;
 
-/// More than this share of the slow requests in runs: they come in bursts.
+/// Slow requests come in bursts if at least this share of them is in runs.
 const IN_BURSTS: f64 = 0.5;
 
-/// A burst of fewer on average is not one event that delays many.
+/// With fewer requests in a burst on average, a burst is not one event that delays many.
 const MANY_IN_A_BURST: f64 = 1.5;
-
-fn conclusive(text: String, advice: Option<String>, cause: Option<Cause>) -> Finding {
-    Finding {
-        text,
-        advice,
-        cause,
-        inconclusive: false,
-    }
-}
 
 pub(super) fn near_the_ideal(facts: &Facts<'_>) -> Option<Finding> {
     let tail = facts.tail()?;
@@ -42,25 +33,21 @@ pub(super) fn near_the_ideal(facts: &Facts<'_>) -> Option<Finding> {
 }
 
 pub(super) fn overtaking(facts: &Facts<'_>) -> Option<Finding> {
-    let inversions = facts.inversions;
+    let inversions = &facts.explanation.inversions;
     let matters = facts.share_above_p99(Cause::Order) >= NOTABLE;
     (inversions.share >= MANY_OVERTAKEN || matters).then(|| {
         let mut text = format!(
-            "{} {} ({}) {} overtaken by a later one",
-            Count(inversions.overtaken),
-            plural(inversions.overtaken, "request", "requests"),
+            "{} ({}) {} overtaken by a later one",
+            Counted(inversions.overtaken, "request", "requests"),
             Whole(inversions.share),
             plural(inversions.overtaken, "was", "were")
         );
         if let Some((by, of, times)) = inversions.pairs.first() {
-            let word = plural(*times, "time", "times");
-            let times = Count(*times);
-            text += &format!(
-                ", most often those of worker {of} by those of worker {by} ({times} {word})"
-            );
+            let times = Counted(*times, "time", "times");
+            text += &format!(", most often those of worker {of} by those of worker {by} ({times})");
         }
         text.push('.');
-        let compared = facts.withdrawn.is_none();
+        let compared = facts.server.ideal.withdrawn.is_none();
         let advice = (compared && !matters).then(|| {
             format!(
                 "It accounts for {} of the excess above p99: there is no need to change it.",
@@ -72,7 +59,7 @@ pub(super) fn overtaking(facts: &Facts<'_>) -> Option<Finding> {
 }
 
 pub(super) fn uneven_workers(facts: &Facts<'_>) -> Option<Finding> {
-    let workers = facts.workers;
+    let workers = &facts.explanation.workers;
     let busy = |a: &&_, b: &&_| {
         let of = |worker: &taillab_model::explanation::WorkerShare| worker.busy_share;
         of(a).total_cmp(&of(b))
@@ -101,7 +88,7 @@ pub(super) fn uneven_workers(facts: &Facts<'_>) -> Option<Finding> {
 }
 
 pub(super) fn bursts(facts: &Facts<'_>) -> Option<Finding> {
-    let clustering = facts.clustering?;
+    let clustering = facts.explanation.clustering.as_ref()?;
     let above = Percentile(clustering.q);
     let runs = Whole(clustering.in_runs_share);
     let in_bursts = clustering.in_runs_share >= IN_BURSTS;
@@ -112,10 +99,9 @@ pub(super) fn bursts(facts: &Facts<'_>) -> Option<Finding> {
         )
     } else if in_bursts {
         format!(
-            "Slow requests come in bursts: {runs} of those above {above} come in runs, {} {} \
+            "Slow requests come in bursts: {runs} of those above {above} come in runs, {} \
              of {} requests on average. Each burst is one event that delays many.",
-            Count(clustering.episodes),
-            plural(clustering.episodes, "burst", "bursts"),
+            Counted(clustering.episodes, "burst", "bursts"),
             Count(clustering.mean_episode_requests.round() as u64)
         )
     } else {

@@ -1,46 +1,41 @@
-//! What happened at times only, and decides the tail of a run all the same.
+//! Rare events that nevertheless decide the tail of a run.
 
 use taillab_model::Nanos;
 use taillab_model::explanation::{Cause, CauseShare, Finding, HypervisorSpell, TakenByHypervisor};
 
-use super::facts::{Facts, NOTABLE, Whole};
-use crate::fmt::{Count, Percentile, plural};
+use super::facts::{Facts, NOTABLE, Whole, conclusive};
+use crate::fmt::{Count, Counted, Percentile, plural};
 
-/// What takes less of the server's CPUs is not worth a sentence by itself.
+/// A hypervisor that takes less of the server's CPUs is not worth a sentence.
 const LEAST_TAKEN: f64 = 0.01;
 
-/// Spells that are told.
+/// The largest number of spells that are listed.
 const SPELLS: usize = 3;
 
-/// A cause that came more often is no single event.
+/// A culprit that occurred more often is not a single event.
 const FEW: u64 = 2;
 
-/// A single event that makes less of the excess above p99 does not decide it.
+/// A single event with a smaller share of the excess above p99 does not decide the tail.
 const DECIDES: f64 = 0.2;
 
-/// When the hypervisor took far more of the server's CPUs than otherwise, or that it did all the while.
+/// The hypervisor took the server's CPUs, either in spells or all the time.
 pub(super) fn hypervisor(facts: &Facts<'_>) -> Option<Finding> {
-    let taken = facts.hypervisor?;
+    let taken = facts.explanation.hypervisor.as_ref()?;
     let matters = facts.share_above_p99(Cause::Hypervisor) >= NOTABLE;
     let lasts = taken.share >= LEAST_TAKEN;
     let text = match taken.spells.as_slice() {
         [] if lasts => format!(
-            "The hypervisor took {} of the server's CPU time all the while, {} {} in all.",
+            "The hypervisor took {} of the server's CPU time all the while, {} in all.",
             Whole(taken.share),
-            Count(taken.stalls),
-            plural(taken.stalls, "stall", "stalls"),
+            Counted(taken.stalls, "stall", "stalls"),
         ),
         [] => return None,
         _ if !matters && !lasts => return None,
         spells => of_spells(taken, spells),
     };
-    Some(Finding {
-        text,
-        advice: Some("Measure again: such spells last for minutes and pass.".to_owned())
-            .filter(|_| !taken.spells.is_empty()),
-        cause: None,
-        inconclusive: false,
-    })
+    let advice = (!taken.spells.is_empty())
+        .then(|| "Measure again: such spells last for minutes and pass.".to_owned());
+    Some(conclusive(text, advice, None))
 }
 
 fn of_spells(taken: &TakenByHypervisor, spells: &[HypervisorSpell]) -> String {
@@ -64,7 +59,7 @@ fn of_spells(taken: &TakenByHypervisor, spells: &[HypervisorSpell]) -> String {
     )
 }
 
-/// One or two events make a good part of the tail: another run of this length may have none.
+/// One or two events cause much of the tail; another run of this length may have none.
 pub(super) fn single_events(facts: &Facts<'_>) -> Option<Finding> {
     let few = |share: &&CauseShare| {
         share.culprit.is_some()
@@ -72,7 +67,7 @@ pub(super) fn single_events(facts: &Facts<'_>) -> Option<Finding> {
             && share.excess_share_above_p99.value >= DECIDES
     };
     let above = |share: &&CauseShare| share.excess_share_above_p99.value;
-    let found = facts.causes.iter().filter(few);
+    let found = facts.server.causes.iter().filter(few);
     let share = found.max_by(|a, b| above(a).total_cmp(&above(b)))?;
     let culprit = share.culprit.as_ref()?.to_string();
     let times = if share.episodes == 1 { "Once" } else { "Twice" };
@@ -84,7 +79,8 @@ pub(super) fn single_events(facts: &Facts<'_>) -> Option<Finding> {
         Whole(share.excess_share_above_p99.value),
     );
     let change = format!("without {culprit}");
-    let forecast = facts.predictions.iter().find(|it| it.change == change);
+    let mut forecasts = facts.server.predictions.iter();
+    let forecast = forecasts.find(|it| it.change == change);
     let point = forecast.and_then(|it| it.points.iter().find(|point| point.q == 0.99));
     if let Some(point) = point {
         let (without, with) = (point.predicted_ns, point.measured_ns);
@@ -94,10 +90,6 @@ pub(super) fn single_events(facts: &Facts<'_>) -> Option<Finding> {
         }
         text += &format!(" instead of {with}.");
     }
-    Some(Finding {
-        text,
-        advice: Some("Measure for longer: --precision p99=20%.".to_owned()),
-        cause: None,
-        inconclusive: false,
-    })
+    let advice = "Measure for longer: --precision p99=20%.".to_owned();
+    Some(conclusive(text, Some(advice), None))
 }

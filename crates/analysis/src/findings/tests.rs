@@ -1,9 +1,12 @@
 use super::*;
 use taillab_model::explanation::{
-    Cause, CauseShare, Clustering, Culprit, FitPoint, HypervisorSpell, Inversions, ModelFit,
-    PredictedPoint, Prediction, Share, TakenByHypervisor, WorkerShare,
+    Cause, CauseShare, Clustering, Culprit, Explanation, FitPoint, HypervisorSpell, Inversions,
+    ModelFit, PredictedPoint, Prediction, Share, TakenByHypervisor, WorkerShare,
 };
-use taillab_model::summary::{CpuTaken, Matching, Overload, Withdrawn};
+use taillab_model::summary::{
+    CpuTaken, Ideal, Matching, Measured, Overhead, Overload, ServiceTimeSource, Stages, Withdrawn,
+    WorkersSource,
+};
 use taillab_model::{Distribution, Nanos, Quantile, Unit};
 
 fn distribution(quantiles: &[(f64, u64)]) -> Distribution {
@@ -107,21 +110,51 @@ impl Default for Case {
 
 impl Case {
     fn findings(&self) -> Vec<Finding> {
-        findings(&Facts {
-            withdrawn: self.withdrawn,
-            overload: self.overload,
-            sojourn: &self.sojourn,
-            ideal: &self.ideal,
-            causes: &self.causes,
-            predictions: &self.predictions,
-            model_fit: self.model_fit.as_ref(),
-            clustering: self.clustering.as_ref(),
-            hypervisor: self.hypervisor.as_ref(),
-            workers: &self.workers,
-            inversions: &self.inversions,
-            matching: &self.matching,
-            disturbances: self.disturbances,
-        })
+        let none = || distribution(&[]);
+        let mut server = ServerResult {
+            service_time_ns: Nanos::from_micros(100),
+            service_time_source: ServiceTimeSource::default(),
+            service_time_lo_ns: None,
+            service_time_hi_ns: None,
+            measured: Measured {
+                sojourn: self.sojourn.clone(),
+                server_cpu_busy_share: None,
+                utilization: None,
+                busy_ns_per_request: None,
+                overload: self.overload,
+            },
+            ideal: Ideal {
+                sojourn: none(),
+                workers: 1,
+                workers_source: WorkersSource::default(),
+                virtual_workers: false,
+                utilization: 0.5,
+                withdrawn: self.withdrawn,
+            },
+            excess: none(),
+            stages: Stages {
+                t1_t2: none(),
+                t2_t3: none(),
+                t3_t4: none(),
+                t4_t5: none(),
+                t5_t6: none(),
+            },
+            stages_at: Vec::new(),
+            matching: self.matching.clone(),
+            overhead: Overhead::default(),
+            causes: self.causes.clone(),
+            model_fit: self.model_fit.clone(),
+            predictions: self.predictions.clone(),
+            explanation: Some(Explanation {
+                clustering: self.clustering.clone(),
+                hypervisor: self.hypervisor.clone(),
+                workers: self.workers.clone(),
+                inversions: self.inversions.clone(),
+                ..Explanation::default()
+            }),
+        };
+        renew(&mut server, &self.ideal, self.disturbances);
+        server.explanation.unwrap().findings
     }
 
     fn texts(&self) -> Vec<String> {

@@ -1,4 +1,4 @@
-//! Gaps and events on their way: settled in order of time, and charged.
+//! Queues gaps and events, and charges the gaps in order of time.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,15 +8,16 @@ use super::cause::GapCause;
 use super::gap::{Gap, IpiSent};
 use super::pieces::{Pieces, Sends};
 use super::summary::CpuSum;
+use crate::spans::earlier;
 
-/// The probe's clock and the counter agree to this, at worst.
+/// The probe's clock and the counter differ by at most this.
 const SLACK: Nanos = Nanos::new(250);
 
-/// A rest of up to so many times the median belongs to what was recorded.
+/// A rest of up to this many times the median belongs to what was recorded.
 const WAY: u64 = 4;
 /// A shorter rest always does.
 const LEAST_WAY: Nanos = Nanos::from_micros(1);
-/// As many gaps say how long the way is.
+/// This many gaps must be known before the length of the way is.
 const LEARNT: u64 = 20;
 
 /// What is known of the machine and of the loops.
@@ -51,7 +52,7 @@ struct Cpu {
 }
 
 impl GapAnalysis {
-    /// For these loops, each with its CPU and its thread.
+    /// For these loops: each with its CPU and its thread.
     pub fn new(
         options: GapOptions,
         began: Monotonic,
@@ -68,7 +69,7 @@ impl GapAnalysis {
         analysis
     }
 
-    /// For one more loop; what was taken of its CPU before is not known.
+    /// Adds a loop; what its CPU did before is not known.
     pub fn add_loop(&mut self, cpu: u16, tid: Tid) {
         let state = Cpu {
             tid,
@@ -96,14 +97,14 @@ impl GapAnalysis {
         }
     }
 
-    /// Takes what one CPU asked of another; in order of time for each that is asked.
+    /// Takes an interrupt that one CPU requested of another; in order of time for each target.
     pub fn ipi(&mut self, sent: IpiSent) {
         if let Some(cpu) = self.cpus.get_mut(&sent.to) {
             cpu.sends.push(sent);
         }
     }
 
-    /// Works off what lies before this instant: all of it has been taken.
+    /// Handles everything before this instant; all of it must have been taken.
     pub fn settle(&mut self, before: Monotonic) {
         for cpu in self.cpus.values_mut() {
             while let Some(gap) = cpu.gaps.front().copied()
@@ -112,13 +113,13 @@ impl GapAnalysis {
                 cpu.gaps.pop_front();
                 cpu.explain(gap, &self.options, self.began);
             }
-            // what is before the next gap says no more than who is current
+            // events before the next gap only show who is current
             let next = cpu.gaps.front().map_or(before, |gap| gap.from.min(before));
             cpu.skip_to(earlier(next, SLACK));
         }
     }
 
-    /// Works off the rest, and gives the account of each CPU.
+    /// Handles the rest, and returns the account of each CPU.
     pub fn finish(mut self) -> BTreeMap<u16, CpuSum> {
         self.settle(Monotonic::MAX);
         let cpus = self.cpus.into_iter();
@@ -127,7 +128,7 @@ impl GapAnalysis {
 }
 
 impl Cpu {
-    /// Forgets the events before this instant, but for who is current then.
+    /// Drops the events before this instant, and notes who is current then.
     fn skip_to(&mut self, at: Monotonic) {
         while let Some(event) = self.events.front()
             && event.at < at
@@ -149,7 +150,7 @@ impl Cpu {
         for event in &events {
             pieces.take(event, &self.sends);
         }
-        // it reads the clock: it is there
+        // the loop's thread reads the clock, so it is current
         self.current = Some(self.tid);
         let (mut parts, rest) = pieces.finish();
         self.share_rest(&mut parts, rest, options);
@@ -186,8 +187,4 @@ impl Cpu {
             *parts.entry(outside).or_default() += beyond;
         }
     }
-}
-
-fn earlier(at: Monotonic, by: Nanos) -> Monotonic {
-    Monotonic::from_nanos_since_boot(at.nanos_since_boot().saturating_sub(by.get()))
 }

@@ -1,9 +1,11 @@
-//! What a part of a gap is charged to, and how a person reads it.
+//! The causes of gaps, and their names.
 
 use taillab_model::noise::NoiseKind;
 use taillab_model::{Interrupt, RecordingContext, Tid};
 
-/// What took a part of a gap.
+use crate::ledger::softirq_name;
+
+/// The cause of a part of a gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum GapCause {
     /// The CPU's own timer.
@@ -29,7 +31,7 @@ pub enum GapCause {
 }
 
 impl GapCause {
-    /// What takes time without this kernel.
+    /// The cause of time that passes outside of this kernel.
     pub(super) const fn outside(virtual_machine: bool, silent: bool) -> Self {
         match virtual_machine {
             true => Self::Hypervisor(silent),
@@ -37,7 +39,7 @@ impl GapCause {
         }
     }
 
-    /// Its kind, of what a thread is by itself.
+    /// Its kind; that of a thread may depend on more, see [`GapCause::named`].
     pub const fn kind(self) -> NoiseKind {
         match self {
             Self::Tick => NoiseKind::Tick,
@@ -120,14 +122,4 @@ fn interrupt_name(names: &RecordingContext, interrupt: Interrupt) -> String {
         || format!("IRQ {number}"),
         |known| format!("{} (IRQ {number})", known.name),
     )
-}
-
-/// By the kernel's `include/linux/interrupt.h`.
-fn softirq_name(vector: u8) -> String {
-    const NAMES: [&str; 10] = [
-        "HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER",
-        "RCU",
-    ];
-    let name = NAMES.get(usize::from(vector));
-    name.map_or_else(|| format!("softirq {vector}"), |name| (*name).to_owned())
 }

@@ -1,19 +1,19 @@
-//! What took the time of a thread that only reads the clock: its gaps, each with its causes.
+//! The gaps of a thread that only reads the clock, and their causes.
 //!
-//! A gap begins with the last read before and ends with the first read after. What the probe
-//! recorded on the same CPU in between takes its own part of it, to the nanosecond
-//! (`pieces`): the innermost of what nests, and of what is left the thread that was current.
-//! What nobody takes is the **rest**:
+//! A gap begins with the last read before it and ends with the first read after it. Whatever the probe
+//! recorded on the same CPU in between takes its part of the gap, to the nanosecond (`pieces`): where
+//! events nest, the innermost one; of the remaining time, the thread that was current. The time that
+//! nothing takes is the **rest**:
 //!
-//! - Where something was recorded, the rest is first of all the way into it and out of it
-//!   (saving registers, the hypervisor's exit for the interrupt), and belongs to it. How long
-//!   that way is, is learnt: the median rest of gaps of the same kind. A rest of more than
-//!   four times the median has more in it, which is no longer the cause's.
-//! - Where nothing was recorded, nothing of this kernel ran that the probe knows. In a virtual
-//!   machine that is the hypervisor; else it is unexplained.
+//! - If something was recorded, the rest is mainly the way into it and out of it (saving registers, the
+//!   hypervisor's exit for the interrupt), and belongs to it. The length of that way is learnt: it is the
+//!   median rest of gaps of the same kind. If a rest exceeds four times the median, the part beyond is
+//!   not charged to that cause.
+//! - If nothing was recorded, nothing ran in this kernel that the probe knows of. In a virtual machine
+//!   the gap is charged to the hypervisor; otherwise it is unexplained.
 //!
-//! Gaps and events come as they are found; [`GapAnalysis::settle`] works off those of which all
-//! is known. Memory does not grow with their number.
+//! Gaps and events are added as they are found; [`GapAnalysis::settle`] handles those about which
+//! everything is known. Memory does not grow with their number.
 
 mod account;
 mod cause;

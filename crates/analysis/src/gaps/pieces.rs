@@ -6,6 +6,7 @@ use taillab_model::{Event, EventKind, Interrupt, Monotonic, Nanos, Tid};
 
 use super::cause::GapCause;
 use super::gap::{Gap, IpiSent};
+use crate::spans::earlier;
 
 /// Requests for an interrupt that are remembered for each CPU.
 const REMEMBERED: usize = 1 << 14;
@@ -62,7 +63,7 @@ impl Pieces {
                 self.switch(at, next);
             }
             EventKind::Interrupt { interrupt, lasted } => {
-                let from = before(at, lasted);
+                let from = earlier(at, lasted);
                 let cause = match interrupt {
                     Interrupt::LocalTimer => GapCause::Tick,
                     Interrupt::Reschedule | Interrupt::CallFunction | Interrupt::IrqWork => {
@@ -73,7 +74,7 @@ impl Pieces {
                 self.give(cause, from, at);
             }
             EventKind::Softirq { vector, lasted } => {
-                self.give(GapCause::Softirq(vector), before(at, lasted), at);
+                self.give(GapCause::Softirq(vector), earlier(at, lasted), at);
             }
             // it says only when it began; what it waits for is another thread's or the idle one's
             EventKind::PageFault { tid, .. } if tid == self.tid => {
@@ -140,8 +141,4 @@ impl Pieces {
         let place = self.taken.partition_point(|&(a, _)| a < from);
         self.taken.insert(place, (from, to));
     }
-}
-
-fn before(at: Monotonic, by: Nanos) -> Monotonic {
-    Monotonic::from_nanos_since_boot(at.nanos_since_boot().saturating_sub(by.get()))
 }

@@ -1,4 +1,4 @@
-//! The account of a request, drawn up at its T6: a pure function of what is known of it then.
+//! The account of a request, drawn up at its T6 by a pure function.
 
 use taillab_model::explanation::Cause;
 
@@ -13,8 +13,7 @@ use super::worker::Worker;
 /// Labels that every account needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fixed {
-    /// What is work in the ideal queue as well, in the order in which the ideal sojourn is taken
-    /// off it.
+    /// Labels of work that the ideal queue has too, in the order in which the ideal sojourn is taken off.
     work: [Label; 4],
     service: Label,
     stack_tx: Label,
@@ -46,7 +45,7 @@ impl Fixed {
     }
 }
 
-/// What is known of the worker that served a request.
+/// The worker that served a request.
 pub(super) struct ServedBy<'a> {
     pub(super) worker: &'a Worker,
     /// Its place among the workers.
@@ -58,7 +57,7 @@ pub(super) struct ServedBy<'a> {
     pub(super) has_others: bool,
 }
 
-/// What is known of a request at its T6.
+/// Everything that is known about a request at its T6.
 pub(super) struct Case<'a> {
     pub(super) request: &'a OpenRequest,
     /// Its number.
@@ -69,7 +68,7 @@ pub(super) struct Case<'a> {
     pub(super) resent: bool,
     /// Its sojourn in the ideal queue.
     pub(super) ideal_ns: u64,
-    /// What a service takes of t.
+    /// The part of t that a service takes.
     pub(super) service_ns: u64,
 }
 
@@ -86,18 +85,17 @@ pub(super) struct Account {
     pub(super) pieces: Vec<Piece>,
     /// What held the request up.
     held: Lengths,
-    /// What the time in which the CPU worked for others is charged to, in the order in which it
-    /// is shown; of a request that is not told in order of time, inherited delays of one label
-    /// may be one.
+    /// What the time is charged to in which the CPU worked for others, in the order in which it is shown.
+    /// For a request without pieces, inherited delays of one label may be joined.
     waits: Vec<Wait>,
-    /// The stretches of the histories that held up the request before this one, that were before
-    /// it and that it was late in: mostly nearly the same.
+    /// The stretches of the histories that the previous request asked for: direct delays, inherited
+    /// ones, and those while it was late. Those of this request are mostly nearly the same.
     direct: Stretches,
     inherited: Stretches,
     late: Stretches,
-    /// The same of their CPUs, before their workers' busy periods.
+    /// The same for the histories of CPUs, before the workers' busy periods.
     before: Stretches,
-    /// How many delays and sums of delays were looked at for it.
+    /// How many delays and sums of delays were read for it.
     pub(super) looked_at: usize,
 }
 
@@ -148,13 +146,13 @@ fn with_worker(
     left -= received;
     let used = request.used_ns.min(left);
     left -= used;
-    // T5 to T6 is sending; what goes beyond its time goes beyond it at the end
+    // T5 to T6 is sending; if the service takes too long, the excess is assumed to be at its end
     let sending = request
         .t5_ns()
         .map_or(0, |t5_ns| request.t6_ns.saturating_sub(t5_ns));
     let transmit = sending.saturating_sub(request.over_ns).min(used);
 
-    // what is left is work for others; once it is late, all of that is order
+    // the rest is work for others; once the request is late, all of that is order
     let order = others_since_late(request, now).min(left);
     left -= order;
     let queue = left.min(request.waits.ideal_ns);
@@ -212,7 +210,7 @@ fn with_worker(
     }
 }
 
-/// The time since it was late in which its worker was not held up.
+/// The time in which its worker was not held up, since the request became late.
 fn others_since_late(request: &OpenRequest, now: Position) -> u64 {
     request.late.map_or(0, |late| {
         let since = now.since(late.since);
@@ -221,7 +219,7 @@ fn others_since_late(request: &OpenRequest, now: Position) -> u64 {
     })
 }
 
-/// Who served it is not known: what the ideal has as well, and what was not observed.
+/// The account if the worker is not known: service and queue as in the ideal, the rest not observed.
 fn without_worker(case: &Case<'_>, fixed: &Fixed, account: &mut Account) -> OwnWork {
     let mut left = case.request.t6_ns - case.request.queued_ns;
     let service_ns = left.min(case.service_ns);
@@ -239,8 +237,8 @@ fn without_worker(case: &Case<'_>, fixed: &Fixed, account: &mut Account) -> OwnW
     }
 }
 
-/// Adds the delays between T2 and T6, which is at the delay `to`, to `held`; returns their sum.
-/// From when it is `late` on, all but its own are order.
+/// Adds the delays between T2 and T6, which is at the delay `to`, to `held`; returns their sum. Once the
+/// request is `late`, all delays but its own are order.
 fn held_directly(
     request: &OpenRequest,
     served_by: &ServedBy<'_>,
@@ -270,7 +268,7 @@ fn held_directly(
     given
 }
 
-/// Inherits up to `wanted` from the end of the history before T2; returns how much there was.
+/// Inherits up to `wanted` nanoseconds from the end of the history before T2; returns how many there were.
 fn inherit(
     request: &OpenRequest,
     served_by: &ServedBy<'_>,
@@ -287,7 +285,7 @@ fn inherit(
     let own = to - from;
     let (history, w, cpus) = (&served_by.worker.history, served_by.place, served_by.cpus);
     let mut given = 0;
-    // what is oldest comes first
+    // the oldest comes first
     if own < wanted
         && let Some((k, end, floor)) = inheritance.cpu
     {
@@ -305,8 +303,8 @@ fn inherit(
     given.min(wanted)
 }
 
-/// Of waiting for slow services before it, `longer_ns` would not be in one queue for all
-/// workers: that is imbalance.
+/// Moves up to `longer_ns` of waiting for slow services to imbalance: with one queue for all workers, the
+/// request would not have waited for that.
 fn gone_elsewhere(
     request: &OpenRequest,
     served_by: &ServedBy<'_>,
@@ -324,8 +322,8 @@ fn gone_elsewhere(
     held.add(labels.label(Cause::Imbalance, own), moved);
 }
 
-/// Passes receive softirqs on to what made the request wait for them, in proportion: of
-/// `received` the same share as `held` has of the rest of `total`. Returns how much that was.
+/// Charges a part of the receive softirqs to the causes in `held`, in proportion: the same share of
+/// `received` as `held` has in the rest of `total`. Returns how much that was.
 fn pass_on(held: &mut Lengths, received: u64, total: u64) -> u64 {
     let sum: u64 = held.iter().map(|part| part.1).sum();
     let rest = total.saturating_sub(received);
@@ -373,7 +371,7 @@ fn in_order(
     pieces::pieces(&request.stack, &moments, &meaning, total_ns)
 }
 
-/// Waiting that nothing else explains was for what was sent again.
+/// Waiting without another explanation was for the retransmission.
 fn sent_again(fixed: &Fixed, account: &mut Account) {
     let unknown = [fixed.unexplained, fixed.wakeup];
     let again = account.parts.take(&unknown);

@@ -23,8 +23,8 @@ pub const LOOK_BACK: Nanos = Nanos::from_millis(20);
 
 /// The ledger of a recording that comes window by window.
 ///
-/// What it charges does not depend on where the windows are cut, as long as the [`Baseline`] is the
-/// same and the windows' lines of time agree where they overlap.
+/// The accounts do not depend on where the windows are cut, provided that the [`Baseline`] is the same
+/// and the windows' timelines agree where they overlap.
 pub struct Attribution {
     options: LedgerOptions,
     server: Server,
@@ -33,11 +33,11 @@ pub struct Attribution {
     account: Account,
     resent: Resent,
     begins: Begins,
-    /// What [`Begins`] says of this window's requests.
+    /// The result of [`Begins`] for this window's requests.
     free_ns: Vec<Option<u64>>,
     /// Matched requests of the windows before.
     requests_before: usize,
-    /// What came before is settled.
+    /// Everything before this time is settled.
     upto_ns: u64,
     /// The CPU that received the last packet.
     last_receiver: usize,
@@ -67,7 +67,7 @@ impl Attribution {
         self.options.trace_from = sojourn;
     }
 
-    /// Follows the requests of the next window, which came in before `upto`, until then.
+    /// Follows the requests of the next window, which arrived before `upto`, until then.
     ///
     /// Requests that are in the server at `upto` are given to `sink` in a later window, whose
     /// timeline reaches back to [`LOOK_BACK`] before `upto` at least, and to the T1 of the
@@ -130,7 +130,7 @@ impl Attribution {
         }
     }
 
-    /// T1: the ideal queues get it, and it is followed if it was answered.
+    /// T1: it enters the ideal queues, and is followed if it was answered.
     fn came_in(&mut self, matched: &Matched, arrival: &Arrival, t1_ns: u64) {
         let ideal_ns = self.queues.arrives(t1_ns);
         self.server.add_token();
@@ -225,7 +225,7 @@ impl Attribution {
             }
         };
         let begin_ns = begin_ns.clamp(at_ns, request.t6_ns.max(at_ns));
-        // virtual workers share no CPU: each has its own order
+        // virtual workers do not share a CPU, so each has an order of its own
         let line = match home.filter(|_| !server.baseline.virtual_workers) {
             Some(k) => Line::OfCpu(k),
             None => Line::OfWorker(w),
@@ -238,7 +238,7 @@ impl Attribution {
         server.events.push(begin_ns, RequestEvent::Begun(id));
     }
 
-    /// Worker `w` gets a request and had none: nothing from before is inherited.
+    /// Worker `w` gets a request and had none, so no earlier delay is inherited.
     fn busy_period_begins(&mut self, w: usize, home: Option<usize>, id: RequestId, at_ns: u64) {
         let server = &mut self.server;
         server.workers[w].history.clear(&server.histories);
@@ -249,14 +249,14 @@ impl Attribution {
             let history = &mut server.histories[k];
             history.clear();
             server.cpus[k].busy_floor = history.end().delay_ns;
-            // what the first request lost on its way, beyond ρ, is a delay for those behind it
+            // what the first request lost before T2, beyond ρ, is a delay for the requests behind it
             let mut work = server.baseline.receive_ns;
             for &(label, ns) in &server.requests[id].stack {
                 let taken = ns.min(work);
                 work -= taken;
                 history.push(label, ns - taken);
             }
-            // it is not this request's own
+            // but not for this request
             server.workers[w].history.clear(&server.histories);
         }
         let worker = &mut server.workers[w];
@@ -310,7 +310,7 @@ impl Attribution {
             ..
         } = server.requests[id];
         if let Some(w) = worker {
-            // where T3 was not to be recorded, it is not before the worker is on a core
+            // an estimated T3 is not before the worker is on a core
             if free_ns.is_some()
                 && let Some(later_ns) = server.comes_to_core(w)
                 && (at_ns + 1..t6_ns).contains(&later_ns)
@@ -350,7 +350,7 @@ impl Attribution {
             && let Some((due, by)) = self.queues.in_order(line).left(place, w)
             && let Some(of_due) = server.requests[due].worker
         {
-            // in the order of arrival it would have left now
+            // in the order of arrival, the due request would have left now
             server.settle(of_due, at_ns);
             let (request, by) = (&mut server.requests[due], server.workers[by].tid);
             let worker = &server.workers[of_due];
@@ -368,7 +368,7 @@ impl Attribution {
         worker.outstanding -= 1;
         if worker.serving == Some(id) {
             worker.serving = None;
-            // those that were answered meanwhile are still in the line
+            // requests that were answered meanwhile are still in the list
             while let Some((next, place)) = server.workers[w].pending.pop_front() {
                 if server.requests[next].place == place {
                     server.serve(w, next, at_ns);

@@ -1,4 +1,4 @@
-//! The baseline: what is usual on this server. It decides where work ends and delay begins.
+//! The baseline: what is usual for this server. It separates work from delay.
 
 use taillab_model::Nanos;
 
@@ -7,10 +7,10 @@ use crate::matched::Matched;
 use crate::statistics::middle;
 use crate::timeline::{NET_RX, Segment, Timeline, Top, WorkerLine};
 
-/// At most this many requests are looked at for a median.
+/// A median is taken over at most this many requests.
 const SAMPLE: usize = 200_000;
 
-/// The least number of services with and without a page fault that show what one costs.
+/// The least number of services with a page fault, and of those without, to estimate what one costs.
 const MIN_FAULTED: usize = 20;
 
 /// What is usual on a server.
@@ -18,7 +18,7 @@ const MIN_FAULTED: usize = 20;
 pub struct Baseline {
     /// ρ: the part of t that the receive softirq may take on the worker's CPU.
     pub(super) receive_ns: u64,
-    /// What is left of t for the service itself.
+    /// The rest of t, for the service itself.
     pub(super) service_ns: u64,
     /// Median of T2 − T1.
     pub(super) stack_ns: u64,
@@ -26,12 +26,12 @@ pub struct Baseline {
     pub(super) fault_ns: u64,
     /// The service is a sleep on a timer (virtual workers).
     pub(super) virtual_workers: bool,
-    /// How long the server's work takes where nothing is in its way.
+    /// How long the server's work takes when nothing disturbs it.
     pub(super) paces: Paces,
 }
 
 impl Baseline {
-    /// What a recording, or its first window, shows.
+    /// The baseline from a recording, or from its first window.
     pub fn of(matched: &Matched, timeline: &Timeline, service_time: Nanos) -> Self {
         let requests = &matched.requests;
         let step = (requests.len() / SAMPLE).max(1);

@@ -1,4 +1,4 @@
-//! When workers begin with requests of which only T1 and T6 were recorded.
+//! When workers begin to serve requests of which only T1 and T6 were recorded.
 
 use taillab_model::MiddleStamps;
 
@@ -12,9 +12,8 @@ pub(super) struct Begins {
 }
 
 impl Begins {
-    /// From when on the worker of each request of the next window was free for it: when it had
-    /// answered the one before. Only for those of which T3 was not to be recorded; nothing where
-    /// it was of all.
+    /// For each request of the next window outside of the sample, when its worker was free for it, that is
+    /// when it had answered the request before. Empty if all stamps were recorded.
     pub(super) fn of(&mut self, matched: &Matched) -> Vec<Option<u64>> {
         if matched.stamps == MiddleStamps::All {
             return Vec::new();

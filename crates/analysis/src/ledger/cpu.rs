@@ -1,4 +1,4 @@
-//! The clock of a CPU: how far the attribution has followed its line of time.
+//! How far the attribution has followed the timeline of a CPU.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use super::label::Label;
 use crate::id_map::LastFound;
 use crate::timeline::{CpuLine, Segment, SegmentCursor, Top};
 
-/// Segments that are remembered, to look back from T2 to T1.
+/// The number of segments that are kept, to look back from T2 to T1.
 const RECENT: usize = 128;
 
 /// What a CPU did for a while.
@@ -38,15 +38,15 @@ pub(super) struct CpuClock {
     pub(super) recent: VecDeque<Segment>,
     /// Workers with requests whose home this is.
     pub(super) active: usize,
-    /// Of those, how many wait for the CPU, and how many of these were preempted.
+    /// How many of them wait for the CPU, and how many of these were preempted.
     pub(super) waiting: usize,
     pub(super) preempted: usize,
     /// Workers with requests that sleep and should be woken here.
     pub(super) unwoken: usize,
-    /// Until then those that wait may not run.
+    /// Until then, the workers that wait are held back.
     pub(super) held_back_until_ns: u64,
-    /// Until then a wake-up is on its way, and what it is charged to: what the woken worker slept for
-    /// in the middle of a request.
+    /// Until then, a wake-up is under way; and what it is charged to, which is the cause of the sleep if
+    /// that was in the middle of a request.
     pub(super) on_its_way_until_ns: u64,
     pub(super) on_its_way: Label,
     /// Where in its history the busy period began.
@@ -67,18 +67,18 @@ impl CpuClock {
         }
     }
 
-    /// Reads on in this line, where the last window of the recording was left.
+    /// Continues in this line, where the last window of the recording ended.
     pub(super) fn read_on(&mut self, place: usize, line: &CpuLine, workers: &mut LastFound<usize>) {
         self.line = Some(place);
         self.cursor = line.cursor_from(Monotonic::from_nanos_since_boot(self.upto_ns));
         if self.segment.is_some() {
-            // it may have been cut short where that window ended
+            // the end of that window may have cut it short
             self.segment = self.cursor.next(line).or(self.segment);
         }
         self.find_worker(workers);
     }
 
-    /// Something has happened before `upto_ns` that is not charged yet.
+    /// Whether something before `upto_ns` is not charged yet.
     #[inline]
     pub(super) fn is_behind(&self, upto_ns: u64) -> bool {
         let ends = |segment: &Segment| segment.to.nanos_since_boot() <= upto_ns;
@@ -154,7 +154,7 @@ impl CpuClock {
         self.worker = (thread != 0).then(|| workers.get(thread)).flatten();
     }
 
-    /// Those that wait for it may not run.
+    /// Whether the workers that wait for it are held back.
     pub(super) fn holds_back(&self, at_ns: u64) -> bool {
         self.waiting > 0 && at_ns < self.held_back_until_ns
     }
@@ -171,7 +171,7 @@ impl CpuClock {
         self.segment.into_iter().chain(following)
     }
 
-    /// The worker that waits for it has been woken, and that takes its time.
+    /// Whether the wake-up of the worker that waits for it is still under way.
     pub(super) fn is_on_its_way(&self, at_ns: u64) -> bool {
         self.waiting > 0 && at_ns < self.on_its_way_until_ns
     }

@@ -1,4 +1,4 @@
-//! What the ledger is asked for, and what it gives.
+//! The options and the results of the ledger.
 
 use std::num::NonZeroU32;
 
@@ -27,13 +27,13 @@ pub struct LedgerOptions {
 pub struct Entry<'a> {
     /// Its place among the matched requests of the whole recording, in order of T1.
     pub place: usize,
-    /// When it was where in the server.
+    /// Its stamps.
     pub stamps: Stamps,
     /// Which client sent it.
     pub key: RequestKey,
     /// The thread that served it; 0 where that is not known.
     pub worker: Tid,
-    /// T2 to T5 were to be recorded; else the account rests on estimates of them.
+    /// T2 to T5 were to be recorded; otherwise the account uses estimates of them.
     pub asked: bool,
     /// T6 − T1.
     pub sojourn_ns: u64,
@@ -43,11 +43,11 @@ pub struct Entry<'a> {
     pub own_queue_ideal_ns: u64,
     /// How far it was faster than its ideal: max(0, ideal − sojourn).
     pub gain_ns: u64,
-    /// What it was spent on: the lengths, none of them zero, sum to `sojourn_ns`.
+    /// The sojourn by cause: the lengths, none of them zero, sum to `sojourn_ns`.
     pub parts: &'a [(Label, u64)],
     /// The excess by cause: the lengths, none of them zero, sum to max(0, sojourn − ideal).
     pub excess: &'a [(Label, u64)],
-    /// A later arrival that was served before it, and by whom.
+    /// A later arrival that was served before it, and its worker.
     pub overtaken_by: Option<(usize, Tid)>,
     /// Its parts in order of time, where it was asked for; their lengths sum to `sojourn_ns`.
     pub pieces: &'a [Piece],

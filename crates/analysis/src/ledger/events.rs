@@ -1,4 +1,4 @@
-//! What happens next: events in order of time.
+//! The queue of coming events, in order of time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -55,8 +55,8 @@ impl Due {
 /// Events that are kept sorted at most.
 const SOON: usize = 32;
 
-/// The events to come. A new one mostly comes soon, and few do: those are sorted, so that the
-/// next one is at hand. What comes later than all of them waits in a heap.
+/// The coming events. A new event is mostly due soon, and only few are: these are kept sorted. Events that
+/// are due later than all of them wait in a heap.
 #[derive(Debug, Default)]
 pub(super) struct EventQueue {
     /// The next one is the last here.

@@ -1,10 +1,10 @@
-//! The delay history: every nanosecond in which work was held up, end to end, with its label.
+//! The delay history: all time in which work was held up, end to end, with labels.
 //!
-//! Time in which work went on, and time without work, is not in it. A CPU has a history; that
-//! of a worker is its CPU's while the worker is on that CPU or waits for it, with pieces of its
-//! own in between (asleep in the middle of a request). So the delays of any request are the
-//! stretch between two positions in its worker's history, and their sums by label cost the
-//! logarithm of its length ([`Runs`]).
+//! It does not contain time in which work went on, nor time without work. Each CPU has a history. That of
+//! a worker is its CPU's while the worker is on that CPU or waits for it, with pieces of its own in
+//! between (asleep in the middle of a request). So the delays of a request are the stretch between two
+//! positions in its worker's history, and the cost of their sums by label is the logarithm of the
+//! length of the stretch ([`Runs`]).
 
 mod runs;
 mod stretch;
@@ -16,7 +16,7 @@ use super::label::Label;
 use runs::Runs;
 use stretch::Stretch;
 
-/// Pieces of a worker's history that are kept at most: beyond, the older half is forgotten.
+/// The largest number of pieces in a worker's history; beyond it, the older half is dropped.
 const MAX_PIECES: usize = 1 << 20;
 
 /// A place in a history.
@@ -70,7 +70,7 @@ impl CpuHistory {
         self.received_ns += length_ns;
     }
 
-    /// Nobody will ask for anything before its end.
+    /// Drops everything before its end.
     pub(super) fn clear(&mut self) {
         self.delays.clear();
     }
@@ -81,14 +81,13 @@ impl CpuHistory {
         to - from
     }
 
-    /// Gives the delays between two positions to `visit`, one after the other, as far as they are
-    /// kept; returns how much that was.
+    /// Calls `visit` for each delay between two positions, as far as they are kept; returns their sum.
     pub(super) fn visit(&self, from: u64, to: u64, visit: impl FnMut(Label, u64)) -> u64 {
         self.delays.visit(from, to, visit)
     }
 
-    /// The same, but delays of one label may be given as one, when the first of them comes.
-    /// `stretch` is what was asked of this CPU before.
+    /// The same, but delays of one label may be joined, at the place of the first. `stretch` is the one
+    /// that was asked for before.
     pub(super) fn sum(
         &self,
         from: u64,
@@ -140,12 +139,12 @@ struct HistoryPiece {
     origin: Origin,
 }
 
-/// A label of a worker's ended pieces: of what delay, and whether it was the worker's own.
+/// A label in a worker's ended pieces: that of the delay, and whether it was the worker's own.
 #[derive(Clone, Copy)]
 struct Ended(Label);
 
 impl Ended {
-    /// A delay of which nothing is kept.
+    /// A delay whose label is no longer known.
     const FORGOTTEN: Label = 0;
 
     const fn pack(label: Label, own: bool) -> Label {
@@ -245,7 +244,7 @@ impl WorkerHistory {
         self.base.delay_ns += ns;
     }
 
-    /// Nobody will ask for what lies before its present end.
+    /// Drops everything before its present end.
     pub(super) fn clear(&mut self, cpus: &[CpuHistory]) {
         self.pieces.clear();
         if let Some((k, _)) = self.attached {
@@ -253,14 +252,14 @@ impl WorkerHistory {
         }
     }
 
-    /// Nobody will ask for what lies before its present end, and it will be asked nothing before
-    /// it is cleared or attached.
+    /// Drops everything before its present end. It must not be read again before it is cleared or
+    /// attached.
     pub(super) fn forget(&mut self) {
         self.pieces.clear();
     }
 
-    /// Gives the delays between two of its positions to `visit`, one after the other, and whether
-    /// the worker itself was off its CPU; returns how much that was.
+    /// Calls `visit` for each delay between two of its positions, with whether the worker itself was off its
+    /// CPU; returns their sum.
     pub(super) fn visit(
         &self,
         cpus: &[CpuHistory],
@@ -292,8 +291,8 @@ impl WorkerHistory {
         given
     }
 
-    /// The same, but delays of one label and kind may be given as one, when the first of them
-    /// comes. The worker is the one at `w`; `stretches` are what was asked for before.
+    /// The same, but delays of one label and kind may be joined, at the place of the first. The worker is
+    /// the one at `w`; `stretches` are those that were asked for before.
     pub(super) fn sum(
         &self,
         w: usize,

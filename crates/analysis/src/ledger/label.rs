@@ -4,7 +4,7 @@ use taillab_model::explanation::{Cause, Culprit, nameless};
 use taillab_model::{Interrupt, RecordingContext, Tid};
 
 use crate::id_map::IdMap;
-use crate::timeline::{Top, call_name};
+use crate::timeline::{Top, call_name, pack_top};
 
 /// Number of a cause with its culprit, in the [`Labels`] that gave it.
 pub type Label = u32;
@@ -64,10 +64,15 @@ pub struct Labels {
     interrupts: IdMap<String>,
 }
 
-/// Names of the kernel's softirqs (`softirq_to_name` in kernel/softirq.c).
-const SOFTIRQS: [&str; 10] = [
-    "HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU",
-];
+/// The name of a softirq (`softirq_to_name` in the kernel's kernel/softirq.c), or its number.
+pub(crate) fn softirq_name(vector: u8) -> String {
+    const NAMES: [&str; 10] = [
+        "HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER",
+        "RCU",
+    ];
+    let name = NAMES.get(usize::from(vector));
+    name.map_or_else(|| format!("softirq {vector}"), |name| (*name).to_owned())
+}
 
 impl Labels {
     /// None met yet; names come from `context`.
@@ -164,9 +169,7 @@ impl Labels {
             },
             Who::Interrupt(interrupt) => self.interrupt(interrupt),
             Who::Softirq(vector) => Culprit::Softirq {
-                name: SOFTIRQS
-                    .get(usize::from(vector))
-                    .map_or_else(|| format!("softirq {vector}"), |name| (*name).to_owned()),
+                name: softirq_name(vector),
             },
             Who::Call(number) => Culprit::SystemCall {
                 name: call_name(number),
@@ -257,14 +260,7 @@ fn pack(who: Who) -> u64 {
         Who::Softirq(vector) => with(3, vector.into()),
         Who::Call(number) => with(4, number.into()),
         Who::Idle(state) => with(5, state.into()),
-        Who::Interrupt(interrupt) => match interrupt {
-            Interrupt::Device(number) => with(6, number.into()),
-            Interrupt::LocalTimer => with(7, 0),
-            Interrupt::Reschedule => with(7, 1),
-            Interrupt::CallFunction => with(7, 2),
-            Interrupt::IrqWork => with(7, 3),
-            Interrupt::Other => with(7, 4),
-        },
+        Who::Interrupt(interrupt) => with(6, pack_top(Top::Interrupt(interrupt)).into()),
     }
 }
 

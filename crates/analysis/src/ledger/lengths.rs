@@ -1,12 +1,12 @@
-//! Lengths by label, and what of them is excess.
+//! Lengths by label, and the excess among them.
 
 use std::ops::Deref;
 
 use super::label::Label;
 
 /// A length for each label that was met, in the order in which they were.
-#[derive(Debug, Default)]
-pub(super) struct Lengths {
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Lengths {
     list: Vec<(Label, u64)>,
     /// By label: its place in the list and one, or zero.
     places: Vec<u32>,
@@ -15,7 +15,7 @@ pub(super) struct Lengths {
 impl Lengths {
     /// Adds a length to a label's.
     #[inline]
-    pub(super) fn add(&mut self, label: Label, ns: u64) {
+    pub(crate) fn add(&mut self, label: Label, ns: u64) {
         if ns == 0 {
             return;
         }
@@ -59,7 +59,7 @@ impl Lengths {
         }
     }
 
-    /// Takes labels away; the sum of their lengths.
+    /// Removes labels; returns the sum of their lengths.
     pub(super) fn take(&mut self, labels: &[Label]) -> u64 {
         let parts = std::mem::take(&mut self.list);
         parts
@@ -72,7 +72,7 @@ impl Lengths {
     }
 
     /// Forgets all lengths; the memory is kept.
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         for (label, _) in self.list.drain(..) {
             self.places[label as usize] = 0;
         }

@@ -15,7 +15,7 @@ pub struct Piece {
     pub inherited: bool,
 }
 
-/// What a moment was, before it is known how the waiting behind others is split.
+/// The kind of a moment, before the waiting behind others is split into causes.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Moment {
     /// Held up.
@@ -28,8 +28,7 @@ pub(super) enum Moment {
     Others,
 }
 
-/// What becomes of the work for others (in this order), of the own work, and of receive
-/// softirqs.
+/// The labels of work for others (in this order), of the request's own work, and of receive softirqs.
 pub(super) struct Meaning<'a> {
     pub(super) others: &'a [(Label, u64, bool)],
     pub(super) own: [(Label, u64); 2],
@@ -79,7 +78,7 @@ pub(super) fn pieces(
             }
         }
     }
-    // what no event told of comes at the end
+    // parts without an event come at the end
     for part in others.iter().rev() {
         pieces.push(part.0, part.1, part.2);
     }
@@ -97,7 +96,7 @@ struct Pieces {
 }
 
 impl Pieces {
-    /// Leaves what is beyond `total_ns` out, and makes the last piece reach there.
+    /// Drops what is beyond `total_ns`, and makes the last piece end there.
     fn cut(&mut self, total_ns: u64) {
         self.list.retain(|piece| piece.from_ns < total_ns);
         if let Some(last) = self.list.last_mut() {

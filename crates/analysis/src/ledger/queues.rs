@@ -1,5 +1,5 @@
-//! The queues that the server is compared with: the ideal one, one for each worker alone, one that
-//! all workers share, and first come, first served.
+//! The queues that the server is compared with: the ideal queue, one for each worker, one that all
+//! workers share, and first come, first served.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
@@ -17,7 +17,7 @@ pub(super) struct Waits {
     pub(super) ideal_ns: u64,
     /// In the ideal queue of its own worker alone.
     pub(super) own_queue_ns: u64,
-    /// What it waited longer than it would have in one queue for all workers.
+    /// How much longer it waited than it would have in one queue for all workers.
     pub(super) imbalance_ns: u64,
 }
 
@@ -165,12 +165,12 @@ impl OwnQueue {
 
 /// First come, first served: when each request should have left.
 ///
-/// Whoever serves, the k-th response leaves when it leaves. In the order of arrival it would
-/// have been the k-th request's. From then on a request that is still there is late, and
-/// whatever it then waits for, it waits for because of the order.
+/// Whichever request is served, the k-th response leaves at the same time. In the order of arrival, it
+/// would have been that of the k-th request. If that request is still in the server then, it is late, and
+/// whatever it waits for from then on is because of the order.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ArrivalOrder {
-    /// Places of those whose turn to leave has not come; `None` where they have left already.
+    /// Places of the requests whose turn to leave has not come; `None` if they have already left.
     waiting: VecDeque<(usize, Option<RequestId>)>,
     /// The worker that last answered a request before its turn.
     overtaker: usize,

@@ -1,4 +1,4 @@
-//! T1 to T2: what the packet waited for on its way to the socket.
+//! T1 to T2: what delayed the packet on its way to the socket.
 
 use taillab_model::Interrupt;
 use taillab_model::explanation::Cause;
@@ -53,8 +53,8 @@ impl Receiving<'_> {
             let length = upto - from;
             match segment.top {
                 Top::Softirq { vector: NET_RX } => {
-                    // what came after the last packet was queued is this packet's, as
-                    // far as one usually takes
+                    // time since the last packet was queued belongs to this packet, up to
+                    // the usual time
                     let since = upto - cpu.last_queued_ns.clamp(from, upto);
                     let own = since.min(own_ns);
                     own_ns = 0;
@@ -116,11 +116,11 @@ impl Receiving<'_> {
     }
 }
 
-/// What is longer than usual on the way, while this was on the CPU.
+/// The cause if the way takes longer than usual while this segment is on the CPU.
 fn too_long(segment: &Segment) -> (Cause, Who) {
     match segment.top {
         Top::Idle { state } => (Cause::IdleExit, Who::Idle(state)),
-        // a thread that waits for storage keeps no packet waiting, unless its CPU is stalled
+        // a thread that waits for storage delays a packet only if its CPU is stalled
         Top::Storage { call } => of_storage(call),
         _ => (Cause::Unexplained, Who::Nobody),
     }

@@ -27,7 +27,7 @@ pub(super) struct OpenRequest {
     pub(super) tid: Tid,
     /// Its place among the workers.
     pub(super) worker: Option<usize>,
-    /// Only T1 and T6 were to be recorded: from when on its worker was free for it.
+    /// When its worker was free for it; only if just T1 and T6 were to be recorded.
     pub(super) free_ns: Option<u64>,
     pub(super) t1_ns: u64,
     /// T2, or the estimate that replaces it.
@@ -48,9 +48,9 @@ pub(super) struct OpenRequest {
     pub(super) overtaken_by: Option<(usize, Tid)>,
     /// [T1, T2] by label, the latest first.
     pub(super) stack: Vec<(Label, u64)>,
-    /// It is to be told in order of time.
+    /// Its pieces in order of time are wanted.
     pub(super) wanted: bool,
-    /// The same, from T2 on, where it is known who serves it.
+    /// Its trace from T2 on, if the worker is known.
     pub(super) traced: Option<Traced>,
 }
 

@@ -1,8 +1,8 @@
 //! The server as the attribution follows it: its CPUs, its workers, the requests in it, and the
 //! delay histories that follow.
 //!
-//! CPUs and workers are brought up to the present ([`Server::advance`], [`Server::settle`])
-//! whenever anything of them is asked or changed.
+//! Whenever the state of a CPU or a worker is read or changed, it is brought up to the present first
+//! ([`Server::advance`], [`Server::settle`]).
 
 mod charge;
 mod states;
@@ -23,7 +23,7 @@ use crate::id_map::LastFound;
 use crate::matched::Matched;
 use crate::timeline::{Policies, Timeline};
 
-/// Tokens of at most this many packets more than there are requests wait for their softirq.
+/// At most, there are tokens for this many packets more than there are requests.
 const SPARE_TOKENS: usize = 4;
 
 pub(super) struct Server {
@@ -31,13 +31,13 @@ pub(super) struct Server {
     policies: Policies,
     /// The window of the recording that it is in.
     timeline: Timeline,
-    /// Where in it the CPUs were slower than usual.
+    /// When the CPUs were slower than usual in it.
     speed: Speed,
     pub(super) cpus: Vec<CpuClock>,
     /// The delay history of each CPU.
     pub(super) histories: Vec<CpuHistory>,
     pub(super) workers: Vec<Worker>,
-    /// Those with requests that are to be told in order of time.
+    /// Workers with requests whose pieces are wanted.
     traced_workers: Vec<usize>,
     /// The places of the workers by their threads.
     pub(super) by_tid: LastFound<usize>,
@@ -82,7 +82,7 @@ impl Server {
         ledger
     }
 
-    /// Goes on with a window of the recording; the one before was left at `from_ns`.
+    /// Continues with a window of the recording; the one before ended at `from_ns`.
     pub(super) fn enter(&mut self, matched: &Matched, timeline: &Timeline, from_ns: u64) {
         self.timeline = timeline.clone();
         self.speed = Speed::of(matched, &self.baseline.paces);
@@ -120,8 +120,8 @@ impl Server {
         }
     }
 
-    /// Reads on to where the next window's lines begin, at `least_ns`, and where idle workers
-    /// are at `upto_ns`, where this window ends.
+    /// Reads on to `least_ns`, where the next window's lines begin, and for idle workers to `upto_ns`, where
+    /// this window ends.
     pub(super) fn leave(&mut self, least_ns: u64, upto_ns: u64) {
         for k in 0..self.cpus.len() {
             self.advance(k, least_ns);
@@ -136,12 +136,12 @@ impl Server {
     /// A packet comes in: its receive softirq is work.
     pub(super) fn add_token(&mut self) {
         let receive_ns = self.baseline.receive_ns;
-        // those of requests that are gone are gone
+        // tokens of requests that have left are dropped
         let packets = (self.requests.len() + SPARE_TOKENS) as u64;
         self.tokens_ns = (self.tokens_ns + receive_ns).min(packets * receive_ns);
     }
 
-    /// From now on a request of worker `w` is told in order of time.
+    /// Begins the trace of a request of worker `w`.
     pub(super) fn begin_trace(&mut self, w: usize, id: RequestId) {
         let trace = &mut self.workers[w].trace;
         if !trace.is_wanted() {
@@ -150,7 +150,7 @@ impl Server {
         self.requests[id].traced = Some(trace.begin());
     }
 
-    /// That request of worker `w` has been told, if it was to be.
+    /// Ends the trace of a request of worker `w`, if it has one.
     pub(super) fn end_trace(&mut self, w: usize, id: RequestId) {
         let Some(traced) = self.requests[id].traced else {
             return;

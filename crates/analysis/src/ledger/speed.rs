@@ -1,33 +1,33 @@
 //! How fast the server's CPUs worked: whether the same work took longer at times.
 //!
-//! A request does two kinds of work on its core that have little to do with each other: the
-//! application's own, between its read and its write (T4 to T5), and the kernel's, which sends the
-//! response (T5 to T6). Where both take longer for a while, for the cheapest quarter of the requests
-//! too, and no fewer requests come than usual, it is the CPU that is slower: its frequency, the other
-//! thread of its core, the caches and the memory that it shares with others, a hypervisor that takes
-//! it for times too short to be seen. A server that does more for a request leaves the kernel's work
-//! as it was, and what disturbs some requests leaves the others as they were.
+//! A request needs two kinds of work on its core that have little to do with each other: the
+//! application's, between read and write (T4 to T5), and the kernel's, to send the response (T5 to T6).
+//! If both take longer for a while, even for the cheapest quarter of the requests, and no fewer
+//! requests come than usual, the CPU is slower: because of its frequency, the other thread of its core,
+//! shared caches and memory, or a hypervisor that takes it for times too short to be seen. If the
+//! server itself did more for each request, the kernel's work would not change; and a disturbance of
+//! some requests would not change the others.
 
 use taillab_model::Nanos;
 
 use crate::matched::Matched;
 
-/// What is compared: long enough for hundreds of requests, short against a spell.
+/// The length that is compared: long enough for hundreds of requests, short compared with a spell.
 const STRETCH: Nanos = Nanos::from_millis(100);
 
-/// Requests of a stretch that are looked at, about.
+/// About this many requests of a stretch are examined.
 const SAMPLE: usize = 256;
 
-/// Fewer say nothing of a stretch.
+/// With fewer requests, a stretch is ignored.
 const FEWEST: usize = 32;
 
-/// Where fewer come than this share of the usual number, caches are cold and power states deep.
+/// If fewer requests come than this share of the usual number, caches are cold and power states deep.
 const AS_BUSY: f64 = 0.8;
 
-/// What is slower by less than this factor is within what load and chance do.
+/// A smaller factor can be due to load or chance.
 const LEAST: f64 = 1.15;
 
-/// What one stretch shows.
+/// The pace of work in a stretch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Paces {
     /// The lower quartile of T4 to T5, in nanoseconds.
@@ -54,7 +54,7 @@ impl Paces {
         }
     }
 
-    /// By which factor all work took longer than is usual; `None` where it did not.
+    /// By which factor all work took longer than usual; `None` if it did not.
     fn slower_than(&self, usual: &Self) -> Option<f64> {
         let ratio = |of: fn(&Self) -> u64| match (of(self), of(usual)) {
             (_, 0) => 1.0,
@@ -74,7 +74,7 @@ pub(super) struct Speed {
 }
 
 impl Speed {
-    /// What the requests of a window show, against what is usual.
+    /// From the requests of a window, compared with what is usual.
     pub(super) fn of(matched: &Matched, usual: &Paces) -> Self {
         let slower = stretches(matched)
             .filter_map(|(number, paces)| Some((number, paces.slower_than(usual)?)));
@@ -99,7 +99,7 @@ impl Speed {
     }
 }
 
-/// The stretches of which enough is known, by number.
+/// The stretches with enough requests, by number.
 fn stretches(matched: &Matched) -> impl Iterator<Item = (u64, Paces)> {
     let requests = &matched.requests;
     let number = |place: usize| requests.t1(place).nanos_since_boot() / STRETCH.get();

@@ -1,7 +1,8 @@
-//! What happens to a worker's requests in order of time, while some of them are to be told so.
+//! The trace of a worker: what happens to its requests in order of time, while the pieces of some of them
+//! are wanted.
 //!
-//! It is noted once for the worker, however many of its requests are open. A request knows from
-//! where on it is its own, and what it was to that request is told when it is answered.
+//! It is written once for the worker, however many of its requests are open. A request stores where its
+//! part begins, and the meaning for that request is determined when it is answered.
 
 use std::collections::VecDeque;
 
@@ -43,7 +44,7 @@ pub(super) struct Trace {
 }
 
 impl Trace {
-    /// Some request is to be told.
+    /// Whether the pieces of a request are wanted.
     pub(super) fn is_wanted(&self) -> bool {
         !self.open.is_empty()
     }
@@ -52,7 +53,7 @@ impl Trace {
         self.forgotten + self.noted.len()
     }
 
-    /// A request comes that is to be told.
+    /// Begins the trace of a request.
     pub(super) fn begin(&mut self) -> Traced {
         let from = self.end();
         self.open.push_back(from);
@@ -75,8 +76,8 @@ impl Trace {
         }
     }
 
-    /// What happened until now to the request `id`; once it was late, delays of the CPU were
-    /// because of the `order`, but for slow services.
+    /// What happened to the request `id` until now. Once it was late, delays of the CPU count as `order`,
+    /// except for slow services.
     pub(super) fn moments(
         &self,
         id: RequestId,
@@ -102,7 +103,7 @@ impl Trace {
         (from..).zip(range).map(moment).collect()
     }
 
-    /// A request has been told: what no other one needs is forgotten.
+    /// Ends the trace of a request, and drops what no other request needs.
     pub(super) fn end_of(&mut self, traced: Traced) {
         if let Some(place) = self.open.iter().position(|&from| from == traced.from) {
             self.open.remove(place);

@@ -1,4 +1,4 @@
-//! A worker while the attribution goes over its line of time.
+//! The state of a worker while the attribution follows its timeline.
 
 use std::collections::VecDeque;
 
@@ -10,7 +10,7 @@ use super::label::Label;
 use super::trace::Trace;
 use crate::timeline::{SpanCursor, WorkerLine, WorkerSpan, WorkerState};
 
-/// What requests can inherit that come in one busy period.
+/// What the requests of a busy period can inherit.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Inheritance {
     /// From this delay of the worker's history on, where its busy period began.
@@ -20,7 +20,7 @@ pub(super) struct Inheritance {
     pub(super) cpu: Option<(usize, u64, u64)>,
 }
 
-/// The CPUs that count the worker, while it has requests.
+/// The CPUs that count the worker while it has requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct CountedOn {
     /// As active.
@@ -125,7 +125,7 @@ impl Worker {
         }
     }
 
-    /// Reads on in this line, where the last window of the recording was left at `from_ns`.
+    /// Continues in this line, at `from_ns`, where the last window of the recording ended.
     pub(super) fn read_on(&mut self, place: usize, line: &WorkerLine, from_ns: u64) {
         self.line = Some(place);
         self.faults.read_on(line);
@@ -134,7 +134,7 @@ impl Worker {
         if from_ns > 0
             && let Some(span) = self.spans.next(line)
         {
-            // it may have been cut short where that window ended
+            // the end of that window may have cut it short
             self.enter(&span);
         }
     }

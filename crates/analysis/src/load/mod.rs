@@ -1,9 +1,9 @@
 //! From the client's record to the result of a load: pure, for any generator.
 //!
-//! 1. [`summarise`] makes the distributions, with intervals that know about
-//!    autocorrelation, and what the verdict needs;
-//! 2. [`crate::verdict::judge`] says whether they can be believed;
-//! 3. [`objective_at`] and [`found`] say what a search for an objective has shown.
+//! 1. [`summarise`] computes the distributions, with intervals that allow for autocorrelation, and the
+//!    evidence for the verdict;
+//! 2. [`crate::verdict::judge`] says whether they can be trusted;
+//! 3. [`objective_at`] and [`found`] give the results of a search for an objective.
 
 mod objective;
 
@@ -16,8 +16,8 @@ use crate::verdict::{Growth, LoadEvidence, Unsupported};
 
 pub use objective::{found, objective_at};
 
-/// One request of the measurement as the client knows it; `received` is `None` where no answer
-/// came in time.
+/// A request of the measurement as the client knows it; `received` is `None` if no answer came in
+/// time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoadedRequest {
     /// Intended, sent, received.
@@ -26,7 +26,7 @@ pub struct LoadedRequest {
     pub wire: WireTimes,
 }
 
-/// What is known of a load besides its requests.
+/// What is known about a load besides its requests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoadFacts {
     /// Rate of the schedule, requests per second.
@@ -43,7 +43,7 @@ pub struct LoadFacts {
     pub cut: Nanos,
 }
 
-/// What the requests say.
+/// The analysis of a load.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoadAnalysis {
     /// The result's main part.
@@ -52,7 +52,7 @@ pub struct LoadAnalysis {
     pub wire: Option<Wire>,
     /// For the figure.
     pub curves: LoadCurves,
-    /// What the verdict needs and the summary does not carry.
+    /// Evidence for the verdict that is not in the summary.
     pub evidence: LoadEvidence,
 }
 
@@ -67,11 +67,11 @@ pub struct LoadCurves {
     pub lateness: Vec<(Nanos, f64)>,
 }
 
-/// What the requests of a measurement say.
+/// Analyses the requests of a measurement.
 ///
-/// `requests` gives them in order of the intended time, as often as it is called: the
-/// series are made one after the other, so that only one is held at a time. A request without an
-/// answer counts in the percentiles as longer than all that were answered.
+/// `requests` returns an iterator over them in order of the intended time, and is called several times:
+/// the series are made one after the other, so that only one is in memory at a time. In the
+/// percentiles, a request without an answer counts as longer than all that were answered.
 pub fn summarise<I>(requests: impl Fn() -> I, facts: LoadFacts) -> LoadAnalysis
 where
     I: Iterator<Item = LoadedRequest>,
@@ -162,7 +162,7 @@ where
 struct Span {
     instants: u64,
     ends: Option<(Monotonic, Monotonic)>,
-    /// How much of it does not count.
+    /// The length of it that does not count.
     cut: Nanos,
 }
 
@@ -210,7 +210,7 @@ const PARTS: usize = 5;
 /// Fewer answers than this in a part say nothing about growth.
 const FEWEST_IN_A_PART: usize = 100;
 
-/// How many times longer the fastest tenth of the last part takes than that of the first.
+/// p10 of the last part is more than this many times that of the first, if the queue grows.
 const GROWTH: u64 = 3;
 
 /// Whether the queue only grew: even the fastest tenth of the answers took longer in each

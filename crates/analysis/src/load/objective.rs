@@ -1,4 +1,4 @@
-//! Objectives: whether a load holds one, and up to which load it is held.
+//! Objectives: whether a load meets one, and up to which load it is met.
 
 use std::cmp::Ordering;
 

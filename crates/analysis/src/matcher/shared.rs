@@ -9,6 +9,7 @@ use super::parts::Slot;
 use super::threads::{CurrentThreads, Since, Thread};
 use crate::id_map::IdMap;
 use crate::matched::{BlindWindow, Matched, Unmatched};
+use crate::spans::earlier;
 
 /// After this many new requests, the decided ones move to the result.
 const GIVE_OUT_EVERY: u32 = 4_096;
@@ -92,12 +93,8 @@ impl Shared {
 
     /// The probe could not read memory on this CPU for so long before `to`.
     pub(super) fn unreadable(&mut self, cpu: u16, to: Monotonic, lasted: Nanos) {
-        let from = to.nanos_since_boot().saturating_sub(lasted.get());
-        self.blind.push(BlindWindow {
-            cpu,
-            from: Monotonic::from_nanos_since_boot(from),
-            to,
-        });
+        let from = earlier(to, lasted);
+        self.blind.push(BlindWindow { cpu, from, to });
     }
 
     /// Who served a request of which neither read nor write were to be recorded: the thread that

@@ -113,8 +113,10 @@ impl CoreTimeline for Cores<'_> {
     fn cpus(&self, threads: &[Tid]) -> Vec<u16> {
         let mut on_core: BTreeMap<u16, u64> = BTreeMap::new();
         for line in threads.iter().filter_map(|tid| self.timeline.worker(*tid)) {
-            for time in line.on_core() {
-                *on_core.entry(time.cpu).or_default() += time.to.saturating_since(time.from).get();
+            for span in line.spans() {
+                if let WorkerState::OnCore { cpu } = span.state {
+                    *on_core.entry(cpu).or_default() += span.to.saturating_since(span.from).get();
+                }
             }
         }
         let least = on_core.values().sum::<u64>() / NOTABLE_CPU;

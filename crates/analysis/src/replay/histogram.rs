@@ -10,7 +10,7 @@ const FINE: u32 = 7;
 const BINS: usize = ((40 - FINE as usize) + 1) << FINE;
 
 /// Sojourns by block of time, in bins that widen with the value.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct BlockHistogram {
     counts: Vec<u32>,
     blocks: usize,
@@ -22,6 +22,11 @@ impl BlockHistogram {
             counts: vec![0; BINS * blocks],
             blocks,
         }
+    }
+
+    /// How many blocks there are.
+    pub(crate) fn blocks(&self) -> usize {
+        self.blocks
     }
 
     #[inline]

@@ -8,8 +8,6 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use taillab_model::explanation::Cause;
-
 use super::change::{Change, Order, Sharing};
 use super::observed::{Job, Observed};
 use super::pool::Pool;
@@ -34,7 +32,7 @@ fn queue(observed: &Observed, change: &Change, done: impl FnMut(usize, u64)) {
         keeps_awake: observed.sources.iter().map(|s| s.keeps_awake()).collect(),
         done,
     };
-    let all = Servers::new(&observed.vacations, change.fewer_servers);
+    let all = servers(&observed.vacations, change.fewer_servers);
     match (change.discipline.sharing, change.discipline.order) {
         (Sharing::Assigned, Order::Arrival | Order::ByWorker) => queue.assigned_in_order(all),
         (Sharing::Assigned, Order::Batches) => queue.batches(all),
@@ -69,20 +67,17 @@ struct Running {
     until_ns: u64,
 }
 
-struct Servers<'a>(Vec<QueueServer<'a>>);
-
-impl<'a> Servers<'a> {
-    fn new(vacations: &'a [Vacations], fewer: usize) -> Self {
-        let number = vacations.len().saturating_sub(fewer).max(1);
-        let server = |vacations| QueueServer {
-            vacations,
-            cursor: Cursor::default(),
-            free_ns: 0,
-            waiting: BinaryHeap::new(),
-            running: None,
-        };
-        Self(vacations[..number].iter().map(server).collect())
-    }
+/// The servers of the queue, without this many of them; one stays.
+fn servers(vacations: &[Vacations], fewer: usize) -> Vec<QueueServer<'_>> {
+    let number = vacations.len().saturating_sub(fewer).max(1);
+    let server = |vacations| QueueServer {
+        vacations,
+        cursor: Cursor::default(),
+        free_ns: 0,
+        waiting: BinaryHeap::new(),
+        running: None,
+    };
+    vacations[..number].iter().map(server).collect()
 }
 
 struct SingleQueue<'a, F> {
@@ -112,18 +107,16 @@ impl<F: FnMut(usize, u64)> SingleQueue<'_, F> {
     }
 
     fn before_ns(&self, i: usize) -> u32 {
-        self.requests[i]
-            .before_ns
-            .min(self.requests[i].work_limit_ns(self.change))
+        self.requests[i].before_ns(self.change)
     }
 
     /// The server that serves request `i` in an assigned queue.
-    fn server(&self, i: usize, servers: &Servers<'_>) -> usize {
+    fn server(&self, i: usize, servers: &[QueueServer<'_>]) -> usize {
         let own = usize::from(self.requests[i].server);
-        if own < servers.0.len() {
+        if own < servers.len() {
             own
         } else {
-            own % servers.0.len()
+            own % servers.len()
         }
     }
 
@@ -136,8 +129,7 @@ impl<F: FnMut(usize, u64)> SingleQueue<'_, F> {
         let blocked = self.blocked_ns(i);
         let departure = at_ns + blocked;
         let mut free = departure;
-        // what the kernel sends late keeps no worker busy
-        if blocked > 0 && self.requests[i].blocked_cause == Cause::StackTx as u8 {
+        if blocked > 0 && self.requests[i].is_sent_late() {
             free = at_ns;
         }
         (self.done)(i, departure);
@@ -161,20 +153,20 @@ impl<F: FnMut(usize, u64)> SingleQueue<'_, F> {
         self.complete(i, at, server);
     }
 
-    fn assigned_in_order(&mut self, mut servers: Servers<'_>) {
+    fn assigned_in_order(&mut self, mut servers: Vec<QueueServer<'_>>) {
         for i in 0..self.requests.len() {
             let place = self.server(i, &servers);
-            let server = &mut servers.0[place];
+            let server = &mut servers[place];
             let (start, work) = self.begin(i, server);
             self.serve(i, start, work, server);
         }
     }
 
-    fn assigned<const PREEMPT: bool>(&mut self, mut servers: Servers<'_>) {
+    fn assigned<const PREEMPT: bool>(&mut self, mut servers: Vec<QueueServer<'_>>) {
         for i in 0..self.requests.len() {
             let arrival = self.requests[i].arrival_ns;
             let place = self.server(i, &servers);
-            let server = &mut servers.0[place];
+            let server = &mut servers[place];
             self.advance::<PREEMPT>(server, arrival);
             // at the same instant what waits may come first
             let rank = self.requests[i].rank;
@@ -201,7 +193,7 @@ impl<F: FnMut(usize, u64)> SingleQueue<'_, F> {
                 server.waiting.push(Reverse(waits));
             }
         }
-        for server in &mut servers.0 {
+        for server in &mut servers {
             self.advance::<PREEMPT>(server, u64::MAX);
         }
     }
@@ -256,14 +248,14 @@ impl<F: FnMut(usize, u64)> SingleQueue<'_, F> {
         }
     }
 
-    fn batches(&mut self, mut servers: Servers<'_>) {
-        let mut waiting: Vec<Vec<u32>> = vec![Vec::new(); servers.0.len()];
+    fn batches(&mut self, mut servers: Vec<QueueServer<'_>>) {
+        let mut waiting: Vec<Vec<u32>> = vec![Vec::new(); servers.len()];
         // when each server looks what there is
-        let mut looks = vec![0_u64; servers.0.len()];
+        let mut looks = vec![0_u64; servers.len()];
         for i in 0..self.requests.len() {
             let arrival = self.requests[i].arrival_ns;
             let place = self.server(i, &servers);
-            let server = &mut servers.0[place];
+            let server = &mut servers[place];
             let batch = &mut waiting[place];
             if !batch.is_empty() && looks[place] < arrival {
                 self.batch(batch, looks[place], server);
@@ -282,7 +274,7 @@ impl<F: FnMut(usize, u64)> SingleQueue<'_, F> {
             batch.push(i as u32);
         }
         for (place, batch) in waiting.iter_mut().enumerate() {
-            self.batch(batch, looks[place], &mut servers.0[place]);
+            self.batch(batch, looks[place], &mut servers[place]);
         }
     }
 
@@ -316,32 +308,28 @@ impl<F: FnMut(usize, u64)> SingleQueue<'_, F> {
         }
     }
 
-    fn rank(&self, i: usize) -> u32 {
-        match self.change.discipline.order {
-            Order::Arrival | Order::ByWorker => i as u32,
-            _ => self.requests[i].rank,
-        }
-    }
-
-    fn shared(&mut self, mut servers: Servers<'_>) {
+    fn shared(&mut self, mut servers: Vec<QueueServer<'_>>) {
         let mut waiting: BinaryHeap<Reverse<(u32, u32)>> = BinaryHeap::new();
         for i in 0..self.requests.len() {
             let arrival = self.requests[i].arrival_ns;
             self.drain(&mut servers, &mut waiting, arrival);
             let own = usize::from(self.requests[i].server);
             let idle = |server: &QueueServer<'_>| server.free_ns <= arrival;
-            let chosen = match servers.0.get(own) {
+            let chosen = match servers.get(own) {
                 _ if !waiting.is_empty() => None,
                 Some(server) if idle(server) => Some(own),
-                _ => servers.0.iter().position(idle),
+                _ => servers.iter().position(idle),
             };
             match chosen {
                 Some(place) => {
-                    let server = &mut servers.0[place];
+                    let server = &mut servers[place];
                     let (start, work) = self.begin(i, server);
                     self.serve(i, start, work, server);
                 }
-                None => waiting.push(Reverse((self.rank(i), i as u32))),
+                None => {
+                    let rank = self.requests[i].rank(i, self.change);
+                    waiting.push(Reverse((rank, i as u32)));
+                }
             }
         }
         self.drain(&mut servers, &mut waiting, u64::MAX);
@@ -350,12 +338,12 @@ impl<F: FnMut(usize, u64)> SingleQueue<'_, F> {
     /// Lets the servers work through what waits until `now_ns`.
     fn drain(
         &mut self,
-        servers: &mut Servers<'_>,
+        servers: &mut [QueueServer<'_>],
         waiting: &mut BinaryHeap<Reverse<(u32, u32)>>,
         now_ns: u64,
     ) {
         while !waiting.is_empty() {
-            let Some(server) = servers.0.iter_mut().min_by_key(|server| server.free_ns) else {
+            let Some(server) = servers.iter_mut().min_by_key(|server| server.free_ns) else {
                 return;
             };
             if server.free_ns >= now_ns {

@@ -3,7 +3,7 @@
 use taillab_model::Tid;
 use taillab_model::explanation::{Cause, Culprit};
 
-use super::change::{Change, Discipline};
+use super::change::{Change, Discipline, Order};
 use super::vacations::{Cursor, Vacations};
 
 /// No such index.
@@ -119,6 +119,27 @@ impl Job {
         }
         let limit = change.limits[usize::from(self.held_by)];
         self.held_ns.saturating_sub(limit).into()
+    }
+
+    /// Own work until T6, as far as `change` leaves it.
+    #[inline]
+    pub(super) fn before_ns(&self, change: &Change) -> u32 {
+        self.before_ns.min(self.work_limit_ns(change))
+    }
+
+    /// The place of request `i`, which is this one, in the order that `change` has.
+    #[inline]
+    pub(super) fn rank(&self, i: usize, change: &Change) -> u32 {
+        match change.discipline.order {
+            Order::Arrival | Order::ByWorker | Order::Batches => i as u32,
+            Order::AsMeasured | Order::AsMeasuredPreemptive => self.rank,
+        }
+    }
+
+    /// The kernel sends it late, which keeps no worker busy.
+    #[inline]
+    pub(super) fn is_sent_late(&self) -> bool {
+        self.blocked_cause == Cause::StackTx as u8
     }
 
     /// The most work that `change` leaves it until its response.

@@ -8,8 +8,6 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use taillab_model::explanation::Cause;
-
 use super::change::{Change, Order, Sharing};
 use super::observed::{Job, NONE, Observed};
 use super::vacations::{Cursor, Vacations};
@@ -167,11 +165,15 @@ impl<'a, F: FnMut(usize, u64)> Pool<'a, F> {
         self.change.discipline.sharing == Sharing::Shared
     }
 
-    /// The order among requests.
     fn rank(&self, i: usize) -> u32 {
-        match self.change.discipline.order {
-            Order::Arrival | Order::ByWorker | Order::Batches => i as u32,
-            Order::AsMeasured | Order::AsMeasuredPreemptive => self.requests[i].rank,
+        self.requests[i].rank(i, self.change)
+    }
+
+    /// The requests that worker `w` takes its next one from.
+    fn queue(&self, w: usize) -> &BinaryHeap<Reverse<(u32, u32)>> {
+        match self.is_shared() {
+            true => &self.common,
+            false => &self.workers[w].waiting,
         }
     }
 
@@ -183,14 +185,7 @@ impl<'a, F: FnMut(usize, u64)> Pool<'a, F> {
         }
         match worker.phase {
             Phase::First(i) | Phase::Rest(i) | Phase::After(i) => self.rank(i),
-            Phase::Between => {
-                let queue = if self.is_shared() {
-                    &self.common
-                } else {
-                    &worker.waiting
-                };
-                queue.peek().map_or(u32::MAX, |first| first.0.0)
-            }
+            Phase::Between => self.queue(w).peek().map_or(u32::MAX, |first| first.0.0),
         }
     }
 
@@ -380,10 +375,11 @@ impl<'a, F: FnMut(usize, u64)> Pool<'a, F> {
                 let blocked = self.blocked_ns(i);
                 if blocked == 0 {
                     self.respond(w, i, now_ns, now_ns);
-                } else if self.is_sent_late(i) {
+                } else if self.requests[i].is_sent_late() {
                     self.respond(w, i, now_ns + blocked, now_ns);
                 } else {
-                    let rest = self.before_ns(i) - self.first_ns(i);
+                    let all = u64::from(self.requests[i].before_ns(self.change));
+                    let rest = all - self.first_ns(i);
                     let worker = &mut self.workers[w];
                     (worker.phase, worker.left_ns) = (Phase::Rest(i), rest);
                     worker.state = State::Held;
@@ -414,12 +410,7 @@ impl<'a, F: FnMut(usize, u64)> Pool<'a, F> {
     fn next(&mut self, w: usize, now_ns: u64) {
         let place = self.workers[w].cpu;
         self.workers[w].phase = Phase::Between;
-        let queue = if self.is_shared() {
-            &self.common
-        } else {
-            &self.workers[w].waiting
-        };
-        match queue.peek().copied() {
+        match self.queue(w).peek().copied() {
             None => self.falls_asleep(w),
             Some(Reverse((_, i))) => {
                 self.workers[w].state = State::Runnable;
@@ -438,30 +429,18 @@ impl<'a, F: FnMut(usize, u64)> Pool<'a, F> {
         self.dispatch(place, now_ns);
     }
 
-    fn before_ns(&self, i: usize) -> u64 {
-        u64::from(
-            self.requests[i]
-                .before_ns
-                .min(self.requests[i].work_limit_ns(self.change)),
-        )
-    }
-
-    /// Of that, the work until it sleeps.
+    /// The work for request `i` until its worker sleeps.
     fn first_ns(&self, i: usize) -> u64 {
-        let all = self.before_ns(i);
-        if self.blocked_ns(i) == 0 || self.is_sent_late(i) {
-            all
+        let job = &self.requests[i];
+        let all = job.before_ns(self.change);
+        if self.blocked_ns(i) == 0 || job.is_sent_late() {
+            all.into()
         } else {
-            all.min(u64::from(self.requests[i].first_ns))
+            all.min(job.first_ns).into()
         }
     }
 
     fn blocked_ns(&self, i: usize) -> u64 {
         self.requests[i].blocked_ns(self.change)
-    }
-
-    /// The kernel sends it late, which keeps no worker busy.
-    fn is_sent_late(&self, i: usize) -> bool {
-        self.requests[i].blocked_cause == Cause::StackTx as u8
     }
 }

@@ -1,16 +1,16 @@
-//! The paper's argument by elimination (section 6) with the rows of a result: UDP has no work of
-//! TCP's, and what goes around the kernel has no protocol stack.
+//! The paper's argument by elimination (section 6), applied to the rows of a result: UDP lacks the work
+//! of TCP, and a kernel bypass lacks the protocol stack.
 
 use taillab_model::REPORTED_QUANTILES;
 use taillab_model::rtt::{RttAdded, RttElimination, RttRow, RttSuspect};
 use taillab_model::{Nanos, Quantile};
 
-/// What goes around the kernel's stack, the first one that was measured.
+/// The ways around the kernel's stack; the first one that was measured is used.
 const AROUND: [&str; 3] = ["rdma", "xdp", "shm"];
 
-/// One for each size and number of connections at which there is something to take away.
+/// An elimination for each size and number of connections that has rows to compare.
 pub fn elimination(rows: &[RttRow]) -> Vec<RttElimination> {
-    // under a load it is the queue that makes the difference
+    // under a load, the queue makes the difference
     let measured = |row: &&RttRow| row.rtt.count > 0 && row.open_loop.is_none();
     let mut found: Vec<RttElimination> = Vec::new();
     for row in rows.iter().filter(measured) {
@@ -33,7 +33,7 @@ pub fn elimination(rows: &[RttRow]) -> Vec<RttElimination> {
     found
 }
 
-/// `None` without two rows to compare. TCP and UDP wait in the same way.
+/// `None` without two rows to compare. TCP and UDP are compared in the same mode of waiting.
 fn suspects(rows: &[&RttRow]) -> Option<Vec<RttSuspect>> {
     let first = |proto: &str, mode: Option<&str>| {
         let is_it = |row: &&&RttRow| row.proto == proto && mode.is_none_or(|mode| row.mode == mode);

@@ -1,8 +1,8 @@
-//! Where the tail of round trips comes from: every round trip taken apart, the slow ones beside
-//! the usual ones.
+//! Where the tail of round trips comes from: every round trip is taken apart, and the slow ones are
+//! compared with the usual ones.
 //!
-//! Slow round trips come in bursts, so intervals are those of means over blocks of neighbouring
-//! round trips (a ratio of sums, linearised), not of means over round trips.
+//! Slow round trips come in bursts. So intervals are computed over blocks of neighbouring round trips (a
+//! ratio of sums, linearised), not over single round trips.
 
 use std::collections::BTreeMap;
 
@@ -29,12 +29,13 @@ const LEAST_BLOCKS: usize = 5;
 const LEAST: usize = 20;
 /// The usual round trips.
 const USUAL: (f64, f64) = (0.25, 0.75);
-/// Where the slow ones begin; disturbances are asked of the first.
+/// Where the bands of slow ones begin; disturbances are those of the first.
 const SLOW: [f64; 3] = [0.99, 0.999, 0.9999];
 /// Disturbances that are named.
 const NAMED: usize = 8;
 
 /// One round trip.
+#[derive(Debug)]
 struct Trip {
     rtt: u64,
     parts: [u64; PARTS],
@@ -44,17 +45,11 @@ struct Trip {
 type Key = (RttEnd, Cause, Option<Culprit>);
 
 /// Takes the round trips of several recordings apart.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Explainer {
     trips: Vec<Trip>,
     incomplete: u64,
     disturbances: BTreeMap<Key, Vec<(usize, u64)>>,
-}
-
-impl std::fmt::Debug for Explainer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} round trips taken apart", self.trips.len())
-    }
 }
 
 impl Explainer {
@@ -116,7 +111,7 @@ impl Explainer {
         self.incomplete += (round_trips.len() as u64).saturating_sub(found);
     }
 
-    /// What all of them say; `None` where no round trip has all stamps.
+    /// The explanation of all of them; `None` if no round trip has all stamps.
     pub fn finish(self, lost_events: u64) -> Option<RttExplanation> {
         if self.trips.is_empty() {
             return None;
@@ -231,8 +226,8 @@ struct Usual {
     parts: [f64; PARTS],
 }
 
-/// Gives the requests of the window the client's times. One message is under way on a
-/// connection, so its port and the order of time are enough.
+/// Joins the client's times to the requests of the window. A connection has one message under way at a
+/// time, so its port and the order in time are enough.
 fn join(window: &mut Window, round_trips: &[RoundTrip], ends: Ends<'_>) {
     let address = window.matched.keys.first().map_or(0, |key| key.address);
     for key in &mut window.matched.keys {
@@ -268,7 +263,7 @@ fn threads_of(window: &Window, ends: Ends<'_>) -> Vec<Tid> {
     own
 }
 
-/// Σ part ÷ Σ all with its interval; each with its place among `places`, which says its block.
+/// Σ part ÷ Σ all with its interval. Each item has its place among `places`, which gives its block.
 fn ratio_of_sums(each: impl Iterator<Item = (usize, f64, f64)>, places: usize) -> Share {
     let mut blocks = [(0.0, 0.0, 0_u64); BLOCKS];
     for (at, part, all) in each {

@@ -1,4 +1,4 @@
-//! One round trip taken apart: the server's stamps, the client's own times and what the CPUs did.
+//! Takes a round trip apart by the server's stamps, the client's times and what the CPUs did.
 //!
 //! | from | to | is | unless the CPU was taken from it |
 //! |---|---|---|---|
@@ -12,8 +12,8 @@
 //! | client woken | client on its CPU | client's wake-up | client's CPU |
 //! | client on its CPU | client's receipt | client's stack | client's CPU |
 //!
-//! A client that spins is not woken: then all after T6 is its stack. Over loopback the receive
-//! softirq runs on the sender's CPU, between two devices on that of the receiver.
+//! A client that spins is not woken: then all time after T6 is its stack. Over loopback, the receive
+//! softirq runs on the sender's CPU; between two devices, it runs on the receiver's.
 
 use taillab_model::explanation::Cause;
 use taillab_model::rtt::{RttEnd, RttPart};
@@ -36,7 +36,7 @@ pub struct ClientEnd {
     pub cpu: u16,
 }
 
-/// Who is where.
+/// The two ends of the connections.
 #[derive(Clone, Copy, Debug)]
 pub struct Ends<'a> {
     /// The client's connections.
@@ -52,11 +52,11 @@ pub struct Ends<'a> {
 pub(super) struct Split {
     /// By [`RttPart::ALL`], in nanoseconds.
     pub(super) parts: [u64; RttPart::ALL.len()],
-    /// Whose CPU was taken by what, and for how long.
+    /// What took a CPU: at which end, the cause, and for how long.
     pub(super) taken: Vec<(RttEnd, Label, u64)>,
 }
 
-/// A stretch of a round trip: until when, what it is, and whose CPU it needs.
+/// A stretch of a round trip: its end, its part, and the end whose CPU it needs.
 type Stretch = (Monotonic, RttPart, RttEnd);
 
 /// Takes round trips of one recording apart.
@@ -68,7 +68,7 @@ pub(super) struct Splitter<'a> {
 }
 
 impl Splitter<'_> {
-    /// `None` where a stamp is missing, or where the times contradict each other.
+    /// `None` if a stamp is missing, or if the times contradict each other.
     pub(super) fn split(
         &self,
         client: &ClientEnd,
@@ -169,7 +169,7 @@ impl Splitter<'_> {
         None
     }
 
-    /// What had the CPU between the two that belongs to neither end.
+    /// What had the CPU between the two and belongs to neither end.
     fn taken(
         &self,
         line: &CpuLine,
@@ -190,7 +190,7 @@ impl Splitter<'_> {
         }
     }
 
-    /// Whoever it is, if it is no part of a round trip: packets and wake-ups are.
+    /// The cause, unless it is a part of the round trip, as packets and wake-ups are.
     fn foreign(&self, segment: &Segment) -> Option<(Cause, Who)> {
         match segment.top {
             Top::Softirq {

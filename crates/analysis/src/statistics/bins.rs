@@ -1,4 +1,4 @@
-//! Counts by bins, of which only those between the first and the last that occur take memory.
+//! Counts by bin; only the bins from the first to the last one in use take memory.
 
 use crate::coarsening::Coarsen;
 
@@ -22,7 +22,7 @@ impl Bins {
         }
     }
 
-    /// Those from `from` up to `to`; there are some.
+    /// The counts from `from` up to `to`, which is larger.
     #[cold]
     fn widen(&mut self, from: usize, to: usize) -> &mut [u32] {
         if self.counts.is_empty() {
@@ -37,7 +37,7 @@ impl Bins {
         &mut self.counts[from - self.first..to - self.first]
     }
 
-    /// How many are in bins up to this one.
+    /// The sum of the counts up to this bin.
     pub(crate) fn up_to(&self, bin: usize) -> u64 {
         let bins = (bin + 1).saturating_sub(self.first).min(self.counts.len());
         self.counts[..bins].iter().map(|n| u64::from(*n)).sum()

@@ -11,8 +11,8 @@ pub fn ccdf(sorted: &[Nanos]) -> Vec<(Nanos, f64)> {
     ccdf_of_ranks(sorted.len(), 0, |rank| sorted[rank])
 }
 
-/// The same of `n` observations of which `at` knows each by its rank, and of `longer` that are
-/// longer than these: the curve ends above their share.
+/// The same for `n` observations, which `at` gives by rank, and `longer` further observations that are
+/// longer than all of these; the curve ends above their share.
 pub fn ccdf_of_ranks(n: usize, longer: u64, at: impl Fn(usize) -> Nanos) -> Vec<(Nanos, f64)> {
     let all = n as f64 + longer as f64;
     let mut points = Vec::with_capacity(n.min(CCDF_POINTS));

@@ -29,8 +29,8 @@ pub const SCORE_Z: f64 = 1.959_963_984_540_054;
 /// Fewer observations than this are not enough to see a correlation in.
 const MIN_SERIES: usize = 200;
 
-/// Batches in the series at the three lengths. Few, so that they are long; more than a
-/// dozen, so that their variance can be told.
+/// Batches in the series at the three lengths. They are few, so that they are long, and more than a
+/// dozen, so that their variance can be estimated.
 const LONG: usize = 16;
 const MIDDLE: usize = 32;
 const SHORT: usize = 3 * MIDDLE;
@@ -45,7 +45,7 @@ const STUDENT: f64 = 1.054_7;
 
 /// The factor (≥ 1) by which correlation multiplies the variance of the share of
 /// observations at or below each of `thresholds` (the sample's ascending percentiles),
-/// in a series in order of time. 1 for a series too short to tell.
+/// in a series in order of time. 1 for a series that is too short to estimate it.
 pub fn variance_inflation(series: &[Nanos], thresholds: &[Nanos]) -> Vec<f64> {
     let n = series.len();
     let counts = |threshold: &Nanos| {
@@ -74,8 +74,8 @@ pub(super) fn inflation_at_quantiles(series: &[Nanos], sorted: &[Nanos]) -> Vec<
     quantiles.into_iter().zip(factors).collect()
 }
 
-/// [`variance_inflation`] of `n` observations of which it is known, for each threshold, how
-/// many are at or below it before each of [`CELLS`] equal cells begins, and at the end.
+/// [`variance_inflation`] of `n` observations. For each threshold, `counts` has the number of
+/// observations at or below it before each of [`CELLS`] equal cells, and at the end.
 pub(super) fn inflation_of_counts(n: usize, counts: impl Iterator<Item = Vec<u64>>) -> Vec<f64> {
     if n < MIN_SERIES {
         return counts.map(|_| 1.0).collect();

@@ -1,4 +1,4 @@
-//! Distributions of correlated observations, with intervals that know about it.
+//! Distributions of correlated observations, with intervals that allow for the correlation.
 
 mod bins;
 mod ccdf;
@@ -23,17 +23,16 @@ pub fn distribution_of(series: &[Nanos]) -> Distribution {
     Observations::of(series).distribution()
 }
 
-/// The middle one of some values, the upper one of two; `None` without any.
+/// The median of some values, the upper one of the two in the middle; `None` without any.
 pub(crate) fn middle<T: Copy + Ord>(values: &mut [T]) -> Option<T> {
     let place = values.len() / 2;
     (!values.is_empty()).then(|| *values.select_nth_unstable(place).1)
 }
 
-/// How many requests the quantile `q` needs, about, when observations are as correlated
-/// as these.
+/// About how many requests the quantile `q` needs if observations are as correlated as these.
 ///
-/// `factors` are those of [`Observations::factors`]. Where the sample is too short to show
-/// the correlation at `q`, the one at the highest quantile that it shows is taken instead.
+/// `factors` are those of [`Observations::factors`]. If the sample is too short to show the correlation
+/// at `q`, the correlation at the highest quantile that it shows is used.
 pub fn requests_needed(factors: &[(f64, f64)], q: f64) -> u64 {
     let known = factors.iter().rfind(|(p, _)| *p <= q);
     let factor = known.map_or(1.0, |(_, factor)| *factor);

@@ -8,15 +8,15 @@ use super::ccdf::ccdf_of_ranks;
 use super::inflation::{CELLS, begin, inflation_at_quantiles, inflation_of_counts};
 use crate::coarsening::Coarsening;
 
-/// log2 of the bins to a doubling in which a cell of a series is counted: 1.6 to 3.1 % wide.
+/// log2 of the number of bins for each doubling, in the cells of a series: a bin is 1.6 to 3.1 % wide.
 const BITS: u32 = 5;
 
 /// A series in order of time, as it comes: its distribution, and how far neighbours correlate.
 ///
-/// Up to a size the observations are kept, and all is exact. A longer series is known to the
-/// precision of a [`Histogram`]. For the correlation it is cut into a thousand or two equal cells,
-/// each counted in wider bins. At the end the threshold for a quantile is the edge of a bin that is
-/// nearest to it, and the counts at the bounds of other cells are interpolated.
+/// Up to a limit the observations are kept, and everything is exact. A longer series is known to the
+/// precision of a [`Histogram`]. For its correlation it is cut into one or two thousand equal cells,
+/// each counted in wider bins. At the end, the threshold for a quantile is the nearest edge of a bin,
+/// and counts at other places than the bounds of cells are interpolated.
 #[derive(Clone, Debug)]
 pub struct Series {
     /// All observations, while there are no more than `exact`.
@@ -67,7 +67,7 @@ impl Series {
         self.histogram.count() + self.kept.len() as u64
     }
 
-    /// All of them, when there are no more.
+    /// The finished series.
     pub fn finish(self) -> Observations {
         if self.histogram.count() > 0 {
             return Observations {
@@ -141,12 +141,12 @@ impl Series {
     }
 }
 
-/// A finished [`Series`], by size, with what its order in time says of its correlation.
+/// A finished [`Series`], sorted by size, with the correlation that its order in time showed.
 #[derive(Clone, Debug)]
 pub struct Observations {
     factors: Vec<(f64, f64)>,
     values: Values,
-    /// Others that are longer than all of these, nobody knows by how much.
+    /// The number of further observations that are longer than all of these, by an unknown amount.
     unanswered: u64,
 }
 
@@ -171,8 +171,7 @@ impl Observations {
         }
     }
 
-    /// Besides these there were so many requests that nobody answered: they are longer than all
-    /// that are known.
+    /// Adds this many requests that nobody answered: they count as longer than all others.
     pub const fn with_unanswered(mut self, requests: u64) -> Self {
         self.unanswered = requests;
         self
@@ -183,7 +182,7 @@ impl Observations {
         &self.factors
     }
 
-    /// Counts them as if they were independent of each other.
+    /// From now on they count as independent of each other.
     pub fn assume_independent(&mut self) {
         self.factors
             .iter_mut()
@@ -195,7 +194,7 @@ impl Observations {
         matches!(self.values, Values::Sorted(_))
     }
 
-    /// Share of the requests whose length is known; 1 of none.
+    /// The share of the requests whose length is known; 1 without requests.
     pub(crate) fn answered_share(&self) -> f64 {
         let known = match &self.values {
             Values::Sorted(sorted) => sorted.len() as u64,
@@ -219,8 +218,8 @@ impl Observations {
         })
     }
 
-    /// Their distribution as if they were independent of each other: also the percentiles of which
-    /// so correlated a sample says little.
+    /// Their distribution as if they were independent of each other. It includes percentiles that so
+    /// correlated a sample does not support.
     pub(crate) fn independent_distribution(&self) -> Distribution {
         self.distribution_with(|_| 1.0)
     }

@@ -1,9 +1,8 @@
-//! What is summed over the measured requests of a recording, one by one.
+//! Sums over the measured requests of a recording.
 
-use taillab_model::summary::{Stages, StagesAt, Withdrawn};
+use taillab_model::summary::{Stages, StagesAt};
 use taillab_model::{Distribution, Monotonic, Nanos};
 
-use crate::comparison::no_distribution;
 use crate::ideal::MeasuredRequests;
 use crate::matched::Matched;
 use crate::stages::StageBands;
@@ -16,7 +15,7 @@ const EXCESS: usize = 2;
 const STAGES: usize = 3;
 const SERIES: usize = STAGES + 5;
 
-/// What is summed over the measured requests one by one.
+/// Sums over the measured requests.
 pub(super) struct Sums {
     series: [Series; SERIES],
     client_minus_server: Series,
@@ -50,7 +49,7 @@ impl Sums {
         requests: &MeasuredRequests,
         measure_from: Monotonic,
     ) {
-        /// Requests whose lengths are made before they are summed.
+        /// The lengths of this many requests are computed, then summed.
         const BATCH: usize = 4_096;
         let mut lengths: [Vec<Nanos>; SERIES] = Default::default();
         let ideals = requests.ideal.chunks(BATCH);
@@ -89,8 +88,7 @@ impl Sums {
         self.series[MEASURED].count()
     }
 
-    /// All of them, when no more requests come; besides those with a response there were some
-    /// that nobody answered.
+    /// The sums after the last request; `unanswered` is the number of requests that nobody answered.
     pub(super) fn finish(self, is_repeated: bool, unanswered: u64) -> Summed {
         let answered = self.answered();
         let [measured, ideal, excess, stages @ ..] = self.series;
@@ -110,7 +108,7 @@ impl Sums {
     }
 }
 
-/// What the sums say of all measured requests.
+/// The finished sums.
 pub(super) struct Summed {
     pub(super) measured: Observations,
     pub(super) ideal: Observations,
@@ -120,16 +118,6 @@ pub(super) struct Summed {
     pub(super) client_minus_server: Distribution,
     /// Share of the requests that were faster than their ideal.
     pub(super) faster_share: f64,
-}
-
-impl Summed {
-    /// The ideal as if its requests were independent, unless it is withdrawn.
-    pub(super) fn compared_with(&self, withdrawn: Option<Withdrawn>) -> Distribution {
-        match withdrawn {
-            Some(_) => no_distribution(),
-            None => self.ideal.independent_distribution(),
-        }
-    }
 }
 
 /// The distribution of each stage.

@@ -1,4 +1,4 @@
-//! Events in, lines out.
+//! Builds the lines from the events.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use taillab_model::{Asleep, Event, EventKind, Interrupt, Monotonic, Nanos, Recor
 
 use super::codes::{pack_state, unpack_state};
 use super::column::Column;
-use super::cpu::{CpuBuilder, before};
+use super::cpu::CpuBuilder;
 use super::line::{CpuLine, Seen, ThrottleWindow, Timeline, WorkerLine, at as instant, ns};
 use super::resent::Streams;
 use super::sleep::Sleep;
@@ -18,13 +18,13 @@ use super::unwatched::Unwatched;
 
 use crate::id_map::LastFound;
 use crate::matcher::InOrder;
+use crate::spans::earlier;
 
-/// Silences of a CPU that are remembered at least over the parts of a recording.
+/// At least this many silences of a CPU are kept from part to part of a recording.
 const MANY_SILENCES: usize = 4_096;
 
 impl Timeline {
-    /// The lines of these events, which are in order of time or out of it by at most a
-    /// millisecond.
+    /// The lines of these events, which are in order of time to within a millisecond.
     pub fn build(events: impl IntoIterator<Item = Event>, context: &RecordingContext) -> Self {
         let mut builder = TimelineBuilder::new(context);
         for event in InOrder::new(events.into_iter(), Nanos::from_millis(1)) {
@@ -67,7 +67,7 @@ struct OpenWorker {
 }
 
 impl TimelineBuilder {
-    /// Knows the server's threads that `context` names; others it recognises by what they do.
+    /// A builder that knows the server's threads in `context`; it recognises others by what they do.
     pub fn new(context: &RecordingContext) -> Self {
         let mut builder = Self::default();
         for thread in context.threads.iter().filter(|thread| thread.server) {
@@ -88,8 +88,8 @@ impl TimelineBuilder {
                 self.inbound.came(at, cpu, PacketName::of_buffer(packet));
             }
             EventKind::Enqueued { packet } => self.arrived(cpu, PacketName::of_buffer(packet)),
-            // its packet is not known, and a later one will do; and who had the generator's CPU is
-            // nothing of the server
+            // the packet of the first is not known, but a later one will do; the second is about the
+            // generator's CPU
             EventKind::DatagramQueued { .. } | EventKind::CameOn { .. } => {}
             EventKind::SegmentQueued { key } => self.arrived(cpu, PacketName::of_segment(key)),
             EventKind::Frequency { .. } | EventKind::Payload { .. } => {}
@@ -132,7 +132,7 @@ impl TimelineBuilder {
             | EventKind::MajorFault { tid }
             | EventKind::StorageWaited { tid, .. }
             | EventKind::LockTaken { tid, .. } => self.waited(event, tid),
-            EventKind::Unreadable { lasted } => self.unreadable(cpu, before(at, lasted), at),
+            EventKind::Unreadable { lasted } => self.unreadable(cpu, earlier(at, lasted), at),
             EventKind::SegmentIn { key, bytes, .. } => {
                 self.inbound.came(at, cpu, PacketName::of_segment(key));
                 if self.streams.again(key, bytes) {
@@ -191,7 +191,7 @@ impl TimelineBuilder {
                 }
             }
             EventKind::StorageWaited { call, waited, .. } => {
-                self.waited_for_storage(tid, ns(before(at, waited)), at, Some(call));
+                self.waited_for_storage(tid, ns(earlier(at, waited)), at, Some(call));
             }
             EventKind::LockTaken { waited, .. } => {
                 self.seen.locks = true;
@@ -218,7 +218,7 @@ impl TimelineBuilder {
             }
             EventKind::Stalled { lasted } => {
                 self.seen.stalls = true;
-                self.canary.push((cpu, before(at, lasted), at));
+                self.canary.push((cpu, earlier(at, lasted), at));
             }
             EventKind::Throttled { lasted } => {
                 self.seen.throttling = true;
@@ -247,7 +247,7 @@ impl TimelineBuilder {
         self.cpus.get_mut(usize::from(cpu))?.as_deref_mut()
     }
 
-    /// Anything recorded on a CPU shows that it did not stand still then.
+    /// Any event on a CPU shows that the CPU did not stand still then.
     #[inline]
     fn note_activity(&mut self, event: &Event) {
         let (lasted, timer) = match event.kind {
@@ -255,7 +255,7 @@ impl TimelineBuilder {
                 (lasted, interrupt == Interrupt::LocalTimer)
             }
             EventKind::Softirq { lasted, .. } => (lasted, false),
-            // they come from user space, and say nothing of that moment
+            // these come from user space, or do not show activity at that moment
             EventKind::Stolen { .. }
             | EventKind::Stalled { .. }
             | EventKind::Throttled { .. }
@@ -266,12 +266,12 @@ impl TimelineBuilder {
         let line = self.cpus.get_mut(usize::from(event.cpu));
         if let Some(line) = line.and_then(Option::as_mut) {
             let own = |thread| self.places.contains(thread);
-            line.active((before(event.at, lasted), event.at), timer, own);
+            line.active((earlier(event.at, lasted), event.at), timer, own);
         }
     }
 
-    /// A packet is at its socket. The first one after a silence of the CPU may show that
-    /// interrupts had to wait for that to end.
+    /// A packet has reached its socket. The first one after a silence of the CPU may show that interrupts
+    /// had to wait for the end of the silence.
     #[inline]
     fn arrived(&mut self, cpu: u16, packet: PacketName) {
         let line = self.cpus.get_mut(usize::from(cpu));
@@ -390,7 +390,7 @@ impl TimelineBuilder {
 
     /// The thread has waited until now: it spun, or it slept.
     fn waited_for_lock(&mut self, cpu: u16, tid: Tid, at: Monotonic, waited: Nanos) {
-        let (from_ns, to_ns) = (ns(before(at, waited)), ns(at));
+        let (from_ns, to_ns) = (ns(earlier(at, waited)), ns(at));
         self.cpu(cpu).relabel(from_ns, to_ns, |(thread, top)| {
             let spun = thread == tid && top == Top::Nothing;
             (thread, if spun { Top::KernelLock } else { top })
@@ -404,8 +404,8 @@ impl TimelineBuilder {
         }
     }
 
-    /// The thread has waited for storage until now, asleep or on its CPU, in a system call or in
-    /// a page fault; that the CPU stood still meanwhile is a part of it.
+    /// The thread has waited for storage until now, asleep or on its CPU, in a system call or in a page
+    /// fault. If the CPU stood still meanwhile, that is a part of the wait.
     fn waited_for_storage(&mut self, tid: Tid, from_ns: u64, at: Monotonic, call: Option<u16>) {
         for line in self.cpus.iter_mut().flatten() {
             let mut was_there = false;
@@ -420,7 +420,7 @@ impl TimelineBuilder {
         }
     }
 
-    /// What happened there between the two is not known, nor what became of its threads.
+    /// What happened there between the two is not known, nor the state of its threads.
     fn unreadable(&mut self, cpu: u16, from: Monotonic, at: Monotonic) {
         let Some(line) = self.known_cpu(cpu) else {
             return;
@@ -441,8 +441,8 @@ impl TimelineBuilder {
     /// The lines so far. Of what lies before `keep_from` hardly anything stays here: the
     /// next part's lines begin there, or a little before.
     ///
-    /// What is learnt later (an interrupt or a blind window that has not ended) is in the next
-    /// part only.
+    /// What is learnt later (from an interrupt or a blind window that has not ended) is only in the next
+    /// part.
     pub fn part(&mut self, keep_from: Monotonic) -> Timeline {
         let end_ns = self.span.map_or(0, |(_, to)| ns(to));
         let mut silences: BTreeMap<u16, Vec<Silence>> = BTreeMap::new();
@@ -510,7 +510,7 @@ impl OpenWorker {
         self.states.push(ns(at), pack_state(state));
     }
 
-    /// It was thought to be on a core since then, and was not at the end.
+    /// The thread was taken to be on a core since then, but was not at the end.
     fn lost(&mut self, since_ns: u64, at: Monotonic) {
         self.state = WorkerState::Unknown;
         let unknown = pack_state(WorkerState::Unknown);

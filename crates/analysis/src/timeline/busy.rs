@@ -1,22 +1,21 @@
 //! The service time of a live server, from the recording itself.
 //!
-//! t is what one request costs its core: 1 ÷ the peak throughput of one core. Where
-//! nobody can drive the server to its peak, the cost is added up instead:
+//! t is the cost of a request on its core: 1 ÷ the peak throughput of one core. If the server cannot be
+//! driven to its peak, the cost is added up instead:
 //!
 //! t = (S + N) ÷ n
 //!
 //! - n: requests of the measurement whose worker is known;
-//! - S: the time that the workers were on a core for them, nothing on top of them: in a
-//!   request's service [max(T3, the worker's T6 before it), T6], and from its T6 until the
-//!   worker goes to sleep or serves the next one, but there for no longer than the service
-//!   took, and not at all where it never sleeps: its polling is not counted;
-//! - N: the time of the network's receive softirq on the CPUs on which these workers ran,
-//!   for at peak the same core pays for it, but for each CPU no more than twice S: a flood
-//!   of packets is not service.
+//! - S: the time that the workers were on a core for these requests, with nothing on top of them. That
+//!   is the request's service [max(T3, the worker's T6 before it), T6], and the time from its T6 until
+//!   the worker goes to sleep or serves the next request. The latter counts for at most as long as the
+//!   service took, and not at all for a worker that never sleeps: polling is not counted;
+//! - N: the time of the network's receive softirq on the CPUs on which these workers ran, since at the
+//!   peak it runs on the same core. For each CPU it is limited to twice S: a flood of packets is not
+//!   service.
 //!
-//! A live server is busier per request than at its peak: caches are cold, and each wake-up
-//! serves fewer requests. So this errs on the long side as a t; see
-//! [`service_time`](crate::service_time) for what is made of it.
+//! A live server is busier per request than at its peak: caches are cold, and each wake-up serves fewer
+//! requests. So this overestimates t; see [`service_time`](crate::service_time) for how it is used.
 
 use taillab_model::{Monotonic, Nanos};
 
@@ -38,18 +37,9 @@ pub struct BusyTime {
     pub requests: u64,
 }
 
-/// t by the busy time of the workers, over the requests from `measure_from` on; `None` where
-/// no worker, or no time of one on a core, is known.
-pub fn busy_service_time(
-    matched: &Matched,
-    timeline: &Timeline,
-    measure_from: Monotonic,
-) -> Option<BusyTime> {
-    busy_stretches(matched, timeline, measure_from, 1).pop()
-}
-
-/// The same for each of `count` stretches of time in which equally many requests end, in order;
-/// without those of which no time on a core is known.
+/// t by the busy time of the workers, over the requests from `measure_from` on, in each of `count`
+/// stretches of time in which equally many requests end, in order; without those of which no time
+/// on a core is known.
 pub fn busy_stretches(
     matched: &Matched,
     timeline: &Timeline,
@@ -100,7 +90,7 @@ struct Stretches {
     sums: Vec<Sums>,
 }
 
-/// What was done in a stretch.
+/// Sums over a stretch.
 #[derive(Clone, Debug, Default)]
 struct Sums {
     requests: u64,
@@ -147,8 +137,8 @@ impl Sums {
     }
 }
 
-/// When a worker was busy with each of these requests, which are in order of T6; a worker that `polls`
-/// not beyond T6.
+/// When a worker was busy with each of these requests, which are in order of T6. For a worker that
+/// `polls`, time after T6 does not count.
 fn intervals(matched: &Matched, served: &[(u32, u32)], polls: bool) -> Vec<(u64, u64)> {
     let mut intervals: Vec<(u64, u64)> = Vec::with_capacity(served.len());
     let mut free = 0;

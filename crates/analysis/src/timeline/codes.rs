@@ -1,11 +1,12 @@
-//! What the columns hold: a top, or a state of a worker, as a number.
+//! The numbers in the columns: a top, or a state of a worker.
 
 use taillab_model::{Interrupt, Tid};
 
 use super::sleep::Sleep;
 use super::state::{Top, WorkerState};
 
-pub(super) const fn pack_top(top: Top) -> u32 {
+/// A number for each top.
+pub(crate) const fn pack_top(top: Top) -> u32 {
     match top {
         Top::Nothing => 0,
         Top::Blind => 1,
@@ -44,8 +45,8 @@ mod asleep {
     pub(super) const UNKNOWN: u64 = 5;
 }
 
-/// State in the lowest three bits; above them the CPU (and above that the waker), or three
-/// bits of why it sleeps and the system call + 1.
+/// The state is in the lowest three bits. Above them is the CPU, and above that the waker; or three bits
+/// for the reason of a sleep, and above them the system call + 1.
 pub(super) fn pack_state(state: WorkerState) -> u64 {
     let with = |kind, value: u64| value << state::BITS | kind;
     let call = |call: Option<u16>| call.map_or(0, |call| u64::from(call) + 1) << 3;

@@ -5,13 +5,13 @@
 //! microseconds apart and of a few kinds, so the distance to the last change and the code share
 //! a word; where they do not fit, five words.
 //!
-//! The newest changes stay unpacked, because what is learnt later (an interrupt is recorded
-//! at its end, a blind window when it is contradicted) is written back into them.
+//! The newest changes stay unpacked, because later events may still alter them: an interrupt is recorded
+//! at its end, a blind window when it is contradicted.
 
-/// Unpacked changes that are kept at least; what is learnt later reaches back no further.
+/// At least this many changes stay unpacked; later events cannot alter older ones.
 const TAIL: usize = 4_096;
 
-/// Packed changes between two marks, from which reading can begin.
+/// The number of packed changes between two marks; reading can begin at a mark.
 const MARK_EVERY: usize = 1_024;
 
 /// From `at_ns` on, until the next change, things are as `code` says.
@@ -61,7 +61,7 @@ impl Column {
         }
     }
 
-    /// Adds a change that counts for itself, also when it repeats the last one.
+    /// Adds a change that counts as an event, even if it repeats the last one.
     pub(super) fn push_event(&mut self, at_ns: u64, code: u64) {
         let at_ns = self.last_ns().map_or(at_ns, |last| last.max(at_ns));
         self.tail.push(Change { at_ns, code });
@@ -83,8 +83,8 @@ impl Column {
         self.tail.last().map(|last| last.at_ns)
     }
 
-    /// Lets `rewrite` change what is between `from_ns` and `to_ns` (not after the last
-    /// change's time unless it goes on), as far back as the changes are unpacked.
+    /// Applies `rewrite` to everything between `from_ns` and `to_ns`, as far back as the changes are
+    /// unpacked.
     pub(super) fn rewrite(
         &mut self,
         from_ns: u64,
@@ -125,7 +125,7 @@ impl Column {
         }
     }
 
-    /// Makes a change begin at `at_ns` that says what was said there; its place.
+    /// Makes sure that a change begins at `at_ns`, without altering anything; returns its place.
     fn boundary(&mut self, at_ns: u64) -> usize {
         let mut place = self.tail.len();
         while place > 0 && self.tail[place - 1].at_ns > at_ns {
@@ -156,15 +156,15 @@ impl Column {
         }
     }
 
-    /// Nothing more will be learnt: packs all.
+    /// Packs everything, when nothing will be altered any more.
     pub(super) fn finish(&mut self) {
         self.pack(0);
         self.packed.shrink_to_fit();
         self.tail = Vec::new();
     }
 
-    /// All changes so far, as a finished column. What stays here begins with a change at or
-    /// before `keep_from_ns`, and has all that may still be rewritten.
+    /// All changes so far, as a finished column. What stays here begins with a change at or before
+    /// `keep_from_ns`, and includes everything that may still be altered.
     pub(super) fn part(&mut self, keep_from_ns: u64) -> Self {
         let later = self
             .marks
@@ -192,11 +192,9 @@ impl Column {
     }
 
     /// The changes of a finished column.
-    pub(super) fn changes(&self) -> Changes<'_> {
-        Changes {
-            column: self,
-            reader: self.start(),
-        }
+    pub(super) fn changes(&self) -> impl Iterator<Item = Change> {
+        let mut reader = self.start();
+        std::iter::from_fn(move || reader.next(self))
     }
 
     /// Where reading a finished column begins.
@@ -261,22 +259,6 @@ impl Reader {
         self.word += 5;
         let number = |low: u32, high: u32| u64::from(high) << 32 | u64::from(low);
         Some((number(a, b), number(c, d)))
-    }
-}
-
-/// See [`Column::changes`].
-#[derive(Clone, Debug)]
-pub(super) struct Changes<'a> {
-    column: &'a Column,
-    reader: Reader,
-}
-
-impl Iterator for Changes<'_> {
-    type Item = Change;
-
-    #[inline]
-    fn next(&mut self) -> Option<Change> {
-        self.reader.next(self.column)
     }
 }
 

@@ -1,4 +1,4 @@
-//! A CPU while events come: who is current, what ran on top, and where it was silent.
+//! The state of a CPU while events come: who is current, what ran on top, and when it was silent.
 
 use taillab_model::{Monotonic, Nanos, Tid};
 
@@ -9,6 +9,7 @@ use super::stalls::{self, Silence, Stall};
 use super::state::Top;
 use super::unheard::Quiet;
 use crate::id_map::IdMap;
+use crate::spans::earlier;
 
 /// What is known of a CPU while events come.
 #[derive(Default)]
@@ -16,18 +17,18 @@ pub(super) struct CpuBuilder {
     pub(super) changes: Column,
     pub(super) meanings: Vec<(Tid, Top)>,
     pub(super) codes: IdMap<u64, u64>,
-    /// Who is current, where any switch was seen.
+    /// Who is current, if a switch has been seen.
     pub(super) current: Option<Tid>,
     /// The code of that thread with nothing on top of it.
     pub(super) current_code: Option<u64>,
-    /// The last event that proves it.
+    /// The last event that proves who is current.
     pub(super) proven_ns: u64,
     /// The last event of any kind.
     pub(super) active_ns: u64,
     pub(super) silences: Vec<Silence>,
     /// The last time in which nothing was recorded here, whoever was current.
     pub(super) quiet: Option<Quiet>,
-    /// Where it did not hear other CPUs.
+    /// Stalls in which it did not react to other CPUs.
     pub(super) unheard: Vec<Stall>,
     pub(super) last_stolen: Option<Monotonic>,
 }
@@ -37,8 +38,8 @@ impl CpuBuilder {
         code_of(&mut self.meanings, &mut self.codes, (thread, top))
     }
 
-    /// Something was recorded here between the two, a tick of the `timer` or another; `own` says whether
-    /// a thread is the server's.
+    /// Something was recorded here between the two times; `timer` if it was a tick of the local timer.
+    /// `own` says whether a thread is the server's.
     pub(super) fn active(
         &mut self,
         (from, at): (Monotonic, Monotonic),
@@ -75,7 +76,7 @@ impl CpuBuilder {
         note(was_active.max(ns(from)), ns(at));
     }
 
-    /// From then on it did something that ended later: it did not stand still.
+    /// From then on the CPU did something, so it did not stand still.
     #[inline]
     pub(super) fn heard(&mut self, from: Monotonic) {
         if let Some(last) = self.unheard.last_mut()
@@ -88,7 +89,7 @@ impl CpuBuilder {
         }
     }
 
-    /// What was taken for silence since then was none.
+    /// What was taken for silence since then was not silence.
     pub(super) fn was_not_silent(&mut self, from_ns: u64) {
         let from = instant(from_ns);
         while let Some(mut last) = self.silences.pop_if(|silence| silence.to > from) {
@@ -112,11 +113,11 @@ impl CpuBuilder {
         self.changes.push(ns(at), code);
     }
 
-    /// Something ran until now, for so long, on top of whoever is current.
+    /// Something ran for `lasted` until now, on top of the current thread.
     pub(super) fn ran(&mut self, at: Monotonic, lasted: Nanos, what: Top) {
-        let from = before(at, lasted);
+        let from = earlier(at, lasted);
         let (from_ns, to_ns) = (ns(from), ns(at));
-        // a power state is left late by itself; 0 only polls
+        // leaving a power state takes its time; state 0 only polls
         if what != (Top::Idle { state: 0 }) {
             self.heard(from);
         }
@@ -176,9 +177,4 @@ fn code_of(
         meanings.push((thread, top));
         meanings.len() as u64 - 1
     })
-}
-
-/// The instant `length` before `at`, or boot.
-pub(super) fn before(at: Monotonic, length: Nanos) -> Monotonic {
-    instant(ns(at).saturating_sub(length.get()))
 }

@@ -41,17 +41,6 @@ pub struct WorkerSpan {
     pub state: WorkerState,
 }
 
-/// A time on a core.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OnCore {
-    /// Which CPU.
-    pub cpu: u16,
-    /// From.
-    pub from: Monotonic,
-    /// To.
-    pub to: Monotonic,
-}
-
 /// A time in which the server's cgroup may have been held back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThrottleWindow {
@@ -63,7 +52,7 @@ pub struct ThrottleWindow {
     pub held_back: Nanos,
 }
 
-/// Which kinds of events a recording holds: what is not there cannot be charged.
+/// Which kinds of events a recording has; the others cannot be charged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// Changes of threads.
@@ -80,9 +69,9 @@ pub struct Seen {
     pub faults: bool,
     /// Locks of the kernel that had to be waited for.
     pub locks: bool,
-    /// Why threads slept.
+    /// Reasons why threads slept.
     pub sleeps: bool,
-    /// A canary's or the hypervisor's word on lost time.
+    /// Lost time, as a canary or the hypervisor reports it.
     pub stalls: bool,
     /// Throttling of the cgroup.
     pub throttling: bool,
@@ -149,8 +138,8 @@ impl Timeline {
         &self.throttled
     }
 
-    /// When a connection's client or the server sent something again, in order of time, and
-    /// which client's ([`taillab_model::RequestKey::client`]).
+    /// Retransmissions by clients or the server, in order of time, each with the client of its connection
+    /// ([`taillab_model::RequestKey::client`]).
     pub fn retransmissions(&self) -> &[(Monotonic, u32)] {
         &self.retransmissions
     }
@@ -160,7 +149,7 @@ impl Timeline {
         self.seen
     }
 
-    /// Softirqs, interrupts or wake-ups were recorded too: causes can be told.
+    /// Softirqs, interrupts or wake-ups were recorded, so that causes can be found.
     pub const fn has_disturbances(&self) -> bool {
         self.seen.softirqs || self.seen.interrupts || self.seen.wakes
     }
@@ -297,7 +286,7 @@ impl SegmentCursor {
     }
 }
 
-/// What is before a stall inside of a change, or the stall: its end, and what it is.
+/// The part of a change before a stall, or the stall itself: its end, and its top.
 #[cold]
 fn cut((from_ns, end_ns): (u64, u64), top: Top, stall: &Stall) -> (u64, Top) {
     if ns(stall.from) > from_ns {
@@ -346,17 +335,15 @@ impl WorkerLine {
     }
 
     /// All of it, in order of time, from when it was first seen.
-    pub fn spans(&self) -> Spans<'_> {
-        Spans {
-            line: self,
-            cursor: SpanCursor {
-                next: None,
-                reader: self.states.start(),
-            },
-        }
+    pub fn spans(&self) -> impl Iterator<Item = WorkerSpan> {
+        let mut cursor = SpanCursor {
+            next: None,
+            reader: self.states.start(),
+        };
+        std::iter::from_fn(move || cursor.next(self))
     }
 
-    /// Whether it hardly sleeps between two instants: it looks for work all the time, or has it.
+    /// Whether it hardly sleeps between two instants: it always has work, or looks for it.
     pub(crate) fn never_sleeps(&self, from: Monotonic, upto: Monotonic) -> bool {
         /// It sleeps for a smaller share of the time than this.
         const LEAST_SLEEP: f64 = 0.001;
@@ -384,18 +371,6 @@ impl WorkerLine {
         }
     }
 
-    /// When it was on which core.
-    pub fn on_core(&self) -> impl Iterator<Item = OnCore> + '_ {
-        self.spans().filter_map(|span| match span.state {
-            WorkerState::OnCore { cpu } => Some(OnCore {
-                cpu,
-                from: span.from,
-                to: span.to,
-            }),
-            _ => None,
-        })
-    }
-
     /// When it began to handle a page fault, and whether it wanted to write.
     pub fn faults(&self) -> impl Iterator<Item = (Monotonic, bool)> + '_ {
         let faults = self.faults.changes();
@@ -411,7 +386,7 @@ pub(crate) struct SpanCursor {
 }
 
 impl SpanCursor {
-    /// What comes after the span that was given last, if anything does.
+    /// The state after the span that was returned last, if there is one.
     pub(crate) fn following(&self) -> Option<WorkerState> {
         self.next.map(|next| codes::unpack_state(next.code))
     }
@@ -430,21 +405,5 @@ impl SpanCursor {
             to: at(end_ns.max(current.at_ns)),
             state: codes::unpack_state(current.code),
         })
-    }
-}
-
-/// The spans of a thread: see [`WorkerLine::spans`].
-#[derive(Clone, Debug)]
-pub struct Spans<'a> {
-    line: &'a WorkerLine,
-    cursor: SpanCursor,
-}
-
-impl Iterator for Spans<'_> {
-    type Item = WorkerSpan;
-
-    #[inline]
-    fn next(&mut self) -> Option<WorkerSpan> {
-        self.cursor.next(self.line)
     }
 }

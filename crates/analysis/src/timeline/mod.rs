@@ -1,5 +1,5 @@
-//! Who was on each CPU of the server, and what each of its threads did: the events of a
-//! recording turned into lines of time.
+//! The timeline: who was on each CPU of the server, and what each of its threads did, from the events
+//! of a recording.
 //!
 //! One pass over the events ([`TimelineBuilder`]) gives two kinds of lines:
 //!
@@ -14,21 +14,20 @@
 //! - `Switched` says who is current from then on. A system call of a thread proves the same
 //!   (as in the matcher): it closes a blind window, in which a switch was missed.
 //! - `Interrupt`, `Softirq` and `IdleLeft` come at the *end* of what they describe, with its
-//!   length. What is inside came earlier and stays; what is left of the length is theirs.
-//! - `LockTaken` also comes at its end. The thread may have slept meanwhile or spun: both
-//!   become the lock's.
-//! - `MajorFault` ends what `PageFault` began: all of it is the fault's, also where the thread
-//!   did not sleep (the disk was fast, or the whole CPU stood still while it was asked).
-//!   `StorageWaited` says the same of a read or a write.
+//!   length. Events inside it came earlier and keep their time; the rest of the length is its own.
+//! - `LockTaken` also comes at the end. The thread may have slept or spun meanwhile; both count as
+//!   waiting for the lock.
+//! - `MajorFault` ends what `PageFault` began. All the time between belongs to the fault, even if the
+//!   thread did not sleep (the disk was fast, or the whole CPU stood still meanwhile). The same holds
+//!   for `StorageWaited` and a read or a write.
 //! - A **blind window** reaches from the last event that proves who was current to the event
-//!   that contradicts it: interrupts seen inside it stay, everything else in it is
-//!   [`Top::Blind`], unless whoever was current is a thread that is never seen to leave (see
-//!   `unwatched`).
+//!   that contradicts it. Interrupts seen inside it stay, and everything else in it is
+//!   [`Top::Blind`], unless the current thread is one that is never seen to leave (see `unwatched`).
 //! - A **stall** is a stretch of a CPU in which a thread was current and nothing at all was
 //!   recorded, with evidence that the whole CPU stood still: see [`stalls`].
 //!
-//! Times of a line are those of the events; nothing is estimated here but the beginning of a
-//! stall. A line takes about four bytes for a change.
+//! The times of a line are those of the events; only the beginning of a stall is estimated. A line
+//! takes about four bytes for each change.
 
 mod builder;
 mod busy;
@@ -50,10 +49,10 @@ mod waits;
 
 pub use builder::TimelineBuilder;
 pub(crate) use busy::NET_RX;
-pub use busy::{BusyTime, busy_service_time, busy_stretches};
+pub use busy::{BusyTime, busy_stretches};
+pub(crate) use codes::pack_top;
 pub use line::{
-    CpuLine, OnCore, Seen, Segment, Segments, Spans, ThrottleWindow, Timeline, WorkerLine,
-    WorkerSpan,
+    CpuLine, Seen, Segment, Segments, ThrottleWindow, Timeline, WorkerLine, WorkerSpan,
 };
 pub(crate) use line::{SegmentCursor, SpanCursor};
 pub(crate) use server_time::ServerTime;

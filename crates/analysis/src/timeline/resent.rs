@@ -1,18 +1,18 @@
-//! What clients send again, since it was lost behind the driver or its acknowledgement was.
+//! Detects what clients retransmit, because it was lost behind the driver or its acknowledgement was.
 
 use taillab_model::RequestKey;
 
 use crate::id_map::IdMap;
 
-/// How far each client's stream has come in.
+/// How far each client's stream has been received.
 #[derive(Debug, Default)]
 pub(super) struct Streams {
     ends: IdMap<u16>,
 }
 
 impl Streams {
-    /// Whether a segment that comes in has been there before. `key` names its end, as
-    /// [`taillab_model::EventKind::SegmentIn`]; a connection begins with one of no bytes.
+    /// Whether an incoming segment was received before. `key` names its end, as in
+    /// [`taillab_model::EventKind::SegmentIn`]; a connection begins with a segment without bytes.
     pub(super) fn again(&mut self, key: RequestKey, bytes: u32) -> bool {
         let Some(end) = self.ends.get_mut(&key.client()) else {
             self.ends.insert(key.client(), key.id);

@@ -1,4 +1,4 @@
-//! How long the server had its CPUs for its work.
+//! How much CPU time the server used for its work.
 
 use std::collections::BTreeMap;
 
@@ -9,23 +9,23 @@ use super::line::{Timeline, WorkerLine};
 use super::state::Top;
 use crate::matched::Matched;
 
-/// A thread that never sleeps, and has requests for a smaller share of its time than this, polls.
+/// A thread that never sleeps, and has requests for a smaller share of its time than this, is polling.
 const MOST_AT_WORK: f64 = 0.9;
 
-/// The time of the server's threads on their CPUs, nothing on top of them, and that of the
-/// network's receive softirq there: its own part of the work. Where packets come in floods, no
-/// more of the softirq counts on a CPU than twice the threads' time there. Of a thread that polls
-/// only the time counts in which it had a request.
+/// The time of the server's threads on their CPUs, with nothing on top of them, and that of the
+/// network's receive softirq there, which is a part of the work. On each CPU, at most twice the
+/// threads' time counts for the softirq: a flood of packets is not work. For a thread that polls, only
+/// the time in which it had a request counts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ServerTime {
     /// The threads' and the softirq's nanoseconds by CPU.
     on_cpu: BTreeMap<u16, (u64, u64)>,
-    /// Of the threads' time, that of polling.
+    /// The part of the threads' time that is polling.
     polled_ns: u64,
 }
 
 impl ServerTime {
-    /// Adds what these stretches of a window have.
+    /// Adds these stretches of a window.
     pub(crate) fn add(
         &mut self,
         matched: &Matched,
@@ -83,7 +83,7 @@ impl ServerTime {
         }
     }
 
-    /// All of it; `None` where no time of a thread is known.
+    /// The total; `None` if no time of a thread is known.
     pub(crate) fn total(&self) -> Option<Nanos> {
         let on_cpu = self.on_cpu.values();
         let ns: u64 = on_cpu
@@ -98,7 +98,7 @@ impl ServerTime {
     }
 }
 
-/// For how many nanoseconds each thread had one of these requests or more, between two instants.
+/// For how many nanoseconds each thread had at least one of these requests, between two instants.
 fn served(matched: &Matched, (from, upto): (Monotonic, Monotonic)) -> BTreeMap<Tid, u64> {
     let mut by_end: Vec<usize> = (0..matched.requests.len()).collect();
     by_end.sort_unstable_by_key(|&place| matched.requests.t6(place));

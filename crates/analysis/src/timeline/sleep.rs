@@ -4,12 +4,12 @@ use taillab_model::Asleep;
 
 /// Why a thread of the server sleeps.
 ///
-/// The kind follows from the system call alone, since nothing else is recorded: a thread
-/// that waits in `futex` waits for another thread, one in `epoll_wait` for work.
+/// The kind follows from the system call alone, since nothing else is recorded: a thread in `futex`
+/// waits for another thread, and one in `epoll_wait` waits for work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Sleep {
-    /// For work: in `epoll_wait`, `recvmsg`, `accept`, `poll`, or in a `read` that is not
-    /// uninterruptible (a socket's). It is not a delay, unless a request waits meanwhile.
+    /// For work: in `epoll_wait`, `recvmsg`, `accept`, `poll`, or in an interruptible `read` (of a
+    /// socket). It is not a delay, unless a request waits meanwhile.
     Work,
     /// On a lock of user space (`futex`), or, where `call` is `None`, of the kernel.
     Lock {
@@ -60,7 +60,7 @@ mod call {
 }
 
 impl Sleep {
-    /// What a switch says of the thread that went to sleep.
+    /// From what a switch says about the thread that went to sleep.
     pub fn of(asleep: Option<Asleep>) -> Self {
         let Some(asleep) = asleep else {
             return Self::Unknown;
@@ -73,7 +73,7 @@ impl Sleep {
             _ if asleep.uninterruptible || call::FILES.contains(&number) => {
                 Self::Io { call: Some(number) }
             }
-            // of a file it would be uninterruptible
+            // a read of a file would be uninterruptible
             call::READ | call::READV => Self::Work,
             _ if call::WORK.contains(&number) => Self::Work,
             _ => Self::Other { call: number },
@@ -90,7 +90,7 @@ impl Sleep {
     }
 }
 
-/// The name of a system call on x86-64, of those in which servers sleep; else its number.
+/// The name of a system call on x86-64 in which servers sleep; for others, the number.
 pub fn call_name(number: u16) -> String {
     let name = match number {
         call::READ => "read",

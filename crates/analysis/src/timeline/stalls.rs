@@ -1,35 +1,34 @@
 //! When a CPU stood still, and how that is known.
 //!
-//! A hypervisor that takes a CPU away leaves no event: half of such stalls do not even show
-//! as steal. What shows is silence: a thread is current, and for far longer than usual not
-//! one event is recorded on that CPU. But a request that computes for long is silent as
-//! well. So silence alone is never taken for a stall; there must be evidence:
+//! When a hypervisor takes a CPU away, no event is recorded, and half of such stalls do not even show
+//! as steal. What shows is silence: a thread is current, and for far longer than usual there is no
+//! event on that CPU. But a request that computes for long is silent too. So silence alone never counts
+//! as a stall; there must be evidence:
 //!
-//! - **a canary** (a thread that only looks at the clock) missed at least half of the same
-//!   time, and most of what it missed was this;
-//! - **steal**: the hypervisor itself says that it took this CPU, and one silence since its
-//!   last word is about as long. It counts in ticks and does not say when: what it took in
-//!   many small parts is nowhere, rather than in whatever else was silent for long;
-//! - **another CPU** fell silent and spoke again at the same two moments, give or take a
-//!   tenth of the silence, and both had threads of the server. What others do is recorded only
-//!   where they come and go: while one of them computes, a thread that spins for an answer on
-//!   another CPU is silent for exactly as long;
+//! - **a canary** (a thread that only looks at the clock) missed at least half of the same time, and
+//!   at least half of what it missed was this;
+//! - **steal**: the hypervisor itself reports that it took this CPU, and one silence since its last
+//!   report is about as long. The report counts in ticks and does not say when. Time taken in many
+//!   small parts is therefore not assigned to any silence, rather than to the wrong one;
+//! - **another CPU** fell silent and spoke again at the same two moments, to within a tenth of the
+//!   silence, and both had threads of the server. (Of other threads only their coming and going is
+//!   recorded: while one of them computes, a thread that spins for its answer on another CPU is silent
+//!   for exactly as long);
 //! - **the timer**: the silence ended with a tick of the local timer (or with other interrupts
 //!   that had waited too, and then a tick), and by the rhythm of the ticks before, that tick
-//!   was due in the middle of it. A thread that computes does not hold up a tick.
+//!   was due in the middle of it. A thread that computes does not hold up a tick;
+//! - **another CPU's interrupt**: a packet that another CPU had received reached its socket only when
+//!   the silence ended, and that other CPU had received a later packet long before (see
+//!   [`super::unheard`]). This needs no current thread: an idle CPU must react too, except for one in
+//!   a power state, which takes its time to leave it.
 //!
-//! - **another CPU's interrupt**: a packet that another CPU had taken in came to its socket only
-//!   when the silence ended, and that other CPU had taken in a later one long since (see
-//!   [`super::unheard`]). This needs no current thread: an idle CPU must hear as well, but for
-//!   one in a power state, which takes its time to leave that.
-//!
-//! Without evidence the time stays what it was: the thread's own.
+//! Without evidence the time remains that of the thread.
 
 use std::collections::BTreeMap;
 
 use taillab_model::{Monotonic, Nanos};
 
-/// A shorter silence is not looked at.
+/// Shorter silences are ignored.
 pub const MIN_SILENCE: Nanos = Nanos::from_micros(100);
 
 /// A time in which a CPU stood still.
@@ -39,7 +38,7 @@ pub struct Stall {
     pub from: Monotonic,
     /// To.
     pub to: Monotonic,
-    /// By what.
+    /// The evidence.
     pub evidence: StallEvidence,
 }
 
@@ -59,7 +58,7 @@ pub enum StallEvidence {
 }
 
 impl StallEvidence {
-    /// What a person reads.
+    /// The text for reports.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Canary => "a canary missed the same time",
@@ -76,14 +75,14 @@ impl StallEvidence {
 pub(super) struct Silence {
     pub(super) from: Monotonic,
     pub(super) to: Monotonic,
-    /// When the local timer ticked that ended it, or came right after what did.
+    /// The tick of the local timer that ended it, or that came right after its end.
     pub(super) tick: Option<Monotonic>,
-    /// The thread was one of the server's, of which more is recorded than when it comes and goes.
+    /// The thread was one of the server's, for which more is recorded than switches.
     pub(super) own: bool,
 }
 
-/// Interrupts that have all waited come within this time: those of a higher vector than the
-/// timer's come before it, and their softirqs.
+/// Interrupts that have waited for the same silence come within this time: those with a higher vector
+/// than the timer's, and their softirqs, come before the tick.
 const RIGHT_AFTER: Nanos = Nanos::from_micros(50);
 
 /// Time stolen from a CPU since its last such event.
@@ -96,7 +95,7 @@ pub(super) struct Stolen {
 }
 
 impl Silence {
-    /// The local timer ticks: it ended this silence if it comes right after.
+    /// The local timer ticks. If that is right after this silence, the tick ended it.
     pub(super) fn ticked(&mut self, at: Monotonic) {
         if self.tick.is_none() && self.to <= at && at.saturating_since(self.to) <= RIGHT_AFTER {
             self.tick = Some(at);
@@ -162,7 +161,7 @@ pub(super) fn find(
     found
 }
 
-/// What a canary missed of the silence, if that is most of both.
+/// The part of the silence that a canary missed, if that is at least half of both.
 fn seen_by_canary(
     silence: &Silence,
     missed: &[(Monotonic, Monotonic)],
@@ -201,7 +200,7 @@ fn simultaneous(silence: &Silence, others: &[Silence]) -> Option<(Monotonic, Mon
 /// is taken, since a beat of 4 ms is one of 1 ms as well.
 const TICKS_NS: [u64; 4] = [10_000_000, 4_000_000, 3_333_333, 1_000_000];
 
-/// Of the silences that a tick ended, those that it should have ended earlier.
+/// The stalls among the silences that a tick ended: the tick should have come earlier.
 ///
 /// The rhythm is learnt from the ends themselves: a computation of 500 µs with a tick in
 /// it is two silences, and the first ends with the tick on its beat. The beat is the most
@@ -229,7 +228,7 @@ fn late_ticks(silences: &[Silence], stalls: &mut Vec<Stall>) {
             continue;
         }
         for (silence, tick_ns) in ticks() {
-            // the first beat in the silence: in a long one none of several was heard
+            // the first beat in the silence: a long silence has several, and all were missed
             let late_ns = (tick_ns % period_ns + period_ns - beat) % period_ns;
             let heard_ns = silence.from.nanos_since_boot();
             let missed = tick_ns.saturating_sub(late_ns + heard_ns + 1) / period_ns;
@@ -256,8 +255,8 @@ fn overlaps(stalls: &[Stall], from: Monotonic, to: Monotonic) -> bool {
         .any(|stall| stall.from < to && stall.to > from)
 }
 
-/// The longest silences since the hypervisor's last word, as far as each is about what is
-/// left of the time stolen.
+/// The longest silences since the hypervisor's last report, as long as each is about as long as the rest
+/// of the stolen time.
 fn by_steal(steal: &Stolen, silences: &[Silence], stalls: &mut Vec<Stall>) {
     let from = steal.from.unwrap_or(steal.to);
     let mut left = steal.lasted.get();
@@ -274,11 +273,11 @@ fn by_steal(steal: &Stolen, silences: &[Silence], stalls: &mut Vec<Stall>) {
         .collect();
     inside.sort_by_key(|silence| std::cmp::Reverse(silence.length()));
     for silence in inside {
-        // less than half of it stolen: another one is meant
+        // less than half of it was stolen, so another silence is meant
         if left * 2 < silence.length() || left == 0 {
             continue;
         }
-        // stolen in many parts: it is unknown which
+        // the time was stolen in many parts, and it is unknown which
         if silence.length() * 2 < left {
             break;
         }

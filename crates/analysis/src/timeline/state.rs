@@ -1,10 +1,10 @@
-//! What a CPU and a thread of the server can be doing.
+//! The states of a CPU and of a thread of the server.
 
 use taillab_model::{Interrupt, Tid};
 
 use super::sleep::Sleep;
 
-/// What really ran on a CPU, on top of its current thread.
+/// What ran on a CPU, on top of its current thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Top {
     /// Nothing: the thread itself, or the idle thread outside a power state.
@@ -42,7 +42,7 @@ pub enum WorkerState {
         /// Which.
         cpu: u16,
     },
-    /// It could go on, and another thread is current in its place.
+    /// It is runnable, and another thread is current in its place.
     Preempted {
         /// The CPU that it waits for.
         cpu: u16,

@@ -1,4 +1,4 @@
-//! Stretches of a long recording's lines, one behind the other.
+//! The lines of some stretches of a long recording, joined.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use super::column::Column;
 use super::line::{CpuLine, Seen, Timeline, WorkerLine, ns};
 use super::state::WorkerState;
 
-/// The lines of some stretches of time, taken from the parts of a recording. Between two
-/// stretches nothing is known of the workers, and nothing happens on the CPUs.
+/// The lines of some stretches of time, taken from the parts of a recording. Between two stretches the
+/// states of the workers are unknown, and nothing happens on the CPUs.
 #[derive(Clone, Debug, Default)]
 pub struct Stretches {
     cpus: BTreeMap<u16, CpuLine>,
@@ -21,8 +21,8 @@ pub struct Stretches {
 }
 
 impl Stretches {
-    /// Adds what `part` shows from one instant until another. Stretches come in order of time;
-    /// what was added before is not added again.
+    /// Adds the lines of `part` from one instant to another. Stretches come in order of time; an overlap
+    /// with what is here is not added again.
     pub fn add(&mut self, part: &Timeline, from: Monotonic, to: Monotonic) {
         let from = self.span.map_or(from, |(_, end)| from.max(end));
         if from >= to {

@@ -1,23 +1,23 @@
-//! Interrupts of other CPUs that a CPU did not hear.
+//! Interrupts from other CPUs to which a CPU did not react.
 //!
-//! A packet that one CPU takes from the driver and another one brings to the socket crosses with
-//! an interrupt. Where the second CPU is silent from then on, it is not known at once which of
-//! them stood still: the first may not have sent the interrupt yet. A later packet on the first
-//! shows that it went on. From then on it was the second.
+//! If one CPU takes a packet from the driver and another one queues it at the socket, an interrupt goes
+//! from the first to the second. If the second CPU is then silent, either of them may have stood still:
+//! the first may not have sent the interrupt yet. A later packet on the first shows that it went on;
+//! from then on, it was the second that stood still.
 //!
-//! A thread that computes is silent as well, and packets wait for it where the softirq has been
-//! left to `ksoftirqd`: then none of them brings an interrupt. So one must have ended the silence.
-//! An idle CPU that polls is woken without.
+//! A thread that computes is silent too, and packets wait for it if the softirq was left to
+//! `ksoftirqd`. Then they bring no interrupt. So an interrupt must have ended the silence, except on an
+//! idle CPU that polls, which is woken without one.
 
 use taillab_model::{Monotonic, Nanos, PacketId, RequestKey};
 
 use super::stalls::MIN_SILENCE;
 
-/// Packets that are remembered.
+/// The number of packets that are kept.
 const RECENT: usize = 256;
 
-/// One softirq takes several packets before it sends the interrupt; a later packet is of
-/// another one.
+/// One softirq handles several packets before it sends the interrupt. A packet later than this belongs to
+/// another softirq.
 const OF_ONE_SOFTIRQ: Nanos = MIN_SILENCE;
 
 /// A packet: by its buffer, or by its place in a stream.
@@ -61,13 +61,13 @@ impl Inbound {
         self.next = (self.next + 1) % RECENT;
     }
 
-    /// The packet is at its socket, and is the first one there on `cpu` after this silence: from
-    /// when on it is certain that the CPU did not hear.
+    /// The packet has reached its socket, as the first one on `cpu` after this silence. Returns the time
+    /// from which on it is certain that the CPU did not react.
     pub(super) fn unheard(&self, packet: PacketName, cpu: u16, quiet: &Quiet) -> Option<Monotonic> {
         let Quiet { from, to, .. } = *quiet;
         let (newer, older) = self.recent.split_at(self.next);
         let mut packets = older.iter().chain(newer);
-        // buffers are used again: the last one of this name is meant
+        // buffers are reused: the last one of this name is meant
         let mut latest_first = packets.clone().rev();
         let (came, source, _) = *latest_first.find(|(.., name)| *name == packet)?;
         // the interrupt may be on its way when the silence begins

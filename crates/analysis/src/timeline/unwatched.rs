@@ -1,15 +1,15 @@
-//! Threads that a kernel lets nobody watch.
+//! Threads that cannot be traced.
 //!
 //! A hardened kernel runs no tracing program while a thread of init is current. Such a thread is
-//! seen to come onto a CPU and never to leave: what shows is another thread that is current there
-//! some time later. Lost events look the same, but not each time. So a thread of which that was
-//! said again and again, and never anything else, had the CPU until the other one showed itself.
+//! seen to come onto a CPU, but never to leave it: another thread just is current there some time later.
+//! Lost events look the same, but do not happen every time. So if a thread was missed again and again,
+//! and never seen to leave, it had the CPU until the other thread was seen.
 
 use taillab_model::Tid;
 
 use crate::id_map::IdMap;
 
-/// As often must it have gone unseen.
+/// It must have left unseen this many times.
 const OFTEN: u32 = 3;
 
 /// How threads were seen to leave CPUs.
@@ -22,12 +22,12 @@ pub(super) struct Unwatched {
 #[derive(Clone, Copy, Debug, Default)]
 struct Missed {
     times: u32,
-    /// It was seen to leave since.
+    /// It was seen to leave at least once.
     seen: bool,
 }
 
 impl Unwatched {
-    /// The thread left a CPU, and nobody saw it; whether nobody ever does.
+    /// The thread left a CPU unseen; returns whether it always does.
     pub(super) fn missed(&mut self, thread: Tid) -> bool {
         if thread == 0 {
             return false;

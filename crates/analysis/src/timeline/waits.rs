@@ -1,5 +1,5 @@
-//! What a thread that could run waits for, where that is not whoever has its CPU meanwhile: it may
-//! not run, or its wake-up is still on its way.
+//! Why a runnable thread waits, other than for the thread that has its CPU: it is held back, or its
+//! wake-up has not arrived yet.
 
 use std::collections::HashSet;
 
@@ -8,26 +8,26 @@ use taillab_model::{Interrupt, RecordingContext, Tid};
 use super::line::{Segment, Timeline};
 use super::state::Top;
 
-/// A runnable thread that an idle CPU leaves waiting for longer is not on its way: somebody
-/// holds it back. Coming out of the deepest power state takes a fraction of it.
+/// If a runnable thread waits for longer than this while its CPU is idle, it is held back. (Leaving the
+/// deepest power state takes a fraction of this.)
 const HELD_BACK_NS: u64 = 2_000_000;
 
-/// The same where its group's quota is known to have held it back about then: others may have
-/// the CPU for most of such a time.
+/// The same if the thread's group is known to have been throttled about then: other threads may have the
+/// CPU for most of such a time.
 const THROTTLED_NS: u64 = 500_000;
 
-/// An interrupt from another CPU that takes longer does not come, for somebody has interrupts off.
-/// It takes 10 to 40 µs in a virtual machine.
+/// If an interrupt from another CPU takes longer, interrupts are disabled there. In a virtual machine it
+/// takes 10 to 40 µs.
 const INTERRUPT_NS: u64 = 100_000;
 
-/// A CPU that has been told to make room and has not after so long is kept by its thread. A switch
+/// If a CPU that was told to reschedule has not switched after this time, its thread keeps it. A switch
 /// takes 1 to 2 µs.
 const SWITCH_NS: u64 = 5_000;
 
-/// Who may be held back for the sake of its policy.
+/// Which threads may be held back because of their scheduling policy.
 #[derive(Clone, Debug)]
 pub(crate) struct Policies {
-    /// The kernel may hold a thread of the server back for its policy's sake.
+    /// The kernel may hold back a thread of the server because of its policy.
     may_hold_back: bool,
     /// The threads that go before ordinary ones; empty where none is the server's.
     real_time: HashSet<Tid>,
@@ -41,7 +41,7 @@ impl Policies {
             .filter(|thread| thread.server)
             .filter_map(|thread| thread.real_time)
             .peekable();
-        // where no policy was recorded, it may be any
+        // if no policy was recorded, it may be any
         let may_hold_back = known.peek().is_none() || known.any(|real_time| real_time);
         let real_time = || threads().filter(|thread| thread.real_time == Some(true));
         Self {
@@ -53,16 +53,16 @@ impl Policies {
         }
     }
 
-    /// A quota or the limit of real-time threads can hold the server back: where neither can, a
-    /// worker that waits for an idle CPU was woken slowly.
+    /// Whether a quota or the limit of real-time threads can hold the server back. If not, a worker that
+    /// waits for an idle CPU was woken slowly.
     pub(crate) fn may_hold_back(&self, timeline: &Timeline) -> bool {
         self.may_hold_back || timeline.seen().throttling
     }
 
-    /// Thread `tid` could run between the two, and waits for a CPU whose segments from then on these
-    /// are. It may not run, whoever else does, if the CPU idles for long meanwhile; if it has a
-    /// real-time policy and an ordinary thread has the CPU for long; or if its group was held back
-    /// for most of the wait by its own account.
+    /// Whether thread `tid`, which is runnable between the two times, is held back; `segments` are those of
+    /// the CPU that it waits for. It is held back if the CPU is idle for long meanwhile; if the thread has
+    /// a real-time policy and an ordinary thread has the CPU for long; or if its group was throttled for
+    /// most of the wait, by the group's own account.
     pub(crate) fn hold_back(
         &self,
         timeline: &Timeline,
@@ -89,7 +89,7 @@ impl Policies {
     }
 }
 
-/// For how long the server's groups were held back about then, by their own account.
+/// For how long the server's groups were throttled about then, by their own account.
 pub(crate) fn throttled_ns(timeline: &Timeline, from_ns: u64, to_ns: u64) -> u64 {
     let windows = timeline.throttled();
     let first = windows.partition_point(|window| window.to.nanos_since_boot() <= from_ns);
@@ -100,8 +100,8 @@ pub(crate) fn throttled_ns(timeline: &Timeline, from_ns: u64, to_ns: u64) -> u64
         .sum()
 }
 
-/// For how long a CPU is idle between the two, or has a thread that is `other`. A power state
-/// that it was in before does not count: it is only left late.
+/// For how long a CPU is idle between the two times, or has a thread that is `other`. A power state that
+/// it was already in does not count: it is only left late.
 fn free_ns(
     segments: impl Iterator<Item = Segment>,
     (at_ns, until_ns): (u64, u64),
@@ -121,17 +121,17 @@ fn length_within(segment: &Segment, from_ns: u64, to_ns: u64) -> u64 {
     to_ns.saturating_sub(segment.from.nanos_since_boot().max(from_ns))
 }
 
-/// Until when a wake-up is on its way: a thread was woken at `woken_ns`, and came onto the CPU whose
-/// segments from then on these are at `on_ns`.
+/// Until when a wake-up is under way. A thread was woken at `woken_ns` and came onto its CPU at `on_ns`;
+/// `segments` are those of that CPU from `woken_ns` on.
 ///
-/// Whoever has the CPU until the interrupt comes that tells it to make room only fills the time. If
-/// it then goes within the time of a switch, all of the wait was the way. If it stays, it keeps the
-/// woken thread waiting from then on.
+/// A thread that has the CPU until the rescheduling interrupt arrives does not delay the woken thread. If
+/// it then leaves within the time of a switch, the whole wait was the way of the wake-up. If it stays,
+/// it keeps the woken thread waiting from then on.
 pub(crate) fn on_its_way_until(
     segments: impl Iterator<Item = Segment>,
     (woken_ns, on_ns): (u64, u64),
 ) -> u64 {
-    // what woke it on its own CPU need not tell it
+    // a wake-up on the same CPU needs no interrupt
     let (mut told_ns, mut by_call) = (woken_ns, false);
     let mut kept_ns = 0;
     let inside = segments.take_while(|segment| segment.from.nanos_since_boot() < on_ns);
@@ -151,7 +151,7 @@ pub(crate) fn on_its_way_until(
             }
             _ => {}
         }
-        // nothing more that comes changes it
+        // what follows cannot change the result
         let late = told_ns == woken_ns && to_ns.saturating_sub(woken_ns) > INTERRUPT_NS;
         if kept_ns > SWITCH_NS && (late || told_ns > woken_ns && !by_call) {
             break;

@@ -10,7 +10,7 @@ use taillab_model::REPORTED_QUANTILES;
 
 use super::evidence::Evidence;
 use super::rule::{Rule, exceeds, is_overload, remedy_for_ambiguity};
-use crate::fmt::{Count, Grew, Percent, Percentile, plural, share};
+use crate::fmt::{Count, Counted, Grew, Percent, Percentile, plural, share};
 
 /// Server CPUs less busy than this at the calibrated peak: something else was the limit.
 const MIN_BUSY_AT_PEAK: f64 = 0.95;
@@ -182,9 +182,8 @@ pub(super) const RULES: &[Rule] = &[
             let ambiguous = e.server?.result.matching.ambiguous;
             (ambiguous > 0).then(|| {
                 format!(
-                    "{} {} of more than one request, and {} matched to none",
-                    Count(ambiguous),
-                    plural(
+                    "{} of more than one request, and {} matched to none",
+                    Counted(
                         ambiguous,
                         "response could be that",
                         "responses could be those"
@@ -201,8 +200,8 @@ pub(super) const RULES: &[Rule] = &[
             let requests = e.server?.evidence.unexplained;
             e.load?;
             (requests > 0).then(|| {
-                let are = plural(requests, "request is", "requests are");
-                format!("{} {are} not in the client's records", Count(requests))
+                let requests = Counted(requests, "request is", "requests are");
+                format!("{requests} not in the client's records")
             })
         },
         remedy: |_| "stop other clients of this server",
@@ -213,10 +212,8 @@ pub(super) const RULES: &[Rule] = &[
             let events = e.server?.evidence.late_events;
             (events > 0).then(|| {
                 format!(
-                    "{} {} out of order by more than the matcher can correct, which can \
-                     cost matches",
-                    Count(events),
-                    plural(events, "event was", "events were")
+                    "{} out of order by more than the matcher can correct, which can cost matches",
+                    Counted(events, "event was", "events were")
                 )
             })
         },
@@ -227,11 +224,8 @@ pub(super) const RULES: &[Rule] = &[
         seen: |e| {
             let requests = e.server?.result.matching.out_of_order;
             (requests > 0).then(|| {
-                let have = plural(requests, "request has", "requests have");
-                format!(
-                    "{} {have} stamps that contradict each other",
-                    Count(requests)
-                )
+                let requests = Counted(requests, "request has", "requests have");
+                format!("{requests} stamps that contradict each other")
             })
         },
         remedy: |_| "they count in the sojourn and not in the stages",
@@ -265,12 +259,10 @@ pub(super) const RULES: &[Rule] = &[
             let matching = &e.server?.result.matching;
             (matching.blind_windows > 0).then(|| {
                 format!(
-                    "the probe was blind in {} {}, {} at most, that {} {}",
-                    Count(matching.blind_windows),
-                    plural(matching.blind_windows, "window", "windows"),
+                    "the probe was blind in {}, {} at most, that {}",
+                    Counted(matching.blind_windows, "window", "windows"),
                     matching.blind_ns,
-                    Count(matching.blind_requests),
-                    plural(
+                    Counted(
                         matching.blind_requests,
                         "request overlaps",
                         "requests overlap"

@@ -10,7 +10,7 @@ use taillab_model::summary::{
 
 use super::evidence::Evidence;
 use super::rule::{Rule, exceeds, first_of_them, no_percentile_beyond, remedy_for_ambiguity};
-use crate::fmt::{Count, Errors, Percent, Percentile, Unlike, plural, share};
+use crate::fmt::{Count, Counted, Errors, Percent, Percentile, Unlike, share};
 
 /// If a larger share of the requests beats the ideal, t may be too long.
 const MAX_FASTER_THAN_IDEAL: f64 = 0.25;
@@ -152,12 +152,9 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
             seen: |e| {
                 let lost_events = e.server?.result.matching.lost_events;
                 (lost_events > 0).then(|| {
-                    let events = plural(lost_events, "event", "events");
+                    let events = Counted(lost_events, "event", "events");
                     let so = So(lost(e));
-                    format!(
-                        "the probe lost {} {events}, and as many requests may be missing{so}",
-                        Count(lost_events)
-                    )
+                    format!("the probe lost {events}, and as many requests may be missing{so}")
                 })
             },
             remedy: |e| match e.recording {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use kernel::{BURST, HOLDER, Order, Plan, Traffic, Trouble, WORKER, What};
 use proptest::prelude::*;
-use taillab_analysis::timeline::{Timeline, busy_service_time};
+use taillab_analysis::timeline::{Timeline, busy_stretches};
 use taillab_analysis::{Analysis, AnalysisOptions, MatchOptions, Matched, Window, match_events};
 use taillab_model::explanation::{Cause, CauseShare, Culprit, Explanation};
 use taillab_model::{Event, EventKind, Monotonic, Nanos};
@@ -508,7 +508,7 @@ fn the_busy_time_is_about_what_a_request_costs() {
     let matched = match_events(events.iter().copied(), &MatchOptions::default());
     let timeline = Timeline::build(events, &plan.context());
     let from = Monotonic::from_nanos_since_boot(0);
-    let busy = busy_service_time(&matched, &timeline, from).unwrap();
+    let busy = busy_stretches(&matched, &timeline, from, 1).pop().unwrap();
     let wanted = plan.service_time().get() as f64;
     let off = busy.per_request.get() as f64 / wanted - 1.0;
     assert!(off.abs() < 0.1, "{busy:?} for {wanted}");

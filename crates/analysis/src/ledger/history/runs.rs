@@ -1,9 +1,9 @@
 //! Labelled lengths end to end, and their sums by label between any two positions.
 //!
-//! A request that waits behind sixteen thousand others has all their delays in its own account,
-//! and so has the next one. To walk them for each would cost as much as the queue is long. So
-//! runs are summed in blocks of [`FAN_OUT`], these in blocks of as many, and so on: the sums
-//! between two positions are those of a few blocks of each size.
+//! A request that waits behind sixteen thousand others has all their delays in its account, and so has
+//! the next one. Walking them for each request would cost time in proportion to the queue. So runs are
+//! summed in blocks of [`FAN_OUT`], these again in blocks of as many, and so on: the sums between two
+//! positions are those of a few blocks of each size.
 
 use std::collections::VecDeque;
 
@@ -13,8 +13,8 @@ use crate::ledger::label::Label;
 /// Runs in a block, and blocks in the next larger one.
 const FAN_OUT: usize = 8;
 
-/// Runs that are kept at most: beyond, the older half is forgotten. Nobody inherits from that
-/// long ago except in an overload without end.
+/// The largest number of runs; beyond it, the older half is dropped. Delays that old are inherited only
+/// in an endless overload.
 const MAX_RUNS: usize = 1 << 20;
 
 #[derive(Clone, Copy, Debug)]
@@ -59,7 +59,7 @@ pub(super) struct Runs {
     /// Where the first run begins, and where the last one ends.
     begin: u64,
     end: u64,
-    /// Changes whenever a place among the runs gets another meaning.
+    /// Changes whenever the places of the runs change.
     generation: u64,
     /// The last run of each label, and the generation in which that is its place.
     last: Vec<(u64, usize)>,
@@ -244,8 +244,8 @@ impl Runs {
         (first, last)
     }
 
-    /// Gives the sums of the largest block that begins with the run at `first` and ends before
-    /// that at `last` to `add`; returns of how many runs it is.
+    /// Calls `add` with the sums of the largest block that begins with the run at `first` and ends before
+    /// the one at `last`; returns the number of runs in it.
     pub(super) fn block_from(
         &self,
         first: usize,

@@ -1,19 +1,19 @@
-//! The sums by label of a stretch of runs that moves with the requests: mostly they are hardly
-//! others than those of the request before.
+//! The sums by label of a stretch of runs. The stretch moves with the requests, and its sums mostly
+//! differ little from those of the request before.
 
 use std::ops::Range;
 
 use super::runs::Runs;
 use crate::ledger::label::Label;
 
-/// So few runs are walked.
+/// Up to this many runs are walked.
 const FEW: usize = 8;
 
 /// A stretch whose ends move further than this is summed anew.
 const FAR: usize = 64;
 
-/// See the module. Of requests that are answered in the order in which they came, each has a
-/// stretch that begins and ends a little later than that of the one before.
+/// See the module. If requests are answered in the order of arrival, the stretch of each begins and ends a
+/// little later than that of the one before.
 #[derive(Clone, Debug, Default)]
 pub(in crate::ledger) struct Stretch {
     /// Of the runs, and which of them.
@@ -25,9 +25,9 @@ pub(in crate::ledger) struct Stretch {
 }
 
 impl Stretch {
-    /// Gives the sums of `runs` between two positions to `add`, as far as they are kept, perhaps
-    /// several of a label; labels come in the order in which they first do. Returns the length of
-    /// all. The stretch is what was asked of these runs before, or a new one.
+    /// Calls `add` with the sums of `runs` between two positions, as far as they are kept. A label may come
+    /// several times; labels come in the order of their first runs. Returns the total length. The stretch
+    /// is the one that was asked of these runs before, or a new one.
     pub(super) fn sum(
         &mut self,
         runs: &Runs,

@@ -1,4 +1,4 @@
-//! What a CPU did, charged: as work, or as a delay with its label in the CPU's delay history.
+//! Charges what a CPU did: as work, or as a delay with its label in the CPU's delay history.
 
 use taillab_model::Interrupt;
 use taillab_model::explanation::Cause;
@@ -38,7 +38,7 @@ impl Server {
             to_ns,
         } = stretch;
         let length = to_ns - from_ns;
-        // whatever the CPU does takes nothing from a worker that may not run
+        // nothing that the CPU does delays a worker that is held back
         let held_back = self.cpus[k].holds_back(from_ns);
         if self.receives(k, top) {
             return self.received(k, held_back, length);
@@ -73,7 +73,7 @@ impl Server {
         self.delay(k, label, length, false);
     }
 
-    /// It is the receive softirq, or the interrupt that raised it.
+    /// Whether this is the receive softirq, or the interrupt that raised it.
     fn receives(&self, k: usize, top: Top) -> bool {
         match top {
             Top::Softirq { vector } => vector == NET_RX,
@@ -87,7 +87,7 @@ impl Server {
         }
     }
 
-    /// CPU `k` received packets: within the tokens that is work.
+    /// CPU `k` received packets. Within the tokens, that is work.
     fn received(&mut self, k: usize, held_back: bool, length: u64) {
         let work = length.min(self.tokens_ns);
         self.tokens_ns -= work;
@@ -124,8 +124,8 @@ impl Server {
         }
     }
 
-    /// Worker `w` begins to wait for CPU `k`, until `until_ns`: it may not run, or the wake-up is on its
-    /// way for a while.
+    /// Worker `w` begins to wait for CPU `k`, until `until_ns`. Finds out whether it is held back, and how
+    /// long its wake-up is under way.
     pub(super) fn look_ahead(&mut self, k: usize, w: usize, (at_ns, until_ns): (u64, u64)) {
         let Some(place) = self.cpus[k].line else {
             return;
@@ -138,7 +138,7 @@ impl Server {
         if self.policies.hold_back(&self.timeline, tid, wait, ahead) {
             cpu.held_back_until_ns = cpu.held_back_until_ns.max(until_ns);
         }
-        // where others wait too, whoever has the CPU keeps them waiting
+        // if others wait too, the thread that has the CPU keeps them waiting
         if let WorkerState::Woken { .. } = worker.state
             && until_ns < u64::MAX
             && cpu.waiting == 1
@@ -160,7 +160,7 @@ impl Server {
         let worker = &mut self.workers[w];
         let mut work = length.min(worker.budget_ns);
         worker.budget_ns -= work;
-        // before what the stack leaves over: a slower CPU takes longer to receive as well
+        // before the spare time of the stack: a slower CPU takes longer to receive, too
         let mut slower = worker.slower_ns.min(length - work);
         if worker.serving.is_none() {
             slower = 0;

@@ -1,5 +1,4 @@
-//! What a worker does, state after state: its delay history follows its CPU's, or has a reason of
-//! the worker's own.
+//! Follows the states of a worker: its delay history is its CPU's, or has a reason of the worker's own.
 
 use taillab_model::explanation::Cause;
 
@@ -25,7 +24,7 @@ impl Server {
             return;
         }
         let own = worker.own;
-        // a sleep on a timer is what the service consists of, as far as its time reaches
+        // a sleep on a timer is service, up to the time that a service may take
         let timer = worker.serving.filter(|_| worker.state.is_timer());
         let work = timer.map_or(0, |_| length.min(worker.budget_ns));
         worker.budget_ns -= work;
@@ -37,7 +36,7 @@ impl Server {
             request.used_ns += work;
             request.over_ns += length;
         }
-        // a CPU that stands still does not hear its timer
+        // while a CPU stands still, its timer does not fire
         let stalled = home.map_or(0, |k| self.stalled(k, upto_ns - length, upto_ns));
         let hypervisor = self.label(Cause::Hypervisor, Who::Nobody);
         let delays = [(own, length - stalled), (hypervisor, stalled)];
@@ -72,7 +71,7 @@ impl Server {
         lengths.sum()
     }
 
-    /// A worker gets its first request: its state is looked up.
+    /// A worker gets its first request: finds its state.
     pub(in crate::ledger) fn catch_up(&mut self, w: usize, at_ns: u64) {
         self.workers[w].history.forget();
         self.skim(w, at_ns);
@@ -139,8 +138,8 @@ impl Server {
         (is_off && worker.until_ns < u64::MAX).then_some(worker.until_ns)
     }
 
-    /// It sleeps where it waits for requests, though it has one that it has not read: it is
-    /// about to be woken, or nobody saw that it was. What its CPU does holds it up.
+    /// Whether it sleeps as if waiting for requests, although it has one that it has not read. Then it is
+    /// about to be woken, or its wake-up was not seen, and whatever its CPU does holds it up.
     fn is_unwoken(&self, w: usize, at_ns: u64) -> bool {
         let worker = &self.workers[w];
         let WorkerState::Asleep(Sleep::Work | Sleep::Unknown) = worker.state else {
@@ -169,7 +168,7 @@ impl Server {
                     (Cause::SlowService, Who::Worker(worker.tid))
                 }
                 Sleep::Other { call: number } => (Cause::BlockedOther, Who::Call(number)),
-                // in the middle of a request it waits for somebody else's answer
+                // in the middle of a request, it waits for an answer from elsewhere
                 Sleep::Work | Sleep::Unknown if worker.serving.is_some() => {
                     (Cause::BlockedOther, Who::Nobody)
                 }
