@@ -129,6 +129,7 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
     observe::name_own(&mut context, roots);
     let program_ns_per_event = recorder.program_ns_per_event;
     let (file, written, end) = recorder.finish(&context, end)?;
+    let saved_bytes = place.map_or(0, |_| written.bytes);
     Ok(Recorded {
         file,
         end,
@@ -136,10 +137,7 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
             events: written.events,
             cpu_share,
             program_ns_per_event,
-            written_bytes_per_s: match args.result.saves() {
-                true => written.bytes as f64 / took.as_secs_f64().max(1e-9),
-                false => 0.0,
-            },
+            written_bytes_per_s: saved_bytes as f64 / took.as_secs_f64().max(1e-9),
             peak_memory_bytes: OwnCost::peak_memory_bytes(roots),
         },
         server_cpus: busy_after.usage_since(&busy_before, watched),

@@ -32,7 +32,7 @@ pub fn ensure_there() -> Result<(), Failure> {
         true => Ok(()),
         false => Err(Failure::new(
             Exit::Usage,
-            "--live needs a terminal, and standard output is not one: leave --live out, or provide \
+            "--live draws on a terminal, and standard output is not one: leave --live out, or provide \
              one (`ssh -t`, `docker run -t`)",
         )),
     }
