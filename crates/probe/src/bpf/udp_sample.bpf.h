@@ -88,7 +88,7 @@ static __always_inline void note_queued(const struct sock *sk)
 		return;
 	key = last_queued(sk, &address);
 	asked = key && is_asked(address, key);
-
+	/* all of it before the datagram is counted: a reader on another CPU looks as soon as it is */
 	if (asked)
 		emit_now(DATAGRAM_QUEUED, address, 0, key);
 	number = *(volatile u64 *)&queue->count + 1;
@@ -163,7 +163,8 @@ static __always_inline void has_answered(u32 tid)
 /*
  * The number of the datagram that was read, and how many are left. While a datagram is being
  * queued, the count and the queue's length do not fit each other: either the count changes between
- * two looks, or the number is that of the datagram that was read before. Then look again.
+ * two looks, or the number is that of the datagram that was read before. Then look again; some hundred looks
+ * take as long as T2 may.
  */
 #define LOOKS 512
 
@@ -176,7 +177,6 @@ static __always_inline u64 number_read(struct queue *queue, const struct sock *s
 		count = *(volatile u64 *)&queue->count;
 		*left = waiting(sk);
 		number = count - *left;
-
 		if (*(volatile u64 *)&queue->count == count && number != queue->read)
 			break;
 	}
