@@ -53,6 +53,10 @@ pub enum Needs {
     SeveralCpus,
     /// The server has several workers.
     SeveralWorkers,
+    /// All workers are real-time threads. The limit of real-time threads holds back no others.
+    RealTimeWorkers,
+    /// No worker is a real-time thread: a group's quota (CFS bandwidth control) holds back none.
+    OrdinaryWorkers,
 }
 
 /// A mitigation, as the replay takes it.
@@ -78,6 +82,8 @@ impl Mitigation {
             Needs::Nothing => true,
             Needs::SeveralCpus => observed.vacations.len() > 1,
             Needs::SeveralWorkers => observed.workers.len() > 1,
+            Needs::RealTimeWorkers => observed.real_time == Some(true),
+            Needs::OrdinaryWorkers => observed.real_time == Some(false),
         }
     }
 }
@@ -101,14 +107,14 @@ pub const MITIGATIONS: &[Mitigation] = &[
         is: mitigation::RT_RUNTIME,
         keeps: "cgroup quotas",
         by_tune: true,
-        needs: Needs::Nothing,
+        needs: Needs::RealTimeWorkers,
         effects: &[Effect::Source(Cause::Throttled)],
     },
     Mitigation {
         is: mitigation::CPU_QUOTA,
         keeps: "",
         by_tune: true,
-        needs: Needs::Nothing,
+        needs: Needs::OrdinaryWorkers,
         effects: &[Effect::Source(Cause::Throttled)],
     },
     Mitigation {

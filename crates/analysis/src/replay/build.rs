@@ -59,6 +59,7 @@ impl Observed {
         };
         let resent: Resent = timeline.retransmissions().collect();
         let per_request = observed.add_requests(matched, chosen, &resent);
+        observed.real_time = real_time(&observed.workers, context);
         let cpus = timeline.cpus(&observed.workers);
         observed.servers_are_workers = cpus.len() > 1 && observed.workers.len() <= cpus.len();
         observed.connections_are_bound = bound(&observed.requests, &per_request.clients);
@@ -161,6 +162,19 @@ fn arrival_ns(
     let came = || sent_again(t1, latest).unwrap_or(t1);
     let t2 = stamps.t2.map_or_else(|| came() + usual_stack_ns, ns);
     t2.clamp(t1, latest)
+}
+
+/// Whether all of these are real-time threads or none is; `None` where neither is known.
+fn real_time(workers: &[Tid], context: &RecordingContext) -> Option<bool> {
+    let threads = context.threads.iter();
+    let known: HashMap<Tid, bool> = threads
+        .filter_map(|thread| Some((thread.tid, thread.real_time?)))
+        .collect();
+    let mut policies = workers.iter().map(|tid| known.get(tid).copied());
+    let first = policies.next()??;
+    policies
+        .all(|policy| policy == Some(first))
+        .then_some(first)
 }
 
 /// Whether each client was served by one worker only.

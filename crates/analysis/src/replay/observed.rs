@@ -180,6 +180,8 @@ pub struct Observed {
     pub(crate) sources: Vec<VacationSource>,
     /// The threads that served requests.
     pub(crate) workers: Vec<Tid>,
+    /// All of these are real-time threads, or none is; `None` where neither is known.
+    pub(crate) real_time: Option<bool>,
     /// The servers of the queue are the workers, and not the CPUs that they share.
     pub(crate) servers_are_workers: bool,
     /// Every connection was served by one worker only (with two workers and more).

@@ -1,11 +1,11 @@
 //! What a forecast says of a simulated kernel, against what that does without the disturbance.
 
-use taillab_analysis::predict::{Basis, predict};
+use taillab_analysis::predict::{Basis, Predicted, predict};
 use taillab_analysis::replay::{Cores, Observed};
 use taillab_analysis::statistics::distribution_of;
 use taillab_analysis::timeline::Timeline;
 use taillab_analysis::{MatchOptions, match_events};
-use taillab_model::{Distribution, Monotonic, Nanos};
+use taillab_model::{Distribution, Monotonic, Nanos, RecordingContext};
 
 use super::kernel::{Plan, Truth, What};
 
@@ -21,15 +21,14 @@ fn at(of: &Distribution, q: f64) -> f64 {
     known.unwrap().value.unwrap().get() as f64
 }
 
-/// The forecast without what is injected is what the same requests take without it.
-fn comes_true(plan: &Plan, change: &str) {
+/// The measured sojourns of a plan, and what is forecast of them where the recording has this context.
+fn forecast(plan: &Plan, context: &RecordingContext) -> (Distribution, Predicted) {
     let traffic = plan.run();
-    let context = plan.context();
-    let timeline = Timeline::build(traffic.events.iter().copied(), &context);
+    let timeline = Timeline::build(traffic.events.iter().copied(), context);
     let matched = match_events(traffic.events.iter().copied(), &MatchOptions::default());
-    let cores = Cores::new(&timeline, &context);
+    let cores = Cores::new(&timeline, context);
     let from = Monotonic::from_nanos_since_boot(0);
-    let observed = Observed::build(&matched, &cores, &context, from);
+    let observed = Observed::build(&matched, &cores, context, from);
     let sojourn = sojourns(&traffic.truth);
     let basis = Basis {
         sojourn: &sojourn,
@@ -38,6 +37,12 @@ fn comes_true(plan: &Plan, change: &str) {
         process: None,
     };
     let predicted = predict(&observed, &basis);
+    (sojourn, predicted)
+}
+
+/// The forecast without what is injected is what the same requests take without it.
+fn comes_true(plan: &Plan, change: &str) {
+    let (sojourn, predicted) = forecast(plan, &plan.context());
     let mut forecasts = predicted.predictions.iter();
     let found = forecasts.find(|forecast| forecast.change == change);
     let points = &found.unwrap_or_else(|| panic!("{predicted:#?}")).points;
@@ -74,6 +79,40 @@ fn without_a_quota_it_is_as_it_then_is() {
         "without throttled",
     );
     comes_true(&busy(What::HeldBackInACrowd(true), false), "cpu-quota");
+    comes_true(&busy(What::HeldBack, true), "rt-runtime");
+}
+
+/// A quota holds back ordinary threads only, and the limit of real-time threads these only.
+#[test]
+fn what_holds_back_threads_of_another_policy_is_no_way_out() {
+    let sorted = |plan: &Plan, context: &RecordingContext| -> Vec<String> {
+        let all = forecast(plan, context).1.predictions.into_iter();
+        let mut named: Vec<String> = all
+            .map(|prediction| prediction.change)
+            .filter(|name| {
+                let of_interest = ["without throttled", "cpu-quota", "rt-runtime"];
+                of_interest.contains(&name.as_str())
+            })
+            .collect();
+        named.sort();
+        named
+    };
+    let quota = busy(What::HeldBackInACrowd(true), false);
+    assert_eq!(
+        sorted(&quota, &quota.context()),
+        ["cpu-quota", "without throttled"]
+    );
+    let limit = busy(What::HeldBack, true);
+    assert_eq!(
+        sorted(&limit, &limit.context()),
+        ["rt-runtime", "without throttled"]
+    );
+    // a recording that has no policies says nothing of what held the server back
+    let mut unknown = quota.context();
+    for thread in &mut unknown.threads {
+        thread.real_time = None;
+    }
+    assert_eq!(sorted(&quota, &unknown), ["without throttled"]);
 }
 
 #[test]
