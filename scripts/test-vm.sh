@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # Live tests in QEMU, on kernels and hardware that this machine does not have. One suite of Debian for each:
-#   bookworm             the probe on 6.1, which lacks two of the tracepoints
-#   bookworm-backports   the probe on 6.12; like 6.1 it allows fentry and fexit
-#   trixie-backports     RDMA between two namespaces (soft RoCE), `tune` on a server's hardware and under
-#                        systemd, and `noise` in a guest with control groups of version 2
-#   trixie-backports-rt  `noise` compared with the kernel's own meter (osnoise), which only this kernel has
+#   bookworm               the probe on 6.1, which lacks two of the tracepoints
+#   bookworm-backports     the probe on 6.12; like 6.1 it allows fentry and fexit
+#   trixie-backports       RDMA between two namespaces (soft RoCE), `tune` on a server's hardware, and `noise`
+#                          in a guest with control groups of version 2
+#   trixie-backports-tune  what `tune` changes of a network card's work, and `tune` under systemd
+#   trixie-backports-rt    `noise` compared with the kernel's own meter (osnoise), which only this kernel has
 # The tests are built here, as this user, and run in a guest; see vm.sh.
 #
-# VM_SUITES (bookworm bookworm-backports trixie-backports trixie-backports-rt) and VM_TESTS (modules of the probe's
-# tests/live; not storage, since a guest has no disk) may be set.
+# VM_SUITES (all of these) and VM_TESTS (modules of the probe's tests/live; not storage, since a guest has no
+# disk) may be set.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -27,20 +28,23 @@ for module in ${VM_TESTS:-stamps streams network disturbances agreement}; do
   filters+=("$module::")
 done
 status=0
-for suite in ${VM_SUITES:-bookworm bookworm-backports trixie-backports trixie-backports-rt}; do
+all="bookworm bookworm-backports trixie-backports trixie-backports-tune trixie-backports-rt"
+for suite in ${VM_SUITES:-$all}; do
   case $suite in
     trixie-backports)
       VM_SERVER=1 scripts/vm.sh "$suite" env TAILLAB_GUEST=1 \
-        sh -c 'modprobe -a rdma_rxe ib_uverbs virtio_net e1000e acpi_cpufreq &&
-               echo +cpuset +memory >/sys/fs/cgroup/cgroup.subtree_control || exit 1
-               "$1" --test-threads=1 rdma:: hardware::; command=$?
-               "$2" --test-threads=1 --nocapture receiving:: && exit $command' vm \
-        "$(live_tests taillab)" "$(live_tests host)" || status=1
-      VM_SYSTEMD=1 scripts/vm.sh "$suite" env TAILLAB_GUEST=1 "$(live_tests taillab)" --test-threads=1 \
-        systemd:: || status=1
+        sh -c 'modprobe -a rdma_rxe ib_uverbs virtio_net acpi_cpufreq &&
+               echo +cpuset +memory >/sys/fs/cgroup/cgroup.subtree_control && exec "$@"' vm \
+        "$(live_tests taillab)" --test-threads=1 rdma:: hardware:: || status=1
       # without VM_SERVER: with a server's idle states the kernel does not trust QEMU's time stamp counter
       scripts/vm.sh "$suite" env TAILLAB_GUEST=1 "$(live_tests taillab)" --test-threads=1 \
         noise::a_loop_in_a_guest noise::a_quota || status=1 ;;
+    trixie-backports-tune)
+      VM_SERVER=1 scripts/vm.sh trixie-backports env TAILLAB_GUEST=1 \
+        sh -c 'modprobe -a virtio_net e1000e && exec "$@"' vm \
+        "$(live_tests host)" --test-threads=1 --nocapture receiving:: || status=1
+      VM_SYSTEMD=1 scripts/vm.sh trixie-backports env TAILLAB_GUEST=1 "$(live_tests taillab)" \
+        --test-threads=1 systemd:: || status=1 ;;
     trixie-backports-rt)
       VM_FLAVOUR=rt-amd64 scripts/vm.sh trixie-backports env TAILLAB_GUEST=1 "$(live_tests taillab)" \
         --test-threads=1 --nocapture noise::the_kernels_own_meter || status=1 ;;

@@ -7,7 +7,7 @@
 use crate::testbed::streams::{Calls, StreamBed};
 use crate::testbed::{Testbed, is_hidden, live};
 use taillab_analysis::{DatagramIds, MatchOptions, Matched, match_events};
-use taillab_model::{Nanos, Recording, Stamps};
+use taillab_model::{Monotonic, Nanos, Recording, Stamps};
 use taillab_probe::{Probe, ProbeSpec, Transport, survey};
 
 /// Ways to stamp that this kernel allows but for which it has a better one: the stamp, the
@@ -58,7 +58,9 @@ const FEWEST: u32 = 100;
 const ATTEMPTS: u32 = 10;
 
 /// The requests of both recordings have the same stamps, up to a share of their sojourn: half of
-/// them up to a tenth of it and all but 5 % up to a third. On each probe's own they are in order.
+/// them up to a tenth of it and all but 5 % up to a third. On each probe's own they are in order, but for
+/// one request in a hundred at most: a reader that is awake can read a datagram before T2, while an
+/// emulated CPU stands still between the two.
 fn assert_agreement(
     mut record: impl FnMut() -> [Recording; 2],
     options: &MatchOptions,
@@ -84,7 +86,7 @@ fn differences(recordings: [Recording; 2], options: &MatchOptions) -> ([Vec<f64>
     // the better probe is attached last and detached first
     let hidden = |t: Stamps| [&best, &other].iter().any(|matched| is_hidden(matched, &t));
     let mut shares: [Vec<f64>; 6] = Default::default();
-    let (mut at, mut seen) = (0, 0_u32);
+    let (mut at, mut seen, mut disordered) = (0, 0_u32, Vec::new());
     for place in 0..best.requests.len() {
         let key = best.keys[place];
         if hidden(best.requests.stamps(place)) {
@@ -95,12 +97,17 @@ fn differences(recordings: [Recording; 2], options: &MatchOptions) -> ([Vec<f64>
             continue;
         };
         at = found + 1;
-        compare(
-            best.requests.stamps(place),
-            other.requests.stamps(found),
-            &mut shares,
-        );
+        let pair = [best.requests.stamps(place), other.requests.stamps(found)];
+        compare(pair, &mut shares);
+        if !pair.into_iter().all(is_in_order) {
+            disordered.push(pair);
+        }
     }
+    assert!(
+        disordered.len() as f64 <= 0.01 * f64::from(seen),
+        "{} of {seen}: {disordered:?}",
+        disordered.len()
+    );
     (shares, seen)
 }
 
@@ -131,17 +138,21 @@ fn assert_small(shares: [Vec<f64>; 6], seen: u32, what: &str) {
     }
 }
 
-/// Adds how far the stamps are apart, as shares of the sojourn.
-fn compare(best: Stamps, other: Stamps, shares: &mut [Vec<f64>; 6]) {
+/// T1 to T6, as far as they are known.
+fn all(stamps: Stamps) -> [Option<Monotonic>; 6] {
+    let [t2, t3, t4, t5] = stamps.middle();
+    [Some(stamps.t1), t2, t3, t4, t5, Some(stamps.t6)]
+}
+
+fn is_in_order(stamps: Stamps) -> bool {
+    all(stamps).into_iter().flatten().is_sorted()
+}
+
+/// Adds how far the stamps of the better probe and of the other are apart, as shares of the sojourn.
+fn compare([best, other]: [Stamps; 2], shares: &mut [Vec<f64>; 6]) {
     let Some(sojourn) = best.sojourn() else {
         panic!("a response before its request: {best:?}");
     };
-    let all = |stamps: Stamps| {
-        let [t2, t3, t4, t5] = stamps.middle();
-        [Some(stamps.t1), t2, t3, t4, t5, Some(stamps.t6)]
-    };
-    let in_order = |stamps: Stamps| all(stamps).into_iter().flatten().is_sorted();
-    assert!(in_order(best) && in_order(other), "{best:?} {other:?}");
     for (shares, (a, b)) in shares.iter_mut().zip(all(best).into_iter().zip(all(other))) {
         if let (Some(a), Some(b)) = (a, b) {
             let apart = a.max(b).saturating_since(a.min(b));

@@ -48,16 +48,16 @@ pub(super) const MEMORY_DAEMONS: Mitigation = Mitigation {
     plan: memory_daemons,
 };
 
-/// The nodes that have one of these CPUs.
-fn nodes(scene: &Scene, of: &CpuSet) -> Vec<u32> {
+/// The nodes that have some of these CPUs, and which.
+fn nodes(scene: &Scene, of: &CpuSet) -> Vec<(u32, CpuSet)> {
     const NODES: &str = "/sys/devices/system/node";
     let names = scene.names(NODES).into_iter();
     let numbers = names.filter_map(|name| name.strip_prefix("node")?.parse::<u32>().ok());
     numbers
-        .filter(|number| {
-            let cpus = scene.text(&format!("{NODES}/node{number}/cpulist"));
-            let cpus = cpus.and_then(|list| list.parse::<CpuSet>().ok());
-            cpus.is_some_and(|cpus| !cpus.intersection(of).is_empty())
+        .filter_map(|number| {
+            let cpus = scene.text(&format!("{NODES}/node{number}/cpulist"))?;
+            let cpus = cpus.parse::<CpuSet>().ok()?.intersection(of);
+            (!cpus.is_empty()).then_some((number, cpus))
         })
         .collect()
 }
@@ -73,7 +73,7 @@ fn numa(scene: &Scene) -> Result<Proposal, Unavailable> {
     let own = nodes(scene, &scene.cpus);
     let note = match (&scene.server, own.as_slice()) {
         (None, _) => "to bind a server's memory, name one of its processes with -p".to_owned(),
-        (Some(server), [node]) => match bound_memory(scene, server, *node) {
+        (Some(server), [(node, _)]) => match bound_memory(scene, server, *node) {
             Some(bound) => {
                 changes.extend(bound);
                 format!(
@@ -87,12 +87,21 @@ fn numa(scene: &Scene) -> Result<Proposal, Unavailable> {
                 server.name
             ),
         },
-        (Some(server), several) => format!(
-            "{} has CPUs of {} nodes: run one instance for each, with a part of the clients, and bind each to the \
-             CPUs of its node (-p and -C)",
-            server.name,
-            several.len()
-        ),
+        (Some(server), several) => {
+            let instance = |(node, cpus): &(u32, CpuSet)| {
+                format!(
+                    "on node {node} with numactl --physcpubind={cpus} --membind={node} {}",
+                    server.name
+                )
+            };
+            let instances: Vec<String> = several.iter().map(instance).collect();
+            format!(
+                "{} has CPUs of {} nodes: run one instance for each, with a part of the clients: {}",
+                server.name,
+                several.len(),
+                instances.join(", ")
+            )
+        }
     };
     let changed = proposal(changes, "the kernel does not balance memory between nodes")?;
     Ok(changed.with_note(note))

@@ -580,4 +580,16 @@ fn what_only_the_server_can_do_is_said_with_its_option() {
     );
     let locked = part("memory-lock").proposal.unwrap();
     assert!(locked.notes[0].contains("memcached with -k"), "{locked:?}");
+    // each instance keeps its memory on the node of its CPUs
+    let both_nodes = Scope {
+        cpus: Some("2-5".parse().unwrap()),
+        ..scope()
+    };
+    let plan = tuner.plan(&["numa"], &both_nodes).unwrap();
+    let note = &plan.parts[0].proposal.as_ref().unwrap().notes[0];
+    assert!(
+        note.contains("on node 0 with numactl --physcpubind=2-3 --membind=0 memcached")
+            && note.contains("on node 1 with numactl --physcpubind=4-5 --membind=1 memcached"),
+        "{note}"
+    );
 }
