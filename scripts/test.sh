@@ -8,7 +8,7 @@ trap '[ -z "$guests" ] || kill -- "-$guests"; rm -f "$log" "$guest_log"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# Everything is built once there, so what a second build would use is only work.
+# CI builds everything once: incremental data would only cost time.
 [ -z "${CI:-}" ] || export CARGO_INCREMENTAL=0
 
 say "format and lints"
