@@ -11,7 +11,9 @@ use crate::support::{Machine, live, signal, taillab, wait_for};
 
 /// A trace of `server` that has begun, into `dir`.
 pub fn begun(server: &Running, dir: &std::path::Path) -> std::process::Child {
-    let child = taillab()
+    // a hang-up ends it also where the tests themselves run under nohup
+    let child = Command::new("env")
+        .args(["--default-signal=HUP", env!("CARGO_BIN_EXE_taillab")])
         .args([
             "trace",
             "--json",
