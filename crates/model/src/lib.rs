@@ -36,6 +36,7 @@ mod student;
 pub mod summary;
 pub mod threshold;
 mod time;
+mod transport;
 pub mod tune;
 
 pub use distribution::{
@@ -54,3 +55,4 @@ pub use recording::{
 pub use request::{ClientTimes, Operation, Outcome, Request, Stage, Stamps, WireTimes};
 pub use student::student_975;
 pub use time::{Monotonic, Nanos, ParseNanosError};
+pub use transport::{ParseTransportError, Transport};

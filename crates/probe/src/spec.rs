@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use taillab_model::MiddleStamps;
+use taillab_model::{MiddleStamps, Transport};
 
 use crate::Disturbances;
 
@@ -45,15 +45,6 @@ impl From<DeviceId> for Devices {
             ifindexes: vec![device.ifindex],
         }
     }
-}
-
-/// The transport of the requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transport {
-    /// A request is a datagram, and so is its response.
-    Udp,
-    /// Requests and responses follow each other on connections.
-    Tcp,
 }
 
 /// The hook for T5 of datagrams that sees only those with an address. Avoid it

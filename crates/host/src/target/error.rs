@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use super::sockets::{Endpoint, Transport};
+use super::sockets::Endpoint;
+use taillab_model::Transport;
 
 /// Why a server cannot be found or watched; each text is one line with its remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -26,10 +26,11 @@ pub use self::cgroup::{Cgroup, cpu_groups};
 pub use self::command::{CommandError, StartedCommand};
 pub use self::error::TargetError;
 use self::error::Wanted;
-pub use self::sockets::{Endpoint, Transport};
+pub use self::sockets::Endpoint;
 use self::sockets::{
     Waiting, has_connected, held_by, holders, namespace_of, namespaces, unix_listeners, waiting,
 };
+pub use taillab_model::Transport;
 
 /// The inode of the first pid namespace (`PROC_PID_INIT_INO` of the kernel).
 const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";

@@ -7,49 +7,25 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
-use serde::{Deserialize, Serialize};
+use taillab_model::Transport;
 
 use crate::process::numbers_in;
 use crate::roots::Roots;
 
-/// What carries a server's requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Transport {
-    /// Connections.
-    Tcp,
-    /// Datagrams.
-    Udp,
-}
-
-impl Transport {
-    /// Both, in the order in which they are listed.
-    pub const ALL: [Self; 2] = [Self::Tcp, Self::Udp];
-
-    /// The files of `/proc/PID/net` that list its sockets, IPv4 and IPv6.
-    const fn tables(self) -> [&'static str; 2] {
-        match self {
-            Self::Tcp => ["tcp", "tcp6"],
-            Self::Udp => ["udp", "udp6"],
-        }
-    }
-
-    /// The state of a socket that waits for clients (`include/net/tcp_states.h`):
-    /// TCP_LISTEN, and TCP_CLOSE for a datagram socket without a peer.
-    const fn waiting_state(self) -> u8 {
-        match self {
-            Self::Tcp => 0x0a,
-            Self::Udp => 0x07,
-        }
+/// The files of `/proc/PID/net` that list the sockets of a transport, IPv4 and IPv6.
+const fn tables(transport: Transport) -> [&'static str; 2] {
+    match transport {
+        Transport::Tcp => ["tcp", "tcp6"],
+        Transport::Udp => ["udp", "udp6"],
     }
 }
 
-impl fmt::Display for Transport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Tcp => "TCP",
-            Self::Udp => "UDP",
-        })
+/// The state of a socket that waits for clients (`include/net/tcp_states.h`): TCP_LISTEN, and
+/// TCP_CLOSE for a datagram socket without a peer.
+const fn waiting_state(transport: Transport) -> u8 {
+    match transport {
+        Transport::Tcp => 0x0a,
+        Transport::Udp => 0x07,
     }
 }
 
@@ -111,7 +87,7 @@ struct Line {
 
 fn lines(roots: &Roots, pid: u32, transport: Transport) -> Vec<Line> {
     let net = roots.proc.join(pid.to_string()).join("net");
-    let tables = transport.tables().into_iter();
+    let tables = tables(transport).into_iter();
     // a kernel without IPv6 has no such file
     let texts = tables.filter_map(|table| fs::read_to_string(net.join(table)).ok());
     texts
@@ -140,7 +116,7 @@ impl Line {
     }
 
     fn waiting(&self, transport: Transport) -> Option<Waiting> {
-        let waits = self.state == transport.waiting_state() && self.peer_port == 0;
+        let waits = self.state == waiting_state(transport) && self.peer_port == 0;
         (waits && self.port != 0).then_some(Waiting {
             transport,
             port: self.port,

@@ -41,6 +41,12 @@ fn protocol() -> impl TypedValueParser<Value = Protocol> {
         .try_map(|name| name.parse::<Protocol>())
 }
 
+/// A transport by its name.
+fn transport() -> impl TypedValueParser<Value = Transport> {
+    PossibleValuesParser::new(Transport::ALL.map(Transport::name))
+        .try_map(|name| name.parse::<Transport>())
+}
+
 /// Measure a server under controlled load against its ideal.
 ///
 /// Starts the server on its own CPUs in its own network namespace, finds its service time t
@@ -221,7 +227,7 @@ struct ServerSettings {
     #[arg(long, visible_alias = "client-cpu", value_name = "CPUS")]
     client_cpus: Option<String>,
     /// What carries the requests [default: tcp, memcached udp]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = transport())]
     transport: Option<Transport>,
     /// What a server of your own speaks
     #[arg(long, value_name = "NAME", value_parser = protocol())]

@@ -1,12 +1,12 @@
 //! Refuses experiments that make no sense, before anything is made.
 
 use taillab_load::serve::{Architecture, ServiceTime};
-use taillab_model::{MiddleStamps, Nanos};
+use taillab_model::{MiddleStamps, Nanos, Transport};
 
 use super::layers::usage;
 use taillab_load::Asks;
 
-use super::server::{ServerKind, Transport};
+use super::server::ServerKind;
 use super::settings::Experiment;
 use crate::exit::Failure;
 

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use taillab_load::Asks;
 use taillab_load::serve::{Architecture, ServiceTime};
-use taillab_model::{MiddleStamps, Nanos};
+use taillab_model::{MiddleStamps, Nanos, Transport};
 use taillab_probe::Disturbances;
 
-use super::server::{Protocol, Server, ServerKind, Transport};
+use super::server::{Protocol, Server, ServerKind};
 use super::settings::{Calibration, Client, Experiment, Probe, Testbed, TestbedKind, Workload};
 
 /// Our own program, wherever it is: every user can read it by this name.

@@ -26,8 +26,9 @@ use crate::exit::{Exit, Failure, OrExit};
 pub use self::check::MOST_UTILIZATION;
 pub use self::layers::Override;
 pub use self::preset::{PRESETS, Preset};
-pub use self::server::{Protocol, ServerKind, Transport};
+pub use self::server::{Protocol, ServerKind};
 pub use self::settings::{Client, Experiment, TestbedKind};
+pub use taillab_model::Transport;
 
 impl Client {
     /// Connections that are open, those in reserve included.

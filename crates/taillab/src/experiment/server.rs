@@ -7,6 +7,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use taillab_load::protocol::{echo, http, memcached};
 use taillab_load::serve::{Architecture, ServiceTime};
+use taillab_model::Transport;
 
 use super::text::by_name;
 use crate::known_servers::KnownServer;
@@ -85,26 +86,6 @@ impl ServerKind {
     }
 }
 
-/// What carries requests and responses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum Transport {
-    /// Connections.
-    Tcp,
-    /// Datagrams.
-    Udp,
-}
-
-impl Transport {
-    /// The name in results.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Tcp => "tcp",
-            Self::Udp => "udp",
-        }
-    }
-}
-
 /// What requests and responses are: a protocol of the generator, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -174,10 +155,7 @@ impl Server {
 
     /// What was measured, in one line: `memcached over UDP`.
     pub fn title(&self) -> String {
-        let transport = match self.transport {
-            Transport::Tcp => "TCP",
-            Transport::Udp => "UDP",
-        };
+        let transport = self.transport;
         let with = match (self.kind, self.architecture) {
             (ServerKind::NullRpc, Some(architecture)) if architecture != Architecture::NullRpc => {
                 format!(" ({architecture})")

@@ -17,11 +17,7 @@ pub fn before(
 ) -> RecordingContext {
     RecordingContext {
         server: experiment.server.title(),
-        transport: match experiment.server.transport {
-            Transport::Tcp => "tcp",
-            Transport::Udp => "udp",
-        }
-        .to_owned(),
+        transport: experiment.server.transport.name().to_owned(),
         port: experiment.server.port,
         server_cpus: cpu_numbers(&rig.placement().server),
         hooks: probe.hooks(),

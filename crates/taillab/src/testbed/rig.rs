@@ -104,10 +104,7 @@ impl Rig {
                 netns_inode: device.netns_inode,
                 ifindexes: vec![device.ifindex],
             },
-            transport: match experiment.server.transport {
-                Transport::Tcp => taillab_probe::Transport::Tcp,
-                Transport::Udp => taillab_probe::Transport::Udp,
-            },
+            transport: experiment.server.transport,
             server_port: experiment.server.port,
             server: match self.testbed.server_namespace() {
                 Some(_) => ServerProcesses::InNamespace,

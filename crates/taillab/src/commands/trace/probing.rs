@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use taillab_host::CpuSet;
-use taillab_host::target::{Server, Transport};
+use taillab_host::target::Server;
 use taillab_model::MiddleStamps;
 use taillab_probe::{Devices, Disturbances, Probe, ProbeSpec, ServerProcesses, UNCONNECTED_T5};
 
@@ -21,10 +21,7 @@ pub fn load(args: &TraceArgs, server: &Server, watched: &CpuSet) -> Result<Probe
     let known = Identification::of(server, args.server.protocol);
     let spec = ProbeSpec {
         devices: Devices::all_in(server.namespace),
-        transport: match server.endpoint.transport {
-            Transport::Tcp => taillab_probe::Transport::Tcp,
-            Transport::Udp => taillab_probe::Transport::Udp,
-        },
+        transport: server.endpoint.transport,
         server_port: server.endpoint.port,
         server: processes(server)?,
         server_cpus: cpu_numbers(watched),
