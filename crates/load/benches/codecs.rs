@@ -13,7 +13,7 @@ use taillab_load::protocol::http::Http;
 use taillab_load::protocol::memcached::{Dialect, MemcachedStream, MemcachedUdp};
 use taillab_load::protocol::redis::Redis;
 use taillab_load::protocol::{DatagramProtocol, Decoded, Planned, StreamProtocol};
-use taillab_load::{EchoWorkload, HttpWorkload, StoreWorkload};
+use taillab_load::{EchoWorkload, Resource, StoreWorkload};
 use taillab_model::Operation;
 
 const TAG: u32 = 7;
@@ -112,9 +112,9 @@ fn codecs(c: &mut Criterion) {
          ETag: \"65d0f0a0-264\"\r\nAccept-Ranges: bytes\r\n\r\n{}",
         "x".repeat(612)
     );
-    let protocol = Http::new(&HttpWorkload {
+    let protocol = Http::new(&Resource {
         request_bytes: Some(85),
-        ..HttpWorkload::get("10.0.0.1", "/index.html")
+        ..Resource::at("10.0.0.1", "/index.html")
     });
     stream(c, "http", protocol.unwrap(), http.as_bytes());
 

@@ -49,7 +49,7 @@ pub use error::LoadError;
 pub use fleet::{ClosedFleet, Fleet, FleetProgress, FleetRun, OpenFleet};
 pub use prefill::{Prefilled, prefill};
 pub use protocol::keys::KeyDistribution;
-pub use protocol::{Asks, Codec, EchoWorkload, HttpWorkload, Protocol, StoreWorkload, Workload};
+pub use protocol::{Ask, Codec, EchoWorkload, Protocol, Resource, StoreWorkload, Workload};
 pub use saturate::{ClosedLoop, Saturation, saturate};
 pub use stamps::KernelStamps;
 pub use taillab_model::Outcome;

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use crate::protocol::{Asks, PROTOCOLS, Protocol};
+use crate::protocol::{Ask, PROTOCOLS, Protocol};
 
 /// The longest path that fits a Unix socket's address (`sun_path` without its final zero byte).
 pub const MAX_UNIX_PATH_BYTES: usize = 107;
@@ -19,7 +19,7 @@ pub struct Target {
     pub protocol: &'static Protocol,
     /// Where it is.
     pub place: Place,
-    /// For HTTP, the path with its query, beginning with `/`; empty for other protocols.
+    /// The path with its query, beginning with `/`; empty for a protocol without [`Ask::Path`].
     pub path: String,
 }
 
@@ -105,7 +105,7 @@ pub enum TargetError {
         "`{0}` is not a path of a request: it must begin with `/` and must not contain spaces or \
          control characters (write %20)"
     )]
-    HttpPath(String),
+    RequestPath(String),
 }
 
 impl Target {
@@ -180,7 +180,7 @@ impl Scheme {
 
     /// Whether its targets have a path.
     fn has_path(self) -> bool {
-        self.protocol.asks == Asks::Http
+        self.protocol.asks(Ask::Path)
     }
 
     /// The target at this place, with its path.
@@ -189,7 +189,7 @@ impl Scheme {
             protocol: self.protocol,
             place,
             path: match self.has_path() {
-                true => http_path(path)?,
+                true => request_path(path)?,
                 false => String::new(),
             },
         })
@@ -216,7 +216,7 @@ impl FromStr for Target {
     }
 }
 
-/// `/run/server.sock`, `///run/server.sock`; for HTTP also `:/path` behind it.
+/// `/run/server.sock`, `///run/server.sock`; with a path also `:/path` behind it.
 fn unix(scheme: Scheme, rest: &str) -> Result<Target, TargetError> {
     let bad = |path: &str| {
         TargetError::UnixPath(path.to_owned(), format!("{}+unix", scheme.protocol.scheme))
@@ -224,18 +224,18 @@ fn unix(scheme: Scheme, rest: &str) -> Result<Target, TargetError> {
     // the path may follow an empty authority: any number of slashes counts as one
     let inner = rest.trim_start_matches('/');
     let path = &rest[(rest.len() - inner.len()).saturating_sub(1)..];
-    let (path, http) = match path.split_once(':') {
-        Some((path, http)) if scheme.has_path() => (path, http),
+    let (path, asked) = match path.split_once(':') {
+        Some((path, asked)) if scheme.has_path() => (path, asked),
         _ => (path, "/"),
     };
     let fits = path.len() <= MAX_UNIX_PATH_BYTES && path.len() > 1;
     if !path.starts_with('/') || !fits || path.contains('\0') || path.ends_with('/') {
         return Err(bad(path));
     }
-    scheme.target(Place::Unix(PathBuf::from(path)), http)
+    scheme.target(Place::Unix(PathBuf::from(path)), asked)
 }
 
-/// `//host:port`, for HTTP with a path behind it.
+/// `//host:port`, perhaps with a path behind it.
 fn network(scheme: Scheme, rest: &str) -> Result<Target, TargetError> {
     let wanted = if scheme.has_path() { "/path" } else { "" };
     let default_port = scheme.protocol.default_port;
@@ -261,7 +261,7 @@ fn network(scheme: Scheme, rest: &str) -> Result<Target, TargetError> {
 }
 
 /// The path as it goes into the request line, without a fragment.
-fn http_path(path: &str) -> Result<String, TargetError> {
+fn request_path(path: &str) -> Result<String, TargetError> {
     let path = path.split('#').next().unwrap_or_default();
     let path = match path.chars().next() {
         None => "/".to_owned(),
@@ -271,7 +271,7 @@ fn http_path(path: &str) -> Result<String, TargetError> {
     if path.starts_with('/') && path.bytes().all(|b| b.is_ascii_graphic()) {
         Ok(path)
     } else {
-        Err(TargetError::HttpPath(path))
+        Err(TargetError::RequestPath(path))
     }
 }
 

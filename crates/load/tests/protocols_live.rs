@@ -11,7 +11,7 @@ use taillab_load::protocol::http::Http;
 use taillab_load::protocol::memcached::{Dialect, MemcachedStream, MemcachedUdp};
 use taillab_load::protocol::redis::Redis;
 use taillab_load::protocol::{DatagramProtocol, Decoded, Planned, Planner, StreamProtocol};
-use taillab_load::{HttpWorkload, KeyDistribution, Outcome, StoreWorkload};
+use taillab_load::{KeyDistribution, Outcome, Resource, StoreWorkload};
 use taillab_model::Operation;
 
 /// Requests in flight at once on a connection.
@@ -363,7 +363,7 @@ fn nginx_answers_in_every_form() {
     };
     let host = server.address.to_string();
     let run = |path: &str, packed: bool| {
-        let mut workload = HttpWorkload::get(&host, path);
+        let mut workload = Resource::at(&host, path);
         if packed {
             workload.headers = vec![("Accept-Encoding".into(), "gzip".into())];
         }
@@ -401,9 +401,9 @@ fn nginx_takes_a_padded_request_and_says_when_it_closes() {
     };
     let host = server.address.to_string();
     for (path, bytes) in [("/small.html", 66), ("/empty", 70), ("/small.html", 85)] {
-        let mut http = Http::new(&HttpWorkload {
+        let mut http = Http::new(&Resource {
             request_bytes: Some(bytes),
-            ..HttpWorkload::get(&host, path)
+            ..Resource::at(&host, path)
         })
         .unwrap();
         assert_eq!(http.sizes().request_bytes, bytes);

@@ -1,8 +1,7 @@
 //! Mitigations that this process applies for as long as it needs them, through the journal of `taillab tune`.
 
 use taillab_host::tune::{
-    Applied, Change, ChangeState, EntryState, Mitigation, Outcome, Plan, Scope, TuneError, Tuner,
-    Which,
+    Applied, Change, ChangeState, Mitigation, Plan, Scope, TuneError, Tuner, Which,
 };
 
 use crate::exit::{Exit, Failure};
@@ -118,8 +117,8 @@ impl Changes {
             return Ok(());
         }
         let mut changes = reverted.iter().flat_map(|one| &one.changes);
-        let why = changes.find_map(|change| match &change.outcome {
-            Outcome::Failed(why) => Some(format!(" ({}: {why})", change.setting)),
+        let why = changes.find_map(|change| match &change.state {
+            ChangeState::Failed(why) => Some(format!(" ({}: {why})", change.change.setting)),
             _ => None,
         });
         Err(Failure::new(
@@ -163,7 +162,7 @@ pub fn what_is_left(id: u32) -> Result<Settings, Failure> {
     let settings = Settings {
         all: entries.clone().count(),
         ended: entries
-            .filter(|entry| entry.state == EntryState::Gone)
+            .filter(|entry| entry.state == ChangeState::Gone)
             .count(),
     };
     if settings.all > 0 && settings.ended == settings.all {

@@ -37,7 +37,7 @@ pub use self::noise::{LoopName, NoiseArgs, StyleName};
 pub use self::rtt::{DeconstructingArgs, LinkKind, RoundTripFigure, RttArgs, XdpKind};
 pub use self::run::RunArgs;
 pub use self::serve::ServeArgs;
-pub use self::shared::{AnalysisArgs, LimitArgs, Output};
+pub use self::shared::{AnalysisArgs, LimitArgs, Output, StoreArgs};
 pub use self::sim::{FigureName, Paper, ReproduceArgs, SimArgs, Sweep, TalesArgs};
 pub use self::trace::{Told, TraceArgs};
 pub use self::tune::{ApplyArgs, PlanArgs, TuneArgs, TuneCommand};

@@ -4,38 +4,14 @@ use std::fmt;
 use std::mem::discriminant;
 
 use super::Tuner;
-use super::change::{Change, Hold, Point, Watch};
+use super::change::{Change, ChangeResult, ChangeState, Hold, Point, Watch};
 use super::error::TuneError;
 use super::journal::{self, ChangeJournal, Entry, Head};
 use super::plan::Plan;
-use super::revert::{Outcome, undo};
+use super::revert::undo;
 use super::setting::SettingError;
 use crate::global_fifo::GlobalFifo;
 use crate::keep_awake::KeepAwake;
-
-/// What has become of a change.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ChangeState {
-    /// It is made.
-    Changed,
-    /// It held already.
-    AlreadySo,
-    /// The kernel refused it, and the rest can do without.
-    Skipped(String),
-}
-
-/// A change and its result.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AppliedChange {
-    /// The change.
-    pub change: Change,
-    /// What held before.
-    pub old: String,
-    /// What holds now.
-    pub effective: String,
-    /// Its state.
-    pub state: ChangeState,
-}
 
 /// What an apply has done. Settings that are held end with this value; the others stay until
 /// [`Tuner::revert`].
@@ -44,7 +20,7 @@ pub struct Applied {
     /// The number of the apply; `None` where all held already.
     pub id: Option<u32>,
     /// Each change.
-    pub changes: Vec<AppliedChange>,
+    pub changes: Vec<ChangeResult>,
     /// What is held by this process.
     pub holds: Vec<Hold>,
     _held: Vec<Box<dyn fmt::Debug + Send>>,
@@ -111,7 +87,7 @@ impl Tuner {
 
 impl Tuner {
     /// Checks that the server still lives and that each mitigation has an effect left.
-    fn is_worth_it(&self, plan: &Plan, done: &[AppliedChange]) -> Result<(), Failure> {
+    fn is_worth_it(&self, plan: &Plan, done: &[ChangeResult]) -> Result<(), Failure> {
         if let Some(process) = plan.process
             && !process.is_alive(&self.roots)
         {
@@ -162,7 +138,7 @@ struct Making<'t, 'w, 'x> {
 }
 
 impl Making<'_, '_, '_> {
-    fn all(&mut self, changes: &[Change], done: &mut Vec<AppliedChange>) -> Result<(), Failure> {
+    fn all(&mut self, changes: &[Change], done: &mut Vec<ChangeResult>) -> Result<(), Failure> {
         // Changes of one kind do not need each other, so their old values go to the disk together;
         // those of the next kind may (a file of a group that was just made).
         let same_kind =
@@ -181,7 +157,7 @@ impl Making<'_, '_, '_> {
         Ok(())
     }
 
-    fn batch(&mut self, batch: &[Change], done: &mut Vec<AppliedChange>) -> Result<(), Failure> {
+    fn batch(&mut self, batch: &[Change], done: &mut Vec<ChangeResult>) -> Result<(), Failure> {
         let mut intended = Vec::new();
         for change in batch {
             let old = match change.setting.read(&self.tuner.roots) {
@@ -198,9 +174,8 @@ impl Making<'_, '_, '_> {
                 Err(error) => return Err(Failure::Setting(error)),
             };
             if change.setting.same(&old, &change.new) {
-                done.push(AppliedChange {
+                done.push(ChangeResult {
                     change: change.clone(),
-                    effective: old.clone(),
                     old,
                     state: ChangeState::AlreadySo,
                 });
@@ -225,10 +200,9 @@ impl Making<'_, '_, '_> {
         self.entries.extend(intended.iter().cloned());
         for entry in &intended {
             match self.one(entry) {
-                Ok(effective) => done.push(AppliedChange {
+                Ok(()) => done.push(ChangeResult {
                     change: entry.change.clone(),
                     old: entry.old.clone(),
-                    effective,
                     state: ChangeState::Changed,
                 }),
                 Err(Failure::Setting(error)) if entry.change.optional || is_ended(&error) => {
@@ -240,18 +214,17 @@ impl Making<'_, '_, '_> {
         Ok(())
     }
 
-    fn skip(&mut self, change: &Change, reason: &str, old: &str, done: &mut Vec<AppliedChange>) {
+    fn skip(&mut self, change: &Change, reason: &str, old: &str, done: &mut Vec<ChangeResult>) {
         (self.watch)(Point::Skipped { change, reason });
-        done.push(AppliedChange {
+        done.push(ChangeResult {
             change: change.clone(),
             old: old.to_owned(),
-            effective: old.to_owned(),
             state: ChangeState::Skipped(reason.to_owned()),
         });
     }
 
     /// Writes and reads back.
-    fn one(&mut self, entry: &Entry) -> Result<String, Failure> {
+    fn one(&mut self, entry: &Entry) -> Result<(), Failure> {
         let (roots, change) = (&self.tuner.roots, &entry.change);
         let setting = &change.setting;
         (self.watch)(Point::Write {
@@ -268,7 +241,7 @@ impl Making<'_, '_, '_> {
                 change,
                 effective: &effective,
             });
-            return Ok(effective);
+            return Ok(());
         }
         // Ours, whatever it is, and only we know that: a later revert would take it for
         // somebody else's.
@@ -297,8 +270,8 @@ impl Making<'_, '_, '_> {
                 self.watch,
             );
             for change in undone {
-                if let Outcome::Failed(reason) = change.outcome {
-                    left.push(format!("{} ({reason})", change.setting));
+                if let ChangeState::Failed(reason) = change.state {
+                    left.push(format!("{} ({reason})", change.change.setting));
                 }
             }
             if left.is_empty()

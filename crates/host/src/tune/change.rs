@@ -41,6 +41,47 @@ impl Change {
     }
 }
 
+/// What has become of a setting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ChangeState {
+    /// It was changed.
+    Changed,
+    /// It had that value already.
+    AlreadySo,
+    /// The kernel refused it, and the rest can do without.
+    Skipped(String),
+    /// Our value still holds.
+    Holds,
+    /// The old value holds: somebody has put it back, or it was never changed.
+    AsBefore,
+    /// Somebody else has given it this value, which stays.
+    ChangedByOthers(String),
+    /// What it belonged to has ended: a thread, a device, a control group, a boot.
+    Gone,
+    /// It cannot be read.
+    Unknown(String),
+    /// The old value was put back.
+    Restored,
+    /// A later apply has changed it again: that one is to be reverted first.
+    Covered {
+        /// The later apply.
+        by: u32,
+    },
+    /// It could not be put back; the next revert tries again.
+    Failed(String),
+}
+
+/// A change, and what has become of its setting: by an apply, since then, or by a revert.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChangeResult {
+    /// The change.
+    pub change: Change,
+    /// The value before.
+    pub old: String,
+    /// Its state.
+    pub state: ChangeState,
+}
+
 /// Something that holds only while a process holds it: the kernel takes it back by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Hold {

@@ -22,20 +22,20 @@ mod status;
 use crate::journal::JournalFolder;
 use crate::roots::Roots;
 
-pub use self::apply::{Applied, AppliedChange, ChangeState};
-pub use self::change::{Change, Hold, Point, Watch};
+pub use self::apply::Applied;
+pub use self::change::{Change, ChangeResult, ChangeState, Hold, Point, Watch};
 pub use self::error::TuneError;
 pub use self::mitigations::{MITIGATIONS, Mitigation};
 pub use self::plan::{Part, Plan};
 pub use self::proposal::{Conflict, Proposal, Unavailable};
-pub use self::revert::{Outcome, Reverted, RevertedChange, Which};
+pub use self::revert::{Reverted, Which};
 pub use self::scene::{Scene, Scope, ServerThreads, Thread};
 pub use self::setting::{
     EthtoolSetting, FileSetting, Form, GovernorSetting, GroupFolder, Membership, NapiSuspension,
     Parameter, Policy, SchedulingValue, Setting, SettingError, ThreadAffinity, ThreadScheduling,
     UnitCpus,
 };
-pub use self::status::{ApplyStatus, EntryState, EntryStatus};
+pub use self::status::ApplyStatus;
 
 /// Whoever changes settings. Two of them at once take turns: a lock on the journal's folder is
 /// held while settings are changed.

@@ -1,47 +1,12 @@
 //! Puts old values back: only where our value still holds.
 
 use super::Tuner;
-use super::change::{Point, Watch};
+use super::change::{ChangeResult, ChangeState, Point, Watch};
 use super::error::TuneError;
 use super::heirs;
 use super::journal::{self, ChangeJournal, Entry, Head, Record};
 use super::setting::Setting;
 use crate::roots::Roots;
-
-/// What has become of a setting.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// The old value holds again.
-    Restored,
-    /// The old value held already.
-    AsBefore,
-    /// Somebody else has given it this value, which stays.
-    ChangedByOthers(String),
-    /// What it belonged to has ended: a thread, a device, a control group, a boot.
-    Gone,
-    /// A later apply has changed it again: that one is to be reverted first.
-    Covered {
-        /// The later apply.
-        by: u32,
-    },
-    /// It could not be put back; the next revert tries again.
-    Failed(String),
-}
-
-/// A setting and the result of its revert.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RevertedChange {
-    /// The mitigation that had changed it.
-    pub mitigation: String,
-    /// The setting.
-    pub setting: Setting,
-    /// The value before.
-    pub old: String,
-    /// Our value.
-    pub new: String,
-    /// The result.
-    pub outcome: Outcome,
-}
 
 /// An apply that was put back.
 #[derive(Debug)]
@@ -51,7 +16,7 @@ pub struct Reverted {
     /// Its mitigations.
     pub mitigations: Vec<String>,
     /// Each setting, in the order in which they were put back.
-    pub changes: Vec<RevertedChange>,
+    pub changes: Vec<ChangeResult>,
     /// Nothing is left to be done.
     pub is_done: bool,
 }
@@ -123,11 +88,14 @@ impl Tuner {
                 watch,
             ));
         } else {
-            let gone = |entry: Entry| outcome_of(entry, Outcome::Gone);
+            let gone = |entry: Entry| outcome_of(entry, ChangeState::Gone);
             changes.extend(entries.into_iter().map(gone));
         }
-        let is_left = |change: &RevertedChange| {
-            matches!(change.outcome, Outcome::Failed(_) | Outcome::Covered { .. })
+        let is_left = |change: &ChangeResult| {
+            matches!(
+                change.state,
+                ChangeState::Failed(_) | ChangeState::Covered { .. }
+            )
         };
         let is_done = !changes.iter().any(is_left);
         if is_done {
@@ -143,7 +111,7 @@ impl Tuner {
 
     /// The settings that later applies have changed again, and the others. To put back the
     /// older one first would leave the later one with an old value that never was.
-    fn covered(&self, record: &Record) -> Result<(Vec<RevertedChange>, Vec<Entry>), TuneError> {
+    fn covered(&self, record: &Record) -> Result<(Vec<ChangeResult>, Vec<Entry>), TuneError> {
         let mut later = Vec::new();
         for id in journal::ids(&self.folder)? {
             if id > record.id {
@@ -159,7 +127,7 @@ impl Tuner {
             };
             match later.iter().find(has) {
                 Some(other) => {
-                    covered.push(outcome_of(entry, Outcome::Covered { by: other.id }));
+                    covered.push(outcome_of(entry, ChangeState::Covered { by: other.id }));
                 }
                 None => free.push(entry),
             }
@@ -168,13 +136,11 @@ impl Tuner {
     }
 }
 
-fn outcome_of(entry: Entry, outcome: Outcome) -> RevertedChange {
-    RevertedChange {
-        mitigation: entry.change.mitigation,
-        setting: entry.change.setting,
+fn outcome_of(entry: Entry, state: ChangeState) -> ChangeResult {
+    ChangeResult {
+        change: entry.change,
         old: entry.old,
-        new: entry.change.new,
-        outcome,
+        state,
     }
 }
 
@@ -185,16 +151,16 @@ pub(super) fn undo(
     entries: &[Entry],
     journal: &mut ChangeJournal,
     watch: &mut Watch,
-) -> Vec<RevertedChange> {
+) -> Vec<ChangeResult> {
     let mut changes = Vec::new();
     let groups: Vec<String> = entries.iter().filter_map(group_of).collect();
     let mut done = Vec::new();
     for entry in entries.iter().rev() {
         let outcome = match goes_with(&groups, entry) {
-            true => Outcome::Gone,
+            true => ChangeState::Gone,
             false => put_back(roots, entry, watch),
         };
-        if !matches!(outcome, Outcome::Failed(_)) {
+        if !matches!(outcome, ChangeState::Failed(_)) {
             done.push(entry.number);
         }
         changes.push(outcome_of(entry.clone(), outcome));
@@ -225,34 +191,34 @@ fn goes_with(groups: &[String], entry: &Entry) -> bool {
     }
 }
 
-fn put_back(roots: &Roots, entry: &Entry, watch: &mut Watch) -> Outcome {
+fn put_back(roots: &Roots, entry: &Entry, watch: &mut Watch) -> ChangeState {
     let (change, old) = (&entry.change, entry.old.as_str());
     let setting = &change.setting;
     let found = match setting.read(roots) {
         Ok(found) => found,
-        Err(error) if error.is_gone() => return Outcome::Gone,
-        Err(error) => return Outcome::Failed(error.to_string()),
+        Err(error) if error.is_gone() => return ChangeState::Gone,
+        Err(error) => return ChangeState::Failed(error.to_string()),
     };
     if setting.same(&found, old) {
-        return Outcome::AsBefore;
+        return ChangeState::AsBefore;
     }
     if !setting.same(&found, &change.new) {
-        return Outcome::ChangedByOthers(found);
+        return ChangeState::ChangedByOthers(found);
     }
     watch(Point::Undo { change, old });
     match setting.write(roots, old) {
         Ok(()) => {}
-        Err(error) if error.is_gone() => return Outcome::Gone,
-        Err(error) => return Outcome::Failed(error.to_string()),
+        Err(error) if error.is_gone() => return ChangeState::Gone,
+        Err(error) => return ChangeState::Failed(error.to_string()),
     }
     watch(Point::Undone { change });
     match setting.read(roots) {
-        Ok(now) if setting.same(&now, old) => Outcome::Restored,
-        Ok(now) => Outcome::Failed(format!(
+        Ok(now) if setting.same(&now, old) => ChangeState::Restored,
+        Ok(now) => ChangeState::Failed(format!(
             "\"{old}\" was written and \"{now}\" holds: something limits it now (a CPU that is \
              offline, a cpuset)"
         )),
-        Err(error) if error.is_gone() => Outcome::Gone,
-        Err(error) => Outcome::Failed(error.to_string()),
+        Err(error) if error.is_gone() => ChangeState::Gone,
+        Err(error) => ChangeState::Failed(error.to_string()),
     }
 }

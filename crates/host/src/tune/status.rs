@@ -1,41 +1,9 @@
 //! What is applied now, and whether it still holds.
 
 use super::Tuner;
+use super::change::{ChangeResult, ChangeState};
 use super::error::TuneError;
 use super::journal::{self, Record};
-use super::setting::Setting;
-
-/// Whether a value still holds.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum EntryState {
-    /// Ours does.
-    Holds,
-    /// The old one does: somebody has put it back, or it was never changed.
-    AsBefore,
-    /// Another one does.
-    ChangedByOthers(String),
-    /// What it belonged to has ended.
-    Gone,
-    /// It cannot be read.
-    Unknown(String),
-}
-
-/// A setting that was changed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EntryStatus {
-    /// The mitigation that changed it.
-    pub mitigation: String,
-    /// What.
-    pub setting: Setting,
-    /// The value before.
-    pub old: String,
-    /// Our value.
-    pub new: String,
-    /// Why it was changed.
-    pub why: String,
-    /// Whether ours holds.
-    pub state: EntryState,
-}
 
 /// An apply that is not put back.
 #[derive(Clone, Debug)]
@@ -53,14 +21,14 @@ pub struct ApplyStatus {
     /// A reboot has undone it.
     pub is_of_earlier_boot: bool,
     /// Its settings, in the order of the changes.
-    pub entries: Vec<EntryStatus>,
+    pub entries: Vec<ChangeResult>,
 }
 
 impl ApplyStatus {
     /// Every setting that still exists has our value.
     pub fn holds(&self) -> bool {
         let good =
-            |entry: &EntryStatus| matches!(entry.state, EntryState::Holds | EntryState::Gone);
+            |entry: &ChangeResult| matches!(entry.state, ChangeState::Holds | ChangeState::Gone);
         self.is_complete && !self.is_of_earlier_boot && self.entries.iter().all(good)
     }
 }
@@ -84,21 +52,18 @@ impl Tuner {
         let holder = record.head.holder();
         let is_of_earlier_boot = !record.head.is_of_this_boot(&self.roots);
         let entries = record.entries.into_iter().map(|entry| {
-            let setting = entry.change.setting;
+            let setting = &entry.change.setting;
             let state = match setting.read(&self.roots) {
-                _ if is_of_earlier_boot => EntryState::Gone,
-                Ok(now) if setting.same(&now, &entry.change.new) => EntryState::Holds,
-                Ok(now) if setting.same(&now, &entry.old) => EntryState::AsBefore,
-                Ok(now) => EntryState::ChangedByOthers(now),
-                Err(error) if error.is_gone() => EntryState::Gone,
-                Err(error) => EntryState::Unknown(error.to_string()),
+                _ if is_of_earlier_boot => ChangeState::Gone,
+                Ok(now) if setting.same(&now, &entry.change.new) => ChangeState::Holds,
+                Ok(now) if setting.same(&now, &entry.old) => ChangeState::AsBefore,
+                Ok(now) => ChangeState::ChangedByOthers(now),
+                Err(error) if error.is_gone() => ChangeState::Gone,
+                Err(error) => ChangeState::Unknown(error.to_string()),
             };
-            EntryStatus {
-                mitigation: entry.change.mitigation,
-                setting,
+            ChangeResult {
+                change: entry.change,
                 old: entry.old,
-                new: entry.change.new,
-                why: entry.change.why,
                 state,
             }
         });

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
-use taillab_host::tune::{Outcome, Plan, Scope, Setting, Tuner, Which};
+use taillab_host::tune::{ChangeState, Plan, Scope, Setting, Tuner, Which};
 use tempfile::TempDir;
 
 use crate::common::{eventually, live};
@@ -38,7 +38,7 @@ impl Applied {
     pub(crate) fn revert(self) {
         let reverted = self.tuner.revert(Which::All, &mut quiet).unwrap();
         for change in reverted.iter().flat_map(|reverted| &reverted.changes) {
-            assert_eq!(change.outcome, Outcome::Restored, "{change:?}");
+            assert_eq!(change.state, ChangeState::Restored, "{change:?}");
         }
     }
 }

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::{Child, Command};
 
 use taillab_host::tune::{
-    Change, ChangeState, FileSetting, Form, GroupFolder, MITIGATIONS, Membership, Outcome, Part,
-    Plan, Point, Proposal, Scope, Setting, TuneError, Tuner, Which,
+    Change, ChangeState, FileSetting, Form, GroupFolder, MITIGATIONS, Membership, Part, Plan,
+    Point, Proposal, Scope, Setting, TuneError, Tuner, Which,
 };
 use taillab_host::{CpuSet, JournalFolder, NetNamespace, PrivateFolder, ProcessIdentity, Roots};
 
@@ -50,6 +50,20 @@ pub(crate) fn tuner(folder: &Path) -> Tuner {
 
 pub(crate) fn quiet(_: Point<'_>) {}
 
+/// A journal of the test, and a process to change.
+fn start() -> (tempfile::TempDir, Tuner, Process) {
+    let place = tempfile::tempdir().unwrap();
+    let tuner = tuner(place.path());
+    (place, tuner, Process::sleeping())
+}
+
+fn scope_of(process: &Process) -> Scope {
+    Scope {
+        pid: Some(process.pid()),
+        ..Scope::default()
+    }
+}
+
 fn plan(changes: Vec<Change>) -> Plan {
     Plan {
         parts: vec![Part {
@@ -65,10 +79,10 @@ fn change(setting: &Setting, new: &str) -> Change {
     Change::new(setting.clone(), new, "a test")
 }
 
-fn outcomes(tuner: &Tuner, which: Which) -> Vec<Outcome> {
+fn outcomes(tuner: &Tuner, which: Which) -> Vec<ChangeState> {
     let reverted = tuner.revert(which, &mut quiet).unwrap();
     let changes = reverted.into_iter().flat_map(|reverted| reverted.changes);
-    changes.map(|change| change.outcome).collect()
+    changes.map(|change| change.state).collect()
 }
 
 fn slack(process: &Process) -> Setting {
@@ -84,9 +98,7 @@ fn what_somebody_else_has_changed_stays_and_is_told() {
     if !live("what_somebody_else_has_changed_stays_and_is_told") {
         return;
     }
-    let place = tempfile::tempdir().unwrap();
-    let tuner = tuner(place.path());
-    let process = Process::sleeping();
+    let (_place, tuner, process) = start();
     let slack = slack(&process);
     let before = process.reads(&slack);
     let affinity = Setting::affinity(process.identity());
@@ -99,7 +111,10 @@ fn what_somebody_else_has_changed_stays_and_is_told() {
     let all = outcomes(&tuner, Which::All);
     assert_eq!(
         all,
-        [Outcome::Restored, Outcome::ChangedByOthers("888".into())]
+        [
+            ChangeState::Restored,
+            ChangeState::ChangedByOthers("888".into())
+        ]
     );
     assert_eq!(process.reads(&slack), "888");
     assert_ne!(before, "888");
@@ -111,9 +126,7 @@ fn a_later_apply_is_put_back_before_an_earlier_one() {
     if !live("a_later_apply_is_put_back_before_an_earlier_one") {
         return;
     }
-    let place = tempfile::tempdir().unwrap();
-    let tuner = tuner(place.path());
-    let process = Process::sleeping();
+    let (_place, tuner, process) = start();
     let slack = slack(&process);
     let before = process.reads(&slack);
     for new in ["700", "800"] {
@@ -122,12 +135,12 @@ fn a_later_apply_is_put_back_before_an_earlier_one() {
     }
     assert_eq!(
         outcomes(&tuner, Which::One(1)),
-        [Outcome::Covered { by: 2 }]
+        [ChangeState::Covered { by: 2 }]
     );
     assert_eq!(process.reads(&slack), "800");
     assert_eq!(
         outcomes(&tuner, Which::All),
-        [Outcome::Restored, Outcome::Restored]
+        [ChangeState::Restored, ChangeState::Restored]
     );
     assert_eq!(process.reads(&slack), before);
 }
@@ -137,9 +150,7 @@ fn a_value_that_the_kernel_does_not_take_as_it_is_undoes_the_whole_apply() {
     if !live("a_value_that_the_kernel_does_not_take_as_it_is_undoes_the_whole_apply") {
         return;
     }
-    let place = tempfile::tempdir().unwrap();
-    let tuner = tuner(place.path());
-    let process = Process::sleeping();
+    let (_place, tuner, process) = start();
     let (slack, affinity) = (slack(&process), Setting::affinity(process.identity()));
     let before = (process.reads(&slack), process.reads(&affinity));
     // the kernel makes its default of 0, and refuses a CPU that no machine has
@@ -167,20 +178,15 @@ fn a_process_that_has_ended_takes_its_settings_with_it() {
     if !live("a_process_that_has_ended_takes_its_settings_with_it") {
         return;
     }
-    let place = tempfile::tempdir().unwrap();
-    let tuner = tuner(place.path());
-    let mut process = Process::sleeping();
+    let (_place, tuner, mut process) = start();
     let setting = Setting::scheduling(process.identity());
-    let scope = Scope {
-        pid: Some(process.pid()),
-        ..Scope::default()
-    };
+    let scope = scope_of(&process);
     let nice = tuner.plan(&["nice"], &scope).unwrap();
     tuner.apply(&nice, false, &mut quiet).unwrap();
     assert!(process.reads(&setting).starts_with("other nice=-20"));
     process.0.kill().unwrap();
     process.0.wait().unwrap();
-    assert_eq!(outcomes(&tuner, Which::All), [Outcome::Gone]);
+    assert_eq!(outcomes(&tuner, Which::All), [ChangeState::Gone]);
     // planned before, applied after its end
     let error = tuner
         .apply(&nice, false, &mut quiet)
@@ -252,7 +258,7 @@ fn a_full_disk_refuses_before_anything_is_changed() {
     assert!(line.contains("No space left"), "{line}");
     assert_eq!(process.reads(&slack), "700");
     // what was changed before can be put back
-    assert_eq!(outcomes(&tuner, Which::All), [Outcome::Restored]);
+    assert_eq!(outcomes(&tuner, Which::All), [ChangeState::Restored]);
     assert_eq!(process.reads(&slack), before);
     assert!(tuner.status().unwrap().is_empty());
 }
@@ -275,7 +281,7 @@ fn two_at_once_take_turns() {
                         tuner.apply(&plan(vec![change(&slack(process), &new)]), true, &mut quiet);
                     let id = made.unwrap().id.unwrap();
                     assert_eq!(process.reads(&slack(process)), new);
-                    assert_eq!(outcomes(&tuner, Which::One(id)), [Outcome::Restored]);
+                    assert_eq!(outcomes(&tuner, Which::One(id)), [ChangeState::Restored]);
                 }
             });
         }
@@ -331,7 +337,7 @@ fn settings_of_another_network_namespace_are_changed_there_and_only_there() {
         assert!(
             outcomes(&tuner, Which::All)
                 .iter()
-                .all(|all| *all == Outcome::Restored)
+                .all(|all| *all == ChangeState::Restored)
         );
         assert_eq!(read(), old, "{name}");
     }
@@ -340,7 +346,7 @@ fn settings_of_another_network_namespace_are_changed_there_and_only_there() {
     tuner.apply(&plan, false, &mut quiet).unwrap();
     drop(process);
     let gone = outcomes(&tuner, Which::All);
-    assert!(gone.iter().all(|all| *all == Outcome::Gone), "{gone:?}");
+    assert!(gone.iter().all(|all| *all == ChangeState::Gone), "{gone:?}");
 }
 
 #[test]
@@ -353,9 +359,7 @@ fn a_cpuset_is_made_filled_emptied_and_removed() {
         println!("SKIPPED a_cpuset_is_made_filled_emptied_and_removed: no cgroup v1 cpuset here");
         return;
     }
-    let place = tempfile::tempdir().unwrap();
-    let tuner = tuner(place.path());
-    let process = Process::sleeping();
+    let (_place, tuner, process) = start();
     let folder = format!("{MOUNT}/taillab-test-{}", process.pid());
     let file =
         |name: &str| Setting::File(FileSetting::new(format!("{folder}/{name}"), Form::CpuList));
@@ -377,7 +381,7 @@ fn a_cpuset_is_made_filled_emptied_and_removed() {
         change(&member, &format!("/taillab-test-{}", process.pid())),
     ];
     let applied = tuner.apply(&plan(changes), false, &mut quiet).unwrap();
-    let good = |change: &taillab_host::tune::AppliedChange| change.state == ChangeState::Changed;
+    let good = |change: &taillab_host::tune::ChangeResult| change.state == ChangeState::Changed;
     assert!(applied.changes.iter().all(good), "{applied:?}");
     assert!(
         fs::read_to_string(format!("{folder}/tasks"))
@@ -387,7 +391,7 @@ fn a_cpuset_is_made_filled_emptied_and_removed() {
     let all = outcomes(&tuner, Which::All);
     assert!(
         !all.iter()
-            .any(|outcome| matches!(outcome, Outcome::Failed(_))),
+            .any(|outcome| matches!(outcome, ChangeState::Failed(_))),
         "{all:?}"
     );
     assert!(!Path::new(&folder).exists());
@@ -399,17 +403,14 @@ fn real_time_takes_effect_with_the_limit_that_would_stop_it() {
     if !live("real_time_takes_effect_with_the_limit_that_would_stop_it") {
         return;
     }
-    let place = tempfile::tempdir().unwrap();
-    let tuner = tuner(place.path());
-    let process = Process::sleeping();
+    let (_place, tuner, process) = start();
     let runtime = || fs::read_to_string("/proc/sys/kernel/sched_rt_runtime_us").unwrap();
     let limit = runtime();
     let setting = Setting::scheduling(process.identity());
     let before = process.reads(&setting);
     let scope = |cpus: Option<&str>| Scope {
-        pid: Some(process.pid()),
         cpus: cpus.map(|list| list.parse().unwrap()),
-        ..Scope::default()
+        ..scope_of(&process)
     };
     // without a CPU for anybody else it is refused
     let everywhere = tuner.plan(&["rt-priority"], &scope(None)).unwrap();
@@ -425,7 +426,7 @@ fn real_time_takes_effect_with_the_limit_that_would_stop_it() {
     let outcomes = outcomes(&tuner, Which::All);
     assert_eq!(now, ("fifo priority=49".into(), "-1\n".into()));
     assert!(
-        outcomes.iter().all(|all| *all == Outcome::Restored),
+        outcomes.iter().all(|all| *all == ChangeState::Restored),
         "{outcomes:?}"
     );
     assert_eq!((process.reads(&setting), runtime()), (before, limit));
@@ -436,13 +437,8 @@ fn the_server_s_own_settings_take_effect() {
     if !live("the_server_s_own_settings_take_effect") {
         return;
     }
-    let place = tempfile::tempdir().unwrap();
-    let tuner = tuner(place.path());
-    let process = Process::sleeping();
-    let scope = Scope {
-        pid: Some(process.pid()),
-        ..Scope::default()
-    };
+    let (_place, tuner, process) = start();
+    let scope = scope_of(&process);
     for (name, value) in [
         ("nice", "other nice=-20"),
         ("slice", "slice_ns=100000"),
@@ -466,7 +462,11 @@ fn the_server_s_own_settings_take_effect() {
         tuner.apply(&plan, false, &mut quiet).unwrap();
         let now = process.reads(&settings[0]);
         assert!(now.contains(value), "{name}: {now}");
-        assert_eq!(outcomes(&tuner, Which::All), [Outcome::Restored], "{name}");
+        assert_eq!(
+            outcomes(&tuner, Which::All),
+            [ChangeState::Restored],
+            "{name}"
+        );
         assert_eq!(process.reads(&settings[0]), before, "{name}");
     }
 }

@@ -205,8 +205,8 @@ fn a_kill_at_any_step_leaves_nothing_that_one_revert_does_not_put_back() {
             );
             let reverted = tuner(folder).revert(Which::All, &mut quiet).unwrap();
             for change in reverted.iter().flat_map(|reverted| &reverted.changes) {
-                use taillab_host::tune::Outcome::{AsBefore, Restored};
-                let good = matches!(change.outcome, Restored | AsBefore);
+                use taillab_host::tune::ChangeState::{AsBefore, Restored};
+                let good = matches!(change.state, Restored | AsBefore);
                 assert!(good, "{action}, point {at}: {change:?}");
             }
             assert_eq!(state(folder, &threads), before, "{action}, point {at}");

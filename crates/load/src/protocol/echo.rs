@@ -8,7 +8,7 @@
 use taillab_model::Outcome;
 
 use super::{
-    Asks, Body, DatagramProtocol, Decoded, EchoWorkload, MAX_DATAGRAM_BYTES, Malformed,
+    Ask, Body, DatagramProtocol, Decoded, EchoWorkload, MAX_DATAGRAM_BYTES, Malformed,
     MessageSizes, Planned, Planner, Protocol, Question, Response, StreamProtocol,
 };
 use crate::LoadError;
@@ -19,7 +19,7 @@ pub const PROTOCOL: Protocol = Protocol {
     scheme: "echo",
     label: "echo",
     default_port: 7,
-    asks: Asks::Echo,
+    asks: &[Ask::RequestBytes, Ask::ResponseBytes],
     stream: |workload| Ok(Box::new(EchoStream::new(workload.echo)?)),
     datagrams: Some(|workload| Ok(Box::new(EchoDatagrams::new(workload.echo)?))),
     question: |workload, _| Question {

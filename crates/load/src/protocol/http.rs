@@ -11,7 +11,7 @@ use taillab_model::Outcome;
 
 use super::scan::{hexadecimal, line};
 use super::{
-    Asks, Decoded, HttpWorkload, MessageSizes, Planned, Planner, Protocol, Question, StreamProtocol,
+    Ask, Decoded, MessageSizes, Planned, Planner, Protocol, Question, Resource, StreamProtocol,
 };
 use crate::LoadError;
 use head::{Framing, Head, MAX_HEAD_BYTES, head};
@@ -22,13 +22,13 @@ pub const PROTOCOL: Protocol = Protocol {
     scheme: "http",
     label: "http",
     default_port: 80,
-    asks: Asks::Http,
-    stream: |workload| Ok(Box::new(Http::new(&workload.http)?)),
+    asks: &[Ask::Path, Ask::Headers, Ask::RequestBytes],
+    stream: |workload| Ok(Box::new(Http::new(&workload.resource)?)),
     datagrams: None,
     question: |workload, _| Question {
         bytes: format!(
             "HEAD {} HTTP/1.1\r\nHost: taillab\r\nConnection: close\r\n\r\n",
-            workload.http.path
+            workload.resource.path
         )
         .into_bytes(),
         answer: b"HTTP/1.",
@@ -50,7 +50,7 @@ const LAST_CHUNK_BYTES: usize = 5;
 /// The header whose value makes a request as long as wanted.
 const PADDING: &str = "X-Padding: ";
 
-impl HttpWorkload {
+impl Resource {
     /// The bytes of the request.
     fn request(&self) -> Result<Vec<u8>, LoadError> {
         let check = |is_good: bool, what, text: &str, remedy| match is_good {
@@ -134,7 +134,7 @@ impl Http {
     /// # Errors
     /// [`LoadError::RequestText`] for a text that would break the request,
     /// [`LoadError::MessageSize`] for a size that it cannot have.
-    pub fn new(workload: &HttpWorkload) -> Result<Self, LoadError> {
+    pub fn new(workload: &Resource) -> Result<Self, LoadError> {
         Ok(Self {
             request: workload.request()?,
             response_bytes: workload.response_bytes,

@@ -18,8 +18,8 @@ pub use codec::{
     Body, DatagramProtocol, Decoded, MAX_DATAGRAM_BYTES, Malformed, MessageSizes, Planned, Planner,
     Response, StreamProtocol,
 };
-pub use row::{Asks, Codec, Protocol, Question};
-pub use workload::{EchoWorkload, HttpWorkload, StoreWorkload, Workload};
+pub use row::{Ask, Codec, Protocol, Question};
+pub use workload::{EchoWorkload, Resource, StoreWorkload, Workload};
 
 /// The protocols of the generator. Several rows with one name are dialects of one protocol,
 /// the usual one first.
@@ -47,8 +47,8 @@ impl Protocol {
 
     /// The names of the protocols that use this part of a workload, for a sentence:
     /// `memcached and redis`.
-    pub fn names_of(asks: Asks) -> String {
-        let of = |name: &&str| Self::named(name).is_some_and(|protocol| protocol.asks == asks);
+    pub fn names_of(ask: Ask) -> String {
+        let of = |name: &&str| Self::named(name).is_some_and(|protocol| protocol.asks(ask));
         let names: Vec<_> = Self::names().into_iter().filter(of).collect();
         match names.split_last() {
             Some((last, [])) => (*last).to_owned(),

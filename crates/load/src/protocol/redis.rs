@@ -7,7 +7,7 @@ use taillab_model::{Operation, Outcome};
 
 use super::scan::{decimal, line, value};
 use super::store::{Limits, Messages, Store, Stored, Template};
-use super::{Asks, Decoded, Planned, Protocol, Question, StoreWorkload, StreamProtocol};
+use super::{Ask, Decoded, Planned, Protocol, Question, StoreWorkload, StreamProtocol};
 use crate::LoadError;
 
 /// Redis in the table of protocols.
@@ -16,7 +16,7 @@ pub const PROTOCOL: Protocol = Protocol {
     scheme: "redis",
     label: "redis",
     default_port: 6379,
-    asks: Asks::Store,
+    asks: &[Ask::Keys],
     stream: |workload| Ok(Box::new(Redis::new(workload.store.clone())?)),
     datagrams: None,
     question: |_, _| Question {

@@ -15,8 +15,8 @@ pub struct Protocol {
     pub label: &'static str,
     /// The usual port of its servers.
     pub default_port: u16,
-    /// The part of a [`Workload`] that it uses.
-    pub asks: Asks,
+    /// The parts of a [`Workload`] that it uses.
+    pub(super) asks: &'static [Ask],
     /// Its codec for streams.
     pub(super) stream: Prepare<dyn StreamProtocol>,
     /// Its codec for datagrams; `None` if it does not run over UDP.
@@ -36,15 +36,19 @@ impl PartialEq for Protocol {
 
 impl Eq for Protocol {}
 
-/// The part of a [`Workload`] that a protocol uses.
+/// A part of a [`Workload`] that a protocol may use. Options of the others are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asks {
+pub enum Ask {
     /// [`Workload::store`]
-    Store,
-    /// [`Workload::http`]
-    Http,
-    /// [`Workload::echo`]
-    Echo,
+    Keys,
+    /// The path of [`Workload::resource`], which is a part of the target.
+    Path,
+    /// The headers of [`Workload::resource`].
+    Headers,
+    /// The length of a request: of [`Workload::echo`], and of [`Workload::resource`].
+    RequestBytes,
+    /// The length of a response: of [`Workload::echo`].
+    ResponseBytes,
 }
 
 /// A request that a server answers once it is ready, whatever data it has.
@@ -78,6 +82,11 @@ impl Protocol {
     /// The name of its dialect, if it has several.
     pub fn dialect(&self) -> Option<&'static str> {
         self.label.strip_prefix(self.name)?.strip_prefix('-')
+    }
+
+    /// Whether it uses this part of a workload.
+    pub fn asks(&self, ask: Ask) -> bool {
+        self.asks.contains(&ask)
     }
 
     /// Whether it runs over UDP.

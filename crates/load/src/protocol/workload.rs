@@ -8,8 +8,8 @@ use super::keys::KeyDistribution;
 pub struct Workload {
     /// Gets and sets of a key-value store.
     pub store: StoreWorkload,
-    /// The GET of HTTP.
-    pub http: HttpWorkload,
+    /// What is asked for by its path, as the GET of HTTP does.
+    pub resource: Resource,
     /// Sizes of an echo.
     pub echo: EchoWorkload,
 }
@@ -18,7 +18,7 @@ impl Default for Workload {
     fn default() -> Self {
         Self {
             store: StoreWorkload::default(),
-            http: HttpWorkload::get("localhost", "/"),
+            resource: Resource::at("localhost", "/"),
             echo: EchoWorkload::default(),
         }
     }
@@ -52,9 +52,9 @@ impl Default for StoreWorkload {
     }
 }
 
-/// A GET over HTTP.
+/// Something that is asked for by its path, e.g. with the GET of HTTP.
 #[derive(Clone, Debug, PartialEq)]
-pub struct HttpWorkload {
+pub struct Resource {
     /// The `Host` header: name or address, with the port unless it is 80.
     pub host: String,
     /// The path with its query, beginning with `/`.
@@ -68,9 +68,9 @@ pub struct HttpWorkload {
     pub response_bytes: usize,
 }
 
-impl HttpWorkload {
-    /// A GET of this path without further headers.
-    pub fn get(host: &str, path: &str) -> Self {
+impl Resource {
+    /// What has this path, without further headers.
+    pub fn at(host: &str, path: &str) -> Self {
         Self {
             host: host.to_owned(),
             path: path.to_owned(),

@@ -114,9 +114,9 @@ fn targets() -> impl Strategy<Value = Target> {
         .prop_map(|(at, place, path)| Target {
             protocol: &PROTOCOLS[at],
             place,
-            path: match PROTOCOLS[at].asks {
-                Asks::Http => path,
-                _ => String::new(),
+            path: match PROTOCOLS[at].asks(Ask::Path) {
+                true => path,
+                false => String::new(),
             },
         })
         .prop_filter("over UDP", |target| {
@@ -124,13 +124,23 @@ fn targets() -> impl Strategy<Value = Target> {
         })
 }
 
+/// Each protocol with each of its transports; of a further dialect one is enough.
 #[test]
 fn help_lists_every_scheme() {
-    assert_eq!(
-        Target::schemes(),
-        "echo+tcp, echo+udp, echo+unix, memcached+tcp, memcached+udp, memcached+unix, \
-         memcached-binary+tcp, memcached-meta+tcp, http, http+unix, redis, redis+unix"
-    );
+    let mut all = Vec::new();
+    for protocol in &PROTOCOLS {
+        let is_usual = Protocol::named(protocol.name) == Some(protocol);
+        for place in ["+tcp://h", "+udp://h", "+unix:/s"] {
+            let target = format!("{}{place}", protocol.scheme).parse::<Target>();
+            let known = place != "+udp://h" || protocol.over_udp();
+            assert_eq!(target.is_ok(), known, "{target:?}");
+            if known && (is_usual || place == "+tcp://h") {
+                let text = read(&format!("{}{place}", protocol.scheme)).to_string();
+                all.push(text.split(':').next().unwrap().to_owned());
+            }
+        }
+    }
+    assert_eq!(Target::schemes(), all.join(", "));
 }
 
 proptest! {

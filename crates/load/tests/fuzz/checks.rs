@@ -5,9 +5,9 @@
 #![allow(dead_code, clippy::unwrap_used)]
 
 use taillab_load::protocol::{
-    Codec, DatagramProtocol, Decoded, PROTOCOLS, Planned, Protocol, StreamProtocol, Workload,
+    Ask, Codec, DatagramProtocol, Decoded, Planned, Protocol, StreamProtocol, Workload,
 };
-use taillab_load::{EchoWorkload, HttpWorkload, StoreWorkload};
+use taillab_load::{EchoWorkload, Resource, StoreWorkload};
 use taillab_model::Operation;
 
 /// The tag of every request.
@@ -22,9 +22,20 @@ pub(crate) struct Asked {
     what: Planned,
 }
 
-fn protocol(label: &str) -> &'static Protocol {
-    let mut all = PROTOCOLS.iter();
-    all.find(|protocol| protocol.label == label).unwrap()
+impl Asked {
+    pub(crate) fn request(&mut self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.protocol.encode(self.what, TAG, &mut bytes);
+        bytes
+    }
+}
+
+/// What requests of this protocol do.
+pub(crate) fn operations(protocol: &Protocol) -> &'static [Operation] {
+    match protocol.asks(Ask::Keys) {
+        true => &[Operation::Get, Operation::Set],
+        false => &[Operation::Call],
+    }
 }
 
 /// Small messages: values of 12 bytes, and echoes of 16.
@@ -36,7 +47,7 @@ fn workload() -> Workload {
             value_bytes: 12,
             ..StoreWorkload::default()
         },
-        http: HttpWorkload::get("a", "/"),
+        resource: Resource::at("a", "/"),
         echo: EchoWorkload {
             request_bytes: 16,
             response_bytes: 16,
@@ -44,25 +55,29 @@ fn workload() -> Workload {
     }
 }
 
-/// An operation of the protocol with this name in results, on a stream.
-pub(crate) fn on_stream(label: &str, operation: Operation) -> Asked {
-    let Codec::Streams(codec) = protocol(label).codec(&workload(), false).unwrap() else {
-        panic!("{label} has streams");
+/// An operation of a protocol on a stream.
+pub(crate) fn on_stream(protocol: &Protocol, operation: Operation) -> Asked {
+    let Codec::Streams(codec) = protocol.codec(&workload(), false).unwrap() else {
+        panic!("{} has streams", protocol.label);
     };
+    Asked {
+        protocol: codec,
+        what: planned(operation),
+    }
+}
+
+fn planned(operation: Operation) -> Planned {
     let key = match operation {
         Operation::Call => 0,
         _ => KEY,
     };
-    Asked {
-        protocol: codec,
-        what: Planned::new(operation, key),
-    }
+    Planned::new(operation, key)
 }
 
-/// The protocol with this name in results, in datagrams.
-pub(crate) fn in_datagrams(label: &str) -> AskedDatagrams {
-    let Codec::Datagrams(protocol) = protocol(label).codec(&workload(), true).unwrap() else {
-        panic!("{label} has datagrams");
+/// A protocol in datagrams.
+pub(crate) fn in_datagrams(protocol: &Protocol) -> AskedDatagrams {
+    let Codec::Datagrams(protocol) = protocol.codec(&workload(), true).unwrap() else {
+        panic!("{} has datagrams", protocol.label);
     };
     AskedDatagrams { protocol }
 }
@@ -128,6 +143,12 @@ pub(crate) fn check_stream(asked: &Asked, bytes: &[u8]) -> Decoded {
 /// A datagram protocol and its two kinds of requests.
 pub(crate) struct AskedDatagrams {
     protocol: Box<dyn DatagramProtocol>,
+}
+
+impl AskedDatagrams {
+    pub(crate) fn request(&mut self, operation: Operation, id: u16) -> Vec<u8> {
+        self.protocol.encode(planned(operation), id).to_vec()
+    }
 }
 
 /// Reads and judges one datagram; returns whether it is the answer to a request.

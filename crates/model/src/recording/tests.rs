@@ -3,10 +3,13 @@ mod files;
 mod golden;
 mod hostile;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
 
 use super::packed::kind;
 use super::*;
@@ -156,6 +159,46 @@ fn simple(n: u64) -> Vec<Event> {
         kind: EventKind::WriteCalled { tid: i as u32 },
     };
     (0..n).map(event).collect()
+}
+
+/// The programs have the numbers of the packed events, and the tests below try every kind.
+#[test]
+fn every_kind_has_one_number_and_is_drawn() {
+    const PROGRAMS: &str = include_str!("../../../probe/src/bpf/common.bpf.h");
+    const PACKED: &str = include_str!("packed.rs");
+    let (_, kinds_of_programs) = PROGRAMS.split_once("enum kind {").unwrap();
+    let (kinds_of_programs, _) = kinds_of_programs.split_once('}').unwrap();
+    for kind in kinds_of_programs
+        .split(',')
+        .map(str::trim)
+        .filter(|kind| !kind.is_empty())
+    {
+        let (name, number) = kind.split_once(" = ").unwrap();
+        let constant = format!("const {name}: u8 = {number};");
+        assert!(PACKED.contains(&constant), "packed.rs has no `{constant}`");
+    }
+    let constants = PACKED
+        .lines()
+        .take_while(|line| !line.contains("const LAST"));
+    let constants = constants.filter(|line| line.contains(": u8 = ")).count();
+    assert_eq!(
+        constants,
+        usize::from(kind::LAST),
+        "`LAST` is not the last kind"
+    );
+    let mut runner = TestRunner::deterministic();
+    let mut drawn = |_| {
+        let kind = kinds().new_tree(&mut runner).unwrap().current();
+        PackedEvent::new(Nanos::ZERO, kind).words()[0] >> 56
+    };
+    let drawn: BTreeSet<u64> = (0..20_000).map(&mut drawn).collect();
+    let missing: Vec<_> = (1..=u64::from(kind::LAST))
+        .filter(|n| !drawn.contains(n))
+        .collect();
+    assert!(
+        missing.is_empty(),
+        "no strategy above draws the kinds {missing:?}"
+    );
 }
 
 proptest! {

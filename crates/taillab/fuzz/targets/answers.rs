@@ -5,8 +5,7 @@
 mod checks;
 
 use libfuzzer_sys::fuzz_target;
-use taillab_load::protocol::{Asks, PROTOCOLS};
-use taillab_model::Operation;
+use taillab_load::protocol::PROTOCOLS;
 
 fuzz_target!(|data: &[u8]| {
     let Some((choice, bytes)) = data.split_first() else {
@@ -14,13 +13,10 @@ fuzz_target!(|data: &[u8]| {
     };
     let choice = usize::from(*choice);
     let protocol = &PROTOCOLS[choice % PROTOCOLS.len()];
-    let operation = match (protocol.asks, choice / PROTOCOLS.len() % 2) {
-        (Asks::Store, 0) => Operation::Get,
-        (Asks::Store, _) => Operation::Set,
-        _ => Operation::Call,
-    };
-    checks::check_stream(&checks::on_stream(protocol.label, operation), bytes);
+    let operations = checks::operations(protocol);
+    let operation = operations[choice / PROTOCOLS.len() % operations.len()];
+    checks::check_stream(&checks::on_stream(protocol, operation), bytes);
     if protocol.over_udp() {
-        checks::check_datagram(&checks::in_datagrams(protocol.label), bytes);
+        checks::check_datagram(&checks::in_datagrams(protocol), bytes);
     }
 });

@@ -6,8 +6,6 @@ use libfuzzer_sys::fuzz_target;
 use taillab_analysis::Framing;
 use taillab_analysis::matcher::framing::{Direction, Message, Parser};
 
-const FRAMINGS: [Framing; 3] = [Framing::Http1, Framing::Memcached, Framing::Resp];
-
 /// Where messages end when the bytes come in pieces of this length, and whether the parser lost its way.
 fn ends(
     (framing, direction): (Framing, Direction),
@@ -35,11 +33,13 @@ fuzz_target!(|data: &[u8]| {
     let [choice, piece, bytes @ ..] = data else {
         return;
     };
-    let direction = match choice / 3 % 2 {
+    let direction = match choice % 2 {
         0 => Direction::Requests,
         _ => Direction::Responses,
     };
-    let of = (FRAMINGS[usize::from(choice % 3)], direction);
+    let name = usize::from(choice / 2) % Framing::names().split(", ").count();
+    let framing = Framing::names().split(", ").nth(name).and_then(|name| name.parse().ok());
+    let of = (framing.unwrap_or_default(), direction);
     let piece = usize::from(*piece).max(1);
     let whole = ends(of, bytes, usize::MAX - bytes.len());
     assert_eq!(ends(of, bytes, piece), whole, "cut in pieces of {piece}");

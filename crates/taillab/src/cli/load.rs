@@ -198,7 +198,7 @@ pub struct RequestArgs {
     /// Do not store the keys before the load
     #[arg(hide_short_help = true, long)]
     pub no_prefill: bool,
-    /// Length of an echo's request [default: 128]
+    /// Length of a request (echo, and HTTP, where a header fills it up) [default: echo 128]
     #[arg(hide_short_help = true, long, value_name = "BYTES")]
     pub request_bytes: Option<usize>,
     /// Length of an echo's response [default: 128]

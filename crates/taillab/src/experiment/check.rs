@@ -4,7 +4,7 @@ use taillab_load::serve::{Architecture, ServiceTime};
 use taillab_model::{MiddleStamps, Nanos, Transport};
 
 use super::layers::usage;
-use taillab_load::Asks;
+use taillab_load::Ask;
 
 use super::server::ServerKind;
 use super::settings::Experiment;
@@ -185,15 +185,16 @@ impl Experiment {
         let w = &self.workload;
         let protocol = self.server.protocol;
         let kind = self.server.kind;
-        let has_keys = protocol.asks == Asks::Store;
-        let has_response = protocol.asks == Asks::Echo || kind == ServerKind::Nginx;
+        let (has_keys, echo) = (protocol.asks(Ask::Keys), protocol.asks(Ask::ResponseBytes));
+        let has_request = protocol.asks(Ask::RequestBytes);
+        let has_response = echo || kind == ServerKind::Nginx;
         let given = [
             ("get_share", w.get_share.is_some(), has_keys),
             ("keys", w.keys.is_some(), has_keys),
             ("key_bytes", w.key_bytes.is_some(), has_keys),
             ("value_bytes", w.value_bytes.is_some(), has_keys),
-            ("path", w.path.is_some(), protocol.asks == Asks::Http),
-            ("request_bytes", w.request_bytes.is_some(), !has_keys),
+            ("path", w.path.is_some(), protocol.asks(Ask::Path)),
+            ("request_bytes", w.request_bytes.is_some(), has_request),
             ("response_bytes", w.response_bytes.is_some(), has_response),
         ];
         let foreign = given.into_iter().map(|(key, given, applies)| {
@@ -208,9 +209,7 @@ impl Experiment {
         });
         let get_share = w.get_share.unwrap_or(0.5);
         let path = w.path.as_deref().unwrap_or("/");
-        let echoes = |bytes: Option<u32>| {
-            protocol.asks != Asks::Echo || bytes.is_none_or(|n| ECHO_BYTES.contains(&n))
-        };
+        let echoes = |bytes: Option<u32>| !echo || bytes.is_none_or(|n| ECHO_BYTES.contains(&n));
         let of_echo = |key: &str| {
             let (least, most) = ECHO_BYTES.into_inner();
             format!("workload.{key} of an echo must lie in {least} to {most}")

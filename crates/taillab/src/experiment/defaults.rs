@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use taillab_load::Asks;
+use taillab_load::Ask;
 use taillab_load::serve::{Architecture, ServiceTime};
 use taillab_model::{MiddleStamps, Nanos, Transport};
 use taillab_probe::Disturbances;
@@ -127,10 +127,10 @@ impl Experiment {
 /// the null RPC; 85-byte requests and 849-byte responses for nginx.
 fn workload(choice: Choice) -> Workload {
     let (protocol, kind) = (choice.protocol, choice.kind);
-    let keys = protocol.asks == Asks::Store;
-    let (request_bytes, response_bytes) = match (protocol.asks, kind) {
-        (Asks::Echo, _) => (Some(128), Some(128)),
-        (Asks::Http, ServerKind::Nginx) => (Some(85), Some(849)),
+    let keys = protocol.asks(Ask::Keys);
+    let (request_bytes, response_bytes) = match kind {
+        ServerKind::Nginx => (Some(85), Some(849)),
+        _ if protocol.asks(Ask::ResponseBytes) => (Some(128), Some(128)),
         _ => (None, None),
     };
     Workload {
@@ -145,7 +145,7 @@ fn workload(choice: Choice) -> Workload {
         keys: keys.then_some(10_000),
         key_bytes: keys.then_some(64),
         value_bytes: keys.then_some(1024),
-        path: (protocol.asks == Asks::Http).then(|| match kind {
+        path: protocol.asks(Ask::Path).then(|| match kind {
             ServerKind::Nginx => "/index.html".to_owned(),
             _ => "/".to_owned(),
         }),

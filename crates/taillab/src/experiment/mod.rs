@@ -18,6 +18,7 @@ mod text;
 use std::path::Path;
 
 use taillab_load::serve::Architecture;
+use taillab_load::{EchoWorkload, Resource, StoreWorkload};
 
 use self::defaults::Choice;
 use self::layers::{name, one_line, overlay, remove, set, usage, whence};
@@ -107,17 +108,26 @@ impl Experiment {
     /// The requests, in the terms of the generator.
     pub fn requests(&self) -> taillab_load::Workload {
         let w = &self.workload;
-        let mut asked = taillab_load::Workload::default();
+        let usual = taillab_load::Workload::default();
         let length = |bytes: Option<u32>, usual| bytes.map_or(usual, |bytes| bytes as usize);
-        asked.store.keys = w.keys.unwrap_or(asked.store.keys);
-        asked.store.get_share = w.get_share.unwrap_or(asked.store.get_share);
-        asked.store.key_bytes = length(w.key_bytes.map(u32::from), asked.store.key_bytes);
-        asked.store.value_bytes = length(w.value_bytes, asked.store.value_bytes);
-        asked.http.path = w.path.clone().unwrap_or(asked.http.path);
-        asked.http.request_bytes = w.request_bytes.map(|bytes| bytes as usize);
-        asked.echo.request_bytes = length(w.request_bytes, asked.echo.request_bytes);
-        asked.echo.response_bytes = length(w.response_bytes, asked.echo.response_bytes);
-        asked
+        taillab_load::Workload {
+            store: StoreWorkload {
+                keys: w.keys.unwrap_or(usual.store.keys),
+                get_share: w.get_share.unwrap_or(usual.store.get_share),
+                key_bytes: length(w.key_bytes.map(u32::from), usual.store.key_bytes),
+                value_bytes: length(w.value_bytes, usual.store.value_bytes),
+                ..usual.store
+            },
+            resource: Resource {
+                path: w.path.clone().unwrap_or(usual.resource.path),
+                request_bytes: w.request_bytes.map(|bytes| bytes as usize),
+                ..usual.resource
+            },
+            echo: EchoWorkload {
+                request_bytes: length(w.request_bytes, usual.echo.request_bytes),
+                response_bytes: length(w.response_bytes, usual.echo.response_bytes),
+            },
+        }
     }
 }
 

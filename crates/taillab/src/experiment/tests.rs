@@ -77,11 +77,14 @@ fn a_wrong_setting_is_a_usage_error_that_names_it() {
     }
 }
 
-fn of(kind: ServerKind, flags: &[(&'static str, &str)]) -> Result<Experiment, Failure> {
-    let value = |text: &str| match text.parse() {
+fn value(text: &str) -> toml::Value {
+    match text.parse() {
         Ok(number) => toml::Value::Integer(number),
         Err(_) => text.into(),
-    };
+    }
+}
+
+fn of(kind: ServerKind, flags: &[(&'static str, &str)]) -> Result<Experiment, Failure> {
     let flags = flags.iter().map(|(key, text)| (*key, value(text)));
     Experiment::resolve(Some(kind), None, flags.collect())
 }
@@ -108,7 +111,7 @@ fn each_server_has_the_papers_workload() {
     assert_eq!(over_tcp.server.receive_buffer_bytes, None);
     assert_eq!(over_tcp.requests().store, values);
     let nginx = of(ServerKind::Nginx, &[]).unwrap();
-    let page = nginx.requests().http;
+    let page = nginx.requests().resource;
     assert_eq!(
         (page.path.as_str(), page.request_bytes),
         ("/index.html", Some(85))
@@ -145,7 +148,7 @@ fn a_server_of_the_users_own_says_what_it_speaks_and_where() {
     assert_eq!(redis.server.title(), "server (redis) over TCP");
     assert_eq!(redis.workload.keys, Some(10_000));
     let web = with(&[("server.protocol", "http"), ("workload.path", "/a")]).unwrap();
-    let page = web.requests().http;
+    let page = web.requests().resource;
     assert_eq!((page.path.as_str(), page.request_bytes), ("/a", None));
     let udp = with(&[
         ("server.protocol", "memcached"),
@@ -153,6 +156,35 @@ fn a_server_of_the_users_own_says_what_it_speaks_and_where() {
     ])
     .unwrap();
     assert_eq!(udp.server.receive_buffer_bytes, Some(8 << 20));
+}
+
+#[test]
+fn a_key_of_other_protocols_is_refused() {
+    let with = |protocol: &str, more: Vec<Override>| {
+        let custom = CUSTOM.iter().map(|(key, text)| (*key, value(text)));
+        let flags = custom.chain([("server.protocol", protocol.into())]);
+        Experiment::resolve(Some(ServerKind::Custom), None, flags.chain(more).collect())
+    };
+    let workload = |protocol| {
+        let experiment = with(protocol, Vec::new()).unwrap();
+        toml::Table::try_from(experiment.workload).unwrap()
+    };
+    for owner in taillab_load::Protocol::names() {
+        for other in taillab_load::Protocol::names() {
+            let own = workload(other);
+            for (key, value) in workload(owner) {
+                let path: &'static str = format!("workload.{key}").leak();
+                let refused = with(other, vec![(path, value)]).is_err();
+                // HTTP fills a request up to a length, but not by default
+                let applies =
+                    own.contains_key(&key) || (other, path) == ("http", "workload.request_bytes");
+                assert_eq!(
+                    refused, !applies,
+                    "{path} with {other}: see size_rules in check.rs"
+                );
+            }
+        }
+    }
 }
 
 #[test]

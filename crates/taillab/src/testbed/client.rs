@@ -70,7 +70,7 @@ pub fn connect(
 /// The requests to the server at `address`.
 fn codec(experiment: &Experiment, address: SocketAddr) -> Result<Codec, LoadError> {
     let mut workload = experiment.requests();
-    workload.http.host = address.to_string();
+    workload.resource.host = address.to_string();
     let udp = experiment.server.transport == Transport::Udp;
     experiment.server.protocol.codec(&workload, udp)
 }

@@ -35,6 +35,36 @@ impl Applied {
     }
 }
 
+/// `tune apply --hold`, from when it says that it holds until it is interrupted.
+pub(crate) struct Holder(Child);
+
+impl Holder {
+    pub(crate) fn start(args: &[&str]) -> Self {
+        let mut process = taillab()
+            .args(["tune", "apply", "--yes", "--hold"])
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // the pipe stays open: it may say more
+        let said = BufReader::new(process.stderr.as_mut().unwrap());
+        let line = said.lines().next().unwrap().unwrap();
+        assert!(line.contains("held until Ctrl-C"), "{line}");
+        Self(process)
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    pub(crate) fn interrupt(mut self) {
+        signal(self.pid(), "INT");
+        assert_eq!(self.0.wait().unwrap().code(), Some(130));
+    }
+}
+
 pub(crate) fn tune(args: &[&str]) -> (Option<i32>, Value, String) {
     let output = taillab()
         .arg("tune")
@@ -194,22 +224,13 @@ fn no_cpu_sleeps_deeply_while_a_process_holds_the_latency() {
         wait_for("CPU 1 in a deep state", || (deep() > start).then_some(()));
     };
     sleeps();
-    let mut holder = taillab()
-        .args(["tune", "apply", "cpu-dma-latency", "--yes", "--hold"])
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut said = BufReader::new(holder.stderr.take().unwrap()).lines();
-    assert!(said.next().unwrap().unwrap().contains("held until Ctrl-C"));
+    let holder = Holder::start(&["cpu-dma-latency"]);
     // the idle state that it is in ends first
     sleep(Duration::from_millis(500));
     let start = deep();
     sleep(Duration::from_secs(1));
     assert_eq!(deep(), start, "it sleeps all the same");
-    signal(holder.id(), "INT");
-    assert_eq!(holder.wait().unwrap().code(), Some(130));
+    holder.interrupt();
     sleeps();
 }
 
@@ -395,18 +416,12 @@ fn one_queue_for_all_threads_is_there_while_it_is_held() {
     let (code, _, said) = tune(&["apply", "global-fifo", "--yes"]);
     assert_eq!(code, Some(2), "{said}");
     assert!(said.contains("--hold"), "{said}");
-    let mut holder = taillab()
-        .args(["tune", "apply", "global-fifo", "--yes", "--hold"])
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
+    let holder = Holder::start(&["global-fifo"]);
     wait_for("the scheduler", || (state() == "enabled").then_some(()));
     assert_eq!(read(&format!("{folder}/root/ops")), "taillab_global_fifo");
     // threads are scheduled, and a second one is refused
     refused(&["global-fifo"], "taillab_global_fifo");
-    signal(holder.id(), "INT");
-    assert_eq!(holder.wait().unwrap().code(), Some(130));
+    holder.interrupt();
     wait_for("the kernel's own scheduler", || {
         (state() == "disabled").then_some(())
     });

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
+use crate::hardware::Holder;
 use crate::support::{live, taillab};
 
 fn tune(args: &[&str]) -> (Option<i32>, Value) {
@@ -68,33 +69,16 @@ fn what_is_held_is_put_back_when_it_is_interrupted() {
     let pid = server.id().to_string();
     let slack = || fs::read_to_string(format!("/proc/{pid}/timerslack_ns")).unwrap();
     let before = slack();
-    let mut holder = taillab()
-        .args([
-            "tune",
-            "apply",
-            "timer-slack",
-            "cpu-dma-latency",
-            "-p",
-            &pid,
-            "--yes",
-            "--hold",
-        ])
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut said = BufReader::new(holder.stderr.take().unwrap()).lines();
-    assert!(said.next().unwrap().unwrap().contains("held until Ctrl-C"));
+    let holder = Holder::start(&["timer-slack", "cpu-dma-latency", "-p", &pid]);
     assert_eq!(slack().trim(), "1");
     // nobody else puts it back meanwhile
     let (_, status) = tune(&["status"]);
     let held = status["applies"].as_array().unwrap().iter();
-    let own = held.filter(|apply| apply["held_by"] == holder.id()).count();
+    let own = held
+        .filter(|apply| apply["held_by"] == holder.pid())
+        .count();
     assert_eq!(own, 1, "{status}");
-    let holder_pid = rustix::process::Pid::from_child(&holder);
-    rustix::process::kill_process(holder_pid, rustix::process::Signal::INT).unwrap();
-    assert_eq!(holder.wait().unwrap().code(), Some(130));
+    holder.interrupt();
     assert_eq!(slack(), before);
     server.kill().unwrap();
     server.wait().unwrap();

@@ -326,3 +326,74 @@ pub struct BenchOptions {
     /// Seed of the schedule of arrivals.
     pub seed: i64,
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use clap::ValueEnum;
+
+    use super::*;
+
+    /// What no kind injects, and why.
+    const NOT_INJECTED: &[(Cause, &str)] = &[
+        (
+            Cause::StackRx,
+            "the stage between two stamps, of every request",
+        ),
+        (
+            Cause::StackTx,
+            "the stage between two stamps, of every request",
+        ),
+        (Cause::Queue, "the ideal queue has it too"),
+        (Cause::Service, "the ideal queue has it too"),
+        (
+            Cause::IdleExit,
+            "`idle` is not implemented: a guest has no power states",
+        ),
+        (
+            Cause::Wakeup,
+            "what is left of a wake-up when nothing else explains it",
+        ),
+        (
+            Cause::BlockedOther,
+            "the rule of the other sleeps, for the rest of the system calls",
+        ),
+        (
+            Cause::SlowCpu,
+            "nothing makes a guest's CPU slower on a schedule",
+        ),
+        (Cause::Hypervisor, "a guest cannot make it"),
+        (Cause::Unobserved, "it says what is not known"),
+        (Cause::Unexplained, "it says what is not known"),
+    ];
+
+    #[test]
+    fn every_cause_is_injected_or_has_a_reason() {
+        let kinds = CauseKind::value_variants().iter();
+        let injected: HashSet<Cause> = kinds.filter_map(|&kind| Setup::of(kind).cause).collect();
+        for cause in Cause::ALL {
+            let excused = NOT_INJECTED.iter().any(|(excused, _)| *excused == cause);
+            assert_ne!(
+                injected.contains(&cause),
+                excused,
+                "{cause:?} needs a kind that injects it, or a reason in NOT_INJECTED"
+            );
+        }
+    }
+
+    #[test]
+    fn every_kind_has_its_row_in_the_documentation() {
+        const DOCS: &str = include_str!("../../../../docs/bench-causes.md");
+        let (_, table) = DOCS.split_once("| kind | what is injected").unwrap();
+        let table = table.split("\n\n").next().unwrap_or_default();
+        for name in CauseKind::names() {
+            let row = format!("\n| `{name}` |");
+            assert_eq!(
+                table.matches(&row).count(),
+                1,
+                "{name} in docs/bench-causes.md"
+            );
+        }
+    }
+}

@@ -9,7 +9,8 @@ use super::MITIGATIONS;
 use crate::journal::JournalFolder;
 use crate::roots::Roots;
 use crate::roots::testing::tree;
-use crate::tune::revert::{Outcome, Which};
+use crate::tune::change::ChangeState;
+use crate::tune::revert::Which;
 use crate::tune::scene::Scope;
 use crate::tune::{Tuner, Unavailable};
 
@@ -312,7 +313,7 @@ fn each_writes_what_it_says_and_is_put_back() {
         }
         assert!(tuner.status().unwrap()[0].holds(), "{name}");
         for change in &tuner.revert(Which::All, &mut |_| {}).unwrap()[0].changes {
-            assert_eq!(change.outcome, Outcome::Restored, "{name}: {change:?}");
+            assert_eq!(change.state, ChangeState::Restored, "{name}: {change:?}");
         }
         assert_eq!(trimmed(&files(folder.path())), trimmed(&before), "{name}");
     }
@@ -436,7 +437,7 @@ fn a_reboot_has_undone_everything() {
         reverted[0]
             .changes
             .iter()
-            .all(|change| change.outcome == Outcome::Gone)
+            .all(|change| change.state == ChangeState::Gone)
     );
     let now = fs::read_to_string(roots.proc.join("sys/net/core/busy_poll")).unwrap();
     assert_eq!(now.trim(), "50", "nothing is written to the new kernel");

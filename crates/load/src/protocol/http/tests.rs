@@ -15,7 +15,7 @@ fn partial(at_least: usize) -> Decoded {
 
 #[test]
 fn requests_are_what_servers_expect() {
-    let mut workload = HttpWorkload::get("example.com:8080", "/a?b=c");
+    let mut workload = Resource::at("example.com:8080", "/a?b=c");
     workload.headers = vec![("User-Agent".into(), "taillab".into())];
     let mut http = Http::new(&workload).unwrap();
     let mut out = Vec::new();
@@ -26,14 +26,14 @@ fn requests_are_what_servers_expect() {
 
 #[test]
 fn a_request_can_have_any_size_from_the_smallest_on() {
-    let base = HttpWorkload::get("10.0.0.1", "/index.html");
+    let base = Resource::at("10.0.0.1", "/index.html");
     let smallest = Http::new(&base).unwrap().sizes().request_bytes;
     assert_eq!(
         smallest,
         "GET /index.html HTTP/1.1\r\nHost: 10.0.0.1\r\n\r\n".len()
     );
     for bytes in smallest..smallest + 60 {
-        let mut http = Http::new(&HttpWorkload {
+        let mut http = Http::new(&Resource {
             request_bytes: Some(bytes),
             ..base.clone()
         })
@@ -47,7 +47,7 @@ fn a_request_can_have_any_size_from_the_smallest_on() {
         assert_eq!(end + 4, bytes);
     }
     for bytes in [0, smallest - 1, MAX_REQUEST_BYTES + 1] {
-        let error = Http::new(&HttpWorkload {
+        let error = Http::new(&Resource {
             request_bytes: Some(bytes),
             ..base.clone()
         })
@@ -59,8 +59,8 @@ fn a_request_can_have_any_size_from_the_smallest_on() {
 
 #[test]
 fn texts_that_would_break_the_request_are_refused() {
-    let with = |change: &dyn Fn(&mut HttpWorkload)| {
-        let mut w = HttpWorkload::get("a", "/");
+    let with = |change: &dyn Fn(&mut Resource)| {
+        let mut w = Resource::at("a", "/");
         change(&mut w);
         Http::new(&w)
     };

@@ -18,7 +18,7 @@ pub mod meta;
 mod stream;
 pub mod udp;
 
-use super::{Asks, DatagramProtocol, Protocol, Question, StreamProtocol, Workload};
+use super::{Ask, DatagramProtocol, Protocol, Question, StreamProtocol, Workload};
 use crate::LoadError;
 
 pub use dialect::{Dialect, MAX_KEY_BYTES, MAX_VALUE_BYTES};
@@ -39,7 +39,7 @@ pub const ASCII: Protocol = Protocol {
     scheme: "memcached",
     label: "memcached-ascii",
     default_port: 11211,
-    asks: Asks::Store,
+    asks: &[Ask::Keys],
     stream: |w| on_stream(Dialect::Ascii, w),
     datagrams: Some(|w| over_udp(Dialect::Ascii, w)),
     question: |_, datagrams| Question {

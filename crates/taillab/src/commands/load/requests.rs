@@ -3,11 +3,11 @@
 use taillab_load::protocol::{MessageSizes, echo};
 use taillab_load::target::Place;
 use taillab_load::{
-    Asks, Codec, EchoWorkload, HttpWorkload, KeyDistribution, LoadError, Protocol, StoreWorkload,
+    Ask, Codec, EchoWorkload, KeyDistribution, LoadError, Protocol, Resource, StoreWorkload,
     Target, Workload,
 };
 
-use crate::cli::RequestArgs;
+use crate::cli::{RequestArgs, StoreArgs};
 use crate::exit::{Exit, Failure};
 
 /// A checked workload of the target's protocol.
@@ -21,27 +21,9 @@ pub struct Requests {
 impl Requests {
     /// Joins the target with the options that belong to its protocol; others are refused.
     pub fn of(target: &Target, args: &RequestArgs) -> Result<Self, Failure> {
-        for (given, asks, option) in [
-            (args.store.get_share.is_some(), Asks::Store, "--get-share"),
-            (args.store.keys.is_some(), Asks::Store, "--keys"),
-            (args.store.key_bytes.is_some(), Asks::Store, "--key-bytes"),
-            (
-                args.store.value_bytes.is_some(),
-                Asks::Store,
-                "--value-bytes",
-            ),
-            (args.zipf.is_some(), Asks::Store, "--zipf"),
-            (args.no_prefill, Asks::Store, "--no-prefill"),
-            (args.request_bytes.is_some(), Asks::Echo, "--request-bytes"),
-            (
-                args.response_bytes.is_some(),
-                Asks::Echo,
-                "--response-bytes",
-            ),
-            (!args.header.is_empty(), Asks::Http, "-H"),
-        ] {
-            if given && asks != target.protocol.asks {
-                let to = Protocol::names_of(asks);
+        for (given, ask, option) in given(args) {
+            if given && !target.protocol.asks(ask) {
+                let to = Protocol::names_of(ask);
                 return Err(Failure::new(
                     Exit::Usage,
                     format!("{option} belongs to {to}, and the target is {target}: leave it out"),
@@ -92,6 +74,45 @@ impl Requests {
     }
 }
 
+/// Which options were given, and the part of a workload that each belongs to.
+fn given(args: &RequestArgs) -> [(bool, Ask, &'static str); 9] {
+    // the compiler asks for what becomes of a new option
+    let RequestArgs {
+        dialect: _,
+        header,
+        store:
+            StoreArgs {
+                get_share,
+                keys,
+                key_bytes,
+                value_bytes,
+            },
+        zipf,
+        no_prefill,
+        request_bytes,
+        response_bytes,
+    } = args;
+    [
+        (get_share.is_some(), Ask::Keys, "--get-share"),
+        (keys.is_some(), Ask::Keys, "--keys"),
+        (key_bytes.is_some(), Ask::Keys, "--key-bytes"),
+        (value_bytes.is_some(), Ask::Keys, "--value-bytes"),
+        (zipf.is_some(), Ask::Keys, "--zipf"),
+        (*no_prefill, Ask::Keys, "--no-prefill"),
+        (
+            request_bytes.is_some(),
+            Ask::RequestBytes,
+            "--request-bytes",
+        ),
+        (
+            response_bytes.is_some(),
+            Ask::ResponseBytes,
+            "--response-bytes",
+        ),
+        (!header.is_empty(), Ask::Headers, "-H"),
+    ]
+}
+
 /// As the arguments say, with defaults.
 fn workload(target: &Target, args: &RequestArgs) -> Result<Workload, Failure> {
     let (usual, store) = (Workload::default(), args.store);
@@ -106,7 +127,7 @@ fn workload(target: &Target, args: &RequestArgs) -> Result<Workload, Failure> {
                 .zipf
                 .map_or(KeyDistribution::Uniform, KeyDistribution::Zipf),
         },
-        http: http(target, args)?,
+        resource: resource(target, args)?,
         echo: EchoWorkload {
             request_bytes: args.request_bytes.unwrap_or(usual.echo.request_bytes),
             response_bytes: args.response_bytes.unwrap_or(usual.echo.response_bytes),
@@ -115,8 +136,11 @@ fn workload(target: &Target, args: &RequestArgs) -> Result<Workload, Failure> {
 }
 
 /// A GET of the path; a `Host` among the headers replaces the target's own.
-fn http(target: &Target, args: &RequestArgs) -> Result<HttpWorkload, Failure> {
-    let mut workload = HttpWorkload::get(&host(target), &target.path);
+fn resource(target: &Target, args: &RequestArgs) -> Result<Resource, Failure> {
+    let mut workload = Resource {
+        request_bytes: args.request_bytes,
+        ..Resource::at(&host(target), &target.path)
+    };
     for header in &args.header {
         let (name, value) = header.split_once(':').ok_or_else(|| {
             Failure::new(

@@ -7,7 +7,7 @@ use taillab_analysis::MatchOptions;
 use taillab_analysis::verdict::VirtualWorkers;
 use taillab_host::environment::{CaptureSpec, Environment};
 use taillab_host::{Interrupt, Roots, capture_environment};
-use taillab_load::{Asks, FleetRun, StopReason};
+use taillab_load::{Ask, FleetRun, StopReason};
 use taillab_model::doctor::FoundHazard;
 use taillab_model::summary::{Reason, Report, ServiceTimeSource};
 use taillab_model::{Distribution, Nanos, RecordingContext};
@@ -315,9 +315,9 @@ fn take_measurements(
     rig.step_aside()?;
     say.step("loading the probe");
     let mut probe = rig.load_probe(experiment)?;
-    say.step(match experiment.server.protocol.asks {
-        Asks::Store => "connecting and storing the keys",
-        _ => "connecting",
+    say.step(match experiment.server.protocol.asks(Ask::Keys) {
+        true => "connecting and storing the keys",
+        false => "connecting",
     });
     let mut client = rig.connect(experiment)?;
     say.step("calibrating");

@@ -2,8 +2,8 @@
 
 use taillab_host::Roots;
 use taillab_host::tune::{
-    Applied, ApplyStatus, Change, ChangeState as Made, Conflict, EntryState, Mitigation, Outcome,
-    Part, Reverted,
+    Applied, ApplyStatus, Change, ChangeResult, ChangeState as Made, Conflict, Mitigation, Part,
+    Reverted,
 };
 use taillab_model::tune::{
     ApplyRow, ChangeRow, ChangeState, ConflictRow, MitigationRow, TuneResult,
@@ -77,26 +77,39 @@ pub fn conflict(conflict: &Conflict) -> ConflictRow {
     }
 }
 
+/// A change, with what has become of it.
+fn changed(made: &ChangeResult) -> ChangeRow {
+    let (state, now, problem) = match made.state.clone() {
+        Made::Changed => (ChangeState::Changed, None, None),
+        Made::AlreadySo => (ChangeState::AlreadySo, None, None),
+        Made::Skipped(reason) => (ChangeState::Skipped, None, Some(reason)),
+        Made::Holds => (ChangeState::Holds, None, None),
+        Made::AsBefore => (ChangeState::AsBefore, None, None),
+        Made::ChangedByOthers(now) => (ChangeState::ChangedByOthers, Some(now), None),
+        Made::Gone => (ChangeState::Gone, None, None),
+        Made::Unknown(reason) => (ChangeState::Unknown, None, Some(reason)),
+        Made::Restored => (ChangeState::Restored, None, None),
+        Made::Covered { by } => {
+            let text = format!("number {by} has changed it since: revert that one first");
+            (ChangeState::Covered, None, Some(text))
+        }
+        Made::Failed(reason) => (ChangeState::Failed, None, Some(reason)),
+    };
+    ChangeRow {
+        mitigation: made.change.mitigation.clone(),
+        setting: made.change.setting.to_string(),
+        old: Some(made.old.clone()),
+        new: made.change.new.clone(),
+        now,
+        why: made.change.why.clone(),
+        state,
+        problem,
+    }
+}
+
 /// Puts what came of each change in the place of what was planned.
 pub fn note_applied(result: &mut TuneResult, applied: &Applied) {
-    let row = |made: &taillab_host::tune::AppliedChange| {
-        let (state, problem) = match &made.state {
-            Made::Changed => (ChangeState::Changed, None),
-            Made::AlreadySo => (ChangeState::AlreadySo, None),
-            Made::Skipped(reason) => (ChangeState::Skipped, Some(reason.clone())),
-        };
-        ChangeRow {
-            mitigation: made.change.mitigation.clone(),
-            setting: made.change.setting.to_string(),
-            old: Some(made.old.clone()),
-            new: made.change.new.clone(),
-            now: None,
-            why: made.change.why.clone(),
-            state,
-            problem,
-        }
-    };
-    let rows: Vec<ChangeRow> = applied.changes.iter().map(row).collect();
+    let rows: Vec<ChangeRow> = applied.changes.iter().map(changed).collect();
     for mitigation in &mut result.mitigations {
         let of_it = rows.iter().filter(|row| row.mitigation == mitigation.name);
         mitigation.changes = of_it.cloned().collect();
@@ -118,27 +131,6 @@ pub fn note_applied(result: &mut TuneResult, applied: &Applied) {
 
 /// An apply as it is now.
 pub fn apply(status: &ApplyStatus) -> ApplyRow {
-    let changes = status.entries.iter().map(|entry| {
-        let (state, now, problem) = match &entry.state {
-            EntryState::Holds => (ChangeState::Holds, None, None),
-            EntryState::AsBefore => (ChangeState::AsBefore, None, None),
-            EntryState::ChangedByOthers(now) => {
-                (ChangeState::ChangedByOthers, Some(now.clone()), None)
-            }
-            EntryState::Gone => (ChangeState::Gone, None, None),
-            EntryState::Unknown(reason) => (ChangeState::Unknown, None, Some(reason.clone())),
-        };
-        ChangeRow {
-            mitigation: entry.mitigation.clone(),
-            setting: entry.setting.to_string(),
-            old: Some(entry.old.clone()),
-            new: entry.new.clone(),
-            now,
-            why: entry.why.clone(),
-            state,
-            problem,
-        }
-    });
     ApplyRow {
         id: status.id,
         mitigations: status.mitigations.clone(),
@@ -146,41 +138,20 @@ pub fn apply(status: &ApplyStatus) -> ApplyRow {
         complete: status.is_complete,
         held_by: status.holder,
         good: status.holds(),
-        changes: changes.collect(),
+        changes: status.entries.iter().map(changed).collect(),
     }
 }
 
 /// An apply that was put back.
 pub fn reverted(reverted: &Reverted) -> ApplyRow {
-    let changes = reverted.changes.iter().map(|change| {
-        let (state, now, problem) = match &change.outcome {
-            Outcome::Restored => (ChangeState::Restored, None, None),
-            Outcome::AsBefore => (ChangeState::AsBefore, None, None),
-            Outcome::ChangedByOthers(now) => {
-                let text = "somebody else has changed it, so it stays";
-                (
-                    ChangeState::ChangedByOthers,
-                    Some(now.clone()),
-                    Some(text.to_owned()),
-                )
-            }
-            Outcome::Gone => (ChangeState::Gone, None, None),
-            Outcome::Covered { by } => {
-                let text = format!("number {by} has changed it since: revert that one first");
-                (ChangeState::Covered, None, Some(text))
-            }
-            Outcome::Failed(reason) => (ChangeState::Failed, None, Some(reason.clone())),
-        };
-        ChangeRow {
-            mitigation: change.mitigation.clone(),
-            setting: change.setting.to_string(),
-            old: Some(change.old.clone()),
-            new: change.new.clone(),
-            now,
-            why: String::new(),
-            state,
-            problem,
-        }
+    let stays = "somebody else has changed it, so it stays";
+    let changes = reverted.changes.iter().map(changed).map(|row| ChangeRow {
+        why: String::new(),
+        problem: match row.state {
+            ChangeState::ChangedByOthers => Some(stays.to_owned()),
+            _ => row.problem,
+        },
+        ..row
     });
     ApplyRow {
         id: reverted.id,

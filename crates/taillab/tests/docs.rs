@@ -1,0 +1,184 @@
+//! What the documents for contributors name is there: paths, modules, constants; and what README has to name.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use taillab_analysis::Framing;
+use taillab_load::Protocol;
+
+/// The documents, from the root of the repository.
+const DOCUMENTS: [&str; 3] = [
+    "docs/architecture.md",
+    "docs/glossary.md",
+    "CONTRIBUTING.md",
+];
+
+fn root() -> PathBuf {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    folder.canonicalize().unwrap()
+}
+
+/// Every file and folder below, from the root, and the text of the sources.
+#[derive(Default)]
+struct Tree {
+    paths: Vec<String>,
+    sources: String,
+}
+
+impl Tree {
+    fn read(root: &Path) -> Self {
+        let mut tree = Self::default();
+        tree.add(root, "");
+        tree
+    }
+
+    fn add(&mut self, folder: &Path, shown: &str) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap();
+            // what cargo builds has this file
+            if name == ".git" || path.join("CACHEDIR.TAG").exists() {
+                continue;
+            }
+            let is_source = |end| name.ends_with(end) || !name.contains('.');
+            let shown = format!("{shown}/{name}");
+            if path.is_dir() {
+                self.add(&path, &shown);
+            } else if [".rs", ".h", ".c", ".sh", ".py"].iter().any(is_source) {
+                self.sources += &fs::read_to_string(&path).unwrap_or_default();
+            }
+            self.paths.push(shown);
+        }
+    }
+
+    /// Whether a path ends like this. `*` is any part of a name.
+    fn has(&self, end: &str) -> bool {
+        let wanted: Vec<_> = end.trim_end_matches('/').rsplit('/').collect();
+        self.paths.iter().any(|path| {
+            let names: Vec<_> = path.rsplit('/').collect();
+            let mut pairs = wanted.iter().zip(&names);
+            names.len() >= wanted.len() && pairs.all(|(wanted, name)| fits(wanted, name))
+        })
+    }
+
+    /// Whether `crate::module::module` is there, as far as it is one of our crates and names modules.
+    fn has_module(&self, path: &str) -> bool {
+        let mut parts = path.split("::");
+        let of_crate = format!("crates/{}/src", parts.next().unwrap_or_default());
+        let is_module = |part: &&str| part.starts_with(|c: char| c.is_ascii_lowercase());
+        let modules: Vec<_> = parts.take_while(is_module).collect();
+        let file = [&[of_crate.as_str()], &modules[..]].concat().join("/");
+        !self.has(&of_crate) || self.has(&file) || self.has(&format!("{file}.rs"))
+    }
+}
+
+fn fits(pattern: &str, name: &str) -> bool {
+    match pattern.split_once('*') {
+        Some((start, end)) => name.starts_with(start) && name.ends_with(end),
+        None => pattern == name,
+    }
+}
+
+/// `a/{b,c}.rs` as `a/b.rs` and `a/c.rs`.
+fn expanded(word: &str) -> Vec<String> {
+    match word
+        .split_once('{')
+        .and_then(|(before, rest)| Some((before, rest.split_once('}')?)))
+    {
+        Some((before, (choices, after))) => {
+            let each = choices
+                .split(',')
+                .map(|choice| format!("{before}{choice}{after}"));
+            each.collect()
+        }
+        None => vec![word.to_owned()],
+    }
+}
+
+/// Whether a word in code is a path of this repository.
+fn is_path(word: &str) -> bool {
+    const ENDS: [&str; 6] = [".rs", ".md", ".toml", ".sh", ".h", ".py"];
+    let good = |c: char| c.is_ascii_alphanumeric() || "_-./*{},".contains(c);
+    let is_one = ENDS.iter().any(|end| word.ends_with(end))
+        || word.contains('/') && !word.contains(|c: char| c.is_ascii_uppercase());
+    let elsewhere = ["/", "-", "target/", "."]
+        .iter()
+        .any(|start| word.starts_with(start));
+    is_one && word.chars().all(good) && !elsewhere && !word.contains("NAME")
+}
+
+/// Words of lower-case letters are not: they may be prose.
+fn is_identifier(word: &str) -> bool {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let is_word = word.chars().all(|c| c.is_ascii_lowercase());
+    word.chars().all(is_name) && word.starts_with(|c: char| c.is_alphabetic()) && !is_word
+}
+
+/// What a document names that is not there.
+fn missing(tree: &Tree, text: &str) -> Vec<String> {
+    // fences are spans too: three backticks change in and out three times
+    let code = text
+        .split('`')
+        .skip(1)
+        .step_by(2)
+        .flat_map(str::split_whitespace);
+    let words = code.map(|word| word.trim_matches([',', ';', ':', '(', ')', '"', '\'', '!']));
+    let links = text
+        .split("](")
+        .skip(1)
+        .filter_map(|rest| rest.split(')').next());
+    let links = links.filter(|link| !link.starts_with("http") && !link.starts_with('#'));
+    let links = links.map(|link| link.trim_start_matches("../"));
+    let is_there = |word: &str| match word {
+        _ if is_path(word) => tree.has(word),
+        _ if word.contains("::") => tree.has_module(word),
+        _ if is_identifier(word) => tree.sources.contains(word),
+        _ => true,
+    };
+    let all = words.chain(links).flat_map(expanded);
+    all.filter(|word| !is_there(word)).collect()
+}
+
+#[test]
+fn what_documents_name_is_there() {
+    let tree = Tree::read(&root());
+    for document in DOCUMENTS {
+        let text = fs::read_to_string(root().join(document)).unwrap();
+        assert_eq!(missing(&tree, &text), [""; 0], "{document} names them");
+    }
+    // in two parts, or this file would have it
+    let unknown = concat!("NO_SUCH", "_CONSTANT");
+    let wrong = format!("`analysis/src/no.rs` `load::nothing` `{unknown}` [x](no.md) `host::tune`");
+    let found = missing(&tree, &wrong);
+    assert_eq!(
+        found,
+        ["analysis/src/no.rs", "load::nothing", unknown, "no.md"]
+    );
+}
+
+#[test]
+fn readme_names_every_protocol_and_every_framing() {
+    let readme = fs::read_to_string(root().join("README.md"))
+        .unwrap()
+        .to_lowercase();
+    let paragraph = |start: &str| {
+        readme
+            .split("\n\n")
+            .find(|text| text.contains(start))
+            .unwrap()
+    };
+    let load = paragraph("**`load`**");
+    for name in Protocol::names() {
+        assert!(
+            load.contains(name),
+            "{name}: name it in README under `load`"
+        );
+    }
+    let content = paragraph("reads up to 2 kib of each packet");
+    for name in Framing::names().split(", ") {
+        assert!(
+            content.contains(name),
+            "{name}: name it in README under \"How root is used\""
+        );
+    }
+}
