@@ -4,11 +4,12 @@
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::sync::mpsc::channel;
-use std::time::Duration;
 
 use crate::testbed::streams::{Calls, StreamBed};
 use crate::testbed::tap::{Driver, TapBed};
-use crate::testbed::{CLIENT, SERVER, SERVER_PORT, Testbed, begin, ip, joined, live, round_trip};
+use crate::testbed::{
+    CLIENT, SERVER, SERVER_PORT, Testbed, begin, eventually, ip, joined, live, round_trip,
+};
 use taillab_model::{Event, EventKind, RequestKey, address_hash};
 use taillab_probe::{Devices, Disturbances, Probe, ProbeSpec, Transport};
 
@@ -318,6 +319,17 @@ fn payload_follows_its_segment() {
     }
 }
 
+/// How many segments the namespace of the calling thread has sent again.
+fn segments_sent_again() -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/net/snmp").expect("/proc is mounted");
+    let mut rows = text.lines().filter(|line| line.starts_with("Tcp:"));
+    let mut row = || rows.next().expect("names, then numbers").split(' ');
+    let names = row().collect::<Vec<_>>();
+    let place = names.iter().position(|name| *name == "RetransSegs");
+    let number = row().nth(place.expect("it is counted")).expect("a number");
+    number.parse().expect("a number")
+}
+
 #[test]
 fn segments_that_are_sent_again_are_seen() {
     let Some(_alone) = live("segments_that_are_sent_again_are_seen") else {
@@ -331,12 +343,14 @@ fn segments_that_are_sent_again_are_seen() {
         ..Testbed::veth().spec.clone()
     };
     let (cut_off, wait_cut_off) = channel();
+    let (has_read, wait_has_read) = channel();
     server.run(|| {
         let listener = TcpListener::bind((SERVER, SERVER_PORT)).expect("the port is free");
         std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().expect("a connection");
             let mut request = [0; 5];
             stream.read_exact(&mut request).expect("a request");
+            has_read.send(()).expect("the client waits");
             wait_cut_off.recv().expect("the client says so");
             stream.write_all(&request).expect("the socket has room");
             let _ = stream.read(&mut request);
@@ -344,15 +358,20 @@ fn segments_that_are_sent_again_are_seen() {
     });
     let mut port = 0;
     let events = events_of(&spec, || {
-        port = client.run(move || {
+        let mut stream = client.run(move || {
             let mut stream = TcpStream::connect((SERVER, SERVER_PORT)).expect("it listens");
             stream.write_all(b"hello").expect("the server reads");
-            std::thread::sleep(Duration::from_millis(50));
+            wait_has_read.recv().expect("the server says so");
             // it hears the server, which does not hear it
             ip(&format!("route add blackhole {SERVER}/32"));
             cut_off.send(()).expect("the server waits");
-            // the server's kernel waits 200 ms before it sends again
-            std::thread::sleep(Duration::from_millis(1_200));
+            stream
+        });
+        // the server's kernel waits 200 ms before it sends again
+        eventually("a segment is sent again", || {
+            server.run(segments_sent_again) > 0
+        });
+        port = client.run(move || {
             ip(&format!("route del blackhole {SERVER}/32"));
             let mut response = [0; 5];
             stream.read_exact(&mut response).expect("a response");

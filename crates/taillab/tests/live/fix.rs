@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::support::{Machine, live, signal, taillab, wait_for, wait_within};
-use crate::trace::rig::{Running, free_port, result};
+use crate::support::{Machine, free_port, live, signal, taillab, wait_for, wait_within};
+use crate::trace::rig::{Running, result};
 
 /// A short run at a low rate whose fixes have time for a few mitigations. t is given: the
 /// calibration has the disturbance too.

@@ -12,7 +12,7 @@ use taillab_model::{CutReason, EventKind, Recording};
 
 use crate::support::promises::{self, summary};
 use crate::support::{
-    Machine, SHORT, alive, in_mid_run, live, server_of, signal, start, taillab, wait_for,
+    Machine, SHORT, alive, free_port, in_mid_run, live, server_of, signal, start, taillab, wait_for,
 };
 
 /// Works for a few milliseconds now and then on the generator's CPU, until it is told to stop; gives
@@ -213,9 +213,10 @@ fn loopback_works_and_says_what_it_shifts() {
     }
     let place = tempfile::tempdir().unwrap();
     let dir = place.path().join("run");
+    let port = free_port().to_string();
     let output = taillab()
         .args(SHORT)
-        .args(["--testbed", "loopback", "--port", "21211", "-o"])
+        .args(["--testbed", "loopback", "--port", &port, "-o"])
         .arg(&dir)
         .output()
         .unwrap();
