@@ -8,7 +8,7 @@ SHELL   := /bin/bash
 .PHONY: help run test vm build lint bench soak soak-live fuzz clean
 
 help: ## Show this list
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 16
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
 
 run: build ## Measure memcached on this machine and write a report
 	@scripts/setup.sh run
