@@ -1,6 +1,9 @@
 //! Ports for servers that are told a number.
 
-#![allow(unreachable_pub, reason = "test binaries of two crates include this file")]
+#![allow(
+    unreachable_pub,
+    reason = "test binaries of two crates include this file"
+)]
 
 use std::io::ErrorKind;
 use std::net::{TcpListener, UdpSocket};

@@ -13,10 +13,14 @@ use crate::testbed::{
 use taillab_model::{Event, EventKind, RequestKey, address_hash};
 use taillab_probe::{Devices, Disturbances, Probe, ProbeSpec, Transport};
 
-/// What is recorded while `cause` runs; nothing may be lost.
-fn events_of(spec: &ProbeSpec, cause: impl FnOnce()) -> Vec<Event> {
+/// What is recorded while `cause` runs; nothing may be lost. `reader` is a thread of the server that may be
+/// waiting for datagrams.
+fn events_of(spec: &ProbeSpec, reader: Option<u32>, cause: impl FnOnce()) -> Vec<Event> {
     let mut probe = Probe::load(spec).expect("this kernel lets the probe load");
-    begin(&mut probe);
+    match reader {
+        Some(thread) => begin(&mut probe, thread),
+        None => probe.attach().expect("the hooks are there"),
+    }
     cause();
     let recording = probe.finish().expect("the counters can be read");
     assert_eq!(recording.lost.total(), 0, "{:?}", recording.lost);
@@ -74,7 +78,7 @@ fn both_families_and_several_devices_are_seen_at_once() {
     };
     let (testbed, clients) = Testbed::everywhere();
     let mut keys = Vec::new();
-    let events = events_of(&testbed.spec, || {
+    let events = events_of(&testbed.spec, Some(testbed.server_tid), || {
         for id in 0..100_u16 {
             for (client, server) in &clients {
                 round_trip(client, *server, &id.to_be_bytes());
@@ -99,7 +103,7 @@ fn one_device_of_several_is_watched_alone() {
         ..testbed.spec.clone()
     };
     let mut keys = Vec::new();
-    let events = events_of(&loopback, || {
+    let events = events_of(&loopback, Some(testbed.server_tid), || {
         for id in 0..50_u16 {
             for (client, server) in &clients {
                 round_trip(client, *server, &id.to_be_bytes());
@@ -126,7 +130,7 @@ fn a_packet_comes_in_once_whatever_its_driver() {
             ..bed.spec.clone()
         };
         let mut keys = Vec::new();
-        let events = events_of(&spec, || {
+        let events = events_of(&spec, Some(bed.server_tid), || {
             for id in 0..100_u16 {
                 bed.round_trip(&id.to_be_bytes());
                 keys.push(RequestKey {
@@ -150,7 +154,7 @@ fn a_veth_with_gro_is_a_nic() {
     };
     let testbed = Testbed::veth_with_gro();
     let mut keys = Vec::new();
-    let events = events_of(&testbed.spec, || {
+    let events = events_of(&testbed.spec, Some(testbed.server_tid), || {
         for id in 0..200_u16 {
             testbed.round_trip(&id.to_be_bytes());
             keys.push(key_of(&testbed.client, id));
@@ -197,7 +201,7 @@ fn streams_of_both_families_have_their_clients_address() {
         ("[fd99::1]:11211", "fd99::2"),
     ] {
         let mut port = 0;
-        let events = events_of(&spec, || {
+        let events = events_of(&spec, None, || {
             port = client.run(move || {
                 let mut stream = TcpStream::connect(to).expect("the server listens");
                 let mut response = [0; 5];
@@ -265,7 +269,7 @@ fn payload_follows_its_segment() {
             let mut payload = hooks.filter(|hook| hook.stamp == "payload");
             payload.next().expect("it is listed").hook != "none"
         };
-        let events = events_of(&spec, || {
+        let events = events_of(&spec, None, || {
             let calls = Calls {
                 connections: 1,
                 rounds: 50,
@@ -357,7 +361,7 @@ fn segments_that_are_sent_again_are_seen() {
         });
     });
     let mut port = 0;
-    let events = events_of(&spec, || {
+    let events = events_of(&spec, None, || {
         let mut stream = client.run(move || {
             let mut stream = TcpStream::connect((SERVER, SERVER_PORT)).expect("it listens");
             stream.write_all(b"hello").expect("the server reads");

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use crate::support::promises::{self, summary};
 use crate::support::{
-    Machine, SHORT, alive, children, free_port, in_mid_run, live, server_of, short, signal, start, taillab,
-    wait_for,
+    Machine, SHORT, alive, children, free_port, in_mid_run, live, server_of, short, signal, start,
+    taillab, wait_for,
 };
 use serde_json::Value;
 

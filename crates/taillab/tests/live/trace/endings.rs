@@ -11,17 +11,12 @@ use crate::support::{Machine, live, signal, taillab, wait_for};
 
 /// A trace of `server`, into `dir`, that has recorded for a moment.
 pub fn begun(server: &Running, dir: &std::path::Path) -> std::process::Child {
-    let child = taillab()
-        .args([
-            "trace",
-            "--json",
-            "-d",
-            "600s",
-            "-p",
-            &server.pid().to_string(),
-            "-o",
-        ])
+    // beneath nohup, children ignore SIGHUP
+    let child = Command::new("env")
+        .args(["--default-signal=HUP", env!("CARGO_BIN_EXE_taillab")])
+        .args(["trace", "--json", "-d", "600s", "-o"])
         .arg(dir)
+        .args(["-p", &server.pid().to_string()])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()

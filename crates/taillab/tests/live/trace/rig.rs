@@ -100,7 +100,6 @@ pub fn null_rpc() -> (Running, u16) {
     (server.listening(&address), port)
 }
 
-
 /// Waits until a program has a UDP port; looks without taking it for a moment.
 pub fn bound(port: u16) {
     let local = format!(":{port:04X}");
