@@ -10,16 +10,16 @@ use serde_json::Value;
 use crate::support::{Machine, free_port, live, signal, taillab, wait_for, wait_within};
 use crate::trace::rig::{Running, result};
 
-/// A short run at a low rate whose fixes have time for a few mitigations. t is given: the
-/// calibration has the disturbance too.
+/// A short run, at a rate at which short blocks have enough requests. t is given: the calibration has the
+/// disturbance too.
 const FIX: [&str; 16] = [
     "run",
     "memcached",
     "--json",
     "-R",
-    "2000",
+    "8000",
     "-d",
-    "3s",
+    "2s",
     "--warmup",
     "300ms",
     "--pairs",
@@ -162,7 +162,7 @@ fn what_disturbs_the_server_is_found_treated_and_put_back() {
         let output = taillab()
             .args(FIX)
             // for the control and the best forecast
-            .args(["--fix-budget", "45s", "-o"])
+            .args(["--fix-budget", "20s", "-o"])
             .arg(&dir)
             .output()
             .unwrap();
@@ -241,7 +241,7 @@ fn a_trial_that_is_killed_is_undone_by_a_revert() {
 }
 
 /// memcached on CPU 0, beside programs that take all of it that they get, and clients on CPU 1 that send
-/// it 2,000 requests a second.
+/// it 8,000 requests a second, over so many connections that hardly two are on one while it has to wait.
 struct Disturbed {
     server: Running,
     _clients: Running,
@@ -255,11 +255,11 @@ impl Disturbed {
         let line = format!("taskset -c 0 memcached -u root -l 127.0.0.1 -p {port} -t 1");
         let server = Running::program(&line).listening(&format!("127.0.0.1:{port}"));
         let line = format!(
-            "taskset -c 1 {} load memcached+tcp://127.0.0.1:{port} -R 2000 -d 600s -c 200 --warmup 100ms \
+            "taskset -c 1 {} load memcached+tcp://127.0.0.1:{port} -R 8000 -d 600s -c 500 --warmup 100ms \
              --wait hybrid --json -q --floor off",
             env!("CARGO_BIN_EXE_taillab")
         );
-        let clients = Running::program(&line).connected(200);
+        let clients = Running::program(&line).connected(500);
         let burners = Burners::start();
         Self {
             server,
@@ -307,7 +307,7 @@ fn a_live_server_is_treated_in_blocks_and_left_as_it_was() {
     let (fixes, ()) = on_an_even_machine(|_| {
         let output = disturbed
             .trace()
-            .args(["--yes", "--fix-budget", "36s"])
+            .args(["--yes", "--fix-budget", "18s"])
             .output()
             .unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);
@@ -344,7 +344,7 @@ fn ctrl_c_puts_the_change_of_a_live_server_back() {
         let mut child = disturbed
             .trace()
             // enough for the control and the trial that is interrupted
-            .args(["--yes", "--fix-budget", "36s"])
+            .args(["--yes", "--fix-budget", "18s"])
             .stdout(fs::File::create(&printed).unwrap())
             .stderr(Stdio::null())
             .spawn()
@@ -379,7 +379,7 @@ fn all_combinations_give_effects_and_interactions() {
             "nice,timer-slack",
             // no longer than the fewest rounds take
             "--fix-budget",
-            "32s",
+            "16s",
             "-o",
         ])
         .arg(place.path().join("run"))
