@@ -5,10 +5,10 @@ CARGO   ?= cargo
 BINARY  := target/release/taillab
 SHELL   := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: help run test vm build lint bench soak fuzz clean
+.PHONY: help run test vm build lint bench soak soak-live fuzz clean
 
 help: ## Show this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
 
 run: build ## Measure memcached on this machine and write a report
 	@scripts/setup.sh run
@@ -40,6 +40,10 @@ bench: ## Measure the quick part of docs/benchmarks.md (minutes; nothing else sh
 soak: ## Record a server at its peak for ten minutes (ARGS=60: 60 s)
 	@scripts/setup.sh run
 	@scripts/soak.sh $(ARGS)
+
+soak-live: ## Run the live tests twenty times and print a table (ARGS="20 busy": beside a busy loop on CPU 1)
+	@scripts/setup.sh test
+	@scripts/soak-live.sh $(ARGS)
 
 fuzz: ## Feed damaged files to every reader for an hour (ARGS=60: 60 s)
 	@scripts/setup.sh test

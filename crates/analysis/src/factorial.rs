@@ -83,9 +83,10 @@ impl Rounds {
         }
         // each coefficient is the mean difference over the combinations of all that is not in `of`
         let others = (self.cells.len() >> of.count_ones()) as f64;
+        let cells: Vec<_> = self.cells.iter().map(BlockHistogram::cumulative).collect();
         let logarithm = bootstrapped(self.count(), |times| {
             let logarithms = self.combinations().map(|cell| {
-                let ns = self.cells[cell].weighted(times).quantile_ns(q)?;
+                let ns = cells[cell].quantile_ns(times, q)?;
                 let is_plus = (of & !cell).count_ones().is_multiple_of(2);
                 (ns > 0.0).then(|| if is_plus { ns.ln() } else { -ns.ln() })
             });

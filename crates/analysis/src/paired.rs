@@ -63,9 +63,10 @@ impl Pairs {
         if n < MIN_PAIRS || beyond(&self.before).min(beyond(&self.after)) < FEWEST_BEYOND {
             return None;
         }
+        let (before, after) = (self.before.cumulative(), self.after.cumulative());
         let of = |times: &[u32]| {
-            let before = self.before.weighted(times).quantile_ns(q)?;
-            let after = self.after.weighted(times).quantile_ns(q)?;
+            let before = before.quantile_ns(times, q)?;
+            let after = after.quantile_ns(times, q)?;
             (before > 0.0 && after > 0.0).then(|| (after / before).ln())
         };
         bootstrapped(n, of).map(PairedEstimate::exp)
@@ -118,13 +119,11 @@ impl Pairs {
         const EXCHANGES: u64 = 256;
         self.ratio(q)?;
         let n = self.count();
+        let (before, after) = (self.before.cumulative(), self.after.cumulative());
         let ratio = |exchanged: &[u32]| {
             let stay: Vec<u32> = exchanged.iter().map(|one| 1 - one).collect();
-            let mixed = |this: &BlockHistogram, other: &BlockHistogram| {
-                let counts = this.weighted(&stay).and(&other.weighted(exchanged));
-                counts.quantile_ns(q)
-            };
-            Some(mixed(&self.after, &self.before)? / mixed(&self.before, &self.after)?)
+            let changed = after.quantile_with_ns(&stay, (&before, exchanged), q)?;
+            Some(changed / before.quantile_with_ns(&stay, (&after, exchanged), q)?)
         };
         let measured = ratio(&vec![0; n])?;
         let all = 1_u64.checked_shl(n as u32).filter(|all| *all <= EXCHANGES);

@@ -1,8 +1,8 @@
 //! The generator with the real memcached, on loopback.
 
-use crate::support;
+use crate::support::{self, ports::free_port};
 
-use std::net::{SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -23,9 +23,7 @@ struct Server {
 
 impl Server {
     fn start(more: &[&str]) -> Self {
-        let free = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let address = free.local_addr().unwrap();
-        drop(free);
+        let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
         let port = address.port().to_string();
         let args = ["-u", "nobody", "-t", "1", "-U", &port, "-p", "0"];
         let process = Command::new("memcached")

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -13,6 +13,8 @@ use taillab_load::protocol::redis::Redis;
 use taillab_load::protocol::{DatagramProtocol, Decoded, Planned, Planner, StreamProtocol};
 use taillab_load::{KeyDistribution, Outcome, Resource, StoreWorkload};
 use taillab_model::Operation;
+
+use crate::support::ports::free_port;
 
 /// Requests in flight at once on a connection.
 const PIPELINED: usize = 16;
@@ -26,9 +28,7 @@ struct Server {
 impl Server {
     /// Starts a program on a free port; `None` if it is missing and the user has said so.
     fn start(test: &str, program: &str, command: impl Fn(&str) -> Command) -> Option<Self> {
-        let free = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = free.local_addr().unwrap();
-        drop(free);
+        let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
         let mut command = command(&address.port().to_string());
         command
             .stdin(Stdio::null())

@@ -1,6 +1,7 @@
 //! Progress on stderr: a bar for each phase, nothing if stderr is not a terminal.
 
-use std::thread;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, Thread};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -71,6 +72,19 @@ impl Progress {
     }
 }
 
+/// Tells a sleeping thread that something is over, also when that panics.
+struct TellWhenOver<'a> {
+    is_over: &'a AtomicBool,
+    sleeper: Thread,
+}
+
+impl Drop for TellWhenOver<'_> {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Release);
+        self.sleeper.unpark();
+    }
+}
+
 /// Runs `work` on a thread of its own; the calling thread sleeps and calls `look` once in a `period`.
 ///
 /// A panic of `work` is resumed in the caller.
@@ -79,14 +93,18 @@ pub fn meanwhile<T: Send>(
     mut look: impl FnMut(),
     work: impl FnOnce() -> T + Send,
 ) -> T {
-    let waiting = thread::current();
+    // not `is_finished`: who is woken may look before the thread has ended, and would sleep again
+    let is_over = AtomicBool::new(false);
+    let tell = TellWhenOver {
+        is_over: &is_over,
+        sleeper: thread::current(),
+    };
     let result = thread::scope(|scope| {
         let worker = scope.spawn(move || {
-            let result = work();
-            waiting.unpark();
-            result
+            let _tell = tell;
+            work()
         });
-        while !worker.is_finished() {
+        while !is_over.load(Ordering::Acquire) {
             look();
             thread::park_timeout(period);
         }

@@ -58,10 +58,81 @@ impl BlockHistogram {
         Counts(sums)
     }
 
+    /// For the quantiles of many samples of these blocks.
+    pub(crate) fn cumulative(&self) -> Cumulative {
+        let blocks = self.blocks;
+        let mut sums = vec![0; blocks];
+        let mut up_to = Vec::with_capacity(BINS * blocks);
+        for bin in 0..BINS {
+            for (block, sum) in sums.iter_mut().enumerate() {
+                *sum += self.counts[block * BINS + bin];
+            }
+            up_to.extend_from_slice(&sums);
+        }
+        Cumulative { up_to, blocks }
+    }
+
     /// The counts of all blocks.
     pub(crate) fn all(&self) -> Counts {
         self.weighted(&vec![1; self.blocks])
     }
+}
+
+/// How many values each block has up to each bin: a bin is found in a few steps, where [`Counts`] adds up
+/// all bins of all blocks.
+pub(crate) struct Cumulative {
+    /// By bin, then by block.
+    up_to: Vec<u32>,
+    blocks: usize,
+}
+
+impl Cumulative {
+    /// The values up to a bin in a sample that has block b `times[b]` times.
+    fn up_to(&self, bin: usize, times: &[u32]) -> u64 {
+        let counts = &self.up_to[bin * self.blocks..(bin + 1) * self.blocks];
+        let each = counts.iter().zip(times);
+        each.map(|(count, times)| u64::from(*count) * u64::from(*times))
+            .sum()
+    }
+
+    /// The quantile of such a sample: that of [`BlockHistogram::weighted`].
+    pub(crate) fn quantile_ns(&self, times: &[u32], q: f64) -> Option<f64> {
+        quantile_of(|bin| self.up_to(bin, times), q)
+    }
+
+    /// The same of such a sample and one of another histogram together.
+    pub(crate) fn quantile_with_ns(
+        &self,
+        times: &[u32],
+        (other, other_times): (&Self, &[u32]),
+        q: f64,
+    ) -> Option<f64> {
+        quantile_of(
+            |bin| self.up_to(bin, times) + other.up_to(bin, other_times),
+            q,
+        )
+    }
+}
+
+/// The quantile, from how many values there are up to each bin.
+fn quantile_of(up_to: impl Fn(usize) -> u64, q: f64) -> Option<f64> {
+    let total = up_to(BINS - 1);
+    let rank = (quantile_rank(total, q) + 1) as f64;
+    let (mut from, mut to) = (0, BINS);
+    while from < to {
+        let middle = from.midpoint(to);
+        match up_to(middle) as f64 >= rank {
+            true => to = middle,
+            false => from = middle + 1,
+        }
+    }
+    if from == BINS {
+        return None;
+    }
+    let before = from.checked_sub(1).map_or(0, &up_to);
+    let (low, high) = edges(from);
+    let into = (rank - before as f64) / (up_to(from) - before) as f64;
+    Some(low + (high - low) * into)
 }
 
 /// How often each bin's values occur.
@@ -69,14 +140,6 @@ impl BlockHistogram {
 pub(crate) struct Counts(Vec<u64>);
 
 impl Counts {
-    /// These and others.
-    pub(crate) fn and(mut self, others: &Self) -> Self {
-        for (count, other) in self.0.iter_mut().zip(&others.0) {
-            *count += other;
-        }
-        self
-    }
-
     /// The number of values.
     pub(crate) fn total(&self) -> u64 {
         self.0.iter().sum()
@@ -156,6 +219,25 @@ mod tests {
             let exact = sorted[rank - 1] as f64;
             let got = histogram.all().quantile_ns(q).unwrap();
             prop_assert!((got - exact).abs() <= 1.0 + 0.008 * exact, "{got} {exact}");
+        }
+
+        #[test]
+        fn samples_of_blocks_have_the_quantiles_of_their_counts(
+            values in prop::collection::vec((0_usize..4, 0_u64..1 << 42), 0..300),
+            times in prop::collection::vec(0_u32..4, 4),
+            q in 0.0_f64..1.0,
+        ) {
+            let (mut some, mut others) = (BlockHistogram::new(4), BlockHistogram::new(4));
+            let mut all = BlockHistogram::new(8);
+            for (i, (block, value)) in values.iter().enumerate() {
+                [&mut some, &mut others][i % 2].add(*block, *value);
+                all.add(*block + i % 2 * 4, *value);
+            }
+            let (sample, both) = (some.weighted(&times), [&times[..], &times[..]].concat());
+            let (fast, others) = (some.cumulative(), others.cumulative());
+            prop_assert_eq!(fast.quantile_ns(&times, q), sample.quantile_ns(q));
+            let together = fast.quantile_with_ns(&times, (&others, &times), q);
+            prop_assert_eq!(together, all.weighted(&both).quantile_ns(q));
         }
     }
 

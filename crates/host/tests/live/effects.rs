@@ -3,8 +3,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::thread::sleep;
-use std::time::Duration;
 
 use taillab_host::tune::{ChangeState, Plan, Scope, Setting, Tuner, Which};
 use tempfile::TempDir;
@@ -71,14 +69,14 @@ fn ran_ns(process: &Process) -> u64 {
     text.split_whitespace().next().unwrap().parse().unwrap()
 }
 
-/// Lets the two share CPU 0 until they have had a second of it: what the other got for each second of
-/// the server. Whatever else runs there takes from both.
+/// Lets the two share CPU 0 until they have had half a second of it, a hundred turns: what the other got for
+/// each second of the server. Whatever else runs there takes from both.
 fn other_by_server(server: &Process, other: &Process) -> f64 {
     let start = (ran_ns(server), ran_ns(other));
     let shares = || (ran_ns(server) - start.0, ran_ns(other) - start.1);
-    eventually("a second of CPU 0", || {
+    eventually("half a second of CPU 0", || {
         let (server, other) = shares();
-        server + other > 1_000_000_000
+        server + other > 500_000_000
     });
     let (server, other) = shares();
     other as f64 / server as f64
@@ -207,12 +205,13 @@ fn a_group_without_its_quota_is_not_held_back() {
     // those above it may have limits too, which are not the test's
     let is_ours = |setting: &Setting| setting.to_string().contains(&limited.folder);
     let applied = Applied::new("cpu-quota", &of_cpu_0(limited.server()), is_ours);
-    // the period that had begun
-    sleep(Duration::from_millis(200));
-    let (start, ran) = (limited.periods(), ran_ns(limited.server()));
-    eventually("half a second of CPU time", || {
-        ran_ns(limited.server()) > ran + 500_000_000
-    });
+    let runs = |what: &str, ns: u64| {
+        let ran = ran_ns(limited.server());
+        eventually(what, || ran_ns(limited.server()) > ran + ns);
+    };
+    runs("the period that had begun is over", 200_000_000);
+    let start = limited.periods();
+    runs("it would have been held back", 300_000_000);
     assert_eq!(limited.periods(), start);
     applied.revert();
     limited.is_held_back();

@@ -240,7 +240,7 @@ fn receive_work_runs_where_the_receiver_does() {
         (&server, server_cpus, &client, client_cpus),
     ] {
         let receiver = to_cpus.first().unwrap();
-        let count = 5_000;
+        let count = 1_000;
         let target = to.local_addr().unwrap();
         let before = handed_to(receiver);
         thread::scope(|scope| {

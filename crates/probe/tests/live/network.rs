@@ -4,18 +4,23 @@
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::sync::mpsc::channel;
-use std::time::Duration;
 
 use crate::testbed::streams::{Calls, StreamBed};
 use crate::testbed::tap::{Driver, TapBed};
-use crate::testbed::{CLIENT, SERVER, SERVER_PORT, Testbed, begin, ip, joined, live, round_trip};
+use crate::testbed::{
+    CLIENT, SERVER, SERVER_PORT, Testbed, begin, eventually, ip, joined, live, round_trip,
+};
 use taillab_model::{Event, EventKind, RequestKey, address_hash};
 use taillab_probe::{Devices, Disturbances, Probe, ProbeSpec, Transport};
 
-/// What is recorded while `cause` runs; nothing may be lost.
-fn events_of(spec: &ProbeSpec, cause: impl FnOnce()) -> Vec<Event> {
+/// What is recorded while `cause` runs; nothing may be lost. `reader` is a thread of the server that may be
+/// waiting for datagrams.
+fn events_of(spec: &ProbeSpec, reader: Option<u32>, cause: impl FnOnce()) -> Vec<Event> {
     let mut probe = Probe::load(spec).expect("this kernel lets the probe load");
-    begin(&mut probe);
+    match reader {
+        Some(thread) => begin(&mut probe, thread),
+        None => probe.attach().expect("the hooks are there"),
+    }
     cause();
     let recording = probe.finish().expect("the counters can be read");
     assert_eq!(recording.lost.total(), 0, "{:?}", recording.lost);
@@ -73,7 +78,7 @@ fn both_families_and_several_devices_are_seen_at_once() {
     };
     let (testbed, clients) = Testbed::everywhere();
     let mut keys = Vec::new();
-    let events = events_of(&testbed.spec, || {
+    let events = events_of(&testbed.spec, Some(testbed.server_tid), || {
         for id in 0..100_u16 {
             for (client, server) in &clients {
                 round_trip(client, *server, &id.to_be_bytes());
@@ -98,7 +103,7 @@ fn one_device_of_several_is_watched_alone() {
         ..testbed.spec.clone()
     };
     let mut keys = Vec::new();
-    let events = events_of(&loopback, || {
+    let events = events_of(&loopback, Some(testbed.server_tid), || {
         for id in 0..50_u16 {
             for (client, server) in &clients {
                 round_trip(client, *server, &id.to_be_bytes());
@@ -125,7 +130,7 @@ fn a_packet_comes_in_once_whatever_its_driver() {
             ..bed.spec.clone()
         };
         let mut keys = Vec::new();
-        let events = events_of(&spec, || {
+        let events = events_of(&spec, Some(bed.server_tid), || {
             for id in 0..100_u16 {
                 bed.round_trip(&id.to_be_bytes());
                 keys.push(RequestKey {
@@ -149,7 +154,7 @@ fn a_veth_with_gro_is_a_nic() {
     };
     let testbed = Testbed::veth_with_gro();
     let mut keys = Vec::new();
-    let events = events_of(&testbed.spec, || {
+    let events = events_of(&testbed.spec, Some(testbed.server_tid), || {
         for id in 0..200_u16 {
             testbed.round_trip(&id.to_be_bytes());
             keys.push(key_of(&testbed.client, id));
@@ -196,7 +201,7 @@ fn streams_of_both_families_have_their_clients_address() {
         ("[fd99::1]:11211", "fd99::2"),
     ] {
         let mut port = 0;
-        let events = events_of(&spec, || {
+        let events = events_of(&spec, None, || {
             port = client.run(move || {
                 let mut stream = TcpStream::connect(to).expect("the server listens");
                 let mut response = [0; 5];
@@ -264,7 +269,7 @@ fn payload_follows_its_segment() {
             let mut payload = hooks.filter(|hook| hook.stamp == "payload");
             payload.next().expect("it is listed").hook != "none"
         };
-        let events = events_of(&spec, || {
+        let events = events_of(&spec, None, || {
             let calls = Calls {
                 connections: 1,
                 rounds: 50,
@@ -318,6 +323,17 @@ fn payload_follows_its_segment() {
     }
 }
 
+/// How many segments the namespace of the calling thread has sent again.
+fn segments_sent_again() -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/net/snmp").expect("/proc is mounted");
+    let mut rows = text.lines().filter(|line| line.starts_with("Tcp:"));
+    let mut row = || rows.next().expect("names, then numbers").split(' ');
+    let names = row().collect::<Vec<_>>();
+    let place = names.iter().position(|name| *name == "RetransSegs");
+    let number = row().nth(place.expect("it is counted")).expect("a number");
+    number.parse().expect("a number")
+}
+
 #[test]
 fn segments_that_are_sent_again_are_seen() {
     let Some(_alone) = live("segments_that_are_sent_again_are_seen") else {
@@ -331,28 +347,35 @@ fn segments_that_are_sent_again_are_seen() {
         ..Testbed::veth().spec.clone()
     };
     let (cut_off, wait_cut_off) = channel();
+    let (has_read, wait_has_read) = channel();
     server.run(|| {
         let listener = TcpListener::bind((SERVER, SERVER_PORT)).expect("the port is free");
         std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().expect("a connection");
             let mut request = [0; 5];
             stream.read_exact(&mut request).expect("a request");
+            has_read.send(()).expect("the client waits");
             wait_cut_off.recv().expect("the client says so");
             stream.write_all(&request).expect("the socket has room");
             let _ = stream.read(&mut request);
         });
     });
     let mut port = 0;
-    let events = events_of(&spec, || {
-        port = client.run(move || {
+    let events = events_of(&spec, None, || {
+        let mut stream = client.run(move || {
             let mut stream = TcpStream::connect((SERVER, SERVER_PORT)).expect("it listens");
             stream.write_all(b"hello").expect("the server reads");
-            std::thread::sleep(Duration::from_millis(50));
+            wait_has_read.recv().expect("the server says so");
             // it hears the server, which does not hear it
             ip(&format!("route add blackhole {SERVER}/32"));
             cut_off.send(()).expect("the server waits");
-            // the server's kernel waits 200 ms before it sends again
-            std::thread::sleep(Duration::from_millis(1_200));
+            stream
+        });
+        // the server's kernel waits 200 ms before it sends again
+        eventually("a segment is sent again", || {
+            server.run(segments_sent_again) > 0
+        });
+        port = client.run(move || {
             ip(&format!("route del blackhole {SERVER}/32"));
             let mut response = [0; 5];
             stream.read_exact(&mut response).expect("a response");

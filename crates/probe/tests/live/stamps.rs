@@ -118,7 +118,7 @@ fn other_hooks_give_the_same_stamps() {
     let hooks = probe.hooks();
     let t4 = hooks.iter().find(|hook| hook.stamp == "T4");
     assert_eq!(t4.expect("T4 has a hook").hook, "tp_btf/sys_exit");
-    begin(&mut probe);
+    begin(&mut probe, testbed.server_tid);
     let ids: Vec<u16> = (0..500).collect();
     for id in &ids {
         testbed.round_trip(&id.to_be_bytes());
@@ -229,7 +229,7 @@ fn every_request_over_veth_has_all_stamps_in_order() {
         .map(|same| &same[0])
         .collect();
     assert_eq!(each, ["T1", "T2", "T4", "T5", "T6", "switch"]);
-    begin(&mut probe);
+    begin(&mut probe, testbed.server_tid);
     let ids: Vec<u16> = (0..2_000).map(|i| i * 31).collect();
     let mut drained = 0;
     for id in &ids {
@@ -250,7 +250,7 @@ fn on_loopback_requests_and_responses_are_told_apart() {
     };
     let testbed = Testbed::loopback();
     let mut probe = load(&testbed.spec);
-    begin(&mut probe);
+    begin(&mut probe, testbed.server_tid);
     let ids: Vec<u16> = (0..500).collect();
     for id in &ids {
         testbed.round_trip(&id.to_be_bytes());
@@ -353,7 +353,7 @@ fn it_attaches_and_detaches_again_and_again_and_leaves_nothing() {
     let mut probe = load(&testbed.spec);
     assert_eq!(descriptors("bpf_link"), 0, "loading attaches nothing");
     for round in 0..20_u16 {
-        begin(&mut probe);
+        begin(&mut probe, testbed.server_tid);
         assert!(probe.is_attached() && descriptors("bpf_link") > 0);
         testbed.round_trip(&round.to_be_bytes());
         assert!(probe.pending() > 0);
@@ -504,7 +504,7 @@ fn the_client_may_drain_from_another_thread() {
     };
     let testbed = Testbed::veth();
     let mut probe = load(&testbed.spec);
-    begin(&mut probe);
+    begin(&mut probe, testbed.server_tid);
     let ids: Vec<u16> = (0..1_000).collect();
     let drained = std::thread::scope(|scope| {
         let drain = || {

@@ -13,7 +13,7 @@ use taillab_load::{ClosedFleet, FleetRun, OpenFleet, StopReason, Waiting};
 use taillab_model::{Event, Monotonic, Nanos, RecordingContext};
 use taillab_probe::Probe;
 
-use super::load::{Load, Seen, block_length, interrupted};
+use super::load::{Load, Seen, interrupted};
 use crate::exit::{Exit, Failure, OrExit};
 use crate::experiment::Experiment;
 use crate::fail::probe as probe_failure;
@@ -40,7 +40,7 @@ pub struct GeneratedLoad<'r> {
 }
 
 impl<'r> GeneratedLoad<'r> {
-    /// Blocks at `rate_per_s`, recorded as the measurement with this context was.
+    /// Blocks of this length at `rate_per_s`, recorded as the measurement with this context was.
     ///
     /// # Errors
     /// The probe cannot be loaded.
@@ -48,13 +48,13 @@ impl<'r> GeneratedLoad<'r> {
         rig: &'r mut Rig,
         client: LoadClient,
         experiment: &'r Experiment,
-        rate_per_s: f64,
+        (rate_per_s, length): (f64, Nanos),
         context: &RecordingContext,
     ) -> Result<Self, Failure> {
         Ok(Self {
             stop: rig.interrupt().shared_flag(),
             gone: rig.server_gone(),
-            length: block_length(rate_per_s),
+            length,
             probe: rig.load_probe(experiment)?,
             context: RecordingContext {
                 threads: Vec::new(),

@@ -11,7 +11,7 @@ use taillab_host::{CpuSet, Interrupt, Roots};
 use taillab_model::{Nanos, RecordingContext};
 use taillab_probe::Probe;
 
-use super::load::{Load, Seen, block_length, interrupted};
+use super::load::{Load, Seen, interrupted};
 use crate::exit::{Exit, Failure, OrExit};
 use crate::fail::probe as probe_failure;
 
@@ -47,10 +47,10 @@ pub struct LiveLoad<'a> {
 }
 
 impl<'a> LiveLoad<'a> {
-    /// Blocks of its traffic; `probe` is loaded.
-    pub fn new(server: LiveServer<'a>, probe: Probe, interrupt: Interrupt) -> Self {
+    /// Blocks of its traffic, of this length; `probe` is loaded.
+    pub fn new(server: LiveServer<'a>, probe: Probe, length: Nanos, interrupt: Interrupt) -> Self {
         Self {
-            length: block_length(server.rate_per_s),
+            length,
             server,
             probe,
             interrupt,

@@ -1,5 +1,7 @@
 //! Load on a server, block by block: our own load on our own server, or the traffic of a live server.
 
+use std::time::Duration;
+
 use taillab_analysis::untouched::RecordedBlock;
 use taillab_host::Interrupt;
 use taillab_host::tune::Scope;
@@ -43,18 +45,44 @@ pub trait Load {
 
 /// The usual length of a block.
 const LENGTH: Nanos = Nanos::from_secs(1);
+/// The shortest block, for a budget that has no room for usual ones.
+const SHORTEST: Nanos = Nanos::from_millis(250);
 /// The longest block, for rare requests.
 const LONGEST: Nanos = Nanos::from_secs(10);
 /// A block is extended, up to that length, until it has this many requests.
 const REQUESTS: f64 = 2_000.0;
+/// What a block takes besides its length, with some to spare: the warm-up, applying and reverting, the replay.
+const BESIDES: Nanos = Nanos::from_millis(450);
 
-/// How long a block is, without its warm-up.
-pub fn block_length(rate_per_s: f64) -> Nanos {
+/// How long a block is, without its warm-up, if a budget is to have room for `fewest` of them.
+pub fn block_length(rate_per_s: f64, budget: Duration, fewest: u32) -> Nanos {
     let enough = Nanos::try_from_secs_f64(REQUESTS / rate_per_s).unwrap_or(LONGEST);
-    enough.clamp(LENGTH, LONGEST)
+    let room = u64::try_from((budget / fewest).as_nanos()).unwrap_or(u64::MAX);
+    let fits = Nanos::new(room).saturating_sub(BESIDES);
+    enough.clamp(fits.clamp(SHORTEST, LENGTH), LONGEST)
 }
 
 /// Ctrl-C in the middle of the trials.
 pub fn interrupted() -> Failure {
     Failure::new(Exit::Interrupted, "interrupted while a fix was tried")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_is_shorter_only_where_the_budget_has_no_room_and_the_requests_are_enough() {
+        let length = |rate, budget_s| {
+            let length = block_length(rate, Duration::from_secs(budget_s), 24);
+            length.get() / 1_000_000
+        };
+        assert_eq!(length(100_000.0, 180), 1_000);
+        assert_eq!(length(100_000.0, 36), 1_000);
+        assert_eq!(length(100_000.0, 18), 300);
+        assert_eq!(length(4_000.0, 18), 500);
+        assert_eq!(length(100_000.0, 1), 250);
+        assert_eq!(length(400.0, 18), 5_000);
+        assert_eq!(length(1.0, 180), 10_000);
+    }
 }

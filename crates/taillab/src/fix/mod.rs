@@ -19,11 +19,12 @@ mod trial;
 
 use std::time::{Duration, Instant};
 
+use taillab_analysis::paired::MIN_PAIRS;
 use taillab_host::tune::Mitigation;
 use taillab_host::{Interrupt, Invoker, Roots};
 use taillab_model::fix::{Factorial, Fix};
 use taillab_model::summary::Report;
-use taillab_model::{MiddleStamps, RecordingContext};
+use taillab_model::{MiddleStamps, Nanos, RecordingContext};
 use taillab_probe::Probe;
 
 pub use self::consent::Consent;
@@ -69,6 +70,16 @@ impl Asked {
             },
             consent,
         })
+    }
+
+    /// How long a block is at this rate. The budget is to have room for the fewest rounds of all combinations,
+    /// or for the shortest control and one trial.
+    fn block_length(&self, rate_per_s: f64) -> Nanos {
+        let fewest = match self.factorial.len() {
+            0 => 2 * 2 * decide::FEWEST_PAIRS,
+            factors => MIN_PAIRS << factors,
+        };
+        load::block_length(rate_per_s, self.budget, fewest as u32)
     }
 }
 
@@ -156,7 +167,8 @@ fn on_rig(
     let client = rig.connect(experiment)?;
     let server = rig.placement().server.clone();
     let _background = BackgroundLoad::start(experiment, &server)?;
-    let load = GeneratedLoad::new(rig, client, experiment, rate_per_s, setting.context)?;
+    let blocks = (rate_per_s, asked.block_length(rate_per_s));
+    let load = GeneratedLoad::new(rig, client, experiment, blocks, setting.context)?;
     Ok(with(Box::new(load), asked, setting))
 }
 
@@ -167,7 +179,8 @@ pub fn on_live_server(
     server: LiveServer<'_>,
     probe: Probe,
 ) -> Tried {
-    let load = LiveLoad::new(server, probe, setting.interrupt.clone());
+    let length = asked.block_length(server.rate_per_s);
+    let load = LiveLoad::new(server, probe, length, setting.interrupt.clone());
     with(Box::new(load), asked, setting)
 }
 

@@ -7,19 +7,19 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::support::{Machine, live, signal, taillab, wait_for, wait_within};
-use crate::trace::rig::{Running, free_port, result};
+use crate::support::{Machine, free_port, live, signal, taillab, wait_for, wait_within};
+use crate::trace::rig::{Running, result};
 
-/// A short run at a low rate whose fixes have time for a few mitigations. t is given: the
-/// calibration has the disturbance too.
+/// A short run, at a rate at which short blocks have enough requests. t is given: the calibration has the
+/// disturbance too.
 const FIX: [&str; 16] = [
     "run",
     "memcached",
     "--json",
     "-R",
-    "2000",
+    "8000",
     "-d",
-    "3s",
+    "2s",
     "--warmup",
     "300ms",
     "--pairs",
@@ -103,18 +103,41 @@ fn applies() -> Vec<Value> {
     status["applies"].as_array().unwrap().clone()
 }
 
-/// What it said, once a command that tried changes has ended as it should and put all of them back.
+/// A command that tried changes has ended as it should and put all of them back.
 fn ended_and_left_nothing(
     output: &Output,
     (burners, before): (&Burners, &[String]),
     machine: &Machine,
-) -> String {
+) {
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(matches!(output.status.code(), Some(0 | 4)), "{stderr}");
     assert_eq!(burners.scheduling(), before, "left changed");
     assert_eq!(applies(), Vec::<Value>::new(), "left in the journal");
     assert_eq!(Machine::now(), *machine);
-    stderr
+}
+
+fn fixes_of(result: &Value) -> Vec<Value> {
+    result["fixes"].as_array().unwrap().clone()
+}
+
+/// Whether the control "improved", by chance. Then nothing may be tried.
+fn is_too_noisy(fixes: &[Value]) -> bool {
+    let (control, others) = fixes.split_first().unwrap();
+    assert_eq!(control["mitigation"], "control");
+    assert_ne!(control["outcome"], "kept", "{control:#}");
+    let reason = control["reason"].as_str().unwrap();
+    let is_noisy = reason.starts_with("nothing was changed and yet");
+    if is_noisy {
+        eprintln!("{reason}");
+        assert!(others.iter().all(|fix| fix["pairs"] == 0), "{others:#?}");
+    }
+    is_noisy
+}
+
+/// The first run in which the control did not "improve": by design it does so in about one of twenty.
+fn on_an_even_machine<T>(run: impl FnMut(usize) -> (Vec<Value>, T)) -> (Vec<Value>, T) {
+    let first = (0..3).map(run).find(|(fixes, _)| !is_too_noisy(fixes));
+    first.expect("the control improves again and again")
 }
 
 /// The first that was kept of those that treat other threads on the server's CPU.
@@ -134,29 +157,20 @@ fn what_disturbs_the_server_is_found_treated_and_put_back() {
     let burners = Burners::start();
     let before = burners.scheduling();
     let place = tempfile::tempdir().unwrap();
-    // where the machine is so uneven that the control "improves", or that nothing is certain within the
-    // budget, the run says so and keeps nothing: another run then
-    let (dir, fixes, first) = (0..3)
-        .find_map(|attempt| {
-            let dir = place.path().join(format!("run-{attempt}"));
-            let output = taillab()
-                .args(FIX)
-                .args(["--fix-budget", "60s", "-o"])
-                .arg(&dir)
-                .output()
-                .unwrap();
-            let stderr = ended_and_left_nothing(&output, (&burners, &before), &machine);
-            let result: Value = serde_json::from_slice(&output.stdout).unwrap();
-            let fixes = result["fixes"].as_array().unwrap().clone();
-            assert_eq!(fixes[0]["mitigation"], "control");
-            assert_ne!(fixes[0]["outcome"], "kept", "{fixes:#?}");
-            let first = kept_against_others(&fixes).cloned();
-            if first.is_none() {
-                eprintln!("attempt {attempt}: {fixes:#?}\n{stderr}");
-            }
-            Some((dir, fixes, first?))
-        })
-        .expect("nothing helps against other threads");
+    let (fixes, dir) = on_an_even_machine(|attempt| {
+        let dir = place.path().join(format!("run-{attempt}"));
+        let output = taillab()
+            .args(FIX)
+            // for the control and the best forecast
+            .args(["--fix-budget", "20s", "-o"])
+            .arg(&dir)
+            .output()
+            .unwrap();
+        ended_and_left_nothing(&output, (&burners, &before), &machine);
+        (fixes_of(&result(&output)), dir)
+    });
+    let first = kept_against_others(&fixes);
+    let first = first.unwrap_or_else(|| panic!("nothing helps against other threads: {fixes:#?}"));
     let at = first["decided_at"].as_f64().unwrap();
     let measured = first["measured"].as_array().unwrap();
     let decided = measured
@@ -227,7 +241,7 @@ fn a_trial_that_is_killed_is_undone_by_a_revert() {
 }
 
 /// memcached on CPU 0, beside programs that take all of it that they get, and clients on CPU 1 that send
-/// it 2,000 requests a second.
+/// it 8,000 requests a second, over so many connections that hardly two are on one while it has to wait.
 struct Disturbed {
     server: Running,
     _clients: Running,
@@ -241,11 +255,11 @@ impl Disturbed {
         let line = format!("taskset -c 0 memcached -u root -l 127.0.0.1 -p {port} -t 1");
         let server = Running::program(&line).listening(&format!("127.0.0.1:{port}"));
         let line = format!(
-            "taskset -c 1 {} load memcached+tcp://127.0.0.1:{port} -R 2000 -d 600s -c 200 --warmup 100ms \
+            "taskset -c 1 {} load memcached+tcp://127.0.0.1:{port} -R 8000 -d 600s -c 500 --warmup 100ms \
              --wait hybrid --json -q --floor off",
             env!("CARGO_BIN_EXE_taillab")
         );
-        let clients = Running::program(&line).connected(200);
+        let clients = Running::program(&line).connected(500);
         let burners = Burners::start();
         Self {
             server,
@@ -290,17 +304,17 @@ fn a_live_server_is_treated_in_blocks_and_left_as_it_was() {
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
     assert!(String::from_utf8_lossy(&refused.stderr).contains("--yes"));
 
-    let output = disturbed
-        .trace()
-        .args(["--yes", "--fix-budget", "36s"])
-        .output()
-        .unwrap();
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(matches!(output.status.code(), Some(0 | 4)), "{stderr}");
-    disturbed.is_as_it_was();
-    let result = result(&output);
-    let fixes = result["fixes"].as_array().unwrap();
-    assert_eq!(fixes[0]["mitigation"], "control");
+    let (fixes, ()) = on_an_even_machine(|_| {
+        let output = disturbed
+            .trace()
+            .args(["--yes", "--fix-budget", "18s"])
+            .output()
+            .unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(matches!(output.status.code(), Some(0 | 4)), "{stderr}");
+        disturbed.is_as_it_was();
+        (fixes_of(&result(&output)), ())
+    });
     let tried = fixes[1..]
         .iter()
         .filter(|fix| fix["pairs"].as_u64() > Some(0));
@@ -315,8 +329,7 @@ fn a_live_server_is_treated_in_blocks_and_left_as_it_was() {
         p99.next()
             .is_some_and(|at| at["value"].as_f64().unwrap() < 0.9)
     };
-    let is_noisy = result.to_string().contains("too noisy");
-    assert!(is_noisy || tried.filter(helps).count() > 0, "{fixes:#?}");
+    assert!(tried.filter(helps).count() > 0, "{fixes:#?}");
 }
 
 #[test]
@@ -325,18 +338,25 @@ fn ctrl_c_puts_the_change_of_a_live_server_back() {
         return;
     }
     let disturbed = Disturbed::start();
+    let place = tempfile::tempdir().unwrap();
+    let printed = place.path().join("printed");
     let begun = |_| {
         let mut child = disturbed
             .trace()
             // enough for the control and the trial that is interrupted
-            .args(["--yes", "--fix-budget", "36s"])
-            .stdout(Stdio::null())
+            .args(["--yes", "--fix-budget", "18s"])
+            .stdout(fs::File::create(&printed).unwrap())
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        with_a_change(&mut child).then_some(child)
+        if with_a_change(&mut child) {
+            return Some(child);
+        }
+        let result: Value = serde_json::from_slice(&fs::read(&printed).unwrap()).unwrap();
+        assert!(is_too_noisy(&fixes_of(&result)), "{result:#}");
+        None
     };
-    let mut child = (0..5).find_map(begun).expect("five traces tried nothing");
+    let mut child = (0..3).find_map(begun).expect("three traces tried nothing");
     signal(child.id(), "INT");
     let ended = child.wait().unwrap();
     assert_eq!(ended.code(), Some(130));
@@ -359,7 +379,7 @@ fn all_combinations_give_effects_and_interactions() {
             "nice,timer-slack",
             // no longer than the fewest rounds take
             "--fix-budget",
-            "32s",
+            "16s",
             "-o",
         ])
         .arg(place.path().join("run"))

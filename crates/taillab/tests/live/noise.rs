@@ -64,7 +64,7 @@ fn a_thread_that_takes_the_cpu_is_named_with_the_time_it_took() {
     let cpu = last_cpu();
     let stop = Arc::new(AtomicBool::new(false));
     let hog = hog(cpu, Arc::clone(&stop));
-    let result = noise(&["-d", "3s", "--cpus", &cpu.to_string()]);
+    let result = noise(&["-d", "2s", "--cpus", &cpu.to_string()]);
     stop.store(true, Ordering::Relaxed);
     let seen = hog.join().unwrap();
     let row = &result["rows"][0];
@@ -207,7 +207,7 @@ fn a_quota_of_the_control_group_is_named_with_what_it_took() {
     let group = Limited::new();
     // a shell that waits until it is in the group
     let mut shell = Command::new("sh")
-        .args(["-c", "read go; exec \"$0\" noise --by-cpus --json -q -d 2s"])
+        .args(["-c", "read go; exec \"$0\" noise --by-cpus --json -q -d 1s"])
         .arg(env!("CARGO_BIN_EXE_taillab"))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -259,7 +259,7 @@ fn what_a_killed_measurement_has_moved_away_comes_back_with_the_next_start() {
     }
     let (before, cpu) = (placement(), last_cpu().to_string());
     let mut child = taillab()
-        .args(["noise", "--improve", "--move-interrupts", "-q", "-d", "2s"])
+        .args(["noise", "--improve", "--move-interrupts", "-q", "-d", "1s"])
         .args(["--cpus", &cpu, "--json"])
         .stdout(Stdio::piped())
         .spawn()

@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use crate::support::{SHORT, in_mid_run, live, signal, taillab, wait_for};
+use crate::support::{SHORT, free_port, in_mid_run, live, signal, taillab, wait_for};
 
 /// A user without rights, as the one who called sudo.
 const USER: u32 = 65534;
@@ -218,7 +218,7 @@ fn a_traced_command_ends_with_a_tracer_that_is_killed() {
         return;
     }
     let place = tempfile::tempdir().unwrap();
-    let port = super::trace::free_port();
+    let port = free_port();
     let address = format!("127.0.0.1:{port}");
     // the server is a grandchild, in a session of its own
     let script = format!(
@@ -253,7 +253,7 @@ fn a_command_traced_under_sudo_ends_with_the_trace() {
     if !live("a_command_traced_under_sudo_ends_with_the_trace") {
         return;
     }
-    let port = super::trace::free_port();
+    let port = free_port();
     let address = format!("127.0.0.1:{port}");
     let output = under_sudo(&[
         "trace",

@@ -190,59 +190,52 @@ fn a_program_that_takes_the_cpu_of_an_end_is_found_at_that_end() {
     if !live("a_program_that_takes_the_cpu_of_an_end_is_found_at_that_end") {
         return;
     }
-    for (cpu, end, other) in [(0, "server", "client"), (1, "client", "server")] {
-        for (proto, mode, link) in [
-            ("tcp", "blocking", "loopback"),
-            ("udp", "blocking", "loopback"),
-            ("udp", "nonblocking", "loopback"),
-            ("tcp", "epoll", "veth"),
-        ] {
-            let hog = Hog::on(cpu);
-            let output = taillab()
-                .args([
-                    "rtt",
-                    "--explain",
-                    "--json",
-                    "--runs",
-                    "1",
-                    "--count",
-                    "20000",
-                ])
-                .args([
-                    "--size",
-                    "64",
-                    "-C",
-                    "0",
-                    "--client-cpus",
-                    "1",
-                    "--link",
-                    link,
-                ])
-                .args(["--proto", proto, "--mode", mode])
-                .output()
-                .unwrap();
-            let errors = String::from_utf8(output.stderr).unwrap();
-            assert_eq!(output.status.code(), Some(0), "{errors}");
-            let result: Value = serde_json::from_slice(&output.stdout).unwrap();
-            let row = &result["rows"][0];
-            let explanation = &row["explanation"];
-            assert_ne!(*explanation, Value::Null, "{row}");
-            let number = |key: &str| explanation[key].as_u64().unwrap();
-            assert_eq!(number("round_trips") + number("incomplete"), 20_000);
-            // also where the server spins and its CPU never changes threads
-            assert!(number("round_trips") > 19_500, "{explanation}");
-            for band in explanation["bands"].as_array().unwrap() {
-                let parts = band["parts"].as_array().unwrap().iter();
-                let sum: u64 = parts.map(|part| part["mean_ns"].as_u64().unwrap()).sum();
-                let mean = band["mean_ns"].as_u64().unwrap();
-                // seven means, each rounded
-                assert!(sum.abs_diff(mean) <= 7, "{band}");
-            }
-            let here = taken_by(hog.0.id(), end, explanation);
-            let there = taken_by(hog.0.id(), other, explanation);
+    let hogs = [
+        (Hog::on(0), "server", "client"),
+        (Hog::on(1), "client", "server"),
+    ];
+    for (proto, mode, link) in [
+        ("tcp", "blocking", "loopback"),
+        ("udp", "blocking", "loopback"),
+        ("udp", "nonblocking", "loopback"),
+        ("tcp", "epoll", "veth"),
+    ] {
+        let explanation = explained(&["--proto", proto, "--mode", mode, "--link", link]);
+        for (hog, end, other) in &hogs {
+            let here = taken_by(hog.0.id(), end, &explanation);
+            let there = taken_by(hog.0.id(), other, &explanation);
             // more than one of its turns: the shortest measurement takes a tenth of a second
             assert!(here > 4_000_000, "{proto} {mode} {end}: {explanation}");
             assert_eq!(there, 0, "{proto} {mode} {end}: {explanation}");
         }
     }
+}
+
+/// The explanation of 20,000 round trips between a client on CPU 1 and a server on CPU 0, which adds up.
+fn explained(path: &[&str]) -> Value {
+    let output = taillab()
+        .args(["rtt", "--explain", "--json", "--runs", "1"])
+        .args(["--count", "20000", "--size", "64"])
+        .args(["-C", "0", "--client-cpus", "1"])
+        .args(path)
+        .output()
+        .unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{errors}");
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let row = &result["rows"][0];
+    let explanation = &row["explanation"];
+    assert_ne!(*explanation, Value::Null, "{row}");
+    let number = |key: &str| explanation[key].as_u64().unwrap();
+    assert_eq!(number("round_trips") + number("incomplete"), 20_000);
+    // also where the server spins and its CPU never changes threads
+    assert!(number("round_trips") > 19_500, "{explanation}");
+    for band in explanation["bands"].as_array().unwrap() {
+        let parts = band["parts"].as_array().unwrap().iter();
+        let sum: u64 = parts.map(|part| part["mean_ns"].as_u64().unwrap()).sum();
+        let mean = band["mean_ns"].as_u64().unwrap();
+        // seven means, each rounded
+        assert!(sum.abs_diff(mean) <= 7, "{band}");
+    }
+    explanation.clone()
 }

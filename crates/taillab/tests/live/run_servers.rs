@@ -10,13 +10,10 @@ use std::time::Duration;
 
 use crate::support::promises::{self, summary};
 use crate::support::{
-    Machine, SHORT, alive, children, in_mid_run, live, server_of, short, signal, start, taillab,
-    wait_for,
+    Machine, SHORT, alive, children, free_port, in_mid_run, live, server_of, short, signal, start,
+    taillab, wait_for,
 };
 use serde_json::Value;
-
-/// A port of loopback that no other test uses.
-const LOOPBACK: [&str; 4] = ["--testbed", "loopback", "--port", "21280"];
 
 /// A short run of a server that keeps every promise and leaves nothing; its summary.
 fn run(server: &[&str]) -> Value {
@@ -190,11 +187,16 @@ fn nginx_answers_85_bytes_with_849() {
     }
     let before = Machine::now();
     let place = tempfile::tempdir().unwrap();
-    let args = [short(&["nginx"]), LOOPBACK.to_vec()].concat();
+    let port = free_port().to_string();
+    let loopback = ["--testbed", "loopback", "--port", &port];
+    let args = [short(&["nginx"]), loopback.to_vec()].concat();
     let (child, _) = in_mid_run(&args, "nginx", &place.path().join("run"));
-    let request = "GET /index.html HTTP/1.1\r\nHost: 127.0.0.1:21280\r\nX-Padding: 123456789012345678901\r\n\r\n";
+    let address = format!("127.0.0.1:{port}");
+    let request = format!(
+        "GET /index.html HTTP/1.1\r\nHost: {address}\r\nX-Padding: 123456789012345678901\r\n\r\n"
+    );
     assert_eq!(request.len(), 85);
-    let mut stream = TcpStream::connect("127.0.0.1:21280").unwrap();
+    let mut stream = TcpStream::connect(&address).unwrap();
     stream
         .set_read_timeout(Some(Duration::from_secs(10)))
         .unwrap();

@@ -1,6 +1,6 @@
 //! Real servers where they are installed: memcached, Redis, nginx.
 
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::Value;
 
 use super::support::{in_mid_load, number, run, short, taillab, wait_for};
+use crate::support::free_port;
 
 /// A server's process, killed at the end of the test.
 struct Server(Child);
@@ -34,12 +35,6 @@ fn installed(program: &str) -> bool {
         println!("SKIPPED: {program} is not installed");
     }
     found
-}
-
-/// A port that is free for UDP and TCP a moment later too, as far as one can know.
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
 }
 
 fn start(program: &str, args: &[String]) -> Server {

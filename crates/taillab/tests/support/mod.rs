@@ -4,12 +4,16 @@
 #![allow(unreachable_pub, reason = "every test binary includes this file")]
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+#[path = "../../../load/tests/support/ports.rs"]
+mod ports;
 pub mod promises;
 
 use std::io::Read;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+
+pub use self::ports::free_port;
 
 /// A short run at a low rate: seconds, not minutes.
 pub const SHORT: [&str; 13] = [

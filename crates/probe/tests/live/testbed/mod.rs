@@ -166,15 +166,16 @@ pub(crate) fn spec(
 }
 
 /// Attaches, and waits until no read that began before is still waiting, for its end would
-/// not be seen by fexit; the server's time out.
-pub(crate) fn begin(probe: &mut Probe) {
+/// not be seen by fexit; those of the server, a thread, time out.
+pub(crate) fn begin(probe: &mut Probe, server: u32) {
     probe.attach().expect("the hooks are there");
-    if probe
-        .hooks()
-        .iter()
-        .any(|hook| hook.hook.starts_with("fexit/"))
-    {
-        std::thread::sleep(Duration::from_secs(1));
+    let before = times_asleep(server);
+    let mut hooks = probe.hooks().into_iter();
+    if hooks.any(|hook| hook.hook.starts_with("fexit/")) {
+        // once in a read that had begun, if it was not asleep then, and once in a later one
+        eventually("the server reads anew", || {
+            times_asleep(server) >= before + 2
+        });
     }
 }
 

@@ -1,37 +1,34 @@
 //! How a trace ends when it does not go as planned, and what is kept.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use taillab_host::doctor::COMMANDS;
 
 use super::rig::{Running, load, null_rpc, result};
 use crate::support::{Machine, live, signal, taillab, wait_for};
 
-/// A trace of `server` that has begun, into `dir`.
+/// A trace of `server`, into `dir`, that has recorded for a moment.
 pub fn begun(server: &Running, dir: &std::path::Path) -> std::process::Child {
-    // a hang-up ends it also where the tests themselves run under nohup
+    // beneath nohup, children ignore SIGHUP
     let child = Command::new("env")
         .args(["--default-signal=HUP", env!("CARGO_BIN_EXE_taillab")])
-        .args([
-            "trace",
-            "--json",
-            "-d",
-            "600s",
-            "-p",
-            &server.pid().to_string(),
-            "-o",
-        ])
+        .args(["trace", "--json", "-d", "600s", "-o"])
         .arg(dir)
+        .args(["-p", &server.pid().to_string()])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
     let recording = dir.join("capture.tlc");
-    wait_for("a recording", || recording.exists().then_some(()));
-    // nothing depends on how much is recorded
-    std::thread::sleep(Duration::from_secs(2));
+    // Events are written when they are a quarter of a second old. The file grows for the first time with
+    // what is known at the beginning, and for the second time with such events at the latest.
+    let mut sizes = BTreeSet::new();
+    wait_for("a recording that grows", || {
+        sizes.extend(fs::metadata(&recording).ok().map(|file| file.len()));
+        (sizes.len() >= 3).then_some(())
+    });
     child
 }
 

@@ -7,5 +7,3 @@ mod sampled;
 mod screen;
 mod servers;
 mod unanswered;
-
-pub use self::rig::free_port;

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
-use crate::support::{taillab, wait_for};
+use crate::support::{free_port, taillab, wait_for};
 
 static SCHEMA: LazyLock<jsonschema::Validator> = LazyLock::new(|| {
     let path = concat!(
@@ -98,12 +98,6 @@ pub fn null_rpc() -> (Running, u16) {
     let address = format!("127.0.0.1:{port}");
     let server = Running::taillab(&format!("serve null-rpc --listen {address}"));
     (server.listening(&address), port)
-}
-
-/// A port that was free a moment ago.
-pub fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
 }
 
 /// Waits until a program has a UDP port; looks without taking it for a moment.

@@ -11,9 +11,9 @@ use serde_json::Value;
 use taillab_model::{EventKind, Recording};
 
 use super::rig::{
-    Running, free_port, keeps_its_promises, load, load_over, memcached, null_rpc, result, trace,
+    Running, keeps_its_promises, load, load_over, memcached, null_rpc, result, trace,
 };
-use crate::support::{live, taillab};
+use crate::support::{free_port, live, taillab, wait_for};
 
 /// Shares of complete requests that a busy test machine must not fall below.
 pub const MOSTLY: f64 = 0.9;
@@ -335,7 +335,7 @@ fn a_server_that_we_start_is_traced_and_ended() {
         }
     });
     let address = format!("127.0.0.1:{port}");
-    crate::support::wait_for(&address, || TcpStream::connect(&address).ok());
+    wait_for(&address, || TcpStream::connect(&address).ok());
     let _clients = load(&format!("echo+tcp://{address}"), 1000);
     let output = traced.join().unwrap();
     keeps_its_promises(&output, &dir);

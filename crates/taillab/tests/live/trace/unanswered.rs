@@ -1,12 +1,10 @@
 //! Requests without an answer: a trace of the server and the generator count the same.
 
-use std::time::Duration;
-
 use serde_json::Value;
 
 use super::endings::begun;
-use super::rig::{Running, free_port, result};
-use crate::support::{live, signal, taillab};
+use super::rig::{Running, result};
+use crate::support::{free_port, live, signal, taillab};
 
 /// Sends back all that it gets but every third message.
 const DROPS_A_THIRD: &str = r"
@@ -39,7 +37,6 @@ fn what_a_server_does_not_answer_is_what_its_clients_wait_for_in_vain() {
          -q --floor off"
     );
     let load = taillab().args(load.split(' ')).output().unwrap();
-    std::thread::sleep(Duration::from_millis(500));
     signal(child.id(), "INT");
     let traced = result(&child.wait_with_output().unwrap());
     let load: Value = serde_json::from_slice(&load.stdout).unwrap();
