@@ -7,7 +7,6 @@ use taillab_model::explanation::{
 use taillab_model::{Nanos, Tid};
 
 use crate::figures::{count, counted, percent, quantile_name};
-use crate::server::is_in_doubt;
 
 /// Shown if nothing is explained.
 pub(crate) const NOT_EXPLAINED: &str = "There are no causes, forecasts and timelines: the \
@@ -231,7 +230,7 @@ pub(crate) fn doubt_sentence(causes: &[CauseShare]) -> Option<String> {
     const LEAST: f64 = 0.05;
     let above = |row: &CauseShare| row.excess_share_above_p99;
     let in_doubt: Vec<&CauseShare> = (causes.iter())
-        .filter(|row| row.culprit.is_none() && is_in_doubt(above(row)))
+        .filter(|row| row.culprit.is_none() && above(row).is_in_doubt())
         .collect();
     let share: f64 = in_doubt.iter().map(|row| above(row).value).sum();
     let largest = (in_doubt.iter())
