@@ -44,7 +44,13 @@ fn simulated() -> Recording {
     };
     let mut traffic = server.run();
     traffic.hide_behind_init(4, 0.1);
-    Recording::from_events(traffic.events, LostEvents::default())
+    let base = traffic.events.iter().map(|event| event.at).min();
+    let mut recording = Recording {
+        base: base.unwrap(),
+        ..Recording::default()
+    };
+    recording.insert(traffic.events);
+    recording
 }
 
 /// The requests as they are taken while the events come.

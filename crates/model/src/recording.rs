@@ -131,6 +131,78 @@ impl Default for Recording {
 }
 
 impl Recording {
+    /// How many events there are.
+    pub fn len(&self) -> u64 {
+        self.slices().map(|events| events.len() as u64).sum()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The events in order, in slices.
+    pub fn slices(&self) -> impl Iterator<Item = &[PackedEvent]> {
+        self.chunks.iter().map(|chunk| (**chunk).as_ref())
+    }
+}
+
+impl fmt::Debug for CpuStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CPU {}: {} events", self.cpu, self.len())
+    }
+}
+
+/// Events that should be in a recording and are not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LostEvents {
+    /// No room was left in the kernel's ring.
+    pub ring_full: u64,
+    /// The kernel skipped a program because it interrupted itself.
+    pub recursion: u64,
+    /// The server's packets whose headers lay where the probe cannot read them.
+    pub unreadable: u64,
+    /// They were recorded, in a part of the file that is damaged.
+    pub damaged: u64,
+}
+
+impl LostEvents {
+    /// All of them.
+    pub const fn total(&self) -> u64 {
+        // a file may claim anything
+        (self.ring_full.saturating_add(self.recursion))
+            .saturating_add(self.unreadable)
+            .saturating_add(self.damaged)
+    }
+}
+
+/// All events of a run, as recorded.
+#[derive(Debug)]
+pub struct Recording {
+    /// What the events' times count from.
+    pub base: Monotonic,
+    /// One stream for each CPU that recorded anything.
+    pub streams: Vec<CpuStream>,
+    /// What is missing.
+    pub lost: LostEvents,
+    /// What is known besides the events.
+    pub context: RecordingContext,
+}
+
+impl Default for Recording {
+    /// Of nothing, at the machine's boot.
+    fn default() -> Self {
+        Self {
+            base: Monotonic::from_nanos_since_boot(0),
+            streams: Vec::new(),
+            lost: LostEvents::default(),
+            context: RecordingContext::default(),
+        }
+    }
+}
+
+impl Recording {
     /// A recording of these events in any order; those of one CPU at the same time
     /// keep their order.
     pub fn from_events(events: impl IntoIterator<Item = Event>, lost: LostEvents) -> Self {

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | terminal | [`crate::terminal::render_load`] |
 //! | while it runs | [`live_line`] |
-//! | `--json` | [`crate::json::load`] |
+//! | `--json` | [`crate::json::of`] |
 //! | `requests.parquet` | [`write_parquet`] |
 //! | `latency.hlog`, `.hgrm` | [`write_hlog`], [`LoadTotals::percentiles`] |
 //! | figures | [`chart`] |

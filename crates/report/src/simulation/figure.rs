@@ -1,11 +1,9 @@
 //! The figure of a simulation: distributions, or a quantile along a sweep.
 
 use super::result::{SimulatedRun, SimulationReport, Swept, utilisation, workers};
-use crate::chart::{Axis, Chart, Curve};
+use crate::chart::{Axis, Chart, Curve, MOST_CURVES};
 use crate::figures;
 
-/// Distributions in one figure; more of them could not be distinguished.
-const MOST_CURVES: usize = 8;
 /// The quantiles along a sweep of one system.
 const SWEPT_QUANTILES: [f64; 4] = [0.5, 0.9, 0.99, 0.999];
 /// The quantile along a sweep of several.

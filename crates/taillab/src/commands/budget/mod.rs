@@ -15,7 +15,7 @@ mod topology_file;
 use taillab_host::environment::{Virtualization, kernel_release};
 use taillab_host::{CpuSet, Interrupt, Roots, clock, cpus};
 use taillab_model::budget::{BudgetResult, SCHEMA_VERSION};
-use taillab_report::{budget, html, terminal};
+use taillab_report::{html, json, terminal};
 
 use self::bench::Bench;
 use self::networks::Network;
@@ -141,7 +141,7 @@ fn places(wanted: Option<&CpuSet>) -> Result<(u32, Option<u32>), Failure> {
 fn show(args: &BudgetArgs, dir: Option<&mut RunDir>, result: &BudgetResult) -> Result<(), Failure> {
     let rendered = Rendered {
         name: "budget",
-        json: budget::json(result).or_exit(Exit::Failed)?,
+        json: json::of(result).or_exit(Exit::Failed)?,
         page: html::render_budget(result),
         text: terminal::render_budget(result, args.common.verbose > 0, style()),
     };

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use taillab_report::simulation::{SimulationReport, chart, write_parquet};
-use taillab_report::{ReportError, html, terminal};
+use taillab_report::{ReportError, html, json, terminal};
 
 use crate::cli::Output;
 use crate::exit::{Exit, Failure, OrExit};
@@ -114,7 +114,7 @@ pub fn save(wanted: &mut Wanted, report: &SimulationReport) -> Result<(), Failur
         write(path, &table(report)?)?;
     }
     if let Some(dir) = &mut wanted.directory {
-        dir.put("sim.json", &report.json().or_exit(Exit::Failed)?)?;
+        dir.put("sim.json", &json::of(report).or_exit(Exit::Failed)?)?;
         dir.put("sim.parquet", &table(report)?)?;
         dir.put("sim.html", &html::render_simulation(report))?;
         save_figure(dir, "sim", &figure)?;
@@ -146,7 +146,7 @@ pub fn show(wanted: &Wanted, report: &SimulationReport) -> Result<(), Failure> {
         return Ok(());
     }
     if wanted.common.json {
-        return print(&report.json().or_exit(Exit::Failed)?);
+        return print(&json::of(report).or_exit(Exit::Failed)?);
     }
     let style = style();
     let mut text = terminal::render_simulation(report, style);

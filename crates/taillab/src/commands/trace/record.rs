@@ -16,7 +16,7 @@ use super::end::End;
 use super::find::Found;
 use super::framing::Identification;
 use super::live::Screen;
-use super::recorder::{Recorder, Sinks, Told, unwritable};
+use super::recorder::{Recorder, Shared, Sinks, unwritable};
 use crate::cli::TraceArgs;
 use crate::exit::Failure;
 use crate::fail::{host, probe as probe_failure};
@@ -97,7 +97,7 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
     let sinks = Sinks::begin(file, probe.base(), &context, batches).map_err(unwritable)?;
     let recorder = Recorder::new(probe, sinks, counters, canary, counting, settle);
     let length = with_settling(args.length(), settle);
-    let (told, began) = (Told::default(), Instant::now());
+    let (told, began) = (Shared::default(), Instant::now());
     let (mut left, mut gone) = (false, None);
     let draw = || {
         gone = gone.take().or_else(|| found.ended());

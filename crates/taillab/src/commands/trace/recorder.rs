@@ -35,7 +35,7 @@ const FLOOR_BYTES: u64 = 32 << 20;
 
 /// What the recording thread and the drawing thread share.
 #[derive(Default)]
-pub struct Told {
+pub struct Shared {
     /// The recording is to end.
     pub stop: AtomicBool,
     pub elapsed_ms: AtomicU64,
@@ -43,7 +43,7 @@ pub struct Told {
     bytes: AtomicU64,
 }
 
-impl Told {
+impl Shared {
     /// What is in the file so far.
     pub fn written(&self) -> Written {
         Written {
@@ -88,7 +88,7 @@ impl Recorder {
 
     /// Drains the probe for `length`, or until it is told to stop; returns why it had to end earlier, if it
     /// had to.
-    pub fn run(mut self, told: &Told, length: Duration) -> (Self, Option<End>) {
+    pub fn run(mut self, told: &Shared, length: Duration) -> (Self, Option<End>) {
         let began = Instant::now();
         let mut looked = began;
         let mut end = None;
