@@ -16,7 +16,7 @@ use common::server::Server;
 use taillab_analysis::matcher::InOrder;
 use taillab_analysis::statistics::distribution_of;
 use taillab_analysis::{MatchOptions, Matcher, Requests, match_events};
-use taillab_model::{Event, LostEvents, Monotonic, Nanos, Recording, Stage, Tid};
+use taillab_model::{Event, Monotonic, Nanos, Recording, Stage, Tid};
 
 fn folder() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden"))
