@@ -160,7 +160,7 @@ fn matching(m: &Matching) -> TrustCheck {
             "{ends}; of {} that were to have the others, {complete}",
             count(m.asked())
         ),
-        MiddleStamps::Ends => format!("{ends}; the others were not asked for"),
+        MiddleStamps::Ends => format!("{ends}; the others were not recorded (--stamps ends)"),
     }];
     if m.client_responses > 0 {
         lines.push(format!(

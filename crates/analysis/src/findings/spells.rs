@@ -25,7 +25,7 @@ pub(super) fn hypervisor(facts: &Facts<'_>) -> Option<Finding> {
     let lasts = taken.share >= LEAST_TAKEN;
     let text = match taken.spells.as_slice() {
         [] if lasts => format!(
-            "The hypervisor took {} of the server's CPU time all the while, {} in all.",
+            "The hypervisor took {} of the server's CPU time throughout, in {}.",
             Whole(taken.share),
             Counted(taken.stalls, "stall", "stalls"),
         ),

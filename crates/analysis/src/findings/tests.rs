@@ -555,7 +555,7 @@ fn a_spell_of_stalls_is_named_with_its_times() {
     );
     assert_eq!(
         case(Vec::new(), 0.07).texts(),
-        ["The hypervisor took 7 % of the server's CPU time all the while, 1,076 stalls in all."]
+        ["The hypervisor took 7 % of the server's CPU time throughout, in 1,076 stalls."]
     );
     assert!(case(Vec::new(), 0.002).texts().is_empty());
     assert!(case(vec![spell], 0.002).texts().is_empty());

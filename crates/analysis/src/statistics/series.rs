@@ -182,7 +182,7 @@ impl Observations {
         &self.factors
     }
 
-    /// From now on they count as independent of each other.
+    /// From now on, they count as independent of each other.
     pub fn assume_independent(&mut self) {
         self.factors
             .iter_mut()

@@ -77,8 +77,8 @@ impl Page {
                 figures::count(n),
                 figures::counted(run.warm_up.requests, "request", "requests"),
                 match stopped {
-                    "precise" => "; stopped at the precision asked for",
-                    "limit" => "; stopped at the limit, before the precision asked for",
+                    "precise" => "; stopped at the wanted precision",
+                    "limit" => "; stopped at the limit, before the wanted precision",
                     _ => "",
                 }
             ),
