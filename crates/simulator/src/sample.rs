@@ -186,21 +186,19 @@ impl Sample {
         points
     }
 
+    /// The quantile `q` in the form of reports, without figures if the sample does not support it.
+    pub fn reported(&self, q: f64) -> Quantile {
+        let estimate = self.quantile(q);
+        Quantile {
+            q,
+            value: estimate.map(|e| nanos(e.value_ns)),
+            lo: estimate.map(|e| nanos(e.lo_ns)),
+            hi: estimate.map(|e| nanos(e.hi_ns)),
+        }
+    }
+
     /// The distribution in the form of reports.
     pub fn distribution(&self) -> Distribution {
-        let nanos = |x: f64| Nanos::new(x.round().max(0.0) as u64);
-        let quantiles = REPORTED_QUANTILES
-            .iter()
-            .map(|&q| {
-                let estimate = self.quantile(q);
-                Quantile {
-                    q,
-                    value: estimate.map(|e| nanos(e.value_ns)),
-                    lo: estimate.map(|e| nanos(e.lo_ns)),
-                    hi: estimate.map(|e| nanos(e.hi_ns)),
-                }
-            })
-            .collect();
         Distribution {
             unit: Default::default(),
             count: self.pooled.count(),
@@ -208,9 +206,15 @@ impl Sample {
             min: self.pooled.min_ns().map(nanos),
             max: self.pooled.max_ns().map(nanos),
             unanswered: 0,
-            quantiles,
+            quantiles: (REPORTED_QUANTILES.iter())
+                .map(|&q| self.reported(q))
+                .collect(),
         }
     }
+}
+
+fn nanos(ns: f64) -> Nanos {
+    Nanos::new(ns.round().max(0.0) as u64)
 }
 
 #[cfg(test)]

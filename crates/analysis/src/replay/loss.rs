@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_the_cpu_held_up_comes_earlier_where_its_absence_is_shorter() {
+    fn a_request_that_the_cpu_held_up_comes_earlier_where_its_vacation_is_shorter() {
         // the CPU was away from 100 to 500: what came at 200 was at the socket at 510
         let away = vec![(100, 400, 0)];
         let jobs = [(0, 50, 0, 0), (510, 50, 0, 0), (90, 50, 0, 0)];

@@ -139,7 +139,7 @@ mod tests {
     const KEEP: [u32; 2] = [u32::MAX; 2];
 
     #[test]
-    fn work_stops_during_absences_and_a_removed_source_is_none() {
+    fn work_stops_during_vacations_and_a_removed_source_is_none() {
         let mut vacations = Vacations::default();
         vacations.push(10, 20, SourceId(0));
         vacations.push(15, 30, SourceId(1));
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_very_long_absence_is_kept_whole() {
+    fn a_very_long_vacation_is_kept_whole() {
         let mut vacations = Vacations::default();
         let long = 10_u64.pow(10);
         vacations.push(5, long, SourceId(0));

@@ -196,7 +196,7 @@ pub struct ZQuantile {
 }
 
 impl Runs {
-    /// All of them.
+    /// The runs, in order.
     pub fn all(&self) -> &[SimulatedRun] {
         match self {
             Self::One(run) => std::slice::from_ref(run),

@@ -167,7 +167,7 @@ impl Rig {
             ..
         } = self;
         let watch = || {
-            // a server whose state cannot be read is not taken for dead: the load would show it
+            // if its state cannot be read, we assume that it runs: otherwise the load would show it
             if matches!(server.try_exit(), Ok(Some(_))) {
                 server_gone.store(true, Ordering::Relaxed);
             }

@@ -26,8 +26,8 @@ use crate::fail::host;
 use crate::pipeline::{Rendered, RunDir, style};
 use crate::say::Say;
 
-/// Measures row by row, adds up the networks, and prints. `command` is `budget`, or `reproduce` for the
-/// paper's figures beside ours.
+/// Measures row by row, adds up the networks, and prints. `command` is `budget`, or `reproduce` to
+/// compare with the paper's figures.
 pub fn run(args: &BudgetArgs, command: &str) -> Result<Exit, Failure> {
     let own: Vec<Network> = (args.topology.iter())
         .map(|path| topology_file::read(path))

@@ -22,7 +22,7 @@ pub struct Plan {
     pub held: Vec<String>,
     pub notes: Vec<String>,
     /// CPUs that are not measured, for our own work; empty where all are measured.
-    pub beside: CpuSet,
+    pub own_cpus: CpuSet,
     pub usable: CpuSet,
 }
 
@@ -46,7 +46,7 @@ pub fn plan(args: &NoiseArgs, roots: &Roots) -> Result<Plan, Failure> {
     Ok(Plan {
         held: held(&phases),
         notes: notes(roots, &chosen, real_time, throttle),
-        beside: usable.difference(&chosen),
+        own_cpus: usable.difference(&chosen),
         usable,
         phases,
     })
@@ -203,8 +203,8 @@ fn notes(
     if let Some(name) = Virtualization::read(roots).hypervisor() {
         notes.push(format!(
             "this kernel runs in a virtual machine ({name}): its loop in user space is the paper's \
-             row \"TSC - From VM User Space\", and what took time while nothing ran here is the \
-             hypervisor's or the host's"
+             row \"TSC - From VM User Space\", and time lost while nothing ran here went to the \
+             hypervisor or the host"
         ));
     }
     if let Some(throttle) = throttle
@@ -215,14 +215,14 @@ fn notes(
         notes.push(format!(
             "RT throttling is active (kernel.sched_rt_runtime_us {runtime_us} of {} µs): a \
              real-time loop that never sleeps is held back when ordinary threads wait, and these \
-             gaps belong to the setting, not to the machine; all others are measured as they are",
+             gaps come from the setting, not from the machine",
             throttle.period_us
         ));
     }
     for (name, meaning) in [
         (
             "isolated",
-            "isolated (isolcpus): ordinary threads come there only if they are put there, so these \
+            "isolated (isolcpus): ordinary threads run there only if they are pinned to it, so these \
              figures are the best of this machine, not its usual ones",
         ),
         (
@@ -241,9 +241,8 @@ fn notes(
         && governor != "performance"
     {
         notes.push(format!(
-            "the CPU's frequency may change (governor {}): the counter does not, but the loop's own \
-             turn takes longer at a lower frequency",
-            governor
+            "the CPU's frequency may change (governor {governor}): the counter's does not, but a turn \
+             of the loop takes longer at a lower frequency"
         ));
     }
     notes

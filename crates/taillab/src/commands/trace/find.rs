@@ -92,7 +92,7 @@ impl Found {
     /// named, has ended.
     pub fn ended(&mut self) -> Option<String> {
         if let Some((command, _)) = &mut self.command {
-            // if its state cannot be read, it is not taken for dead
+            // if its state cannot be read, we assume that it runs
             let status = command.try_exit().ok().flatten()?;
             return Some(format!(
                 "the command ended ({status}) while it was traced: start it with options that \
