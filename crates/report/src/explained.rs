@@ -66,14 +66,11 @@ impl<'a> Composition<'a> {
         causes.sort_by(|a, b| b.1.total_cmp(&a.1));
         // what limits the explanation itself must stay visible
         causes.sort_by_key(|(cause, _)| !matches!(cause, Cause::Unobserved | Cause::Hypervisor));
-        let forced = causes
-            .iter()
-            .take_while(|(cause, _)| matches!(cause, Cause::Unobserved | Cause::Hypervisor));
-        let forced = forced.count().min(most);
-        let mut kept: Vec<(Cause, f64)> = causes[..forced].to_vec();
-        kept.extend(&causes[forced..causes.len().min(most)]);
-        kept.sort_by(|a, b| b.1.total_cmp(&a.1));
-        let mut parts: Vec<Part> = kept.iter().map(|(cause, _)| Part::Cause(*cause)).collect();
+        causes.truncate(most);
+        causes.sort_by(|a, b| b.1.total_cmp(&a.1));
+        let mut parts: Vec<Part> = (causes.iter())
+            .map(|(cause, _)| Part::Cause(*cause))
+            .collect();
         parts.push(Part::Cause(Cause::Unexplained));
         let bands_have_more = bands
             .iter()

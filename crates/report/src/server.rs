@@ -67,7 +67,7 @@ pub(crate) fn service_time_origin(document: &Document<'_>) -> String {
                 .to_owned()
         }
         (ServiceTimeSource::AsFastAsMeasured, _) => {
-            "as long as the ideal is not slower than this server was".to_owned()
+            "the longest with which the ideal is not slower than this server was".to_owned()
         }
         (ServiceTimeSource::Unknown, _) => "T1 and T6 alone do not show it".to_owned(),
     }

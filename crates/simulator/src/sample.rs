@@ -79,13 +79,9 @@ impl Sample {
         &self.pooled
     }
 
-    /// The independent parts.
-    pub fn batches(&self) -> &[Histogram] {
-        &self.batches
-    }
-
-    /// A ratio of two sums over batches, with the usual error of a ratio.
-    fn ratio(&self, numerator: impl Fn(&Histogram) -> f64) -> Option<Estimate> {
+    /// The sum of this over all batches ÷ the number of observations, with the usual error of a ratio;
+    /// `None` for an empty sample.
+    pub fn ratio(&self, numerator: impl Fn(&Histogram) -> f64) -> Option<Estimate> {
         let b = self.batches.len() as f64;
         let n = self.pooled.count() as f64;
         if n == 0.0 {
@@ -112,22 +108,6 @@ impl Sample {
     /// The mean in nanoseconds; `None` for an empty sample.
     pub fn mean_ns(&self) -> Option<Estimate> {
         self.ratio(|b| b.mean_ns().unwrap_or(0.0) * b.count() as f64)
-    }
-
-    /// The mean of the squares in nanoseconds²; `None` for an empty sample.
-    pub fn mean_of_squares(&self) -> Option<Estimate> {
-        self.ratio(|b| b.mean_of_squares().unwrap_or(0.0) * b.count() as f64)
-    }
-
-    /// The variance in nanoseconds²; `None` for an empty sample.
-    pub fn variance(&self) -> Option<Estimate> {
-        let mean = self.pooled.mean_ns()?;
-        // E(X − m)² with m the pooled mean: linear in each batch's sums
-        self.ratio(|b| {
-            let squares = b.mean_of_squares().unwrap_or(0.0);
-            let batch_mean = b.mean_ns().unwrap_or(0.0);
-            (squares - 2.0 * mean * batch_mean + mean * mean) * b.count() as f64
-        })
     }
 
     /// The share of observations above `x_ns`; `None` for an empty sample.
@@ -236,8 +216,9 @@ mod tests {
         assert_eq!(mean.value, 4.0);
         // batch means 2 and 6: s = 2√2, over √2
         assert!((mean.standard_error - 2.0).abs() < 1e-12);
-        assert_eq!(sample.variance().unwrap().value, 5.0);
         assert_eq!(mean.z(8.0), -2.0);
+        let above_4 = sample.ratio(|batch| batch.count_above(4.0)).unwrap();
+        assert_eq!(above_4.value, 0.5);
     }
 
     #[test]

@@ -7,8 +7,9 @@
 //! in the ratio. The first interval is narrow if the change removes the bursts, the second if the change
 //! hardly matters. The narrower one is used.
 
+use taillab_queueing::random::lanes::split_mix;
+
 use crate::replay::BlockHistogram;
-use crate::statistics::split_mix;
 
 const DRAWS: usize = 200;
 

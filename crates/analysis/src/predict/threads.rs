@@ -21,7 +21,7 @@ pub enum Class {
     MemoryDaemons,
 }
 
-/// The beginnings of names of the kernel's unbound threads.
+/// Prefixes of the names of the kernel's unbound threads.
 const UNBOUND_KERNEL: &[&str] = &[
     "kthreadd",
     "kworker/u",
@@ -53,7 +53,7 @@ const UNBOUND_KERNEL: &[&str] = &[
     "kvm-",
 ];
 
-/// The beginnings of names of the kernel's per-CPU threads.
+/// Prefixes of the names of the kernel's per-CPU threads.
 const PER_CPU_KERNEL: &[&str] = &[
     "kworker/",
     "ksoftirqd/",
@@ -80,7 +80,7 @@ const ABOVE_REAL_TIME: &[&str] = &[
 const MEMORY: &[&str] = &["khugepaged", "kcompactd", "kswapd", "ksmd", "kdamond"];
 
 fn begins(name: &str, with: &[&str]) -> bool {
-    with.iter().any(|begin| name.starts_with(begin))
+    with.iter().any(|prefix| name.starts_with(prefix))
 }
 
 fn is_unbound_kernel(name: &str) -> bool {

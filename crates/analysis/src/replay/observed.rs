@@ -2,10 +2,10 @@
 
 use taillab_model::Tid;
 use taillab_model::explanation::{Cause, Culprit};
+use taillab_queueing::random::lanes::split_mix;
 
 use super::change::{Change, Discipline, Order};
 use super::vacations::{Cursor, Vacations};
-use crate::statistics::split_mix;
 
 /// An unknown length.
 pub(crate) const NONE: u32 = u32::MAX;

@@ -29,15 +29,6 @@ pub(crate) fn middle<T: Copy + Ord>(values: &mut [T]) -> Option<T> {
     (!values.is_empty()).then(|| *values.select_nth_unstable(place).1)
 }
 
-/// The next number of a pseudo-random sequence (SplitMix64; Steele, Lea and Flood 2014).
-pub(crate) const fn split_mix(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
 /// About how many requests the quantile `q` needs if observations are as correlated as these.
 ///
 /// `factors` are those of [`Observations::factors`]. If the sample is too short to show the correlation

@@ -45,14 +45,14 @@ pub fn busy_stretches(
     measure_from: Monotonic,
     count: usize,
 ) -> Vec<BusyTime> {
-    let mut served: Vec<(u32, u32)> = Vec::new(); // worker's place, request
-    for place in 0..matched.requests.len() {
-        if matched.is_measured(place, measure_from)
-            && let Some(worker) = timeline.places.get(&matched.workers[place])
-        {
-            served.push((*worker as u32, place as u32));
-        }
-    }
+    // worker's place, request
+    let mut served: Vec<(u32, u32)> = (0..matched.requests.len())
+        .filter(|&place| matched.is_measured(place, measure_from))
+        .filter_map(|place| {
+            let worker = timeline.places.get(&matched.workers[place])?;
+            Some((*worker as u32, place as u32))
+        })
+        .collect();
     let mut stretches = Stretches::new(matched, timeline, &served, count);
     served.sort_by_key(|&(worker, place)| (worker, matched.requests.t6(place as usize)));
     for of_worker in served.chunk_by(|a, b| a.0 == b.0) {

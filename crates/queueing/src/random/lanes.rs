@@ -30,10 +30,19 @@ pub struct LaneRng<const L: usize> {
     s: [[u64; L]; 4],
 }
 
-/// One round of SplitMix64 (Steele, Lea and Flood 2014): any input, well-mixed output.
-fn split_mix(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
+/// The step between two states of SplitMix64 (Steele, Lea and Flood 2014).
+pub const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// The next number of SplitMix64.
+#[inline]
+pub const fn split_mix(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(GOLDEN);
+    mix(*state)
+}
+
+/// The finaliser of SplitMix64: any input, well-mixed output.
+#[inline]
+pub const fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_stand_in_the_text_itself() {
+    fn steps_are_read_from_the_text_itself() {
         assert!(profile("step:1s@10,1s@20").is_ok());
         assert!(
             profile("step:1s")

@@ -1,4 +1,4 @@
-//! What is to be done, checked before anything is opened.
+//! What a load measures, checked before anything is opened.
 
 use taillab_host::Roots;
 use taillab_host::environment::Memory;
@@ -14,13 +14,13 @@ use crate::cli::{Amounts, ClientArgs, Floor, LoadArgs, ScheduleArgs, StampKind, 
 use crate::exit::{Exit, Failure, OrExit};
 use crate::time_stamps::TraceOptions;
 
-/// Length of a measurement that was told nothing.
+/// The default length of a measurement.
 const DURATION: Nanos = Nanos::from_secs(10);
-/// Of the longest measurement of a search.
+/// The default length of the longest measurement of a search.
 const LONGEST_TRIAL: Nanos = Nanos::from_secs(30);
-/// Load before the measurement.
+/// The default length of the load before the measurement.
 const WARM_UP: Nanos = Nanos::from_secs(1);
-/// The floor is measured for at most this long, unless told otherwise.
+/// The floor is measured for at most this long by default.
 const FLOOR: Nanos = Nanos::from_secs(3);
 /// No generator sends faster: a higher rate is a typing error.
 const MOST_PER_S: f64 = 100e6;
@@ -29,7 +29,7 @@ const MOST_CONNECTIONS: usize = 100_000;
 /// Bytes that a request takes in the record and while its result is made.
 const BYTES_PER_REQUEST: f64 = 80.0;
 
-/// The whole of it.
+/// What is measured, with what requests, and by what client.
 pub struct Plan {
     pub target: Target,
     pub requests: Requests,
@@ -47,7 +47,7 @@ pub enum Work {
     Open(Open),
     /// The highest rate that holds an objective.
     Find(Find),
-    /// No schedule: as fast as answers come.
+    /// No schedule: each response lets the next request go.
     Closed(Closed),
 }
 
@@ -93,20 +93,20 @@ pub enum Bounds {
 
 /// A closed loop.
 pub struct Closed {
-    /// Requests in flight; `None`: one for each connection, and none before its answer.
+    /// Requests in flight; `None`: one on each connection.
     pub outstanding: Option<usize>,
     pub warmup: Nanos,
     pub duration: Nanos,
 }
 
-/// How the client is made.
+/// The client's connections and threads, and how it waits and stamps.
 #[derive(Clone, Debug)]
 pub struct Client {
     pub connections: usize,
     pub placing: Placing,
     pub timeout: Nanos,
     pub waiting: Waiting,
-    /// No CPU sleeps meanwhile.
+    /// Keep the CPUs from sleeping.
     pub keep_awake: bool,
     pub stamps: KernelStamps,
 }

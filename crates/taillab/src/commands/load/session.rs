@@ -24,7 +24,7 @@ use crate::progress::{Phase, Progress};
 use crate::say::Say;
 use taillab_analysis::cut::Spans;
 
-/// Closed-loop blocks that the capacity is the median of.
+/// The capacity is the median of this many closed-loop blocks.
 const BLOCKS: u32 = 7;
 /// Length of one.
 const BLOCK: Nanos = Nanos::from_millis(300);
@@ -99,13 +99,13 @@ impl<'a> Session<'a> {
         &self.endpoint
     }
 
-    /// The first answer of the server that was not a good one.
+    /// The server's first wrong answer.
     pub fn wrong_answer(&self) -> Option<&WrongAnswer> {
         let mut clients = self.fleet.clients().iter();
         clients.find_map(taillab_load::Client::wrong_answer)
     }
 
-    /// Whether the user wants an end.
+    /// Whether the user has interrupted the load.
     pub fn interrupted(&self) -> bool {
         self.interrupt.is_raised()
     }

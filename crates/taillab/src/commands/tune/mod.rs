@@ -22,7 +22,7 @@ use crate::say::{self, Say};
 /// How often a held apply checks for Ctrl-C.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Does what the subcommand says.
+/// Runs a subcommand.
 pub fn run(args: TuneArgs) -> Result<Exit, Failure> {
     match args.command {
         TuneCommand::List { common } => {
@@ -166,7 +166,7 @@ fn hold(tuner: &Tuner, applied: Applied, interrupt: &Interrupt, say: Say) -> Res
     }
 }
 
-/// Each write, for those who want to follow it.
+/// Reports each write with -v.
 fn tell(say: Say, point: Point<'_>) {
     match point {
         Point::Write { change, old } => {

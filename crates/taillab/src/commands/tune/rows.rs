@@ -77,7 +77,7 @@ pub fn conflict(conflict: &Conflict) -> ConflictRow {
     }
 }
 
-/// Puts what came of each change in the place of what was planned.
+/// Replaces the planned changes by their outcomes.
 pub fn note_applied(result: &mut TuneResult, applied: &Applied) {
     let row = |made: &taillab_host::tune::AppliedChange| {
         let (state, problem) = match &made.state {
