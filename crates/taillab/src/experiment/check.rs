@@ -1,10 +1,8 @@
 //! Refuses experiments that make no sense, before anything is made.
 
+use taillab_load::Asks;
 use taillab_load::serve::{Architecture, ServiceTime};
 use taillab_model::{MiddleStamps, Nanos};
-
-use super::layers::usage;
-use taillab_load::Asks;
 
 use super::server::{ServerKind, Transport};
 use super::settings::Experiment;
@@ -40,7 +38,7 @@ impl Experiment {
             self.other_rules(),
         ];
         match rules.into_iter().flatten().find(|(holds, _)| !holds) {
-            Some((_, message)) => Err(usage(message)),
+            Some((_, message)) => Err(Failure::usage(message)),
             None => Ok(()),
         }
     }

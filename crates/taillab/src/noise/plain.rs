@@ -7,7 +7,7 @@ use taillab_model::noise::{LoopKind, NoiseRow, ReadStyle};
 
 use super::measure::Measuring;
 use super::plan::Phase;
-use crate::exit::{Exit, Failure};
+use crate::exit::Failure;
 use crate::fail::host;
 
 /// Runs one loop on one CPU, as an ordinary thread and without causes.
@@ -32,5 +32,5 @@ pub fn plain(
     };
     let mut measuring = Measuring::new((&own_cpus, &usable), &clock, interrupt, true, false);
     let row = measuring.phase(&phase)?.pop();
-    row.ok_or_else(|| Failure::new(Exit::Failed, format!("the loop on CPU {cpu} found nothing")))
+    row.ok_or_else(|| Failure::failed(format!("the loop on CPU {cpu} found nothing")))
 }

@@ -222,7 +222,7 @@ impl Rig {
     /// The server's death as a failure, if it died.
     pub fn server_failure(&mut self) -> Option<Failure> {
         match self.server.try_exit() {
-            Ok(Some(exit)) => Some(Failure::new(Exit::Failed, exit)),
+            Ok(Some(exit)) => Some(Failure::failed(exit)),
             Ok(None) => None,
             Err(error) => Some(host(error)),
         }

@@ -42,10 +42,9 @@ pub fn read(folder: &Path) -> Result<Option<Kept>, Failure> {
     }
     let failed = |path: &Path, why: &dyn std::fmt::Display| {
         let path = path.display();
-        Failure::new(
-            Exit::Failed,
-            format!("{path}: {why}; name a directory that `taillab bench causes -o` has written"),
-        )
+        Failure::failed(format!(
+            "{path}: {why}; name a directory that `taillab bench causes -o` has written"
+        ))
     };
     let path = folder.join(RECORDING);
     let file = File::open(&path).map_err(|error| failed(&path, &error))?;

@@ -94,21 +94,18 @@ struct Bench<'a> {
 impl<'a> Bench<'a> {
     fn new(args: &'a CausesArgs) -> Result<Self, Failure> {
         if !(0.05..=0.9).contains(&args.utilization) {
-            return Err(Failure::new(
-                Exit::Usage,
+            return Err(Failure::usage(
                 "the utilisation must be between 5 % and 90 %: above, queues hardly drain; below, \
                  the injection delays few requests",
             ));
         }
         if (args.pairs as usize) < MIN_PAIRS {
-            return Err(Failure::new(
-                Exit::Usage,
-                format!("at least {MIN_PAIRS} pairs are needed: fewer give no interval"),
-            ));
+            return Err(Failure::usage(format!(
+                "at least {MIN_PAIRS} pairs are needed: fewer give no interval"
+            )));
         }
         if args.duration < Nanos::from_millis(500) {
-            return Err(Failure::new(
-                Exit::Usage,
+            return Err(Failure::usage(
                 "a block must last at least 500 ms: otherwise too little is injected",
             ));
         }

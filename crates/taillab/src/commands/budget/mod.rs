@@ -131,10 +131,7 @@ fn places(wanted: Option<&CpuSet>) -> Result<(u32, Option<u32>), Failure> {
     let mut numbers = chosen.iter();
     match (numbers.next(), numbers.next()) {
         (Some(here), there) => Ok((here, there)),
-        (None, _) => Err(Failure::new(
-            Exit::Usage,
-            "no CPU is named; give two: --cpus 0,1",
-        )),
+        (None, _) => Err(Failure::usage("no CPU is named; give two: --cpus 0,1")),
     }
 }
 

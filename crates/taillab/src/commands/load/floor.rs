@@ -170,7 +170,7 @@ fn folder_for(server: &Endpoint) -> Result<Option<Folder>, Failure> {
         .create(&path)
         .map_err(|error| {
             let what = format!("cannot make {}: {error}; set TMPDIR", path.display());
-            Failure::new(Exit::Failed, what)
+            Failure::failed(what)
         })?;
     Ok(Some(Folder(path)))
 }

@@ -8,7 +8,7 @@ use taillab_load::{
 };
 
 use crate::cli::RequestArgs;
-use crate::exit::{Exit, Failure};
+use crate::exit::Failure;
 
 /// A checked workload of the target's protocol.
 #[derive(Clone, Debug)]
@@ -42,10 +42,9 @@ impl Requests {
         ] {
             if given && asks != target.protocol.asks {
                 let to = Protocol::names_of(asks);
-                return Err(Failure::new(
-                    Exit::Usage,
-                    format!("{option} belongs to {to}, and the target is {target}: leave it out"),
-                ));
+                return Err(Failure::usage(format!(
+                    "{option} belongs to {to}, and the target is {target}: leave it out"
+                )));
             }
         }
         let requests = Self {
@@ -53,9 +52,7 @@ impl Requests {
             workload: workload(target, args)?,
             datagrams: matches!(target.place, Place::Udp(_)),
         };
-        requests
-            .codec()
-            .map_err(|error| Failure::new(Exit::Usage, error))?;
+        requests.codec().map_err(Failure::usage)?;
         Ok(requests)
     }
 
@@ -119,10 +116,9 @@ fn http(target: &Target, args: &RequestArgs) -> Result<HttpWorkload, Failure> {
     let mut workload = HttpWorkload::get(&host(target), &target.path);
     for header in &args.header {
         let (name, value) = header.split_once(':').ok_or_else(|| {
-            Failure::new(
-                Exit::Usage,
-                format!("`{header}` is not a header; write -H 'Name: value'"),
-            )
+            Failure::usage(format!(
+                "`{header}` is not a header; write -H 'Name: value'"
+            ))
         })?;
         let (name, value) = (name.trim(), value.trim());
         if name.eq_ignore_ascii_case("host") {

@@ -7,7 +7,7 @@ use taillab_model::Nanos;
 use taillab_model::noise::{LoopKind, ReadStyle};
 
 use crate::cli::{LoopName, NoiseArgs, StyleName};
-use crate::exit::{Exit, Failure};
+use crate::exit::Failure;
 use crate::fail::host;
 use crate::noise::Phase;
 
@@ -111,13 +111,10 @@ fn phases(args: &NoiseArgs, chosen: &CpuSet) -> Result<Vec<Phase>, Failure> {
     }
     let in_kernel = kinds.iter().any(|kind| *kind != LoopKind::User);
     if in_kernel && args.threshold > KERNEL_THRESHOLD {
-        return Err(Failure::new(
-            Exit::Usage,
-            format!(
-                "the loops in the kernel keep gaps from {KERNEL_THRESHOLD} on at the latest: give \
+        return Err(Failure::usage(format!(
+            "the loops in the kernel keep gaps from {KERNEL_THRESHOLD} on at the latest: give \
                  --threshold 4us or less, or only the loop in user space"
-            ),
-        ));
+        )));
     }
     Ok((kinds.into_iter())
         .map(|kind| Phase {
@@ -254,6 +251,7 @@ mod tests {
 
     use super::*;
     use crate::cli::{Cli, Command};
+    use crate::exit::Exit;
 
     fn args(words: &[&str]) -> NoiseArgs {
         let all = ["taillab", "noise"].iter().chain(words);

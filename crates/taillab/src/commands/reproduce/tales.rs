@@ -32,8 +32,7 @@ pub fn run(args: TalesArgs) -> Result<Exit, Failure> {
             Some(TraceFile::open(args.recorded.options(path))?)
         }
         Some(_) => {
-            return Err(Failure::new(
-                Exit::Usage,
+            return Err(Failure::usage(
                 "only fig1 has a recorded trace; leave --trace out or add fig1",
             ));
         }

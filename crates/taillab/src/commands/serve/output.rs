@@ -227,12 +227,9 @@ fn print(text: &str) -> Result<(), Failure> {
     out.write_all(text.as_bytes())
         .and_then(|()| out.flush())
         .map_err(|error| {
-            Failure::new(
-                Exit::Failed,
-                format!(
-                    "cannot write to standard output: {error}; redirect it to a file, or use -q"
-                ),
-            )
+            Failure::failed(format!(
+                "cannot write to standard output: {error}; redirect it to a file, or use -q"
+            ))
         })
 }
 

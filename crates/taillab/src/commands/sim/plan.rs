@@ -117,8 +117,7 @@ fn recorded(
 
 fn random(args: &SimArgs, service: &Service, ranges: Ranges) -> Result<RandomPlan, Failure> {
     if args.recorded.allow_overload {
-        return Err(Failure::new(
-            Exit::Usage,
+        return Err(Failure::usage(
             "--allow-overload needs --trace FILE: only a trace ends, random arrivals at a \
              utilisation of 1 or more make a queue that grows without bound",
         ));
@@ -164,10 +163,8 @@ fn service(text: &str) -> Result<Service, Failure> {
         Some(file) => empirical::read(file),
         None => text.parse().map_err(|error| match error {
             // the library does not know of files
-            NotationError::Unknown { .. } => {
-                Failure::new(Exit::Usage, format!("{error}, empirical:FILE"))
-            }
-            _ => Failure::new(Exit::Usage, error),
+            NotationError::Unknown { .. } => Failure::usage(format!("{error}, empirical:FILE")),
+            _ => Failure::usage(error),
         }),
     }
 }

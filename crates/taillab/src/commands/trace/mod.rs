@@ -192,7 +192,7 @@ impl Finish<'_> {
             End::TimeUp => fixed.map(|()| analysed.exit()),
             other => Err(other
                 .failure()
-                .unwrap_or_else(|| Failure::new(Exit::Failed, "the trace ended early"))),
+                .unwrap_or_else(|| Failure::failed("the trace ended early"))),
         }
     }
 }
@@ -232,13 +232,10 @@ fn recording_file(dir: Option<&mut RunDir>) -> Result<File, Failure> {
     let folder = std::env::temp_dir();
     disk::ensure_free(&folder, LEAST_SPACE).map_err(host)?;
     unnamed_file(&folder).map_err(|error| {
-        Failure::new(
-            Exit::Failed,
-            format!(
-                "cannot make a temporary file in {}: {error}; name another folder in TMPDIR",
-                folder.display()
-            ),
-        )
+        Failure::failed(format!(
+            "cannot make a temporary file in {}: {error}; name another folder in TMPDIR",
+            folder.display()
+        ))
     })
 }
 

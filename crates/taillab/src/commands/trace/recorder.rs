@@ -177,10 +177,9 @@ impl Recorder {
 
 /// The failure to begin or end the file.
 pub fn unwritable(error: io::Error) -> Failure {
-    Failure::new(
-        Exit::Failed,
-        format!("cannot write the recording: {error}; choose a place that can be written with -o"),
-    )
+    Failure::failed(format!(
+        "cannot write the recording: {error}; choose a place that can be written with -o"
+    ))
 }
 
 /// Where the events go.

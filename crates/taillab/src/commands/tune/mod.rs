@@ -116,13 +116,10 @@ fn apply(args: &ApplyArgs) -> Result<Exit, Failure> {
             Hold::CpuDmaLatency => ", or apply resume-latency, which stays without a process",
             Hold::GlobalFifo => "",
         };
-        return Err(Failure::new(
-            Exit::Usage,
-            format!(
-                "{} ends with the process that holds it: add --hold to stay until Ctrl-C{instead}",
-                hold.label()
-            ),
-        ));
+        return Err(Failure::usage(format!(
+            "{} ends with the process that holds it: add --hold to stay until Ctrl-C{instead}",
+            hold.label()
+        )));
     }
     if !args.yes && !is_wanted(&plan, &result)? {
         say.note(&"nothing is changed");
@@ -191,8 +188,7 @@ fn tell(say: Say, point: Point<'_>) {
 /// Shows the plan and asks.
 fn is_wanted(plan: &Plan, result: &TuneResult) -> Result<bool, Failure> {
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
-        return Err(Failure::new(
-            Exit::Usage,
+        return Err(Failure::usage(
             "there is no terminal to ask on: look at the changes with --dry-run, then apply them with --yes",
         ));
     }
