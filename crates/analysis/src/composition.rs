@@ -300,26 +300,23 @@ pub struct Composed {
 impl Composed {
     /// First the causes as a whole, then their culprits; in both, the largest first.
     pub fn shares(&self, ledger: &Ledger) -> Vec<CauseShare> {
-        let mut wholes: Vec<CauseShare> = Vec::new();
-        for cause in Cause::ALL {
+        let whole = |cause: Cause| {
             let requests = self.of_causes[cause as usize];
-            if requests > 0 {
-                let of = |label: Label| ledger.labels.cause(label) == cause;
-                let sums = &self.causes[cause as usize];
-                wholes.push(self.share((cause, None), requests, sums, ledger, of));
-            }
-        }
-        let mut culprits: Vec<CauseShare> = Vec::new();
-        for (group, sums) in self.culprits.iter().enumerate() {
+            let of = |label: Label| ledger.labels.cause(label) == cause;
+            let sums = &self.causes[cause as usize];
+            (requests > 0).then(|| self.share((cause, None), requests, sums, ledger, of))
+        };
+        let mut wholes: Vec<CauseShare> = Cause::ALL.into_iter().filter_map(whole).collect();
+        let of_culprit = |(group, sums): (usize, &ByBlock)| {
             let (cause, requests) = (self.groups[group].0, self.of_groups[group]);
-            if requests == 0 {
-                continue;
-            }
             let of = |label: Label| self.group_of.get(label as usize) == Some(&(group as u32));
-            if let Some(culprit) = self.culprit(group, ledger) {
-                culprits.push(self.share((cause, Some(culprit)), requests, sums, ledger, of));
-            }
-        }
+            let culprit = (requests > 0)
+                .then(|| self.culprit(group, ledger))
+                .flatten()?;
+            Some(self.share((cause, Some(culprit)), requests, sums, ledger, of))
+        };
+        let culprits = self.culprits.iter().enumerate();
+        let mut culprits: Vec<CauseShare> = culprits.filter_map(of_culprit).collect();
         let largest_first = |shares: &mut Vec<CauseShare>| {
             shares.sort_by_key(|share| std::cmp::Reverse(share.excess_ns));
         };

@@ -106,7 +106,7 @@ impl Queue {
         let cut = &matched.cut;
         crowd.walk(matched, |at, inside, step| {
             self.count(begin, at, inside as u64, step);
-            // requests that the generator sent late, and then all at once, are no overload
+            // requests that the generator sent late, and then all at once, are not an overload
             if cut.contain(at) {
                 let place = at.saturating_since(begin).get();
                 self.cells.cell(place).0.least = Some(0);
@@ -195,7 +195,7 @@ impl Queue {
             .filter_map(|run| {
                 // the first of equal queues
                 let peak = run.clone().rev().max_by_key(|cell| least(&cells[*cell]))?;
-                // the queue began to stand in the cell before
+                // the queue began to grow in the previous cell
                 let first = run.start.saturating_sub(1);
                 let grew = first..peak + 1;
                 let length = Nanos::new((grew.len() as u64 - 1) * width);

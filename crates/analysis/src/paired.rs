@@ -7,6 +7,7 @@
 //! correlation within a block.
 
 use taillab_model::{Nanos, student_975};
+use taillab_queueing::random::lanes::{GOLDEN, mix};
 
 pub use crate::median::Estimate as PairedEstimate;
 use crate::median::median;
@@ -201,16 +202,10 @@ fn half_width(draws: impl Iterator<Item = f64>, pairs: usize) -> Option<f64> {
     Some(student_975(pairs - 1) * small_sample * (squares / (count - 1.0)).sqrt())
 }
 
-/// A random number for each place of each draw (SplitMix64; Steele, Lea and Flood 2014).
+/// A random number for each place of each draw.
 pub(crate) fn hash(draw: u64, place: u64) -> u64 {
-    const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
-    let mut z = (draw.wrapping_mul(GOLDEN) ^ (place << 32)).wrapping_add(GOLDEN);
-    for _ in 0..2 {
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^= z >> 31;
-    }
-    z
+    let z = (draw.wrapping_mul(GOLDEN) ^ (place << 32)).wrapping_add(GOLDEN);
+    mix(mix(z))
 }
 
 #[cfg(test)]

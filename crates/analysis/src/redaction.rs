@@ -113,7 +113,7 @@ impl Redaction {
         }
     }
 
-    /// Begins a packet of so many bytes at this place of its stream.
+    /// Begins a packet of this many bytes at this place of its stream.
     fn begin(&mut self, (cpu, at): (usize, Nanos), response: bool, bytes: u32, place: u32) {
         let packet = self.packets[cpu].as_mut().filter(|packet| packet.at == at);
         let direction = match response {

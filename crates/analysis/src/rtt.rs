@@ -19,27 +19,27 @@ use taillab_model::{Distribution, Nanos, REPORTED_QUANTILES};
 
 use crate::clustering::{Clusters, threshold_rank};
 use crate::fan_out::fan_out;
-use crate::statistics::{Series, requests_needed};
+use crate::statistics::{Series, middle, requests_needed};
 
 /// Runs of slow round trips are counted by length, up to this length.
 const RUN_LENGTHS: usize = 8;
-/// Points of the time series.
+/// The number of points of the time series.
 const BLOCKS: usize = 400;
-/// Round trips on each side of the slowest, as the paper's Figure 12 shows.
+/// The number of round trips on each side of the slowest, as in the paper's Figure 12.
 const NEIGHBOURS: usize = 100;
 
 /// The summary of all runs of a row.
 #[derive(Clone, Debug)]
 pub struct Summary {
-    /// Of all runs together.
+    /// The round trips of all runs together.
     pub rtt: Distribution,
-    /// Of each run.
+    /// The round trips of each run.
     pub runs: Vec<Distribution>,
     /// The paper's average.
     pub trimmed: Vec<TrimmedQuantile>,
-    /// The slowest divided by the median.
+    /// The slowest ÷ the median.
     pub worst_to_median: Option<f64>,
-    /// Single events or bursts.
+    /// Whether slow round trips come alone or in bursts.
     pub bursts: Option<RttBursts>,
     /// The slowest of several nodes.
     pub fan_out: Vec<FanOut>,
@@ -106,7 +106,7 @@ fn trimmed(runs: &[Distribution], q: f64) -> TrimmedQuantile {
     }
 }
 
-/// Whether slow round trips come together; `None` where there are too few.
+/// Whether slow round trips come in bursts; `None` if there are too few.
 fn bursts(runs: &[Vec<RoundTrip>]) -> Option<RttBursts> {
     let mut lengths: Vec<Nanos> = runs.iter().flatten().map(|trip| trip.rtt).collect();
     let rank = threshold_rank(lengths.len() as u64)? as usize;
@@ -146,27 +146,13 @@ fn bursts(runs: &[Vec<RoundTrip>]) -> Option<RttBursts> {
 fn over_time(runs: &[Vec<RoundTrip>]) -> Vec<(u64, Nanos, Nanos)> {
     let total: usize = runs.iter().map(Vec::len).sum();
     let length = total.div_ceil(BLOCKS).max(1);
-    let mut block: Vec<Nanos> = Vec::with_capacity(length);
-    let mut blocks = Vec::with_capacity(BLOCKS);
-    let mut first = 0;
-    let mut put = |block: &mut Vec<Nanos>| {
-        let slowest = block.iter().copied().max();
-        let middle = block.len() / 2;
-        if let Some(slowest) = slowest {
-            let median = *block.select_nth_unstable(middle).1;
-            blocks.push((first, median, slowest));
-            first += block.len() as u64;
-        }
-        block.clear();
-    };
-    for trip in runs.iter().flatten() {
-        block.push(trip.rtt);
-        if block.len() == length {
-            put(&mut block);
-        }
-    }
-    put(&mut block);
-    blocks
+    let mut trips = runs.iter().flatten().map(|trip| trip.rtt);
+    let blocks = (0..total as u64).step_by(length).filter_map(|first| {
+        let mut block: Vec<Nanos> = trips.by_ref().take(length).collect();
+        let slowest = *block.iter().max()?;
+        Some((first, middle(&mut block)?, slowest))
+    });
+    blocks.collect()
 }
 
 /// The slowest round trip of all and its neighbours in its run.
@@ -233,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn single_slow_round_trips_and_bursts_are_told_apart() {
+    fn single_slow_round_trips_and_bursts_are_distinguished() {
         let single = run((0..50_000).map(|n| if n % 200 == 7 { 900 } else { 100 + n % 5 }));
         let found = summarise(&[single]).bursts.unwrap();
         assert_eq!((found.longest, found.run_lengths[0]), (1, (1, 250)));

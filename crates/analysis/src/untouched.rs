@@ -124,8 +124,8 @@ impl ReplayedBlock {
     }
 
     /// Whether the replay can remove each of these causes.
-    pub fn knows(&self, causes: &[Cause]) -> bool {
+    pub fn has_model_of(&self, causes: &[Cause]) -> bool {
         let (observed, fitted) = (&self.observed, &self.fitted);
-        predict::knows(observed, fitted, causes, self.service_time)
+        predict::has_model_of(observed, fitted, causes, self.service_time)
     }
 }

@@ -16,7 +16,7 @@ use common::server::Server;
 use taillab_analysis::matcher::InOrder;
 use taillab_analysis::statistics::distribution_of;
 use taillab_analysis::{MatchOptions, Matcher, Requests, match_events};
-use taillab_model::{Event, LostEvents, Monotonic, Nanos, Recording, Stage, Tid};
+use taillab_model::{Event, Monotonic, Nanos, Recording, Stage, Tid};
 
 fn folder() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden"))
@@ -44,7 +44,13 @@ fn simulated() -> Recording {
     };
     let mut traffic = server.run();
     traffic.hide_behind_init(4, 0.1);
-    Recording::from_events(traffic.events, LostEvents::default())
+    let base = traffic.events.iter().map(|event| event.at).min();
+    let mut recording = Recording {
+        base: base.unwrap(),
+        ..Recording::default()
+    };
+    recording.insert(traffic.events);
+    recording
 }
 
 /// The requests as they are taken while the events come.

@@ -32,7 +32,7 @@ pub struct BudgetResult {
     pub rows: Vec<BudgetRow>,
     /// Round trips through networks, by these rows and stated constants.
     pub topologies: Vec<Topology>,
-    /// The table of the earlier study, beside today's figures.
+    /// The table of the earlier study, with today's figures.
     pub earlier: Vec<EarlierRow>,
     /// What limits the figures, in a sentence each.
     pub notes: Vec<String>,
@@ -149,7 +149,7 @@ pub struct TopologyPart {
     pub in_tail_ns: Nanos,
 }
 
-/// A row of the earlier study (It's Time for Low Latency, 2011) beside today's.
+/// A row of the earlier study (It's Time for Low Latency, 2011), with today's figures.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct EarlierRow {
     /// What it is.

@@ -21,6 +21,19 @@ pub struct Share {
     pub hi: Option<f64>,
 }
 
+impl Share {
+    /// Whether it is above 0, and its interval, if there is one, too.
+    pub fn is_sure(self) -> bool {
+        self.value > 0.0 && self.lo.is_none_or(|lo| lo > 0.0)
+    }
+
+    /// Whether its interval contains 0, so that it may be chance.
+    pub fn is_in_doubt(self) -> bool {
+        let interval = self.lo.zip(self.hi);
+        interval.is_some_and(|(lo, hi)| lo <= 0.0 && hi >= 0.0)
+    }
+}
+
 /// One cause, or one culprit of it, over the whole measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CauseShare {

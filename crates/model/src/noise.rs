@@ -164,7 +164,7 @@ pub struct NoiseRow {
     pub attributed_share: Option<f64>,
     /// Share of the stolen time that nothing in this kernel took and that is shown to come from below
     /// it (hypervisor, firmware, hardware): as much is lost on this CPU with interrupts off. `None`
-    /// without a loop that has them off beside this one.
+    /// where no loop with interrupts off ran on this CPU in the same step.
     pub below_share: Option<Share>,
     /// The longest gaps, in order of time.
     pub longest: Vec<LongGap>,

@@ -72,7 +72,7 @@ impl ComparedAt {
     }
 }
 
-/// The percentiles of two distributions, each beside the other's.
+/// The percentiles of two distributions, compared.
 pub fn compared(before: &Distribution, after: &Distribution) -> Vec<ComparedAt> {
     let both = |q: f64| Some(ComparedAt::new(*before.at(q)?, *after.at(q)?));
     REPORTED_QUANTILES.into_iter().filter_map(both).collect()

@@ -131,20 +131,6 @@ impl Default for Recording {
 }
 
 impl Recording {
-    /// A recording of these events in any order; those of one CPU at the same time
-    /// keep their order.
-    pub fn from_events(events: impl IntoIterator<Item = Event>, lost: LostEvents) -> Self {
-        let events: Vec<Event> = events.into_iter().collect();
-        let base = events.iter().map(|event| event.at).min();
-        let mut recording = Self {
-            base: base.unwrap_or(Monotonic::from_nanos_since_boot(0)),
-            lost,
-            ..Self::default()
-        };
-        recording.insert(events);
-        recording
-    }
-
     /// How many events there are.
     pub fn len(&self) -> u64 {
         self.streams.iter().map(CpuStream::len).sum()

@@ -14,9 +14,9 @@ use crate::random::lanes::{LaneRng, Purpose};
 use crate::random::law::{Law, Mmpp2, Sampler};
 use crate::random::math::ln_gamma;
 
-/// How requests arrive. The mean rate is given apart, so one process serves every load.
+/// How requests arrive. The mean rate is not part of it, so one process serves every load.
 ///
-/// In text (and in JSON) `poisson`, `lognormal:cv=2`, … as [`ArrivalProcess::NOTATION`] says.
+/// In text (and in JSON) it is `poisson`, `lognormal:cv=2`, …: see [`ArrivalProcess::NOTATION`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ArrivalProcess {
     /// Equal gaps.
@@ -43,7 +43,7 @@ pub enum ArrivalProcess {
         /// The shape, at least 0.1; below 1 the gaps are burstier than Poisson's.
         shape: f64,
     },
-    /// Independent gaps, each one of two exponentials with balanced means.
+    /// Independent gaps, each from one of two exponential distributions with balanced means.
     Hyperexponential {
         /// Coefficient of variation of a gap, at least 1.
         cv: f64,
@@ -53,10 +53,10 @@ pub enum ArrivalProcess {
         /// The tail index, above 1.
         alpha: f64,
     },
-    /// A Poisson process that is now and then faster: bursts. A Markov-modulated Poisson
-    /// process of two states (Fischer and Meier-Hellstern 1993); gaps are correlated.
+    /// A Poisson process with bursts, in which it is faster: a Markov-modulated Poisson process with two
+    /// states (Fischer and Meier-Hellstern 1993). Gaps are correlated.
     Mmpp2 {
-        /// The rate within a burst over the rate outside, above 1.
+        /// The rate within bursts ÷ the rate outside, above 1.
         ratio: f64,
         /// The share of time within bursts, between 0 and 1.
         share: f64,
@@ -65,7 +65,7 @@ pub enum ArrivalProcess {
     },
 }
 
-/// Why a schedule cannot be made.
+/// Why there is no schedule.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ArrivalError {
     /// The rate is not a positive, finite number.
@@ -117,7 +117,7 @@ impl ArrivalProcess {
         let mut gaps = Sampler::new(self.law(mean_gap_ns), rng, rounder);
         let mut block = [[0.0]; 256];
         let isa = Isa::detect();
-        // whole nanoseconds apart from the rest: no rounding builds up over long schedules
+        // whole nanoseconds and the rest are kept separately, so that rounding errors do not add up
         let (mut whole, mut rest) = (0_u64, 0.0_f64);
         loop {
             gaps.fill(isa, &mut block);
@@ -162,20 +162,18 @@ impl ArrivalProcess {
     /// Checks the parameters.
     ///
     /// # Errors
-    /// [`ArrivalError::Parameter`] names the first that is out of range.
+    /// [`ArrivalError::Parameter`] names the first one that is out of range.
     pub fn check(&self) -> Result<(), ArrivalError> {
         let (process, parameters) = self.parts();
-        for (parameter, value, range) in parameters {
-            if !range.contains(value) {
-                return Err(ArrivalError::Parameter {
-                    process,
-                    parameter,
-                    wanted: range.wanted,
-                    value,
-                });
-            }
-        }
-        Ok(())
+        let bad = (parameters.into_iter()).find(|(_, value, range)| !range.contains(*value));
+        bad.map_or(Ok(()), |(parameter, value, range)| {
+            Err(ArrivalError::Parameter {
+                process,
+                parameter,
+                wanted: range.wanted,
+                value,
+            })
+        })
     }
 
     /// The name, and each parameter with its value and its range.

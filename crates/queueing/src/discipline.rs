@@ -1,4 +1,4 @@
-//! Queueing disciplines: which worker takes which request when.
+//! Queueing disciplines.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,16 +8,16 @@ use taillab_model::Nanos;
 use crate::notation::{Notation, NotationError, SHARE, json_as_notation, word_of};
 use crate::service::Service;
 
-/// How waiting requests and workers find each other.
+/// Which worker takes which request when.
 ///
-/// In text (and in JSON) `fifo`, `power-of-d:d=2`, … as [`Discipline::NOTATION`] says.
+/// In text (and in JSON) it is `fifo`, `power-of-d:d=2`, …: see [`Discipline::NOTATION`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Discipline {
     /// One queue, the oldest request first.
     Fifo,
-    /// One queue, the newest request first; a request in service is not interrupted.
+    /// One queue, the newest request first; a request in service is not preempted.
     Lifo,
-    /// One queue, any waiting request with equal probability.
+    /// One queue; each waiting request is equally likely to be next.
     RandomRequest,
     /// One queue per worker; each request goes to a worker at random.
     RandomWorker,
@@ -28,15 +28,15 @@ pub enum Discipline {
     JoinShortestQueue,
     /// Like [`Discipline::JoinShortestQueue`], among `d` different workers drawn at random.
     PowerOfD {
-        /// How many workers are looked at, at least 1.
+        /// The number of workers drawn, at least 1.
         d: u32,
     },
-    /// Each request belongs to one of `connections` (equally likely), and each
-    /// connection to a worker for good: nginx, memcached over TCP.
+    /// Each request belongs to one of `connections` (equally likely), and each connection always to the
+    /// same worker: nginx, memcached over TCP.
     Static {
         /// The number of connections.
         connections: u32,
-        /// How the connections came to the workers.
+        /// How the connections were assigned to workers.
         assignment: Assignment,
     },
     /// One queue per worker, requests go to a worker at random; a worker without
@@ -45,21 +45,21 @@ pub enum Discipline {
         /// Extra service time of a request that was taken from another worker.
         cost: Nanos,
     },
-    /// All requests present share the workers equally, none gets more than one worker.
+    /// All requests in the system share the workers equally; none gets more than one worker.
     ProcessorSharing,
-    /// What a fair scheduler does: each request runs for at most `quantum`, then goes to
-    /// the end of the queue if others wait.
+    /// A fair scheduler: each request runs for at most `quantum`, then goes to the end of the queue if
+    /// others wait.
     TimeSliced {
         /// The longest uninterrupted run.
         quantum: Nanos,
         /// The cost of changing to another request.
         switch: Nanos,
     },
-    /// First in, first out, with a background class of its own Poisson arrivals; the
-    /// favoured class interrupts the other, which resumes later.
+    /// First in, first out, with a background class that has its own Poisson arrivals. The class that is
+    /// served first preempts the other, which resumes later.
     Priority {
-        /// The share of the workers' capacity that the background class asks for; it
-        /// comes on top of the utilisation by requests.
+        /// The share of the workers' capacity that the background class needs, in addition to the
+        /// utilisation by requests.
         background: f64,
         /// Service times of the background class.
         service: Service,
@@ -71,9 +71,9 @@ pub enum Discipline {
 /// How connections were assigned to workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Assignment {
-    /// In turn: as even as possible (memcached).
+    /// In turn, so as evenly as possible (memcached).
     RoundRobin,
-    /// Each at random: uneven (`SO_REUSEPORT`); drawn anew in each replication.
+    /// Each at random, so unevenly (`SO_REUSEPORT`); drawn anew in each replication.
     Random,
 }
 
@@ -82,7 +82,7 @@ pub enum Assignment {
 pub enum Class {
     /// The requests that are measured.
     Requests,
-    /// The work that is in their way.
+    /// Other work on the same workers.
     Background,
 }
 
@@ -104,7 +104,7 @@ impl Discipline {
         time-sliced:quantum=1ms,switch=2us, \
         priority:background=0.1,first=background,service=exponential:1ms";
 
-    /// Whether a request in service can be interrupted by another one.
+    /// Whether a request in service can be preempted by another one.
     pub fn is_preemptive(&self) -> bool {
         matches!(
             self,

@@ -1,10 +1,9 @@
-//! Fan-out: a request that is done when the last of its N independent parts is.
+//! Fan-out: a request that is done when the last of its N independent parts is done.
 //!
-//! The largest of N independent sojourns with the distribution F has the distribution
-//! Fᴺ, so its quantile at q is F's at q^{1/N}: the p99 of 100 parts is about the p99.99
-//! of one (Dean and Barroso 2013, *The tail at scale*). Everything here works with upper
-//! probabilities 1 − F, which keeps its digits for any N. Parts that share their
-//! arrivals are not independent: those take a simulation of the fork-join.
+//! The largest of N independent sojourns with the distribution F has the distribution Fᴺ, so its quantile
+//! at q is that of F at q^{1/N}: the p99 of 100 parts is about the p99.99 of one (Dean and Barroso 2013,
+//! *The tail at scale*). Everything here works with upper probabilities 1 − F, which keep their digits for
+//! any N. Parts that share their arrivals are not independent; they need a simulation of the fork-join.
 
 use taillab_model::{Nanos, Quantile, quantile_ranks};
 
@@ -18,7 +17,7 @@ pub fn one_upper_probability(parts: u32, largest: f64) -> f64 {
 ///
 /// `inflation` is the factor (≥ 1) by which correlation multiplies the variance of the
 /// share of observations below a quantile; 1 for independent observations.
-/// `None` when there is no part, `q` is not in (0, 1), or the sample cannot support the quantile.
+/// `None` if there is no part, if `q` is not in (0, 1), or if the sample does not support the quantile.
 pub fn largest_of_sorted(sorted: &[Nanos], parts: u32, q: f64, inflation: f64) -> Option<Quantile> {
     debug_assert!(sorted.is_sorted(), "the sample must be sorted");
     from_ranks(sorted.len() as u64, parts, q, inflation, |rank| {
@@ -26,8 +25,7 @@ pub fn largest_of_sorted(sorted: &[Nanos], parts: u32, q: f64, inflation: f64) -
     })
 }
 
-/// The same from a histogram: values in rising order, each with its number of
-/// observations.
+/// The same from a histogram: values in rising order, each with its number of observations.
 pub fn largest_of_histogram(
     counts: &[(Nanos, u64)],
     parts: u32,
@@ -48,8 +46,8 @@ pub fn largest_of_histogram(
     })
 }
 
-/// How many observations of one part the quantile `q` of the largest of `parts` needs; `None`
-/// when there is no part or `q` is not in (0, 1).
+/// How many observations of one part the quantile `q` of the largest of `parts` needs; `None` if there is
+/// no part or if `q` is not in (0, 1).
 pub fn observations_needed(parts: u32, q: f64, inflation: f64) -> Option<u64> {
     let level = one_level(parts, q)?;
     let enough = |n: u64| quantile_ranks(n, level, inflation).is_some();
@@ -69,7 +67,7 @@ pub fn observations_needed(parts: u32, q: f64, inflation: f64) -> Option<u64> {
     Some(high)
 }
 
-/// The quantile of one part that the quantile `q` of the largest takes.
+/// The quantile of one part that equals the quantile `q` of the largest.
 fn one_level(parts: u32, q: f64) -> Option<f64> {
     (parts > 0 && q > 0.0 && q < 1.0).then(|| (q.ln() / f64::from(parts)).exp())
 }

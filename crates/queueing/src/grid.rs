@@ -1,12 +1,12 @@
-//! The time grid: every random length is rounded to a power of two of a nanosecond.
+//! The time grid: every random length is rounded to a multiple of a power of two of a nanosecond.
 //!
-//! A double adds, subtracts and compares multiples of one power of two without any
-//! rounding while they stay below 2⁵³ of it. So the kernels, which do nothing else,
-//! are exact: two kernels that must agree do so to the last bit, whatever order they
-//! calculate in, and whole nanoseconds stay whole. With the usual grid of 2⁻¹⁰ ns
-//! the range is over two hours, counted from an origin that moves along.
+//! Multiples of one power of two are added, subtracted and compared as doubles without any rounding, as
+//! long as they are below 2⁵³ of that unit. The kernels do nothing else, so they are exact: two kernels
+//! that must agree do so to the last bit, in whatever order they calculate, and whole nanoseconds stay
+//! whole. With the usual grid of 2⁻¹⁰ ns, times of more than two hours are possible, counted from an origin
+//! that moves along.
 
-/// A power of two of a nanosecond.
+/// A unit of time: a power of two of a nanosecond.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Grid {
     /// log₂ of the unit in nanoseconds.
@@ -14,9 +14,9 @@ pub struct Grid {
 }
 
 impl Grid {
-    /// The grid for gaps of this mean: 2⁻¹⁰ ns, or 2⁻¹⁶ of the mean where that is finer.
+    /// The grid for gaps with this mean: 2⁻¹⁰ ns, or 2⁻¹⁶ of the mean if that is finer.
     ///
-    /// Rounding to it is unbiased and far below any sampling error.
+    /// The rounding is unbiased, and far smaller than any sampling error.
     pub fn for_mean_gap(mean_gap_ns: f64) -> Self {
         let of_gap = mean_gap_ns.max(f64::MIN_POSITIVE).log2().floor() as i32 - 16;
         Self {
@@ -36,7 +36,7 @@ impl Grid {
         (x_ns + self.rounder()) - self.rounder()
     }
 
-    /// Times beyond this need a new origin: there is still room for waits four times as long.
+    /// Later times need a new origin; up to there, waits up to four times as long still fit.
     #[inline]
     pub fn horizon_ns(self) -> f64 {
         2.0_f64.powi(50 + self.exponent)

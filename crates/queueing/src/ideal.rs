@@ -1,25 +1,24 @@
-//! The ideal server: the measured arrivals through a FIFO queue of c workers, each
-//! request taking the same time t (Tales of the Tail, section 3.2).
+//! The ideal server: a FIFO queue with c workers and the measured arrivals, in which every request takes
+//! the same time t (*Tales of the Tail*, section 3.2).
 
 use std::num::NonZeroU32;
 
 use taillab_model::Nanos;
 
-/// The ideal sojourn of each request of a recorded arrival series.
+/// The ideal sojourn of each request, in the same order. `arrivals` are offsets from any common origin.
 ///
-/// D_i = max(A_i, D_{i−c}) + t: with equal service times the request before the last
-/// c departs first, so FIFO over c workers is a round robin over them. `arrivals`
-/// are offsets from any common origin, in order; the result is in the same order.
+/// D_i = max(A_i, D_{i−c}) + t: with equal service times, requests depart in the order of arrival, so FIFO
+/// over c workers is a round robin over them.
 ///
 /// # Panics
-/// When `arrivals` is not sorted (debug builds only).
+/// If `arrivals` is not sorted (debug builds only).
 pub fn sojourns(arrivals: &[Nanos], service_time: Nanos, workers: NonZeroU32) -> Vec<Nanos> {
     debug_assert!(arrivals.is_sorted(), "arrivals must be in order of time");
     let mut queue = IdealQueue::new(service_time, workers);
     arrivals.iter().map(|&at| queue.sojourn(at)).collect()
 }
 
-/// The same queue, for arrivals that come one at a time.
+/// The ideal queue, for arrivals that come one at a time.
 #[derive(Clone, Debug)]
 pub struct IdealQueue {
     service_time: Nanos,
@@ -28,7 +27,7 @@ pub struct IdealQueue {
 }
 
 impl IdealQueue {
-    /// An empty one.
+    /// An empty queue.
     pub fn new(service_time: Nanos, workers: NonZeroU32) -> Self {
         Self {
             service_time,
@@ -37,7 +36,7 @@ impl IdealQueue {
         }
     }
 
-    /// The sojourn of the next arrival, an offset from the same origin as all others.
+    /// The sojourn of the next request; all arrivals are offsets from the same origin.
     #[inline]
     pub fn sojourn(&mut self, arrival: Nanos) -> Nanos {
         let departure = arrival.max(self.free_at[self.next]) + self.service_time;

@@ -1,8 +1,8 @@
-//! Which vector instructions a kernel may use, found out when the program starts.
+//! The vector instructions that a kernel may use, detected at run time.
 //!
-//! Each hot loop is written once, in plain Rust over fixed lanes, and compiled several
-//! times for wider vectors. No loop uses a fused multiply-add and each lane is
-//! computed by itself, so every version gives the same bits.
+//! Each hot loop is written once, in plain Rust over a fixed number of lanes, and compiled several times
+//! for wider vectors. No loop uses a fused multiply-add, and each lane is computed independently, so every
+//! version gives the same bits.
 
 /// A set of vector instructions that this processor has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,10 +10,10 @@ pub struct Isa(Level);
 
 /// The instruction sets that hot loops are compiled for.
 ///
-/// An [`Isa`] cannot be made from a level: only from what the processor was seen to have.
+/// An [`Isa`] cannot be made from a level, only by detection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
-    /// What every processor of the target has.
+    /// The instructions that every processor of the target has.
     Baseline,
     /// 256-bit vectors.
     #[cfg(target_arch = "x86_64")]
@@ -24,7 +24,7 @@ pub enum Level {
 }
 
 impl Isa {
-    /// The instructions that every processor of the compiled-for kind has.
+    /// The instructions that every processor of the target has.
     pub const BASELINE: Self = Self(Level::Baseline);
 
     /// The widest vectors of this processor.
@@ -32,7 +32,7 @@ impl Isa {
         Self::available().pop().unwrap_or(Self::BASELINE)
     }
 
-    /// All that this processor can run, the widest last.
+    /// All sets that this processor has, the widest last.
     pub fn available() -> Vec<Self> {
         #[allow(unused_mut)]
         let mut all = vec![Self::BASELINE];
@@ -70,10 +70,10 @@ impl Isa {
     }
 }
 
-/// Compiles one function for each instruction set and picks one at the call.
+/// Compiles a function once for each instruction set, and chooses one at the call.
 ///
-/// The function gets a first parameter `isa`; constant parameters are in brackets
-/// after the name: `fn f[const N: usize](x: &mut [f64; N]) { … }`.
+/// The function gets an additional first parameter `isa`. Constant parameters are in brackets after the
+/// name: `fn f[const N: usize](x: &mut [f64; N]) { … }`.
 #[macro_export]
 macro_rules! multiversion {
     ($(
@@ -107,8 +107,8 @@ macro_rules! multiversion {
 
             match isa.level() {
                 $crate::isa::Level::Baseline => body $(::<$($g),+>)? ($($arg),*),
-                // SAFETY: an `Isa` of this level is only made after the processor
-                // was seen to have these features.
+                // SAFETY: an `Isa` of this level exists only if the processor has these
+                // features.
                 #[cfg(target_arch = "x86_64")]
                 $crate::isa::Level::Avx2 => unsafe { avx2 $(::<$($g),+>)? ($($arg),*) },
                 // SAFETY: as above.

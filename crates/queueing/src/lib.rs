@@ -1,8 +1,8 @@
 //! Queueing theory of taillab: arrivals, service, disciplines, exact results, the ideal queue.
 //!
-//! Pure: no input or output, no operating system, no clock. [`arrivals`] and [`service`] give
-//! the generator and the simulator the same random streams, [`ideal`] is the queue that a
-//! server is compared with, and [`exact`] holds what theory knows.
+//! Pure: no input or output, no operating system, no clock. [`arrivals`] and [`service`] give the
+//! generator and the simulator the same random streams. [`ideal`] is the queue that a server is compared
+//! with. [`exact`] has the exact results of queueing theory.
 
 pub mod arrivals;
 pub mod discipline;

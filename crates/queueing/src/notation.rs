@@ -9,7 +9,7 @@ pub enum NotationError {
     /// The name before the colon is unknown.
     #[error("`{name}` is not {kind}; choose one of: {known}")]
     Unknown {
-        /// What was looked for, with its article.
+        /// What was expected, with its article.
         kind: &'static str,
         /// The unknown name.
         name: String,
@@ -23,7 +23,7 @@ pub enum NotationError {
         text: String,
         /// The parameter.
         key: &'static str,
-        /// A text that is right.
+        /// A valid text.
         example: &'static str,
     },
     /// A parameter that this name does not have.
@@ -33,7 +33,7 @@ pub enum NotationError {
         text: String,
         /// The parameter.
         key: String,
-        /// A text that is right.
+        /// A valid text.
         example: &'static str,
     },
     /// A parameter's value cannot be read or is out of range.
@@ -43,14 +43,14 @@ pub enum NotationError {
         text: String,
         /// The parameter.
         key: String,
-        /// What the parameter may be.
+        /// The valid values.
         wanted: String,
         /// The value given.
         value: String,
     },
 }
 
-/// Writes a type into JSON as its notation, and reads it back.
+/// In JSON, the type is a string with its notation.
 macro_rules! json_as_notation {
     ($type:ty) => {
         impl serde::Serialize for $type {
@@ -69,7 +69,7 @@ macro_rules! json_as_notation {
 }
 pub(crate) use json_as_notation;
 
-/// The values that a numeric parameter may have.
+/// The valid values of a numeric parameter.
 #[derive(Clone, Copy)]
 pub(crate) struct Range {
     /// In words, for messages.
@@ -89,7 +89,7 @@ impl Range {
 
 /// A coefficient of variation.
 pub(crate) const CV: Range = Range::new("a number above 0", |x| x > 0.0 && x <= 1e6);
-/// A share of something that has a rest.
+/// A share that is neither nothing nor all.
 pub(crate) const SHARE: Range = Range::new("a number between 0 and 1", |x| x > 0.0 && x < 1.0);
 
 /// The word for a value of an enumeration.
@@ -98,7 +98,7 @@ pub(crate) fn word_of<T: PartialEq>(words: &[(&'static str, T)], value: &T) -> &
     known.map_or("", |(word, _)| *word)
 }
 
-/// A text taken apart; parameters are taken out one by one.
+/// A parsed text, from which the parameters are taken one by one.
 pub(crate) struct Notation<'a> {
     text: &'a str,
     /// The name before the colon, in lower case.
@@ -107,11 +107,11 @@ pub(crate) struct Notation<'a> {
     example: &'static str,
 }
 
-/// The key of a parameter that is given without one.
+/// The key of a parameter that is given without a key.
 const POSITIONAL: &str = "";
 
 impl<'a> Notation<'a> {
-    /// Takes `text` apart; `verbatim` keys hold the rest of the text, commas included.
+    /// Parses `text`; the values of `verbatim` keys are the rest of the text, commas included.
     pub(crate) fn new(text: &'a str, verbatim: &[&str]) -> Self {
         let text = text.trim();
         let (name, mut rest) = text.split_once(':').unwrap_or((text, ""));
@@ -142,7 +142,7 @@ impl<'a> Notation<'a> {
         }
     }
 
-    /// The example that errors show from here on.
+    /// Sets the example that errors show.
     pub(crate) fn like(&mut self, example: &'static str) -> &mut Self {
         self.example = example;
         self
@@ -153,7 +153,7 @@ impl<'a> Notation<'a> {
         Some(self.parameters.remove(at).1)
     }
 
-    /// The parameter `key`, or else the next one without a key.
+    /// The parameter `key`, or, if it is not given, the next one without a key.
     pub(crate) fn text_of(&mut self, key: &'static str) -> Result<&'a str, NotationError> {
         self.take(key)
             .or_else(|| self.take(POSITIONAL))
@@ -198,7 +198,7 @@ impl<'a> Notation<'a> {
             .ok_or_else(|| self.bad_value(key, range.wanted, value))
     }
 
-    /// The meaning of one of these words.
+    /// The value of one of these words.
     pub(crate) fn choice<T: Copy>(
         &mut self,
         key: &'static str,
@@ -212,7 +212,7 @@ impl<'a> Notation<'a> {
         })
     }
 
-    /// A positive whole number.
+    /// A whole number of at least `least`.
     pub(crate) fn whole(&mut self, key: &'static str, least: u32) -> Result<u32, NotationError> {
         let value = self.text_of(key)?;
         value.parse().ok().filter(|n| *n >= least).ok_or_else(|| {
@@ -230,7 +230,7 @@ impl<'a> Notation<'a> {
             .ok_or_else(|| self.bad_value(key, "a length of time above zero, e.g. 50us", value))
     }
 
-    /// A length of time that may be zero, and is where no parameter is left.
+    /// A length of time that may be zero, and is zero if no parameter is left.
     pub(crate) fn length_or_zero(&mut self, key: &'static str) -> Result<Nanos, NotationError> {
         if !self.has_more() {
             return Ok(Nanos::ZERO);
@@ -244,7 +244,7 @@ impl<'a> Notation<'a> {
             .map_err(|_| self.bad_value(key, "a length of time, e.g. 2us", value))
     }
 
-    /// An error when a parameter is left over.
+    /// An error if a parameter is left.
     pub(crate) fn finish(self) -> Result<(), NotationError> {
         match self.parameters.first() {
             None => Ok(()),

@@ -16,8 +16,8 @@ pub use self::times::ServiceTimes;
 
 /// The distribution of the service times, independent from request to request.
 ///
-/// In text (and in JSON) `deterministic:50us`, `lognormal:50us,cv=2`, … as
-/// [`Service::NOTATION`] says; measured values cannot be read back from text.
+/// In text (and in JSON) it is `deterministic:50us`, `lognormal:50us,cv=2`, …: see
+/// [`Service::NOTATION`]. Measured values cannot be read back from text.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Service {
     /// Always the same.
@@ -46,7 +46,7 @@ pub enum Service {
         /// The probability of `long`, between 0 and 1.
         share: f64,
     },
-    /// Pareto, cut off at a largest value (the distribution given X ≤ `max`).
+    /// Pareto, bounded by a largest value (the distribution given X ≤ `max`).
     BoundedPareto {
         /// Tail index, above 0.
         alpha: f64,
@@ -62,7 +62,7 @@ pub enum Service {
     },
 }
 
-/// Why service times cannot be drawn.
+/// Why there are no service times.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ServiceError {
     /// The mean is zero.
@@ -108,7 +108,7 @@ impl Service {
     /// Measured values, each equally likely.
     ///
     /// # Errors
-    /// [`ServiceError`] when there are none, or all are zero.
+    /// [`ServiceError`] if there are none, or all are zero.
     pub fn empirical(values: impl Into<Arc<[Nanos]>>) -> Result<Self, ServiceError> {
         let service = Self::Empirical {
             values: values.into(),
@@ -158,7 +158,7 @@ impl Service {
         (self.raw_moment(2) / (mean * mean) - 1.0).max(0.0).sqrt()
     }
 
-    /// The service time, where it is always the same.
+    /// The service time if it is always the same.
     pub fn constant(&self) -> Option<Nanos> {
         match self {
             Self::Deterministic { time } => Some(*time),

@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     ];
     for (name, document) in &documents {
         let file = |ending: &str| dir.join(format!("{name}.{ending}"));
-        fs::write(file("json"), json::load(document.report)?)?;
+        fs::write(file("json"), json::of(document.report)?)?;
         fs::write(file("html"), html::render_load(document))?;
         if let Some(chart) = chart(document) {
             fs::write(file("png"), chart.png()?)?;

@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     fs::create_dir_all(&dir)?;
     let sample = common::sample(Nanos::from_secs(20));
     let report = sample.report();
-    fs::write(dir.join("summary.json"), json::pretty(&sample.summary)?)?;
+    fs::write(dir.join("summary.json"), json::of_report(&sample.summary)?)?;
     fs::write(dir.join("report.html"), html::render(&report))?;
     #[cfg(feature = "parquet")]
     taillab_report::requests::write_parquet(

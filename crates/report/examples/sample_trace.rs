@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let dir = PathBuf::from(std::env::args_os().nth(1).ok_or("name a directory")?);
     fs::create_dir_all(&dir)?;
     let mut sample = common::explained::trace(Nanos::from_secs(20));
-    fs::write(dir.join("summary.json"), json::pretty(&sample.summary)?)?;
+    fs::write(dir.join("summary.json"), json::of_report(&sample.summary)?)?;
     fs::write(dir.join("report.html"), html::render(&sample.report()))?;
     let slowest = sample.explanation().slowest.clone();
     let trace = perfetto::trace(&sample.summary.target, &slowest);

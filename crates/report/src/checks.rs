@@ -157,10 +157,10 @@ fn matching(m: &Matching) -> TrustCheck {
     let mut lines = vec![match m.stamps {
         MiddleStamps::All => format!("{ends}, {complete}"),
         MiddleStamps::Sampled(_) => format!(
-            "{ends}; of {} that were to have the others, {complete}",
+            "{ends}; of {} sampled for the others, {complete}",
             count(m.asked())
         ),
-        MiddleStamps::Ends => format!("{ends}; the others were not asked for"),
+        MiddleStamps::Ends => format!("{ends}; the others were not recorded (--stamps ends)"),
     }];
     if m.client_responses > 0 {
         lines.push(format!(
@@ -367,7 +367,7 @@ pub(crate) fn hooks_table(hooks: &[Hook]) -> Table {
     table
 }
 
-/// What watching cost, by the observer's own account.
+/// What the observation cost, as the observer measured it.
 fn observer(o: &Observer) -> TrustCheck {
     /// A larger share of a CPU is worth knowing.
     const DEAR: f64 = 0.5;

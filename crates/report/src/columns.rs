@@ -228,7 +228,7 @@ pub(crate) const fn name_of(operation: Operation) -> &'static str {
     }
 }
 
-/// Finds the stream's own error again, which the encoder wraps.
+/// Unwraps the stream's own error from that of the encoder.
 pub(crate) fn failed(output: &'static str, error: ParquetError) -> ReportError {
     let format = |cause: &dyn Error| ReportError::Format {
         output,

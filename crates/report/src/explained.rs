@@ -7,7 +7,6 @@ use taillab_model::explanation::{
 use taillab_model::{Nanos, Tid};
 
 use crate::figures::{count, counted, percent, quantile_name};
-use crate::server::is_in_doubt;
 
 /// Shown if nothing is explained.
 pub(crate) const NOT_EXPLAINED: &str = "There are no causes, forecasts and timelines: the \
@@ -67,14 +66,11 @@ impl<'a> Composition<'a> {
         causes.sort_by(|a, b| b.1.total_cmp(&a.1));
         // what limits the explanation itself must stay visible
         causes.sort_by_key(|(cause, _)| !matches!(cause, Cause::Unobserved | Cause::Hypervisor));
-        let forced = causes
-            .iter()
-            .take_while(|(cause, _)| matches!(cause, Cause::Unobserved | Cause::Hypervisor));
-        let forced = forced.count().min(most);
-        let mut kept: Vec<(Cause, f64)> = causes[..forced].to_vec();
-        kept.extend(&causes[forced..causes.len().min(most)]);
-        kept.sort_by(|a, b| b.1.total_cmp(&a.1));
-        let mut parts: Vec<Part> = kept.iter().map(|(cause, _)| Part::Cause(*cause)).collect();
+        causes.truncate(most);
+        causes.sort_by(|a, b| b.1.total_cmp(&a.1));
+        let mut parts: Vec<Part> = (causes.iter())
+            .map(|(cause, _)| Part::Cause(*cause))
+            .collect();
         parts.push(Part::Cause(Cause::Unexplained));
         let bands_have_more = bands
             .iter()
@@ -231,7 +227,7 @@ pub(crate) fn doubt_sentence(causes: &[CauseShare]) -> Option<String> {
     const LEAST: f64 = 0.05;
     let above = |row: &CauseShare| row.excess_share_above_p99;
     let in_doubt: Vec<&CauseShare> = (causes.iter())
-        .filter(|row| row.culprit.is_none() && is_in_doubt(above(row)))
+        .filter(|row| row.culprit.is_none() && above(row).is_in_doubt())
         .collect();
     let share: f64 = in_doubt.iter().map(|row| above(row).value).sum();
     let largest = (in_doubt.iter())

@@ -145,7 +145,7 @@ fn independent_need(q: f64) -> u64 {
 }
 
 /// Rounded up to two significant digits.
-pub(crate) fn two_digits_up(n: u64) -> u64 {
+pub fn two_digits_up(n: u64) -> u64 {
     let mut unit = 1;
     while n / unit >= 100 {
         unit *= 10;

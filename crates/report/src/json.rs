@@ -1,43 +1,34 @@
-//! `summary.json` and `--json`; the shape is `schemas/report.schema.json`.
+//! JSON files and `--json`; the shapes are in `schemas`.
 
 use serde::Serialize;
-use taillab_model::load_result::LoadReport;
 use taillab_model::summary::Report;
 
 use crate::error::ReportError;
 
-/// Of each of the slowest requests: stretches, and activities of each CPU. The Perfetto trace
-/// has more.
+/// For each of the slowest requests, the number of stretches and of activities of each CPU. The Perfetto
+/// trace has more.
 const STRETCHES: usize = 24;
 const ACTIVITIES: usize = 12;
 
-/// The report, indented for people, with a newline at its end; the slowest requests in short.
+/// A report as [`of`] writes it, with the slowest requests in short.
 ///
 /// # Errors
 /// [`ReportError::Format`], which no report is known to cause.
-pub fn pretty(report: &Report) -> Result<Vec<u8>, ReportError> {
+pub fn of_report(report: &Report) -> Result<Vec<u8>, ReportError> {
     let mut report = report.clone();
     for request in (report.server.explanation.iter_mut()).flat_map(|of| &mut of.slowest) {
         request.shorten(STRETCHES, ACTIVITIES);
     }
-    indented(&report, "summary.json")
+    of(&report)
 }
 
-/// The same of a load.
+/// A result as JSON, indented for people, with a newline at its end.
 ///
 /// # Errors
-/// [`ReportError::Format`], which no report is known to cause.
-pub fn load(report: &LoadReport) -> Result<Vec<u8>, ReportError> {
-    indented(report, "result.json")
-}
-
-/// A value as JSON, indented for people, with a newline at its end.
-pub(crate) fn indented(
-    value: &impl Serialize,
-    output: &'static str,
-) -> Result<Vec<u8>, ReportError> {
-    let mut bytes = serde_json::to_vec_pretty(value).map_err(|e| ReportError::Format {
-        output,
+/// [`ReportError::Format`], which no result is known to cause.
+pub fn of(result: &impl Serialize) -> Result<Vec<u8>, ReportError> {
+    let mut bytes = serde_json::to_vec_pretty(result).map_err(|e| ReportError::Format {
+        output: "the result as JSON",
         cause: e.to_string(),
     })?;
     bytes.push(b'\n');

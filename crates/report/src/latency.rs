@@ -44,7 +44,8 @@ pub(crate) fn of_server(document: &Document<'_>) -> Table {
     table(caption, (&views, &document.report.verdict), Some(1))
 }
 
-/// The percentiles without the time taken by the hypervisor, when that was enough to matter: `Without the hypervisor's stalls, by the replay: p99 1,300 µs (1,100–1,500).`
+/// The percentiles without the time taken by the hypervisor, when that was enough to matter: `Without
+/// the hypervisor's stalls, by the replay: p99 1,300 µs (1,100–1,500).`
 pub(crate) fn without_hypervisor(document: &Document<'_>) -> Option<String> {
     let forecasts = &document.report.server.predictions;
     let forecast = forecasts

@@ -1,4 +1,4 @@
-//! The live view of a trace: a screen that is drawn anew each second.
+//! The live view of a trace: a screen that is redrawn each second.
 //!
 //! A pure function from the figures to lines; the caller owns the terminal.
 
@@ -7,7 +7,6 @@ use taillab_model::summary::{Matching, Observer, ServerResult};
 use taillab_model::{Nanos, Stage};
 
 use crate::figures::{bytes, count, counted, mean_length, percent, percent_of, rate};
-
 use crate::table::{Column, Table, cell, known};
 use crate::text::{Ink, Style, clean, columns};
 use crate::{explained, stages};
@@ -32,7 +31,7 @@ pub struct Moment {
 }
 
 impl Moment {
-    /// Of a result over that while.
+    /// The figures of a result over that period.
     pub fn of(result: &ServerResult, rate_per_s: f64) -> Self {
         let sojourn = &result.measured.sojourn;
         let stages = &result.stages;
@@ -66,7 +65,7 @@ pub struct Screen {
     pub whole: Moment,
     /// p99 of each second, the oldest first; `None` where a second had too few requests.
     pub p99_history: Vec<Option<Nanos>>,
-    /// What watching costs.
+    /// What the observation costs.
     pub observer: Option<Observer>,
     /// A remark for the last line, such as where the recording goes.
     pub note: Option<String>,

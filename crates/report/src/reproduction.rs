@@ -5,8 +5,6 @@ use serde::Serialize;
 use taillab_model::Distribution;
 
 use crate::chart::{Axis, Chart, Curve};
-use crate::error::ReportError;
-use crate::json::indented;
 use crate::table::{Column, Table, cell, name};
 use crate::text::Ink;
 
@@ -26,7 +24,7 @@ pub struct Reproduction {
     pub paper: &'static str,
     /// It was interrupted; some curves are missing or short.
     pub partial: bool,
-    /// In the paper's order.
+    /// The figures, in the paper's order.
     pub figures: Vec<ReproducedFigure>,
 }
 
@@ -35,15 +33,15 @@ pub struct Reproduction {
 pub struct ReproducedFigure {
     /// `fig1` …
     pub figure: String,
-    /// What it shows.
+    /// Its title.
     pub title: String,
-    /// In the order of the legend.
+    /// The curves, in the order of the legend.
     pub curves: Vec<ReproducedCurve>,
     /// The paper's statements, each with our number.
     pub claims: Vec<JudgedClaim>,
-    /// Where our curves are not the paper's, or what agrees.
+    /// How our curves differ from the paper's, or what agrees.
     pub note: Option<String>,
-    /// What the curves are drawn over.
+    /// The axes of the chart.
     #[serde(skip)]
     pub axes: (Axis, Axis),
 }
@@ -51,11 +49,11 @@ pub struct ReproducedFigure {
 /// One curve.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ReproducedCurve {
-    /// In the legend.
+    /// Its label in the legend.
     pub label: String,
-    /// What was simulated, or the round trips that were measured.
+    /// The simulated sojourns, or the measured round trips.
     pub sojourn: Distribution,
-    /// Share of requests that take longer than a time in nanoseconds.
+    /// Points (time in nanoseconds, share of requests that take longer).
     #[serde(skip)]
     pub points: Vec<(f64, f64)>,
 }
@@ -63,19 +61,19 @@ pub struct ReproducedCurve {
 /// One statement.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct JudgedClaim {
-    /// In our words.
+    /// The statement, in our words.
     pub statement: String,
     /// Where in the paper it is.
     pub source: String,
     /// The paper's number, e.g. `10×` or `above 1×`.
     pub paper: String,
-    /// Our number; `None` where a quantile is missing.
+    /// Our number; `None` if a quantile is missing.
     pub ours: Option<f64>,
     /// `µs`, or `×` for a ratio.
     pub unit: &'static str,
     /// Whether our number agrees.
     pub verdict: Verdict,
-    /// Why exact theory disagrees with the paper, where it does.
+    /// Why exact theory disagrees with the paper, if it does.
     pub explanation: Option<String>,
 }
 
@@ -83,13 +81,17 @@ pub struct JudgedClaim {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// Our number is the paper's.
+    /// Our number agrees with the paper.
     Agrees,
-    /// It is not, and exact theory is on our side.
+    /// It disagrees, and so does exact theory.
     TheoryDisagrees,
-    /// It is not.
+    /// It disagrees.
     Disagrees,
-    /// A quantile is missing.
+    /// The sample is too small for a quantile that is needed.
+    Unsupported,
+    /// What was measured cannot be compared with the paper; the figure's note says why.
+    NotJudged,
+    /// A curve was not measured.
     NotMeasured,
 }
 
@@ -100,6 +102,8 @@ impl Verdict {
             Self::Agrees => (Ink::Good, "✓ agrees"),
             Self::TheoryDisagrees => (Ink::Notable, "! theory disagrees"),
             Self::Disagrees => (Ink::Bad, "✗ disagrees"),
+            Self::Unsupported => (Ink::Notable, "– sample too small"),
+            Self::NotJudged => (Ink::Notable, "– not judged"),
             Self::NotMeasured => (Ink::Notable, "– not measured"),
         }
     }
@@ -115,7 +119,7 @@ pub fn stated(value: f64, unit: &str) -> String {
 }
 
 impl JudgedClaim {
-    /// Why the paper's text is not what exact theory says, where that is so.
+    /// Why exact theory disagrees with the paper, if our number does too.
     fn disagreement(&self) -> Option<&str> {
         let explanation = self.explanation.as_deref();
         explanation.filter(|_| self.verdict == Verdict::TheoryDisagrees)
@@ -154,7 +158,7 @@ impl ReproducedFigure {
 
     /// The paper's statements and our numbers.
     pub(crate) fn claims_table(&self) -> Table {
-        /// Columns of a statement in a terminal at most.
+        /// The maximum width of a statement in a terminal.
         const STATEMENT: usize = 60;
         let columns = [
             Column::left("the paper says").wrapped(STATEMENT),
@@ -182,21 +186,13 @@ impl ReproducedFigure {
 }
 
 impl Reproduction {
-    /// The JSON of `--json`, with a newline at its end.
-    ///
-    /// # Errors
-    /// [`ReportError::Format`], which no result is known to cause.
-    pub fn json(&self) -> Result<Vec<u8>, ReportError> {
-        indented(self, "the result as JSON")
-    }
-
-    /// Whether every claim was judged and none fails for a reason that is not known.
+    /// Whether every claim agrees with our number, or disagrees for a known reason.
     pub fn succeeded(&self) -> bool {
         self.claims()
             .all(|claim| matches!(claim.verdict, Verdict::Agrees | Verdict::TheoryDisagrees))
     }
 
-    /// How many claims have this verdict.
+    /// The number of claims with this verdict.
     pub fn count(&self, verdict: Verdict) -> usize {
         self.claims()
             .filter(|claim| claim.verdict == verdict)
@@ -217,6 +213,8 @@ impl Reproduction {
                 "where exact theory disagrees with the paper's text, as explained",
             ),
             (Verdict::Disagrees, "that we do not confirm"),
+            (Verdict::Unsupported, "for which the sample is too small"),
+            (Verdict::NotJudged, "not judged, as the notes explain"),
             (Verdict::NotMeasured, "not measured"),
         ] {
             let n = self.count(verdict);

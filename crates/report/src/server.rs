@@ -1,7 +1,6 @@
 //! Sentences about a server's result that all outputs share.
 
 use taillab_model::Nanos;
-use taillab_model::explanation::Share;
 use taillab_model::summary::{
     CutSummary, LoadSegment, LoadSummary, Reason, ServerResult, ServiceTimeSource, Verdict,
     WorkersSource,
@@ -68,7 +67,7 @@ pub(crate) fn service_time_origin(document: &Document<'_>) -> String {
                 .to_owned()
         }
         (ServiceTimeSource::AsFastAsMeasured, _) => {
-            "as long as the ideal is not slower than this server was".to_owned()
+            "the longest with which the ideal is not slower than this server was".to_owned()
         }
         (ServiceTimeSource::Unknown, _) => "T1 and T6 alone do not show it".to_owned(),
     }
@@ -197,17 +196,6 @@ pub(crate) fn verdict_word(verdict: &Verdict, partial: bool) -> (Ink, String) {
             (ink, format!("{word}, with {reservations}"))
         }
     }
-}
-
-/// A share whose interval does not reach 0, or, where there is none, one above 0.
-pub(crate) fn is_sure(share: Share) -> bool {
-    share.value > 0.0 && share.lo.is_none_or(|lo| lo > 0.0)
-}
-
-/// A share whose interval contains 0: it may be chance.
-pub(crate) fn is_in_doubt(share: Share) -> bool {
-    let interval = share.lo.zip(share.hi);
-    interval.is_some_and(|(lo, hi)| lo <= 0.0 && hi >= 0.0)
 }
 
 /// `1.25 % of the time (1,204 requests): 7 × the generator's CPU stood still (the hypervisor …)`.

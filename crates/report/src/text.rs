@@ -127,6 +127,16 @@ pub(crate) fn by_reason<'a>(
     reasons
 }
 
+/// Each of them once, in the order in which they first come.
+pub(crate) fn distinct<T: PartialEq>(all: impl IntoIterator<Item = T>) -> Vec<T> {
+    all.into_iter().fold(Vec::new(), |mut known, next| {
+        if !known.contains(&next) {
+            known.push(next);
+        }
+        known
+    })
+}
+
 /// Columns that the text takes; every character that taillab prints takes one.
 pub(crate) fn columns(text: &str) -> usize {
     text.chars().count()

@@ -17,7 +17,7 @@ fn schema() -> Value {
 }
 
 fn value_of(summary: &Report) -> Value {
-    serde_json::from_slice(&json::pretty(summary).unwrap()).unwrap()
+    serde_json::from_slice(&json::of_report(summary).unwrap()).unwrap()
 }
 
 fn summary() -> Value {
@@ -213,14 +213,14 @@ fn a_wrong_summary_is_refused() {
 #[test]
 fn a_summary_begins_with_the_version_and_can_be_read_back() {
     let sample = common::explained::run(Nanos::from_millis(200));
-    let bytes = json::pretty(&sample.summary).unwrap();
+    let bytes = json::of_report(&sample.summary).unwrap();
     assert!(bytes.starts_with(b"{\n  \"schema_version\": 1,"));
     assert!(bytes.ends_with(b"}\n"));
     let back: Report = serde_json::from_slice(&bytes).unwrap();
     assert_eq!(back, sample.summary);
 
     let trace = common::explained::trace(Nanos::from_millis(200)).summary;
-    let bytes = json::pretty(&trace).unwrap();
+    let bytes = json::of_report(&trace).unwrap();
     let back: Report = serde_json::from_slice(&bytes).unwrap();
     assert_eq!(back, trace);
 }

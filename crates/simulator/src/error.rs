@@ -8,10 +8,10 @@ use crate::unavailable::Unavailable;
 /// Why a trace is unusable.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum TraceError {
-    /// There is nothing in it.
+    /// It is empty.
     #[error("the trace is empty; it needs at least two time stamps")]
     Empty,
-    /// All requests come at once.
+    /// All requests arrive at once.
     #[error("the trace has no rate: all its {0} time stamps are equal")]
     NoDuration(u64),
     /// It is not in order of time.
@@ -19,19 +19,19 @@ pub enum TraceError {
         "the trace is not in order: time stamp {position} ({later} ns) comes before the one above it ({earlier} ns); sort it by time"
     )]
     Unsorted {
-        /// Which time stamp, from 1.
+        /// The number of the time stamp, from 1.
         position: u64,
         /// The time stamp before it.
         earlier: u64,
         /// The time stamp at `position`.
         later: u64,
     },
-    /// It did not hold what its summary said.
+    /// It differs from its summary.
     #[error("the trace changed while it was read: {expected} time stamps at first, {found} now")]
     Changed {
-        /// In the summary.
+        /// The number of time stamps in the summary.
         expected: u64,
-        /// In the second reading.
+        /// The number found in the second reading.
         found: u64,
     },
 }
@@ -44,22 +44,22 @@ pub enum SimulationError {
         "the utilisation must be between 0 and 1, not {0}; 0.8 means that the workers are busy 80 % of the time"
     )]
     Utilization(f64),
-    /// Requests come faster than they can be served.
+    /// Requests arrive faster than they can be served.
     #[error(
-        "{what} would be {load:.4} of what can be served: at 1 and above the queue grows without \
+        "{what} would be {load:.4} of the capacity: at 1 and above the queue grows without \
          bound and has no latency distribution; lower the utilisation (a finite trace can \
          be run with overload allowed)"
     )]
     Overload {
-        /// Whose load it is.
+        /// What is loaded.
         what: String,
-        /// The load over the capacity.
+        /// Load ÷ capacity.
         load: f64,
     },
-    /// The arrival process is impossible.
+    /// The arrival process is invalid.
     #[error(transparent)]
     Arrivals(#[from] ArrivalError),
-    /// The service times are impossible.
+    /// The service times are invalid.
     #[error(transparent)]
     Service(#[from] ServiceError),
     /// A number is out of range.
@@ -82,14 +82,14 @@ pub enum SimulationError {
         /// The factors given.
         given: Vec<f64>,
     },
-    /// An absence is impossible.
+    /// A vacation is invalid.
     #[error(
-        "the absence {0:?} must name an existing worker, end after it begins, and come again only after it has ended"
+        "the vacation {0:?} must name an existing worker, end after it begins, and repeat only after it has ended"
     )]
     Unavailable(Unavailable),
-    /// Two features that do not go together.
+    /// Two features that cannot be combined.
     #[error(
-        "{discipline} cannot be simulated with {feature}; it works with fifo, lifo, random-request, random-worker, round-robin, jsq, power-of-d, static and work-stealing"
+        "{discipline} cannot be simulated with {feature}; use fifo, lifo, random-request, random-worker, round-robin, jsq, power-of-d, static or work-stealing"
     )]
     Unsupported {
         /// The discipline.
@@ -105,12 +105,12 @@ pub enum SimulationError {
     Threads {
         /// The number of threads wanted.
         threads: usize,
-        /// What the operating system says.
+        /// The operating system's error.
         reason: String,
     },
 }
 
-/// An error unless the value of a parameter is `good`.
+/// An error if the value of a parameter is not `good`.
 pub(crate) fn parameter(
     what: &'static str,
     wanted: &'static str,

@@ -1,11 +1,9 @@
-//! Fork-join: every arrival sends one part to each of N stations, and is done when the
-//! last part is.
+//! Fork-join: every arrival sends one part to each of N stations, and is done when the last part is done.
 //!
-//! The stations share their arrivals, so their backlogs are correlated and the largest
-//! of N is smaller than for independent stations ([`taillab_queueing::fanout`]). The exact mean is
-//! known for two M/M/1 stations only (Flatto and Hahn 1984); this simulates any number of
-//! single-worker FIFO stations with one Lindley recursion each: a part's sojourn is
-//! T ← max(T − gap, 0) + service.
+//! The stations share their arrivals, so their backlogs are correlated, and the largest of N is smaller
+//! than for independent stations ([`taillab_queueing::fanout`]). The exact mean is known only for two
+//! M/M/1 stations (Flatto and Hahn 1984). This simulates any number of single-worker FIFO stations with one
+//! Lindley recursion each: the sojourn of a part is T ← max(T − gap, 0) + service.
 
 use taillab_queueing::arrivals::{ArrivalError, ArrivalProcess};
 use taillab_queueing::exact::ExactError;
@@ -15,11 +13,11 @@ use taillab_queueing::random::lanes::{LaneRng, Purpose};
 use taillab_queueing::random::law::Sampler;
 use taillab_queueing::service::{Service, ServiceError};
 
-/// Stations that are worked on together.
+/// The number of stations that are simulated together.
 const LANES: usize = 8;
-/// Rows of service times that are drawn at once, so that drawing vectorises for any N.
+/// The number of rows of service times drawn at once, so that drawing vectorises for any N.
 const BLOCK_ROWS: usize = 512;
-/// Gaps that are drawn at once.
+/// The number of gaps drawn at once.
 const BLOCK_GAPS: usize = 256;
 
 /// Why a fork-join cannot be simulated.
@@ -36,10 +34,10 @@ pub enum ForkJoinError {
     Load(#[from] ExactError),
 }
 
-/// An endless series of sojourns in nanoseconds, one per request: that of its last part.
+/// An endless series of sojourns in nanoseconds, one for each request: that of its last part.
 ///
-/// It starts empty: drop the first requests (see [`warm_up_requests`]). Sojourns of
-/// neighbouring requests are correlated: intervals need replications or batch means.
+/// The stations start empty, so drop the first requests (see [`warm_up_requests`]). Sojourns of neighbouring
+/// requests are correlated, so intervals need replications or batch means.
 #[derive(Clone, Debug)]
 pub struct ForkJoin {
     isa: Isa,
@@ -49,23 +47,22 @@ pub struct ForkJoin {
     services: Sampler<LANES>,
     service_block: Vec<[f64; LANES]>,
     next_row: usize,
-    /// The sojourn of the last request's part at each station; the lanes beyond the last
-    /// station have services of 0 and stay at 0.
+    /// The sojourn of the last request's part at each station; unused lanes have services of 0 and stay at
+    /// 0.
     sojourns_ns: Vec<[f64; LANES]>,
-    /// Stations in the last row.
+    /// The number of stations in the last row.
     last_lanes: usize,
 }
 
 impl ForkJoin {
-    /// `stations` empty stations of one worker each, at `utilization` each, fed by the
-    /// same `arrivals`, with service times of their own.
+    /// `stations` empty stations with one worker each, all at `utilization`, with the same `arrivals` and
+    /// independent service times.
     ///
-    /// The same seed gives the same series everywhere; it uses the arrivals of a
-    /// simulation's first replication with that seed.
+    /// The same seed gives the same series everywhere; its arrivals are those of a simulation's first
+    /// replication with that seed.
     ///
     /// # Errors
-    /// When there is no station, the utilisation is not in (0, 1), or a process's
-    /// parameters are out of range.
+    /// If there is no station, the utilisation is not in (0, 1), or a parameter is out of range.
     pub fn new(
         arrivals: &ArrivalProcess,
         service: &Service,
@@ -143,7 +140,7 @@ multiversion! {
         for (sojourns, services) in sojourns.iter_mut().zip(services) {
             for lane in 0..LANES {
                 let left = sojourns[lane] - gap;
-                // compare-select, not f64::max: no NaN can occur, and it is one instruction
+                // a compare-select is one instruction; f64::max also handles NaN, which cannot occur here
                 let wait = if left > 0.0 { left } else { 0.0 };
                 let sojourn = wait + services[lane];
                 sojourns[lane] = sojourn;
@@ -154,9 +151,9 @@ multiversion! {
     }
 }
 
-/// Requests after which a queue that started empty has forgotten it: twelve relaxation
-/// times 1/(1 − √ρ)² of M/M/1 (Cohen 1969), a bias below e^{−12} of the mean. Services
-/// that vary more than exponential ones need more.
+/// The number of requests after which it no longer matters that the queue started empty: twelve relaxation
+/// times 1/(1 − √ρ)² of M/M/1 (Cohen 1969), so the bias is below e^{−12} of the mean. Services that vary
+/// more than exponential ones need more.
 pub fn warm_up_requests(utilization: f64) -> u64 {
     let gap = 1.0 - utilization.sqrt();
     (12.0 / (gap * gap)).ceil() as u64

@@ -1,23 +1,22 @@
-//! A histogram of times that is fast to fill: counts by the bits of a double.
+//! A histogram of times that is fast to fill: the bin follows from the bits of a double.
 //!
-//! The bins are linear below 1 µs (1 ns wide) and log-linear above: an observation x
-//! goes to the bin given by the exponent and the ten leading fraction bits of x + 1024 ns,
-//! one addition and one shift. A bin is at most 0.2 % wide, so that its middle is within
-//! 0.1 % of every observation in it.
+//! The bins are linear below 1 µs (1 ns wide) and log-linear above. The bin of an observation x is given by
+//! the exponent and the ten leading fraction bits of x + 1024 ns: one addition and one shift. A bin is at
+//! most 0.2 % wide, so its middle is within 0.1 % of every observation in it.
 
 use taillab_queueing::isa::{Isa, multiversion};
 
-/// x + BIAS_NS is what is binned: linear bins up to here.
+/// Added to every observation; the bins are linear up to here.
 const BIAS_NS: f64 = 1024.0;
-/// Fraction bits that a bin does not see.
+/// The number of fraction bits that do not matter for the bin.
 const SHIFT: u32 = 42;
 const FIRST: u64 = BIAS_NS.to_bits() >> SHIFT;
-/// Bins up to 2⁴⁴ ns, almost five hours; later observations count in the last bin.
+/// Bins up to 2⁴⁴ ns, almost five hours; longer observations count in the last bin.
 const BINS: usize = 34 * 1024;
 const LIMIT_NS: f64 = 17_592_186_044_416.0 - 4096.0;
 
-/// Observations that lie exactly at the origin (requests that did not wait) are counted
-/// separately, spread over this many slots so that a count need not wait for the one before.
+/// Observations exactly at the origin (requests that did not wait) are counted separately, spread over
+/// this many slots, so that a count does not depend on the one before.
 const ORIGIN_SLOTS: usize = 8;
 
 /// The lower edge of a bin.
@@ -29,13 +28,13 @@ fn bin_of(x_ns: f64) -> usize {
     (((x_ns.min(LIMIT_NS) + BIAS_NS).to_bits() >> SHIFT) - FIRST) as usize
 }
 
-/// Observations pooled by count; times in nanoseconds.
+/// Counts of observations; times in nanoseconds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Histogram {
-    /// What the bins count from: 0, or a constant service time.
+    /// Where the bins begin: at 0, or at a constant service time.
     origin_ns: f64,
     at_origin: u64,
-    /// Only as long as the largest bin in use.
+    /// Up to the largest bin in use.
     bins: Vec<u64>,
     count: u64,
     sum_ns: f64,
@@ -60,7 +59,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Adds one observation; for many, the kernels have a faster way.
+    /// Adds one observation. (The kernels use a faster way.)
     pub fn record(&mut self, x_ns: f64) {
         let from_origin = (x_ns - self.origin_ns).max(0.0);
         if from_origin == 0.0 {
@@ -82,7 +81,7 @@ impl Histogram {
     /// Adds all observations of `other`.
     ///
     /// # Panics
-    /// When the two count from different origins (debug builds only).
+    /// If the two have different origins (debug builds only).
     pub fn merge(&mut self, other: &Self) {
         if self.count == 0 {
             self.origin_ns = other.origin_ns;
@@ -102,7 +101,7 @@ impl Histogram {
         self.max_ns = self.max_ns.max(other.max_ns);
     }
 
-    /// The same observations, each later by `by_ns`: exact, whatever the bins.
+    /// The same observations, each larger by `by_ns`. This is exact, whatever the bins.
     #[must_use]
     pub fn shifted(&self, by_ns: f64) -> Self {
         let n = self.count as f64;
@@ -120,13 +119,12 @@ impl Histogram {
         }
     }
 
-    /// Observations.
+    /// The number of observations.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Observations that lie exactly at the origin: of waiting times, the requests that
-    /// did not wait.
+    /// The number of observations exactly at the origin: of waiting times, the requests that did not wait.
     pub fn count_at_origin(&self) -> u64 {
         self.at_origin
     }
@@ -151,7 +149,7 @@ impl Histogram {
         (self.count > 0).then(|| self.sum_of_squares / self.count as f64)
     }
 
-    /// How many observations are above `x_ns`; within a bin they are taken as evenly spread.
+    /// The number of observations above `x_ns`, which are assumed to be evenly spread within a bin.
     pub fn count_above(&self, x_ns: f64) -> f64 {
         let from_origin = x_ns - self.origin_ns;
         if from_origin < 0.0 {
@@ -167,8 +165,8 @@ impl Histogram {
         above as f64 + here * ((high - from_origin) / (high - low)).clamp(0.0, 1.0)
     }
 
-    /// The smallest value that a share `q` of the observations does not exceed;
-    /// `None` for an empty histogram or `q` outside [0, 1].
+    /// The smallest value that a share `q` of the observations does not exceed; `None` if the histogram is
+    /// empty or `q` is not in [0, 1].
     pub fn quantile_ns(&self, q: f64) -> Option<f64> {
         if self.count == 0 || !(0.0..=1.0).contains(&q) {
             return None;
@@ -190,8 +188,8 @@ impl Histogram {
         Some(self.max_ns)
     }
 
-    /// The bins in use, as (lower edge, upper edge, count); the observations exactly at
-    /// the origin come first with equal edges.
+    /// The bins in use, as (lower edge, upper edge, count). The observations exactly at the origin come
+    /// first, with equal edges.
     pub fn bins(&self) -> impl Iterator<Item = (f64, f64, u64)> + '_ {
         let origin = self.origin_ns;
         let atom = (self.at_origin > 0).then_some((origin, origin, self.at_origin));
@@ -200,8 +198,7 @@ impl Histogram {
             .chain(rest.map(move |(i, n)| (origin + edge_ns(i), origin + edge_ns(i + 1), *n)))
     }
 
-    /// The complementary distribution as points (x in ns, share above x), one for each
-    /// bin in use, for figures.
+    /// The complementary distribution as points (x in ns, share above x), one for each bin in use.
     pub fn ccdf(&self) -> Vec<(f64, f64)> {
         let mut above = self.count;
         self.bins()
@@ -213,9 +210,9 @@ impl Histogram {
     }
 }
 
-/// A histogram that is being filled by a kernel, with counters small enough for the cache.
+/// A histogram that a kernel fills, with counters small enough for the cache.
 pub(crate) struct Tally {
-    /// The first slots count the observations at the origin; a 16-bit index needs no check.
+    /// The first slots count the observations at the origin. A 16-bit index needs no bounds check.
     counters: Box<[u32; 1 << 16]>,
     since_fold: u64,
     total: Histogram,
@@ -240,7 +237,7 @@ impl Sums {
         max: [0.0; 8],
     };
 
-    /// Adds at most eight observations, each to its own sums.
+    /// Adds up to eight observations, each to separate sums.
     #[inline(always)]
     fn add(&mut self, xs: &[f64]) {
         for (i, &x) in xs.iter().enumerate() {
@@ -280,7 +277,7 @@ impl Tally {
         }
     }
 
-    /// Moves the small counters to the large ones.
+    /// Adds the small counters to the total.
     fn fold(&mut self) {
         let (origin, bins) = self.counters.split_at_mut(ORIGIN_SLOTS);
         self.total.at_origin += origin.iter().map(|n| u64::from(*n)).sum::<u64>();

@@ -1,4 +1,4 @@
-//! One job of a simulation: blocks of arrivals through a kernel into two tallies.
+//! One job of a simulation: sends blocks of arrivals through a kernel and counts waits and sojourns.
 
 use std::ops::ControlFlow;
 
@@ -7,16 +7,16 @@ use crate::kernels::{Block, Finished, Kernel};
 use taillab_queueing::isa::{Isa, multiversion};
 use taillab_queueing::random::law::Sampler;
 
-/// The waits and sojourns of the requests that a kernel has finished.
+/// Counts the waits and sojourns of the requests that a kernel has finished.
 pub(crate) struct Recorder {
     waits: Tally,
     sojourns: Tally,
-    /// The service time that every request has: its sojourn is its wait, shifted.
+    /// The service time of every request, if it is constant; then sojourns are shifted waits.
     constant_service_ns: Option<f64>,
     sums: Vec<f64>,
 }
 
-/// What a [`Recorder`] has seen.
+/// The result of a [`Recorder`].
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recorded {
     pub(crate) wait: Histogram,
@@ -40,7 +40,7 @@ impl Recorder {
         }
     }
 
-    /// Takes what is in `finished`; `services` are the block's, for kernels in order.
+    /// Counts `finished`; `services` are those of the block, if the kernel keeps its order.
     pub(crate) fn record(&mut self, isa: Isa, finished: &Finished, services: Option<&[f64]>) {
         self.waits.record_all(isa, &finished.waits);
         if self.constant_service_ns.is_none() {
@@ -68,7 +68,7 @@ multiversion! {
         }
     }
 
-    /// Gaps become times: in each lane the sum of all gaps so far.
+    /// Converts gaps to times: in each lane, the sum of all gaps so far.
     pub(crate) fn accumulate_rows[const L: usize](rows: &mut [[f64; L]], at: &mut [f64; L]) {
         let mut now = *at;
         for row in rows {
@@ -86,7 +86,7 @@ pub(crate) struct Source<const L: usize> {
     gaps: Sampler<L>,
     services: Sampler<L>,
     constant_service: bool,
-    /// Rows of constant services that are in place already.
+    /// The number of rows that already have the constant service time.
     filled: usize,
 }
 
@@ -100,7 +100,7 @@ impl<const L: usize> Source<L> {
         }
     }
 
-    /// Fills the rows with the next service times. Constant ones stay in the rows.
+    /// Fills the rows with the next service times; constant ones are filled only once.
     fn services(&mut self, isa: Isa, rows: &mut [[f64; L]]) {
         if !self.constant_service || self.filled < rows.len() {
             self.services.fill(isa, rows);
@@ -112,14 +112,14 @@ impl<const L: usize> Source<L> {
 /// The length of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Length {
-    /// Rows that are simulated and thrown away.
+    /// The number of rows that are simulated and discarded.
     pub(crate) warm_up: u64,
-    /// Rows that are recorded.
+    /// The number of rows that are recorded.
     pub(crate) recorded: u64,
 }
 
-/// Runs a kernel over a source. `watch` hears after every few blocks how many rows were
-/// done since the last time and may end the job early.
+/// Runs a kernel with the requests of a source. After every few blocks `watch` gets the number of rows since
+/// its last call; it may end the job early.
 pub(crate) fn run<const L: usize>(
     isa: Isa,
     kernel: &mut dyn Kernel<L>,
@@ -171,6 +171,6 @@ pub(crate) fn run<const L: usize>(
             }
         }
     }
-    // what `watch` answers no longer matters
+    // the job has ended anyway
     let _ = watch(unseen);
 }

@@ -1,11 +1,11 @@
 //! The simulation laboratory of taillab: `taillab sim` and `taillab reproduce`.
 //!
-//! Pure: no input or output, no operating system, and no clock except to say how long a
-//! simulation took.
+//! Pure: no input or output, no operating system, and no clock except to measure how long a simulation
+//! took.
 //!
-//! [`simulation::Simulation`] specifies a queue with random arrivals and [`run::Outcome`] is
-//! its result; [`trace`] plays recorded arrivals, [`replay`] follows single requests, and
-//! [`paper`] holds the figures of the papers.
+//! [`simulation::Simulation`] specifies a queue with random arrivals, and [`run::Outcome`] is its result.
+//! [`trace`] simulates a queue with recorded arrivals, [`replay`] follows single requests, and [`paper`]
+//! has the figures of the papers.
 
 pub mod error;
 pub mod fork_join;

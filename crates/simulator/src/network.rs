@@ -1,34 +1,34 @@
-//! A round trip through a network as a sum of independent parts: hosts as they were measured,
-//! switches and fibre as they are stated.
+//! A round trip through a network as a sum of independent parts: hosts as measured, switches and fibre as
+//! specified.
 //!
-//! Each draw adds up every traversal of every part. What a part contributes at the median is its
-//! mean over the draws around the median, and in the tail its mean over the slowest thousandth:
-//! a part that is small on average may be all there is in the tail. Queueing in the network is
-//! not part of it: the sum is what remains when nobody else sends.
+//! Each draw adds up every traversal of every part. The contribution of a part at the median is its mean
+//! over the draws around the median; in the tail, it is its mean over the slowest thousandth. A part that
+//! is small on average may dominate the tail. There is no queueing in the network: the sum holds if nobody
+//! else sends.
 
 use taillab_model::{Distribution, Histogram, Nanos};
 use taillab_queueing::service::{Service, ServiceError};
 
-/// Half of the band of ranks around the median.
+/// Half the width of the band of ranks around the median.
 const MEDIAN_BAND: f64 = 0.05;
-/// The slowest draws.
+/// The share of the draws that are the slowest.
 const TAIL: f64 = 0.001;
 
 /// A part of a round trip.
 #[derive(Clone, Debug)]
 pub struct Part {
-    /// What it is.
+    /// Its name.
     pub name: String,
     /// How often a round trip passes through it.
     pub traversals: u32,
-    /// How long one passage takes.
+    /// The distribution of the time of one passage.
     pub law: Service,
 }
 
-/// What a part contributes to the sum, in nanoseconds.
+/// The contribution of a part to the sum, in nanoseconds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Contribution {
-    /// Which part.
+    /// The name of the part.
     pub name: String,
     /// Its mean among the draws around the median.
     pub at_median_ns: f64,
@@ -41,13 +41,13 @@ pub struct Contribution {
 pub struct RoundTrip {
     /// Its distribution.
     pub total: Distribution,
-    /// Values in order, for figures.
+    /// Its sorted values, for figures.
     pub sorted: Vec<Nanos>,
-    /// In the order of the parts.
+    /// The contributions, in the order of the parts.
     pub contributions: Vec<Contribution>,
 }
 
-/// Draws the sum of these parts so many times; the same seed gives the same draws.
+/// Draws the sum of these parts `draws` times; the same seed gives the same draws.
 ///
 /// # Errors
 /// [`ServiceError`] when the law of a part is out of range.

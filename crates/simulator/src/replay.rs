@@ -1,5 +1,4 @@
-//! A queue replayed request by request: known arrivals, known service times, workers that
-//! are away when they were away. What would have happened to each request?
+//! Simulates a queue request by request, with known arrivals, service times and vacations of the workers.
 
 use std::num::NonZeroU32;
 
@@ -19,11 +18,11 @@ use taillab_queueing::service::Service;
 pub struct Replay {
     /// The number of workers.
     pub workers: NonZeroU32,
-    /// Which worker takes which request when; no preemption.
+    /// The discipline, without preemption.
     pub discipline: Discipline,
-    /// The factor of each worker's service times; empty when all are alike.
+    /// The factor of each worker's service times; empty if all are 1.
     pub slowdown: Vec<f64>,
-    /// When workers are away, in the same time as the arrivals.
+    /// The vacations of workers, on the same clock as the arrivals.
     pub unavailable: Vec<Unavailable>,
     /// The seed of random choices.
     pub seed: u64,
@@ -34,26 +33,26 @@ pub struct Replay {
 pub struct ReplayRequest {
     /// When it arrives, from any common origin.
     pub arrival: Nanos,
-    /// How long it keeps a worker busy.
+    /// Its service time.
     pub service: Nanos,
-    /// The worker that must serve it, in order of arrival: a server with a queue for each
-    /// worker. `None` leaves it to the discipline.
+    /// The worker that must serve it, in order of arrival, for a server with a queue for each worker. `None`
+    /// leaves it to the discipline.
     pub worker: Option<u32>,
 }
 
-/// What happens to a request.
+/// The result for one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplayedRequest {
     /// When its service starts.
     pub start: Nanos,
-    /// When it leaves, absences of its worker included.
+    /// When it leaves, including vacations of its worker.
     pub departure: Nanos,
     /// The worker that serves it, from 0.
     pub worker: u32,
 }
 
 impl Replay {
-    /// FIFO over these workers, who are never away.
+    /// FIFO over these workers, without vacations.
     pub fn fifo(workers: NonZeroU32) -> Self {
         Self {
             workers,
@@ -68,10 +67,10 @@ impl Replay {
     /// (104 days) are exact to the nanosecond.
     ///
     /// # Errors
-    /// [`SimulationError`] when the requests are out of order, a worker does not exist, or
-    /// the discipline is preemptive.
+    /// [`SimulationError`] if the requests are out of order, a worker does not exist, or the discipline is
+    /// preemptive.
     pub fn run(&self, requests: &[ReplayRequest]) -> Result<Vec<ReplayedRequest>, SimulationError> {
-        // the service times are the requests' own: this one is a placeholder
+        // a placeholder: each request has its own service time
         let service = Service::deterministic(Nanos::new(1));
         let station = Station {
             service: &service,

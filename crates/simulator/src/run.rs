@@ -1,8 +1,7 @@
-//! Running a simulation: jobs over threads, batches, and the decision to stop.
+//! Runs a simulation: distributes jobs over threads, collects batches, and decides when to stop.
 //!
-//! A job is one kernel over eight replications. Jobs are numbered; their seeds depend on
-//! the number alone and their results are merged in its order, so that threads do not
-//! show in the result.
+//! A job is one kernel with eight replications. The seeds of a job depend only on its number, and results are
+//! merged in the order of these numbers, so that the number of threads does not influence the result.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,8 +20,8 @@ use taillab_queueing::isa::Isa;
 use taillab_queueing::random::lanes::{LaneRng, Purpose};
 use taillab_queueing::random::law::{Law, Sampler};
 
-/// The longest job, in requests of each replication: long enough that warming up is
-/// cheap, short enough that threads share the work evenly.
+/// The longest job, in requests of each replication: long enough that the warm-up is cheap, and short enough
+/// that threads share the work evenly.
 const LONGEST_JOB: u64 = 4_000_000;
 /// The first round of a run to a precision, in requests.
 const FIRST_ROUND: u64 = 4_000_000;
@@ -30,23 +29,23 @@ const FIRST_ROUND: u64 = 4_000_000;
 /// The result of a simulation.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// Arrival to departure.
+    /// From arrival to departure.
     pub sojourn: Sample,
-    /// Arrival to the start of service; under processor sharing, time slices and
-    /// preemption everything beyond the service time itself.
+    /// From arrival to the start of service; with processor sharing, time slices or preemption, all time
+    /// beyond the service time itself.
     pub wait: Sample,
-    /// Arrival rate · mean service time / capacity.
+    /// Arrival rate · mean service time ÷ capacity.
     pub utilization: f64,
-    /// What was discarded at the start of each replication.
+    /// The requests discarded at the start of each replication.
     pub warm_up: WarmUpLength,
-    /// Independent replications.
+    /// The number of independent replications.
     pub replications: u64,
-    /// Replications whose random assignment of connections gave some worker more than it
-    /// can serve: their waits grow with the length of the run.
+    /// The number of replications whose random assignment of connections overloads some worker, so that
+    /// their waits grow with the length of the run.
     pub overloaded_replications: u64,
-    /// Why it stopped.
+    /// Why the simulation stopped.
     pub stopped: Stopped,
-    /// How it was calculated.
+    /// How the result was calculated.
     pub engine: Engine,
 }
 
@@ -55,11 +54,11 @@ pub struct Outcome {
 pub enum Stopped {
     /// All requests were simulated.
     Finished,
-    /// The quantile is as precise as it was to be.
+    /// The quantile has the wanted precision.
     Precise,
-    /// The limit came before the precision.
+    /// The maximum number of requests was reached before the precision.
     Limit,
-    /// The caller stopped it; the result is what there was.
+    /// The caller stopped it early.
     Interrupted,
 }
 
@@ -72,29 +71,29 @@ pub struct Engine {
     pub isa: Isa,
     /// The number of threads.
     pub threads: usize,
-    /// All requests simulated, the discarded ones included.
+    /// The number of requests simulated, including the discarded ones.
     pub simulated: u64,
-    /// How long it took. This is the only thing that differs from run to run.
+    /// How long it took. Only this differs from run to run.
     pub elapsed: Duration,
 }
 
 impl Engine {
-    /// Requests simulated in a second of real time, the discarded ones included.
+    /// Requests simulated per second of real time, including the discarded ones.
     pub fn requests_per_second(&self) -> f64 {
         self.simulated as f64 / self.elapsed.as_secs_f64()
     }
 }
 
-/// How far a run has come.
+/// The progress of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Requests simulated so far, the discarded ones included.
+    /// Requests simulated so far, including the discarded ones.
     pub done: u64,
-    /// Requests to be simulated as far as is known; a run to a precision may add more.
+    /// Requests to be simulated, as far as is known; a run to a precision may add more.
     pub total: u64,
 }
 
-/// Everything that the jobs of a run share.
+/// What the jobs of a run share.
 struct Jobs<'a> {
     simulation: &'a Simulation,
     gap_law: Law,
@@ -108,7 +107,7 @@ struct Jobs<'a> {
 }
 
 impl Jobs<'_> {
-    /// Runs job `index`, of `rows` recorded requests in each of its replications.
+    /// Runs job `index`, with `rows` recorded requests in each of its replications.
     fn run(&self, index: u64, rows: u64) -> Recorded {
         let simulation = self.simulation;
         let station = simulation.station();
@@ -158,14 +157,14 @@ impl Jobs<'_> {
     }
 }
 
-/// Batches that grow.
+/// The results so far, by batch.
 struct Batches {
     recorded: Vec<Recorded>,
     next_job: u64,
 }
 
 impl Batches {
-    /// Adds at least `requests` requests, the same number to each batch.
+    /// Simulates at least `requests` more requests, the same number in each batch.
     fn extend(&mut self, jobs: &Jobs, requests: u64, threads: usize) {
         let batches = self.recorded.len() as u64;
         let per_lane = requests.div_ceil(batches * LANES as u64);
@@ -173,8 +172,8 @@ impl Batches {
         let rows = per_lane.div_ceil(parts);
         let simulated = parts * batches * (rows + jobs.warm_up) * LANES as u64;
         jobs.total.fetch_add(simulated, Ordering::Relaxed);
-        // Enough jobs at a time to keep all threads busy, few enough to keep their
-        // results small; how many does not change the order of merging.
+        // Enough jobs at a time to keep all threads busy, and few enough to keep their results small. Their
+        // number does not change the order of merging.
         let together = (2 * threads as u64).div_ceil(batches).max(1) * batches;
         let end = self.next_job + parts * batches;
         while self.next_job < end && !jobs.is_stopped() {
@@ -208,16 +207,16 @@ impl Simulation {
     /// Runs the simulation.
     ///
     /// # Errors
-    /// [`SimulationError`] when the specification is impossible.
+    /// [`SimulationError`] if the specification is invalid.
     pub fn run(&self) -> Result<Outcome, SimulationError> {
         self.run_observed(&|_| ControlFlow::Continue(()))
     }
 
-    /// Runs the simulation and tells `observer` some thousand times a second and thread
-    /// how far it is. When the observer breaks, the result is what there is so far.
+    /// Runs the simulation. Each thread reports its progress to `observer` some thousand times a second. If
+    /// the observer breaks, the simulation ends with the result so far.
     ///
     /// # Errors
-    /// [`SimulationError`] when the specification is impossible.
+    /// [`SimulationError`] if the specification is invalid.
     pub fn run_observed(
         &self,
         observer: &(dyn Fn(Progress) -> ControlFlow<()> + Sync),
@@ -225,10 +224,10 @@ impl Simulation {
         self.run_on(Isa::detect(), observer)
     }
 
-    /// Runs the simulation with these vector instructions: the result is the same.
+    /// Runs the simulation with these vector instructions, which do not change the result.
     ///
     /// # Errors
-    /// [`SimulationError`] when the specification is impossible.
+    /// [`SimulationError`] if the specification is invalid.
     pub fn run_on(
         &self,
         isa: Isa,
@@ -310,8 +309,8 @@ impl Simulation {
                     if requests >= at_most || jobs.is_stopped() {
                         break Stopped::Limit;
                     }
-                    // Grow by half: the overshoot is small, and the rounds are few, so
-                    // that looking often does not make a lucky narrow interval likely.
+                    // Grow by half, so that the overshoot is small. There are few rounds, so an interval
+                    // that is narrow by chance is unlikely.
                     round = (requests / 2).max(1).min(at_most - requests);
                 }
             }
@@ -323,7 +322,7 @@ impl Simulation {
         }
     }
 
-    /// How many replications a random assignment of connections overloads.
+    /// The number of replications that their random assignment of connections overloads.
     fn overloaded(&self, replications: u64) -> u64 {
         let Discipline::Static {
             connections,

@@ -1,10 +1,10 @@
-//! What a simulation has seen: pooled counts, with intervals from independent batches.
+//! The observations of a simulation: pooled counts, with intervals from independent batches.
 
 use taillab_model::{Distribution, Nanos, Quantile, REPORTED_QUANTILES, student_975};
 
 use crate::histogram::Histogram;
 
-/// Requests that must lie above a point of a curve.
+/// A curve ends where fewer requests are above it.
 const FEWEST_ABOVE: f64 = 4.0;
 /// The largest standard error of a point of a curve, relative to the share itself.
 const LARGEST_ERROR: f64 = 0.3;
@@ -19,7 +19,7 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// How many standard errors the estimate lies above `truth`.
+    /// By how many standard errors the estimate is above `truth`.
     pub fn z(&self, truth: f64) -> f64 {
         let off = self.value - truth;
         if off == 0.0 {
@@ -30,7 +30,7 @@ impl Estimate {
     }
 }
 
-/// A quantile with its 95 % interval, in nanoseconds and not rounded.
+/// A quantile with its 95 % interval, in nanoseconds, not rounded.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct QuantileEstimate {
     /// The probability.
@@ -41,7 +41,7 @@ pub struct QuantileEstimate {
     pub lo_ns: f64,
     /// Upper end of the interval.
     pub hi_ns: f64,
-    /// Half the interval's width over Student's factor: comparable with a standard error.
+    /// Half the interval's width ÷ Student's factor: comparable with a standard error.
     pub standard_error_ns: f64,
 }
 
@@ -52,11 +52,11 @@ impl QuantileEstimate {
     }
 }
 
-/// Observations in batches that are independent of each other.
+/// Observations in independent batches.
 ///
-/// Waits of successive requests are correlated, so their number says little about
-/// precision; the spread between batches does. Quantiles come from the counts of all
-/// batches together: averaging the quantiles of batches is biased in the tail.
+/// Waits of successive requests are correlated, so precision follows from the spread between batches, and
+/// not from the number of requests. Quantiles come from the counts of all batches together, since the
+/// average of the batches' quantiles is biased in the tail.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
     batches: Vec<Histogram>,
@@ -64,7 +64,7 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// A sample of these batches; empty ones are left out.
+    /// A sample of these batches; empty ones are ignored.
     pub fn new(batches: Vec<Histogram>) -> Self {
         let batches: Vec<_> = batches.into_iter().filter(|b| b.count() > 0).collect();
         let mut pooled = Histogram::default();
@@ -79,13 +79,9 @@ impl Sample {
         &self.pooled
     }
 
-    /// The independent parts.
-    pub fn batches(&self) -> &[Histogram] {
-        &self.batches
-    }
-
-    /// A ratio of two sums over batches, with the usual error of a ratio.
-    fn ratio(&self, numerator: impl Fn(&Histogram) -> f64) -> Option<Estimate> {
+    /// The sum of this over all batches ÷ the number of observations, with the usual error of a ratio;
+    /// `None` for an empty sample.
+    pub fn ratio(&self, numerator: impl Fn(&Histogram) -> f64) -> Option<Estimate> {
         let b = self.batches.len() as f64;
         let n = self.pooled.count() as f64;
         if n == 0.0 {
@@ -114,29 +110,13 @@ impl Sample {
         self.ratio(|b| b.mean_ns().unwrap_or(0.0) * b.count() as f64)
     }
 
-    /// The mean of the squares in nanoseconds²; `None` for an empty sample.
-    pub fn mean_of_squares(&self) -> Option<Estimate> {
-        self.ratio(|b| b.mean_of_squares().unwrap_or(0.0) * b.count() as f64)
-    }
-
-    /// The variance in nanoseconds²; `None` for an empty sample.
-    pub fn variance(&self) -> Option<Estimate> {
-        let mean = self.pooled.mean_ns()?;
-        // E(X − m)² with m the pooled mean: linear in each batch's sums
-        self.ratio(|b| {
-            let squares = b.mean_of_squares().unwrap_or(0.0);
-            let batch_mean = b.mean_ns().unwrap_or(0.0);
-            (squares - 2.0 * mean * batch_mean + mean * mean) * b.count() as f64
-        })
-    }
-
     /// The share of observations above `x_ns`; `None` for an empty sample.
     pub fn share_above(&self, x_ns: f64) -> Option<Estimate> {
         self.ratio(|b| b.count_above(x_ns))
     }
 
-    /// The quantile `q` with its interval, or `None` where the sample cannot support it:
-    /// where the interval's upper end would lie beyond the largest observation.
+    /// The quantile `q` with its interval; `None` if the sample does not support it, that is if the upper
+    /// end of the interval would be beyond the largest observation.
     pub fn quantile(&self, q: f64) -> Option<QuantileEstimate> {
         if !(q > 0.0 && q < 1.0) || self.batches.len() < 2 {
             return None;
@@ -145,11 +125,11 @@ impl Sample {
         let n = self.pooled.count() as f64;
         let t = student_975(self.batches.len() - 1);
         let binomial = (q * (1.0 - q) / n).sqrt();
-        // An atom at the quantile leaves no spread above it, yet the estimate is no better
-        // than the shares next to it: the binomial error is the least there is.
+        // With an atom at the quantile there is no spread above it, but the estimate is no better than the
+        // shares next to it. So the error is at least the binomial one.
         let error = self.share_above(value_ns)?.standard_error.max(binomial);
         let half = t * error;
-        // an observation must be left above the interval
+        // at least one observation must be above the interval
         if (1.0 - q - half) * n < 1.0 {
             return None;
         }
@@ -164,16 +144,15 @@ impl Sample {
         })
     }
 
-    /// The curve of the distribution: (time in nanoseconds, share of requests that take
-    /// longer), as far as the sample supports it. Beyond, it would show the accidents of a
-    /// few busy periods.
+    /// The curve of the distribution: (time in nanoseconds, share of requests that take longer), as far as
+    /// the sample supports it. Beyond, a few busy periods would decide it.
     pub fn ccdf(&self) -> Vec<(f64, f64)> {
         let (Some(min), Some(max)) = (self.pooled.min_ns(), self.pooled.max_ns()) else {
             return Vec::new();
         };
         let mut points = vec![(min, 1.0)];
         if min == max {
-            // all alike: the curve falls straight to the foot
+            // all observations are equal: the curve falls straight to 0
             points.push((max, 0.0));
             return points;
         }
@@ -187,21 +166,19 @@ impl Sample {
         points
     }
 
-    /// The distribution as it is reported.
+    /// The quantile `q` in the form of reports, without figures if the sample does not support it.
+    pub fn reported(&self, q: f64) -> Quantile {
+        let estimate = self.quantile(q);
+        Quantile {
+            q,
+            value: estimate.map(|e| nanos(e.value_ns)),
+            lo: estimate.map(|e| nanos(e.lo_ns)),
+            hi: estimate.map(|e| nanos(e.hi_ns)),
+        }
+    }
+
+    /// The distribution in the form of reports.
     pub fn distribution(&self) -> Distribution {
-        let nanos = |x: f64| Nanos::new(x.round().max(0.0) as u64);
-        let quantiles = REPORTED_QUANTILES
-            .iter()
-            .map(|&q| {
-                let estimate = self.quantile(q);
-                Quantile {
-                    q,
-                    value: estimate.map(|e| nanos(e.value_ns)),
-                    lo: estimate.map(|e| nanos(e.lo_ns)),
-                    hi: estimate.map(|e| nanos(e.hi_ns)),
-                }
-            })
-            .collect();
         Distribution {
             unit: Default::default(),
             count: self.pooled.count(),
@@ -209,9 +186,15 @@ impl Sample {
             min: self.pooled.min_ns().map(nanos),
             max: self.pooled.max_ns().map(nanos),
             unanswered: 0,
-            quantiles,
+            quantiles: (REPORTED_QUANTILES.iter())
+                .map(|&q| self.reported(q))
+                .collect(),
         }
     }
+}
+
+fn nanos(ns: f64) -> Nanos {
+    Nanos::new(ns.round().max(0.0) as u64)
 }
 
 #[cfg(test)]
@@ -233,8 +216,9 @@ mod tests {
         assert_eq!(mean.value, 4.0);
         // batch means 2 and 6: s = 2√2, over √2
         assert!((mean.standard_error - 2.0).abs() < 1e-12);
-        assert_eq!(sample.variance().unwrap().value, 5.0);
         assert_eq!(mean.z(8.0), -2.0);
+        let above_4 = sample.ratio(|batch| batch.count_above(4.0)).unwrap();
+        assert_eq!(above_4.value, 0.5);
     }
 
     #[test]

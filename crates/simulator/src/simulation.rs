@@ -10,12 +10,11 @@ use taillab_queueing::arrivals::ArrivalProcess;
 use taillab_queueing::discipline::Discipline;
 use taillab_queueing::service::Service;
 
-/// A queue with random arrivals, and how well it is to be known.
+/// A queue with random arrivals, and the precision wanted.
 ///
-/// The same specification gives the same result on every machine with 64-bit floating
-/// point arithmetic, with any number of threads and any vector instructions. (The
-/// parameters of some laws are computed once with the platform's logarithm; a library
-/// that rounds it differently could change the last bit of the lengths drawn.)
+/// The same specification gives the same result on every machine with 64-bit floating point arithmetic, with
+/// any number of threads and any vector instructions. (The parameters of some laws are computed once with the
+/// platform's logarithm. A library that rounds it differently could change the last bit of the lengths.)
 #[derive(Clone, Debug, PartialEq)]
 pub struct Simulation {
     /// How requests arrive.
@@ -24,26 +23,25 @@ pub struct Simulation {
     pub service: Service,
     /// The number of workers.
     pub workers: NonZeroU32,
-    /// Arrival rate · mean service time / capacity, between 0 and 1. The capacity is
-    /// the number of workers, or the sum of their speeds; absences do not lower it.
+    /// Arrival rate · mean service time ÷ capacity, between 0 and 1. The capacity is the number of workers,
+    /// or the sum of their speeds; vacations do not reduce it.
     pub utilization: f64,
-    /// Which worker takes which request when.
+    /// The discipline.
     pub discipline: Discipline,
-    /// The factor of each worker's service times (a slow worker has more than 1);
-    /// empty when all are alike.
+    /// The factor of each worker's service times (above 1 for a slow worker); empty if all are 1.
     pub slowdown: Vec<f64>,
-    /// When workers are away.
+    /// The vacations of workers.
     pub unavailable: Vec<Unavailable>,
     /// When to stop.
     pub stop: Stop,
-    /// What is discarded at the start of each replication. To compare disciplines on
-    /// the same requests, give all of them the longest of their warm-ups.
+    /// The requests discarded at the start of each replication. To compare disciplines with the same
+    /// requests, give all of them the longest of their warm-ups.
     pub warm_up: WarmUp,
     /// The seed of every random choice.
     pub seed: u64,
-    /// Threads; `None` for one per processor. The result does not depend on it.
+    /// The number of threads; `None` for one per processor. The result does not depend on it.
     pub threads: Option<NonZeroUsize>,
-    /// Independent batches, from which the intervals come; at least 8.
+    /// The number of independent batches, from which the intervals come; at least 8.
     pub batches: u32,
 }
 
@@ -52,16 +50,16 @@ pub struct Simulation {
 pub enum Stop {
     /// After this number of requests, rounded up to the same number for each replication.
     Requests(u64),
-    /// When half the interval of a quantile of the sojourn is narrow enough.
+    /// When a quantile of the sojourn is precise enough.
     Precision {
-        /// What must be narrow.
+        /// The quantile and its precision.
         target: Precision,
-        /// Requests after which it gives up.
+        /// The maximum number of requests.
         at_most: u64,
     },
 }
 
-/// A quantile and how well it is to be known, in text `p99.9=1%`.
+/// A quantile and the precision wanted, in text `p99.9=1%`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Precision {
     /// The quantile, between 0 and 1.
@@ -70,13 +68,13 @@ pub struct Precision {
     pub relative: f64,
 }
 
-/// What is discarded at the start of each replication, which begins empty.
+/// The requests discarded at the start of each replication, because it begins empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WarmUp {
-    /// Eight times the relaxation time of the queue, estimated from the utilisation and
-    /// the variability (see [`Simulation::warm_up_requests`]).
+    /// Eight times the relaxation time of the queue, estimated from the utilisation and the variability (see
+    /// [`Simulation::warm_up_requests`]).
     Auto,
-    /// This number of requests of each replication.
+    /// This number of requests in each replication.
     Requests(u64),
 }
 
@@ -95,7 +93,7 @@ impl FromStr for Precision {
             let width: f64 = width.trim().strip_suffix('%')?.trim().parse().ok()?;
             let good = percentile > 0.0 && percentile < 100.0 && width > 0.0 && width.is_finite();
             good.then_some(Self {
-                // 99.9 / 100 is not 0.999 to the last bit: go by the digits
+                // 99.9 / 100 differs from 0.999 in the last bit, so round to decimal digits
                 quantile: (percentile * 1e9).round() / 1e11,
                 relative: width / 100.0,
             })
@@ -104,13 +102,13 @@ impl FromStr for Precision {
     }
 }
 
-/// The warm-up of a replication and why it is that long.
+/// The warm-up of a replication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WarmUpLength {
-    /// Requests discarded at the start of each replication.
+    /// The number of requests discarded at the start of each replication.
     pub requests: u64,
-    /// The estimate was longer than the longest warm-up allowed: the result may be too
-    /// good, as long queues take longer to build up.
+    /// The estimate was longer than the longest warm-up allowed. The latencies may be too low, since long
+    /// queues take longer to build up.
     pub capped: bool,
 }
 
@@ -150,7 +148,7 @@ impl Simulation {
     /// Checks everything that can be checked before the first request.
     ///
     /// # Errors
-    /// [`SimulationError`] says what is wrong and what would be right.
+    /// [`SimulationError`] says what is wrong and what is valid.
     pub fn check(&self) -> Result<(), SimulationError> {
         self.arrivals.check()?;
         self.station().check()?;
@@ -188,12 +186,11 @@ impl Simulation {
         parameter("the number of batches", "between 8 and 1024", batches, good)
     }
 
-    /// The warm-up that each replication gets.
+    /// The warm-up of each replication.
     ///
-    /// The automatic one is 8 (c_a² + c_s²)/2 · ρ/(1 − √ρ)² + 20 c requests: the relaxation
-    /// time of a queue near its stationary state is about 1/(√µ − √λ)² (Cohen 1982, for
-    /// M/M/1), longer in proportion to the variability; with a queue for each worker
-    /// every worker needs as many.
+    /// The automatic one is 8 (c_a² + c_s²)/2 · ρ/(1 − √ρ)² + 20 c requests. The relaxation time of a queue near
+    /// its stationary state is about 1/(√µ − √λ)² (Cohen 1982, for M/M/1), and grows in proportion to the
+    /// variability. With a queue for each worker, every worker needs this many requests.
     pub fn warm_up_requests(&self) -> WarmUpLength {
         if let WarmUp::Requests(requests) = self.warm_up {
             return WarmUpLength {

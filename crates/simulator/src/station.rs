@@ -1,4 +1,4 @@
-//! The queue of a simulation, wherever its requests come from, checked before anything runs.
+//! The queue of a simulation, without its arrivals, and the checks before it runs.
 
 use std::num::NonZeroU32;
 
@@ -7,7 +7,7 @@ use crate::unavailable::Unavailable;
 use taillab_queueing::discipline::{Assignment, Discipline};
 use taillab_queueing::service::Service;
 
-/// The part of a specification that does not depend on where requests come from.
+/// The part of a specification that does not depend on the arrivals.
 #[derive(Clone, Copy)]
 pub(crate) struct Station<'a> {
     pub(crate) service: &'a Service,
@@ -32,15 +32,15 @@ impl Station<'_> {
         }
     }
 
-    /// Whether every request is in service for exactly its drawn service time.
+    /// Whether the service of every request takes exactly its drawn service time.
     pub(crate) fn keeps_service_times(&self) -> bool {
         let stolen_longer =
             matches!(self.discipline, Discipline::WorkStealing { cost } if cost.get() > 0);
         self.slowdown.is_empty() && self.unavailable.is_empty() && !stolen_longer
     }
 
-    /// The share of time that a worker is away for good, by periodic absences.
-    fn absent_share(&self, worker: usize) -> f64 {
+    /// The share of the time in which a worker is unavailable because of periodic vacations.
+    fn vacation_share(&self, worker: usize) -> f64 {
         let of_worker = |u: &&Unavailable| u.worker.is_none_or(|w| w as usize == worker);
         let share = |u: &Unavailable| {
             u.every.map_or(0.0, |every| {
@@ -50,18 +50,17 @@ impl Station<'_> {
         self.unavailable.iter().filter(of_worker).map(share).sum()
     }
 
-    /// Everything asked for over everything that can be served: the utilisation, plus
-    /// what the discipline itself and absences take.
+    /// Load ÷ capacity: the utilisation, plus the cost of the discipline itself and of vacations.
     pub(crate) fn load(&self, utilization: f64) -> f64 {
         let mean_ns = self.service.mean_ns();
         let present: f64 = (0..self.count())
             .map(|k| {
                 let speed = self.slowdown.get(k).map_or(1.0, |f| 1.0 / f);
-                speed * (1.0 - self.absent_share(k)).max(0.0)
+                speed * (1.0 - self.vacation_share(k)).max(0.0)
             })
             .sum();
         let available = present / self.capacity();
-        let asked = match self.discipline {
+        let needed = match self.discipline {
             Discipline::Priority { background, .. } => utilization + background,
             Discipline::WorkStealing { cost } => utilization * (1.0 + cost.get() as f64 / mean_ns),
             Discipline::TimeSliced { quantum, switch } => {
@@ -70,10 +69,10 @@ impl Station<'_> {
             }
             _ => utilization,
         };
-        asked / available
+        needed / available
     }
 
-    /// Refuses a load that cannot be served.
+    /// Refuses an overload.
     pub(crate) fn check_load(&self, utilization: f64) -> Result<(), SimulationError> {
         let refuse = |what: String, load: f64| Err(SimulationError::Overload { what, load });
         let load = self.load(utilization);
@@ -82,7 +81,7 @@ impl Station<'_> {
                 "the load".to_owned()
             } else {
                 format!(
-                    "the load, with what {} and absences take at worst,",
+                    "the load, with the worst-case cost of {} and of vacations,",
                     self.discipline
                 )
             };
@@ -107,7 +106,7 @@ impl Station<'_> {
         for (k, share) in shares.into_iter().enumerate() {
             let slowdown = self.slowdown.get(k).copied().unwrap_or(1.0);
             let load =
-                utilization * self.capacity() * share * slowdown / (1.0 - self.absent_share(k));
+                utilization * self.capacity() * share * slowdown / (1.0 - self.vacation_share(k));
             if load.is_nan() || load >= 1.0 {
                 return refuse(
                     format!("the load of worker {k} under {}", self.discipline),
@@ -165,9 +164,9 @@ impl Station<'_> {
             _ => {}
         }
         let feature = if !self.slowdown.is_empty() {
-            "workers of different speed"
+            "workers with different speeds"
         } else {
-            "absent workers"
+            "vacations of workers"
         };
         if self.discipline.is_preemptive()
             && !(self.slowdown.is_empty() && self.unavailable.is_empty())

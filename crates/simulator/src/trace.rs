@@ -1,7 +1,7 @@
-//! Recorded arrivals through a simulated queue.
+//! A simulated queue with recorded arrivals.
 //!
-//! A trace is given part by part, so that one larger than memory can be read twice: once
-//! for its [`TraceSummary`], once to run it.
+//! A trace is given part by part, so that one that is larger than memory can be read twice: once for its
+//! [`TraceSummary`], and once to run it.
 
 use std::num::NonZeroU32;
 use std::time::Instant;
@@ -23,10 +23,10 @@ use taillab_queueing::random::lanes::{LaneRng, Purpose};
 use taillab_queueing::random::law::Sampler;
 use taillab_queueing::service::Service;
 
-/// What must be known of a trace before it can be scaled.
+/// What must be known about a trace before it can be scaled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TraceSummary {
-    /// Time stamps.
+    /// The number of time stamps.
     pub count: u64,
     /// The first time stamp.
     pub first: Nanos,
@@ -56,7 +56,7 @@ impl TraceSummary {
     /// The summary of a whole trace.
     ///
     /// # Errors
-    /// [`TraceError`] when the trace is out of order.
+    /// [`TraceError`] if the trace is out of order.
     pub fn of(trace: &[Nanos]) -> Result<Self, TraceError> {
         let mut summary = Self::default();
         summary.extend(trace)?;
@@ -66,7 +66,7 @@ impl TraceSummary {
     /// The mean gap.
     ///
     /// # Errors
-    /// [`TraceError`] when there is no such thing.
+    /// [`TraceError`] if the trace has no rate.
     pub fn mean_gap_ns(&self) -> Result<f64, TraceError> {
         match self.count {
             0 => Err(TraceError::Empty),
@@ -97,45 +97,45 @@ fn check_order(isa: Isa, before: u64, previous: Nanos, part: &[Nanos]) -> Result
 /// How fast a trace is played.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum TraceSpeed {
-    /// As it was recorded.
+    /// With the recorded gaps.
     AsRecorded,
-    /// All gaps stretched alike, to this utilisation.
+    /// With all gaps multiplied by the same factor, for this utilisation.
     Utilization(f64),
 }
 
-/// A queue whose arrivals are recorded. It starts empty and nothing is discarded.
+/// A queue with recorded arrivals. It starts empty, and no requests are discarded.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TraceSimulation {
-    /// Service times.
+    /// The service times.
     pub service: Service,
     /// The number of workers.
     pub workers: NonZeroU32,
-    /// Which worker takes which request when.
+    /// The discipline.
     pub discipline: Discipline,
     /// How fast the trace is played.
     pub speed: TraceSpeed,
-    /// A finite trace may ask for more than can be served; its queue then grows to the end.
+    /// Allows an overload: the queue of a finite trace then grows until its end.
     pub allow_overload: bool,
     /// As in [`crate::simulation::Simulation::slowdown`].
     pub slowdown: Vec<f64>,
-    /// When workers are away, in scaled time from the first arrival on.
+    /// The vacations of workers, in scaled time since the first arrival.
     pub unavailable: Vec<Unavailable>,
     /// The seed of service times and choices.
     pub seed: u64,
 }
 
-/// Batches of a trace: successive parts, long enough to be nearly independent.
+/// The number of batches: successive parts of the trace, long enough to be nearly independent.
 const BATCHES: u64 = 32;
-/// Requests in a block.
+/// The number of requests in a block.
 const BLOCK: u64 = 512;
 
-/// Where the `n`-th batch of a trace ends.
+/// The end of the `n`-th batch of a trace.
 fn batch_end(n: u64, count: u64) -> u64 {
     (u128::from(n) * u128::from(count) / u128::from(BATCHES)) as u64
 }
 
 impl TraceSimulation {
-    /// FIFO, as recorded, with the usual settings.
+    /// FIFO, with the recorded gaps and the usual settings.
     pub fn new(service: Service, workers: NonZeroU32) -> Self {
         Self {
             service,
@@ -163,9 +163,9 @@ impl TraceSimulation {
     /// Runs a trace that is in memory.
     ///
     /// # Errors
-    /// [`SimulationError`] when the specification or the trace is impossible.
+    /// [`SimulationError`] if the specification or the trace is invalid.
     pub fn run(&self, trace: &[Nanos]) -> Result<Outcome, SimulationError> {
-        // order is checked on the way; here only that there is a rate
+        // the order is checked later; this is only for the rate
         let mut summary = TraceSummary::default();
         if let (Some(first), Some(last)) = (trace.first(), trace.last()) {
             summary = TraceSummary {
@@ -175,7 +175,7 @@ impl TraceSimulation {
             };
         }
         let mut run = self.start(&summary).or_else(|error| {
-            // a trace out of order can look like one that is too fast: say what it is
+            // a trace out of order can look like one that is too fast; report the real error
             check_order(Isa::detect(), 0, summary.first, trace)?;
             Err(error)
         })?;
@@ -183,10 +183,10 @@ impl TraceSimulation {
         run.finish()
     }
 
-    /// Starts a run that is given the trace part by part.
+    /// Starts a run that gets the trace part by part.
     ///
     /// # Errors
-    /// [`SimulationError`] when the specification or the trace is impossible.
+    /// [`SimulationError`] if the specification or the trace is invalid.
     pub fn start(&self, summary: &TraceSummary) -> Result<TraceRun, SimulationError> {
         let station = self.station();
         station.check()?;
@@ -236,13 +236,13 @@ impl TraceSimulation {
 pub struct TraceRun {
     kernel: Box<dyn Kernel<1>>,
     recorder: Recorder,
-    /// `None` when all are equal; the block then holds them.
+    /// `None` if all service times are equal; the block then has them.
     services: Option<Sampler<1>>,
     service_block: Vec<[f64; 1]>,
     arrival_block: Vec<[f64; 1]>,
     finished: Finished,
     batches: Vec<Recorded>,
-    /// Where the current batch ends.
+    /// The end of the current batch.
     batch_end: u64,
     utilization: f64,
     scale: f64,
@@ -282,7 +282,7 @@ impl TraceRun {
         Ok(())
     }
 
-    /// Takes a block that is in order; `ahead` is wanted soon.
+    /// Takes a block that is in order; `ahead` will be needed soon.
     fn push_block<'a>(&mut self, block: &[Nanos], mut ahead: impl Iterator<Item = &'a [Nanos]>) {
         let n = block.len();
         let arrivals = &mut self.arrival_block[..n];
@@ -325,10 +325,10 @@ impl TraceRun {
         }
     }
 
-    /// Serves what is still waiting and gives the result.
+    /// Serves the requests that still wait, and returns the result.
     ///
     /// # Errors
-    /// [`TraceError::Changed`] when there were more or fewer time stamps than announced.
+    /// [`TraceError::Changed`] if the number of time stamps differs from the summary.
     pub fn finish(mut self) -> Result<Outcome, SimulationError> {
         if self.seen.count != self.summary.count {
             return Err(SimulationError::Trace(TraceError::Changed {
@@ -372,7 +372,7 @@ fn prefetch(stamps: Option<&[Nanos]>) {
     #[cfg(target_arch = "x86_64")]
     for line in stamps.unwrap_or_default().chunks(8) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: every x86-64 processor has this, and it changes nothing but the cache.
+        // SAFETY: every x86-64 processor has this instruction, and it affects only the cache.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
@@ -380,14 +380,14 @@ fn prefetch(stamps: Option<&[Nanos]>) {
 }
 
 multiversion! {
-    /// Like `is_sorted`, but it looks at everything and so needs no branch for each.
+    /// Like `is_sorted`, but without a branch for each time stamp.
     fn never_decreases(stamps: &[Nanos]) -> bool {
         let later = stamps.get(1..).unwrap_or_default();
         let falls = |(a, b): (&Nanos, &Nanos)| u64::from(a > b);
         stamps.iter().zip(later).map(falls).fold(0, |all, one| all | one) == 0
     }
 
-    /// Time stamps as scaled times since the first, on the grid, from a moving origin.
+    /// Converts time stamps to scaled times since the first, on the grid, relative to a moving origin.
     fn scaled(
         stamps: &[Nanos],
         first_ns: u64,

@@ -1,11 +1,11 @@
-//! When a worker cannot work: a background process, an interrupt, a sleep.
+//! When a worker cannot work, because of a background process, an interrupt or a sleep.
 
 use serde::{Deserialize, Serialize};
 use taillab_model::Nanos;
 
-/// An interval in which a worker is taken away; a request in service resumes afterwards.
+/// A vacation: an interval in which a worker does not work. A request in service resumes afterwards.
 ///
-/// Times count from the start: of the replay, or of each replication of a simulation.
+/// Times count from the start of the replay, or of each replication of a simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unavailable {
     /// The worker, from 0; `None` for all of them.
@@ -14,21 +14,21 @@ pub struct Unavailable {
     pub from: Nanos,
     /// When it ends, after `from`.
     pub to: Nanos,
-    /// When it comes again, counted from `from`; longer than the interval.
+    /// The period with which it repeats, if it does; longer than the interval.
     pub every: Option<Nanos>,
 }
 
-/// The vacations of one worker: when it is away.
+/// The vacations of one worker.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Vacations {
-    /// Sorted, apart from each other.
+    /// Sorted, without overlaps.
     once: Vec<(f64, f64)>,
     /// (first start, length, period)
     periodic: Vec<(f64, f64, f64)>,
 }
 
 impl Vacations {
-    /// Those of worker `worker`.
+    /// The vacations of worker `worker`.
     pub(crate) fn of(worker: usize, all: &[Unavailable]) -> Self {
         let mut vacations = Self::default();
         let ns = |t: Nanos| t.get() as f64;
@@ -60,7 +60,7 @@ impl Vacations {
         self.once.is_empty() && self.periodic.is_empty()
     }
 
-    /// The first time from `t` on at which the worker works.
+    /// The first time from `t` on at which the worker can work.
     pub(crate) fn ready(&self, t: f64) -> f64 {
         if self.is_empty() {
             return t;
@@ -88,7 +88,7 @@ impl Vacations {
         }
     }
 
-    /// The first start of an absence after `t`.
+    /// The first start of a vacation after `t`.
     fn next_start(&self, t: f64) -> f64 {
         let i = self.once.partition_point(|(from, _)| *from <= t);
         let once = self.once.get(i).map_or(f64::INFINITY, |(from, _)| *from);
@@ -103,7 +103,7 @@ impl Vacations {
         })
     }
 
-    /// When `work` is done that begins at `start`, interruptions included.
+    /// When `work` that begins at `start` is done, including vacations.
     pub(crate) fn finish(&self, start: f64, work: f64) -> f64 {
         if self.is_empty() {
             return start + work;
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn work_stops_during_an_absence_and_resumes() {
+    fn work_stops_during_a_vacation_and_resumes() {
         let periodic = Unavailable {
             every: Some(Nanos::new(100)),
             ..once(1_000, 1_010)
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn another_workers_absence_does_not_count() {
+    fn another_workers_vacation_does_not_count() {
         let other = Unavailable {
             worker: Some(1),
             ..once(0, 50)

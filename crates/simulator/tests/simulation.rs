@@ -196,7 +196,7 @@ fn time_slices_lie_between_sharing_and_fifo() {
 /// A worker that is away a tenth of the time: M/D/1 with vacations is worse than without,
 /// and a slow worker is what its factor says.
 #[test]
-fn slow_workers_and_absences_cost() {
+fn slow_workers_and_vacations_cost() {
     let plain = simulation("deterministic:50us", 1, 0.6, "fifo", 1_000_000);
     let mut absent = plain.clone();
     absent.unavailable = vec![Unavailable {
@@ -298,8 +298,8 @@ fn the_impossible_is_refused_with_a_remedy() {
         to: Nanos::new(to),
         every: None,
     };
-    for absence in [away(Some(4), 0, 1), away(None, 5, 5)] {
-        assert!(refused(&|s| s.unavailable = vec![absence]).contains("absence"));
+    for vacation in [away(Some(4), 0, 1), away(None, 5, 5)] {
+        assert!(refused(&|s| s.unavailable = vec![vacation]).contains("vacation"));
     }
     let background = "priority:0.3,background,service=exponential:1ms";
     let crowded = refused(&|s| s.discipline = background.parse().unwrap());

@@ -4,7 +4,7 @@ use taillab_host::tune::{
     Applied, Change, ChangeState, Mitigation, Plan, Scope, TuneError, Tuner, Which,
 };
 
-use crate::exit::{Exit, Failure};
+use crate::exit::Failure;
 use crate::fail::host;
 
 /// Who changes settings, and for whom.
@@ -121,13 +121,10 @@ impl Changes {
             ChangeState::Failed(why) => Some(format!(" ({}: {why})", change.change.setting)),
             _ => None,
         });
-        Err(Failure::new(
-            Exit::Failed,
-            format!(
-                "not all of {name} could be put back{}: `taillab tune revert` tries again",
-                why.unwrap_or_default()
-            ),
-        ))
+        Err(Failure::failed(format!(
+            "not all of {name} could be put back{}: `taillab tune revert` tries again",
+            why.unwrap_or_default()
+        )))
     }
 
     /// Applies it so that it outlives this process: until `taillab tune revert` or a reboot. Returns

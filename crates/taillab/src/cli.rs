@@ -39,7 +39,7 @@ pub use self::run::RunArgs;
 pub use self::serve::ServeArgs;
 pub use self::shared::{AnalysisArgs, LimitArgs, Output, StoreArgs};
 pub use self::sim::{FigureName, Paper, ReproduceArgs, SimArgs, Sweep, TalesArgs};
-pub use self::trace::{Told, TraceArgs};
+pub use self::trace::{ProtocolChoice, TraceArgs};
 pub use self::tune::{ApplyArgs, PlanArgs, TuneArgs, TuneCommand};
 
 /// A tail-latency laboratory for Linux servers.
@@ -54,7 +54,7 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    // These take their help from their arguments: it is longer than a line.
+    // the help of these is at their arguments, since it is longer than a line
     Run(Box<RunArgs>),
     Trace(Box<TraceArgs>),
     Explain(ExplainArgs),
@@ -94,11 +94,11 @@ pub fn command() -> clap::Command {
 }
 
 fn dressed(command: clap::Command) -> clap::Command {
-    let below: Vec<String> = (command.get_subcommands())
-        .map(|below| below.get_name().to_owned())
+    let subcommands: Vec<String> = (command.get_subcommands())
+        .map(|subcommand| subcommand.get_name().to_owned())
         .collect();
     let help = |name: &'static str, action| {
-        // without a heading of its own it would stand under the last one of the options
+        // otherwise it would be below the last heading of the options
         let option = Arg::new(name).long(name).action(action);
         option.help_heading(None)
     };
@@ -114,14 +114,14 @@ fn dressed(command: clap::Command) -> clap::Command {
             .split("\n\n")
             .find(|part| part.starts_with("Examples:"));
         if let Some(examples) = examples {
-            // the long text has them in their place
+            // the long text already has them
             command = command
                 .before_help(examples.to_owned())
                 .before_long_help("");
         }
         command = command.after_help("").after_long_help(text);
     }
-    below.into_iter().fold(command, |command, name| {
+    subcommands.into_iter().fold(command, |command, name| {
         command.mut_subcommand(name, dressed)
     })
 }
@@ -129,25 +129,25 @@ fn dressed(command: clap::Command) -> clap::Command {
 /// Reads the command line of this process.
 ///
 /// # Errors
-/// What clap says: help that was asked for, or what is wrong.
+/// The help or the error from clap.
 pub fn parse() -> Result<Cli, clap::Error> {
     Cli::from_arg_matches(&command().try_get_matches()?)
 }
 
-/// What is wrong with a command line, and what helps, without the usage that clap adds.
+/// What is wrong with a command line and what to do, without the usage that clap adds.
 pub fn in_one_line(error: &clap::Error) -> String {
-    let text = error.render().to_string();
-    let told =
+    let rendered = error.render().to_string();
+    let is_message =
         |line: &&str| !line.starts_with("Usage:") && !line.starts_with("For more information");
-    let mut said = String::new();
-    for line in text.lines().take_while(told).map(str::trim) {
-        if !said.is_empty() && !line.is_empty() {
-            let follows = said.ends_with(':') || line.starts_with('[');
-            said.push_str(if follows { " " } else { "; " });
+    let mut text = String::new();
+    for line in rendered.lines().take_while(is_message).map(str::trim) {
+        if !text.is_empty() && !line.is_empty() {
+            let follows = text.ends_with(':') || line.starts_with('[');
+            text.push_str(if follows { " " } else { "; " });
         }
-        said.push_str(line.trim_start_matches("error: "));
+        text.push_str(line.trim_start_matches("error: "));
     }
-    said + "; see --help"
+    text + "; see --help"
 }
 
 #[cfg(test)]

@@ -45,6 +45,16 @@ impl Failure {
             message: message.to_string(),
         }
     }
+
+    /// [`Exit::Usage`].
+    pub fn usage(message: impl fmt::Display) -> Self {
+        Self::new(Exit::Usage, message)
+    }
+
+    /// [`Exit::Failed`].
+    pub fn failed(message: impl fmt::Display) -> Self {
+        Self::new(Exit::Failed, message)
+    }
 }
 
 impl fmt::Display for Failure {

@@ -3,14 +3,14 @@
 use std::io::{self, BufRead, Write};
 
 use crate::cli::Output;
-use crate::exit::{Exit, Failure};
+use crate::exit::Failure;
 
 /// Asks a question on the terminal: whether the answer is yes.
 ///
 /// # Errors
 /// The terminal is gone.
 pub fn ask(question: &str) -> Result<bool, Failure> {
-    let failed = |error: io::Error| Failure::new(Exit::Failed, format!("cannot ask: {error}"));
+    let failed = |error: io::Error| Failure::failed(format!("cannot ask: {error}"));
     let mut terminal = io::stderr();
     terminal.write_all(question.as_bytes()).map_err(failed)?;
     terminal.flush().map_err(failed)?;

@@ -198,8 +198,8 @@ mod tests {
     }
 
     proptest! {
-        /// A generator that stands still now and then: the cuts are in order, what they leave is
-        /// not late, and what is on time is left.
+        /// A generator that stalls now and then: the cuts are in order, nothing late is left, and
+        /// everything on time is left.
         #[test]
         fn what_is_left_was_sent_on_time(
             gaps in prop::collection::vec(30_u64..200, 1..300),

@@ -76,7 +76,7 @@ impl<'r> Occupants<'r> {
 
 #[cfg(test)]
 mod tests {
-    use taillab_model::{Event, LostEvents, RecordingContext};
+    use taillab_model::{Event, RecordingContext};
 
     use super::*;
 
@@ -106,7 +106,8 @@ mod tests {
                 kind,
             })
         });
-        let mut recording = Recording::from_events(events, LostEvents::default());
+        let mut recording = Recording::default();
+        recording.insert(events);
         recording.context = RecordingContext {
             threads: vec![
                 thread(5, 4, THIS_GENERATOR),

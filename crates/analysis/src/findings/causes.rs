@@ -15,51 +15,75 @@ const NAMED_PART: f64 = 0.1;
 /// A mitigation that leaves a larger share of the percentile is not advised.
 const WORTH_TRYING: f64 = 0.95;
 
-/// A sentence for each cause with a notable share of the excess above p99, the largest first.
+/// A sentence for each cause with a notable share of the excess above p99, the largest first. Causes that
+/// may be chance follow together.
 pub(super) fn main_causes(facts: &Facts<'_>) -> Vec<Finding> {
     let Some(tail) = facts.tail().filter(|tail| tail.measured > tail.ideal) else {
         return Vec::new();
     };
     let have_own_findings = [Cause::Unexplained, Cause::Unobserved];
+    let above = |share: &&CauseShare| share.excess_share_above_p99;
     let mut wholes: Vec<&CauseShare> = (facts.server.causes.iter())
         .filter(|share| share.culprit.is_none() && !have_own_findings.contains(&share.cause))
-        .filter(|share| share.excess_share_above_p99.value >= NOTABLE)
+        .filter(|share| above(share).value >= NOTABLE)
         .collect();
-    let above = |share: &CauseShare| share.excess_share_above_p99.value;
-    wholes.sort_by(|a, b| above(b).total_cmp(&above(a)));
-    let mut findings = Vec::new();
-    for whole in wholes {
-        let first = findings.is_empty();
-        findings.push(finding(facts, &tail, whole, first));
-    }
+    wholes.sort_by(|a, b| above(b).value.total_cmp(&above(a).value));
+    let (doubtful, sure): (Vec<_>, Vec<_>) =
+        (wholes.into_iter()).partition(|share| above(share).is_in_doubt());
+    let mut findings: Vec<Finding> = (sure.into_iter().enumerate())
+        .map(|(place, whole)| finding(facts, &tail, whole, place == 0))
+        .collect();
+    findings.extend(chance(facts, &tail, &doubtful, findings.is_empty()));
     findings
 }
 
-fn finding(facts: &Facts<'_>, tail: &Tail, whole: &CauseShare, first: bool) -> Finding {
-    let mut text = if first {
-        format!("{tail}. ")
-    } else {
-        String::new()
+/// `p99.9 is 2 ms, ideal 100 µs. 45 % of the excess above p99`, or only `45 % of it` after the first.
+fn part(tail: &Tail, share: &str, first: bool) -> String {
+    match first {
+        true => format!("{tail}. {share} of the excess above p99"),
+        false => format!("{share} of it"),
+    }
+}
+
+/// A few bursts made many requests slow: another run may not have them.
+fn chance(
+    facts: &Facts<'_>,
+    tail: &Tail,
+    doubtful: &[&CauseShare],
+    first: bool,
+) -> Option<Finding> {
+    let (largest, more) = doubtful.split_first()?;
+    let from = |whole: &CauseShare, first: bool| {
+        let share = whole.excess_share_above_p99;
+        let range = format!("0 to {}", Whole(share.hi.unwrap_or(share.value)));
+        let share = part(tail, &format!("{} ({range})", Whole(share.value)), first);
+        format!("{share} may come from {}", blame(facts, whole))
     };
-    let share = whole.excess_share_above_p99;
-    let of = if first {
-        "of the excess above p99"
-    } else {
-        "of it"
-    };
-    let (comes, range) = match share.lo.zip(share.hi) {
-        // a few bursts made many requests slow
-        Some((lo, hi)) if lo <= 0.0 => ("may come from", format!(" (0 to {})", Whole(hi))),
-        _ => ("comes from", String::new()),
-    };
+    let mut all = vec![from(largest, first)];
+    all.extend(more.iter().map(|whole| from(whole, false)));
+    Some(Finding {
+        text: format!("{}: too few bursts to be sure.", all.join("; ")),
+        advice: Some("Measure for longer (-d).".to_owned()),
+        cause: Some(largest.cause),
+        inconclusive: true,
+    })
+}
+
+/// The cause with its largest culprits and its figures.
+fn blame(facts: &Facts<'_>, whole: &CauseShare) -> String {
     let culprits = culprits(&facts.server.causes, whole);
     let blame = whole.cause.blame(&list(&culprits));
-    text += &format!("{}{range} {of} {comes} {blame}", Whole(share.value));
     // each culprit has its own figures; without culprits, the figures are those of the cause
-    if culprits.is_empty() {
-        text += &episodes(whole);
+    match culprits.is_empty() {
+        true => blame + &episodes(whole),
+        false => blame,
     }
-    text.push('.');
+}
+
+fn finding(facts: &Facts<'_>, tail: &Tail, whole: &CauseShare, first: bool) -> Finding {
+    let share = Whole(whole.excess_share_above_p99.value).to_string();
+    let share = part(tail, &share, first);
+    let mut text = format!("{share} comes from {}.", blame(facts, whole));
     let best = best(&facts.server.predictions, whole.cause, tail.q);
     if let Some((prediction, predicted)) = best {
         text += &format!(
@@ -121,20 +145,13 @@ fn episodes(whole: &CauseShare) -> String {
 
 /// The mitigation of this cause with the lowest forecast, if it is worth its cost.
 fn best(predictions: &[Prediction], cause: Cause, q: f64) -> Option<(&Prediction, Nanos)> {
-    let mut best: Option<(&Prediction, Nanos)> = None;
-    for prediction in predictions {
-        // a mitigation has a cost, a what-if has none
-        if prediction.cost.is_none() || !prediction.removes.contains(&cause) {
-            continue;
-        }
-        let Some(point) = prediction.points.iter().find(|point| point.q == q) else {
-            continue;
-        };
-        let worth = point.measured_ns.get() as f64 * WORTH_TRYING;
-        let better = best.is_none_or(|(_, least)| point.predicted_ns < least);
-        if better && point.predicted_ns.get() as f64 <= worth {
-            best = Some((prediction, point.predicted_ns));
-        }
-    }
-    best
+    // a mitigation has a cost, a what-if has none
+    let mitigations = (predictions.iter())
+        .filter(|prediction| prediction.cost.is_some() && prediction.removes.contains(&cause));
+    let worth_trying = mitigations.filter_map(|prediction| {
+        let point = prediction.points.iter().find(|point| point.q == q)?;
+        let most = point.measured_ns.get() as f64 * WORTH_TRYING;
+        (point.predicted_ns.get() as f64 <= most).then_some((prediction, point.predicted_ns))
+    });
+    worth_trying.min_by_key(|(_, predicted)| *predicted)
 }

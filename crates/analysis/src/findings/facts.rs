@@ -63,6 +63,12 @@ impl Facts<'_> {
         let whole = self.whole(cause);
         whole.map_or(0.0, |share| share.excess_share_above_p99.value)
     }
+
+    /// The same, or 0 if the share may be chance.
+    pub(super) fn surely_above_p99(&self, cause: Cause) -> f64 {
+        let sure = (self.whole(cause)).filter(|share| share.excess_share_above_p99.is_sure());
+        sure.map_or(0.0, |share| share.excess_share_above_p99.value)
+    }
 }
 
 impl std::fmt::Display for Tail {

@@ -68,7 +68,7 @@ pub(super) fn uneven_workers(facts: &Facts<'_>) -> Option<Finding> {
     let least = workers.iter().min_by(busy)?;
     let requests: u64 = workers.iter().map(|worker| worker.requests).sum();
     let uneven = most.busy_share > UNEVEN * least.busy_share;
-    let matters = facts.share_above_p99(Cause::Imbalance) >= NOTABLE;
+    let matters = facts.surely_above_p99(Cause::Imbalance) >= NOTABLE;
     (workers.len() > 1 && uneven && matters).then(|| {
         let text = format!(
             "The workers are uneven: {} (thread {}) served {} of the requests and was busy {} of \

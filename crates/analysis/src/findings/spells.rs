@@ -25,7 +25,7 @@ pub(super) fn hypervisor(facts: &Facts<'_>) -> Option<Finding> {
     let lasts = taken.share >= LEAST_TAKEN;
     let text = match taken.spells.as_slice() {
         [] if lasts => format!(
-            "The hypervisor took {} of the server's CPU time all the while, {} in all.",
+            "The hypervisor took {} of the server's CPU time throughout, in {}.",
             Whole(taken.share),
             Counted(taken.stalls, "stall", "stalls"),
         ),
@@ -72,11 +72,22 @@ pub(super) fn single_events(facts: &Facts<'_>) -> Option<Finding> {
     let culprit = share.culprit.as_ref()?.to_string();
     let times = if share.episodes == 1 { "Once" } else { "Twice" };
     let each = Nanos::new(share.mean_episode_ns.round() as u64);
+    let above_p99 = share.excess_share_above_p99;
+    let makes = match above_p99.hi.filter(|_| above_p99.is_in_doubt()) {
+        Some(hi) => format!(
+            "{} (0 to {}) of the excess above p99 may come from that",
+            Whole(above_p99.value),
+            Whole(hi)
+        ),
+        None => format!(
+            "{} of the excess above p99 comes from that",
+            Whole(above_p99.value)
+        ),
+    };
     let mut text = format!(
-        "{times}, for {each}{}, `{culprit}` held the server up, and that makes {} of the excess above \
-         p99: another run of this length may have none of it.",
+        "{times}, for {each}{}, `{culprit}` delayed the server: {makes}. Another run of this length \
+         may have none of it.",
         if share.episodes == 1 { "" } else { " each" },
-        Whole(share.excess_share_above_p99.value),
     );
     let change = format!("without {culprit}");
     let mut forecasts = facts.server.predictions.iter();
@@ -91,5 +102,8 @@ pub(super) fn single_events(facts: &Facts<'_>) -> Option<Finding> {
         text += &format!(" instead of {with}.");
     }
     let advice = "Measure for longer: --precision p99=20%.".to_owned();
-    Some(conclusive(text, Some(advice), None))
+    Some(Finding {
+        inconclusive: above_p99.is_in_doubt(),
+        ..conclusive(text, Some(advice), None)
+    })
 }

@@ -295,14 +295,38 @@ fn a_cause_whose_interval_reaches_0_may_be_none() {
         once.excess_share_above_p99.hi,
     ) = (Some(0.0), Some(0.93));
     let case = Case {
-        causes: vec![once],
+        causes: vec![once.clone()],
         ..Case::default()
     };
-    let text = &case.findings()[0].text;
+    let finding = &case.findings()[0];
+    let doubt = "45 % (0 to 93 %) of the excess above p99 may come from the hypervisor";
+    assert!(finding.text.contains(doubt), "{finding:?}");
+    assert!(finding.inconclusive && finding.advice.as_deref() == Some("Measure for longer (-d)."));
+    // it follows the causes that were found, also smaller ones, and no change is advised
+    let case = Case {
+        causes: vec![once, share(Cause::Background, thread("dpkg"), 0.3)],
+        predictions: vec![prediction("rt-priority", Cause::Hypervisor, 100_000)],
+        ..Case::default()
+    };
+    let mut background = share(Cause::Background, None, 0.3);
+    background.episodes = 0;
+    let case = Case {
+        causes: [case.causes, vec![background]].concat(),
+        ..case
+    };
+    let findings = case.findings();
     assert!(
-        text.contains("45 % (0 to 93 %) of the excess above p99 may come from the hypervisor"),
-        "{text}"
+        findings[0]
+            .text
+            .contains("30 % of the excess above p99 comes from `dpkg`")
     );
+    assert!(!findings[0].inconclusive && findings[1].inconclusive);
+    assert!(
+        findings[1]
+            .text
+            .starts_with("45 % (0 to 93 %) of it may come from the hypervisor")
+    );
+    assert!(!findings[1].text.contains("Predicted"));
 }
 
 #[test]
@@ -435,7 +459,7 @@ fn a_forecast_that_reaches_what_was_measured_decides_nothing() {
 }
 
 #[test]
-fn bursts_and_single_events_are_told_apart() {
+fn bursts_and_single_events_have_different_sentences() {
     let case = |in_runs_share, mean_episode_requests| Case {
         clustering: Some(Clustering {
             q: 0.99,
@@ -531,7 +555,7 @@ fn a_spell_of_stalls_is_named_with_its_times() {
     );
     assert_eq!(
         case(Vec::new(), 0.07).texts(),
-        ["The hypervisor took 7 % of the server's CPU time all the while, 1,076 stalls in all."]
+        ["The hypervisor took 7 % of the server's CPU time throughout, in 1,076 stalls."]
     );
     assert!(case(Vec::new(), 0.002).texts().is_empty());
     assert!(case(vec![spell], 0.002).texts().is_empty());
@@ -560,6 +584,22 @@ fn one_event_that_makes_the_tail_is_told_with_what_is_left_without_it() {
     assert!(
         told.ends_with("p99 1.30 ms (1.29 ms to 1.32 ms) instead of 14.1 ms."),
         "{told}"
+    );
+    // its interval reaches 0: it is not said to be the cause
+    let mut chance = once.clone();
+    chance.excess_share_above_p99.lo = Some(-0.1);
+    let case = Case {
+        causes: vec![chance],
+        ..Case::default()
+    };
+    let findings = case.findings();
+    let told = (findings.iter()).find(|finding| finding.text.starts_with("Once"));
+    let told = told.unwrap();
+    assert!(
+        told.inconclusive
+            && told
+                .text
+                .contains("61 % (0 to 64 %) of the excess above p99 may")
     );
     let often = CauseShare {
         episodes: 40,

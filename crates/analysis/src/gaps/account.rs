@@ -1,4 +1,4 @@
-//! Queues gaps and events, and charges the gaps in order of time.
+//! Collects gaps and events, and charges the gaps in order of time.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,14 +13,14 @@ use crate::spans::earlier;
 /// The probe's clock and the counter differ by at most this.
 const SLACK: Nanos = Nanos::new(250);
 
-/// A rest of up to this many times the median belongs to what was recorded.
+/// A rest of up to this many times the median is charged to the recorded cause.
 const WAY: u64 = 4;
-/// A shorter rest always does.
+/// A rest of up to this length always is.
 const LEAST_WAY: Nanos = Nanos::from_micros(1);
-/// This many gaps must be known before the length of the way is.
+/// The number of gaps from which the length of the way is known.
 const LEARNT: u64 = 20;
 
-/// What is known of the machine and of the loops.
+/// Options of the analysis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GapOptions {
     /// This kernel runs in a virtual machine.
@@ -52,7 +52,7 @@ struct Cpu {
 }
 
 impl GapAnalysis {
-    /// For these loops: each with its CPU and its thread.
+    /// An analysis of these loops, each with its CPU and its thread.
     pub fn new(
         options: GapOptions,
         began: Monotonic,
@@ -69,7 +69,7 @@ impl GapAnalysis {
         analysis
     }
 
-    /// Adds a loop; what its CPU did before is not known.
+    /// Adds a loop; what its CPU did before is unknown.
     pub fn add_loop(&mut self, cpu: u16, tid: Tid) {
         let state = Cpu {
             tid,
@@ -97,7 +97,7 @@ impl GapAnalysis {
         }
     }
 
-    /// Takes an interrupt that one CPU requested of another; in order of time for each target.
+    /// Takes an interrupt that one CPU sent to another; in order of time for each target.
     pub fn ipi(&mut self, sent: IpiSent) {
         if let Some(cpu) = self.cpus.get_mut(&sent.to) {
             cpu.sends.push(sent);

@@ -18,15 +18,15 @@ pub enum GapCause {
     Thread(Tid),
     /// The threads that took least, where there are too many to list.
     MoreThreads,
-    /// Another CPU asked for an interrupt; which one, where that is known.
+    /// An interrupt from another CPU, and which one, if that is known.
     Ipi(Interrupt, Option<u16>),
     /// A page fault of the loop's thread.
     PageFault,
     /// Nobody: the CPU was idle although the thread could run.
     HeldBack,
-    /// Something outside this kernel; `true` where nothing else was in the gap.
+    /// Something outside this kernel; `true` if nothing was recorded in the gap.
     Hypervisor(bool),
-    /// Not known; `true` where nothing was recorded in the gap.
+    /// Unknown; `true` if nothing was recorded in the gap.
     Unexplained(bool),
 }
 
@@ -39,7 +39,7 @@ impl GapCause {
         }
     }
 
-    /// Its kind; that of a thread may depend on more, see [`GapCause::named`].
+    /// Its kind. For a thread, [`GapCause::named`] may say another one.
     pub const fn kind(self) -> NoiseKind {
         match self {
             Self::Tick => NoiseKind::Tick,
@@ -54,10 +54,10 @@ impl GapCause {
         }
     }
 
-    /// Its kind and who it is, and whether it is one of `own`'s threads.
+    /// Its kind, its name, and whether it is a thread of process `own`.
     ///
-    /// An ordinary thread that ran instead of a real-time one, or nobody that did, is RT
-    /// throttling: nothing else lets it.
+    /// If an ordinary thread ran instead of a real-time one, or nobody did, this is RT throttling: there is no
+    /// other reason for it.
     pub fn named(
         self,
         names: &RecordingContext,
@@ -72,7 +72,7 @@ impl GapCause {
                 let thread = names.threads.iter().find(|thread| thread.tid == tid);
                 let comm = thread.map_or("?", |thread| thread.comm.as_str());
                 let is_own = thread.is_some_and(|thread| thread.pid == own);
-                // one that has ended cannot be asked: the kernel's own real-time threads stay
+                // the policy of a thread that has ended is unknown; the kernel's real-time threads do not end
                 let ordinary = thread.is_none_or(|thread| thread.real_time != Some(true));
                 let kind = match real_time && ordinary {
                     true => NoiseKind::RtThrottling,

@@ -1,32 +1,32 @@
-//! What the analysis of gaps takes: the gaps, and who asked for interrupts.
+//! The input of the analysis of gaps: the gaps, and interrupts between CPUs.
 
 use taillab_model::{Monotonic, Nanos};
 
 /// A time in which the thread did not read the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gap {
-    /// Of the loop on this CPU.
+    /// The CPU of the loop.
     pub cpu: u16,
-    /// The last read before.
+    /// The last read before it.
     pub from: Monotonic,
-    /// The first read after.
+    /// The first read after it.
     pub to: Monotonic,
 }
 
 impl Gap {
-    /// How long it is.
+    /// Its length.
     pub fn length(&self) -> Nanos {
         self.to.saturating_since(self.from)
     }
 }
 
-/// One CPU asked another for an interrupt.
+/// An interrupt that one CPU sent to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IpiSent {
-    /// When.
+    /// When it was sent.
     pub at: Monotonic,
-    /// Who asks.
+    /// The sending CPU.
     pub from: u16,
-    /// Who is to be interrupted.
+    /// The interrupted CPU.
     pub to: u16,
 }

@@ -1,4 +1,4 @@
-//! One gap taken apart: each nanosecond goes to the innermost of what ran then.
+//! Divides a gap: each nanosecond is charged to the innermost of what ran then.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,13 +8,13 @@ use super::cause::GapCause;
 use super::gap::{Gap, IpiSent};
 use crate::spans::earlier;
 
-/// Requests for an interrupt that are remembered for each CPU.
+/// The number of sent interrupts that are kept for each CPU.
 const REMEMBERED: usize = 1 << 14;
 
-/// An interrupt that another CPU asked for comes within this time, unless the CPU stood still.
+/// An interrupt from another CPU arrives within this time, unless the CPU stood still.
 const SOON: Nanos = Nanos::from_millis(10);
 
-/// What other CPUs asked of one.
+/// The interrupts that other CPUs sent to one.
 #[derive(Debug, Default)]
 pub(super) struct Sends(VecDeque<IpiSent>);
 
@@ -26,7 +26,7 @@ impl Sends {
         self.0.push_back(sent);
     }
 
-    /// Who asked last before this instant.
+    /// The CPU that sent the last interrupt before this instant.
     fn last_before(&self, at: Monotonic) -> Option<u16> {
         let place = self.0.partition_point(|sent| sent.at <= at);
         let sent = self.0.get(place.checked_sub(1)?)?;
@@ -38,7 +38,7 @@ impl Sends {
 pub(super) struct Pieces {
     gap: Gap,
     tid: Tid,
-    /// What has been given away, in order of time, without overlaps.
+    /// The times that are already charged, in order, without overlaps.
     taken: Vec<(Monotonic, Monotonic)>,
     parts: BTreeMap<GapCause, Nanos>,
     /// Who is current instead of the loop's thread, and since when.
@@ -76,7 +76,7 @@ impl Pieces {
             EventKind::Softirq { vector, lasted } => {
                 self.give(GapCause::Softirq(vector), earlier(at, lasted), at);
             }
-            // it says only when it began; what it waits for is another thread's or the idle one's
+            // the event only says when it began; while it waits, another thread or the idle one is current
             EventKind::PageFault { tid, .. } if tid == self.tid => {
                 self.close(at);
                 self.away = Some((GapCause::PageFault, at));
@@ -85,7 +85,7 @@ impl Pieces {
         }
     }
 
-    /// The parts, and what nobody took.
+    /// The parts, and the rest.
     pub(super) fn finish(mut self) -> (BTreeMap<GapCause, Nanos>, Nanos) {
         self.close(self.gap.to);
         let given: Nanos = self.parts.values().copied().sum();
@@ -98,10 +98,10 @@ impl Pieces {
         let faulting = matches!(self.away, Some((GapCause::PageFault, _)));
         self.close(at);
         self.away = match next {
-            // the rest of the fault's handling
+            // the fault is handled further
             next if next == self.tid && faulting => Some((GapCause::PageFault, at)),
             next if next == self.tid => None,
-            // it does not sleep: somebody held it back
+            // the loop never sleeps, so it was held back
             0 => Some((GapCause::HeldBack, at)),
             next => Some((GapCause::Thread(next), at)),
         };
@@ -113,11 +113,11 @@ impl Pieces {
         }
     }
 
-    /// Gives what is still free of this time.
+    /// Charges the part of this time that is not charged yet.
     fn give(&mut self, cause: GapCause, from: Monotonic, to: Monotonic) {
         let (from, to) = (from.max(self.gap.from), to.min(self.gap.to));
         if from >= to {
-            // it happened at the very edge: it is there, if only as the cause
+            // it happened at the very edge, so it takes no time, but it can be the cause of the rest
             self.parts.entry(cause).or_default();
             return;
         }

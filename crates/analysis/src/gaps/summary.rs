@@ -10,12 +10,12 @@ use super::gap::Gap;
 use crate::coarsening::{Coarsen, Coarsening};
 use crate::spells::spells;
 
-/// The longest gaps that are kept with their parts.
+/// The number of longest gaps that are kept with their parts.
 const LONGEST: usize = 20;
-/// With more causes than this, the threads that took least count as one. Of the other kinds there are
-/// only as many as the machine has interrupts and CPUs.
+/// With more causes than this, the threads that took least count as one. (The number of other causes is
+/// limited by the interrupts and CPUs of the machine.)
 const MOST_CAUSES: usize = 256;
-/// Windows of the account over time.
+/// The number of windows of the account over time.
 const WINDOWS: usize = 600;
 
 /// What one cause took.
@@ -30,18 +30,18 @@ pub struct CauseSum {
 /// A long gap, with what took it, the largest part first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LongestGap {
-    /// Which.
+    /// The gap.
     pub gap: Gap,
-    /// Who took how much.
+    /// How much each cause took of it.
     pub parts: Vec<(GapCause, Nanos)>,
 }
 
 /// The account of one CPU.
 #[derive(Clone, Debug)]
 pub struct CpuSum {
-    /// Each cause.
+    /// The sums of each cause.
     pub causes: BTreeMap<GapCause, CauseSum>,
-    /// In no order.
+    /// The longest gaps, in no particular order.
     pub longest: Vec<LongestGap>,
     /// All time in gaps.
     pub stolen: Nanos,
@@ -70,7 +70,7 @@ impl CpuSum {
     pub(super) fn add(&mut self, gap: Gap, parts: &BTreeMap<GapCause, Nanos>, began: Monotonic) {
         let length = gap.length();
         self.stolen += length;
-        // a gap may be longer than a window: each has what lies in it
+        // a gap may overlap several windows
         let end = gap.to.saturating_since(began).get();
         let mut at = end.saturating_sub(length.get());
         while at < end {
@@ -94,7 +94,7 @@ impl CpuSum {
         self.keep(gap, parts);
     }
 
-    /// Counts the half of the threads that took least as one. A thread that comes late and takes much
+    /// Counts the half of the threads that took least as one. A thread that appears later and takes much
     /// keeps its name.
     fn fold_threads(&mut self) {
         let mut threads: Vec<(Nanos, GapCause)> = (self.causes.iter())

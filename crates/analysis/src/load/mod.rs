@@ -16,8 +16,7 @@ use crate::verdict::{Growth, LoadEvidence, Unsupported};
 
 pub use objective::{found, objective_at};
 
-/// A request of the measurement as the client knows it; `received` is `None` if no answer came in
-/// time.
+/// A request of the measurement, as seen by the client; `received` is `None` if no answer came in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoadedRequest {
     /// Intended, sent, received.
@@ -33,7 +32,7 @@ pub struct LoadFacts {
     pub target_rate_per_s: f64,
     /// That rate as a share of the capacity, where this is known.
     pub target_utilization: Option<f64>,
-    /// The sends against the process wanted.
+    /// The sends compared with the wanted process.
     pub arrivals: ArrivalsVerdict,
     /// The client's own cost.
     pub client: ClientCost,
@@ -48,7 +47,7 @@ pub struct LoadFacts {
 pub struct LoadAnalysis {
     /// The result's main part.
     pub summary: LoadSummary,
-    /// The same by the kernel's stamps; `None` without any.
+    /// The result by the kernel's stamps, if there are any.
     pub wire: Option<Wire>,
     /// For the figure.
     pub curves: LoadCurves,
@@ -158,11 +157,11 @@ where
     })
 }
 
-/// First and last of some instants.
+/// The first and the last of some instants.
 struct Span {
     instants: u64,
     ends: Option<(Monotonic, Monotonic)>,
-    /// The length of it that does not count.
+    /// The length that is cut.
     cut: Nanos,
 }
 
@@ -193,7 +192,7 @@ impl Span {
         length.saturating_sub(self.cut)
     }
 
-    /// Gaps per second: n instants have n − 1. 0 where there is none.
+    /// Gaps per second; n instants have n − 1. 0 without any.
     fn rate_per_s(&self) -> f64 {
         let length = self.length().as_secs_f64();
         if length > 0.0 {
@@ -204,20 +203,20 @@ impl Span {
     }
 }
 
-/// The parts of a measurement that are compared for growth.
+/// The number of parts of a measurement that are compared.
 const PARTS: usize = 5;
 
 /// Fewer answers than this in a part say nothing about growth.
 const FEWEST_IN_A_PART: usize = 100;
 
-/// p10 of the last part is more than this many times that of the first, if the queue grows.
+/// If the queue grows, p10 of the last part is more than this many times p10 of the first.
 const GROWTH: u64 = 3;
 
-/// Whether the queue only grew: even the fastest tenth of the answers took longer in each
-/// fifth than in the one before, and in the last [`GROWTH`] times as long as in the first.
+/// Whether the queue only grew: even the fastest tenth of the answers took longer in each fifth than in the
+/// one before, and in the last [`GROWTH`] times as long as in the first.
 ///
-/// A queue that is stable is often short, whatever its tail, so its p10 comes back to
-/// about the same value in every part; that of one that grows cannot.
+/// A stable queue is often short, whatever its tail, so its p10 is about the same in every part. The p10 of
+/// a growing queue is not.
 fn growth(response: &[Nanos]) -> Option<Growth> {
     let length = response.len() / PARTS;
     if length < FEWEST_IN_A_PART {

@@ -11,12 +11,12 @@ use super::LoadedRequest;
 use crate::statistics::variance_inflation;
 use crate::verdict::{client_failed, is_overload};
 
-/// Whether a load holds the objective, whatever its percentile.
+/// Whether a load meets an objective.
 ///
-/// `requests` come in order of the intended time. A request without an answer counts as
-/// one that took too long, so that a server cannot hold an objective by not answering.
-/// The objective is not held if the sample does not support the percentile, or if the client
-/// contaminated the measurement; neither is ever sure. Otherwise the interval says whether it is.
+/// `requests` come in order of the intended time. A request without an answer counts as too slow, so that a
+/// server cannot meet an objective by not answering. The objective is not met if the sample does not support
+/// the percentile, or if the client contaminated the measurement; in both cases this is not sure. Otherwise
+/// the interval says whether it is sure.
 pub fn objective_at(
     objective: Objective,
     requests: impl Iterator<Item = LoadedRequest>,
@@ -63,10 +63,10 @@ pub fn objective_at(
     }
 }
 
-/// What the steps of a search show.
+/// The result of a search.
 ///
-/// Chance can make a higher rate hold what a lower one does not: the answer is the highest
-/// rate below all that fail, never one above.
+/// By chance, a higher rate can meet the objective although a lower one does not. The result is the highest
+/// rate below all rates that fail.
 pub fn found(objective: Objective, steps: &[LoadStep]) -> SearchResult {
     let probes = || {
         steps

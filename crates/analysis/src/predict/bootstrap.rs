@@ -1,34 +1,34 @@
-//! How sure a forecast is: a bootstrap over blocks of time.
+//! The interval of a forecast: a bootstrap over blocks of time.
 //!
-//! Blocks of a thirty-second of the measurement are long against the queue's memory, and
-//! moving each as a whole keeps what correlates together (Efron and Tibshirani 1993,
-//! sections 8.6 and 13.3). Two intervals are made over the same draws: that of the forecast
-//! itself, and that of its ratio to the replay as it was, which is of the same requests, so
-//! that what both have in common cancels. A change that removes the bursts makes the first
-//! one narrow, a change that hardly matters the second; the narrower one is taken.
+//! A block of a thirty-second of the measurement is long compared with the queue's memory, and drawing
+//! whole blocks keeps correlated requests together (Efron and Tibshirani 1993, sections 8.6 and 13.3).
+//! Two intervals are computed from the same draws: that of the forecast itself, and that of its ratio to
+//! the replay without changes. Both replays have the same requests, so what they have in common cancels
+//! in the ratio. The first interval is narrow if the change removes the bursts, the second if the change
+//! hardly matters. The narrower one is used.
+
+use taillab_queueing::random::lanes::split_mix;
 
 use crate::replay::BlockHistogram;
 
-/// Draws of the blocks.
 const DRAWS: usize = 200;
 
-/// Fewer blocks with requests than this give no interval.
+/// With fewer blocks that have requests there is no interval.
 const MIN_BLOCKS: usize = 8;
 
 /// The same draws of blocks for every forecast.
 pub(crate) struct Bootstrap {
-    /// How often each draw has each block.
+    /// How often each block occurs in each draw.
     draws: Vec<Vec<u32>>,
-    /// The quantiles of the replay as it was, for each draw.
+    /// The quantiles of the replay without changes, for each draw.
     with: Vec<Vec<Option<f64>>>,
-    /// The same over all blocks.
+    /// Its quantiles over all blocks.
     all: Vec<Option<f64>>,
     quantiles: Vec<f64>,
 }
 
 impl Bootstrap {
-    /// Draws blocks; `with` is the replay of the queue as it was, `used` the blocks that
-    /// hold requests.
+    /// Draws blocks. `with` is the replay without changes; `used` are the blocks that have requests.
     pub(crate) fn new(with: &BlockHistogram, used: &[usize], quantiles: &[f64]) -> Self {
         let mut state = 0x5eed_u64;
         let draws: Vec<Vec<u32>> = match used.len() {
@@ -38,7 +38,8 @@ impl Bootstrap {
                     let last = used.iter().max().map_or(0, |last| last + 1);
                     let mut times = vec![0; last];
                     for _ in 0..blocks {
-                        times[used[below(&mut state, blocks)]] += 1;
+                        let place = split_mix(&mut state) % blocks as u64;
+                        times[used[place as usize]] += 1;
                     }
                     times
                 })
@@ -53,8 +54,8 @@ impl Bootstrap {
         }
     }
 
-    /// The middle 95 % of each quantile's forecast, as factors of the forecast over all
-    /// blocks; `None` where that cannot be said.
+    /// The interval of 95 % of each quantile's forecast, as factors of the forecast over all blocks; `None`
+    /// if there are too few blocks.
     pub(crate) fn factors(&self, without: &BlockHistogram) -> Vec<Option<(f64, f64)>> {
         let places = self.quantiles.len();
         let mut itself = vec![Vec::with_capacity(DRAWS); places];
@@ -109,15 +110,6 @@ fn middle(mut ratios: Vec<f64>) -> Option<(f64, f64)> {
     ratios.sort_by(f64::total_cmp);
     let place = |p: f64| ((ratios.len() - 1) as f64 * p).round() as usize;
     Some((ratios[place(0.025)], ratios[place(0.975)]))
-}
-
-/// A number below `n`, evenly enough (SplitMix64; Steele, Lea and Flood 2014).
-fn below(state: &mut u64, n: usize) -> usize {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    ((z ^ (z >> 31)) % n as u64) as usize
 }
 
 #[cfg(test)]

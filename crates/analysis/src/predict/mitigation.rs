@@ -1,7 +1,6 @@
-//! What the replay takes out for each mitigation, as data.
+//! What the replay changes for each mitigation, as data.
 //!
-//! What a mitigation is, which causes it treats and what it costs is in
-//! [`taillab_model::mitigation`].
+//! [`taillab_model::mitigation`] says what each mitigation is, which causes it treats and what it costs.
 
 use taillab_model::explanation::Cause;
 use taillab_model::mitigation;
@@ -9,42 +8,41 @@ use taillab_model::mitigation;
 use super::threads::Class;
 use crate::replay::Observed;
 
-/// What the replay takes out.
+/// A change that a mitigation makes, as the replay models it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Threads of this class no longer take the server's CPUs, nor stay there for longer
-    /// than `at_most_ns`.
+    /// Threads of this class have one of the server's CPUs for at most `at_most_ns` at a time.
     Threads {
-        /// Which.
+        /// The class.
         class: Class,
-        /// How long each time on the CPU still is; 0: none.
+        /// The limit; 0: they do not run there.
         at_most_ns: u32,
     },
-    /// Interrupts of devices go elsewhere.
+    /// Interrupts of devices are handled on other CPUs.
     DeviceInterrupts,
     /// The CPU's own timer stops.
     LocalTimer,
-    /// Softirqs of these names run elsewhere; empty: all.
+    /// Softirqs of these names run on other CPUs; empty: all of them.
     Softirqs(&'static [&'static str]),
-    /// A worker is not woken: it looks for work by itself.
+    /// A worker is not woken: it polls for work.
     Wakeup,
-    /// CPUs stay out of power states.
+    /// CPUs do not enter power states.
     IdleExit,
     /// Workers do not sleep in the middle of a request for this cause.
     Unblock(Cause),
-    /// What this cause takes is given back.
+    /// This cause no longer takes CPUs from the server.
     Source(Cause),
     /// Any worker takes any request.
     SharedQueue,
-    /// Requests are served in the order in which they came.
+    /// Requests are served in the order of arrival.
     InOrder,
-    /// No packet of a request is lost on its way.
+    /// No packet of a request is lost.
     NoLoss,
-    /// One CPU of the server less.
+    /// The server has one CPU less.
     CpuLess,
 }
 
-/// When a mitigation is possible at all.
+/// The condition under which a mitigation is possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
     /// Always.
@@ -53,30 +51,42 @@ pub enum Needs {
     SeveralCpus,
     /// The server has several workers.
     SeveralWorkers,
-    /// All workers are real-time threads. The limit of real-time threads holds back no others.
+    /// All workers are real-time threads; the limit of real-time threads holds back no others.
     RealTimeWorkers,
-    /// No worker is a real-time thread: a group's quota (CFS bandwidth control) holds back none.
+    /// No worker is a real-time thread; a group's quota (CFS bandwidth control) holds back no real-time
+    /// threads.
     OrdinaryWorkers,
 }
 
-/// A mitigation, as the replay takes it.
+/// A mitigation, as the replay models it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mitigation {
-    /// Its name, what it treats, what it costs.
+    /// Its name, the causes that it treats, its cost.
     pub is: mitigation::Mitigation,
-    /// What of these it leaves; empty: nothing.
+    /// What remains of those causes; empty: nothing.
     pub keeps: &'static str,
-    /// `taillab tune` makes it. Otherwise it is a change of the server itself, or asks for a reboot.
+    /// `taillab tune` makes it. Otherwise it is a change of the server itself, or needs a reboot.
     pub by_tune: bool,
     /// When it is possible.
     pub needs: Needs,
-    /// What the replay does for it. Empty: the replay has no model of it, so it is named
-    /// without a forecast.
+    /// Its effects in the replay. Empty: the replay has no model of it, so there is no forecast.
     pub effects: &'static [Effect],
 }
 
 impl Mitigation {
-    /// It is possible for this queue.
+    const fn keeps(self, keeps: &'static str) -> Self {
+        Self { keeps, ..self }
+    }
+
+    const fn needs(self, needs: Needs) -> Self {
+        Self { needs, ..self }
+    }
+
+    const fn effects(self, effects: &'static [Effect]) -> Self {
+        Self { effects, ..self }
+    }
+
+    /// Whether it is possible for this queue.
     pub(super) fn is_possible(&self, observed: &Observed) -> bool {
         match self.needs {
             Needs::Nothing => true,
@@ -93,210 +103,99 @@ const fn threads(class: Class) -> Effect {
     Effect::Threads { class, at_most_ns }
 }
 
-/// All of them.
+/// `taillab tune` makes it.
+const fn tune(is: mitigation::Mitigation) -> Mitigation {
+    Mitigation {
+        is,
+        keeps: "",
+        by_tune: true,
+        needs: Needs::Nothing,
+        effects: &[],
+    }
+}
+
+/// It is a change of the server itself, or needs a reboot.
+const fn by_hand(is: mitigation::Mitigation) -> Mitigation {
+    Mitigation {
+        by_tune: false,
+        ..tune(is)
+    }
+}
+
+/// Every mitigation.
 pub const MITIGATIONS: &[Mitigation] = &[
-    Mitigation {
-        is: mitigation::RT_PRIORITY,
-        keeps: "threads of still higher priority (migration, stop, interrupt threads), and the \
-                server's own other threads",
-        by_tune: true,
-        needs: Needs::Nothing,
-        effects: &[threads(Class::LowerThanRealTime), Effect::InOrder],
-    },
-    Mitigation {
-        is: mitigation::RT_RUNTIME,
-        keeps: "cgroup quotas",
-        by_tune: true,
-        needs: Needs::RealTimeWorkers,
-        effects: &[Effect::Source(Cause::Throttled)],
-    },
-    Mitigation {
-        is: mitigation::CPU_QUOTA,
-        keeps: "",
-        by_tune: true,
-        needs: Needs::OrdinaryWorkers,
-        effects: &[Effect::Source(Cause::Throttled)],
-    },
-    Mitigation {
-        is: mitigation::OTHERS_IDLE,
-        keeps: "threads of the kernel, and the server's own other threads",
-        by_tune: true,
-        needs: Needs::Nothing,
-        effects: &[threads(Class::Programs)],
-    },
-    Mitigation {
-        is: mitigation::SLICE,
-        keeps: "0.1 ms of each time that another thread takes the CPU",
-        by_tune: true,
-        needs: Needs::Nothing,
-        effects: &[Effect::Threads {
-            class: Class::Fair,
-            at_most_ns: 100_000,
-        }],
-    },
-    Mitigation {
-        is: mitigation::DEDICATED_CPUS,
-        keeps: "the kernel's per-CPU threads (kworker/N, ksoftirqd/N), and the server's \
-                own other threads",
-        by_tune: true,
-        needs: Needs::Nothing,
-        effects: &[threads(Class::Movable)],
-    },
-    Mitigation {
-        is: mitigation::HOUSEKEEPING,
-        keeps: "programs, and the kernel's per-CPU threads",
-        by_tune: true,
-        needs: Needs::Nothing,
-        effects: &[threads(Class::UnboundKernel)],
-    },
-    Mitigation {
-        is: mitigation::MEMORY_DAEMONS,
-        keeps: "all other threads",
-        by_tune: true,
-        needs: Needs::Nothing,
-        effects: &[threads(Class::MemoryDaemons)],
-    },
-    Mitigation {
-        is: mitigation::IRQ_AFFINITY,
-        keeps: "the CPU's own timer, and interrupts from other CPUs",
-        by_tune: true,
-        needs: Needs::Nothing,
-        effects: &[Effect::DeviceInterrupts],
-    },
-    Mitigation {
-        is: mitigation::SOFTIRQ_CPU,
-        keeps: "one interrupt between the CPUs for each wake-up, and the timer and scheduler \
-                softirqs",
-        by_tune: true,
-        needs: Needs::Nothing,
-        effects: &[Effect::Softirqs(&["NET_RX", "NET_TX"])],
-    },
-    Mitigation {
-        is: mitigation::INTERRUPT_CPU,
-        keeps: "the CPU's own timer",
-        by_tune: true,
-        needs: Needs::SeveralCpus,
-        effects: &[
-            Effect::Softirqs(&[]),
-            Effect::DeviceInterrupts,
-            Effect::CpuLess,
-        ],
-    },
-    Mitigation {
-        is: mitigation::THREADED_NAPI,
-        keeps: "the timer and scheduler softirqs",
-        by_tune: true,
-        needs: Needs::Nothing,
-        effects: &[Effect::Softirqs(&["NET_RX"])],
-    },
-    Mitigation {
-        is: mitigation::COALESCING,
-        keeps: "the softirqs",
-        by_tune: true,
-        needs: Needs::Nothing,
-        effects: &[],
-    },
-    Mitigation {
-        is: mitigation::BUSY_POLL,
-        keeps: "",
-        by_tune: true,
-        needs: Needs::Nothing,
-        effects: &[Effect::Wakeup, Effect::IdleExit],
-    },
-    Mitigation {
-        is: mitigation::IRQ_SUSPENSION,
-        keeps: "the CPU's own timer",
-        by_tune: true,
-        needs: Needs::Nothing,
-        effects: &[Effect::DeviceInterrupts, Effect::Wakeup],
-    },
-    Mitigation {
-        is: mitigation::CPU_DMA_LATENCY,
-        keeps: "",
-        by_tune: true,
-        needs: Needs::Nothing,
-        effects: &[Effect::IdleExit],
-    },
-    Mitigation {
-        is: mitigation::GOVERNOR,
-        keeps: "",
-        by_tune: true,
-        needs: Needs::Nothing,
-        effects: &[],
-    },
-    Mitigation {
-        is: mitigation::NUMA,
-        keeps: "",
-        by_tune: true,
-        needs: Needs::SeveralCpus,
-        effects: &[],
-    },
-    Mitigation {
-        is: mitigation::SMT,
-        keeps: "",
-        by_tune: true,
-        needs: Needs::Nothing,
-        effects: &[],
-    },
-    Mitigation {
-        is: mitigation::NOHZ_FULL,
-        keeps: "interrupts of devices, receive softirqs",
-        by_tune: false,
-        needs: Needs::Nothing,
-        effects: &[
-            Effect::LocalTimer,
-            Effect::Softirqs(&["TIMER", "SCHED", "RCU", "HRTIMER"]),
-        ],
-    },
-    Mitigation {
-        is: mitigation::MEMORY_LOCK,
-        keeps: "the fault of each page that is touched for the first time",
-        by_tune: true,
-        needs: Needs::Nothing,
-        effects: &[Effect::Unblock(Cause::BlockedFault)],
-    },
-    Mitigation {
-        is: mitigation::ASYNC_IO,
-        keeps: "the storage's own time in requests that need it",
-        by_tune: false,
-        needs: Needs::Nothing,
-        effects: &[Effect::Unblock(Cause::BlockedIo)],
-    },
-    Mitigation {
-        is: mitigation::FINER_LOCKS,
-        keeps: "",
-        by_tune: false,
-        needs: Needs::Nothing,
-        effects: &[Effect::Unblock(Cause::BlockedLock)],
-    },
-    Mitigation {
-        is: mitigation::SHARED_QUEUE,
-        keeps: "",
-        by_tune: false,
-        needs: Needs::SeveralWorkers,
-        effects: &[Effect::SharedQueue, Effect::InOrder],
-    },
-    Mitigation {
-        is: mitigation::TCP_LOSS,
-        keeps: "",
-        by_tune: true,
-        needs: Needs::Nothing,
-        effects: &[Effect::NoLoss],
-    },
-    Mitigation {
-        is: mitigation::GLOBAL_FIFO,
-        keeps: "",
-        by_tune: true,
-        needs: Needs::SeveralWorkers,
-        effects: &[Effect::InOrder],
-    },
-    Mitigation {
-        is: mitigation::SERVER_THREADS,
-        keeps: "",
-        by_tune: false,
-        needs: Needs::SeveralWorkers,
-        effects: &[],
-    },
+    tune(mitigation::RT_PRIORITY)
+        .effects(&[threads(Class::LowerThanRealTime), Effect::InOrder])
+        .keeps("threads of still higher priority (migration, stop, interrupt threads), and the server's own other threads"),
+    tune(mitigation::RT_RUNTIME)
+        .needs(Needs::RealTimeWorkers)
+        .effects(&[Effect::Source(Cause::Throttled)])
+        .keeps("cgroup quotas"),
+    tune(mitigation::CPU_QUOTA)
+        .needs(Needs::OrdinaryWorkers)
+        .effects(&[Effect::Source(Cause::Throttled)]),
+    tune(mitigation::OTHERS_IDLE)
+        .effects(&[threads(Class::Programs)])
+        .keeps("threads of the kernel, and the server's own other threads"),
+    tune(mitigation::SLICE)
+        .effects(&[Effect::Threads { class: Class::Fair, at_most_ns: 100_000, }])
+        .keeps("0.1 ms of each time that another thread takes the CPU"),
+    tune(mitigation::DEDICATED_CPUS)
+        .effects(&[threads(Class::Movable)])
+        .keeps("the kernel's per-CPU threads (kworker/N, ksoftirqd/N), and the server's own other threads"),
+    tune(mitigation::HOUSEKEEPING)
+        .effects(&[threads(Class::UnboundKernel)])
+        .keeps("programs, and the kernel's per-CPU threads"),
+    tune(mitigation::MEMORY_DAEMONS)
+        .effects(&[threads(Class::MemoryDaemons)])
+        .keeps("all other threads"),
+    tune(mitigation::IRQ_AFFINITY)
+        .effects(&[Effect::DeviceInterrupts])
+        .keeps("the CPU's own timer, and interrupts from other CPUs"),
+    tune(mitigation::SOFTIRQ_CPU)
+        .effects(&[Effect::Softirqs(&["NET_RX", "NET_TX"])])
+        .keeps("one interrupt between the CPUs for each wake-up, and the timer and scheduler softirqs"),
+    tune(mitigation::INTERRUPT_CPU)
+        .needs(Needs::SeveralCpus)
+        .effects(&[Effect::Softirqs(&[]), Effect::DeviceInterrupts, Effect::CpuLess])
+        .keeps("the CPU's own timer"),
+    tune(mitigation::THREADED_NAPI)
+        .effects(&[Effect::Softirqs(&["NET_RX"])])
+        .keeps("the timer and scheduler softirqs"),
+    tune(mitigation::COALESCING)
+        .keeps("the softirqs"),
+    tune(mitigation::BUSY_POLL)
+        .effects(&[Effect::Wakeup, Effect::IdleExit]),
+    tune(mitigation::IRQ_SUSPENSION)
+        .effects(&[Effect::DeviceInterrupts, Effect::Wakeup])
+        .keeps("the CPU's own timer"),
+    tune(mitigation::CPU_DMA_LATENCY)
+        .effects(&[Effect::IdleExit]),
+    tune(mitigation::GOVERNOR),
+    tune(mitigation::NUMA)
+        .needs(Needs::SeveralCpus),
+    tune(mitigation::SMT),
+    by_hand(mitigation::NOHZ_FULL)
+        .effects(&[Effect::LocalTimer, Effect::Softirqs(&["TIMER", "SCHED", "RCU", "HRTIMER"])])
+        .keeps("interrupts of devices, receive softirqs"),
+    tune(mitigation::MEMORY_LOCK)
+        .effects(&[Effect::Unblock(Cause::BlockedFault)])
+        .keeps("the fault of each page that is touched for the first time"),
+    by_hand(mitigation::ASYNC_IO)
+        .effects(&[Effect::Unblock(Cause::BlockedIo)])
+        .keeps("the storage's own time in requests that need it"),
+    by_hand(mitigation::FINER_LOCKS)
+        .effects(&[Effect::Unblock(Cause::BlockedLock)]),
+    by_hand(mitigation::SHARED_QUEUE)
+        .needs(Needs::SeveralWorkers)
+        .effects(&[Effect::SharedQueue, Effect::InOrder]),
+    tune(mitigation::TCP_LOSS)
+        .effects(&[Effect::NoLoss]),
+    tune(mitigation::GLOBAL_FIFO)
+        .needs(Needs::SeveralWorkers)
+        .effects(&[Effect::InOrder]),
+    by_hand(mitigation::SERVER_THREADS)
+        .needs(Needs::SeveralWorkers),
 ];
 
 #[cfg(test)]

@@ -1,10 +1,9 @@
-//! What the sojourn would be without a cause, or with a mitigation.
+//! Forecasts of the sojourn without a cause, or with a mitigation.
 //!
-//! A forecast is the measured quantile times the ratio of two replays, without and with.
-//! Its interval comes from blocks of time ([`bootstrap`]), widened by the
-//! error with which the replay reproduces that quantile. Where the queue as it was is not
-//! reproduced within [`max_fit_error`](taillab_model::explanation::max_fit_error), there is
-//! no forecast.
+//! A forecast is the measured quantile times the ratio of two replays: with the change, and without it.
+//! Its interval comes from blocks of time ([`bootstrap`]), widened by the error with which the replay
+//! reproduces that quantile. If the replay without changes is off by more than
+//! [`max_fit_error`](taillab_model::explanation::max_fit_error), there are no forecasts.
 
 mod bootstrap;
 pub mod mitigation;
@@ -26,51 +25,50 @@ use crate::replay::{
 };
 use crate::statistics::{CCDF_POINTS, ccdf};
 
-/// Where the sojourn is predicted.
+/// The quantiles of the sojourn that are predicted.
 pub const PREDICTED_QUANTILES: [f64; 3] = [0.5, 0.99, 0.999];
 
-/// A cause below this share of the excess, and of the excess above p99, is not worth a
-/// forecast.
+/// A cause with a smaller share of the excess, and of the excess above p99, has no forecast.
 const MIN_SHARE: f64 = 0.01;
 
-/// A culprit below this share of the excess above p99 is not worth a separate forecast.
+/// A culprit with a smaller share of the excess above p99 has no forecast of its own.
 const MIN_CULPRIT_SHARE: f64 = 0.05;
 
-/// Culprits with a separate forecast, at most.
+/// The maximum number of culprits with a forecast of their own.
 const MAX_CULPRITS: usize = 3;
 
-/// A mitigation that reaches less than this of a cause is no answer to it.
+/// A mitigation that affects a smaller part of a cause does not treat it.
 const MAIN_PART: f64 = 0.5;
 
-/// Forecasts whose curves are drawn.
+/// The number of forecasts whose curves are drawn.
 const CURVES: usize = 3;
 
-/// Points of a predicted curve.
+/// The number of points of a predicted curve.
 const CURVE_POINTS: usize = 200;
 
-/// What is known of a recording besides the queue.
+/// What the forecasts need besides the queue.
 #[derive(Clone, Copy, Debug)]
 pub struct Basis<'a> {
     /// The measured sojourn.
     pub sojourn: &'a Distribution,
-    /// The ledger's causes and culprits. Empty: what the queue shows is used instead.
+    /// The ledger's causes and culprits. Empty: those of the queue are used instead.
     pub causes: &'a [CauseShare],
     /// The ideal service time.
     pub service_time: Nanos,
-    /// The server's process, where it still runs: commands name it.
+    /// The server's process, if it still runs; commands name it.
     pub process: Option<Tid>,
 }
 
-/// How well the replay fits, and what follows from it.
+/// The forecasts, and how well the replay fits.
 #[derive(Clone, Debug, Default)]
 pub struct Predicted {
-    /// `None` without requests enough for any quantile.
+    /// `None` if there are too few requests for any quantile.
     pub model_fit: Option<ModelFit>,
-    /// The lowest far percentile first.
+    /// The one with the lowest far percentile first.
     pub predictions: Vec<Prediction>,
     /// The replayed curve, and those of the best forecasts.
     pub curves: Vec<NamedCurve>,
-    /// What the reader should know of how it was done.
+    /// What the reader should know about the method.
     pub limits: Vec<String>,
 }
 
@@ -87,7 +85,8 @@ pub fn predict(observed: &Observed, basis: &Basis<'_>) -> Predicted {
     let Some(mut fitted) = fit(observed, &supported(&FIT_QUANTILES)) else {
         return predicted;
     };
-    // What was measured has one value in a result. A sample of it is replayed: the replay is off by as much.
+    // A sample is replayed, whose quantiles differ a little from those of all requests. The result has
+    // only the latter, with the same relative error.
     for point in &mut fitted.fit.points {
         if let Some(measured) = measured_at(basis.sojourn, point.q) {
             let replayed = measured.get() as f64 * (1.0 + point.error);
@@ -146,7 +145,6 @@ fn limits(observed: &Observed) -> Vec<String> {
 /// Points (x, share at least that slow).
 type Curve = Vec<(Nanos, f64)>;
 
-/// What a replay forecasts.
 type Forecast = (Vec<PredictedPoint>, Curve);
 
 /// A forecast to be made.
@@ -189,7 +187,7 @@ impl<'a> Forecaster<'a> {
         }
     }
 
-    /// The cause makes enough of the excess to be worth a forecast.
+    /// Whether the cause has enough of the excess for a forecast.
     fn is_present(&self, cause: Cause) -> bool {
         let causes = self.basis.causes;
         if causes.is_empty() {
@@ -206,7 +204,7 @@ impl<'a> Forecaster<'a> {
         self.observed.unchanged(self.fitted.discipline)
     }
 
-    /// The what-ifs: each cause, the largest culprits, all of it.
+    /// Forecasts without each cause, without the largest culprits, and without all causes.
     fn what_ifs(&self) -> Vec<Plan> {
         let (observed, service_time) = (self.observed, self.basis.service_time);
         let plan = |name: String, description: String, removes: Vec<Cause>, change: Change| Plan {
@@ -264,7 +262,7 @@ impl<'a> Forecaster<'a> {
         plans
     }
 
-    /// The largest culprits among those that take servers away.
+    /// The largest culprits among the sources of vacations.
     fn culprits(&self) -> Vec<(Cause, String, Change)> {
         let mut largest: Vec<&CauseShare> = self
             .basis
@@ -307,13 +305,13 @@ impl<'a> Forecaster<'a> {
             .collect()
     }
 
-    /// `None` where it would change nothing of this queue.
+    /// `None` if it changes nothing in this queue.
     fn mitigation(&self, mitigation: &Mitigation) -> Option<Plan> {
         let mut change = self.unchanged();
         for effect in mitigation.effects {
             scenario::apply(&mut change, self.observed, effect, self.basis.service_time);
         }
-        // sources that are there and stay: a limit alone changes nothing
+        // a limit changes nothing unless its source occurs
         let touched = change.limits.iter().zip(self.observed.by_source());
         let touches = touched
             .into_iter()
@@ -321,7 +319,7 @@ impl<'a> Forecaster<'a> {
         let unchanged = self.unchanged();
         let mut rest = change.clone();
         rest.limits.clone_from(&unchanged.limits);
-        // to put in order what already is in order is no change
+        // the order of arrival and the order by worker both count as in order
         let in_order = |order| matches!(order, Order::Arrival | Order::ByWorker);
         if in_order(rest.discipline.order) && in_order(self.fitted.discipline.order) {
             rest.discipline.order = unchanged.discipline.order;
@@ -331,7 +329,7 @@ impl<'a> Forecaster<'a> {
         }
         let treated = mitigation.is.treats.iter().copied();
         let removes: Vec<Cause> = treated
-            .filter(|cause| self.is_present(*cause) && self.reaches(&change, *cause))
+            .filter(|cause| self.is_present(*cause) && self.treats(&change, *cause))
             .collect();
         let cost = if mitigation.keeps.is_empty() {
             mitigation.is.cost.to_owned()
@@ -353,12 +351,12 @@ impl<'a> Forecaster<'a> {
         })
     }
 
-    /// Whether a change reaches who makes most of a cause, and not only others of the same
-    /// cause: the devices' interrupts moved elsewhere do nothing about the CPU's own timer.
-    fn reaches(&self, change: &Change, cause: Cause) -> bool {
+    /// Whether a change affects the main sources of a cause. Moving the devices' interrupts, for example,
+    /// does nothing about the CPU's own timer.
+    fn treats(&self, change: &Change, cause: Cause) -> bool {
         let observed = self.observed;
         let sources = observed.sources.iter().zip(observed.by_source());
-        let (mut reached, mut all) = (0.0, 0.0);
+        let (mut treated, mut all) = (0.0, 0.0);
         for ((source, time), limit) in sources.zip(&change.limits) {
             if source.cause != cause || time == 0 {
                 continue;
@@ -366,15 +364,15 @@ impl<'a> Forecaster<'a> {
             let weight = self.weight(source, time);
             all += weight;
             if *limit != u32::MAX {
-                reached += weight;
+                treated += weight;
             }
         }
-        // what takes no server away is treated as a whole
-        all == 0.0 || reached >= MAIN_PART * all
+        // a cause without vacations is treated as a whole
+        all == 0.0 || treated >= MAIN_PART * all
     }
 
-    /// What a source that took servers away for `time_ns` matters: its part of the excess
-    /// above p99, or its time where the ledger names nobody.
+    /// The weight of a source with vacations of `time_ns` in all: its share of the excess above p99, or
+    /// that time if the ledger names no culprit.
     fn weight(&self, source: &VacationSource, time_ns: u64) -> f64 {
         let causes = self.basis.causes.iter();
         let mut named = causes
@@ -393,7 +391,7 @@ impl<'a> Forecaster<'a> {
     fn all(&self) -> (Vec<Prediction>, Vec<NamedCurve>) {
         let mut plans = self.what_ifs();
         plans.extend(self.mitigations());
-        // several changes can come to the same: each is replayed once
+        // plans with the same change share a replay
         let mut known: HashMap<Change, Forecast> = HashMap::new();
         let mut made: Vec<(Prediction, Curve)> = Vec::new();
         for Plan { prediction, change } in plans {
@@ -449,7 +447,7 @@ impl<'a> Forecaster<'a> {
             let (lo, hi) = factor
                 .map(|(lo, hi)| (lo.min(1.0) * (1.0 - error), hi.max(1.0) * (1.0 + error)))
                 .unzip();
-            // scaling each quantile by its own error must not turn their order round
+            // scaling each quantile by its own error must not change their order
             let least = points
                 .last()
                 .map_or(Nanos::ZERO, |point| point.predicted_ns);
@@ -465,7 +463,7 @@ impl<'a> Forecaster<'a> {
         (points, without_all.ccdf(CURVE_POINTS.min(CCDF_POINTS)))
     }
 
-    /// How far the replay of the queue as it was is off at this quantile.
+    /// The error of the replay without changes at this quantile.
     fn fit_error(&self, q: f64) -> f64 {
         let mut points = self.fitted.fit.points.iter();
         let known = points.find(|point| point.q == q);
@@ -473,8 +471,7 @@ impl<'a> Forecaster<'a> {
     }
 }
 
-/// The sojourns of the queue that `fitted` found, without these causes, as far as the replay knows
-/// them.
+/// The sojourns without these causes, as far as the replay has a model of them.
 pub(crate) fn replayed_without(
     observed: &Observed,
     fitted: &Fitted,
@@ -488,7 +485,7 @@ pub(crate) fn replayed_without(
     sojourns(observed, &change)
 }
 
-/// The same with the mitigation of this name; `None` where the replay has no model of it.
+/// The sojourns with the mitigation of this name; `None` if the replay has no model of it.
 pub(crate) fn replayed_with(
     observed: &Observed,
     fitted: &Fitted,
@@ -498,15 +495,15 @@ pub(crate) fn replayed_with(
     let mut rows = MITIGATIONS.iter();
     let row = rows.find(|row| row.is.name == name && !row.effects.is_empty())?;
     let mut change = observed.unchanged(fitted.discipline);
-    // one that is not possible here changes nothing
+    // a mitigation that is not possible here changes nothing
     for effect in row.effects.iter().filter(|_| row.is_possible(observed)) {
         scenario::apply(&mut change, observed, effect, service_time);
     }
     Some(sojourns(observed, &change))
 }
 
-/// Whether the replay can take each of these causes away.
-pub(crate) fn knows(
+/// Whether the replay has a model of each of these causes.
+pub(crate) fn has_model_of(
     observed: &Observed,
     fitted: &Fitted,
     causes: &[Cause],
@@ -533,7 +530,7 @@ fn replayed(observed: &Observed, change: &Change) -> BlockHistogram {
     histogram
 }
 
-/// Each request that counts, with its block and its sojourn in nanoseconds.
+/// Calls `each` for each request that counts, with its block and its sojourn in nanoseconds.
 fn each_replayed(observed: &Observed, change: &Change, mut each: impl FnMut(usize, u64)) {
     replay(observed, change, |i, at| {
         let block = observed.requests[i].block;
@@ -548,7 +545,7 @@ fn each_replayed(observed: &Observed, change: &Change, mut each: impl FnMut(usiz
     });
 }
 
-/// Both name the same culprit: threads of one name and process are one.
+/// Whether both are the same culprit; threads of one name and process are.
 fn same(a: &Option<Culprit>, b: &Option<Culprit>) -> bool {
     match (a, b) {
         (
@@ -563,7 +560,7 @@ fn same(a: &Option<Culprit>, b: &Option<Culprit>) -> bool {
     }
 }
 
-/// The command that makes the change for the server's process; without a process, the one that
+/// The command that applies the mitigation to the server's process; without a process, the command that
 /// shows what would be changed.
 fn command(mitigation: &str, process: Option<Tid>) -> String {
     match process {

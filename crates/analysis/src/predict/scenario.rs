@@ -1,4 +1,4 @@
-//! From words to what the kernel of the replay is told.
+//! Translates a cause or an effect of a mitigation into a change of the replay.
 
 use taillab_model::Nanos;
 use taillab_model::explanation::{Cause, Culprit};
@@ -6,7 +6,7 @@ use taillab_model::explanation::{Cause, Culprit};
 use super::mitigation::Effect;
 use crate::replay::{Change, Observed, Order, Sharing, VacationSource};
 
-/// Takes away what `remove` says of each source.
+/// Limits the vacations of each source for which `remove` is true.
 pub(crate) fn limit(
     change: &mut Change,
     observed: &Observed,
@@ -20,7 +20,7 @@ pub(crate) fn limit(
     }
 }
 
-/// Takes a cause away altogether, as far as the replay knows it; `false` when it does not.
+/// Removes a cause; `false` if the replay has no model of it.
 pub(crate) fn without(
     change: &mut Change,
     observed: &Observed,
@@ -51,7 +51,7 @@ pub(crate) fn without(
             change.work_limit_ns = short(service_time);
         }
         Cause::Retransmit => {
-            change.no_loss = observed.loses();
+            change.no_loss = observed.has_losses();
             return change.no_loss;
         }
         Cause::StackRx
@@ -64,8 +64,8 @@ pub(crate) fn without(
     true
 }
 
-/// Workers do not sleep for a cause. One that does not wait for the disk does not do the work
-/// of asking it either, which the kernel does in its name: such requests have t at most.
+/// Workers do not sleep for a cause. A worker that does not wait for the disk does not do the kernel's
+/// work of the access either, so the work of such requests is limited to t.
 fn unblock(change: &mut Change, observed: &Observed, cause: Cause, service_time: Nanos) {
     change.unblock(cause);
     if matches!(cause, Cause::BlockedFault | Cause::BlockedIo) {
@@ -74,12 +74,12 @@ fn unblock(change: &mut Change, observed: &Observed, cause: Cause, service_time:
     limit(change, observed, 0, |source| source.cause == cause);
 }
 
-/// As the replay holds lengths.
+/// A length in 32 bits, as the replay has it.
 fn short(time: Nanos) -> u32 {
     u32::try_from(time.get()).unwrap_or(u32::MAX)
 }
 
-/// Does what a mitigation does.
+/// Applies an effect of a mitigation.
 pub(crate) fn apply(
     change: &mut Change,
     observed: &Observed,
@@ -124,17 +124,14 @@ pub(crate) fn apply(
         Effect::SharedQueue => change.discipline.sharing = Sharing::Shared,
         Effect::InOrder => {
             let order = &mut change.discipline.order;
-            match order {
-                Order::AsMeasured | Order::AsMeasuredPreemptive
-                    if observed.workers_share_servers() =>
-                {
-                    *order = Order::ByWorker;
-                }
-                Order::AsMeasured | Order::AsMeasuredPreemptive => *order = Order::Arrival,
-                Order::Arrival | Order::ByWorker | Order::Batches => {}
+            if let Order::AsMeasured | Order::AsMeasuredPreemptive = order {
+                *order = match observed.workers_share_servers() {
+                    true => Order::ByWorker,
+                    false => Order::Arrival,
+                };
             }
         }
-        Effect::NoLoss => change.no_loss = observed.loses(),
+        Effect::NoLoss => change.no_loss = observed.has_losses(),
         Effect::CpuLess => change.fewer_servers = 1,
     }
 }

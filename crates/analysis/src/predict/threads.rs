@@ -1,27 +1,27 @@
-//! The class of a thread, told by its name.
+//! Classifies threads by their names.
 //!
-//! A recording has names, not flags, so the kernel's threads are known by theirs
-//! (`Documentation/admin-guide/kernel-per-CPU-kthreads.rst` and the names that the kernel's
-//! sources give to `kthread_create`).
+//! A recording has names and no flags, so the kernel's threads are recognised by their names
+//! (`Documentation/admin-guide/kernel-per-CPU-kthreads.rst`, and the names that the kernel's sources give
+//! to `kthread_create`).
 
-/// Kinds of threads that a mitigation can keep off a CPU.
+/// Classes of threads that a mitigation can keep off a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// All that a real-time thread of the middle priority goes before.
+    /// Threads that a real-time thread of middle priority preempts.
     LowerThanRealTime,
-    /// All that the fair scheduler runs.
+    /// Threads of the fair scheduler.
     Fair,
-    /// All but the kernel's.
+    /// Threads of programs, not of the kernel.
     Programs,
-    /// All that can be moved to other CPUs.
+    /// Threads that can be moved to other CPUs.
     Movable,
-    /// The kernel's that belong to no CPU.
+    /// Threads of the kernel that belong to no CPU.
     UnboundKernel,
-    /// The kernel's for memory: huge pages, compaction, reclaim, monitoring.
+    /// Threads of the kernel for memory: huge pages, compaction, reclaim, monitoring.
     MemoryDaemons,
 }
 
-/// Names that the kernel's unbound threads begin with.
+/// Prefixes of the names of the kernel's unbound threads.
 const UNBOUND_KERNEL: &[&str] = &[
     "kthreadd",
     "kworker/u",
@@ -53,7 +53,7 @@ const UNBOUND_KERNEL: &[&str] = &[
     "kvm-",
 ];
 
-/// Names that the kernel's threads for one CPU begin with.
+/// Prefixes of the names of the kernel's per-CPU threads.
 const PER_CPU_KERNEL: &[&str] = &[
     "kworker/",
     "ksoftirqd/",
@@ -68,7 +68,7 @@ const PER_CPU_KERNEL: &[&str] = &[
     "cpu_stopper/",
 ];
 
-/// Of the real-time or stop class, above the middle priority.
+/// Kernel threads of the stop class, or of the real-time class above the middle priority.
 const ABOVE_REAL_TIME: &[&str] = &[
     "migration/",
     "cpu_stopper/",
@@ -80,7 +80,7 @@ const ABOVE_REAL_TIME: &[&str] = &[
 const MEMORY: &[&str] = &["khugepaged", "kcompactd", "kswapd", "ksmd", "kdamond"];
 
 fn begins(name: &str, with: &[&str]) -> bool {
-    with.iter().any(|begin| name.starts_with(begin))
+    with.iter().any(|prefix| name.starts_with(prefix))
 }
 
 fn is_unbound_kernel(name: &str) -> bool {
@@ -92,7 +92,7 @@ fn is_per_cpu_kernel(name: &str) -> bool {
 }
 
 impl Class {
-    /// Whether a thread of this name, not one of the server's, is of this kind.
+    /// Whether a thread of this name, which is not one of the server's, is in this class.
     pub fn has(self, name: &str) -> bool {
         match self {
             Self::LowerThanRealTime | Self::Fair => !begins(name, ABOVE_REAL_TIME),
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_tell_the_kinds_apart() {
+    fn threads_are_classified_by_their_names() {
         use Class::*;
         let kinds = [
             LowerThanRealTime,

@@ -355,7 +355,7 @@ fn requests_that_wait_together_are_answered_together() {
 
 #[test]
 fn a_worker_that_another_cpu_wakes_is_not_ready_before() {
-    // two workers on one CPU: the second's is told at 6 and is there 30 later
+    // two workers on one CPU: the second one is woken at 6 and is ready 30 later
     let mut observed = observed(&[(1, 10, 0, 0), (5, 10, 0, 0)], &[Vec::new()]);
     observed.servers_are_workers = false;
     observed.workers = vec![7, 8];

@@ -1,19 +1,19 @@
-//! From requests and the timeline of the CPUs to the queue as it was.
+//! Reconstructs the queue from the requests and the timeline of the CPUs.
 //!
-//! One pass over the CPUs' stretches gives each request its own work, each server of the
-//! queue its vacations, and each wake-up its length.
+//! One pass over the stretches of the CPUs determines the work of each request, the vacations of each
+//! server of the queue, and the length of each wake-up.
 //!
-//! **Servers of the queue.** With at most as many workers as CPUs a worker is a server;
-//! it takes its vacations from the CPU on which it is, or will be next. With more workers
-//! than CPUs the CPUs are the scarce thing, and each of them is a server.
+//! **Servers of the queue.** If there are no more workers than CPUs, each worker is a server; its
+//! vacations are those of the CPU on which it runs, or will run next. If there are more workers than
+//! CPUs, the CPUs are the bottleneck, and each CPU is a server.
 //!
-//! **Work of a request.** All time that its worker is itself on a CPU between its previous
-//! response and this one. Where the worker slept in between, what it did before that was
-//! still for the previous request. Where it did not, the usual time that it takes after a
-//! response is, or the time until the next request was there, whichever is the longer.
+//! **Work of a request.** All time that its worker itself runs between its previous response and this
+//! one. If the worker slept in between, what it did before it slept still belongs to the previous
+//! request. If it did not sleep, the previous request gets the time until the next request had
+//! arrived, or the worker's usual time after a response, whichever is longer.
 //!
-//! **Wake-up.** The time for which the CPU was idle between the arrival at the socket and
-//! the worker's being there: what handlers took meanwhile is an vacation and not part of it.
+//! **Wake-up.** The time for which the CPU was idle between the arrival at the socket and the moment
+//! when the worker ran. Handlers that ran meanwhile are a vacation and not part of it.
 
 use std::collections::HashMap;
 
@@ -28,8 +28,8 @@ use crate::resent::Resent;
 use crate::statistics::middle;
 
 impl Observed {
-    /// The queue that `matched` shows. Only requests of the measurement count, those before
-    /// it bring the queue into its state.
+    /// The queue of a whole recording. Only requests of the measurement count; those before it bring
+    /// the queue into its state.
     pub fn build(
         matched: &Matched,
         timeline: &impl CoreTimeline,
@@ -40,8 +40,7 @@ impl Observed {
         Self::of_sample(matched, timeline, context, &sample)
     }
 
-    /// The queue that a sample of a recording shows; `matched` and `timeline` hold at least
-    /// what it takes.
+    /// The queue of a sample of a recording; `matched` and `timeline` have at least the sample.
     pub(crate) fn of_sample(
         matched: &Matched,
         timeline: &impl CoreTimeline,
@@ -67,7 +66,7 @@ impl Observed {
         observed
     }
 
-    /// Adds the requests as far as their stamps alone give them, in the order of arrival.
+    /// Adds the requests in order of arrival, with everything that their stamps alone say.
     fn add_requests(
         &mut self,
         matched: &Matched,
@@ -147,7 +146,8 @@ fn usual_stack_ns(requests: impl Iterator<Item = Stamps>) -> u64 {
     middle(&mut stack).unwrap_or(0)
 }
 
-/// T2, or where it would have been, after it was sent again if it was: never after a later stamp.
+/// T2. If it is unknown: the usual time after T1, or after the last retransmission; never later than
+/// the next stamp.
 fn arrival_ns(
     stamps: &Stamps,
     usual_stack_ns: u64,
@@ -159,12 +159,12 @@ fn arrival_ns(
         .flatten()
         .chain([stamps.t6]);
     let latest = latest.map(ns).min().unwrap_or(t1).max(t1);
-    let came = || sent_again(t1, latest).unwrap_or(t1);
-    let t2 = stamps.t2.map_or_else(|| came() + usual_stack_ns, ns);
+    let sent = || sent_again(t1, latest).unwrap_or(t1);
+    let t2 = stamps.t2.map_or_else(|| sent() + usual_stack_ns, ns);
     t2.clamp(t1, latest)
 }
 
-/// Whether all of these are real-time threads or none is; `None` where neither is known.
+/// Whether the workers are real-time threads; `None` if some are and some are not, or if it is unknown.
 fn real_time(workers: &[Tid], context: &RecordingContext) -> Option<bool> {
     let threads = context.threads.iter();
     let known: HashMap<Tid, bool> = threads

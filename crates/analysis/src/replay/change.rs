@@ -1,68 +1,68 @@
-//! The queue that is replayed, and what of it is different from the measurement.
+//! How a replay differs from the measurement.
 
 use taillab_model::explanation::Cause;
 
-/// Which of the requests that wait is served first.
+/// Which waiting request is served first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Order {
-    /// The one that came first.
+    /// The one that arrived first.
     Arrival,
-    /// That of the worker that became busy first, which serves all that it has: workers that
-    /// share a CPU and do not take it from each other, as under SCHED_FIFO.
+    /// One of the worker that became runnable first. That worker keeps the CPU until it has served
+    /// everything that waits for it, as under SCHED_FIFO.
     ByWorker,
-    /// All that wait when the worker looks: it reads them all and then answers them all, in
-    /// the order of the measurement; those that come meanwhile wait for the next time.
+    /// Whenever the worker looks, it reads all waiting requests and then answers them all, in the order
+    /// of the measurement. Requests that arrive meanwhile wait for the next time.
     Batches,
     /// The one that was finished first in the measurement.
     AsMeasured,
-    /// The same, and it takes the server from one that was finished later.
+    /// As [`Self::AsMeasured`], and it preempts requests that were finished later.
     AsMeasuredPreemptive,
 }
 
 /// Who may serve a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Sharing {
-    /// The server that did.
+    /// The server that served it in the measurement.
     Assigned,
     /// Any server.
     Shared,
 }
 
-/// The queue that is replayed.
+/// A queueing discipline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Discipline {
     pub(crate) sharing: Sharing,
     pub(crate) order: Order,
 }
 
-/// What is different from the measurement.
+/// The differences from the measurement.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Change {
     pub(crate) discipline: Discipline,
-    /// For each source, how long its vacations last at most: 0 takes it away, `u32::MAX` leaves it as it was.
+    /// For each source, the maximum length of its vacations: 0 removes them, `u32::MAX` changes nothing.
     pub(crate) limits: Vec<u32>,
-    /// Servers are woken at once.
+    /// Wake-ups take no time.
     pub(crate) no_wake: bool,
-    /// CPUs do not go into power states.
+    /// Leaving a power state takes no time.
     pub(crate) no_exit: bool,
-    /// The work of a request until its response is at most this.
+    /// The maximum work of a request until its response.
     pub(crate) work_limit_ns: u32,
-    /// The same of those whose worker slept in them for one of these causes, a bit for each
-    /// place in [`Cause::ALL`]: what made it sleep is not done at all.
+    /// Causes, a bit for each place in [`Cause::ALL`]. Requests in which the worker slept for one of them
+    /// have a limit of their own, since the operation that made the worker sleep is not done at all.
     pub(crate) eased: u32,
-    /// The most work that is left of them.
+    /// That limit.
     pub(crate) eased_limit_ns: u32,
-    /// Workers do not sleep for this cause in the middle of a request: a bit for each place
-    /// in [`Cause::ALL`].
+    /// Causes, a bit for each place in [`Cause::ALL`], for which workers no longer sleep in the middle of
+    /// a request.
     pub(crate) unblocked: u32,
-    /// Nothing is lost on its way, and has to be sent again.
+    /// No packet is lost, so nothing is retransmitted.
     pub(crate) no_loss: bool,
-    /// Servers that are taken out of service; the others take over their requests.
+    /// The number of servers that are taken out of service; the others take over their requests.
     pub(crate) fewer_servers: usize,
 }
 
 impl Change {
-    /// None: the queue as it was, with this many sources, of this discipline.
+    /// No change, for a queue with this many sources and this discipline.
     pub(super) fn none(sources: usize, discipline: Discipline) -> Self {
         Self {
             discipline,
@@ -83,7 +83,7 @@ impl Change {
         self.unblocked |= 1 << cause as u32;
     }
 
-    /// Requests in which workers slept for `cause` have the work of others, at most so much.
+    /// Requests in which workers slept for `cause` have at most this much work.
     pub(crate) fn ease(&mut self, cause: Cause, at_most_ns: u32) {
         self.eased |= 1 << cause as u32;
         self.eased_limit_ns = at_most_ns;

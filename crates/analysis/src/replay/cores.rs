@@ -1,4 +1,4 @@
-//! A [`Timeline`] as the replay reads it.
+//! A [`Timeline`] in the form that the replay reads.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -7,37 +7,37 @@ use std::iter::Peekable;
 use taillab_model::explanation::{Cause, Culprit};
 use taillab_model::{RecordingContext, Tid};
 
-use super::track::{CoreTimeline, CpuStretch, Leaves, Occupant, SourceId};
+use super::track::{CoreTimeline, CpuStretch, Occupant, SourceId, StretchEnd};
 use crate::ledger::{GroupKey, Label, Labels, Who, of_storage, of_top};
 use crate::timeline::{
     self, Policies, Segments, Sleep, Timeline, Top, WorkerLine, WorkerSpan, WorkerState,
     on_its_way_until, throttled_ns,
 };
 
-/// Distinct threads that are kept apart; further ones are taken together.
+/// The maximum number of sources; further ones count as an earlier one with the same cause.
 const MAX_SOURCES: usize = 30_000;
 
-/// A thread that has been woken for so long, on a CPU that is idle, while its group was held back, is not
-/// slow to come: it is one that was held back.
+/// A thread was held back, and not just slow to wake, if it was woken longer ago than this, its CPU is
+/// idle, and its group was throttled.
 const HELD_BACK_NS: u64 = 100_000;
 
-/// With more threads than this only long idle times are looked at for one that is held back.
+/// With more threads than this, short idle times are not searched for a thread that is held back.
 const MANY_THREADS: usize = 64;
 
-/// A CPU with a smaller part than one in this many of the threads' time is not the server's.
+/// A CPU with less than this fraction (1 ÷ n) of the threads' time is not one of the server's.
 const NOTABLE_CPU: u64 = 1_000;
 
-/// A timeline, with the names of what takes CPUs away from the server.
+/// A timeline, with the names of what makes CPUs unavailable.
 pub struct Cores<'a> {
     timeline: &'a Timeline,
     policies: Policies,
-    /// Found while the segments are read.
+    /// Filled while the segments are read.
     sources: RefCell<Sources>,
 }
 
 struct Sources {
     labels: Labels,
-    /// A program's threads of one name are one source: its label is that of the first.
+    /// By id. A program's threads of one name are one source, with the label of the first of them.
     named: Vec<Label>,
     of: HashMap<Label, SourceId>,
     of_group: HashMap<(Cause, GroupKey), SourceId>,
@@ -51,7 +51,6 @@ impl Sources {
         }
         let group = self.labels.group(label);
         let id = self.of_group.get(&group).copied().unwrap_or_else(|| {
-            // too many to distinguish: it counts as one of the same cause
             let full = self.named.len() >= MAX_SOURCES;
             let mut known = self.named.iter().filter(|_| full);
             let same = known.position(|known| self.labels.cause(*known) == cause);
@@ -68,7 +67,7 @@ impl Sources {
 }
 
 impl<'a> Cores<'a> {
-    /// The CPUs of `timeline`; `context` has the names.
+    /// The CPUs of `timeline`, with the names in `context`.
     pub fn new(timeline: &'a Timeline, context: &RecordingContext) -> Self {
         Self {
             timeline,
@@ -86,8 +85,8 @@ impl<'a> Cores<'a> {
         Occupant::Other(self.sources.borrow_mut().id(cause, who))
     }
 
-    /// When a thread that sleeps until `span` begins is there to run: until then its wake-up is on its
-    /// way, and whoever has the CPU keeps it from nothing.
+    /// When a thread that sleeps until `span` begins can run. Until then its wake-up is under way, and
+    /// whoever has the CPU does not delay it.
     fn wakes_ns(&self, span: &WorkerSpan) -> u64 {
         let (from_ns, to_ns) = wait_ns(span);
         match span.state {
@@ -98,8 +97,8 @@ impl<'a> Cores<'a> {
         }
     }
 
-    /// Thread `tid` may not run while this span of it waits for its CPU.
-    fn hold_back(&self, tid: Tid, span: &WorkerSpan) -> bool {
+    /// Whether thread `tid`, which waits for its CPU in this span, is held back.
+    fn is_held_back(&self, tid: Tid, span: &WorkerSpan) -> bool {
         let Some(line) = span.state.cpu().and_then(|cpu| self.timeline.cpu(cpu)) else {
             return false;
         };
@@ -133,7 +132,7 @@ impl CoreTimeline for Cores<'_> {
             segments,
             states: HashMap::new(),
             current: None,
-            owed: None,
+            pending: None,
         }
     }
 
@@ -156,7 +155,7 @@ impl CoreTimeline for Cores<'_> {
     }
 }
 
-/// From when to when a span lasts, since boot.
+/// The begin and the end of a span, since boot.
 fn wait_ns(span: &WorkerSpan) -> (u64, u64) {
     (span.from.nanos_since_boot(), span.to.nanos_since_boot())
 }
@@ -165,7 +164,7 @@ fn wait_ns(span: &WorkerSpan) -> (u64, u64) {
 struct States<'a> {
     spans: Peekable<Box<dyn Iterator<Item = WorkerSpan> + 'a>>,
     current: Option<WorkerSpan>,
-    /// Whether it may not run in the current span, once that was asked.
+    /// Whether the thread is held back in the current span, if that has been determined.
     held_back: Option<bool>,
 }
 
@@ -179,7 +178,7 @@ impl<'a> States<'a> {
         }
     }
 
-    /// What the thread does from `at_ns` on, which never decreases.
+    /// The span in which `at_ns` lies, which never decreases from call to call.
     fn at(&mut self, at_ns: u64) -> Option<WorkerSpan> {
         let begun = |span: &WorkerSpan| span.from.nanos_since_boot() <= at_ns;
         while let Some(span) = self.spans.next_if(begun) {
@@ -194,12 +193,12 @@ struct CoreSegments<'a> {
     cores: &'a Cores<'a>,
     cpu: u16,
     segments: Option<Segments<'a>>,
-    /// Of the server's threads that were on this CPU; `None`: it is not the server's.
+    /// The threads that were on this CPU; `None` for those that are not the server's.
     states: HashMap<Tid, Option<States<'a>>>,
-    /// The server's thread that is current, and has not been said to leave.
+    /// The server's thread whose last stretch ended with [`StretchEnd::Interrupted`].
     current: Option<Tid>,
-    /// A stretch that comes after one without length.
-    owed: Option<CpuStretch>,
+    /// The stretch that follows the one returned last.
+    pending: Option<CpuStretch>,
 }
 
 impl CoreSegments<'_> {
@@ -210,33 +209,34 @@ impl CoreSegments<'_> {
         states.is_some()
     }
 
-    /// How a thread of the server that is no longer current at `at_ns` left.
-    fn leaves(&mut self, tid: Tid, at_ns: u64) -> Leaves {
-        let Some(states) = self.states.get_mut(&tid).and_then(Option::as_mut) else {
-            return Leaves::Preempted;
+    /// How one of the server's threads that is no longer current at `at_ns` left its CPU.
+    fn end_of(&mut self, tid: Tid, at_ns: u64) -> StretchEnd {
+        let states = self.states.get_mut(&tid).and_then(Option::as_mut);
+        let Some((states, span)) = states.and_then(|states| {
+            let span = states.at(at_ns)?;
+            Some((states, span))
+        }) else {
+            return StretchEnd::Preempted;
         };
-        match states.at(at_ns) {
-            Some(span) => match span.state {
-                WorkerState::Asleep(sleep) => Leaves::Sleeps {
-                    cause: blocked(sleep),
-                    until_ns: match states.spans.peek() {
-                        Some(next) => self.cores.wakes_ns(next),
-                        None => span.to.nanos_since_boot(),
-                    },
+        match span.state {
+            WorkerState::Asleep(sleep) => StretchEnd::Sleeps {
+                cause: blocked(sleep),
+                until_ns: match states.spans.peek() {
+                    Some(next) => self.cores.wakes_ns(next),
+                    None => span.to.nanos_since_boot(),
                 },
-                // woken in the same nanosecond
-                WorkerState::Woken { .. } => Leaves::Sleeps {
-                    cause: Cause::BlockedOther,
-                    until_ns: at_ns,
-                },
-                _ => Leaves::Preempted,
             },
-            None => Leaves::Preempted,
+            // woken in the same nanosecond
+            WorkerState::Woken { .. } => StretchEnd::Sleeps {
+                cause: Cause::BlockedOther,
+                until_ns: at_ns,
+            },
+            _ => StretchEnd::Preempted,
         }
     }
 
-    /// A thread of the server that was on this CPU could go on, and does not, though the CPU is idle
-    /// from `at_ns` on; or it may not run, whoever else does.
+    /// Whether one of the server's threads that was on this CPU is held back: the CPU is idle, or the
+    /// thread's policy or quota does not let it run.
     fn holds_back(&mut self, (at_ns, to_ns): (u64, u64), is_idle: bool) -> bool {
         let (cpu, cores) = (self.cpu, self.cores);
         let may = cores.policies.may_hold_back(cores.timeline);
@@ -252,7 +252,7 @@ impl CoreSegments<'_> {
             let is_idle = is_idle
                 && match span.state {
                     WorkerState::Preempted { .. } => true,
-                    // else its wake-up is slow, as the ledger has it
+                    // otherwise, its wake-up is slow
                     WorkerState::Woken { .. } => {
                         at_ns.saturating_sub(wait_ns(&span).0) >= HELD_BACK_NS
                             && throttled_ns(cores.timeline, at_ns, to_ns) > 0
@@ -262,12 +262,12 @@ impl CoreSegments<'_> {
             let waits = matches!(span.state,
                 WorkerState::Preempted { cpu: of } | WorkerState::Woken { cpu: of, .. } if of == cpu);
             let held_back = &mut states.held_back;
-            waits && (is_idle || *held_back.get_or_insert_with(|| cores.hold_back(tid, &span)))
+            waits && (is_idle || *held_back.get_or_insert_with(|| cores.is_held_back(tid, &span)))
         })
     }
 }
 
-/// What a sleep is when it falls into the middle of a request.
+/// The cause to which a sleep in the middle of a request is charged.
 fn blocked(sleep: Sleep) -> Cause {
     match sleep {
         Sleep::Lock { .. } => Cause::BlockedLock,
@@ -281,8 +281,8 @@ impl Iterator for CoreSegments<'_> {
     type Item = CpuStretch;
 
     fn next(&mut self) -> Option<CpuStretch> {
-        if let Some(owed) = self.owed.take() {
-            return Some(owed);
+        if let Some(pending) = self.pending.take() {
+            return Some(pending);
         }
         let segments = self.segments.as_mut()?;
         let segment = segments.next()?;
@@ -293,17 +293,15 @@ impl Iterator for CoreSegments<'_> {
         let is_server = thread != 0 && self.is_server(thread);
         let who = match segment.top {
             Top::Nothing | Top::KernelLock | Top::Storage { .. } if is_server => {
-                let leaves = if next_thread == Some(thread) {
-                    Leaves::Stays
+                let end = if next_thread == Some(thread) {
+                    StretchEnd::Interrupted
                 } else {
-                    self.leaves(thread, to_ns)
+                    self.end_of(thread, to_ns)
                 };
-                self.current = (leaves == Leaves::Stays).then_some(thread);
-                if segment.top == Top::Nothing || leaves != Leaves::Stays {
-                    Occupant::Server {
-                        tid: thread,
-                        leaves,
-                    }
+                let stays = end == StretchEnd::Interrupted;
+                self.current = stays.then_some(thread);
+                if segment.top == Top::Nothing || !stays {
+                    Occupant::Server { tid: thread, end }
                 } else {
                     let cause = match segment.top {
                         Top::Storage { call } => of_storage(call).0,
@@ -337,15 +335,14 @@ impl Iterator for CoreSegments<'_> {
             to_ns,
             who,
         };
-        // a thread that left while a handler was on top of it is said to leave here
-        if let Some(tid) = self.current.filter(|tid| *tid != thread) {
-            self.current = None;
-            let leaves = self.leaves(tid, from_ns);
-            self.owed = Some(found);
+        // a thread that left while a handler ran on top of it gets a last stretch, without length
+        if let Some(tid) = self.current.take_if(|tid| *tid != thread) {
+            let end = self.end_of(tid, from_ns);
+            self.pending = Some(found);
             return Some(CpuStretch {
                 from_ns,
                 to_ns: from_ns,
-                who: Occupant::Server { tid, leaves },
+                who: Occupant::Server { tid, end },
             });
         }
         Some(found)

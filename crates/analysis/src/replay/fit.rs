@@ -1,4 +1,4 @@
-//! Which queue it is: the candidates, and how well each reproduces the measurement.
+//! Finds the queueing discipline: the candidates, and how well each reproduces the measurement.
 
 use taillab_model::explanation::{Cause, FitPoint, ModelFit, max_fit_error};
 use taillab_model::{Nanos, quantile_rank};
@@ -7,10 +7,10 @@ use super::change::{Discipline, Order, Sharing};
 use super::kernel::replay;
 use super::observed::{Observed, UNCOUNTED};
 
-/// Where the replay is compared with the measurement.
+/// The quantiles at which the replay is compared with the measurement.
 pub const FIT_QUANTILES: [f64; 4] = [0.5, 0.9, 0.99, 0.999];
 
-/// A queue that fits better by less than this is no better: the simpler one is taken.
+/// If a more complex queue fits better only by less than this, the simpler one is taken.
 const NO_BETTER: f64 = 0.005;
 
 /// The queue that fits best, with its replay.
@@ -50,13 +50,11 @@ fn candidates(observed: &Observed) -> Vec<Discipline> {
     all
 }
 
-/// Tries the candidates; the best fit wins. `quantiles` are those that the sample supports;
-/// `None` without requests or quantiles.
+/// The best of the candidates. `quantiles` are those that the sample supports; `None` without requests or
+/// quantiles.
 pub(crate) fn fit(observed: &Observed, quantiles: &[f64]) -> Option<Fitted> {
-    let counted: Vec<u64> = counted(observed)
-        .map(|i| observed.requests[i].measured_ns)
-        .collect();
-    let measured = at_quantiles(counted, quantiles)?;
+    let counted = observed.counted().map(|job| job.measured_ns);
+    let measured = at_quantiles(counted.collect(), quantiles)?;
     let mut best: Option<Fitted> = None;
     let largest_borne = max_fit_error(observed.workers.len());
     for discipline in candidates(observed) {
@@ -103,11 +101,6 @@ pub(crate) fn fit(observed: &Observed, quantiles: &[f64]) -> Option<Fitted> {
     best
 }
 
-/// The requests that count.
-pub(crate) fn counted(observed: &Observed) -> impl Iterator<Item = usize> + '_ {
-    (0..observed.requests.len()).filter(|&i| observed.requests[i].block != UNCOUNTED)
-}
-
 /// Exact order statistics.
 fn at_quantiles(mut values: Vec<u64>, quantiles: &[f64]) -> Option<Vec<u64>> {
     if values.is_empty() || quantiles.is_empty() {
@@ -120,7 +113,7 @@ fn at_quantiles(mut values: Vec<u64>, quantiles: &[f64]) -> Option<Vec<u64>> {
     Some(quantiles.iter().map(at).collect())
 }
 
-/// The queue in words: `1 worker, first come first served; taken away by: interrupts`.
+/// The queue in words: `1 worker, first come first served (by T2); interrupted by: interrupts`.
 fn describe(observed: &Observed, discipline: Discipline) -> String {
     let number = |n: usize, what: &str| {
         let plural = if n == 1 { "" } else { "s" };

@@ -3,13 +3,13 @@
 use taillab_model::histogram::{cell, cell_of};
 use taillab_model::{Nanos, quantile_rank};
 
-/// Bins to a doubling: a bin is at most 0.8 % wide.
+/// log2 of the number of bins for each doubling: a bin is at most 0.8 % wide.
 const FINE: u32 = 7;
 
-/// Up to 2⁴⁰ ns (18 minutes); what is longer is in the last bin.
+/// Up to 2⁴⁰ ns (18 minutes); longer times are counted in the last bin.
 const BINS: usize = ((40 - FINE as usize) + 1) << FINE;
 
-/// Sojourns by block of time, in bins that widen with the value.
+/// Sojourns by block of time, in bins whose width grows with the value.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BlockHistogram {
     counts: Vec<u32>,
@@ -24,7 +24,7 @@ impl BlockHistogram {
         }
     }
 
-    /// How many blocks there are.
+    /// The number of blocks.
     pub(crate) fn blocks(&self) -> usize {
         self.blocks
     }
@@ -43,7 +43,7 @@ impl BlockHistogram {
         }
     }
 
-    /// The counts of a sample that has block b `times[b]` times.
+    /// The counts of a sample in which block b occurs `times[b]` times.
     pub(crate) fn weighted(&self, times: &[u32]) -> Counts {
         let mut sums = vec![0_u64; BINS];
         for (block, times) in times.iter().enumerate().take(self.blocks) {
@@ -135,7 +135,7 @@ fn quantile_of(up_to: impl Fn(usize) -> u64, q: f64) -> Option<f64> {
     Some(low + (high - low) * into)
 }
 
-/// How often each bin's values occur.
+/// The number of values in each bin.
 #[derive(Clone, Debug)]
 pub(crate) struct Counts(Vec<u64>);
 
@@ -145,7 +145,7 @@ impl Counts {
         self.0.iter().sum()
     }
 
-    /// The quantile, as near as the bins tell: within 0.8 %.
+    /// The quantile to the precision of the bins, 0.8 %.
     pub(crate) fn quantile_ns(&self, q: f64) -> Option<f64> {
         let total = self.total();
         let rank = (quantile_rank(total, q) + 1) as f64;
@@ -161,8 +161,7 @@ impl Counts {
         None
     }
 
-    /// Points (x, share at least x), about `points` of them, evenly in the logarithm of the
-    /// share.
+    /// About `points` points (x, share at least x), evenly spaced in the logarithm of the share.
     pub(crate) fn ccdf(&self, points: usize) -> Vec<(Nanos, f64)> {
         let total = self.total();
         let step = (total.max(2) as f64).ln() / points.max(1) as f64;
@@ -185,7 +184,6 @@ fn bin(ns: u64) -> usize {
     cell(ns, FINE).min(BINS - 1)
 }
 
-/// Where a bin begins and ends.
 fn edges(bin: usize) -> (f64, f64) {
     let (low, width) = cell_of(bin, FINE);
     (low as f64, (low + width) as f64)

@@ -1,9 +1,9 @@
-//! The queue, replayed: one pass over the requests for each change of it.
+//! Replays the queue: one pass over the requests for each change.
 //!
-//! It does what [`taillab_simulator::replay`] does (the property tests hold one against the
-//! other, to the nanosecond), for columns of integers, with vacations by source, work
-//! before and after the response, wake-ups of idle servers, and the order as it was
-//! measured. It takes tens of nanoseconds for a request, and so allows a dozen what-ifs.
+//! It computes the same as [`taillab_simulator::replay`] (property tests compare the two, to the
+//! nanosecond), and adds vacations by source, work before and after the response, wake-ups of idle
+//! servers, and the measured order. A request takes tens of nanoseconds, so a dozen forecasts are
+//! affordable.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,7 +13,7 @@ use super::observed::{Job, Observed};
 use super::pool::Pool;
 use super::vacations::{Cursor, Vacations};
 
-/// Replays all requests; `done` gets each with the time of its response, in no order.
+/// Replays all requests; `done` gets each of them, in no particular order, with the time of its response.
 pub(crate) fn replay(observed: &Observed, change: &Change, mut done: impl FnMut(usize, u64)) {
     if let Some((earlier, order)) = observed.earlier(change) {
         return queue(&earlier, change, |i, at| done(order[i] as usize, at));
@@ -47,27 +47,26 @@ fn queue(observed: &Observed, change: &Change, done: impl FnMut(usize, u64)) {
 struct QueueServer<'a> {
     vacations: &'a Vacations,
     cursor: Cursor,
-    /// When it is done with what it has begun.
+    /// When it has finished what it has begun.
     free_ns: u64,
-    /// What waits for it, by rank; with the work that is left of it.
+    /// Waiting requests: rank, request, remaining work.
     waiting: BinaryHeap<Reverse<(u32, u32, u32)>>,
-    /// What it is serving, where that can be interrupted.
+    /// The request in service, if it can be preempted.
     running: Option<Running>,
 }
 
-/// A request in service that can be interrupted.
+/// A request in service that can be preempted.
 #[derive(Clone, Copy, Debug)]
 struct Running {
     i: usize,
     rank: u32,
-    /// Since when, and how much work was left then.
     since_ns: u64,
+    /// The work that was left at `since_ns`.
     left_ns: u32,
-    /// When that will be done.
     until_ns: u64,
 }
 
-/// The servers of the queue, without this many of them; one stays.
+/// The servers of the queue without `fewer` of them; at least one remains.
 fn servers(vacations: &[Vacations], fewer: usize) -> Vec<QueueServer<'_>> {
     let number = vacations.len().saturating_sub(fewer).max(1);
     let server = |vacations| QueueServer {
@@ -89,7 +88,7 @@ struct SingleQueue<'a, F> {
 }
 
 impl<F: FnMut(usize, u64)> SingleQueue<'_, F> {
-    /// Begins request `i` at its arrival on an idle server, or when a busy one is free.
+    /// When request `i` begins (at its arrival if the server is idle), and its work with the wake-up.
     fn begin(&self, i: usize, server: &mut QueueServer<'_>) -> (u64, u64) {
         let arrival = self.requests[i].arrival_ns;
         let before = u64::from(self.before_ns(i));
@@ -124,7 +123,7 @@ impl<F: FnMut(usize, u64)> SingleQueue<'_, F> {
         self.requests[i].blocked_ns(self.change)
     }
 
-    /// Request `i` has had its work at `at_ns`; it leaves, and the server goes on.
+    /// The work for request `i` is done at `at_ns`: it leaves, and the server continues.
     fn complete(&mut self, i: usize, at_ns: u64, server: &mut QueueServer<'_>) {
         let blocked = self.blocked_ns(i);
         let departure = at_ns + blocked;
@@ -168,7 +167,7 @@ impl<F: FnMut(usize, u64)> SingleQueue<'_, F> {
             let place = self.server(i, &servers);
             let server = &mut servers[place];
             self.advance::<PREEMPT>(server, arrival);
-            // at the same instant what waits may come first
+            // a request that has waited until now may go first
             let rank = self.requests[i].rank;
             if let Some(running) = server
                 .running
@@ -220,7 +219,7 @@ impl<F: FnMut(usize, u64)> SingleQueue<'_, F> {
         });
     }
 
-    /// Lets a server work through what waits until `now_ns`: what it can begin before that.
+    /// Lets a server work until `now_ns`: it serves every waiting request that it can begin before then.
     fn advance<const PREEMPT: bool>(&mut self, server: &mut QueueServer<'_>, now_ns: u64) {
         loop {
             if let Some(running) = server.running {
@@ -229,14 +228,14 @@ impl<F: FnMut(usize, u64)> SingleQueue<'_, F> {
                 }
                 server.running = None;
                 let limits = &self.change.limits;
-                // the cursor follows: it is where the work began
+                // the cursor is still where the work began
                 let (since, left) = (running.since_ns, u64::from(running.left_ns));
                 let at = server
                     .vacations
                     .finish(&mut server.cursor, limits, since, left);
                 self.complete(running.i, at, server);
             }
-            // at `now_ns` itself a new arrival may be the one to serve
+            // at `now_ns` itself, the new arrival may go first
             let free = server.free_ns;
             if free >= now_ns {
                 return;
@@ -250,7 +249,7 @@ impl<F: FnMut(usize, u64)> SingleQueue<'_, F> {
 
     fn batches(&mut self, mut servers: Vec<QueueServer<'_>>) {
         let mut waiting: Vec<Vec<u32>> = vec![Vec::new(); servers.len()];
-        // when each server looks what there is
+        // when each server next reads all that waits
         let mut looks = vec![0_u64; servers.len()];
         for i in 0..self.requests.len() {
             let arrival = self.requests[i].arrival_ns;
@@ -335,7 +334,7 @@ impl<F: FnMut(usize, u64)> SingleQueue<'_, F> {
         self.drain(&mut servers, &mut waiting, u64::MAX);
     }
 
-    /// Lets the servers work through what waits until `now_ns`.
+    /// Lets the servers work until `now_ns`.
     fn drain(
         &mut self,
         servers: &mut [QueueServer<'_>],

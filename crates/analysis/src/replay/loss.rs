@@ -1,20 +1,19 @@
-//! Requests that came late to the socket: they were lost on their way and came again, or the CPU
-//! that receives was away.
+//! Requests that reached the socket late, because they were lost and retransmitted, or because the
+//! receiving CPU was unavailable.
 //!
-//! Without that they would have been at the socket when others are. They then stand elsewhere
-//! among the arrivals.
+//! A change that removes the delay lets them arrive earlier, so the order of arrival changes.
 
 use super::change::Change;
 use super::observed::{NONE, Observed, finishing_order};
 
 impl Observed {
-    /// Requests came late because they, or others before them on their connection, were lost.
-    pub(crate) fn loses(&self) -> bool {
+    /// Whether requests arrived late because they, or others before them on their connection, were lost.
+    pub(crate) fn has_losses(&self) -> bool {
         self.requests.iter().any(|job| job.lost_ns > 0)
     }
 
-    /// The queue as it is where `change` lets requests come earlier, and which request of this
-    /// one each of its requests is; `None` where it does not.
+    /// The queue in which requests arrive as early as `change` lets them, and the place in this queue of
+    /// each of its requests; `None` if none arrives earlier.
     pub(super) fn earlier(&self, change: &Change) -> Option<(Self, Vec<u32>)> {
         if self.requests.iter().all(|job| job.late_ns(change) == 0) {
             return None;
@@ -27,7 +26,7 @@ impl Observed {
                 job.stack_ns -= late;
                 job.measured_ns = job.measured_ns.saturating_sub(late);
                 (job.lost_ns, job.held_ns) = (0, 0);
-                // whom it would have found there is not known from when it really came
+                // what it met at its late arrival says nothing about the earlier one
                 job.wake_ns = NONE;
                 job.exit_wake_ns = 0;
             }
@@ -74,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_the_cpu_held_up_comes_earlier_where_its_absence_is_shorter() {
+    fn a_request_that_the_cpu_held_up_comes_earlier_where_its_vacation_is_shorter() {
         // the CPU was away from 100 to 500: what came at 200 was at the socket at 510
         let away = vec![(100, 400, 0)];
         let jobs = [(0, 50, 0, 0), (510, 50, 0, 0), (90, 50, 0, 0)];

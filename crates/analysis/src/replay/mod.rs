@@ -1,10 +1,10 @@
-//! Causal replay: the queue with the arrivals as they were measured, the work that each
-//! request was, and its servers taken away when they were taken away.
+//! Causal replay: the recorded queue simulated again, with the measured arrivals, the work of each
+//! request, and the times in which each server was unavailable.
 //!
-//! Replayed unchanged it must give the measured distribution back ([`fit`](self)): only
-//! then does a replay with something taken out say what that something costs. What comes
-//! before the queue, T1 to T2, is kept as it was measured, but for what was lost there and for
-//! what had to wait until the CPU was back.
+//! A replay without changes must reproduce the measured distribution ([`fit`](self)). Only then does a
+//! replay without one disturbance say what that disturbance costs. The time before the queue, T1 to
+//! T2, is kept as measured, except for retransmissions and for packets that waited until their CPU was
+//! back.
 
 #[cfg(test)]
 mod agreement;
@@ -27,7 +27,7 @@ pub use cores::Cores;
 pub use fit::FIT_QUANTILES;
 pub use observed::Observed;
 pub use sample::MAX_REPLAYED;
-pub use track::{CoreTimeline, CpuStretch, Leaves, Occupant, SourceId};
+pub use track::{CoreTimeline, CpuStretch, Occupant, SourceId, StretchEnd};
 
 pub(crate) use change::{Change, Order, Sharing};
 pub(crate) use fit::{Fitted, fit};

@@ -1,63 +1,62 @@
-//! The queue as it was: arrivals, demands, and when its servers were taken away.
+//! The recorded queue: arrivals, work, and when its servers were unavailable.
 
 use taillab_model::Tid;
 use taillab_model::explanation::{Cause, Culprit};
+use taillab_queueing::random::lanes::split_mix;
 
 use super::change::{Change, Discipline, Order};
 use super::vacations::{Cursor, Vacations};
 
-/// No such index.
+/// An unknown length.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// The [`Observed::block`] of a request that only keeps the queue in its state.
+/// The [`Job::block`] of a request that is replayed only for the state of the queue.
 pub(crate) const UNCOUNTED: u8 = u8::MAX;
 
 /// A request as a job of the queue. Times count from one origin.
 ///
-/// It occupies its server for `before_ns` until its response leaves and for
-/// `after_ns` from then on (the worker returns from its call and looks for more, or goes
-/// to sleep). Both are the worker's own time on its CPU, without what ran on top of it.
+/// It occupies its server for `before_ns` until its response leaves, and then for `after_ns` (the worker
+/// returns from its call and looks for more, or goes to sleep). Both are the worker's own time on its
+/// CPU, without anything that interrupted it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Job {
     /// When it arrives: T2.
     pub(crate) arrival_ns: u64,
     /// T2 − T1, kept as measured.
     pub(crate) stack_ns: u64,
-    /// Of that, what it took to send again what was lost on its connection.
+    /// The part of it caused by a retransmission on its connection.
     pub(crate) lost_ns: u64,
-    /// Of `stack_ns`, what it waited for the end of one vacation of the CPU that receives.
+    /// The part of `stack_ns` spent waiting for the end of one vacation of the receiving CPU.
     pub(crate) held_ns: u32,
     /// The source of that vacation.
     pub(crate) held_by: u16,
     /// T6 − T1 as measured.
     pub(crate) measured_ns: u64,
-    /// Own work until T6.
+    /// Work until T6.
     pub(crate) before_ns: u32,
-    /// Own work after T6.
+    /// Work after T6.
     pub(crate) after_ns: u32,
-    /// Own time asleep in the middle.
+    /// Time for which the worker slept in the middle of it.
     pub(crate) blocked_ns: u32,
-    /// Why, where `blocked_ns` is not 0: a place in [`Cause::ALL`].
+    /// The cause of `blocked_ns`, if that is not 0: a place in [`Cause::ALL`].
     pub(crate) blocked_cause: u8,
-    /// Why its worker slept in its middle: a bit for each place in [`Cause::ALL`].
+    /// All causes for which the worker slept in the middle of it: a bit for each place in [`Cause::ALL`].
     pub(crate) slept: u32,
-    /// Time of an idle CPU from its arrival until its worker was there; [`NONE`] where it
-    /// did not find an idle CPU.
+    /// Idle time of the CPU from the arrival until the worker ran; [`NONE`] if the CPU was not idle.
     pub(crate) wake_ns: u32,
-    /// Of `stack_ns`, what the CPU took to come out of a power state.
+    /// The part of `stack_ns` in which the CPU left a power state.
     pub(crate) exit_stack_ns: u32,
-    /// Of `wake_ns`, the same.
+    /// The part of `wake_ns` in which the CPU left a power state.
     pub(crate) exit_wake_ns: u32,
-    /// Its worker had not slept since its last response.
+    /// The worker had not slept since its last response.
     pub(crate) awake: bool,
-    /// The probe was blind while it was served: `blocked_ns` is that, or has that in it.
+    /// The probe was blind while it was served; `blocked_ns` includes that time.
     pub(crate) hidden: bool,
-    /// Of `before_ns`, the work until it slept for the first time; only where it did.
+    /// The part of `before_ns` until the worker slept for the first time, if it did.
     pub(crate) first_ns: u32,
-    /// Of `before_ns`, the work that its worker does for all requests that it reads before
-    /// it answers the first of them.
+    /// The part of `before_ns` that the worker does before it answers the first request of the batch.
     pub(crate) compute_ns: u32,
-    /// The rest: its own answer.
+    /// The rest of `before_ns`: the answer itself.
     pub(crate) reply_ns: u32,
     /// Its place in the order in which they were finished.
     pub(crate) rank: u32,
@@ -70,7 +69,7 @@ pub(crate) struct Job {
 }
 
 impl Default for Job {
-    /// A job without any work, of which nothing is known.
+    /// A job of which nothing is known.
     fn default() -> Self {
         Self {
             arrival_ns: 0,
@@ -101,14 +100,14 @@ impl Default for Job {
 }
 
 impl Job {
-    /// For how long its worker sleeps in its middle, with what `change` leaves of that.
+    /// For how long the worker sleeps in the middle of it, under `change`.
     #[inline]
     pub(crate) fn blocked_ns(&self, change: &Change) -> u64 {
         let unblocked = change.unblocked >> u32::from(self.blocked_cause) & 1 == 1;
         if unblocked { 0 } else { self.blocked_ns.into() }
     }
 
-    /// How much earlier `change` brings it to the socket.
+    /// How much earlier it reaches the socket under `change`.
     #[inline]
     pub(crate) fn late_ns(&self, change: &Change) -> u64 {
         if change.no_loss && self.lost_ns > 0 {
@@ -121,13 +120,13 @@ impl Job {
         self.held_ns.saturating_sub(limit).into()
     }
 
-    /// Own work until T6, as far as `change` leaves it.
+    /// Work until T6, under `change`.
     #[inline]
     pub(super) fn before_ns(&self, change: &Change) -> u32 {
         self.before_ns.min(self.work_limit_ns(change))
     }
 
-    /// The place of request `i`, which is this one, in the order that `change` has.
+    /// The place of this request, number `i`, in the order of `change`.
     #[inline]
     pub(super) fn rank(&self, i: usize, change: &Change) -> u32 {
         match change.discipline.order {
@@ -136,13 +135,13 @@ impl Job {
         }
     }
 
-    /// The kernel sends it late, which keeps no worker busy.
+    /// Whether the kernel sends the response late, which keeps no worker busy.
     #[inline]
     pub(super) fn is_sent_late(&self) -> bool {
         self.blocked_cause == Cause::StackTx as u8
     }
 
-    /// The most work that `change` leaves it until its response.
+    /// The maximum work until its response under `change`.
     #[inline]
     pub(crate) fn work_limit_ns(&self, change: &Change) -> u32 {
         if self.slept & change.eased == 0 {
@@ -169,49 +168,48 @@ pub(super) fn finishing_order(jobs: &mut [Job]) -> Vec<u32> {
     finished
 }
 
-/// What a replay needs of a recording; made by [`Observed::build`].
+/// A recorded queue, as a replay needs it.
 #[derive(Clone, Debug, Default)]
 pub struct Observed {
     /// In the order in which they arrive at the queue.
     pub(crate) requests: Vec<Job>,
-    /// One for each server of the queue.
+    /// The vacations of each server of the queue.
     pub(crate) vacations: Vec<Vacations>,
-    /// What the vacations' sources are.
+    /// The sources of vacations.
     pub(crate) sources: Vec<VacationSource>,
     /// The threads that served requests.
     pub(crate) workers: Vec<Tid>,
-    /// All of these are real-time threads, or none is; `None` where neither is known.
+    /// Whether the workers are real-time threads; `None` if some are and some are not, or if it is unknown.
     pub(crate) real_time: Option<bool>,
     /// The servers of the queue are the workers, and not the CPUs that they share.
     pub(crate) servers_are_workers: bool,
-    /// Every connection was served by one worker only (with two workers and more).
+    /// There are several workers, and each connection was served by only one of them.
     pub(crate) connections_are_bound: bool,
-    /// Wake-ups as measured, sorted: a sample that others are drawn from.
+    /// A sorted sample of measured wake-ups, from which wake-ups that were not measured are drawn.
     pub(crate) wakes_ns: Vec<u32>,
-    /// The worker's usual work after a response before it could take the next request.
+    /// The worker's usual work after a response before it can take the next request.
     pub(crate) linger_ns: u64,
-    /// Requests that were answered after another one that had been read with them.
+    /// The number of requests that were read together with another one and answered after it.
     pub(crate) batched: u64,
-    /// How many blocks of time there are.
+    /// The number of blocks of time.
     pub(crate) blocks: usize,
-    /// Requests of the measurement; more than there are here where only a part of the time
-    /// is replayed.
+    /// The number of requests of the measurement; if only a part of the time is replayed, more than here.
     pub(crate) measured_requests: u64,
-    /// Requests whose worker is not known: their demand is the median one.
+    /// The number of requests whose worker is unknown. The median is assumed for their work.
     pub(crate) without_worker: u64,
 }
 
-/// What takes a server away.
+/// The source of vacations: what makes a server unavailable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct VacationSource {
     pub(crate) cause: Cause,
     pub(crate) culprit: Option<Culprit>,
-    /// It is a thread of the server that does something other than requests.
+    /// It is one of the server's own threads that does other work than requests.
     pub(crate) own: bool,
 }
 
 impl VacationSource {
-    /// The CPU does something for as long as this lasts, and need not be woken.
+    /// Whether the CPU is busy meanwhile, so that it need not be woken.
     pub(crate) fn keeps_awake(&self) -> bool {
         matches!(
             self.cause,
@@ -221,10 +219,15 @@ impl VacationSource {
 }
 
 impl Observed {
-    /// Requests that are replayed and counted.
+    /// The requests that count.
+    pub(super) fn counted(&self) -> impl Iterator<Item = &Job> {
+        let requests = self.requests.iter();
+        requests.filter(|job| job.block != UNCOUNTED)
+    }
+
+    /// The number of requests that are replayed and counted.
     pub fn replayed(&self) -> usize {
-        let counted = |job: &&Job| job.block != UNCOUNTED;
-        self.requests.iter().filter(counted).count()
+        self.counted().count()
     }
 
     /// There are more workers than servers of the queue: they share CPUs.
@@ -232,22 +235,22 @@ impl Observed {
         !self.servers_are_workers && self.workers.len() > self.vacations.len()
     }
 
-    /// Workers read several requests before they answer the first of them, often enough.
+    /// Whether workers often read several requests before they answer the first of them.
     pub(crate) fn answers_in_batches(&self) -> bool {
         self.batched * 1_000 > self.requests.len() as u64
     }
 
-    /// The cause takes servers away, or lets workers sleep or wake up.
+    /// Whether the cause delays anything here: vacations, sleeps, wake-ups or losses.
     pub(crate) fn shows(&self, cause: Cause) -> bool {
         let slept = |job: &Job| job.blocked_ns > 0 && job.blocked_cause == cause as u8;
         let mut away = self.by_source().into_iter().zip(&self.sources);
         (cause == Cause::Wakeup && !self.wakes_ns.is_empty())
-            || (cause == Cause::Retransmit && self.loses())
+            || (cause == Cause::Retransmit && self.has_losses())
             || away.any(|(time, source)| time > 0 && source.cause == cause)
             || self.requests.iter().any(slept)
     }
 
-    /// No change: the queue as it was, of this discipline.
+    /// No change, with this discipline.
     pub(crate) fn unchanged(&self, discipline: Discipline) -> Change {
         Change::none(self.sources.len(), discipline)
     }
@@ -259,7 +262,7 @@ impl Observed {
         (at_ns + job.stack_ns).saturating_sub(job.arrival_ns)
     }
 
-    /// The wake-up that request `i` has to wait for when it finds its server idle since `free_ns`.
+    /// The wake-up that delays request `i` when it finds its server idle since `free_ns`.
     pub(super) fn wake_ns(
         &self,
         change: &Change,
@@ -284,7 +287,7 @@ impl Observed {
             return 0;
         }
         let limits = &change.limits;
-        // it has not had the time to go to sleep
+        // the server has not had the time to go to sleep
         let linger = self.linger_ns.max(1);
         let mut since = *cursor;
         if vacations.finish(&mut since, limits, free_ns, linger) > arrival {
@@ -293,11 +296,12 @@ impl Observed {
         if vacations.is_awake_at(cursor, limits, keeps_awake, arrival) {
             return 0;
         }
-        // the same draw for the same request in every replay
-        u64::from(sample[place_of(i, sample.len())])
+        // every replay draws the same for the same request
+        let place = split_mix(&mut (i as u64)) % sample.len() as u64;
+        u64::from(sample[place as usize])
     }
 
-    /// Vacation by source, over all servers, in nanoseconds.
+    /// The total of all servers' vacations by source, in nanoseconds.
     pub(crate) fn by_source(&self) -> Vec<u64> {
         let mut sums = vec![0_u64; self.sources.len()];
         for (_, length, source) in self.vacations.iter().flat_map(Vacations::iter) {
@@ -305,15 +309,6 @@ impl Observed {
         }
         sums
     }
-}
-
-/// A place in a table of `length` for request `i`, evenly (SplitMix64's mix, Steele, Lea and
-/// Flood 2014).
-fn place_of(i: usize, length: usize) -> usize {
-    let mut z = (i as u64).wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    ((z ^ (z >> 31)) % length as u64) as usize
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! Workers that share CPUs, replayed: each request goes to a worker, and a CPU goes from one
+//! Replays a queue whose workers share CPUs: each request goes to a worker, and each CPU passes from one
 //! worker to the next.
 //!
-//! A worker that sleeps in the middle of a request leaves its CPU to the others, and its own
-//! next requests wait for it. How long a worker that could run waits for its CPU is not
-//! taken from the measurement: it follows from what the others do.
+//! A worker that sleeps in the middle of a request leaves its CPU to the others, and its own next
+//! requests wait. How long a runnable worker waits for its CPU is not taken from the measurement; it
+//! follows from what the other workers do.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -12,10 +12,10 @@ use super::change::{Change, Order, Sharing};
 use super::observed::{Job, NONE, Observed};
 use super::vacations::{Cursor, Vacations};
 
-/// What a worker is at.
+/// The work that a worker has to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// It has no request.
+    /// None: it takes its next request.
     Between,
     /// The work until it sleeps, or until its response.
     First(usize),
@@ -25,12 +25,11 @@ enum Phase {
     After(usize),
 }
 
-/// Where a worker is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// Without work.
     Asleep,
-    /// With work, and not able to run yet: it sleeps in a request, or is being woken.
+    /// With work, but not able to run yet: it sleeps in a request, or is being woken.
     Held,
     /// Waiting for its CPU.
     Runnable,
@@ -39,25 +38,24 @@ enum State {
 
 #[derive(Debug)]
 struct PooledWorker {
-    /// Requests that wait for it, by the order in which they are served.
+    /// Requests that wait for it, by rank.
     waiting: BinaryHeap<Reverse<(u32, u32)>>,
     phase: Phase,
     state: State,
-    /// Work that is left of the phase.
+    /// Remaining work of the phase.
     left_ns: u64,
     cpu: usize,
-    /// When it became runnable after it had slept, as a place among all workers.
+    /// Counts the times at which any worker became runnable; this is the last such time of this one.
     turn: u32,
-    /// Its place in the order in which workers take its CPU, where it waits for that.
+    /// Its priority among the workers that wait for its CPU; the lowest goes first.
     key: u32,
 }
 
-/// What a CPU is doing.
 #[derive(Clone, Copy, Debug)]
 struct Running {
     worker: usize,
     since_ns: u64,
-    /// The place in the vacations when it is done.
+    /// The place in the vacations at the end of the phase.
     then: Cursor,
 }
 
@@ -65,19 +63,19 @@ struct Cpu<'a> {
     vacations: &'a Vacations,
     cursor: Cursor,
     running: Option<Running>,
-    /// Which of its times of running this is: what was to happen in an earlier one does not.
+    /// Counts the times at which a worker began or ceased to run here; events of an earlier time are void.
     time: u32,
-    /// The workers that wait for it, by who goes first; some entries are out of date.
+    /// The workers that wait for it, by key; some entries are out of date.
     runnable: BinaryHeap<Reverse<(u32, u32)>>,
-    /// When it was last done with all.
+    /// When it was last given to the next worker.
     free_ns: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
-    /// A CPU is done with what it runs, where that is still the same time of running.
+    /// The worker on a CPU has finished its phase, if `time` is still the CPU's.
     Done { cpu: u32, time: u32 },
-    /// A worker can run.
+    /// A worker becomes runnable.
     Ready { worker: u32 },
 }
 
@@ -90,7 +88,7 @@ pub(super) struct Pool<'a, F> {
     cpus: Vec<Cpu<'a>>,
     /// Requests that wait for any worker.
     common: BinaryHeap<Reverse<(u32, u32)>>,
-    /// Workers without work, the last to become so on top; only where any takes any request.
+    /// Workers without work, the one that became idle last on top; used only with a shared queue.
     idle: Vec<usize>,
     events: BinaryHeap<Reverse<(u64, Event)>>,
     turns: u32,
@@ -142,7 +140,7 @@ impl<'a, F: FnMut(usize, u64)> Pool<'a, F> {
         self.until(u64::MAX);
     }
 
-    /// Lets happen what happens until `now_ns`.
+    /// Handles the events until `now_ns`.
     fn until(&mut self, now_ns: u64) {
         while let Some(Reverse((at, event))) = self.events.peek().copied() {
             if at > now_ns {
@@ -177,7 +175,7 @@ impl<'a, F: FnMut(usize, u64)> Pool<'a, F> {
         }
     }
 
-    /// The order among workers that could run: the first takes the CPU.
+    /// The order among runnable workers: the lowest takes the CPU.
     fn key(&self, w: usize) -> u32 {
         let worker = &self.workers[w];
         if self.change.discipline.order == Order::ByWorker {
@@ -194,7 +192,7 @@ impl<'a, F: FnMut(usize, u64)> Pool<'a, F> {
         let own = usize::from(self.requests[i].worker);
         if self.is_shared() {
             self.common.push(entry);
-            // its own worker, if that is idle; else the one that became idle last
+            // the worker of the measurement if it is idle; otherwise, the one that became idle last
             let asleep = |w: &usize| self.workers[*w].state == State::Asleep;
             let chosen = (own < self.workers.len()).then_some(own).filter(asleep);
             while let Some(last) = self.idle.last()
@@ -220,7 +218,7 @@ impl<'a, F: FnMut(usize, u64)> Pool<'a, F> {
         }
     }
 
-    /// Request `i` gives worker `w` something to do.
+    /// Request `i` wakes worker `w`.
     fn wake(&mut self, w: usize, i: usize, now_ns: u64) {
         let place = self.place(i);
         let measured = self.requests[i].wake_ns;
@@ -246,7 +244,7 @@ impl<'a, F: FnMut(usize, u64)> Pool<'a, F> {
         }
     }
 
-    /// The CPU for request `i`: that of the measurement, or, where any may serve it, an idle one.
+    /// The CPU for request `i`: that of the measurement, or, with a shared queue, an idle one.
     fn place(&self, i: usize) -> usize {
         let own = usize::from(self.requests[i].server) % self.cpus.len();
         let idle = |cpu: &Cpu<'_>| cpu.running.is_none();
@@ -256,7 +254,7 @@ impl<'a, F: FnMut(usize, u64)> Pool<'a, F> {
         self.cpus.iter().position(idle).unwrap_or(own)
     }
 
-    /// Worker `w` could run from now on.
+    /// Worker `w` is runnable from now on.
     fn runnable(&mut self, w: usize, now_ns: u64) {
         self.turns += 1;
         let turn = self.turns;
@@ -284,7 +282,7 @@ impl<'a, F: FnMut(usize, u64)> Pool<'a, F> {
             .push(Reverse((key, w as u32)));
     }
 
-    /// Takes the CPU from who runs there.
+    /// Preempts the worker that runs on a CPU.
     fn stop(&mut self, place: usize, now_ns: u64) {
         let cpu = &mut self.cpus[place];
         let Some(running) = cpu.running.take() else {
@@ -300,7 +298,7 @@ impl<'a, F: FnMut(usize, u64)> Pool<'a, F> {
         worker.state = State::Runnable;
     }
 
-    /// Gives an idle CPU to the worker that is first, if any.
+    /// Gives an idle CPU to the first worker that waits for it, if any.
     fn dispatch(&mut self, place: usize, now_ns: u64) {
         self.cpus[place].free_ns = now_ns;
         while let Some(Reverse((key, w))) = self.cpus[place].runnable.pop() {
@@ -313,7 +311,7 @@ impl<'a, F: FnMut(usize, u64)> Pool<'a, F> {
         }
     }
 
-    /// Worker `w` goes on on its idle CPU; `false` where it has nothing to do.
+    /// Worker `w` runs on its idle CPU; `false` if it has nothing to do.
     fn proceed(&mut self, w: usize, now_ns: u64) -> bool {
         if self.workers[w].phase == Phase::Between {
             let queue = if self.is_shared() {
@@ -322,7 +320,7 @@ impl<'a, F: FnMut(usize, u64)> Pool<'a, F> {
                 &mut self.workers[w].waiting
             };
             let Some(Reverse((_, i))) = queue.pop() else {
-                // another one took it
+                // another worker took the request
                 self.workers[w].left_ns = 0;
                 self.falls_asleep(w);
                 return false;
@@ -331,7 +329,7 @@ impl<'a, F: FnMut(usize, u64)> Pool<'a, F> {
             let first = self.first_ns(i);
             let worker = &mut self.workers[w];
             worker.phase = Phase::First(i);
-            // behind the wake-up
+            // after the wake-up
             worker.left_ns += first;
         }
         let worker = &mut self.workers[w];
@@ -361,7 +359,7 @@ impl<'a, F: FnMut(usize, u64)> Pool<'a, F> {
         }
     }
 
-    /// What the worker on a CPU was at is done.
+    /// The worker on a CPU has finished its phase.
     fn finished(&mut self, place: usize, now_ns: u64) {
         let cpu = &mut self.cpus[place];
         let Some(running) = cpu.running.take() else {
@@ -415,10 +413,10 @@ impl<'a, F: FnMut(usize, u64)> Pool<'a, F> {
             Some(Reverse((_, i))) => {
                 self.workers[w].state = State::Runnable;
                 if !self.is_shared() {
-                    // it has been moved where it served that one
+                    // it moves to the CPU on which it served that request
                     self.workers[w].cpu = self.place(i as usize);
                 }
-                // by workers it still has its turn, and goes on
+                // with `Order::ByWorker` it keeps its turn, and continues
                 self.queue_up(w);
                 let home = self.workers[w].cpu;
                 if home != place && self.cpus[home].running.is_none() {
@@ -429,7 +427,7 @@ impl<'a, F: FnMut(usize, u64)> Pool<'a, F> {
         self.dispatch(place, now_ns);
     }
 
-    /// The work for request `i` until its worker sleeps.
+    /// The work for request `i` until the worker sleeps in it, or until the response.
     fn first_ns(&self, i: usize) -> u64 {
         let job = &self.requests[i];
         let all = job.before_ns(self.change);

@@ -1,5 +1,5 @@
-//! The pass over the CPUs' stretches that gives requests their work and servers their
-//! vacations.
+//! The pass over the stretches of the CPUs that determines the work of requests and the vacations of
+//! servers.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -7,27 +7,26 @@ use taillab_model::explanation::Cause;
 use taillab_model::{RecordingContext, Tid};
 
 use super::observed::{NONE, Observed, VacationSource};
-use super::track::{CoreTimeline, Leaves, Occupant, Residence, SourceId, by_time};
+use super::track::{CoreTimeline, Occupant, SourceId, StretchEnd, WorkerCpus, by_time};
 use super::vacations::Vacations;
-use super::work::settle;
+use super::work::split_work;
 use crate::ledger::{Labels, Who};
 
-/// A shorter vacation holds up hardly a packet.
-const HOLDS_NS: u64 = 100_000;
+/// Shorter vacations hardly delay a packet.
+const MIN_HOLD_NS: u64 = 100_000;
 
-/// How long after a CPU is back it has received what waited: a softirq of the kernel takes
-/// 2 ms at most before it lets others run (`net.core.netdev_budget_usecs`).
+/// After this time, a CPU that is back has received all packets that waited: a softirq runs for at most
+/// 2 ms before it lets others run (`net.core.netdev_budget_usecs`).
 const BACKLOG_NS: u64 = 2_000_000;
 
-/// Idle stretches of a CPU that are remembered: a wake-up spans a few.
+/// The number of idle stretches kept for each CPU; a wake-up spans only a few.
 const MAX_IDLE: usize = 64;
 
-/// What the pass needs of the requests per_requests their columns, in the same order.
+/// What the pass needs to know about the requests and the queue does not, in the same order.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PerRequest {
-    /// Nanoseconds since boot at time 0 of the columns.
+    /// Time 0 of the queue, in nanoseconds since boot.
     pub(super) origin_ns: u64,
-    /// Whose request it is.
     pub(super) clients: Vec<u32>,
     /// T4, or [`u64::MAX`].
     pub(super) read_ns: Vec<u64>,
@@ -53,11 +52,11 @@ pub(super) fn reconstruct(
         workers: vec![WorkerPass::default(); observed.workers.len()],
         idle: vec![VecDeque::new(); cpus.len()],
         waiting: vec![BTreeSet::new(); cpus.len()],
-        own: HashMap::new(),
-        sleeps: HashMap::new(),
+        own_sources: HashMap::new(),
+        sleep_sources: HashMap::new(),
         shared: !observed.servers_are_workers && observed.workers.len() > cpus.len(),
         labels: Labels::new(context),
-        residence: None,
+        worker_cpus: None,
         shallow: Vec::new(),
         causes: Vec::new(),
         cause_of: |id| timeline.source(id).0,
@@ -69,7 +68,7 @@ pub(super) fn reconstruct(
             worker.queue.push(i);
         }
     }
-    // before it has been seen on a CPU, a worker could run from its first request on
+    // a worker that has not been seen yet is runnable from its first request on
     for w in 0..pass.workers.len() {
         let first = pass.workers[w].queue.first().copied();
         if let Some(i) = first {
@@ -78,8 +77,8 @@ pub(super) fn reconstruct(
         }
     }
     let servers = if pass.observed.servers_are_workers {
-        let residence = Residence::of(timeline, cpus, &pass.of_tid);
-        pass.residence = Some(residence);
+        let worker_cpus = WorkerCpus::of(timeline, cpus, &pass.of_tid);
+        pass.worker_cpus = Some(worker_cpus);
         pass.workers.len()
     } else {
         cpus.len()
@@ -91,29 +90,29 @@ pub(super) fn reconstruct(
         let from = segment.from_ns.saturating_sub(pass.origin);
         let to = segment.to_ns.saturating_sub(pass.origin);
         while covered.next_if(|(_, end)| *end <= from).is_some() {
-            pass.forget();
+            pass.skip();
         }
         if covered.peek().is_some_and(|(begin, _)| *begin < to) {
-            pass.take(cpu, from, to, segment.who);
+            pass.add(cpu, from, to, segment.who);
         }
     }
     let Reconstruction {
         workers, shallow, ..
     } = pass;
     let queues: Vec<Vec<u32>> = workers.into_iter().map(|worker| worker.queue).collect();
-    settle(observed, &queues, &per_request.read_ns, shallow);
+    split_work(observed, &queues, &per_request.read_ns, shallow);
     observed.add_sources(timeline);
 }
 
-/// As sources, the server's own threads come after all of the timeline's, whose number is known
-/// only in the end: until then they are marked by this bit.
-const OWN: u16 = 0x8000;
+/// Marks sources that the timeline does not have. In the end they follow those of the timeline, whose
+/// number is not known earlier.
+const ADDED: u16 = 0x8000;
 
 impl Observed {
-    /// Puts the timeline's sources before the server's own threads.
+    /// Puts the timeline's sources before the added ones.
     fn add_sources(&mut self, timeline: &impl CoreTimeline) {
-        let foreign = timeline.sources().min(usize::from(OWN)) as u16;
-        let own = std::mem::take(&mut self.sources);
+        let foreign = timeline.sources().min(usize::from(ADDED)) as u16;
+        let added = std::mem::take(&mut self.sources);
         self.sources = (0..foreign)
             .map(|id| {
                 let (cause, culprit) = timeline.source(SourceId(id));
@@ -123,19 +122,19 @@ impl Observed {
                     own: false,
                 }
             })
-            .chain(own)
+            .chain(added)
             .collect();
         for vacations in &mut self.vacations {
-            vacations.rename(|source| match source & OWN {
+            vacations.renumber(|source| match source & ADDED {
                 0 => source,
-                _ => foreign + (source & !OWN),
+                _ => foreign + (source & !ADDED),
             });
         }
     }
 }
 
-/// The stretches of time in which there are requests to replay: all of it, or one for each
-/// block. Requests of neighbouring stretches are apart by at least a hundredth of all time.
+/// The stretches of time that have requests to replay: a single one, or one for each block. Between two
+/// of them is at least a thousandth of all time.
 fn covered(observed: &Observed, finished: &[u32]) -> Vec<(u64, u64)> {
     let requests = &observed.requests;
     let finish = |i: &u32| requests[*i as usize].finish_ns();
@@ -157,28 +156,28 @@ fn covered(observed: &Observed, finished: &[u32]) -> Vec<(u64, u64)> {
 struct Idle {
     from: u64,
     to: u64,
-    /// In a power state below the shallowest.
+    /// The CPU is in a power state deeper than the shallowest one.
     deep: bool,
 }
 
-/// What a worker does.
+/// The state of a worker during the pass.
 #[derive(Clone, Debug)]
 struct WorkerPass {
     /// Its requests in the order in which it finished them.
     queue: Vec<u32>,
-    /// The next of them.
+    /// The place in `queue` of its next request.
     next: usize,
-    /// It has slept since its last response, other than in the middle of a request.
+    /// It has slept since its last response, and not in the middle of a request.
     slept: bool,
-    /// It has slept, and been on its CPU for the next request since.
+    /// It has slept, and has run for the next request since.
     began: bool,
-    /// On its CPU since its last response, or for the next request since it slept.
+    /// Time on its CPU since its last response, or, if it has slept since, for the next request.
     on_core_ns: u64,
-    /// Of that, before the next request was there.
+    /// The part of `on_core_ns` before the next request had arrived.
     early_ns: u64,
-    /// It sleeps in the middle of a request: since when, until when, why.
+    /// Since when and until when it sleeps in the middle of a request, and the cause.
     blocked: Option<(u64, u64, Cause)>,
-    /// It is off its CPU and could run, from then on: the CPU's place, the time.
+    /// The place of the CPU that it waits for, and since when.
     waits: Option<(usize, u64)>,
 }
 
@@ -208,34 +207,33 @@ impl WorkerPass {
 struct Reconstruction<'a, F> {
     /// The cause of a source of the timeline.
     cause_of: F,
-    /// The same, of those that have been asked for.
+    /// The causes of the first sources, as far as they were needed.
     causes: Vec<Cause>,
     observed: &'a mut Observed,
     origin: u64,
     read_ns: &'a [u64],
-    /// Names of threads.
     labels: Labels,
     workers: Vec<WorkerPass>,
     of_tid: HashMap<Tid, u16>,
     /// The last idle stretches of each CPU.
     idle: Vec<VecDeque<Idle>>,
-    /// The workers that are off each CPU, by when they could run on it again.
+    /// The workers that wait for each CPU, by since when.
     waiting: Vec<BTreeSet<(u64, usize)>>,
-    /// Threads of the server that do something other than requests.
-    own: HashMap<Tid, SourceId>,
-    /// Sleeping in the middle of requests.
-    sleeps: HashMap<Cause, SourceId>,
+    /// The server's own threads that do other work than requests.
+    own_sources: HashMap<Tid, SourceId>,
+    /// Sleeps in the middle of requests.
+    sleep_sources: HashMap<Cause, SourceId>,
     /// Workers share the servers of the queue.
     shared: bool,
-    /// Where the workers are the servers of the queue.
-    residence: Option<Residence>,
-    /// Idle time before the arrival at the socket of requests that found a CPU idle, and in
-    /// no power state: what it takes anyway to tell it.
+    /// The CPU of each worker, if the workers are the servers of the queue.
+    worker_cpus: Option<WorkerCpus>,
+    /// Idle time from T1 to T2 of requests that found a CPU idle, but not in a deep power state: it takes
+    /// this long in any case.
     shallow: Vec<u32>,
 }
 
 impl<F: Fn(SourceId) -> Cause> Reconstruction<'_, F> {
-    fn take(&mut self, cpu: usize, from: u64, to: u64, who: Occupant) {
+    fn add(&mut self, cpu: usize, from: u64, to: u64, who: Occupant) {
         match who {
             Occupant::Idle { deep } => {
                 let recent = &mut self.idle[cpu];
@@ -247,30 +245,33 @@ impl<F: Fn(SourceId) -> Cause> Reconstruction<'_, F> {
             Occupant::Other(source) => {
                 // a worker that may not run does not keep its CPU from receiving
                 if self.cause(source) != Cause::Throttled {
-                    self.hold(from, to, source);
+                    self.delay_receive(from, to, source);
                 }
                 match self.cause(source) {
                     Cause::Unobserved if !self.shared || self.waiting.len() > 1 => {
                         self.unobserved(from, to);
                     }
-                    Cause::Background | Cause::Unobserved => self.thread(cpu, from, to, source),
-                    _ => self.absent(cpu, from, to, source, None),
+                    Cause::Background | Cause::Unobserved => {
+                        self.other_thread(cpu, from, to, source);
+                    }
+                    _ => self.unavailable(cpu, from, to, source, None),
                 }
             }
-            Occupant::Server { tid, leaves } => match self.of_tid.get(&tid).copied() {
-                Some(worker) => self.on_core(usize::from(worker), cpu, (from, to), tid, leaves),
+            Occupant::Server { tid, end } => match self.of_tid.get(&tid).copied() {
+                Some(worker) => self.on_core(usize::from(worker), cpu, (from, to), tid, end),
                 None => {
-                    let source = self.own(tid);
-                    self.thread(cpu, from, to, source);
+                    let source = self.own_source(tid);
+                    self.other_thread(cpu, from, to, source);
                 }
             },
         }
     }
 
-    /// Packets that had come and were not at the socket when a CPU was back waited for that. Those
-    /// of other CPUs are there within the usual time, and lose that at most.
-    fn hold(&mut self, from: u64, to: u64, source: SourceId) {
-        if to - from < HOLDS_NS {
+    /// Packets that had come in, but had not reached their socket when a CPU was back, had waited for that
+    /// CPU. (Packets of other CPUs reach their socket within the usual time, so they are wrong by at most
+    /// that.)
+    fn delay_receive(&mut self, from: u64, to: u64, source: SourceId) {
+        if to - from < MIN_HOLD_NS {
             return;
         }
         let requests = &mut self.observed.requests;
@@ -297,22 +298,22 @@ impl<F: Fn(SourceId) -> Cause> Reconstruction<'_, F> {
         self.causes[place]
     }
 
-    /// Another thread is on a CPU. It takes that away only while a worker could run there: it
-    /// may fill the time in which no worker does, and makes room at once when one is woken.
-    fn thread(&mut self, cpu: usize, from: u64, to: u64, source: SourceId) {
+    /// Another thread has a CPU. It delays the server only while a worker is runnable there: it may fill
+    /// the time in which none is, and leaves at once when one is woken.
+    fn other_thread(&mut self, cpu: usize, from: u64, to: u64, source: SourceId) {
         if self.waiting.len() > 1 {
-            // the worker that it keeps waiting may be one that comes from another CPU
-            return self.absent(cpu, from, to, source, None);
+            // the worker that it delays may come from another CPU
+            return self.unavailable(cpu, from, to, source, None);
         }
         let since = self.waiting[cpu]
             .first()
             .map_or(u64::MAX, |(since, _)| *since);
         if since < to {
-            self.absent(cpu, from.max(since), to, source, None);
+            self.unavailable(cpu, from.max(since), to, source, None);
         }
     }
 
-    /// Worker `w` has left `cpu`, and could run there again from `since` on.
+    /// Worker `w` has left `cpu`, and waits for it from `since` on.
     fn waits(&mut self, w: usize, cpu: usize, since: u64) {
         if self.waiting.len() > 1 {
             return;
@@ -322,19 +323,19 @@ impl<F: Fn(SourceId) -> Cause> Reconstruction<'_, F> {
         self.waiting[cpu].insert((since, w));
     }
 
-    /// Worker `w` is on a CPU.
+    /// Worker `w` has a CPU.
     fn runs(&mut self, w: usize) {
         if let Some((cpu, since)) = self.workers[w].waits.take() {
             self.waiting[cpu].remove(&(since, w));
         }
     }
 
-    /// Nobody knows who was on the CPU: nobody, a worker, or another thread. It is no
-    /// vacation; only where a worker had a request to serve did it take that request so much
-    /// longer. (Of workers that share one CPU it holds up all that could run, as a thread does.)
+    /// It is unknown who had the CPU: nobody, a worker, or another thread. This is not a vacation: it
+    /// only delays the requests that a worker had to serve then. (If workers share one CPU, it delays all
+    /// that are runnable, as another thread does.)
     fn unobserved(&mut self, from: u64, to: u64) {
         let requests = &mut self.observed.requests;
-        // one that sleeps in a request is away for as long as it sleeps
+        // a worker that sleeps in a request is unavailable anyway
         for worker in self.workers.iter().filter(|w| w.blocked.is_none()) {
             let previous = worker.next.checked_sub(1).map(|last| worker.queue[last]);
             let mut free = previous.map_or(0, |last| requests[last as usize].finish_ns());
@@ -360,44 +361,51 @@ impl<F: Fn(SourceId) -> Cause> Reconstruction<'_, F> {
         }
     }
 
-    /// The source of a thread of the server that does something other than requests.
-    fn own(&mut self, tid: Tid) -> SourceId {
+    /// The source for one of the server's own threads that does other work than requests.
+    fn own_source(&mut self, tid: Tid) -> SourceId {
         let (labels, sources) = (&self.labels, &mut self.observed.sources);
-        *self.own.entry(tid).or_insert_with(|| {
-            if sources.len() >= usize::from(OWN - 1) {
-                return SourceId(OWN);
+        *self.own_sources.entry(tid).or_insert_with(|| {
+            if sources.len() >= usize::from(ADDED - 1) {
+                return SourceId(ADDED);
             }
             sources.push(VacationSource {
                 cause: Cause::Background,
                 culprit: labels.named(Who::Thread(tid)),
                 own: true,
             });
-            SourceId(OWN | (sources.len() - 1) as u16)
+            SourceId(ADDED | (sources.len() - 1) as u16)
         })
     }
 
-    /// The source of sleeping in the middle of requests for a cause.
-    fn asleep(&mut self, cause: Cause) -> SourceId {
+    /// The source for sleeps in the middle of requests for a cause.
+    fn sleep_source(&mut self, cause: Cause) -> SourceId {
         let sources = &mut self.observed.sources;
-        *self.sleeps.entry(cause).or_insert_with(|| {
+        *self.sleep_sources.entry(cause).or_insert_with(|| {
             sources.push(VacationSource {
                 cause,
                 culprit: None,
                 own: false,
             });
-            SourceId(OWN | (sources.len() - 1) as u16)
+            SourceId(ADDED | (sources.len() - 1) as u16)
         })
     }
 
-    /// The servers of the queue on `cpu`, without worker `but`, are away.
-    fn absent(&mut self, cpu: usize, from: u64, to: u64, source: SourceId, but: Option<usize>) {
+    /// The servers of the queue on `cpu`, apart from worker `but`, are unavailable.
+    fn unavailable(
+        &mut self,
+        cpu: usize,
+        from: u64,
+        to: u64,
+        source: SourceId,
+        but: Option<usize>,
+    ) {
         let vacations = &mut self.observed.vacations;
-        match &mut self.residence {
+        match &mut self.worker_cpus {
             // while its only worker sleeps in a request, nothing else takes the CPU from it
             None if !self.shared && self.workers.iter().any(|w| w.blocked.is_some()) => {}
             None => vacations[cpu].push(from, to, source),
-            Some(residence) => {
-                for worker in residence.at_home(cpu, from + self.origin) {
+            Some(worker_cpus) => {
+                for worker in worker_cpus.workers_on(cpu, from + self.origin) {
                     if Some(worker) != but && self.workers[worker].blocked.is_none() {
                         vacations[worker].push(from, to, source);
                     }
@@ -406,27 +414,27 @@ impl<F: Fn(SourceId) -> Cause> Reconstruction<'_, F> {
         }
     }
 
-    /// A worker was on a CPU.
+    /// A worker had a CPU.
     fn on_core(
         &mut self,
         w: usize,
         cpu: usize,
         (mut from, to): (u64, u64),
         tid: Tid,
-        leaves: Leaves,
+        stretch_end: StretchEnd,
     ) {
         self.runs(w);
-        if self.residence.is_some() {
-            // a worker that shares another's CPU takes it away
-            let source = self.own(tid);
-            self.absent(cpu, from, to, source, Some(w));
+        if self.worker_cpus.is_some() {
+            // for other workers on this CPU, this is a vacation
+            let source = self.own_source(tid);
+            self.unavailable(cpu, from, to, source, Some(w));
         }
         while let Some(&i) = self.workers[w].queue.get(self.workers[w].next) {
             let i = i as usize;
             let arrival = self.observed.requests[i].arrival_ns;
             let finish = self.observed.requests[i].finish_ns();
             if finish <= from {
-                self.close(w, cpu, i);
+                self.answered(w, cpu, i);
                 continue;
             }
             let end = to.min(finish);
@@ -434,16 +442,16 @@ impl<F: Fn(SourceId) -> Cause> Reconstruction<'_, F> {
             if worker.slept && !worker.began {
                 let early = end.min(arrival);
                 if early > from {
-                    // not for a request: a timer, or a wake-up in vain
-                    let source = self.own(tid);
-                    self.absent(cpu, from, early, source, None);
+                    // not for a request: a timer, or a spurious wake-up
+                    let source = self.own_source(tid);
+                    self.unavailable(cpu, from, early, source, None);
                     from = early;
                 }
                 if from == end {
                     break;
                 }
                 self.workers[w].began = true;
-                self.woke(w, cpu, i, from);
+                self.woken(w, cpu, i, from);
             }
             self.slept_in(w, cpu, i, from);
             let worker = &mut self.workers[w];
@@ -455,16 +463,16 @@ impl<F: Fn(SourceId) -> Cause> Reconstruction<'_, F> {
             if finish > to {
                 break;
             }
-            self.close(w, cpu, i);
+            self.answered(w, cpu, i);
         }
         let worker = &mut self.workers[w];
         let next = worker.queue.get(worker.next).map(|i| *i as usize);
         if next.is_none() && !worker.slept {
             worker.on_core_ns += to - from;
         }
-        let (cause, until) = match leaves {
-            Leaves::Stays | Leaves::Preempted => return self.waits(w, cpu, to),
-            Leaves::Sleeps { cause, until_ns } => {
+        let (cause, until) = match stretch_end {
+            StretchEnd::Interrupted | StretchEnd::Preempted => return self.waits(w, cpu, to),
+            StretchEnd::Sleeps { cause, until_ns } => {
                 (cause, until_ns.saturating_sub(self.origin).max(to))
             }
         };
@@ -478,13 +486,13 @@ impl<F: Fn(SourceId) -> Cause> Reconstruction<'_, F> {
             self.observed.requests[last].after_ns = short(worker.on_core_ns);
         }
         worker.sleep(true);
-        // woken or not yet said to be: what it sleeps for is there
+        // even if its wake-up is not recorded, it is runnable when the next request has arrived
         let wanted = next.map_or(until, |i| self.observed.requests[i].arrival_ns.max(to));
         self.waits(w, cpu, until.min(wanted));
     }
 
-    /// Worker `w` comes onto `cpu` at `from` for request `i`: a wake-up, if the CPU was idle.
-    fn woke(&mut self, w: usize, cpu: usize, i: usize, from: u64) {
+    /// Worker `w` gets `cpu` at `from` for request `i`. If the CPU was idle, this is a wake-up.
+    fn woken(&mut self, w: usize, cpu: usize, i: usize, from: u64) {
         let first = self.first_of_batch(w, i);
         let job = &mut self.observed.requests[first];
         let (shallow, deep) = idle_ns(&self.idle[cpu], job.arrival_ns, from);
@@ -492,7 +500,7 @@ impl<F: Fn(SourceId) -> Cause> Reconstruction<'_, F> {
             return;
         }
         job.wake_ns = short(shallow + deep);
-        // a CPU in a power state is told to come out of it by what arrives
+        // the packet itself makes the CPU leave its power state
         let t1 = job.arrival_ns.saturating_sub(job.stack_ns);
         let (shallow_before, deep_before) = idle_ns(&self.idle[cpu], t1, job.arrival_ns);
         if deep + deep_before > 0 {
@@ -503,19 +511,19 @@ impl<F: Fn(SourceId) -> Cause> Reconstruction<'_, F> {
         }
     }
 
-    /// Worker `w` goes on with request `i` on `cpu` at `from`, in which it may have slept.
+    /// Worker `w` continues with request `i` on `cpu` at `from`; it may have slept in it.
     fn slept_in(&mut self, w: usize, cpu: usize, i: usize, from: u64) {
         let Some((since, until, cause)) = self.workers[w].blocked.take() else {
             return;
         };
         self.observed.requests[i].slept |= 1 << cause as u32;
         if !self.shared {
-            // others on its CPU meanwhile do not hold it up: it is away as a whole
-            let source = self.asleep(cause);
-            let server = if self.residence.is_some() { w } else { cpu };
+            // who had its CPU meanwhile does not matter: all of the sleep is one vacation
+            let source = self.sleep_source(cause);
+            let server = if self.worker_cpus.is_some() { w } else { cpu };
             return self.observed.vacations[server].push(since, from, source);
         }
-        // that it then waits for its CPU follows from what others do there
+        // how long it then waits for its CPU follows from what others do there
         let (shallow, deep) = idle_ns(&self.idle[cpu], until, from);
         let slept = short(until.saturating_sub(since) + shallow + deep);
         let job = &mut self.observed.requests[i];
@@ -526,8 +534,8 @@ impl<F: Fn(SourceId) -> Cause> Reconstruction<'_, F> {
         job.blocked_cause = cause as u8;
     }
 
-    /// The request that came first among those that worker `w` reads before it answers
-    /// request `i`, its next one.
+    /// The request that arrived first among those that worker `w` reads before it answers request `i`,
+    /// its next one.
     fn first_of_batch(&self, w: usize, i: usize) -> usize {
         let requests = &self.observed.requests;
         let answered = requests[i].finish_ns();
@@ -538,7 +546,7 @@ impl<F: Fn(SourceId) -> Cause> Reconstruction<'_, F> {
     }
 
     /// Request `i` of worker `w` has been answered.
-    fn close(&mut self, w: usize, cpu: usize, i: usize) {
+    fn answered(&mut self, w: usize, cpu: usize, i: usize) {
         let requests = &mut self.observed.requests;
         let worker = &mut self.workers[w];
         if !worker.slept {
@@ -552,18 +560,18 @@ impl<F: Fn(SourceId) -> Cause> Reconstruction<'_, F> {
             requests[i].before_ns = short(worker.on_core_ns);
         }
         if let Some((since, ..)) = worker.blocked {
-            // the kernel sent it later, by itself: the worker had long done with it
+            // the worker had finished it long before the kernel sent it
             let late = requests[i].finish_ns().saturating_sub(since);
             requests[i].blocked_ns = requests[i].blocked_ns.saturating_add(short(late));
             requests[i].blocked_cause = Cause::StackTx as u8;
         }
-        requests[i].server = if self.residence.is_some() { w } else { cpu } as u16;
+        requests[i].server = if self.worker_cpus.is_some() { w } else { cpu } as u16;
         worker.next += 1;
         worker.sleep(false);
     }
 
-    /// A stretch of time that is not replayed begins.
-    fn forget(&mut self) {
+    /// A stretch of time follows that is not replayed.
+    fn skip(&mut self) {
         for worker in &mut self.workers {
             worker.sleep(true);
         }
@@ -580,7 +588,7 @@ fn idle_ns(recent: &VecDeque<Idle>, from: u64, to: u64) -> (u64, u64) {
     (shallow, deep)
 }
 
-/// As the columns hold lengths; what does not fit (4.3 s) is the longest that does.
+/// A length in 32 bits; longer ones than fit (4.3 s) become the longest.
 fn short(ns: u64) -> u32 {
     u32::try_from(ns).unwrap_or(NONE).min(NONE - 1)
 }

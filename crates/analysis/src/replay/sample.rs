@@ -1,4 +1,4 @@
-//! What of a recording is replayed: all, or stretches of time that lie evenly in it.
+//! Chooses which part of a recording is replayed: all of it, or stretches of time at equal distances.
 
 use std::sync::Arc;
 
@@ -12,29 +12,29 @@ use crate::spans::Spans;
 use crate::timeline::{Stretches, Timeline};
 use crate::window::Window;
 
-/// At most this many requests are replayed, about.
+/// The approximate maximum number of requests that are replayed.
 pub const MAX_REPLAYED: usize = 1_000_000;
 
-/// Blocks of time for the intervals, where the whole recording is there.
+/// The number of blocks of time for the intervals, if the recording is a single window.
 const BLOCKS: usize = 32;
 
-/// Blocks of time at most, where it comes in several windows.
+/// The maximum number of blocks of time, if the recording has several windows.
 const MOST_BLOCKS: usize = 64;
 
-/// Requests of a block of those: between a quarter and a half of [`MAX_REPLAYED`] in all, since
-/// what may still be let go is held too.
+/// The maximum number of requests in each of those: [`MAX_REPLAYED`] ÷ 2 in all, because blocks that are
+/// joined later also take memory.
 const OF_BLOCK: usize = MAX_REPLAYED / 2 / MOST_BLOCKS;
 
-/// The first part of a stretch brings the queue into its state, where there is a gap before it.
+/// This share of a stretch is replayed only for the state of the queue, if there is a gap before it.
 const LEAD_IN: f64 = 1.0 / 16.0;
 
-/// Requests that are replayed.
+/// The requests that are replayed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sample {
     /// Their places in the order of T1, each with its block of time or [`UNCOUNTED`].
     pub(super) chosen: Vec<(u32, u8)>,
     pub(super) blocks: usize,
-    /// Requests of the measurement: these and others.
+    /// The number of all requests of the measurement.
     pub(super) measured: u64,
 }
 
@@ -74,73 +74,73 @@ impl Sample {
     }
 }
 
-/// Chooses what is replayed while the windows of a recording come. One window is replayed as a
-/// whole; of several, the beginnings of equal stretches of time.
+/// Chooses what is replayed, window by window. A single window is replayed as a whole; of several
+/// windows, only the first part of each of many equal stretches of time.
 pub(crate) struct Sampler {
     measure_from: Monotonic,
     /// The only window so far.
     only: Option<Arc<Window>>,
-    /// From the second window on.
-    beginnings: Option<Beginnings>,
+    /// Used from the second window on.
+    stretches: Option<SampledStretches>,
 }
 
 impl Sampler {
-    /// Of what is due from `measure_from` on.
+    /// The measurement begins at `measure_from`.
     pub(crate) const fn new(measure_from: Monotonic) -> Self {
         Self {
             measure_from,
             only: None,
-            beginnings: None,
+            stretches: None,
         }
     }
 
     /// Takes the next window.
     pub(crate) fn add(&mut self, window: &Arc<Window>) {
-        match (&mut self.beginnings, self.only.take()) {
-            (Some(beginnings), _) => beginnings.add(window),
+        match (&mut self.stretches, self.only.take()) {
+            (Some(stretches), _) => stretches.add(window),
             (None, None) => self.only = Some(Arc::clone(window)),
             (none, Some(first)) => {
-                let beginnings = none.insert(Beginnings::new(self.measure_from));
-                beginnings.add(&first);
-                beginnings.add(window);
+                let stretches = none.insert(SampledStretches::new(self.measure_from));
+                stretches.add(&first);
+                stretches.add(window);
             }
         }
     }
 
-    /// What is replayed.
+    /// The queue that is replayed.
     pub(crate) fn finish(self, context: &RecordingContext) -> Observed {
         if let Some(window) = self.only {
             let cores = Cores::new(&window.timeline, context);
             return Observed::build(&window.matched, &cores, context, self.measure_from);
         }
-        let Some(beginnings) = self.beginnings else {
+        let Some(stretches) = self.stretches else {
             return Observed::default();
         };
-        let (requests, lines, sample) = beginnings.finish();
+        let (requests, lines, sample) = stretches.finish();
         let cores = Cores::new(&lines, context);
         Observed::of_sample(&requests, &cores, context, &sample)
     }
 }
 
-/// The beginnings of equal stretches of time of a recording that comes in several windows.
-struct Beginnings {
+/// The first requests of each of many equal stretches of time.
+struct SampledStretches {
     measure_from: Monotonic,
     from: Option<Monotonic>,
-    cells: Coarsening<Beginning>,
+    cells: Coarsening<SampledStretch>,
     measured: u64,
-    /// What is no part of the measurement.
+    /// The parts of the recording that are cut.
     cut: Spans,
 }
 
-/// The first requests of a stretch of time, with their lines.
+/// The first requests of a stretch of time, with their timeline.
 #[derive(Default)]
-struct Beginning {
+struct SampledStretch {
     requests: Matched,
     lines: Stretches,
 }
 
-impl Coarsen for Beginning {
-    /// What follows is let go once there are enough.
+impl Coarsen for SampledStretch {
+    /// Adds requests up to the maximum number.
     fn add(&mut self, next: Self) {
         let spare = OF_BLOCK.saturating_sub(self.requests.requests.len());
         let more = next.requests.requests.len().min(spare);
@@ -154,8 +154,8 @@ impl Coarsen for Beginning {
     }
 }
 
-impl Beginnings {
-    /// Of what is due from `measure_from` on.
+impl SampledStretches {
+    /// The measurement begins at `measure_from`.
     fn new(measure_from: Monotonic) -> Self {
         Self {
             measure_from,
@@ -166,7 +166,7 @@ impl Beginnings {
         }
     }
 
-    /// Keeps of the next window what may be replayed.
+    /// Keeps the part of the next window that may be replayed.
     fn add(&mut self, window: &Window) {
         let matched = &window.matched;
         self.cut.append(&matched.cut);
@@ -201,7 +201,7 @@ impl Beginnings {
         }
     }
 
-    /// What is replayed: requests and lines, and which of the requests count.
+    /// The requests that are replayed, their timeline, and which of them count.
     fn finish(self) -> (Matched, Timeline, Sample) {
         let (mut requests, mut lines) = (Matched::default(), Stretches::default());
         let mut sample = Sample {
@@ -212,7 +212,7 @@ impl Beginnings {
         let mut follows = false;
         for (block, cell) in self.cells.into_cells().into_iter().enumerate() {
             let n = cell.requests.requests.len();
-            // where the one before was let go on, the queue is in its state already
+            // after a stretch that is kept as a whole, the queue is already in its state
             let lead_in = if follows { 0.0 } else { n as f64 * LEAD_IN } as usize;
             follows = n < OF_BLOCK;
             for place in 0..n {
@@ -230,8 +230,8 @@ impl Beginnings {
     }
 }
 
-impl Beginning {
-    /// Keeps the requests from one place up to another, which follow those that are here.
+impl SampledStretch {
+    /// Keeps the requests from place `first` up to `end`, which follow those that are here.
     fn keep(&mut self, window: &Window, first: usize, end: usize) {
         let (matched, known) = (&window.matched, window.timeline.to());
         let mut done = matched.requests.t6(first);

@@ -1,45 +1,44 @@
-//! What the replay must know of the server's CPUs.
+//! What the replay needs to know about the server's CPUs.
 
 use std::collections::HashMap;
 
 use taillab_model::Tid;
 use taillab_model::explanation::{Cause, Culprit};
 
-/// One of the things that take a CPU away from the server: an index into a
-/// [`CoreTimeline`]'s sources.
+/// A source of vacations: an index into a [`CoreTimeline`]'s sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SourceId(pub u16);
 
-/// How a stretch of a server's thread on its CPU ends.
+/// How a stretch of one of the server's threads on a CPU ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Leaves {
-    /// It is only interrupted, and still current.
-    Stays,
-    /// It is switched out and could go on.
+pub enum StretchEnd {
+    /// The thread is interrupted, and still current.
+    Interrupted,
+    /// The thread is switched out, and still runnable.
     Preempted,
-    /// It goes to sleep.
+    /// The thread goes to sleep.
     Sleeps {
-        /// What this sleep is if it falls into the middle of a request.
+        /// The cause to which the sleep is charged if it falls into the middle of a request.
         cause: Cause,
-        /// When it is woken, as far as that is known: from then on it could run.
+        /// When the thread becomes runnable again, as far as that is known.
         until_ns: u64,
     },
 }
 
-/// Who is on a CPU, the innermost: a handler, not the thread below it.
+/// Who has a CPU: the innermost, so a handler and not the thread that it interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Occupant {
     /// Nobody.
     Idle {
-        /// In a power state below the shallowest one.
+        /// The CPU is in a power state deeper than the shallowest one.
         deep: bool,
     },
-    /// A thread of the server.
+    /// One of the server's threads.
     Server {
-        /// Which.
+        /// The thread.
         tid: Tid,
         /// How the stretch ends.
-        leaves: Leaves,
+        end: StretchEnd,
     },
     /// Anything else.
     Other(SourceId),
@@ -48,35 +47,35 @@ pub enum Occupant {
 /// A stretch of one CPU with one occupant. Times are nanoseconds since boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuStretch {
-    /// From then on …
+    /// When it begins.
     pub from_ns: u64,
-    /// … until then, exclusively.
+    /// When it ends; not included.
     pub to_ns: u64,
-    /// Who.
+    /// Who has the CPU.
     pub who: Occupant,
 }
 
-/// The server's CPUs over time, flat: stretches that neither overlap nor leave gaps.
+/// The server's CPUs over time: stretches that neither overlap nor leave gaps.
 pub trait CoreTimeline {
     /// The CPUs on which these threads of the server ran.
     fn cpus(&self, threads: &[Tid]) -> Vec<u16>;
 
-    /// The stretches of one of them, in order of time.
+    /// The stretches of a CPU, in order of time.
     fn segments(&self, cpu: u16) -> impl Iterator<Item = CpuStretch> + '_;
 
-    /// How many sources there are; their ids count from 0.
+    /// The number of sources; their ids count from 0.
     fn sources(&self) -> usize;
 
-    /// What a source is.
+    /// The cause and the culprit of a source.
     fn source(&self, id: SourceId) -> (Cause, Option<Culprit>);
 
-    /// When something was sent again, since boot, and on which client's connection.
+    /// The times of retransmissions since boot, each with its client.
     fn retransmissions(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
         std::iter::empty()
     }
 }
 
-/// The stretches of all CPUs by their begin, each with its CPU's place.
+/// The stretches of all CPUs in order of time, each with the place of its CPU.
 pub(super) fn by_time<'a, T: CoreTimeline>(
     timeline: &'a T,
     cpus: &[u16],
@@ -94,17 +93,16 @@ pub(super) fn by_time<'a, T: CoreTimeline>(
     })
 }
 
-/// On which CPU each worker is at home over time.
+/// The CPU of each worker over time: the one on which it runs or will run next.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Residence {
-    /// For each worker: (since when, since boot; the CPU's place), in order.
+pub(super) struct WorkerCpus {
+    /// For each worker, in order of time: since when (since boot), and the place of the CPU.
     changes: Vec<Vec<(u64, usize)>>,
-    /// Where the last question was answered.
+    /// For each worker, the place in `changes` that the last call reached.
     place: Vec<usize>,
 }
 
-impl Residence {
-    /// A worker is at home on the CPU on which it is or will be next.
+impl WorkerCpus {
     pub(super) fn of(
         timeline: &impl CoreTimeline,
         cpus: &[u16],
@@ -119,9 +117,9 @@ impl Residence {
             let Some(worker) = of_tid.get(&tid).map(|w| usize::from(*w)) else {
                 continue;
             };
-            let homes: &mut Vec<(u64, usize)> = &mut changes[worker];
-            if homes.last().is_none_or(|(_, home)| *home != cpu) {
-                homes.push((left[worker], cpu));
+            let changes: &mut Vec<(u64, usize)> = &mut changes[worker];
+            if changes.last().is_none_or(|(_, last)| *last != cpu) {
+                changes.push((left[worker], cpu));
             }
             left[worker] = segment.to_ns;
         }
@@ -131,17 +129,19 @@ impl Residence {
         }
     }
 
-    /// The workers at home on `cpu` at `at_ns` (since boot), which never decreases.
-    pub(super) fn at_home(&mut self, cpu: usize, at_ns: u64) -> impl Iterator<Item = usize> + '_ {
+    /// The workers on `cpu` at `at_ns` (since boot), which never decreases from call to call.
+    pub(super) fn workers_on(
+        &mut self,
+        cpu: usize,
+        at_ns: u64,
+    ) -> impl Iterator<Item = usize> + '_ {
         let all = self.changes.iter().zip(&mut self.place).enumerate();
-        all.filter_map(move |(worker, (homes, place))| {
-            while homes
-                .get(*place + 1)
-                .is_some_and(|(from, _)| *from <= at_ns)
-            {
+        all.filter_map(move |(worker, (changes, place))| {
+            let has_begun = |(from, _): &(u64, usize)| *from <= at_ns;
+            while changes.get(*place + 1).is_some_and(has_begun) {
                 *place += 1;
             }
-            (homes.get(*place)?.1 == cpu).then_some(worker)
+            (changes.get(*place)?.1 == cpu).then_some(worker)
         })
     }
 }

@@ -1,9 +1,9 @@
-//! When a server of the queue is taken away, and by what.
+//! When a server of the queue is unavailable, and because of what.
 
 use super::track::SourceId;
 
-/// The vacations of one server in order of time, not overlapping; times count from the
-/// origin of the replay.
+/// The vacations of one server: in order of time, without overlaps. Times count from the origin of the
+/// replay.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Vacations {
     from_ns: Vec<u64>,
@@ -11,8 +11,7 @@ pub(crate) struct Vacations {
     source: Vec<u16>,
 }
 
-/// How long an vacation of each source lasts at most: 0 takes the source away, `u32::MAX`
-/// leaves it as it was.
+/// The maximum length of vacations of each source: 0 removes the source, `u32::MAX` changes nothing.
 pub(crate) type Limits = [u32];
 
 /// A place in the vacations of a server that only moves forward.
@@ -20,8 +19,8 @@ pub(crate) type Limits = [u32];
 pub(crate) struct Cursor(usize);
 
 impl Vacations {
-    /// Adds one after all others. What is longer than `u32` can say (4.3 s) is cut into
-    /// several, and what overlaps the one before is shortened.
+    /// Adds a vacation after all others. One that is too long for 32 bits (4.3 s) is divided, and one that
+    /// overlaps the last is shortened.
     pub(crate) fn push(&mut self, from_ns: u64, to_ns: u64, source: SourceId) {
         let mut from = match (self.from_ns.last(), self.length_ns.last()) {
             (Some(from), Some(length)) => from_ns.max(from + u64::from(*length)),
@@ -36,14 +35,14 @@ impl Vacations {
         }
     }
 
-    /// Gives the sources other numbers.
-    pub(crate) fn rename(&mut self, to: impl Fn(u16) -> u16) {
+    /// Changes the numbers of the sources.
+    pub(crate) fn renumber(&mut self, to: impl Fn(u16) -> u16) {
         for source in &mut self.source {
             *source = to(*source);
         }
     }
 
-    /// Each with its begin, length and source.
+    /// The begin, length and source of each.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, u32, u16)> + '_ {
         let lengths = self.length_ns.iter().zip(&self.source);
         let all = self.from_ns.iter().zip(lengths);
@@ -56,9 +55,9 @@ impl Vacations {
         Some((from, from + u64::from(self.length_ns[place].min(limit))))
     }
 
-    /// When `work_ns` of work is done that may begin at `now_ns`. It stops during vacations
-    /// and goes on after them; one that begins in an vacation begins at its end, also when
-    /// there is no work at all. `cursor` must not be past `now_ns`.
+    /// When `work_ns` of work is done that may begin at `now_ns`. Work pauses during vacations. If
+    /// `now_ns` is in a vacation, work begins at its end, even if there is none to do. `cursor` must not be
+    /// past `now_ns`.
     #[inline]
     pub(crate) fn finish(
         &self,
@@ -103,8 +102,8 @@ impl Vacations {
         available
     }
 
-    /// Something takes the server away at `now_ns`, and before it is back one of the sources
-    /// that `keeps_awake` tells has it: an idle server need not be woken then.
+    /// Whether an idle server need not be woken at `now_ns`: a vacation covers that time, and until the
+    /// server is back, one of the sources in `keeps_awake` occurs.
     pub(crate) fn is_awake_at(
         &self,
         cursor: &mut Cursor,
@@ -140,7 +139,7 @@ mod tests {
     const KEEP: [u32; 2] = [u32::MAX; 2];
 
     #[test]
-    fn work_stops_during_absences_and_a_removed_source_is_none() {
+    fn work_stops_during_vacations_and_a_removed_source_is_none() {
         let mut vacations = Vacations::default();
         vacations.push(10, 20, SourceId(0));
         vacations.push(15, 30, SourceId(1));
@@ -157,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_very_long_absence_is_kept_whole() {
+    fn a_very_long_vacation_is_kept_whole() {
         let mut vacations = Vacations::default();
         let long = 10_u64.pow(10);
         vacations.push(5, long, SourceId(0));

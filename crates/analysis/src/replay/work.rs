@@ -1,17 +1,17 @@
-//! What of a worker's time was for which request, once all of it is known.
+//! Divides the workers' time among requests, once all of it is known.
 
 use super::observed::{Job, NONE, Observed};
 use crate::statistics::middle;
 
-/// Wake-ups that are kept to draw from.
+/// The number of measured wake-ups that are kept.
 const MAX_WAKES: usize = 4_096;
 
-/// Splits the work of workers that did not sleep between two requests, and puts the usual
-/// work where none is known.
+/// Divides the work between two requests if the worker did not sleep between them, and assumes the usual
+/// work if it is unknown.
 ///
-/// `queues` are each worker's requests in the order in which it finished them, `shallow` the
-/// idle time of CPUs in no power state before the arrival of requests that found them so.
-pub(super) fn settle(
+/// `queues` are each worker's requests in the order in which it finished them; `shallow` is the idle time
+/// from T1 to T2 of requests that found a CPU idle, but not in a deep power state.
+pub(super) fn split_work(
     observed: &mut Observed,
     queues: &[Vec<u32>],
     read_ns: &[u64],
@@ -87,9 +87,9 @@ pub(super) fn settle(
     observed.linger_ns = u64::from(linger);
 }
 
-/// Splits the work of requests that are read together and answered together: each reads
-/// and computes its part, then they are answered one after the other. It returns how many
-/// requests were answered after another of their batch.
+/// Divides the work of requests that are read together: it is computed for all of them in equal parts,
+/// then they are answered one after the other. Returns the number of requests that were answered after
+/// another one of their batch.
 fn batches(queues: &[Vec<u32>], requests: &mut [Job], read_ns: &[u64]) -> u64 {
     let mut found: Vec<&[u32]> = Vec::new();
     let mut replies = Vec::new();
@@ -119,7 +119,7 @@ fn batches(queues: &[Vec<u32>], requests: &mut [Job], read_ns: &[u64]) -> u64 {
         let size = batch.len() as u32;
         for (place, &j) in (0..).zip(batch) {
             let j = j as usize;
-            // what does not divide is the first's
+            // the remainder goes to the first
             let rest = if place == 0 { compute % size } else { 0 };
             requests[j].compute_ns = compute / size + rest;
             let reply = requests[j].before_ns;

@@ -5,7 +5,7 @@ use taillab_model::REPORTED_QUANTILES;
 use taillab_model::rtt::{RttAdded, RttElimination, RttRow, RttSuspect};
 use taillab_model::{Nanos, Quantile};
 
-/// The ways around the kernel's stack; the first one that was measured is used.
+/// Protocols that bypass the kernel's stack; the first one that was measured is used.
 const AROUND: [&str; 3] = ["rdma", "xdp", "shm"];
 
 /// An elimination for each size and number of connections that has rows to compare.

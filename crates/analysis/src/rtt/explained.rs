@@ -1,5 +1,5 @@
-//! Where the tail of round trips comes from: every round trip is taken apart, and the slow ones are
-//! compared with the usual ones.
+//! Explains the tail of round trips: divides every round trip into parts, and compares the slow ones with the
+//! usual ones.
 //!
 //! Slow round trips come in bursts. So intervals are computed over blocks of neighbouring round trips (a
 //! ratio of sums, linearised), not over single round trips.
@@ -21,17 +21,17 @@ use crate::statistics::distribution_of;
 use crate::window::{Window, Windows};
 
 const PARTS: usize = RttPart::ALL.len();
-/// Blocks of neighbouring round trips.
+/// The number of blocks of neighbouring round trips.
 const BLOCKS: usize = 50;
-/// Fewer blocks than this support no interval.
+/// With fewer blocks there is no interval.
 const LEAST_BLOCKS: usize = 5;
-/// Round trips that a band needs.
+/// The minimum number of round trips in a band.
 const LEAST: usize = 20;
 /// The usual round trips.
 const USUAL: (f64, f64) = (0.25, 0.75);
-/// Where the bands of slow ones begin; disturbances are those of the first.
+/// The beginnings of the bands of slow ones; disturbances are shown for the first.
 const SLOW: [f64; 3] = [0.99, 0.999, 0.9999];
-/// Disturbances that are named.
+/// The number of disturbances that are named.
 const NAMED: usize = 8;
 
 /// One round trip.
@@ -41,10 +41,10 @@ struct Trip {
     parts: [u64; PARTS],
 }
 
-/// Who had a CPU.
+/// A disturbance: what had a CPU, at which end.
 type Key = (RttEnd, Cause, Option<Culprit>);
 
-/// Takes the round trips of several recordings apart.
+/// Explains the round trips of several recordings.
 #[derive(Debug, Default)]
 pub struct Explainer {
     trips: Vec<Trip>,
@@ -53,8 +53,8 @@ pub struct Explainer {
 }
 
 impl Explainer {
-    /// Takes a recording's round trips apart; `events` are in order of time, `round_trips` in
-    /// that of their sends, and all of them are in the recording.
+    /// Adds the round trips of a recording. `events` are in order of time; `round_trips` are in order of their
+    /// sends, and all of them are in the recording.
     pub fn add(
         &mut self,
         events: impl Iterator<Item = Event>,
@@ -263,7 +263,7 @@ fn threads_of(window: &Window, ends: Ends<'_>) -> Vec<Tid> {
     own
 }
 
-/// Σ part ÷ Σ all with its interval. Each item has its place among `places`, which gives its block.
+/// Σ part ÷ Σ all with its interval. The place of each item among `places` determines its block.
 fn ratio_of_sums(each: impl Iterator<Item = (usize, f64, f64)>, places: usize) -> Share {
     let mut blocks = [(0.0, 0.0, 0_u64); BLOCKS];
     for (at, part, all) in each {

@@ -1,4 +1,4 @@
-//! Takes a round trip apart by the server's stamps, the client's times and what the CPUs did.
+//! Divides a round trip into parts, from the server's stamps, the client's times, and what the CPUs did.
 //!
 //! | from | to | is | unless the CPU was taken from it |
 //! |---|---|---|---|
@@ -47,7 +47,7 @@ pub struct Ends<'a> {
     pub loopback: bool,
 }
 
-/// What a round trip was spent on.
+/// The parts of a round trip.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Split {
     /// By [`RttPart::ALL`], in nanoseconds.
@@ -59,7 +59,7 @@ pub(super) struct Split {
 /// A stretch of a round trip: its end, its part, and the end whose CPU it needs.
 type Stretch = (Monotonic, RttPart, RttEnd);
 
-/// Takes round trips of one recording apart.
+/// Divides the round trips of one recording.
 pub(super) struct Splitter<'a> {
     pub(super) timeline: &'a Timeline,
     pub(super) ends: Ends<'a>,
@@ -128,8 +128,7 @@ impl Splitter<'_> {
         Some(split)
     }
 
-    /// When the client was woken after T6 and when it was on its CPU; T6 twice where it was not
-    /// asleep.
+    /// When the client was woken after T6, and when it was on its CPU; T6 twice if it was not asleep.
     fn wake_up(
         &self,
         client: &ClientEnd,
@@ -169,7 +168,7 @@ impl Splitter<'_> {
         None
     }
 
-    /// What had the CPU between the two and belongs to neither end.
+    /// Calls `take` for what had the CPU between the two and belongs to neither end.
     fn taken(
         &self,
         line: &CpuLine,
@@ -190,7 +189,7 @@ impl Splitter<'_> {
         }
     }
 
-    /// The cause, unless it is a part of the round trip, as packets and wake-ups are.
+    /// The cause of a segment, unless it is a part of the round trip, such as packets and wake-ups.
     fn foreign(&self, segment: &Segment) -> Option<(Cause, Who)> {
         match segment.top {
             Top::Softirq {

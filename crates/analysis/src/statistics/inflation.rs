@@ -13,11 +13,10 @@
 //!   length ℓ like 1 − a/ℓ where the lags beyond ℓ still correlate, two lengths give the
 //!   limit: 2·V(ℓ) − V(ℓ/3), the lugsail estimate (Vats and Flegal 2022). The larger of that
 //!   and of a batch of twice the length is taken.
-//! - Far out in the tail few clusters of slow requests are left to estimate from, and a
-//!   sample that happens to show small ones would look good enough for a percentile that
-//!   it does not support. Therefore the factor at one percentile is at least half of that
-//!   at the one before, ten times more frequent: over autoregressive series, waiting times
-//!   and stalls it falls by less than that.
+//! - Far out in the tail there are few clusters of slow requests to estimate from. A sample in which they
+//!   happen to be small would seem to support a percentile that it does not support. Therefore the factor at
+//!   one percentile is at least half of the factor at the previous percentile, which is ten times more
+//!   frequent: in autoregressive series, waiting times and stalls it decreases by less than that.
 //!
 //! What this achieves, and where it fails, is in the test `coverage`.
 
@@ -62,8 +61,8 @@ pub fn variance_inflation(series: &[Nanos], thresholds: &[Nanos]) -> Vec<f64> {
     inflation_of_counts(n, thresholds.iter().map(counts))
 }
 
-/// The variance inflation at each of the reported quantiles that independent
-/// observations, as many as there are, would support.
+/// The variance inflation at each reported quantile that the same number of independent observations would
+/// support.
 pub(super) fn inflation_at_quantiles(series: &[Nanos], sorted: &[Nanos]) -> Vec<(f64, f64)> {
     let n = sorted.len() as u64;
     let (quantiles, thresholds): (Vec<f64>, Vec<Nanos>) = REPORTED_QUANTILES
@@ -115,7 +114,7 @@ fn batch_variance(counts: &[u64], n: usize, batches: usize) -> f64 {
         sum += deviation * deviation;
     }
     let mean_square = sum / (CELLS - cells + 1) as f64;
-    // The share itself is from the same series: unbiased for independent observations.
+    // for an unbiased result with independent observations, since the share is from the same series
     let correction = batches as f64 / (batches as f64 - 1.0);
     mean_square / (n as f64 / batches as f64) * correction / independent
 }

@@ -11,7 +11,7 @@ use crate::coarsening::Coarsening;
 /// log2 of the number of bins for each doubling, in the cells of a series: a bin is 1.6 to 3.1 % wide.
 const BITS: u32 = 5;
 
-/// A series in order of time, as it comes: its distribution, and how far neighbours correlate.
+/// A stream of observations in order of time: its distribution, and how far neighbours correlate.
 ///
 /// Up to a limit the observations are kept, and everything is exact. A longer series is known to the
 /// precision of a [`Histogram`]. For its correlation it is cut into one or two thousand equal cells,
@@ -182,7 +182,7 @@ impl Observations {
         &self.factors
     }
 
-    /// From now on they count as independent of each other.
+    /// From now on, they count as independent of each other.
     pub fn assume_independent(&mut self) {
         self.factors
             .iter_mut()

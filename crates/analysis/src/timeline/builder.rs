@@ -1,4 +1,4 @@
-//! Builds the lines from the events.
+//! Builds the timeline from the events.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,11 +20,11 @@ use crate::id_map::LastFound;
 use crate::matcher::InOrder;
 use crate::spans::earlier;
 
-/// At least this many silences of a CPU are kept from part to part of a recording.
+/// The minimum number of silences of a CPU that are kept for the next part of a recording.
 const MANY_SILENCES: usize = 4_096;
 
 impl Timeline {
-    /// The lines of these events, which are in order of time to within a millisecond.
+    /// The timeline of these events, which are in order of time to within a millisecond.
     pub fn build(events: impl IntoIterator<Item = Event>, context: &RecordingContext) -> Self {
         let mut builder = TimelineBuilder::new(context);
         for event in InOrder::new(events.into_iter(), Nanos::from_millis(1)) {
@@ -34,7 +34,7 @@ impl Timeline {
     }
 }
 
-/// Makes a [`Timeline`] of events that come one at a time, in order of time.
+/// Builds a [`Timeline`] from events that come one at a time, in order of time.
 #[derive(Default)]
 pub struct TimelineBuilder {
     /// By number.
@@ -61,13 +61,13 @@ struct OpenWorker {
     faults: Column,
     /// Its last page fault.
     fault_ns: Option<u64>,
-    /// Where it was last, or will be next.
+    /// The CPU on which it ran last, or will run next.
     cpu: u16,
     state: WorkerState,
 }
 
 impl TimelineBuilder {
-    /// A builder that knows the server's threads in `context`; it recognises others by what they do.
+    /// A builder that knows the server's threads from `context`; it recognises others by their system calls.
     pub fn new(context: &RecordingContext) -> Self {
         let mut builder = Self::default();
         for thread in context.threads.iter().filter(|thread| thread.server) {
@@ -88,8 +88,8 @@ impl TimelineBuilder {
                 self.inbound.came(at, cpu, PacketName::of_buffer(packet));
             }
             EventKind::Enqueued { packet } => self.arrived(cpu, PacketName::of_buffer(packet)),
-            // the packet of the first is not known, but a later one will do; the second is about the
-            // generator's CPU
+            // the first does not name its packet, but a later event of the packet does; the second is about
+            // the generator's CPU
             EventKind::DatagramQueued { .. } | EventKind::CameOn { .. } => {}
             EventKind::SegmentQueued { key } => self.arrived(cpu, PacketName::of_segment(key)),
             EventKind::Frequency { .. } | EventKind::Payload { .. } => {}
@@ -201,8 +201,7 @@ impl TimelineBuilder {
         }
     }
 
-    /// The hypervisor, a canary or the cgroup says that time was lost; the recording began at
-    /// `first`.
+    /// The hypervisor, a canary or the cgroup reports lost time; the recording began at `first`.
     fn lost_time(&mut self, event: &Event, first: Monotonic) {
         let (at, cpu) = (event.at, event.cpu);
         match event.kind {
@@ -420,7 +419,7 @@ impl TimelineBuilder {
         }
     }
 
-    /// What happened there between the two is not known, nor the state of its threads.
+    /// What happened on the CPU between these times is unknown, and so is the state of its threads.
     fn unreadable(&mut self, cpu: u16, from: Monotonic, at: Monotonic) {
         let Some(line) = self.known_cpu(cpu) else {
             return;
@@ -433,16 +432,16 @@ impl TimelineBuilder {
         }
     }
 
-    /// The lines, when there are no more events.
+    /// The timeline after the last event.
     pub fn finish(mut self) -> Timeline {
         self.part(instant(u64::MAX))
     }
 
-    /// The lines so far. Of what lies before `keep_from` hardly anything stays here: the
-    /// next part's lines begin there, or a little before.
+    /// The timeline so far. The builder drops almost everything before `keep_from`: the next part begins
+    /// there, or a little earlier.
     ///
-    /// What is learnt later (from an interrupt or a blind window that has not ended) is only in the next
-    /// part.
+    /// Later corrections (because of an interrupt or a blind window that has not ended) are only in the
+    /// next part.
     pub fn part(&mut self, keep_from: Monotonic) -> Timeline {
         let end_ns = self.span.map_or(0, |(_, to)| ns(to));
         let mut silences: BTreeMap<u16, Vec<Silence>> = BTreeMap::new();
@@ -463,7 +462,7 @@ impl TimelineBuilder {
                 stalls: Vec::new(),
                 end_ns,
             });
-            // the rhythm of the ticks is learnt from many
+            // many silences are needed to learn the period of the ticks
             let ended = line.silences.partition_point(|s| s.to < keep_from);
             let spare = line.silences.len().saturating_sub(MANY_SILENCES);
             line.silences.drain(..ended.min(spare));
@@ -510,7 +509,7 @@ impl OpenWorker {
         self.states.push(ns(at), pack_state(state));
     }
 
-    /// The thread was taken to be on a core since then, but was not at the end.
+    /// The thread was assumed to be on a core since then, but at the end it was not.
     fn lost(&mut self, since_ns: u64, at: Monotonic) {
         self.state = WorkerState::Unknown;
         let unknown = pack_state(WorkerState::Unknown);

@@ -37,23 +37,22 @@ pub struct BusyTime {
     pub requests: u64,
 }
 
-/// t by the busy time of the workers, over the requests from `measure_from` on, in each of `count`
-/// stretches of time in which equally many requests end, in order; without those of which no time
-/// on a core is known.
+/// t from the busy time of the workers, for requests from `measure_from` on, in each of `count` stretches of
+/// time with the same number of responses, in order. Stretches without known time on a core are left out.
 pub fn busy_stretches(
     matched: &Matched,
     timeline: &Timeline,
     measure_from: Monotonic,
     count: usize,
 ) -> Vec<BusyTime> {
-    let mut served: Vec<(u32, u32)> = Vec::new(); // worker's place, request
-    for place in 0..matched.requests.len() {
-        if matched.is_measured(place, measure_from)
-            && let Some(worker) = timeline.places.get(&matched.workers[place])
-        {
-            served.push((*worker as u32, place as u32));
-        }
-    }
+    // worker's place, request
+    let mut served: Vec<(u32, u32)> = (0..matched.requests.len())
+        .filter(|&place| matched.is_measured(place, measure_from))
+        .filter_map(|place| {
+            let worker = timeline.places.get(&matched.workers[place])?;
+            Some((*worker as u32, place as u32))
+        })
+        .collect();
     let mut stretches = Stretches::new(matched, timeline, &served, count);
     served.sort_by_key(|&(worker, place)| (worker, matched.requests.t6(place as usize)));
     for of_worker in served.chunk_by(|a, b| a.0 == b.0) {
@@ -116,7 +115,7 @@ impl Stretches {
         }
     }
 
-    /// The one in which `at` lies; the number of stretches after the last.
+    /// The stretch in which `at` lies; after the last one, the number of stretches.
     fn ending(&self, at: Monotonic) -> usize {
         self.ends.partition_point(|end| *end < at)
     }
@@ -159,8 +158,8 @@ fn intervals(matched: &Matched, served: &[(u32, u32)], polls: bool) -> Vec<(u64,
     intervals
 }
 
-/// Gives the worker's time on each CPU in the intervals of these requests, which are in order of T6:
-/// the request, the place of the CPU and nanoseconds.
+/// Adds the worker's time on each CPU in the intervals of these requests, which are in order of T6. `add`
+/// gets the request, the place of the CPU, and nanoseconds.
 fn add_services(
     timeline: &Timeline,
     line: &WorkerLine,

@@ -1,11 +1,11 @@
-//! The numbers in the columns: a top, or a state of a worker.
+//! The codes in the columns: what ran on top of a thread, or the state of a worker.
 
 use taillab_model::{Interrupt, Tid};
 
 use super::sleep::Sleep;
 use super::state::{Top, WorkerState};
 
-/// A number for each top.
+/// A code for each top.
 pub(crate) const fn pack_top(top: Top) -> u32 {
     match top {
         Top::Nothing => 0,

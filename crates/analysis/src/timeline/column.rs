@@ -1,9 +1,9 @@
 //! A long series of changes, in about four bytes each.
 //!
-//! A recording of ten million requests has a hundred million changes of who is on a CPU;
-//! as plain pairs of time and code they would fill a gigabyte. They are nearly always
-//! microseconds apart and of a few kinds, so the distance to the last change and the code share
-//! a word; where they do not fit, five words.
+//! In a recording of ten million requests, the current thread of a CPU changes a hundred million times; as
+//! plain pairs of time and code, the changes would fill a gigabyte. They are nearly always microseconds
+//! apart, and of a few kinds, so the distance to the last change and the code share a word. If they do not
+//! fit, they take five words.
 //!
 //! The newest changes stay unpacked, because later events may still alter them: an interrupt is recorded
 //! at its end, a blind window when it is contradicted.
@@ -14,7 +14,7 @@ const TAIL: usize = 4_096;
 /// The number of packed changes between two marks; reading can begin at a mark.
 const MARK_EVERY: usize = 1_024;
 
-/// From `at_ns` on, until the next change, things are as `code` says.
+/// From `at_ns` on, until the next change, the state is `code`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Change {
     pub(super) at_ns: u64,
@@ -35,15 +35,15 @@ pub(super) struct Column {
     packed: Vec<u32>,
     marks: Vec<Mark>,
     packed_changes: usize,
-    /// What the first packed change counts from.
+    /// The time to which the first packed change is relative.
     base_ns: u64,
     last_packed_ns: u64,
     tail: Vec<Change>,
 }
 
 impl Column {
-    /// Adds a change at `at_ns`, or at the last change's time if that is later. One that
-    /// changes nothing is left out, and one at the same time replaces the last.
+    /// Adds a change at `at_ns`, or at the time of the last change if that is later. A change to the same
+    /// state is ignored, and a change at the same time replaces the last one.
     pub(super) fn push(&mut self, at_ns: u64, code: u64) {
         if let Some(last) = self.tail.last_mut() {
             if last.code == code {
@@ -70,7 +70,7 @@ impl Column {
         }
     }
 
-    /// The last change now says what the one before it says.
+    /// Removes the last change if its state is that of the one before it.
     fn join_last(&mut self) {
         let n = self.tail.len();
         if n >= 2 && self.tail[n - 1].code == self.tail[n - 2].code {
@@ -112,7 +112,7 @@ impl Column {
             self.tail[place].code = rewrite(self.tail[place].code);
             place += 1;
         }
-        // neighbours that now say the same become one
+        // neighbours that now have the same state are joined
         let mut place = begin.max(1);
         let mut left = (end + 2).min(self.tail.len()).saturating_sub(place);
         while left > 0 && place < self.tail.len() {
@@ -156,7 +156,7 @@ impl Column {
         }
     }
 
-    /// Packs everything, when nothing will be altered any more.
+    /// Packs everything, after the last alteration.
     pub(super) fn finish(&mut self) {
         self.pack(0);
         self.packed.shrink_to_fit();
@@ -197,7 +197,7 @@ impl Column {
         std::iter::from_fn(move || reader.next(self))
     }
 
-    /// Where reading a finished column begins.
+    /// The beginning of a finished column.
     pub(super) const fn start(&self) -> Reader {
         Reader {
             word: 0,
@@ -205,8 +205,7 @@ impl Column {
         }
     }
 
-    /// Where reading a finished column begins, to go on from the last change at or before
-    /// `at_ns`.
+    /// The place of the last change at or before `at_ns` in a finished column.
     pub(super) fn reader_from(&self, at_ns: u64) -> Reader {
         let mark = self.marks.partition_point(|mark| mark.at_ns <= at_ns);
         let mut reader = match mark.checked_sub(1).map(|place| self.marks[place]) {
@@ -226,8 +225,8 @@ impl Column {
     }
 }
 
-/// A place in a finished column, from which its changes are read forwards. It does not borrow
-/// the column, so that a reader can outlive one part of a recording and go on in the next.
+/// A place in a finished column, from which its changes are read forwards. It does not borrow the column,
+/// so a reader can continue in the next part of a recording.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Reader {
     word: usize,
@@ -262,11 +261,11 @@ impl Reader {
     }
 }
 
-/// The lowest bits of a word are the code, those above the time since the last change: up to 4 ms.
+/// The lowest bits of a word are the code; those above are the time since the last change, up to 4 ms.
 const CODE_BITS: u32 = 10;
 const CODE_MASK: u64 = (1 << CODE_BITS) - 1;
 
-/// Stands before a time and a code that do not fit into a word.
+/// Marks a time and a code that do not fit into a word.
 const LONG: u32 = u32::MAX;
 
 #[inline]

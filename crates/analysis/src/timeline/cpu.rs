@@ -76,7 +76,7 @@ impl CpuBuilder {
         note(was_active.max(ns(from)), ns(at));
     }
 
-    /// From then on the CPU did something, so it did not stand still.
+    /// The CPU did something from then on, so it did not stand still.
     #[inline]
     pub(super) fn heard(&mut self, from: Monotonic) {
         if let Some(last) = self.unheard.last_mut()
@@ -89,7 +89,7 @@ impl CpuBuilder {
         }
     }
 
-    /// What was taken for silence since then was not silence.
+    /// What was recorded as silence since then was not silence.
     pub(super) fn was_not_silent(&mut self, from_ns: u64) {
         let from = instant(from_ns);
         while let Some(mut last) = self.silences.pop_if(|silence| silence.to > from) {
@@ -117,7 +117,7 @@ impl CpuBuilder {
     pub(super) fn ran(&mut self, at: Monotonic, lasted: Nanos, what: Top) {
         let from = earlier(at, lasted);
         let (from_ns, to_ns) = (ns(from), ns(at));
-        // leaving a power state takes its time; state 0 only polls
+        // it takes time to leave a power state, except state 0, which only polls
         if what != (Top::Idle { state: 0 }) {
             self.heard(from);
         }
@@ -166,7 +166,7 @@ impl CpuBuilder {
     }
 }
 
-/// The code of a meaning, a new one where it has none.
+/// The code of a meaning; a new one if it has none yet.
 fn code_of(
     meanings: &mut Vec<(Tid, Top)>,
     codes: &mut IdMap<u64, u64>,

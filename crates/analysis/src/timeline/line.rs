@@ -13,9 +13,9 @@ use crate::id_map::IdMap;
 /// A stretch of a CPU's time in which nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// From.
+    /// When it begins.
     pub from: Monotonic,
-    /// To; the next segment's `from`.
+    /// When it ends: the next segment's `from`.
     pub to: Monotonic,
     /// The current thread; 0: the idle thread, or not known yet.
     pub thread: Tid,
@@ -33,22 +33,22 @@ impl Segment {
 /// What a thread of the server did for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkerSpan {
-    /// From.
+    /// When it begins.
     pub from: Monotonic,
-    /// To; the next span's `from`.
+    /// When it ends: the next span's `from`.
     pub to: Monotonic,
-    /// What.
+    /// The state of the thread.
     pub state: WorkerState,
 }
 
 /// A time in which the server's cgroup may have been held back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThrottleWindow {
-    /// The last look at the cgroup's count before it had grown.
+    /// The last reading of the cgroup's counter before it grew.
     pub from: Monotonic,
-    /// The look that saw it grown.
+    /// The first reading after it grew.
     pub to: Monotonic,
-    /// By how much, summed over the threads.
+    /// By how much it grew, summed over the threads.
     pub held_back: Nanos,
 }
 
@@ -67,7 +67,7 @@ pub struct Seen {
     pub idle: bool,
     /// Page faults.
     pub faults: bool,
-    /// Locks of the kernel that had to be waited for.
+    /// Waits for locks of the kernel.
     pub locks: bool,
     /// Reasons why threads slept.
     pub sleeps: bool,
@@ -77,7 +77,7 @@ pub struct Seen {
     pub throttling: bool,
 }
 
-/// The lines of a recording, or of a window of it. A clone shares them.
+/// The timeline of a recording, or of a window of it. Clones share their data.
 #[derive(Clone, Debug, Default)]
 pub struct Timeline {
     pub(super) span: Option<(Monotonic, Monotonic)>,
@@ -90,19 +90,19 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// Time of the first event; the machine's boot where there is none.
+    /// The time of the first event; boot if there is none.
     pub fn from(&self) -> Monotonic {
         let boot = Monotonic::from_nanos_since_boot(0);
         self.span.map_or(boot, |(from, _)| from)
     }
 
-    /// Time of the last event.
+    /// The time of the last event; boot if there is none.
     pub fn to(&self) -> Monotonic {
         let boot = Monotonic::from_nanos_since_boot(0);
         self.span.map_or(boot, |(_, to)| to)
     }
 
-    /// There was no event.
+    /// Whether there was no event.
     pub const fn is_empty(&self) -> bool {
         self.span.is_none()
     }
@@ -112,28 +112,28 @@ impl Timeline {
         &self.cpus
     }
 
-    /// One of them.
+    /// The CPU with this number.
     pub fn cpu(&self, cpu: u16) -> Option<&CpuLine> {
         let place = self.cpus.binary_search_by_key(&cpu, |line| line.cpu);
         place.ok().map(|place| &self.cpus[place])
     }
 
-    /// The server's threads that were seen to do anything, by their ids.
+    /// The server's threads that did anything, by their ids.
     pub fn workers(&self) -> &[WorkerLine] {
         &self.workers
     }
 
-    /// One of them.
+    /// The thread with this id.
     pub fn worker(&self, tid: Tid) -> Option<&WorkerLine> {
         Some(&self.workers[self.worker_place(tid)?])
     }
 
-    /// Its place among them.
+    /// The place of this thread in [`Self::workers`].
     pub(crate) fn worker_place(&self, tid: Tid) -> Option<usize> {
         self.places.get(&tid).copied()
     }
 
-    /// Where the cgroup was held back, in order of time.
+    /// When the cgroup was held back, in order of time.
     pub fn throttled(&self) -> &[ThrottleWindow] {
         &self.throttled
     }
@@ -144,12 +144,12 @@ impl Timeline {
         &self.retransmissions
     }
 
-    /// Which kinds of events there were.
+    /// The kinds of events that were recorded.
     pub const fn seen(&self) -> Seen {
         self.seen
     }
 
-    /// Softirqs, interrupts or wake-ups were recorded, so that causes can be found.
+    /// Whether softirqs, interrupts or wake-ups were recorded, so that causes can be found.
     pub const fn has_disturbances(&self) -> bool {
         self.seen.softirqs || self.seen.interrupts || self.seen.wakes
     }
@@ -167,12 +167,12 @@ pub struct CpuLine {
 }
 
 impl CpuLine {
-    /// Which CPU.
+    /// The number of the CPU.
     pub const fn cpu(&self) -> u16 {
         self.cpu
     }
 
-    /// All of it, in order of time.
+    /// All segments, in order of time.
     pub fn segments(&self) -> Segments<'_> {
         Segments {
             line: self,
@@ -180,7 +180,7 @@ impl CpuLine {
         }
     }
 
-    /// From the segment in which `at` lies on, or from the first.
+    /// The segments from the one in which `at` lies, or from the first.
     pub fn segments_from(&self, at: Monotonic) -> Segments<'_> {
         Segments {
             line: self,
@@ -188,7 +188,7 @@ impl CpuLine {
         }
     }
 
-    /// Where the segments begin, or the one in which `at` lies.
+    /// The place of the segment in which `at` lies, or of the first.
     pub(crate) fn cursor_from(&self, at: Monotonic) -> SegmentCursor {
         let mut cursor = self.cursor(self.changes.reader_from(ns(at)));
         while let Some(next) = cursor.peek(self)
@@ -210,7 +210,7 @@ impl CpuLine {
         }
     }
 
-    /// Where the CPU stood still, in order of time.
+    /// When the CPU stood still, in order of time.
     pub fn stalls(&self) -> &[Stall] {
         &self.stalls
     }
@@ -227,7 +227,7 @@ pub(super) const fn at(ns: u64) -> Monotonic {
 /// A place in the segments of a CPU. It does not borrow the line.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SegmentCursor {
-    /// What is left of the current change.
+    /// The rest of the current change.
     current: Option<Change>,
     following: Option<Change>,
     reader: Reader,
@@ -235,7 +235,7 @@ pub(crate) struct SegmentCursor {
 }
 
 impl SegmentCursor {
-    /// The next segment of the line that this cursor is of; it stays the next.
+    /// The next segment of the line to which this cursor belongs, without advancing.
     #[inline]
     pub(crate) fn peek(&self, line: &CpuLine) -> Option<Segment> {
         let current = self.current?;
@@ -253,8 +253,8 @@ impl SegmentCursor {
         })
     }
 
-    /// The next segment of the line that this cursor is of.
-    // so that a segment need not be moved where it is used
+    /// The next segment of the line to which this cursor belongs.
+    // inlined, so that a segment need not be moved to where it is used
     #[inline(always)]
     pub(crate) fn next(&mut self, line: &CpuLine) -> Option<Segment> {
         let segment = self.peek(line)?;
@@ -272,13 +272,13 @@ impl SegmentCursor {
         Some(segment)
     }
 
-    /// Where the current change ends.
+    /// When the current change ends.
     #[inline]
     fn end_ns(&self, line: &CpuLine) -> u64 {
         self.following.map_or(line.end_ns, |next| next.at_ns)
     }
 
-    /// The next stall, if it cuts what is between the two.
+    /// The next stall, if it overlaps the time between the two.
     #[inline]
     fn stall<'l>(&self, line: &'l CpuLine, from_ns: u64, to_ns: u64) -> Option<&'l Stall> {
         let stall = line.stalls.get(self.next_stall)?;
@@ -304,7 +304,7 @@ pub struct Segments<'a> {
 }
 
 impl Segments<'_> {
-    /// The next segment, which stays the next.
+    /// The next segment, without advancing.
     pub fn peek(&self) -> Option<Segment> {
         self.cursor.peek(self.line)
     }
@@ -329,12 +329,12 @@ pub struct WorkerLine {
 }
 
 impl WorkerLine {
-    /// Which thread.
+    /// The id of the thread.
     pub const fn tid(&self) -> Tid {
         self.tid
     }
 
-    /// All of it, in order of time, from when it was first seen.
+    /// All spans, in order of time, from when the thread was first seen.
     pub fn spans(&self) -> impl Iterator<Item = WorkerSpan> {
         let mut cursor = SpanCursor {
             next: None,
@@ -343,7 +343,7 @@ impl WorkerLine {
         std::iter::from_fn(move || cursor.next(self))
     }
 
-    /// Whether it hardly sleeps between two instants: it always has work, or looks for it.
+    /// Whether it hardly sleeps between two instants, because it always has work or polls for it.
     pub(crate) fn never_sleeps(&self, from: Monotonic, upto: Monotonic) -> bool {
         /// It sleeps for a smaller share of the time than this.
         const LEAST_SLEEP: f64 = 0.001;
@@ -363,7 +363,7 @@ impl WorkerLine {
         awake > 0.0 && asleep < LEAST_SLEEP * (asleep + awake)
     }
 
-    /// Where the spans begin, or the one in which `at` lies.
+    /// The place of the span in which `at` lies, or of the first.
     pub(crate) fn cursor_from(&self, at: Monotonic) -> SpanCursor {
         SpanCursor {
             next: None,
@@ -371,7 +371,7 @@ impl WorkerLine {
         }
     }
 
-    /// When it began to handle a page fault, and whether it wanted to write.
+    /// When it began to handle each page fault, and whether that was for a write.
     pub fn faults(&self) -> impl Iterator<Item = (Monotonic, bool)> + '_ {
         let faults = self.faults.changes();
         faults.map(|fault| (at(fault.at_ns), fault.code != 0))
@@ -386,12 +386,12 @@ pub(crate) struct SpanCursor {
 }
 
 impl SpanCursor {
-    /// The state after the span that was returned last, if there is one.
+    /// The state after the last returned span, if there is one.
     pub(crate) fn following(&self) -> Option<WorkerState> {
         self.next.map(|next| codes::unpack_state(next.code))
     }
 
-    /// The next span of the line that this cursor is of.
+    /// The next span of the line to which this cursor belongs.
     #[inline]
     pub(crate) fn next(&mut self, line: &WorkerLine) -> Option<WorkerSpan> {
         let current = self

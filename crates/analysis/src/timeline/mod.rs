@@ -1,7 +1,7 @@
 //! The timeline: who was on each CPU of the server, and what each of its threads did, from the events
 //! of a recording.
 //!
-//! One pass over the events ([`TimelineBuilder`]) gives two kinds of lines:
+//! One pass over the events ([`TimelineBuilder`]) gives a line for each CPU and for each thread:
 //!
 //! - a [`CpuLine`] for each CPU: without gaps or overlaps, who was current and what ran on
 //!   top ([`Segment`]). The kernel's interrupts nest (an interrupt in a softirq in a system
@@ -9,7 +9,7 @@
 //! - a [`WorkerLine`] for each thread of the server: on a core, preempted, woken, asleep and
 //!   why ([`WorkerSpan`]).
 //!
-//! How events become lines:
+//! What the events mean for the lines:
 //!
 //! - `Switched` says who is current from then on. A system call of a thread proves the same
 //!   (as in the matcher): it closes a blind window, in which a switch was missed.

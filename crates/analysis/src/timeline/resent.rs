@@ -1,4 +1,5 @@
-//! Detects what clients retransmit, because it was lost behind the driver or its acknowledgement was.
+//! Detects retransmissions by clients, of packets that were lost after the driver, or whose acknowledgement
+//! was lost.
 
 use taillab_model::RequestKey;
 
@@ -20,7 +21,7 @@ impl Streams {
         };
         let in_order = key.id.wrapping_sub(bytes as u16) == *end;
         let behind = bytes > 0 && !in_order && (key.id.wrapping_sub(*end) as i16) <= 0;
-        // a long segment may go further than 16 bits can tell
+        // a long segment may exceed what 16 bits can express
         let again = behind && bytes < 1 << 15;
         if !again {
             *end = key.id;

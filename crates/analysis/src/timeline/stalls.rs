@@ -34,9 +34,9 @@ pub const MIN_SILENCE: Nanos = Nanos::from_micros(100);
 /// A time in which a CPU stood still.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stall {
-    /// From, as far as it is proven.
+    /// When it began, as far as it is proven.
     pub from: Monotonic,
-    /// To.
+    /// When it ended.
     pub to: Monotonic,
     /// The evidence.
     pub evidence: StallEvidence,
@@ -81,8 +81,8 @@ pub(super) struct Silence {
     pub(super) own: bool,
 }
 
-/// Interrupts that have waited for the same silence come within this time: those with a higher vector
-/// than the timer's, and their softirqs, come before the tick.
+/// Interrupts that waited for the end of the same silence come within this time. Those with a higher vector
+/// than the timer's come before the tick, and so do their softirqs.
 const RIGHT_AFTER: Nanos = Nanos::from_micros(50);
 
 /// Time stolen from a CPU since its last such event.
@@ -95,7 +95,7 @@ pub(super) struct Stolen {
 }
 
 impl Silence {
-    /// The local timer ticks. If that is right after this silence, the tick ended it.
+    /// The local timer ticks; if it does so right after this silence, the tick ended it.
     pub(super) fn ticked(&mut self, at: Monotonic) {
         if self.tick.is_none() && self.to <= at && at.saturating_since(self.to) <= RIGHT_AFTER {
             self.tick = Some(at);
@@ -196,16 +196,16 @@ fn simultaneous(silence: &Silence, others: &[Silence]) -> Option<(Monotonic, Mon
     .find_map(|other| silence.both(other.from, other.to))
 }
 
-/// Periods of the kernel's tick: 100, 250, 300 and 1,000 in a second. The longest that fits
-/// is taken, since a beat of 4 ms is one of 1 ms as well.
+/// Periods of the kernel's tick: 100, 250, 300 and 1,000 per second. The longest that fits is used, since a
+/// period of 4 ms also fits 1 ms.
 const TICKS_NS: [u64; 4] = [10_000_000, 4_000_000, 3_333_333, 1_000_000];
 
 /// The stalls among the silences that a tick ended: the tick should have come earlier.
 ///
-/// The rhythm is learnt from the ends themselves: a computation of 500 µs with a tick in
-/// it is two silences, and the first ends with the tick on its beat. The beat is the most
-/// frequent place in the period; it counts only when at least eight ticks are within
-/// 2 % of it, and these are more than half.
+/// The phase of the ticks is learnt from these silences themselves: a computation of 500 µs with a tick in
+/// it is two silences, of which the first ends with a tick on time. The phase (the beat) is the most frequent
+/// place within the period. It counts only if at least eight ticks are within 2 % of it, and these are more
+/// than half.
 fn late_ticks(silences: &[Silence], stalls: &mut Vec<Stall>) {
     let ticks = || {
         let ended = silences.iter();
@@ -228,7 +228,7 @@ fn late_ticks(silences: &[Silence], stalls: &mut Vec<Stall>) {
             continue;
         }
         for (silence, tick_ns) in ticks() {
-            // the first beat in the silence: a long silence has several, and all were missed
+            // the first beat in the silence; a long silence has several, and all were missed
             let late_ns = (tick_ns % period_ns + period_ns - beat) % period_ns;
             let heard_ns = silence.from.nanos_since_boot();
             let missed = tick_ns.saturating_sub(late_ns + heard_ns + 1) / period_ns;
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_of_which_only_coming_and_going_is_recorded_is_silent_by_nature() {
+    fn a_thread_of_which_only_switches_are_recorded_is_silent_anyway() {
         let own = silence(1_000, 3_000);
         let other = Silence { own: false, ..own };
         assert!(found(&[own], &[other], &[], None).is_empty());

@@ -11,12 +11,12 @@ pub enum Top {
     Nothing,
     /// The CPU was in a power state.
     Idle {
-        /// Which, 0 the shallowest.
+        /// The number of the state; 0 is the shallowest.
         state: u8,
     },
     /// A softirq.
     Softirq {
-        /// Which: `NET_RX` is 3.
+        /// Its number: `NET_RX` is 3.
         vector: u8,
     },
     /// The handler of an interrupt.
@@ -25,7 +25,7 @@ pub enum Top {
     KernelLock,
     /// The current thread waited for storage, without sleeping.
     Storage {
-        /// In which system call; `None` in a page fault.
+        /// The system call; `None` for a page fault.
         call: Option<u16>,
     },
     /// The probe was blind: who was current is not certain.
@@ -39,25 +39,25 @@ pub enum Top {
 pub enum WorkerState {
     /// It is current on this CPU; interrupts may run on top of it.
     OnCore {
-        /// Which.
+        /// The CPU.
         cpu: u16,
     },
-    /// It is runnable, and another thread is current in its place.
+    /// It is runnable, and another thread is current on its CPU.
     Preempted {
         /// The CPU that it waits for.
         cpu: u16,
     },
     /// It was woken, and is not on a CPU yet.
     Woken {
-        /// The CPU that it waits for: its last one, or the one that it was moved to.
+        /// The CPU that it waits for: its last one, or the one to which it was moved.
         cpu: u16,
-        /// Who woke it; 0 where it had waited for work, since the waker is then only
-        /// whoever was current when the packet came in.
+        /// The thread that woke it; 0 if it had waited for work, since the waker is then only the thread
+        /// that was current when the packet came in.
         by: Tid,
     },
     /// It sleeps.
     Asleep(Sleep),
-    /// A switch of it was missed.
+    /// Unknown, since a switch was missed.
     #[default]
     Unknown,
 }

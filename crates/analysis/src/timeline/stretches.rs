@@ -1,4 +1,4 @@
-//! The lines of some stretches of a long recording, joined.
+//! Joins the timelines of some stretches of a long recording.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use super::column::Column;
 use super::line::{CpuLine, Seen, Timeline, WorkerLine, ns};
 use super::state::WorkerState;
 
-/// The lines of some stretches of time, taken from the parts of a recording. Between two stretches the
-/// states of the workers are unknown, and nothing happens on the CPUs.
+/// The timelines of some stretches of a recording. Between two stretches, the states of the workers are
+/// unknown, and nothing happens on the CPUs.
 #[derive(Clone, Debug, Default)]
 pub struct Stretches {
     cpus: BTreeMap<u16, CpuLine>,
@@ -21,8 +21,8 @@ pub struct Stretches {
 }
 
 impl Stretches {
-    /// Adds the lines of `part` from one instant to another. Stretches come in order of time; an overlap
-    /// with what is here is not added again.
+    /// Adds `part` from one instant to another. Stretches come in order of time; if one overlaps the last, the
+    /// overlap is not added again.
     pub fn add(&mut self, part: &Timeline, from: Monotonic, to: Monotonic) {
         let from = self.span.map_or(from, |(_, end)| from.max(end));
         if from >= to {
@@ -38,7 +38,7 @@ impl Stretches {
                 stalls: Vec::new(),
                 end_ns: 0,
             });
-            // a part knows all codes of those before it
+            // a part has all codes of earlier parts
             own.meanings.clone_from(&line.meanings);
             copy(&line.changes, &mut own.changes, ns(from), ns(to));
             let inside = |from: Monotonic| move |at: &Monotonic| from <= *at && *at < to;
@@ -68,7 +68,7 @@ impl Stretches {
         }
     }
 
-    /// The lines of all of them.
+    /// The timeline of all stretches.
     pub fn finish(self) -> Timeline {
         let mut cpus: Vec<CpuLine> = self.cpus.into_values().collect();
         for line in &mut cpus {
@@ -91,7 +91,7 @@ impl Stretches {
     }
 }
 
-/// Copies what was said from `from_ns` until `to_ns`.
+/// Copies the changes from `from_ns` until `to_ns`.
 fn copy(from: &Column, to: &mut Column, from_ns: u64, to_ns: u64) {
     let mut reader = from.reader_from(from_ns);
     while let Some(change) = reader.next(from)

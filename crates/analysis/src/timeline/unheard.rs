@@ -16,8 +16,8 @@ use super::stalls::MIN_SILENCE;
 /// The number of packets that are kept.
 const RECENT: usize = 256;
 
-/// One softirq handles several packets before it sends the interrupt. A packet later than this belongs to
-/// another softirq.
+/// One softirq handles several packets before it sends the interrupt. A packet that comes later than this
+/// belongs to another softirq.
 const OF_ONE_SOFTIRQ: Nanos = MIN_SILENCE;
 
 /// A packet: by its buffer, or by its place in a stream.

@@ -1,15 +1,15 @@
 //! Threads that cannot be traced.
 //!
-//! A hardened kernel runs no tracing program while a thread of init is current. Such a thread is
-//! seen to come onto a CPU, but never to leave it: another thread just is current there some time later.
-//! Lost events look the same, but do not happen every time. So if a thread was missed again and again,
-//! and never seen to leave, it had the CPU until the other thread was seen.
+//! A hardened kernel runs no tracing program while a thread of init is current. Such a thread is seen to get
+//! a CPU, but never to leave it: some time later, another thread is current there. Lost events look the
+//! same, but do not happen every time. So if the probe often missed that a thread left, and never saw it,
+//! the thread had the CPU until the other thread was seen.
 
 use taillab_model::Tid;
 
 use crate::id_map::IdMap;
 
-/// It must have left unseen this many times.
+/// The thread must have left unseen this many times.
 const OFTEN: u32 = 3;
 
 /// How threads were seen to leave CPUs.

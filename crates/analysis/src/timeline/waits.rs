@@ -12,8 +12,8 @@ use super::state::Top;
 /// deepest power state takes a fraction of this.)
 const HELD_BACK_NS: u64 = 2_000_000;
 
-/// The same if the thread's group is known to have been throttled about then: other threads may have the
-/// CPU for most of such a time.
+/// The same if the thread's group was throttled at about that time: other threads may have the CPU for most
+/// of it.
 const THROTTLED_NS: u64 = 500_000;
 
 /// If an interrupt from another CPU takes longer, interrupts are disabled there. In a virtual machine it
@@ -89,7 +89,7 @@ impl Policies {
     }
 }
 
-/// For how long the server's groups were throttled about then, by their own account.
+/// For how long the server's groups were throttled at about that time, by their own account.
 pub(crate) fn throttled_ns(timeline: &Timeline, from_ns: u64, to_ns: u64) -> u64 {
     let windows = timeline.throttled();
     let first = windows.partition_point(|window| window.to.nanos_since_boot() <= from_ns);
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_the_cpu_until_it_is_told_keeps_nobody_waiting() {
+    fn a_thread_that_has_the_cpu_until_the_interrupt_delays_nobody() {
         let fills = (OTHER, Top::Nothing, 13_000);
         assert_eq!(
             way(&[fills, (OTHER, IPI, 200), (OTHER, Top::Nothing, 1_500)]),
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_brings_a_packet_is_not_taken_for_what_tells_it() {
+    fn a_call_that_brings_a_packet_is_not_the_rescheduling_interrupt() {
         let fills = (OTHER, Top::Nothing, 8_000);
         let packet = [
             (OTHER, CALL, 500),

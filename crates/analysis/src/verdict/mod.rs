@@ -29,8 +29,8 @@ const SERVER_FAILED: [&str; 4] = ["errors", "few_errors", "no_answer", "unanswer
 /// The rules about too few requests.
 const TOO_FEW: [&str; 1] = [taillab_model::summary::TOO_FEW];
 
-/// Every rule: first those that make a result invalid, then those that withdraw some of it, then the
-/// warnings, each in the order in which they are printed.
+/// Every rule: those that make a result invalid, then those that withdraw a part of it, then the warnings,
+/// each in the order in which they are printed.
 pub fn rules() -> impl Iterator<Item = &'static Rule> {
     let withdrawals = WITHDRAWALS.iter().map(|withdrawal| &withdrawal.rule);
     (invalid::RULES.iter())
@@ -38,8 +38,7 @@ pub fn rules() -> impl Iterator<Item = &'static Rule> {
         .chain(warnings::RULES)
 }
 
-/// Judges a measurement: what speaks against all of it, what against some of its claims, and what a
-/// reader should know.
+/// Judges a measurement: the reasons against all of it, those against some of its claims, and the warnings.
 pub fn judge(evidence: &Evidence<'_>) -> Verdict {
     let mut verdict = Verdict::default();
     judge_steps(evidence, &mut verdict);
@@ -100,8 +99,8 @@ fn claims(evidence: &Evidence<'_>, reasons: &[Reason], spoiled: &[(&str, Spoils)
 
 /// What the verdicts on the steps of a sweep mean for the whole.
 ///
-/// A sweep looks for the load at which the server fails or no longer keeps up, so that is no
-/// fault of the sweep. A step that the client failed says nothing, and the answer may lie there.
+/// A sweep searches the load at which the server fails or no longer keeps up, so this does not make the sweep
+/// invalid. But if the client failed in a step, the step says nothing, and the result may be wrong.
 fn judge_steps(evidence: &Evidence<'_>, verdict: &mut Verdict) {
     for step in evidence.sweep.iter().flat_map(|sweep| sweep.steps) {
         let rate_per_s = step.load.target_rate_per_s;
@@ -125,8 +124,8 @@ fn judge_steps(evidence: &Evidence<'_>, verdict: &mut Verdict) {
     }
 }
 
-/// Something other than the server, and not the number of requests, spoils the percentile `q` or
-/// all of the measurement.
+/// Whether something other than the server and the number of requests withdraws the percentile `q`, or all of
+/// the measurement.
 pub fn client_failed(verdict: &Verdict, q: f64) -> bool {
     let at_q = (verdict.claims.iter())
         .find(|claim| claim.claim.quantile().is_some_and(|of| of >= q - 1e-9));

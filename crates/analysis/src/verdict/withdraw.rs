@@ -1,4 +1,4 @@
-//! Takes out of a result what its verdict withdraws, so that nothing is built on it.
+//! Removes from a result what its verdict withdraws, so that nobody relies on it.
 
 use taillab_model::explanation::Explanation;
 use taillab_model::summary::{ClaimName, LoadSummary, Report, ServerResult, Stages, Verdict};
@@ -10,8 +10,7 @@ use crate::comparison::no_distribution;
 /// Points (x, P(at least x)) of a distribution.
 type Points = Vec<(Nanos, f64)>;
 
-/// What is withdrawn of a result that is valid as a whole. Of an invalid one everything stays, to
-/// be looked at.
+/// What is withdrawn from a result that is valid as a whole. In an invalid result everything is kept.
 struct Withdrawn {
     /// This percentile and all beyond.
     from: Option<f64>,

@@ -223,7 +223,7 @@ fn what_is_left_to_gain_is_told_by_blocks_without_it() {
     // softirqs are still there
     assert!(with(&after, "softirq-cpu") < p99(after.sojourns()));
     assert!(after.sojourns_with("governor").is_none());
-    assert!(after.knows(&[Cause::Background]) && !after.knows(&[Cause::StackTx]));
+    assert!(after.has_model_of(&[Cause::Background]) && !after.has_model_of(&[Cause::StackTx]));
     let without = p99(&before.sojourns_without(&[Cause::Background]));
     assert!(without < p99(before.sojourns()));
 }

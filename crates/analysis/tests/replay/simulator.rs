@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use taillab_analysis::Matched;
-use taillab_analysis::replay::{CoreTimeline, CpuStretch, Leaves, Occupant, SourceId};
+use taillab_analysis::replay::{CoreTimeline, CpuStretch, Occupant, SourceId, StretchEnd};
 use taillab_model::explanation::{Cause, Culprit};
 use taillab_model::{Monotonic, Request, RequestKey, Stamps, Tid};
 
@@ -129,12 +129,12 @@ impl Track {
     }
 
     /// Says how the worker that was last on the CPU left it.
-    fn left(&mut self, tid: Tid, how: Leaves) {
+    fn left(&mut self, tid: Tid, how: StretchEnd) {
         let mut back = self.segments.iter_mut().rev();
         let last = back
             .find(|segment| matches!(segment.who, Occupant::Server { tid: on, .. } if on == tid));
         if let Some(last) = last {
-            last.who = Occupant::Server { tid, leaves: how };
+            last.who = Occupant::Server { tid, end: how };
         }
     }
 }
@@ -271,7 +271,7 @@ impl Server {
                 }
                 Occupant::Server {
                     tid: tid(w),
-                    leaves: Leaves::Stays,
+                    end: StretchEnd::Interrupted,
                 }
             } else if self.filled {
                 Occupant::Other(BACKGROUND)
@@ -289,7 +289,7 @@ impl Server {
                         worker.blocked_until = Some(now + jobs[i].blocked);
                         let until_ns = now + jobs[i].blocked;
                         let cause = Cause::BlockedLock;
-                        track.left(tid(w), Leaves::Sleeps { cause, until_ns });
+                        track.left(tid(w), StretchEnd::Sleeps { cause, until_ns });
                         on_core = None;
                     } else if worker.before == 0 {
                         jobs[i].t6 = now;
@@ -320,7 +320,7 @@ impl Server {
                     worker.asleep = true;
                     let cause = Cause::BlockedOther;
                     let until_ns = u64::MAX;
-                    track.left(tid(w), Leaves::Sleeps { cause, until_ns });
+                    track.left(tid(w), StretchEnd::Sleeps { cause, until_ns });
                     on_core = None;
                 }
             }

@@ -20,6 +20,19 @@ fn at(n: u64) -> Monotonic {
     Monotonic::from_nanos_since_boot(n)
 }
 
+/// A recording of these events.
+fn of_events(events: impl IntoIterator<Item = Event>, lost: LostEvents) -> Recording {
+    let events: Vec<Event> = events.into_iter().collect();
+    let base = events.iter().map(|event| event.at).min();
+    let mut recording = Recording {
+        base: base.unwrap_or(at(0)),
+        lost,
+        ..Recording::default()
+    };
+    recording.insert(events);
+    recording
+}
+
 /// Preempted, or asleep and known how or not.
 fn sleeps() -> impl Strategy<Value = (bool, Option<Asleep>)> {
     prop_oneof![
@@ -220,14 +233,14 @@ proptest! {
     fn merging_is_a_stable_sort_by_time_then_cpu(events in events()) {
         let mut expected = events.clone();
         expected.sort_by_key(|e| (e.at, e.cpu));
-        let merged = Recording::from_events(events, LostEvents::default()).into_events();
+        let merged = of_events(events, LostEvents::default()).into_events();
         prop_assert_eq!(merged.size_hint(), (expected.len(), Some(expected.len())));
         prop_assert_eq!(merged.collect::<Vec<_>>(), expected);
     }
 
     #[test]
     fn looking_at_the_events_is_taking_them(events in events()) {
-        let recording = Recording::from_events(events, LostEvents::default());
+        let recording = of_events(events, LostEvents::default());
         let looked_at: Vec<Event> = recording.events().collect();
         prop_assert_eq!(looked_at, recording.into_events().collect::<Vec<_>>());
     }
@@ -236,7 +249,7 @@ proptest! {
     fn events_are_inserted_where_their_time_belongs(
         old in events(), new in events(), chunk in 1_usize..20
     ) {
-        let mut recording = Recording::from_events(old.clone(), LostEvents::default());
+        let mut recording = of_events(old.clone(), LostEvents::default());
         for stream in &mut recording.streams {
             let all: Vec<PackedEvent> = stream.slices().flatten().copied().collect();
             let chunks = all.chunks(chunk).map(|events| Arc::new(events.to_vec()) as Chunk);

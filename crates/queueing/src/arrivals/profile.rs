@@ -1,10 +1,10 @@
-//! Rates that change with time: an arrival process on a clock that runs with the rate.
+//! Rates that change with time: an arrival process on a clock whose speed follows the rate.
 //!
-//! The base process is stationary in *operational time*, which passes in proportion to the
-//! rate wanted; its arrivals are put where the real clock shows the same (Çinlar 1975,
-//! *Introduction to Stochastic Processes*, 4.7: the inverse of the expectation function). From
-//! Poisson arrivals that makes exactly the non-homogeneous Poisson process, without
-//! rejecting any, and from others a process whose gaps keep their law, stretched by the rate.
+//! The base process is stationary in *operational time*, which passes in proportion to the wanted rate.
+//! Its arrivals are converted to real time (Çinlar 1975, *Introduction to Stochastic Processes*, 4.7: the
+//! inverse of the expectation function). With Poisson arrivals, this gives exactly the non-homogeneous
+//! Poisson process, without rejecting any arrival. With others, it gives a process whose gaps keep their
+//! law, stretched by the rate.
 
 use std::fmt;
 use std::str::FromStr;
@@ -32,7 +32,7 @@ struct Piece {
     expected_before: f64,
 }
 
-/// Why rates make no profile.
+/// Why rates are not a profile.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ProfileError {
     /// It cannot be read.
@@ -60,13 +60,13 @@ pub enum ProfileError {
 }
 
 impl RateProfile {
-    /// A text that is right.
+    /// A valid text.
     pub const EXAMPLE: &str = "step:10s@5000,10s@20000";
 
-    /// Rates one after the other, each with its length, in requests per second.
+    /// From steps, each with its length and its rate in requests per second.
     ///
     /// # Errors
-    /// [`ProfileError`] names the step that cannot be.
+    /// [`ProfileError`] names the invalid step.
     pub fn steps(steps: &[(Nanos, f64)]) -> Result<Self, ProfileError> {
         let mut pieces = Vec::with_capacity(steps.len());
         let (mut at, mut expected) = (Nanos::ZERO, 0.0);
@@ -96,11 +96,11 @@ impl RateProfile {
         })
     }
 
-    /// Recorded rates, each from its time to the next one's; the last one lasts as long as
-    /// the one before it. The first time is the profile's beginning.
+    /// From recorded rates: each holds from its time until the next one; the last holds as long as the one
+    /// before it. The profile begins at the first time.
     ///
     /// # Errors
-    /// [`ProfileError`] names the entry that cannot be.
+    /// [`ProfileError`] names the invalid entry.
     pub fn recorded(entries: &[(Nanos, f64)]) -> Result<Self, ProfileError> {
         if entries.len() < 2 {
             return Err(ProfileError::TooShort);
@@ -118,7 +118,7 @@ impl RateProfile {
         Self::steps(&steps)
     }
 
-    /// How long it is.
+    /// Its length.
     pub fn length(&self) -> Nanos {
         self.length
     }
@@ -153,7 +153,7 @@ impl RateProfile {
 
     /// The due times, as offsets from the start, of all arrivals within the profile.
     ///
-    /// With one constant rate the schedule is exactly [`ArrivalProcess::schedule`]'s.
+    /// With a constant rate, the schedule is exactly that of [`ArrivalProcess::schedule`].
     ///
     /// # Errors
     /// [`ArrivalError`] when a parameter of the process is out of range.
@@ -170,18 +170,6 @@ impl RateProfile {
         Ok(due)
     }
 
-    /// What the operational clock, which runs at the mean rate, shows at the real offset
-    /// `at`: the process is stationary on it. Beyond the profile it goes on at the mean rate.
-    pub fn operational(&self, at: Nanos) -> Nanos {
-        if at >= self.length {
-            return at;
-        }
-        let at_ns = at.get() as f64;
-        let piece = self.pieces[self.pieces.partition_point(|p| p.from_ns <= at_ns) - 1];
-        let expected = piece.expected_before + piece.rate_per_ns * (at_ns - piece.from_ns);
-        Nanos::new((expected / self.mean_per_ns()).round() as u64)
-    }
-
     fn mean_per_ns(&self) -> f64 {
         self.expected / self.length.get() as f64
     }
@@ -195,7 +183,7 @@ impl RateProfile {
     }
 }
 
-/// Turns rising operational times into real ones.
+/// Converts operational times, which must not decrease, to real ones.
 struct Clock<'a> {
     mean_per_ns: f64,
     profile: &'a RateProfile,
@@ -207,7 +195,7 @@ impl Clock<'_> {
     fn real(&mut self, operational: Nanos) -> Nanos {
         let pieces = &self.profile.pieces;
         let expected = operational.get() as f64 * self.mean_per_ns;
-        // a pause is stepped over: what is due at its very beginning is due at its end
+        // a request that is due at the very beginning of a pause is due at its end
         while let Some(next) = pieces.get(self.piece + 1)
             && (next.expected_before <= expected)
         {
@@ -215,7 +203,7 @@ impl Clock<'_> {
         }
         let piece = &pieces[self.piece];
         let into = match piece.rate_per_ns {
-            // only rounding leads into a pause at the end
+            // only rounding can lead into a pause at the end
             0.0 => 0.0,
             rate => (expected - piece.expected_before) / rate,
         };
@@ -249,7 +237,7 @@ impl fmt::Display for RateProfile {
         f.write_str("step:")?;
         for (i, (length, rate)) in self.to_steps().iter().enumerate() {
             let comma = if i > 0 { "," } else { "" };
-            // nine digits: the rate per nanosecond has cost the last ones
+            // the rate per nanosecond has lost the last digits
             let rate = format!("{rate:.3}");
             let rate = rate.trim_end_matches('0').trim_end_matches('.');
             write!(f, "{comma}{}@{rate}", length.to_exact_string())?;
@@ -400,6 +388,15 @@ mod tests {
         assert!(z.abs() < 4.0, "covariance of neighbours {covariance}");
     }
 
+    /// The operational time at the real offset `at`.
+    fn operational(profile: &RateProfile, at: Nanos) -> u64 {
+        let at_ns = at.get() as f64;
+        let pieces = &profile.pieces;
+        let piece = pieces[pieces.partition_point(|p| p.from_ns <= at_ns) - 1];
+        let expected = piece.expected_before + piece.rate_per_ns * (at_ns - piece.from_ns);
+        (expected / profile.mean_per_ns()).round() as u64
+    }
+
     /// Back on the operational clock the gaps have the base process's law: their variation,
     /// and for Poisson their whole distribution (Kolmogorov–Smirnov at 0.1 %).
     #[test]
@@ -414,7 +411,7 @@ mod tests {
         ] {
             let process: ArrivalProcess = text.parse().unwrap();
             let due = profile.schedule(&process, 11).unwrap();
-            let operational: Vec<_> = due.iter().map(|t| profile.operational(*t).get()).collect();
+            let operational: Vec<_> = due.iter().map(|t| operational(&profile, *t)).collect();
             let mut gaps: Vec<f64> = operational
                 .windows(2)
                 .map(|w| (w[1] - w[0]) as f64 / mean_gap_ns)
@@ -467,11 +464,11 @@ mod tests {
                 .unwrap();
             prop_assert_eq!(due.len(), base.len());
             let peak_per_s = profile.to_steps().iter().fold(0.0, |peak, step| step.1.max(peak));
-            for (real, operational) in due.iter().zip(&base) {
+            for (real, wanted) in due.iter().zip(&base) {
                 // the real time is rounded to a nanosecond, in which the other clock may run on
                 let slack = 2.0 + peak_per_s / profile.mean_rate_per_s();
-                let back = profile.operational(*real).get().abs_diff(operational.get());
-                prop_assert!(back as f64 <= slack, "{} for {}", back, operational);
+                let off = operational(&profile, *real).abs_diff(wanted.get());
+                prop_assert!(off as f64 <= slack, "{} for {}", off, wanted);
             }
         }
     }

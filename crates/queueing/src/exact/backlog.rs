@@ -1,22 +1,22 @@
 //! The number of waiting requests in M/D/c, Q = (N − c)⁺, one service time apart.
 //!
-//! With D = 1, whoever is in service now is gone after one service time, so
-//! Q' = (Q + A − c)⁺ with A ~ Poisson(a): a random walk on the integers, reflected at 0
-//! (Crommelin 1932). Two ways to its stationary law:
+//! With D = 1, all requests in service now have left after one service time, so Q' = (Q + A − c)⁺ with
+//! A ~ Poisson(a): a random walk on the integers, reflected at 0 (Crommelin 1932). Its stationary law is
+//! computed in one of two ways:
 //!
 //! - light and moderate load: Spitzer's identity makes Q compound Poisson with jump
 //!   weights ν_j = Σ_l P(Poisson(la) = lc + j)/l, and n q_n = Σ_j jν_j q_{n−j}. Every
 //!   term is ≥ 0, so even the far tail keeps its relative precision;
-//! - heavy load, where that sum over l is long: Crommelin's generating function on a
-//!   circle, its nearest pole τ taken out, inverted by the trapezoidal rule. P(wait) is
-//!   of order 1 there, so absolute precision is relative precision.
+//! - heavy load, where that sum over l is long: Crommelin's generating function on a circle, without its
+//!   nearest pole τ, inverted by the trapezoidal rule. P(wait) is of order 1 there, so absolute precision
+//!   is relative precision.
 
 use std::f64::consts::PI;
 
 use super::numeric::poisson;
 use super::roots::{Complex, inner_roots, overload_rate, second_outer_modulus, tail_root};
 
-/// Multiplications that the sum over l may cost before the circle takes over.
+/// If the sum over l needs more multiplications, the circle is used.
 const SPITZER_BUDGET: f64 = 1e6;
 
 /// The stationary law of Q; beyond the table it is geometric to double precision.
@@ -34,7 +34,7 @@ impl Backlog {
         let tau = tail_root(rho);
         let c = f64::from(workers);
         let length = Self::table_length(workers, rho, tau) as f64;
-        // the last l: where the walk's mean has passed the table and then e^{−45}
+        // the last l: the walk's mean is beyond the table, and the terms are below e^{−45}
         let steps = length / (c * (rho * tau - 1.0)) + 45.0 / (c * overload_rate(rho));
         if steps * length <= SPITZER_BUDGET {
             Self::by_spitzer(workers, rho)
@@ -55,7 +55,7 @@ impl Backlog {
         }
     }
 
-    /// The first i from which on P(Q > i) is geometric.
+    /// The first i from which P(Q > i) is geometric.
     pub(super) fn table_len(&self) -> usize {
         self.tail.len()
     }
@@ -76,7 +76,7 @@ impl Backlog {
         self.tail.iter().rev().fold(beyond, |sum, p| sum + p)
     }
 
-    /// Entries until the next poles are e^{−45} of the first, or the tail e^{−70}.
+    /// The number of entries until the next poles' part is e^{−45} of the first's, or the tail is e^{−70}.
     fn table_length(workers: u32, rho: f64, tau: f64) -> usize {
         let gap = (second_outer_modulus(workers, rho, tau) / tau).ln();
         let settled = 45.0 / gap;
@@ -84,7 +84,7 @@ impl Backlog {
         settled.min(negligible).ceil() as usize + 8
     }
 
-    /// Spitzer's identity; see the module.
+    /// By Spitzer's identity; see the module.
     pub(super) fn by_spitzer(workers: u32, rho: f64) -> Self {
         let tau = tail_root(rho);
         let c = f64::from(workers);
@@ -133,7 +133,7 @@ impl Backlog {
         }
     }
 
-    /// Crommelin's generating function on a circle; see the module.
+    /// By Crommelin's generating function on a circle; see the module.
     ///
     /// Q(z) = (c − a)(z − 1) Π (z − z_k)/(1 − z_k) / (z^c − e^{a(z−1)}), and
     /// Σ P(Q > i) zⁱ = (1 − Q(z))/(1 − z), whose residue at τ gives
@@ -164,13 +164,13 @@ impl Backlog {
         let length = Self::table_length(workers, rho, tau);
         let points = (40.0 / (second / radius).ln()).ceil() as usize + length;
         let mut tail = vec![0.0; length];
-        // half the points, off the real axis; the other half are their conjugates
+        // only half of the points; the other half are their conjugates
         for n in 0..points {
             let z = Complex::polar(radius, PI * (n as f64 + 0.5) / points as f64);
             let numerator = product(&|w| (z - w) * over_one(w)).scale(c - a);
             let power = z.ln().scale(c).exp();
             let denominator = power - (z - Complex::ONE).scale(a).exp();
-            // (1 − Q)/(1 − z), with (z − 1) taken out of Q
+            // (1 − Q)/(1 − z), with the factor (z − 1) of Q cancelled
             let rest = Complex::ONE / (Complex::ONE - z) + numerator / denominator;
             let pole = Complex::real(geometric) / (Complex::ONE - z.scale(1.0 / tau));
             let step = Complex::ONE / z;

@@ -1,4 +1,4 @@
-//! M/D/1, last in first out (service is not interrupted). Times are in service times D.
+//! M/D/1, last in first out, without preemption. Times are in service times D.
 //!
 //! A request that finds the server busy (probability ρ) waits for the residual service
 //! r ~ U(0, 1) and then for everything that arrives before the server would be idle
@@ -10,8 +10,8 @@ use super::numeric::{gauss_legendre, invert_tail, poisson};
 use super::roots::overload_rate;
 use super::{ExactError, checked_load};
 
-/// From this n on the sum over n is replaced by an integral with end corrections, whose
-/// first neglected term is below 1e-13 of the first kept one.
+/// From this n on, the sum over n is replaced by an integral with end corrections; the first neglected
+/// term is below 1e-13 of the first kept one.
 const SMOOTH_FROM: f64 = 64.0;
 
 /// The M/D/1 queue, last in first out, in units of the service time D.
@@ -71,7 +71,7 @@ impl Md1Lifo {
         let d3 = g[4] - 3.0 * g[3] + 3.0 * g[2] - g[1];
         let d5 = g[5] - 5.0 * g[4] + 10.0 * g[3] - 10.0 * g[2] + 5.0 * g[1] - g[0];
         let ends = d1 / 24.0 - 17.0 * d3 / 5760.0 + 367.0 * d5 / 967_680.0;
-        // g falls as m^{−3/2} e^{−I m}: panels that grow with m, up to the decay's length
+        // g falls as m^{−3/2} e^{−I m}: the panels grow with m, up to the length of the decay
         let decay_length = 3.0 / overload_rate(self.utilization);
         let (mut at, mut integral) = (smooth - 0.5, 0.0);
         loop {

@@ -12,13 +12,12 @@ use super::backlog::Backlog;
 use super::numeric::{invert_tail, poisson};
 use super::{ExactError, checked_load};
 
-/// Multiplications that the chain may cost: about 0.2 s.
+/// The maximum number of multiplications for the chain: about 0.2 s.
 const BUDGET: usize = 400_000_000;
-/// Competitor numbers less probable than this are counted as this many.
+/// Numbers of competitors with a smaller probability are ignored.
 const NEGLIGIBLE: f64 = 1e-17;
 
-/// The M/D/1 queue in random order, in units of the service time D, down to a known
-/// smallest probability.
+/// The M/D/1 queue in random order, in units of the service time D, down to a smallest probability.
 #[derive(Clone, Debug)]
 pub struct Md1Random {
     /// P(M ≥ m and busy), m = 0, 1, …
@@ -28,8 +27,8 @@ pub struct Md1Random {
 impl Md1Random {
     /// The queue at the utilisation ρ = λD, computed down to P(W > x) < `smallest`.
     ///
-    /// The work grows as (1−ρ)⁻²; it stops at a fixed budget, which near ρ = 1 may come
-    /// before `smallest`: see [`Md1Random::smallest_probability`].
+    /// The work grows as (1−ρ)⁻². It is limited, so near ρ = 1 it may end before `smallest` is reached: see
+    /// [`Md1Random::smallest_probability`].
     ///
     /// # Errors
     /// When the utilisation is not in (0, 1).
@@ -60,7 +59,7 @@ impl Md1Random {
         let mut work = 0;
         let mut next = vec![0.0; states];
         loop {
-            // n competitors: not taken with probability n/(n+1), then n − 1 + arrivals
+            // with n competitors it is not taken with probability n/(n+1); then it has n − 1 + arrivals
             next.fill(0.0);
             for (n, p) in present.iter().enumerate().skip(1) {
                 let missed = p * n as f64 / (n as f64 + 1.0);
@@ -79,7 +78,7 @@ impl Md1Random {
         }
     }
 
-    /// The smallest P(W > x) that is known; below it the results are `None`.
+    /// The smallest P(W > x) that was computed; below it, the results are `None`.
     pub fn smallest_probability(&self) -> f64 {
         self.tail[self.tail.len() - 1]
     }

@@ -12,7 +12,7 @@ use super::backlog::Backlog;
 use super::numeric::{invert_tail, poisson};
 use super::{ExactError, checked_load};
 
-/// Terms below this share of the sum are left out.
+/// Terms below this share of the sum are ignored.
 const NEGLIGIBLE: f64 = 1e-18;
 
 /// The M/D/c queue, first in first out, in units of the service time D.
@@ -71,14 +71,14 @@ impl Mdc {
         let k = x.floor() + 1.0;
         let arrivals = a * (k - x);
         let needed = k * f64::from(self.workers);
-        // arrivals that can matter, under the tail's own (conjugate) law
+        // the number of arrivals that can matter, under the tail's conjugate law
         let conjugate = arrivals * self.backlog.tau();
         let most = conjugate + 12.0 * conjugate.sqrt() + 50.0;
         if needed - 1.0 - most > self.backlog.table_len() as f64 {
             return self.tail_amplitude() * (-self.tail_decay_per_service() * x).exp();
         }
         let term = |j: f64, p: f64| p * self.backlog.tail((needed - 1.0 - j) as i64);
-        // from the middle of the mass upwards, through P(A_u ≥ kc), and downwards
+        // from the middle of the mass upwards, beyond P(A_u ≥ kc), and then downwards
         let start = conjugate.min(needed).floor();
         let at_start = poisson(start, arrivals);
         let mut sum = 0.0;
@@ -116,13 +116,13 @@ impl Mdc {
         }
     }
 
-    /// The x with P(W > x) = p, 0 where P(W > 0) ≤ p.
+    /// The x with P(W > x) = p; 0 if P(W > 0) ≤ p.
     pub fn wait_upper_quantile_services(&self, p: f64) -> f64 {
         let scale = 1.0 / self.tail_decay_per_service();
         invert_tail(|x| self.wait_ccdf(x), p, scale)
     }
 
-    /// The x with P(T > x) = p, 1 where no request of that share waits.
+    /// The x with P(T > x) = p; 1 if P(W > 0) ≤ p.
     pub fn sojourn_upper_quantile_services(&self, p: f64) -> f64 {
         1.0 + self.wait_upper_quantile_services(p)
     }

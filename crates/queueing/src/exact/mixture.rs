@@ -23,12 +23,12 @@ impl ExponentialMixture {
     /// I₁ as an integral over θ gives
     /// P(B > t) = (2/π) ∫₀^π sin²θ e^{−Rt}/R dθ, R = 1 + ρ − 2√ρ cos θ.
     pub(super) fn busy_period(rho: f64) -> Self {
-        // a long left range: at large t only small θ count, and they must be resolved
+        // the range is long on the left: at large t only small θ matter, and they must be resolved
         Self::over_angle(rho, -40.0, 14.0, |at| 2.0 / PI * at.sin * at.sin / at.rate)
     }
 
-    /// The wait of a request that finds the server of M/M/1 busy, the next request being
-    /// drawn at random; in mean service times.
+    /// The wait of a request that finds the server of M/M/1 busy, if the next request is drawn at random;
+    /// in mean service times.
     ///
     /// Pollaczek 1946, Flatto 1997 (*The waiting time distribution for the random order
     /// service M/M/1 queue*): with R as above and φ = arctan(√ρ sin θ/(1 − √ρ cos θ)),
@@ -37,7 +37,7 @@ impl ExponentialMixture {
     /// probabilities of the state "n requests wait" expand.
     pub(super) fn random_order(rho: f64) -> Self {
         let root = rho.sqrt();
-        // beyond, e^{−3 sinh|u|} has underflowed
+        // outside of this range e^{−3 sinh|u|} underflows
         Self::over_angle(rho, -7.0, 7.0, |at| {
             let phi = (root * at.sin).atan2(1.0 - root * at.cos);
             // e^{(2φ+θ)cot}/(e^{π cot}+1), written so that no exponential overflows
@@ -51,8 +51,8 @@ impl ExponentialMixture {
         })
     }
 
-    /// ∫₀^π density(θ) e^{−R(θ)t} dθ by the trapezoidal rule in u = ln tan(θ/2), which
-    /// resolves both ends and the peak near θ = 0 at every load alike.
+    /// ∫₀^π density(θ) e^{−R(θ)t} dθ by the trapezoidal rule in u = ln tan(θ/2), which resolves both ends
+    /// and the peak near θ = 0 at every load.
     fn over_angle(rho: f64, from: f64, to: f64, density: impl Fn(&Angle) -> f64) -> Self {
         let steps = ((to - from) / STEP) as u32;
         let terms = (0..=steps)

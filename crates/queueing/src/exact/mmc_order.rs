@@ -1,8 +1,8 @@
 //! M/M/c with other orders than first in first out.
 //!
-//! While all c servers are busy, departures are Poisson of rate cµ, so a request that
-//! must wait sees an M/M/1 queue that is c times faster: only Erlang C, the probability
-//! of waiting, knows about c. Times are in mean service times.
+//! While all c servers are busy, departures are Poisson with the rate cµ, so for a request that must wait,
+//! the queue is an M/M/1 queue that is c times faster. Only the probability of waiting (Erlang C) depends
+//! on c otherwise. Times are in mean service times.
 
 use super::ExactError;
 use super::mixture::ExponentialMixture;
@@ -13,15 +13,15 @@ use super::numeric::invert_tail;
 #[derive(Clone, Debug)]
 pub struct MmcReordered {
     fifo: Mmc,
-    /// The wait of those that wait.
+    /// The wait of the requests that wait.
     wait: ExponentialMixture,
 }
 
 impl MmcReordered {
-    /// The most recent arrival is served next; service is not interrupted.
+    /// The most recent arrival is served next, without preemption.
     ///
-    /// A waiting request is served once the work of all that came after it is done: after
-    /// a busy period of M/M/1 (Vaulot 1954; Riordan 1961).
+    /// A waiting request is served when the work of all later arrivals is done: after a busy period of
+    /// M/M/1 (Vaulot 1954; Riordan 1961).
     ///
     /// # Errors
     /// When there is no worker or the utilisation is not in (0, 1).

@@ -1,9 +1,9 @@
 //! Exact results of queueing theory, each with its formula and source.
 //!
-//! Everything here is a closed form, a convergent series of terms ≥ 0 or a quadrature
-//! with spectral accuracy: no simulation, no asymptotics except where they are exact to
-//! double precision. Times are in mean service times unless a name says seconds, and
-//! tails are asked by their upper probability p = 1 − q, which loses no digits at p99.9999.
+//! Everything here is a closed form, a convergent series of terms ≥ 0, or a quadrature with spectral
+//! accuracy. There is no simulation, and asymptotic formulas are used only where they are exact to double
+//! precision. Times are in mean service times unless a name says seconds. Quantiles are given by their
+//! upper probability p = 1 − q, which keeps its digits at p99.9999.
 
 mod backlog;
 pub mod erm1;
@@ -32,13 +32,13 @@ pub enum ExactError {
     /// There is no server.
     #[error("the number of workers is 0; a queue needs at least 1")]
     NoWorkers,
-    /// The utilisation has no stationary queue.
+    /// There is no stationary queue at this utilisation.
     #[error(
         "the utilisation {0} is not between 0 and 1: at 1 or more the queue grows without bound \
          and has no stationary latency; lower the rate, or add workers"
     )]
     Utilization(f64),
-    /// The mean service time is no length of time.
+    /// The mean service time is not a positive length of time.
     #[error("the mean service time must be a positive number of seconds, not {0}")]
     ServiceTime(f64),
 }

@@ -1,74 +1,74 @@
-//! One door to every exact result: which system, and what is known about it.
+//! Finds the exact result for a system, if one is known.
 
 use super::{ErlangArrivals, ExactError, Md1Lifo, Md1Random, Mdc, Mm1Ps, Mmc, MmcReordered};
 
 /// The random-order chain of M/D/1 is computed down to this probability (beyond p99.9999).
 const SMALLEST_RANDOM_ORDER: f64 = 5e-7;
 
-/// How requests arrive, as far as it matters to exact results.
+/// The arrivals of a system, as far as exact results distinguish them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArrivalKind {
     /// Independent exponential gaps.
     Poisson,
-    /// Anything else: nothing is known here.
+    /// Any other arrivals, for which no exact result is known.
     Other,
 }
 
-/// How long a service takes, relative to its mean.
+/// The service times of a system, relative to their mean.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ServiceKind {
     /// Always the mean.
     Deterministic,
     /// Exponential.
     Exponential,
-    /// Any other law with this E\[S²\]/E\[S\]²; `None` where it is not known or not finite.
+    /// Any other law with this E\[S²\]/E\[S\]²; `None` if that is unknown or infinite.
     General(Option<f64>),
 }
 
-/// Who is served next, and by whom.
+/// The order of service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// One queue, first in first out.
     Fifo,
-    /// One queue, last in first out, service not interrupted.
+    /// One queue, last in first out, without preemption.
     Lifo,
     /// One queue, the next request drawn at random.
     RandomRequest,
-    /// Each request to a worker drawn at random, first in first out there.
+    /// Each request goes to a worker drawn at random, first in first out there.
     RandomWorker,
-    /// Request n to worker n mod c, first in first out there.
+    /// Request n goes to worker n mod c, first in first out there.
     RoundRobin,
     /// All requests share the workers; none gets more than one.
     ProcessorSharing,
-    /// Any other order: nothing is known here.
+    /// Any other order, for which no exact result is known.
     Other,
 }
 
 /// A queueing system.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct System {
-    /// How requests arrive.
+    /// Its arrivals.
     pub arrivals: ArrivalKind,
-    /// How long a service takes.
+    /// Its service times.
     pub service: ServiceKind,
     /// The mean service time in seconds.
     pub mean_service_s: f64,
     /// The number of servers c.
     pub workers: u32,
-    /// Who is served next.
+    /// The order of service.
     pub order: Order,
     /// The utilisation ρ = arrival rate × mean service time / c.
     pub utilization: f64,
 }
 
-/// What is known exactly about a [`System`]; times in seconds.
+/// The exact results for a [`System`]; times in seconds.
 #[derive(Clone, Debug)]
 pub struct ExactModel {
     name: String,
     source: &'static str,
     mean_service_s: f64,
     mean_sojourn_services: f64,
-    /// The law of the sojourn; `None` where only the mean is known.
+    /// The law of the sojourn; `None` if only the mean is known.
     law: Option<ExactLaw>,
 }
 
@@ -84,11 +84,10 @@ enum ExactLaw {
 }
 
 impl ExactModel {
-    /// What is known about `system`, or `None` where no exact result is.
+    /// The exact results for `system`; `None` if none is known.
     ///
     /// # Errors
-    /// When there is no worker, the utilisation is not in (0, 1), the mean service time
-    /// is not positive, or the moments are impossible.
+    /// If there is no worker, the utilisation is not in (0, 1), or the mean service time is not positive.
     pub fn of(system: &System) -> Result<Option<Self>, ExactError> {
         super::checked_load(system.workers, system.utilization)?;
         let mean_service_s = system.mean_service_s;
@@ -137,7 +136,7 @@ impl ExactModel {
         &self.name
     }
 
-    /// Where the formulas come from.
+    /// The source of the formulas.
     pub fn source(&self) -> &'static str {
         self.source
     }
@@ -147,7 +146,7 @@ impl ExactModel {
         self.mean_sojourn_services * self.mean_service_s
     }
 
-    /// P(T > `t_s` seconds), where the law is known that far.
+    /// P(T > `t_s` seconds), if the law is known that far.
     pub fn sojourn_ccdf(&self, t_s: f64) -> Option<f64> {
         let x = t_s / self.mean_service_s;
         Some(match self.law.as_ref()? {
@@ -163,8 +162,7 @@ impl ExactModel {
 
     /// The sojourn in seconds that a share `p` in (0, 1) of the requests exceeds.
     ///
-    /// Prefer this to [`ExactModel::sojourn_quantile_s`] in the far tail, where 1 − q has
-    /// lost its digits.
+    /// Prefer this to [`ExactModel::sojourn_quantile_s`] in the far tail, where 1 − q loses its digits.
     pub fn sojourn_upper_quantile_s(&self, p: f64) -> Option<f64> {
         if !(p > 0.0 && p < 1.0) {
             return None;
@@ -187,7 +185,7 @@ impl ExactModel {
     }
 }
 
-/// The mean sojourn in mean service times, the law where it is known, and the source of both.
+/// The mean sojourn in mean service times, the law if it is known, and the source of both.
 type Known = (f64, Option<ExactLaw>, &'static str);
 
 fn law_of(
@@ -197,12 +195,12 @@ fn law_of(
     rho: f64,
 ) -> Result<Option<Known>, ExactError> {
     use ServiceKind::{Deterministic, Exponential, General};
-    // every order that ignores the service times has the same mean
+    // all orders that ignore the service times have the same mean
     let md1_mean = 1.0 + rho / (2.0 * (1.0 - rho));
     let (mean, law, source) = match (order, service) {
         (Order::Fifo | Order::RoundRobin, Deterministic) => {
-            // equal services: the request before the last c leaves first, so first in
-            // first out over c workers is a round robin over them
+            // with equal services, requests depart in the order of arrival, so FIFO over c workers is a
+            // round robin over them
             let queue = Mdc::new(workers, rho)?;
             let mean = 1.0 + queue.mean_wait_services();
             let source = "Crommelin 1932; Franx 2001; Tijms 2003 §9.6";
@@ -247,7 +245,7 @@ fn law_of(
             (mean, ExactLaw::Mm1Ps(queue), source)
         }
         (Order::ProcessorSharing, _) => {
-            // the number in the system does not depend on the service law
+            // the mean number in the system does not depend on the law of the service times
             let mean = Mmc::new(workers, rho)?.mean_sojourn_services();
             let source = "insensitivity of processor sharing (Cohen 1979)";
             return Ok(Some((mean, None, source)));

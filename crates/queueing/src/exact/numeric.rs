@@ -1,5 +1,5 @@
-//! Numerical tools that the exact results share: probabilities without cancellation,
-//! quadrature, and the inversion of a tail.
+//! Numerical tools for the exact results: probabilities without cancellation, quadrature, and the inversion
+//! of a tail.
 
 use std::f64::consts::PI;
 
@@ -64,17 +64,17 @@ pub(super) fn gauss_legendre<const N: usize>() -> [(f64, f64); N] {
     })
 }
 
-/// The x ≥ 0 at which the falling, continuous `ccdf` reaches `p`; 0 where it starts below.
+/// The x ≥ 0 at which the falling, continuous `ccdf` reaches `p`; 0 if it begins below `p`.
 ///
-/// `scale` is any length of the right order. The root of ln ccdf − ln p is bracketed by
-/// doubling and then found by inverse quadratic interpolation guarded by bisection
-/// (Chandrupatla 1997), to a relative 4e-16 of x or to what `ccdf` can resolve.
+/// `scale` is any length of the right order. The root of ln ccdf − ln p is bracketed by doubling and then
+/// found by inverse quadratic interpolation, guarded by bisection (Chandrupatla 1997), to a relative
+/// 4e-16 of x, or as far as `ccdf` resolves it.
 pub(super) fn invert_tail(ccdf: impl Fn(f64) -> f64, p: f64, scale: f64) -> f64 {
     if p <= 0.0 {
         return f64::INFINITY;
     }
     let log_p = p.ln();
-    // the smallest positive double is a tail that has underflowed
+    // a tail that has underflowed counts as the smallest positive double
     let excess = |x: f64| ccdf(x).max(f64::MIN_POSITIVE).ln() - log_p;
     let (mut lo, mut at_lo) = (0.0, excess(0.0));
     if at_lo <= 0.0 {

@@ -1,4 +1,4 @@
-//! Which exact system a simulated one is, special cases of wider families included.
+//! Finds the exact system that a simulated one is, including special cases of wider families.
 
 use super::{ArrivalKind, Order, ServiceKind, System};
 use crate::arrivals::ArrivalProcess;
@@ -6,7 +6,7 @@ use crate::discipline::{Assignment, Discipline};
 use crate::service::Service;
 
 impl System {
-    /// The system of these parts; `utilization` is per worker.
+    /// The system with these parts; `utilization` is per worker.
     pub fn new(
         arrivals: &ArrivalProcess,
         service: &Service,
@@ -26,7 +26,7 @@ impl System {
 }
 
 impl ArrivalKind {
-    /// Poisson also where another family's parameters make it so.
+    /// Poisson includes the special cases of other families.
     pub fn of(arrivals: &ArrivalProcess) -> Self {
         match *arrivals {
             ArrivalProcess::Poisson
@@ -40,7 +40,7 @@ impl ArrivalKind {
 }
 
 impl ServiceKind {
-    /// Also deterministic where all measured values are equal.
+    /// The kind of these service times.
     pub fn of(service: &Service) -> Self {
         if service.constant().is_some() {
             return Self::Deterministic;
@@ -55,7 +55,7 @@ impl ServiceKind {
 }
 
 impl Order {
-    /// The order of a discipline over `workers`; with one worker most are FIFO.
+    /// The order of a discipline with this many workers; with one worker, most are FIFO.
     pub fn of(discipline: &Discipline, workers: u32) -> Self {
         match discipline {
             Discipline::Fifo => Self::Fifo,
@@ -74,7 +74,7 @@ impl Order {
             }
             Discipline::RandomWorker | Discipline::PowerOfD { d: 1 } => Self::RandomWorker,
             Discipline::RoundRobin => Self::RoundRobin,
-            // equally likely connections, as many at each worker: a random worker
+            // equally likely connections, the same number at each worker: the worker is random
             Discipline::Static {
                 connections,
                 assignment: Assignment::RoundRobin,

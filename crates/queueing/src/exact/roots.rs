@@ -1,9 +1,8 @@
-//! The zeros of z^c − e^{a(z−1)}, which govern the M/D/c queue (Crommelin 1932).
+//! The zeros of z^c − e^{a(z−1)}, which determine the M/D/c queue (Crommelin 1932).
 //!
-//! Inside the unit circle lie c − 1 of them and one at 1; outside, the real τ is the
-//! nearest and sets the tail's decay. In terms of Lambert's W the zeros are
-//! −W_m(−ρ w_k e^{−ρ})/ρ, with w_k the c-th roots of unity: branch 0 gives those inside,
-//! the others those outside.
+//! There are c − 1 of them inside the unit circle and one at 1; of those outside, the real τ is nearest
+//! and determines the decay of the tail. In terms of Lambert's W, the zeros are −W_m(−ρ w_k e^{−ρ})/ρ,
+//! where w_k are the c-th roots of unity: branch 0 gives those inside, the others give those outside.
 
 use std::f64::consts::TAU;
 use std::ops::{Add, Div, Mul, Sub};
@@ -101,8 +100,8 @@ impl Div for Complex {
     }
 }
 
-/// I(ρ) = ρ − 1 − ln ρ: the rate at which the number of arrivals in a long time is found
-/// to exceed the capacity (Cramér), without cancellation near ρ = 1.
+/// I(ρ) = ρ − 1 − ln ρ, Cramér's rate at which the number of arrivals in a long time exceeds the capacity,
+/// without cancellation near ρ = 1.
 pub(super) fn overload_rate(rho: f64) -> f64 {
     -log1p_minus_x(rho - 1.0)
 }
@@ -130,7 +129,7 @@ pub(super) fn tail_root(rho: f64) -> f64 {
 pub(super) fn inner_roots(workers: u32, rho: f64) -> Vec<Complex> {
     (1..=workers / 2)
         .map(|k| {
-            // z = w e^{ρ(z−1)} is a contraction inside the circle; Newton finishes it
+            // z = w e^{ρ(z−1)} is a contraction inside the circle; Newton's method refines it
             let w = Complex::polar(1.0, TAU * f64::from(k) / f64::from(workers));
             let image = |z: Complex| w * (z - Complex::ONE).scale(rho).exp();
             let mut z = (0..30).fold(w.scale(0.5), |z, _| image(z));
@@ -147,7 +146,7 @@ pub(super) fn inner_roots(workers: u32, rho: f64) -> Vec<Complex> {
         .collect()
 }
 
-/// The modulus of the zeros outside the unit circle that are next to τ.
+/// The modulus of the zeros outside the unit circle that are nearest after τ.
 ///
 /// They solve c Ln z = a(z − 1) ± 2πi; z ← 1 + (c Ln z − 2πi)/a contracts there, because
 /// every outer zero has |z| ≥ τ > 1/ρ.

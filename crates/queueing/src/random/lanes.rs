@@ -1,9 +1,9 @@
-//! A random generator in lanes: each lane is a stream of its own.
+//! A random number generator with several lanes; each lane is an independent stream.
 
 use crate::isa::{Isa, Level};
 
-/// What a stream of random numbers is for; every use has its own streams, so that two
-/// disciplines with the same seed see the same arrivals and the same service times.
+/// The use of a stream of random numbers. Every use has its own streams, so that two disciplines with the
+/// same seed have the same arrivals and the same service times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Purpose {
@@ -17,23 +17,32 @@ pub enum Purpose {
     Background = 4,
     /// Service times of the background class.
     BackgroundService = 5,
-    /// Connections to workers.
+    /// Which connection belongs to which worker.
     Assignment = 6,
 }
 
 /// xoshiro256+ (Blackman and Vigna 2021) in `L` lanes, laid out for vectors.
 ///
-/// The upper 53 bits pass all their tests; the lowest ones, which are weak, are unused.
+/// The upper 53 bits pass all tests of its authors; the lowest bits are weak, and are not used.
 #[derive(Clone, Debug)]
 #[repr(align(64))]
 pub struct LaneRng<const L: usize> {
     s: [[u64; L]; 4],
 }
 
-/// One round of SplitMix64 (Steele, Lea and Flood 2014): any input, well-mixed output.
-fn split_mix(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
+/// The step between two states of SplitMix64 (Steele, Lea and Flood 2014).
+pub const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// The next number of SplitMix64.
+#[inline]
+pub const fn split_mix(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(GOLDEN);
+    mix(*state)
+}
+
+/// The finaliser of SplitMix64: any input, well-mixed output.
+#[inline]
+pub const fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)
@@ -44,8 +53,8 @@ impl<const L: usize> LaneRng<L> {
     pub fn new(seed: u64, purpose: Purpose, first: u64) -> Self {
         let mut s = [[0; L]; 4];
         for lane in 0..L {
-            // Three rounds of mixing: neighbouring seeds, purposes and replications
-            // give unrelated states.
+            // Three rounds of mixing, so that neighbouring seeds, purposes and replications have
+            // unrelated states.
             let mut state = seed;
             let mut mixed = split_mix(&mut state) ^ purpose as u64;
             let mut state = split_mix(&mut mixed) ^ (first + lane as u64);
@@ -87,23 +96,22 @@ impl<const L: usize> LaneRng<L> {
 /// 64 random bits as a number in (0, 1): an odd multiple of 2⁻⁵³.
 #[inline(always)]
 pub(crate) fn open_unit(bits: u64) -> f64 {
-    // The upper bits become the fraction of a number in [1, 2).
+    // the upper bits become the fraction of a number in [1, 2)
     f64::from_bits((bits >> 12) | 0x3ff0_0000_0000_0000) - (1.0 - f64::EPSILON / 2.0)
 }
 
-/// Fills rows with raw bits: row after row, each lane the next of its stream.
+/// Fills rows with random bits; each lane continues its stream from row to row.
 pub fn fill_bits<const L: usize>(isa: Isa, rng: &mut LaneRng<L>, rows: &mut [[u64; L]]) {
     #[cfg(target_arch = "x86_64")]
     {
         let vectors = rng.s.as_flattened_mut();
-        // The compiler does not keep four vectors of state in registers by itself, and
-        // this is the hottest loop of all: hence the intrinsics.
+        // This is the hottest loop of all, and the compiler by itself does not keep the four vectors of
+        // state in registers.
         if let (8, Ok(state)) = (L, <&mut [u64; 32]>::try_from(vectors)) {
             let out = rows.as_flattened_mut();
             match isa.level() {
                 Level::Avx512 => {
-                    // SAFETY: an `Isa` of this level is only made after the processor
-                    // was seen to have the features.
+                    // SAFETY: an `Isa` of this level exists only if the processor has the features.
                     unsafe { x86::fill_avx512(state, out) };
                     return;
                 }
@@ -126,7 +134,7 @@ pub fn fill_bits<const L: usize>(isa: Isa, rng: &mut LaneRng<L>, rows: &mut [[u6
 mod x86 {
     use std::arch::x86_64::*;
 
-    /// Eight lanes in one vector for each word of the state.
+    /// Eight lanes at a time: one vector for each word of the state.
     #[target_feature(enable = "avx512f")]
     pub(super) fn fill_avx512(state: &mut [u64; 32], out: &mut [u64]) {
         let at = state.as_mut_ptr();

@@ -1,4 +1,4 @@
-//! Random variates by blocks: a law fills rows of lanes with independent lengths.
+//! Random lengths in blocks: a law fills rows with independent lengths, one for each lane.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use super::lanes::{LaneRng, fill_bits, open_unit};
 use super::math::{exp, neg_ln, sin_cos_turns};
 use crate::isa::{Isa, multiversion};
 
-/// A distribution of lengths in nanoseconds, with its parameters ready for drawing.
+/// A distribution of lengths in nanoseconds, with its parameters in the form that drawing needs.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "the formula of each law names its parameters")]
 pub enum Law {
@@ -28,7 +28,7 @@ pub enum Law {
         first_ns: f64,
         second_ns: f64,
     },
-    /// min · U^(−1/alpha), perhaps cut off at a largest value; `mass` is P(Pareto ≤ largest).
+    /// min · U^(−1/alpha), possibly bounded by a largest value; `mass` is P(Pareto ≤ largest).
     Pareto {
         inverse_alpha: f64,
         min_ns: f64,
@@ -73,7 +73,7 @@ impl<const L: usize> Sampler<L> {
     pub fn new(law: Law, mut rng: LaneRng<L>, rounder: f64) -> Self {
         let mut phases = [0; L];
         if let Law::Mmpp2(m) = &law {
-            // the chain's stationary distribution, so that there is nothing to warm up
+            // from the chain's stationary distribution, so that no warm-up is needed
             let share_of_1 = m.leave_rates[0] / (m.leave_rates[0] + m.leave_rates[1]);
             for (lane, phase) in phases.iter_mut().enumerate() {
                 *phase = usize::from(rng.uniform_of(lane) < share_of_1);
@@ -116,7 +116,7 @@ impl<const L: usize> Sampler<L> {
         self.bits.as_flattened()
     }
 
-    /// The laws that need one rounding at the end.
+    /// Fills the rows for all laws that are rounded afterwards.
     fn fill_unrounded(&mut self, isa: Isa, rows: &mut [[f64; L]]) {
         let out = rows.as_flattened_mut();
         match self.law {
@@ -236,7 +236,7 @@ multiversion! {
     }
 }
 
-/// A gamma variate of scale one (Marsaglia and Tsang 2000; below one by their boost).
+/// A gamma variate with scale 1 (Marsaglia and Tsang 2000; their boost for shapes below 1).
 fn gamma<const L: usize>(rng: &mut LaneRng<L>, lane: usize, shape: f64) -> f64 {
     if shape < 1.0 {
         let boost = exp(-neg_ln(rng.uniform_of(lane)) / shape);

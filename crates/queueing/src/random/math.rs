@@ -1,26 +1,26 @@
-//! Elementary functions without the platform's library: branch-free, so that loops over
-//! them vectorise, and made of additions and multiplications only, so that every
-//! machine gives the same bits.
+//! Elementary functions without the platform's library. They have no branches, so that loops over them
+//! vectorise, and consist of additions and multiplications only, so that every machine gives the same
+//! bits.
 //!
-//! The coefficients are interpolations at Chebyshev nodes. The accuracy is chosen for
-//! random numbers (far below any sampling error), not for general use.
+//! The coefficients interpolate at Chebyshev nodes. The error is far smaller than any sampling error of
+//! random numbers; it is too large for general use.
 
 /// −ln(u) for a normal, positive u; relative error below 3·10⁻¹⁰.
 #[inline(always)]
 pub(crate) fn neg_ln(u: f64) -> f64 {
-    // u = 2^k m with m in [√½, √2): the fraction's bits are shifted so that the
-    // exponent changes at √½ instead of at 1.
+    // u = 2^k m with m in [√½, √2): the bits are shifted so that the exponent changes at √½ instead of
+    // at 1
     const SQRT_HALF: u64 = 0x3fe6_a09e_667f_3bcd;
     const ONE: u64 = 0x3ff0_0000_0000_0000;
     const FRACTION: u64 = (1 << 52) - 1;
     const LN_2: f64 = std::f64::consts::LN_2;
     let shifted = u.to_bits().wrapping_add(ONE - SQRT_HALF);
     let m = f64::from_bits((shifted & FRACTION) + SQRT_HALF);
-    // The biased exponent as a double: it is written into the fraction of 2^52.
+    // the biased exponent as a double: written into the fraction of 2^52
     let k = f64::from_bits((shifted >> 52) | 0x4330_0000_0000_0000)
         - (4_503_599_627_370_496.0 + 1023.0);
     let r = m - 1.0;
-    // ln(1 + r) / r, degree 11, by pairs (Estrin) for short chains
+    // ln(1 + r) / r, degree 11, in pairs (Estrin's scheme), for a short chain of dependencies
     let r2 = r * r;
     let r4 = r2 * r2;
     let p01 = 1.000_000_000_048_012 + r * -0.500_000_003_084_553_8;
@@ -40,10 +40,10 @@ pub(crate) fn neg_ln(u: f64) -> f64 {
 #[inline(always)]
 pub(crate) fn exp(x: f64) -> f64 {
     const LOG2_E: f64 = std::f64::consts::LOG2_E;
-    // ln 2 in two parts, the first exact in products with the exponent
+    // ln 2 in two parts; products of the first with the exponent are exact
     const LN_2_HIGH: f64 = 6.931_471_803_691_238e-1;
     const LN_2_LOW: f64 = 1.908_214_929_270_587_7e-10;
-    // Adding 1.5·2^52 rounds to an integer in the low bits.
+    // adding 1.5·2^52 rounds to an integer, which is then in the low bits
     const ROUND: f64 = 6_755_399_441_055_744.0;
     let shifted = x * LOG2_E + ROUND;
     let k = shifted - ROUND;
@@ -69,8 +69,8 @@ pub(crate) fn exp(x: f64) -> f64 {
 /// (sin 2πu, cos 2πu) for u in [0, 1]; absolute error below 10⁻¹¹.
 #[inline(always)]
 pub(crate) fn sin_cos_turns(u: f64) -> (f64, f64) {
-    // With v = u − ½ in [−½, ½]: sin 2πu = −sin 2πv, cos 2πu = −cos 2πv, and both by
-    // the half angle h = πv in [−π/2, π/2].
+    // With v = u − ½ in [−½, ½]: sin 2πu = −sin 2πv and cos 2πu = −cos 2πv. Both follow from the half
+    // angle h = πv in [−π/2, π/2].
     let v = u - 0.5;
     let z = v * v;
     let s = [
@@ -118,7 +118,7 @@ pub(crate) fn ln_gamma(x: f64) -> f64 {
         1.505_632_735_149_311_6e-7,
     ];
     if x < 0.5 {
-        // reflection keeps the series where it converges
+        // by reflection, since the series does not converge here
         let pi = std::f64::consts::PI;
         return (pi / (pi * x).sin()).ln() - ln_gamma(1.0 - x);
     }

@@ -1,4 +1,4 @@
-//! Service times one by one, for a worker that serves in real time.
+//! Service times drawn one by one, for a worker that serves in real time.
 
 use taillab_model::Nanos;
 
@@ -10,13 +10,13 @@ use crate::random::law::Sampler;
 /// Adding and subtracting it rounds to whole nanoseconds.
 const TO_WHOLE_NS: f64 = 1.5 * 4_503_599_627_370_496.0;
 
-/// What no drawn time exceeds: 26 days, beyond which rounding means nothing.
+/// The upper limit of drawn times, 26 days: rounding does not work beyond it.
 const LONGEST_NS: f64 = 2_251_799_813_685_248.0;
 
 /// A reproducible, endless stream of service times.
 ///
-/// Each is drawn when it is asked for, not in blocks: a server must not be slower at
-/// every hundredth request. Drawing makes no system call (the first draw takes memory).
+/// Each is drawn when it is needed, not in blocks: a server must not be slower at every hundredth request.
+/// Drawing makes no system call (the first draw allocates memory).
 #[derive(Clone, Debug)]
 pub struct ServiceTimes {
     sampler: Sampler<1>,
@@ -42,7 +42,7 @@ impl ServiceTimes {
     #[inline]
     pub fn draw(&mut self) -> Nanos {
         let mut row = [[0.0]];
-        // one at a time there is nothing for vectors to do
+        // a single draw does not profit from vectors
         self.sampler.fill(Isa::BASELINE, &mut row);
         Nanos::new(row[0][0].clamp(0.0, LONGEST_NS) as u64)
     }

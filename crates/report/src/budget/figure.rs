@@ -2,10 +2,7 @@
 
 use taillab_model::budget::BudgetResult;
 
-use crate::chart::{Axis, Chart, Curve};
-
-/// Curves in one figure; more of them could not be distinguished.
-const MOST_CURVES: usize = 8;
+use crate::chart::{Axis, Chart, Curve, MOST_CURVES};
 
 /// Each component that was measured, in the order of the rows; in several figures where one would
 /// have too many curves.

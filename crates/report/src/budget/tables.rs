@@ -1,4 +1,4 @@
-//! The components beside the paper's, the networks, and the earlier study's table.
+//! The components next to the paper's, the networks, and the table of the earlier study.
 
 use taillab_model::budget::{BudgetResult, BudgetRow, Class, PaperFigures, Standing};
 use taillab_model::{Distribution, Nanos};
@@ -53,7 +53,7 @@ pub(crate) fn rows_table(result: &BudgetResult, with_how: bool) -> Table {
     table
 }
 
-/// Marks a row whose figures are those of a substitute, since this machine lacks the real thing.
+/// Marks a row with the figures of a substitute, since this machine lacks the real component.
 pub(crate) const STAND_IN: char = '≈';
 
 /// Whether to show the paper's figures next to ours.
@@ -79,7 +79,7 @@ fn component(row: &BudgetRow) -> Cell {
     })
 }
 
-/// Each component on one line, each of our figures with the paper's beside it.
+/// Each component on one line, with the paper's figures next to ours.
 pub(crate) fn rows_beside_paper(result: &BudgetResult) -> Table {
     let mut columns = vec![Column::left("")];
     for head in ["median", "p99.9", "max"] {

@@ -1,5 +1,8 @@
 //! What a figure shows, before its marks have places.
 
+/// The maximum number of curves in a figure, since more could not be distinguished.
+pub(crate) const MOST_CURVES: usize = 8;
+
 /// Axes and curves, before they have places.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chart {

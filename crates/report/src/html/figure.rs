@@ -27,6 +27,13 @@ pub(super) fn put(page: &mut Markup, chart: &Chart, caption: &str) {
     put_as(page, chart, "chart", caption);
 }
 
+/// A section with the chart.
+pub(super) fn put_section(page: &mut Markup, title: &str, chart: &Chart) {
+    put!(page, "<section>\n<h2>{title}</h2>\n");
+    put(page, chart, "");
+    put!(page, "</section>\n");
+}
+
 /// The chart in the form that `class` has in the style sheet.
 pub(super) fn put_as(page: &mut Markup, chart: &Chart, class: &str, caption: &str) {
     let attributes = format!("class=\"{class}\"");

@@ -5,7 +5,7 @@ use taillab_model::load_result::{Generator, LoadReport};
 use super::page::frame;
 use super::{checks, figure};
 use crate::figures::{self, counted, rate};
-use crate::load::{EXPLANATION, LoadDocument, awake, chart, latency_table, steps_table};
+use crate::load::{EXPLANATION, LoadDocument, chart, client, latency_table, steps_table};
 use crate::markup::{Esc, Markup, paragraph, put, put_reasons, section};
 use crate::server::verdict_word;
 use crate::table::Table;
@@ -38,9 +38,7 @@ pub fn render_load(document: &LoadDocument<'_>) -> Vec<u8> {
         };
         put!(page, "</header>\n<main>\n");
         if let Some(chart) = chart(document).filter(|chart| !chart.is_empty()) {
-            put!(page, "<section>\n<h2>{title}</h2>\n");
-            figure::put(page, &chart, "");
-            put!(page, "</section>\n");
+            figure::put_section(page, title, &chart);
         }
         match &report.load {
             Some(load) => {
@@ -80,23 +78,15 @@ fn put_found(page: &mut Markup, generator: &Generator) {
 
 /// The head up to the facts, which the caller adds, and the header's end.
 fn put_head(page: &mut Markup, report: &LoadReport) {
-    let (generator, verdict) = (report.generator(), &report.verdict);
+    let verdict = &report.verdict;
     let (ink, word) = verdict_word(verdict, report.partial);
     let class = ink.class();
     put!(
         page,
         "<header>\n<p class=\"eyebrow\">taillab load</p>\n\
-         <h1>{} <span class=\"verdict {class}\">{word}</span></h1>\n<p>{} over {}, {}, {}{}</p>\n",
+         <h1>{} <span class=\"verdict {class}\">{word}</span></h1>\n<p>{}</p>\n",
         Esc(&report.target),
-        Esc(&generator.protocol),
-        Esc(&generator.transport),
-        counted(
-            u64::from(generator.connections),
-            "connection",
-            "connections"
-        ),
-        counted(u64::from(generator.threads), "thread", "threads"),
-        awake(generator),
+        Esc(&client(report.generator())),
     );
     if !verdict.reasons.is_empty() {
         put!(page, "<div class=\"notice bad\">\n");

@@ -68,9 +68,7 @@ pub fn render(report: &RttReport<'_>) -> Vec<u8> {
         notices: tables::remarks(rows),
     };
     plain_document(head.command, &head, |page| {
-        put!(page, "<section>\n<h2>The tail</h2>\n");
-        figure::put(page, &ccdf(report), "");
-        put!(page, "</section>\n");
+        figure::put_section(page, "The tail", &ccdf(report));
         section(page, "quantiles", "Quantiles", |page| {
             tables::quantiles(report, &REPORTED_QUANTILES).put(page);
             tables::trimmed(report).put(page);

@@ -4,7 +4,7 @@ use taillab_model::REPORTED_QUANTILES;
 
 use super::figure;
 use super::page::{Head, plain_document};
-use crate::markup::{Markup, paragraph, put, section};
+use crate::markup::{Markup, paragraph, section};
 use crate::simulation::tables::{Unit, rows_table, run_table};
 use crate::simulation::{SimulationReport, chart};
 
@@ -22,9 +22,7 @@ pub fn render(report: &SimulationReport) -> Vec<u8> {
         notices: warnings.collect(),
     };
     plain_document(head.command, &head, |page| {
-        put!(page, "<section>\n<h2>The tail</h2>\n");
-        figure::put(page, &chart(report), "");
-        put!(page, "</section>\n");
+        figure::put_section(page, "The tail", &chart(report));
         put_table(page, report);
         put_exact(page, report);
     })

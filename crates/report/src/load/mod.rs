@@ -4,7 +4,7 @@
 //! |---|---|
 //! | terminal | [`crate::terminal::render_load`] |
 //! | while it runs | [`live_line`] |
-//! | `--json` | [`crate::json::load`] |
+//! | `--json` | [`crate::json::of`] |
 //! | `requests.parquet` | [`write_parquet`] |
 //! | `latency.hlog`, `.hgrm` | [`write_hlog`], [`LoadTotals::percentiles`] |
 //! | figures | [`chart`] |
@@ -27,6 +27,7 @@ pub use self::live::{LiveWindow, live_line};
 pub use self::parquet::write_parquet;
 pub(crate) use self::tables::{closed_table, latency_table, steps_table};
 use crate::error::ReportError;
+use crate::figures::counted;
 use crate::{hgrm, hlog};
 
 /// A report of `taillab load`, and what the outputs for people show with it.
@@ -36,12 +37,12 @@ pub struct LoadDocument<'a> {
     pub report: &'a LoadReport,
     /// The curves of one load's figure; one that is missing is left out.
     pub curves: &'a [LoadCurve],
-    /// Quantiles that the load was too short for, with the requests that each needs, about.
+    /// Quantiles that the load was too short for, each with about how many requests it needs.
     pub needs: &'a [(f64, u64)],
 }
 
 impl<'a> LoadDocument<'a> {
-    /// A report of a sweep, a search or a closed loop, which has nothing besides.
+    /// A report of a sweep, a search or a closed loop: without curves and needs.
     pub const fn of(report: &'a LoadReport) -> Self {
         Self {
             report,
@@ -54,7 +55,7 @@ impl<'a> LoadDocument<'a> {
 /// A complementary distribution function to draw.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoadCurve {
-    /// What it is of.
+    /// The distribution.
     pub series: LoadSeries,
     /// (time, share of requests that took at least as long), in order of time.
     pub points: Vec<(Nanos, f64)>,
@@ -74,7 +75,7 @@ pub enum LoadSeries {
 }
 
 impl LoadSeries {
-    /// All, in the order of the table.
+    /// In the order of the table.
     pub const ALL: [Self; 4] = [
         Self::ResponseTime,
         Self::ServiceTime,
@@ -122,7 +123,7 @@ pub struct LoadRow {
     pub times: ClientTimes,
     /// The kernel's stamps.
     pub wire: WireTimes,
-    /// What it asked for.
+    /// Its operation.
     pub operation: Operation,
     /// How it ended.
     pub outcome: Outcome,
@@ -193,11 +194,18 @@ impl LoadTotals {
     }
 }
 
-/// Says that CPUs were kept from sleeping, if they were.
-pub(crate) const fn awake(generator: &Generator) -> &'static str {
-    if generator.kept_awake {
-        ", CPUs kept awake"
-    } else {
-        ""
-    }
+/// What sends the load, in a sentence without its full stop.
+pub(crate) fn client(generator: &Generator) -> String {
+    let connections = u64::from(generator.connections);
+    format!(
+        "{} over {}, {}, {}{}",
+        generator.protocol,
+        generator.transport,
+        counted(connections, "connection", "connections"),
+        counted(u64::from(generator.threads), "thread", "threads"),
+        match generator.kept_awake {
+            true => ", CPUs kept awake",
+            false => "",
+        },
+    )
 }

@@ -28,31 +28,27 @@ fn view(series: LoadSeries, distribution: &Distribution) -> View<'_> {
 
 /// The distributions of a load and of its floor.
 pub(crate) fn latency_table(load: &LoadSummary, floor: Option<&Floor>, verdict: &Verdict) -> Table {
-    let mut views = vec![
+    let views = vec![
         view(LoadSeries::ResponseTime, &load.response_time),
         view(LoadSeries::ServiceTime, &load.service_time),
         view(LoadSeries::Lateness, &load.lateness),
     ];
-    views.extend(
-        floor
-            .and_then(Floor::latency)
-            .map(|floor| view(LoadSeries::Floor, floor)),
-    );
-    latency::table(LATENCY, (&views, verdict), None)
+    table_of(views, floor, verdict)
 }
 
 /// The service time of a closed loop and of its floor.
 pub(crate) fn closed_table(closed: &ClosedLoop, floor: Option<&Floor>, verdict: &Verdict) -> Table {
-    let mut views = vec![view(LoadSeries::ServiceTime, &closed.service_time)];
-    views.extend(
-        floor
-            .and_then(Floor::latency)
-            .map(|floor| view(LoadSeries::Floor, floor)),
-    );
-    let mut table = latency::table(LATENCY, (&views, verdict), None);
-    // the floor is only compared with
+    let views = vec![view(LoadSeries::ServiceTime, &closed.service_time)];
+    let mut table = table_of(views, floor, verdict);
+    // the floor is there for comparison only
     table.hide_notes(2);
     table
+}
+
+fn table_of<'a>(mut views: Vec<View<'a>>, floor: Option<&'a Floor>, verdict: &Verdict) -> Table {
+    let floor = floor.and_then(Floor::latency);
+    views.extend(floor.map(|floor| view(LoadSeries::Floor, floor)));
+    latency::table(LATENCY, (&views, verdict), None)
 }
 
 /// The steps of a sweep in order of their rates.

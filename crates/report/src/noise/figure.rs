@@ -3,10 +3,7 @@
 use taillab_model::noise::NoiseResult;
 
 use super::texts::name;
-use crate::chart::{Axis, Chart, Curve};
-
-/// Curves in one figure; more of them could not be distinguished.
-const MOST_CURVES: usize = 8;
+use crate::chart::{Axis, Chart, Curve, MOST_CURVES};
 
 /// The distribution of the time between two reads, a curve for each row.
 pub fn chart(result: &NoiseResult) -> Chart {

@@ -99,7 +99,7 @@ pub fn write_parquet<W: io::Write + Send>(
     write_rows(rows, out, &COLUMNS, clock)
 }
 
-/// Copies a file of [`write_parquet`] from its start, without the columns that rest on the ideal:
+/// Copies a file of [`write_parquet`] from its start, without the columns that depend on the ideal:
 /// no file has them when the comparison is withdrawn.
 ///
 /// # Errors

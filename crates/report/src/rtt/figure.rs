@@ -4,11 +4,8 @@ use taillab_model::Nanos;
 use taillab_model::rtt::{RttCurves, RttRow};
 
 use super::result::{RttReport, label};
-use crate::chart::{Axis, Chart, Curve};
+use crate::chart::{Axis, Chart, Curve, MOST_CURVES};
 use crate::figures;
-
-/// Distributions in one figure; more of them could not be distinguished.
-const MOST_CURVES: usize = 8;
 
 /// The distributions of the rows.
 pub fn ccdf(report: &RttReport<'_>) -> Chart {

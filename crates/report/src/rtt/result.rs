@@ -2,9 +2,7 @@
 
 use taillab_model::rtt::{Link, RttCurves, RttResult, RttRow};
 
-use crate::error::ReportError;
 use crate::figures;
-use crate::json::indented;
 
 /// The result and the curves of its rows.
 #[derive(Clone, Copy, Debug)]
@@ -16,14 +14,6 @@ pub struct RttReport<'a> {
 }
 
 impl RttReport<'_> {
-    /// The JSON of `--json`, with a newline at its end.
-    ///
-    /// # Errors
-    /// [`ReportError::Format`], which no result is known to cause.
-    pub fn json(&self) -> Result<Vec<u8>, ReportError> {
-        indented(self.result, "the result as JSON")
-    }
-
     /// Where the messages went, in a few words.
     pub(crate) fn way(&self) -> String {
         let RttResult { server, link, .. } = self.result;
@@ -34,17 +24,19 @@ impl RttReport<'_> {
         }
     }
 
-    /// CPUs and numbers of round trips, in a few words.
+    /// `3 runs of 20,000 round trips`.
     pub(crate) fn sample(&self) -> String {
         let result = self.result;
         let runs = figures::counted(u64::from(result.runs), "run", "runs");
         format!("{runs} of {} round trips", figures::count(result.count))
     }
 
+    /// `client on CPU 1, server on CPUs 2,3`.
     pub(crate) fn cpus(&self) -> String {
         let list = |cpus: &[u32]| {
             let names: Vec<String> = cpus.iter().map(u32::to_string).collect();
-            names.join(",")
+            let plural = if names.len() == 1 { "" } else { "s" };
+            format!("CPU{plural} {}", names.join(","))
         };
         let client = format!("client on {}", list(&self.result.client_cpus));
         match self.result.server_cpus.as_slice() {

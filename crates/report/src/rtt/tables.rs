@@ -207,7 +207,7 @@ fn mishaps(row: &RttRow) -> Option<String> {
         (lost, "lost (counted as long as they were waited for)"),
         (late, "answered too late"),
         (duplicated, "answered twice"),
-        (foreign, "that are no answers"),
+        (foreign, "that are not answers"),
     ];
     let parts: Vec<String> = (parts.iter())
         .filter(|(n, _)| *n > 0)

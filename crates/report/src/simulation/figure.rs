@@ -1,11 +1,10 @@
 //! The figure of a simulation: distributions, or a quantile along a sweep.
 
 use super::result::{SimulatedRun, SimulationReport, Swept, utilisation, workers};
-use crate::chart::{Axis, Chart, Curve};
+use crate::chart::{Axis, Chart, Curve, MOST_CURVES};
 use crate::figures;
+use crate::text::distinct;
 
-/// Distributions in one figure; more of them could not be distinguished.
-const MOST_CURVES: usize = 8;
 /// The quantiles along a sweep of one system.
 const SWEPT_QUANTILES: [f64; 4] = [0.5, 0.9, 0.99, 0.999];
 /// The quantile along a sweep of several.
@@ -66,13 +65,7 @@ fn sweep(report: &SimulationReport, axis: Axis) -> Chart {
         }
         parts
     };
-    let mut names: Vec<Vec<String>> = Vec::new();
-    for run in runs {
-        let name = series(run);
-        if !names.contains(&name) {
-            names.push(name);
-        }
-    }
+    let names = distinct(runs.iter().map(series));
     let points = |name: &Vec<String>, q: f64| -> Vec<(f64, f64)> {
         runs.iter()
             .filter(|run| series(run) == *name)

@@ -4,9 +4,6 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use taillab_model::{Distribution, Nanos};
 
-use crate::error::ReportError;
-use crate::json::indented;
-
 /// Version of the shape of the JSON.
 pub const SCHEMA_VERSION: u32 = 1;
 
@@ -199,7 +196,7 @@ pub struct ZQuantile {
 }
 
 impl Runs {
-    /// All of them.
+    /// The runs, in order.
     pub fn all(&self) -> &[SimulatedRun] {
         match self {
             Self::One(run) => std::slice::from_ref(run),
@@ -226,14 +223,6 @@ impl SimulationReport {
             runs,
             swept,
         }
-    }
-
-    /// The JSON of `--json`, with a newline at its end.
-    ///
-    /// # Errors
-    /// [`ReportError::Format`], which no report is known to cause.
-    pub fn json(&self) -> Result<Vec<u8>, ReportError> {
-        indented(self, "the result as JSON")
     }
 
     /// What all runs have in common, in one line.

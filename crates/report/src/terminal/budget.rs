@@ -10,7 +10,7 @@ use crate::text::{Ink, Style, columns};
 const BAR: f64 = 40.0;
 
 /// Components and networks with their bars, on one screen; with `all`, also the paper's other figures,
-/// what stands for what, the parts of each network, and the earlier study.
+/// what is substituted and by what, the parts of each network, and the earlier study.
 pub fn render(result: &BudgetResult, all: bool, style: Style) -> String {
     let mut page = Page::new(style);
     page.title_of_done(budget::title(result), result.partial);

@@ -9,7 +9,7 @@ use crate::checks;
 use crate::figures::{self, count, counted, percent, rate};
 use crate::latency::QUANTILES;
 use crate::load::{
-    EXPLANATION, LoadDocument, awake, chart, closed_table, latency_table, steps_table,
+    EXPLANATION, LoadDocument, chart, client, closed_table, latency_table, steps_table,
 };
 use crate::server::verdict_word;
 use crate::text::{Ink, Style};
@@ -133,21 +133,7 @@ impl Page {
     }
 
     fn generator(&mut self, generator: &Generator) {
-        self.fact(
-            "client",
-            &format!(
-                "{} over {}, {}, {}{}",
-                generator.protocol,
-                generator.transport,
-                counted(
-                    u64::from(generator.connections),
-                    "connection",
-                    "connections"
-                ),
-                counted(u64::from(generator.threads), "thread", "threads"),
-                awake(generator),
-            ),
-        );
+        self.fact("client", &client(generator));
         if let Some(capacity) = &generator.capacity {
             let interval = match (capacity.peak_lo_per_s, capacity.peak_hi_per_s) {
                 (Some(lo), Some(hi)) => {

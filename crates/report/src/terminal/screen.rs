@@ -7,7 +7,7 @@ use crate::causes::wholes_table;
 use crate::document::Document;
 use crate::explained;
 use crate::figures::counted;
-use crate::server::{self, verdict_word};
+use crate::server::verdict_word;
 use crate::text::{INDENT, Ink, Style, columns};
 
 /// A command that the reader may want to run next, as it is to be typed.
@@ -132,7 +132,7 @@ impl Page {
     fn chief_causes(&mut self, causes: &[CauseShare]) {
         let above = |row: &&CauseShare| row.excess_share_above_p99;
         let mut chief: Vec<&CauseShare> = (causes.iter())
-            .filter(|row| row.culprit.is_none() && server::is_sure(above(row)))
+            .filter(|row| row.culprit.is_none() && above(row).is_sure())
             .filter(|row| above(row).value >= explained::LEAST_IN_TABLE)
             .collect();
         chief.sort_by(|a, b| above(b).value.total_cmp(&above(a).value));

@@ -10,7 +10,7 @@ use crate::simulation::tables::{
 };
 use crate::simulation::{Runs, SimulatedRun, SimulationReport};
 use crate::table::Table;
-use crate::text::{Ink, Style};
+use crate::text::{Ink, Style, distinct};
 
 /// Up to this many runs are compared in columns; more of them in rows.
 const MOST_COLUMNS: usize = 4;
@@ -77,8 +77,8 @@ impl Page {
                 figures::count(n),
                 figures::counted(run.warm_up.requests, "request", "requests"),
                 match stopped {
-                    "precise" => "; stopped at the precision asked for",
-                    "limit" => "; stopped at the limit, before the precision asked for",
+                    "precise" => "; stopped at the wanted precision",
+                    "limit" => "; stopped at the limit, before the wanted precision",
                     _ => "",
                 }
             ),
@@ -234,12 +234,7 @@ impl Page {
                 figures::counted(engine.threads as u64, "thread", "threads")
             )
         };
-        let mut kinds: Vec<String> = Vec::new();
-        for kind in runs.iter().map(of) {
-            if !kinds.contains(&kind) {
-                kinds.push(kind);
-            }
-        }
+        let kinds = distinct(runs.iter().map(of));
         let total: u64 = runs.iter().map(|run| run.engine.requests).sum();
         let seconds: f64 = runs
             .iter()

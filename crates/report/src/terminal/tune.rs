@@ -84,8 +84,8 @@ impl Page {
         }
     }
 
-    /// Many mitigations on one screen: a line for each that is possible, the others by what stands
-    /// in their way.
+    /// Many mitigations on one screen: a line for each that is possible, the others grouped by the
+    /// obstacle.
     fn overview(&mut self, result: &TuneResult) {
         let (here, elsewhere): (Vec<&MitigationRow>, Vec<&MitigationRow>) =
             (result.mitigations.iter()).partition(|row| row.unavailable.is_none());

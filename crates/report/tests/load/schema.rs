@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use taillab_model::load_result::{LoadReport, Mode};
 use taillab_model::summary::Reason;
 use taillab_model::{Distribution, Nanos};
-use taillab_report::json::load as written;
+use taillab_report::json::of as written;
 
 use super::samples;
 

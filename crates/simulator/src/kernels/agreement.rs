@@ -287,7 +287,7 @@ proptest! {
         prop_assert_eq!(sorted(lanes), eightfold);
     }
 
-    /// Slow and absent workers under FIFO: against the recursion with one of each.
+    /// Slow workers and vacations under FIFO: against the recursion with one of each.
     #[test]
     fn slow_and_absent_workers(load in load(1..200), away in prop::collection::vec((0_u64..3_000, 1_u64..60), 0..20)) {
         let unavailable: Vec<Unavailable> = away.iter().map(|(from, length)| Unavailable {

@@ -1,5 +1,5 @@
-//! A queue for each worker and a worker for each request, at random: per-worker Lindley
-//! recursions W' = max(W + S − gap, 0).
+//! A queue for each worker, and a random worker or connection for each request: a Lindley recursion
+//! W' = max(W + S − gap, 0) for each worker.
 
 use super::kernel::{Block, Finished, Kernel, rebase_rows};
 use taillab_queueing::isa::multiversion;
@@ -7,9 +7,9 @@ use taillab_queueing::random::lanes::{LaneRng, fill_bits};
 use taillab_queueing::random::law::index_below;
 
 pub(super) struct Assigned<const L: usize> {
-    /// When each worker is free: worker by worker, each with all lanes.
+    /// When each worker is free, in each lane.
     free_at: Vec<[f64; L]>,
-    /// The worker of each connection in each lane; empty: each request goes anywhere.
+    /// The worker of each connection, in each lane; `None` if each request goes to any worker.
     connections: Option<[Vec<u32>; L]>,
     choices: LaneRng<L>,
     bits: Vec<[u64; L]>,

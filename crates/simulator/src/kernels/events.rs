@@ -1,6 +1,5 @@
-//! The general event loop: every non-preemptive discipline, workers of different speed,
-//! workers that are away at times. Slower than the special kernels, and written to be
-//! obviously right: they are tested against it.
+//! The general event loop: every non-preemptive discipline, workers with different speeds, and vacations.
+//! It is slower than the special kernels, but simple; they are tested against it.
 
 use std::collections::VecDeque;
 
@@ -12,23 +11,23 @@ use taillab_queueing::discipline::Discipline;
 use taillab_queueing::grid::Grid;
 use taillab_queueing::random::law::index_below;
 
-/// What the event loop is to follow.
+/// The specification of the queue for the event loop.
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {
     pub(crate) discipline: Discipline,
     pub(crate) workers: usize,
-    /// The factor of each worker's service times; empty when all are 1.
+    /// The factor of each worker's service times; empty if all are 1.
     pub(crate) slowdown: Vec<f64>,
     pub(crate) unavailable: Vec<Unavailable>,
     /// The worker of each connection.
     pub(crate) connections: Vec<u32>,
     pub(crate) grid: Grid,
-    /// The n-th service to start takes the n-th service time, as the matching kernel
-    /// has it; else a service time belongs to its request.
+    /// The n-th service that starts takes the n-th service time, as in the matching kernel. Otherwise, a
+    /// service time belongs to its request.
     pub(crate) services_by_start: bool,
 }
 
-/// A request that was served.
+/// A served request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Served {
     pub(crate) id: u64,
@@ -41,11 +40,11 @@ pub(crate) struct Served {
 pub(crate) struct EventQueue {
     rules: Rules,
     workers: Vec<Worker>,
-    /// Requests of the one queue.
+    /// Requests in the shared queue.
     waiting: VecDeque<Request>,
-    /// Requests in the queues of their own workers that may still be stolen.
+    /// The number of requests in the workers' own queues that may still be stolen.
     stealable: usize,
-    /// What belongs to the next services to start: choices, and service times by start.
+    /// The random choices of the next services that start, and their service times by start.
     choices: VecDeque<u64>,
     services: VecDeque<f64>,
     now: f64,
@@ -63,9 +62,9 @@ struct Worker {
     free_at: f64,
     slowdown: f64,
     vacations: Vacations,
-    /// Of disciplines with a queue per worker: when the requests present depart.
+    /// For disciplines with a queue per worker: when the requests in it depart.
     departures: VecDeque<f64>,
-    /// Of work stealing: the worker's own waiting requests.
+    /// For work stealing: the worker's own waiting requests.
     queue: VecDeque<Request>,
 }
 
@@ -92,7 +91,7 @@ impl EventQueue {
         }
     }
 
-    /// Everything up to the arrival, and the arrival; `pinned` names its worker.
+    /// Simulates everything up to an arrival, and the arrival; `pinned` is its worker, if that is given.
     pub(crate) fn request(
         &mut self,
         at: f64,
@@ -125,7 +124,7 @@ impl EventQueue {
         self.start_until(at, served);
     }
 
-    /// The worker whose queue an arrival joins at once, where each has its own.
+    /// The worker whose queue an arrival joins at once, for disciplines with a queue per worker.
     fn own_worker(&mut self, at: f64, choice: u64) -> Option<usize> {
         let n = self.workers.len();
         match self.rules.discipline {
@@ -159,10 +158,10 @@ impl EventQueue {
         }
     }
 
-    /// Starts every service that can start up to `until`.
+    /// Starts all services that can start until `until`.
     fn start_until(&mut self, until: f64, served: &mut impl FnMut(Served)) {
         while !self.waiting.is_empty() || self.stealable > 0 {
-            // the worker that can take a request first; of equals the one idle longest
+            // the worker that can take a request first; of equals, the one that has been idle longest
             let mut first = (f64::INFINITY, f64::INFINITY, 0);
             for (k, worker) in self.workers.iter().enumerate() {
                 let ready = worker.vacations.ready(worker.free_at.max(self.now));
@@ -187,7 +186,7 @@ impl EventQueue {
         }
     }
 
-    /// The request that worker `k` takes; it is one that waits.
+    /// The waiting request that worker `k` takes.
     fn pick(&mut self, k: usize, choice: u64) -> Option<Request> {
         match self.rules.discipline {
             Discipline::Lifo => self.waiting.pop_back(),
@@ -201,7 +200,7 @@ impl EventQueue {
                     return Some(own);
                 }
                 let n = self.workers.len();
-                // the lower half of the bits: the upper chose the queue
+                // the lower half of the bits; the upper half has chosen the queue
                 let from = index_below(choice << 32, n as u64) as usize;
                 let victim = (from..from + n)
                     .map(|v| v % n)
@@ -243,7 +242,7 @@ impl EventQueue {
         }
     }
 
-    /// Serves all that is left.
+    /// Serves all remaining requests.
     pub(crate) fn serve_rest(&mut self, served: &mut impl FnMut(Served)) {
         self.start_until(f64::MAX, served);
     }

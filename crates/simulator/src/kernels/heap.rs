@@ -1,9 +1,9 @@
-//! FIFO over many workers: the times at which they become free in a binary heap.
+//! FIFO over many workers: a binary heap of the times at which they become free.
 
 use super::kernel::{Block, Finished, Kernel};
 
 pub(super) struct Heap<const L: usize> {
-    /// Of each lane a heap with the earliest time on top.
+    /// For each lane, a heap with the earliest time on top.
     lanes: [Vec<f64>; L],
 }
 
@@ -15,7 +15,7 @@ impl<const L: usize> Heap<L> {
     }
 }
 
-/// Puts `time` in place of the top and restores the heap.
+/// Replaces the top by `time` and restores the heap.
 fn replace_top(heap: &mut [f64], time: f64) {
     let mut hole = 0;
     loop {
@@ -23,7 +23,7 @@ fn replace_top(heap: &mut [f64], time: f64) {
         if child >= heap.len() {
             break;
         }
-        // without a branch: which of the two is earlier cannot be predicted
+        // without a branch, since it cannot be predicted which of the two is earlier
         if child + 1 < heap.len() {
             child += usize::from(heap[child + 1] < heap[child]);
         }

@@ -1,20 +1,20 @@
-//! What every kernel takes and gives: blocks of requests in, finished requests out.
+//! The interface of a kernel: it takes blocks of requests and returns finished requests.
 
 use taillab_queueing::isa::Isa;
 
-/// Lanes of a simulation: eight doubles fill the widest vectors.
+/// The number of lanes: eight doubles fill the widest vectors.
 pub(crate) const LANES: usize = 8;
-/// Requests per lane and block: with all its columns a block stays in the first-level cache.
+/// Requests per lane in a block: a block with all its columns fits into the first-level cache.
 pub(crate) const ROWS: usize = 64;
 
-/// What a kernel has finished.
+/// The requests that a kernel has finished.
 #[derive(Default)]
 pub(crate) struct Finished {
-    /// From arrival to the start of service. Of kernels in order, one row for each row of
-    /// the block; of the others in any order.
+    /// From arrival to the start of service. Kernels that keep the order return a row for each row of the
+    /// block, others return waits in any order.
     pub(crate) waits: Vec<f64>,
-    /// The time from start to departure that belongs to each wait; kernels in order
-    /// leave it empty, theirs are the block's.
+    /// The time from the start of service to the departure, for each wait. Kernels that keep the order leave
+    /// it empty: theirs are those of the block.
     pub(crate) services: Vec<f64>,
 }
 
@@ -36,37 +36,37 @@ impl Finished {
     }
 }
 
-/// The next requests of `L` replications: one row for each request, one column for each lane.
+/// The next requests of `L` replications: a row for each request, a column for each lane.
 #[derive(Clone, Copy)]
 pub(crate) struct Block<'a, const L: usize> {
     pub(crate) isa: Isa,
-    /// When they arrive; never decreasing within a lane.
+    /// Their arrival times, which do not decrease within a lane.
     pub(crate) arrivals: &'a [[f64; L]],
-    /// Their service times, row for row.
+    /// Their service times, in the same rows.
     pub(crate) services: &'a [[f64; L]],
 }
 
-/// A queue in `L` independent copies.
+/// `L` independent copies of a queue.
 pub(crate) trait Kernel<const L: usize>: Send {
-    /// What the kernel is called in reports.
+    /// The name of the kernel in reports.
     fn name(&self) -> &'static str;
 
-    /// Whether waits come out in the order of arrival, with the block's service times.
+    /// Whether it returns waits in the order of arrival, for the service times of the block.
     fn in_order(&self) -> bool {
         true
     }
 
-    /// Takes the next requests; `out` is empty before.
+    /// Takes the next requests; `out` must be empty.
     fn advance(&mut self, block: Block<'_, L>, out: &mut Finished);
 
-    /// Lets every request that is still present finish.
+    /// Finishes all requests that are still in the queue.
     fn finish(&mut self, _out: &mut Finished) {}
 
     /// Moves the origin of time of each lane forward.
     fn rebase(&mut self, by: &[f64; L]);
 }
 
-/// Moves the origin of time in rows of lanes.
+/// Moves the origin of time of each lane forward.
 pub(super) fn rebase_rows<const L: usize>(rows: &mut [[f64; L]], by: &[f64; L]) {
     for row in rows {
         for (time, by) in row.iter_mut().zip(by) {

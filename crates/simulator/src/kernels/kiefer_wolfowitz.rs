@@ -1,16 +1,16 @@
 //! FIFO over few workers: the recursion of Kiefer and Wolfowitz (1955).
 //!
-//! The times at which the workers become free are kept in order; a request takes the
-//! first, and its departure is put in place by compare-selects, without a branch.
+//! The times at which the workers become free are kept sorted. A request takes the first; its departure is
+//! inserted with compare-selects, without a branch.
 
 use super::kernel::{Block, Finished, Kernel, rebase_rows};
 use taillab_queueing::isa::multiversion;
 
-/// Beyond this the insertion costs more than a heap.
+/// With more workers, the insertion costs more than a heap.
 pub(super) const MOST_WORKERS: usize = 16;
 
 pub(super) struct KieferWolfowitz<const L: usize> {
-    /// Sorted in each lane. Places beyond the number of workers are never free.
+    /// Sorted in each lane; places beyond the number of workers are infinite.
     free_at: [[f64; L]; MOST_WORKERS],
     workers: usize,
 }
@@ -54,7 +54,7 @@ impl<const L: usize> Kernel<L> for KieferWolfowitz<L> {
 }
 
 multiversion! {
-    /// `C` places, at least as many as there are workers.
+    /// `C` is at least the number of workers.
     fn serve[const C: usize, const L: usize](
         arrivals: &[[f64; L]],
         services: &[[f64; L]],

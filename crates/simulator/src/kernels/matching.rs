@@ -1,10 +1,9 @@
-//! LIFO and random order over one queue, without following the workers.
+//! LIFO and random order over one queue, without simulating the workers.
 //!
-//! Who is served next does not change when a service starts, as long as the choice does
-//! not look at service times: the starts are those of FIFO, whatever the order. So
-//! a FIFO kernel gives the starts, and each start is matched with the request that the
-//! discipline picks among those waiting. The n-th service to start takes the n-th
-//! service time; as service times are independent, that is the same queue.
+//! As long as the choice of the next request does not depend on service times, services start at the same
+//! times as with FIFO. So a FIFO kernel gives the starts, and each start is matched with the request that
+//! the discipline picks among those waiting. The n-th service that starts takes the n-th service time; since
+//! service times are independent, this is the same queue.
 
 use std::collections::VecDeque;
 
@@ -29,9 +28,9 @@ pub(super) struct Matching<const L: usize> {
 
 #[derive(Default)]
 struct Lane {
-    /// Starts that lie ahead, in order; as many as requests wait.
+    /// Future starts, in order; one for each waiting request.
     starts: VecDeque<Start>,
-    /// When those who wait arrived.
+    /// The arrival times of the waiting requests.
     waiting: Vec<f64>,
 }
 
@@ -56,7 +55,7 @@ impl<const L: usize> Matching<L> {
 }
 
 impl Lane {
-    /// Lets all services start that do so up to `until`.
+    /// Starts all services until `until`.
     #[inline(always)]
     fn start_until(&mut self, until: f64, pick: Pick, out: &mut Finished) {
         while let Some(start) = self.starts.front().copied() {
@@ -67,11 +66,8 @@ impl Lane {
             let arrival = match pick {
                 Pick::Newest => self.waiting.pop(),
                 Pick::Random => {
-                    let n = self.waiting.len() as u64;
-                    Some(
-                        self.waiting
-                            .swap_remove(index_below(start.choice, n) as usize),
-                    )
+                    let place = index_below(start.choice, self.waiting.len() as u64);
+                    Some(self.waiting.swap_remove(place as usize))
                 }
             };
             if let Some(arrival) = arrival {

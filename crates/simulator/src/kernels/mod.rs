@@ -1,9 +1,9 @@
-//! The kernels: one way of calculating for each kind of queue, chosen by the specification.
+//! The kernels: one algorithm for each kind of queue, chosen by the specification.
 //!
-//! A kernel simulates `L` independent replications at once, one per lane, from blocks
-//! of arrival and service times. Times are doubles in nanoseconds since a moving origin,
-//! multiples of the [grid](taillab_queueing::grid): kernels add, subtract and compare, so they are
-//! exact. Where requests leave and arrive at the same instant, those that leave go first.
+//! A kernel simulates `L` independent replications at once, one per lane, from blocks of arrival and service
+//! times. Times are doubles in nanoseconds since a moving origin, and multiples of the
+//! [grid](taillab_queueing::grid). Kernels only add, subtract and compare them, so they are exact. If requests
+//! leave and arrive at the same instant, those that leave go first.
 
 mod assigned;
 mod events;
@@ -93,7 +93,7 @@ impl Station<'_> {
     fn fifo<const L: usize>(&self) -> Box<dyn Kernel<L>> {
         let workers = self.count();
         if self.service.constant().is_some() {
-            // with equal service times the workers become free in turn
+            // with equal service times, the workers become free in turn
             Box::new(round_robin::RoundRobin::max_plus(workers))
         } else if workers <= kiefer_wolfowitz::MOST_WORKERS {
             Box::new(kiefer_wolfowitz::KieferWolfowitz::new(workers))
@@ -126,7 +126,7 @@ impl Station<'_> {
         }
     }
 
-    /// The worker of each connection, in one replication; none where there are no connections.
+    /// The worker of each connection, in one replication; empty for disciplines without connections.
     pub(crate) fn connections(&self, replication: u64) -> Vec<u32> {
         let Discipline::Static {
             connections,

@@ -1,17 +1,16 @@
-//! Queues that are followed event by event, one lane after the other.
+//! Queues that are simulated event by event, one lane after the other.
 
 use super::kernel::{Block, Finished, Kernel};
 use taillab_queueing::random::lanes::{LaneRng, fill_bits};
 
-/// One queue, event by event.
+/// A queue that is simulated event by event.
 pub(super) trait LaneQueue: Send {
     const NAME: &'static str;
 
-    /// Everything that happens up to the arrival, then the arrival itself; `choice` is
-    /// 64 random bits of its own.
+    /// Simulates everything up to an arrival, and the arrival; `choice` has 64 random bits for it.
     fn arrive(&mut self, at: f64, service: f64, choice: u64, out: &mut Finished);
 
-    /// Everything that is left to happen.
+    /// Simulates everything that remains.
     fn drain(&mut self, out: &mut Finished);
 
     /// Moves the origin of time forward.
@@ -20,13 +19,13 @@ pub(super) trait LaneQueue: Send {
 
 pub(super) struct PerLane<Q, const L: usize> {
     lanes: [Q; L],
-    /// `None` where no choice is ever made.
+    /// `None` if the discipline makes no random choices.
     choices: Option<LaneRng<L>>,
     bits: Vec<[u64; L]>,
 }
 
 impl<Q: LaneQueue + 'static, const L: usize> PerLane<Q, L> {
-    /// A kernel over the queues that `queue` makes for each lane.
+    /// A kernel with a queue for each lane, made by `queue`.
     pub(super) fn boxed(
         choices: Option<LaneRng<L>>,
         queue: impl FnMut(usize) -> Q,
@@ -58,7 +57,7 @@ impl<Q: LaneQueue, const L: usize> Kernel<L> for PerLane<Q, L> {
         if let Some(choices) = &mut self.choices {
             fill_bits(isa, choices, &mut self.bits);
         }
-        // row by row: the lanes do not wait for each other's results
+        // row by row, so that consecutive operations are independent
         for ((at, service), choice) in arrivals.iter().zip(services).zip(&self.bits) {
             for (lane, queue) in self.lanes.iter_mut().enumerate() {
                 queue.arrive(at[lane], service[lane], choice[lane], out);

@@ -1,4 +1,4 @@
-//! Two classes on the same workers; the favoured one interrupts the other, which resumes.
+//! Two classes on the same workers; one preempts the other, which resumes later.
 
 use std::collections::VecDeque;
 
@@ -14,7 +14,9 @@ use taillab_queueing::service::Service;
 pub(super) struct Priority {
     first: Class,
     workers: Vec<Option<Running>>,
+    /// Waiting jobs of the class that is served first.
     favoured: VecDeque<Job>,
+    /// Waiting jobs of the other class.
     others: VecDeque<Job>,
     background: Background,
 }
@@ -116,7 +118,7 @@ impl Priority {
         } else if job.class != self.first {
             self.others.push_back(job);
         } else {
-            // of the other class's running jobs the latest arrival gives way
+            // the latest arrival among the running jobs of the other class is preempted
             let first = self.first;
             let victim = self
                 .workers
@@ -191,7 +193,7 @@ impl LaneQueue for Priority {
     }
 
     fn drain(&mut self, out: &mut Finished) {
-        // no new background work: it would never end
+        // without new background jobs, since there is no end of them
         self.run_until(f64::INFINITY, false, out);
     }
 

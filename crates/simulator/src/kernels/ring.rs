@@ -1,19 +1,19 @@
-//! A queue of copies whose front can be removed or not without a branch.
+//! A queue whose front can be removed conditionally without a branch.
 //!
-//! Whether a request leaves before the next arrives cannot be predicted, and a branch on
-//! it costs more than all the arithmetic around it.
+//! It cannot be predicted whether a request leaves before the next one arrives, and a mispredicted branch
+//! costs more than all the arithmetic around it.
 
 pub(super) struct Ring<T> {
-    /// A power of two long, and always one longer than what is in it.
+    /// The length is a power of two, and larger than the number of elements.
     slots: Vec<T>,
     head: usize,
     tail: usize,
-    /// What follows the newest element.
+    /// The value after the newest element.
     end: T,
 }
 
 impl<T: Copy> Ring<T> {
-    /// An empty queue; `end` is what its front is while it is empty.
+    /// An empty queue; `end` is its front while it is empty.
     pub(super) fn new(end: T) -> Self {
         Self {
             slots: vec![end; 16],
@@ -33,19 +33,18 @@ impl<T: Copy> Ring<T> {
         self.tail.wrapping_sub(self.head)
     }
 
-    /// The oldest element, or the end.
+    /// The oldest element, or `end`.
     #[inline(always)]
     pub(super) fn front(&self) -> T {
         self.slots[self.slot(self.head)]
     }
 
-    /// Removes the oldest element if `really`, which it must not be when there is none.
+    /// Removes the oldest element if `really`, which must be false for an empty queue.
     #[inline(always)]
     pub(super) fn pop_if(&mut self, really: bool) {
         self.head = self.head.wrapping_add(usize::from(really));
     }
 
-    /// Adds an element.
     #[inline(always)]
     pub(super) fn push(&mut self, element: T) {
         let slot = self.slot(self.tail);
@@ -70,7 +69,7 @@ impl<T: Copy> Ring<T> {
         self.slots.resize(size, self.end);
     }
 
-    /// All elements, from the oldest on.
+    /// Calls `change` for all elements, the oldest first.
     pub(super) fn for_each(&mut self, mut change: impl FnMut(&mut T)) {
         for i in 0..self.len() {
             let slot = self.slot(self.head.wrapping_add(i));

@@ -1,17 +1,17 @@
-//! Workers in turn: D_n = max(A_n, D_{n−c}) + S_n, c independent max-plus recursions.
+//! Workers in turn: D_n = max(A_n, D_{n−c}) + S_n, which is c independent max-plus recursions.
 //!
-//! With equal service times this is FIFO over c workers, too: requests depart in the
-//! order of arrival, so the worker of request n − c is always the first to be free. Then
-//! it is a true scan: with k the turn, D − (k + 1) S = max(A − k S, D' − k S) is a running
-//! maximum, whose steps wait for one comparison only.
+//! With equal service times this is also FIFO over c workers: requests depart in the order of arrival, so the
+//! worker of request n − c is always the first that becomes free. Then the recursion is a scan: with k the
+//! turn, D − (k + 1) S = max(A − k S, D' − k S) is a running maximum, in which each step depends on the
+//! previous one by only one comparison.
 
 use super::kernel::{Block, Finished, Kernel, rebase_rows};
 use taillab_queueing::isa::multiversion;
 
 pub(super) struct RoundRobin<const L: usize> {
-    /// When each worker is free; the next one to be used first.
+    /// When each worker is free, beginning with the worker that is next.
     free_at: Vec<[f64; L]>,
-    /// All service times are equal, so that workers in turn are FIFO.
+    /// All service times are equal, so this is FIFO.
     is_fifo: bool,
 }
 
@@ -23,7 +23,7 @@ impl<const L: usize> RoundRobin<L> {
         }
     }
 
-    /// FIFO, for equal service times.
+    /// FIFO for equal service times.
     pub(super) fn max_plus(workers: usize) -> Self {
         Self {
             is_fifo: true,
@@ -49,7 +49,8 @@ impl<const L: usize> Kernel<L> for RoundRobin<L> {
         } = block;
         let waits = out.rows::<L>(arrivals.len());
         let free_at = &mut self.free_at[..];
-        // One lane waits for its own maxima; eight lanes hide that, and gain nothing.
+        // With one lane, the chain of maxima is the bottleneck. Eight lanes hide it, so the scan gains
+        // nothing there.
         if self.is_fifo && L == 1 && free_at.len() <= 4 {
             let service = services.first().map_or(0.0, |s| s[0]);
             match free_at.len() {
@@ -96,7 +97,7 @@ fn step<const L: usize>(
 }
 
 multiversion! {
-    /// The workers' state stays in registers.
+    /// For few workers: their state stays in registers.
     fn few[const C: usize, const L: usize](
         arrivals: &[[f64; L]],
         services: &[[f64; L]],
@@ -119,7 +120,7 @@ multiversion! {
         }
     }
 
-    /// Few workers and equal service times.
+    /// For few workers and equal service times.
     fn scan[const C: usize, const L: usize](
         arrivals: &[[f64; L]],
         service: f64,

@@ -1,8 +1,8 @@
-//! Processor sharing by virtual time: the service that each request present has had
-//! since the queue was last empty.
+//! Processor sharing by virtual time: the service that a request has received if it has been there since the
+//! queue was last empty.
 //!
-//! With n requests on c workers virtual time runs at min(1, c/n) of real time, and
-//! a request leaves when it has advanced by its service time since it came.
+//! With n requests on c workers, virtual time runs at min(1, c/n) of real time. A request leaves when virtual
+//! time has advanced by its service time since its arrival.
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
@@ -17,10 +17,10 @@ pub(super) struct Sharer {
     service: f64,
 }
 
-/// How fast time passes for each number of requests present.
+/// The speed of virtual time for each number of requests in the system.
 struct Pace {
     workers: f64,
-    /// (virtual over real, real over virtual) time.
+    /// (virtual ÷ real, real ÷ virtual) time.
     of: Vec<(f64, f64)>,
 }
 
@@ -51,7 +51,7 @@ impl Pace {
     }
 }
 
-/// Requests present, the next one to leave first.
+/// The requests in the system, of which the next one to leave can be found.
 pub(super) trait Present: Send {
     fn next(&self) -> Option<Sharer>;
     fn remove_next(&mut self);
@@ -64,9 +64,9 @@ pub(super) struct Sharing<P> {
     present: P,
     virtual_now: f64,
     now: f64,
-    /// When the next request leaves if none arrives; infinity while none is present.
+    /// When the next request leaves if none arrives; infinity while the system is empty.
     next_leaves: f64,
-    /// Virtual over real time.
+    /// Virtual ÷ real time.
     speed: f64,
     pace: Pace,
 }
@@ -96,7 +96,7 @@ impl<P: Present> Sharing<P> {
         }
     }
 
-    /// Looks ahead to the next departure: when an event comes, this is known already.
+    /// Computes the next departure in advance, so that it is known when the next event comes.
     #[inline(always)]
     fn look_ahead(&mut self) {
         match self.present.next() {
@@ -108,7 +108,7 @@ impl<P: Present> Sharing<P> {
             }
             None => {
                 self.next_leaves = f64::INFINITY;
-                // virtual time starts again: it stays small and precise
+                // virtual time starts again, so that it stays small and precise
                 self.virtual_now = 0.0;
                 self.speed = 0.0;
             }
@@ -124,7 +124,7 @@ impl<P: Present> Sharing<P> {
             self.present.remove_next();
             self.now = self.next_leaves;
             self.virtual_now = next.leaves_at_virtual;
-            // rounding may take the last bits of the time alone
+            // rounding could make the last bits negative
             out.push(
                 (self.now - next.arrival - next.service).max(0.0),
                 next.service,
@@ -193,25 +193,25 @@ impl Present for InTurn {
     }
 }
 
-/// Other service times: some of the requests present in no order, the later ones in a heap.
+/// Other service times: the requests that leave first are kept unsorted, the later ones in a heap.
 ///
-/// How far a newcomer must move in a sorted list cannot be predicted; the least of
-/// a few numbers is found without a branch.
+/// It cannot be predicted how far a new request would move in a sorted list, but the minimum of a few numbers
+/// is found without a branch.
 pub(super) struct AnyOrder {
-    /// When each leaves, as the bits of a positive number, which compare like it, with
-    /// the place in the last bits; beyond the `n` that are there, the greatest number.
+    /// When each leaves, with its place in the last bits. The bits of positive doubles compare like the
+    /// numbers. Places from `n` on have the greatest key.
     keys: [u64; NEAR],
     near: [Sharer; NEAR],
     n: usize,
-    /// Where the next to leave is.
+    /// The place of the next one to leave.
     first: usize,
-    /// All those in it leave later than all of `near`.
+    /// Requests that leave later than all of `near`.
     far: BinaryHeap<Sharer>,
-    /// The first of them to leave.
+    /// When the first of `far` leaves.
     far_from: f64,
 }
 
-/// The most that are kept without order.
+/// The maximum number of requests that are kept unsorted.
 const NEAR: usize = 64;
 const PLACE: u64 = NEAR as u64 - 1;
 
@@ -244,7 +244,7 @@ impl AnyOrder {
         self.n += 1;
     }
 
-    /// Finds the least key; eight at a time, so that their number hardly shows.
+    /// Finds the least key, eight at a time, so that the time hardly depends on their number.
     #[inline(always)]
     fn find_first(&mut self) {
         let mut least = u64::MAX;
@@ -261,7 +261,7 @@ impl AnyOrder {
         self.first = (least & PLACE) as usize;
     }
 
-    /// Makes room: the later half goes to the heap.
+    /// Makes room by moving the later half to the heap.
     #[cold]
     fn spill(&mut self) {
         let mut all = self.near;
@@ -276,7 +276,7 @@ impl AnyOrder {
         }
     }
 
-    /// Takes the first half of what fits from the heap.
+    /// Fills half of the places from the heap.
     #[cold]
     fn refill(&mut self) {
         while self.n < NEAR / 2
@@ -337,7 +337,7 @@ impl Present for AnyOrder {
     }
 }
 
-// The heap's top is the greatest: the first to leave must compare as such.
+// the heap's top is the greatest, so the first one to leave must compare as the greatest
 impl Ord for Sharer {
     fn cmp(&self, other: &Self) -> Ordering {
         other

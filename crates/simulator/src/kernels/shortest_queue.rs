@@ -1,4 +1,4 @@
-//! A queue for each worker; requests join a shortest one, of all or of d drawn.
+//! A queue for each worker; each request joins a shortest one, of all or of d drawn at random.
 
 use super::kernel::Finished;
 use super::per_lane::LaneQueue;
@@ -7,23 +7,23 @@ use taillab_queueing::random::law::index_below;
 
 pub(super) struct ShortestQueue {
     workers: Vec<Worker>,
-    /// How many workers are looked at; `None` for all.
+    /// The number of workers drawn; `None` for all.
     d: Option<usize>,
     drawn: Vec<u32>,
 }
 
 struct Worker {
-    /// When the requests present depart, in order.
+    /// The departure times of its requests, in order.
     departures: Ring<f64>,
-    /// The last of them, also when it has passed.
+    /// The last departure time, even if it has passed.
     free_at: f64,
 }
 
 impl Worker {
-    /// The number of requests present.
+    /// The number of requests, including the one in service.
     #[inline(always)]
     fn present(&mut self, at: f64) -> usize {
-        // none or one has left since: no branch for these
+        // usually at most one has left since the last call; this needs no branch
         self.departures.pop_if(self.departures.front() <= at);
         while self.departures.front() <= at {
             self.departures.pop_if(true);
@@ -65,7 +65,7 @@ impl ShortestQueue {
                 pair[shortest(lengths.into_iter(), stretch(bits))]
             }
             Some(d) => {
-                // The first d places of a shuffle (Fisher and Yates 1938).
+                // the first d places of a shuffle (Fisher and Yates 1938)
                 let mut bits = choice;
                 self.drawn.clear();
                 for taken in 0..d {
@@ -89,17 +89,17 @@ impl ShortestQueue {
     }
 }
 
-/// More bits from bits (the multiplier of Steele and Vigna 2021).
+/// Derives more random bits (with the multiplier of Steele and Vigna 2021).
 #[inline(always)]
 pub(super) fn stretch(bits: u64) -> u64 {
     let x = bits.wrapping_mul(0xd134_2543_de82_ef95).wrapping_add(1);
     x ^ (x >> 32)
 }
 
-/// The index of a least length; of equals each is equally likely to within 2⁻¹⁶.
+/// The index of a least length; each of several equal ones is equally likely, to within 2⁻¹⁶.
 #[inline(always)]
 pub(super) fn shortest(lengths: impl Iterator<Item = usize>, choice: u64) -> usize {
-    // One number to compare: the length, then 16 random bits, then the index.
+    // one number to compare: the length, then 16 random bits, then the index
     let (mut least, mut bits) = (u64::MAX, choice);
     for (k, length) in lengths.enumerate() {
         let quarter = 16 * (k as u64 % 4);

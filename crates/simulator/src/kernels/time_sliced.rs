@@ -36,7 +36,7 @@ impl TimeSliced {
         }
     }
 
-    /// A slice of `job`, which is charged at once.
+    /// The next slice of `job`; its time is charged in advance.
     fn slice(&self, mut job: Job, from: f64) -> Slice {
         let run = job.left.min(self.quantum);
         job.left -= run;
@@ -69,7 +69,7 @@ impl TimeSliced {
                     if !finished {
                         self.ready.push_back(job);
                     }
-                    // straight from one request to another: this is what costs
+                    // only a direct change from one request to another costs time
                     Some(self.slice(next, now + self.switch))
                 }
                 None if finished => None,

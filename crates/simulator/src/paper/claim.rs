@@ -1,4 +1,4 @@
-//! What a figure consists of: its curves, the paper's claims about them, and how a claim is judged.
+//! The parts of a figure: its curves, the paper's claims about them, and how a claim is judged.
 
 use std::fmt;
 
@@ -37,24 +37,24 @@ impl fmt::Display for Figure {
 /// A figure: its curves, and the paper's statements about them.
 #[derive(Clone, Debug)]
 pub struct Specification {
-    /// Which figure.
+    /// The figure.
     pub figure: Figure,
-    /// What it shows.
+    /// Its title.
     pub title: &'static str,
     /// The curves, in the order of the legend; claims name them by index.
     pub curves: Vec<Curve>,
-    /// Whether the figure has a recorded trace as well, to be scaled to this utilisation.
+    /// The utilisation to which a recorded trace is scaled, if the figure also has a trace.
     pub trace_utilization: Option<f64>,
-    /// What the paper says.
+    /// The paper's claims.
     pub claims: Vec<Claim>,
-    /// Where our curves are not the paper's.
+    /// How our curves differ from the paper's.
     pub note: Option<&'static str>,
 }
 
 /// One curve: a system to simulate, always with [`SERVICE_TIME`].
 #[derive(Clone, Debug)]
 pub struct Curve {
-    /// For the legend.
+    /// Its label in the legend.
     pub label: String,
     /// How requests arrive.
     pub arrivals: ArrivalProcess,
@@ -83,30 +83,29 @@ pub enum Measure {
         /// The quantile's probability, between 0 and 1.
         q: f64,
     },
-    /// A quantile of one curve over a quantile of another.
+    /// A quantile of one curve ÷ a quantile of another.
     Ratio {
         /// Curve and probability of the numerator.
         over: (usize, f64),
         /// Curve and probability of the denominator.
         under: (usize, f64),
     },
-    /// The smallest of the other curves' quantiles over this curve's: above 1 when this
-    /// curve is the best.
+    /// The smallest of the other curves' quantiles ÷ this curve's: above 1 if this curve is the best.
     LeadOverOthers {
         /// Index of the curve.
         curve: usize,
         /// The quantile's probability, between 0 and 1.
         q: f64,
     },
-    /// The smallest factor from one of the first `curves` curves to the next: above 1
-    /// when the quantile rises all the way.
+    /// The smallest factor from one of the first `curves` curves to the next: above 1 if the quantile
+    /// rises with every step.
     SmallestStep {
         /// The number of curves.
         curves: usize,
         /// The quantile's probability, between 0 and 1.
         q: f64,
     },
-    /// The largest such factor: below 1 when the quantile falls all the way.
+    /// The largest such factor: below 1 if the quantile falls with every step.
     LargestStep {
         /// The number of curves.
         curves: usize,
@@ -118,7 +117,7 @@ pub enum Measure {
 /// How far a number may be from [`Expected::Near`].
 const NEAR: f64 = 3.0;
 
-/// What the paper says the number is.
+/// The number according to the paper.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Expected {
     /// `value`, give or take `relative` of it.
@@ -128,7 +127,7 @@ pub enum Expected {
         /// The relative tolerance, for the rounding of the paper's number.
         relative: f64,
     },
-    /// This, within a factor of three either way: other machines, the same order.
+    /// This, within a factor of three: on another machine, the same order of magnitude.
     Near(f64),
     /// More than this.
     Above(f64),
@@ -136,7 +135,7 @@ pub enum Expected {
     Below(f64),
 }
 
-/// A statement of a paper that can be checked; `M` says which of our numbers is compared.
+/// A statement of a paper that can be checked; `M` selects the number of ours that is compared.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Claim<M = Measure> {
     /// The statement, in our words.
@@ -147,26 +146,23 @@ pub struct Claim<M = Measure> {
     pub measure: M,
     /// The paper's number.
     pub expected: Expected,
-    /// Why exact theory disagrees with the statement, where it does.
+    /// Why exact theory disagrees with the statement, if it does.
     pub known_disagreement: Option<&'static str>,
 }
 
-/// What became of a claim.
+/// Whether our number agrees with a claim.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Verdict {
-    /// Our number is the paper's.
+    /// Our number agrees with the paper.
     Agrees,
-    /// It is not, and exact theory is on our side: see the claim's explanation.
+    /// It disagrees, and so does exact theory: see the claim's explanation.
     DisagreesAsKnown,
-    /// It is not.
+    /// It disagrees.
     Disagrees,
-    /// A quantile is missing.
-    NotMeasured,
 }
 
 impl Measure {
-    /// The number, from a function that gives a curve's quantile in microseconds, or
-    /// `None` where a quantile is missing.
+    /// The number; `quantile_us` gives a curve's quantile in microseconds. `None` if a quantile is missing.
     pub fn evaluate(
         &self,
         curves: usize,
@@ -197,7 +193,7 @@ impl Measure {
 }
 
 impl Expected {
-    /// Whether `ours` is what the paper says.
+    /// Whether `ours` agrees with the paper.
     pub fn holds(&self, ours: f64) -> bool {
         match *self {
             Self::About { value, relative } => (ours / value - 1.0).abs() <= relative,
@@ -209,7 +205,7 @@ impl Expected {
 }
 
 impl<M> Claim<M> {
-    /// A statement that exact theory does not contradict.
+    /// A claim with which exact theory does not disagree.
     pub const fn new(
         source: &'static str,
         statement: &'static str,
@@ -226,12 +222,11 @@ impl<M> Claim<M> {
     }
 
     /// The verdict on our number.
-    pub fn judge(&self, ours: Option<f64>) -> Verdict {
-        match ours {
-            None => Verdict::NotMeasured,
-            Some(ours) if self.expected.holds(ours) => Verdict::Agrees,
-            Some(_) if self.known_disagreement.is_some() => Verdict::DisagreesAsKnown,
-            Some(_) => Verdict::Disagrees,
+    pub fn judge(&self, ours: f64) -> Verdict {
+        match self.known_disagreement {
+            _ if self.expected.holds(ours) => Verdict::Agrees,
+            Some(_) => Verdict::DisagreesAsKnown,
+            None => Verdict::Disagrees,
         }
     }
 }

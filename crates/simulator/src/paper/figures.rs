@@ -1,4 +1,4 @@
-//! The curves and the statements of each figure.
+//! The curves and the claims of each figure.
 
 use super::claim::{Claim, Curve, Expected, Figure, Measure, Specification};
 use taillab_queueing::arrivals::ArrivalProcess;
@@ -23,7 +23,7 @@ const fn about(value: f64, relative: f64) -> Expected {
     Expected::About { value, relative }
 }
 
-/// The quantile at `q` of one curve over that of another.
+/// The quantile at `q` of one curve ÷ that of another.
 const fn ratio(over: usize, under: usize, q: f64) -> Measure {
     Measure::Ratio {
         over: (over, q),

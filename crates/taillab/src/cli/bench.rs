@@ -10,8 +10,8 @@ use taillab_testkit::causes::CauseKind;
 use super::shared::{Output, load_share};
 
 const CAUSES_EXIT_CODES: &str = "Exit codes:\n  0    every kind that can be injected here passed\n  1    \
-    something failed\n  2    wrong command line\n  3    a kind failed: the table says which\n  4    none \
-    failed, but not every one is known well enough to pass\n  5    a privilege is missing, or none of \
+    something failed\n  2    wrong command line\n  3    a kind failed: see the table\n  4    none \
+    failed, but some results are not precise enough to pass\n  5    a privilege is missing, or none of \
     the kinds can be injected here\n  130  interrupted; what was measured is kept";
 
 /// Measure taillab itself against known truths.
@@ -26,26 +26,25 @@ pub enum BenchCommand {
     Causes(CausesArgs),
 }
 
-/// Inject known causes of latency into a server and check what they are charged to.
+/// Inject known causes of latency into a server, and check which causes the analysis finds.
 ///
 /// For each kind, a built-in server runs under Poisson load in the testbed of `taillab run`, in
-/// pairs of blocks with the same arrivals: in one something disturbs the server, in the other
-/// nothing does. The truth is how much longer the client waited in the first. What the ledger
-/// charges to the right cause and culprit must match that, within 10 % on both sides. With -o every
-/// block is kept.
+/// pairs of blocks with the same arrivals, with and without the disturbance. The truth is how much
+/// longer the client waited with it. The time that the ledger charges to the right cause and culprit
+/// must match that within 10 %. With -o every block is kept.
 #[derive(Debug, Args)]
 #[command(after_help = format!("Examples:\n  sudo taillab bench causes background lock\n\n{}\n\n{CAUSES_EXIT_CODES}", privileges_of("bench")))]
 pub struct CausesArgs {
-    /// What to inject [default: all, and a run without]
+    /// What to inject [default: all kinds, and a run without any]
     #[arg(value_name = "KIND")]
     pub kinds: Vec<CauseKind>,
     /// Length of each block
     #[arg(short, long, value_name = "TIME", default_value = "1500ms")]
     pub duration: Nanos,
-    /// The least load, as a share of the server's capacity; some kinds need more
+    /// Load as a share of the server's capacity; some kinds use a higher one
     #[arg(short, long, value_name = "SHARE", value_parser = load_share, default_value = "55%", allow_negative_numbers = true)]
     pub utilization: f64,
-    /// Also judge the forecasts without the cause by what was measured without it
+    /// Also compare the forecasts without the cause with the measurement without it
     #[arg(long)]
     pub fix_check: bool,
     /// Pairs of blocks, with and without the cause
@@ -57,7 +56,7 @@ pub struct CausesArgs {
     /// The generator's CPU
     #[arg(long, value_name = "CPU", default_value_t = 1)]
     pub client_cpu: u32,
-    /// Explain what an earlier -o kept in this directory instead of measuring; needs no root
+    /// Instead of measuring, analyse the blocks that an earlier -o kept in this directory; needs no root
     #[arg(
         long,
         value_name = "DIR",

@@ -12,7 +12,7 @@ use super::shared::{Output, positive};
 const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed\n  2    \
     wrong command line or topology file\n  130  interrupted; the rows so far are shown";
 
-/// The documented example; a test reads it.
+/// The documented example, which a test reads.
 pub const TOPOLOGY: &str = "A topology file (TOML), for --topology; every key but name has a default:\n  \
     name = \"two racks\"\n  hops = 3                          # switches, one way\n  \
     switch = \"lognormal:600ns,cv=0.2\" # law of one traversal, as in taillab sim\n  \
@@ -22,8 +22,8 @@ pub const TOPOLOGY: &str = "A topology file (TOML), for --topology; every key bu
 
 fn help() -> String {
     format!(
-        "Rows that need root are unavailable without it, and say so. Namespaces and devices that \
-         it makes vanish when it ends; no setting is changed.\n\n{TOPOLOGY}\n\nExamples:\n  \
+        "Without root, the rows that need it are marked as unavailable. Namespaces and devices that \
+         it creates are removed at the end; no setting is changed.\n\n{TOPOLOGY}\n\nExamples:\n  \
          sudo taillab budget\n  \
          sudo taillab budget -d 10s --cpus 2,3 -o budget/\n  \
          sudo taillab budget --topology racks.toml\n\n{}\n\n{EXIT_CODES}",
@@ -34,16 +34,16 @@ fn help() -> String {
 /// Measure where the time goes between two programs on a network, component by component.
 ///
 /// The rows of the paper “Where Has My Time Gone?” (Zilberman et al., 2017): reading the clock,
-/// user space and the kernel, the host, kernel bypass, PCIe, client and server. Each is measured,
-/// or replaced by a named substitute, or unavailable for a stated reason. From these and stated
-/// constants follow the round trips through a rack, an exchange and two data centres.
+/// user space and the kernel, the host, kernel bypass, PCIe, client and server. Each row is measured,
+/// replaced by a named substitute, or unavailable for a stated reason. From these rows and stated
+/// constants it computes the round trips through a rack, an exchange and two data centres.
 #[derive(Debug, Args)]
 #[command(after_help = help())]
 pub struct BudgetArgs {
     /// How long each row is measured
     #[arg(short, long, value_name = "TIME", default_value = "2s", value_parser = positive)]
     pub duration: Nanos,
-    /// Two CPUs: of the client and of the server [default: the first two]
+    /// Two CPUs: for the client and for the server [default: the first two]
     #[arg(long, short = 'C', value_name = "CPUS")]
     pub cpus: Option<CpuSet>,
     /// A topology of your own (TOML); may be repeated

@@ -6,9 +6,9 @@ use taillab_model::Nanos;
 
 use super::shared::positive;
 
-/// Use CPU time in bursts, as other programs on a machine do; the same seed gives the same bursts.
+/// Use CPU time in bursts, like other programs on a machine; the same seed gives the same bursts.
 ///
-/// The load of an experiment's [background] section. It ends when its standard input is closed.
+/// This is the load of the [background] section of an experiment. It ends when its standard input is closed.
 #[derive(Clone, Debug, Args)]
 pub struct BurnArgs {
     /// The CPUs that it may use [default: those of this shell]
@@ -17,7 +17,7 @@ pub struct BurnArgs {
     /// CPU time of each burst
     #[arg(long, value_name = "TIME", value_parser = positive, default_value = "2ms")]
     pub busy: Nanos,
-    /// From one burst to the next on average; the gaps are exponential
+    /// Mean time from one burst to the next; the gaps are exponential
     #[arg(long, value_name = "TIME", value_parser = positive, default_value = "100ms")]
     pub every: Nanos,
     /// Seed of the gaps

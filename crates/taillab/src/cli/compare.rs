@@ -19,9 +19,9 @@ const HELP: &str = "Examples:\n  \
 
 /// Compare two results: percentiles side by side, and their ratio with its interval.
 ///
-/// Reads what run, trace, explain and load have saved (summary.json, result.json). Two measurements
-/// taken one after the other also differ by what the machine did meanwhile; `taillab run --fix`
-/// measures in pairs instead.
+/// Reads the results that run, trace, explain and load have saved (summary.json, result.json). Two
+/// measurements one after the other also differ because the machine changes; `taillab run --fix` measures
+/// in pairs instead.
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub struct CompareArgs {

@@ -19,13 +19,13 @@ const HELP: &str = "Examples:\n  \
 
 /// Analyse a recording again, on any machine, without root or the server.
 ///
-/// Reads capture.tlc as written by `taillab trace` (or `taillab run --save-capture`), and shows how
-/// long requests stayed, where, and why longer than in an ideal queue. Of a damaged or truncated
-/// file it analyses what can be read, and says what is missing.
+/// Reads capture.tlc, as written by `taillab trace` (or `taillab run --save-capture`), and shows how
+/// long requests were in the server, where, and why longer than in an ideal queue. If the file is damaged
+/// or truncated, it analyses what can be read, and says what is missing.
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub struct ExplainArgs {
-    /// The recording, or the directory of the result that holds it
+    /// The recording, or the directory of the result that has it
     #[arg(value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
     pub recording: PathBuf,
     /// Save the result in this new directory [default: it is printed only]

@@ -7,19 +7,18 @@ use taillab_model::Nanos;
 
 use super::shared::positive;
 
-/// What is tried after the measurement.
+/// The options of `--fix` for every server.
 #[derive(Clone, Debug, Args)]
 pub struct FixArgs {
-    /// After the measurement, try what the forecasts promise, the best first: apply it, measure
-    /// pairs of blocks with and without it, and keep it only if p99.9 is significantly better, by
-    /// at least 5 %. Everything is put back at the end; after a crash, `taillab tune revert` does
-    /// that
+    /// After the measurement, try the mitigations with the best forecasts, the best first: apply one, measure
+    /// pairs of blocks with and without it, and keep it only if p99.9 is significantly better, by at
+    /// least 5 %. Everything is put back at the end; after a crash, `taillab tune revert` does that
     #[arg(long)]
     pub fix: bool,
     /// Leave the winners applied; `taillab tune revert` puts them back
     #[arg(long, requires = "fix")]
     pub keep: bool,
-    /// How long to spend on trying, after the measurement
+    /// Time for these trials
     #[arg(long, value_name = "TIME", value_parser = positive, requires = "fix", default_value = "3m")]
     pub fix_budget: Nanos,
     /// Also write the winners into a directory: a systemd drop-in, a file for sysctl.d and a shell script
@@ -27,7 +26,7 @@ pub struct FixArgs {
     pub export: Option<PathBuf>,
 }
 
-/// The options of `--fix` for a server and a load of ours.
+/// The options of `--fix` for a server that taillab starts and loads.
 #[derive(Clone, Debug, Args)]
 pub struct FactorialArgs {
     /// Try these mitigations in all combinations instead of one after the other, and show the effect of
@@ -46,7 +45,7 @@ pub struct FactorialArgs {
 /// The options of `--fix` for a live server.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct ConsentArgs {
-    /// Ask nothing before a change
+    /// Make changes without asking
     #[arg(long, requires = "fix")]
     pub yes: bool,
 }

@@ -45,7 +45,7 @@ fn help() -> String {
     )
 }
 
-/// A list with commas on lines of this width, the later ones indented by two.
+/// A list on lines of this width; all but the first are indented by two.
 fn wrapped(list: &str, width: usize) -> String {
     let mut text = String::new();
     let mut column = 0;
@@ -62,13 +62,12 @@ fn wrapped(list: &str, width: usize) -> String {
     text
 }
 
-/// Load a server and measure its latency, with a generator that says whether to trust it.
+/// Load a server and measure its latency, with a generator that checks itself.
 ///
-/// Every request has its own intended time, from a random process that does not wait for answers
-/// (open loop). Its response time counts from that intended time, so neither a stalled server nor a
-/// late generator can hide how long users would have waited. The result also shows how late the
-/// generator itself was, which arrival process it really sent, and the floor: what the same client
-/// measures of a server that does nothing.
+/// Every request has an intended time, from a random process that does not wait for answers (open loop).
+/// Its response time counts from that intended time, so neither a stalled server nor a late generator can
+/// hide how long users would have waited. The result also shows how late the generator was, which arrival
+/// process it really sent, and the floor: what the same client measures with a server that does nothing.
 #[derive(Debug, Args)]
 #[command(after_help = help())]
 pub struct LoadArgs {
@@ -91,28 +90,27 @@ pub struct LoadArgs {
     pub limits: LimitArgs,
 }
 
-/// What is sent, and when.
+/// When requests are sent.
 #[derive(Debug, Args)]
 pub struct ScheduleArgs {
-    /// Load in requests per second: 20000, 20k, several 5k,10k, a sweep 5k..50k:5k, or max: as fast
-    /// as the server answers (overrides --utilization)
+    /// Load in requests per second: 20000, 20k, several (5k,10k), a sweep (5k..50k:5k), or max, which
+    /// sends as fast as the server answers (overrides --utilization)
     #[arg(short = 'R', long, value_name = "PER_S", value_parser = rates, allow_hyphen_values = true)]
     pub rate: Option<Amounts>,
-    /// Load as a share of the capacity, which is measured first: 75%, or a sweep 10%..90%:10%
+    /// Load as a share of the capacity, which is measured first: 75%, or a sweep (10%..90%:10%)
     #[arg(short, long, value_name = "SHARE", value_parser = shares, allow_hyphen_values = true)]
     pub utilization: Option<Amounts>,
     /// Search for the highest rate that meets this, e.g. 'p99.9<=200us'; -R LOW..HIGH or -u
     /// LOW..HIGH bound the search [default: 1%..100% of the capacity]
     #[arg(long, value_name = "OBJECTIVE", conflicts_with_all = ["profile", "trace", "ping_pong"])]
     pub find: Option<Objective>,
-    /// Length of the measurement [default: 10s]; with --find, of the longest one at a single rate
-    /// [default: 30s]
+    /// Length of the measurement [default: 10s]; with --find, the maximum for each rate [default: 30s]
     #[arg(short, long, value_name = "TIME")]
     pub duration: Option<Nanos>,
-    /// Load before it, not measured [default: 1s; none with --trace]
+    /// Length of the load before the measurement [default: 1s; none with --trace]
     #[arg(hide_short_help = true, long, value_name = "TIME", value_parser = length_or_zero)]
     pub warmup: Option<Nanos>,
-    /// How requests are spaced
+    /// The arrival process
     #[arg(long, value_name = "PROCESS", default_value = "poisson")]
     pub arrivals: ArrivalProcess,
     /// A rate that changes: steps (below), or a CSV file with a column of times and one of rates;
@@ -121,10 +119,10 @@ pub struct ScheduleArgs {
     pub profile: Option<String>,
     #[command(flatten)]
     pub recorded: TraceFileArgs,
-    /// One request in flight on each connection, the next one as soon as it is answered
+    /// Keep one request in flight on each connection: the next one is sent as soon as it is answered
     #[arg(long, conflicts_with_all = ["rate", "utilization", "profile", "trace"])]
     pub ping_pong: bool,
-    /// Requests kept in flight by -R max and while the capacity is measured [default: 32]
+    /// Requests in flight with -R max and while the capacity is measured [default: 32]
     #[arg(hide_short_help = true, long, value_name = "N")]
     pub outstanding: Option<NonZeroUsize>,
     /// Seed of the schedule and of the requests
@@ -132,25 +130,25 @@ pub struct ScheduleArgs {
     pub seed: u64,
 }
 
-/// How the client is made.
+/// The client.
 #[derive(Debug, Args)]
 pub struct ClientArgs {
     /// Connections, divided among the threads
     #[arg(short, long, value_name = "N", default_value = "16")]
     pub connections: NonZeroUsize,
-    /// Threads that send and receive, each on a CPU of its own
+    /// Threads that send and receive, each on its own CPU
     #[arg(short, long, value_name = "N", default_value = "1")]
     pub threads: NonZeroUsize,
     /// CPUs of these threads, e.g. 1 or 2-3 [default: the last ones allowed]
     #[arg(long = "client-cpus", value_name = "CPUS")]
     pub cpus: Option<String>,
-    /// Allow more threads than CPUs, although they make each other late
+    /// Allow more threads than CPUs, although they delay each other
     #[arg(hide_short_help = true, long)]
     pub oversubscribe: bool,
     /// How long to wait for an answer
     #[arg(long, value_name = "TIME", default_value = "1s")]
     pub timeout: Nanos,
-    /// What a thread does between requests: spin, or sleep when there is time (hybrid)
+    /// What a thread does between requests: spin, or sleep if there is enough time (hybrid)
     #[arg(
         hide_short_help = true,
         long,
@@ -158,11 +156,11 @@ pub struct ClientArgs {
         default_value = "spin"
     )]
     pub wait: WaitKind,
-    /// Keep all CPUs from sleeping meanwhile (as root): sends that wake another CPU get cheaper and
-    /// arrivals more exact, but a server on this machine gets faster than it would be otherwise
+    /// Keep all CPUs out of power states meanwhile (as root): sends that wake another CPU become cheaper
+    /// and arrivals more exact, but a server on this machine becomes faster than it usually is
     #[arg(hide_short_help = true, long)]
     pub keep_awake: bool,
-    /// Also record the kernel's time stamps of what is sent and received
+    /// Also record the kernel's time stamps of sent and received packets
     #[arg(
         hide_short_help = true,
         long,
@@ -170,13 +168,13 @@ pub struct ClientArgs {
         default_value = "none"
     )]
     pub stamps: StampKind,
-    /// How long to measure the client's own floor (the same load on a server that does nothing), or
+    /// How long to measure the client's own floor (the same load with a server that does nothing), or
     /// off [default: as long as the load, at most 3s]
     #[arg(hide_short_help = true, long, value_name = "TIME|off")]
     pub floor: Option<Floor>,
 }
 
-/// What is asked of the server.
+/// The requests.
 #[derive(Debug, Args)]
 pub struct RequestArgs {
     /// Dialect of memcached [default: ascii]
@@ -187,7 +185,7 @@ pub struct RequestArgs {
     pub header: Vec<String>,
     #[command(flatten)]
     pub store: StoreArgs,
-    /// Ask for popular keys more often: exponent of a Zipf law, e.g. 0.99 [default: all equally]
+    /// Use some keys more often than others: exponent of a Zipf law, e.g. 0.99 [default: all equally]
     #[arg(
         hide_short_help = true,
         long,
@@ -206,7 +204,7 @@ pub struct RequestArgs {
     pub response_bytes: Option<usize>,
 }
 
-/// How much load, in requests per second or as shares.
+/// Amounts of load, in requests per second or as shares.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Amounts {
     /// As fast as the server answers.
@@ -217,12 +215,12 @@ pub enum Amounts {
     Between(f64, f64),
 }
 
-/// What a waiting thread does.
+/// What a thread does between requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum WaitKind {
     /// Spin: the most exact
     Spin,
-    /// Sleep while the next request is far, spin when it is near
+    /// Sleep while the next request is far away, then spin
     Hybrid,
 }
 

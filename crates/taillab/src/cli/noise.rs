@@ -11,14 +11,14 @@ use taillab_model::Nanos;
 use super::shared::{Output, positive};
 
 const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed\n  2    \
-    wrong command line, or a CPU that is not there\n  5    no trustworthy time stamp counter, or \
-    no privilege for what was asked\n  130  interrupted; the result is of the time until then";
+    wrong command line, or a CPU that does not exist\n  5    no reliable time stamp counter, or \
+    a missing privilege\n  130  interrupted; the result covers the time until then";
 
 fn help() -> String {
     format!(
-        "Changes nothing on the machine, except with --move-interrupts: scheduling and CPU affinity are set \
-         only for its own threads, and it holds no power setting. The result says what it held. What is \
-         moved is put back at the end; after a kill, at the next start.\n\nExamples:\n  \
+        "Changes nothing on the machine, except with --move-interrupts: it sets scheduling and CPU affinity \
+         only for its own threads, and no power setting. Interrupts that were moved are put back at the end, \
+         or at the next start if it was killed.\n\nExamples:\n  \
          taillab noise                               what takes time from every CPU, and who\n  \
          taillab noise --cpus 1 -d 60s --policy fifo:80\n  \
          sudo taillab noise --loops all              user space, kernel, kernel with interrupts \
@@ -31,16 +31,16 @@ fn help() -> String {
     )
 }
 
-/// Measure what takes time from a thread that wants to run, and who took it.
+/// Measure what takes CPU time from a thread that never sleeps.
 ///
-/// A thread on each CPU does nothing but read the time stamp counter. When two reads are further
-/// apart than a threshold, that is a gap: something else had the CPU. With privilege (root) each
-/// gap has a cause: the tick, an interrupt, a softirq, a thread by name, another CPU's interrupt, a
-/// page fault, throttling, the hypervisor.
+/// A thread on each CPU does nothing but read the time stamp counter. If two reads are further apart
+/// than a threshold, there is a gap: something else had the CPU. As root, each gap has a cause: the tick,
+/// an interrupt, a softirq, a thread by name, another CPU's interrupt, a page fault, throttling, the
+/// hypervisor.
 #[derive(Debug, Args)]
 #[command(after_help = help())]
 pub struct NoiseArgs {
-    /// Measure these CPUs, all at once [default: all that this process may use]
+    /// Measure these CPUs at the same time [default: all that this process may use]
     #[arg(long, short = 'C', value_name = "CPUS")]
     pub cpus: Option<CpuSet>,
     /// How long each loop runs
@@ -52,7 +52,7 @@ pub struct NoiseArgs {
     /// Two reads further apart than this are a gap; at most 4us for the loops in the kernel
     #[arg(long, value_name = "TIME", default_value = "1us", value_parser = positive)]
     pub threshold: Nanos,
-    /// Which loops run, one after the other
+    /// The loops to run, one after the other
     #[arg(
         long,
         value_name = "LIST",
@@ -60,7 +60,7 @@ pub struct NoiseArgs {
         default_value = "user"
     )]
     pub loops: Vec<LoopName>,
-    /// Read the clock once or twice in each turn
+    /// Read the clock once or twice in each iteration
     #[arg(
         hide_short_help = true,
         long,
@@ -74,10 +74,10 @@ pub struct NoiseArgs {
     /// With --improve: also move interrupts and receive work off the CPU for one loop, and put them back
     #[arg(hide_short_help = true, long, requires = "improve")]
     pub move_interrupts: bool,
-    /// Load one CPU, then two … then all, and see whether stalls depend on the sum
+    /// Load one CPU, then two … then all, to see whether stalls depend on their number
     #[arg(long, conflicts_with = "loops")]
     pub by_cpus: bool,
-    /// Do not look for causes, even where that is possible
+    /// Do not look for causes
     #[arg(hide_short_help = true, long)]
     pub no_causes: bool,
     /// Save the result in this new directory: noise.json and noise.html [default: it is printed only]
@@ -90,11 +90,11 @@ pub struct NoiseArgs {
 /// A loop by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LoopName {
-    /// In user space, by the time stamp counter
+    /// In user space
     User,
-    /// In the kernel (eBPF), interrupts on
+    /// In the kernel (eBPF), with interrupts on
     Kernel,
-    /// In the kernel (eBPF), interrupts off
+    /// In the kernel (eBPF), with interrupts off
     Masked,
     /// All three
     All,
@@ -103,8 +103,8 @@ pub enum LoopName {
 /// A listing of the paper by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum StyleName {
-    /// One read in each turn, compared with the turn before
+    /// One read in each iteration, compared with the previous one
     Single,
-    /// Two reads in each turn, compared with each other
+    /// Two reads in each iteration, compared with each other
     Double,
 }

@@ -13,14 +13,14 @@ use taillab_model::Nanos;
 
 use super::shared::{Output, load_share, rate};
 
-const HELP: &str = "A message begins with the header of sockperf, so that its server answers too \
-    (`sockperf server`, with --tcp for TCP); any other server that sends back what it gets will do. \
-    A mode that a protocol does not have, and a size that it does not carry, is left out.\n\n\
-    RDMA (rdma is rdma-send) needs libibverbs and a device. Between namespaces (--link veth) soft RoCE is \
-    added where its module is loaded: it shows that the exchange works, and no latency of an adapter. \
-    A read and a write end when the device says so; no thread of the server takes part.\n\n\
-    Modes:\n  blocking     a receive call that sleeps\n  nonblocking  receive calls again and again; in \
-    shared memory, looks\n  epoll        epoll_wait, then a receive call\n  busy-poll    a receive call \
+const HELP: &str = "A message begins with the header of sockperf, so `sockperf server` answers (with --tcp \
+    for TCP), as does any other server that sends back what it receives. Modes that a protocol does not \
+    have, and sizes that it does not carry, are skipped.\n\n\
+    RDMA (rdma is rdma-send) needs libibverbs and a device. Between namespaces (--link veth), soft RoCE is \
+    used if its module is loaded: it shows that the exchange works, but not the latency of an adapter. \
+    A read or a write ends when the device reports its completion; no thread of the server takes part.\n\n\
+    Modes:\n  blocking     a receive call that sleeps\n  nonblocking  repeated receive calls; in \
+    shared memory, polling\n  epoll        epoll_wait, then a receive call\n  busy-poll    a receive call \
     that polls the device first (SO_BUSY_POLL)\n  io_uring     one io_uring_enter for a send and a \
     receive\n\nExamples:\n  \
     taillab rtt\n  \
@@ -35,7 +35,7 @@ const HELP: &str = "A message begins with the header of sockperf, so that its se
     sudo taillab rtt --link veth --proto rdma-send,rdma-read,rdma-write --mode blocking";
 
 const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed; what was \
-    measured before is printed and marked\n  2    wrong command line\n  4    an open loop cannot be trusted\n  5    a privilege or a \
+    measured before is printed and marked\n  2    wrong command line\n  4    the result of an open loop cannot be trusted\n  5    a privilege or a \
     kernel feature is missing\n  130  interrupted; what was measured is kept";
 
 fn help() -> String {
@@ -45,20 +45,20 @@ fn help() -> String {
 /// Measure round trips of single messages over network protocols, up to p99.999.
 ///
 /// A client sends a message, waits until it has come back, and sends the next one, as in
-/// *Deconstructing the Tail at Scale Effect*: 100,000 times in each of ten runs. Says how the tail
-/// differs between protocols, sizes, numbers of connections and ways of waiting, whether slow round
-/// trips come alone or in bursts, and how long the slowest of many nodes would take. It starts the
-/// server itself, on this host, unless --target names one.
+/// *Deconstructing the Tail at Scale Effect*: 100,000 times in each of ten runs. The result shows how the
+/// tail differs between protocols, sizes, numbers of connections and modes of waiting, whether slow round
+/// trips come alone or in bursts, and how long the slowest of many nodes would take. It starts the server
+/// on this host, unless --target names one.
 #[derive(Debug, Args)]
 #[command(after_help = help())]
 pub struct RttArgs {
-    /// What carries the messages
+    /// The protocols
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "tcp,udp", value_parser = protos(), help_heading = "Messages")]
     pub proto: Vec<Proto>,
     /// How both ends wait for a message [default: blocking; nonblocking for rdma, xdp and shm]
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = modes(), help_heading = "Messages")]
     pub mode: Vec<Mode>,
-    /// Bytes of a message: 64, 1K, several, or 64..512K in doublings
+    /// Bytes of a message: 64, 1K, several (64,1K), or 64..512K in doublings
     #[arg(
         long,
         value_name = "BYTES,...",
@@ -76,7 +76,7 @@ pub struct RttArgs {
         help_heading = "Messages"
     )]
     pub conns: Vec<NonZeroU32>,
-    /// Round trips of a run, over all connections
+    /// Round trips in a run, over all connections
     #[arg(
         long,
         value_name = "N",
@@ -84,7 +84,7 @@ pub struct RttArgs {
         help_heading = "Messages"
     )]
     pub count: NonZeroU64,
-    /// Runs, each on new connections
+    /// Runs, each with new connections
     #[arg(
         long,
         value_name = "N",
@@ -92,10 +92,10 @@ pub struct RttArgs {
         help_heading = "Messages"
     )]
     pub runs: NonZeroU32,
-    /// End a run after this time, whatever its --count [default: 60s with --open or -u, else no limit]
+    /// End a run after this time, even before its --count [default: 60s with --open or -u, else no limit]
     #[arg(hide_short_help = true, long, value_name = "TIME", value_parser = timeout, help_heading = "Messages")]
     pub at_most: Option<Nanos>,
-    /// Round trips on each connection before the ones that count
+    /// Round trips on each connection before the measured ones
     #[arg(
         hide_short_help = true,
         long,
@@ -108,26 +108,26 @@ pub struct RttArgs {
     #[arg(hide_short_help = true, long, value_name = "TIME", default_value = "1s", value_parser = timeout, help_heading = "Messages")]
     pub timeout: Nanos,
 
-    /// Send by a schedule (Poisson), whatever the answers, at half of the capacity unless -R or -u
-    /// says otherwise; each round trip counts from when it was due
+    /// Send by a schedule (Poisson) that does not wait for answers, at half of the capacity unless -R or
+    /// -u is given; each round trip counts from when it was due
     #[arg(long, help_heading = "Open loop")]
     pub open: bool,
-    /// Open loop with this many messages per second: 20000, 20k
+    /// Open loop with this rate in messages per second: 20000, 20k
     #[arg(short = 'R', long, value_name = "PER_S", value_parser = rate, conflicts_with = "utilization", allow_hyphen_values = true, help_heading = "Open loop")]
     pub rate: Option<f64>,
     /// Open loop with a share of the capacity, which is measured first: 50%
     #[arg(short, long, value_name = "SHARE", value_parser = load_share, allow_hyphen_values = true, help_heading = "Open loop")]
     pub utilization: Option<f64>,
 
-    /// Say where the tail comes from: measures once more with the kernel probe, and takes each
-    /// round trip apart at both ends (tcp and udp; needs root)
+    /// Explain the tail: measure once more with the kernel probe, and divide each round trip into its
+    /// parts at both ends (tcp and udp; needs root)
     #[arg(long, conflicts_with_all = ["target", "open", "rate", "utilization"])]
     pub explain: bool,
 
-    /// An echo server that is already running: HOST:PORT, or unix:PATH; of RDMA, --serve on another host
+    /// An echo server that is already running: HOST:PORT, or unix:PATH; for RDMA, --serve on another host
     #[arg(long, value_name = "WHERE", help_heading = "Ends")]
     pub target: Option<String>,
-    /// Be the server of RDMA at this address of a device of it, for --target on another host, until Ctrl-C
+    /// Run the RDMA server at this address of an RDMA device until Ctrl-C, for --target on another host
     #[arg(
         hide_short_help = true,
         long,
@@ -136,7 +136,7 @@ pub struct RttArgs {
         help_heading = "Ends"
     )]
     pub serve: Option<SocketAddr>,
-    /// What lies between client and server
+    /// How client and server are connected
     #[arg(
         long,
         value_name = "KIND",
@@ -170,7 +170,7 @@ pub struct RttArgs {
     )]
     pub server_cpus: Option<CpuSet>,
 
-    /// Save the result in this new directory: report.html, result.json, ccdf.svg, and of each row
+    /// Save the result in this new directory: report.html, result.json, ccdf.svg, and for each row
     /// every round trip (Parquet), an HdrHistogram log and its figures [default: it is printed only]
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub output: Option<PathBuf>,
@@ -180,21 +180,21 @@ pub struct RttArgs {
 
 /// Figures 4 to 12 of Deconstructing the Tail at Scale Effect.
 ///
-/// Measures the round trips of every curve on this machine, over loopback, next to what the paper
-/// says. The paper used two hosts and 10 Gbit/s Ethernet. Its figures 10 to 12 need an RDMA device;
-/// without it, shared memory takes its place as the way around the kernel.
+/// Measures the round trips of every curve on this machine, over loopback, and compares them with the
+/// paper, which used two hosts and 10 Gbit/s Ethernet. Figures 10 to 12 need an RDMA device; without one,
+/// shared memory is measured instead.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  taillab reproduce deconstructing fig4 fig8\n  \
     taillab reproduce deconstructing all --runs 3 -o figures\n\nExit codes:\n  0    measured, \
-    whatever agrees\n  1    something failed\n  2    wrong command line\n  130  interrupted; what was \
+    whether or not it agrees\n  1    something failed\n  2    wrong command line\n  130  interrupted; what was \
     measured is kept"
 )]
 pub struct DeconstructingArgs {
-    /// Which figures
+    /// The figures
     #[arg(value_name = "FIGURE", required = true)]
     pub figures: Vec<RoundTripFigure>,
-    /// Round trips of a run
+    /// Round trips in a run
     #[arg(long, value_name = "N", default_value = "100000")]
     pub count: NonZeroU64,
     /// Runs of each curve
@@ -255,9 +255,9 @@ pub enum LinkKind {
 /// How AF_XDP gets packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum XdpKind {
-    /// The kernel copies them; any driver
+    /// The kernel copies them (any driver)
     Copy,
-    /// The device writes into our memory; few drivers can
+    /// The device writes into the memory of the program (few drivers)
     ZeroCopy,
 }
 

@@ -49,10 +49,10 @@ fn transport() -> impl TypedValueParser<Value = Transport> {
 
 /// Measure a server under controlled load against its ideal.
 ///
-/// Starts the server on its own CPUs in its own network namespace, finds its service time t
-/// (workers / peak throughput), sends it an open-loop Poisson load, stamps every request six times
-/// in the kernel, and compares the sojourn with that in an ideal queue with the very same arrivals.
-/// Nothing that it changes on the machine outlives it.
+/// Starts the server on its own CPUs in its own network namespace, determines its service time t
+/// (workers ÷ peak throughput), sends an open-loop Poisson load, stamps every request six times in the
+/// kernel, and compares its sojourn with that in an ideal queue with the same arrivals. All changes to the
+/// machine are undone at the end.
 #[derive(Debug, Args)]
 #[command(after_help = help())]
 pub struct RunArgs {
@@ -60,8 +60,8 @@ pub struct RunArgs {
     /// experiment file can name a server instead
     #[arg(value_name = "SERVER", value_parser = subject())]
     pub kind: Option<Subject>,
-    /// Measure a server of your own: its command line, split into words as a shell would, with
-    /// {address} and {port} where it should listen; needs --port and --protocol
+    /// Measure your own server: its command line, split into words as by a shell, with {address} and
+    /// {port} for where it should listen; needs --port and --protocol
     #[arg(
         long = "server",
         value_name = "COMMAND",
@@ -78,7 +78,7 @@ pub struct RunArgs {
     /// Save the result in this new directory [default: taillab-<server>-<time>]
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub output: Option<PathBuf>,
-    /// Also keep the recorded kernel events (capture.tlc)
+    /// Also save the recorded kernel events (capture.tlc)
     #[arg(long)]
     pub save_capture: bool,
     /// Only print the result
@@ -96,10 +96,10 @@ pub struct RunArgs {
     pub settings: Settings,
 }
 
-/// What the first argument names.
+/// The first argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
-    /// A server that we know.
+    /// A server that taillab can start.
     Server(ServerKind),
     /// An experiment that comes with the program.
     Preset(Preset),
@@ -178,10 +178,10 @@ struct LoadSettings {
     /// Length of the measurement [default: 20s]
     #[arg(short, long, value_name = "TIME")]
     duration: Option<Nanos>,
-    /// Keep measuring until a percentile is known this well, e.g. p99.9=20% (half its interval)
+    /// Measure until a percentile has this precision, e.g. p99.9=20% (half its interval)
     #[arg(long, value_name = "TARGET")]
     precision: Option<String>,
-    /// The longest measurement with --precision [default: 3 times the duration]
+    /// The maximum length of the measurement with --precision [default: 3 times the duration]
     #[arg(
         hide_short_help = true,
         long,
@@ -189,14 +189,14 @@ struct LoadSettings {
         requires = "precision"
     )]
     max_duration: Option<Nanos>,
-    /// Load before it, not measured [default: 3s]
+    /// Length of the load before the measurement [default: 3s]
     #[arg(hide_short_help = true, long, value_name = "TIME")]
     warmup: Option<Nanos>,
     /// Connections of the generator [default: 256, UDP 16]
     #[arg(short, long, value_name = "N")]
     connections: Option<u16>,
-    /// Additional TCP connections, used only while all others wait for a response, so that a stall
-    /// does not make requests queue on their connections [default: 3840, null-rpc 768]
+    /// Additional TCP connections, used only while all others wait for a response, so that requests do not
+    /// queue on their connections during a stall [default: 3840, null-rpc 768]
     #[arg(hide_short_help = true, long, value_name = "N")]
     reserve: Option<u16>,
     /// Seed of the schedule and of the requests [default: 1]
@@ -207,7 +207,7 @@ struct LoadSettings {
     /// Path of HTTP requests [default: /, nginx /index.html]
     #[arg(hide_short_help = true, long, value_name = "PATH")]
     path: Option<String>,
-    /// Length of a request (echo, and HTTP, where a header fills it up) [default: 128, nginx 85]
+    /// Length of a request (echo; HTTP, padded with a header) [default: 128, nginx 85]
     #[arg(hide_short_help = true, long, value_name = "BYTES")]
     request_bytes: Option<u32>,
     /// Length of a response (echo, nginx) [default: 128, nginx 849]
@@ -226,14 +226,14 @@ struct ServerSettings {
     /// CPUs of the generator, one thread spinning on each, e.g. 1 or 4-7 [default: 1]
     #[arg(long, visible_alias = "client-cpu", value_name = "CPUS")]
     client_cpus: Option<String>,
-    /// What carries the requests [default: tcp, memcached udp]
+    /// The transport of the requests [default: tcp, memcached udp]
     #[arg(long, value_name = "NAME", value_parser = transport())]
     transport: Option<Transport>,
-    /// What a server of your own speaks
+    /// The protocol of your own server
     #[arg(long, value_name = "NAME", value_parser = protocol())]
     protocol: Option<Protocol>,
-    /// Worker threads or processes of the server; of your own server: how many requests it serves
-    /// at once [default: 1]
+    /// Worker threads or processes of the server; for your own server, how many requests it serves at once
+    /// [default: 1]
     #[arg(short, long, value_name = "N")]
     workers: Option<u32>,
     /// How null-rpc divides requests among its threads: null-rpc (a thread for each
@@ -241,8 +241,8 @@ struct ServerSettings {
     /// [default: null-rpc]
     #[arg(hide_short_help = true, long, value_name = "NAME")]
     architecture: Option<Architecture>,
-    /// What a worker of null-rpc does for a request: none, spin:LAW (keeps its CPU busy) or
-    /// wait:LAW (sleeps), e.g. wait:exponential:1ms [default: none]
+    /// The work of null-rpc for a request: none, spin:LAW (keeps its CPU busy) or wait:LAW (sleeps), e.g.
+    /// wait:exponential:1ms [default: none]
     #[arg(hide_short_help = true, long, value_name = "WHAT")]
     service: Option<ServiceTime>,
     /// Port of the server [default: memcached 11211, nginx 8080, null-rpc 7777]
@@ -258,7 +258,7 @@ struct ServerSettings {
     /// The server's program, by name or path [default: memcached or nginx]
     #[arg(hide_short_help = true, long, value_name = "PATH")]
     server_program: Option<String>,
-    /// A further argument of the server; may be repeated
+    /// An additional argument of the server; may be repeated
     #[arg(
         hide_short_help = true,
         long,
@@ -273,14 +273,14 @@ struct ServerSettings {
 
 #[derive(Debug, Default, Args)]
 struct CalibrationSettings {
-    /// Interleaved pairs of calibration blocks, with and without the probe, all of one start of the
-    /// server: the difference between starts is not in their interval [default: 9]
+    /// Interleaved pairs of calibration blocks, with and without the probe, all with the same server
+    /// process: their interval does not include the difference between processes [default: 9]
     #[arg(hide_short_help = true, long, value_name = "N")]
     pairs: Option<u32>,
     /// Length of a calibration block [default: 400ms]
     #[arg(hide_short_help = true, long, value_name = "TIME")]
     block: Option<Nanos>,
-    /// Requests kept outstanding in a calibration block [default: 32]
+    /// Outstanding requests in a calibration block [default: 32]
     #[arg(hide_short_help = true, long, value_name = "N")]
     outstanding: Option<u16>,
     /// Use this service time instead of the measured one
@@ -289,8 +289,8 @@ struct CalibrationSettings {
     /// Ring buffer of each CPU, a power of two [default: 4194304]
     #[arg(hide_short_help = true, long, value_name = "BYTES")]
     ring_bytes: Option<u32>,
-    /// For which requests T2 to T5 are stamped: all, a share (sampled:1/16), or none (ends); T1 and
-    /// T6 always are. The fewer, the less the probe costs [default: all]
+    /// For which requests T2 to T5 are stamped: all, a share (sampled:1/16), or none (ends); T1 and T6
+    /// always are. With fewer stamps the probe costs less [default: all]
     #[arg(long, value_name = "WHICH")]
     stamps: Option<MiddleStamps>,
     /// Kinds of disturbance to record: all, none, or a list of sched, wake, irq, softirq, idle,
@@ -398,8 +398,8 @@ impl CalibrationSettings {
     }
 }
 
-/// The words of a command line, by the quoting rules of a POSIX shell; nothing else of a shell
-/// is understood, and none is started.
+/// The words of a command line, by the quoting rules of a POSIX shell, without its other features; no shell
+/// is started.
 fn words(command: &str) -> Result<Vec<String>, String> {
     let words = shlex::split(command).ok_or("a quote is not closed, or a \\ ends the line")?;
     match words.first() {

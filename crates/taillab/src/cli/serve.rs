@@ -15,14 +15,14 @@ const EXIT_CODES: &str = "Exit codes:\n  0    stopped by Ctrl-C or SIGTERM: that
     ends\n  1    something failed, e.g. the port is taken\n  2    wrong command line\n  5    a \
     privilege is missing, e.g. for a port below 1024";
 
-/// What the server says and how it is used, below the options.
+/// The text below the options.
 fn help() -> String {
     format!(
-        "A request is --request-bytes long, its answer --response-bytes, and the answer begins with the \
-         request's first bytes. On TCP and Unix sockets requests follow one another without anything \
-         between. A datagram of another length is counted and gets no answer; the first two bytes of a \
-         datagram are its id.\n\nWith --json there are two objects, each on a line: `\"event\": \
-         \"listening\"` when requests are accepted, and `\"event\": \"stopped\"` with what was served.\n\n\
+        "A request has --request-bytes, its answer --response-bytes; the answer begins with the first bytes \
+         of the request. On TCP and Unix sockets, requests follow each other without separators. The first \
+         two bytes of a datagram are its id; a datagram of another length is counted and gets no answer.\n\n\
+         With --json there are two objects, each on a line: `\"event\": \"listening\"` when requests are \
+         accepted, and `\"event\": \"stopped\"` with what was served.\n\n\
          Notation (times need a unit: ns, us, ms, s):\n  service   none, spin:LAW (keeps the CPU busy), \
          wait:LAW (sleeps)\n  LAW       {},\n            empirical:FILE (measured times, as in taillab sim)\n  fault     {}\n\nExamples:\n  \
          taillab serve null-rpc\n  \
@@ -37,9 +37,9 @@ fn help() -> String {
 
 /// Run one of the built-in servers, until Ctrl-C.
 ///
-/// They echo, and differ only in how requests are divided among threads, which is what the papers
-/// argue about: a thread for each connection, one queue for all workers, or one queue per worker.
-/// They listen on loopback unless told otherwise.
+/// They are echo servers, and differ only in how they divide requests among threads: a thread for each
+/// connection, one queue for all workers, or a queue for each worker. They listen on loopback unless
+/// --listen is given.
 #[derive(Debug, Args)]
 #[command(after_help = help())]
 pub struct ServeArgs {
@@ -53,10 +53,10 @@ pub struct ServeArgs {
     /// Worker threads; null-rpc has one for each connection instead [default: 1]
     #[arg(short, long, value_name = "N", value_parser = workers, allow_hyphen_values = true)]
     pub workers: Option<usize>,
-    /// What a worker does between a request and its answer
+    /// The work of a worker for a request
     #[arg(long, value_name = "none|spin:LAW|wait:LAW", default_value = "none")]
     pub service: String,
-    /// Seed of the service times; each worker has a stream of its own
+    /// Seed of the service times; each worker has its own stream
     #[arg(hide_short_help = true, long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
     /// Length of a request
@@ -81,11 +81,10 @@ pub struct ServeArgs {
     /// Workers poll for requests and never sleep (not null-rpc)
     #[arg(long)]
     pub busy: bool,
-    /// Something that it does wrong on purpose, to see whether an explanation finds it; may be
-    /// repeated
+    /// A deliberate fault, to see whether an analysis finds it; may be repeated
     #[arg(long, value_name = "KIND:PARAMETERS", help_heading = "Faults")]
     pub fault: Vec<Fault>,
-    /// When it stops, write when each fault happened (JSON)
+    /// At the end, write the time of each fault to this file (JSON)
     #[arg(hide_short_help = true,
         long,
         value_name = "FILE",
@@ -104,7 +103,7 @@ fn architectures() -> impl TypedValueParser<Value = Architecture> {
             Architecture::NullRpc => "A thread for each connection, blocking read and write",
             Architecture::EpollShared => "Workers on one epoll: any worker, any connection",
             Architecture::EpollPerWorker => {
-                "An epoll for each worker: connections assigned in turn, for ever"
+                "An epoll for each worker: connections are assigned in turn, and stay"
             }
             Architecture::UdpShared => "Workers on one UDP socket: one queue",
             Architecture::UdpReuseport => {

@@ -1,4 +1,4 @@
-//! Options and values that several commands have.
+//! Options and values of several commands.
 
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use taillab_queueing::arrivals::profile::rate_per_s;
 use crate::experiment::MOST_UTILIZATION;
 use crate::time_stamps::{TimeUnit, TraceOptions};
 
-/// Options that every command has.
+/// Options of every command.
 #[derive(Debug, Args, Clone, Copy)]
 pub struct Output {
     /// Print one JSON object on stdout instead of tables
@@ -32,7 +32,7 @@ impl Output {
     }
 }
 
-/// Limits that a result must hold.
+/// Limits that a result must meet.
 #[derive(Clone, Debug, Default, Args)]
 pub struct LimitArgs {
     /// A limit that the result must meet: p99.9<=2ms, max<=20ms or errors<0.1%; may be repeated.
@@ -47,10 +47,10 @@ pub struct LimitArgs {
 /// Options of the analysis of a recording: of `taillab trace` and `taillab explain`.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub struct AnalysisArgs {
-    /// Time that a request needs in an ideal server [default: the workers' busy time per request]
+    /// Service time of the ideal server [default: the workers' busy time per request]
     #[arg(long, value_name = "TIME", value_parser = positive)]
     pub service_time: Option<Nanos>,
-    /// Workers of the ideal server [default: threads that served requests, at most one per CPU]
+    /// Workers of the ideal server [default: the threads that served requests, at most one per CPU]
     #[arg(short, long, value_name = "N", value_parser = workers)]
     pub workers: Option<NonZeroU32>,
     /// Print this many of the slowest requests one by one, with what each CPU did meanwhile
@@ -76,13 +76,13 @@ pub struct StoreArgs {
     pub value_bytes: Option<u32>,
 }
 
-/// A file of recorded arrivals.
+/// A file with recorded arrivals.
 #[derive(Clone, Debug, Default, Args)]
 pub struct TraceFileArgs {
-    /// Recorded arrivals: a file of time stamps (text, CSV or Parquet)
+    /// Recorded arrivals: a file with time stamps (text, CSV or Parquet)
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub trace: Option<PathBuf>,
-    /// The column of the time stamps: its name, or its number from 1
+    /// The column with the time stamps: its name, or its number from 1
     #[arg(
         hide_short_help = true,
         long,
@@ -90,13 +90,13 @@ pub struct TraceFileArgs {
         requires = "trace"
     )]
     pub trace_column: Option<String>,
-    /// The unit of the time stamps [default: by the column's name, as in time_us; or seconds]
+    /// The unit of the time stamps [default: from the column's name, as in time_us; or seconds]
     #[arg(hide_short_help = true, long, value_name = "UNIT", requires = "trace")]
     pub trace_unit: Option<TimeUnit>,
 }
 
 impl TraceFileArgs {
-    /// The file at `path` with the column and the unit that were given, if any.
+    /// The file at `path`, with the given column and unit.
     pub fn options(&self, path: &Path) -> TraceOptions {
         TraceOptions {
             path: path.to_owned(),
@@ -148,7 +148,7 @@ pub(super) fn numbers(
     text: &str,
     one: impl Fn(&str) -> Result<f64, String>,
 ) -> Result<Vec<f64>, String> {
-    /// More systems than anybody waits for.
+    /// A limit, since nobody waits for more systems.
     const MOST: f64 = 1_000.0;
     let Some((from, rest)) = text.split_once("..") else {
         return text.split(',').map(one).collect();
@@ -168,7 +168,7 @@ pub(super) fn numbers(
             "`{text}` has more than {MOST} values; take a larger step"
         ));
     }
-    // to nine decimals: 0.5 + 4 · 0.05 is meant to be 0.7
+    // rounded to nine decimals, so that 0.5 + 4 · 0.05 is 0.7
     let value = |i: u32| ((from + f64::from(i) * step) * 1e9).round() / 1e9;
     Ok((0..=steps as u32).map(value).collect())
 }

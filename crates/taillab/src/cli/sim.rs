@@ -34,12 +34,12 @@ fn sim_help() -> String {
     )
 }
 
-/// Simulate a queue: latency distributions of arrivals, service, workers and a discipline.
+/// Simulate a queue: the latency distribution for arrivals, service times, workers and a discipline.
 ///
-/// Requests arrive, wait for one of the workers and are served. Without options: Poisson
-/// arrivals, 50 µs each, one worker, 80 % utilisation, first come, first served. The same
-/// seed gives the same result on any number of threads; several disciplines in one call
-/// get the same arrivals and service times.
+/// Requests arrive, wait for one of the workers and are served. The defaults are Poisson arrivals, 50 µs
+/// for each request, one worker, 80 % utilisation, and first come, first served. The same seed gives the
+/// same result with any number of threads; several disciplines in one call have the same arrivals and
+/// service times.
 #[derive(Debug, Args)]
 #[command(after_help = sim_help())]
 pub struct SimArgs {
@@ -58,7 +58,7 @@ pub struct SimArgs {
 /// The queue.
 #[derive(Debug, Args)]
 pub struct SystemArgs {
-    /// How requests arrive
+    /// The arrival process
     #[arg(
         long,
         value_name = "PROCESS",
@@ -72,16 +72,16 @@ pub struct SystemArgs {
     /// The number of workers
     #[arg(short, long, value_name = "N", default_value = "1", value_parser = workers, allow_hyphen_values = true)]
     pub workers: NonZeroU32,
-    /// How busy the workers are, e.g. 0.8 or 80% [default: 80%; a trace is played as recorded]
+    /// Utilisation of the workers, e.g. 0.8 or 80% [default: 80%; a trace keeps its recorded gaps]
     #[arg(short, long, value_name = "SHARE", value_parser = load_share, allow_hyphen_values = true)]
     pub utilization: Option<f64>,
-    /// Who is served when; several, with commas, are compared
+    /// The queueing discipline; several, with commas, are compared
     #[arg(long, value_name = "NAME,...", default_value = "fifo")]
     pub discipline: Disciplines,
-    /// Also the slowest of N parts: the latency of a request that goes to N servers
+    /// Also show the slowest of N parts: the latency of a request that goes to N servers
     #[arg(long, value_name = "N", value_parser = workers)]
     pub fanout: Option<NonZeroU32>,
-    /// Simulate the parts of --fanout as well, with their common arrivals (fork-join)
+    /// Also simulate the parts of --fanout, with their common arrivals (fork-join)
     #[arg(hide_short_help = true, long, requires = "fanout", conflicts_with_all = ["trace", "sweep"])]
     pub fork_join: bool,
 }
@@ -91,15 +91,15 @@ pub struct SystemArgs {
 pub struct RecordedArgs {
     #[command(flatten)]
     pub file: TraceFileArgs,
-    /// Play a trace even if it asks for more than can be served
+    /// Run a trace even if its load exceeds the capacity
     #[arg(hide_short_help = true, long)]
     pub allow_overload: bool,
 }
 
-/// How much is simulated.
+/// The size of the sample.
 #[derive(Debug, Args)]
 pub struct SampleArgs {
-    /// How many requests, e.g. 20M, 1e9, 1.2G [default: 20M]
+    /// The number of requests, e.g. 20M, 1e9, 1.2G [default: 20M]
     #[arg(
         short = 'n',
         long,
@@ -108,7 +108,7 @@ pub struct SampleArgs {
         conflicts_with = "trace"
     )]
     pub requests: Option<Count>,
-    /// Simulate until a quantile is known this well, e.g. p99.9=1%; --requests is the limit
+    /// Simulate until a quantile has this precision, e.g. p99.9=1%; --requests is the limit
     #[arg(long, value_name = "TARGET", conflicts_with = "trace")]
     pub precision: Option<Precision>,
     /// The seed of every random choice
@@ -117,13 +117,13 @@ pub struct SampleArgs {
     /// Threads; the result does not depend on them [default: one for each processor]
     #[arg(short, long, value_name = "N")]
     pub threads: Option<NonZeroUsize>,
-    /// Simulate along utilization=0.5..0.95:0.05, workers=1,2,4,8 or discipline=fifo,lifo; may be
+    /// Vary one parameter: utilization=0.5..0.95:0.05, workers=1,2,4,8 or discipline=fifo,lifo; may be
     /// repeated
     #[arg(long, value_name = "WHAT=VALUES")]
     pub sweep: Vec<Sweep>,
 }
 
-/// What is shown and written.
+/// The output.
 #[derive(Debug, Args)]
 pub struct ResultArgs {
     /// Show exact results next to the simulated ones, with z-scores
@@ -153,7 +153,7 @@ pub struct ReproduceArgs {
 pub enum Paper {
     /// Tales of the Tail (Li, Sharma, Ports, Gribble 2014): figures 1 to 4, queueing theory
     Tales(TalesArgs),
-    /// Where Has My Time Gone? (Zilberman et al. 2017): every row of its tables next to ours, as
+    /// Where Has My Time Gone? (Zilberman et al. 2017): every row of its tables next to ours; the same as
     /// `taillab budget`
     TimeGone(BudgetArgs),
     /// Deconstructing the Tail at Scale Effect (Sriraman et al. 2016): figures 4 to 12, round trips
@@ -162,15 +162,15 @@ pub enum Paper {
 
 /// Figures 1 to 4 of Tales of the Tail.
 ///
-/// Simulates every curve, draws the figures (in the terminal; SVG, PNG and HTML with -o) and checks
-/// what the paper says about them. Where the paper's text disagrees with exact theory, it says so.
+/// Simulates every curve, draws the figures (in the terminal; SVG, PNG and HTML with -o), and checks the
+/// paper's statements about them. It says where the paper's text disagrees with exact theory.
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct TalesArgs {
-    /// Which figures
+    /// The figures
     #[arg(value_name = "FIGURE", required = true)]
     pub figures: Vec<FigureName>,
-    /// Requests of each curve, e.g. 20M or 1e9
+    /// Requests for each curve, e.g. 20M or 1e9
     #[arg(short = 'n', long, value_name = "N", default_value = "20M")]
     pub requests: Count,
     /// The seed of every random choice
@@ -222,7 +222,7 @@ impl FromStr for Count {
         };
         let number: f64 = number.parse().map_err(|_| error())?;
         let count = number * unit;
-        // 2^53: beyond it a double does not count
+        // 2^53: a double cannot represent all larger whole numbers
         if count.is_nan() || !(1.0..=9_007_199_254_740_992.0).contains(&count) {
             return Err(error());
         }
@@ -240,7 +240,7 @@ impl FromStr for Disciplines {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let mut names: Vec<String> = Vec::new();
         for part in text.split(',') {
-            // `key=value` goes on with the discipline before it
+            // `key=value` belongs to the discipline before it
             let parameter = part
                 .find(['=', ':'])
                 .is_some_and(|at| part[at..].starts_with('='));
@@ -266,7 +266,7 @@ impl FromStr for Disciplines {
     }
 }
 
-/// What is varied, and over which values.
+/// The parameter that is varied, and its values.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Sweep {
     Utilization(Vec<f64>),
@@ -302,7 +302,7 @@ impl FromStr for Sweep {
 }
 
 fn workers(text: &str) -> Result<NonZeroU32, String> {
-    /// Enough for any machine; memory grows with them.
+    /// A limit, since memory grows with the number of workers.
     const MOST: u32 = 100_000;
     match text.trim().parse::<NonZeroU32>() {
         Ok(n) if n.get() <= MOST => Ok(n),

@@ -26,7 +26,7 @@ const EXIT_CODES: &str = "Exit codes:\n  \
 
 fn help() -> String {
     format!(
-        "Changes nothing on the machine, except with --fix. The files of the result go to a new directory; \
+        "Changes nothing on the machine, except with --fix. The result is saved in a new directory; \
          `taillab explain DIR` repeats the analysis from the recording in it (capture.tlc), without \
          root and on any machine.\n\nExamples:\n  \
          taillab trace -p 4711\n  \
@@ -38,11 +38,11 @@ fn help() -> String {
     )
 }
 
-/// Trace a running server: six stamps of every request, and what happened on its CPUs.
+/// Trace a running server: stamps every request six times, and records what happens on its CPUs.
 ///
-/// Point it at a process, a port or a control group, or give it a command to start. It stamps every
-/// request in the kernel, without changing the server or what is sent, and shows how long requests
-/// stayed, where, and why longer than in an ideal queue.
+/// Give it a process, a port or a control group, or a command to start. It stamps every request in the
+/// kernel, without changing the server or its traffic, and shows how long requests were in the server,
+/// where, and why longer than in an ideal queue.
 #[derive(Debug, Args)]
 #[command(
     after_help = help(),
@@ -68,13 +68,13 @@ pub struct TraceArgs {
     pub limits: LimitArgs,
 }
 
-/// Which server.
+/// The server.
 #[derive(Debug, Args)]
 pub struct ServerArgs {
-    /// The server's process, or any one of them
+    /// The server's process, or one of its processes
     #[arg(short, long, value_name = "PID", value_parser = process, conflicts_with_all = ["cgroup", "words"])]
     pub pid: Option<NonZeroU32>,
-    /// The server's port; with -p, --cgroup or a command: which of its ports
+    /// The server's port; with -p, --cgroup or a command, one of its ports
     #[arg(long, value_name = "PORT", value_parser = port)]
     pub port: Option<NonZeroU16>,
     /// The server's control group, e.g. system.slice/nginx.service
@@ -89,29 +89,29 @@ pub struct ServerArgs {
     /// Its UDP port
     #[arg(long)]
     pub udp: bool,
-    // the help names the framings that there are
+    // the help lists the known framings
     #[arg(long, help = protocol_help(), value_name = "NAME", default_value = "auto")]
-    pub protocol: Told,
+    pub protocol: ProtocolChoice,
     /// Watch these CPUs [default: all that the server may run on]
     #[arg(short = 'C', long, value_name = "CPUS")]
     pub cpus: Option<CpuSet>,
 }
 
-/// What is recorded, and how long.
+/// The recording.
 #[derive(Debug, Args)]
 pub struct RecordingArgs {
-    /// How long to record [default: 10s; with --live until q is pressed]
+    /// Length of the recording [default: 10s; with --live until q is pressed]
     #[arg(short, long, value_name = "TIME", value_parser = positive)]
     pub duration: Option<Nanos>,
-    /// For which requests T2 to T5 are stamped: all, a share (sampled:1/16), or none (ends); T1 and
-    /// T6 always are. The fewer, the less it costs
+    /// For which requests T2 to T5 are stamped: all, a share (sampled:1/16), or none (ends); T1 and T6
+    /// always are. With fewer stamps the probe costs less
     #[arg(long, value_name = "WHICH", default_value = "all")]
     pub stamps: MiddleStamps,
-    /// What to record besides the stamps: all, none, or some of sched, wake, irq, softirq, idle,
-    /// fault, storage, lock, frequency, retransmit [default: all; with --stamps ends none]
+    /// Kinds of disturbance to record: all, none, or a list of sched, wake, irq, softirq, idle, fault,
+    /// storage, lock, frequency, retransmit [default: all; with --stamps ends none]
     #[arg(long, value_name = "LIST")]
     pub disturbances: Option<Disturbances>,
-    /// How long clients wait for a response; after four times as long it is not looked for any more
+    /// How long clients wait for a response; taillab looks for one four times as long
     #[arg(hide_short_help = true, long, value_name = "TIME", default_value = "1s", value_parser = positive)]
     pub timeout: Nanos,
     /// Buffer for each CPU [default: 8 MiB, less on many CPUs]
@@ -119,17 +119,16 @@ pub struct RecordingArgs {
     pub ring_bytes: Option<u32>,
 }
 
-/// Where the result goes.
+/// The output.
 #[derive(Debug, Args)]
 pub struct ResultArgs {
-    /// A screen that shows each second what the last one was like, until q or Ctrl-C. Saves nothing
-    /// without -o
+    /// Show the result of the last second, every second, until q or Ctrl-C. Saves nothing without -o
     #[arg(long, conflicts_with_all = ["json", "fix"])]
     pub live: bool,
     /// Save the result in this new directory [default: taillab-<server>-<time>]
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub output: Option<PathBuf>,
-    /// Only print the result; the recording goes to a temporary file without a name
+    /// Only print the result; the recording is a temporary file
     #[arg(hide_short_help = true, long, conflicts_with = "output")]
     pub no_save: bool,
 }
@@ -142,7 +141,7 @@ impl ResultArgs {
 }
 
 impl TraceArgs {
-    /// How long is recorded; `None` until the user ends it.
+    /// The length of the recording; `None` if the user ends it.
     pub fn length(&self) -> Option<Nanos> {
         const DEFAULT: Nanos = Nanos::from_secs(10);
         self.recording
@@ -163,23 +162,23 @@ fn port(text: &str) -> Result<NonZeroU16, String> {
 
 fn protocol_help() -> String {
     format!(
-        "What it speaks, where only their content separates its requests: auto, {}, \
+        "Its protocol, if requests on a connection can be separated only by their content: auto, {}, \
          fixed:REQUEST:RESPONSE (lengths), or datagram (one request and one response in turn). \
-         Of the content, the recording keeps only keywords and lengths",
+         The recording keeps only keywords and lengths of the content",
         Framing::names()
     )
 }
 
 /// How requests are separated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
-    /// By turns, with what the server's name tells.
+pub enum ProtocolChoice {
+    /// By turns; the server's name decides the framing, if it is a known one.
     Auto,
     /// As the user says.
     As(Framing),
 }
 
-impl FromStr for Told {
+impl FromStr for ProtocolChoice {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -213,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_named_in_one_way_and_its_port_beside() {
+    fn a_server_is_named_in_one_way_with_an_additional_port() {
         assert_eq!(
             parse(&["-p", "7", "--port", "80"])
                 .unwrap()
@@ -249,13 +248,16 @@ mod tests {
     #[test]
     fn protocols_are_read_as_recordings_name_them() {
         for name in ["http", "memcached", "resp", "fixed:128:64"] {
-            let told: Told = name.parse().unwrap();
-            assert_eq!(told, Told::As(name.parse().unwrap()));
+            let choice: ProtocolChoice = name.parse().unwrap();
+            assert_eq!(choice, ProtocolChoice::As(name.parse().unwrap()));
         }
-        assert_eq!("auto".parse(), Ok(Told::Auto));
-        assert_eq!("datagram".parse(), Ok(Told::As(Framing::OneInTurn)));
+        assert_eq!("auto".parse(), Ok(ProtocolChoice::Auto));
+        assert_eq!(
+            "datagram".parse(),
+            Ok(ProtocolChoice::As(Framing::OneInTurn))
+        );
         for wrong in ["", "fixed:0", "fixed:", "grpc"] {
-            assert!(wrong.parse::<Told>().is_err(), "{wrong}");
+            assert!(wrong.parse::<ProtocolChoice>().is_err(), "{wrong}");
         }
     }
 }

@@ -8,30 +8,30 @@ use taillab_host::tune::Scope;
 
 use super::shared::Output;
 
-const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed; nothing is left changed, or the \
-    message says what\n  2    wrong command line, no such process or CPU, a harmful combination, or no terminal to ask on \
-    and no --yes\n  3    verify: a setting no longer has our value; revert: not all could be put back\n  5    a \
-    privilege or a feature of the machine is missing\n  130  interrupted; what was held is put back";
+const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed; nothing is changed, unless the \
+    message says so\n  2    wrong command line, no such process or CPU, a harmful combination, or no terminal to ask on \
+    and no --yes\n  3    verify: a setting no longer has our value; revert: some could not be put back\n  5    a \
+    privilege or a feature of the machine is missing\n  130  interrupted; with --hold everything is put back";
 
 fn help() -> String {
     format!(
-        "Old values are on the disk before anything is changed (/var/lib/taillab/tune for root), so `taillab tune \
-         revert` puts them back after a crash too. A reboot undoes everything.\n\nExamples:\n  \
-         taillab tune list -v                                   what there is, what it needs, its risk\n  \
+        "Old values are saved on disk before anything is changed (in /var/lib/taillab/tune for root), so `taillab \
+         tune revert` also puts them back after a crash. A reboot undoes everything.\n\nExamples:\n  \
+         taillab tune list -v                                   all mitigations, their needs and risks\n  \
          taillab tune plan -p 4711 -C 1                         what is possible for this server on CPU 1\n  \
          sudo taillab tune apply irq-affinity softirq-cpu -C 1  nothing but the server on CPU 1\n  \
          sudo taillab tune apply rt-priority -p 4711 -C 1 --dry-run\n  \
          sudo taillab tune apply cpu-dma-latency --hold         no deep idle states until Ctrl-C\n  \
          taillab tune verify && echo all of it still holds\n  \
-         sudo taillab tune revert                               everything as it was\n\n{EXIT_CODES}"
+         sudo taillab tune revert                               put everything back\n\n{EXIT_CODES}"
     )
 }
 
-/// Change settings of the machine against tail latency, and put them back.
+/// Change settings of the machine to reduce tail latency, and put them back.
 ///
-/// A mitigation is a plan: which files and system calls, their old and new values, and why. It
-/// works out the values itself: which interrupts, which mask, which other threads. Settings that
-/// somebody else has changed meanwhile are left alone and reported.
+/// A mitigation is a plan: files and system calls, their old and new values, and the reason. taillab
+/// determines the values: which interrupts, which mask, which other threads. Settings that somebody else
+/// has changed meanwhile are left alone and reported.
 #[derive(Debug, Args)]
 #[command(after_help = help())]
 pub struct TuneArgs {
@@ -48,7 +48,7 @@ pub enum TuneCommand {
     },
     Plan(PlanArgs),
     Apply(ApplyArgs),
-    /// Say what is changed, by whom and when
+    /// Show what is changed, by whom and when
     #[command(after_help = EXIT_CODES)]
     Status {
         #[command(flatten)]
@@ -72,11 +72,11 @@ pub enum TuneCommand {
     },
 }
 
-/// Say what mitigations would change here, and why, without changing anything.
+/// Show what mitigations would change here, and why, without changing anything.
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct PlanArgs {
-    /// Which [default: all]
+    /// The mitigations [default: all]
     #[arg(value_name = "NAME")]
     pub names: Vec<String>,
     #[command(flatten)]
@@ -94,29 +94,29 @@ pub struct ApplyArgs {
     pub names: Vec<String>,
     #[command(flatten)]
     pub scope: ScopeArgs,
-    /// Do not ask
+    /// Apply without asking
     #[arg(short, long)]
     pub yes: bool,
     /// Only print each write: the path or system call, the old value and the new one
     #[arg(long, conflicts_with_all = ["yes", "hold"])]
     pub dry_run: bool,
-    /// Stay, and put everything back on Ctrl-C
+    /// Keep running, and put everything back on Ctrl-C
     #[arg(long)]
     pub hold: bool,
-    /// Apply them even where they do harm, or where somebody will overwrite them
+    /// Apply them even if they do harm, or if somebody will overwrite them
     #[arg(long)]
     pub force: bool,
     #[command(flatten)]
     pub common: Output,
 }
 
-/// What is tuned.
+/// The server, device and CPUs to tune.
 #[derive(Debug, Args)]
 pub struct ScopeArgs {
-    /// The server's process, or any one of them
+    /// The server's process, or one of its processes
     #[arg(short, long, value_name = "PID")]
     pub pid: Option<NonZeroU32>,
-    /// The network device [default: those that have received anything]
+    /// The network device [default: all that have received anything]
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<String>,
     /// The CPUs to keep free [default: the server's, else all]
@@ -125,7 +125,7 @@ pub struct ScopeArgs {
 }
 
 impl ScopeArgs {
-    /// As the library takes it.
+    /// The scope for the library.
     pub fn scope(&self) -> Scope {
         Scope {
             pid: self.pid.map(NonZeroU32::get),

@@ -86,8 +86,7 @@ fn common<'a>(
     if let (Some(before), Some(after)) = (&before.measured, &after.measured) {
         return Ok((ComparedLatency::Sojourn, &before.sojourn, &after.sojourn));
     }
-    Err(Failure::new(
-        Exit::Failed,
+    Err(Failure::failed(
         "the two have no latency in common: compare two results of run, two of trace, or two of load \
          at one rate",
     ))
@@ -132,7 +131,7 @@ fn read(path: &Path) -> Result<(String, Saved), Failure> {
             "cannot read {name}: {why}; name the directory, or the summary.json or result.json, that \
              run, trace, explain or load has saved"
         );
-        Failure::new(Exit::Failed, text)
+        Failure::failed(text)
     };
     let text = fs::read(&file).map_err(|error| wrong(&error))?;
     let saved = serde_json::from_slice(&text).map_err(|error| wrong(&error))?;

@@ -55,8 +55,5 @@ fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
         }
         _ => "check that it can be read",
     };
-    Failure::new(
-        Exit::Failed,
-        format!("cannot read {}: {error}; {remedy}", path.display()),
-    )
+    Failure::failed(format!("cannot read {}: {error}; {remedy}", path.display()))
 }

@@ -15,10 +15,10 @@ pub fn completions(shell: clap_complete::Shell) -> Result<Exit, Failure> {
 /// Writes `taillab.1`, `taillab-run.1` … into `directory`.
 pub fn man(directory: &Path) -> Result<Exit, Failure> {
     std::fs::create_dir_all(directory).map_err(|error| {
-        Failure::new(
-            Exit::Failed,
-            format!("cannot make the directory {}: {error}", directory.display()),
-        )
+        Failure::failed(format!(
+            "cannot make the directory {}: {error}",
+            directory.display()
+        ))
     })?;
     clap_mangen::generate_to(cli::command(), directory).or_exit(Exit::Failed)?;
     Ok(Exit::Ok)

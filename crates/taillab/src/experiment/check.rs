@@ -1,10 +1,8 @@
 //! Refuses experiments that make no sense, before anything is made.
 
+use taillab_load::Ask;
 use taillab_load::serve::{Architecture, ServiceTime};
 use taillab_model::{MiddleStamps, Nanos, Transport};
-
-use super::layers::usage;
-use taillab_load::Ask;
 
 use super::server::ServerKind;
 use super::settings::Experiment;
@@ -40,7 +38,7 @@ impl Experiment {
             self.other_rules(),
         ];
         match rules.into_iter().flatten().find(|(holds, _)| !holds) {
-            Some((_, message)) => Err(usage(message)),
+            Some((_, message)) => Err(Failure::usage(message)),
             None => Ok(()),
         }
     }

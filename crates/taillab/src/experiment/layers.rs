@@ -2,26 +2,21 @@
 
 use std::path::Path;
 
-use crate::exit::{Exit, Failure};
+use crate::exit::Failure;
 
 /// A flag of the command line that was given: its key in the experiment and its value.
 pub type Override = (&'static str, toml::Value);
 
-/// A failure of the experiment's own text.
-pub(super) fn usage(message: impl std::fmt::Display) -> Failure {
-    Failure::new(Exit::Usage, message)
-}
-
 /// The experiment file as a table.
 pub(super) fn read(path: &Path) -> Result<toml::Table, Failure> {
     let text = std::fs::read_to_string(path).map_err(|error| {
-        usage(format!(
+        Failure::usage(format!(
             "cannot read the experiment file {}: {error}",
             path.display()
         ))
     })?;
     text.parse()
-        .map_err(|error| usage(at_line(path, &text, &error)))
+        .map_err(|error| Failure::usage(at_line(path, &text, &error)))
 }
 
 /// A TOML error in one line, without the excerpt.

@@ -21,7 +21,7 @@ use taillab_load::serve::Architecture;
 use taillab_load::{EchoWorkload, Resource, StoreWorkload};
 
 use self::defaults::Choice;
-use self::layers::{name, one_line, overlay, remove, set, usage, whence};
+use self::layers::{name, one_line, overlay, remove, set, whence};
 use crate::exit::{Exit, Failure, OrExit};
 
 pub use self::check::MOST_UTILIZATION;
@@ -82,7 +82,7 @@ impl Experiment {
             |error: serde_path_to_error::Error<toml::de::Error>| {
                 let key = error.path().to_string();
                 let place = whence(file, &key);
-                usage(format!("{place}{key}: {}", one_line(error.inner())))
+                Failure::usage(format!("{place}{key}: {}", one_line(error.inner())))
             },
         )?;
         experiment.check()?;
@@ -136,7 +136,7 @@ fn choose(kind: Option<ServerKind>, asked: &toml::Table) -> Result<Choice, Failu
     let in_file = name::<ServerKind>(asked, "server", "kind");
     let kind = match (kind, in_file) {
         (Some(kind), Some(in_file)) if kind != in_file => {
-            return Err(usage(format!(
+            return Err(Failure::usage(format!(
                 "server.kind: the experiment file is about {}, not {}: name one of them",
                 in_file.name(),
                 kind.name()
@@ -144,7 +144,7 @@ fn choose(kind: Option<ServerKind>, asked: &toml::Table) -> Result<Choice, Failu
         }
         (Some(kind), _) | (None, Some(kind)) => kind,
         (None, None) => {
-            return Err(usage(
+            return Err(Failure::usage(
                 "which server? Name null-rpc, memcached or nginx, give your own with \
                  --server 'COMMAND', or an experiment file with -f",
             ));
@@ -159,7 +159,7 @@ fn choose(kind: Option<ServerKind>, asked: &toml::Table) -> Result<Choice, Failu
             .is_some()
     };
     if kind == ServerKind::Custom && !said("protocol") {
-        return Err(usage(format!(
+        return Err(Failure::usage(format!(
             "server.protocol is missing: say with --protocol what your server speaks: {}",
             taillab_load::Protocol::names().join(", ")
         )));

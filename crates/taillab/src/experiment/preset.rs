@@ -1,6 +1,5 @@
 //! Experiments that come with the program: the effects of *Tales of the Tail*, one by one.
 
-use super::layers::usage;
 use crate::exit::Failure;
 
 /// An experiment file that is part of the program.
@@ -48,6 +47,6 @@ impl Preset {
     pub(super) fn table(self) -> Result<toml::Table, Failure> {
         self.text
             .parse()
-            .map_err(|error| usage(format!("{}: {error}", self.name)))
+            .map_err(|error| Failure::usage(format!("{}: {error}", self.name)))
     }
 }

@@ -153,7 +153,7 @@ fn forecast_of(row: &Mitigation, blocks: &[ReplayedBlock]) -> Option<Anew> {
     for block in blocks {
         let with = match block.sojourns_with(row.is.name) {
             Some(with) => with,
-            None if block.knows(row.is.treats) => {
+            None if block.has_model_of(row.is.treats) => {
                 is_forecast = false;
                 block.sojourns_without(row.is.treats)
             }

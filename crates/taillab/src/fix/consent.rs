@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal};
 
 use taillab_host::tune::{Mitigation, Plan};
 
-use crate::exit::{Exit, Failure};
+use crate::exit::Failure;
 use crate::say;
 
 /// Settings of a change that are listed before the question.
@@ -28,8 +28,7 @@ impl Consent {
         match is_given {
             true => Ok(Self::Given),
             false if io::stdin().is_terminal() && io::stderr().is_terminal() => Ok(Self::Ask),
-            false => Err(Failure::new(
-                Exit::Usage,
+            false => Err(Failure::usage(
                 "--fix changes this machine for moments, and there is no terminal to ask on: see what it would \
                  change with `taillab tune plan -p PID`, then add --yes",
             )),

@@ -487,7 +487,7 @@ mod tests {
         assert_ne!(same.outcome, FixOutcome::Kept, "{same:?}");
     }
 
-    /// Bursts in 15 % of the blocks: of so many trials with 12 pairs at most, how many keep the change.
+    /// Bursts in 15 % of the blocks: how many of these trials, with at most 12 pairs each, keep the change.
     fn kept_beside_bursts(trials: u64, factor: f64) -> usize {
         let trial = |seed: u64| {
             let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);

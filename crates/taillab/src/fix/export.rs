@@ -7,7 +7,7 @@ use std::path::Path;
 use taillab_host::CpuSet;
 use taillab_host::tune::{Change, Mitigation, Setting};
 
-use crate::exit::{Exit, Failure};
+use crate::exit::Failure;
 
 /// A winner, what it changed, and for which CPUs.
 pub struct Winner {
@@ -147,7 +147,7 @@ fn files(winners: &[Winner]) -> Files {
 pub fn write(folder: &Path, winners: &[Winner]) -> Result<Vec<&'static str>, Failure> {
     let failed = |error: std::io::Error| {
         let text = format!("cannot write to {}: {error}", folder.display());
-        Failure::new(Exit::Failed, text)
+        Failure::failed(text)
     };
     fs::create_dir_all(folder).map_err(failed)?;
     let files = files(winners);

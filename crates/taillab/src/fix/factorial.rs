@@ -22,7 +22,7 @@ const MOST_ROUNDS: usize = 40;
 /// # Errors
 /// [`Exit::Usage`]: an unknown name, one that is there twice, too few or too many.
 pub fn named(names: &[String]) -> Result<Vec<&'static Mitigation>, Failure> {
-    let usage = |text: String| Failure::new(Exit::Usage, text);
+    let usage = |text: String| Failure::usage(text);
     let find = |name: &String| {
         let found = MITIGATIONS.iter().copied().find(|row| row.is.name == name);
         found.ok_or_else(|| {
@@ -111,12 +111,9 @@ fn refused(why: NotApplied, changes: &[&Mitigation]) -> Failure {
 
 fn too_little_time(round_takes: Duration) -> Failure {
     let seconds = (round_takes * MIN_PAIRS as u32).as_secs() + 1;
-    Failure::new(
-        Exit::Usage,
-        format!(
-            "--factorial needs {MIN_PAIRS} rounds, which take about {seconds} s: raise --fix-budget"
-        ),
-    )
+    Failure::usage(format!(
+        "--factorial needs {MIN_PAIRS} rounds, which take about {seconds} s: raise --fix-budget"
+    ))
 }
 
 fn result(rounds: &Rounds, factors: &[&'static Mitigation]) -> Factorial {

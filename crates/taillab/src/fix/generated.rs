@@ -72,8 +72,7 @@ impl<'r> GeneratedLoad<'r> {
             None => Ok(()),
             Some(StopReason::Interrupted) => Err(interrupted()),
             Some(_) => Err(self.rig.server_failure().unwrap_or_else(|| {
-                Failure::new(
-                    Exit::Failed,
+                Failure::failed(
                     "the server stopped answering while a fix was tried; everything was put back",
                 )
             })),

@@ -69,7 +69,7 @@ impl<'a> LiveLoad<'a> {
                 return Err(interrupted());
             }
             if let Some(why) = (self.server.ended)() {
-                return Err(Failure::new(Exit::Failed, why));
+                return Err(Failure::failed(why));
             }
             self.probe.drain(usize::MAX);
             look();

@@ -89,8 +89,7 @@ impl Asked {
 /// [`Exit::Usage`]: only T1 and T6 are to be recorded.
 pub fn ensure_followed(args: &FixArgs, stamps: MiddleStamps) -> Result<(), Failure> {
     match stamps {
-        MiddleStamps::Ends if args.fix => Err(Failure::new(
-            Exit::Usage,
+        MiddleStamps::Ends if args.fix => Err(Failure::usage(
             "--fix tries what the causes promise, and --stamps ends follows no request: leave one of \
              them out, or give --stamps sampled:1/16",
         )),

@@ -12,7 +12,7 @@ use taillab_probe::{KernelAccount, KernelLoop};
 
 use super::rows::Found;
 use super::take::Take;
-use crate::exit::{Exit, Failure};
+use crate::exit::Failure;
 use crate::fail::{host, probe as probe_failure};
 
 /// Between two looks at what the loops found.
@@ -78,10 +78,9 @@ pub fn run(
     })?;
     match numbers.iter().find(|cpu| !ends.contains_key(cpu)) {
         None => Ok(ends),
-        Some(cpu) => Err(Failure::new(
-            Exit::Failed,
-            format!("the loop in the kernel did not run on CPU {cpu}; run `taillab doctor`"),
-        )),
+        Some(cpu) => Err(Failure::failed(format!(
+            "the loop in the kernel did not run on CPU {cpu}; run `taillab doctor`"
+        ))),
     }
 }
 

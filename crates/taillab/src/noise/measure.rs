@@ -263,8 +263,8 @@ fn collect(
 struct Aside<'a>(Option<&'a CpuSet>);
 
 impl<'a> Aside<'a> {
-    fn step((beside, usable): (&CpuSet, &'a CpuSet)) -> Self {
-        let moved = !beside.is_empty() && cpus::pin_current_thread(beside).is_ok();
+    fn step((own_cpus, usable): (&CpuSet, &'a CpuSet)) -> Self {
+        let moved = !own_cpus.is_empty() && cpus::pin_current_thread(own_cpus).is_ok();
         Self(moved.then_some(usable))
     }
 }

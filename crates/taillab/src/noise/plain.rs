@@ -7,7 +7,7 @@ use taillab_model::noise::{LoopKind, NoiseRow, ReadStyle};
 
 use super::measure::Measuring;
 use super::plan::Phase;
-use crate::exit::{Exit, Failure};
+use crate::exit::Failure;
 use crate::fail::host;
 
 /// Runs one loop on one CPU, as an ordinary thread and without causes.
@@ -19,7 +19,7 @@ pub fn plain(
 ) -> Result<NoiseRow, Failure> {
     let clock = tsc::describe(&Roots::default()).map_err(host)?;
     let (usable, chosen) = (cpus::allowed().map_err(host)?, CpuSet::single(cpu));
-    let beside = usable.difference(&chosen);
+    let own_cpus = usable.difference(&chosen);
     let phase = Phase {
         step: String::new(),
         kind,
@@ -30,7 +30,7 @@ pub fn plain(
         length,
         interrupts_away: false,
     };
-    let mut measuring = Measuring::new((&beside, &usable), &clock, interrupt, true, false);
+    let mut measuring = Measuring::new((&own_cpus, &usable), &clock, interrupt, true, false);
     let row = measuring.phase(&phase)?.pop();
-    row.ok_or_else(|| Failure::new(Exit::Failed, format!("the loop on CPU {cpu} found nothing")))
+    row.ok_or_else(|| Failure::failed(format!("the loop on CPU {cpu} found nothing")))
 }

@@ -332,5 +332,5 @@ fn nothing(matched: &Matched, context: &RecordingContext) -> Failure {
              be matched: record it with its protocol (taillab trace --protocol NAME)"
         ),
     };
-    Failure::new(Exit::Failed, why)
+    Failure::failed(why)
 }

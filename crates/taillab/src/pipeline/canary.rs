@@ -64,8 +64,8 @@ impl Canary {
     /// # Errors
     /// There is no CPU for it, no thread can be started, or the kernel does not count how long threads
     /// wait.
-    pub fn start(beside: &CpuSet, roots: &Roots) -> io::Result<Self> {
-        let cpu = beside.iter().next().ok_or(io::ErrorKind::NotFound)?;
+    pub fn start(own_cpus: &CpuSet, roots: &Roots) -> io::Result<Self> {
+        let cpu = own_cpus.iter().next().ok_or(io::ErrorKind::NotFound)?;
         let waits = roots.proc.join("thread-self/schedstat");
         let stop = Arc::new(AtomicBool::new(false));
         let (out, seen) = channel();

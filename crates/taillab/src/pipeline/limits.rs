@@ -82,7 +82,7 @@ fn write<Server>(args: &LimitArgs, report: &Report<Server>) -> Result<(), Failur
                 "cannot write {}: {error}; name a file in a directory of yours",
                 path.display()
             );
-            Failure::new(Exit::Failed, message)
+            Failure::failed(message)
         })
 }
 

@@ -108,7 +108,7 @@ pub fn show_load(
         return Ok(());
     }
     let bytes = match common.json {
-        true => json::load(document.report).or_exit(Exit::Failed)?,
+        true => json::of(document.report).or_exit(Exit::Failed)?,
         false => {
             let place = saved.map(|dir| dir.display().to_string());
             let render = match common.verbose {

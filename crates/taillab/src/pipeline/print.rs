@@ -40,10 +40,10 @@ pub fn print_saved(bytes: &[u8], saved: Option<&Path>) -> Result<(), Failure> {
 
 fn print_or(bytes: &[u8], remedy: impl FnOnce() -> String) -> Result<(), Failure> {
     match io::stdout().write_all(bytes) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::new(
-            Exit::Failed,
-            format!("cannot print the result: {error}; {}", remedy()),
-        )),
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::failed(format!(
+            "cannot print the result: {error}; {}",
+            remedy()
+        ))),
         _ => Ok(()),
     }
 }

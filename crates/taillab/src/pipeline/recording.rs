@@ -62,8 +62,8 @@ fn analyse_file(
     dir: Option<&mut RunDir>,
 ) -> Result<Analysed, Failure> {
     let named = |error: &dyn std::fmt::Display| match &known.path {
-        Some(path) => Failure::new(Exit::Failed, format!("{}: {error}", path.display())),
-        None => Failure::new(Exit::Failed, error),
+        Some(path) => Failure::failed(format!("{}: {error}", path.display())),
+        None => Failure::failed(error),
     };
     let mut reader = RecordingReader::open_whole(file).map_err(|error| named(&error))?;
     let context = reader.context().clone();
@@ -221,7 +221,7 @@ impl<'c> Job<'_, 'c> {
             ..End::default()
         };
         let pass = first
-            .ok_or_else(|| Failure::new(Exit::Failed, "it cannot be read"))
+            .ok_or_else(|| Failure::failed("it cannot be read"))
             .and_then(|first| self.pass(first, reading, &mut end));
         (pass, end)
     }

@@ -56,9 +56,7 @@ pub fn give_up_root(roots: &Roots, remaining: Remaining) -> Result<(), Failure> 
     // a server may have changed its user, and only we can end it
     let ends_a_server = remaining == Remaining::Server;
     user.become_for_good(ends_a_server).map_err(|error| {
-        Failure::new(
-            Exit::Failed,
-            format!(
+        Failure::failed(format!(
                 "cannot give up root: {error}; go on as an ordinary user (with a recording: taillab explain DIR)"
             ),
         )
@@ -80,10 +78,9 @@ pub fn without_root<T: Serialize + DeserializeOwned>(
     };
     let found = work_apart(&user, || serde_json::to_vec(&work()).unwrap_or_default());
     let found = found.map_err(|error| {
-        Failure::new(
-            Exit::Failed,
-            format!("cannot analyse the recording without root's rights: {error}"),
-        )
+        Failure::failed(format!(
+            "cannot analyse the recording without root's rights: {error}"
+        ))
     })?;
     serde_json::from_slice(&found).or_exit(Exit::Failed)
 }

@@ -163,7 +163,7 @@ const BATCH: usize = 4_096;
 const WAITING: usize = 2;
 
 /// `requests.parquet` and `latency.hlog` while they are written, each by a thread of its own, so that
-/// encoding runs beside the analysis if a CPU is free.
+/// encoding runs in parallel with the analysis if a CPU is free.
 pub struct RowFiles {
     batch: Vec<RequestRow>,
     writers: [Writer; 2],

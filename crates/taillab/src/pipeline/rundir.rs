@@ -15,7 +15,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, fstat, openat, renameat, stata
 use taillab_host::{Invoker, Roots, clock, disk};
 use taillab_report::utc;
 
-use crate::exit::{Exit, Failure};
+use crate::exit::Failure;
 use crate::fail::host;
 
 /// What a directory of a result calls its recording.
@@ -87,7 +87,7 @@ impl RunDir {
                  it",
                 dir.path().display()
             );
-            return Err(Failure::new(Exit::Usage, message));
+            return Err(Failure::usage(message));
         }
         disk::ensure_free(dir.path(), bytes).map_err(host)?;
         Ok(dir)
@@ -110,7 +110,7 @@ impl RunDir {
         content: impl FnOnce(&mut BufWriter<File>) -> Result<(), E>,
     ) -> Result<(), Failure> {
         let (unfinished, mut out) = self.begin(name)?;
-        content(&mut out).map_err(|error| Failure::new(Exit::Failed, error))?;
+        content(&mut out).map_err(Failure::failed)?;
         self.finish(unfinished, out)
     }
 
@@ -154,14 +154,11 @@ impl RunDir {
             .folder
             .make(name, PRIVATE)
             .map_err(|error| match error.kind() {
-                io::ErrorKind::AlreadyExists => Failure::new(
-                    Exit::Usage,
-                    format!(
-                        "{} exists and is not overwritten: choose another directory \
+                io::ErrorKind::AlreadyExists => Failure::usage(format!(
+                    "{} exists and is not overwritten: choose another directory \
                          with --output, or remove it",
-                        self.path().join(name).display()
-                    ),
-                ),
+                    self.path().join(name).display()
+                )),
                 _ => self.folder.unwritable(name, &error),
             })?;
         self.disposable = false;
@@ -192,14 +189,11 @@ impl Folder {
             .st_uid;
         // the owner of a directory can replace its files while root works there
         if rustix::process::geteuid().is_root() && ![0, invoker.uid()].contains(&owner) {
-            return Err(Failure::new(
-                Exit::Usage,
-                format!(
-                    "{} belongs to another user (number {owner}), who could replace its files: \
+            return Err(Failure::usage(format!(
+                "{} belongs to another user (number {owner}), who could replace its files: \
                      choose a directory of your own with --output",
-                    path.display()
-                ),
-            ));
+                path.display()
+            )));
         }
         Ok(Self {
             descriptor,
@@ -265,10 +259,10 @@ fn unwritable(path: &Path, error: &io::Error, invoker: &Invoker) -> Failure {
         ),
         _ => "choose a place that can be written with --output".into(),
     };
-    Failure::new(
-        Exit::Failed,
-        format!("cannot write {}: {error}; {remedy}", path.display()),
-    )
+    Failure::failed(format!(
+        "cannot write {}: {error}; {remedy}",
+        path.display()
+    ))
 }
 
 /// The time as `20261120-214512`, UTC.
@@ -288,6 +282,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+    use crate::exit::Exit;
 
     #[test]
     fn a_time_becomes_a_part_of_a_name() {

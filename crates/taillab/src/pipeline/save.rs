@@ -64,7 +64,7 @@ pub fn save(
             out.write_all(b"\n")
         })?;
     }
-    let summary = json::pretty(&analysed.report).or_exit(Exit::Failed)?;
+    let summary = json::of_report(&analysed.report).or_exit(Exit::Failed)?;
     dir.put("summary.json", &summary)?;
     let slowest = slowest(analysed);
     if !slowest.is_empty() {
@@ -92,7 +92,7 @@ pub fn show(
         return Ok(());
     }
     let bytes = if shown.common.json {
-        json::pretty(&analysed.report).or_exit(Exit::Failed)?
+        json::of_report(&analysed.report).or_exit(Exit::Failed)?
     } else {
         let place = shown
             .saved

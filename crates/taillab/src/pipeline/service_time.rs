@@ -10,7 +10,7 @@ use taillab_model::summary::{ServiceTimeSource, WorkersSource};
 use taillab_model::{MiddleStamps, Monotonic, Nanos, RecordingContext, Tid};
 
 use crate::cli::AnalysisArgs;
-use crate::exit::{Exit, Failure};
+use crate::exit::Failure;
 
 /// A thread with less than this share of the requests is not a worker: it served one while connections
 /// were assigned, or does something else.
@@ -80,8 +80,7 @@ impl IdealServer {
 }
 
 fn unknown() -> Failure {
-    Failure::new(
-        Exit::Failed,
+    Failure::failed(
         "the recording does not show how long the server works on a request: give it with \
          --service-time",
     )

@@ -55,8 +55,7 @@ impl Measurement<'_> {
         }
         let lost = probe.lost().map_err(probe_failure)?.total();
         explainer.finish(lost).ok_or_else(|| {
-            Failure::new(
-                Exit::Failed,
+            Failure::failed(
                 "the probe matched no request: see `taillab doctor`, whether every hook works",
             )
         })

@@ -64,15 +64,14 @@ pub fn play(
 fn overload(trace: &TraceFile, error: SimulationError) -> Failure {
     let text = error.to_string();
     match error {
-        SimulationError::Overload { .. } => Failure::new(
-            Exit::Usage,
+        SimulationError::Overload { .. } => Failure::usage(
             text.replace(
                 "(a finite trace can be run with overload allowed)",
                 "or play the trace to its end with --allow-overload",
             )
             .replace("; lower the utilisation or", "; lower the utilisation, or"),
         ),
-        SimulationError::Trace(_) => Failure::new(Exit::Usage, format!("{}: {text}", trace.name())),
+        SimulationError::Trace(_) => Failure::usage(format!("{}: {text}", trace.name())),
         other => refused(other),
     }
 }

@@ -4,7 +4,7 @@ use std::process::{Child, Command, Stdio};
 
 use taillab_host::CpuSet;
 
-use crate::exit::{Exit, Failure};
+use crate::exit::Failure;
 use crate::experiment::Experiment;
 
 /// Our own program, whatever it is called.
@@ -42,10 +42,7 @@ impl BackgroundLoad {
                 .stdout(Stdio::null())
                 .spawn();
             let process = process.map_err(|error| {
-                Failure::new(
-                    Exit::Failed,
-                    format!("cannot start the background load: {error}"),
-                )
+                Failure::failed(format!("cannot start the background load: {error}"))
             })?;
             load.processes.push(process);
         }

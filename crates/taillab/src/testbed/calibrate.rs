@@ -215,8 +215,7 @@ fn cut_short(rig: &mut Rig, reason: Option<StopReason>) -> Failure {
         );
     }
     rig.server_failure().unwrap_or_else(|| {
-        Failure::new(
-            Exit::Failed,
+        Failure::failed(
             "the server stopped answering during calibration: try it by hand, or see whether \
              another program uses its port",
         )
@@ -229,7 +228,7 @@ fn summarise(
     capacity: Capacity,
     experiment: &Experiment,
 ) -> Result<Calibrated, Failure> {
-    let too_few = || Failure::new(Exit::Failed, "too few calibration blocks; raise --pairs");
+    let too_few = || Failure::failed("too few calibration blocks; raise --pairs");
     let rates: Vec<f64> = without.iter().map(|block| block.rate_per_s).collect();
     let peak = median(&rates).ok_or_else(too_few)?;
     let pairs = || without.iter().zip(with);
@@ -320,7 +319,7 @@ mod tests {
         let mut runs = 0;
         let failed = until_answered(|| -> Result<((), Saturation), Failure> {
             runs += 1;
-            Err(Failure::new(Exit::Failed, "no"))
+            Err(Failure::failed("no"))
         });
         assert!(failed.is_err());
         assert_eq!(runs, 1);

@@ -162,7 +162,7 @@ pub fn measure(
     let load = load?;
     let began = load
         .start()
-        .ok_or_else(|| Failure::new(Exit::Failed, "no thread of the generator ran"))?;
+        .ok_or_else(|| Failure::failed("no thread of the generator ran"))?;
     let server_cpus = after
         .map_err(host)?
         .usage_since(&before.map_err(host)?, &server_cpus);

@@ -164,7 +164,7 @@ impl Rig {
             ..
         } = self;
         let watch = || {
-            // a server whose state cannot be read is not taken for dead: the load would show it
+            // if its state cannot be read, we assume that it runs: otherwise the load would show it
             if matches!(server.try_exit(), Ok(Some(_))) {
                 server_gone.store(true, Ordering::Relaxed);
             }
@@ -219,7 +219,7 @@ impl Rig {
     /// The server's death as a failure, if it died.
     pub fn server_failure(&mut self) -> Option<Failure> {
         match self.server.try_exit() {
-            Ok(Some(exit)) => Some(Failure::new(Exit::Failed, exit)),
+            Ok(Some(exit)) => Some(Failure::failed(exit)),
             Ok(None) => None,
             Err(error) => Some(host(error)),
         }

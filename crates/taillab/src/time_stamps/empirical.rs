@@ -14,7 +14,7 @@ const MOST: usize = 100_000_000;
 
 /// `FILE` or `FILE,column=NAME,unit=us`: one service time on each line, or in a column.
 pub fn read(text: &str) -> Result<Service, Failure> {
-    let usage = |message: String| Failure::new(Exit::Usage, message);
+    let usage = |message: String| Failure::usage(message);
     let mut parts = text.split(',');
     let mut options = TraceOptions {
         path: PathBuf::from(parts.next().unwrap_or_default()),

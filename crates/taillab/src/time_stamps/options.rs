@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 
-use crate::exit::{Exit, Failure};
+use crate::exit::Failure;
 
 /// Which file and which column.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub enum TimeUnit {
 
 /// An error that names the file.
 pub(super) fn usage(path: &Path, what: impl std::fmt::Display) -> Failure {
-    Failure::new(Exit::Usage, format!("{} {what}", path.display()))
+    Failure::usage(format!("{} {what}", path.display()))
 }
 
 impl TimeUnit {

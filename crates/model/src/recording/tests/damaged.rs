@@ -262,9 +262,7 @@ fn a_recording_that_was_never_finished_is_read_as_cut_off() {
 fn a_block_of_another_recording_is_not_taken_in() {
     let (one, mut other) = (File::new(&[5, 6]), Vec::new());
     let events = simple(4).into_iter();
-    Recording::from_events(events, losses())
-        .write(&mut other)
-        .unwrap();
+    of_events(events, losses()).write(&mut other).unwrap();
     let end = one.blocks[1].0;
     let bytes = [&one.bytes[..end], &other, &one.bytes[end..]].concat();
     let (events, damage, _) = recover(&bytes).unwrap();

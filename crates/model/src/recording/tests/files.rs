@@ -78,7 +78,7 @@ proptest! {
     fn a_recording_comes_back_from_a_file(mut events in prop_oneof![events(), long()]) {
         // no recorder writes these
         events.retain(|event| !event.is_of_reader());
-        let mut recording = Recording::from_events(events.clone(), losses());
+        let mut recording = of_events(events.clone(), losses());
         recording.context = whole_context();
         let mut file = Vec::new();
         recording.write(&mut file).unwrap();

@@ -1,4 +1,4 @@
-//! A block as it is kept: recording, truth, and what was asked for.
+//! A saved block: its recording, its truth, and its experiment.
 
 use std::fs::{self, File};
 use std::io;
@@ -19,7 +19,7 @@ pub struct Kept {
     pub truth: BlockTruth,
 }
 
-/// Writes it.
+/// Writes a block.
 ///
 /// # Errors
 /// Where the folder cannot be written.
@@ -32,7 +32,7 @@ pub fn write(folder: &Path, trial: &Trial) -> Result<(), Failure> {
     dir.put("experiment.toml", toml.as_bytes())
 }
 
-/// Reads it; `None` where there is no such folder.
+/// Reads a block; `None` where there is no such folder.
 ///
 /// # Errors
 /// Where it is damaged or incomplete.
@@ -42,10 +42,9 @@ pub fn read(folder: &Path) -> Result<Option<Kept>, Failure> {
     }
     let failed = |path: &Path, why: &dyn std::fmt::Display| {
         let path = path.display();
-        Failure::new(
-            Exit::Failed,
-            format!("{path}: {why}; name a directory that `taillab bench causes -o` has written"),
-        )
+        Failure::failed(format!(
+            "{path}: {why}; name a directory that `taillab bench causes -o` has written"
+        ))
     };
     let path = folder.join(RECORDING);
     let file = File::open(&path).map_err(|error| failed(&path, &error))?;

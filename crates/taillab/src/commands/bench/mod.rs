@@ -26,7 +26,7 @@ use crate::progress::Progress;
 use crate::say::Say;
 use crate::testbed::Calibrated;
 
-/// Runs the benchmark asked for.
+/// Runs a benchmark.
 pub fn run(args: BenchArgs) -> Result<Exit, Failure> {
     match args.command {
         BenchCommand::Causes(args) => causes(&args),
@@ -94,22 +94,19 @@ struct Bench<'a> {
 impl<'a> Bench<'a> {
     fn new(args: &'a CausesArgs) -> Result<Self, Failure> {
         if !(0.05..=0.9).contains(&args.utilization) {
-            return Err(Failure::new(
-                Exit::Usage,
-                "the utilisation must be between 5 % and 90 %: above, a queue never ends; below, \
-                 few requests meet what is injected",
+            return Err(Failure::usage(
+                "the utilisation must be between 5 % and 90 %: above, queues hardly drain; below, \
+                 the injection delays few requests",
             ));
         }
         if (args.pairs as usize) < MIN_PAIRS {
-            return Err(Failure::new(
-                Exit::Usage,
-                format!("at least {MIN_PAIRS} pairs are needed: fewer give no interval"),
-            ));
+            return Err(Failure::usage(format!(
+                "at least {MIN_PAIRS} pairs are needed: fewer give no interval"
+            )));
         }
         if args.duration < Nanos::from_millis(500) {
-            return Err(Failure::new(
-                Exit::Usage,
-                "a block must last 500 ms at least, for enough of what is injected",
+            return Err(Failure::usage(
+                "a block must last at least 500 ms: otherwise too little is injected",
             ));
         }
         Ok(Self {
@@ -235,7 +232,7 @@ impl<'a> Bench<'a> {
 }
 
 /// Why the kind `idle` does not run.
-const NO_POWER_STATES: &str = "nothing puts a CPU into an idle state on purpose yet; measure with \
+const NO_POWER_STATES: &str = "no injector puts a CPU into an idle state yet; measure with \
      and without `taillab load --keep-awake`";
 
 /// Runs `work` on a thread of its own, which may leave the server's CPU for good. That thread, and with it

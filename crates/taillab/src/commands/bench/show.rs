@@ -1,4 +1,4 @@
-//! What was judged, as text in 80 columns.
+//! The verdicts as text in 80 columns.
 
 use std::fmt::Write;
 
@@ -11,10 +11,10 @@ use taillab_testkit::causes::{
 
 /// Columns of a line.
 const WIDTH: usize = 80;
-/// What is less than this share is left out of lists.
+/// Smaller shares are left out of lists.
 const LEAST: f64 = 0.005;
 
-/// Everything, for a person.
+/// The whole result.
 pub fn text(result: &BenchResult) -> String {
     let mut out = String::new();
     for kind in &result.kinds {
@@ -186,7 +186,7 @@ fn forecasts(out: &mut String, forecast: &Forecast) {
     }
 }
 
-/// A row for each kind that ran, in columns as wide as what stands in them.
+/// A row for each kind that ran, in columns as wide as their contents.
 fn table(kinds: &[KindResult]) -> String {
     let ran = kinds
         .iter()
@@ -237,7 +237,7 @@ fn row(name: &str, measured: &Measured) -> [String; 6] {
     ]
 }
 
-/// `0.98`, `-130`: no more digits than say something.
+/// `0.98`, `-130`: decimals only where they matter.
 fn figure(value: f64) -> String {
     match value.abs() < 10.0 {
         true => format!("{value:.2}"),
@@ -333,7 +333,7 @@ mod tests {
         assert_eq!(shown("x", 2), "  FIFO; forecast `x` in 2 pairs\n");
     }
 
-    /// A kind that hardly delays anything has an interval without bounds to speak of.
+    /// A kind that hardly delays anything has a very wide interval.
     #[test]
     fn a_wide_interval_breaks_no_table() {
         let mut wide = kind(CauseKind::MinorFault, Cause::BlockedFault, 980);

@@ -12,7 +12,7 @@ use taillab_testkit::causes::{
 use taillab_testkit::ground_truth::GroundTruth;
 
 use super::setup::experiment;
-use crate::exit::{Exit, Failure};
+use crate::exit::Failure;
 use crate::experiment::Experiment;
 use crate::fail::injection;
 use crate::progress::Progress;
@@ -174,13 +174,10 @@ fn faults(
     threads: &HashMap<Tid, Tid>,
 ) -> Result<GroundTruth, Failure> {
     let unreadable = |why: &dyn std::fmt::Display| {
-        Failure::new(
-            Exit::Failed,
-            format!(
-                "the server left no record of its faults ({why}): it was killed, or ended before \
+        Failure::failed(format!(
+            "the server left no record of its faults ({why}): it was killed, or ended before \
                  it could write; try again"
-            ),
-        )
+        ))
     };
     let text = match log {
         Ok(text) => text,

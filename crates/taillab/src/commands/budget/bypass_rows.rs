@@ -17,7 +17,7 @@ use crate::say::Say;
 /// Bytes of a message, as in the paper.
 const SIZE: usize = 64;
 
-/// The ways around the kernel that need no card.
+/// The rows of kernel bypass that need no card.
 pub fn all(bench: &Bench<'_>) -> Vec<Row> {
     bench.say.step("kernel bypass");
     let memory = Row::new(
@@ -30,7 +30,7 @@ pub fn all(bench: &Bench<'_>) -> Vec<Row> {
         "kernel bypass, AF_XDP",
         Standing::Measured,
         "AF_XDP in copy mode at both ends of a veth pair between two network namespaces made for it, \
-         without a card: past the stack; two threads that spin",
+         without a card: it bypasses the network stack; two threads that spin",
         None,
     );
     // DPDK's own forwarder, without a card

@@ -54,7 +54,7 @@ pub fn all(bench: &Bench<'_>) -> Vec<Row> {
     let early = row(
         "TSC, kernel early boot",
         Standing::Substituted,
-        "the eBPF loop with the CPU’s interrupts off, instead of before they are ever on",
+        "the eBPF loop with the CPU’s interrupts off, instead of before they are first enabled",
         Some(paper::TSC_EARLY_BOOT),
     );
     vec![

@@ -14,7 +14,7 @@ pub fn pcie(bench: &Bench<'_>) -> Vec<Row> {
     let large = Row::new(
         "PCIe, 1536 B",
         Standing::Unavailable,
-        "it takes a card that reflects a DMA of this size, and a driver for it in user space: no \
+        "this needs a card that reflects a DMA of this size, and a driver for it in user space: no \
          ordinary NIC or GPU offers one to measure",
         Some(paper::PCIE_1536),
     );

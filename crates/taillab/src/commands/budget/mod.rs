@@ -15,7 +15,7 @@ mod topology_file;
 use taillab_host::environment::{Virtualization, kernel_release};
 use taillab_host::{CpuSet, Interrupt, Roots, clock, cpus};
 use taillab_model::budget::{BudgetResult, SCHEMA_VERSION};
-use taillab_report::{budget, html, terminal};
+use taillab_report::{html, json, terminal};
 
 use self::bench::Bench;
 use self::networks::Network;
@@ -26,8 +26,8 @@ use crate::fail::host;
 use crate::pipeline::{Rendered, RunDir, style};
 use crate::say::Say;
 
-/// Measures row by row, adds up the networks, and prints. `command` is `budget`, or `reproduce` for the
-/// paper's figures beside ours.
+/// Measures row by row, adds up the networks, and prints. `command` is `budget`, or `reproduce` to
+/// compare with the paper's figures.
 pub fn run(args: &BudgetArgs, command: &str) -> Result<Exit, Failure> {
     let own: Vec<Network> = (args.topology.iter())
         .map(|path| topology_file::read(path))
@@ -131,17 +131,14 @@ fn places(wanted: Option<&CpuSet>) -> Result<(u32, Option<u32>), Failure> {
     let mut numbers = chosen.iter();
     match (numbers.next(), numbers.next()) {
         (Some(here), there) => Ok((here, there)),
-        (None, _) => Err(Failure::new(
-            Exit::Usage,
-            "no CPU is named; give two: --cpus 0,1",
-        )),
+        (None, _) => Err(Failure::usage("no CPU is named; give two: --cpus 0,1")),
     }
 }
 
 fn show(args: &BudgetArgs, dir: Option<&mut RunDir>, result: &BudgetResult) -> Result<(), Failure> {
     let rendered = Rendered {
         name: "budget",
-        json: budget::json(result).or_exit(Exit::Failed)?,
+        json: json::of(result).or_exit(Exit::Failed)?,
         page: html::render_budget(result),
         text: terminal::render_budget(result, args.common.verbose > 0, style()),
     };

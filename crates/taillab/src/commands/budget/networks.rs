@@ -14,7 +14,7 @@ const FAST_SWITCH: &str = "deterministic:300ns";
 /// One traversal of a NIC and its bus: half of the paper's median of kernel bypass (0.94 µs),
 /// which goes through a card and back.
 pub const NIC: &str = "deterministic:470ns";
-/// Light in glass.
+/// The time that light takes in glass.
 const NS_PER_METRE: f64 = 5.0;
 
 /// The largest of the paper's networks.
@@ -27,7 +27,7 @@ pub enum Hosts {
     /// Client and server through their kernels.
     #[default]
     Kernel,
-    /// Past their kernels.
+    /// With kernel bypass.
     Bypass,
 }
 
@@ -38,11 +38,11 @@ pub struct Network {
     pub description: String,
     /// Switches.
     pub hops: u32,
-    /// The law of one, and how it is written.
+    /// The law of one traversal of a switch, and its notation.
     pub switch: (Service, String),
-    /// All of it.
+    /// The time in all the fibre, one way.
     pub fibre: Nanos,
-    /// The law of one traversal of a NIC, and how it is written.
+    /// The law of one traversal of a NIC, and its notation.
     pub nic: (Service, String),
     pub hosts: Hosts,
 }
@@ -66,10 +66,10 @@ pub fn of_the_paper() -> Vec<Network> {
             "hft",
             1,
             30.0,
-            "a trader beside an exchange, past both kernels",
+            "a trader next to an exchange, both with kernel bypass",
         ),
         ("fat-tree", 5, 100.0, "a fat tree of three levels"),
-        (LARGE, 5, 1_000.0, "a large data centre, halls apart"),
+        (LARGE, 5, 1_000.0, "a large data centre, across halls"),
     ];
     let network = |(name, hops, metres, what): (&str, u32, f64, &str)| {
         let (switch, hosts) = match name {

@@ -62,9 +62,9 @@ impl Row {
         let row = self.with("cpu", bench.here).with("length", bench.length);
         match bench.there {
             Some(there) => row.with("other cpu", there).measured(measure(there)),
-            None => {
-                row.unavailable("it takes two CPUs, and this process may use one (taskset, cpuset)")
-            }
+            None => row.unavailable(
+                "this needs two CPUs, but this process may use only one (taskset, cpuset)",
+            ),
         }
     }
 

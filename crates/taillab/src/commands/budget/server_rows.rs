@@ -22,7 +22,7 @@ const MOST_TRACED: usize = 8_000;
 /// Warm-up before the measurement.
 const WARM_UP: Nanos = Nanos::from_millis(100);
 
-/// From the driver to the driver, with a server that does nothing in between.
+/// From the driver back to the driver; the server in between does nothing.
 pub fn host(bench: &Bench<'_>) -> Vec<Row> {
     bench.say.step("the host");
     let row = Row::new(
@@ -118,7 +118,7 @@ fn experiment(bench: &Bench<'_>, kind: ServerKind) -> Result<Experiment, Failure
     Experiment::resolve(Some(kind), None, flags)
 }
 
-/// What the client waits for each answer.
+/// How long the client waits for each response.
 fn round_trips(bench: &Bench<'_>, kind: ServerKind) -> Result<Vec<Nanos>, Failure> {
     let experiment = experiment(bench, kind)?;
     with_rig(bench, &experiment, |rig| {
@@ -133,7 +133,7 @@ fn round_trips(bench: &Bench<'_>, kind: ServerKind) -> Result<Vec<Nanos>, Failur
     })
 }
 
-/// How long each request is between the server's driver and its driver.
+/// How long each request stays in the host, from the driver back to the driver.
 fn sojourns(bench: &Bench<'_>) -> Result<Vec<Nanos>, Failure> {
     let experiment = experiment(bench, ServerKind::NullRpc)?;
     with_rig(bench, &experiment, |rig| {

@@ -84,9 +84,9 @@ fn one(rows: &[Row], network: &Network, draws: usize, seed: u64) -> Result<Topol
     })
 }
 
-/// The table of the earlier study (Rumble et al., *It's Time for Low Latency*, 2011), which the
-/// paper begins with, beside today's: of one traversal, and of the median round trip through the
-/// large fat tree, which is the network that the study means.
+/// The table of the earlier study (Rumble et al., *It's Time for Low Latency*, 2011) with which the
+/// paper begins, and today's figures: for one traversal, and for the median round trip through the
+/// large fat tree, the network of the study.
 pub fn earlier(rows: &[Row], topologies: &[Topology]) -> Vec<EarlierRow> {
     let median = |component: &str| -> Option<Nanos> {
         let row = rows.iter().find(|row| row.shown.component == component)?;

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use taillab_queueing::service::Service;
 
 use super::networks::{Hosts, Network, describe, fibre};
-use crate::exit::{Exit, Failure};
+use crate::exit::Failure;
 
 /// A network as it is written down.
 #[derive(Debug, Deserialize)]
@@ -40,13 +40,10 @@ fn nic() -> String {
 /// Reads and checks it.
 pub fn read(path: &Path) -> Result<Network, Failure> {
     let wrong = |what: String| {
-        Failure::new(
-            Exit::Usage,
-            format!(
-                "{}: {what}; see `taillab budget --help-all`",
-                path.display()
-            ),
-        )
+        Failure::usage(format!(
+            "{}: {what}; see `taillab budget --help-all`",
+            path.display()
+        ))
     };
     let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
     parse(&text).map_err(wrong)

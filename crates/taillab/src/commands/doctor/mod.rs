@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn untried_hooks_point_to_what_stands_in_the_way() {
+    fn untried_hooks_point_to_the_obstacle() {
         let missing = |name: &str, remedy: &str| {
             Check::not_ok(Group::Privilege, name, CheckState::Missing, "x", remedy)
         };
@@ -134,7 +134,7 @@ mod tests {
         assert_eq!(remedy(ProbeError::NoPrivilege).as_deref(), Some("sudo"));
         assert_eq!(remedy(ProbeError::NoBtf).as_deref(), Some("boot"));
         assert!(remedy(ProbeError::NotBuilt).is_some_and(|r| r.contains("feature bpf")));
-        // a container whose capabilities are all there, and yet
+        // a container that has all capabilities, but may not use eBPF
         let refused = no_survey(&ProbeError::NoPrivilege, &[]);
         assert!(refused.remedy.is_some_and(|r| r.contains("--privileged")));
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use indicatif::ProgressBar;
 
-/// What takes no longer shows nothing.
+/// Faster work shows nothing.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Between two drawings.
 const PERIOD: Duration = Duration::from_millis(100);

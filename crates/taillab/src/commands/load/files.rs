@@ -5,7 +5,7 @@ use std::path::Path;
 use taillab_model::Nanos;
 use taillab_queueing::arrivals::profile::{RateProfile, rate_per_s};
 
-use crate::exit::{Exit, Failure};
+use crate::exit::Failure;
 use crate::rows::Rows;
 use crate::time_stamps::{TimeUnit, TraceFile, TraceOptions, decimal};
 
@@ -15,9 +15,7 @@ const MOST_STAMPS: usize = 500_000_000;
 /// A profile as steps in the text itself, or from the file that it names.
 pub fn profile(text: &str) -> Result<RateProfile, Failure> {
     if text.trim_start().starts_with("step:") {
-        return text
-            .parse()
-            .map_err(|error| Failure::new(Exit::Usage, error));
+        return text.parse().map_err(Failure::usage);
     }
     let path = Path::new(text);
     let content = std::fs::read_to_string(path).map_err(|error| {
@@ -140,7 +138,7 @@ impl Columns {
 }
 
 fn usage(path: &Path, what: impl std::fmt::Display) -> Failure {
-    Failure::new(Exit::Usage, format!("{}: {what}", path.display()))
+    Failure::usage(format!("{}: {what}", path.display()))
 }
 
 #[cfg(test)]
@@ -178,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_stand_in_the_text_itself() {
+    fn steps_are_read_from_the_text_itself() {
         assert!(profile("step:1s@10,1s@20").is_ok());
         assert!(
             profile("step:1s")

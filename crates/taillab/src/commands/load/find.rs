@@ -5,6 +5,7 @@
 //! longest measurement counts as not held, but not as failed.
 
 use taillab_model::Nanos;
+use taillab_queueing::random::lanes::{GOLDEN, mix};
 
 /// What one measurement says of the objective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,16 +114,12 @@ impl Search {
     }
 }
 
-/// The n-th of many unrelated seeds (SplitMix64's finaliser; Steele, Lea, Flood 2014); the first one is
-/// the seed itself.
+/// The n-th of many unrelated seeds; the first one is the seed itself.
 pub fn mixed(seed: u64, n: u64) -> u64 {
-    if n == 0 {
-        return seed;
+    match n {
+        0 => seed,
+        _ => mix(seed.wrapping_add(n.wrapping_mul(GOLDEN))),
     }
-    let mut z = seed.wrapping_add(n.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 #[cfg(test)]

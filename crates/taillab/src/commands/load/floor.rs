@@ -62,8 +62,7 @@ pub fn against_responder<T>(
     }
     let Some(&cpu) = plan.client.placing.rest.first() else {
         return Err(
-            "the client's threads leave no CPU to a responder; with fewer threads (-t) or more CPUs \
-             there is one"
+            "the client's threads leave no CPU for a responder: use fewer threads (-t) or more CPUs"
                 .to_owned(),
         );
     };
@@ -171,7 +170,7 @@ fn folder_for(server: &Endpoint) -> Result<Option<Folder>, Failure> {
         .create(&path)
         .map_err(|error| {
             let what = format!("cannot make {}: {error}; set TMPDIR", path.display());
-            Failure::new(Exit::Failed, what)
+            Failure::failed(what)
         })?;
     Ok(Some(Folder(path)))
 }

@@ -220,14 +220,14 @@ impl Steps {
         Ok(())
     }
 
-    /// The client, not the server, spoiled the percentile `q` of the last one.
+    /// The client, not the server, spoiled the percentile `q` of the last step.
     pub fn client_failed(&self, q: f64) -> bool {
         self.steps
             .last()
             .is_some_and(|step| client_failed(&step.verdict, q))
     }
 
-    /// Takes the last one back: a longer measurement replaces it.
+    /// Removes the last step: a longer measurement replaces it.
     pub fn replace_last(&mut self) {
         self.steps.pop();
     }

@@ -65,7 +65,7 @@ impl Wanted {
             if let Some(run) = run {
                 write_requests(dir, run, document.report.started_unix_s)?;
             }
-            let bytes = json::load(document.report).or_exit(Exit::Failed)?;
+            let bytes = json::of(document.report).or_exit(Exit::Failed)?;
             dir.put("result.json", &bytes)?;
         }
         let saved = self.directory.as_ref().map(RunDir::path);

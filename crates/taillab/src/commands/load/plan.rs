@@ -1,4 +1,4 @@
-//! What is to be done, checked before anything is opened.
+//! What a load measures, checked before anything is opened.
 
 use taillab_host::Roots;
 use taillab_host::environment::Memory;
@@ -14,13 +14,13 @@ use crate::cli::{Amounts, ClientArgs, Floor, LoadArgs, ScheduleArgs, StampKind, 
 use crate::exit::{Exit, Failure, OrExit};
 use crate::time_stamps::TraceOptions;
 
-/// Length of a measurement that was told nothing.
+/// The default length of a measurement.
 const DURATION: Nanos = Nanos::from_secs(10);
-/// Of the longest measurement of a search.
+/// The default length of the longest measurement of a search.
 const LONGEST_TRIAL: Nanos = Nanos::from_secs(30);
-/// Load before the measurement.
+/// The default length of the load before the measurement.
 const WARM_UP: Nanos = Nanos::from_secs(1);
-/// The floor is measured for at most this long, unless told otherwise.
+/// The floor is measured for at most this long by default.
 const FLOOR: Nanos = Nanos::from_secs(3);
 /// No generator sends faster: a higher rate is a typing error.
 const MOST_PER_S: f64 = 100e6;
@@ -29,7 +29,7 @@ const MOST_CONNECTIONS: usize = 100_000;
 /// Bytes that a request takes in the record and while its result is made.
 const BYTES_PER_REQUEST: f64 = 80.0;
 
-/// The whole of it.
+/// What is measured, with what requests, and by what client.
 pub struct Plan {
     pub target: Target,
     pub requests: Requests,
@@ -47,7 +47,7 @@ pub enum Work {
     Open(Open),
     /// The highest rate that holds an objective.
     Find(Find),
-    /// No schedule: as fast as answers come.
+    /// No schedule: each response lets the next request go.
     Closed(Closed),
 }
 
@@ -93,20 +93,20 @@ pub enum Bounds {
 
 /// A closed loop.
 pub struct Closed {
-    /// Requests in flight; `None`: one for each connection, and none before its answer.
+    /// Requests in flight; `None`: one on each connection.
     pub outstanding: Option<usize>,
     pub warmup: Nanos,
     pub duration: Nanos,
 }
 
-/// How the client is made.
+/// The client's connections and threads, and how it waits and stamps.
 #[derive(Clone, Debug)]
 pub struct Client {
     pub connections: usize,
     pub placing: Placing,
     pub timeout: Nanos,
     pub waiting: Waiting,
-    /// No CPU sleeps meanwhile.
+    /// Keep the CPUs from sleeping.
     pub keep_awake: bool,
     pub stamps: KernelStamps,
 }
@@ -132,7 +132,7 @@ pub fn plan(args: &LoadArgs) -> Result<Plan, Failure> {
         Work::Closed(_) => false,
     };
     if several && !args.limits.limits.is_empty() {
-        return Err(usage(
+        return Err(Failure::usage(
             "--assert checks the result of one load: give one rate with -R or -u, or look for \
              the highest rate that meets the limit with --find",
         ));
@@ -194,19 +194,19 @@ impl Work {
 fn client(args: &ClientArgs) -> Result<Client, Failure> {
     let (connections, threads) = (args.connections.get(), args.threads.get());
     if connections > MOST_CONNECTIONS {
-        return Err(usage(format!(
+        return Err(Failure::usage(format!(
             "{connections} connections are more than one machine has ports for; use at most \
              {MOST_CONNECTIONS}"
         )));
     }
     if connections < threads {
-        return Err(usage(format!(
+        return Err(Failure::usage(format!(
             "{threads} threads need at least one connection each: use -c {threads} or more, or \
              fewer threads"
         )));
     }
     if args.timeout == Nanos::ZERO {
-        return Err(usage(
+        return Err(Failure::usage(
             "the time-out must be above 0; give e.g. --timeout 1s",
         ));
     }
@@ -228,11 +228,13 @@ fn client(args: &ClientArgs) -> Result<Client, Failure> {
 
 fn work(args: &ScheduleArgs) -> Result<Work, Failure> {
     if args.duration == Some(Nanos::ZERO) {
-        return Err(usage("the duration must be above 0; give e.g. -d 10s"));
+        return Err(Failure::usage(
+            "the duration must be above 0; give e.g. -d 10s",
+        ));
     }
     let outstanding = match args.outstanding.map(|n| n.get()) {
         Some(n) if n > ClosedLoop::MAX_OUTSTANDING => {
-            return Err(usage(format!(
+            return Err(Failure::usage(format!(
                 "{n} requests in flight are too many; use at most {}",
                 ClosedLoop::MAX_OUTSTANDING
             )));
@@ -242,7 +244,7 @@ fn work(args: &ScheduleArgs) -> Result<Work, Failure> {
     let warmup = args.warmup.unwrap_or(WARM_UP);
     if args.ping_pong || args.rate == Some(Amounts::Max) {
         if args.find.is_some() || args.profile.is_some() || args.recorded.trace.is_some() {
-            return Err(usage(
+            return Err(Failure::usage(
                 "-R max has no schedule: leave out --find, --profile and --trace, or give a rate",
             ));
         }
@@ -310,7 +312,7 @@ fn shape(args: &ScheduleArgs) -> Result<Shape, Failure> {
 fn levels(amounts: Option<(&Amounts, bool)>, shape: &Shape) -> Result<Vec<Level>, Failure> {
     let Some((amounts, shares)) = amounts else {
         return match shape {
-            Shape::Steady(_) => Err(usage(
+            Shape::Steady(_) => Err(Failure::usage(
                 "how much load? Give a rate (-R 20000), a share of the capacity (-u 75%), as \
                  fast as it goes (-R max), or an objective (--find 'p99.9<=200us')",
             )),
@@ -320,16 +322,16 @@ fn levels(amounts: Option<(&Amounts, bool)>, shape: &Shape) -> Result<Vec<Level>
     let values = match amounts {
         Amounts::Values(values) => values,
         Amounts::Between(from, to) => {
-            return Err(usage(format!(
+            return Err(Failure::usage(format!(
                 "a range without a step is for --find; to sweep, write e.g. {from}..{to}:{}",
                 (to - from) / 5.0
             )));
         }
         // handled before: there is no schedule
-        Amounts::Max => return Err(usage("-R max cannot be combined with other rates")),
+        Amounts::Max => return Err(Failure::usage("-R max cannot be combined with other rates")),
     };
     if !shares && let Some(rate) = values.iter().find(|rate| **rate > MOST_PER_S) {
-        return Err(usage(format!(
+        return Err(Failure::usage(format!(
             "no generator sends {rate} requests per second; give at most {MOST_PER_S:.0}"
         )));
     }
@@ -345,7 +347,7 @@ fn bounds(amounts: Option<(&Amounts, bool)>) -> Result<Bounds, Failure> {
         None => Ok(Bounds::Shares(0.01, 1.0)),
         Some((Amounts::Between(from, to), true)) => Ok(Bounds::Shares(*from, *to)),
         Some((Amounts::Between(from, to), false)) => Ok(Bounds::Rates(*from, *to)),
-        Some(_) => Err(usage(
+        Some(_) => Err(Failure::usage(
             "--find searches between two loads: write -R 1k..100k or -u 5%..100%, without a step",
         )),
     }
@@ -369,14 +371,10 @@ fn affordable(
     if needed < free {
         return Ok(());
     }
-    Err(usage(format!(
+    Err(Failure::usage(format!(
         "{requests:.0} requests need about {:.0} GB of memory for their record and {:.0} GB are \
          free: use a lower rate or a shorter duration",
         needed / 1e9,
         free / 1e9
     )))
-}
-
-fn usage(text: impl std::fmt::Display) -> Failure {
-    Failure::new(Exit::Usage, text)
 }

@@ -8,7 +8,7 @@ use taillab_load::{
 };
 
 use crate::cli::{RequestArgs, StoreArgs};
-use crate::exit::{Exit, Failure};
+use crate::exit::Failure;
 
 /// A checked workload of the target's protocol.
 #[derive(Clone, Debug)]
@@ -24,10 +24,9 @@ impl Requests {
         for (given, ask, option) in given(args) {
             if given && !target.protocol.asks(ask) {
                 let to = Protocol::names_of(ask);
-                return Err(Failure::new(
-                    Exit::Usage,
-                    format!("{option} belongs to {to}, and the target is {target}: leave it out"),
-                ));
+                return Err(Failure::usage(format!(
+                    "{option} belongs to {to}, and the target is {target}: leave it out"
+                )));
             }
         }
         let requests = Self {
@@ -35,9 +34,7 @@ impl Requests {
             workload: workload(target, args)?,
             datagrams: matches!(target.place, Place::Udp(_)),
         };
-        requests
-            .codec()
-            .map_err(|error| Failure::new(Exit::Usage, error))?;
+        requests.codec().map_err(Failure::usage)?;
         Ok(requests)
     }
 
@@ -143,10 +140,9 @@ fn resource(target: &Target, args: &RequestArgs) -> Result<Resource, Failure> {
     };
     for header in &args.header {
         let (name, value) = header.split_once(':').ok_or_else(|| {
-            Failure::new(
-                Exit::Usage,
-                format!("`{header}` is not a header; write -H 'Name: value'"),
-            )
+            Failure::usage(format!(
+                "`{header}` is not a header; write -H 'Name: value'"
+            ))
         })?;
         let (name, value) = (name.trim(), value.trim());
         if name.eq_ignore_ascii_case("host") {

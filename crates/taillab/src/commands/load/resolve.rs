@@ -7,7 +7,7 @@ use std::time::Duration;
 use taillab_load::Endpoint;
 use taillab_load::target::{Host, HostPort, Place};
 
-use crate::exit::{Exit, Failure};
+use crate::exit::Failure;
 
 /// How long each of several addresses of a name may take to accept.
 const ACCEPT_WITHIN: Duration = Duration::from_secs(2);
@@ -45,12 +45,9 @@ fn addresses(at: &HostPort) -> Result<Vec<SocketAddr>, Failure> {
         Host::Name(name) => name,
     };
     let unknown = |why: String| {
-        Failure::new(
-            Exit::Failed,
-            format!(
-                "the name `{name}` cannot be resolved: {why}; check its spelling, or give the address"
-            ),
-        )
+        Failure::failed(format!(
+            "the name `{name}` cannot be resolved: {why}; check its spelling, or give the address"
+        ))
     };
     let mut found: Vec<SocketAddr> = (name.as_str(), at.port)
         .to_socket_addrs()

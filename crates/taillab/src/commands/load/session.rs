@@ -24,7 +24,7 @@ use crate::progress::{Phase, Progress};
 use crate::say::Say;
 use taillab_analysis::cut::Spans;
 
-/// Closed-loop blocks that the capacity is the median of.
+/// The capacity is the median of this many closed-loop blocks.
 const BLOCKS: u32 = 7;
 /// Length of one.
 const BLOCK: Nanos = Nanos::from_millis(300);
@@ -99,13 +99,13 @@ impl<'a> Session<'a> {
         &self.endpoint
     }
 
-    /// The first answer of the server that was not a good one.
+    /// The server's first wrong answer.
     pub fn wrong_answer(&self) -> Option<&WrongAnswer> {
         let mut clients = self.fleet.clients().iter();
         clients.find_map(taillab_load::Client::wrong_answer)
     }
 
-    /// Whether the user wants an end.
+    /// Whether the user has interrupted the load.
     pub fn interrupted(&self) -> bool {
         self.interrupt.is_raised()
     }
@@ -171,12 +171,8 @@ impl<'a> Session<'a> {
             Some(_) => return Err(self.gone("while its capacity was measured")),
             None => {}
         }
-        let peak = median(&rates).ok_or_else(|| {
-            Failure::new(
-                Exit::Failed,
-                "the capacity could not be measured; run it again",
-            )
-        })?;
+        let peak = median(&rates)
+            .ok_or_else(|| Failure::failed("the capacity could not be measured; run it again"))?;
         Ok(Capacity {
             peak_per_s: peak.value,
             peak_lo_per_s: Some(peak.lo),
@@ -194,15 +190,12 @@ impl<'a> Session<'a> {
             seed,
         } = sending;
         if schedule.measured_requests() == 0 {
-            return Err(Failure::new(
-                Exit::Usage,
-                format!(
-                    "{what}: at {:.3} requests per second none is due within {}; use a higher rate or \
+            return Err(Failure::usage(format!(
+                "{what}: at {:.3} requests per second none is due within {}; use a higher rate or \
                      a longer duration",
-                    schedule.rate_per_s,
-                    schedule.duration()
-                ),
-            ));
+                schedule.rate_per_s,
+                schedule.duration()
+            )));
         }
         let rate_per_s = schedule.rate_per_s;
         let length = schedule.length;
@@ -307,14 +300,11 @@ impl<'a> Session<'a> {
 
     /// The server's end as a failure.
     pub fn gone(&self, when: &str) -> Failure {
-        Failure::new(
-            Exit::Failed,
-            format!(
-                "the server at {} stopped answering {when}: see whether it still runs, and what it \
+        Failure::failed(format!(
+            "the server at {} stopped answering {when}: see whether it still runs, and what it \
                  last said",
-                self.endpoint
-            ),
-        )
+            self.endpoint
+        ))
     }
 }
 

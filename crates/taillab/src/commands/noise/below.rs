@@ -21,10 +21,9 @@ pub fn mark(rows: &mut [NoiseRow]) {
 }
 
 fn of_row(row: &NoiseRow, rows: &[NoiseRow]) -> Option<Share> {
-    let beside = |other: &&NoiseRow| {
+    let masked = rows.iter().find(|other| {
         other.kind == LoopKind::Masked && other.cpu == row.cpu && other.step == row.step
-    };
-    let masked = rows.iter().find(beside)?;
+    })?;
     let causes = row
         .causes
         .as_ref()

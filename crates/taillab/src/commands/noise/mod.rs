@@ -9,7 +9,7 @@ use taillab_host::environment::{Virtualization, kernel_release};
 use taillab_host::noise::tsc;
 use taillab_host::{CpuQuota, Interrupt, Roots, clock, cpu_quota};
 use taillab_model::noise::{NoiseQuota, NoiseResult, NoiseRow, SCHEMA_VERSION};
-use taillab_report::{html, noise, terminal};
+use taillab_report::{html, json, terminal};
 
 use self::away::Away;
 use self::plan::Plan;
@@ -32,7 +32,7 @@ pub fn run(args: NoiseArgs) -> Result<Exit, Failure> {
     say.step("measuring the time stamp counter");
     let counter = tsc::describe(&roots).map_err(host)?;
     let mut measuring = Measuring::new(
-        (&plan.beside, &plan.usable),
+        (&plan.own_cpus, &plan.usable),
         &counter,
         &interrupt,
         args.common.quiet,
@@ -123,7 +123,7 @@ fn describe(phase: &Phase) -> String {
 fn show(args: &NoiseArgs, dir: Option<&mut RunDir>, result: &NoiseResult) -> Result<(), Failure> {
     let rendered = Rendered {
         name: "noise",
-        json: noise::json(result).or_exit(Exit::Failed)?,
+        json: json::of(result).or_exit(Exit::Failed)?,
         page: html::render_noise(result),
         text: terminal::render_noise(result, args.common.verbose > 0, style()),
     };

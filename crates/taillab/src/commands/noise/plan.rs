@@ -7,7 +7,7 @@ use taillab_model::Nanos;
 use taillab_model::noise::{LoopKind, ReadStyle};
 
 use crate::cli::{LoopName, NoiseArgs, StyleName};
-use crate::exit::{Exit, Failure};
+use crate::exit::Failure;
 use crate::fail::host;
 use crate::noise::Phase;
 
@@ -22,7 +22,7 @@ pub struct Plan {
     pub held: Vec<String>,
     pub notes: Vec<String>,
     /// CPUs that are not measured, for our own work; empty where all are measured.
-    pub beside: CpuSet,
+    pub own_cpus: CpuSet,
     pub usable: CpuSet,
 }
 
@@ -46,7 +46,7 @@ pub fn plan(args: &NoiseArgs, roots: &Roots) -> Result<Plan, Failure> {
     Ok(Plan {
         held: held(&phases),
         notes: notes(roots, &chosen, real_time, throttle),
-        beside: usable.difference(&chosen),
+        own_cpus: usable.difference(&chosen),
         usable,
         phases,
     })
@@ -111,13 +111,10 @@ fn phases(args: &NoiseArgs, chosen: &CpuSet) -> Result<Vec<Phase>, Failure> {
     }
     let in_kernel = kinds.iter().any(|kind| *kind != LoopKind::User);
     if in_kernel && args.threshold > KERNEL_THRESHOLD {
-        return Err(Failure::new(
-            Exit::Usage,
-            format!(
-                "the loops in the kernel keep gaps from {KERNEL_THRESHOLD} on at the latest: give \
+        return Err(Failure::usage(format!(
+            "the loops in the kernel keep gaps from {KERNEL_THRESHOLD} on at the latest: give \
                  --threshold 4us or less, or only the loop in user space"
-            ),
-        ));
+        )));
     }
     Ok((kinds.into_iter())
         .map(|kind| Phase {
@@ -203,8 +200,8 @@ fn notes(
     if let Some(name) = Virtualization::read(roots).hypervisor() {
         notes.push(format!(
             "this kernel runs in a virtual machine ({name}): its loop in user space is the paper's \
-             row \"TSC - From VM User Space\", and what took time while nothing ran here is the \
-             hypervisor's or the host's"
+             row \"TSC - From VM User Space\", and time lost while nothing ran here went to the \
+             hypervisor or the host"
         ));
     }
     if let Some(throttle) = throttle
@@ -215,14 +212,14 @@ fn notes(
         notes.push(format!(
             "RT throttling is active (kernel.sched_rt_runtime_us {runtime_us} of {} µs): a \
              real-time loop that never sleeps is held back when ordinary threads wait, and these \
-             gaps belong to the setting, not to the machine; all others are measured as they are",
+             gaps come from the setting, not from the machine",
             throttle.period_us
         ));
     }
     for (name, meaning) in [
         (
             "isolated",
-            "isolated (isolcpus): ordinary threads come there only if they are put there, so these \
+            "isolated (isolcpus): ordinary threads run there only if they are pinned to it, so these \
              figures are the best of this machine, not its usual ones",
         ),
         (
@@ -241,9 +238,8 @@ fn notes(
         && governor != "performance"
     {
         notes.push(format!(
-            "the CPU's frequency may change (governor {}): the counter does not, but the loop's own \
-             turn takes longer at a lower frequency",
-            governor
+            "the CPU's frequency may change (governor {governor}): the counter's does not, but a turn \
+             of the loop takes longer at a lower frequency"
         ));
     }
     notes
@@ -255,6 +251,7 @@ mod tests {
 
     use super::*;
     use crate::cli::{Cli, Command};
+    use crate::exit::Exit;
 
     fn args(words: &[&str]) -> NoiseArgs {
         let all = ["taillab", "noise"].iter().chain(words);

@@ -1,5 +1,5 @@
-//! `taillab reproduce`: a paper's figures, and its claims next to our numbers. The figures of *Where Has My
-//! Time Gone?* are shown next to the rows of `budget`.
+//! `taillab reproduce`: a paper's figures, and its claims next to our numbers. (`budget` shows the figures of
+//! *Where Has My Time Gone?* next to its rows.)
 
 mod deconstructing;
 mod tales;
@@ -10,7 +10,7 @@ use taillab_host::Interrupt;
 use taillab_report::reproduction::{
     JudgedClaim, ReproducedFigure, Reproduction, SCHEMA_VERSION, Verdict, stated,
 };
-use taillab_report::{html, terminal};
+use taillab_report::{html, json, terminal};
 use taillab_simulator::paper::{self, Claim, Expected};
 
 use crate::cli::Output;
@@ -51,7 +51,7 @@ fn reproduce<F>(
     }
     let rendered = Rendered {
         name,
-        json: reproduction.json().or_exit(Exit::Failed)?,
+        json: json::of(&reproduction).or_exit(Exit::Failed)?,
         page: html::render_reproduction(&reproduction),
         text: terminal::render_reproduction(&reproduction, style()),
     };
@@ -59,8 +59,13 @@ fn reproduce<F>(
     Ok(reproduction)
 }
 
-/// A claim next to our number, which is judged where it `counts`.
-fn judged<M>(claim: &Claim<M>, ours: Option<f64>, unit: &'static str, counts: bool) -> JudgedClaim {
+/// A claim next to our number. If that is missing, `missing` says why.
+fn judged<M>(
+    claim: &Claim<M>,
+    ours: Option<f64>,
+    unit: &'static str,
+    missing: Verdict,
+) -> JudgedClaim {
     let write = |value| stated(value, unit);
     JudgedClaim {
         statement: claim.statement.to_owned(),
@@ -72,11 +77,11 @@ fn judged<M>(claim: &Claim<M>, ours: Option<f64>, unit: &'static str, counts: bo
         },
         ours,
         unit,
-        verdict: match claim.judge(ours.filter(|_| counts)) {
-            paper::Verdict::Agrees => Verdict::Agrees,
-            paper::Verdict::DisagreesAsKnown => Verdict::TheoryDisagrees,
-            paper::Verdict::Disagrees => Verdict::Disagrees,
-            paper::Verdict::NotMeasured => Verdict::NotMeasured,
+        verdict: match ours.map(|ours| claim.judge(ours)) {
+            Some(paper::Verdict::Agrees) => Verdict::Agrees,
+            Some(paper::Verdict::DisagreesAsKnown) => Verdict::TheoryDisagrees,
+            Some(paper::Verdict::Disagrees) => Verdict::Disagrees,
+            None => missing,
         },
         explanation: claim.known_disagreement.map(str::to_owned),
     }

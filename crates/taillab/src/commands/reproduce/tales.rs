@@ -6,7 +6,7 @@ use taillab_host::{Interrupt, Roots};
 use taillab_queueing::discipline::Discipline;
 use taillab_queueing::service::Service;
 use taillab_report::chart::Axis;
-use taillab_report::reproduction::{JudgedClaim, ReproducedCurve, ReproducedFigure};
+use taillab_report::reproduction::{JudgedClaim, ReproducedCurve, ReproducedFigure, Verdict};
 use taillab_simulator::paper::{self, Curve, Figure, Measure, Specification};
 use taillab_simulator::run::{Outcome, Stopped};
 use taillab_simulator::sample::Sample;
@@ -32,8 +32,7 @@ pub fn run(args: TalesArgs) -> Result<Exit, Failure> {
             Some(TraceFile::open(args.recorded.options(path))?)
         }
         Some(_) => {
-            return Err(Failure::new(
-                Exit::Usage,
+            return Err(Failure::usage(
                 "only fig1 has a recorded trace; leave --trace out or add fig1",
             ));
         }
@@ -146,11 +145,16 @@ fn judged(specification: &Specification, outcomes: &[Outcome]) -> Vec<JudgedClai
         let estimate = outcomes.get(curve)?.sojourn.quantile(q)?;
         Some(estimate.value_ns / 1e3)
     };
+    let is_simulated = |outcome: &Outcome| outcome.sojourn.pooled().count() > 0;
+    let missing = match outcomes.iter().all(is_simulated) {
+        true => Verdict::Unsupported,
+        false => Verdict::NotMeasured,
+    };
     (specification.claims.iter())
         .map(|claim| {
             let curves = specification.curves.len();
             let ours = claim.measure.evaluate(curves, quantile_us);
-            super::judged(claim, ours, unit(&claim.measure), true)
+            super::judged(claim, ours, unit(&claim.measure), missing)
         })
         .collect()
 }

@@ -7,7 +7,7 @@ use taillab_model::rtt::{RttCurves, RttResult};
 use taillab_report::rtt::{
     RttReport, around_slowest, ccdf, file_name, over_time, write_hlog, write_parquet,
 };
-use taillab_report::{html, terminal};
+use taillab_report::{html, json, terminal};
 
 use crate::cli::Output;
 use crate::exit::{Exit, Failure, OrExit};
@@ -67,7 +67,7 @@ impl Wanted {
     /// Writes `result.json` last, then prints.
     pub fn result(&mut self, result: &RttResult, curves: &[RttCurves]) -> Result<(), Failure> {
         let report = RttReport { result, curves };
-        let json = report.json().or_exit(Exit::Failed)?;
+        let json = json::of(report.result).or_exit(Exit::Failed)?;
         let mut place = None;
         if let Some(dir) = &mut self.directory {
             let svg = ccdf(&report).svg();

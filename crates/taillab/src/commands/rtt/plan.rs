@@ -8,7 +8,7 @@ use taillab_model::Nanos;
 use taillab_model::rtt::Link;
 
 use crate::cli::{LinkKind, RttArgs, XdpKind};
-use crate::exit::{Exit, Failure};
+use crate::exit::Failure;
 use crate::fail::host;
 use crate::round_trips::{OURS, OpenRate, Plan, RowPlan, Target, failure};
 
@@ -22,8 +22,7 @@ const HALF: f64 = 0.5;
 pub fn plan(args: &RttArgs) -> Result<Plan, Failure> {
     let target = args.target.as_deref().map(target).transpose()?;
     if args.mtu.is_some() && (args.link != LinkKind::Veth || target.is_some()) {
-        return Err(Failure::new(
-            Exit::Usage,
+        return Err(Failure::usage(
             "--mtu is for devices of our own: add --link veth, or leave --mtu out",
         ));
     }
@@ -83,14 +82,11 @@ fn rows(args: &RttArgs, target: Option<&Target>) -> Result<(Vec<RowPlan>, Vec<St
         if let Some(target) = target
             && target.endpoint(proto).is_none()
         {
-            return Err(Failure::new(
-                Exit::Usage,
-                format!(
-                    "{proto} cannot be used with {}: choose the protocols of the target with \
+            return Err(Failure::usage(format!(
+                "{proto} cannot be used with {}: choose the protocols of the target with \
                      --proto, or leave --target out",
-                    args.target.as_deref().unwrap_or_default()
-                ),
-            ));
+                args.target.as_deref().unwrap_or_default()
+            )));
         }
         let modes = match args.mode.as_slice() {
             [] => &proto.modes()[..1],
@@ -128,20 +124,18 @@ fn target(text: &str) -> Result<Target, Failure> {
     let found = text.to_socket_addrs().map(|mut all| all.next());
     match found {
         Ok(Some(address)) => Ok(Target::Inet(address)),
-        Ok(None) | Err(_) if !text.contains(':') => Err(Failure::new(
-            Exit::Usage,
-            format!("`{text}` names no port; write HOST:PORT, or unix:PATH"),
-        )),
+        Ok(None) | Err(_) if !text.contains(':') => Err(Failure::usage(format!(
+            "`{text}` names no port; write HOST:PORT, or unix:PATH"
+        ))),
         Ok(None) => Err(unknown_host(text, "it has no address")),
         Err(error) => Err(unknown_host(text, &error.to_string())),
     }
 }
 
 fn unknown_host(text: &str, why: &str) -> Failure {
-    Failure::new(
-        Exit::Usage,
-        format!("cannot find `{text}`: {why}; write HOST:PORT, or unix:PATH"),
-    )
+    Failure::usage(format!(
+        "cannot find `{text}`: {why}; write HOST:PORT, or unix:PATH"
+    ))
 }
 
 /// CPUs of a client whose server is elsewhere: the last one allowed, unless told.
@@ -154,8 +148,7 @@ fn client_only(wanted: Option<&CpuSet>) -> Result<Vec<u32>, Failure> {
     if missing.is_empty() {
         return Ok(wanted.iter().collect());
     }
-    Err(Failure::new(
-        Exit::Usage,
-        format!("CPU {missing} cannot be used; this process may run on {allowed}"),
-    ))
+    Err(Failure::usage(format!(
+        "CPU {missing} cannot be used; this process may run on {allowed}"
+    )))
 }

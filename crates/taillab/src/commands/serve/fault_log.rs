@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use taillab_host::{Invoker, Roots};
 use taillab_testkit::ground_truth::GroundTruth;
 
-use crate::exit::{Exit, Failure};
+use crate::exit::Failure;
 
 /// Made before the server serves, so that a place that cannot be written is known at once.
 pub struct FaultLog {
@@ -50,11 +50,8 @@ impl FaultLog {
 }
 
 fn unwritable(path: &std::path::Path, error: &std::io::Error) -> Failure {
-    Failure::new(
-        Exit::Failed,
-        format!(
-            "cannot write {}: {error}; choose another file with --fault-log",
-            path.display()
-        ),
-    )
+    Failure::failed(format!(
+        "cannot write {}: {error}; choose another file with --fault-log",
+        path.display()
+    ))
 }

@@ -23,8 +23,7 @@ use crate::time_stamps::empirical;
 /// Serves until SIGINT or SIGTERM.
 pub fn run(args: ServeArgs) -> Result<Exit, Failure> {
     if args.architecture == Architecture::NullRpc && args.workers.is_some() {
-        return Err(Failure::new(
-            Exit::Usage,
+        return Err(Failure::usage(
             "null-rpc has one worker for each connection: leave --workers out, or choose epoll-shared",
         ));
     }

@@ -138,7 +138,7 @@ pub fn stopped(spec: &Spec, served: &Served, output: Output) -> Result<(), Failu
     print(&summary(spec, served))
 }
 
-/// What cannot be as the user wants it, with a remedy.
+/// What went wrong, with a remedy.
 fn warnings(spec: &Spec, served: &Served) -> Vec<String> {
     let mut all = Vec::new();
     let bytes = spec.sizes.request_bytes;
@@ -221,18 +221,15 @@ fn line(event: Event<'_>) -> Result<(), Failure> {
     print(&(text + "\n"))
 }
 
-/// Who waits for the line gets it now.
+/// Prints at once, for a reader who waits for the line.
 fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())
         .and_then(|()| out.flush())
         .map_err(|error| {
-            Failure::new(
-                Exit::Failed,
-                format!(
-                    "cannot write to standard output: {error}; redirect it to a file, or use -q"
-                ),
-            )
+            Failure::failed(format!(
+                "cannot write to standard output: {error}; redirect it to a file, or use -q"
+            ))
         })
 }
 

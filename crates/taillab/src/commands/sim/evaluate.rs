@@ -10,6 +10,7 @@ use taillab_queueing::service::Service;
 use taillab_report::simulation::{
     Engine, Exact, ExactQuantile, Fanout, SimulatedRun, WarmUp, Z, ZQuantile,
 };
+use taillab_report::two_digits_up;
 use taillab_simulator::run::{Outcome, Stopped};
 use taillab_simulator::sample::Sample;
 use taillab_simulator::simulation::Simulation;
@@ -132,27 +133,15 @@ fn needed(sample: &Sample, q: f64) -> u64 {
     two_digits_up(independent.max(inflated.ceil() as u64))
 }
 
-fn two_digits_up(n: u64) -> u64 {
-    let mut unit = 1;
-    while n / unit >= 100 {
-        unit *= 10;
-    }
-    n.div_ceil(unit) * unit
-}
-
 /// The largest of `parts` independent sojourns.
 pub fn fanout(sojourn: &Sample, parts: NonZeroU32) -> Fanout {
-    let nanos = |ns: f64| Some(Nanos::new(ns.round().max(0.0) as u64));
     let independent = REPORTED_QUANTILES
         .iter()
         .map(|&q| {
             let one = 1.0 - fanout::one_upper_probability(parts.get(), 1.0 - q);
-            let estimate = sojourn.quantile(one);
             Quantile {
                 q,
-                value: estimate.and_then(|x| nanos(x.value_ns)),
-                lo: estimate.and_then(|x| nanos(x.lo_ns)),
-                hi: estimate.and_then(|x| nanos(x.hi_ns)),
+                ..sojourn.reported(one)
             }
         })
         .collect();
@@ -224,22 +213,21 @@ struct Deviations<'a> {
 }
 
 impl Deviations<'_> {
-    /// How many standard errors the share of requests above the exact quantile is off.
-    /// `None` where the law jumps, or where so few busy periods reach the quantile that
-    /// the test says nothing.
+    /// By how many standard errors the share of requests above the exact quantile is off.
+    /// `None` where the law jumps, or where too few busy periods reach the quantile for a test.
     ///
     /// Far in the tail the spread of the batches is small just when they saw too little;
     /// there the correlation at the quantile before is taken.
     fn at(&mut self, q: f64, quantile_s: f64) -> Option<f64> {
-        /// A share next to the quantile that no continuous law has within so short a time.
+        /// No continuous law has such a share so close to the quantile.
         const JUMP: f64 = 1e-3;
-        const BESIDE: f64 = 1e-7;
+        const OFFSET: f64 = 1e-7;
         /// Independent observations above the quantile that make the spread known.
         const WELL_KNOWN: f64 = 200.0;
         /// A larger error, relative to the share above the quantile, tests nothing.
         const LARGEST_ERROR: f64 = 0.5;
-        let above = self.model.sojourn_ccdf(quantile_s * (1.0 + BESIDE))?;
-        let below = self.model.sojourn_ccdf(quantile_s * (1.0 - BESIDE))?;
+        let above = self.model.sojourn_ccdf(quantile_s * (1.0 + OFFSET))?;
+        let below = self.model.sojourn_ccdf(quantile_s * (1.0 - OFFSET))?;
         if below - above > JUMP * (1.0 - q) {
             return None;
         }

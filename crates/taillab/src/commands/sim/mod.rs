@@ -17,7 +17,7 @@ use crate::exit::{Exit, Failure};
 use crate::fail::host;
 use crate::pipeline::{Remaining, give_up_root};
 
-/// Simulates what was asked for; the result is printed, drawn and saved.
+/// Runs the simulations; the result is printed, drawn and saved.
 pub fn run(args: SimArgs) -> Result<Exit, Failure> {
     give_up_root(&Roots::default(), Remaining::Files)?;
     let interrupt = Interrupt::register().map_err(host)?;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use taillab_report::simulation::{SimulationReport, chart, write_parquet};
-use taillab_report::{ReportError, html, terminal};
+use taillab_report::{ReportError, html, json, terminal};
 
 use crate::cli::Output;
 use crate::exit::{Exit, Failure, OrExit};
@@ -37,8 +37,7 @@ impl Wanted {
     ) -> Result<Self, Failure> {
         let plots: Vec<Plot> = plots.into_iter().map(plot).collect::<Result<_, _>>()?;
         if common.json && plots.iter().any(|plot| matches!(plot, Plot::Terminal)) {
-            return Err(Failure::new(
-                Exit::Usage,
+            return Err(Failure::usage(
                 "--json and --plot - both want standard output; draw into a file",
             ));
         }
@@ -51,14 +50,11 @@ impl Wanted {
             if let Some(folder) = folder
                 && !folder.is_dir()
             {
-                return Err(Failure::new(
-                    Exit::Usage,
-                    format!(
-                        "cannot write {}: there is no directory {}; make it first",
-                        file.display(),
-                        folder.display()
-                    ),
-                ));
+                return Err(Failure::usage(format!(
+                    "cannot write {}: there is no directory {}; make it first",
+                    file.display(),
+                    folder.display()
+                )));
             }
         }
         Ok(Self {
@@ -88,14 +84,11 @@ fn plot(path: PathBuf) -> Result<Plot, Failure> {
         Some("svg") => Ok(Plot::Svg(path)),
         Some("png") => Ok(Plot::Png(path)),
         Some("html" | "htm") => Ok(Plot::Html(path)),
-        _ => Err(Failure::new(
-            Exit::Usage,
-            format!(
-                "cannot tell the format of `{}`; name it FILE.svg, FILE.png or FILE.html, or - for the \
+        _ => Err(Failure::usage(format!(
+            "cannot tell the format of `{}`; name it FILE.svg, FILE.png or FILE.html, or - for the \
                  terminal",
-                path.display()
-            ),
-        )),
+            path.display()
+        ))),
     }
 }
 
@@ -114,7 +107,7 @@ pub fn save(wanted: &mut Wanted, report: &SimulationReport) -> Result<(), Failur
         write(path, &table(report)?)?;
     }
     if let Some(dir) = &mut wanted.directory {
-        dir.put("sim.json", &report.json().or_exit(Exit::Failed)?)?;
+        dir.put("sim.json", &json::of(report).or_exit(Exit::Failed)?)?;
         dir.put("sim.parquet", &table(report)?)?;
         dir.put("sim.html", &html::render_simulation(report))?;
         save_figure(dir, "sim", &figure)?;
@@ -129,14 +122,13 @@ fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
             "cannot write {}: {error}; choose a place that you may write to",
             path.display()
         );
-        Failure::new(Exit::Failed, text)
+        Failure::failed(text)
     })
 }
 
 fn table(report: &SimulationReport) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
-    write_parquet(report, &mut bytes)
-        .map_err(|error: ReportError| Failure::new(Exit::Failed, error))?;
+    write_parquet(report, &mut bytes).map_err(|error: ReportError| Failure::failed(error))?;
     Ok(bytes)
 }
 
@@ -146,7 +138,7 @@ pub fn show(wanted: &Wanted, report: &SimulationReport) -> Result<(), Failure> {
         return Ok(());
     }
     if wanted.common.json {
-        return print(&report.json().or_exit(Exit::Failed)?);
+        return print(&json::of(report).or_exit(Exit::Failed)?);
     }
     let style = style();
     let mut text = terminal::render_simulation(report, style);

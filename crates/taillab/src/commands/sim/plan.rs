@@ -1,4 +1,4 @@
-//! What is to be done, checked before anything runs.
+//! What is simulated, checked before anything runs.
 
 use std::num::NonZeroU32;
 use std::path::Path;
@@ -16,12 +16,12 @@ use crate::exit::{Exit, Failure, OrExit};
 use crate::simulation::refused;
 use crate::time_stamps::{TraceFile, TraceOptions, empirical};
 
-/// Requests of a run that was told nothing.
-const USUAL_REQUESTS: u64 = 20_000_000;
-/// Where a run to a precision gives up.
+/// The default number of requests.
+const DEFAULT_REQUESTS: u64 = 20_000_000;
+/// A run to a precision gives up after this many requests.
 const MOST_REQUESTS: u64 = 10_000_000_000;
-/// The load of a queue that was told nothing.
-const USUAL_UTILIZATION: f64 = 0.8;
+/// The default utilisation.
+const DEFAULT_UTILIZATION: f64 = 0.8;
 
 /// The two kinds of arrivals.
 pub enum Plan {
@@ -69,7 +69,7 @@ pub fn plan(args: SimArgs) -> Result<(Plan, Wanted), Failure> {
     )?;
     let trace = args.recorded.file.trace.clone();
     let utilization = match (args.system.utilization, &trace) {
-        (None, None) => Some(USUAL_UTILIZATION),
+        (None, None) => Some(DEFAULT_UTILIZATION),
         (given, _) => given,
     };
     let ranges = Ranges::new(
@@ -117,15 +117,14 @@ fn recorded(
 
 fn random(args: &SimArgs, service: &Service, ranges: Ranges) -> Result<RandomPlan, Failure> {
     if args.recorded.allow_overload {
-        return Err(Failure::new(
-            Exit::Usage,
+        return Err(Failure::usage(
             "--allow-overload needs --trace FILE: only a trace ends, random arrivals at a \
              utilisation of 1 or more make a queue that grows without bound",
         ));
     }
     let requests = args.sample.requests.map(|count| count.0);
     let stop = match args.sample.precision {
-        None => Stop::Requests(requests.unwrap_or(USUAL_REQUESTS)),
+        None => Stop::Requests(requests.unwrap_or(DEFAULT_REQUESTS)),
         Some(target) => Stop::Precision {
             target,
             at_most: requests.unwrap_or(MOST_REQUESTS),
@@ -136,7 +135,7 @@ fn random(args: &SimArgs, service: &Service, ranges: Ranges) -> Result<RandomPla
             args.system.arrivals,
             service.clone(),
             case.workers,
-            case.utilization.unwrap_or(USUAL_UTILIZATION),
+            case.utilization.unwrap_or(DEFAULT_UTILIZATION),
             case.discipline,
         );
         simulation.stop = stop;
@@ -164,10 +163,8 @@ fn service(text: &str) -> Result<Service, Failure> {
         Some(file) => empirical::read(file),
         None => text.parse().map_err(|error| match error {
             // the library does not know of files
-            NotationError::Unknown { .. } => {
-                Failure::new(Exit::Usage, format!("{error}, empirical:FILE"))
-            }
-            _ => Failure::new(Exit::Usage, error),
+            NotationError::Unknown { .. } => Failure::usage(format!("{error}, empirical:FILE")),
+            _ => Failure::usage(error),
         }),
     }
 }

@@ -4,7 +4,7 @@ use std::io;
 
 use taillab_host::disk;
 
-use crate::exit::{Exit, Failure};
+use crate::exit::Failure;
 
 /// Why a recording ended.
 #[derive(Debug)]
@@ -35,23 +35,17 @@ impl End {
     pub fn failure(self) -> Option<Failure> {
         match self {
             Self::TimeUp | Self::Interrupted => None,
-            Self::ServerGone(line) => Some(Failure::new(Exit::Failed, line)),
-            Self::DiskLow(free_bytes) => Some(Failure::new(
-                Exit::Failed,
-                format!(
-                    "the recording was stopped because the disk has only {} free; what came \
+            Self::ServerGone(line) => Some(Failure::failed(line)),
+            Self::DiskLow(free_bytes) => Some(Failure::failed(format!(
+                "the recording was stopped because the disk has only {} free; what came \
                      before is kept: free \
                      some space, choose another place with -o, or record for a shorter time",
-                    disk::Bytes(free_bytes)
-                ),
-            )),
-            Self::Unwritable(error) => Some(Failure::new(
-                Exit::Failed,
-                format!(
-                    "cannot write the recording: {error}; what came before is kept: free some \
+                disk::Bytes(free_bytes)
+            ))),
+            Self::Unwritable(error) => Some(Failure::failed(format!(
+                "cannot write the recording: {error}; what came before is kept: free some \
                      space, or record fewer kinds of disturbance or for a shorter time"
-                ),
-            )),
+            ))),
         }
     }
 }

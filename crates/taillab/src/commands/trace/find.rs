@@ -92,7 +92,7 @@ impl Found {
     /// named, has ended.
     pub fn ended(&mut self) -> Option<String> {
         if let Some((command, _)) = &mut self.command {
-            // if its state cannot be read, it is not taken for dead
+            // if its state cannot be read, we assume that it runs
             let status = command.try_exit().ok().flatten()?;
             return Some(format!(
                 "the command ended ({status}) while it was traced: start it with options that \
@@ -169,13 +169,10 @@ fn listening(
             ));
         }
         if let Some(status) = command.try_exit().map_err(host)? {
-            return Err(Failure::new(
-                Exit::Failed,
-                format!(
-                    "the command ended ({status}) before it listened on a port: start it with \
+            return Err(Failure::failed(format!(
+                "the command ended ({status}) before it listened on a port: start it with \
                      options that keep it in the foreground"
-                ),
-            ));
+            )));
         }
         let wanted = |target: &Target| match target.endpoint(port, transport) {
             Err(TargetError::OtherPort { .. }) => false,
@@ -195,7 +192,7 @@ fn listening(
             Ok(target) => {
                 return Err(match target.endpoint(port, transport) {
                     Err(error) => host(error),
-                    Ok(_) => Failure::new(Exit::Failed, "the command does not listen on a port"),
+                    Ok(_) => Failure::failed("the command does not listen on a port"),
                 });
             }
             Err(error) => return Err(host(error)),

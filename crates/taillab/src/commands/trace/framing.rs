@@ -3,7 +3,7 @@
 use taillab_analysis::Framing;
 use taillab_host::target::{Server, Transport};
 
-use crate::cli::Told;
+use crate::cli::ProtocolChoice;
 use crate::known_servers::KnownServer;
 
 /// How the requests of a server are found.
@@ -21,15 +21,15 @@ pub struct Identification {
 
 impl Identification {
     /// What the user says, and else what the name tells.
-    pub fn of(server: &Server, asked: Told) -> Self {
+    pub fn of(server: &Server, asked: ProtocolChoice) -> Self {
         let framing = match (server.endpoint.transport, asked) {
             // a datagram is a request
-            (Transport::Udp, _) | (Transport::Tcp, Told::Auto) => Framing::OneInTurn,
-            (Transport::Tcp, Told::As(framing)) => framing,
+            (Transport::Udp, _) | (Transport::Tcp, ProtocolChoice::Auto) => Framing::OneInTurn,
+            (Transport::Tcp, ProtocolChoice::As(framing)) => framing,
         };
         let known = KnownServer::called(&server.comm);
         Self {
-            sequential: asked == Told::Auto && known.sequential,
+            sequential: asked == ProtocolChoice::Auto && known.sequential,
             datagram_ids: server.endpoint.transport == Transport::Udp && known.datagram_ids,
             payload_bytes: framing.payload_bytes(),
             framing: (framing != Framing::OneInTurn).then(|| framing.to_string()),
@@ -62,19 +62,20 @@ mod tests {
 
     #[test]
     fn a_known_name_says_how_requests_are_answered() {
-        let known = Identification::of(&server("nginx", Transport::Tcp), Told::Auto);
+        let known = Identification::of(&server("nginx", Transport::Tcp), ProtocolChoice::Auto);
         assert_eq!(
             (known.sequential, known.framing, known.payload_bytes),
             (true, None, 0)
         );
-        let other = Identification::of(&server("python3", Transport::Tcp), Told::Auto);
+        let other = Identification::of(&server("python3", Transport::Tcp), ProtocolChoice::Auto);
         assert!(!other.sequential);
     }
 
     #[test]
     fn a_known_name_says_whether_datagrams_have_ids() {
-        let ids =
-            |comm, transport| Identification::of(&server(comm, transport), Told::Auto).datagram_ids;
+        let ids = |comm, transport| {
+            Identification::of(&server(comm, transport), ProtocolChoice::Auto).datagram_ids
+        };
         assert!(ids("memcached", Transport::Udp));
         assert!(!ids("memcached", Transport::Tcp));
         assert!(!ids("python3", Transport::Udp));
@@ -82,10 +83,16 @@ mod tests {
 
     #[test]
     fn content_is_recorded_only_where_it_is_read() {
-        let http = Identification::of(&server("x", Transport::Tcp), Told::As(Framing::Http1));
+        let http = Identification::of(
+            &server("x", Transport::Tcp),
+            ProtocolChoice::As(Framing::Http1),
+        );
         assert_eq!(http.framing.as_deref(), Some("http"));
         assert!(http.payload_bytes > 0);
-        let udp = Identification::of(&server("x", Transport::Udp), Told::As(Framing::Http1));
+        let udp = Identification::of(
+            &server("x", Transport::Udp),
+            ProtocolChoice::As(Framing::Http1),
+        );
         assert_eq!((udp.framing, udp.payload_bytes), (None, 0));
     }
 }

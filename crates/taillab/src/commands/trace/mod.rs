@@ -1,4 +1,4 @@
-//! `taillab trace`: a running server, watched.
+//! `taillab trace`: watches a running server.
 
 mod end;
 mod find;
@@ -61,10 +61,10 @@ pub fn run(args: TraceArgs) -> Result<Exit, Failure> {
 
     // from here on we stay off the server's CPUs where we can
     let before = cpus::allowed().map_err(host)?;
-    let beside = before.difference(&watched);
-    let shares_cpus = beside.is_empty();
+    let own_cpus = before.difference(&watched);
+    let shares_cpus = own_cpus.is_empty();
     if !shares_cpus {
-        cpus::pin_current_thread(&beside).map_err(host)?;
+        cpus::pin_current_thread(&own_cpus).map_err(host)?;
     }
     say.step("loading the probe");
     let probe = probing::load(&args, &found.server, &watched)?;
@@ -75,7 +75,7 @@ pub fn run(args: TraceArgs) -> Result<Exit, Failure> {
         args: &args,
         found: &mut found,
         watched: &watched,
-        beside: &beside,
+        own_cpus: &own_cpus,
         probe,
         file: recording_file(dir.as_mut())?,
         roots: &roots,
@@ -192,7 +192,7 @@ impl Finish<'_> {
             End::TimeUp => fixed.map(|()| analysed.exit()),
             other => Err(other
                 .failure()
-                .unwrap_or_else(|| Failure::new(Exit::Failed, "the trace ended early"))),
+                .unwrap_or_else(|| Failure::failed("the trace ended early"))),
         }
     }
 }
@@ -232,17 +232,14 @@ fn recording_file(dir: Option<&mut RunDir>) -> Result<File, Failure> {
     let folder = std::env::temp_dir();
     disk::ensure_free(&folder, LEAST_SPACE).map_err(host)?;
     unnamed_file(&folder).map_err(|error| {
-        Failure::new(
-            Exit::Failed,
-            format!(
-                "cannot make a temporary file in {}: {error}; name another folder in TMPDIR",
-                folder.display()
-            ),
-        )
+        Failure::failed(format!(
+            "cannot make a temporary file in {}: {error}; name another folder in TMPDIR",
+            folder.display()
+        ))
     })
 }
 
-/// A file that nobody else can open and that goes with its last descriptor.
+/// A file that nobody else can open and that disappears with its last descriptor.
 fn unnamed_file(folder: &std::path::Path) -> std::io::Result<File> {
     use rustix::fs::{Mode, OFlags};
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;

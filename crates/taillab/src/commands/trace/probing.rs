@@ -9,7 +9,7 @@ use taillab_probe::{Devices, Disturbances, Probe, ProbeSpec, ServerProcesses, UN
 
 use super::framing::Identification;
 use crate::cli::TraceArgs;
-use crate::exit::{Exit, Failure};
+use crate::exit::Failure;
 use crate::fail::probe as probe_failure;
 use crate::pipeline::{cpu_numbers, ring_bytes_per_cpu};
 
@@ -45,17 +45,13 @@ pub fn load(args: &TraceArgs, server: &Server, watched: &CpuSet) -> Result<Probe
 fn disturbances(args: &TraceArgs, payload_bytes: u16) -> Result<Disturbances, Failure> {
     let (stamps, given) = (args.recording.stamps, args.recording.disturbances);
     if !stamps.are_complete() && payload_bytes > 0 {
-        return Err(Failure::new(
-            Exit::Usage,
-            format!(
-                "--stamps {stamps} does not go with --protocol: content is read of every request; \
+        return Err(Failure::usage(format!(
+            "--stamps {stamps} does not go with --protocol: content is read of every request; \
                  leave one of them away"
-            ),
-        ));
+        )));
     }
     match (stamps, given) {
-        (MiddleStamps::Ends, Some(given)) if !given.is_empty() => Err(Failure::new(
-            Exit::Usage,
+        (MiddleStamps::Ends, Some(given)) if !given.is_empty() => Err(Failure::usage(
             "--stamps ends follows no request, so nothing can be said of what disturbed it: leave \
              --disturbances away, or give --stamps sampled:1/16",
         )),
@@ -69,15 +65,12 @@ fn processes(server: &Server) -> Result<ServerProcesses, Failure> {
         return Ok(ServerProcesses::Cgroup(PathBuf::from(&cgroup.folder)));
     }
     if server.processes.len() > MOST_PROCESSES {
-        return Err(Failure::new(
-            Exit::Usage,
-            format!(
-                "{} has {} processes, and at most {MOST_PROCESSES} can be watched by their \
+        return Err(Failure::usage(format!(
+            "{} has {} processes, and at most {MOST_PROCESSES} can be watched by their \
                  numbers: name its control group with --cgroup (`systemd-cgls` lists them)",
-                server.name,
-                server.processes.len()
-            ),
-        ));
+            server.name,
+            server.processes.len()
+        )));
     }
     Ok(ServerProcesses::These(server.processes.clone()))
 }

@@ -1,4 +1,4 @@
-//! The recording: a thread beside the server drains the probe into a file.
+//! The recording: a thread next to the server drains the probe into a file.
 
 use std::fs::File;
 use std::path::Path;
@@ -16,7 +16,7 @@ use super::end::End;
 use super::find::Found;
 use super::framing::Identification;
 use super::live::Screen;
-use super::recorder::{Recorder, Sinks, Told, unwritable};
+use super::recorder::{Recorder, Shared, Sinks, unwritable};
 use crate::cli::TraceArgs;
 use crate::exit::Failure;
 use crate::fail::{host, probe as probe_failure};
@@ -28,13 +28,13 @@ const SETTLE: Nanos = Nanos::from_millis(100);
 /// In a short recording only this part (1/N) of it is left out.
 const SETTLE_PART: u64 = 10;
 
-/// What is to be recorded, and what takes part in it.
+/// What a recording needs.
 pub struct Work<'a> {
     pub args: &'a TraceArgs,
     pub found: &'a mut Found,
     pub watched: &'a CpuSet,
-    /// CPUs that are not watched, for what we do.
-    pub beside: &'a CpuSet,
+    /// CPUs that are not watched, for our own threads.
+    pub own_cpus: &'a CpuSet,
     pub probe: Probe,
     pub file: File,
     pub roots: &'a Roots,
@@ -70,7 +70,7 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
         args,
         found,
         watched,
-        beside,
+        own_cpus,
         mut probe,
         file,
         roots,
@@ -91,31 +91,31 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
     let busy_before = CpuSample::take(roots).map_err(host)?;
     let cost_before = OwnCost::now();
     probe.attach().map_err(probe_failure)?;
-    let canary = begin_without_root(args, found, beside, roots)?;
+    let canary = begin_without_root(args, found, own_cpus, roots)?;
     let settle = settle(args.length());
     context.measure_from_ns = Some((now() + settle).nanos_since_boot());
     let sinks = Sinks::begin(file, probe.base(), &context, batches).map_err(unwritable)?;
     let recorder = Recorder::new(probe, sinks, counters, canary, counting, settle);
     let length = with_settling(args.length(), settle);
-    let (told, began) = (Told::default(), Instant::now());
+    let (shared, began) = (Shared::default(), Instant::now());
     let (mut left, mut gone) = (false, None);
     let draw = || {
         gone = gone.take().or_else(|| found.ended());
         if let Some(screen) = &mut screen {
             left |= screen.is_left();
-            screen.draw(began.elapsed(), told.written());
+            screen.draw(began.elapsed(), shared.written());
         }
         if gone.is_some() || left || interrupt.is_raised() {
-            told.stop.store(true, Ordering::Relaxed);
+            shared.stop.store(true, Ordering::Relaxed);
         }
-        told.elapsed_ms.load(Ordering::Relaxed)
+        shared.elapsed_ms.load(Ordering::Relaxed)
     };
     let phase = Phase {
         name: "recording",
         total: u64::try_from(length.as_millis()).unwrap_or(u64::MAX),
     };
     let progress = Progress::new(args.common.quiet || live);
-    let (recorder, end) = progress.during(&[phase], draw, || recorder.run(&told, length));
+    let (recorder, end) = progress.during(&[phase], draw, || recorder.run(&shared, length));
     drop(screen);
     let took = began.elapsed();
     let cpu_share = OwnCost::now().cpu_share_since(&cost_before);
@@ -151,13 +151,13 @@ pub fn record(work: Work<'_>) -> Result<Recorded, Failure> {
 fn begin_without_root(
     args: &TraceArgs,
     found: &Found,
-    beside: &CpuSet,
+    own_cpus: &CpuSet,
     roots: &Roots,
 ) -> Result<Option<Canary>, Failure> {
     if !args.fix.fix {
         give_up_root(roots, found.remaining(args))?;
     }
-    Ok(Canary::start(beside, roots).ok())
+    Ok(Canary::start(own_cpus, roots).ok())
 }
 
 /// How long to record before the measurement begins, so that the measurement itself is as long as

@@ -35,7 +35,7 @@ const FLOOR_BYTES: u64 = 32 << 20;
 
 /// What the recording thread and the drawing thread share.
 #[derive(Default)]
-pub struct Told {
+pub struct Shared {
     /// The recording is to end.
     pub stop: AtomicBool,
     pub elapsed_ms: AtomicU64,
@@ -43,7 +43,7 @@ pub struct Told {
     bytes: AtomicU64,
 }
 
-impl Told {
+impl Shared {
     /// What is in the file so far.
     pub fn written(&self) -> Written {
         Written {
@@ -88,11 +88,11 @@ impl Recorder {
 
     /// Drains the probe for `length`, or until it is told to stop; returns why it had to end earlier, if it
     /// had to.
-    pub fn run(mut self, told: &Told, length: Duration) -> (Self, Option<End>) {
+    pub fn run(mut self, shared: &Shared, length: Duration) -> (Self, Option<End>) {
         let began = Instant::now();
         let mut looked = began;
         let mut end = None;
-        while end.is_none() && !told.stop.load(Ordering::Relaxed) && began.elapsed() < length {
+        while end.is_none() && !shared.stop.load(Ordering::Relaxed) && began.elapsed() < length {
             let turn = Instant::now();
             end = self.turn().err().map(End::Unwritable);
             if end.is_none() && looked.elapsed() >= LOOK {
@@ -100,10 +100,11 @@ impl Recorder {
                 end = self.look_around();
             }
             let Written { events, bytes } = self.sinks.written();
-            told.elapsed_ms
+            shared
+                .elapsed_ms
                 .store(began.elapsed().as_millis() as u64, Ordering::Relaxed);
-            told.events.store(events, Ordering::Relaxed);
-            told.bytes.store(bytes, Ordering::Relaxed);
+            shared.events.store(events, Ordering::Relaxed);
+            shared.bytes.store(bytes, Ordering::Relaxed);
             if began.elapsed() >= self.settle && events >= COUNTED_EVENTS {
                 self.count();
             }
@@ -176,10 +177,9 @@ impl Recorder {
 
 /// The failure to begin or end the file.
 pub fn unwritable(error: io::Error) -> Failure {
-    Failure::new(
-        Exit::Failed,
-        format!("cannot write the recording: {error}; choose a place that can be written with -o"),
-    )
+    Failure::failed(format!(
+        "cannot write the recording: {error}; choose a place that can be written with -o"
+    ))
 }
 
 /// Where the events go.

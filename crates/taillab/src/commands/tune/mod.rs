@@ -22,7 +22,7 @@ use crate::say::{self, Say};
 /// How often a held apply checks for Ctrl-C.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Does what the subcommand says.
+/// Runs a subcommand.
 pub fn run(args: TuneArgs) -> Result<Exit, Failure> {
     match args.command {
         TuneCommand::List { common } => {
@@ -116,13 +116,10 @@ fn apply(args: &ApplyArgs) -> Result<Exit, Failure> {
             Hold::CpuDmaLatency => ", or apply resume-latency, which stays without a process",
             Hold::GlobalFifo => "",
         };
-        return Err(Failure::new(
-            Exit::Usage,
-            format!(
-                "{} ends with the process that holds it: add --hold to stay until Ctrl-C{instead}",
-                hold.label()
-            ),
-        ));
+        return Err(Failure::usage(format!(
+            "{} ends with the process that holds it: add --hold to stay until Ctrl-C{instead}",
+            hold.label()
+        )));
     }
     if !args.yes && !is_wanted(&plan, &result)? {
         say.note(&"nothing is changed");
@@ -166,7 +163,7 @@ fn hold(tuner: &Tuner, applied: Applied, interrupt: &Interrupt, say: Say) -> Res
     }
 }
 
-/// Each write, for those who want to follow it.
+/// Reports each write with -v.
 fn tell(say: Say, point: Point<'_>) {
     match point {
         Point::Write { change, old } => {
@@ -191,8 +188,7 @@ fn tell(say: Say, point: Point<'_>) {
 /// Shows the plan and asks.
 fn is_wanted(plan: &Plan, result: &TuneResult) -> Result<bool, Failure> {
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
-        return Err(Failure::new(
-            Exit::Usage,
+        return Err(Failure::usage(
             "there is no terminal to ask on: look at the changes with --dry-run, then apply them with --yes",
         ));
     }

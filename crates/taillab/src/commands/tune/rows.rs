@@ -107,7 +107,7 @@ fn changed(made: &ChangeResult) -> ChangeRow {
     }
 }
 
-/// Puts what came of each change in the place of what was planned.
+/// Replaces the planned changes by their outcomes.
 pub fn note_applied(result: &mut TuneResult, applied: &Applied) {
     let rows: Vec<ChangeRow> = applied.changes.iter().map(changed).collect();
     for mitigation in &mut result.mitigations {

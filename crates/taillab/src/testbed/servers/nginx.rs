@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use taillab_host::{PrivateFolder, User};
 
-use crate::exit::{Exit, Failure};
+use crate::exit::Failure;
 use crate::experiment::Experiment;
 use crate::fail::host;
 
@@ -37,19 +37,15 @@ pub fn page(experiment: &Experiment) -> Result<(&str, u32), Failure> {
     let bytes = workload.response_bytes.unwrap_or_default();
     let page = page_bytes(bytes).ok_or_else(|| {
         let least = response_header(1).len() as u32 + 1;
-        Failure::new(
-            Exit::Usage,
-            format!(
-                "workload.response_bytes: nginx cannot answer with exactly {bytes} bytes: choose \
+        Failure::usage(format!(
+            "workload.response_bytes: nginx cannot answer with exactly {bytes} bytes: choose \
                  another length from {least} to {MOST_BYTES}"
-            ),
-        )
+        ))
     })?;
     let path = workload.path.as_deref().unwrap_or_default();
     let name = path.trim_start_matches('/');
     if name.is_empty() || name.contains(['/', '%', '?', '#']) || OURS.contains(&name) {
-        return Err(Failure::new(
-            Exit::Usage,
+        return Err(Failure::usage(
             "workload.path: nginx serves one file: write / and its name, e.g. /index.html",
         ));
     }

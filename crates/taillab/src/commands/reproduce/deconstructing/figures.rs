@@ -1,8 +1,8 @@
 //! Figures 4 to 12 of the paper as data: what to measure, and what the paper says about it.
 //!
 //! Source: Sriraman, Liu, Gunbay, Su and Wenisch 2016, *Deconstructing the Tail at Scale Effect
-//! Across Network Protocols*, section 5. Statements are in our words, numbers are theirs. The
-//! sizes between the ends of a range are our choice, as the text names the ends only.
+//! Across Network Protocols*, section 5. The statements are in our words; the numbers are theirs. The
+//! text names only the ends of each range of sizes; the sizes between them are our choice.
 
 use taillab_load::rtt::{Mode, Proto};
 use taillab_simulator::paper::{Claim, Expected};
@@ -14,20 +14,20 @@ use crate::round_trips::RowPlan;
 pub struct Specification {
     /// `fig4` …
     pub name: &'static str,
-    /// What it shows: a title and, after a colon, what all curves have in common.
+    /// A title and, after a colon, what all curves have in common.
     pub title: &'static str,
     /// The curves.
     pub rows: Vec<RowPlan>,
-    /// What the paper says.
+    /// The paper's claims.
     pub claims: Vec<Claim<Measure>>,
-    /// Round trips one by one instead of a distribution.
+    /// It shows single round trips instead of a distribution.
     pub is_series: bool,
-    /// The protocol of RDMA that it needs; the rows are what takes its place without a device.
+    /// The RDMA protocol that it needs; `rows` are the substitute without a device.
     pub rdma: Option<Proto>,
 }
 
 impl Specification {
-    /// The same curves over RDMA, where that is what it needs.
+    /// The same curves over RDMA, if the figure needs that.
     pub fn over_rdma(mut self) -> Self {
         if let Some(proto) = self.rdma.take() {
             for row in &mut self.rows {
@@ -38,7 +38,7 @@ impl Specification {
     }
 }
 
-/// What of our curves is compared.
+/// The number of ours that is compared.
 #[derive(Clone, Copy)]
 pub enum Measure {
     /// The longest of a quantile over all curves, in µs.
@@ -55,7 +55,7 @@ pub enum Measure {
     InRuns,
 }
 
-/// The figures asked for, in the paper's order, each once.
+/// The figures with these names, in the paper's order, each once.
 pub fn wanted(names: &[RoundTripFigure]) -> Vec<Specification> {
     use RoundTripFigure as F;
     let all: [(F, fn() -> Specification); 9] = [
@@ -246,8 +246,8 @@ fn fig9() -> Specification {
     )
 }
 
-/// Around the kernel without RDMA.
-fn around_the_kernel() -> Vec<RowPlan> {
+/// Kernel bypass without RDMA.
+fn kernel_bypass() -> Vec<RowPlan> {
     [64, KB, 8 * KB]
         .map(|size| row(Proto::Shm, Mode::Nonblocking, size, 1))
         .to_vec()
@@ -259,7 +259,7 @@ fn fig10() -> Specification {
         ..figure(
             "fig10",
             "RDMA read: one connection",
-            around_the_kernel(),
+            kernel_bypass(),
             vec![
                 Claim::new(
                     "section 5.4, figure 10",
@@ -290,7 +290,7 @@ fn fig11() -> Specification {
         ..figure(
             "fig11",
             "RDMA write: one connection",
-            around_the_kernel(),
+            kernel_bypass(),
             vec![Claim::new(
                 "section 5.4, figure 11",
                 "most writes take about 10 µs",

@@ -20,9 +20,9 @@ use crate::say::Say;
 const PAPER: &str = "Deconstructing the Tail at Scale Effect Across Network Protocols (Sriraman et al., 2016), \
      section 5";
 
-const STAND_IN: &str = "This machine has no RDMA device: the curves are shared memory between two \
-    CPUs, which goes around the kernel as RDMA does and has no network adapter. They show what is \
-    left without a protocol stack; the paper's numbers for RDMA are not judged by them.";
+const STAND_IN: &str = "This machine has no RDMA device: the curves are of shared memory between two \
+    CPUs, which bypasses the kernel as RDMA does, but has no network adapter. They show what remains \
+    without a protocol stack; the paper's numbers for RDMA are not judged.";
 
 /// Measures the figures, writes and prints them.
 pub fn run(args: DeconstructingArgs) -> Result<Exit, Failure> {
@@ -78,9 +78,16 @@ fn reproduced(specification: &Specification, measured: &Measured) -> ReproducedF
         .iter()
         .find_map(|row| row.functional_only.as_ref());
     let stands_in = specification.rdma.is_some();
-    let says_nothing = stands_in || functional_only.is_some();
+    let is_comparable = !stands_in && functional_only.is_none();
     let claims: Vec<JudgedClaim> = (specification.claims.iter())
-        .map(|claim| judged(claim, &measured.rows, says_nothing))
+        .map(|claim| {
+            let claim = judged(claim, specification.rows.len(), &measured.rows);
+            let verdict = match claim.ours {
+                Some(_) if !is_comparable => Verdict::NotJudged,
+                _ => claim.verdict,
+            };
+            JudgedClaim { verdict, ..claim }
+        })
         .collect();
     ReproducedFigure {
         figure: specification.name.to_owned(),
@@ -118,15 +125,21 @@ fn agreement(claims: &[JudgedClaim]) -> String {
     }
 }
 
-fn judged(claim: &Claim<Measure>, rows: &[RttRow], says_nothing: bool) -> JudgedClaim {
+/// The claim next to the number from these rows, of which there should be `wanted`.
+fn judged(claim: &Claim<Measure>, wanted: usize, rows: &[RttRow]) -> JudgedClaim {
     let unit = match claim.measure {
         Measure::QuantileUs(_) | Measure::WorstUs => "µs",
         _ => "×",
     };
-    super::judged(claim, evaluated(claim.measure, rows), unit, !says_nothing)
+    let is_measured = rows.len() == wanted && rows.iter().all(|row| row.rtt.count > 0);
+    let missing = match is_measured {
+        true => Verdict::Unsupported,
+        false => Verdict::NotMeasured,
+    };
+    super::judged(claim, evaluated(claim.measure, rows), unit, missing)
 }
 
-/// Our number; `None` where a curve lacks what it takes.
+/// Our number; `None` if a curve does not support it.
 fn evaluated(measure: Measure, rows: &[RttRow]) -> Option<f64> {
     let us = |ns: taillab_model::Nanos| ns.as_micros_f64();
     let longest = |of: &dyn Fn(&RttRow) -> Option<f64>| {

@@ -6,7 +6,7 @@ use rustix::termios::{
     LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr,
 };
 
-use crate::exit::{Exit, Failure};
+use crate::exit::Failure;
 
 /// A second screen next to the shell's, without a cursor.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
@@ -30,8 +30,7 @@ pub struct Tty {
 pub fn ensure_there() -> Result<(), Failure> {
     match io::stdout().is_terminal() {
         true => Ok(()),
-        false => Err(Failure::new(
-            Exit::Usage,
+        false => Err(Failure::usage(
             "--live draws on a terminal, and standard output is not one: leave --live out, or provide \
              one (`ssh -t`, `docker run -t`)",
         )),
