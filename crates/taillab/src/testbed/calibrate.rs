@@ -308,7 +308,9 @@ fn summarise(
         (None, Some(_)) => ServiceTimeSource::Given,
         (None, None) => ServiceTimeSource::Calibrated,
     };
-    let ends = capacity.service_time(peak.hi).zip(capacity.service_time(peak.lo));
+    let ends = capacity
+        .service_time(peak.hi)
+        .zip(capacity.service_time(peak.lo));
     Ok(Calibrated {
         capacity,
         service_time: given.unwrap_or(measured),
@@ -382,10 +384,7 @@ mod tests {
 
     /// A calibration with a peak of 50,000/s (49,000 to 52,000) on one CPU, of which so much was busy, held
     /// against segments of these capacities: t in nanoseconds, its interval and its source.
-    fn held_against(
-        capacities: &[f64],
-        busy: f64,
-    ) -> (u64, Option<(u64, u64)>, ServiceTimeSource) {
+    fn held_against(capacities: &[f64], busy: f64) -> (u64, Option<(u64, u64)>, ServiceTimeSource) {
         let mut calibrated = Calibrated {
             capacity: Capacity {
                 workers: NonZeroU32::MIN,

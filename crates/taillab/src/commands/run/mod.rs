@@ -9,7 +9,7 @@ use taillab_host::environment::{CaptureSpec, Environment};
 use taillab_host::{Interrupt, Roots, capture_environment};
 use taillab_load::{Asks, FleetRun, StopReason};
 use taillab_model::doctor::FoundHazard;
-use taillab_model::summary::{Reason, Report, ServiceTimeSource};
+use taillab_model::summary::{Reason, Report};
 use taillab_model::{Distribution, Nanos, RecordingContext};
 use taillab_simulator::simulation::Precision;
 
