@@ -80,7 +80,7 @@ fn ideal_quantiles_are_the_exact_ones_of_m_d_c() {
 
         // P(W > 0), which at c = 1 and load .5 is the median's knife edge
         let waits = series.iter().filter(|x| **x > SERVICE).count() as f64 / REQUESTS as f64;
-        let inflation = variance_inflation(&series, &[SERVICE])[0];
+        let inflation = variance_inflation(&series, &[(0.5, SERVICE)])[0];
         let error = (exact.waits * (1.0 - exact.waits) * inflation / REQUESTS as f64).sqrt();
         let off = (waits - exact.waits).abs() / error;
         assert!(off <= 4.0, "{at}: P(wait) is off by {off} standard errors");

@@ -7,6 +7,7 @@ mod common;
 mod coverage;
 mod cut;
 mod datagrams;
+mod drift;
 mod framing;
 mod golden;
 mod ideal_exact;

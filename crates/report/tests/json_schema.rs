@@ -85,6 +85,7 @@ fn what_a_result_can_say_keeps_to_the_schema() {
     ];
     for source in [
         ServiceTimeSource::Calibrated,
+        ServiceTimeSource::FasterSegments,
         ServiceTimeSource::Given,
         ServiceTimeSource::VirtualWait,
         ServiceTimeSource::BusyTime,

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use taillab_model::Objective;
 use taillab_model::load_result::{LoadStep, ObjectiveAt, SearchResult};
 use taillab_model::summary::Verdict;
-use taillab_model::{Nanos, quantile_ranks};
+use taillab_model::{Nanos, REPORTED_QUANTILES, quantile_rank, quantile_ranks};
 
 use super::LoadedRequest;
 use crate::statistics::variance_inflation;
@@ -34,8 +34,14 @@ pub fn objective_at(
     let independent = quantile_ranks(n, objective.q, 1.0);
     let ranks = independent.and_then(|ranks| {
         let at = sorted[ranks.value as usize];
-        let factor = variance_inflation(&series, &[at]);
-        quantile_ranks(n, objective.q, factor.first().copied().unwrap_or(1.0))
+        // with the percentiles before it, which show whether the capacity drifts
+        let before = REPORTED_QUANTILES.iter().filter(|q| **q < objective.q);
+        let levels: Vec<(f64, Nanos)> = (before)
+            .map(|&q| (q, sorted[quantile_rank(n, q) as usize]))
+            .chain([(objective.q, at)])
+            .collect();
+        let factors = variance_inflation(&series, &levels);
+        quantile_ranks(n, objective.q, factors.last().copied().unwrap_or(1.0))
     });
     let value_at = |rank: u64| sorted[rank as usize];
     let value = ranks.map(|ranks| value_at(ranks.value));

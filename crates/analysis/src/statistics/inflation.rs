@@ -17,8 +17,11 @@
 //!   happen to be small would seem to support a percentile that it does not support. Therefore the factor at
 //!   one percentile is at least half of the factor at the previous percentile, which is ten times more
 //!   frequent: in autoregressive series, waiting times and stalls it decreases by less than that.
+//! - A capacity that drifts over seconds correlates for longer than any queue. Longer batches see it,
+//!   but are few, and would make all intervals wider. Therefore they are used only where the series
+//!   itself [drifts](drifts).
 //!
-//! What this achieves, and where it fails, is in the test `coverage`.
+//! What this achieves, and where it fails, is in the tests `coverage` and `drift`.
 
 use taillab_model::{Nanos, REPORTED_QUANTILES, quantile_ranks};
 
@@ -38,58 +41,103 @@ const SHORT: usize = 3 * MIDDLE;
 /// then serves every length and threshold.
 pub(super) const CELLS: usize = 10 * SHORT;
 
+/// Where the capacity drifts, the series is cut into this many batches, which are compared as they are:
+/// even a drift with a correlation of a tenth of the run leaves little between them.
+const QUARTERS: usize = 4;
+
+/// (t₃ ÷ z)²: four batches have three degrees of freedom.
+const STUDENT_OF_QUARTERS: f64 = 2.636;
+
 /// (t₄₆ ÷ z)²: 32 overlapping batches estimate the variance with 1.5 × 31 degrees of
 /// freedom, so the interval takes Student's t and not the normal's z.
 const STUDENT: f64 = 1.054_7;
 
 /// The factor (≥ 1) by which correlation multiplies the variance of the share of
-/// observations at or below each of `thresholds` (the sample's ascending percentiles),
-/// in a series in order of time. 1 for a series that is too short to estimate it.
-pub fn variance_inflation(series: &[Nanos], thresholds: &[Nanos]) -> Vec<f64> {
+/// observations at or below each threshold, in a series in order of time. `levels` are quantiles of the
+/// sample with their thresholds, ascending. 1 for a series that is too short to estimate it.
+pub fn variance_inflation(series: &[Nanos], levels: &[(f64, Nanos)]) -> Vec<f64> {
     let n = series.len();
-    let counts = |threshold: &Nanos| {
+    let counts = |&(q, threshold): &(f64, Nanos)| {
         let mut below = 0;
         let mut counts = Vec::with_capacity(CELLS + 1);
         for cell in 0..CELLS {
             counts.push(below);
             let now = &series[begin(cell, n)..begin(cell + 1, n)];
-            below += now.iter().filter(|&x| x <= threshold).count() as u64;
+            below += now.iter().filter(|&&x| x <= threshold).count() as u64;
         }
         counts.push(below);
-        counts
+        (q, counts)
     };
-    inflation_of_counts(n, thresholds.iter().map(counts))
+    inflation_of_counts(n, &levels.iter().map(counts).collect::<Vec<_>>())
 }
 
 /// The variance inflation at each reported quantile that the same number of independent observations would
 /// support.
 pub(super) fn inflation_at_quantiles(series: &[Nanos], sorted: &[Nanos]) -> Vec<(f64, f64)> {
     let n = sorted.len() as u64;
-    let (quantiles, thresholds): (Vec<f64>, Vec<Nanos>) = REPORTED_QUANTILES
+    let levels: Vec<(f64, Nanos)> = REPORTED_QUANTILES
         .iter()
         .filter_map(|&q| Some((q, sorted[quantile_ranks(n, q, 1.0)?.value as usize])))
-        .unzip();
-    let factors = variance_inflation(series, &thresholds);
-    quantiles.into_iter().zip(factors).collect()
+        .collect();
+    let factors = variance_inflation(series, &levels);
+    levels.iter().map(|(q, _)| *q).zip(factors).collect()
 }
 
-/// [`variance_inflation`] of `n` observations. For each threshold, `counts` has the number of
-/// observations at or below it before each of [`CELLS`] equal cells, and at the end.
-pub(super) fn inflation_of_counts(n: usize, counts: impl Iterator<Item = Vec<u64>>) -> Vec<f64> {
+/// [`variance_inflation`] of `n` observations. For each quantile, there is the number of
+/// observations at or below its threshold before each of [`CELLS`] equal cells, and at the end.
+pub(super) fn inflation_of_counts(n: usize, levels: &[(f64, Vec<u64>)]) -> Vec<f64> {
     if n < MIN_SERIES {
-        return counts.map(|_| 1.0).collect();
+        return vec![1.0; levels.len()];
     }
-    let mut at_least = 1.0;
-    let factors = counts.map(|counts| {
-        let middle = batch_variance(&counts, n, MIDDLE);
-        let short = batch_variance(&counts, n, SHORT);
+    let drifts = drifts(n, levels);
+    let (mut at_least, mut at_least_drifting) = (1.0, 1.0);
+    let factors = levels.iter().map(|(q, counts)| {
+        let middle = batch_variance(counts, n, MIDDLE);
+        let short = batch_variance(counts, n, SHORT);
         let limit = (2.0 * middle - short).max(middle);
-        let long = batch_variance(&counts, n, LONG);
+        let long = batch_variance(counts, n, LONG);
         let factor = (limit.max(long) * STUDENT).max(at_least);
         at_least = (factor / 2.0).max(1.0);
-        factor
+        if !drifts {
+            return factor;
+        }
+        let quarters = separate_batch_variance(counts, n, QUARTERS) * STUDENT_OF_QUARTERS;
+        let drifting = quarters.max(factor).max(at_least_drifting);
+        at_least_drifting = drifting / 2.0;
+        at_most_open(drifting, factor, n as f64 * (1.0 - q))
     });
     factors.collect()
+}
+
+/// A drift makes the interval of a percentile wider, up to one without an upper end; a percentile that
+/// the sample supports without the drift keeps its value. `above` is the number of observations above it.
+fn at_most_open(drifting: f64, factor: f64, above: f64) -> f64 {
+    /// Worth one independent observation, which `quantile_ranks` asks for; with room for rounding.
+    const ONE: f64 = 1.0 - 1e-6;
+    if factor > above {
+        return drifting;
+    }
+    drifting.min(above * ONE).max(factor)
+}
+
+/// Whether the series drifts: tenths of it differ by more than what neighbouring short batches explain.
+///
+/// The differences between neighbours contain all of a queue's correlation, which is short, and
+/// hardly anything of a drift. So without a drift the ratio of the two variances is about one, and has
+/// Fisher's distribution with 9 and about 63 degrees of freedom. It is tested at the quantiles that
+/// many observations determine, each at a level of about 1 %; a far percentile has too few.
+fn drifts(n: usize, levels: &[(f64, Vec<u64>)]) -> bool {
+    const TENTHS: usize = 10;
+    /// The point that Fisher's distribution exceeds with a probability of 1.5 %.
+    const CRITICAL: f64 = 2.5;
+    /// The farthest quantile that is tested.
+    const NEAR: f64 = 0.9;
+    let near = levels.iter().filter(|(q, _)| *q <= NEAR);
+    near.map(|(_, counts)| {
+        let explained = neighbour_variance(counts, n, SHORT);
+        (separate_batch_variance(counts, n, TENTHS), explained)
+    })
+    .any(|(found, explained)| explained > 0.0 && found > CRITICAL * explained)
 }
 
 /// Where cell `cell` begins in a series of `n`.
@@ -119,6 +167,47 @@ fn batch_variance(counts: &[u64], n: usize, batches: usize) -> f64 {
     mean_square / (n as f64 / batches as f64) * correction / independent
 }
 
+/// The same over batches that do not overlap.
+fn separate_batch_variance(counts: &[u64], n: usize, batches: usize) -> f64 {
+    let share = counts[CELLS] as f64 / n as f64;
+    let independent = share * (1.0 - share);
+    if independent == 0.0 {
+        return 1.0;
+    }
+    let cells = CELLS / batches;
+    let deviations = (0..batches).map(|batch| {
+        let own = share_between(counts, n, batch * cells, (batch + 1) * cells);
+        (own - share).powi(2)
+    });
+    let variance = deviations.sum::<f64>() / (batches as f64 - 1.0);
+    variance * (n as f64 / batches as f64) / independent
+}
+
+/// The same from half the squared differences between neighbouring batches (von Neumann 1941), which a
+/// slow drift hardly changes.
+fn neighbour_variance(counts: &[u64], n: usize, batches: usize) -> f64 {
+    let share = counts[CELLS] as f64 / n as f64;
+    let independent = share * (1.0 - share);
+    if independent == 0.0 {
+        return 1.0;
+    }
+    let cells = CELLS / batches;
+    let pairs = CELLS - 2 * cells;
+    let differences = (0..=pairs).map(|first| {
+        let own = share_between(counts, n, first, first + cells);
+        let next = share_between(counts, n, first + cells, first + 2 * cells);
+        (own - next).powi(2) / 2.0
+    });
+    let variance = differences.sum::<f64>() / (pairs + 1) as f64;
+    variance * (n as f64 / batches as f64) / independent
+}
+
+/// The share of the observations between two cells that are at or below the threshold.
+fn share_between(counts: &[u64], n: usize, from: usize, to: usize) -> f64 {
+    let length = begin(to, n) - begin(from, n);
+    (counts[to] - counts[from]) as f64 / length.max(1) as f64
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -134,7 +223,7 @@ mod tests {
     #[test]
     fn a_threshold_that_all_or_none_pass_has_no_variance_to_inflate() {
         let series: Vec<Nanos> = (0..1_000).map(|i| Nanos::new(5 + i % 3)).collect();
-        let at = |threshold| variance_inflation(&series, &[Nanos::new(threshold)])[0];
+        let at = |threshold| variance_inflation(&series, &[(0.5, Nanos::new(threshold))])[0];
         assert!((at(100) - STUDENT).abs() < 1e-9);
         assert!((at(1) - STUDENT).abs() < 1e-9);
     }
@@ -150,7 +239,17 @@ mod tests {
                 .wrapping_add(1);
             series.extend([Nanos::new(state >> 63); 10]);
         }
-        let factor = variance_inflation(&series, &[Nanos::ZERO])[0];
+        let factor = variance_inflation(&series, &[(0.5, Nanos::ZERO)])[0];
         assert!((6.0..16.0).contains(&factor), "{factor}");
+    }
+
+    #[test]
+    fn a_drift_widens_an_interval_and_takes_no_value() {
+        // 1,000 observations above: worth 50 independent ones without a drift, and 2 or 0.2 with it
+        assert_eq!(at_most_open(500.0, 20.0, 1_000.0), 500.0);
+        let most = at_most_open(5_000.0, 20.0, 1_000.0);
+        assert!((998.0..1_000.0).contains(&most), "{most}");
+        // the sample does not support it in any case: what it needs follows from all that is known
+        assert_eq!(at_most_open(5_000.0, 1_200.0, 1_000.0), 5_000.0);
     }
 }

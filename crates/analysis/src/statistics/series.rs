@@ -93,11 +93,12 @@ impl Series {
             });
             Some((q, below.unwrap_or(above)))
         };
-        let (quantiles, edges): (Vec<f64>, Vec<usize>) =
-            REPORTED_QUANTILES.iter().filter_map(|&q| edge(q)).unzip();
-        let counts = edges.iter().map(|&edge| self.counts_up_to(edge));
-        let factors = inflation_of_counts(n as usize, counts);
-        quantiles.into_iter().zip(factors).collect()
+        let levels: Vec<(f64, Vec<u64>)> = (REPORTED_QUANTILES.iter())
+            .filter_map(|&q| edge(q))
+            .map(|(q, edge)| (q, self.counts_up_to(edge)))
+            .collect();
+        let factors = inflation_of_counts(n as usize, &levels);
+        levels.iter().map(|(q, _)| *q).zip(factors).collect()
     }
 
     /// How many observations are in bins up to each.

@@ -54,6 +54,8 @@ pub struct BeforeLoad {
     pub overhead: Overhead,
     /// Where t comes from.
     pub source: ServiceTimeSource,
+    /// The interval of t, where it was measured.
+    pub interval: Option<(Nanos, Nanos)>,
     /// The workers, where they wait on a timer instead of using a CPU.
     pub virtual_workers: Option<VirtualWorkers>,
 }
@@ -68,12 +70,8 @@ impl BeforeLoad {
             server.measured.utilization = None;
             server.measured.busy_ns_per_request = None;
         }
-        if self.source == ServiceTimeSource::Calibrated {
-            let workers = f64::from(server.ideal.workers);
-            let t = |peak_per_s: f64| Nanos::try_from_secs_f64(workers / peak_per_s);
-            server.service_time_lo_ns = t(self.calibration.peak_hi_per_s);
-            server.service_time_hi_ns = t(self.calibration.peak_lo_per_s);
-        }
+        server.service_time_lo_ns = self.interval.map(|(lo, _)| lo);
+        server.service_time_hi_ns = self.interval.map(|(_, hi)| hi);
     }
 }
 

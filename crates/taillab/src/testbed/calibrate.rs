@@ -2,6 +2,10 @@
 //!
 //! Closed-loop blocks in pairs, one without and one with the probe, in alternating order, so that a drift
 //! of the machine's speed affects both alike.
+//!
+//! The blocks can all fall into a slow minute of the machine. Then t is too long for the measurement that
+//! follows, and many requests beat their ideal. The measurement itself shows that: its segments say how many
+//! requests the server answered for each second of CPU time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +15,7 @@ use taillab_analysis::median;
 use taillab_host::{CpuSample, CpuSet, Roots};
 use taillab_load::{ClosedFleet, Hooks, Saturation, StopReason};
 use taillab_model::Nanos;
-use taillab_model::summary::{Calibration, Overhead};
+use taillab_model::summary::{Calibration, LoadSegment, Overhead, ServiceTimeSource};
 use taillab_probe::Probe;
 
 use super::capacity::Capacity;
@@ -39,6 +43,17 @@ pub const EVENTS_PER_REQUEST: f64 = 14.0;
 /// stopped during one block.
 const BLOCK_ATTEMPTS: u32 = 3;
 
+/// With a smaller share at the peak, the server was not limited by its CPUs, and their use does not say what
+/// it could answer.
+const BUSY_AT_PEAK: f64 = 0.95;
+
+/// The fastest quarter of fewer segments is no quarter.
+const FEWEST_SEGMENTS: usize = 4;
+
+/// The kernel counts CPU time in ticks, so the capacity of a segment is off by 1 to 2 %. A capacity that is
+/// higher than the peak by less than this share says nothing against the peak.
+const NOT_CHANCE: f64 = 0.05;
+
 /// What calibration found.
 #[derive(Clone, Debug)]
 pub struct Calibrated {
@@ -46,10 +61,49 @@ pub struct Calibrated {
     pub capacity: Capacity,
     /// t.
     pub service_time: Nanos,
+    /// The interval of t, where t was measured.
+    pub interval: Option<(Nanos, Nanos)>,
+    /// Where t comes from.
+    pub source: ServiceTimeSource,
     /// The peak without the probe.
     pub calibration: Calibration,
     /// The peak with it.
     pub overhead: Overhead,
+}
+
+impl Calibrated {
+    /// Shortens t if the blocks fell into a slower minute than the measurement, whose `segments` on as many
+    /// CPUs these are: at least a quarter of them had a higher capacity than the peak.
+    ///
+    /// A request costs more below the peak, and more with the probe. So a t from segments is rather too long.
+    pub fn hold_against(&mut self, segments: &[LoadSegment], cpus: usize) {
+        let was_limited = self.calibration.server_cpu_busy_share >= BUSY_AT_PEAK;
+        let is_measured = self.source == ServiceTimeSource::Calibrated;
+        if !(is_measured && was_limited) || segments.len() < FEWEST_SEGMENTS {
+            return;
+        }
+        let mut per_s: Vec<f64> = segments.iter().map(|at| at.capacity_per_s).collect();
+        per_s.sort_by(f64::total_cmp);
+        let (last, middle) = (per_s.len() - 1, per_s.len() / 2);
+        let reached = per_s[last - per_s.len() / 4];
+        let peak = &self.calibration;
+        if reached <= peak.peak_hi_per_s.max(peak.peak_per_s * (1.0 + NOT_CHANCE)) {
+            return;
+        }
+        // of a server with fewer workers than CPUs, the CPUs that it cannot use are no capacity
+        let workers = f64::from(self.capacity.workers.get());
+        let t = |per_s: f64| {
+            let usable = per_s * workers / cpus.max(1) as f64;
+            self.capacity.service_time(usable)
+        };
+        // the ends are order statistics too: with ten segments, an interval of 95 %
+        let (Some(service_time), lo, hi) = (t(reached), t(per_s[last]), t(per_s[middle])) else {
+            return;
+        };
+        self.service_time = service_time;
+        self.interval = lo.zip(hi.map(|hi| hi.max(service_time)));
+        self.source = ServiceTimeSource::FasterSegments;
+    }
 }
 
 /// Drains the probe in the generator's idle gaps, and stops the load if the server has died.
@@ -247,9 +301,20 @@ fn summarise(
         .map(|block| block.server_busy_share)
         .collect();
     let measured = capacity.service_time(peak.value).ok_or_else(too_few)?;
+    let given = experiment.calibration.service_time;
+    let source = match (capacity.waits, given) {
+        (Some(_), _) => ServiceTimeSource::VirtualWait,
+        (None, Some(_)) => ServiceTimeSource::Given,
+        (None, None) => ServiceTimeSource::Calibrated,
+    };
+    let ends = capacity
+        .service_time(peak.hi)
+        .zip(capacity.service_time(peak.lo));
     Ok(Calibrated {
         capacity,
-        service_time: experiment.calibration.service_time.unwrap_or(measured),
+        service_time: given.unwrap_or(measured),
+        interval: ends.filter(|_| source == ServiceTimeSource::Calibrated),
+        source,
         calibration: Calibration {
             peak_per_s: peak.value,
             peak_lo_per_s: peak.lo,
@@ -269,6 +334,8 @@ fn summarise(
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU32;
+
     use super::*;
 
     fn answered(responses: u64, stopped: Option<StopReason>) -> Saturation {
@@ -312,6 +379,78 @@ mod tests {
             run(&[(0, None), (0, Some(StopReason::Hook)), (9, None)]),
             (2, 0)
         );
+    }
+
+    /// A calibration with a peak of 50,000/s (49,000 to 52,000) on one CPU, of which so much was busy, held
+    /// against segments of these capacities: t in nanoseconds, its interval and its source.
+    fn held_against(capacities: &[f64], busy: f64) -> (u64, Option<(u64, u64)>, ServiceTimeSource) {
+        let mut calibrated = Calibrated {
+            capacity: Capacity {
+                workers: NonZeroU32::MIN,
+                waits: None,
+            },
+            service_time: Nanos::from_micros(20),
+            interval: None,
+            source: ServiceTimeSource::Calibrated,
+            calibration: Calibration {
+                peak_per_s: 50_000.0,
+                peak_lo_per_s: 49_000.0,
+                peak_hi_per_s: 52_000.0,
+                server_cpu_busy_share: busy,
+                blocks: 6,
+            },
+            overhead: Overhead {
+                pairs: 6,
+                throughput_loss: None,
+                throughput_loss_lo: None,
+                throughput_loss_hi: None,
+                cpu_ns_per_request: None,
+            },
+        };
+        let segments: Vec<LoadSegment> = (0..)
+            .zip(capacities)
+            .map(|(number, &capacity_per_s)| LoadSegment {
+                from_ns: Nanos::from_secs(2) * number,
+                length_ns: Nanos::from_secs(2),
+                rate_per_s: 0.75 * capacity_per_s,
+                busy_share: 0.75,
+                capacity_per_s,
+            })
+            .collect();
+        calibrated.hold_against(&segments, 1);
+        let interval = calibrated.interval.map(|(lo, hi)| (lo.get(), hi.get()));
+        (calibrated.service_time.get(), interval, calibrated.source)
+    }
+
+    /// Most of the ten segments are as fast as the peak; one or more reach 62,500/s.
+    const MIXED: [f64; 10] = [
+        50e3, 62.5e3, 49e3, 50e3, 62.5e3, 48e3, 50e3, 51e3, 62.5e3, 50e3,
+    ];
+
+    #[test]
+    fn a_peak_of_a_slow_minute_gives_way_to_what_a_quarter_of_the_segments_reached() {
+        let (t, interval, source) = held_against(&MIXED, 1.0);
+        assert_eq!((t, source), (16_000, ServiceTimeSource::FasterSegments));
+        assert_eq!(interval, Some((16_000, 20_000)));
+    }
+
+    #[test]
+    fn what_could_be_chance_changes_nothing() {
+        let calibrated = (20_000, None, ServiceTimeSource::Calibrated);
+        // fewer than a quarter of the segments
+        let two: Vec<f64> = MIXED.iter().copied().skip(2).chain([50e3, 50e3]).collect();
+        assert_eq!(held_against(&two, 1.0), calibrated);
+        // a minute like that of the calibration, and slower ones
+        assert_eq!(held_against(&[51.9e3; 10], 1.0), calibrated);
+        assert_eq!(held_against(&[40e3; 10], 1.0), calibrated);
+        assert_eq!(held_against(&[62.5e3; 3], 1.0), calibrated);
+        assert_eq!(held_against(&[], 1.0), calibrated);
+    }
+
+    #[test]
+    fn cpus_that_were_no_limit_say_nothing_against_the_peak() {
+        let (t, _, source) = held_against(&MIXED, 0.8);
+        assert_eq!((t, source), (20_000, ServiceTimeSource::Calibrated));
     }
 
     #[test]

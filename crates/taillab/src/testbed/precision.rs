@@ -4,8 +4,12 @@ use taillab_load::{FleetProgress, LiveCounts};
 use taillab_model::{Monotonic, Nanos, student_975};
 use taillab_simulator::simulation::Precision;
 
-/// Requests closer than this depend on each other, as they may share a queue.
-const SEGMENT: Nanos = Nanos::from_secs(2);
+/// The shortest time that is counted by itself; we look about twice a second.
+const PIECE: Nanos = Nanos::from_millis(400);
+
+/// So many pieces are a segment, about 2 s. Requests closer than that depend on each other, as they may share
+/// a queue.
+const PIECES: usize = 4;
 
 /// Fewer segments do not show the spread between them.
 const FEWEST: usize = 5;
@@ -16,7 +20,7 @@ pub struct Watched {
     /// What each thread of the generator had counted at the last cut between segments.
     before: Vec<LiveCounts>,
     cut_at: Option<Monotonic>,
-    segments: Vec<LiveCounts>,
+    pieces: Vec<LiveCounts>,
 }
 
 impl Watched {
@@ -26,21 +30,21 @@ impl Watched {
             wanted,
             before: Vec::new(),
             cut_at: None,
-            segments: Vec::new(),
+            pieces: Vec::new(),
         }
     }
 
     /// To be called about twice a second during the measurement: whether the percentile is known as
     /// well as wanted.
     pub fn is_known(&mut self, now: Monotonic, progress: &FleetProgress) -> bool {
-        let is_due = |cut_at: Monotonic| now.saturating_since(cut_at) >= SEGMENT;
+        let is_due = |cut_at: Monotonic| now.saturating_since(cut_at) >= PIECE;
         if self.cut_at.is_none_or(is_due) {
             let is_first = self.cut_at.replace(now).is_none();
             let counts = self.cut(progress);
             // earlier counts belong to the warm-up
-            self.segments.extend((!is_first).then_some(counts));
+            self.pieces.extend((!is_first).then_some(counts));
         }
-        let width = relative_half_width(&self.segments, self.wanted.quantile);
+        let width = relative_half_width(&self.pieces, self.wanted.quantile);
         width.is_some_and(|width| width <= self.wanted.relative)
     }
 
@@ -62,27 +66,87 @@ impl Watched {
 ///
 /// The shares of the segments are nearly independent, however correlated the requests within them are. So
 /// their mean has Student's interval, whose ends give the interval of the quantile
-/// (batch means with inversion: Heidelberger and Lewis 1984, Operations Research 32(1)).
-fn relative_half_width(segments: &[LiveCounts], q: f64) -> Option<f64> {
+/// (batch means with inversion: Heidelberger and Lewis 1984, Operations Research 32(1)). If the capacity
+/// drifts, segments are not independent, and quarters of the time are compared, as the result does.
+fn relative_half_width(pieces: &[LiveCounts], q: f64) -> Option<f64> {
+    let segments: Vec<LiveCounts> = pieces.chunks_exact(PIECES).map(sum_of).collect();
     if segments.len() < FEWEST {
         return None;
     }
-    let mut all = LiveCounts::default();
-    segments.iter().for_each(|segment| all.add(segment));
+    let all = sum_of(&segments);
     let value = all.quantile(q)?;
-    let share = |of: &LiveCounts| of.at_least(value) as f64 / of.total().max(1) as f64;
-    let shares: Vec<f64> = segments.iter().map(share).collect();
-    let n = shares.len() as f64;
-    let mean = shares.iter().sum::<f64>() / n;
-    let squares = shares.iter().map(|share| (share - mean).powi(2));
-    let error = (squares.sum::<f64>() / (n - 1.0) / n).sqrt();
-    let reach = student_975(shares.len() - 1) * error;
+    let mut reach = half_interval(&segments, value);
+    if drifts(pieces, &all) {
+        let quarters = split(pieces, QUARTERS);
+        reach = reach.max(half_interval(&quarters, value));
+    }
     let (lo, hi) = (
         all.quantile((q - reach).max(0.0))?,
         all.quantile(q + reach)?,
     );
     let width = hi.as_secs_f64() - lo.as_secs_f64();
     Some(width / 2.0 / value.as_secs_f64())
+}
+
+/// Of a drift, so many parts are compared.
+const QUARTERS: usize = 4;
+
+/// Half of Student's interval of the share of requests that take at least `value`, from equally long parts.
+fn half_interval(parts: &[LiveCounts], value: Nanos) -> f64 {
+    let shares = shares(parts, value);
+    student_975(shares.len() - 1) * (variance(&shares) / shares.len() as f64).sqrt()
+}
+
+/// Whether the capacity drifts: tenths of the time differ by more than what neighbouring pieces explain, as
+/// in `taillab_analysis::statistics`.
+fn drifts(pieces: &[LiveCounts], all: &LiveCounts) -> bool {
+    const TENTHS: usize = 10;
+    const CRITICAL: f64 = 2.5;
+    if pieces.len() < 2 * TENTHS {
+        return false;
+    }
+    let (tenths, length) = (split(pieces, TENTHS), pieces.len() as f64 / TENTHS as f64);
+    [0.5, 0.9].into_iter().any(|q| {
+        let Some(value) = all.quantile(q) else {
+            return false;
+        };
+        let neighbours = shares(pieces, value);
+        let steps = neighbours
+            .windows(2)
+            .map(|pair| (pair[1] - pair[0]).powi(2));
+        let explained = steps.sum::<f64>() / 2.0 / (neighbours.len() - 1) as f64;
+        let found = variance(&shares(&tenths, value)) * length;
+        explained > 0.0 && found > CRITICAL * explained
+    })
+}
+
+/// So many parts of nearly equal length.
+fn split(pieces: &[LiveCounts], parts: usize) -> Vec<LiveCounts> {
+    let at = |part: usize| part * pieces.len() / parts;
+    (0..parts)
+        .map(|part| sum_of(&pieces[at(part)..at(part + 1)]))
+        .collect()
+}
+
+fn sum_of(parts: &[LiveCounts]) -> LiveCounts {
+    let mut sum = LiveCounts::default();
+    parts.iter().for_each(|part| sum.add(part));
+    sum
+}
+
+fn shares(parts: &[LiveCounts], value: Nanos) -> Vec<f64> {
+    let share = |of: &LiveCounts| of.at_least(value) as f64 / of.total().max(1) as f64;
+    parts.iter().map(share).collect()
+}
+
+fn variance(values: &[f64]) -> f64 {
+    let n = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / n;
+    values
+        .iter()
+        .map(|value| (value - mean).powi(2))
+        .sum::<f64>()
+        / (n - 1.0)
 }
 
 #[cfg(test)]
@@ -101,12 +165,37 @@ mod tests {
         histogram.since(&mut LiveCounts::default())
     }
 
+    /// The same, with segments of as many equal pieces.
+    fn half_width(segments: &[LiveCounts], q: f64) -> Option<f64> {
+        let pieces = segments
+            .iter()
+            .flat_map(|one| (0..PIECES).map(|_| one.clone()));
+        relative_half_width(&pieces.collect::<Vec<_>>(), q)
+    }
+
+    /// Pieces with a burst now and then, and a capacity that falls from the first half to the second.
+    #[test]
+    fn a_drift_is_less_well_known() {
+        let pieces = |drift: u64| -> Vec<LiveCounts> {
+            (0..80)
+                .map(|k| segment(100 + k * 7_919 % 13 + if k < 40 { 0 } else { drift }))
+                .collect()
+        };
+        let all = |of: &[LiveCounts]| drifts(of, &sum_of(of));
+        assert!(!all(&pieces(0)));
+        assert!(all(&pieces(300)));
+        // too short to say
+        assert!(!all(&pieces(300)[35..45]));
+        let width = |drift| relative_half_width(&pieces(drift), 0.5).unwrap();
+        assert!(width(300) > 2.0 * width(0), "{} {}", width(300), width(0));
+    }
+
     #[test]
     fn equal_segments_know_their_quantiles() {
         let segments: Vec<LiveCounts> = (0..10).map(|_| segment(0)).collect();
         // as wide as a bucket of the histogram, at most
-        assert!(relative_half_width(&segments, 0.5).unwrap() < 0.02);
-        assert!(relative_half_width(&segments, 0.9).unwrap() < 0.02);
+        assert!(half_width(&segments, 0.5).unwrap() < 0.02);
+        assert!(half_width(&segments, 0.9).unwrap() < 0.02);
     }
 
     #[test]
@@ -114,9 +203,9 @@ mod tests {
         let segments: Vec<LiveCounts> = (0..10)
             .map(|number| segment(if number == 3 { 200 } else { 0 }))
             .collect();
-        let median = relative_half_width(&segments, 0.5).unwrap();
+        let median = half_width(&segments, 0.5).unwrap();
         // one burst in 20 s makes p99
-        let tail = relative_half_width(&segments, 0.99);
+        let tail = half_width(&segments, 0.99);
         assert!(tail.is_none_or(|tail| tail > 0.3), "{tail:?}");
         assert!(median < 0.2, "{median}");
     }
@@ -124,9 +213,9 @@ mod tests {
     #[test]
     fn too_little_says_nothing() {
         let few: Vec<LiveCounts> = (0..4).map(|_| segment(0)).collect();
-        assert_eq!(relative_half_width(&few, 0.5), None);
+        assert_eq!(half_width(&few, 0.5), None);
         let many: Vec<LiveCounts> = (0..10).map(|_| segment(0)).collect();
-        assert_eq!(relative_half_width(&many, 0.9999), None);
+        assert_eq!(half_width(&many, 0.9999), None);
     }
 
     /// More of the same: the interval shrinks.
@@ -134,7 +223,7 @@ mod tests {
     fn longer_is_better_known() {
         let of = |count: u64| -> f64 {
             let segments: Vec<LiveCounts> = (0..count).map(|k| segment(k % 4)).collect();
-            relative_half_width(&segments, 0.998).unwrap_or(f64::INFINITY)
+            half_width(&segments, 0.998).unwrap_or(f64::INFINITY)
         };
         assert!(of(200) < of(8));
     }

@@ -9,7 +9,7 @@ use taillab_host::environment::{CaptureSpec, Environment};
 use taillab_host::{Interrupt, Roots, capture_environment};
 use taillab_load::{Ask, FleetRun, StopReason};
 use taillab_model::doctor::FoundHazard;
-use taillab_model::summary::{Reason, Report, ServiceTimeSource};
+use taillab_model::summary::{Reason, Report};
 use taillab_model::{Distribution, Nanos, RecordingContext};
 use taillab_simulator::simulation::Precision;
 
@@ -210,11 +210,6 @@ fn known(
         load, rate_per_s, ..
     } = recorded;
     let capacity = calibrated.capacity;
-    let source = match capacity.waits {
-        Some(_) => ServiceTimeSource::VirtualWait,
-        None if experiment.calibration.service_time.is_some() => ServiceTimeSource::Given,
-        None => ServiceTimeSource::Calibrated,
-    };
     let cuts = &recorded.events.context.cuts;
     let unseen = pipeline::unseen_by_client(load, cuts, recorded.measured_from());
     let utilization = match recorded.segments.is_empty() {
@@ -232,7 +227,8 @@ fn known(
         before_load: Some(BeforeLoad {
             calibration: calibrated.calibration,
             overhead: calibrated.overhead,
-            source,
+            source: calibrated.source,
+            interval: calibrated.interval,
             virtual_workers: capacity.waits.map(|wait| VirtualWorkers {
                 workers: capacity.workers.get(),
                 wait,
@@ -321,7 +317,7 @@ fn take_measurements(
     });
     let mut client = rig.connect(experiment)?;
     say.step("calibrating");
-    let calibrated = calibrate(rig, &mut client, &mut probe, experiment)?;
+    let mut calibrated = calibrate(rig, &mut client, &mut probe, experiment)?;
     let _background = BackgroundLoad::start(experiment, &rig.placement().server)?;
     let rate = measure::rate_or_following(rig, experiment, &calibrated);
     say.step(&match rate {
@@ -337,7 +333,9 @@ fn take_measurements(
     let mut context = context::before(rig, &probe, experiment, &calibrated);
     context.kernel = environment.kernel.release.clone().unwrap_or_default();
     context.hypervisor = environment.virtualization.hypervisor();
-    let recorded = measure::measure(rig, &mut client, probe, experiment, context, rate)?;
+    let mut recorded = measure::measure(rig, &mut client, probe, experiment, context, rate)?;
+    calibrated.hold_against(&recorded.segments, rig.placement().server.len());
+    recorded.events.context.service_time_ns = Some(calibrated.service_time);
     Ok(Session {
         calibrated,
         recorded,
