@@ -13,6 +13,9 @@ const DOCUMENTS: [&str; 3] = [
     "CONTRIBUTING.md",
 ];
 
+/// How the names of sources end.
+const ENDS: [&str; 5] = [".rs", ".h", ".c", ".sh", ".py"];
+
 fn root() -> PathBuf {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     folder.canonicalize().unwrap()
@@ -36,15 +39,14 @@ impl Tree {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             let name = path.file_name().unwrap().to_str().unwrap();
-            // what cargo builds has this file
-            if name == ".git" || path.join("CACHEDIR.TAG").exists() {
+            let is_built = name == "target" && folder.join("Cargo.toml").exists();
+            if is_built || name == ".git" {
                 continue;
             }
-            let is_source = |end| name.ends_with(end) || !name.contains('.');
             let shown = format!("{shown}/{name}");
             if path.is_dir() {
                 self.add(&path, &shown);
-            } else if [".rs", ".h", ".c", ".sh", ".py"].iter().any(is_source) {
+            } else if ENDS.iter().any(|end| name.ends_with(end)) || folder.ends_with("scripts") {
                 self.sources += &fs::read_to_string(&path).unwrap_or_default();
             }
             self.paths.push(shown);
@@ -97,9 +99,11 @@ fn expanded(word: &str) -> Vec<String> {
 
 /// Whether a word in code is a path of this repository.
 fn is_path(word: &str) -> bool {
-    const ENDS: [&str; 6] = [".rs", ".md", ".toml", ".sh", ".h", ".py"];
     let good = |c: char| c.is_ascii_alphanumeric() || "_-./*{},".contains(c);
-    let is_one = ENDS.iter().any(|end| word.ends_with(end))
+    let is_one = ENDS
+        .iter()
+        .chain(&[".md", ".toml"])
+        .any(|end| word.ends_with(end))
         || word.contains('/') && !word.contains(|c: char| c.is_ascii_uppercase());
     let elsewhere = ["/", "-", "target/", "."]
         .iter()
