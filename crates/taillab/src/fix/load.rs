@@ -51,8 +51,8 @@ const SHORTEST: Nanos = Nanos::from_millis(250);
 const LONGEST: Nanos = Nanos::from_secs(10);
 /// A block is extended, up to that length, until it has this many requests.
 const REQUESTS: f64 = 2_000.0;
-/// What a block takes besides its length, with some to spare: the warm-up, applying and reverting, the replay.
-const BESIDES: Nanos = Nanos::from_millis(450);
+/// What a block takes besides its length on a busy machine: the warm-up, applying and reverting, the replay.
+const BESIDES: Nanos = Nanos::from_millis(700);
 
 /// How long a block is, without its warm-up, if a budget is to have room for `fewest` of them.
 pub fn block_length(rate_per_s: f64, budget: Duration, fewest: u32) -> Nanos {
@@ -78,9 +78,9 @@ mod tests {
             length.get() / 1_000_000
         };
         assert_eq!(length(100_000.0, 180), 1_000);
-        assert_eq!(length(100_000.0, 36), 1_000);
-        assert_eq!(length(100_000.0, 18), 300);
-        assert_eq!(length(4_000.0, 18), 500);
+        assert_eq!(length(100_000.0, 42), 1_000);
+        assert_eq!(length(100_000.0, 24), 300);
+        assert_eq!(length(4_000.0, 24), 500);
         assert_eq!(length(100_000.0, 1), 250);
         assert_eq!(length(400.0, 18), 5_000);
         assert_eq!(length(1.0, 180), 10_000);

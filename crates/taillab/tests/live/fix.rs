@@ -17,7 +17,7 @@ const FIX: [&str; 16] = [
     "memcached",
     "--json",
     "-R",
-    "8000",
+    "4000",
     "-d",
     "2s",
     "--warmup",
@@ -162,7 +162,7 @@ fn what_disturbs_the_server_is_found_treated_and_put_back() {
         let output = taillab()
             .args(FIX)
             // for the control and the best forecast
-            .args(["--fix-budget", "20s", "-o"])
+            .args(["--fix-budget", "30s", "-o"])
             .arg(&dir)
             .output()
             .unwrap();
@@ -307,7 +307,7 @@ fn a_live_server_is_treated_in_blocks_and_left_as_it_was() {
     let (fixes, ()) = on_an_even_machine(|_| {
         let output = disturbed
             .trace()
-            .args(["--yes", "--fix-budget", "18s"])
+            .args(["--yes", "--fix-budget", "24s"])
             .output()
             .unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);
@@ -344,7 +344,7 @@ fn ctrl_c_puts_the_change_of_a_live_server_back() {
         let mut child = disturbed
             .trace()
             // enough for the control and the trial that is interrupted
-            .args(["--yes", "--fix-budget", "18s"])
+            .args(["--yes", "--fix-budget", "24s"])
             .stdout(fs::File::create(&printed).unwrap())
             .stderr(Stdio::null())
             .spawn()
@@ -379,7 +379,7 @@ fn all_combinations_give_effects_and_interactions() {
             "nice,timer-slack",
             // no longer than the fewest rounds take
             "--fix-budget",
-            "16s",
+            "24s",
             "-o",
         ])
         .arg(place.path().join("run"))

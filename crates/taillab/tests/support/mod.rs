@@ -23,7 +23,7 @@ pub const SHORT: [&str; 13] = [
     "-R",
     "4000",
     "-d",
-    "2s",
+    "1500ms",
     "--warmup",
     "300ms",
     "--pairs",
