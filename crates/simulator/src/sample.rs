@@ -217,8 +217,7 @@ mod tests {
         // batch means 2 and 6: s = 2√2, over √2
         assert!((mean.standard_error - 2.0).abs() < 1e-12);
         assert_eq!(mean.z(8.0), -2.0);
-        let above_4 = sample.ratio(|batch| batch.count_above(4.0)).unwrap();
-        assert_eq!(above_4.value, 0.5);
+        assert_eq!(sample.share_above(4.0).unwrap().value, 0.5);
     }
 
     #[test]
