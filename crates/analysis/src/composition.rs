@@ -14,6 +14,7 @@
 //! degree of freedom less than there are blocks.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use taillab_model::explanation::{Band, BandPart, Cause, CauseShare, Culprit, Share};
 use taillab_model::histogram::cell;
@@ -21,7 +22,7 @@ use taillab_model::{Monotonic, Nanos, quantile_rank};
 
 use crate::coarsening::{Coarsen, Coarsening};
 use crate::id_map::IdMap;
-use crate::ledger::{Entry, GroupKey, Label, Labels, Ledger, Lengths};
+use crate::ledger::{Entry, GroupKey, Label, Labels, Ledger};
 
 /// Where the bands begin; the last one ends with the slowest request.
 pub const BANDS: [f64; 4] = [0.0, 0.9, 0.99, 0.999];
@@ -75,10 +76,61 @@ impl CellSums {
 #[derive(Clone, Debug, Default)]
 struct BlockSums(IdMap<u64, u64>);
 
+impl BlockSums {
+    fn add_one(&mut self, key: u64, ns: u64) {
+        *self.0.entry(key).or_default() += ns;
+    }
+}
+
 impl Coarsen for BlockSums {
     fn add(&mut self, next: Self) {
-        for (key, ns) in next.0 {
-            *self.0.entry(key).or_default() += ns;
+        next.0
+            .into_iter()
+            .for_each(|(key, ns)| self.add_one(key, ns));
+    }
+}
+
+/// So many groups, those that were met first, have a plain table in the latest block.
+const FIRST_GROUPS: usize = 32;
+
+/// The latest block's sums of the first groups, by cell: most of what is added, without a map.
+#[derive(Clone, Debug, Default)]
+struct Latest {
+    /// From when to when the block reaches.
+    time: Range<u64>,
+    cells: Vec<[u64; FIRST_GROUPS]>,
+}
+
+impl Latest {
+    /// The sums of a cell, if this is the block in which `at_ns` lies.
+    #[inline]
+    fn sums(&mut self, at_ns: u64, cell: usize) -> Option<&mut [u64; FIRST_GROUPS]> {
+        if !self.time.contains(&at_ns) {
+            return None;
+        }
+        if cell >= self.cells.len() {
+            self.cells.resize(cell + 1, [0; FIRST_GROUPS]);
+        }
+        Some(&mut self.cells[cell])
+    }
+
+    /// Goes on with the block in which `at_ns` lies, which then exists.
+    fn move_to(&mut self, at_ns: u64, blocks: &mut Coarsening<BlockSums>) {
+        self.give_to(blocks);
+        let (_, end) = blocks.cell(at_ns);
+        self.time = end.saturating_sub(blocks.width())..end;
+    }
+
+    /// Adds the sums to their block.
+    fn give_to(&mut self, blocks: &mut Coarsening<BlockSums>) {
+        if self.cells.is_empty() {
+            return;
+        }
+        // neighbours may have been joined meanwhile
+        let (block, _) = blocks.cell(self.time.start);
+        for (cell, sums) in self.cells.drain(..).enumerate() {
+            let sums = sums.into_iter().enumerate().filter(|(_, ns)| *ns > 0);
+            sums.for_each(|(group, ns)| block.add_one(key(cell, group as u32), ns));
         }
     }
 }
@@ -98,19 +150,29 @@ pub struct Composition {
     groups: Vec<(Cause, GroupKey)>,
     group_of: Vec<u32>,
     numbers: HashMap<(Cause, GroupKey), u32>,
-    /// Requests with any excess of a group, and of a cause.
-    of_groups: Vec<u64>,
+    /// Requests added so far, and those with any excess of a group, and of a cause.
+    added: u64,
+    of_groups: Vec<OfGroup>,
     of_causes: [u64; CAUSES],
     cells: Vec<CellSums>,
     /// Requests outside of the sample, by cell.
     others: Vec<u64>,
     blocks: Coarsening<BlockSums>,
-    /// Requests still to be added: T1 since `from`, the cell, the sums.
-    new_requests: Vec<(u64, usize, CellSums)>,
-    /// Excess still to be added: T1 since `from`, the key, nanoseconds.
-    new_excess: Vec<(u64, u64, u64)>,
-    /// The excess of one request, by group.
-    of_request: Lengths,
+    /// Sums of the latest block that are not in it yet.
+    latest: Latest,
+    /// Requests still to be added: T1 since `from`, the cell, the number of parts of their excess, the sums.
+    new_requests: Vec<(u64, usize, usize, CellSums)>,
+    /// These parts, those of one request after the other: the group, nanoseconds.
+    new_excess: Vec<(u32, u64)>,
+}
+
+/// Requests with any excess of a group.
+#[derive(Clone, Copy, Debug)]
+struct OfGroup {
+    cause: Cause,
+    requests: u64,
+    /// The number of the last one.
+    last: u64,
 }
 
 impl Composition {
@@ -121,14 +183,15 @@ impl Composition {
             groups: Vec::new(),
             group_of: Vec::new(),
             numbers: HashMap::new(),
+            added: 0,
             of_groups: Vec::new(),
             of_causes: [0; CAUSES],
             cells: Vec::new(),
             others: Vec::new(),
             blocks: Coarsening::new(1_000, BLOCKS),
+            latest: Latest::default(),
             new_requests: Vec::new(),
             new_excess: Vec::new(),
-            of_request: Lengths::default(),
         }
     }
 
@@ -149,17 +212,20 @@ impl Composition {
             gain_ns: entry.gain_ns,
         };
         let at_ns = t1.saturating_since(self.from).get();
-        self.new_requests.push((at_ns, cell, sums));
-        self.of_request.clear();
+        self.added += 1;
+        let parts = entry.excess.len();
+        self.new_requests.push((at_ns, cell, parts, sums));
+        let mut causes = 0_u32;
         for &(label, ns) in entry.excess {
             let group = self.group(label, labels);
-            self.of_request.add(group, ns);
-        }
-        let mut causes = 0_u32;
-        for &(group, ns) in self.of_request.iter() {
-            self.new_excess.push((at_ns, key(cell, group), ns));
-            self.of_groups[group as usize] += 1;
-            causes |= 1 << self.groups[group as usize].0 as u32;
+            self.new_excess.push((group, ns));
+            let of_group = &mut self.of_groups[group as usize];
+            // threads of one name are one group
+            if of_group.last != self.added {
+                of_group.last = self.added;
+                of_group.requests += 1;
+                causes |= 1 << of_group.cause as u32;
+            }
         }
         while causes != 0 {
             self.of_causes[causes.trailing_zeros() as usize] += 1;
@@ -171,18 +237,28 @@ impl Composition {
     }
 
     fn add_new(&mut self) {
-        for (at_ns, cell, new) in self.new_requests.drain(..) {
-            // the block must exist, even without any excess
-            self.blocks.cell(at_ns);
+        let mut excess = self.new_excess.iter();
+        for (at_ns, cell, parts, new) in self.new_requests.drain(..) {
+            if at_ns >= self.latest.time.end {
+                self.latest.move_to(at_ns, &mut self.blocks);
+            } else if at_ns < self.latest.time.start {
+                // the block must exist, even without any excess
+                self.blocks.cell(at_ns);
+            }
             if cell >= self.cells.len() {
                 self.cells.resize(cell + 1, CellSums::default());
             }
             self.cells[cell].add(new);
+            let mut sums = self.latest.sums(at_ns, cell);
+            for &(group, ns) in excess.by_ref().take(parts) {
+                let sums = sums.as_mut();
+                match sums.and_then(|sums| sums.get_mut(group as usize)) {
+                    Some(sum) => *sum += ns,
+                    None => self.blocks.cell(at_ns).0.add_one(key(cell, group), ns),
+                }
+            }
         }
-        for (at_ns, key, ns) in self.new_excess.drain(..) {
-            let (block, _) = self.blocks.cell(at_ns);
-            *block.0.entry(key).or_default() += ns;
-        }
+        self.new_excess.clear();
     }
 
     fn group(&mut self, label: Label, labels: &Labels) -> u32 {
@@ -191,8 +267,12 @@ impl Composition {
             let next = self.groups.len() as u32;
             let number = *self.numbers.entry(key.clone()).or_insert(next);
             if number == next {
+                self.of_groups.push(OfGroup {
+                    cause: key.0,
+                    requests: 0,
+                    last: 0,
+                });
                 self.groups.push(key);
-                self.of_groups.push(0);
             }
             self.group_of.push(number);
         }
@@ -228,6 +308,7 @@ impl Composition {
     /// The result, after the last account.
     pub fn finish(mut self) -> Composed {
         self.add_new();
+        self.latest.give_to(&mut self.blocks);
         let thresholds = self.thresholds();
         let band_of = |cell: usize| thresholds.iter().rposition(|&from| cell >= from);
         let blocks = self.blocks.cells().len();
@@ -264,7 +345,7 @@ impl Composition {
             weight: all as f64 / (all - others).max(1) as f64,
             groups: self.groups,
             group_of: self.group_of,
-            of_groups: self.of_groups,
+            of_groups: self.of_groups.iter().map(|of| of.requests).collect(),
             of_causes: self.of_causes,
             culprits,
             causes,

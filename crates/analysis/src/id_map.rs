@@ -38,10 +38,36 @@ impl<V: Copy> LastFound<V> {
     }
 }
 
+/// Numbers that keep their values, with a table of those that were asked for lately in front.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Numbered<V> {
+    values: IdMap<V, u64>,
+    lately: [Option<(u64, V)>; 16],
+}
+
+impl<V: Copy> Numbered<V> {
+    /// The value of a number, a new one where it has none.
+    #[inline]
+    pub(crate) fn get_or_insert_with(&mut self, number: u64, new: impl FnOnce() -> V) -> V {
+        let place = (number.wrapping_mul(GOLDEN) >> 60) as usize;
+        match self.lately[place] {
+            Some((lately, value)) if lately == number => value,
+            _ => {
+                let value = *self.values.entry(number).or_insert_with(new);
+                self.lately[place] = Some((number, value));
+                value
+            }
+        }
+    }
+}
+
 /// A key as one number.
 pub(crate) const fn packed(key: RequestKey) -> u64 {
     (key.address as u64) << 32 | (key.port as u64) << 16 | key.id as u64
 }
+
+/// 2^64 ÷ the golden ratio.
+const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// Fibonacci hashing (Knuth, The Art of Computer Programming 3, section 6.4).
 #[derive(Clone, Copy, Default)]
@@ -59,8 +85,7 @@ impl Hasher for IdHasher {
     }
 
     fn write_u64(&mut self, id: u64) {
-        // 2^64 ÷ the golden ratio
-        self.0 = (self.0 ^ id).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        self.0 = (self.0 ^ id).wrapping_mul(GOLDEN);
     }
 
     fn finish(&self) -> u64 {

@@ -358,6 +358,9 @@ impl WorkerHistory {
 
     /// The place of the piece in which `at` lies; of the first one, if that begins later.
     fn piece_at(&self, at: u64) -> usize {
+        if self.pieces.len() <= 1 {
+            return 0;
+        }
         let behind = self.pieces.partition_point(|piece| piece.begin <= at);
         behind.saturating_sub(1)
     }

@@ -3,7 +3,7 @@
 use taillab_model::explanation::{Cause, Culprit, nameless};
 use taillab_model::{Interrupt, RecordingContext, Tid};
 
-use crate::id_map::IdMap;
+use crate::id_map::{IdMap, Numbered};
 use crate::timeline::{Top, call_name, pack_top};
 
 /// Number of a cause with its culprit, in the [`Labels`] that gave it.
@@ -55,7 +55,7 @@ pub struct Labels {
     met: Vec<(Cause, Who)>,
     /// Those without a culprit, by cause, where they were met.
     plain: [Option<Label>; Cause::ALL.len()],
-    by_cause: Vec<IdMap<Label, u64>>,
+    numbers: Numbered<Label>,
     threads: IdMap<(String, Tid)>,
     /// Those that run softirqs for their CPU.
     softirq_threads: Vec<Tid>,
@@ -85,7 +85,7 @@ impl Labels {
         Self {
             met: Vec::new(),
             plain: [None; Cause::ALL.len()],
-            by_cause: vec![IdMap::default(); Cause::ALL.len()],
+            numbers: Numbered::default(),
             threads: context.threads.iter().map(thread).collect(),
             softirq_threads: softirq_threads.map(|thread| thread.tid).collect(),
             own_threads: own_threads.map(|thread| thread.tid).collect(),
@@ -100,8 +100,8 @@ impl Labels {
             return label;
         }
         let met = &mut self.met;
-        let numbers = &mut self.by_cause[cause as usize];
-        let label = *numbers.entry(pack(who)).or_insert_with(|| {
+        let key = (cause as u64) << 40 | pack(who);
+        let label = self.numbers.get_or_insert_with(key, || {
             met.push((cause, who));
             (met.len() - 1) as Label
         });

@@ -6,7 +6,7 @@ use super::label::Label;
 
 /// A length for each label that was met, in the order in which they were.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Lengths {
+pub(super) struct Lengths {
     list: Vec<(Label, u64)>,
     /// By label: its place in the list and one, or zero.
     places: Vec<u32>,
@@ -15,7 +15,7 @@ pub(crate) struct Lengths {
 impl Lengths {
     /// Adds a length to a label's.
     #[inline]
-    pub(crate) fn add(&mut self, label: Label, ns: u64) {
+    pub(super) fn add(&mut self, label: Label, ns: u64) {
         if ns == 0 {
             return;
         }
@@ -49,6 +49,9 @@ impl Lengths {
 
     /// Lengthens all of them in proportion by `more` in all, exactly; there is one.
     pub(super) fn lengthen(&mut self, more: u64) {
+        if more == 0 {
+            return;
+        }
         let sum: u64 = self.list.iter().map(|part| part.1).sum();
         let (mut so_far, mut given) = (0, 0);
         for (_, length) in &mut self.list {
@@ -72,7 +75,7 @@ impl Lengths {
     }
 
     /// Forgets all lengths; the memory is kept.
-    pub(crate) fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         for (label, _) in self.list.drain(..) {
             self.places[label as usize] = 0;
         }
@@ -99,6 +102,9 @@ pub(super) fn take_ideal(
     excess: &mut Vec<(Label, u64)>,
 ) {
     excess.clear();
+    if parts.iter().map(|part| part.1).sum::<u64>() <= ideal_ns {
+        return;
+    }
     excess.extend_from_slice(parts);
     let mut ideal = ideal_ns;
     let work = work.map(|label| (label, u64::MAX));

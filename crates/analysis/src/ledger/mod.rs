@@ -133,5 +133,4 @@ pub use baseline::Baseline;
 pub use entry::{Entry, Ledger, LedgerOptions};
 pub(crate) use label::{GroupKey, of_storage, of_top, softirq_name};
 pub use label::{Label, Labels, Who};
-pub(crate) use lengths::Lengths;
 pub use pieces::Piece;

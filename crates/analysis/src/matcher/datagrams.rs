@@ -30,7 +30,7 @@ use super::held::{Fate, Held, HeldRequests};
 use super::open::{Answer, OpenRequests};
 use super::options::MatchOptions;
 use super::parts::Slot;
-use super::shared::Shared;
+use super::shared::{Shared, unasked_worker};
 use super::threads::{Sent, Thread};
 use crate::id_map::{IdMap, packed};
 use crate::matched::{BlindWindow, DatagramIds};
@@ -279,7 +279,6 @@ impl Datagrams {
         tid: Tid,
         key: RequestKey,
     ) {
-        let unasked_worker = shared.unasked_worker(tid);
         let Shared {
             options,
             held,
@@ -320,7 +319,10 @@ impl Datagrams {
                     .is_some_and(|request| options.stamps.ask(request.key));
                 match asked {
                     true => response.answers(slot, thread, held, blind),
-                    false => response.answers_unasked(slot, unasked_worker, thread, held),
+                    false => {
+                        let worker = unasked_worker(options.stamps, tid, || thread.serves);
+                        response.answers_unasked(slot, worker, thread, held);
+                    }
                 }
             }
         }

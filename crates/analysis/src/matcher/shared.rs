@@ -97,14 +97,10 @@ impl Shared {
         self.blind.push(BlindWindow { cpu, from, to });
     }
 
-    /// Who served a request of which neither read nor write were to be recorded: the thread that
-    /// was current when its response left, where that is known to serve.
+    /// See the function.
     pub(super) fn unasked_worker(&self, tid: Tid) -> Tid {
         let serves = || self.threads.get(&tid).is_some_and(|thread| thread.serves);
-        match self.options.stamps == MiddleStamps::Ends || serves() {
-            true => tid,
-            false => 0,
-        }
+        unasked_worker(self.options.stamps, tid, serves)
     }
 
     pub(super) fn open_request(&mut self, at: Monotonic, key: RequestKey) -> Option<Slot> {
@@ -158,6 +154,15 @@ impl Shared {
         self.found.last = self.last;
         self.found.restore_order();
         self.found
+    }
+}
+
+/// Who served a request of which neither read nor write were to be recorded: the thread that
+/// was current when its response left, where that is known to serve.
+pub(super) fn unasked_worker(stamps: MiddleStamps, tid: Tid, serves: impl Fn() -> bool) -> Tid {
+    match stamps == MiddleStamps::Ends || serves() {
+        true => tid,
+        false => 0,
     }
 }
 

@@ -12,7 +12,7 @@
 const TAIL: usize = 4_096;
 
 /// The number of packed changes between two marks; reading can begin at a mark.
-const MARK_EVERY: usize = 1_024;
+const MARK_EVERY: usize = 256;
 
 /// From `at_ns` on, until the next change, the state is `code`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -218,10 +218,13 @@ impl Column {
         // the last one that is not later
         let mut ahead = reader;
         ahead.next(self);
-        while ahead.next(self).is_some_and(|next| next.at_ns <= at_ns) {
-            reader.next(self);
+        loop {
+            let behind = ahead;
+            match ahead.next(self) {
+                Some(next) if next.at_ns <= at_ns => reader = behind,
+                _ => return reader,
+            }
         }
-        reader
     }
 }
 

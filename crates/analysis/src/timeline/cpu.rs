@@ -8,7 +8,7 @@ use super::line::{at as instant, ns};
 use super::stalls::{self, Silence, Stall};
 use super::state::Top;
 use super::unheard::Quiet;
-use crate::id_map::IdMap;
+use crate::id_map::Numbered;
 use crate::spans::earlier;
 
 /// What is known of a CPU while events come.
@@ -16,7 +16,7 @@ use crate::spans::earlier;
 pub(super) struct CpuBuilder {
     pub(super) changes: Column,
     pub(super) meanings: Vec<(Tid, Top)>,
-    pub(super) codes: IdMap<u64, u64>,
+    pub(super) codes: Numbered<u64>,
     /// Who is current, if a switch has been seen.
     pub(super) current: Option<Tid>,
     /// The code of that thread with nothing on top of it.
@@ -169,11 +169,11 @@ impl CpuBuilder {
 /// The code of a meaning; a new one if it has none yet.
 fn code_of(
     meanings: &mut Vec<(Tid, Top)>,
-    codes: &mut IdMap<u64, u64>,
+    codes: &mut Numbered<u64>,
     (thread, top): (Tid, Top),
 ) -> u64 {
     let key = u64::from(thread) << 32 | u64::from(pack_top(top));
-    *codes.entry(key).or_insert_with(|| {
+    codes.get_or_insert_with(key, || {
         meanings.push((thread, top));
         meanings.len() as u64 - 1
     })

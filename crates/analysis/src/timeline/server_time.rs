@@ -64,6 +64,9 @@ impl ServerTime {
         for line in timeline.cpus() {
             let (threads, softirq) = self.on_cpu.entry(line.cpu()).or_default();
             let segments = line.segments_from(from);
+            // the time of the server's thread that was on the CPU last; the idle one is looked up once
+            let idle = timeline.worker_place(0).is_some();
+            let mut last: Option<(Tid, u64)> = None;
             for segment in segments.take_while(|segment| segment.from < upto) {
                 let ns = segment
                     .to
@@ -71,15 +74,20 @@ impl ServerTime {
                     .saturating_since(segment.from.max(from));
                 match segment.top {
                     Top::Softirq { vector: NET_RX } => *softirq += ns.get(),
-                    Top::Nothing | Top::KernelLock
-                        if timeline.worker_place(segment.thread).is_some() =>
-                    {
-                        *threads += ns.get();
-                        *on_core.entry(segment.thread).or_default() += ns.get();
+                    Top::Nothing | Top::KernelLock if idle || segment.thread != 0 => {
+                        match &mut last {
+                            Some((thread, sum)) if *thread == segment.thread => *sum += ns.get(),
+                            _ if timeline.worker_place(segment.thread).is_some() => {
+                                let before = last.replace((segment.thread, ns.get()));
+                                count(before, threads, on_core);
+                            }
+                            _ => {}
+                        }
                     }
                     _ => {}
                 }
             }
+            count(last, threads, on_core);
         }
     }
 
@@ -95,6 +103,14 @@ impl ServerTime {
     /// Whether a thread polls instead of sleeping.
     pub(crate) const fn polls(&self) -> bool {
         self.polled_ns > 0
+    }
+}
+
+/// Adds the time of a thread.
+fn count(of: Option<(Tid, u64)>, threads: &mut u64, on_core: &mut BTreeMap<Tid, u64>) {
+    if let Some((thread, ns)) = of {
+        *threads += ns;
+        *on_core.entry(thread).or_default() += ns;
     }
 }
 

@@ -17,6 +17,9 @@ const FAN_OUT: usize = 8;
 /// in an endless overload.
 const MAX_RUNS: usize = 1 << 20;
 
+/// So many runs are looked at one by one where one is searched: the last ones, or those around a guess.
+const NEAR: usize = 8;
+
 #[derive(Clone, Copy, Debug)]
 struct Run {
     /// The position at which it ends.
@@ -234,14 +237,38 @@ impl Runs {
         to - from
     }
 
-    /// The places of the runs in which a stretch of what is kept begins and ends.
-    pub(super) fn places(&self, from: u64, to: u64) -> (usize, usize) {
-        let first = self.runs.partition_point(|run| run.end <= from);
+    /// The places of the runs in which a stretch of what is kept begins and ends, which may be those of
+    /// the `guess`.
+    pub(super) fn places(&self, from: u64, to: u64, guess: (usize, usize)) -> (usize, usize) {
+        let first = self.first_behind(guess.0, |end| end <= from);
         let last = match to == self.end {
             true => self.runs.len() - 1,
-            false => self.runs.partition_point(|run| run.end < to),
+            false => self.first_behind(guess.1, |end| end < to),
         };
         (first, last)
+    }
+
+    /// The first run whose end is not before. Without a queue it is one of the last.
+    #[inline]
+    fn first_behind(&self, guess: usize, is_before: impl Fn(u64) -> bool) -> usize {
+        let before = |place: usize| is_before(self.runs[place].end);
+        let mut place = self.runs.len();
+        let near = place.saturating_sub(NEAR);
+        if near == 0 || before(near) {
+            while place > near && !before(place - 1) {
+                place -= 1;
+            }
+            return place;
+        }
+        place = guess.min(near);
+        for _ in 0..NEAR {
+            match before(place) {
+                true => place += 1,
+                false if place == 0 || before(place - 1) => return place,
+                false => place -= 1,
+            }
+        }
+        self.runs.partition_point(|run| is_before(run.end))
     }
 
     /// Calls `add` with the sums of the largest block that begins with the run at `first` and ends before
