@@ -8,7 +8,8 @@ use super::cores::Cores;
 use super::observed::{Observed, UNCOUNTED};
 use crate::coarsening::{Coarsen, Coarsening};
 use crate::matched::Matched;
-use crate::spans::Spans;
+use crate::slices::{Slices, TAIL};
+use crate::spans::{Spans, earlier};
 use crate::timeline::{Stretches, Timeline};
 use crate::window::Window;
 
@@ -75,7 +76,7 @@ impl Sample {
 }
 
 /// Chooses what is replayed while the windows of a recording come. One window is replayed as a
-/// whole; of several, the beginnings of equal stretches of time.
+/// whole; of several, the beginnings of equal stretches of time; of slices, their beginnings.
 pub(crate) struct Sampler {
     measure_from: Monotonic,
     /// The only window so far.
@@ -98,6 +99,10 @@ impl Sampler {
     pub(crate) fn add(&mut self, window: &Arc<Window>) {
         match (&mut self.beginnings, self.only.take()) {
             (Some(beginnings), _) => beginnings.add(window),
+            (none, None) if window.matched.slices.are_used() => {
+                let beginnings = none.insert(Beginnings::new(self.measure_from));
+                beginnings.add(window);
+            }
             (None, None) => self.only = Some(Arc::clone(window)),
             (none, Some(first)) => {
                 let beginnings = none.insert(Beginnings::new(self.measure_from));
@@ -122,7 +127,8 @@ impl Sampler {
     }
 }
 
-/// The beginnings of equal stretches of time of a recording that comes in several windows.
+/// The beginnings of equal stretches of time of a recording that comes in several windows, or of
+/// slices.
 struct Beginnings {
     measure_from: Monotonic,
     from: Option<Monotonic>,
@@ -130,6 +136,7 @@ struct Beginnings {
     measured: u64,
     /// What is no part of the measurement.
     cut: Spans,
+    slices: Slices,
 }
 
 /// The first requests of a stretch of time, with their lines.
@@ -163,6 +170,7 @@ impl Beginnings {
             cells: Coarsening::new(1, MOST_BLOCKS),
             measured: 0,
             cut: Spans::default(),
+            slices: Slices::default(),
         }
     }
 
@@ -176,6 +184,9 @@ impl Beginnings {
             return;
         };
         self.measured += 1 + places.count() as u64;
+        if matched.slices.are_used() {
+            return self.add_slices(window);
+        }
         let t1 = |place: usize| matched.requests.t1(place);
         let from = match self.from {
             Some(from) => from,
@@ -201,24 +212,48 @@ impl Beginnings {
         }
     }
 
+    /// Keeps the slices of a window, each in a stretch of its own. Requests that came in before a
+    /// slice is sampled bring the queue into its state.
+    fn add_slices(&mut self, window: &Window) {
+        let matched = &window.matched;
+        self.slices.append(&matched.slices);
+        for (number, slice) in matched.slices.numbered() {
+            let first = matched.requests.first_from(slice.from);
+            let end = matched.requests.first_from(earlier(slice.to, TAIL));
+            let (cell, _) = self.cells.cell(number.into());
+            let spare = OF_BLOCK.saturating_sub(cell.requests.requests.len());
+            let last = end.min(first + spare);
+            if first < last {
+                cell.keep(window, first, last);
+            }
+        }
+    }
+
     /// What is replayed: requests and lines, and which of the requests count.
     fn finish(self) -> (Matched, Timeline, Sample) {
         let (mut requests, mut lines) = (Matched::default(), Stretches::default());
+        let cells = self.cells.into_cells().into_iter();
+        let cells: Vec<Beginning> = cells
+            .filter(|cell| !cell.requests.requests.is_empty())
+            .collect();
         let mut sample = Sample {
-            blocks: self.cells.cells().len(),
+            blocks: cells.len(),
             measured: self.measured,
             ..Sample::default()
         };
-        let mut follows = false;
-        for (block, cell) in self.cells.into_cells().into_iter().enumerate() {
+        let sliced = self.slices.are_used();
+        let mut follows = sliced;
+        for (block, cell) in cells.into_iter().enumerate() {
             let n = cell.requests.requests.len();
             // where the one before was let go on, the queue is in its state already
             let lead_in = if follows { 0.0 } else { n as f64 * LEAD_IN } as usize;
-            follows = n < OF_BLOCK;
+            follows = sliced || n < OF_BLOCK;
             for place in 0..n {
+                let t1 = cell.requests.requests.t1(place);
                 let counted = place >= lead_in
                     && cell.requests.is_measured(place, self.measure_from)
-                    && !self.cut.contain(cell.requests.requests.t1(place));
+                    && (!sliced || self.slices.sampling(t1).is_some())
+                    && !self.cut.contain(t1);
                 let block = if counted { block as u8 } else { UNCOUNTED };
                 sample.chosen.push((requests.requests.len() as u32, block));
                 requests.push_from(&cell.requests, place);

@@ -19,7 +19,7 @@
 
 use taillab_model::{Monotonic, Nanos};
 
-use super::line::{Segments, Timeline, WorkerLine, ns};
+use super::line::{Segment, Segments, Timeline, WorkerLine, ns};
 use super::state::{Top, WorkerState};
 use crate::matched::Matched;
 
@@ -49,6 +49,7 @@ pub fn busy_stretches(
     let mut served: Vec<(u32, u32)> = Vec::new(); // worker's place, request
     for place in 0..matched.requests.len() {
         if matched.is_measured(place, measure_from)
+            && matched.is_asked(place)
             && let Some(worker) = timeline.places.get(&matched.workers[place])
         {
             served.push((*worker as u32, place as u32));
@@ -70,10 +71,12 @@ pub fn busy_stretches(
         });
     }
     for (cpu, line) in timeline.cpus().iter().enumerate() {
-        let received = line.segments_from(measure_from).filter(|segment| {
-            segment.top == Top::Softirq { vector: NET_RX } && segment.from >= measure_from
-        });
-        for segment in received {
+        let received = |segment: &Segment| {
+            segment.top == Top::Softirq { vector: NET_RX }
+                && segment.from >= measure_from
+                && matched.sees(segment.from)
+        };
+        for segment in line.segments_from(measure_from).filter(received) {
             let stretch = stretches.ending(segment.from);
             if let Some(sums) = stretches.sums.get_mut(stretch) {
                 sums.on_cpu[cpu].1 += segment.length().get();

@@ -283,8 +283,8 @@ struct CalibrationSettings {
     /// Ring buffer of each CPU, a power of two [default: 4194304]
     #[arg(hide_short_help = true, long, value_name = "BYTES")]
     ring_bytes: Option<u32>,
-    /// For which requests T2 to T5 are stamped: all, a share (sampled:1/16), or none (ends); T1 and
-    /// T6 always are. The fewer, the less the probe costs [default: all]
+    /// When T2 to T5 and disturbances are recorded: all the time, in slices that take a share of it
+    /// (sampled:1/16), or never (ends); T1 and T6 always are. The less, the less it costs [default: all]
     #[arg(long, value_name = "WHICH")]
     stamps: Option<MiddleStamps>,
     /// Kinds of disturbance to record: all, none, or a list of sched, wake, irq, softirq, idle,

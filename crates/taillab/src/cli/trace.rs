@@ -103,8 +103,8 @@ pub struct RecordingArgs {
     /// How long to record [default: 10s; with --live until q is pressed]
     #[arg(short, long, value_name = "TIME", value_parser = positive)]
     pub duration: Option<Nanos>,
-    /// For which requests T2 to T5 are stamped: all, a share (sampled:1/16), or none (ends); T1 and
-    /// T6 always are. The fewer, the less it costs
+    /// When T2 to T5 and disturbances are recorded: all the time, in slices that take a share of it
+    /// (sampled:1/16), or never (ends); T1 and T6 always are. The less, the less it costs
     #[arg(long, value_name = "WHICH", default_value = "all")]
     pub stamps: MiddleStamps,
     /// What to record besides the stamps: all, none, or some of sched, wake, irq, softirq, idle,
