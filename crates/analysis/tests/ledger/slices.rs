@@ -210,8 +210,9 @@ fn slices_charge_what_all_requests_are_charged() {
 fn a_request_that_outlasts_its_slice_says_so() {
     let plan = Plan {
         requests: 12_000,
+        // not in the rhythm of the slices
         trouble: Some((
-            1_000,
+            1_300,
             Trouble::Sleep {
                 call: Some(202),
                 uninterruptible: false,
