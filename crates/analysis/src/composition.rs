@@ -1,7 +1,7 @@
 //! The composition of the excess: by cause, by culprit, and in each band of the tail.
 //!
-//! Where T2 to T5 were recorded for a sample of the requests only, the sample is summed. The bands are
-//! still those of all requests, and counts and lengths are scaled up to all.
+//! Where everything was recorded in slices, the sample is summed. The bands are still those of all
+//! requests, and counts and lengths are scaled up to all.
 //!
 //! The accounts of the ledger are summed as they come, by the histogram cell of the sojourn; nothing
 //! is kept of a single request. The bands are found at the end. They begin at a cell, that is within
@@ -11,14 +11,15 @@
 //! (except for the last), and each is left out once. The spread of the results says how far
 //! another measurement of the same length would be off (Efron and Stein 1981; blocks because
 //! neighbours in time are correlated). The interval is ± t times the standard error, with one
-//! degree of freedom less than there are blocks.
+//! degree of freedom less than there are blocks. Where everything was recorded in slices, a block
+//! is a slice, or several: what happens within a slice is correlated.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
 use taillab_model::explanation::{Band, BandPart, Cause, CauseShare, Culprit, Share};
 use taillab_model::histogram::cell;
-use taillab_model::{Monotonic, Nanos, quantile_rank};
+use taillab_model::{Monotonic, Nanos, quantile_rank, student_975};
 
 use crate::coarsening::{Coarsen, Coarsening};
 use crate::id_map::IdMap;
@@ -30,11 +31,11 @@ pub const BANDS: [f64; 4] = [0.0, 0.9, 0.99, 0.999];
 /// log2 of the number of cells for each doubling of the sojourn: a cell is at most 0.2 % wide.
 const BITS: u32 = 9;
 
-/// The largest number of blocks of time; the smallest is half of it.
-const BLOCKS: usize = 64;
+/// The length of a block of time at first; each slice gets one.
+const BLOCK_NS: u64 = 1_000;
 
-/// Student's t with 31 degrees of freedom, 97.5 %; with more it is at most 2 % smaller.
-const STUDENT: f64 = 2.039_5;
+/// The largest number of blocks of time; the smallest is half of it, or the number of slices.
+const BLOCKS: usize = 64;
 
 /// If fewer blocks than this have requests, there is no interval.
 const MIN_BLOCKS: usize = 8;
@@ -61,6 +62,7 @@ struct CellSums {
     sojourn_ns: u64,
     ideal_ns: u64,
     gain_ns: u64,
+    left_late: u64,
 }
 
 impl CellSums {
@@ -69,6 +71,7 @@ impl CellSums {
         self.sojourn_ns += new.sojourn_ns;
         self.ideal_ns += new.ideal_ns;
         self.gain_ns += new.gain_ns;
+        self.left_late += new.left_late;
     }
 }
 
@@ -188,7 +191,7 @@ impl Composition {
             of_causes: [0; CAUSES],
             cells: Vec::new(),
             others: Vec::new(),
-            blocks: Coarsening::new(1_000, BLOCKS),
+            blocks: Coarsening::new(BLOCK_NS, BLOCKS),
             latest: Latest::default(),
             new_requests: Vec::new(),
             new_excess: Vec::new(),
@@ -210,8 +213,12 @@ impl Composition {
             sojourn_ns: entry.sojourn_ns,
             ideal_ns: entry.ideal_ns,
             gain_ns: entry.gain_ns,
+            left_late: entry.left_late.into(),
         };
-        let at_ns = t1.saturating_since(self.from).get();
+        let at_ns = match entry.slice {
+            Some(slice) => u64::from(slice) * BLOCK_NS,
+            None => t1.saturating_since(self.from).get(),
+        };
         self.added += 1;
         let parts = entry.excess.len();
         self.new_requests.push((at_ns, cell, parts, sums));
@@ -408,6 +415,15 @@ impl Composed {
         wholes
     }
 
+    /// Of the sample's requests above p99, the share that left after the end of their slice.
+    pub(crate) fn left_late(&self) -> f64 {
+        let tail = self.bands[ABOVE_P99..].iter();
+        let (late, all) = tail.fold((0, 0), |(late, all), band| {
+            (late + band.sums.left_late, all + band.sums.requests)
+        });
+        late as f64 / all.max(1) as f64
+    }
+
     /// The name of a group; without a thread id if it has several threads.
     fn culprit(&self, group: usize, ledger: &Ledger) -> Option<Culprit> {
         let is = |label: &Label| self.group_of[*label as usize] == group as u32;
@@ -537,7 +553,8 @@ fn share_of(pairs: &[(f64, f64)]) -> Share {
     let n = without.len() as f64;
     let mean = without.iter().sum::<f64>() / n.max(1.0);
     let squares: f64 = without.iter().map(|x| (x - mean) * (x - mean)).sum();
-    let half = STUDENT * ((n - 1.0).max(0.0) / n.max(1.0) * squares).sqrt();
+    let student = student_975(without.len().saturating_sub(1));
+    let half = student * ((n - 1.0).max(0.0) / n.max(1.0) * squares).sqrt();
     Share {
         value,
         lo: Some((value - half).max(0.0)),

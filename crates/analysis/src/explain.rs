@@ -41,6 +41,9 @@ pub(crate) struct Explained {
     pub(crate) predictions: Vec<Prediction>,
     /// Everything else.
     pub(crate) explanation: Option<Explanation>,
+    /// Of the sample's requests above p99, the share that left after the end of their slice; `None`
+    /// without slices.
+    pub(crate) left_late: Option<f64>,
 }
 
 /// The largest number of pairs of workers that are listed.
@@ -66,6 +69,8 @@ pub(crate) struct Explainer {
     clusters: Clusters,
     taken: TakenTime,
     seen: Seen,
+    /// The length of the slices, where everything was recorded in slices.
+    slices: Option<Nanos>,
 }
 
 impl Explainer {
@@ -88,6 +93,7 @@ impl Explainer {
             clusters: Clusters::default(),
             taken: TakenTime::new(options.measure_from),
             seen: Seen::default(),
+            slices: None,
             process,
             options,
         }
@@ -102,7 +108,10 @@ impl Explainer {
         mut each: impl FnMut(&Entry<'_>, &Labels),
     ) {
         self.seen = timeline.seen();
-        self.taken.add(timeline, upto);
+        match matched.slices.are_used() {
+            false => self.taken.add(timeline, upto),
+            true => self.add_slices(matched, upto),
+        }
         let requests = &matched.requests;
         let places = || matched.measured_places(self.options.measure_from);
         for place in places() {
@@ -120,7 +129,8 @@ impl Explainer {
         for place in places() {
             (self.clusters).add(requests.t1(place), requests.sojourn(place));
         }
-        let slowest = places().map(|place| requests.sojourn(place));
+        let asked = places().filter(|place| matched.is_asked(*place));
+        let slowest = asked.map(|place| requests.sojourn(place));
         self.attribution
             .trace_from(self.collected.may_be_slowest(slowest));
         let from = self.span.map_or(upto, |(from, _)| from);
@@ -139,6 +149,15 @@ impl Explainer {
             });
     }
 
+    /// Adds the length of the slices that end before `upto` or, if there is no such time, of all.
+    fn add_slices(&mut self, matched: &Matched, upto: Monotonic) {
+        let from = self.options.measure_from;
+        let ended = (matched.slices.numbered()).filter(|(_, slice)| slice.to < upto);
+        let lengths = ended.map(|(_, slice)| slice.to.saturating_since(slice.from.max(from)));
+        let slices = self.slices.get_or_insert(Nanos::ZERO);
+        *slices += lengths.sum();
+    }
+
     /// The explanation, without the findings. `observed` gives the queue to replay, `withdrawn` says why
     /// the server is not compared with the `ideal`, and `length_limits` are the limits that follow from
     /// the length of the recording.
@@ -153,6 +172,7 @@ impl Explainer {
         let ledger = self.attribution.finish();
         let collected = self.collected;
         let length = (self.span).map_or(Nanos::ZERO, |(from, to)| to.saturating_since(from));
+        let length = self.slices.unwrap_or(length);
         let mut explanation = Explanation {
             inversions: collected.inversions(self.sojourns.count()),
             workers: collected.workers(&ledger, length),
@@ -172,6 +192,7 @@ impl Explainer {
             if let Some(composed) = self.composition.map(Composition::finish) {
                 explained.causes = composed.shares(&ledger);
                 explanation.bands = composed.bands();
+                explained.left_late = self.slices.map(|_| composed.left_late());
             }
             drop(ledger);
             let predicted = predict::predict(
@@ -229,7 +250,7 @@ fn slowest(mut requests: Vec<SlowRequest>, most: usize) -> Vec<SlowRequest> {
 /// Sums other than the composition.
 struct Collected {
     overtaken: u64,
-    /// Requests whose T2 was not to be recorded.
+    /// Requests outside of the sample.
     unasked: u64,
     pairs: HashMap<(Tid, Tid), u64>,
     /// Requests and the sum of their sojourns.

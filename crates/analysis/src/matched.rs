@@ -4,6 +4,7 @@ use taillab_model::summary::Matching;
 use taillab_model::{MiddleStamps, Monotonic, Request, RequestKey, Stamps, Tid};
 
 use crate::requests::{Requests, reordered};
+use crate::slices::Slices;
 use crate::spans::Spans;
 
 /// How the client's records and the matched requests joined.
@@ -62,8 +63,10 @@ pub struct Matched {
     /// The thread that served each of [`Matched::requests`]: the one that wrote its response
     /// or, where its write was not seen, the one that read it; 0 where neither is known.
     pub workers: Vec<Tid>,
-    /// Which requests T2 to T5 were recorded for.
+    /// When T2 to T5 were recorded.
     pub stamps: MiddleStamps,
+    /// The slices in which they were, if they were recorded in slices.
+    pub slices: Slices,
     /// The requests without a certain response, in order of T1.
     pub unmatched: Vec<Unmatched>,
     /// T6 of each response that more than one request could have caused.
@@ -108,9 +111,23 @@ impl Matched {
             && (self.cut.is_empty() || !self.cut.contain(self.requests.t1(place)))
     }
 
-    /// T2 to T5 of the request at `place` were to be recorded.
+    /// T2 to T5 of the request at `place` were to be recorded; in slices: it belongs to the sample.
     pub fn is_asked(&self, place: usize) -> bool {
-        self.stamps.ask(self.keys[place])
+        match self.stamps {
+            MiddleStamps::All => true,
+            MiddleStamps::Sampled(_) => self.sampling(place).is_some(),
+            MiddleStamps::Ends => false,
+        }
+    }
+
+    /// What happened at an instant counts: it is not outside of the sampled time.
+    pub(crate) fn sees(&self, at: Monotonic) -> bool {
+        !self.slices.are_used() || self.slices.sampling(at).is_some()
+    }
+
+    /// The number and the end of the slice whose sample has the request at `place`.
+    pub(crate) fn sampling(&self, place: usize) -> Option<(u32, Monotonic)> {
+        self.slices.sampling(self.requests.t1(place))
     }
 
     /// The counts over the measurement, that is from `measure_from` on. Hooks and lost events are not
@@ -188,6 +205,8 @@ pub struct MatchCounts {
     counts: Matching,
     /// Requests that may have been answered.
     doubtful: u64,
+    /// The last slice with a request.
+    slice: Option<u32>,
 }
 
 impl MatchCounts {
@@ -204,6 +223,11 @@ impl MatchCounts {
         for place in matched.measured_places(measure_from) {
             let stamps = matched.requests.stamps(place);
             counts.matched += 1;
+            if let Some((slice, end)) = matched.sampling(place) {
+                counts.slices += u64::from(Some(slice) > self.slice);
+                self.slice = self.slice.max(Some(slice));
+                counts.left_late += u64::from(stamps.t6 > end);
+            }
             if !matched.is_asked(place) {
                 counts.unasked += 1;
             } else if stamps.is_complete() {

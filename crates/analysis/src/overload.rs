@@ -13,7 +13,7 @@ use taillab_model::{Monotonic, Nanos};
 
 use crate::coarsening::{Coarsen, Coarsening};
 use crate::crowd::{Crowd, Step};
-use crate::timeline::{NET_RX, Timeline, Top};
+use crate::timeline::{NET_RX, Top};
 use crate::window::Window;
 
 /// The width of a cell at first.
@@ -118,7 +118,7 @@ impl Queue {
             .map(|cell| cell.least.is_some_and(|least| least >= u64::from(workers)))
             .collect();
         for run in runs(&stood) {
-            self.watch(&window.timeline, begin, first + run.start..first + run.end);
+            self.watch(window, begin, first + run.start..first + run.end);
         }
     }
 
@@ -145,13 +145,15 @@ impl Queue {
         cell.least = Some(cell.least.map_or(least, |known| known.min(least)));
     }
 
-    /// Adds what the CPUs did in these cells.
-    fn watch(&mut self, timeline: &Timeline, begin: Monotonic, cells: std::ops::Range<usize>) {
+    /// Adds what the CPUs did in these cells, as far as it was recorded.
+    fn watch(&mut self, window: &Window, begin: Monotonic, cells: std::ops::Range<usize>) {
+        let (timeline, sliced) = (&window.timeline, window.matched.slices.are_used());
         let width = self.cells.width();
         let at = |cell: usize| begin + Nanos::new(cell as u64 * width);
         let (from, to) = (at(cells.start), at(cells.end).min(timeline.to()));
         for line in timeline.cpus() {
-            for segment in line.segments_from(from).take_while(|s| s.from < to) {
+            let segments = line.segments_from(from).take_while(|s| s.from < to);
+            for segment in segments.filter(|s| !sliced || s.top != Top::Blind) {
                 let (mut now, end) = (segment.from.max(from), segment.to.min(to));
                 while now < end {
                     let place = now.saturating_since(begin).get();
@@ -254,6 +256,7 @@ mod tests {
 
     use super::*;
     use crate::matched::Matched;
+    use crate::timeline::Timeline;
 
     fn at(us: u64) -> Monotonic {
         Monotonic::from_nanos_since_boot(5_000_000_000 + us * 1_000)

@@ -21,7 +21,9 @@ use taillab_model::summary::{
     Ideal, Matching, Measured, Overhead, ServerResult, ServiceTimeSource, Stages, StagesAt,
     Withdrawn, WorkersSource,
 };
-use taillab_model::{Distribution, HISTOGRAM_ERROR, Monotonic, Nanos, RecordingContext, Tid};
+use taillab_model::{
+    Distribution, HISTOGRAM_ERROR, MiddleStamps, Monotonic, Nanos, RecordingContext, Tid,
+};
 
 use crate::comparison::{Inside, no_distribution, withdrawn};
 use crate::explain::{Explained, Explainer, Sojourn};
@@ -32,7 +34,6 @@ use crate::ledger::{Baseline, Entry, Labels, LedgerOptions};
 use crate::matched::MatchCounts;
 use crate::overload::Queue;
 use crate::replay::Sampler;
-use crate::sample::Sample;
 use crate::spans::earlier;
 use crate::statistics::Observations;
 use crate::streaming::sums::Sums;
@@ -165,7 +166,8 @@ pub struct Analysis<'c> {
     busy: ServerTime,
     explainer: Option<Explainer>,
     sampler: Sampler,
-    sample: Sample,
+    /// The length of the sampled time, where everything was recorded in slices.
+    sampled: Nanos,
 }
 
 impl<'c> Analysis<'c> {
@@ -194,7 +196,7 @@ impl<'c> Analysis<'c> {
             busy: ServerTime::default(),
             explainer: None,
             sampler: Sampler::new(measure_from),
-            sample: Sample::default(),
+            sampled: Nanos::ZERO,
             options,
             context,
         }
@@ -229,12 +231,18 @@ impl<'c> Analysis<'c> {
         let requests = self.arrivals.take(matched, waited_for_until);
         self.sums.add(matched, &requests, measure_from);
         self.inside.add(matched);
-        self.sample.add(matched, measure_from);
         self.queue.add(window, self.options.workers.get());
         self.cut += matched.cut.length(measure_from.max(*from), *upto);
-        let left = matched.cut.left(measure_from.max(*from), *upto);
-        let left = left.into_iter().map(|left| (left.from, left.to));
-        self.busy.add(matched, timeline, left);
+        let sampled = matched.slices.sampled(measure_from.max(*from), *upto);
+        let left = sampled
+            .iter()
+            .flat_map(|part| matched.cut.left(part.from, part.to));
+        let left: Vec<_> = left.map(|left| (left.from, left.to)).collect();
+        if matched.slices.are_used() {
+            let lengths = left.iter().map(|(from, to)| to.saturating_since(*from));
+            self.sampled += lengths.sum();
+        }
+        self.busy.add(matched, timeline, left.into_iter());
         self.sampler.add(window);
         let explainer = match &mut self.explainer {
             Some(explainer) => explainer,
@@ -284,7 +292,7 @@ impl<'c> Analysis<'c> {
             });
         }
         let (matching, unanswered) = self.matching(lost_events);
-        let mut server_measured = self.business();
+        let mut server_measured = self.business(&matching);
         let (options, workers) = (self.options, self.options.workers.get());
         let t = options.service_time;
         let has_requests = self.sums.answered() > 0;
@@ -307,7 +315,7 @@ impl<'c> Analysis<'c> {
         let explained = if self.disturbances {
             let mut limits = limits(measured, self.windows, self.shown_by);
             limits.extend(self.busy.polls().then(|| POLLS.to_owned()));
-            limits.extend(self.sample.limit());
+            limits.extend(in_slices(&matching));
             explainer.finish(&sojourn, &ideal, withdrawn, limits, || {
                 self.sampler.finish(self.context)
             })
@@ -322,7 +330,7 @@ impl<'c> Analysis<'c> {
             unsupported: Unsupported::of(&sojourn.distribution, measured.factors()),
             late_events: self.late_events,
             unexplained: self.unexplained.unwrap_or(0),
-            read_together: self.sample.read_together(),
+            left_late: explained.left_late,
         };
         let utilization = self.arrivals.rate_per_s() * t.as_secs_f64();
         let client_minus_server = self.unexplained.map(|_| summed.client_minus_server);
@@ -370,11 +378,17 @@ impl<'c> Analysis<'c> {
     }
 
     /// Utilisation and busy nanoseconds per request, where they are known; nothing else is filled in.
-    fn business(&self) -> Measured {
+    fn business(&self, matching: &Matching) -> Measured {
         let workers = f64::from(self.options.workers.get());
-        let available = self.arrivals.length().as_secs_f64() * workers;
+        let (length, requests) = match matching.stamps {
+            MiddleStamps::Sampled(_) => (self.sampled, matching.asked()),
+            MiddleStamps::All | MiddleStamps::Ends => {
+                (self.arrivals.length(), self.arrivals.count())
+            }
+        };
+        let available = length.as_secs_f64() * workers;
         let busy = self.busy.total();
-        let requests = self.arrivals.count().max(1) as f64;
+        let requests = requests.max(1) as f64;
         Measured {
             sojourn: no_distribution(),
             server_cpu_busy_share: None,
@@ -443,6 +457,20 @@ fn nothing_left(cut: Nanos, arrivals: u64) -> AnalysisError {
 /// The limit of a server with a thread that polls.
 const POLLS: &str = "A thread of the server never sleeps, and has no request most of the time: it polls. \
     Utilisation and t count only its time with requests.";
+
+/// The limit of a recording in slices.
+fn in_slices(matching: &Matching) -> Option<String> {
+    let one_in = matching.stamps.one_in()?;
+    matches!(matching.stamps, MiddleStamps::Sampled(_)).then(|| {
+        format!(
+            "All but T1 and T6 was recorded in slices, 1/{one_in} of the time: stages, causes and \
+             forecasts are those of {} requests in {} slices, and their intervals take the slices as \
+             the sample. Spells of stalls by the hypervisor were not looked for.",
+            matching.asked(),
+            matching.slices,
+        )
+    })
+}
 
 /// The limits that follow from the length of the recording.
 fn limits(measured: &Observations, windows: u64, shown_by: usize) -> Vec<String> {

@@ -22,7 +22,7 @@ mod replay;
 mod replay_golden;
 mod retransmissions;
 mod rules;
-mod sample;
+mod slices;
 mod streams;
 mod survivors;
 mod verdict;

@@ -111,6 +111,7 @@ fn good(analysis: &Analysed) -> Report {
                 throughput_loss: Some(0.05),
                 throughput_loss_lo: Some(0.03),
                 throughput_loss_hi: Some(0.07),
+                throughput_loss_in_slices: None,
                 cpu_ns_per_request: Some(700.0),
             },
             ..analysis.server.clone()

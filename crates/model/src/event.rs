@@ -22,10 +22,11 @@ pub enum EventKind {
         /// Identity of the packet buffer, as at its last `PacketIn`.
         packet: PacketId,
     },
-    /// T2, where it is recorded of some requests only: UDP queued this one at the server's socket.
-    DatagramQueued {
-        /// Whose request it is.
-        key: RequestKey,
+    /// A slice begins or ends: a stretch in which everything is recorded. Outside of slices, if
+    /// there are any, only T1 and T6 are.
+    Slice {
+        /// From now on everything is recorded; else not any more.
+        begins: bool,
     },
     /// A thread came onto a CPU of the generator; nothing else is recorded of that CPU's threads.
     CameOn {
@@ -216,6 +217,36 @@ pub enum EventKind {
         /// The packet is a response.
         response: bool,
     },
+}
+
+impl EventKind {
+    /// It is recorded all the time, also where everything else is recorded in slices only.
+    pub const fn is_always_recorded(&self) -> bool {
+        matches!(
+            self,
+            Self::PacketIn { .. }
+                | Self::PacketOut { .. }
+                | Self::SegmentIn { .. }
+                | Self::SegmentOut { .. }
+                | Self::Payload { .. }
+                | Self::Slice { .. }
+                | Self::Stolen { .. }
+                | Self::Stalled { .. }
+                | Self::Throttled { .. }
+                | Self::Unreadable { .. }
+        )
+    }
+
+    /// For how long what it tells of has lasted, where it is recorded at the end.
+    pub const fn lasted(&self) -> Nanos {
+        match self {
+            Self::Interrupt { lasted, .. }
+            | Self::Softirq { lasted, .. }
+            | Self::IdleLeft { lasted, .. } => *lasted,
+            Self::StorageWaited { waited, .. } | Self::LockTaken { waited, .. } => *waited,
+            _ => Nanos::ZERO,
+        }
+    }
 }
 
 impl Event {

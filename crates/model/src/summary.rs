@@ -260,14 +260,22 @@ pub struct Matching {
     pub responses: u64,
     /// With T1 and T6.
     pub matched: u64,
-    /// The requests whose T2 to T5 were recorded: `all`, `sampled:1/N` (chosen by their keys) or
-    /// `ends` (none).
+    /// When T2 to T5 and disturbances were recorded: `all` the time, `sampled:1/N` (in slices, which
+    /// take 1/N of the time) or `ends` (never).
     #[serde(default)]
     #[schemars(with = "String")]
     pub stamps: MiddleStamps,
-    /// Matched requests whose T2 to T5 were not to be recorded.
+    /// Matched requests whose T2 to T5 were not to be recorded: those that came in outside of the
+    /// slices, or at the edge of one.
     #[serde(default)]
     pub unasked: u64,
+    /// Slices with requests of the sample.
+    #[serde(default)]
+    pub slices: u64,
+    /// Requests of the sample that left after the end of their slice: from then on, what happened to
+    /// them is not known.
+    #[serde(default)]
+    pub left_late: u64,
     /// With all six stamps in order. In sampled mode, only requests of the sample count.
     pub complete: u64,
     /// Responses that more than one request could have caused; none of these is matched.
@@ -331,6 +339,10 @@ pub struct Overhead {
     pub throughput_loss_lo: Option<f64>,
     /// Upper end of its interval.
     pub throughput_loss_hi: Option<f64>,
-    /// The same as CPU time of the server's core per request, in nanoseconds.
+    /// Where all but T1 and T6 is recorded in slices, the loss within a slice; `throughput_loss` is
+    /// then the average over the time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub throughput_loss_in_slices: Option<f64>,
+    /// The average as CPU time of the server's core per request, in nanoseconds.
     pub cpu_ns_per_request: Option<f64>,
 }

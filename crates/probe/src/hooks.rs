@@ -143,6 +143,18 @@ fn programs(choice: &Choice) -> Vec<&'static str> {
         .collect()
 }
 
+/// The programs that stay attached where everything else is recorded in slices: those of T1 and T6,
+/// and one that runs so seldom that it costs nothing.
+pub(crate) fn always_attached(stamps: &Stamps, choice: &Choice) -> Vec<&'static str> {
+    let pairs = stamps.iter().zip(choice);
+    pairs
+        .filter(|(stamp, _)| matches!(stamp.name, "T1" | "T6" | "major_fault"))
+        .filter_map(|(_, chosen)| *chosen)
+        .flat_map(|candidate| candidate.programs)
+        .copied()
+        .collect()
+}
+
 /// Whether nothing is lost when the kernel skips this program because it already runs on the
 /// CPU: another program does its work then, or there is nothing to do.
 pub(crate) fn loses_nothing(program: &str) -> bool {

@@ -29,6 +29,8 @@ mod probe;
 #[cfg(feature = "bpf")]
 mod ring;
 #[cfg(feature = "bpf")]
+mod slices;
+#[cfg(feature = "bpf")]
 mod store;
 #[cfg(feature = "bpf")]
 mod survey;

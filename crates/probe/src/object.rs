@@ -21,6 +21,7 @@ use taillab_model::{MiddleStamps, Monotonic};
 use crate::cgroup::{self, Cgroup};
 use crate::hooks::{self, Choice, Failure, Refusal, Stamp};
 use crate::perf_event;
+use crate::slices;
 use crate::{Disturbances, ProbeError, ProbeSpec, ServerProcesses};
 
 /// The compiled programs.
@@ -64,7 +65,7 @@ struct Config {
     sleeps: u32,
     tgid_count: u32,
     tgids: [u32; MAX_TGIDS],
-    sample: u32,
+    unused: u32,
 }
 
 /// `enum membership` in common.bpf.h.
@@ -99,12 +100,15 @@ pub(crate) struct Loaded {
     pub(crate) slots_per_cpu: u32,
     /// The time from which the events' times count.
     pub(crate) base: Monotonic,
+    /// When everything but T1 and T6 is recorded.
+    pub(crate) when: MiddleStamps,
 }
 
 /// The checked specification, ready for loading.
 pub(crate) struct Plan {
     config: Config,
     cpus: usize,
+    when: MiddleStamps,
     pub(crate) stamps: Vec<&'static Stamp>,
 }
 
@@ -127,6 +131,7 @@ pub(crate) fn load(spec: &ProbeSpec, avoided: &[&str]) -> Result<Loaded, ProbeEr
             cpus: plan.cpus,
             slots_per_cpu: plan.config.slots,
             base: Monotonic::from_nanos_since_boot(plan.config.base),
+            when: plan.when,
         }),
         Err((_, _, refusal)) if refusal.out_of_memory => Err(ProbeError::OutOfMemory {
             what: "the event rings",
@@ -212,12 +217,10 @@ pub(crate) fn plan(spec: &ProbeSpec) -> Result<Plan, ProbeError> {
             sleeps: spec.disturbances.contains(Disturbances::SCHED).into(),
             tgid_count: processes.len() as u32,
             tgids: padded(processes),
-            sample: match spec.stamps {
-                MiddleStamps::Sampled(doublings) => doublings.get().into(),
-                MiddleStamps::All | MiddleStamps::Ends => 0,
-            },
+            unused: 0,
         },
         cpus,
+        when: spec.stamps,
         stamps: hooks::stamps(spec.transport, spec.stamps, spec.disturbances),
     })
 }
@@ -307,7 +310,7 @@ pub(crate) fn try_load(plan: &Plan, programs: &[&str]) -> Result<Object, Refusal
         .map_err(|e| Refusal::new("configuring", &e))?
         .load()
         .map_err(|e| Refusal::new("loading", &e))?;
-    attach(&object).map_err(|e| Refusal::new("attaching", &e))?;
+    attach(&object, |_| true).map_err(|e| Refusal::new("attaching", &e))?;
     Ok(object)
 }
 
@@ -318,7 +321,8 @@ fn configure(
 ) -> Result<OpenObject, libbpf_rs::Error> {
     for mut program in open.progs_mut() {
         let wanted = programs.iter().any(|&name| program.name() == name);
-        program.set_autoload(wanted);
+        let marks = matches!(plan.when, MiddleStamps::Sampled(_)) && program.name() == slices::MARK;
+        program.set_autoload(wanted || marks);
     }
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
@@ -332,11 +336,19 @@ fn configure(
     Ok(open)
 }
 
-/// Attaches all loaded programs; dropping the links detaches them.
-pub(crate) fn attach(object: &Object) -> Result<Vec<Link>, libbpf_rs::Error> {
+/// Attaches those of the loaded programs that are `wanted`; dropping the links detaches them.
+pub(crate) fn attach(
+    object: &Object,
+    wanted: impl Fn(&str) -> bool,
+) -> Result<Vec<Link>, libbpf_rs::Error> {
     let mut links = Vec::new();
     for program in object.progs_mut().filter(|program| program.autoload()) {
+        if !program.name().to_str().is_some_and(&wanted) {
+            continue;
+        }
         match program.prog_type() {
+            // it is only ever run
+            ProgramType::RawTracepoint => {}
             ProgramType::CgroupSockAddr => {
                 links.push(program.attach_cgroup(cgroup::root()?.as_raw_fd())?);
             }

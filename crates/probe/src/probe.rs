@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use libbpf_rs::Link;
 use taillab_model::summary::Hook;
-use taillab_model::{LostEvents, Recording, RecordingContext, ThreadName};
+use taillab_model::{LostEvents, MiddleStamps, Recording, RecordingContext, ThreadName};
 
 use crate::hooks;
 use crate::object::{self, Loaded};
 use crate::ring::Rings;
+use crate::slices::Slicer;
 use crate::store::Store;
 use crate::threads::Threads;
 use crate::{ProbeError, ProbeSpec, ProgramCost};
@@ -25,7 +26,9 @@ const BUSY_CPUS: usize = 8;
 ///
 /// Dropping it detaches and unloads everything.
 pub struct Probe {
-    /// One for each program while attached; dropped before the programs.
+    /// Attaches and detaches what is recorded in slices.
+    slicer: Option<Slicer>,
+    /// One for each other program while attached; dropped before the programs.
     links: Vec<Link>,
     loaded: Loaded,
     rings: Rings,
@@ -72,6 +75,7 @@ impl Probe {
             source,
         })?;
         Ok(Self {
+            slicer: None,
             links: Vec::new(),
             threads,
             store: Store::new(rings.cpus()),
@@ -115,20 +119,69 @@ impl Probe {
             })
     }
 
-    /// Starts recording; does nothing while attached.
+    /// Starts recording, in slices if the specification says so; does nothing while attached.
     ///
     /// # Errors
     /// [`ProbeError::Kernel`]; then nothing is attached.
     pub fn attach(&mut self) -> Result<(), ProbeError> {
-        if self.links.is_empty() {
-            self.links = object::attach(&self.loaded.object)
+        let Some(one_in) = self.slices() else {
+            return self.attach_all();
+        };
+        if !self.is_attached() {
+            self.attach_ends()?;
+            let always = self.always_attached();
+            let slicer = Slicer::start(&self.loaded.object, one_in, |name| always.contains(&name));
+            match slicer {
+                Ok(slicer) => self.slicer = Some(slicer),
+                Err(error) => {
+                    self.detach();
+                    return Err(ProbeError::kernel("starting its slices")(error));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The part (1/N) of the time for which everything is recorded, where that is done in slices.
+    pub fn slices(&self) -> Option<u32> {
+        match self.loaded.when {
+            MiddleStamps::Sampled(_) => self.loaded.when.one_in(),
+            MiddleStamps::All | MiddleStamps::Ends => None,
+        }
+    }
+
+    /// Attaches everything, as it is within a slice; does nothing while attached.
+    ///
+    /// # Errors
+    /// [`ProbeError::Kernel`]; then nothing is attached.
+    pub fn attach_all(&mut self) -> Result<(), ProbeError> {
+        self.attach_those(|_| true)
+    }
+
+    /// Attaches what is attached between slices; does nothing while attached.
+    ///
+    /// # Errors
+    /// [`ProbeError::Kernel`]; then nothing is attached.
+    pub fn attach_ends(&mut self) -> Result<(), ProbeError> {
+        let always = self.always_attached();
+        self.attach_those(|name| always.contains(&name))
+    }
+
+    fn attach_those(&mut self, wanted: impl Fn(&str) -> bool) -> Result<(), ProbeError> {
+        if !self.is_attached() {
+            self.links = object::attach(&self.loaded.object, wanted)
                 .map_err(ProbeError::kernel("attaching its programs again"))?;
         }
         Ok(())
     }
 
+    fn always_attached(&self) -> Vec<&'static str> {
+        hooks::always_attached(&self.loaded.stamps, &self.loaded.choice)
+    }
+
     /// Stops recording: on return no program of the probe is attached. Recorded events stay.
     pub fn detach(&mut self) {
+        self.slicer = None;
         self.links.clear();
     }
 

@@ -81,8 +81,7 @@ pub struct ProbeSpec {
     /// are recorded, and only if thread switches are. A CPU that is also the server's counts as the
     /// server's.
     pub generator_cpus: Vec<u16>,
-    /// The requests whose T2 to T5 are recorded. If there are none, thread switches are not recorded
-    /// either.
+    /// When T2 to T5, thread switches and disturbances are recorded.
     pub stamps: MiddleStamps,
     /// What is recorded in addition to the stamps and the thread switches.
     pub disturbances: Disturbances,

@@ -49,6 +49,9 @@ impl Probe {
         threads(&) -> Vec<ThreadName>;
         reserve(&mut, _expected_events: u64) -> Result<(), ProbeError>;
         attach(&mut) -> Result<(), ProbeError>;
+        attach_all(&mut) -> Result<(), ProbeError>;
+        attach_ends(&mut) -> Result<(), ProbeError>;
+        slices(&) -> Option<u32>;
         detach(&mut);
         is_attached(&) -> bool;
         pending(&) -> u64;

@@ -157,11 +157,18 @@ fn matching(m: &Matching) -> TrustCheck {
     let mut lines = vec![match m.stamps {
         MiddleStamps::All => format!("{ends}, {complete}"),
         MiddleStamps::Sampled(_) => format!(
-            "{ends}; of {} sampled for the others, {complete}",
-            count(m.asked())
+            "{ends}; of {} in {}, {complete}",
+            count(m.asked()),
+            counted(m.slices, "slice", "slices")
         ),
         MiddleStamps::Ends => format!("{ends}; the others were not recorded (--stamps ends)"),
     }];
+    if m.left_late > 0 {
+        lines.push(format!(
+            "{} of these left after the end of their slice: what happened to them then is unobserved",
+            count(m.left_late)
+        ));
+    }
     if m.client_responses > 0 {
         lines.push(format!(
             "the client received {}, counted without the probe: {} of them have T1 and T6 ({})",
@@ -295,11 +302,14 @@ fn probe(o: &Overhead) -> TrustCheck {
     };
     let cost = (o.cpu_ns_per_request)
         .map(|ns| format!("; {} µs of server CPU per request", micros_f64(ns)));
+    let in_slices =
+        (o.throughput_loss_in_slices).map(|loss| format!("; {} within a slice", percent(loss, 1)));
     let line = format!(
-        "costs {} of the peak throughput{interval}, in {} of one start of the server{}",
+        "costs {} of the peak throughput{interval}, in {} of one start of the server{}{}",
         percent(loss, 1),
         counted(u64::from(o.pairs), "interleaved pair", "interleaved pairs"),
         cost.unwrap_or_default(),
+        in_slices.unwrap_or_default(),
     );
     check(
         "probe",

@@ -162,6 +162,8 @@ impl Attribution {
             stamps,
             key,
             measured: matched.is_measured(place, self.options.measure_from),
+            asked: matched.is_asked(place),
+            slice: matched.sampling(place),
             tid,
             worker,
             free_ns: self.free_ns.get(place).copied().flatten(),
@@ -181,7 +183,7 @@ impl Attribution {
             line: None,
             overtaken_by: None,
             stack: Vec::new(),
-            wanted: Nanos::new(t6_ns - t1_ns) >= self.options.trace_from,
+            wanted: matched.is_asked(place) && Nanos::new(t6_ns - t1_ns) >= self.options.trace_from,
             traced: None,
         });
         self.server.events.push(queued_ns, RequestEvent::Queued(id));
@@ -396,7 +398,11 @@ impl Attribution {
             stamps: request.stamps,
             key: request.key,
             worker: request.tid,
-            asked: request.free_ns.is_none(),
+            asked: request.asked,
+            slice: request.slice.map(|(number, _)| number),
+            left_late: request
+                .slice
+                .is_some_and(|(_, end)| request.stamps.t6 > end),
             sojourn_ns: request.sojourn_ns(),
             ideal_ns: case.ideal_ns,
             own_queue_ideal_ns: request.waits.own_queue_ns + t_ns,

@@ -80,7 +80,12 @@ fn sleeps_to_serve(matched: &Matched, timeline: &Timeline) -> bool {
         spans.count()
     };
     let sleeping: usize = timeline.workers().iter().map(sleeps).sum();
-    sleeping * 2 >= matched.requests.len().max(1)
+    let requests = 0..matched.requests.len();
+    let asked = match matched.slices.are_used() {
+        true => requests.filter(|place| matched.is_asked(*place)).count(),
+        false => requests.len(),
+    };
+    sleeping * 2 >= asked.max(1)
 }
 
 /// The median service with exactly one page fault less that without, where there are

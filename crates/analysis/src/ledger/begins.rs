@@ -1,4 +1,4 @@
-//! When workers begin to serve requests of which only T1 and T6 were recorded.
+//! When workers begin to serve requests of which T3 was not to be recorded.
 
 use taillab_model::MiddleStamps;
 
@@ -12,8 +12,8 @@ pub(super) struct Begins {
 }
 
 impl Begins {
-    /// For each request of the next window outside of the sample, when its worker was free for it, that is
-    /// when it had answered the request before. Empty if all stamps were recorded.
+    /// For each request of the next window that is not in the sample and has no T3, when its worker was
+    /// free for it, that is when it had answered the request before. Empty if all stamps were recorded.
     pub(super) fn of(&mut self, matched: &Matched) -> Vec<Option<u64>> {
         if matched.stamps == MiddleStamps::All {
             return Vec::new();
@@ -24,7 +24,8 @@ impl Begins {
         let mut begins = vec![None; in_order.len()];
         for place in in_order {
             let answered_ns = self.answered_ns.entry(matched.workers[place]).or_default();
-            begins[place] = (!matched.is_asked(place)).then_some(*answered_ns);
+            let unseen = !matched.is_asked(place) && matched.requests.stamps(place).t3.is_none();
+            begins[place] = unseen.then_some(*answered_ns);
             *answered_ns = t6_ns(place).max(*answered_ns);
         }
         begins

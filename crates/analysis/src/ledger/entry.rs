@@ -33,8 +33,12 @@ pub struct Entry<'a> {
     pub key: RequestKey,
     /// The thread that served it; 0 where that is not known.
     pub worker: Tid,
-    /// T2 to T5 were to be recorded; otherwise the account uses estimates of them.
+    /// T2 to T5 were to be recorded; otherwise the account says little.
     pub asked: bool,
+    /// The number of the slice whose sample has it, where everything was recorded in slices.
+    pub slice: Option<u32>,
+    /// It left after the end of that slice.
+    pub left_late: bool,
     /// T6 − T1.
     pub sojourn_ns: u64,
     /// The same in the ideal queue.

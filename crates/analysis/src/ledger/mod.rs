@@ -83,12 +83,12 @@
 //! server was faster in its own work than t) is taken off all others in proportion. If a request was
 //! faster than its ideal, the difference max(0, I − S) is given separately ([`Entry::gain_ns`]).
 //!
-//! # A sample of requests
+//! # Slices
 //!
-//! If T2 to T5 were recorded for a sample of the requests, the others are followed too, since they hold
-//! up those of the sample. Their T2 is the usual time after T1, and their service begins when the worker
-//! has answered the request before and is on a core. Shares of causes are computed from the sample only
-//! ([`Entry::asked`]).
+//! If everything but T1 and T6 was recorded in slices of time ([`slices`](crate::slices)), the time between
+//! them is like a blind window: it is a delay whose cause is `unobserved`, and may be inherited like any
+//! other. So a request that waits in a slice for what happened before it says so. All requests are
+//! followed, and shares of causes are computed from the sample ([`Entry::asked`]).
 //!
 //! # Cost
 //!

@@ -23,11 +23,15 @@ pub(super) struct OpenRequest {
     pub(super) key: RequestKey,
     /// It belongs to the measurement.
     pub(super) measured: bool,
+    /// T2 to T5 were to be recorded.
+    pub(super) asked: bool,
+    /// The number and the end of the slice whose sample has it, if there are slices.
+    pub(super) slice: Option<(u32, Monotonic)>,
     /// The thread that served it; 0 where that is not known.
     pub(super) tid: Tid,
     /// Its place among the workers.
     pub(super) worker: Option<usize>,
-    /// When its worker was free for it; only if just T1 and T6 were to be recorded.
+    /// When its worker was free for it; only if T3 was not to be recorded.
     pub(super) free_ns: Option<u64>,
     pub(super) t1_ns: u64,
     /// T2, or the estimate that replaces it.

@@ -230,14 +230,11 @@ impl Datagrams {
         }
     }
 
-    /// T2 of the request with this key: the latest one, unless that has been queued.
-    pub(super) fn queued(&mut self, shared: &mut Shared, at: Monotonic, key: RequestKey) {
-        let latest = self.open.latest(self.open_key(key));
-        if let Some((slot, request)) = latest.and_then(|slot| Some((slot, shared.held.get(slot)?)))
-            && request.key == key
-            && request.t2.is_none()
-        {
-            self.was_queued(shared, at, slot);
+    /// A slice begins or ends: what was read meanwhile was not seen.
+    pub(super) fn begin_anew(&mut self) {
+        self.packets.clear();
+        if self.by_order() {
+            self.in_hand.contradicted();
         }
     }
 
@@ -279,6 +276,7 @@ impl Datagrams {
         tid: Tid,
         key: RequestKey,
     ) {
+        let sees_calls = shared.sees_calls();
         let Shared {
             options,
             held,
@@ -313,18 +311,13 @@ impl Datagrams {
                     held.decide(slot, Fate::Doubtful);
                 }
             }
-            Answer::One(slot) => {
-                let asked = held
-                    .get(slot)
-                    .is_some_and(|request| options.stamps.ask(request.key));
-                match asked {
-                    true => response.answers(slot, thread, held, blind),
-                    false => {
-                        let worker = unasked_worker(options.stamps, tid, || thread.serves);
-                        response.answers_unasked(slot, worker, thread, held);
-                    }
+            Answer::One(slot) => match sees_calls {
+                true => response.answers(slot, thread, held, blind),
+                false => {
+                    let worker = unasked_worker(options.stamps, tid, || thread.serves);
+                    response.answers_unasked(slot, worker, thread, held);
                 }
-            }
+            },
         }
     }
 

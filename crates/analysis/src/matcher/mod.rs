@@ -110,13 +110,19 @@ impl Matcher {
     pub fn of_recording(options: MatchOptions, context: &RecordingContext) -> Self {
         let mut matcher = Self::new(options);
         if context.hooks.iter().any(|hook| hook.stamp == "switch") {
-            matcher.shared.cores.watch(&context.server_cpus);
+            matcher.shared.watched.clone_from(&context.server_cpus);
+            if !matcher.shared.slices.are_used() {
+                matcher.shared.cores.watch(&context.server_cpus);
+            }
         }
         matcher
     }
 
     /// Takes the next event, in order of time.
     pub fn observe(&mut self, event: &Event) {
+        if !self.shared.slices.let_pass(event) {
+            return;
+        }
         let mut ready = None;
         if !self.datagrams.hold_back(event, &mut ready) {
             return self.note(event);
@@ -138,7 +144,10 @@ impl Matcher {
                 self.datagrams.packet_in(shared, at, packet, key);
             }
             EventKind::Enqueued { packet } => self.datagrams.enqueued(shared, at, packet),
-            EventKind::DatagramQueued { key } => self.datagrams.queued(shared, at, key),
+            EventKind::Slice { begins } => {
+                shared.slice(begins);
+                self.datagrams.begin_anew();
+            }
             EventKind::ReadReturned { tid, .. } => {
                 let (thread, on_core) = shared.reader(cpu, tid, at);
                 thread.read_returned(tid, at, on_core);
@@ -234,6 +243,8 @@ impl Matcher {
         shared.found.restore_order();
         let later = shared.found.split_off(upto);
         let mut settled = std::mem::replace(&mut shared.found, later);
+        settled.slices.clone_from(&shared.slices);
+        shared.slices.forget(upto);
         settled.blind.clone_from(&shared.blind);
         shared.blind.retain(|window| window.to >= upto);
         settled.last = shared.last;

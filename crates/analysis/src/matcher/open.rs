@@ -214,14 +214,6 @@ impl OpenRequests {
         self.by_key.contains_key(&key)
     }
 
-    /// The last one with this key, if one is open.
-    pub(super) fn latest(&self, key: u64) -> Option<Slot> {
-        self.by_key.get(&key).and_then(|waiting| match waiting {
-            Waiting::One(one) => Some(one.slot),
-            Waiting::Several(several) => several.candidates.back().map(|last| last.slot),
-        })
-    }
-
     /// This request is open.
     pub(super) fn has(&self, key: u64, slot: Slot) -> bool {
         self.by_key.get(&key).is_some_and(|waiting| match waiting {

@@ -29,7 +29,7 @@ pub struct MatchOptions {
     pub datagram_ids: Option<DatagramIds>,
     /// How the requests of a connection are separated.
     pub framing: Framing,
-    /// For which requests T2 to T5 were recorded.
+    /// When T2 to T5 were recorded.
     pub stamps: MiddleStamps,
 }
 

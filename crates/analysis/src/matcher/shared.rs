@@ -9,6 +9,7 @@ use super::parts::Slot;
 use super::threads::{CurrentThreads, Since, Thread};
 use crate::id_map::IdMap;
 use crate::matched::{BlindWindow, Matched, Unmatched};
+use crate::slices::Slices;
 use crate::spans::earlier;
 
 /// After this many new requests, the decided ones move to the result.
@@ -25,6 +26,9 @@ pub(super) struct Shared {
     pub(super) threads: IdMap<Thread>,
     pub(super) cores: CurrentThreads,
     pub(super) blind: Vec<BlindWindow>,
+    pub(super) slices: Slices,
+    /// CPUs whose switches are recorded from the first event on, or from the first of a slice.
+    pub(super) watched: Vec<u16>,
     /// What is decided.
     pub(super) found: Matched,
     since_given_out: u32,
@@ -40,6 +44,8 @@ impl Shared {
             threads: IdMap::default(),
             cores: CurrentThreads::default(),
             blind: Vec::new(),
+            slices: Slices::of(options.stamps),
+            watched: Vec::new(),
             found: Matched {
                 stamps: options.stamps,
                 ..Matched::default()
@@ -97,6 +103,20 @@ impl Shared {
         self.blind.push(BlindWindow { cpu, from, to });
     }
 
+    /// A slice begins or ends. What is known of the CPUs and of unfinished calls begins anew with it.
+    pub(super) fn slice(&mut self, begins: bool) {
+        self.cores = CurrentThreads::default();
+        if begins {
+            self.cores.watch(&self.watched);
+            self.threads.values_mut().for_each(Thread::begin_anew);
+        }
+    }
+
+    /// Reads and writes are recorded now.
+    pub(super) fn sees_calls(&self) -> bool {
+        self.options.stamps != MiddleStamps::Ends && self.slices.is_open()
+    }
+
     /// See the function.
     pub(super) fn unasked_worker(&self, tid: Tid) -> Tid {
         let serves = || self.threads.get(&tid).is_some_and(|thread| thread.serves);
@@ -150,6 +170,10 @@ impl Shared {
         for request in self.held.stragglers() {
             self.found.add(&request);
         }
+        if let Some(last) = self.last {
+            self.slices.end(last);
+        }
+        self.found.slices = self.slices;
         self.found.blind = self.blind;
         self.found.last = self.last;
         self.found.restore_order();

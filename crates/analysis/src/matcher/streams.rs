@@ -152,12 +152,11 @@ impl Streams {
             }
         };
         if let Some(sent) = sent {
-            let unasked_worker = shared.unasked_worker(tid);
+            let (sees_calls, unasked_worker) = (shared.sees_calls(), shared.unasked_worker(tid));
             let (held, blind) = (&mut shared.held, &shared.blind);
-            let stamps = shared.options.stamps;
             connection.departed(segment, sent, |slot, read, writer| {
                 if let Some(request) = held.get_mut(slot) {
-                    match stamps.ask(request.key) {
+                    match sees_calls {
                         true => request.begun(read, writer, blind),
                         false => request.worker = unasked_worker,
                     }
@@ -261,13 +260,18 @@ impl Streams {
         let Some(connection) = self.by_client.get_mut(&key.client()) else {
             return false;
         };
+        let sees_calls = shared.sees_calls();
+        let unasked_worker = shared.unasked_worker(segment.tid);
         let thread = shared.threads.entry(segment.tid).or_default();
         let is_own = connection.writes.is_next_by(segment.tid);
         let sent = || thread.packet_out_if(is_own, segment.at);
         let (held, blind) = (&mut shared.held, &shared.blind);
         let mut begun = |slot: Slot, read: Option<Read>, writer: Option<Tid>| {
             if let Some(request) = held.get_mut(slot) {
-                request.begun(read, writer, blind);
+                match sees_calls {
+                    true => request.begun(read, writer, blind),
+                    false => request.worker = unasked_worker,
+                }
             }
         };
         let content = (packet.payload.as_slice(), packet.extent);

@@ -145,6 +145,19 @@ impl Thread {
         }
     }
 
+    /// A slice begins. What it read, wrote or waited for was not seen to end; but its last response was
+    /// seen.
+    pub(super) fn begin_anew(&mut self) {
+        *self = Self {
+            serves: self.serves,
+            free: self.free,
+            answered_client: self.answered_client,
+            answered_up_to: self.answered_up_to,
+            answered: self.answered,
+            ..Self::default()
+        };
+    }
+
     pub(super) fn read_returned(&mut self, tid: Tid, at: Monotonic, on_core: Option<Since>) {
         if self.write.is_some() || self.unanswered.len() == MOST_UNANSWERED {
             // it has been answered, by a packet that was not seen

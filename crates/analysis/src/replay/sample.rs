@@ -8,7 +8,8 @@ use super::cores::Cores;
 use super::observed::{Observed, UNCOUNTED};
 use crate::coarsening::{Coarsen, Coarsening};
 use crate::matched::Matched;
-use crate::spans::Spans;
+use crate::slices::{Slices, TAIL};
+use crate::spans::{Spans, earlier};
 use crate::timeline::{Stretches, Timeline};
 use crate::window::Window;
 
@@ -75,7 +76,7 @@ impl Sample {
 }
 
 /// Chooses what is replayed, window by window. A single window is replayed as a whole; of several
-/// windows, only the first part of each of many equal stretches of time.
+/// windows, only the first part of each of many equal stretches of time; of slices, their first parts.
 pub(crate) struct Sampler {
     measure_from: Monotonic,
     /// The only window so far.
@@ -98,6 +99,10 @@ impl Sampler {
     pub(crate) fn add(&mut self, window: &Arc<Window>) {
         match (&mut self.stretches, self.only.take()) {
             (Some(stretches), _) => stretches.add(window),
+            (none, None) if window.matched.slices.are_used() => {
+                let stretches = none.insert(SampledStretches::new(self.measure_from));
+                stretches.add(window);
+            }
             (None, None) => self.only = Some(Arc::clone(window)),
             (none, Some(first)) => {
                 let stretches = none.insert(SampledStretches::new(self.measure_from));
@@ -122,7 +127,7 @@ impl Sampler {
     }
 }
 
-/// The first requests of each of many equal stretches of time.
+/// The first requests of each of many equal stretches of time, or of slices.
 struct SampledStretches {
     measure_from: Monotonic,
     from: Option<Monotonic>,
@@ -130,6 +135,7 @@ struct SampledStretches {
     measured: u64,
     /// The parts of the recording that are cut.
     cut: Spans,
+    slices: Slices,
 }
 
 /// The first requests of a stretch of time, with their timeline.
@@ -163,6 +169,7 @@ impl SampledStretches {
             cells: Coarsening::new(1, MOST_BLOCKS),
             measured: 0,
             cut: Spans::default(),
+            slices: Slices::default(),
         }
     }
 
@@ -176,6 +183,9 @@ impl SampledStretches {
             return;
         };
         self.measured += 1 + places.count() as u64;
+        if matched.slices.are_used() {
+            return self.add_slices(window);
+        }
         let t1 = |place: usize| matched.requests.t1(place);
         let from = match self.from {
             Some(from) => from,
@@ -201,24 +211,48 @@ impl SampledStretches {
         }
     }
 
+    /// Keeps the slices of a window, each in a stretch of its own. Requests that came in before a
+    /// slice is sampled bring the queue into its state.
+    fn add_slices(&mut self, window: &Window) {
+        let matched = &window.matched;
+        self.slices.append(&matched.slices);
+        for (number, slice) in matched.slices.numbered() {
+            let first = matched.requests.first_from(slice.from);
+            let end = matched.requests.first_from(earlier(slice.to, TAIL));
+            let (cell, _) = self.cells.cell(number.into());
+            let spare = OF_BLOCK.saturating_sub(cell.requests.requests.len());
+            let last = end.min(first + spare);
+            if first < last {
+                cell.keep(window, first, last);
+            }
+        }
+    }
+
     /// The requests that are replayed, their timeline, and which of them count.
     fn finish(self) -> (Matched, Timeline, Sample) {
         let (mut requests, mut lines) = (Matched::default(), Stretches::default());
+        let cells = self.cells.into_cells().into_iter();
+        let cells: Vec<SampledStretch> = cells
+            .filter(|cell| !cell.requests.requests.is_empty())
+            .collect();
         let mut sample = Sample {
-            blocks: self.cells.cells().len(),
+            blocks: cells.len(),
             measured: self.measured,
             ..Sample::default()
         };
-        let mut follows = false;
-        for (block, cell) in self.cells.into_cells().into_iter().enumerate() {
+        let sliced = self.slices.are_used();
+        let mut follows = sliced;
+        for (block, cell) in cells.into_iter().enumerate() {
             let n = cell.requests.requests.len();
             // after a stretch that is kept as a whole, the queue is already in its state
             let lead_in = if follows { 0.0 } else { n as f64 * LEAD_IN } as usize;
-            follows = n < OF_BLOCK;
+            follows = sliced || n < OF_BLOCK;
             for place in 0..n {
+                let t1 = cell.requests.requests.t1(place);
                 let counted = place >= lead_in
                     && cell.requests.is_measured(place, self.measure_from)
-                    && !self.cut.contain(cell.requests.requests.t1(place));
+                    && (!sliced || self.slices.sampling(t1).is_some())
+                    && !self.cut.contain(t1);
                 let block = if counted { block as u8 } else { UNCOUNTED };
                 sample.chosen.push((requests.requests.len() as u32, block));
                 requests.push_from(&cell.requests, place);

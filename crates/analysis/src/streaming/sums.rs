@@ -60,7 +60,8 @@ impl Sums {
                 self.faster += u64::from(sojourn < ideal);
                 lengths[MEASURED].push(sojourn);
                 lengths[EXCESS].push(sojourn.saturating_sub(ideal));
-                let stages = stamps.stages();
+                let asked = matched.is_asked(place as usize);
+                let stages = stamps.stages().filter(|_| asked);
                 self.stages.add(sojourn, stages);
                 for (of_stage, length) in lengths[STAGES..].iter_mut().zip(stages.iter().flatten())
                 {

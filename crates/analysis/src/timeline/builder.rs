@@ -18,6 +18,7 @@ use super::unwatched::Unwatched;
 
 use crate::id_map::LastFound;
 use crate::matcher::InOrder;
+use crate::slices::Slices;
 use crate::spans::earlier;
 
 /// The minimum number of silences of a CPU that are kept for the next part of a recording.
@@ -52,6 +53,7 @@ pub struct TimelineBuilder {
     streams: Streams,
     inbound: Inbound,
     unwatched: Unwatched,
+    slices: Slices,
 }
 
 #[derive(Default)]
@@ -69,7 +71,10 @@ struct OpenWorker {
 impl TimelineBuilder {
     /// A builder that knows the server's threads from `context`; it recognises others by their system calls.
     pub fn new(context: &RecordingContext) -> Self {
-        let mut builder = Self::default();
+        let mut builder = Self {
+            slices: Slices::of(context.stamps),
+            ..Self::default()
+        };
         for thread in context.threads.iter().filter(|thread| thread.server) {
             builder.worker(thread.tid, 0);
         }
@@ -78,6 +83,9 @@ impl TimelineBuilder {
 
     /// Takes the next event.
     pub fn observe(&mut self, event: &Event) {
+        if !self.slices.let_pass(event) {
+            return;
+        }
         let (at, cpu) = (event.at, event.cpu);
         let first = self.span.map_or(at, |(from, _)| from.min(at));
         let last = self.span.map_or(at, |(_, to)| to.max(at));
@@ -88,9 +96,14 @@ impl TimelineBuilder {
                 self.inbound.came(at, cpu, PacketName::of_buffer(packet));
             }
             EventKind::Enqueued { packet } => self.arrived(cpu, PacketName::of_buffer(packet)),
-            // the first does not name its packet, but a later event of the packet does; the second is about
-            // the generator's CPU
-            EventKind::DatagramQueued { .. } | EventKind::CameOn { .. } => {}
+            EventKind::Slice { begins } => {
+                // until a thread is seen there, it is not known who is on a CPU
+                if !begins {
+                    self.nothing_is_known(at);
+                }
+            }
+            // about the generator's CPU
+            EventKind::CameOn { .. } => {}
             EventKind::SegmentQueued { key } => self.arrived(cpu, PacketName::of_segment(key)),
             EventKind::Frequency { .. } | EventKind::Payload { .. } => {}
             EventKind::ReadReturned { tid, .. }
@@ -234,12 +247,30 @@ impl TimelineBuilder {
         }
     }
 
+    /// Between slices, and until a slice shows it, it is not known what CPUs and threads do.
+    fn nothing_is_known(&mut self, at: Monotonic) {
+        for line in self.cpus.iter_mut().flatten() {
+            line.is_unknown(at);
+        }
+        for worker in &mut self.workers {
+            worker.fault_ns = None;
+            worker.set(at, WorkerState::Unknown);
+        }
+    }
+
     fn cpu(&mut self, cpu: u16) -> &mut CpuBuilder {
         let place = usize::from(cpu);
         if place >= self.cpus.len() {
             self.cpus.resize_with(place + 1, || None);
         }
-        self.cpus[place].get_or_insert_default()
+        let sliced = self.slices.are_used();
+        self.cpus[place].get_or_insert_with(|| {
+            let mut line = Box::<CpuBuilder>::default();
+            if sliced {
+                line.knows_nobody();
+            }
+            line
+        })
     }
 
     fn known_cpu(&mut self, cpu: u16) -> Option<&mut CpuBuilder> {
@@ -353,12 +384,19 @@ impl TimelineBuilder {
         let Some(line) = self.known_cpu(cpu) else {
             return;
         };
-        let Some(current) = line.current else {
-            return;
+        let current = line.current;
+        let current = match current {
+            Some(current) => current,
+            // a thread that never sleeps would stay unknown for a whole slice
+            None if self.slices.are_used() && self.slices.is_open() => {
+                self.cpu(cpu).is_current(at, tid);
+                tid
+            }
+            None => return,
         };
-        let proven_ns = line.proven_ns;
+        let proven_ns = self.cpu(cpu).proven_ns;
         if current == tid {
-            line.proven_ns = ns(at);
+            self.cpu(cpu).proven_ns = ns(at);
         } else {
             self.was_blind(cpu, current, at);
             self.cpu(cpu).is_current(at, tid);

@@ -19,7 +19,7 @@
 
 use taillab_model::{Monotonic, Nanos};
 
-use super::line::{Segments, Timeline, WorkerLine, ns};
+use super::line::{Segment, Segments, Timeline, WorkerLine, ns};
 use super::state::{Top, WorkerState};
 use crate::matched::Matched;
 
@@ -47,7 +47,7 @@ pub fn busy_stretches(
 ) -> Vec<BusyTime> {
     // worker's place, request
     let mut served: Vec<(u32, u32)> = (0..matched.requests.len())
-        .filter(|&place| matched.is_measured(place, measure_from))
+        .filter(|&place| matched.is_measured(place, measure_from) && matched.is_asked(place))
         .filter_map(|place| {
             let worker = timeline.places.get(&matched.workers[place])?;
             Some((*worker as u32, place as u32))
@@ -69,10 +69,12 @@ pub fn busy_stretches(
         });
     }
     for (cpu, line) in timeline.cpus().iter().enumerate() {
-        let received = line.segments_from(measure_from).filter(|segment| {
-            segment.top == Top::Softirq { vector: NET_RX } && segment.from >= measure_from
-        });
-        for segment in received {
+        let received = |segment: &Segment| {
+            segment.top == Top::Softirq { vector: NET_RX }
+                && segment.from >= measure_from
+                && matched.sees(segment.from)
+        };
+        for segment in line.segments_from(measure_from).filter(received) {
             let stretch = stretches.ending(segment.from);
             if let Some(sums) = stretches.sums.get_mut(stretch) {
                 sums.on_cpu[cpu].1 += segment.length().get();

@@ -113,6 +113,22 @@ impl CpuBuilder {
         self.changes.push(ns(at), code);
     }
 
+    /// What the CPU does from then on is not known, until a thread is seen there.
+    pub(super) fn is_unknown(&mut self, at: Monotonic) {
+        let code = self.knows_nobody();
+        self.changes.push(ns(at), code);
+        self.current = None;
+        self.active_ns = 0;
+        self.quiet = None;
+    }
+
+    /// It is not known which thread is current.
+    pub(super) fn knows_nobody(&mut self) -> u64 {
+        let code = self.code(0, Top::Blind);
+        self.current_code = Some(code);
+        code
+    }
+
     /// Something ran for `lasted` until now, on top of the current thread.
     pub(super) fn ran(&mut self, at: Monotonic, lasted: Nanos, what: Top) {
         let from = earlier(at, lasted);

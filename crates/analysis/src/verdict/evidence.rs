@@ -58,9 +58,9 @@ pub struct ServerEvidence {
     pub late_events: u64,
     /// Matched requests that no record of the client explains.
     pub unexplained: u64,
-    /// Of a sample of requests, the share that was read together with others; `None` where that is
-    /// too small to matter.
-    pub read_together: Option<f64>,
+    /// Where everything was recorded in slices: of the sample's requests above p99, the share that left
+    /// after the end of their slice.
+    pub left_late: Option<f64>,
 }
 
 /// A percentile that the measurement is too short for.

@@ -24,6 +24,9 @@ const NOTABLE_OBSERVER_SHARE: f64 = 0.2;
 /// A larger share of the excess above p99 that is taillab's own doing is worth knowing.
 const NOTABLE_SHARE_OF_TAIL: f64 = 0.05;
 
+/// A larger share of the sampled requests above p99 that left after their slice is worth knowing.
+const FEW_LATE: f64 = 0.03;
+
 /// A floor above this share of the response time at p50, or above all of it at another percentile:
 /// the client measures itself.
 const NOTABLE_FLOOR_SHARE: f64 = 0.5;
@@ -251,6 +254,22 @@ pub(super) const RULES: &[Rule] = &[
         remedy: |_| {
             "the stages cover only these; processes that the server started later are not seen, \
              except with --cgroup"
+        },
+    },
+    Rule {
+        key: "left_after_slice",
+        seen: |e| {
+            let late = e.server?.evidence.left_late?;
+            (late > FEW_LATE).then(|| {
+                format!(
+                    "{} of the sampled requests above p99 left after the end of their slice",
+                    Percent(late)
+                )
+            })
+        },
+        remedy: |_| {
+            "what happened to them then counts as unobserved; for a server this slow, record \
+             everything all the time (--stamps all)"
         },
     },
     Rule {

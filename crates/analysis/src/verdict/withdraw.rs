@@ -4,9 +4,6 @@ use taillab_model::explanation::Explanation;
 use taillab_model::summary::{ClaimName, LoadSummary, Report, ServerResult, Stages, Verdict};
 use taillab_model::{Distribution, Nanos};
 
-use super::withdrawals::READ_TOGETHER;
-use crate::comparison::no_distribution;
-
 /// Points (x, P(at least x)) of a distribution.
 type Points = Vec<(Nanos, f64)>;
 
@@ -16,8 +13,6 @@ struct Withdrawn {
     from: Option<f64>,
     causes: bool,
     forecasts: bool,
-    /// T3.
-    begin: bool,
 }
 
 impl Withdrawn {
@@ -30,10 +25,6 @@ impl Withdrawn {
             from,
             causes: withdrawn.clone().any(|claim| claim == ClaimName::Causes),
             forecasts: withdrawn.any(|claim| claim == ClaimName::Forecasts),
-            begin: verdict
-                .warnings
-                .iter()
-                .any(|warning| warning.key == READ_TOGETHER),
         }
     }
 
@@ -71,10 +62,6 @@ impl Withdrawn {
             t5_t6,
         ] {
             self.distribution(distribution);
-        }
-        if self.begin {
-            (*t2_t3, *t3_t4) = (no_distribution(), no_distribution());
-            server.stages_at.clear();
         }
         server.stages_at.retain(|at| self.keeps(at.q));
         for forecast in &mut server.predictions {

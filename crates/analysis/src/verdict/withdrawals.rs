@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use taillab_model::REPORTED_QUANTILES;
+use taillab_model::{MiddleStamps, REPORTED_QUANTILES};
 use taillab_model::summary::{
     ClaimName, MAX_CUT_SHARE, MAX_ERROR_SHARE, MAX_LATENESS_SHARE, MAX_UNSETTLED_SHARE,
     ServiceTimeSource, Withdrawn, spoiled_from,
@@ -15,8 +15,8 @@ use crate::fmt::{Count, Counted, Errors, Percent, Percentile, Unlike, share};
 /// If a larger share of the requests beats the ideal, t may be too long.
 const MAX_FASTER_THAN_IDEAL: f64 = 0.25;
 
-/// The rule that T3 of a sample is not what it should be.
-pub(super) const READ_TOGETHER: &str = "read_together";
+/// Fewer slices support no interval of a cause.
+const LEAST_SLICES: u64 = 8;
 
 /// A rule, and what it withdraws where it applies.
 pub(super) struct Withdrawal {
@@ -393,24 +393,29 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
                 unknown.then(|| Unlike(&withdrawn).to_string())
             },
             remedy: |_| {
-                "give the service time with --service-time, or stamp a share of the requests \
-                 (--stamps sampled:1/16)"
+                "give the service time with --service-time, or record everything for a share of the \
+                 time (--stamps sampled:1/16)"
             },
         },
         spoils: |_| Spoils::Comparison,
     },
     Withdrawal {
         rule: Rule {
-            key: READ_TOGETHER,
+            key: "few_slices",
             seen: |e| {
-                let read_together = e.server?.evidence.read_together?;
-                Some(format!(
-                    "the server reads several requests before it answers one ({} of those \
-                     stamped), so a sample does not show what it worked on between T2 and T4",
-                    Percent(read_together)
-                ))
+                let matching = &e.server?.result.matching;
+                let sampled = matches!(matching.stamps, MiddleStamps::Sampled(_));
+                (sampled && matching.slices < LEAST_SLICES).then(|| {
+                    format!(
+                        "{} of the measurement with all stamps, and causes need {LEAST_SLICES}",
+                        Counted(matching.slices, "slice is", "slices are")
+                    )
+                })
             },
-            remedy: |_| "stamp all requests (--stamps all)",
+            remedy: |_| {
+                "measure for longer, or record a larger share of the time (a slice takes 100 ms, so \
+                 --stamps sampled:1/16 needs 13 s, sampled:1/4 needs 4 s)"
+            },
         },
         spoils: |_| Spoils::Explanation,
     },

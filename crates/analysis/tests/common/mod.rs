@@ -4,9 +4,9 @@
 
 pub(crate) mod connections;
 pub(crate) mod exchanges;
-pub(crate) mod sample;
 pub(crate) mod script;
 pub(crate) mod server;
+pub(crate) mod slices;
 
 use taillab_model::{Event, EventKind};
 

@@ -4,7 +4,7 @@ mod forecasts;
 mod ideal;
 mod kernel;
 mod parts;
-mod sample;
+mod slices;
 mod waits;
 
 use std::collections::BTreeMap;

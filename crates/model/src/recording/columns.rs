@@ -68,7 +68,6 @@ impl Guesses {
         match kind {
             kind::ENQUEUED => guess.first = self.last[usize::from(kind::PACKET_IN)].first,
             kind::PACKET_OUT
-            | kind::DATAGRAM_QUEUED
             | kind::SEGMENT_QUEUED
             | kind::SEGMENT_READ
             | kind::SEGMENT_WRITTEN
@@ -92,7 +91,6 @@ impl Guesses {
                 self.came_in += 1;
             }
             kind::PACKET_OUT
-            | kind::DATAGRAM_QUEUED
             | kind::SEGMENT_QUEUED
             | kind::SEGMENT_READ
             | kind::SEGMENT_WRITTEN

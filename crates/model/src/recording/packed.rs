@@ -41,7 +41,7 @@ pub(super) mod kind {
     pub(crate) const SEGMENT_WRITTEN: u8 = 26;
     pub(crate) const MAJOR_FAULT: u8 = 27;
     pub(crate) const STORAGE_WAITED: u8 = 28;
-    pub(crate) const DATAGRAM_QUEUED: u8 = 29;
+    pub(crate) const SLICE: u8 = 29;
     pub(crate) const CAME_ON: u8 = 30;
     pub(crate) const LAST: u8 = CAME_ON;
 }
@@ -98,7 +98,7 @@ const ARCHITECTURE: u32 = 1 << 31;
 /// | 26 | `SegmentWritten` | address | thread | port << 16 \| end |
 /// | 27 | `MajorFault` | | thread | 0 |
 /// | 28 | `StorageWaited` | | call << 22 \| thread | waited |
-/// | 29 | `DatagramQueued` | address | 0 | port << 16 \| request id |
+/// | 29 | `Slice` | begins | 0 | 0 |
 /// | 30 | `CameOn` | | thread | 0 |
 ///
 /// Lengths are nanoseconds in 32 bits; a longer one is cut to 4.29 s.
@@ -162,7 +162,7 @@ impl PackedEvent {
             kind::ENQUEUED => EventKind::Enqueued {
                 packet: PacketId(a),
             },
-            kind::DATAGRAM_QUEUED => EventKind::DatagramQueued { key },
+            kind::SLICE => EventKind::Slice { begins: extra != 0 },
             kind::CAME_ON => EventKind::CameOn { tid: a },
             kind::READ_RETURNED => EventKind::ReadReturned {
                 tid: a,
@@ -340,7 +340,7 @@ fn pack(kind: EventKind) -> (u8, u8, u32, u32) {
     match kind {
         EventKind::PacketIn { packet, key } => of_key(kind::PACKET_IN, packet.0, key),
         EventKind::Enqueued { packet } => (kind::ENQUEUED, 0, packet.0, 0),
-        EventKind::DatagramQueued { key } => of_key(kind::DATAGRAM_QUEUED, 0, key),
+        EventKind::Slice { begins } => (kind::SLICE, begins.into(), 0, 0),
         EventKind::CameOn { tid } => (kind::CAME_ON, 0, tid, 0),
         EventKind::ReadReturned { tid, returned } => (kind::READ_RETURNED, 0, tid, returned),
         EventKind::WriteCalled { tid } => (kind::WRITE_CALLED, 0, tid, 0),

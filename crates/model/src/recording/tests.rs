@@ -108,7 +108,7 @@ fn kinds() -> impl Strategy<Value = EventKind> {
         any::<u32>().prop_map(|p| EventKind::Enqueued {
             packet: PacketId(p)
         }),
-        key().prop_map(|key| EventKind::DatagramQueued { key }),
+        any::<bool>().prop_map(|begins| EventKind::Slice { begins }),
         any::<u32>().prop_map(|tid| EventKind::CameOn { tid }),
         any::<(u32, u32)>().prop_map(|(tid, returned)| EventKind::ReadReturned { tid, returned }),
         any::<u32>().prop_map(|tid| EventKind::WriteCalled { tid }),

@@ -41,7 +41,7 @@ enum kind {
 	SEGMENT_WRITTEN = 26,
 	MAJOR_FAULT = 27,
 	STORAGE_WAITED = 28,
-	DATAGRAM_QUEUED = 29,
+	SLICE = 29,
 	CAME_ON = 30,
 };
 
@@ -81,7 +81,7 @@ struct config {
 	u32 sleeps; /* whether a sleep's system call is recorded */
 	u32 tgid_count;
 	u32 tgids[MAX_TGIDS];
-	u32 sample; /* T2 to T5 of one request in 2 to the power of this */
+	u32 unused; /* to a multiple of 8 bytes */
 };
 
 #define MAX_SUBSYSTEMS 12
@@ -173,22 +173,6 @@ static __always_inline void emit(u32 cpu, struct ring *ring, u64 now, u64 kind, 
 	barrier();
 	*(volatile u64 *)&slot->head = lap | kind << 56 | extra << 48 |
 				       ((now - config.base) & ((1ULL << 48) - 1));
-}
-
-/*
- * Whether T2 to T5 of the request with this key are recorded, as
- * taillab_model::MiddleStamps::ask. Every hook that knows the key decides the same, before it
- * reads the clock.
- */
-static __always_inline bool is_asked(u8 address, u32 key)
-{
-	u32 x = key + address * 0x9e3779b1U;
-
-	if (!config.sample)
-		return true;
-	x = (x ^ x >> 16) * 0x7feb352dU;
-	x = (x ^ x >> 15) * 0x846ca68bU;
-	return !((x ^ x >> 16) >> ((32 - config.sample) & 31));
 }
 
 /* nanoseconds in the form that an event has */

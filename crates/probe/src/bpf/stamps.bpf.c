@@ -12,4 +12,15 @@
 #include "udp.bpf.h"
 #include "tcp.bpf.h"
 
+/*
+ * A slice begins or ends, as the argument says. It is attached to nothing: user space runs it, so
+ * that its event has a place among those of the other programs.
+ */
+SEC("raw_tp")
+int BPF_PROG(mark_slice, u64 begins)
+{
+	emit_now(SLICE, !!begins, 0, 0);
+	return 0;
+}
+
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

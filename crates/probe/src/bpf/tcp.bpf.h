@@ -169,16 +169,10 @@ static __always_inline u16 client_of(const struct sock *sk)
 static __always_inline void emit_segment_queued(struct ring *ring, const struct sock *sk)
 {
 	u16 client = client_of(sk);
-	u8 address;
-	u32 key;
 
-	if (!client)
-		return;
-	address = client_hash(sk);
-	key = stream_key(client, TCP_NUMBER(sk, rcv_nxt));
-	if (is_asked(address, key))
+	if (client)
 		emit(bpf_get_smp_processor_id(), ring, bpf_ktime_get_ns(), SEGMENT_QUEUED,
-		     address, 0, key);
+		     client_hash(sk), 0, stream_key(client, TCP_NUMBER(sk, rcv_nxt)));
 }
 
 /*
@@ -247,19 +241,14 @@ int BPF_PROG(to_wake_stream_reader_upon, const struct sock *sk)
 static __always_inline int emit_segment_read(const struct sock *sk, int ret, int flags)
 {
 	u16 client;
-	u8 address;
-	u32 key;
 
 	if (ret <= 0 || flags & MSG_PEEK)
 		return 0;
 	client = client_of(sk);
-	if (!client)
-		return 0;
-	address = client_hash(sk);
-	key = stream_key(client, TCP_NUMBER(sk, copied_seq));
-	if (is_asked(address, key))
-		emit_now(SEGMENT_READ, address,
-			 (u32)ret << TID_BITS | (u32)bpf_get_current_pid_tgid(), key);
+	if (client)
+		emit_now(SEGMENT_READ, client_hash(sk),
+			 (u32)ret << TID_BITS | (u32)bpf_get_current_pid_tgid(),
+			 stream_key(client, TCP_NUMBER(sk, copied_seq)));
 	return 0;
 }
 
@@ -301,15 +290,10 @@ static __always_inline int emit_segment_written(const struct sock *sk, u64 left)
 {
 	u16 client = client_of(sk);
 	struct ring *ring;
-	u32 cpu, key;
-	u8 address;
 	u64 write;
+	u32 cpu;
 
 	if (!client)
-		return 0;
-	address = client_hash(sk);
-	key = stream_key(client, TCP_NUMBER(sk, copied_seq));
-	if (!is_asked(address, key))
 		return 0;
 	cpu = bpf_get_smp_processor_id();
 	ring = this_ring(cpu);
@@ -323,8 +307,8 @@ static __always_inline int emit_segment_written(const struct sock *sk, u64 left)
 	if (ring->write == write)
 		return 0;
 	ring->write = write;
-	emit(cpu, ring, bpf_ktime_get_ns(), SEGMENT_WRITTEN, address,
-	     (u32)bpf_get_current_pid_tgid(), key);
+	emit(cpu, ring, bpf_ktime_get_ns(), SEGMENT_WRITTEN, client_hash(sk),
+	     (u32)bpf_get_current_pid_tgid(), stream_key(client, TCP_NUMBER(sk, copied_seq)));
 	return 0;
 }
 

@@ -100,8 +100,6 @@ static __always_inline void emit_call(u64 kind, u32 b)
 	emit_now(kind, 0, (u32)bpf_get_current_pid_tgid(), b);
 }
 
-#include "udp_sample.bpf.h"
-
 static __always_inline void emit_enqueued(const struct sock *sk)
 {
 	struct ring *ring;
@@ -110,10 +108,6 @@ static __always_inline void emit_enqueued(const struct sock *sk)
 
 	if (!is_servers(sk))
 		return;
-	if (config.sample) {
-		note_queued(sk);
-		return;
-	}
 	cpu = bpf_get_smp_processor_id();
 	ring = this_ring(cpu);
 	if (!ring)
@@ -125,10 +119,7 @@ static __always_inline void emit_enqueued(const struct sock *sk)
 	emit(cpu, ring, bpf_ktime_get_ns(), ENQUEUED, 0, packet, 0);
 }
 
-/*
- * T2: UDP has queued the current packet and is about to wake the reader. Of a sample, it is the
- * one at the end of the queue.
- */
+/* T2: UDP has queued the current packet and is about to wake the reader */
 SEC("tp_btf/sk_data_ready")
 int BPF_PROG(enqueued, const struct sock *sk)
 {
@@ -173,10 +164,7 @@ static __always_inline int datagram_read(const struct sock *sk, int ret, int fla
 {
 	if (ret < 0 || flags & MSG_PEEK || !is_servers(sk))
 		return 0;
-	if (config.sample)
-		note_read(sk, ret);
-	else
-		emit_call(READ_RETURNED, ret);
+	emit_call(READ_RETURNED, ret);
 	return 0;
 }
 
@@ -227,20 +215,12 @@ int BPF_PROG(read_returned, struct pt_regs *regs, long ret)
 	return 0;
 }
 
-/* whether the thread writes what is asked for */
-static __always_inline bool may_answer(void)
-{
-	u32 *open = config.sample ? open_of(bpf_get_current_pid_tgid()) : 0;
-
-	return !config.sample || (open && *open & 0xff);
-}
-
 /* T5: the server writes to its socket, by any call; one event for each datagram */
 SEC("fentry/udp_sendmsg")
 int BPF_PROG(write_to_udp, struct sock *sk)
 {
 	/* udpv6_sendmsg calls this for an IPv4 address, and has been stamped */
-	if (may_answer() && sk->__sk_common.skc_family == AF_INET && is_servers(sk))
+	if (sk->__sk_common.skc_family == AF_INET && is_servers(sk))
 		emit_call(WRITE_CALLED, 0);
 	return 0;
 }
@@ -248,7 +228,7 @@ int BPF_PROG(write_to_udp, struct sock *sk)
 SEC("fentry/udpv6_sendmsg")
 int BPF_PROG(write_to_udpv6, struct sock *sk)
 {
-	if (may_answer() && is_servers(sk))
+	if (is_servers(sk))
 		emit_call(WRITE_CALLED, 0);
 	return 0;
 }
@@ -259,11 +239,9 @@ int BPF_PROG(write_to_udpv6, struct sock *sk)
  */
 static __always_inline int datagram_sent(const struct bpf_sock_addr *ctx)
 {
-	const struct sock *sk;
+	const struct sock *sk = bpf_rdonly_cast((void *)ctx->sk,
+						bpf_core_type_id_kernel(struct sock));
 
-	if (!may_answer())
-		return 1;
-	sk = bpf_rdonly_cast((void *)ctx->sk, bpf_core_type_id_kernel(struct sock));
 	if (is_servers(sk))
 		emit_call(WRITE_CALLED, 0);
 	return 1;
@@ -319,7 +297,7 @@ int BPF_PROG(packet_out, const struct sk_buff *skb, const struct net_device *dev
 {
 	enum verdict verdict;
 	struct ring *ring;
-	u32 cpu, tid, key = 0;
+	u32 cpu, key = 0;
 	u8 address = 0;
 	u64 now;
 
@@ -334,12 +312,8 @@ int BPF_PROG(packet_out, const struct sk_buff *skb, const struct net_device *dev
 	ring = this_ring(cpu);
 	if (!ring)
 		return 0;
-	tid = bpf_get_current_pid_tgid();
-	if (verdict == OURS) {
-		emit(cpu, ring, now, PACKET_OUT, address, tid, key);
-		if (config.sample && is_asked(address, key))
-			has_answered(tid);
-	}
+	if (verdict == OURS)
+		emit(cpu, ring, now, PACKET_OUT, address, (u32)bpf_get_current_pid_tgid(), key);
 	else
 		__sync_fetch_and_add(&ring->unreadable, 1);
 	return 0;

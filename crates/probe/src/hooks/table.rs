@@ -11,7 +11,7 @@ use taillab_model::MiddleStamps;
 /// device uses one of them.
 pub(crate) fn stamps(
     transport: Transport,
-    asked: MiddleStamps,
+    when: MiddleStamps,
     disturbances: Disturbances,
 ) -> Vec<&'static Stamp> {
     let (arrivals, middle, departure, retransmit): (&[Stamp], &[Stamp], _, &[Stamp]) =
@@ -19,11 +19,9 @@ pub(crate) fn stamps(
             Transport::Udp => (&UDP_T1, &UDP_MIDDLE, &UDP_T6, &[]),
             Transport::Tcp => (&TCP_T1, &TCP_MIDDLE, &TCP_T6, &RETRANSMIT),
         };
-    let (middle, switch): (&[Stamp], Option<&Stamp>) = match (asked, transport) {
-        (MiddleStamps::All, _) => (middle, Some(&SWITCH)),
-        (MiddleStamps::Sampled(_), Transport::Udp) => (&UDP_SAMPLE, Some(&SWITCH)),
-        (MiddleStamps::Sampled(_), Transport::Tcp) => (&TCP_SAMPLE, Some(&SWITCH)),
-        (MiddleStamps::Ends, _) => (&[], None),
+    let (middle, switch): (&[Stamp], Option<&Stamp>) = match when {
+        MiddleStamps::All | MiddleStamps::Sampled(_) => (middle, Some(&SWITCH)),
+        MiddleStamps::Ends => (&[], None),
     };
     let wanted: [(Disturbances, &'static [Stamp]); 10] = [
         (Disturbances::SCHED, &MIGRATION),
@@ -92,9 +90,6 @@ const fn required(name: &'static str, candidates: &'static [Candidate]) -> Stamp
 const NO_T1_GRO: &str = "requests from NICs that use GRO have no T1 and are not seen";
 const NO_T1_FRAGS: &str = "requests from NICs that give pages to GRO have no T1 and are not seen";
 const NO_T1_DIRECT: &str = "requests from drivers without GRO have no T1 and are not seen";
-const OVERTAKEN_T2: &str = "a datagram that another CPU takes from the queue at once, or queues \
-     behind it, has no T2";
-const UPON_T2: &str = "data that is queued while other data is stamped on the same CPU has no T2";
 const NO_T2: &str = "the kernel allows no hook for it: T1–T2 and T2–T3 cannot be separated";
 
 const READ_FROM_SOCKET: &str = "stamped when the socket has given the data, about 0.1 µs before the \
@@ -148,64 +143,49 @@ static UDP_MIDDLE: [Stamp; 3] = [
         ],
         NO_T2,
     ),
-    required("T4", &UDP_T4),
-    required("T5", &UDP_T5),
-];
-
-static UDP_T4: [Candidate; 3] = [
-    lesser("tp_btf/sock_recv_length", &["read_done"], READ_FROM_SOCKET),
-    lesser(
-        "fexit/udp_recvmsg",
-        &["read_from_udp", "read_from_udpv6"],
-        READ_FROM_SOCKET_ONCE,
-    ),
-    lesser(
-        "tp_btf/sys_exit",
-        &["read_returned"],
-        "reads of the server's other sockets are stamped as well, and reads of \
-         empty datagrams are not; a call for several messages is stamped once",
-    ),
-];
-
-static UDP_T5: [Candidate; 4] = [
-    lesser(
-        "fentry/udp_sendmsg",
-        &["write_to_udp", "write_to_udpv6"],
-        TO_SOCKET,
-    ),
-    lesser(
-        UNCONNECTED_T5,
-        &["datagram_sent_v4", "datagram_sent_v6"],
-        ONLY_WITH_ADDRESS,
-    ),
-    lesser(
-        "tp_btf/sys_enter",
-        &["write_called", "ring_write_called"],
-        "a call for several messages is stamped once, as it begins",
-    ),
-    lesser(
-        "tp_btf/sys_enter without io_uring",
-        &["write_called"],
-        "a call for several messages is stamped once, as it begins; writes through \
-         io_uring have no T5",
-    ),
-];
-
-/// For a sample of requests: hooks that know at least the socket, unlike system calls.
-static UDP_SAMPLE: [Stamp; 3] = [
     required(
-        "T2",
+        "T4",
         &[
-            lesser("tp_btf/sk_data_ready", &["enqueued"], OVERTAKEN_T2),
+            lesser("tp_btf/sock_recv_length", &["read_done"], READ_FROM_SOCKET),
             lesser(
-                "fentry/sock_def_readable",
-                &["to_wake_reader"],
-                OVERTAKEN_T2,
+                "fexit/udp_recvmsg",
+                &["read_from_udp", "read_from_udpv6"],
+                READ_FROM_SOCKET_ONCE,
+            ),
+            lesser(
+                "tp_btf/sys_exit",
+                &["read_returned"],
+                "reads of the server's other sockets are stamped as well, and reads of \
+                 empty datagrams are not; a call for several messages is stamped once",
             ),
         ],
     ),
-    required("T4", UDP_T4.split_at(2).0),
-    required("T5", UDP_T5.split_at(2).0),
+    required(
+        "T5",
+        &[
+            lesser(
+                "fentry/udp_sendmsg",
+                &["write_to_udp", "write_to_udpv6"],
+                TO_SOCKET,
+            ),
+            lesser(
+                UNCONNECTED_T5,
+                &["datagram_sent_v4", "datagram_sent_v6"],
+                ONLY_WITH_ADDRESS,
+            ),
+            lesser(
+                "tp_btf/sys_enter",
+                &["write_called", "ring_write_called"],
+                "a call for several messages is stamped once, as it begins",
+            ),
+            lesser(
+                "tp_btf/sys_enter without io_uring",
+                &["write_called"],
+                "a call for several messages is stamped once, as it begins; writes through \
+                 io_uring have no T5",
+            ),
+        ],
+    ),
 ];
 
 static UDP_T6: Stamp = required("T6", &[exact("tp_btf/net_dev_start_xmit", &["packet_out"])]);
@@ -247,71 +227,55 @@ static TCP_MIDDLE: [Stamp; 3] = [
         ],
         NO_T2,
     ),
-    required("T4", &TCP_T4),
-    required("T5", &TCP_T5),
-];
-
-static TCP_T4: [Candidate; 3] = [
-    lesser(
-        "tp_btf/sock_recv_length",
-        &["segment_read"],
-        READ_FROM_SOCKET,
-    ),
-    lesser(
-        "fexit/tcp_recvmsg",
-        &["read_from_tcp"],
-        READ_FROM_SOCKET_ONCE,
-    ),
-    lesser(
-        "tp_btf/sys_exit",
-        &["stream_read_returned"],
-        "reads of the server's other files are stamped as well, and a read is \
-         taken for the thread's next response, whichever connection it is of",
-    ),
-];
-
-static TCP_T5: [Candidate; 5] = [
-    lesser(
-        "tp_btf/tcp_sendmsg_locked",
-        &["stream_write_begun"],
-        TO_LOCKED_SOCKET,
-    ),
-    lesser(
-        "fentry/tcp_sendmsg, tcp_sendpage",
-        &["write_to_tcp", "page_to_tcp"],
-        TO_SOCKET,
-    ),
-    lesser("fentry/tcp_sendmsg", &["write_to_tcp"], TO_SOCKET),
-    lesser(
-        "tp_btf/sys_enter",
-        &["stream_write_called", "ring_write_called"],
-        "writes of the server's other files are stamped as well, and the last one \
-         before T6 counts",
-    ),
-    lesser(
-        "tp_btf/sys_enter without io_uring",
-        &["stream_write_called"],
-        "writes of the server's other files are stamped as well, and the last one \
-         before T6 counts; writes through io_uring have no T5",
-    ),
-];
-
-/// For a sample of requests: hooks that know the connection, unlike system calls.
-static TCP_SAMPLE: [Stamp; 3] = [
-    optional(
-        "T2",
+    required(
+        "T4",
         &[
-            lesser("tp_btf/sk_data_ready", &["segment_queued"], UPON_T2),
             lesser(
-                "fentry/sock_def_readable",
-                &["to_wake_stream_reader"],
-                UPON_T2,
+                "tp_btf/sock_recv_length",
+                &["segment_read"],
+                READ_FROM_SOCKET,
+            ),
+            lesser(
+                "fexit/tcp_recvmsg",
+                &["read_from_tcp"],
+                READ_FROM_SOCKET_ONCE,
+            ),
+            lesser(
+                "tp_btf/sys_exit",
+                &["stream_read_returned"],
+                "reads of the server's other files are stamped as well, and a read is \
+                 taken for the thread's next response, whichever connection it is of",
             ),
         ],
-        NO_T2,
     ),
-    required("T4", TCP_T4.split_at(2).0),
-    required("T5", TCP_T5.split_at(3).0),
+    required(
+        "T5",
+        &[
+            lesser(
+                "tp_btf/tcp_sendmsg_locked",
+                &["stream_write_begun"],
+                TO_LOCKED_SOCKET,
+            ),
+            lesser(
+                "fentry/tcp_sendmsg, tcp_sendpage",
+                &["write_to_tcp", "page_to_tcp"],
+                TO_SOCKET,
+            ),
+            lesser("fentry/tcp_sendmsg", &["write_to_tcp"], TO_SOCKET),
+            lesser(
+                "tp_btf/sys_enter",
+                &["stream_write_called", "ring_write_called"],
+                "writes of the server's other files are stamped as well, and the last one \
+                 before T6 counts",
+            ),
+            lesser(
+                "tp_btf/sys_enter without io_uring",
+                &["stream_write_called"],
+                "writes of the server's other files are stamped as well, and the last one \
+                 before T6 counts; writes through io_uring have no T5",
+            ),
+        ],
+    ),
 ];
 
 static TCP_T6: Stamp = required(

@@ -157,6 +157,23 @@ fn only_the_disturbances_that_are_asked_for_are_recorded() {
 }
 
 #[test]
+fn in_slices_everything_is_attached_and_between_them_only_the_ends() {
+    for transport in [Transport::Udp, Transport::Tcp] {
+        let of = |when| stamps(transport, when, Disturbances::ALL);
+        let sampled = of("sampled:1/16".parse().unwrap());
+        let (_, choice) = choose(&sampled, &[], kernel(&[], &mut 0)).unwrap();
+        let all = of(MiddleStamps::All);
+        let (_, of_all) = choose(&all, &[], kernel(&[], &mut 0)).unwrap();
+        assert_eq!(programs(&choice), programs(&of_all));
+        let ends = stamps(transport, MiddleStamps::Ends, Disturbances::NONE);
+        let (_, of_ends) = choose(&ends, &[], kernel(&[], &mut 0)).unwrap();
+        let mut expected = programs(&of_ends);
+        expected.push("major_fault");
+        assert_eq!(always_attached(&sampled, &choice), expected);
+    }
+}
+
+#[test]
 fn avoided_hooks_are_not_even_tried() {
     let mut loads = 0;
     let avoided = &["tp_btf/sock_recv_length", "tp_btf/sk_data_ready"];

@@ -10,6 +10,7 @@ mod drain;
 mod framing;
 mod network;
 mod servers;
+mod slices;
 mod stamps;
 mod storage;
 mod streams;

@@ -270,6 +270,8 @@ fn simulated(length: Nanos) -> Sample {
             matching: Matching {
                 stamps: MiddleStamps::All,
                 unasked: 0,
+                slices: 0,
+                left_late: 0,
                 responses: rows.len() as u64,
                 matched: rows.len() as u64,
                 complete: complete.len() as u64,
@@ -304,6 +306,7 @@ fn simulated(length: Nanos) -> Sample {
                 throughput_loss: Some(0.061),
                 throughput_loss_lo: Some(0.048),
                 throughput_loss_hi: Some(0.075),
+                throughput_loss_in_slices: None,
                 cpu_ns_per_request: Some(2_710.0),
             },
             causes: Vec::new(),

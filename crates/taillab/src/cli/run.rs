@@ -289,8 +289,8 @@ struct CalibrationSettings {
     /// Ring buffer of each CPU, a power of two [default: 4194304]
     #[arg(hide_short_help = true, long, value_name = "BYTES")]
     ring_bytes: Option<u32>,
-    /// For which requests T2 to T5 are stamped: all, a share (sampled:1/16), or none (ends); T1 and T6
-    /// always are. With fewer stamps the probe costs less [default: all]
+    /// When T2 to T5 and disturbances are recorded: all the time (all), in slices of time that make up a share
+    /// of it (sampled:1/16), or never (ends); T1 and T6 always are. The less, the lower the cost [default: all]
     #[arg(long, value_name = "WHICH")]
     stamps: Option<MiddleStamps>,
     /// Kinds of disturbance to record: all, none, or a list of sched, wake, irq, softirq, idle,

@@ -103,8 +103,8 @@ pub struct RecordingArgs {
     /// Length of the recording [default: 10s; with --live until q is pressed]
     #[arg(short, long, value_name = "TIME", value_parser = positive)]
     pub duration: Option<Nanos>,
-    /// For which requests T2 to T5 are stamped: all, a share (sampled:1/16), or none (ends); T1 and T6
-    /// always are. With fewer stamps the probe costs less
+    /// When T2 to T5 and disturbances are recorded: all the time (all), in slices of time that make up a share
+    /// of it (sampled:1/16), or never (ends); T1 and T6 always are. The less, the lower the cost
     #[arg(long, value_name = "WHICH", default_value = "all")]
     pub stamps: MiddleStamps,
     /// Kinds of disturbance to record: all, none, or a list of sched, wake, irq, softirq, idle, fault,

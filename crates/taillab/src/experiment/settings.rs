@@ -182,7 +182,7 @@ pub struct Calibration {
 pub struct Probe {
     /// Ring buffer of each CPU, in bytes; a power of two.
     pub ring_bytes: u32,
-    /// For which requests T2 to T5 are recorded: `all`, `sampled:1/N`, or `ends` for none.
+    /// When T2 to T5 and disturbances are recorded: `all` the time, `sampled:1/N` of it, or never (`ends`).
     #[serde(default, with = "words")]
     pub stamps: MiddleStamps,
     /// The kinds of disturbance to record: `all`, `none`, or a list.

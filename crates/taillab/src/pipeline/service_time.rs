@@ -7,7 +7,7 @@ use taillab_analysis::Matched;
 use taillab_analysis::service_time::{self, ServiceTimeEstimate};
 use taillab_analysis::timeline::Timeline;
 use taillab_model::summary::{ServiceTimeSource, WorkersSource};
-use taillab_model::{MiddleStamps, Monotonic, Nanos, RecordingContext, Tid};
+use taillab_model::{Monotonic, Nanos, RecordingContext, Tid};
 
 use crate::cli::AnalysisArgs;
 use crate::exit::Failure;
@@ -37,6 +37,7 @@ impl IdealServer {
         from: Monotonic,
     ) -> Result<Self, Failure> {
         let known = context.workers.and_then(NonZeroU32::new);
+        let measured = || matched.measured_places(from);
         let (workers, workers_source) = match (args.workers, known) {
             (Some(given), _) => (given, WorkersSource::Given),
             (None, Some(known)) => (known, WorkersSource::Known),
@@ -45,7 +46,8 @@ impl IdealServer {
         let (service_time, interval, source) = match (args.service_time, context.service_time_ns) {
             (Some(given), _) => (given, None, ServiceTimeSource::Given),
             (None, Some(t)) => (t, None, ServiceTimeSource::Calibrated),
-            (None, None) if context.stamps == MiddleStamps::Ends => {
+            // in a window of a second, there may be no slice
+            (None, None) if !measured().any(|place| matched.is_asked(place)) => {
                 let stand_in = typical_service(matched, from).ok_or_else(unknown)?;
                 (stand_in, None, ServiceTimeSource::Unknown)
             }

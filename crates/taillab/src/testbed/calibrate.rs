@@ -1,7 +1,9 @@
 //! The peak of one core: the service time, and how much of the peak the probe costs.
 //!
 //! Closed-loop blocks in pairs, one without and one with the probe, in alternating order, so that a drift
-//! of the machine's speed affects both alike.
+//! of the machine's speed affects both alike. Where everything but T1 and T6 is recorded in slices, a
+//! block is too short to have its share of them. So there is a third block, with what is attached between
+//! slices, and the cost is that of both in proportion to their time.
 //!
 //! The blocks can all fall into a slow minute of the machine. Then t is too long for the measurement that
 //! follows, and many requests beat their ideal. The measurement itself shows that: its segments say how many
@@ -127,6 +129,15 @@ impl Hooks for DrainProbe<'_> {
     }
 }
 
+/// What of the probe is attached in a block.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Attached {
+    Nothing,
+    Everything,
+    /// What is attached between slices.
+    Ends,
+}
+
 /// One block.
 struct Block {
     rate_per_s: f64,
@@ -143,7 +154,11 @@ pub fn calibrate(
     let settings = &experiment.calibration;
     let events = settings.block.as_secs_f64() * RATE_LIMIT_PER_S * EVENTS_PER_REQUEST;
     probe.reserve(events as u64).map_err(probe_failure)?;
-    let blocks = u64::from(2 * settings.pairs);
+    let kinds: &[Attached] = match probe.slices() {
+        None => &[Attached::Nothing, Attached::Everything],
+        Some(_) => &[Attached::Nothing, Attached::Everything, Attached::Ends],
+    };
+    let blocks = kinds.len() as u64 * u64::from(settings.pairs);
     let phases = [Phase {
         name: "calibrating",
         total: blocks * (settings.block + BLOCK_WARM_UP).get(),
@@ -154,6 +169,7 @@ pub fn calibrate(
         server_cpus: rig.placement().server.clone(),
         stop: rig.interrupt().shared_flag(),
         server_gone: rig.server_gone(),
+        kinds,
         experiment,
     };
     let found = rig.on_client_cpu(
@@ -162,9 +178,9 @@ pub fn calibrate(
         || plan.blocks(client, probe),
     )?;
     match found? {
-        Found::Blocks { without, with } => {
+        Found::Blocks(blocks) => {
             let capacity = Capacity::of(experiment, &rig.placement().server);
-            summarise(&without, &with, capacity, experiment)
+            summarise(&blocks, probe.slices(), capacity, experiment)
         }
         Found::Cut(reason) => Err(cut_short(rig, reason)),
     }
@@ -176,47 +192,61 @@ struct Plan<'a> {
     server_cpus: CpuSet,
     stop: Arc<AtomicBool>,
     server_gone: Arc<AtomicBool>,
+    kinds: &'static [Attached],
     experiment: &'a Experiment,
 }
 
 /// All blocks, or why some are missing.
 enum Found {
-    Blocks {
-        without: Vec<Block>,
-        with: Vec<Block>,
-    },
+    Blocks(Blocks),
     Cut(Option<StopReason>),
+}
+
+/// The blocks by what was attached; those at the same place make a pair.
+#[derive(Default)]
+struct Blocks {
+    without: Vec<Block>,
+    with: Vec<Block>,
+    /// Where everything but T1 and T6 is recorded in slices.
+    between: Vec<Block>,
 }
 
 impl Plan<'_> {
     fn blocks(&self, client: &mut LoadClient, probe: &mut Probe) -> Result<Found, Failure> {
-        let (mut without, mut with) = (Vec::new(), Vec::new());
-        for pair in 0..self.experiment.calibration.pairs {
-            for second in [false, true] {
-                // even pairs begin without the probe, odd ones with it
-                let probed = (pair % 2 == 1) != second;
-                let place = u64::from(2 * pair + u32::from(second));
-                let (block, saturation) =
-                    until_answered(|| self.block(client, probed.then_some(&mut *probe), place))?;
-                if saturation.stopped.is_some() || saturation.responses == 0 {
-                    return Ok(Found::Cut(saturation.stopped));
-                }
-                if probed { &mut with } else { &mut without }.push(block);
+        let mut blocks = Blocks::default();
+        let kinds = self.kinds.len();
+        for number in 0..kinds * self.experiment.calibration.pairs as usize {
+            // each pair begins with the next kind
+            let kind = self.kinds[(number + number / kinds) % kinds];
+            let (block, saturation) =
+                until_answered(|| self.block(client, (kind, probe), number as u64))?;
+            if saturation.stopped.is_some() || saturation.responses == 0 {
+                return Ok(Found::Cut(saturation.stopped));
             }
+            let of_kind = match kind {
+                Attached::Nothing => &mut blocks.without,
+                Attached::Everything => &mut blocks.with,
+                Attached::Ends => &mut blocks.between,
+            };
+            of_kind.push(block);
         }
-        Ok(Found::Blocks { without, with })
+        Ok(Found::Blocks(blocks))
     }
 
-    /// One closed-loop block, with the probe attached if one is given.
+    /// One closed-loop block.
     fn block(
         &self,
         client: &mut LoadClient,
-        mut probe: Option<&mut Probe>,
+        (kind, probe): (Attached, &mut Probe),
         place: u64,
     ) -> Result<(Block, Saturation), Failure> {
-        if let Some(probe) = &mut probe {
-            probe.attach().map_err(probe_failure)?;
+        match kind {
+            Attached::Nothing => Ok(()),
+            Attached::Everything => probe.attach_all(),
+            Attached::Ends => probe.attach_ends(),
         }
+        .map_err(probe_failure)?;
+        let mut probe = (kind != Attached::Nothing).then_some(probe);
         let settings = &self.experiment.calibration;
         let before = CpuSample::take(&self.roots).map_err(host)?;
         let saturation = client.saturate(
@@ -276,26 +306,43 @@ fn cut_short(rig: &mut Rig, reason: Option<StopReason>) -> Failure {
     })
 }
 
+/// The cost of the probe in each pair, computed from its blocks without it and with it.
+fn costs(blocks: &Blocks, slices: Option<u32>, of: impl Fn(&Block, &Block) -> f64) -> Vec<f64> {
+    let pairs = |with: &[Block]| -> Vec<f64> {
+        let pairs = blocks.without.iter().zip(with);
+        pairs.map(|(without, with)| of(without, with)).collect()
+    };
+    let (whole, between) = (pairs(&blocks.with), pairs(&blocks.between));
+    match slices {
+        None => whole,
+        Some(one_in) => {
+            let pairs = whole.iter().zip(between);
+            let in_slices = 1.0 / f64::from(one_in);
+            pairs
+                .map(|(whole, between)| between + (whole - between) * in_slices)
+                .collect()
+        }
+    }
+}
+
 fn summarise(
-    without: &[Block],
-    with: &[Block],
+    blocks: &Blocks,
+    slices: Option<u32>,
     capacity: Capacity,
     experiment: &Experiment,
 ) -> Result<Calibrated, Failure> {
+    let without = &blocks.without;
     let too_few = || Failure::failed("too few calibration blocks; raise --pairs");
     let rates: Vec<f64> = without.iter().map(|block| block.rate_per_s).collect();
     let peak = median(&rates).ok_or_else(too_few)?;
-    let pairs = || without.iter().zip(with);
-    let losses: Vec<f64> = pairs()
-        .map(|(without, with)| 1.0 - with.rate_per_s / without.rate_per_s)
-        .collect();
+    let lost = |without: &Block, with: &Block| 1.0 - with.rate_per_s / without.rate_per_s;
+    let losses = costs(blocks, slices, lost);
     let loss = median(&losses).ok_or_else(too_few)?;
-    let costs: Vec<f64> = pairs()
-        .map(|(without, with)| {
-            1e9 * (with.server_busy_share / with.rate_per_s
-                - without.server_busy_share / without.rate_per_s)
-        })
-        .collect();
+    let in_slices = slices.and_then(|_| median(&costs(blocks, None, lost)));
+    let cpu_ns = costs(blocks, slices, |without, with| {
+        1e9 * (with.server_busy_share / with.rate_per_s
+            - without.server_busy_share / without.rate_per_s)
+    });
     let busy: Vec<f64> = without
         .iter()
         .map(|block| block.server_busy_share)
@@ -327,7 +374,8 @@ fn summarise(
             throughput_loss: Some(loss.value),
             throughput_loss_lo: Some(loss.lo),
             throughput_loss_hi: Some(loss.hi),
-            cpu_ns_per_request: median(&costs).map(|cost| cost.value),
+            throughput_loss_in_slices: in_slices.map(|loss| loss.value),
+            cpu_ns_per_request: median(&cpu_ns).map(|cost| cost.value),
         },
     })
 }

@@ -1,0 +1,122 @@
+//! Everything but T1 and T6 in slices of time.
+
+use std::io::{Read, Write};
+use std::time::{Duration, Instant};
+
+use taillab_analysis::{MatchOptions, match_events};
+use taillab_model::{Event, EventKind, Monotonic, Nanos, Recording};
+use taillab_probe::{Disturbances, Probe, ProbeSpec};
+
+use crate::testbed::streams::StreamBed;
+use crate::testbed::{Testbed, live};
+
+/// How long attaching and detaching may take on a machine that does other things too.
+const TRANSIENT: Nanos = Nanos::from_millis(500);
+
+/// Records calls for so long.
+fn recorded(spec: &ProbeSpec, length: Duration, mut call: impl FnMut(u32)) -> Recording {
+    let mut probe = Probe::load(spec).unwrap();
+    assert_eq!(probe.slices(), Some(2));
+    probe.attach().unwrap();
+    let begin = Instant::now();
+    for id in (0..).take_while(|_| begin.elapsed() < length) {
+        call(id);
+        if id % 256 == 0 {
+            probe.drain(usize::MAX);
+        }
+    }
+    probe.detach();
+    // nothing is attached any more
+    (0..100).for_each(&mut call);
+    assert!(!probe.is_attached());
+    probe.finish().unwrap()
+}
+
+fn sampled(spec: &ProbeSpec) -> ProbeSpec {
+    ProbeSpec {
+        stamps: "sampled:1/2".parse().unwrap(),
+        disturbances: Disturbances::ALL,
+        ..spec.clone()
+    }
+}
+
+/// The slices, and the stamps of the requests in them.
+fn check(recording: Recording) {
+    assert_eq!(recording.lost.total(), 0);
+    let events: Vec<Event> = recording.into_events().collect();
+    let marks: Vec<(bool, Monotonic)> = events
+        .iter()
+        .filter_map(|event| match event.kind {
+            EventKind::Slice { begins } => Some((begins, event.at)),
+            _ => None,
+        })
+        .collect();
+    let (pairs, open) = marks.as_chunks::<2>();
+    assert!(open.is_empty() && pairs.len() >= 8, "{marks:?}");
+    for [(begins, from), (still, to)] in pairs {
+        assert!(*begins && !still, "{marks:?}");
+        assert!(
+            to.saturating_since(*from) >= Nanos::from_millis(90),
+            "{marks:?}"
+        );
+    }
+    // between the slices, nothing but the ends
+    for event in events
+        .iter()
+        .filter(|event| !event.kind.is_always_recorded())
+    {
+        let near = pairs.iter().any(|[(_, from), (_, to)]| {
+            from.saturating_since(event.at) <= TRANSIENT
+                && event.at.saturating_since(*to) <= TRANSIENT
+        });
+        assert!(
+            near || matches!(event.kind, EventKind::MajorFault { .. }),
+            "{event:?}"
+        );
+    }
+    let options = MatchOptions {
+        stamps: "sampled:1/2".parse().unwrap(),
+        sequential: true,
+        ..MatchOptions::default()
+    };
+    let matched = match_events(events, &options);
+    let counts = matched.counts(Monotonic::from_nanos_since_boot(0));
+    assert_eq!(counts.matched, counts.responses, "{counts:#?}");
+    assert_eq!(counts.slices, pairs.len() as u64);
+    assert!(
+        counts.asked() > 1_000 && counts.unasked > counts.asked(),
+        "{counts:#?}"
+    );
+    let complete = counts.complete + counts.blind_requests;
+    assert!(complete * 100 >= counts.asked() * 99, "{counts:#?}");
+}
+
+#[test]
+fn datagrams_have_their_ends_all_the_time_and_all_stamps_in_slices() {
+    let Some(_alone) = live("datagrams_have_their_ends_all_the_time_and_all_stamps_in_slices")
+    else {
+        return;
+    };
+    let testbed = Testbed::veth();
+    let recording = recorded(&sampled(&testbed.spec), Duration::from_secs(3), |id| {
+        testbed.round_trip(&(id as u16).to_be_bytes());
+    });
+    check(recording);
+}
+
+#[test]
+fn streams_have_their_ends_all_the_time_and_all_stamps_in_slices() {
+    let Some(_alone) = live("streams_have_their_ends_all_the_time_and_all_stamps_in_slices") else {
+        return;
+    };
+    let bed = StreamBed::new();
+    let _server = bed.memcached(1);
+    let mut client = bed.connect();
+    let recording = recorded(&sampled(&bed.spec), Duration::from_secs(3), |_| {
+        let mut response = [0; 16];
+        client.write_all(b"get some-key-of-memcached\r\n").unwrap();
+        let n = client.read(&mut response).unwrap();
+        assert_eq!(&response[..n], b"END\r\n");
+    });
+    check(recording);
+}
