@@ -89,81 +89,20 @@ impl RequestsInside {
     }
 
     /// Adds one, which uses the memory of an earlier one.
-    // its fields go where they belong one by one: a copy of all that was just written would wait
-    #[inline(always)]
-    pub(super) fn insert(&mut self, request: OpenRequest) -> RequestId {
-        let OpenRequest {
-            place,
-            stamps,
-            key,
-            measured,
-            tid,
-            worker,
-            free_ns,
-            t1_ns,
-            queued_ns,
-            t6_ns,
-            waits,
-            begin,
-            late,
-            used_ns,
-            over_ns,
-            inheritance,
-            line,
-            overtaken_by,
-            wanted,
-            traced,
-            stack,
-        } = request;
-        let Some(id) = self.free.pop() else {
-            self.slots.push(OpenRequest {
-                place,
-                stamps,
-                key,
-                measured,
-                tid,
-                worker,
-                free_ns,
-                t1_ns,
-                queued_ns,
-                t6_ns,
-                waits,
-                begin,
-                late,
-                used_ns,
-                over_ns,
-                inheritance,
-                line,
-                overtaken_by,
-                wanted,
-                traced,
-                stack,
-            });
-            return (self.slots.len() - 1) as RequestId;
-        };
-        let slot = &mut self.slots[id as usize];
-        slot.place = place;
-        slot.stamps = stamps;
-        slot.key = key;
-        slot.measured = measured;
-        slot.tid = tid;
-        slot.worker = worker;
-        slot.free_ns = free_ns;
-        slot.t1_ns = t1_ns;
-        slot.queued_ns = queued_ns;
-        slot.t6_ns = t6_ns;
-        slot.waits = waits;
-        slot.begin = begin;
-        slot.late = late;
-        slot.used_ns = used_ns;
-        slot.over_ns = over_ns;
-        slot.inheritance = inheritance;
-        slot.line = line;
-        slot.overtaken_by = overtaken_by;
-        slot.wanted = wanted;
-        slot.traced = traced;
-        slot.stack.clear();
-        id
+    pub(super) fn insert(&mut self, mut request: OpenRequest) -> RequestId {
+        match self.free.pop() {
+            Some(id) => {
+                let slot = &mut self.slots[id as usize];
+                request.stack = std::mem::take(&mut slot.stack);
+                request.stack.clear();
+                *slot = request;
+                id
+            }
+            None => {
+                self.slots.push(request);
+                (self.slots.len() - 1) as RequestId
+            }
+        }
     }
 
     /// Forgets one.
