@@ -15,9 +15,9 @@ const TRANSIENT: Nanos = Nanos::from_millis(500);
 
 /// Records calls for so long.
 fn recorded(spec: &ProbeSpec, length: Duration, mut call: impl FnMut(u32)) -> Recording {
-    let mut probe = Probe::load(spec).unwrap();
+    let mut probe = Probe::load(spec).expect("this kernel lets the probe load");
     assert_eq!(probe.slices(), Some(2));
-    probe.attach().unwrap();
+    probe.attach().expect("the hooks are there");
     let begin = Instant::now();
     for id in (0..).take_while(|_| begin.elapsed() < length) {
         call(id);
@@ -29,12 +29,12 @@ fn recorded(spec: &ProbeSpec, length: Duration, mut call: impl FnMut(u32)) -> Re
     // nothing is attached any more
     (0..100).for_each(&mut call);
     assert!(!probe.is_attached());
-    probe.finish().unwrap()
+    probe.finish().expect("the counters can be read")
 }
 
 fn sampled(spec: &ProbeSpec) -> ProbeSpec {
     ProbeSpec {
-        stamps: "sampled:1/2".parse().unwrap(),
+        stamps: "sampled:1/2".parse().expect("a valid choice"),
         disturbances: Disturbances::ALL,
         ..spec.clone()
     }
@@ -75,7 +75,7 @@ fn check(recording: Recording) {
         );
     }
     let options = MatchOptions {
-        stamps: "sampled:1/2".parse().unwrap(),
+        stamps: "sampled:1/2".parse().expect("a valid choice"),
         sequential: true,
         ..MatchOptions::default()
     };

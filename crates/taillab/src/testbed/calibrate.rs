@@ -452,6 +452,7 @@ mod tests {
                 throughput_loss: None,
                 throughput_loss_lo: None,
                 throughput_loss_hi: None,
+                throughput_loss_in_slices: None,
                 cpu_ns_per_request: None,
             },
         };
