@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use taillab_model::{MiddleStamps, REPORTED_QUANTILES};
 use taillab_model::summary::{
     ClaimName, MAX_CUT_SHARE, MAX_ERROR_SHARE, MAX_LATENESS_SHARE, MAX_UNSETTLED_SHARE,
     ServiceTimeSource, Withdrawn, spoiled_from,
 };
+use taillab_model::{MiddleStamps, REPORTED_QUANTILES};
 
 use super::evidence::Evidence;
 use super::rule::{Rule, exceeds, first_of_them, no_percentile_beyond, remedy_for_ambiguity};
