@@ -123,18 +123,26 @@ fn at_most_open(drifting: f64, factor: f64, above: f64) -> f64 {
 /// Whether the series drifts: tenths of it differ by more than what neighbouring short batches explain.
 ///
 /// The differences between neighbours contain all of a queue's correlation, which is short, and
-/// hardly anything of a drift. So without a drift the ratio of the two variances is about one, and has
-/// Fisher's distribution with 9 and about 63 degrees of freedom. It is tested at the quantiles that
+/// hardly anything of a drift. Two lengths are tried, as the correlation may be longer than the shorter
+/// one in a recording of less than some seconds. So without a drift the ratio of the two variances is about one, and has
+/// Fisher's distribution with 9 and about 30 or 60 degrees of freedom. It is tested at the quantiles that
 /// many observations determine, each at a level of about 1 %; a far percentile has too few.
 fn drifts(n: usize, levels: &[(f64, Vec<u64>)]) -> bool {
     const TENTHS: usize = 10;
-    /// The point that Fisher's distribution exceeds with a probability of 1.5 %.
+    /// Fisher's distribution exceeds it with a probability of 1.5 to 3 %; the larger of the two lengths
+    /// counts, so it is less.
     const CRITICAL: f64 = 2.5;
     /// The farthest quantile that is tested.
     const NEAR: f64 = 0.9;
+    /// The correlation of a queue can be longer than shorter batches than these, and looks like a drift.
+    const IN_A_BATCH: usize = 50;
+    if n < IN_A_BATCH * SHORT {
+        return false;
+    }
     let near = levels.iter().filter(|(q, _)| *q <= NEAR);
     near.map(|(_, counts)| {
-        let explained = neighbour_variance(counts, n, SHORT);
+        let explained =
+            neighbour_variance(counts, n, SHORT).max(neighbour_variance(counts, n, SHORT / 2));
         (separate_batch_variance(counts, n, TENTHS), explained)
     })
     .any(|(found, explained)| explained > 0.0 && found > CRITICAL * explained)
