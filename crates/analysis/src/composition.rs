@@ -62,7 +62,7 @@ struct CellSums {
     sojourn_ns: u64,
     ideal_ns: u64,
     gain_ns: u64,
-    left_late: u64,
+    reaches_beyond: u64,
 }
 
 impl CellSums {
@@ -71,7 +71,7 @@ impl CellSums {
         self.sojourn_ns += new.sojourn_ns;
         self.ideal_ns += new.ideal_ns;
         self.gain_ns += new.gain_ns;
-        self.left_late += new.left_late;
+        self.reaches_beyond += new.reaches_beyond;
     }
 }
 
@@ -213,7 +213,7 @@ impl Composition {
             sojourn_ns: entry.sojourn_ns,
             ideal_ns: entry.ideal_ns,
             gain_ns: entry.gain_ns,
-            left_late: entry.left_late.into(),
+            reaches_beyond: (entry.left_late || entry.carried_over).into(),
         };
         let at_ns = match entry.slice {
             Some(slice) => u64::from(slice) * BLOCK_NS,
@@ -415,11 +415,12 @@ impl Composed {
         wholes
     }
 
-    /// Of the sample's requests above p99, the share that left after the end of their slice.
-    pub(crate) fn left_late(&self) -> f64 {
+    /// Of the sample's requests above p99, the share that left after the end of their slice, or may have
+    /// inherited delays from before it.
+    pub(crate) fn beyond_slice(&self) -> f64 {
         let tail = self.bands[ABOVE_P99..].iter();
         let (late, all) = tail.fold((0, 0), |(late, all), band| {
-            (late + band.sums.left_late, all + band.sums.requests)
+            (late + band.sums.reaches_beyond, all + band.sums.requests)
         });
         late as f64 / all.max(1) as f64
     }

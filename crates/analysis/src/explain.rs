@@ -41,9 +41,9 @@ pub(crate) struct Explained {
     pub(crate) predictions: Vec<Prediction>,
     /// Everything else.
     pub(crate) explanation: Option<Explanation>,
-    /// Of the sample's requests above p99, the share that left after the end of their slice; `None`
-    /// without slices.
-    pub(crate) left_late: Option<f64>,
+    /// Of the sample's requests above p99, the share that left after the end of their slice, or may have
+    /// inherited delays from before it; `None` without slices.
+    pub(crate) beyond_slice: Option<f64>,
 }
 
 /// The largest number of pairs of workers that are listed.
@@ -192,7 +192,7 @@ impl Explainer {
             if let Some(composed) = self.composition.map(Composition::finish) {
                 explained.causes = composed.shares(&ledger);
                 explanation.bands = composed.bands();
-                explained.left_late = self.slices.map(|_| composed.left_late());
+                explained.beyond_slice = self.slices.map(|_| composed.beyond_slice());
             }
             drop(ledger);
             let predicted = predict::predict(

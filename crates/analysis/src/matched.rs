@@ -5,7 +5,7 @@ use taillab_model::{MiddleStamps, Monotonic, Request, RequestKey, Stamps, Tid};
 
 use crate::requests::{Requests, reordered};
 use crate::slices::Slices;
-use crate::spans::Spans;
+use crate::spans::{Span, Spans};
 
 /// How the client's records and the matched requests joined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -126,7 +126,7 @@ impl Matched {
     }
 
     /// The number and the end of the slice whose sample has the request at `place`.
-    pub(crate) fn sampling(&self, place: usize) -> Option<(u32, Monotonic)> {
+    pub(crate) fn sampling(&self, place: usize) -> Option<(u32, Span)> {
         self.slices.sampling(self.requests.t1(place))
     }
 
@@ -223,10 +223,10 @@ impl MatchCounts {
         for place in matched.measured_places(measure_from) {
             let stamps = matched.requests.stamps(place);
             counts.matched += 1;
-            if let Some((slice, end)) = matched.sampling(place) {
-                counts.slices += u64::from(Some(slice) > self.slice);
-                self.slice = self.slice.max(Some(slice));
-                counts.left_late += u64::from(stamps.t6 > end);
+            if let Some((number, slice)) = matched.sampling(place) {
+                counts.slices += u64::from(Some(number) > self.slice);
+                self.slice = self.slice.max(Some(number));
+                counts.left_late += u64::from(stamps.t6 > slice.to);
             }
             if !matched.is_asked(place) {
                 counts.unasked += 1;

@@ -96,12 +96,18 @@ impl Slices {
         (self.before..).zip(self.slices.iter().copied())
     }
 
-    /// The number and the end of the slice whose sample has the requests that came in at `t1`.
-    pub(crate) fn sampling(&self, t1: Monotonic) -> Option<(u32, Monotonic)> {
+    /// The slice, and its number, whose sample has the requests that came in at `t1`.
+    pub(crate) fn sampling(&self, t1: Monotonic) -> Option<(u32, Span)> {
         let next = self.slices.partition_point(|slice| slice.to <= t1);
-        let slice = self.slices.get(next)?;
+        let slice = *self.slices.get(next)?;
         let sampled = slice.from + LEAD <= t1 && t1 + TAIL < slice.to;
-        sampled.then_some((self.before + next as u32, slice.to))
+        sampled.then_some((self.before + next as u32, slice))
+    }
+
+    /// Everything was recorded at this instant.
+    pub(crate) fn contain(&self, at: Monotonic) -> bool {
+        let next = self.slices.partition_point(|slice| slice.to <= at);
+        !self.are_used || self.slices.get(next).is_some_and(|slice| slice.from <= at)
     }
 
     /// The sampled parts between two instants; all of that time where there are no slices.
@@ -175,7 +181,7 @@ mod tests {
             .map(|ms| (ms, 0))
             .chain((410..480).map(|ms| (ms, 1)));
         assert_eq!(sampled, expected.collect::<Vec<_>>());
-        assert_eq!(slices.sampling(at(450)).unwrap().1, at(500));
+        assert_eq!(slices.sampling(at(450)).unwrap().1.to, at(500));
         let lengths = slices.sampled(at(50), at(1_000)).into_iter();
         let lengths: Vec<Nanos> = lengths
             .map(|part| part.to.saturating_since(part.from))

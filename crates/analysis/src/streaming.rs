@@ -330,7 +330,7 @@ impl<'c> Analysis<'c> {
             unsupported: Unsupported::of(&sojourn.distribution, measured.factors()),
             late_events: self.late_events,
             unexplained: self.unexplained.unwrap_or(0),
-            left_late: explained.left_late,
+            beyond_slice: explained.beyond_slice,
         };
         let utilization = self.arrivals.rate_per_s() * t.as_secs_f64();
         let client_minus_server = self.unexplained.map(|_| summed.client_minus_server);

@@ -27,8 +27,7 @@ fn options(stamps: MiddleStamps) -> MatchOptions {
     }
 }
 
-/// T1 and T6 are those of the full recording for each request, and the other stamps for each of the
-/// sample; nearly all, since a thread whose work began before the slice has no T3.
+/// T1 and T6 are those of the full recording for each request, and the other stamps for each of the sample.
 fn assert_same_requests(name: &str, all: &Matched, sample: &Matched) {
     let name_of = |of: &Matched, place: usize| (of.requests.t1(place), of.keys[place]);
     let of_all: HashMap<_, usize> = (0..all.keys.len())
@@ -51,23 +50,21 @@ fn assert_same_requests(name: &str, all: &Matched, sample: &Matched) {
             }
         }
     }
-    assert!(asked > 0, "{name}");
-    assert!(
-        differ.len() * 100 <= asked,
-        "{name}: {} of {asked} differ: {:#?}",
-        differ.len(),
-        &differ[..differ.len().min(5)]
-    );
+    assert!(asked > 100, "{name}");
+    assert!(differ.is_empty(), "{name}: {differ:#?}");
     assert!(wrong * 20 <= sample.keys.len(), "{name}: {wrong} workers");
 }
 
 #[test]
 fn the_stamps_of_slices_are_those_of_the_full_recording() {
     for name in [
+        "epoll_shared_2_workers.tlc",
+        "go_http.tlc",
+        "hand_off.tlc",
         "memcached_5k_per_s.tlc",
-        "memcached_tcp_4_threads.tlc",
-        "nginx_2_workers.tlc",
+        "python_threads.tlc",
         "redis.tlc",
+        "simulated.tlc",
     ] {
         let events = recorded(name);
         let all = match_events(events.iter().copied(), &options(MiddleStamps::All));

@@ -35,6 +35,8 @@ pub struct Attribution {
     begins: Begins,
     /// The result of [`Begins`] for this window's requests.
     free_ns: Vec<Option<u64>>,
+    /// Since when the workers of this window's requests have been busy.
+    busy_since_ns: Vec<u64>,
     /// Matched requests of the windows before.
     requests_before: usize,
     /// Everything before this time is settled.
@@ -56,6 +58,7 @@ impl Attribution {
             resent: Resent::default(),
             begins: Begins::default(),
             free_ns: Vec::new(),
+            busy_since_ns: Vec::new(),
             requests_before: 0,
             upto_ns: 0,
             last_receiver: 0,
@@ -84,6 +87,7 @@ impl Attribution {
         let again = again.map(|(at, client)| (at.nanos_since_boot(), *client));
         self.resent = again.collect();
         self.free_ns = self.begins.of(matched);
+        self.busy_since_ns = self.begins.busy_since(matched);
         for arrival in matched.arrivals() {
             let t1_ns = arrival.t1.nanos_since_boot();
             self.until(t1_ns, &mut sink);
@@ -133,7 +137,13 @@ impl Attribution {
     /// T1: it enters the ideal queues, and is followed if it was answered.
     fn came_in(&mut self, matched: &Matched, arrival: &Arrival, t1_ns: u64) {
         let ideal_ns = self.queues.arrives(t1_ns);
-        self.server.add_token();
+        // what receives the others is not recorded
+        if matched
+            .slices
+            .contain(Monotonic::from_nanos_since_boot(t1_ns))
+        {
+            self.server.add_token();
+        }
         let Some(place) = arrival.matched else {
             return;
         };
@@ -164,6 +174,7 @@ impl Attribution {
             measured: matched.is_measured(place, self.options.measure_from),
             asked: matched.is_asked(place),
             slice: matched.sampling(place),
+            busy_since_ns: self.busy_since_ns.get(place).copied().unwrap_or(0),
             tid,
             worker,
             free_ns: self.free_ns.get(place).copied().flatten(),
@@ -400,9 +411,9 @@ impl Attribution {
             worker: request.tid,
             asked: request.asked,
             slice: request.slice.map(|(number, _)| number),
-            left_late: request
-                .slice
-                .is_some_and(|(_, end)| request.stamps.t6 > end),
+            left_late: (request.slice).is_some_and(|(_, slice)| request.stamps.t6 > slice.to),
+            carried_over: (request.slice)
+                .is_some_and(|(_, slice)| request.busy_since_ns < slice.from.nanos_since_boot()),
             sojourn_ns: request.sojourn_ns(),
             ideal_ns: case.ideal_ns,
             own_queue_ideal_ns: request.waits.own_queue_ns + t_ns,

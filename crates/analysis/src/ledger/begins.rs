@@ -1,14 +1,22 @@
-//! When workers begin to serve requests of which T3 was not to be recorded.
+//! When workers begin to serve requests of which T3 was not to be recorded, and their busy periods.
 
 use taillab_model::MiddleStamps;
 
 use crate::id_map::IdMap;
 use crate::matched::Matched;
 
-/// When each worker answered last, from window to window.
+/// When each worker answered last, and its busy period, from window to window.
 #[derive(Default)]
 pub(super) struct Begins {
     answered_ns: IdMap<u64>,
+    busy: IdMap<BusyPeriod>,
+}
+
+/// A stretch in which a worker always has requests.
+#[derive(Clone, Copy, Default)]
+struct BusyPeriod {
+    since_ns: u64,
+    until_ns: u64,
 }
 
 impl Begins {
@@ -29,5 +37,24 @@ impl Begins {
             *answered_ns = t6_ns(place).max(*answered_ns);
         }
         begins
+    }
+
+    /// For each request of the next window, since when its worker has had requests without a break. Empty if
+    /// there are no slices.
+    pub(super) fn busy_since(&mut self, matched: &Matched) -> Vec<u64> {
+        if !matched.slices.are_used() {
+            return Vec::new();
+        }
+        let requests = &matched.requests;
+        let since = |place: usize| {
+            let busy = self.busy.entry(matched.workers[place]).or_default();
+            let t1_ns = requests.t1(place).nanos_since_boot();
+            if t1_ns >= busy.until_ns {
+                busy.since_ns = t1_ns;
+            }
+            busy.until_ns = busy.until_ns.max(requests.t6(place).nanos_since_boot());
+            busy.since_ns
+        };
+        (0..requests.len()).map(since).collect()
     }
 }

@@ -39,6 +39,9 @@ pub struct Entry<'a> {
     pub slice: Option<u32>,
     /// It left after the end of that slice.
     pub left_late: bool,
+    /// Its worker had requests without a break since before the slice, so delays that it inherits may be
+    /// from then, where they were not recorded.
+    pub carried_over: bool,
     /// T6 − T1.
     pub sojourn_ns: u64,
     /// The same in the ideal queue.

@@ -10,6 +10,7 @@ use super::label::Label;
 use super::queues::{Late, Line, Waits};
 use super::trace::Traced;
 use super::worker::Inheritance;
+use crate::spans::Span;
 
 /// The place of what has left.
 const GONE: usize = usize::MAX;
@@ -25,8 +26,10 @@ pub(super) struct OpenRequest {
     pub(super) measured: bool,
     /// T2 to T5 were to be recorded.
     pub(super) asked: bool,
-    /// The number and the end of the slice whose sample has it, if there are slices.
-    pub(super) slice: Option<(u32, Monotonic)>,
+    /// The slice, and its number, whose sample has it, if there are slices.
+    pub(super) slice: Option<(u32, Span)>,
+    /// Since when its worker has had requests without a break, if there are slices.
+    pub(super) busy_since_ns: u64,
     /// The thread that served it; 0 where that is not known.
     pub(super) tid: Tid,
     /// Its place among the workers.

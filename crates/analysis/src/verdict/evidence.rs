@@ -59,8 +59,8 @@ pub struct ServerEvidence {
     /// Matched requests that no record of the client explains.
     pub unexplained: u64,
     /// Where everything was recorded in slices: of the sample's requests above p99, the share that left
-    /// after the end of their slice.
-    pub left_late: Option<f64>,
+    /// after the end of their slice, or may have inherited delays from before it.
+    pub beyond_slice: Option<f64>,
 }
 
 /// A percentile that the measurement is too short for.

@@ -24,8 +24,8 @@ const NOTABLE_OBSERVER_SHARE: f64 = 0.2;
 /// A larger share of the excess above p99 that is taillab's own doing is worth knowing.
 const NOTABLE_SHARE_OF_TAIL: f64 = 0.05;
 
-/// A larger share of the sampled requests above p99 that left after their slice is worth knowing.
-const FEW_LATE: f64 = 0.03;
+/// A larger share of the sampled requests above p99 that reach beyond their slice is worth knowing.
+const FEW_BEYOND: f64 = 0.03;
 
 /// A floor above this share of the response time at p50, or above all of it at another percentile:
 /// the client measures itself.
@@ -257,18 +257,19 @@ pub(super) const RULES: &[Rule] = &[
         },
     },
     Rule {
-        key: "left_after_slice",
+        key: "beyond_slice",
         seen: |e| {
-            let late = e.server?.evidence.left_late?;
-            (late > FEW_LATE).then(|| {
+            let beyond = e.server?.evidence.beyond_slice?;
+            (beyond > FEW_BEYOND).then(|| {
                 format!(
-                    "{} of the sampled requests above p99 left after the end of their slice",
-                    Percent(late)
+                    "{} of the sampled requests above p99 left after the end of their slice, or \
+                     waited for work from before it",
+                    Percent(beyond)
                 )
             })
         },
         remedy: |_| {
-            "what happened to them then counts as unobserved; for a server this slow, record \
+            "what delayed them outside of it is not known, so their causes are less certain; record \
              everything all the time (--stamps all)"
         },
     },

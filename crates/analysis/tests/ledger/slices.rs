@@ -14,6 +14,7 @@ use taillab_model::{MiddleStamps, RecordingContext};
 #[derive(Debug)]
 struct Account {
     parts: BTreeMap<(Cause, Option<Culprit>), u64>,
+    carried_over: bool,
 }
 
 impl Account {
@@ -23,11 +24,13 @@ impl Account {
             let who = (labels.cause(label), labels.culprit(label));
             *parts.entry(who).or_default() += ns;
         }
-        Self { parts }
+        Self {
+            parts,
+            carried_over: entry.carried_over,
+        }
     }
 
-    /// By how much they differ. The receive softirq's share of t is pooled over requests, so a little of it
-    /// depends on requests that are long gone.
+    /// The sum of the differences of their parts.
     fn differs_by(&self, other: &Self) -> u64 {
         let who = self.parts.keys().chain(other.parts.keys());
         let who: BTreeSet<_> = who.collect();
@@ -35,10 +38,6 @@ impl Account {
         who.into_iter()
             .map(|who| of(self, who).abs_diff(of(other, who)))
             .sum()
-    }
-
-    fn sojourn(&self) -> u64 {
-        self.parts.values().sum()
     }
 
     fn unobserved(&self) -> u64 {
@@ -109,10 +108,14 @@ fn share_of(server: &ServerResult, cause: Cause) -> Share {
 
 const LENGTH: Nanos = Nanos::from_millis(100);
 
+/// Receive work counts as work out of a pool that may be ahead by four packets of 2.9 µs. How full it is
+/// when a slice begins is not known, and what it lacks is missing from one cause and added to another.
+const POOLED_NS: u64 = 2 * 4 * 2_900;
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
     /// Whatever disturbs, and in whichever order the worker takes its requests: an account is that of the
-    /// full recording, or says what was not observed.
+    /// full recording, or says what was not observed, or that the worker was busy since before the slice.
     #[test]
     fn the_accounts_of_a_slice_are_those_of_the_full_recording(
         seed: u64,
@@ -150,14 +153,14 @@ proptest! {
         let (mut same, mut differ) = (0, Vec::new());
         for (t1, account) in &sample.accounts {
             let of_full = &full.accounts[t1];
-            match account.differs_by(of_full) <= 1_000.max(account.sojourn() / 100) {
+            match account.differs_by(of_full) <= POOLED_NS {
                 true => same += 1,
-                false if account.unobserved() > 0 => {}
+                false if account.unobserved() > 0 || account.carried_over => {}
                 false => differ.push((t1, account, of_full)),
             }
         }
         prop_assert!(
-            differ.len() * 1_000 <= sample.accounts.len(),
+            differ.is_empty(),
             "{} of {}: {:#?}", differ.len(), sample.accounts.len(), &differ[..differ.len().min(3)]
         );
         // a queue that stood when the slice began may have to be worked off first
