@@ -4,7 +4,7 @@
 //! `cargo run --release -p taillab-analysis --example drift [-- SECONDS [RUNS [FIRST SEED]]]`
 #![allow(clippy::unwrap_used, reason = "an example fails by panicking")]
 
-#[allow(dead_code, unreachable_pub, reason = "the tests use more of it")]
+#[allow(dead_code, reason = "the tests use more of it")]
 #[path = "../tests/drift.rs"]
 mod drift;
 

@@ -13,11 +13,11 @@ use taillab_analysis::statistics::distribution_of;
 use taillab_model::Nanos;
 
 /// The quantiles that are judged.
-pub const QUANTILES: [f64; 3] = [0.5, 0.99, 0.999];
+pub(crate) const QUANTILES: [f64; 3] = [0.5, 0.99, 0.999];
 
 /// How the capacity changes; shares are of the service time.
 #[derive(Clone, Copy, Debug)]
-pub enum Drift {
+pub(crate) enum Drift {
     /// Not at all.
     None,
     /// Drawn anew every 2 s, with this standard deviation.
@@ -34,7 +34,7 @@ const LOAD: f64 = 0.7;
 const WARM_UP_NS: f64 = 5e8;
 
 /// Sojourns in order of the arrivals.
-pub fn sojourns(rng: &mut Xoshiro256PlusPlus, drift: Drift, seconds: f64) -> Vec<Nanos> {
+pub(crate) fn sojourns(rng: &mut Xoshiro256PlusPlus, drift: Drift, seconds: f64) -> Vec<Nanos> {
     let end_ns = seconds * 1e9;
     let (mut at_ns, mut free_ns, mut changes_ns) = (-WARM_UP_NS, -WARM_UP_NS, -WARM_UP_NS);
     let normal = |rng: &mut Xoshiro256PlusPlus| -> f64 { StandardNormal.sample(rng) };
@@ -69,17 +69,17 @@ pub fn sojourns(rng: &mut Xoshiro256PlusPlus, drift: Drift, seconds: f64) -> Vec
 
 /// What the intervals of some runs were worth, at one quantile.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Held {
+pub(crate) struct Held {
     /// Runs whose interval holds the true quantile, or that do not know it.
-    pub held: u32,
+    pub(crate) held: u32,
     /// Runs that know it.
-    pub known: u32,
+    pub(crate) known: u32,
     /// Those of them whose interval has no upper end.
-    pub open: u32,
+    pub(crate) open: u32,
 }
 
 /// The same for each of [`QUANTILES`], whose true values are these, over runs with these seeds.
-pub fn judge(
+pub(crate) fn judge(
     drift: Drift,
     seconds: f64,
     truth_ns: [f64; 3],

@@ -165,11 +165,10 @@ mod tests {
         histogram.since(&mut LiveCounts::default())
     }
 
-    /// The same, with segments of as many equal pieces.
+    /// The same by segments, whose requests are all in the first piece.
     fn half_width(segments: &[LiveCounts], q: f64) -> Option<f64> {
-        let pieces = segments
-            .iter()
-            .flat_map(|one| (0..PIECES).map(|_| one.clone()));
+        let none = || (1..PIECES).map(|_| LiveCounts::default());
+        let pieces = (segments.iter()).flat_map(|all| std::iter::once(all.clone()).chain(none()));
         relative_half_width(&pieces.collect::<Vec<_>>(), q)
     }
 
