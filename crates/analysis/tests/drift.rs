@@ -4,8 +4,6 @@
 //! 70,000 requests. The example `drift` does the same with more runs, kinds and lengths, and computes the
 //! true quantiles; its table is in `docs/notes/intervals.md`.
 
-#![allow(unreachable_pub, reason = "an example includes this file")]
-
 use rand::SeedableRng;
 use rand_distr::{Distribution as _, Exp1, StandardNormal};
 use rand_xoshiro::Xoshiro256PlusPlus;
