@@ -40,8 +40,9 @@ fn sampled(spec: &ProbeSpec) -> ProbeSpec {
     }
 }
 
-/// The slices, and the stamps of the requests in them.
-fn check(recording: Recording) {
+/// The slices, and the stamps of the requests in them. On each connection that is older than the recording,
+/// the first response may be that of an earlier request.
+fn check(recording: Recording, connections: u64) {
     assert_eq!(recording.lost.total(), 0);
     let events: Vec<Event> = recording.into_events().collect();
     let marks: Vec<(bool, Monotonic)> = events
@@ -53,12 +54,13 @@ fn check(recording: Recording) {
         .collect();
     let (pairs, open) = marks.as_chunks::<2>();
     assert!(open.is_empty() && pairs.len() >= 8, "{marks:?}");
-    for [(begins, from), (still, to)] in pairs {
+    for [(begins, _), (still, _)] in pairs {
         assert!(*begins && !still, "{marks:?}");
-        assert!(
-            to.saturating_since(*from) >= Nanos::from_millis(90),
-            "{marks:?}"
-        );
+    }
+    // the recording may end within the last one
+    for [(_, from), (_, to)] in &pairs[..pairs.len() - 1] {
+        let length = to.saturating_since(*from);
+        assert!(length >= Nanos::from_millis(90), "{marks:?}");
     }
     // between the slices, nothing but the ends
     for event in events
@@ -81,8 +83,18 @@ fn check(recording: Recording) {
     };
     let matched = match_events(events, &options);
     let counts = matched.counts(Monotonic::from_nanos_since_boot(0));
-    assert_eq!(counts.matched, counts.responses, "{counts:#?}");
-    assert_eq!(counts.slices, pairs.len() as u64);
+    assert_eq!(counts.ambiguous, connections, "{counts:#?}");
+    assert_eq!(
+        counts.matched + connections,
+        counts.responses,
+        "{counts:#?}"
+    );
+    // the last one may be too short to have a sample
+    let slices = pairs.len() as u64;
+    assert!(
+        (slices - 1..=slices).contains(&counts.slices),
+        "{counts:#?}"
+    );
     assert!(
         counts.asked() > 1_000 && counts.unasked > counts.asked(),
         "{counts:#?}"
@@ -101,7 +113,7 @@ fn datagrams_have_their_ends_all_the_time_and_all_stamps_in_slices() {
     let recording = recorded(&sampled(&testbed.spec), Duration::from_secs(3), |id| {
         testbed.round_trip(&(id as u16).to_be_bytes());
     });
-    check(recording);
+    check(recording, 0);
 }
 
 #[test]
@@ -118,5 +130,5 @@ fn streams_have_their_ends_all_the_time_and_all_stamps_in_slices() {
         let n = client.read(&mut response).unwrap();
         assert_eq!(&response[..n], b"END\r\n");
     });
-    check(recording);
+    check(recording, 1);
 }
