@@ -291,7 +291,7 @@ fn the_impossible_is_refused_with_a_remedy() {
         s.slowdown = vec![1.0, 1.0, 1.0, 2.0];
         s.discipline = Discipline::ProcessorSharing;
     });
-    assert!(unsupported.contains("works with fifo"), "{unsupported}");
+    assert!(unsupported.contains("use fifo, lifo"), "{unsupported}");
     let away = |worker, from, to| Unavailable {
         worker,
         from: Nanos::new(from),
