@@ -113,27 +113,23 @@ const LENGTH: Nanos = Nanos::from_millis(100);
 const POOLED_NS: u64 = 2 * 4 * 2_900;
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        // in about one case of a hundred, some accounts differ by more: not understood yet
-        rng_seed: proptest::test_runner::RngSeed::Fixed(1),
-        ..ProptestConfig::with_cases(4)
-    })]
+    #![proptest_config(ProptestConfig::with_cases(12))]
     /// Whatever disturbs, and in whichever order the worker takes its requests: an account is that of the
     /// full recording, or says what was not observed, or that the worker was busy since before the slice.
     #[test]
     fn the_accounts_of_a_slice_are_those_of_the_full_recording(
         seed: u64,
-        gap in prop::sample::select(vec![40_000.0]),
-        order in prop::sample::select(vec![Order::Fifo]),
+        gap in prop::sample::select(vec![25_000.0, 40_000.0]),
+        order in prop::sample::select(vec![Order::Fifo, Order::Any(10)]),
         disturbances in prop::sample::subsequence(vec![
             (What::Thread, 20_000_000, 2_000_000),
             (What::Interrupt, 3_000_000, 60_000),
             (What::Softirq(1), 9_000_000, 300_000),
             (What::Stall(true), 30_000_000, 1_500_000),
-        ], 0..=1),
+        ], 0..=3),
         trouble in prop::sample::select(vec![
             None,
-            None,
+            Some((300, Trouble::Slow(400_000))),
             Some((500, Trouble::Sleep { call: Some(202), uninterruptible: false, length: 300_000 })),
         ]),
     ) {
@@ -164,11 +160,11 @@ proptest! {
             }
         }
         prop_assert!(
-            differ.len() * 20 <= sample.accounts.len(),
+            differ.is_empty(),
             "{} of {}: {:#?}", differ.len(), sample.accounts.len(), &differ[..differ.len().min(3)]
         );
-        // a queue that stood when the slice began may have to be worked off first
-        prop_assert!(same * 10 >= sample.accounts.len() * 8, "{same} of {}", sample.accounts.len());
+        // at this load, busy periods from before a slice do not fill half of it
+        prop_assert!(same * 2 >= sample.accounts.len(), "{same} of {}", sample.accounts.len());
     }
 }
 
