@@ -117,7 +117,7 @@ impl Shared {
         self.options.stamps != MiddleStamps::Ends && self.slices.is_open()
     }
 
-    /// See the function.
+    /// [`unasked_worker`], for a thread of this recording.
     pub(super) fn unasked_worker(&self, tid: Tid) -> Tid {
         let serves = || self.threads.get(&tid).is_some_and(|thread| thread.serves);
         unasked_worker(self.options.stamps, tid, serves)

@@ -250,7 +250,7 @@ impl TimelineBuilder {
     /// Between slices, and until a slice shows it, it is not known what CPUs and threads do.
     fn nothing_is_known(&mut self, at: Monotonic) {
         for line in self.cpus.iter_mut().flatten() {
-            line.is_unknown(at);
+            line.becomes_unknown(at);
         }
         for worker in &mut self.workers {
             worker.fault_ns = None;
@@ -267,7 +267,7 @@ impl TimelineBuilder {
         self.cpus[place].get_or_insert_with(|| {
             let mut line = Box::<CpuBuilder>::default();
             if sliced {
-                line.knows_nobody();
+                line.forget_thread();
             }
             line
         })

@@ -114,16 +114,16 @@ impl CpuBuilder {
     }
 
     /// What the CPU does from then on is not known, until a thread is seen there.
-    pub(super) fn is_unknown(&mut self, at: Monotonic) {
-        let code = self.knows_nobody();
+    pub(super) fn becomes_unknown(&mut self, at: Monotonic) {
+        let code = self.forget_thread();
         self.changes.push(ns(at), code);
         self.current = None;
         self.active_ns = 0;
         self.quiet = None;
     }
 
-    /// It is not known which thread is current.
-    pub(super) fn knows_nobody(&mut self) -> u64 {
+    /// From now on it is not known which thread is current; returns the code for that.
+    pub(super) fn forget_thread(&mut self) -> u64 {
         let code = self.code(0, Top::Blind);
         self.current_code = Some(code);
         code
