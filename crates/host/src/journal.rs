@@ -164,7 +164,7 @@ impl JournalFolder {
                 .map_err(|e| failed("lock", &lock_path)(e.into()))?;
             let journal = Journal {
                 folder: self.0.clone(),
-                record: Record {
+                record: JournalRecord {
                     version: VERSION,
                     run,
                     boot_id,
@@ -244,13 +244,13 @@ fn recover_one(roots: &Roots, lock_path: &Path, found: &mut Vec<Recovered>) {
     }
 }
 
-fn read_record(path: &Path) -> Result<Option<Record>, String> {
+fn read_record(path: &Path) -> Result<Option<JournalRecord>, String> {
     let text = match fs::read(path) {
         Ok(text) => text,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(format!("cannot read it: {e}")),
     };
-    let record: Record = serde_json::from_slice(&text)
+    let record: JournalRecord = serde_json::from_slice(&text)
         .map_err(|e| format!("cannot understand it ({e}): look at it, then remove it"))?;
     if record.version != VERSION {
         return Err(format!(
@@ -263,7 +263,7 @@ fn read_record(path: &Path) -> Result<Option<Record>, String> {
 
 /// Kills what carries the run's mark and, where a server is recorded, that very
 /// process, in case it has overwritten its environment.
-fn end_servers(roots: &Roots, record: &Record, found: &mut Vec<Recovered>) {
+fn end_servers(roots: &Roots, record: &JournalRecord, found: &mut Vec<Recovered>) {
     if record.boot_id != boot_id(roots) {
         return; // no process survives a reboot
     }
@@ -310,7 +310,7 @@ fn end_servers(roots: &Roots, record: &Record, found: &mut Vec<Recovered>) {
 
 /// Removes the control groups that are left. Our processes have ended, so a group that still has
 /// some is in use by others and stays.
-fn remove_control_groups(record: &Record, found: &mut Vec<Recovered>) {
+fn remove_control_groups(record: &JournalRecord, found: &mut Vec<Recovered>) {
     for path in &record.control_groups {
         let what = format!("the control group {}", path.display());
         match fs::remove_dir(path) {
@@ -381,12 +381,12 @@ impl std::fmt::Display for Recovered {
 #[derive(Debug)]
 pub struct Journal {
     folder: PathBuf,
-    record: Record,
+    record: JournalRecord,
     _lock: File,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Record {
+struct JournalRecord {
     version: u32,
     run: String,
     boot_id: String,

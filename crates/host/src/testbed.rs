@@ -154,7 +154,7 @@ impl Testbed {
         self.device(|veth| &veth.client)
     }
 
-    fn device(&self, end: impl Fn(&Veth) -> &crate::veth::End) -> DeviceId {
+    fn device(&self, end: impl Fn(&Veth) -> &crate::veth::LinkEnd) -> DeviceId {
         match &self.0 {
             Network::Veth(veth) => DeviceId {
                 ifindex: end(veth).ifindex,

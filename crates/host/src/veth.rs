@@ -101,7 +101,7 @@ const LINK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// One end of the pair.
 #[derive(Debug)]
-pub(crate) struct End {
+pub(crate) struct LinkEnd {
     pub(crate) namespace: NetNamespace,
     pub(crate) device: &'static str,
     pub(crate) ifindex: u32,
@@ -109,7 +109,7 @@ pub(crate) struct End {
     mac: &'static str,
 }
 
-impl End {
+impl LinkEnd {
     /// Runs `ip` inside the namespace.
     fn ip(&self, arguments: &[&str]) -> Result<(), VethError> {
         self.run("ip", arguments)
@@ -238,17 +238,17 @@ impl End {
 /// The pair, server's end first.
 #[derive(Debug)]
 pub(crate) struct Veth {
-    pub(crate) server: End,
-    pub(crate) client: End,
+    pub(crate) server: LinkEnd,
+    pub(crate) client: LinkEnd,
     pub(crate) server_sysfs: Sysfs,
     pub(crate) client_sysfs: Sysfs,
 }
 
 impl Veth {
     pub(crate) fn new() -> Result<Self, VethError> {
-        let end = |device, host, mac| -> Result<End, VethError> {
+        let end = |device, host, mac| -> Result<LinkEnd, VethError> {
             let namespace = NetNamespace::new()?;
-            Ok(End {
+            Ok(LinkEnd {
                 ifindex: ifindex_for(namespace.inode()),
                 namespace,
                 device,

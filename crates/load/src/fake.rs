@@ -54,12 +54,12 @@ pub(crate) fn set() -> Planned {
 }
 
 /// The server: given the number of the request and its bytes, what comes back.
-type Server = Box<dyn FnMut(usize, &[u8]) -> Vec<Vec<u8>> + Send>;
+type Answers = Box<dyn FnMut(usize, &[u8]) -> Vec<Vec<u8>> + Send>;
 
 /// Connections to a function.
 pub(crate) struct Fake {
     connections: usize,
-    server: Server,
+    server: Answers,
     requests: usize,
     /// Datagrams on their way to the client.
     pub(crate) arriving: VecDeque<(usize, Vec<u8>)>,

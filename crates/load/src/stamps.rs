@@ -76,7 +76,7 @@ pub fn recv(
     buffer: &mut [u8],
     bridge: &mut RealtimeBridge,
 ) -> io::Result<(usize, Option<Monotonic>)> {
-    let mut message = Message::new(buffer);
+    let mut message = MessageBuffer::new(buffer);
     let length = message.receive(&socket, libc::MSG_DONTWAIT)?;
     let at = message.controls().find_map(stamp);
     Ok((length, at.and_then(|ns| bridge.to_monotonic(ns))))
@@ -96,7 +96,7 @@ pub struct Sent {
 pub fn sent(socket: impl AsFd, bridge: &mut RealtimeBridge) -> Option<Sent> {
     // OPT_TSONLY: no payload
     let mut nothing = [0; 1];
-    let mut message = Message::new(&mut nothing);
+    let mut message = MessageBuffer::new(&mut nothing);
     message
         .receive(&socket, libc::MSG_DONTWAIT | libc::MSG_ERRQUEUE)
         .ok()?;
@@ -117,14 +117,14 @@ const CONTROL_BYTES: usize = 256;
 struct Controls([MaybeUninit<u8>; CONTROL_BYTES]);
 
 /// A buffer for `recvmsg`.
-struct Message<'a> {
+struct MessageBuffer<'a> {
     buffer: &'a mut [u8],
     controls: Controls,
     /// Bytes of `controls` that the kernel wrote.
     written: usize,
 }
 
-impl<'a> Message<'a> {
+impl<'a> MessageBuffer<'a> {
     fn new(buffer: &'a mut [u8]) -> Self {
         Self {
             buffer,

@@ -105,7 +105,7 @@ pub(crate) struct Loaded {
 }
 
 /// The checked specification, ready for loading.
-pub(crate) struct Plan {
+pub(crate) struct CheckedSpec {
     config: Config,
     cpus: usize,
     when: MiddleStamps,
@@ -147,7 +147,7 @@ pub(crate) fn load(spec: &ProbeSpec, avoided: &[&str]) -> Result<Loaded, ProbeEr
     }
 }
 
-fn choose(plan: &Plan, avoided: &[&str]) -> Result<(Object, Choice), Failure> {
+fn choose(plan: &CheckedSpec, avoided: &[&str]) -> Result<(Object, Choice), Failure> {
     hooks::choose(&plan.stamps, avoided, |programs| try_load(plan, programs))
 }
 
@@ -171,7 +171,7 @@ pub(crate) fn check_kernel() -> Result<(), ProbeError> {
 }
 
 /// The specification as the programs need it.
-pub(crate) fn plan(spec: &ProbeSpec) -> Result<Plan, ProbeError> {
+pub(crate) fn plan(spec: &ProbeSpec) -> Result<CheckedSpec, ProbeError> {
     let bad = |what: String| Err(ProbeError::BadSpec(what));
     if spec.server_port == 0 {
         return bad("port 0 is not a server's port: give the port that it listens on".into());
@@ -198,7 +198,7 @@ pub(crate) fn plan(spec: &ProbeSpec) -> Result<Plan, ProbeError> {
     }
     let cpus = libbpf_rs::num_possible_cpus().map_err(ProbeError::kernel("counting CPUs"))?;
     let (membership, cgroup, processes) = server(&spec.server).map_err(ProbeError::BadSpec)?;
-    Ok(Plan {
+    Ok(CheckedSpec {
         config: Config {
             server_cpus: bitmap(&spec.server_cpus, cpus).map_err(ProbeError::BadSpec)?,
             generator_cpus: bitmap(&spec.generator_cpus, cpus).map_err(ProbeError::BadSpec)?,
@@ -302,7 +302,7 @@ pub(crate) fn now() -> Monotonic {
 }
 
 /// Loads these programs and attaches them for a moment.
-pub(crate) fn try_load(plan: &Plan, programs: &[&str]) -> Result<Object, Refusal> {
+pub(crate) fn try_load(plan: &CheckedSpec, programs: &[&str]) -> Result<Object, Refusal> {
     let open = ObjectBuilder::default()
         .open_memory(&OBJECT.0)
         .map_err(|e| Refusal::new("opening", &e))?;
@@ -316,7 +316,7 @@ pub(crate) fn try_load(plan: &Plan, programs: &[&str]) -> Result<Object, Refusal
 
 fn configure(
     mut open: OpenObject,
-    plan: &Plan,
+    plan: &CheckedSpec,
     programs: &[&str],
 ) -> Result<OpenObject, libbpf_rs::Error> {
     for mut program in open.progs_mut() {

@@ -14,9 +14,9 @@ const CHUNK_EVENTS: usize = 65_536;
 /// The events of all CPUs, each CPU's in order of time.
 pub(crate) struct Store {
     /// The chunks of each CPU.
-    streams: Vec<Vec<Block>>,
+    streams: Vec<Vec<ChunkMemory>>,
     /// Empty chunks, touched already.
-    free: Vec<Block>,
+    free: Vec<ChunkMemory>,
 }
 
 impl Store {
@@ -41,7 +41,7 @@ impl Store {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
         while self.free.len() < wanted {
-            self.free.push(Block::new()?);
+            self.free.push(ChunkMemory::new()?);
         }
         for stream in &mut self.streams {
             stream.reserve(wanted);
@@ -56,11 +56,11 @@ impl Store {
     #[inline]
     pub(crate) fn appender(&mut self, cpu: usize) -> Option<Appender<'_>> {
         let blocks = &mut self.streams[cpu];
-        if blocks.last().is_none_or(Block::is_full) {
+        if blocks.last().is_none_or(ChunkMemory::is_full) {
             let block = match self.free.pop() {
                 Some(block) => block,
                 // more events than were reserved: allocating now is better than losing them
-                None => Block::new().ok()?,
+                None => ChunkMemory::new().ok()?,
             };
             blocks.push(block);
         }
@@ -104,7 +104,7 @@ fn available_memory() -> io::Result<u64> {
 
 /// The end of one CPU's stream, with room for at least one event.
 pub(crate) struct Appender<'a> {
-    blocks: &'a mut Vec<Block>,
+    blocks: &'a mut Vec<ChunkMemory>,
 }
 
 impl Appender<'_> {
@@ -158,7 +158,7 @@ impl Appender<'_> {
 
 /// A chunk's memory, mapped directly so that freeing it returns it to the system, whatever the
 /// allocator's policy.
-struct Block {
+struct ChunkMemory {
     start: NonNull<PackedEvent>,
     /// Events in it, at most [`CHUNK_EVENTS`].
     len: usize,
@@ -167,11 +167,11 @@ struct Block {
 const BLOCK_BYTES: usize = CHUNK_EVENTS * size_of::<PackedEvent>();
 
 // SAFETY: it owns its memory, which holds plain values.
-unsafe impl Send for Block {}
+unsafe impl Send for ChunkMemory {}
 // SAFETY: as above; there is no interior mutability.
-unsafe impl Sync for Block {}
+unsafe impl Sync for ChunkMemory {}
 
-impl Block {
+impl ChunkMemory {
     fn new() -> io::Result<Self> {
         // SAFETY: a new mapping at an address of the kernel's choice.
         let start = unsafe {
@@ -212,13 +212,13 @@ impl Block {
     }
 }
 
-impl AsRef<[PackedEvent]> for Block {
+impl AsRef<[PackedEvent]> for ChunkMemory {
     fn as_ref(&self) -> &[PackedEvent] {
         self.events()
     }
 }
 
-impl Drop for Block {
+impl Drop for ChunkMemory {
     fn drop(&mut self) {
         // SAFETY: it was mapped with this length and no reference outlives self. It
         // cannot fail with these arguments, and nothing could be done if it did.

@@ -10,7 +10,7 @@ use taillab_model::MiddleStamps;
 use taillab_model::doctor::{Check, CheckState, Group, HookTrial, Survey};
 
 use crate::hooks::{Candidate, Refusal, Stamp, Stamps};
-use crate::object::{self, Plan};
+use crate::object::{self, CheckedSpec};
 use crate::{Devices, Disturbances, ProbeError, ProbeSpec, ServerProcesses, Transport};
 
 /// Tries every hook of both transports, and the other features that the probe needs.
@@ -50,7 +50,7 @@ fn nobody(transport: Transport) -> ProbeSpec {
     }
 }
 
-fn attempt(plan: &Plan, programs: &[&'static str]) -> Result<(), Refusal> {
+fn attempt(plan: &CheckedSpec, programs: &[&'static str]) -> Result<(), Refusal> {
     object::try_load(plan, programs).map(drop)
 }
 

@@ -14,7 +14,7 @@ const PLACES: usize = 65_536;
 
 /// `struct thread` in disturbances.bpf.h.
 #[repr(C)]
-pub(crate) struct Place {
+pub(crate) struct ThreadSlot {
     tid: AtomicU32,
     tgid: AtomicU32,
     comm: [AtomicU64; 2],
@@ -23,7 +23,7 @@ pub(crate) struct Place {
 }
 
 /// The array of names, mapped.
-pub(crate) struct Threads(Mapping<Place>);
+pub(crate) struct Threads(Mapping<ThreadSlot>);
 
 impl Threads {
     /// Maps the array in this map of a loaded object.
@@ -33,11 +33,11 @@ impl Threads {
 
     /// All noted threads.
     pub(crate) fn names(&self) -> Vec<ThreadName> {
-        self.0.items().iter().filter_map(Place::name).collect()
+        self.0.items().iter().filter_map(ThreadSlot::name).collect()
     }
 }
 
-impl Place {
+impl ThreadSlot {
     /// The thread noted here; `None` if there is none, or while it is being written.
     fn name(&self) -> Option<ThreadName> {
         let tid = self.tid.load(Ordering::Acquire);
@@ -69,13 +69,13 @@ impl Place {
 mod tests {
     use super::*;
 
-    fn place(tid: u32, comm: &[u8; 16]) -> Place {
+    fn place(tid: u32, comm: &[u8; 16]) -> ThreadSlot {
         let word = |at: usize| {
             let mut bytes = [0; 8];
             bytes.copy_from_slice(&comm[at..at + 8]);
             u64::from_le_bytes(bytes).into()
         };
-        Place {
+        ThreadSlot {
             tid: tid.into(),
             tgid: 7.into(),
             comm: [word(0), word(8)],
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn a_place_is_a_thread_with_its_name() {
-        assert_eq!(size_of::<Place>(), 32);
+        assert_eq!(size_of::<ThreadSlot>(), 32);
         let name = place(9, b"mc-worker\0\0\0\0\0\0\0").name().unwrap();
         assert_eq!((name.tid, name.pid, name.server), (9, 7, true));
         assert_eq!(name.comm, "mc-worker");

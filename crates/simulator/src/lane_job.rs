@@ -18,12 +18,12 @@ pub(crate) struct Recorder {
 
 /// The result of a [`Recorder`].
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Recorded {
+pub(crate) struct RecordedLane {
     pub(crate) wait: Histogram,
     pub(crate) sojourn: Histogram,
 }
 
-impl Recorded {
+impl RecordedLane {
     pub(crate) fn merge(&mut self, other: &Self) {
         self.wait.merge(&other.wait);
         self.sojourn.merge(&other.sojourn);
@@ -51,13 +51,13 @@ impl Recorder {
         }
     }
 
-    pub(crate) fn take(&mut self) -> Recorded {
+    pub(crate) fn take(&mut self) -> RecordedLane {
         let wait = self.waits.take();
         let sojourn = match self.constant_service_ns {
             Some(service_ns) => wait.shifted(service_ns),
             None => self.sojourns.take(),
         };
-        Recorded { wait, sojourn }
+        RecordedLane { wait, sojourn }
     }
 }
 

@@ -9,7 +9,7 @@ mod claim;
 mod figures;
 
 pub use self::claim::{
-    Claim, Curve, Expected, Figure, Measure, SERVICE_TIME, Specification, Verdict,
+    Claim, ClaimVerdict, Curve, Expected, Figure, Measure, SERVICE_TIME, Specification,
 };
 
 impl Figure {
@@ -69,8 +69,8 @@ mod tests {
                     .measure
                     .evaluate(curves.len(), |i, q| quantile_us(&curves[i], q));
                 let wanted = match claim.known_disagreement {
-                    Some(_) => Verdict::DisagreesAsKnown,
-                    None => Verdict::Agrees,
+                    Some(_) => ClaimVerdict::DisagreesAsKnown,
+                    None => ClaimVerdict::Agrees,
                 };
                 let verdict = ours.map(|ours| claim.judge(ours));
                 assert_eq!(verdict, Some(wanted), "{figure}: {ours:?} {claim:?}");

@@ -11,7 +11,7 @@ use rayon::prelude::*;
 
 use crate::error::SimulationError;
 use crate::kernels::LANES;
-use crate::lane_job::{self, Length, Recorded, Recorder, Source};
+use crate::lane_job::{self, Length, RecordedLane, Recorder, Source};
 use crate::sample::Sample;
 use crate::simulation::{Simulation, Stop, WarmUpLength};
 use taillab_queueing::discipline::{Assignment, Discipline};
@@ -108,7 +108,7 @@ struct Jobs<'a> {
 
 impl Jobs<'_> {
     /// Runs job `index`, with `rows` recorded requests in each of its replications.
-    fn run(&self, index: u64, rows: u64) -> Recorded {
+    fn run(&self, index: u64, rows: u64) -> RecordedLane {
         let simulation = self.simulation;
         let station = simulation.station();
         let first = index * LANES as u64;
@@ -159,7 +159,7 @@ impl Jobs<'_> {
 
 /// The results so far, by batch.
 struct Batches {
-    recorded: Vec<Recorded>,
+    recorded: Vec<RecordedLane>,
     next_job: u64,
 }
 
@@ -179,7 +179,7 @@ impl Batches {
         while self.next_job < end && !jobs.is_stopped() {
             let range = self.next_job..end.min(self.next_job + together);
             self.next_job = range.end;
-            let results: Vec<Recorded> = if threads == 1 {
+            let results: Vec<RecordedLane> = if threads == 1 {
                 range.clone().map(|j| jobs.run(j, rows)).collect()
             } else {
                 range
@@ -253,7 +253,7 @@ impl Simulation {
             observer,
         };
         let mut batches = Batches {
-            recorded: vec![Recorded::default(); self.batches as usize],
+            recorded: vec![RecordedLane::default(); self.batches as usize],
             next_job: 0,
         };
         let stopped = if threads == 1 {

@@ -10,7 +10,7 @@ use taillab_model::Nanos;
 
 use crate::error::{SimulationError, TraceError};
 use crate::kernels::{Block, Finished, Kernel};
-use crate::lane_job::{Recorded, Recorder};
+use crate::lane_job::{RecordedLane, Recorder};
 use crate::run::{Engine, Outcome, Stopped};
 use crate::sample::Sample;
 use crate::simulation::WarmUpLength;
@@ -241,7 +241,7 @@ pub struct TraceRun {
     service_block: Vec<[f64; 1]>,
     arrival_block: Vec<[f64; 1]>,
     finished: Finished,
-    batches: Vec<Recorded>,
+    batches: Vec<RecordedLane>,
     /// The end of the current batch.
     batch_end: u64,
     utilization: f64,
@@ -342,7 +342,7 @@ impl TraceRun {
             self.recorder.record(self.isa, &self.finished, None);
         }
         self.batches.push(self.recorder.take());
-        let sample = |of: fn(&Recorded) -> &crate::histogram::Histogram| {
+        let sample = |of: fn(&RecordedLane) -> &crate::histogram::Histogram| {
             Sample::new(self.batches.iter().map(|r| of(r).clone()).collect())
         };
         Ok(Outcome {

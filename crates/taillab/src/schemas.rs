@@ -22,7 +22,7 @@ use taillab_report::reproduction::Reproduction;
 use taillab_report::simulation::SimulationReport;
 use taillab_testkit::causes::BenchResult;
 
-use crate::commands::serve::output::Line;
+use crate::commands::serve::output::OutputLine;
 
 /// Name, description and schema of each output.
 fn schemas() -> Vec<(&'static str, &'static str, Schema)> {
@@ -54,7 +54,7 @@ fn schemas() -> Vec<(&'static str, &'static str, Schema)> {
             "serve",
             "A line of `taillab serve --json`: the first when requests are accepted, the second \
              at the end.",
-            of::<Line>(),
+            of::<OutputLine>(),
         ),
         (
             "sim",

@@ -1,4 +1,5 @@
-//! The shape of the source: no circle of modules, no endless function, no endless file.
+//! The shape of the source: no circle of modules, no endless function, no endless file, no type name for
+//! everything.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -10,6 +11,8 @@ use syn::visit::{self, Visit};
 const LONGEST_FUNCTION: usize = 80;
 /// Lines of one file, comments and its unit tests included.
 const LONGEST_FILE: usize = 600;
+/// Types with the same name.
+const MOST_NAMESAKES: usize = 3;
 
 #[test]
 fn no_module_depends_on_itself_through_others() {
@@ -59,13 +62,7 @@ fn no_command_names_another() {
 #[test]
 fn functions_fit_on_a_page() {
     let mut long = Vec::new();
-    for path in crate_sources().iter().flat_map(|source| rust_files(source)) {
-        if path
-            .components()
-            .any(|part| part.as_os_str() == "tests.rs" || part.as_os_str() == "tests")
-        {
-            continue;
-        }
+    for path in files_without_tests() {
         let mut functions = Functions {
             path: &path,
             long: Vec::new(),
@@ -77,6 +74,25 @@ fn functions_fit_on_a_page() {
         long.is_empty(),
         "functions of more than {LONGEST_FUNCTION} lines:\n{}",
         long.join("\n")
+    );
+}
+
+/// A name that many types share says little about each of them.
+#[test]
+fn a_type_name_means_few_things() {
+    let mut types = Types::default();
+    for path in files_without_tests() {
+        types.visit_file(&parse(&path));
+    }
+    assert!(types.by_name.len() > 500, "the types were not found");
+    let common: Vec<String> = (types.by_name.iter())
+        .filter(|(_, times)| **times > MOST_NAMESAKES)
+        .map(|(name, times)| format!("{name}: {times} types"))
+        .collect();
+    assert!(
+        common.is_empty(),
+        "more than {MOST_NAMESAKES} types have these names; give each a name of its own:\n{}",
+        common.join("\n")
     );
 }
 
@@ -113,6 +129,17 @@ fn crate_sources() -> Vec<PathBuf> {
     sources.sort();
     assert!(sources.len() > 5, "the crates were not found");
     sources
+}
+
+/// The sources of all crates, but for files of tests.
+fn files_without_tests() -> impl Iterator<Item = PathBuf> {
+    let files = crate_sources()
+        .into_iter()
+        .flat_map(|source| rust_files(&source));
+    files.filter(|path| {
+        !(path.components())
+            .any(|part| part.as_os_str() == "tests.rs" || part.as_os_str() == "tests")
+    })
 }
 
 fn rust_files(folder: &Path) -> Vec<PathBuf> {
@@ -190,6 +217,42 @@ impl<'ast> Visit<'ast> for Functions<'_> {
     fn visit_impl_item_fn(&mut self, item: &'ast syn::ImplItemFn) {
         self.note(&item.sig, &item.block);
         visit::visit_impl_item_fn(self, item);
+    }
+}
+
+/// How many types have each name; associated types do not count.
+#[derive(Default)]
+struct Types {
+    by_name: BTreeMap<String, usize>,
+}
+
+impl Types {
+    fn note(&mut self, name: &syn::Ident) {
+        *self.by_name.entry(name.to_string()).or_default() += 1;
+    }
+}
+
+impl<'ast> Visit<'ast> for Types {
+    fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
+        if !is_for_tests(&item.attrs) {
+            visit::visit_item_mod(self, item);
+        }
+    }
+
+    fn visit_item_struct(&mut self, item: &'ast syn::ItemStruct) {
+        self.note(&item.ident);
+    }
+
+    fn visit_item_enum(&mut self, item: &'ast syn::ItemEnum) {
+        self.note(&item.ident);
+    }
+
+    fn visit_item_trait(&mut self, item: &'ast syn::ItemTrait) {
+        self.note(&item.ident);
+    }
+
+    fn visit_item_type(&mut self, item: &'ast syn::ItemType) {
+        self.note(&item.ident);
     }
 }
 

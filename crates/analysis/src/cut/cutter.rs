@@ -30,7 +30,7 @@ pub struct Cutter<'c> {
     /// The ideal queue and its service time, where that is known.
     ideal: Option<(IdealQueue, Nanos)>,
     open: Option<Open>,
-    sums: Sums,
+    sums: CutSums,
     last: Option<Monotonic>,
 }
 
@@ -67,9 +67,9 @@ impl Effect {
     }
 }
 
-/// Sums over what was cut and what was kept.
+/// CutSums over what was cut and what was kept.
 #[derive(Default)]
-struct Sums {
+struct CutSums {
     by_reason: Vec<CutBy>,
     /// T1 of the first request of the measurement.
     first: Option<Monotonic>,
@@ -83,7 +83,7 @@ struct Sums {
     busy: Busy,
 }
 
-impl Sums {
+impl CutSums {
     /// The index of this reason, which is added if it is new.
     fn reason(&mut self, why: CutReason, who: &str) -> usize {
         let known = (self.by_reason.iter()).position(|by| by.why == why && by.who == who);
@@ -206,7 +206,7 @@ impl<'c> Cutter<'c> {
             leave: BinaryHeap::new(),
             ideal: service_time.map(|t| (IdealQueue::new(t, workers), t)),
             open: None,
-            sums: Sums::default(),
+            sums: CutSums::default(),
             last: None,
         }
     }

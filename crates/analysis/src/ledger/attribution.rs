@@ -12,7 +12,7 @@ use super::label::Labels;
 use super::queues::{Late, Line, Queues, Waits};
 use super::receive::{self, Receiving};
 use super::requests::OpenRequest;
-use super::server::Server;
+use super::server::ServerState;
 use super::worker::Inheritance;
 use crate::matched::{Arrival, Matched};
 use crate::resent::Resent;
@@ -27,7 +27,7 @@ pub const LOOK_BACK: Nanos = Nanos::from_millis(20);
 /// and the windows' timelines agree where they overlap.
 pub struct Attribution {
     options: LedgerOptions,
-    server: Server,
+    server: ServerState,
     queues: Queues,
     fixed: Fixed,
     account: Account,
@@ -48,7 +48,7 @@ pub struct Attribution {
 impl Attribution {
     /// Before the first window.
     pub fn new(context: &RecordingContext, options: &LedgerOptions, baseline: Baseline) -> Self {
-        let mut server = Server::new(context, baseline);
+        let mut server = ServerState::new(context, baseline);
         Self {
             options: options.clone(),
             queues: Queues::new(options.service_time, options.workers),
@@ -429,7 +429,7 @@ impl Attribution {
 
 /// What is known of a request at its T6.
 fn case<'s>(
-    server: &'s mut Server,
+    server: &'s mut ServerState,
     id: RequestId,
     resent: &Resent,
     t_ns: u64,

@@ -2,7 +2,7 @@
 //! delay histories that follow.
 //!
 //! Whenever the state of a CPU or a worker is read or changed, it is brought up to the present first
-//! ([`Server::advance`], [`Server::settle`]).
+//! ([`ServerState::advance`], [`ServerState::settle`]).
 
 mod charge;
 mod states;
@@ -26,7 +26,7 @@ use crate::timeline::{Policies, Timeline};
 /// At most, there are tokens for this many packets more than there are requests.
 const SPARE_TOKENS: usize = 4;
 
-pub(super) struct Server {
+pub(super) struct ServerState {
     pub(super) baseline: Baseline,
     policies: Policies,
     /// The window of the recording that it is in.
@@ -48,7 +48,7 @@ pub(super) struct Server {
     pub(super) ledger: Ledger,
 }
 
-impl Server {
+impl ServerState {
     pub(super) fn new(context: &RecordingContext, baseline: Baseline) -> Self {
         Self {
             baseline,

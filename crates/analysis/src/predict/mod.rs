@@ -143,9 +143,9 @@ fn limits(observed: &Observed) -> Vec<String> {
 }
 
 /// Points (x, share at least that slow).
-type Curve = Vec<(Nanos, f64)>;
+type ForecastCurve = Vec<(Nanos, f64)>;
 
-type Forecast = (Vec<PredictedPoint>, Curve);
+type Forecast = (Vec<PredictedPoint>, ForecastCurve);
 
 /// A forecast to be made.
 struct Plan {
@@ -393,7 +393,7 @@ impl<'a> Forecaster<'a> {
         plans.extend(self.mitigations());
         // plans with the same change share a replay
         let mut known: HashMap<Change, Forecast> = HashMap::new();
-        let mut made: Vec<(Prediction, Curve)> = Vec::new();
+        let mut made: Vec<(Prediction, ForecastCurve)> = Vec::new();
         for Plan { prediction, change } in plans {
             let (points, curve) = known
                 .entry(change)

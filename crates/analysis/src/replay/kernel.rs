@@ -52,12 +52,12 @@ struct QueueServer<'a> {
     /// Waiting requests: rank, request, remaining work.
     waiting: BinaryHeap<Reverse<(u32, u32, u32)>>,
     /// The request in service, if it can be preempted.
-    running: Option<Running>,
+    running: Option<InService>,
 }
 
 /// A request in service that can be preempted.
 #[derive(Clone, Copy, Debug)]
-struct Running {
+struct InService {
     i: usize,
     rank: u32,
     since_ns: u64,
@@ -210,7 +210,7 @@ impl<F: FnMut(usize, u64)> SingleQueue<'_, F> {
         let mut cursor = server.cursor;
         let limits = &self.change.limits;
         let until_ns = server.vacations.finish(&mut cursor, limits, start, work);
-        server.running = Some(Running {
+        server.running = Some(InService {
             i,
             rank: self.requests[i].rank,
             since_ns: start,

@@ -72,7 +72,7 @@ struct Cpu<'a> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Event {
+enum PoolEvent {
     /// The worker on a CPU has finished its phase, if `time` is still the CPU's.
     Done { cpu: u32, time: u32 },
     /// A worker becomes runnable.
@@ -90,7 +90,7 @@ pub(super) struct Pool<'a, F> {
     common: BinaryHeap<Reverse<(u32, u32)>>,
     /// Workers without work, the one that became idle last on top; used only with a shared queue.
     idle: Vec<usize>,
-    events: BinaryHeap<Reverse<(u64, Event)>>,
+    events: BinaryHeap<Reverse<(u64, PoolEvent)>>,
     turns: u32,
     done: F,
 }
@@ -148,13 +148,13 @@ impl<'a, F: FnMut(usize, u64)> Pool<'a, F> {
             }
             self.events.pop();
             match event {
-                Event::Done { cpu, time } => {
+                PoolEvent::Done { cpu, time } => {
                     let cpu = cpu as usize;
                     if self.cpus[cpu].time == time {
                         self.finished(cpu, at);
                     }
                 }
-                Event::Ready { worker } => self.runnable(worker as usize, at),
+                PoolEvent::Ready { worker } => self.runnable(worker as usize, at),
             }
         }
     }
@@ -240,7 +240,8 @@ impl<'a, F: FnMut(usize, u64)> Pool<'a, F> {
             self.workers[w].state = State::Held;
             let ready = now_ns + u64::from(measured);
             let worker = w as u32;
-            self.events.push(Reverse((ready, Event::Ready { worker })));
+            self.events
+                .push(Reverse((ready, PoolEvent::Ready { worker })));
         }
     }
 
@@ -347,7 +348,7 @@ impl<'a, F: FnMut(usize, u64)> Pool<'a, F> {
             then,
         });
         let (cpu, time) = (place as u32, cpu.time);
-        let done = Event::Done { cpu, time };
+        let done = PoolEvent::Done { cpu, time };
         self.events.push(Reverse((until, done)));
         true
     }
@@ -381,7 +382,7 @@ impl<'a, F: FnMut(usize, u64)> Pool<'a, F> {
                     let worker = &mut self.workers[w];
                     (worker.phase, worker.left_ns) = (Phase::Rest(i), rest);
                     worker.state = State::Held;
-                    let ready = Event::Ready { worker: w as u32 };
+                    let ready = PoolEvent::Ready { worker: w as u32 };
                     self.events.push(Reverse((now_ns + blocked, ready)));
                     self.dispatch(place, now_ns);
                 }

@@ -57,7 +57,7 @@ pub(super) struct Split {
 }
 
 /// A stretch of a round trip: its end, its part, and the end whose CPU it needs.
-type Stretch = (Monotonic, RttPart, RttEnd);
+type PartStretch = (Monotonic, RttPart, RttEnd);
 
 /// Divides the round trips of one recording.
 pub(super) struct Splitter<'a> {
@@ -86,7 +86,7 @@ impl Splitter<'_> {
             true => (near, far),
             false => (far, near),
         };
-        let stretches: [Stretch; 9] = [
+        let stretches: [PartStretch; 9] = [
             (t1, ClientStack, near),
             (t2, ServerStack, to_server),
             (t3, ServerWakeUp, far),

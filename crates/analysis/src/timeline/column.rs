@@ -16,7 +16,7 @@ const MARK_EVERY: usize = 256;
 
 /// From `at_ns` on, until the next change, the state is `code`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Change {
+pub(super) struct ColumnChange {
     pub(super) at_ns: u64,
     pub(super) code: u64,
 }
@@ -38,7 +38,7 @@ pub(super) struct Column {
     /// The time to which the first packed change is relative.
     base_ns: u64,
     last_packed_ns: u64,
-    tail: Vec<Change>,
+    tail: Vec<ColumnChange>,
 }
 
 impl Column {
@@ -55,7 +55,7 @@ impl Column {
                 return;
             }
         }
-        self.tail.push(Change { at_ns, code });
+        self.tail.push(ColumnChange { at_ns, code });
         if self.tail.len() >= 2 * TAIL {
             self.pack(TAIL);
         }
@@ -64,7 +64,7 @@ impl Column {
     /// Adds a change that counts as an event, even if it repeats the last one.
     pub(super) fn push_event(&mut self, at_ns: u64, code: u64) {
         let at_ns = self.last_ns().map_or(at_ns, |last| last.max(at_ns));
-        self.tail.push(Change { at_ns, code });
+        self.tail.push(ColumnChange { at_ns, code });
         if self.tail.len() >= 2 * TAIL {
             self.pack(TAIL);
         }
@@ -135,7 +135,7 @@ impl Column {
             return place - 1;
         }
         let code = self.tail[place.saturating_sub(1)].code;
-        self.tail.insert(place, Change { at_ns, code });
+        self.tail.insert(place, ColumnChange { at_ns, code });
         place
     }
 
@@ -192,7 +192,7 @@ impl Column {
     }
 
     /// The changes of a finished column.
-    pub(super) fn changes(&self) -> impl Iterator<Item = Change> {
+    pub(super) fn changes(&self) -> impl Iterator<Item = ColumnChange> {
         let mut reader = self.start();
         std::iter::from_fn(move || reader.next(self))
     }
@@ -239,7 +239,7 @@ pub(super) struct Reader {
 impl Reader {
     /// The next change of the column that this reader is of.
     #[inline]
-    pub(super) fn next(&mut self, column: &Column) -> Option<Change> {
+    pub(super) fn next(&mut self, column: &Column) -> Option<ColumnChange> {
         let word = u64::from(*column.packed.get(self.word)?);
         let (since_ns, code) = if word == u64::from(LONG) {
             self.long(&column.packed)?
@@ -248,7 +248,7 @@ impl Reader {
             (word >> CODE_BITS, word & CODE_MASK)
         };
         self.at_ns += since_ns;
-        Some(Change {
+        Some(ColumnChange {
             at_ns: self.at_ns,
             code,
         })

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use taillab_model::{Monotonic, Nanos, Tid};
 
 use super::codes;
-use super::column::{Change, Column, Reader};
+use super::column::{Column, ColumnChange, Reader};
 use super::stalls::Stall;
 use super::state::{Top, WorkerState};
 use crate::id_map::IdMap;
@@ -228,8 +228,8 @@ pub(super) const fn at(ns: u64) -> Monotonic {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SegmentCursor {
     /// The rest of the current change.
-    current: Option<Change>,
-    following: Option<Change>,
+    current: Option<ColumnChange>,
+    following: Option<ColumnChange>,
     reader: Reader,
     next_stall: usize,
 }
@@ -381,7 +381,7 @@ impl WorkerLine {
 /// A place in the spans of a thread. It does not borrow the line.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SpanCursor {
-    next: Option<Change>,
+    next: Option<ColumnChange>,
     reader: Reader,
 }
 

@@ -74,16 +74,16 @@ pub fn tap_round_trips(
 
 /// `struct ifreq` with flags.
 #[repr(C)]
-struct Request {
+struct InterfaceRequest {
     name: [u8; 16],
     flags: i16,
     unused: [u8; 22],
 }
 
-fn request(flags: i16) -> Request {
+fn request(flags: i16) -> InterfaceRequest {
     let mut name = [0; 16];
     name[..NAME.len()].copy_from_slice(NAME.as_bytes());
-    Request {
+    InterfaceRequest {
         name,
         flags,
         unused: [0; 22],

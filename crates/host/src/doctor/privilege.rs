@@ -167,14 +167,14 @@ fn user(privileges: &Privileges) -> Check {
 
 /// Capabilities that belong together under the name of the first: how bad it is to lack them, what
 /// works with them, and what does not work without them.
-type Row = (
+type CapabilityRow = (
     &'static [Capability],
     CheckState,
     &'static str,
     &'static str,
 );
 
-const ROWS: [Row; 6] = [
+const ROWS: [CapabilityRow; 6] = [
     (
         &[BPF],
         CheckState::Missing,
@@ -219,7 +219,7 @@ fn capabilities(privileges: &Privileges, limits: Limits) -> Vec<Check> {
     checks
 }
 
-fn capability(privileges: &Privileges, (needed, state, with, without): Row) -> Check {
+fn capability(privileges: &Privileges, (needed, state, with, without): CapabilityRow) -> Check {
     let first = needed[0];
     let name = first.name;
     if privileges.effective.is_none() {

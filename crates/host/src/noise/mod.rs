@@ -13,4 +13,4 @@ pub mod tsc;
 pub use counts::TickCounts;
 pub use error::NoiseError;
 pub use policy::{Policy, RtThrottle};
-pub use spin::{Loop, LoopEnd, LoopSpec, RawGap, Running, start};
+pub use spin::{Loop, LoopEnd, LoopSpec, RawGap, RunningLoops, start};

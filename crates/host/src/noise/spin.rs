@@ -97,16 +97,16 @@ impl Loop {
     }
 }
 
-/// Loops that are ready, each on its CPU, and wait for [`Running::begin`].
+/// Loops that are ready, each on its CPU, and wait for [`RunningLoops::begin`].
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningLoops {
     /// In the order of their specifications.
     pub loops: Vec<Loop>,
     begin: Arc<Barrier>,
     stop: Arc<AtomicBool>,
 }
 
-impl Running {
+impl RunningLoops {
     /// Lets all of them begin.
     pub fn begin(&self) {
         self.begin.wait();
@@ -118,11 +118,11 @@ impl Running {
     }
 }
 
-/// Starts a thread for each loop; they begin to read with [`Running::begin`].
+/// Starts a thread for each loop; they begin to read with [`RunningLoops::begin`].
 ///
 /// # Errors
 /// [`NoiseError`]: a CPU or a policy that the kernel refuses. No thread is left then.
-pub fn start(specs: Vec<LoopSpec>) -> Result<Running, NoiseError> {
+pub fn start(specs: Vec<LoopSpec>) -> Result<RunningLoops, NoiseError> {
     let begin = Arc::new(Barrier::new(specs.len() + 1));
     let stop = Arc::new(AtomicBool::new(false));
     let mut loops = Vec::with_capacity(specs.len());
@@ -138,7 +138,7 @@ pub fn start(specs: Vec<LoopSpec>) -> Result<Running, NoiseError> {
         }
     }
     let Some(error) = refused else {
-        return Ok(Running { loops, begin, stop });
+        return Ok(RunningLoops { loops, begin, stop });
     };
     // those that are there must get past the barrier to end
     stop.store(true, Ordering::Relaxed);

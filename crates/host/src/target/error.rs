@@ -154,9 +154,9 @@ fn how(endpoints: &[Endpoint]) -> &'static str {
 }
 
 /// What was asked for, in words.
-pub(super) struct Wanted(pub(super) Option<u16>, pub(super) Option<Transport>);
+pub(super) struct WantedServer(pub(super) Option<u16>, pub(super) Option<Transport>);
 
-impl fmt::Display for Wanted {
+impl fmt::Display for WantedServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.0, self.1) {
             (Some(port), Some(transport)) => write!(f, "port {port} over {transport}"),

@@ -25,10 +25,11 @@ use crate::roots::{Roots, read_optional, status};
 pub use self::cgroup::{Cgroup, cpu_groups};
 pub use self::command::{CommandError, StartedCommand};
 pub use self::error::TargetError;
-use self::error::Wanted;
+use self::error::WantedServer;
 pub use self::sockets::Endpoint;
 use self::sockets::{
-    Waiting, has_connected, held_by, holders, namespace_of, namespaces, unix_listeners, waiting,
+    WaitingSocket, has_connected, held_by, holders, namespace_of, namespaces, unix_listeners,
+    waiting,
 };
 pub use taillab_model::Transport;
 
@@ -49,7 +50,7 @@ pub struct Target {
     /// The control group, if that is how it was named.
     pub cgroup: Option<Cgroup>,
     /// Its sockets that wait for clients.
-    waiting: Vec<Waiting>,
+    waiting: Vec<WaitingSocket>,
     /// Ports that mean a client, where nothing else is said.
     chosen_by_kernel: RangeInclusive<u16>,
 }
@@ -134,11 +135,11 @@ impl Target {
         port: u16,
         transport: Option<Transport>,
     ) -> Result<Self, TargetError> {
-        let wanted = || Wanted(Some(port), transport).to_string();
+        let wanted = || WantedServer(Some(port), transport).to_string();
         let mut found = Vec::new();
         let mut listened = false;
         for (namespace, seen_by) in namespaces(roots) {
-            let sockets: Vec<Waiting> = waiting(roots, seen_by)
+            let sockets: Vec<WaitingSocket> = waiting(roots, seen_by)
                 .into_iter()
                 .filter(|socket| is_wanted(socket, Some(port), transport))
                 .collect();
@@ -257,7 +258,7 @@ impl Target {
             }
             (_, None) => Err(TargetError::OtherPort {
                 name: name(),
-                wanted: Wanted(port, transport).to_string(),
+                wanted: WantedServer(port, transport).to_string(),
                 endpoints: all,
             }),
         }
@@ -334,7 +335,11 @@ fn cpus_of(roots: &Roots, processes: &[u32]) -> CpuSet {
 }
 
 /// The sockets that wait for clients and that `is_its`.
-fn of_servers(roots: &Roots, pid: u32, is_its: impl Fn(&Waiting) -> bool) -> Vec<Waiting> {
+fn of_servers(
+    roots: &Roots,
+    pid: u32,
+    is_its: impl Fn(&WaitingSocket) -> bool,
+) -> Vec<WaitingSocket> {
     waiting(roots, pid).into_iter().filter(is_its).collect()
 }
 
@@ -366,7 +371,7 @@ fn ephemeral_ports(roots: &Roots) -> RangeInclusive<u16> {
     .unwrap_or(USUAL)
 }
 
-fn is_wanted(socket: &Waiting, port: Option<u16>, transport: Option<Transport>) -> bool {
+fn is_wanted(socket: &WaitingSocket, port: Option<u16>, transport: Option<Transport>) -> bool {
     port.is_none_or(|port| socket.port == port)
         && transport.is_none_or(|transport| socket.transport == transport)
 }

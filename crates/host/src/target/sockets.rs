@@ -48,7 +48,7 @@ impl fmt::Display for Endpoint {
 
 /// A socket that waits for clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Waiting {
+pub(super) struct WaitingSocket {
     pub(super) transport: Transport,
     pub(super) port: u16,
     pub(super) address: IpAddr,
@@ -57,7 +57,7 @@ pub(super) struct Waiting {
 
 /// All waiting sockets of the network namespace of a process; none where its tables
 /// cannot be read.
-pub(super) fn waiting(roots: &Roots, pid: u32) -> Vec<Waiting> {
+pub(super) fn waiting(roots: &Roots, pid: u32) -> Vec<WaitingSocket> {
     let of = |transport: Transport| {
         let lines = lines(roots, pid, transport);
         lines
@@ -115,9 +115,9 @@ impl Line {
         })
     }
 
-    fn waiting(&self, transport: Transport) -> Option<Waiting> {
+    fn waiting(&self, transport: Transport) -> Option<WaitingSocket> {
         let waits = self.state == waiting_state(transport) && self.peer_port == 0;
-        (waits && self.port != 0).then_some(Waiting {
+        (waits && self.port != 0).then_some(WaitingSocket {
             transport,
             port: self.port,
             address: self.address,

@@ -265,22 +265,23 @@ impl<C: Client + Send> Fleet<C> {
             .collect();
         let (warm_up, seed, timeout) = (load.warm_up, load.seed, load.timeout);
         let waiting = load.waiting;
-        type Part<'a> = (Vec<Nanos>, start::Runner<'a>);
-        let work = |at, client: &mut C, (schedule, runner): Part<'_>, own: Own<'_, '_, H>| {
-            let part = OpenLoop {
-                measure_from: schedule.partition_point(|&due| due < warm_up),
-                schedule,
-                seed: seed_of(seed, at),
-                timeout,
-                waiting,
-                stop: own.stop,
-                progress: own.progress,
+        type ThreadShare<'a> = (Vec<Nanos>, start::Runner<'a>);
+        let work =
+            |at, client: &mut C, (schedule, runner): ThreadShare<'_>, own: Own<'_, '_, H>| {
+                let part = OpenLoop {
+                    measure_from: schedule.partition_point(|&due| due < warm_up),
+                    schedule,
+                    seed: seed_of(seed, at),
+                    timeout,
+                    waiting,
+                    stop: own.stop,
+                    progress: own.progress,
+                };
+                match own.hooks {
+                    Some(hooks) => open_loop_from(client, part, pace, hooks, || runner.start()),
+                    None => open_loop_from(client, part, pace, &mut NoHooks, || runner.start()),
+                }
             };
-            match own.hooks {
-                Some(hooks) => open_loop_from(client, part, pace, hooks, || runner.start()),
-                None => open_loop_from(client, part, pace, &mut NoHooks, || runner.start()),
-            }
-        };
         let (runs, stopped) = self.all(parts, load.stop, hooks, work)?;
         Ok(FleetRun { runs, stopped })
     }

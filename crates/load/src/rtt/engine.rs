@@ -20,7 +20,7 @@ const FOREIGN: u64 = 3;
 const NOTED: u64 = 64;
 
 /// What a thread has to do.
-pub(super) struct Job<'a> {
+pub(super) struct ThreadTask<'a> {
     /// Round trips on each connection of the thread, without the warm-up.
     pub(super) counts: Vec<u64>,
     /// The number of the thread's first connection among those of all threads.
@@ -90,16 +90,16 @@ struct Player {
 /// memory the call would be part of what is measured.
 pub(super) trait Play: Wire {
     /// Plays until each connection has its round trips, until a failure, or until told to stop.
-    fn play(&mut self, job: &Job<'_>) -> RoundTrips;
+    fn play(&mut self, job: &ThreadTask<'_>) -> RoundTrips;
 }
 
 impl<W: Wire> Play for W {
-    fn play(&mut self, job: &Job<'_>) -> RoundTrips {
+    fn play(&mut self, job: &ThreadTask<'_>) -> RoundTrips {
         play(job, self)
     }
 }
 
-fn play(job: &Job<'_>, wire: &mut impl Wire) -> RoundTrips {
+fn play(job: &ThreadTask<'_>, wire: &mut impl Wire) -> RoundTrips {
     let mut engine = Engine {
         job,
         players: job.counts.iter().map(|&n| Player::new(job, n)).collect(),
@@ -122,7 +122,7 @@ fn play(job: &Job<'_>, wire: &mut impl Wire) -> RoundTrips {
 }
 
 impl Player {
-    fn new(job: &Job<'_>, count: u64) -> Self {
+    fn new(job: &ThreadTask<'_>, count: u64) -> Self {
         // touched now: no page fault during the measurement
         let blank = RoundTrip {
             sent: Monotonic::MAX,
@@ -151,7 +151,7 @@ impl Player {
 }
 
 struct Engine<'a> {
-    job: &'a Job<'a>,
+    job: &'a ThreadTask<'a>,
     players: Vec<Player>,
     counts: RttCounts,
     /// Connections that have not finished.

@@ -55,12 +55,12 @@ pub struct Peer {
 type Prepare = Arc<dyn Fn(usize) -> Result<(), String> + Send + Sync>;
 
 /// A server thread that uses no socket of the kernel's stack; it stops when dropped.
-struct Thread {
+struct PeerThread {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Thread {
+impl PeerThread {
     /// Starts it; returns when it is prepared.
     fn start(
         name: &str,
@@ -96,7 +96,7 @@ impl Thread {
     }
 }
 
-impl Drop for Thread {
+impl Drop for PeerThread {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
@@ -184,7 +184,7 @@ impl Peer {
             .map(|_| Arc::new(Pair::new(spec.size)))
             .collect();
         let served = pairs.clone();
-        let thread = Thread::start("shm-echo", prepare, move |stop| {
+        let thread = PeerThread::start("shm-echo", prepare, move |stop| {
             shm::serve(&served, &mut vec![0; served.len()], stop);
         })?;
         let name = "our echo server in shared memory".to_owned();
@@ -204,7 +204,7 @@ impl Peer {
             });
         };
         let (echo, server) = Echo::open(&ends, spec.mode)?;
-        let thread = Thread::start("xdp-echo", prepare, |stop| echo.serve(stop))?;
+        let thread = PeerThread::start("xdp-echo", prepare, |stop| echo.serve(stop))?;
         let name = format!("our echo server at {} (AF_XDP)", ends.server_address);
         Ok(Self {
             xdp: Some((ends, server)),
@@ -214,9 +214,9 @@ impl Peer {
 
     fn rdma(spec: &PeerSpec, prepare: Prepare) -> Result<Self, RttError> {
         let at = SocketAddr::new(spec.address, spec.port);
-        let server = rdma::Server::listen(at, spec.proto, spec.mode)?;
+        let server = rdma::RdmaServer::listen(at, spec.proto, spec.mode)?;
         let address = server.address();
-        let thread = Thread::start("rdma-echo", prepare, |stop| server.serve(stop))?;
+        let thread = PeerThread::start("rdma-echo", prepare, |stop| server.serve(stop))?;
         let name = format!("our RDMA server at {address}");
         Ok(Self::new(name, vec![Endpoint::Tcp(address)], thread))
     }

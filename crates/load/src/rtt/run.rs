@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use taillab_model::Nanos;
 
-use super::engine::{ConnectionEnd, Job, Play, RoundTrips};
+use super::engine::{ConnectionEnd, Play, RoundTrips, ThreadTask};
 use super::error::RttError;
 use super::kinds::{Mode, Proto};
 use super::peer::Peer;
@@ -166,13 +166,13 @@ fn connect(
     })
 }
 
-fn job<'a>(spec: &RunSpec<'a>, peer: &'a Peer, group: std::ops::Range<usize>) -> Job<'a> {
+fn job<'a>(spec: &RunSpec<'a>, peer: &'a Peer, group: std::ops::Range<usize>) -> ThreadTask<'a> {
     let conns = spec.conns.max(1) as u64;
     let share = |c: usize| {
         let c = c as u64;
         (c + 1) * spec.count / conns - c * spec.count / conns
     };
-    Job {
+    ThreadTask {
         first_connection: group.start as u16,
         counts: group.map(share).collect(),
         warm_up: spec.warm_up,

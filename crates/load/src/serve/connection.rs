@@ -119,10 +119,10 @@ impl Connection {
 /// Each connection has its own lock, which is always free: epoll hands a connection to one worker
 /// at a time.
 pub(super) struct Connections {
-    blocks: Box<[OnceLock<Box<Block>>]>,
+    blocks: Box<[OnceLock<Box<ConnectionBlock>>]>,
 }
 
-type Block = [Mutex<Option<Connection>>; BLOCK];
+type ConnectionBlock = [Mutex<Option<Connection>>; BLOCK];
 const BLOCK: usize = 1024;
 /// More than any limit on open files.
 const BLOCKS: usize = 4096;

@@ -2,7 +2,7 @@
 //!
 //! "The server has a main accept thread that spawns new worker threads to handle each
 //! arriving client connection. The worker threads enter a blocking loop, reading requests
-//! using `read` and immediately writing a response back using `write`. Worker threads do
+//! using `read` and immediately writing a response back using `write`. RpcWorker threads do
 //! not access any shared data structures or locks, and they do not use any other system
 //! calls."
 
@@ -82,7 +82,7 @@ impl NullRpc {
             .service
             .worker(self.seed, number as u64, self.before.clone())
             .map_err(io::Error::other)?;
-        let worker = Worker {
+        let worker = RpcWorker {
             socket: Arc::clone(&socket),
             answered: Arc::clone(&answered),
             sizes: self.sizes,
@@ -155,14 +155,14 @@ impl NullRpc {
     }
 }
 
-struct Worker {
+struct RpcWorker {
     socket: Arc<OwnedFd>,
     answered: Arc<Answered>,
     sizes: MessageSizes,
     work: Work,
 }
 
-impl Worker {
+impl RpcWorker {
     fn run(mut self) -> End {
         let mut buffer = buffer(self.sizes);
         self.work.prepare();
@@ -224,7 +224,7 @@ mod tests {
             .set_read_timeout(Some(Duration::from_secs(30)))
             .unwrap();
         let answered = Arc::new(Answered::default());
-        let mut worker = Worker {
+        let mut worker = RpcWorker {
             socket: Arc::new(listener.accept().unwrap().0.into()),
             answered: Arc::clone(&answered),
             sizes: MessageSizes::default(),

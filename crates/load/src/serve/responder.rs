@@ -21,7 +21,7 @@ use super::{Architecture, Listen, ServeError, Served, datagram};
 use crate::Endpoint;
 
 /// The state of a server of each kind.
-enum Server {
+enum ServerState {
     NullRpc(Arc<NullRpc>),
     Epoll(Arc<Epoll>),
     Datagram(Vec<Arc<OwnedFd>>),
@@ -34,7 +34,7 @@ enum Server {
 pub struct Responder {
     architecture: Architecture,
     at: Listen,
-    server: Server,
+    server: ServerState,
     stop: Arc<Stop>,
     threads: Vec<JoinHandle<()>>,
     answered: Vec<Arc<Answered>>,
@@ -53,7 +53,7 @@ impl fmt::Debug for Responder {
     }
 }
 
-type Prepare = dyn Fn(usize) -> Result<(), String> + Send + Sync;
+type PrepareThread = dyn Fn(usize) -> Result<(), String> + Send + Sync;
 
 impl Responder {
     /// Starts a server; it accepts requests when this returns.
@@ -90,7 +90,7 @@ impl Responder {
 
     fn launch(
         spec: &Spec,
-        prepare: Arc<Prepare>,
+        prepare: Arc<PrepareThread>,
         before: Option<BeforeRequest>,
     ) -> Result<Self, ServeError> {
         spec.check()?;
@@ -104,18 +104,18 @@ impl Responder {
             let reuseport = spec.architecture == Architecture::UdpReuseport;
             let (sockets, at) = listen::datagram(address, spec.workers, reuseport)?;
             let sockets = sockets.into_iter().map(Arc::new).collect();
-            (Server::Datagram(sockets), Listen::Inet(at), None, None)
+            (ServerState::Datagram(sockets), Listen::Inet(at), None, None)
         } else {
             let Listener { socket, at, path } = listen::stream(&spec.listen)?;
             let epoll = |workers| {
                 Epoll::new(workers, spec, &stop, Arc::clone(&rare))
-                    .map(|epoll| Server::Epoll(Arc::new(epoll)))
+                    .map(|epoll| ServerState::Epoll(Arc::new(epoll)))
                     .map_err(start("epoll_create"))
             };
             let server = match spec.architecture {
                 Architecture::EpollShared => epoll(None)?,
                 Architecture::EpollPerWorker => epoll(Some(spec.workers))?,
-                _ => Server::NullRpc(Arc::new(NullRpc::new(
+                _ => ServerState::NullRpc(Arc::new(NullRpc::new(
                     spec,
                     before.clone(),
                     Arc::clone(&rare),
@@ -142,10 +142,10 @@ impl Responder {
         &mut self,
         spec: &Spec,
         listener: Option<OwnedFd>,
-        prepare: Arc<Prepare>,
+        prepare: Arc<PrepareThread>,
     ) -> Result<(), ServeError> {
         let (tell, told) = channel();
-        if !matches!(self.server, Server::NullRpc(_)) {
+        if !matches!(self.server, ServerState::NullRpc(_)) {
             for number in 0..spec.workers {
                 let serve = self.worker(spec, number)?;
                 self.spawn(format!("worker-{number}"), &prepare, &tell, serve)?;
@@ -183,11 +183,11 @@ impl Responder {
         let stop = Arc::clone(&self.stop);
         let busy = spec.busy;
         Ok(match &self.server {
-            Server::Epoll(epoll) => {
+            ServerState::Epoll(epoll) => {
                 let epoll = Arc::clone(epoll);
                 Box::new(move || epoll.serve(number, work, &answered, busy, &stop))
             }
-            Server::Datagram(sockets) => {
+            ServerState::Datagram(sockets) => {
                 let socket = Arc::clone(&sockets[number % sockets.len()]);
                 let rare = Arc::clone(&self.rare);
                 let sizes = spec.sizes;
@@ -195,7 +195,7 @@ impl Responder {
                     datagram::serve(&socket, sizes, work, &answered, &rare, busy, &stop);
                 })
             }
-            Server::NullRpc(_) => Box::new(|| ()),
+            ServerState::NullRpc(_) => Box::new(|| ()),
         })
     }
 
@@ -204,25 +204,25 @@ impl Responder {
         let no_delay = matches!(self.at, Listen::Inet(_));
         let stop = Arc::clone(&self.stop);
         let rare = Arc::clone(&self.rare);
-        let blocking = matches!(self.server, Server::NullRpc(_));
+        let blocking = matches!(self.server, ServerState::NullRpc(_));
         let acceptor = Acceptor::new(listener, blocking, no_delay)?;
         Ok(match &self.server {
-            Server::Epoll(epoll) => {
+            ServerState::Epoll(epoll) => {
                 let epoll = Arc::clone(epoll);
                 Box::new(move || acceptor.run(&stop, &rare, |socket| epoll.connected(socket)))
             }
-            Server::NullRpc(server) => {
+            ServerState::NullRpc(server) => {
                 let server = Arc::clone(server);
                 Box::new(move || acceptor.run(&stop, &rare, |socket| server.connected(socket)))
             }
-            Server::Datagram(_) => Box::new(|| ()),
+            ServerState::Datagram(_) => Box::new(|| ()),
         })
     }
 
     fn spawn(
         &mut self,
         name: String,
-        prepare: &Arc<Prepare>,
+        prepare: &Arc<PrepareThread>,
         tell: &Sender<Result<(), String>>,
         serve: Box<dyn FnOnce() + Send>,
     ) -> Result<(), ServeError> {
@@ -285,7 +285,7 @@ impl Responder {
     /// What it has done so far.
     pub fn served(&self) -> Served {
         self.rare.with(match &self.server {
-            Server::NullRpc(server) => server.by_worker(),
+            ServerState::NullRpc(server) => server.by_worker(),
             _ => self.answered.iter().map(|worker| worker.get()).collect(),
         })
     }
@@ -298,21 +298,21 @@ impl Responder {
 
     fn end(&mut self) {
         self.stop.set();
-        if let Server::Datagram(sockets) = &self.server {
+        if let ServerState::Datagram(sockets) = &self.server {
             for socket in sockets {
                 // Wakes workers in recvfrom, although it returns "not connected"
                 // (inet_shutdown: "hack to wake up other listeners").
                 let _ = shutdown(&**socket, Shutdown::Read);
             }
         }
-        if let Server::NullRpc(server) = &self.server {
+        if let ServerState::NullRpc(server) = &self.server {
             server.stop();
         }
         for thread in self.threads.drain(..) {
             // a panic has been reported on stderr
             let _ = thread.join();
         }
-        if let Server::Epoll(epoll) = &self.server {
+        if let ServerState::Epoll(epoll) = &self.server {
             epoll.close();
         }
     }

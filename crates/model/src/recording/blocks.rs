@@ -32,7 +32,7 @@ pub(super) struct Wrong {
 
 /// The blocks of a file.
 pub(super) struct Blocks<R> {
-    window: Window<R>,
+    window: BlockWindow<R>,
     /// Of the header, or of the first block where that is damaged.
     pub(super) base: Option<u64>,
     pub(super) wrong: Option<Wrong>,
@@ -40,7 +40,7 @@ pub(super) struct Blocks<R> {
 
 /// Opens a file: its blocks, and what its header says of the server.
 pub(super) fn open<R: Read>(input: R) -> Result<(Blocks<R>, RecordingContext), RecordingError> {
-    let mut window = Window::new(input);
+    let mut window = BlockWindow::new(input);
     let version = MAGIC.len()..MAGIC.len() + 4;
     let long_enough = window.holds(version.end)?;
     if !window.bytes().starts_with(&MAGIC) {
@@ -59,7 +59,7 @@ pub(super) fn open<R: Read>(input: R) -> Result<(Blocks<R>, RecordingContext), R
 }
 
 impl<R: Read> Blocks<R> {
-    fn new(window: Window<R>) -> Self {
+    fn new(window: BlockWindow<R>) -> Self {
         Self {
             window,
             base: None,
@@ -204,7 +204,7 @@ pub(super) fn footer_from_end(
         return Ok(None);
     }
     input.seek(io::SeekFrom::Start(at))?;
-    let mut blocks = Blocks::new(Window::new(input));
+    let mut blocks = Blocks::new(BlockWindow::new(input));
     if !blocks.window.holds(BLOCK_HEADER_BYTES)? {
         return Ok(None);
     }
@@ -215,7 +215,7 @@ pub(super) fn footer_from_end(
 }
 
 /// A part of a file, which moves on.
-struct Window<R> {
+struct BlockWindow<R> {
     input: R,
     bytes: Vec<u8>,
     /// Bytes that were consumed.
@@ -224,7 +224,7 @@ struct Window<R> {
     offset: u64,
 }
 
-impl<R: Read> Window<R> {
+impl<R: Read> BlockWindow<R> {
     fn new(input: R) -> Self {
         Self {
             input,

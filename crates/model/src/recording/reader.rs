@@ -217,7 +217,7 @@ impl<R> fmt::Debug for RecordingReader<R> {
 }
 
 /// A block that was read.
-struct Block {
+struct ReadBlock {
     header: BlockHeader,
     payload: Vec<u8>,
     /// Since when the events before it are gone, if they are.
@@ -227,7 +227,7 @@ struct Block {
 /// The blocks of one CPU that were read and whose events are not out.
 #[derive(Default)]
 pub(super) struct BlockQueue {
-    waiting: VecDeque<Block>,
+    waiting: VecDeque<ReadBlock>,
     /// Their bytes.
     pub(super) bytes: usize,
     pub(super) events: Vec<PackedEvent>,
@@ -242,7 +242,7 @@ pub(super) struct BlockQueue {
 impl BlockQueue {
     fn push(&mut self, header: BlockHeader, payload: Vec<u8>, lost: Option<u64>) {
         self.bytes += payload.len();
-        self.waiting.push_back(Block {
+        self.waiting.push_back(ReadBlock {
             header,
             payload,
             lost,
@@ -260,7 +260,7 @@ impl BlockQueue {
 
     /// Unpacks the next block behind the events that are there.
     fn unpack_next(&mut self) -> Option<()> {
-        let Block {
+        let ReadBlock {
             header,
             payload,
             lost,

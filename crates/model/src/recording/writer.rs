@@ -27,7 +27,7 @@ pub struct RecordingWriter<W: Write> {
     pub(super) out: BufWriter<W>,
     base: Monotonic,
     /// By CPU.
-    streams: Vec<Waiting>,
+    streams: Vec<WaitingEvents>,
     /// Nothing before this will come.
     settled: u64,
     blocks: BlockMaker,
@@ -39,12 +39,12 @@ pub struct RecordingWriter<W: Write> {
 
 /// Events of a CPU that have yet to be written, in order of time.
 #[derive(Default)]
-struct Waiting {
+struct WaitingEvents {
     events: Vec<PackedEvent>,
     written: u64,
 }
 
-impl Waiting {
+impl WaitingEvents {
     fn first(&self) -> Option<u64> {
         self.events.first().map(|event| event.since_base().get())
     }
@@ -179,7 +179,7 @@ impl<W: Write> EventSink for RecordingWriter<W> {
     fn take(&mut self, cpu: u16, events: &[PackedEvent]) -> io::Result<()> {
         let index = usize::from(cpu);
         if self.streams.len() <= index {
-            self.streams.resize_with(index + 1, Waiting::default);
+            self.streams.resize_with(index + 1, WaitingEvents::default);
         }
         // in parts, so that what waits never outgrows a block by much
         for events in events.chunks(HELD_BACK) {

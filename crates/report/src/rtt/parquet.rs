@@ -8,25 +8,25 @@ use crate::columns::{Column, length_ns, write_rows};
 use crate::error::ReportError;
 
 /// A round trip and the run that it belongs to.
-type Row = (u32, RoundTrip);
+type ParquetRow = (u32, RoundTrip);
 
-const COLUMNS: [Column<Row>; 5] = [
-    Column::instant("sent", "when the message was handed to the send call; in an open loop, when it was due", |row: &Row| {
+const COLUMNS: [Column<ParquetRow>; 5] = [
+    Column::instant("sent", "when the message was handed to the send call; in an open loop, when it was due", |row: &ParquetRow| {
         Some(row.1.sent)
     })
     .required(),
     Column::length(
         "rtt_ns",
         "from then until its answer had been received; of a lost message, how long it was waited for",
-        |row: &Row| Some(length_ns(row.1.rtt)),
+        |row: &ParquetRow| Some(length_ns(row.1.rtt)),
     )
     .required(),
-    Column::number("run", "the run, from 0", |row: &Row| Some(row.0)).required(),
-    Column::number("connection", "the connection, from 0", |row: &Row| {
+    Column::number("run", "the run, from 0", |row: &ParquetRow| Some(row.0)).required(),
+    Column::number("connection", "the connection, from 0", |row: &ParquetRow| {
         Some(u32::from(row.1.connection))
     })
     .required(),
-    Column::flag("lost", "no answer came within the timeout", |row: &Row| {
+    Column::flag("lost", "no answer came within the timeout", |row: &ParquetRow| {
         Some(row.1.lost)
     }),
 ];

@@ -80,8 +80,8 @@ fn distributions(
     runs: &[SimulatedRun],
     of: fn(&SimulatedRun) -> &Distribution,
 ) -> Vec<(String, ArrayRef)> {
-    type End = fn(&Quantile) -> Option<Nanos>;
-    let ends: [(&str, End); 3] = [("", |x| x.value), ("_lo", |x| x.lo), ("_hi", |x| x.hi)];
+    type IntervalEnd = fn(&Quantile) -> Option<Nanos>;
+    let ends: [(&str, IntervalEnd); 3] = [("", |x| x.value), ("_lo", |x| x.lo), ("_hi", |x| x.hi)];
     let mean = numbers(runs, |run| of(run).mean);
     let mut columns = vec![(format!("{prefix}mean_ns"), mean)];
     for q in REPORTED_QUANTILES {

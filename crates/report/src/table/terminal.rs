@@ -7,7 +7,7 @@ use crate::text::{INDENT, Ink, Style, clean, columns, wrap};
 const LEAST_ROOM: usize = 28;
 
 /// A column of the terminal: a [`Column`] or the notes of its cells.
-struct Slot {
+struct CellSlot {
     side: Side,
     gap: usize,
     widest: Option<usize>,
@@ -15,13 +15,13 @@ struct Slot {
 }
 
 /// A cell of the terminal.
-struct Piece {
+struct TextPiece {
     mark: Option<(Ink, char)>,
     ink: Ink,
     text: String,
 }
 
-impl Piece {
+impl TextPiece {
     fn new(ink: Ink, text: &str) -> Self {
         Self {
             mark: None,
@@ -62,7 +62,7 @@ impl Table {
 
     /// The lines of the table in a terminal, the headings first.
     pub(crate) fn lines(&self, style: Style) -> Vec<String> {
-        let mut rows: Vec<Vec<Piece>> = Vec::new();
+        let mut rows: Vec<Vec<TextPiece>> = Vec::new();
         if self.columns.iter().any(|column| !column.head.is_empty()) {
             rows.push(self.heads());
         }
@@ -98,35 +98,35 @@ impl Table {
         lines
     }
 
-    fn heads(&self) -> Vec<Piece> {
+    fn heads(&self) -> Vec<TextPiece> {
         let mut pieces = Vec::new();
         for column in self.columns.iter().filter(|column| !column.on_page) {
             let short = column.short_head.filter(|_| self.short);
-            pieces.push(Piece::new(column.ink, short.unwrap_or(&column.head)));
+            pieces.push(TextPiece::new(column.ink, short.unwrap_or(&column.head)));
             if column.shows_notes {
-                pieces.push(Piece::new(Ink::Quiet, ""));
+                pieces.push(TextPiece::new(Ink::Quiet, ""));
             }
         }
         pieces
     }
 
-    fn pieces(&self, row: &Row) -> Vec<Piece> {
+    fn pieces(&self, row: &Row) -> Vec<TextPiece> {
         if let Some(reason) = row.lacks_all() {
             let name = &row.cells[0];
             return vec![
-                Piece::new(name.ink, &name.text),
-                Piece::new(Ink::Quiet, &reason.text),
+                TextPiece::new(name.ink, &name.text),
+                TextPiece::new(Ink::Quiet, &reason.text),
             ];
         }
         let mut pieces = Vec::new();
         let cells = row.cells.iter().zip(&self.columns);
         for (cell, column) in cells.filter(|(_, column)| !column.on_page) {
             let text = if cell.lacks { DASH } else { &cell.text };
-            let mut piece = Piece::new(cell.ink, text);
+            let mut piece = TextPiece::new(cell.ink, text);
             piece.mark = cell.mark.as_ref().map(|(ink, mark, _)| (*ink, *mark));
             pieces.push(piece);
             if column.shows_notes {
-                pieces.push(Piece::new(Ink::Quiet, &cell.note));
+                pieces.push(TextPiece::new(Ink::Quiet, &cell.note));
             }
         }
         pieces
@@ -134,20 +134,20 @@ impl Table {
 
     /// The columns of the terminal with their widths, and whether the wrapped one, which is the
     /// last, is written below each row.
-    fn slots(&self, rows: &[Vec<Piece>], style: Style) -> (Vec<Slot>, bool) {
+    fn slots(&self, rows: &[Vec<TextPiece>], style: Style) -> (Vec<CellSlot>, bool) {
         let usual_gap = if style.width < 70 { 2 } else { 3 };
         let mut slots = Vec::new();
         let columns = self.columns.iter().filter(|column| !column.on_page);
         for (i, column) in columns.enumerate() {
             let gap = if i == 0 { INDENT } else { usual_gap };
-            slots.push(Slot {
+            slots.push(CellSlot {
                 side: column.side,
                 gap: column.gap.unwrap_or(gap),
                 widest: column.widest,
                 width: 0,
             });
             if column.shows_notes {
-                slots.push(Slot {
+                slots.push(CellSlot {
                     side: Side::Left,
                     gap: 1,
                     widest: None,
@@ -161,7 +161,7 @@ impl Table {
                 slot.width = slot.width.max(piece.width());
             }
         }
-        let fixed = |slot: &Slot| match slot.widest {
+        let fixed = |slot: &CellSlot| match slot.widest {
             Some(_) => slot.gap,
             None => slot.gap + slot.width,
         };
@@ -180,8 +180,8 @@ impl Table {
 /// One row of the terminal, with further lines for a wrapped text.
 fn put_pieces(
     lines: &mut Vec<String>,
-    pieces: &[Piece],
-    slots: &[Slot],
+    pieces: &[TextPiece],
+    slots: &[CellSlot],
     is_below: bool,
     is_head: bool,
     style: Style,
@@ -202,7 +202,7 @@ fn put_pieces(
         let piece = match slot.widest {
             Some(_) if !(is_last && runs_over) => {
                 wrapped = wrap(&piece.text, slot.width);
-                first = Piece {
+                first = TextPiece {
                     mark: piece.mark,
                     ink: piece.ink,
                     text: wrapped.remove(0),

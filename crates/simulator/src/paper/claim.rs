@@ -152,7 +152,7 @@ pub struct Claim<M = Measure> {
 
 /// Whether our number agrees with a claim.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Verdict {
+pub enum ClaimVerdict {
     /// Our number agrees with the paper.
     Agrees,
     /// It disagrees, and so does exact theory: see the claim's explanation.
@@ -222,11 +222,11 @@ impl<M> Claim<M> {
     }
 
     /// The verdict on our number.
-    pub fn judge(&self, ours: f64) -> Verdict {
+    pub fn judge(&self, ours: f64) -> ClaimVerdict {
         match self.known_disagreement {
-            _ if self.expected.holds(ours) => Verdict::Agrees,
-            Some(_) => Verdict::DisagreesAsKnown,
-            None => Verdict::Disagrees,
+            _ if self.expected.holds(ours) => ClaimVerdict::Agrees,
+            Some(_) => ClaimVerdict::DisagreesAsKnown,
+            None => ClaimVerdict::Disagrees,
         }
     }
 }

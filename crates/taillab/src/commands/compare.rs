@@ -32,12 +32,12 @@ struct Saved {
     #[serde(default)]
     load: Option<LoadSummary>,
     #[serde(default)]
-    measured: Option<Measured>,
+    measured: Option<ServerSide>,
 }
 
 /// The server's side.
 #[derive(Debug, Deserialize)]
-struct Measured {
+struct ServerSide {
     sojourn: Distribution,
 }
 

@@ -30,7 +30,7 @@ pub struct KernelSpec<'a> {
 }
 
 /// From a loop.
-enum Message {
+enum LoopReport {
     Begins { cpu: u16, tid: u32 },
     Found(u16, KernelAccount),
 }
@@ -53,8 +53,8 @@ pub fn run(
         let mut looked = Instant::now();
         loop {
             match found.recv_timeout(PERIOD) {
-                Ok(Message::Begins { cpu, tid }) => take.begins(cpu, tid),
-                Ok(Message::Found(cpu, account)) => {
+                Ok(LoopReport::Begins { cpu, tid }) => take.begins(cpu, tid),
+                Ok(LoopReport::Found(cpu, account)) => {
                     for &(from, to) in &account.gaps {
                         take.gap(Gap { cpu, from, to });
                     }
@@ -85,12 +85,12 @@ pub fn run(
 }
 
 /// Runs the loop here, call by call.
-fn on_this_cpu(cpu: u16, spec: KernelSpec<'_>, out: &Sender<Message>) -> Result<(), Failure> {
+fn on_this_cpu(cpu: u16, spec: KernelSpec<'_>, out: &Sender<LoopReport>) -> Result<(), Failure> {
     cpus::pin_current_thread(&CpuSet::single(cpu.into())).map_err(host)?;
     let running = KernelLoop::load(spec.masked).map_err(probe_failure)?;
     let tid = rustix::thread::gettid().as_raw_nonzero().get() as u32;
     // the thread that started it is listening
-    let _ = out.send(Message::Begins { cpu, tid });
+    let _ = out.send(LoopReport::Begins { cpu, tid });
     let began = Instant::now();
     let mut taken = Instant::now();
     while began.elapsed() < spec.length && !spec.interrupt.is_raised() {
@@ -98,12 +98,12 @@ fn on_this_cpu(cpu: u16, spec: KernelSpec<'_>, out: &Sender<Message>) -> Result<
         running.watch(left, spec.threshold).map_err(probe_failure)?;
         if taken.elapsed() > ACCOUNT {
             let account = running.take().map_err(probe_failure)?;
-            let _ = out.send(Message::Found(cpu, account));
+            let _ = out.send(LoopReport::Found(cpu, account));
             taken = Instant::now();
         }
     }
     let account = running.take().map_err(probe_failure)?;
-    let _ = out.send(Message::Found(cpu, account));
+    let _ = out.send(LoopReport::Found(cpu, account));
     Ok(())
 }
 

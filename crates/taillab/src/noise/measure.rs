@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use taillab_analysis::gaps::{GapAnalysis, GapOptions};
 use taillab_host::environment::Virtualization;
 use taillab_host::noise::tsc::Anchor;
-use taillab_host::noise::{self, Loop, LoopEnd, LoopSpec, Running};
+use taillab_host::noise::{self, Loop, LoopEnd, LoopSpec, RunningLoops};
 use taillab_host::{CpuSet, Interrupt, Roots, cpus};
 use taillab_model::noise::{LoopKind, NoiseRow, TscClock};
 use taillab_model::{Monotonic, Nanos};
@@ -14,7 +14,7 @@ use taillab_probe::{KernelLoop, ProbeError};
 
 use super::kernel::{self, KernelSpec};
 use super::plan::Phase;
-use super::rows::{self, Found, Measured};
+use super::rows::{self, Found, MeasuredLoop};
 use super::take::Take;
 use super::watch::Watch;
 use crate::exit::Failure;
@@ -199,7 +199,7 @@ impl<'a> Measuring<'a> {
         let mut sums = take.analysis.finish();
         let busy_cpus = ended.len() as u32;
         let row = |(cpu, found): (Option<u16>, Found)| {
-            let measured = Measured {
+            let measured = MeasuredLoop {
                 cpu,
                 busy_cpus,
                 began,
@@ -231,7 +231,7 @@ fn place(one: &Loop) -> (u16, u32) {
 
 /// Takes the loops' gaps until all of them have ended.
 fn collect(
-    running: Running,
+    running: RunningLoops,
     mut take: Take,
     interrupt: &Interrupt,
 ) -> (Vec<(LoopSpec, LoopEnd)>, Take) {

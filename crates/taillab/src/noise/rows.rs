@@ -19,7 +19,7 @@ pub struct Found {
 }
 
 /// The same with where and when, and with the causes of the gaps.
-pub struct Measured<'a> {
+pub struct MeasuredLoop<'a> {
     pub cpu: Option<u16>,
     pub busy_cpus: u32,
     pub began: Monotonic,
@@ -30,7 +30,7 @@ pub struct Measured<'a> {
 }
 
 /// The row of a loop.
-pub fn row(phase: &Phase, measured: Measured<'_>) -> NoiseRow {
+pub fn row(phase: &Phase, measured: MeasuredLoop<'_>) -> NoiseRow {
     let real_time = phase.policy.is_real_time();
     let found = &measured.found;
     let seconds = found.watched.as_secs_f64().max(1e-9);

@@ -44,14 +44,18 @@ pub fn hold_load(args: &LimitArgs, report: &mut LoadReport) -> Result<(), Failur
 }
 
 /// The latencies, and how many requests failed of how many.
-type Measured<'a> = (&'a Distribution, (u64, u64));
+type LimitedFigures<'a> = (&'a Distribution, (u64, u64));
 
-fn of_load(load: &LoadSummary) -> Measured<'_> {
+fn of_load(load: &LoadSummary) -> LimitedFigures<'_> {
     let errors = (load.errors.failed_requests(), load.requests);
     (&load.response_time, errors)
 }
 
-fn held(limits: &[Threshold], (latency, errors): Measured<'_>, valid: bool) -> Vec<Assertion> {
+fn held(
+    limits: &[Threshold],
+    (latency, errors): LimitedFigures<'_>,
+    valid: bool,
+) -> Vec<Assertion> {
     let figures = Figures {
         latency,
         before: None,

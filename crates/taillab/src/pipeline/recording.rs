@@ -40,7 +40,7 @@ pub fn analyse(
             let context = recording.context.clone();
             let (base, lost) = (recording.base, recording.lost.total());
             let reading = Reading::new(recording.into_events(), options, &context, usize::MAX);
-            let job = Job {
+            let job = RecordingAnalysis {
                 args,
                 context: &context,
                 base,
@@ -70,7 +70,7 @@ fn analyse_file(
     let base = reader.base();
     let options = MatchOptions::of(&context).or_exit(Exit::Failed)?;
     let reading = Reading::new(reader.recorded(), options, &context, window::REQUESTS);
-    let job = Job {
+    let job = RecordingAnalysis {
         args,
         context: &context,
         base,
@@ -194,7 +194,7 @@ fn cutter<'c>(args: &AnalysisArgs, context: &'c RecordingContext, from: Monotoni
 }
 
 /// The analysis of one recording.
-struct Job<'a, 'c> {
+struct RecordingAnalysis<'a, 'c> {
     args: &'a AnalysisArgs,
     context: &'c RecordingContext,
     base: Monotonic,
@@ -206,7 +206,7 @@ struct Job<'a, 'c> {
     dir: Option<&'a RunDir>,
 }
 
-impl<'c> Job<'_, 'c> {
+impl<'c> RecordingAnalysis<'_, 'c> {
     /// Reads to the end, or until it is clear that nothing can be analysed.
     fn run<I>(
         self,

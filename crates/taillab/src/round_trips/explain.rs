@@ -13,7 +13,7 @@ use taillab_probe::{Devices, Disturbances, Probe, ProbeSpec, ServerProcesses, Tr
 
 use super::failure::failure;
 use super::measure::Measurement;
-use super::plan::{Plan, RowPlan};
+use super::plan::{RowPlan, RttPlan};
 use crate::exit::{Exit, Failure, OrExit};
 use crate::fail::probe as probe_failure;
 use crate::pipeline::ring_bytes_per_cpu;
@@ -152,7 +152,7 @@ fn round_trips_of_part(plan: &RowPlan, ring_bytes: u64) -> u64 {
     (ring_bytes / EVENT_BYTES / 4 * 3 / events).max(1)
 }
 
-fn both_ends(plan: &Plan) -> Vec<u16> {
+fn both_ends(plan: &RttPlan) -> Vec<u16> {
     let all = plan.server_cpus.iter().chain(&plan.client_cpus).copied();
     let all: CpuSet = all.collect();
     numbers(&all.iter().collect::<Vec<u32>>())

@@ -12,7 +12,7 @@ use taillab_model::Nanos;
 use taillab_model::rtt::{Link, RoundTrip, RttCounts, RttCurves, RttRow, RttRun};
 
 use super::failure::failure;
-use super::plan::{Plan, RowPlan};
+use super::plan::{RowPlan, RttPlan};
 use crate::exit::Failure;
 use crate::fail::host;
 use crate::progress::{Phase, Progress};
@@ -20,7 +20,7 @@ use crate::say::Say;
 
 /// What is at hand for all rows.
 pub struct Measurement<'a> {
-    pub(super) plan: &'a Plan,
+    pub(super) plan: &'a RttPlan,
     pub(super) interrupt: &'a Interrupt,
     say: Say,
     pub(super) testbed: Testbed,
@@ -39,7 +39,7 @@ pub struct Measured {
 
 impl<'a> Measurement<'a> {
     /// Makes the testbed.
-    pub fn new(plan: &'a Plan, interrupt: &'a Interrupt, say: Say) -> Result<Self, Failure> {
+    pub fn new(plan: &'a RttPlan, interrupt: &'a Interrupt, say: Say) -> Result<Self, Failure> {
         let testbed = match plan.link {
             Link::Veth => Testbed::veth(&TestbedSpec {
                 placement: plan.placement(),

@@ -8,4 +8,4 @@ mod plan;
 
 pub use self::failure::failure;
 pub use self::measure::{Measured, Measurement, Row};
-pub use self::plan::{OURS, OpenRate, Plan, RowPlan, Target};
+pub use self::plan::{OURS, OpenRate, RowPlan, RttPlan, Target};

@@ -38,7 +38,7 @@ pub enum OpenRate {
 
 /// Everything that is to be measured.
 #[derive(Debug)]
-pub struct Plan {
+pub struct RttPlan {
     /// In the order of the command line.
     pub rows: Vec<RowPlan>,
     /// The combinations of the command line that are impossible, in words.
@@ -87,7 +87,7 @@ impl Target {
     }
 }
 
-impl Plan {
+impl RttPlan {
     /// Combinations against servers of our own over loopback; `count` and runs, CPUs of server
     /// and client.
     pub fn own(

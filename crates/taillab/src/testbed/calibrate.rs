@@ -139,7 +139,7 @@ enum Attached {
 }
 
 /// One block.
-struct Block {
+struct CalibrationBlock {
     rate_per_s: f64,
     server_busy_share: f64,
 }
@@ -164,7 +164,7 @@ pub fn calibrate(
         total: blocks * (settings.block + BLOCK_WARM_UP).get(),
     }];
     let began = Instant::now();
-    let plan = Plan {
+    let plan = BlockRunner {
         roots: rig.roots().clone(),
         server_cpus: rig.placement().server.clone(),
         stop: rig.interrupt().shared_flag(),
@@ -187,7 +187,7 @@ pub fn calibrate(
 }
 
 /// What the generator's thread needs to run the blocks.
-struct Plan<'a> {
+struct BlockRunner<'a> {
     roots: Roots,
     server_cpus: CpuSet,
     stop: Arc<AtomicBool>,
@@ -205,13 +205,13 @@ enum Found {
 /// The blocks by what was attached; those at the same place make a pair.
 #[derive(Default)]
 struct Blocks {
-    without: Vec<Block>,
-    with: Vec<Block>,
+    without: Vec<CalibrationBlock>,
+    with: Vec<CalibrationBlock>,
     /// Where everything but T1 and T6 is recorded in slices.
-    between: Vec<Block>,
+    between: Vec<CalibrationBlock>,
 }
 
-impl Plan<'_> {
+impl BlockRunner<'_> {
     fn blocks(&self, client: &mut LoadClient, probe: &mut Probe) -> Result<Found, Failure> {
         let mut blocks = Blocks::default();
         let kinds = self.kinds.len();
@@ -239,7 +239,7 @@ impl Plan<'_> {
         client: &mut LoadClient,
         (kind, probe): (Attached, &mut Probe),
         place: u64,
-    ) -> Result<(Block, Saturation), Failure> {
+    ) -> Result<(CalibrationBlock, Saturation), Failure> {
         match kind {
             Attached::Nothing => Ok(()),
             Attached::Everything => probe.attach_all(),
@@ -268,7 +268,7 @@ impl Plan<'_> {
             probe.discard().map_err(probe_failure)?;
         }
         let usage = after.usage_since(&before, &self.server_cpus);
-        let block = Block {
+        let block = CalibrationBlock {
             rate_per_s: saturation.rate_per_s(),
             server_busy_share: usage.map_or(f64::NAN, |usage| usage.busy_share),
         };
@@ -307,8 +307,12 @@ fn cut_short(rig: &mut Rig, reason: Option<StopReason>) -> Failure {
 }
 
 /// The cost of the probe in each pair, computed from its blocks without it and with it.
-fn costs(blocks: &Blocks, slices: Option<u32>, of: impl Fn(&Block, &Block) -> f64) -> Vec<f64> {
-    let pairs = |with: &[Block]| -> Vec<f64> {
+fn costs(
+    blocks: &Blocks,
+    slices: Option<u32>,
+    of: impl Fn(&CalibrationBlock, &CalibrationBlock) -> f64,
+) -> Vec<f64> {
+    let pairs = |with: &[CalibrationBlock]| -> Vec<f64> {
         let pairs = blocks.without.iter().zip(with);
         pairs.map(|(without, with)| of(without, with)).collect()
     };
@@ -335,7 +339,9 @@ fn summarise(
     let too_few = || Failure::failed("too few calibration blocks; raise --pairs");
     let rates: Vec<f64> = without.iter().map(|block| block.rate_per_s).collect();
     let peak = median(&rates).ok_or_else(too_few)?;
-    let lost = |without: &Block, with: &Block| 1.0 - with.rate_per_s / without.rate_per_s;
+    let lost = |without: &CalibrationBlock, with: &CalibrationBlock| {
+        1.0 - with.rate_per_s / without.rate_per_s
+    };
     let losses = costs(blocks, slices, lost);
     let loss = median(&losses).ok_or_else(too_few)?;
     let in_slices = slices.and_then(|_| median(&costs(blocks, None, lost)));

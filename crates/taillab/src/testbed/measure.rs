@@ -111,11 +111,11 @@ pub fn measure(
     mut context: RecordingContext,
     rate: Rate,
 ) -> Result<Recorded, Failure> {
-    let Plan {
+    let SendingPlan {
         pace,
         schedules,
         phases,
-    } = Plan::new(experiment, rate, client.threads())?;
+    } = SendingPlan::new(experiment, rate, client.threads())?;
     let (warm_up, drawn_per_s) = (pace.warm_up(), rate.first_per_s());
     attach(&mut probe, &phases)?;
     let stop = rig.interrupt().shared_flag();
@@ -199,14 +199,14 @@ fn add_generators_own(events: &mut Recording, load: &FleetRun, cpus: &CpuSet) {
 }
 
 /// What is to be sent, and when.
-struct Plan {
+struct SendingPlan {
     pace: Pace,
     /// One for each thread.
     schedules: Vec<Vec<Nanos>>,
     phases: [Phase; 2],
 }
 
-impl Plan {
+impl SendingPlan {
     fn new(experiment: &Experiment, rate: Rate, threads: usize) -> Result<Self, Failure> {
         let workload = &experiment.workload;
         let warm_up = workload.warmup;

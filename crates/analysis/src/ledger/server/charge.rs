@@ -3,13 +3,13 @@
 use taillab_model::Interrupt;
 use taillab_model::explanation::Cause;
 
-use super::Server;
+use super::ServerState;
 use crate::ledger::cpu::Stretch;
 use crate::ledger::label::{Label, Who, of_top};
 use crate::ledger::trace::Happened;
 use crate::timeline::{NET_RX, Top, WorkerState, on_its_way_until, throttled_ns};
 
-impl Server {
+impl ServerState {
     /// Brings CPU `k` to `upto_ns`.
     #[inline]
     pub(in crate::ledger) fn advance(&mut self, k: usize, upto_ns: u64) {

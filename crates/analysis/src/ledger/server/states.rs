@@ -2,7 +2,7 @@
 
 use taillab_model::explanation::Cause;
 
-use super::Server;
+use super::ServerState;
 use crate::ledger::cpu::CpuClock;
 use crate::ledger::events::{RequestEvent, RequestId};
 use crate::ledger::label::{Label, Who};
@@ -10,7 +10,7 @@ use crate::ledger::trace::Happened;
 use crate::ledger::worker::CountedOn;
 use crate::timeline::{Sleep, WorkerState};
 
-impl Server {
+impl ServerState {
     /// Brings worker `w` to `upto_ns`, and the CPU that it is on or waits for.
     pub(in crate::ledger) fn settle(&mut self, w: usize, upto_ns: u64) {
         let worker = &mut self.workers[w];

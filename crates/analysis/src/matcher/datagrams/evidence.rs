@@ -30,7 +30,7 @@ const OPEN: usize = 4_096;
 #[derive(Default)]
 pub(super) struct IdEvidence {
     events: Vec<Event>,
-    clients: IdMap<Client>,
+    clients: IdMap<ClientHistory>,
     /// Requests that came while their client's previous one was known.
     followed: u32,
     /// Of those, the ones whose id differs from the previous one's.
@@ -50,7 +50,7 @@ struct Responses {
 }
 
 #[derive(Default)]
-struct Client {
+struct ClientHistory {
     last: Option<u16>,
     open: VecDeque<u16>,
     /// The id of the last response: further datagrams with it prove nothing.
@@ -109,7 +109,7 @@ impl IdEvidence {
     }
 }
 
-impl Client {
+impl ClientHistory {
     fn respond(&mut self, id: u16, responses: &mut Responses) {
         if let Some(place) = self.open.iter().position(|&open| open == id) {
             self.open.remove(place);

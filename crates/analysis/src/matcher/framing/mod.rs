@@ -129,7 +129,7 @@ impl FromStr for Framing {
 const MAX_LINE: usize = 1_024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum LineState {
     /// At the first byte of a message.
     Start,
     Line,
@@ -156,7 +156,7 @@ enum Ends {
 pub struct Parser {
     direction: Direction,
     ends: Ends,
-    state: State,
+    state: LineState,
     /// The beginning of the line, or of the binary header, so far.
     line: Vec<u8>,
     /// The line is longer than what is kept of it.
@@ -183,7 +183,7 @@ impl Parser {
         Some(Self {
             direction,
             ends,
-            state: State::Start,
+            state: LineState::Start,
             line: Vec::new(),
             cut: false,
             message: Message::default(),
@@ -193,7 +193,7 @@ impl Parser {
 
     /// Starts again at the beginning of a message.
     pub fn restart(&mut self) {
-        self.state = State::Start;
+        self.state = LineState::Start;
         self.line.clear();
         self.cut = false;
         self.message = Message::default();
@@ -201,17 +201,17 @@ impl Parser {
 
     /// The next byte begins a message.
     pub fn is_at_start(&self) -> bool {
-        self.state == State::Start
+        self.state == LineState::Start
     }
 
     /// The end of a message is not known, until [`Parser::restart`].
     pub fn is_lost(&self) -> bool {
-        self.state == State::Lost
+        self.state == LineState::Lost
     }
 
     /// A head has ended that says how long its body is, and nothing of the body has come.
     pub fn is_before_body(&self) -> bool {
-        matches!(self.state, State::Body { left, .. } if left == self.body)
+        matches!(self.state, LineState::Body { left, .. } if left == self.body)
     }
 
     /// The request that the response to come answers; to be said while that is at its start.
@@ -257,15 +257,15 @@ impl Parser {
         let mut taken = 0;
         while taken < bytes.len() {
             let rest = &mut bytes[taken..];
-            if self.state == State::Start {
+            if self.state == LineState::Start {
                 self.begin(rest[0]);
             }
             let (part, before) = (self.state, self.line.len());
             let (length, line_feed) = match part {
-                State::Start | State::Lost => (rest.len(), false),
-                State::Body { left, .. } => (shorter(rest, left), false),
-                State::Header(length) => (rest.len().min(length - before), false),
-                State::Line => line_end(rest),
+                LineState::Start | LineState::Lost => (rest.len(), false),
+                LineState::Body { left, .. } => (shorter(rest, left), false),
+                LineState::Header(length) => (rest.len().min(length - before), false),
+                LineState::Line => line_end(rest),
             };
             let kept = self.kept(part, &rest[..length]);
             let read = self.step(rest);
@@ -286,13 +286,13 @@ impl Parser {
 
     /// What is needed of these bytes, which come next and end no later than the part; `None`:
     /// nothing.
-    fn kept(&self, part: State, bytes: &[u8]) -> Option<Vec<u8>> {
+    fn kept(&self, part: LineState, bytes: &[u8]) -> Option<Vec<u8>> {
         let Ends::ByContent(grammar) = &self.ends else {
             return None;
         };
         let whole = || [self.line.as_slice(), bytes].concat();
         let mut whole = match part {
-            State::Line => {
+            LineState::Line => {
                 let mut line = whole();
                 grammar.redact_line(&mut line);
                 // no more of a line is looked at
@@ -301,7 +301,7 @@ impl Parser {
                     .for_each(|byte| *byte = BLANK);
                 line
             }
-            State::Header(_) => {
+            LineState::Header(_) => {
                 let mut header = whole();
                 grammar.redact_header(&mut header);
                 header
@@ -315,22 +315,22 @@ impl Parser {
     /// if it ended there.
     fn step(&mut self, rest: &[u8]) -> Result<(usize, Option<Next>), Lost> {
         match self.state {
-            State::Lost => Err(Lost),
-            State::Start => {
+            LineState::Lost => Err(Lost),
+            LineState::Start => {
                 self.begin(rest[0]);
                 Ok((0, None))
             }
-            State::Body { left, .. } => {
+            LineState::Body { left, .. } => {
                 let step = shorter(rest, left);
                 Ok((step, self.pass(step as u64)))
             }
-            State::Header(length) => {
+            LineState::Header(length) => {
                 let step = rest.len().min(length - self.line.len());
                 self.line.extend_from_slice(&rest[..step]);
                 let ends = self.line.len() == length;
                 Ok((step, ends.then(|| self.end_header()).transpose()?))
             }
-            State::Line => {
+            LineState::Line => {
                 let (step, ends) = line_end(rest);
                 let room = MAX_LINE - self.line.len();
                 self.cut |= step > room;
@@ -352,11 +352,11 @@ impl Parser {
         if bytes == 0 {
             return Ok((0, None));
         }
-        if let (State::Start, Ends::Fixed(_)) = (self.state, &self.ends) {
+        if let (LineState::Start, Ends::Fixed(_)) = (self.state, &self.ends) {
             self.begin(0);
         }
         match self.state {
-            State::Body { left, last } if left >= bytes || last => {
+            LineState::Body { left, last } if left >= bytes || last => {
                 let step = left.min(bytes);
                 match self.pass(step) {
                     Some(Next::End) => Ok((step, Some(self.end_message()))),
@@ -364,7 +364,7 @@ impl Parser {
                 }
             }
             _ => {
-                self.state = State::Lost;
+                self.state = LineState::Lost;
                 Err(Lost)
             }
         }
@@ -391,13 +391,13 @@ impl Parser {
         self.line.clear();
         self.cut = false;
         self.state = match &mut self.ends {
-            Ends::Fixed(length) => State::Body {
+            Ends::Fixed(length) => LineState::Body {
                 left: length.get().into(),
                 last: true,
             },
             Ends::ByContent(grammar) => match grammar.begin(first) {
-                Some(length) => State::Header(length),
-                None => State::Line,
+                Some(length) => LineState::Header(length),
+                None => LineState::Line,
             },
         };
     }
@@ -424,16 +424,16 @@ impl Parser {
 
     /// Goes to what follows.
     fn turn(&mut self, next: Result<Next, Lost>) -> Result<Next, Lost> {
-        let next = next.inspect_err(|Lost| self.state = State::Lost)?;
+        let next = next.inspect_err(|Lost| self.state = LineState::Lost)?;
         match next {
-            Next::Line => self.state = State::Line,
+            Next::Line => self.state = LineState::Line,
             Next::Body(0) => {
-                self.state = State::Line;
+                self.state = LineState::Line;
                 return Ok(Next::Line);
             }
             Next::LastBody(0) => return Ok(Next::End),
-            Next::Body(left) => self.state = State::Body { left, last: false },
-            Next::LastBody(left) => self.state = State::Body { left, last: true },
+            Next::Body(left) => self.state = LineState::Body { left, last: false },
+            Next::LastBody(left) => self.state = LineState::Body { left, last: true },
             Next::End => {}
         }
         if let Next::Body(length) | Next::LastBody(length) = next {
@@ -444,7 +444,7 @@ impl Parser {
 
     /// Passes over bytes of a body.
     fn pass(&mut self, bytes: u64) -> Option<Next> {
-        let State::Body { left, last } = &mut self.state else {
+        let LineState::Body { left, last } = &mut self.state else {
             return None;
         };
         *left -= bytes;
@@ -458,12 +458,12 @@ impl Parser {
             Ends::Fixed(_) => Next::Line,
             Ends::ByContent(grammar) => grammar.after_body(),
         };
-        self.state = State::Line;
+        self.state = LineState::Line;
         Some(next)
     }
 
     fn end_message(&mut self) -> Message {
-        self.state = State::Start;
+        self.state = LineState::Start;
         std::mem::take(&mut self.message)
     }
 }

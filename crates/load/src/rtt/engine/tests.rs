@@ -77,7 +77,7 @@ impl Wire for Scripted {
 const COUNT: u64 = 100;
 
 fn played(script: fn(u64) -> Fate, is_datagram: bool) -> RoundTrips {
-    let job = Job {
+    let job = ThreadTask {
         counts: vec![COUNT],
         first_connection: 0,
         warm_up: 5,
@@ -177,7 +177,7 @@ fn a_stream_that_does_not_echo_ends_at_once() {
 #[test]
 fn an_interruption_keeps_what_there_was() {
     let stop = AtomicBool::new(true);
-    let job = Job {
+    let job = ThreadTask {
         counts: vec![COUNT],
         first_connection: 3,
         warm_up: 0,

@@ -24,7 +24,7 @@ const NUMBER: usize = 8;
 const LOOKED_AFTER: u32 = 64;
 
 /// One connection.
-struct Connection {
+struct RdmaConnection {
     control: TcpStream,
     link: Link,
     server: String,
@@ -43,7 +43,7 @@ pub(in crate::rtt) struct Verbs {
     size: usize,
     sleeps: bool,
     timeout: Nanos,
-    connections: Vec<Connection>,
+    connections: Vec<RdmaConnection>,
     empty: u32,
 }
 
@@ -61,7 +61,7 @@ impl Verbs {
     ) -> Result<Self, RttError> {
         let sleeps = mode == Mode::Blocking;
         let connect = |endpoint: &Endpoint| match endpoint {
-            Endpoint::Tcp(address) => Connection::open(*address, verb, size, sleeps),
+            Endpoint::Tcp(address) => RdmaConnection::open(*address, verb, size, sleeps),
             _ => Err(RttError::Unavailable {
                 proto: verb.proto(),
                 why: "its server needs a TCP address: use --target HOST:PORT".to_owned(),
@@ -210,7 +210,7 @@ impl Wire for Verbs {
     }
 
     fn functional_only(&self) -> Option<&'static str> {
-        let is_software = |connection: &Connection| connection.link.is_software();
+        let is_software = |connection: &RdmaConnection| connection.link.is_software();
         self.connections
             .iter()
             .any(is_software)
@@ -218,7 +218,7 @@ impl Wire for Verbs {
     }
 }
 
-impl Connection {
+impl RdmaConnection {
     fn open(address: SocketAddr, verb: Verb, size: usize, sleeps: bool) -> Result<Self, RttError> {
         let server = address.to_string();
         let failed = |error: std::io::Error| fault(&Endpoint::Tcp(address), 1, errno(&error));

@@ -81,7 +81,7 @@ pub(super) struct PortAttr {
 /// `struct ibv_sge`: a stretch of registered memory.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
-pub(super) struct Stretch {
+pub(super) struct ScatterEntry {
     pub(super) addr: u64,
     pub(super) length: u32,
     pub(super) lkey: u32,
@@ -92,7 +92,7 @@ pub(super) struct Stretch {
 pub(super) struct Send {
     pub(super) wr_id: u64,
     pub(super) next: *mut Self,
-    pub(super) sg_list: *mut Stretch,
+    pub(super) sg_list: *mut ScatterEntry,
     pub(super) num_sge: c_int,
     pub(super) opcode: c_uint,
     pub(super) send_flags: c_uint,
@@ -107,7 +107,7 @@ pub(super) struct Send {
 pub(super) struct Receive {
     pub(super) wr_id: u64,
     pub(super) next: *mut Self,
-    pub(super) sg_list: *mut Stretch,
+    pub(super) sg_list: *mut ScatterEntry,
     pub(super) num_sge: c_int,
 }
 
@@ -351,7 +351,7 @@ mod tests {
         assert_eq!(offset_of!(PortAttr, max_msg_sz), 20);
         assert_eq!(offset_of!(PortAttr, lid), 34);
         assert!(size_of::<PortAttr>() >= 52);
-        assert_eq!(size_of::<Stretch>(), 16);
+        assert_eq!(size_of::<ScatterEntry>(), 16);
         assert_eq!(
             (size_of::<Send>(), offset_of!(Send, remote_addr)),
             (128, 40)

@@ -327,8 +327,8 @@ impl Link {
         }
     }
 
-    fn stretch(&self, area: usize, length: usize) -> ffi::Stretch {
-        ffi::Stretch {
+    fn stretch(&self, area: usize, length: usize) -> ffi::ScatterEntry {
+        ffi::ScatterEntry {
             addr: self.memory.area(area) as u64,
             length: length as u32,
             // SAFETY: `open` has registered the memory.

@@ -27,7 +27,7 @@ use std::time::Duration;
 
 pub(super) use self::client::Verbs;
 use self::link::LinkError;
-pub(super) use self::server::Server;
+pub(super) use self::server::RdmaServer;
 use super::error::RttError;
 use super::kinds::Proto;
 

@@ -17,7 +17,7 @@ use crate::rtt::limits::MOST_STREAM_BYTES;
 use crate::rtt::message::{LEAST_BYTES, Message};
 
 /// Takes connections over TCP and answers on them by verbs.
-pub(in crate::rtt) struct Server {
+pub(in crate::rtt) struct RdmaServer {
     listener: TcpListener,
     address: SocketAddr,
     sleeps: bool,
@@ -32,7 +32,7 @@ struct Served {
     spent: Option<usize>,
 }
 
-impl Server {
+impl RdmaServer {
     /// Listens in the calling thread's network namespace; an RDMA device there must have the address.
     ///
     /// # Errors

@@ -87,7 +87,7 @@ pub struct StreamSockets {
 #[derive(Debug)]
 struct Link {
     socket: Option<OwnedFd>,
-    state: State,
+    state: SocketState,
     /// A send found that the connection was reset; the socket reports that only once.
     was_reset: bool,
     origin: Option<Origin>,
@@ -97,7 +97,7 @@ struct Link {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum SocketState {
     Closed,
     Opening,
     Up,
@@ -169,7 +169,7 @@ impl StreamSockets {
             }
             while let Some(link) = self.ready.pop() {
                 let link = link as usize;
-                if self.links[link].state == State::Opening {
+                if self.links[link].state == SocketState::Opening {
                     self.finish_opening(link)?;
                 }
             }
@@ -194,7 +194,7 @@ impl StreamSockets {
             stamps::enable(&socket, self.stamps).map_err(|error| errno(&error))?;
         }
         link.socket = Some(socket);
-        link.state = State::Opening;
+        link.state = SocketState::Opening;
         self.opening += 1;
         if is_up {
             self.finish_opening(connection)?;
@@ -213,7 +213,7 @@ impl StreamSockets {
             Ok(Some(origin)) => {
                 self.poll.modify(socket, connection, EventFlags::IN)?;
                 link.origin = origin.0;
-                link.state = State::Up;
+                link.state = SocketState::Up;
                 link.was_reset = false;
                 self.opening -= 1;
                 self.up += 1;
@@ -224,7 +224,7 @@ impl StreamSockets {
             }
             Err(error) => {
                 link.socket = None;
-                link.state = State::Closed;
+                link.state = SocketState::Closed;
                 self.opening -= 1;
                 Err(error)
             }
@@ -237,10 +237,10 @@ impl StreamSockets {
         let link = &mut self.links[connection];
         // closing the socket also removes it from epoll
         link.socket = None;
-        if link.state == State::Up {
+        if link.state == SocketState::Up {
             self.up -= 1;
         }
-        link.state = State::Closed;
+        link.state = SocketState::Closed;
         link.origin = None;
         link.output = Vec::new();
         self.last_up = now();
@@ -292,19 +292,19 @@ impl StreamSockets {
     #[inline]
     fn look_at_ready(&mut self, connection: usize) -> Option<Event> {
         match self.links[connection].state {
-            State::Up => {
+            SocketState::Up => {
                 if !self.links[connection].output.is_empty() {
                     self.flush(connection);
                 }
                 self.look_at(connection)
             }
-            State::Opening => {
+            SocketState::Opening => {
                 if let Err(error) = self.finish_opening(connection) {
                     self.not_opened(connection, error);
                 }
                 None
             }
-            State::Closed => None,
+            SocketState::Closed => None,
         }
     }
 
@@ -402,7 +402,7 @@ impl Link {
     fn closed() -> Self {
         Self {
             socket: None,
-            state: State::Closed,
+            state: SocketState::Closed,
             was_reset: false,
             origin: None,
             output: Vec::new(),
@@ -450,7 +450,11 @@ impl StreamTransport for StreamSockets {
     #[inline]
     fn send(&mut self, connection: usize, bytes: &[u8]) -> Result<(), NotTaken> {
         let link = &mut self.links[connection];
-        let Some(socket) = link.socket.as_ref().filter(|_| link.state == State::Up) else {
+        let Some(socket) = link
+            .socket
+            .as_ref()
+            .filter(|_| link.state == SocketState::Up)
+        else {
             return Err(NotTaken::Ended);
         };
         if !link.output.is_empty() {

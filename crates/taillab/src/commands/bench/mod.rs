@@ -169,13 +169,13 @@ impl<'a> Bench<'a> {
         self.say.step(&format!("{}: measuring", kind.name()));
         match self.measure(&setup, &calibrated) {
             Ok(pairs) => Ok(result(Ok(&pairs))),
-            Err(Stop::NotHere(why)) => Ok(result(Err(why))),
-            Err(Stop::Failed(failure)) => Err(failure),
+            Err(BenchStop::NotHere(why)) => Ok(result(Err(why))),
+            Err(BenchStop::Failed(failure)) => Err(failure),
         }
     }
 
     /// All pairs of a kind, each with its own arrivals.
-    fn measure(&self, setup: &Setup, calibrated: &Calibrated) -> Result<Vec<Pair>, Stop> {
+    fn measure(&self, setup: &Setup, calibrated: &Calibrated) -> Result<Vec<Pair>, BenchStop> {
         let without = setup.without();
         let mut pairs = Vec::new();
         for pair in 0..self.args.pairs {
@@ -207,27 +207,30 @@ impl<'a> Bench<'a> {
         calibrated: &Calibrated,
         asked: &BenchOptions,
         place: &Path,
-    ) -> Result<Block, Stop> {
+    ) -> Result<Block, BenchStop> {
         let trial =
             apart(|| trial::measure(setup, asked, calibrated, self.progress, &self.interrupt))
                 .map_err(|failure| match failure.exit {
                     // the rig itself works: it was used to find t
-                    Exit::Unsupported => Stop::NotHere(failure.message),
-                    _ => Stop::Failed(failure),
+                    Exit::Unsupported => BenchStop::NotHere(failure.message),
+                    _ => BenchStop::Failed(failure),
                 })?;
         if trial.recorded.load.stopped == Some(StopReason::Interrupted) {
-            return Err(Stop::Failed(Failure::new(Exit::Interrupted, "interrupted")));
+            return Err(BenchStop::Failed(Failure::new(
+                Exit::Interrupted,
+                "interrupted",
+            )));
         }
         if let Some(folder) = &self.args.output {
-            kept::write(&folder.join(place), &trial).map_err(Stop::Failed)?;
+            kept::write(&folder.join(place), &trial).map_err(BenchStop::Failed)?;
         }
         if setup.disturbs() && trial.truth.injected.intervals.is_empty() {
             let why = "the injection had no effect on this machine: it held nothing back";
-            return Err(Stop::NotHere(why.to_owned()));
+            return Err(BenchStop::NotHere(why.to_owned()));
         }
         Block::explained(setup, trial.recorded.events, trial.truth)
             .or_exit(Exit::Failed)
-            .map_err(Stop::Failed)
+            .map_err(BenchStop::Failed)
     }
 }
 
@@ -251,7 +254,7 @@ fn apart<T: Send>(work: impl FnOnce() -> T + Send) -> T {
 }
 
 /// Why a kind has no result.
-enum Stop {
+enum BenchStop {
     NotHere(String),
     Failed(Failure),
 }

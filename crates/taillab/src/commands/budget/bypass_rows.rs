@@ -11,7 +11,7 @@ use super::bench::{Bench, MOST};
 use super::paper;
 use super::row::Row;
 use crate::exit::Failure;
-use crate::round_trips::{Measurement, Plan, RowPlan};
+use crate::round_trips::{Measurement, RowPlan, RttPlan};
 use crate::say::Say;
 
 /// Bytes of a message, as in the paper.
@@ -71,10 +71,10 @@ fn round_trips(
         conns: 1,
     };
     let (server, client) = (CpuSet::single(there), CpuSet::single(bench.here));
-    let plan = Plan {
+    let plan = RttPlan {
         link,
         at_most: Some(bench.length),
-        ..Plan::own(vec![plan], (MOST as u64, 1), (Some(&server), Some(&client)))?
+        ..RttPlan::own(vec![plan], (MOST as u64, 1), (Some(&server), Some(&client)))?
     };
     let quiet = Say {
         quiet: true,

@@ -11,7 +11,7 @@ use taillab_report::load::LoadDocument;
 use super::context::Context;
 use super::floor;
 use super::outputs::Wanted;
-use super::plan::{Closed, Plan};
+use super::plan::{Closed, LoadPlan};
 use super::session::Session;
 use crate::exit::{Exit, Failure};
 use crate::pipeline::ClientMeasured;
@@ -27,9 +27,9 @@ pub fn run(mut context: Context<'_>, work: &Closed, wanted: &mut Wanted) -> Resu
         None => Mode::PingPong,
     };
     let lengths = (work.warmup, work.duration);
-    let found = Found::measure(&mut context.session, plan, work, lengths)?;
+    let found = PeakFound::measure(&mut context.session, plan, work, lengths)?;
     let floor = floor::against_responder(&context, |session, length, responder| {
-        let found = Found::measure(session, plan, work, (FLOOR_WARM_UP, length))?;
+        let found = PeakFound::measure(session, plan, work, (FLOOR_WARM_UP, length))?;
         Ok(found.stopped.is_none().then_some(Floor {
             responder,
             load: None,
@@ -55,16 +55,16 @@ pub fn run(mut context: Context<'_>, work: &Closed, wanted: &mut Wanted) -> Resu
 }
 
 /// One measurement: the result, why it ended early if it did, and when it began.
-struct Found {
+struct PeakFound {
     closed_loop: ClosedLoop,
     stopped: Option<StopReason>,
     started_unix_s: u64,
 }
 
-impl Found {
+impl PeakFound {
     fn measure(
         session: &mut Session<'_>,
-        plan: &Plan,
+        plan: &LoadPlan,
         work: &Closed,
         (warm_up, length): (Nanos, Nanos),
     ) -> Result<Self, Failure> {

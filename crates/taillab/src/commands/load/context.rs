@@ -4,7 +4,7 @@ use taillab_host::Interrupt;
 use taillab_load::{Endpoint, StopReason};
 use taillab_model::load_result::{Capacity, Generator, LoadReport, Mode};
 
-use super::plan::Plan;
+use super::plan::LoadPlan;
 use super::session::Session;
 use crate::exit::{Exit, Failure};
 use crate::pipeline::limits;
@@ -12,7 +12,7 @@ use crate::say::Say;
 
 /// What every kind of load has at hand.
 pub struct Context<'a> {
-    pub plan: &'a Plan,
+    pub plan: &'a LoadPlan,
     pub session: Session<'a>,
     pub interrupt: &'a Interrupt,
     pub say: Say,

@@ -20,7 +20,7 @@ pub enum Decision {
 
 /// One measurement to make.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Trial {
+pub struct RateTrial {
     /// Requests per second.
     pub rate_per_s: f64,
     /// How long.
@@ -61,11 +61,11 @@ impl Search {
     /// The first error of `measure`.
     pub fn run<E>(
         &self,
-        mut measure: impl FnMut(&Trial) -> Result<Option<Decision>, E>,
+        mut measure: impl FnMut(&RateTrial) -> Result<Option<Decision>, E>,
     ) -> Result<bool, E> {
         let (mut held, mut open_above, mut trials) = (None, f64::INFINITY, 0);
         while let Some(rate_per_s) = self.next_rate(held, open_above) {
-            let mut trial = Trial {
+            let mut trial = RateTrial {
                 rate_per_s,
                 length: self.first_length(rate_per_s),
                 seed: 0,
@@ -150,7 +150,7 @@ mod tests {
     }
 
     /// A server that holds below `limit`; near it a measurement must be long to decide.
-    fn server(limit: f64, blur: f64, trials: &mut Vec<Trial>) -> Answer {
+    fn server(limit: f64, blur: f64, trials: &mut Vec<RateTrial>) -> Answer {
         let mut answer = Answer {
             held_per_s: None,
             failed_per_s: None,
@@ -219,7 +219,7 @@ mod tests {
         trials.clear();
         let none = server(1.0, 0.0, &mut trials);
         assert_eq!((none.held_per_s, none.failed_per_s), (None, Some(100.0)));
-        let inside = |t: &Trial| (100.0..=50_000.0).contains(&t.rate_per_s);
+        let inside = |t: &RateTrial| (100.0..=50_000.0).contains(&t.rate_per_s);
         assert!(trials.iter().all(inside));
     }
 

@@ -9,7 +9,7 @@ use taillab_model::Nanos;
 use taillab_model::load_result::Floor;
 
 use super::context::Context;
-use super::plan::Plan;
+use super::plan::LoadPlan;
 use super::requests::Requests;
 use super::schedule::{Schedule, Shape};
 use super::session::{Sending, Session};
@@ -19,14 +19,14 @@ use crate::exit::{Exit, Failure, OrExit};
 const WARM_UP: Nanos = Nanos::from_millis(200);
 
 /// The floor, or why there is none.
-pub type Outcome<T> = Result<T, String>;
+pub type FloorResult<T> = Result<T, String>;
 
 /// Sends the beginning of the load's schedule to a built-in responder.
 pub fn of_schedule(
     context: &Context<'_>,
     schedule: Schedule,
     shape: &Shape,
-) -> Outcome<(Floor, LoadCurves)> {
+) -> FloorResult<(Floor, LoadCurves)> {
     against_responder(context, |session, length, responder| {
         let sending = Sending {
             schedule: beginning(schedule, length),
@@ -52,7 +52,7 @@ pub fn of_schedule(
 pub fn against_responder<T>(
     context: &Context<'_>,
     measure: impl FnOnce(&mut Session<'_>, Nanos, String) -> Result<Option<T>, Failure>,
-) -> Outcome<T> {
+) -> FloorResult<T> {
     let plan = context.plan;
     let Some(length) = plan.floor else {
         return Err("switched off with --floor off".to_owned());
@@ -87,7 +87,7 @@ pub fn against_responder<T>(
 }
 
 /// A responder that runs until this is dropped. Field order matters: the socket goes before its folder.
-struct Running {
+struct RunningResponder {
     _responder: Responder,
     _folder: Option<Folder>,
     endpoint: Endpoint,
@@ -95,7 +95,7 @@ struct Running {
     sizes: MessageSizes,
 }
 
-fn start(plan: &Plan, server: &Endpoint, cpu: u32) -> Result<Running, Failure> {
+fn start(plan: &LoadPlan, server: &Endpoint, cpu: u32) -> Result<RunningResponder, Failure> {
     let (echo, sizes) = plan.requests.imitated()?;
     let folder = folder_for(server)?;
     let datagrams = plan.requests.are_datagrams();
@@ -116,7 +116,7 @@ fn start(plan: &Plan, server: &Endpoint, cpu: u32) -> Result<Running, Failure> {
         Listen::Inet(address) => Endpoint::Tcp(*address),
         Listen::Unix(path) => Endpoint::Unix(path.clone()),
     };
-    Ok(Running {
+    Ok(RunningResponder {
         _responder: responder,
         _folder: folder,
         endpoint,

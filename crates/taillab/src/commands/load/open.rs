@@ -15,7 +15,7 @@ use super::floor;
 use super::outputs::{Wanted, curves};
 use super::plan::{Level, Open};
 use super::schedule::{Extent, Schedule, Shape};
-use super::session::{Measured, Sending};
+use super::session::{LoadMeasurement, Sending};
 use crate::exit::{Exit, Failure, OrExit};
 use crate::pipeline::ClientMeasured;
 
@@ -27,7 +27,7 @@ pub fn single(mut context: Context<'_>, work: &Open, wanted: &mut Wanted) -> Res
     let floor = floor::of_schedule(&context, planned.schedule, &work.shape);
     let floor_absent_because = floor.as_ref().err().cloned();
     let (floor, floor_curves) = floor.ok().unzip();
-    let Measured {
+    let LoadMeasurement {
         run,
         mut analysis,
         started_unix_s,
@@ -136,7 +136,11 @@ impl Planned {
     }
 
     /// Sends it.
-    pub fn measure(&self, context: &mut Context<'_>, shape: &Shape) -> Result<Measured, Failure> {
+    pub fn measure(
+        &self,
+        context: &mut Context<'_>,
+        shape: &Shape,
+    ) -> Result<LoadMeasurement, Failure> {
         let name = format!("{:.0}/s", self.schedule.rate_per_s);
         context.session.open_loop(
             &name,
@@ -168,7 +172,7 @@ impl Steps {
     pub fn push(
         &mut self,
         planned: Planned,
-        measured: &Measured,
+        measured: &LoadMeasurement,
         objective: Option<Objective>,
     ) -> &LoadStep {
         let summary = &measured.analysis.summary;

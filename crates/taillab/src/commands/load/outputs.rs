@@ -12,7 +12,7 @@ use taillab_report::load::{
 };
 use taillab_report::{ReportError, html, json};
 
-use super::plan::{Level, Plan, Work};
+use super::plan::{Level, LoadPlan, Work};
 use crate::cli::{LimitArgs, Output};
 use crate::exit::{Exit, Failure, OrExit};
 use crate::pipeline::{RunDir, limits, show_load};
@@ -30,7 +30,7 @@ impl Wanted {
         directory: Option<PathBuf>,
         common: Output,
         limits: LimitArgs,
-        plan: &Plan,
+        plan: &LoadPlan,
     ) -> Result<Self, Failure> {
         Ok(Self {
             directory: RunDir::create_if_asked(directory, expected_bytes(plan))?,
@@ -115,7 +115,7 @@ pub fn curves(load: &LoadCurves, floor: Option<LoadCurves>) -> Vec<LoadCurve> {
 }
 
 /// Disk space that the files may need.
-fn expected_bytes(plan: &Plan) -> u64 {
+fn expected_bytes(plan: &LoadPlan) -> u64 {
     /// Of one request in all files.
     const EACH: f64 = 80.0;
     const FIXED: f64 = 4e6;

@@ -30,11 +30,11 @@ const MOST_CONNECTIONS: usize = 100_000;
 const BYTES_PER_REQUEST: f64 = 80.0;
 
 /// What is measured, with what requests, and by what client.
-pub struct Plan {
+pub struct LoadPlan {
     pub target: Target,
     pub requests: Requests,
     pub work: Work,
-    pub client: Client,
+    pub client: ClientPlan,
     /// Length of the floor; `None` when it is off.
     pub floor: Option<Nanos>,
     pub prefill: bool,
@@ -101,7 +101,7 @@ pub struct Closed {
 
 /// The client's connections and threads, and how it waits and stamps.
 #[derive(Clone, Debug)]
-pub struct Client {
+pub struct ClientPlan {
     pub connections: usize,
     pub placing: Placing,
     pub timeout: Nanos,
@@ -111,7 +111,7 @@ pub struct Client {
     pub stamps: KernelStamps,
 }
 
-impl Client {
+impl ClientPlan {
     pub fn threads(&self) -> usize {
         self.placing.threads.len()
     }
@@ -124,7 +124,7 @@ impl Client {
 }
 
 /// The plan that the arguments ask for.
-pub fn plan(args: &LoadArgs) -> Result<Plan, Failure> {
+pub fn plan(args: &LoadArgs) -> Result<LoadPlan, Failure> {
     let plan = planned(args)?;
     let several = match &plan.work {
         Work::Open(open) => open.levels.len() > 1,
@@ -140,7 +140,7 @@ pub fn plan(args: &LoadArgs) -> Result<Plan, Failure> {
     Ok(plan)
 }
 
-fn planned(args: &LoadArgs) -> Result<Plan, Failure> {
+fn planned(args: &LoadArgs) -> Result<LoadPlan, Failure> {
     let target = match args.requests.dialect {
         Some(dialect) => args.target.clone().with_dialect(dialect),
         None => Ok(args.target.clone()),
@@ -154,7 +154,7 @@ fn planned(args: &LoadArgs) -> Result<Plan, Failure> {
         Some(Floor::For(length)) => Some(length),
         None => Some(work.usual_length().min(FLOOR)),
     };
-    Ok(Plan {
+    Ok(LoadPlan {
         target,
         requests,
         work,
@@ -191,7 +191,7 @@ impl Work {
     }
 }
 
-fn client(args: &ClientArgs) -> Result<Client, Failure> {
+fn client(args: &ClientArgs) -> Result<ClientPlan, Failure> {
     let (connections, threads) = (args.connections.get(), args.threads.get());
     if connections > MOST_CONNECTIONS {
         return Err(Failure::usage(format!(
@@ -210,7 +210,7 @@ fn client(args: &ClientArgs) -> Result<Client, Failure> {
             "the time-out must be above 0; give e.g. --timeout 1s",
         ));
     }
-    Ok(Client {
+    Ok(ClientPlan {
         connections,
         placing: Placing::choose(threads, args.cpus.as_deref(), args.oversubscribe)?,
         timeout: args.timeout,

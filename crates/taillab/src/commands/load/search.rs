@@ -5,7 +5,7 @@ use taillab_model::Nanos;
 use taillab_model::load_result::{LoadStep, Mode};
 
 use super::context::Context;
-use super::find::{Decision, Search, Trial};
+use super::find::{Decision, RateTrial, Search};
 use super::open::{Planned, Steps, finish};
 use super::outputs::Wanted;
 use super::plan::{Bounds, Find};
@@ -58,7 +58,7 @@ pub fn run(mut context: Context<'_>, work: &Find, wanted: &mut Wanted) -> Result
 fn measure(
     context: &mut Context<'_>,
     work: &Find,
-    trial: &Trial,
+    trial: &RateTrial,
     steps: &mut Steps,
 ) -> Result<Option<Decision>, Failure> {
     if context.session.interrupted() {

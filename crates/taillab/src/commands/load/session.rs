@@ -14,7 +14,7 @@ use taillab_load::{
 use taillab_model::Nanos;
 use taillab_model::load_result::Capacity;
 
-use super::plan::Client;
+use super::plan::ClientPlan;
 use super::requests::Requests;
 use super::schedule::{Schedule, Shape};
 use super::watch;
@@ -35,7 +35,7 @@ const BLOCK_WARM_UP: Nanos = Nanos::from_millis(50);
 pub struct Session<'a> {
     fleet: Fleet,
     endpoint: Endpoint,
-    client: &'a Client,
+    client: &'a ClientPlan,
     interrupt: &'a Interrupt,
     say: Say,
 }
@@ -50,13 +50,13 @@ pub struct Sending<'a> {
 }
 
 /// What one measurement recorded and says.
-pub struct Measured {
+pub struct LoadMeasurement {
     pub run: FleetRun,
     pub analysis: LoadAnalysis,
     pub started_unix_s: u64,
 }
 
-impl Measured {
+impl LoadMeasurement {
     /// It ended before its time.
     pub fn is_partial(&self) -> bool {
         self.run.stopped.is_some()
@@ -73,7 +73,7 @@ impl<'a> Session<'a> {
     pub fn connect(
         endpoint: Endpoint,
         requests: &Requests,
-        client: &'a Client,
+        client: &'a ClientPlan,
         interrupt: &'a Interrupt,
         say: Say,
     ) -> Result<Self, Failure> {
@@ -182,7 +182,11 @@ impl<'a> Session<'a> {
     }
 
     /// Sends a schedule and summarises the answers.
-    pub fn open_loop(&mut self, what: &str, sending: Sending<'_>) -> Result<Measured, Failure> {
+    pub fn open_loop(
+        &mut self,
+        what: &str,
+        sending: Sending<'_>,
+    ) -> Result<LoadMeasurement, Failure> {
         let Sending {
             schedule,
             shape,
@@ -223,7 +227,7 @@ impl<'a> Session<'a> {
             schedule_verdict(&shape.name(), intended, run.measured_sends())
         };
         let analysis = summarise_load(&run, (rate_per_s, utilization), arrivals, &Spans::default());
-        Ok(Measured {
+        Ok(LoadMeasurement {
             run,
             analysis,
             started_unix_s,

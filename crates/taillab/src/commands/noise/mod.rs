@@ -12,7 +12,7 @@ use taillab_model::noise::{NoiseQuota, NoiseResult, NoiseRow, SCHEMA_VERSION};
 use taillab_report::{html, json, terminal};
 
 use self::away::Away;
-use self::plan::Plan;
+use self::plan::NoisePlan;
 use crate::cli::NoiseArgs;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::fail::host;
@@ -67,7 +67,7 @@ pub fn run(args: NoiseArgs) -> Result<Exit, Failure> {
 
 /// Runs phase after phase, until Ctrl-C.
 fn measure(
-    plan: &Plan,
+    plan: &NoisePlan,
     measuring: &mut Measuring<'_>,
     held: &mut Vec<String>,
     say: Say,

@@ -16,7 +16,7 @@ const KERNEL_THRESHOLD: Nanos = Nanos::new(4_096);
 
 /// All phases, and what they do to the machine.
 #[derive(Debug)]
-pub struct Plan {
+pub struct NoisePlan {
     pub phases: Vec<Phase>,
     /// What the loops hold while they run, in sentences for the result.
     pub held: Vec<String>,
@@ -27,7 +27,7 @@ pub struct Plan {
 }
 
 /// Plans the phases, and refuses what cannot be measured here.
-pub fn plan(args: &NoiseArgs, roots: &Roots) -> Result<Plan, Failure> {
+pub fn plan(args: &NoiseArgs, roots: &Roots) -> Result<NoisePlan, Failure> {
     tsc::check(roots).map_err(host)?;
     let usable = cpus::allowed().map_err(host)?;
     let chosen = choose(args.cpus.as_ref(), &usable, roots)?;
@@ -43,7 +43,7 @@ pub fn plan(args: &NoiseArgs, roots: &Roots) -> Result<Plan, Failure> {
         // now rather than after the first phase
         try_policy(&phases)?;
     }
-    Ok(Plan {
+    Ok(NoisePlan {
         held: held(&phases),
         notes: notes(roots, &chosen, real_time, throttle),
         own_cpus: usable.difference(&chosen),

@@ -78,9 +78,9 @@ fn judged<M>(
         ours,
         unit,
         verdict: match ours.map(|ours| claim.judge(ours)) {
-            Some(paper::Verdict::Agrees) => Verdict::Agrees,
-            Some(paper::Verdict::DisagreesAsKnown) => Verdict::TheoryDisagrees,
-            Some(paper::Verdict::Disagrees) => Verdict::Disagrees,
+            Some(paper::ClaimVerdict::Agrees) => Verdict::Agrees,
+            Some(paper::ClaimVerdict::DisagreesAsKnown) => Verdict::TheoryDisagrees,
+            Some(paper::ClaimVerdict::Disagrees) => Verdict::Disagrees,
             None => missing,
         },
         explanation: claim.known_disagreement.map(str::to_owned),

@@ -12,7 +12,7 @@ use taillab_report::{html, json, terminal};
 use crate::cli::Output;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::pipeline::{RunDir, print, style};
-use crate::round_trips::{Plan, Row};
+use crate::round_trips::{Row, RttPlan};
 
 /// The outputs that were asked for.
 #[derive(Debug)]
@@ -24,7 +24,11 @@ pub struct Wanted {
 
 impl Wanted {
     /// Makes the directory first, so that nothing is measured that cannot be saved.
-    pub fn new(directory: Option<PathBuf>, common: Output, plan: &Plan) -> Result<Self, Failure> {
+    pub fn new(
+        directory: Option<PathBuf>,
+        common: Output,
+        plan: &RttPlan,
+    ) -> Result<Self, Failure> {
         /// The most bytes that a round trip takes in all files.
         const EACH: u64 = 16;
         const FIXED: u64 = 4_000_000;

@@ -10,7 +10,7 @@ use taillab_model::rtt::Link;
 use crate::cli::{LinkKind, RttArgs, XdpKind};
 use crate::exit::Failure;
 use crate::fail::host;
-use crate::round_trips::{OURS, OpenRate, Plan, RowPlan, Target, failure};
+use crate::round_trips::{OURS, OpenRate, RowPlan, RttPlan, Target, failure};
 
 /// The longest run if its rate depends on the measured capacity.
 const LONGEST: Nanos = Nanos::from_secs(60);
@@ -19,7 +19,7 @@ const LONGEST: Nanos = Nanos::from_secs(60);
 const HALF: f64 = 0.5;
 
 /// Makes the plan, and refuses the impossible.
-pub fn plan(args: &RttArgs) -> Result<Plan, Failure> {
+pub fn plan(args: &RttArgs) -> Result<RttPlan, Failure> {
     let target = args.target.as_deref().map(target).transpose()?;
     if args.mtu.is_some() && (args.link != LinkKind::Veth || target.is_some()) {
         return Err(Failure::usage(
@@ -46,7 +46,7 @@ pub fn plan(args: &RttArgs) -> Result<Plan, Failure> {
         (None, None, false) => None,
     };
     let longest = matches!(open, Some(OpenRate::OfCapacity(_))).then_some(LONGEST);
-    Ok(Plan {
+    Ok(RttPlan {
         rows,
         left_out,
         count: args.count.get(),

@@ -55,7 +55,7 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
     let server_failure = rig.server_failure();
     // put the machine back before reporting what went wrong
     let torn_down = rig.take_down();
-    let Session {
+    let RunSession {
         calibrated,
         recorded,
     } = session?;
@@ -296,7 +296,7 @@ fn conditions(environment: &Environment) -> Vec<Reason> {
 }
 
 /// What was measured.
-struct Session {
+struct RunSession {
     calibrated: Calibrated,
     recorded: Recorded,
 }
@@ -307,7 +307,7 @@ fn take_measurements(
     experiment: &Experiment,
     environment: &Environment,
     say: Say,
-) -> Result<Session, Failure> {
+) -> Result<RunSession, Failure> {
     rig.step_aside()?;
     say.step("loading the probe");
     let mut probe = rig.load_probe(experiment)?;
@@ -336,7 +336,7 @@ fn take_measurements(
     let mut recorded = measure::measure(rig, &mut client, probe, experiment, context, rate)?;
     calibrated.hold_against(&recorded.segments, rig.placement().server.len());
     recorded.events.context.service_time_ns = Some(calibrated.service_time);
-    Ok(Session {
+    Ok(RunSession {
         calibrated,
         recorded,
     })

@@ -18,7 +18,7 @@ const LISTED: usize = 64;
 
 /// One line of `--json`; the shape is `schemas/serve.schema.json`.
 #[derive(Serialize, JsonSchema)]
-pub(crate) struct Line<'a> {
+pub(crate) struct OutputLine<'a> {
     /// Version of this shape.
     #[schemars(extend("const" = SCHEMA_VERSION))]
     schema_version: u32,
@@ -212,7 +212,7 @@ fn target(endpoint: &Endpoint) -> String {
 }
 
 fn line(event: Event<'_>) -> Result<(), Failure> {
-    let line = Line {
+    let line = OutputLine {
         schema_version: SCHEMA_VERSION,
         command: "serve",
         event,

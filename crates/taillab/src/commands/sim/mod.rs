@@ -11,7 +11,7 @@ mod recorded;
 use taillab_host::{Interrupt, Roots};
 use taillab_report::simulation::SimulationReport;
 
-use self::plan::Plan;
+use self::plan::SimPlan;
 use crate::cli::SimArgs;
 use crate::exit::{Exit, Failure};
 use crate::fail::host;
@@ -23,8 +23,8 @@ pub fn run(args: SimArgs) -> Result<Exit, Failure> {
     let interrupt = Interrupt::register().map_err(host)?;
     let (plan, mut wanted) = plan::plan(args)?;
     let (runs, partial) = match &plan {
-        Plan::Random(plan) => random::run(plan, &interrupt)?,
-        Plan::Recorded(plan) => (recorded::run(plan, &interrupt)?, false),
+        SimPlan::Random(plan) => random::run(plan, &interrupt)?,
+        SimPlan::Recorded(plan) => (recorded::run(plan, &interrupt)?, false),
     };
     if runs.is_empty() {
         return Err(Failure::new(

@@ -24,7 +24,7 @@ const MOST_REQUESTS: u64 = 10_000_000_000;
 const DEFAULT_UTILIZATION: f64 = 0.8;
 
 /// The two kinds of arrivals.
-pub enum Plan {
+pub enum SimPlan {
     Random(RandomPlan),
     Recorded(RecordedPlan),
 }
@@ -48,7 +48,7 @@ pub struct RecordedPlan {
     pub quiet: bool,
 }
 
-impl Plan {
+impl SimPlan {
     pub fn swept(&self) -> Vec<Swept> {
         match self {
             Self::Random(plan) => plan.swept.clone(),
@@ -58,7 +58,7 @@ impl Plan {
 }
 
 /// The plan and the outputs that the arguments ask for.
-pub fn plan(args: SimArgs) -> Result<(Plan, Wanted), Failure> {
+pub fn plan(args: SimArgs) -> Result<(SimPlan, Wanted), Failure> {
     let service = service(&args.system.service)?;
     let result = &args.result;
     let wanted = Wanted::new(
@@ -80,8 +80,8 @@ pub fn plan(args: SimArgs) -> Result<(Plan, Wanted), Failure> {
     )
     .or_exit(Exit::Usage)?;
     let plan = match trace {
-        Some(path) => Plan::Recorded(recorded(&args, &path, &service, ranges)?),
-        None => Plan::Random(random(&args, &service, ranges)?),
+        Some(path) => SimPlan::Recorded(recorded(&args, &path, &service, ranges)?),
+        None => SimPlan::Random(random(&args, &service, ranges)?),
     };
     Ok((plan, wanted))
 }

@@ -14,7 +14,7 @@ use self::figures::{Measure, Specification};
 use crate::cli::DeconstructingArgs;
 use crate::exit::{Exit, Failure};
 use crate::fail::host;
-use crate::round_trips::{Measured, Measurement, Plan};
+use crate::round_trips::{Measured, Measurement, RttPlan};
 use crate::say::Say;
 
 const PAPER: &str = "Deconstructing the Tail at Scale Effect Across Network Protocols (Sriraman et al., 2016), \
@@ -39,7 +39,7 @@ pub fn run(args: DeconstructingArgs) -> Result<Exit, Failure> {
                 true => specification.over_rdma(),
                 false => specification,
             };
-            let plan = Plan::own(
+            let plan = RttPlan::own(
                 specification.rows.clone(),
                 (args.count.get(), args.runs.get()),
                 (args.server_cpus.as_ref(), args.client_cpus.as_ref()),
