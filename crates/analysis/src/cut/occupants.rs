@@ -1,27 +1,39 @@
 //! Which threads ran on a CPU of the generator, from the kernel's record.
 
 use taillab_model::explanation::{Culprit, THIS_GENERATOR, nameless};
-use taillab_model::{EventKind, Monotonic, Nanos, Recording, ThreadName, Tid};
+use taillab_model::{CpuStream, EventKind, Monotonic, Nanos, Recording, ThreadName, Tid};
 
 /// Which threads came onto one CPU, and when; empty if that was not recorded.
 #[derive(Clone, Debug, Default)]
 pub struct Occupants<'r> {
-    /// In order of time.
-    came: Vec<(Monotonic, Tid)>,
+    /// In order of time; `None` from the end of a slice on, when nobody looks.
+    came: Vec<(Monotonic, Option<Tid>)>,
     threads: &'r [ThreadName],
 }
 
 impl<'r> Occupants<'r> {
     /// From a recording, with the names in its context.
     pub fn of(recording: &'r Recording, cpu: u32) -> Self {
-        let of_cpu = (recording.streams.iter()).filter(|stream| u32::from(stream.cpu()) == cpu);
-        let events = of_cpu.flat_map(|stream| stream.slices().flatten());
-        let came = events.filter_map(|event| match event.kind() {
-            EventKind::CameOn { tid } => Some((recording.base + event.since_base(), tid)),
-            _ => None,
+        let of_cpu = |stream: &CpuStream| u32::from(stream.cpu()) == cpu;
+        let events = (recording.streams.iter()).flat_map(|stream| {
+            stream
+                .slices()
+                .flatten()
+                .map(move |event| (of_cpu(stream), event))
         });
+        let came = events.filter_map(|(is_of_cpu, event)| {
+            let who = match event.kind() {
+                EventKind::CameOn { tid } if is_of_cpu => Some(tid),
+                // recorded on the CPU of the thread that detaches
+                EventKind::Slice { begins: false } => None,
+                _ => return None,
+            };
+            Some((recording.base + event.since_base(), who))
+        });
+        let mut came: Vec<_> = came.collect();
+        came.sort_by_key(|(at, _)| *at);
         Self {
-            came: came.collect(),
+            came,
             threads: &recording.context.threads,
         }
     }
@@ -35,7 +47,8 @@ impl<'r> Occupants<'r> {
         let stays = &self.came[first.saturating_sub(1)..];
         let ends = stays.iter().skip(1).map(|(at, _)| *at).chain([to]);
         let mut had: Vec<(Tid, Nanos)> = Vec::new();
-        for (&(at, tid), end) in stays.iter().zip(ends).take_while(|((at, _), _)| *at < to) {
+        for (&(at, who), end) in stays.iter().zip(ends).take_while(|((at, _), _)| *at < to) {
+            let Some(tid) = who else { continue };
             let lasted = end.min(to).saturating_since(at.max(from));
             match had.iter_mut().find(|(known, _)| *known == tid) {
                 Some((_, sum)) => *sum += lasted,
@@ -134,6 +147,22 @@ mod tests {
             Occupants::default().chief(at(0), at(1_000), Nanos::ZERO),
             None
         );
+    }
+
+    #[test]
+    fn between_slices_nobody_is_known() {
+        let mut recording = recording(&[(0, 5), (100, 77), (300, 78)]);
+        recording.insert([Event {
+            at: at(200),
+            cpu: 0,
+            kind: EventKind::Slice { begins: false },
+        }]);
+        let occupants = Occupants::of(&recording, 1);
+        let chief = |from, to| occupants.chief(at(from), at(to), Nanos::from_micros(50));
+        // it came on within the slice; who left and came after its end is not known
+        assert_eq!(chief(100, 900).unwrap(), "kworker/1:2 (pid 78)");
+        assert_eq!(chief(100, 290).unwrap(), "stress (pid 70)");
+        assert_eq!(chief(200, 290), None);
     }
 
     #[test]
