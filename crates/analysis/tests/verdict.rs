@@ -540,28 +540,52 @@ fn a_withdrawn_comparison_is_in_the_verdict() {
 
 /// What taillab itself did to the tail, and a queue that grew.
 #[test]
+fn shares_without_intervals_are_a_warning() {
+    let warned = |above: Share| {
+        let warnings = verdict(|s| s.server.causes = vec![thread("stress", above)]).warnings;
+        warnings
+            .iter()
+            .any(|warning| warning.key == "share_intervals")
+    };
+    let unknown = Share {
+        value: 0.75,
+        ..Share::default()
+    };
+    assert!(warned(unknown));
+    assert!(!warned(Share {
+        lo: Some(0.6),
+        hi: Some(0.9),
+        ..unknown
+    }));
+}
+
+/// A thread that ran on the server's core, with its share of the excess above p99.
+fn thread(name: &str, above: Share) -> CauseShare {
+    CauseShare {
+        cause: Cause::Background,
+        culprit: Some(Culprit::Thread {
+            name: name.into(),
+            pid: Some(7),
+            tid: None,
+        }),
+        share: above,
+        excess_share_above_p99: above,
+        excess_ns: Nanos::from_millis(1),
+        requests: 9,
+        episodes: 9,
+        mean_episode_ns: 1.0,
+        requests_per_episode: 1.0,
+    }
+}
+
+#[test]
 fn our_own_part_of_the_tail_is_a_warning() {
     let part = |name: &str, above: f64| {
         let share = Share {
             value: above,
             ..Share::default()
         };
-        let cause = CauseShare {
-            cause: Cause::Background,
-            culprit: Some(Culprit::Thread {
-                name: name.into(),
-                pid: Some(7),
-                tid: None,
-            }),
-            share,
-            excess_share_above_p99: share,
-            excess_ns: Nanos::from_millis(1),
-            requests: 9,
-            episodes: 9,
-            mean_episode_ns: 1.0,
-            requests_per_episode: 1.0,
-        };
-        verdict(|s| s.server.causes = vec![cause]).warnings
+        verdict(|s| s.server.causes = vec![thread(name, share)]).warnings
     };
     let warned = |warnings: &[Reason], key| warnings.iter().any(|warning| warning.key == key);
     let tracer = part("this tracer", 0.85);

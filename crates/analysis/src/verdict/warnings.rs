@@ -274,6 +274,20 @@ pub(super) const RULES: &[Rule] = &[
         },
     },
     Rule {
+        key: "share_intervals",
+        seen: |e| {
+            let causes = &e.server?.result.causes;
+            let mut above = causes.iter().map(|cause| cause.excess_share_above_p99);
+            let unknown = !causes.is_empty() && above.all(|share| share.lo.is_none());
+            unknown.then(|| {
+                "too few parts of the measurement have requests above p99, so how certain the shares \
+                 of the causes there are is not known"
+                    .to_owned()
+            })
+        },
+        remedy: |_| "measure for longer (-d), or record everything all the time (--stamps all)",
+    },
+    Rule {
         key: "blind_windows",
         seen: |e| {
             let matching = &e.server?.result.matching;
