@@ -72,7 +72,7 @@ impl Cgroup {
 /// The root of the version 2 tree, which contains every process and socket of the host.
 ///
 /// # Errors
-/// `NotFound` (`ENOENT`) if it is not mounted, or only a part of it.
+/// `NotFound` (`ENOENT`) if it is not mounted, or only a part of it is.
 pub(crate) fn root() -> io::Result<File> {
     /// The inode of the root of every kernfs tree.
     const ROOT: u64 = 1;

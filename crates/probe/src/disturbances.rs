@@ -50,7 +50,7 @@ impl Disturbances {
     pub const RETRANSMIT: Self = Self(1 << 8);
     /// Waits of the server's threads for storage, in reads and writes.
     pub const STORAGE: Self = Self(1 << 9);
-    /// Everything.
+    /// All kinds of disturbances.
     pub const ALL: Self = Self((1 << 10) - 1);
 
     /// Whether it contains all of these.

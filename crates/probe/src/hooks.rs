@@ -55,7 +55,7 @@ pub(crate) type Failure = (&'static str, &'static str, Refusal);
 ///
 /// `load` loads and attaches programs, which takes time. Where every best
 /// hook works, as on most kernels, it is called once. Otherwise the stamps with several
-/// candidates are tried one by one, and the other ones only if they are refused then.
+/// candidates are tried one by one, and the other stamps only if that is refused too.
 pub(crate) fn choose<T>(
     stamps: &Stamps,
     avoided: &[&str],
@@ -172,7 +172,7 @@ pub(crate) fn loses_nothing(program: &str) -> bool {
     )
 }
 
-/// The choice for the result.
+/// The choice in the form that the result uses.
 pub(crate) fn describe(stamps: &Stamps, choice: &Choice) -> Vec<Hook> {
     let describe = |(stamp, chosen): (&&Stamp, &Option<&Candidate>)| {
         let (hook, lost_precision) = match chosen {

@@ -58,7 +58,7 @@ impl KernelLoop {
         }
     }
 
-    /// Reads the clock for this long; `gap` or more between two reads is a gap.
+    /// Reads the clock for this long. Two consecutive reads that are `gap` or more apart count as a gap.
     ///
     /// # Errors
     /// [`ProbeError::Kernel`].
@@ -127,7 +127,7 @@ impl KernelLoop {
 pub struct IpiWatch {
     object: Object,
     _link: Link,
-    /// How many have been taken, for each CPU.
+    /// How many interrupts of each CPU have been taken.
     taken: Vec<u64>,
 }
 

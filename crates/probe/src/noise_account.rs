@@ -10,7 +10,7 @@ pub struct KernelAccount {
     pub short: Vec<u64>,
     /// Gaps: the last read before and the first read after.
     pub gaps: Vec<(Monotonic, Monotonic)>,
-    /// Gaps for which there was no room.
+    /// The number of further gaps, for which there was no room.
     pub gaps_not_kept: u64,
     /// How long the loop ran.
     pub watched: Nanos,

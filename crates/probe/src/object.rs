@@ -98,7 +98,7 @@ pub(crate) struct Loaded {
     pub(crate) payload: Option<bool>,
     pub(crate) cpus: usize,
     pub(crate) slots_per_cpu: u32,
-    /// The time from which the events' times count.
+    /// The time that the events' times are relative to.
     pub(crate) base: Monotonic,
     /// When everything but T1 and T6 is recorded.
     pub(crate) when: MiddleStamps,
@@ -225,7 +225,7 @@ pub(crate) fn plan(spec: &ProbeSpec) -> Result<CheckedSpec, ProbeError> {
     })
 }
 
-/// The numbers, and zeros behind them.
+/// The numbers, followed by zeros.
 fn padded<const N: usize>(numbers: &[u32]) -> [u32; N] {
     std::array::from_fn(|at| numbers.get(at).copied().unwrap_or(0))
 }
@@ -347,7 +347,7 @@ pub(crate) fn attach(
             continue;
         }
         match program.prog_type() {
-            // it is only ever run
+            // never attached: slices only run it
             ProgramType::RawTracepoint => {}
             ProgramType::CgroupSockAddr => {
                 links.push(program.attach_cgroup(cgroup::root()?.as_raw_fd())?);

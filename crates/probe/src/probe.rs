@@ -142,7 +142,7 @@ impl Probe {
         Ok(())
     }
 
-    /// The part (1/N) of the time for which everything is recorded, where that is done in slices.
+    /// N, if everything is recorded only in slices, which take 1/N of the time.
     pub fn slices(&self) -> Option<u32> {
         match self.loaded.when {
             MiddleStamps::Sampled(_) => self.loaded.when.one_in(),

@@ -63,12 +63,12 @@ impl Rings {
         })
     }
 
-    /// Possible CPUs.
+    /// The number of possible CPUs.
     pub(crate) fn cpus(&self) -> usize {
         self.positions.len
     }
 
-    /// Events in all rings that have not been taken.
+    /// The number of events in all rings that have not been taken.
     pub(crate) fn pending(&self) -> u64 {
         let pending = |ring: &Positions| {
             let tail = ring.tail.load(Ordering::Relaxed);

@@ -1,8 +1,8 @@
-//! Slices: stretches of time in which everything is recorded, and between them only T1 and T6.
+//! Slices: stretches of time in which everything is recorded. Between them, only T1 and T6 are.
 //!
 //! An attached program costs about 90 ns each time it is reached, even if it returns at once. So the
 //! programs of everything else are attached at the beginning of each slice and detached at its end. A
-//! thread of its own does that: each program takes up to a millisecond, mostly waiting.
+//! separate thread does that, because each program takes up to a millisecond, mostly spent waiting.
 //!
 //! Each slice is announced in the recording, by a program that this thread runs: after the last
 //! program was attached, and before the first one is detached.
@@ -22,15 +22,16 @@ use crate::cgroup;
 /// The program that announces slices.
 pub(crate) const MARK: &str = "mark_slice";
 
-/// The length of a slice. What is known of the threads begins anew with each slice, and attaching
-/// takes 6 to 21 ms, so it must be much longer than that; but 20 s of 1/16 must have a dozen.
+/// The length of a slice. What is known about the threads starts afresh in each slice, and attaching
+/// takes 6 to 21 ms, so a slice must be much longer than that. But 20 s of recording with 1/16 must
+/// contain a dozen slices.
 const LENGTH: Duration = Duration::from_millis(100);
 
 /// The first slice begins after this time, which no measurement counts.
 const SETTLE: Duration = Duration::from_millis(100);
 
-/// A thread that attaches and detaches. When this is dropped, the thread has ended, and nothing that it
-/// attached is left.
+/// The thread that attaches and detaches. Dropping this ends the thread and detaches everything that it
+/// attached.
 #[derive(Debug)]
 pub(crate) struct Slicer {
     /// Dropping it ends the thread.
@@ -71,7 +72,7 @@ impl Drop for Slicer {
     }
 }
 
-/// Descriptors of their own, so that the thread does not need the object.
+/// Duplicates of the programs' descriptors, so that the thread does not need the object.
 struct Programs {
     mark: OwnedFd,
     sliced: Vec<Program>,
@@ -79,9 +80,9 @@ struct Programs {
 
 /// A program that is attached in slices.
 enum Program {
-    /// The kernel knows from its loading what it is attached to.
+    /// The kernel has known what to attach it to since it was loaded.
     Tracing(OwnedFd),
-    /// At the root of the cgroups.
+    /// Attached at the root of the cgroups.
     OfCgroups {
         program: OwnedFd,
         root: OwnedFd,
@@ -111,7 +112,7 @@ impl Programs {
         Ok(Self { mark, sliced })
     }
 
-    /// A slice in each period, until told to end.
+    /// Records a slice in each period, until told to end.
     fn record(&self, period: Duration, ended: &Receiver<Infallible>) {
         let begin = Instant::now() + SETTLE;
         let goes_on = |until: Instant| {
@@ -160,10 +161,10 @@ impl Programs {
 }
 
 impl Program {
-    /// Dropping the answer detaches it.
+    /// Attaches the program. Dropping the returned descriptor detaches it.
     fn attach(&self) -> io::Result<OwnedFd> {
         let link = match self {
-            // SAFETY: the descriptor is open, and a name is not needed for a program of tracing.
+            // SAFETY: the descriptor is open, and a tracing program needs no name.
             Self::Tracing(program) => unsafe {
                 libbpf_sys::bpf_raw_tracepoint_open(ptr::null(), program.as_raw_fd())
             },
@@ -185,10 +186,10 @@ impl Program {
     }
 }
 
-/// Where in its period a slice begins, of so much room.
+/// When a slice begins within its period, from 0 to `room` after the period's start.
 ///
-/// Multiples of the golden ratio, less their whole parts, are spread evenly and come back to no
-/// earlier place: so what happens regularly is hit in its share of the time.
+/// The fractional parts of multiples of the golden ratio are spread evenly and never repeat. So the
+/// slices cover their share of anything that happens regularly.
 fn place(number: u32, room: Duration) -> Duration {
     const GOLDEN: f64 = 0.618_033_988_749_894_8;
     room.mul_f64((f64::from(number) * GOLDEN).fract())

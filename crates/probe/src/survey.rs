@@ -211,7 +211,7 @@ fn remedy(hook: &str, refusal: &Refusal) -> String {
     }
 }
 
-/// Checks that user space can map an array, as the rings are.
+/// Checks that user space can map an eBPF array, as it maps the rings.
 fn mapped_array() -> Check {
     const NAME: &str = "event rings";
     /// The default ring of one CPU, in 16-byte events.
@@ -236,10 +236,10 @@ fn mapped_array() -> Check {
     }
 }
 
-/// Maps the array for reading for a moment.
+/// Maps the array for reading, and unmaps it at once.
 fn map_it(array: &MapHandle, bytes: usize) -> io::Result<()> {
-    // SAFETY: a new mapping at an address of the kernel's choice, which nothing reads and
-    // which is unmapped below, whole.
+    // SAFETY: a new mapping at an address of the kernel's choice. Nothing reads it, and all
+    // of it is unmapped below.
     unsafe {
         let at = mmap(
             std::ptr::null_mut(),

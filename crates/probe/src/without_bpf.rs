@@ -70,7 +70,7 @@ impl Probe {
     }
 }
 
-/// A loop in the kernel that cannot exist.
+/// A loop in the kernel that cannot exist, for the same reason as [`Probe`].
 #[derive(Debug)]
 pub enum KernelLoop {}
 
@@ -91,7 +91,7 @@ impl KernelLoop {
     }
 }
 
-/// A watch that cannot exist.
+/// A watch of interrupts that cannot exist, for the same reason as [`Probe`].
 #[derive(Debug)]
 pub enum IpiWatch {}
 

@@ -13,7 +13,8 @@ use super::worker::Worker;
 /// Labels that every account needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fixed {
-    /// Labels of work that the ideal queue has too, in the order in which the ideal sojourn is taken off.
+    /// Labels of work that the ideal queue has too, in the order in which the ideal sojourn is subtracted
+    /// from them.
     work: [Label; 4],
     service: Label,
     stack_tx: Label,
@@ -72,7 +73,7 @@ pub(super) struct Case<'a> {
     pub(super) service_ns: u64,
 }
 
-/// Label, length, inherited.
+/// A label, the length in nanoseconds, and whether it was inherited.
 type Wait = (Label, u64, bool);
 
 /// An account, with memory that the next one uses again.
@@ -85,11 +86,11 @@ pub(super) struct Account {
     pub(super) pieces: Vec<Piece>,
     /// What held the request up.
     held: Lengths,
-    /// What the time is charged to in which the CPU worked for others, in the order in which it is shown.
-    /// For a request without pieces, inherited delays of one label may be joined.
+    /// What the time in which the CPU worked for others is charged to, in the order in which it is shown.
+    /// For a request without pieces, inherited delays with the same label may be joined.
     waits: Vec<Wait>,
-    /// The stretches of the histories that the previous request asked for: direct delays, inherited
-    /// ones, and those while it was late. Those of this request are mostly nearly the same.
+    /// The stretches of the histories that the previous request asked for: direct delays, inherited ones,
+    /// and those while it was late. Those of this request are usually almost the same.
     direct: Stretches,
     inherited: Stretches,
     late: Stretches,
@@ -237,7 +238,7 @@ fn without_worker(case: &Case<'_>, fixed: &Fixed, account: &mut Account) -> OwnW
     }
 }
 
-/// Adds the delays between T2 and T6, which is at the delay `to`, to `held`; returns their sum. Once the
+/// Adds the delays between T2 and T6 to `held`; T6 is at the delay `to`. Returns their sum. Once the
 /// request is `late`, all delays but its own are order.
 fn held_directly(
     request: &OpenRequest,
@@ -315,7 +316,7 @@ fn gone_elsewhere(
     let Some(length) = held.get_mut(served_by.slow_service) else {
         return;
     };
-    // its own stays what it is
+    // the request's own slow service is not moved
     let moved = length.saturating_sub(request.over_ns).min(longer_ns);
     *length -= moved;
     let own = Who::Worker(served_by.worker.tid);
@@ -335,7 +336,7 @@ fn pass_on(held: &mut Lengths, received: u64, total: u64) -> u64 {
     passed
 }
 
-/// The pieces in order of time, for a request of which they are wanted.
+/// The pieces in order of time, for a request whose pieces are wanted.
 fn in_order(
     case: &Case<'_>,
     waits: &[Wait],

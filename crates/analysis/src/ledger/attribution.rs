@@ -18,7 +18,7 @@ use crate::matched::{Arrival, Matched};
 use crate::resent::Resent;
 use crate::timeline::Timeline;
 
-/// Lines of time that the next window of a recording shares with the one before it, at least.
+/// How far the timeline of a window reaches back into the window before it, at least.
 pub const LOOK_BACK: Nanos = Nanos::from_millis(20);
 
 /// The ledger of a recording that comes window by window.
@@ -46,7 +46,7 @@ pub struct Attribution {
 }
 
 impl Attribution {
-    /// Before the first window.
+    /// A ledger that has not seen a window yet.
     pub fn new(context: &RecordingContext, options: &LedgerOptions, baseline: Baseline) -> Self {
         let mut server = ServerState::new(context, baseline);
         Self {
@@ -65,7 +65,7 @@ impl Attribution {
         }
     }
 
-    /// From now on requests with at least this sojourn are taken apart in order of time.
+    /// From now on, requests with at least this sojourn are split into pieces in order of time.
     pub const fn trace_from(&mut self, sojourn: Nanos) {
         self.options.trace_from = sojourn;
     }
@@ -137,7 +137,7 @@ impl Attribution {
     /// T1: it enters the ideal queues, and is followed if it was answered.
     fn came_in(&mut self, matched: &Matched, arrival: &Arrival, t1_ns: u64) {
         let ideal_ns = self.queues.arrives(t1_ns);
-        // what receives the others is not recorded
+        // outside slices, receive softirqs are not recorded
         if matched
             .slices
             .contain(Monotonic::from_nanos_since_boot(t1_ns))
@@ -200,7 +200,7 @@ impl Attribution {
         self.server.events.push(queued_ns, RequestEvent::Queued(id));
     }
 
-    /// T2.
+    /// T2: the request is queued at its socket.
     fn queued(&mut self, id: RequestId, at_ns: u64) {
         let server = &mut self.server;
         let Some(w) = server.requests[id].worker else {
@@ -313,7 +313,7 @@ impl Attribution {
         }
     }
 
-    /// T3.
+    /// T3: its worker can serve it.
     fn begun(&mut self, id: RequestId, at_ns: u64) {
         let server = &mut self.server;
         let OpenRequest {
@@ -345,7 +345,7 @@ impl Attribution {
             .push(t6_ns.max(at_ns), RequestEvent::Answered(id));
     }
 
-    /// T6.
+    /// T6: it is answered, and its account is drawn up.
     fn answered(&mut self, id: RequestId, at_ns: u64, sink: &mut impl FnMut(&Entry<'_>, &Labels)) {
         let server = &mut self.server;
         let (worker, line) = (server.requests[id].worker, server.requests[id].line);
@@ -427,7 +427,7 @@ impl Attribution {
     }
 }
 
-/// What is known of a request at its T6.
+/// What is known about a request at its T6.
 fn case<'s>(
     server: &'s mut ServerState,
     id: RequestId,

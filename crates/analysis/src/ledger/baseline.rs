@@ -88,8 +88,8 @@ fn sleeps_to_serve(matched: &Matched, timeline: &Timeline) -> bool {
     sleeping * 2 >= asked.max(1)
 }
 
-/// The median service with exactly one page fault less that without, where there are
-/// enough of both.
+/// The median service with exactly one page fault minus the median without; 0 if there are too few of
+/// either.
 fn fault_cost(matched: &Matched, timeline: &Timeline) -> u64 {
     if !timeline.seen().faults {
         return 0;

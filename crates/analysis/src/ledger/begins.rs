@@ -1,4 +1,4 @@
-//! When workers begin to serve requests of which T3 was not to be recorded, and their busy periods.
+//! When workers begin to serve requests whose T3 was not to be recorded, and the workers' busy periods.
 
 use taillab_model::MiddleStamps;
 
@@ -21,7 +21,7 @@ struct BusyPeriod {
 
 impl Begins {
     /// For each request of the next window that is not in the sample and has no T3, when its worker was
-    /// free for it, that is when it had answered the request before. Empty if all stamps were recorded.
+    /// free for it, that is, when it had answered the request before. Empty if all stamps were recorded.
     pub(super) fn of(&mut self, matched: &Matched) -> Vec<Option<u64>> {
         if matched.stamps == MiddleStamps::All {
             return Vec::new();

@@ -23,12 +23,12 @@ pub(super) struct Stretch {
 /// A CPU, and the workers that need it.
 #[derive(Default)]
 pub(super) struct CpuClock {
-    /// Its number.
+    /// The number of the CPU.
     pub(super) cpu: u16,
     /// The place of its line in the timeline, and the place in that line.
     pub(super) line: Option<usize>,
     cursor: SegmentCursor,
-    /// The one in which `upto_ns` lies.
+    /// The segment in which `upto_ns` lies.
     pub(super) segment: Option<Segment>,
     /// Everything before has been charged.
     upto_ns: u64,
@@ -45,15 +45,16 @@ pub(super) struct CpuClock {
     pub(super) unwoken: usize,
     /// Until then, the workers that wait are held back.
     pub(super) held_back_until_ns: u64,
-    /// Until then, a wake-up is under way; and what it is charged to, which is the cause of the sleep if
-    /// that was in the middle of a request.
+    /// Until then, a wake-up is under way. `on_its_way` is what it is charged to: the cause of the sleep,
+    /// if that was in the middle of a request.
     pub(super) on_its_way_until_ns: u64,
     pub(super) on_its_way: Label,
     /// Where in its history the busy period began.
     pub(super) busy_floor: u64,
     /// The last T2 here.
     pub(super) last_queued_ns: u64,
-    /// This stay of the current thread is counted as an episode, and so is this segment.
+    /// Whether this stay of the current thread has been counted as an episode, and whether this segment
+    /// has.
     pub(super) counted_thread: bool,
     pub(super) counted_segment: bool,
 }

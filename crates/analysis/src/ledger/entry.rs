@@ -15,10 +15,9 @@ pub struct LedgerOptions {
     pub service_time: Nanos,
     /// Workers of the ideal queue.
     pub workers: NonZeroU32,
-    /// Requests due earlier are warm-up: followed, and not given out.
+    /// Requests due earlier are warm-up: they are followed, but get no entry.
     pub measure_from: Monotonic,
-    /// Requests with at least this sojourn are taken apart in order of time
-    /// ([`Entry::pieces`]).
+    /// Requests with at least this sojourn are split into pieces in order of time ([`Entry::pieces`]).
     pub trace_from: Nanos,
 }
 
@@ -31,32 +30,32 @@ pub struct Entry<'a> {
     pub stamps: Stamps,
     /// Which client sent it.
     pub key: RequestKey,
-    /// The thread that served it; 0 where that is not known.
+    /// The thread that served it; 0 if that is not known.
     pub worker: Tid,
     /// T2 to T5 were to be recorded; otherwise the account says little.
     pub asked: bool,
-    /// The number of the slice whose sample has it, where everything was recorded in slices.
+    /// The number of the slice whose sample it belongs to, if the recording has slices.
     pub slice: Option<u32>,
     /// It left after the end of that slice.
     pub left_late: bool,
-    /// Its worker had requests without a break since before the slice, so delays that it inherits may be
-    /// from then, where they were not recorded.
+    /// Its worker has had requests without a break since before the slice. So it may inherit delays from
+    /// that time, which were not recorded.
     pub carried_over: bool,
     /// T6 − T1.
     pub sojourn_ns: u64,
-    /// The same in the ideal queue.
+    /// Its sojourn in the ideal queue.
     pub ideal_ns: u64,
-    /// The same in the ideal queue of its own worker alone.
+    /// Its sojourn in an ideal queue of its own worker alone.
     pub own_queue_ideal_ns: u64,
-    /// How far it was faster than its ideal: max(0, ideal − sojourn).
+    /// By how much it was faster than its ideal: max(0, ideal − sojourn).
     pub gain_ns: u64,
     /// The sojourn by cause: the lengths, none of them zero, sum to `sojourn_ns`.
     pub parts: &'a [(Label, u64)],
     /// The excess by cause: the lengths, none of them zero, sum to max(0, sojourn − ideal).
     pub excess: &'a [(Label, u64)],
-    /// A later arrival that was served before it, and its worker.
+    /// The place of a later arrival that was served before it, and the worker that served that one.
     pub overtaken_by: Option<(usize, Tid)>,
-    /// Its parts in order of time, where it was asked for; their lengths sum to `sojourn_ns`.
+    /// Its parts in order of time, if they were asked for; their lengths sum to `sojourn_ns`.
     pub pieces: &'a [Piece],
 }
 

@@ -16,7 +16,7 @@ pub(super) enum RequestEvent {
     Begun(RequestId),
 }
 
-/// An event at its time, as one number that orders like the pair of them.
+/// An event and its time as one number, which sorts by time and then by event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Due(u128);
 
@@ -52,14 +52,14 @@ impl Due {
     }
 }
 
-/// Events that are kept sorted at most.
+/// The largest number of events that are kept sorted.
 const SOON: usize = 32;
 
-/// The coming events. A new event is mostly due soon, and only few are: these are kept sorted. Events that
-/// are due later than all of them wait in a heap.
+/// The coming events. A new event is usually due soon, and only a few events are; these are kept sorted.
+/// Events that are due later than all of them wait in a heap.
 #[derive(Debug, Default)]
 pub(super) struct EventQueue {
-    /// The next one is the last here.
+    /// Sorted; the next event is the last here.
     soon: Vec<Due>,
     later: BinaryHeap<Reverse<Due>>,
 }
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Whenever they are pushed, they come in order of time, then of their kinds.
+        /// Events come in order of time and then of kind, whenever they are pushed.
         #[test]
         fn events_come_in_order(
             steps in prop::collection::vec((0_u64..300, 0_u32..4, any::<bool>()), 1..400),

@@ -24,7 +24,7 @@ const MAX_PIECES: usize = 1 << 20;
 pub(super) struct Position {
     /// Nanoseconds of delay before it.
     pub(super) delay_ns: u64,
-    /// Nanoseconds of receive softirqs within ρ before it, which are no delays.
+    /// Nanoseconds of receive softirqs within ρ before it, which are not delays.
     pub(super) received_ns: u64,
 }
 
@@ -81,13 +81,13 @@ impl CpuHistory {
         to - from
     }
 
-    /// Calls `visit` for each delay between two positions, as far as they are kept; returns their sum.
+    /// Calls `visit` for each delay between two positions that is still kept; returns their sum.
     pub(super) fn visit(&self, from: u64, to: u64, visit: impl FnMut(Label, u64)) -> u64 {
         self.delays.visit(from, to, visit)
     }
 
-    /// The same, but delays of one label may be joined, at the place of the first. `stretch` is the one
-    /// that was asked for before.
+    /// Like [`Self::visit`], but delays with the same label may be joined, at the place of the first.
+    /// `stretch` is the one that was asked for before.
     pub(super) fn sum(
         &self,
         from: u64,
@@ -139,7 +139,7 @@ struct HistoryPiece {
     origin: Origin,
 }
 
-/// A label in a worker's ended pieces: that of the delay, and whether it was the worker's own.
+/// A label in a worker's ended pieces: the label of the delay and whether it was the worker's own, packed.
 #[derive(Clone, Copy)]
 struct Ended(Label);
 
@@ -163,13 +163,13 @@ impl Ended {
 /// The delay history of a worker, while it has requests.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WorkerHistory {
-    /// The CPU whose history is the worker's now, and the position at which it became so.
+    /// The CPU whose history the worker shares now, and the position in it at which that began.
     attached: Option<(usize, Position)>,
-    /// Its position, without what the CPU it is attached to has added.
+    /// Its position, without what the CPU has added since the worker was attached to it.
     base: Position,
     /// In order of time; only the last one may still grow.
     pieces: VecDeque<HistoryPiece>,
-    /// What those before the last consist of.
+    /// The delays of all pieces before the last.
     ended: Runs,
 }
 
@@ -199,7 +199,7 @@ impl WorkerHistory {
         self.attached = None;
     }
 
-    /// From its present end on, it comes from `origin`.
+    /// Begins a piece at its present end, which comes from `origin`.
     fn begin(&mut self, origin: Origin, cpus: &[CpuHistory]) {
         let begin = self.base.delay_ns;
         match self.pieces.back_mut() {
@@ -218,7 +218,7 @@ impl WorkerHistory {
         }
     }
 
-    /// A piece grows no more.
+    /// Ends a piece, which does not grow any more.
     fn end_piece(&mut self, piece: HistoryPiece, end: u64, cpus: &[CpuHistory]) {
         let HistoryPiece { begin, origin } = piece;
         match origin {
@@ -258,8 +258,8 @@ impl WorkerHistory {
         self.pieces.clear();
     }
 
-    /// Calls `visit` for each delay between two of its positions, with whether the worker itself was off its
-    /// CPU; returns their sum.
+    /// Calls `visit` for each delay between two of its positions, and says whether the worker itself was
+    /// off its CPU. Returns their sum.
     pub(super) fn visit(
         &self,
         cpus: &[CpuHistory],
@@ -291,8 +291,8 @@ impl WorkerHistory {
         given
     }
 
-    /// The same, but delays of one label and kind may be joined, at the place of the first. The worker is
-    /// the one at `w`; `stretches` are those that were asked for before.
+    /// Like [`Self::visit`], but delays with the same label and of the same kind may be joined, at the
+    /// place of the first. The worker is the one at `w`; `stretches` are those that were asked for before.
     pub(super) fn sum(
         &self,
         w: usize,
@@ -356,7 +356,7 @@ impl WorkerHistory {
         }
     }
 
-    /// The place of the piece in which `at` lies; of the first one, if that begins later.
+    /// The place of the piece in which `at` lies, or of the first one if that begins later.
     fn piece_at(&self, at: u64) -> usize {
         if self.pieces.len() <= 1 {
             return 0;
@@ -365,7 +365,7 @@ impl WorkerHistory {
         behind.saturating_sub(1)
     }
 
-    /// Where a piece ends; of the last one, anywhere.
+    /// Where a piece ends; the last one has no end yet.
     fn end_of(&self, place: usize) -> u64 {
         let next = self.pieces.get(place + 1);
         next.map_or(u64::MAX, |next| next.begin)

@@ -9,22 +9,22 @@ use crate::timeline::{Top, call_name, pack_top};
 /// Number of a cause with its culprit, in the [`Labels`] that gave it.
 pub type Label = u32;
 
-/// Who did it, before it has a name.
+/// A culprit, without its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Who {
     /// Nobody in particular.
     Nobody,
-    /// A thread.
+    /// A thread, by its number.
     Thread(Tid),
-    /// A worker of the server.
+    /// A worker of the server, by its thread's number.
     Worker(Tid),
     /// An interrupt.
     Interrupt(Interrupt),
-    /// A softirq.
+    /// A softirq, by its vector.
     Softirq(u8),
-    /// A system call.
+    /// A system call, by its number on x86-64.
     Call(u16),
-    /// A power state.
+    /// A power state of a CPU, by its number.
     Idle(u8),
 }
 
@@ -36,7 +36,8 @@ pub(crate) fn of_storage(call: Option<u16>) -> (Cause, Who) {
     }
 }
 
-/// What is to blame where this is on top of a CPU's current thread; `None` where nothing is.
+/// The cause and culprit while this is on top of a CPU's current thread; `None` if it is not a delay by
+/// itself.
 pub(crate) fn of_top(top: Top) -> Option<(Cause, Who)> {
     Some(match top {
         Top::Nothing | Top::Idle { .. } => return None,
@@ -53,13 +54,13 @@ pub(crate) fn of_top(top: Top) -> Option<(Cause, Who)> {
 #[derive(Clone, Debug)]
 pub struct Labels {
     met: Vec<(Cause, Who)>,
-    /// Those without a culprit, by cause, where they were met.
+    /// The labels without a culprit, by cause; `None` while not met.
     plain: [Option<Label>; Cause::ALL.len()],
     numbers: Numbered<Label>,
     threads: IdMap<(String, Tid)>,
-    /// Those that run softirqs for their CPU.
+    /// The threads that run softirqs for their CPU (`ksoftirqd`).
     softirq_threads: Vec<Tid>,
-    /// Those of the server's own processes.
+    /// The threads of the server's own processes.
     own_threads: Vec<Tid>,
     interrupts: IdMap<String>,
 }
@@ -75,7 +76,7 @@ pub(crate) fn softirq_name(vector: u8) -> String {
 }
 
 impl Labels {
-    /// None met yet; names come from `context`.
+    /// No labels yet; names come from `context`.
     pub fn new(context: &RecordingContext) -> Self {
         let thread = |t: &taillab_model::ThreadName| (t.tid, (t.comm.clone(), t.pid));
         let interrupts = context.interrupts.iter();
@@ -111,12 +112,12 @@ impl Labels {
         label
     }
 
-    /// How many there are; labels are the numbers below.
+    /// How many labels there are; they are the numbers below this one.
     pub const fn len(&self) -> usize {
         self.met.len()
     }
 
-    /// None was met.
+    /// Whether no label was met.
     pub const fn is_empty(&self) -> bool {
         self.met.is_empty()
     }
@@ -131,10 +132,10 @@ impl Labels {
         self.met[label as usize].1
     }
 
-    /// The culprit of a label by name; of a thread, that thread.
+    /// The culprit of a label, by name. A thread is named with its own number.
     pub fn culprit(&self, label: Label) -> Option<Culprit> {
         match (self.cause(label), self.named(self.who(label))?) {
-            // a program that took the CPU from the workers, and it is the server
+            // the program that took the CPU from the workers is the server itself
             (
                 Cause::Background,
                 Culprit::Thread {
@@ -147,7 +148,7 @@ impl Labels {
         }
     }
 
-    /// The culprit's name.
+    /// The culprit with its name; `None` for [`Who::Nobody`].
     pub fn named(&self, who: Who) -> Option<Culprit> {
         Some(match who {
             Who::Nobody => return None,
@@ -185,7 +186,7 @@ impl Labels {
             .map_or_else(|| nameless(tid), |(name, _)| name.clone())
     }
 
-    /// It runs softirqs that were put off.
+    /// Whether this thread runs softirqs that were deferred.
     pub(super) fn runs_softirqs(&self, thread: Tid) -> bool {
         self.softirq_threads.contains(&thread)
     }
@@ -194,7 +195,7 @@ impl Labels {
     pub(crate) fn group(&self, label: Label) -> (Cause, GroupKey) {
         let (cause, who) = self.met[label as usize];
         let key = match who {
-            // each of the server's own has work of its own
+            // each of the server's own threads does different work
             Who::Thread(tid) if cause == Cause::Background && self.own_threads.contains(&tid) => {
                 GroupKey::Single(who)
             }
@@ -207,8 +208,8 @@ impl Labels {
         (cause, key)
     }
 
-    /// The culprit that all labels of this label's [`group`](Self::group) are: threads of one
-    /// name and process without the number of one of them.
+    /// The culprit for all labels in this label's [`group`](Self::group): threads with the same name and
+    /// process have no thread number.
     pub(crate) fn culprit_of_group(&self, label: Label) -> Option<Culprit> {
         match (self.group(label).1, self.culprit(label)) {
             (GroupKey::Process(..), Some(Culprit::Thread { name, pid, .. })) => {
@@ -280,7 +281,7 @@ mod tests {
         }
     }
 
-    /// memcached's LRU maintainer on its only CPU is no other program; a lock is held by a worker.
+    /// memcached's LRU maintainer on its only CPU is not another program; a lock is held by a worker.
     #[test]
     fn a_thread_of_the_server_itself_is_named_as_such() {
         let mut labels = Labels::new(&RecordingContext {

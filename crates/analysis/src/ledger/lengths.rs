@@ -4,11 +4,11 @@ use std::ops::Deref;
 
 use super::label::Label;
 
-/// A length for each label that was met, in the order in which they were.
+/// A length for each label, in the order in which the labels were first met.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lengths {
     list: Vec<(Label, u64)>,
-    /// By label: its place in the list and one, or zero.
+    /// By label: its place in the list plus one, or zero.
     places: Vec<u32>,
 }
 
@@ -47,7 +47,8 @@ impl Lengths {
         Some(&mut self.list[place].1)
     }
 
-    /// Lengthens all of them in proportion by `more` in all, exactly; there is one.
+    /// Adds `more` to the lengths in total, in proportion and exact in sum. There must be at least one
+    /// length.
     pub(super) fn lengthen(&mut self, more: u64) {
         if more == 0 {
             return;
@@ -90,10 +91,10 @@ impl Deref for Lengths {
     }
 }
 
-/// Takes the ideal sojourn off `parts`, which sum to the sojourn: see "Excess" in
-/// [`ledger`](super). `work` is what the ideal queue has as well, in the order in which it is taken off;
-/// of `received` (receive softirqs within ρ, its label and length) it may be taken too. What is
-/// left in `excess` sums to max(0, sojourn − ideal).
+/// Subtracts the ideal sojourn from `parts`, which sum to the sojourn: see "Excess" in [`ledger`](super).
+/// `work` are the labels that the ideal queue has as well, in the order in which it is subtracted from
+/// them; `received` (receive softirqs within ρ: label and length) comes after them. What is left in
+/// `excess` sums to max(0, sojourn − ideal).
 pub(super) fn take_ideal(
     parts: &Lengths,
     received: (Label, u64),
@@ -130,14 +131,15 @@ pub(super) fn scaled(a: u64, b: u64, c: u64) -> u64 {
     }
 }
 
-/// Takes `off` in all off the parts, in proportion, exactly; all of them if it is more.
+/// Subtracts `off` from the parts in total, in proportion and exact in sum. Removes all parts if `off` is
+/// not less than their sum.
 fn shrink(parts: &mut Vec<(Label, u64)>, off: u64) {
     let total: u64 = parts.iter().map(|part| part.1).sum();
     if off >= total {
         parts.clear();
         return;
     }
-    // the share of all parts so far, each rounded: neither the sum nor a sign can go wrong
+    // rounds the share of all parts so far, so the sum is exact and no part becomes negative
     let (mut sum, mut kept) = (0, 0);
     for part in parts.iter_mut() {
         sum += part.1;

@@ -46,14 +46,14 @@
 //! before: they should have left already. It is charged to the causes of exactly that delay:
 //! **the last H nanoseconds of the delay history before T2**, within the busy period.
 //!
-//! *Why the last H.* Take one worker, D the departures and D* the ideal ones. Between two
-//! departures the lag D − D* grows by what held the CPU up, and shrinks where the ideal
-//! queue was idle while the real one caught up. H is the lag of the worker when the
-//! request arrived. The history since the beginning of the busy period is longer than H by the delay
-//! that was caught up since; the oldest delay is caught up first. So the delay that remains is the
-//! end of the history. This makes the inheritance recursive (a delay is passed on from request to
-//! request for as long as the worker lags, and no longer) and exact in sum, and it takes one
-//! subtraction of two positions for each request: the delay of a busy period is never walked twice.
+//! *Why the last H.* Take one worker, D the departures and D* the ideal ones. Between two departures the
+//! lag D − D* grows by what held the CPU up, and shrinks where the ideal queue was idle while the real one
+//! caught up. H is the lag of the worker when the request arrived. The history since the beginning of the
+//! busy period is longer than H by the delay that was caught up since; the oldest delay is caught up first.
+//! So the delay that remains is the end of the history. This makes the inheritance recursive (a delay is
+//! passed on from request to request for as long as the worker lags, and no longer) and exact in sum. It
+//! takes one subtraction of two positions for each request: the delay of a busy period is never walked
+//! twice.
 //!
 //! Three things come before inheritance in H:
 //! - `order`: the excess over first come, first served with the same workers. Take the k-th response
@@ -76,12 +76,12 @@
 //!
 //! # Excess
 //!
-//! The ideal sojourn is I = W + t. The excess by cause sums to max(0, S − I) for each
-//! request: from the parts, I is taken off those that are *work* in the ideal as well, in this
-//! order: `service`, `stack_tx`, `queue`, `stack_rx`, receive softirqs within ρ (t pays for the
-//! stack, and W for the packets of the requests ahead). Whatever of I is then left (the
-//! server was faster in its own work than t) is taken off all others in proportion. If a request was
-//! faster than its ideal, the difference max(0, I − S) is given separately ([`Entry::gain_ns`]).
+//! The ideal sojourn is I = W + t. The excess by cause sums to max(0, S − I) for each request: from the
+//! parts, I is subtracted from those that are *work* in the ideal as well, in this order: `service`,
+//! `stack_tx`, `queue`, `stack_rx`, receive softirqs within ρ (t pays for the stack, and W for the packets
+//! of the requests ahead). Whatever of I is then left (the server was faster in its own work than t) is
+//! subtracted from all others in proportion. If a request was faster than its ideal, the difference max(0,
+//! I − S) is given separately ([`Entry::gain_ns`]).
 //!
 //! # Slices
 //!

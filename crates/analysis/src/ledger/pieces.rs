@@ -5,13 +5,13 @@ use super::label::Label;
 /// A stretch of a request with one cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// From T1 on, nanoseconds.
+    /// When it begins, in nanoseconds after T1.
     pub from_ns: u64,
-    /// How long.
+    /// How long it lasts, in nanoseconds.
     pub lasted_ns: u64,
-    /// Why.
+    /// Its cause and culprit.
     pub label: Label,
-    /// The delay was another request's, behind which this one waited.
+    /// The delay held up an earlier request, behind which this one waited.
     pub inherited: bool,
 }
 

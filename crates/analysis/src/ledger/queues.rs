@@ -13,9 +13,9 @@ use super::history::Position;
 /// How long a request waits in the queues that the server is compared with.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Waits {
-    /// In the ideal queue.
+    /// Its wait in the ideal queue.
     pub(super) ideal_ns: u64,
-    /// In the ideal queue of its own worker alone.
+    /// Its wait in an ideal queue of its own worker alone.
     pub(super) own_queue_ns: u64,
     /// How much longer it waited than it would have in one queue for all workers.
     pub(super) imbalance_ns: u64,
@@ -53,12 +53,13 @@ impl Queues {
         }
     }
 
-    /// A request arrives, of which nothing more is known; its wait in the ideal queue.
+    /// A request arrives, and nothing more is known about it. Returns its wait in the ideal queue.
     pub(super) fn arrives(&mut self, t1_ns: u64) -> u64 {
         wait_ns(&mut self.ideal, t1_ns, self.service_time)
     }
 
-    /// Worker `w` has served that request until `t6_ns`; its waits in the other queues.
+    /// Worker `w` has served that request until `t6_ns`. Returns its wait in the ideal queue of that worker
+    /// alone, and how much longer it waited than in one queue for all workers.
     pub(super) fn was_served_by(&mut self, w: usize, t1_ns: u64, t6_ns: u64) -> (u64, u64) {
         let t = self.service_time;
         while self.workers.len() <= w {
@@ -74,7 +75,7 @@ impl Queues {
         )
     }
 
-    /// The requests of a line.
+    /// The requests of a line, in order of arrival.
     pub(super) fn in_order(&mut self, line: Line) -> &mut ArrivalOrder {
         let (lines, place) = match line {
             Line::OfCpu(k) => (&mut self.of_cpus, k),
@@ -86,8 +87,8 @@ impl Queues {
         &mut lines[place]
     }
 
-    /// A worker begins the request at `place`, queued at `queued_ns`; the later arrival that
-    /// was begun before it, and by whom.
+    /// A worker begins the request at `place`, which was queued at `queued_ns`. Returns the later arrival
+    /// that was begun before it, and the worker that began that one.
     pub(super) fn begins(
         &mut self,
         (place, worker): (usize, Tid),
@@ -110,8 +111,7 @@ fn wait_ns(queue: &mut IdealQueue, t1_ns: u64, t: Nanos) -> u64 {
     (queue.sojourn(Nanos::new(t1_ns)) - t).get()
 }
 
-/// The queue that all workers would share, with the requests as they came and as long as
-/// each of them took.
+/// The queue that all workers would share: each request comes when it came, and takes as long as it took.
 #[derive(Clone, Debug)]
 struct OneQueue {
     /// When each worker is done.
@@ -151,8 +151,8 @@ impl OwnQueue {
         }
     }
 
-    /// How long a request that was here from `t1_ns` to `t6_ns` kept its worker; of one that
-    /// overtook another there, the usual time.
+    /// How long a request that was here from `t1_ns` to `t6_ns` kept its worker. For one that overtook
+    /// another there, it is the usual time.
     fn demand_ns(&mut self, t1_ns: u64, t6_ns: u64, usual: Nanos) -> u64 {
         let begun_ns = self.answered_ns.max(t1_ns);
         self.answered_ns = self.answered_ns.max(t6_ns);
@@ -170,7 +170,8 @@ impl OwnQueue {
 /// whatever it waits for from then on is because of the order.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ArrivalOrder {
-    /// Places of the requests whose turn to leave has not come; `None` if they have already left.
+    /// The places and ids of the requests whose turn to leave has not come; `None` for those that have
+    /// already left.
     waiting: VecDeque<(usize, Option<RequestId>)>,
     /// The worker that last answered a request before its turn.
     overtaker: usize,

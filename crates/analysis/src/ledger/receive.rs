@@ -11,10 +11,10 @@ use crate::timeline::{NET_RX, Segment, Top};
 /// Labelled lengths, the latest first.
 pub(super) type LabelledLengths = Vec<(Label, u64)>;
 
-/// What splits the way to the socket.
+/// Splits the time on the way to the socket by cause.
 pub(super) struct Receiving<'l> {
     pub(super) labels: &'l mut Labels,
-    /// How long the way there may take.
+    /// How long the way to the socket may take.
     pub(super) usual_ns: u64,
     /// The server's workers.
     pub(super) workers: &'l LastFound<usize>,
@@ -27,8 +27,8 @@ pub(super) fn receives(cpu: &CpuClock) -> bool {
 }
 
 impl Receiving<'_> {
-    /// Splits [T1, T2] on the CPU that received the packet, which has come to T2, into
-    /// `pieces`; the lengths sum to T2 − T1.
+    /// Splits [T1, T2] by what the CPU that received the packet did, into `pieces`; the lengths sum to
+    /// T2 − T1. That CPU's clock must be at T2.
     pub(super) fn split(
         &mut self,
         cpu: &CpuClock,
@@ -100,7 +100,7 @@ impl Receiving<'_> {
         self.push(pieces, Cause::Unexplained, Who::Nobody, rest);
     }
 
-    /// The split where nobody saw the CPU that received the packet.
+    /// The split if the CPU that received the packet was not seen.
     pub(super) fn unseen(&mut self, t1_ns: u64, t2_ns: u64, pieces: &mut LabelledLengths) {
         let length = t2_ns - t1_ns;
         let usual = length.min(self.usual_ns);

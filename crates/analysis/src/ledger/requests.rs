@@ -12,7 +12,7 @@ use super::trace::Traced;
 use super::worker::Inheritance;
 use crate::spans::Span;
 
-/// The place of what has left.
+/// Replaces the place of a request that has left.
 const GONE: usize = usize::MAX;
 
 /// A request between T1 and T6.
@@ -26,11 +26,11 @@ pub(super) struct OpenRequest {
     pub(super) measured: bool,
     /// T2 to T5 were to be recorded.
     pub(super) asked: bool,
-    /// The slice, and its number, whose sample has it, if there are slices.
+    /// The slice whose sample it belongs to, with its number, if there are slices.
     pub(super) slice: Option<(u32, Span)>,
     /// Since when its worker has had requests without a break, if there are slices.
     pub(super) busy_since_ns: u64,
-    /// The thread that served it; 0 where that is not known.
+    /// The thread that served it; 0 if that is not known.
     pub(super) tid: Tid,
     /// Its place among the workers.
     pub(super) worker: Option<usize>,
@@ -44,14 +44,14 @@ pub(super) struct OpenRequest {
     /// The end of its worker's history at T2.
     pub(super) begin: Position,
     pub(super) late: Option<Late>,
-    /// Work for itself.
+    /// Work for this request, within the time that a service may take.
     pub(super) used_ns: u64,
-    /// The same beyond the time that a service may take.
+    /// Time in its service beyond that.
     pub(super) over_ns: u64,
     pub(super) inheritance: Inheritance,
     /// The line in which it is to be served in order.
     pub(super) line: Option<Line>,
-    /// A later arrival that was begun before it, and by whom.
+    /// The place of a later arrival that was begun before it, and the worker that began that one.
     pub(super) overtaken_by: Option<(usize, Tid)>,
     /// [T1, T2] by label, the latest first.
     pub(super) stack: Vec<(Label, u64)>,
@@ -86,12 +86,12 @@ pub(super) struct RequestsInside {
 }
 
 impl RequestsInside {
-    /// How many there are.
+    /// How many requests are in the server.
     pub(super) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    /// Adds one, which uses the memory of an earlier one.
+    /// Adds a request, which reuses the memory of an earlier one.
     pub(super) fn insert(&mut self, mut request: OpenRequest) -> RequestId {
         match self.free.pop() {
             Some(id) => {
@@ -108,7 +108,7 @@ impl RequestsInside {
         }
     }
 
-    /// Forgets one.
+    /// Forgets a request that has left.
     pub(super) fn remove(&mut self, id: RequestId) {
         self[id].place = GONE;
         self.free.push(id);

@@ -1,5 +1,5 @@
-//! The server as the attribution follows it: its CPUs, its workers, the requests in it, and the
-//! delay histories that follow.
+//! The server as the attribution follows it: its CPUs, its workers, the requests in it, and the resulting
+//! delay histories.
 //!
 //! Whenever the state of a CPU or a worker is read or changed, it is brought up to the present first
 //! ([`ServerState::advance`], [`ServerState::settle`]).
@@ -23,7 +23,7 @@ use crate::id_map::LastFound;
 use crate::matched::Matched;
 use crate::timeline::{Policies, Timeline};
 
-/// At most, there are tokens for this many packets more than there are requests.
+/// There are tokens for at most this many packets more than there are requests.
 const SPARE_TOKENS: usize = 4;
 
 pub(super) struct ServerState {

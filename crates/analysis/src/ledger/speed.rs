@@ -18,7 +18,7 @@ const STRETCH: Nanos = Nanos::from_millis(100);
 /// About this many requests of a stretch are examined.
 const SAMPLE: usize = 256;
 
-/// With fewer requests, a stretch is ignored.
+/// A stretch with fewer requests is ignored.
 const FEWEST: usize = 32;
 
 /// If fewer requests come than this share of the usual number, caches are cold and power states deep.
@@ -147,8 +147,9 @@ mod tests {
 
     use super::*;
 
-    /// Five seconds of requests, `every_us` apart; in the third second they come `sparser` times more
-    /// seldom, and application and sending take so many times their 8 and 4 µs.
+    /// Five seconds of requests, 100 µs apart. In the third second they come `sparser` times less often,
+    /// and application and sending take `application` and `sending` times as long as their usual 8 and 4
+    /// µs.
     fn requests(application: f64, sending: f64, sparser: u64) -> Matched {
         let mut matched = Matched::default();
         let mut at_us = 0;

@@ -37,9 +37,9 @@ pub(super) struct Traced {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Trace {
     noted: VecDeque<(Happened, u64)>,
-    /// How many were forgotten.
+    /// How many entries were dropped from the front of `noted`.
     forgotten: usize,
-    /// Where each open request begins that is to be told.
+    /// Where each open request whose pieces are wanted begins.
     open: VecDeque<usize>,
 }
 

@@ -13,10 +13,11 @@ use crate::timeline::{SpanCursor, WorkerLine, WorkerSpan, WorkerState};
 /// What the requests of a busy period can inherit.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Inheritance {
-    /// From this delay of the worker's history on, where its busy period began.
+    /// The delay in the worker's history at which its busy period began. What came after it can be
+    /// inherited.
     pub(super) from: u64,
-    /// Before that, from its CPU: the CPU, the delay at which it was then, and the one at which
-    /// the CPU's busy period began.
+    /// What can be inherited from before that comes from its CPU: the CPU, the delay at which its history
+    /// was then, and the delay at which the CPU's busy period began.
     pub(super) cpu: Option<(usize, u64, u64)>,
 }
 
@@ -76,7 +77,7 @@ impl Faults {
     }
 }
 
-/// See the module.
+/// A worker, and its requests.
 #[derive(Default)]
 pub(super) struct Worker {
     pub(super) tid: Tid,
@@ -86,12 +87,12 @@ pub(super) struct Worker {
     pub(super) state: WorkerState,
     /// When `state` ends; never before the attribution's time while there are requests.
     pub(super) until_ns: u64,
-    /// The number of its busy period, to tell events of an earlier one.
+    /// The number of its busy period, by which events of an earlier one are recognised.
     pub(super) busy_period: u32,
     pub(super) history: WorkerHistory,
     /// The CPU that it was on last.
     pub(super) home: Option<usize>,
-    /// What holds its requests up while it is not attached to a CPU, and until when that is in
+    /// What holds its requests up while it is not attached to a CPU, and the time up to which that is in
     /// its history.
     pub(super) own: Label,
     pub(super) own_upto_ns: u64,
@@ -101,14 +102,13 @@ pub(super) struct Worker {
     pub(super) counted: CountedOn,
     pub(super) inheritance: Inheritance,
     pub(super) serving: Option<RequestId>,
-    /// Requests that it has begun and did not serve then, with their places, by which it shows
-    /// whether they have left meanwhile.
+    /// Requests that it began while it served another. Their places show whether they have left meanwhile.
     pub(super) pending: VecDeque<(RequestId, usize)>,
     /// Time that it may still take for what it serves or has served.
     pub(super) budget_ns: u64,
-    /// What it may take beyond that of what the stack leaves over.
+    /// The time that it may take beyond that, from what the stack leaves of ρ.
     pub(super) spare_ns: u64,
-    /// What the service may take longer since its CPU is slower than usual.
+    /// How much longer the service may take because its CPU is slower than usual.
     pub(super) slower_ns: u64,
     pub(super) faults: Faults,
     pub(super) trace: Trace,
@@ -139,7 +139,7 @@ impl Worker {
         }
     }
 
-    /// Enters its next state; `false` when there is none.
+    /// Enters its next state; returns `false` if there is none.
     pub(super) fn next_state(&mut self, lines: &[WorkerLine]) -> bool {
         let line = self.line.map(|place| &lines[place]);
         match line.and_then(|line| self.spans.next(line)) {

@@ -1,20 +1,20 @@
 //! Datagrams: a response is found by its id, or by the order of a client's requests.
 //!
 //! The probe takes the first two bytes of each datagram for an id, and in many protocols
-//! (memcached's frame, DNS) they are one. If the options do not say, the datagrams show it:
-//! [`IdEvidence`] weighs the first thousand conclusive responses.
+//! (memcached's frame, DNS) they are one. If the options do not say whether they are, the datagrams
+//! show it: [`IdEvidence`] weighs the first thousand conclusive responses.
 //!
 //! **By order.** Without ids, a response can belong to any open request of the same
 //! client (address and port):
 //!
 //! - If one is open, it is that one, with the same exceptions as for ids (see `open.rs`).
-//! - If several are open, the request is certain only for a server with one thread that reads
-//!   datagrams: a socket gives them out in the order in which they were queued (T2), so it is known
-//!   which one the thread has in hand. A thread that has one request of the client in hand
-//!   answers that one, provided that everything read before it was seen to be queued. Whatever
-//!   contradicts this (a response without a request in hand, a
-//!   read when nothing is queued, a second thread that reads) takes the certainty away,
-//!   until the thread waits for input with nothing queued. All else is ambiguous.
+//! - If several are open, the request is certain only if a single thread of the server reads
+//!   datagrams: a socket returns them in the order in which they were queued (T2), so it is known
+//!   which one the thread has in hand. A thread that has one request of the client in hand answers
+//!   that one, provided that everything read before it was seen to be queued. Anything that
+//!   contradicts this (a response without a request in hand, a read when nothing is queued, a
+//!   second thread that reads) ends the certainty until the thread waits for input with nothing
+//!   queued. Everything else is ambiguous.
 //! - A further datagram of a thread that has not read since its last response to this
 //!   client continues that response if no request of the client is open; if one is,
 //!   it could belong to either, and is ambiguous.
@@ -68,13 +68,13 @@ struct Response {
 }
 
 impl Response {
-    /// It cannot answer a request that came in at `t1`: that is too long ago, or still to come,
-    /// in a stream of events that is out of order.
+    /// Whether it cannot answer a request that came in at `t1`: that is too long ago, or is later
+    /// than the response because the events are out of order.
     fn too_late_for(&self, t1: Monotonic, options: &MatchOptions) -> bool {
         self.at < t1 || self.at.saturating_since(t1) > options.stale_after
     }
 
-    /// Its thread has answered a request that came in much later than `t1`.
+    /// Whether its thread has answered a request that came in much later than `t1`.
     fn has_overtaken(&self, t1: Monotonic, options: &MatchOptions) -> bool {
         let later = self
             .answered_up_to
@@ -82,7 +82,7 @@ impl Response {
         later.is_some_and(|later| later >= options.overtaken_after)
     }
 
-    /// The request that it goes on answering, if it is the rest of a response.
+    /// The request whose response it continues, if it is the rest of one.
     fn continues<'a>(
         &self,
         held: &'a mut HeldRequests,
@@ -92,7 +92,7 @@ impl Response {
         (!self.too_late_for(request.t1, options)).then_some(request)
     }
 
-    /// Notes that it answers this request, of which nothing in between was to be recorded.
+    /// Notes that it answers this request, for which nothing between T1 and T6 was to be recorded.
     fn answers_unasked(
         &self,
         slot: Slot,
@@ -139,7 +139,7 @@ impl Response {
 }
 
 impl Datagrams {
-    /// Before the first; `ids` is `None` where the evidence has to say.
+    /// No datagrams yet; `ids` is `None` if the evidence has to decide.
     pub(super) fn new(ids: Option<DatagramIds>) -> Self {
         Self {
             ids,
@@ -153,8 +153,8 @@ impl Datagrams {
         }
     }
 
-    /// Holds an event back if it is not known yet how to read it. Once it is known, `ready` gets
-    /// all events that were held back.
+    /// Holds an event back while it is not known how to match datagrams; returns whether it did.
+    /// Once that is known, `ready` gets all events that were held back.
     #[inline]
     pub(super) fn hold_back(&mut self, event: &Event, ready: &mut Option<Vec<Event>>) -> bool {
         if self.ids.is_some() {
@@ -172,7 +172,7 @@ impl Datagrams {
         true
     }
 
-    /// Decides how responses are found; the events that were held back.
+    /// Decides how responses are found. Returns the events that were held back.
     pub(super) fn decide_ids(&mut self) -> Vec<Event> {
         let Some(evidence) = self.evidence.take() else {
             return Vec::new();
@@ -196,7 +196,7 @@ impl Datagrams {
         packed(RequestKey { id, ..key })
     }
 
-    /// T1.
+    /// T1: a datagram comes in.
     pub(super) fn packet_in(
         &mut self,
         shared: &mut Shared,
@@ -230,7 +230,7 @@ impl Datagrams {
         }
     }
 
-    /// A slice begins or ends: what was read meanwhile was not seen.
+    /// A slice begins or ends: reads outside slices were not seen.
     pub(super) fn begin_anew(&mut self) {
         self.packets.clear();
         if self.by_order() {
@@ -256,7 +256,7 @@ impl Datagrams {
         }
     }
 
-    /// T4.
+    /// T4: a thread has read a datagram.
     pub(super) fn read_returned(&mut self, tid: Tid, at: Monotonic) {
         if self.by_order() {
             self.in_hand.read_returned(tid, at);
@@ -268,7 +268,7 @@ impl Datagrams {
         self.in_hand.slept(tid, asleep, at);
     }
 
-    /// T6.
+    /// T6: a datagram leaves.
     pub(super) fn packet_out(
         &mut self,
         shared: &mut Shared,
@@ -321,7 +321,7 @@ impl Datagrams {
         }
     }
 
-    /// Responses with these keys may answer the same request.
+    /// Whether responses with these keys may answer the same request.
     fn same(&self, one: RequestKey, other: RequestKey) -> bool {
         match self.by_order() {
             true => one.client() == other.client(),
@@ -329,8 +329,7 @@ impl Datagrams {
         }
     }
 
-    /// Which request a response answers; the requests that it may answer, where there are several,
-    /// go into `doubtful`.
+    /// Which request a response answers. If it may answer several, those go into `doubtful`.
     fn answer(
         &mut self,
         response: &Response,
@@ -392,7 +391,7 @@ impl Datagrams {
         self.open.close(self.open_key(key), slot);
     }
 
-    /// Forgets packets that were never queued, where their requests have left `held`.
+    /// Forgets packets that were never queued and whose requests are no longer in `held`.
     pub(super) fn forget(&mut self, held: &HeldRequests) {
         if self.packets.len() > 1_024 + 4 * held.len() {
             self.packets.retain(|_, &mut slot| held.get(slot).is_some());

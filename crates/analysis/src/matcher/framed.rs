@@ -1,19 +1,19 @@
 //! Connections whose requests and responses are separated by their content.
 //!
-//! While both directions are followed from the beginning of a message, each request ends
-//! where its parser says, and the n-th response answers the n-th request: T1 is the packet
-//! with the request's last byte, T6 the one with the last byte of its response. It does
-//! not matter then how the server reads and writes.
+//! While both directions are followed from the beginning of a message, each request ends where its
+//! parser says, and the n-th response answers the n-th request: T1 is the packet with the request's
+//! last byte, T6 the one with the last byte of its response. How the server reads and writes does
+//! not matter then.
 //!
-//! Where a parser is lost (packets that were not seen, a protocol that is another one, a
-//! length in a part of a packet that was not recorded), the connection is judged by its
-//! turns, as without framing, and what is then not certain is ambiguous; see `stream.rs`.
-//! It is followed again from the first packet after an idle moment: all that had come in
-//! was read, and nothing moved for [`overtaken_after`](super::MatchOptions). Where only
-//! bytes were wanting that were not recorded (the end of a chunked body), and one request
-//! was under way, or where client and server have shown that they take turns, the next
-//! request after its response begins anew. It is not followed before a packet of the server
-//! has been seen, without which one that is lost would not show.
+//! When a parser is lost (packets were not seen, the protocol is another one, or a length is in a
+//! part of a packet that was not recorded), the connection is judged by its turns, as without
+//! framing, and whatever is then not certain is ambiguous; see `stream.rs`. It is followed again
+//! from the first packet after an idle moment: everything that had come in was read, and nothing
+//! moved for [`overtaken_after`](super::MatchOptions). If the parser only lacked bytes that were
+//! not recorded (the end of a chunked body) while one request was under way, or if client and
+//! server have shown that they take turns, the connection is followed again from the next request
+//! after the response. It is not followed before a packet of the server has been seen: until then,
+//! a lost packet of the server would not be noticed.
 
 use taillab_model::{Monotonic, Tid};
 
@@ -25,24 +25,26 @@ use super::parts::{Leaving, Position, Settled, Slot, Write};
 use super::stream::Connection;
 use super::threads::{Read, Sent};
 
-/// No more than this can be lost at the beginning of a server's stream: a greater place is a
-/// sequence number, as older recordings have it.
+/// The most bytes that can be lost at the beginning of a server's stream. A greater place is a
+/// sequence number, as in older recordings.
 const LONGEST_HOLE: u32 = 1 << 20;
 
-/// Notes of a request that its response begins to leave: the read that returned it, and who
-/// wrote.
+/// Called when the response to a request begins to leave, with the read that returned the request
+/// and the thread that wrote the response.
 type Begun<'a> = &'a mut dyn FnMut(Slot, Option<Read>, Option<Tid>);
 
-/// What a packet of a response is to its connection.
+/// What a packet of a response adds to the server's stream.
 enum ResponsePart {
-    /// It was sent before.
+    /// Nothing: it was sent before.
     Again,
-    /// These bytes of it are new: of those that were recorded, how many to leave out.
+    /// New bytes: all but the first `leave_out` bytes of the packet. Before them, `hole` bytes were
+    /// not seen.
     New { leave_out: u32, hole: u32 },
 }
 
 impl Connection {
-    /// T1 of a packet with content: `open` makes a request that ends at an offset of it.
+    /// Handles T1 of a packet with content; `open` opens a request that ends at an offset in the
+    /// packet. Returns false if the packet has to be judged by turns.
     pub(super) fn packet_arrived(
         &mut self,
         packet: (Monotonic, u16, u32, bool),
@@ -80,7 +82,7 @@ impl Connection {
         framer.last_packet = Some(at);
         let mut ends = Vec::new();
         let was_synced = framer.synced;
-        // else there is a hole
+        // if it does not follow, there is a hole
         framer.synced &= follows && framer.request_ends(payload, bytes, &mut ends).is_ok();
         let begins_another = ends.last().is_some_and(|(end, _)| *end < bytes);
         framer.pipelines |= ends.len() > 1 || begins_another;
@@ -116,7 +118,7 @@ impl Connection {
         true
     }
 
-    /// T6 of a packet with content: true if it was taken, else it has to be judged by turns.
+    /// Handles T6 of a packet with content. Returns false if the packet has to be judged by turns.
     pub(super) fn packet_departed(
         &mut self,
         id: u16,
@@ -142,7 +144,7 @@ impl Connection {
         }
         let taken = match part {
             _ if !framer.synced => false,
-            // nothing says how long it is, or the server has read what was not seen
+            // its length is not known, or the server has read what was not seen
             None => false,
             Some(_) if position > self.next => false,
             Some((_, ResponsePart::Again)) => true,
@@ -182,8 +184,8 @@ impl Connection {
         taken
     }
 
-    /// The next bytes of the server: a hole, and then those of a packet, of which the first
-    /// were recorded.
+    /// Reads the next bytes of the server: a hole, and then a packet whose first bytes were
+    /// recorded.
     fn follow(
         &mut self,
         framer: &mut Framer,
@@ -261,8 +263,8 @@ impl Connection {
 }
 
 impl Framer {
-    /// The write that a response came from, whose request ends there: the only one since that
-    /// was read or, where the packet begins with the response, the first one.
+    /// The write that sent the response to the request that ends at `request_end`: the only write
+    /// since that request was read or, if the packet begins with the response, the first one.
     fn write_of(&self, request_end: Position, is_first: bool) -> Option<Write> {
         let mut own = self.writes.iter().filter(|w| w.upto >= request_end);
         match (own.next(), own.next()) {

@@ -9,17 +9,20 @@ use super::parts::Write;
 pub(super) struct Framer {
     pub(super) requests: Parser,
     pub(super) responses: Parser,
-    /// Both are followed.
+    /// Both directions are followed.
     pub(super) synced: bool,
-    /// They are not, but client and server take turns: the next turn begins a message.
+    /// The directions are not followed, but client and server take turns: the next turn begins a
+    /// message.
     pub(super) turns: bool,
-    /// The client was seen not to wait for a response before its next request.
+    /// The client was seen to send a request without waiting for the response to the one before.
     pub(super) pipelines: bool,
-    /// The place of the server's next byte in its stream; `None` where nothing of it was seen.
+    /// The place of the server's next byte in its stream; `None` while nothing of that stream has
+    /// been seen.
     pub(super) next_out: Option<u32>,
-    /// The next response is the first that is followed: a hole before it may be another's.
+    /// The next response is the first one that is followed, so a hole before it may belong to
+    /// another response.
     pub(super) fresh: bool,
-    /// The write that the response that has begun came from.
+    /// The write that sent the response that has begun.
     pub(super) begun: Option<Write>,
     /// The writes that led to the last packet, and the last one that led to any.
     pub(super) writes: Vec<Write>,
@@ -61,7 +64,8 @@ impl Framer {
         bytes: u32,
         ends: &mut Vec<(u32, Message)>,
     ) -> Result<(), Lost> {
-        /// No packet is longer (BIG TCP joins segments up to 512 KiB); a damaged recording may claim it.
+        /// No packet is longer (BIG TCP joins segments up to 512 KiB); only a damaged recording
+        /// claims more.
         const LONGEST: u32 = 1 << 20;
         if bytes > LONGEST {
             return Err(Lost);

@@ -39,9 +39,9 @@ pub(super) struct Held {
     /// Meaningless until it is answered.
     pub(super) t6: Monotonic,
     pub(super) key: RequestKey,
-    /// Who served it; 0: unknown.
+    /// The thread that served it; 0 if unknown.
     pub(super) worker: Tid,
-    /// Who was current at T6.
+    /// The thread that was current at T6.
     pub(super) responder: Tid,
     pub(super) fate: Fate,
 }
@@ -62,7 +62,7 @@ impl Held {
         }
     }
 
-    /// A datagram that has been read was queued by then: corrects a T2 that was stamped late.
+    /// Corrects a T2 that was stamped late: a datagram that has been read was queued before.
     pub(super) fn was_queued_before(&mut self, read: Option<Read>) {
         if let (Some(t2), Some(Read { at, .. })) = (&mut self.t2, read)
             && *t2 > at
@@ -72,7 +72,7 @@ impl Held {
         }
     }
 
-    /// T3, T4 and who served it, now that its response begins to leave.
+    /// Sets T3, T4 and the thread that served it, when its response begins to leave.
     pub(super) fn begun(&mut self, read: Option<Read>, writer: Option<Tid>, blind: &[BlindWindow]) {
         self.was_read(read, blind);
         self.worker = writer.or(read.map(|read| read.tid)).unwrap_or(0);
@@ -95,18 +95,18 @@ impl Held {
     }
 }
 
-/// The requests that are held, in order of their coming in.
+/// The requests that are held, in order of arrival.
 #[derive(Default)]
 pub(super) struct HeldRequests {
     /// The slot of the first one in `recent`.
     first: Slot,
     recent: VecDeque<Held>,
-    /// Those that were still open long after the ones behind them were done.
+    /// Requests that were still open long after later ones were done.
     stragglers: IdMap<Held>,
 }
 
 impl HeldRequests {
-    /// The slot that the next request will have; `None` after four thousand million.
+    /// The slot that the next request will have; `None` after 2³² requests.
     pub(super) fn next(&self) -> Option<Slot> {
         let next = self.first as usize + self.recent.len();
         Slot::try_from(next).ok()
@@ -118,7 +118,7 @@ impl HeldRequests {
         Some(slot)
     }
 
-    /// `None` if it has been given out.
+    /// The request in this slot; `None` if it has moved to the result.
     #[inline]
     pub(super) fn get(&self, slot: Slot) -> Option<&Held> {
         match slot.checked_sub(self.first) {
@@ -141,8 +141,8 @@ impl HeldRequests {
         }
     }
 
-    /// How many of those that came in before `slot`, and were queued before `queued` and
-    /// later than `after`, wait for their response; up to `most`.
+    /// Counts, up to `most`, the requests that came in before `slot`, were queued before `queued`
+    /// and after `after`, and still wait for their response.
     pub(super) fn open_before(
         &self,
         slot: Slot,
@@ -156,7 +156,7 @@ impl HeldRequests {
             let t2 = held.t2;
             held.fate == Fate::Open && t2.is_some_and(|t2| t2 < queued && Some(t2) > after)
         };
-        // nearly all others lie close before it
+        // nearly all of them came in shortly before it
         let near = before.rev().take(4 * (most + 1));
         near.filter(is_ahead).take(most).count()
     }
@@ -177,7 +177,7 @@ impl HeldRequests {
         Some(held)
     }
 
-    /// Sets the oldest one aside, so that those behind it can be given out.
+    /// Sets the oldest one aside, so that those after it can move to the result.
     pub(super) fn set_front_aside(&mut self) {
         let slot = self.first;
         if let Some(held) = self.pop_front() {
@@ -185,7 +185,7 @@ impl HeldRequests {
         }
     }
 
-    /// Those that were set aside, are `stale`, and still wait for their response.
+    /// The requests that were set aside, are `stale`, and still wait for their response.
     pub(super) fn open_stragglers(&self, stale: impl Fn(&Held) -> bool) -> Vec<(Slot, RequestKey)> {
         let waits = |held: &Held| matches!(held.fate, Fate::Open | Fate::Doubtful);
         let stragglers = self.stragglers.iter();
@@ -193,8 +193,8 @@ impl HeldRequests {
         open.map(|(slot, held)| (*slot, held.key)).collect()
     }
 
-    /// Gives those that were set aside, and of which `decided` says that nothing will change any
-    /// more, to `give`; when the oldest of the others came in.
+    /// Passes the requests that were set aside and are `decided`, so that nothing about them can
+    /// change any more, to `give`. Returns when the oldest of the others came in.
     pub(super) fn settle_stragglers(
         &mut self,
         mut decided: impl FnMut(Slot, &Held) -> bool,
@@ -207,7 +207,7 @@ impl HeldRequests {
         self.stragglers.values().map(|held| held.t1).min()
     }
 
-    /// All that were set aside.
+    /// Takes all requests that were set aside.
     pub(super) fn stragglers(&mut self) -> impl Iterator<Item = Held> {
         std::mem::take(&mut self.stragglers).into_values()
     }

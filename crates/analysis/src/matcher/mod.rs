@@ -1,40 +1,39 @@
 //! Kernel events to requests with their stamps T1..T6.
 //!
-//! [`match_events`] reads a stream of events in order of time and holds no more than
-//! the open requests, besides its result. How each stamp is found:
+//! [`match_events`] reads a stream of events in time order. Besides its result, it holds only the
+//! open requests. How each stamp is found:
 //!
 //! - **T1** `PacketIn` opens a request.
-//! - **T2** `Enqueued` belongs to the latest `PacketIn` with that packet id: buffers are
-//!   recycled at once, so an id names a packet only until its next use. It is stamped right
-//!   behind the queueing: a reader that is awake on another CPU can read a datagram before,
-//!   and its T2 is then T4.
-//! - **T6** `PacketOut` names its request by key; see `open.rs` for keys that are used again.
-//!   A further datagram with the key of the response that the thread has just sent, before
-//!   it reads again or sleeps, is the rest of that response: T6 is the last one's.
-//! - **T4, T5** are the last `ReadReturned` and `WriteCalled` of the thread before its T6,
-//!   adjacent in the thread's own sequence: each T6 uses them up. Of a thread that reads
-//!   several datagrams before it answers, the first T6 has the first read's T4, and so on;
-//!   one write may then lead to all of them.
-//! - **T3** is the moment from which the reading thread could serve the request:
-//!   max(T2, the thread's last switch onto a core before T4, its previous T6 or T4). Until
-//!   its previous T6 the thread was busy with an earlier request, and waiting for that is
-//!   queueing, so it belongs to T2–T3. A thread that reads several requests before it
-//!   answers (Redis reads all connections that are ready, then writes; a reader hands
-//!   requests to workers) was busy with the one before until it had read it, its previous T4. A
-//!   thread that is preempted in its own read gets T3 after the preemption: that wait is for the
-//!   core too. See `threads.rs` for when
-//!   T3 cannot be known; it is then left out and never guessed.
+//! - **T2** `Enqueued` belongs to the latest `PacketIn` with that packet id: buffers are recycled
+//!   at once, so an id names a packet only until its next use. It is stamped right after the packet
+//!   is queued, so a reader that is awake on another CPU may read a datagram before that; T2 is
+//!   then set to T4.
+//! - **T6** `PacketOut` names its request by key; see `open.rs` for keys that are reused. If the
+//!   thread sends another datagram with the same key before it reads again or sleeps, that is the
+//!   rest of the response: T6 is that of the last datagram.
+//! - **T4, T5** are the last `ReadReturned` and `WriteCalled` of the thread before its T6, adjacent
+//!   in the thread's own sequence: each T6 uses them up. If a thread reads several datagrams before
+//!   it answers, the first T6 gets the T4 of the first read, and so on; one write may then have
+//!   sent all of the responses.
+//! - **T3** is the moment from which the reading thread could serve the request: max(T2, the
+//!   thread's last switch onto a core before T4, its previous T6 or T4). Until its previous T6 the
+//!   thread was busy with an earlier request, and waiting for that is queueing, so it belongs to
+//!   T2–T3. If a thread reads several requests before it answers (Redis reads all connections that
+//!   are ready, then writes; a reader hands requests to workers), it was busy with the previous one
+//!   only until it had read it, at its previous T4. A thread that is preempted in its own read gets
+//!   T3 after the preemption: that wait is for the core too. See `threads.rs` for when T3 cannot be
+//!   known; it is then left out and never guessed.
 //!
 //! Datagrams of a protocol without ids are matched by their order: see `datagrams.rs`.
 //!
-//! Streams (TCP) say more: T2 and T4 name the connection and the position in it, and so
-//! do T5, where the kernel lets the probe see it, and T6; see `stream.rs`. T3, and else T5,
-//! come from the thread as above.
+//! The events of streams (TCP) say more: T2, T4 and T6 name the connection and the position in it,
+//! and so does T5 where the kernel lets the probe see it; see `stream.rs`. T3 comes from the thread
+//! as above, and so does T5 otherwise.
 //!
-//! **Reading in one thread, writing in another.** T4 is the reader's, found by the
-//! connection, T5 and T6 are the writer's; T3 is when the reader could read. The worker
-//! ([`Matched::workers`]) is the thread that wrote, or the reader where no write was seen.
-//! Datagrams do not say whose they are when they are read: T4 is then missing.
+//! **Reading in one thread, writing in another.** T4 is the reader's, found by the connection, T5
+//! and T6 are the writer's; T3 is when the reader could read. The worker ([`Matched::workers`]) is
+//! the thread that wrote, or the reader where no write was seen. The read of a datagram does not
+//! name the client, so T4 is then missing.
 //!
 //! Streams whose messages are separated by their content (HTTP, memcached, Redis, fixed
 //! lengths): see `framed.rs`.
@@ -71,9 +70,9 @@ use streams::Streams;
 
 /// Joins kernel events to requests.
 ///
-/// `events` come in order of time, merged over the CPUs, or out of it by no more than
-/// [`MatchOptions::disorder`]. Memory grows with the open requests and with the result,
-/// not with the events.
+/// `events` are merged over the CPUs. They are in time order, or out of order by no more than
+/// [`MatchOptions::disorder`]. Memory grows with the open requests and with the result, not with
+/// the number of events.
 pub fn match_events(events: impl IntoIterator<Item = Event>, options: &MatchOptions) -> Matched {
     let mut events = InOrder::new(events.into_iter(), options.disorder);
     let mut matcher = Matcher::new(*options);
@@ -88,8 +87,8 @@ pub fn match_events(events: impl IntoIterator<Item = Event>, options: &MatchOpti
 
 /// The matcher itself, one event at a time, for a caller that has its own loop.
 ///
-/// A caller that wants requests while events still come asks [`Matcher::settled`] up to when
-/// everything is decided and takes these requests with [`Matcher::take_settled`].
+/// To get requests while events are still coming in, a caller asks [`Matcher::settled`] up to which
+/// time everything is decided, and takes those requests with [`Matcher::take_settled`].
 pub struct Matcher {
     shared: Shared,
     datagrams: Datagrams,
@@ -106,7 +105,8 @@ impl Matcher {
         }
     }
 
-    /// The same for a recording that says which CPUs' switches it has from its first event on.
+    /// A matcher for a recording whose context says for which CPUs it has the switches from its
+    /// first event on.
     pub fn of_recording(options: MatchOptions, context: &RecordingContext) -> Self {
         let mut matcher = Self::new(options);
         if context.hooks.iter().any(|hook| hook.stamp == "switch") {
@@ -208,13 +208,13 @@ impl Matcher {
         self.shared.found.requests.len() + self.shared.held.len()
     }
 
-    /// About how many of them are matched and came in before `upto`.
+    /// About how many of the held requests are matched and came in before `upto`.
     pub fn found_before(&self, upto: Monotonic) -> usize {
         self.shared.found.requests.first_from(upto)
     }
 
-    /// When the oldest undecided request came in: nothing changes any more about those before it.
-    /// Requests without a response are given up after [`MatchOptions::stale_after`].
+    /// When the oldest undecided request came in; nothing changes any more about the requests
+    /// before it. Requests without a response are given up after [`MatchOptions::stale_after`].
     pub fn settled(&mut self) -> Option<Monotonic> {
         let shared = &mut self.shared;
         let last = shared.last?;
@@ -235,8 +235,8 @@ impl Matcher {
         Some(oldest.into_iter().chain(front).min().unwrap_or(last))
     }
 
-    /// The requests that came in before `upto`, which is not after [`Matcher::settled`], in
-    /// order of T1, and what else was found since the last call. Blind windows are those
+    /// Takes the requests that came in before `upto`, in order of T1, and what else was found since
+    /// the last call. `upto` must not be after [`Matcher::settled`]. The blind windows are those
     /// that had not ended before the last call's `upto`.
     pub fn take_settled(&mut self, upto: Monotonic) -> Matched {
         let shared = &mut self.shared;
@@ -252,7 +252,7 @@ impl Matcher {
         settled
     }
 
-    /// The rest, when there are no more events.
+    /// Returns everything that has not been taken, when there are no more events.
     pub fn finish(mut self) -> Matched {
         for event in self.datagrams.decide_ids() {
             self.note(&event);

@@ -1,21 +1,20 @@
 //! Requests that wait for their response, by key, and which of them a response answers.
 //!
-//! A key is a client's port and a 16-bit id, so it is used again while an older
-//! request with the same key may still be open: because it is still being served, or
-//! because its response was lost to the probe. A response is matched only when exactly
-//! one open request can have caused it:
+//! A key is a client's port and a 16-bit id, so it may be reused while an older request with the
+//! same key is still open: because that is still being served, or because the probe missed its
+//! response. A response is matched only when exactly one open request can have caused it:
 //!
-//! - One that the *responding thread* has overtaken cannot: it has answered a request that
-//!   arrived [`overtaken_after`](super::MatchOptions) later, and a thread answers in the order
-//!   of arrival. Another thread may still have it in hand, so it stays open.
-//! - Of what is left, one: matched, unless it is older than
-//!   [`stale_after`](super::MatchOptions); then the response more likely belongs to a later
-//!   request with the same key that was not seen to come in. None: the response's request
-//!   was not seen. More: ambiguous, and because it is unknown which of them was answered,
-//!   none of these requests is ever matched.
+//! - A request that the *responding thread* has overtaken cannot: the thread has answered a request
+//!   that arrived [`overtaken_after`](super::MatchOptions) later, and a thread answers in the order
+//!   of arrival. Another thread may still be working on it, so it stays open.
+//! - If one request is left, it is matched, unless it is older than
+//!   [`stale_after`](super::MatchOptions); then the response more likely belongs to a later request
+//!   with the same key whose arrival was not seen. If none is left, the response's request was not
+//!   seen. If several are left, the response is ambiguous. Because it is unknown which of them was
+//!   answered, none of these requests is ever matched.
 //!
-//! A client that gives up on a request and uses its key again while the server still
-//! has it makes an ambiguous pair, as it should be.
+//! A client that gives up on a request and reuses its key while the server still has it makes an
+//! ambiguous pair. That is intended.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
@@ -28,16 +27,16 @@ use crate::id_map::IdMap;
 pub(super) enum Answer {
     /// No request that was seen.
     None,
-    /// This one.
+    /// Exactly this request.
     One(Slot),
-    /// One of several.
+    /// One of several requests; it is unknown which one.
     Ambiguous,
 }
 
 #[derive(Clone, Copy)]
 struct Candidate {
     slot: Slot,
-    /// A response that was ambiguous may have been its own.
+    /// An ambiguous response may have been the response to this request.
     tainted: bool,
 }
 
@@ -53,9 +52,9 @@ impl Candidate {
 /// Several requests with one key. A client without ids may have thousands.
 #[derive(Default)]
 struct Several {
-    /// In the order in which they came, which is that of their slots.
+    /// In order of arrival, which is the order of their slots.
     candidates: VecDeque<Candidate>,
-    /// Those that are not tainted.
+    /// The slots of the candidates that are not tainted.
     certain: VecDeque<Slot>,
 }
 
@@ -68,7 +67,7 @@ impl Several {
     }
 
     fn find(&self, slot: Slot) -> Option<usize> {
-        // most often it is the first
+        // usually it is the first
         if self
             .candidates
             .front()
@@ -91,7 +90,8 @@ impl Several {
         }
     }
 
-    /// Taints those for which `is_such`, and gives those that were certain to `doubtful`.
+    /// Taints the requests for which `is_such` is true, and passes each that was certain to
+    /// `doubtful`.
     fn taint(&mut self, is_such: impl Fn(Slot) -> bool, mut doubtful: impl FnMut(Slot)) {
         let mut certain = std::mem::take(&mut self.certain);
         certain.retain(|&slot| {
@@ -140,7 +140,7 @@ impl Waiting {
         one.into_iter().chain(several.into_iter().flatten())
     }
 
-    /// Takes a request out; false when nothing is left.
+    /// Removes a request; returns false when nothing is left.
     fn close(&mut self, slot: Slot) -> bool {
         match self {
             Self::One(one) => one.slot != slot,
@@ -198,8 +198,8 @@ impl Waiting {
 }
 
 impl OpenRequests {
-    /// Opens a request, to be found by `key` (see [`packed`](crate::id_map::packed)); it came in
-    /// after all that are open.
+    /// Opens a request under `key` (see [`packed`](crate::id_map::packed)). It must have come in
+    /// after all requests that are open.
     pub(super) fn insert(&mut self, key: u64, slot: Slot) {
         match self.by_key.entry(key) {
             Entry::Vacant(entry) => {
@@ -209,12 +209,12 @@ impl OpenRequests {
         }
     }
 
-    /// A request with this key is open.
+    /// Whether a request with this key is open.
     pub(super) fn is_open(&self, key: u64) -> bool {
         self.by_key.contains_key(&key)
     }
 
-    /// This request is open.
+    /// Whether this request is open.
     pub(super) fn has(&self, key: u64, slot: Slot) -> bool {
         self.by_key.get(&key).is_some_and(|waiting| match waiting {
             Waiting::One(one) => one.slot == slot,
@@ -239,7 +239,7 @@ impl OpenRequests {
         }
     }
 
-    /// None of the requests with this key is certain any more; those that were are given to
+    /// Makes all requests with this key uncertain, and passes those that were certain to
     /// `doubtful`.
     pub(super) fn taint(&mut self, key: u64, doubtful: impl FnMut(Slot)) {
         if let Some(waiting) = self.by_key.get_mut(&key) {
@@ -247,9 +247,9 @@ impl OpenRequests {
         }
     }
 
-    /// Which request a response with `key` answers; that one is then closed. Those that it
-    /// may have answered, if there are several, are given to `doubtful` unless they were doubtful
-    /// before. A request known to be `in_hand` is the one, if it is open.
+    /// Which request a response with `key` answers; that request is then closed. If it may have
+    /// answered several, those that were not doubtful before are passed to `doubtful`. If the
+    /// request `in_hand` is known, and is open and certain, it is the one that is answered.
     pub(super) fn answer(
         &mut self,
         key: u64,

@@ -5,27 +5,27 @@ use taillab_model::{MiddleStamps, Nanos, RecordingContext};
 use super::framing::{Framing, ParseFramingError};
 use crate::matched::DatagramIds;
 
-/// What the matcher must know of the client and of the stream.
+/// What the matcher must know about the client and about the stream of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MatchOptions {
-    /// How far an event may be from its place in the order of time; such events are
-    /// put back. An event that comes later than that is counted ([`Matched::late_events`]).
+    /// How far an event may be from its place in time order; such events are put into their place.
+    /// An event that comes later than that is counted ([`Matched::late_events`]).
     pub disorder: Nanos,
-    /// A response that leaves longer than this after a request came in is not taken for
-    /// its own. Longer than any sojourn to be measured (and than the client's time-out),
-    /// shorter than the time until a request id is used again.
+    /// A response that leaves longer than this after a request came in is not matched to that
+    /// request. It should be longer than any sojourn to be measured (and than the client's
+    /// time-out), and shorter than the time until a request id is reused.
     pub stale_after: Nanos,
-    /// A thread that has answered a request which arrived this much later than another
-    /// will not answer that other one any more: threads take requests in the order of
-    /// arrival, so its response was lost to the probe, or never sent.
+    /// If a thread has answered a request that arrived this much later than another, it will not
+    /// answer the other one any more: threads take requests in the order of arrival, so the probe
+    /// missed that response, or it was never sent.
     pub overtaken_after: Nanos,
-    /// Each connection's requests are handled in their order, and all that was read of a
-    /// connection is answered before more of it is read, as memcached, nginx, Redis and
-    /// every loop of blocking reads and writes do. With it, pipelined requests
-    /// that were read together can be matched; without it they are ambiguous.
+    /// The server handles each connection's requests in order, and answers everything that it has
+    /// read from a connection before it reads more from it. memcached, nginx, Redis and every loop
+    /// of blocking reads and writes do that. If this is set, pipelined requests that were read
+    /// together can be matched; otherwise they are ambiguous.
     pub sequential: bool,
-    /// Whether the first two bytes of a datagram are its request's id; `None`: as the first
-    /// thousand responses show.
+    /// Whether the first two bytes of a datagram are its request's id; `None`: the first thousand
+    /// responses decide.
     pub datagram_ids: Option<DatagramIds>,
     /// How the requests of a connection are separated.
     pub framing: Framing,
@@ -48,11 +48,11 @@ impl Default for MatchOptions {
 }
 
 impl MatchOptions {
-    /// For a client that waits `timeout` for a response and uses each of its request
-    /// ids again after `key_period` (ports × 65,536 ÷ rate).
+    /// For a client that waits `timeout` for a response and reuses each of its request ids after
+    /// `key_period` (ports × 65,536 ÷ rate).
     ///
-    /// A request then goes stale after four time-outs, but before its id is used
-    /// again, except where the client itself uses it sooner than its time-out.
+    /// A request then goes stale after four time-outs, but before its id is reused, unless the
+    /// client reuses it within its own time-out.
     pub fn for_client(timeout: Nanos, key_period: Nanos) -> Self {
         let before_reuse = Nanos::new(key_period.get() / 10 * 9);
         Self {
@@ -62,13 +62,13 @@ impl MatchOptions {
         }
     }
 
-    /// As a recording says that it wants to be read.
+    /// The options for a recording, from its context.
     ///
-    /// Without a time-out a response is waited for ten seconds. Unless it says that
-    /// datagrams have ids, that is left to the evidence.
+    /// If the context has no time-out, a response is waited for ten seconds. Unless it says that
+    /// datagrams have ids, the evidence decides.
     ///
     /// # Errors
-    /// When the recording names a framing that there is not.
+    /// If the recording names an unknown framing.
     pub fn of(context: &RecordingContext) -> Result<Self, ParseFramingError> {
         let timeout = context.timeout_ns.unwrap_or(Nanos::from_millis(2_500));
         let framing = context.framing.as_deref().map(str::parse).transpose()?;
@@ -82,8 +82,8 @@ impl MatchOptions {
 
     /// For a client of connections (TCP) that waits `timeout` for a response.
     ///
-    /// It does not matter there when keys are used again: a connection's requests are separated
-    /// by their order.
+    /// When keys are reused does not matter here: a connection's requests are separated by their
+    /// order.
     pub fn for_streams(timeout: Nanos, sequential: bool) -> Self {
         Self {
             stale_after: timeout * 4,

@@ -4,7 +4,7 @@ use taillab_model::{Event, Monotonic, Nanos, RecordedEvent};
 
 /// Something that happened at an instant.
 pub trait Timed {
-    /// When.
+    /// When it happened, on the monotonic clock.
     fn at(&self) -> Monotonic;
 }
 
@@ -22,31 +22,31 @@ impl Timed for RecordedEvent {
     }
 }
 
-/// An iterator that gives the events of another one in order of time, where none
-/// is further than `slack` from its place.
+/// An iterator that returns the events of another iterator in time order, provided that none is
+/// further than `slack` from its place.
 ///
-/// A probe takes an event's time before it writes the event, so an interrupt in
-/// between makes two events of one CPU swap, and a merge of the CPUs' streams keeps
-/// that. Events of the same time keep their order.
+/// A probe takes an event's time before it writes the event, so an interrupt in between can swap
+/// two events of one CPU, and merging the CPUs' streams does not undo that. Events with the same
+/// time keep their order.
 ///
-/// Events that come in order are read many at a time: waiting for more changes nothing.
+/// Events that come in order are read many at a time; reading ahead does not change the result.
 pub struct InOrder<I: Iterator> {
     source: I,
     /// Sorted by time.
     held: Vec<I::Item>,
-    /// How many of these have been given.
+    /// How many of `held` have been returned.
     given: usize,
-    /// How many of these may be given.
+    /// How many of `held` may be returned.
     ready: usize,
-    /// One that is older than the last that is held.
+    /// An event that was read and is older than the last one in `held`.
     stray: Option<I::Item>,
     slack: Nanos,
-    /// The latest that was given.
+    /// The latest time of an event that was returned.
     last_given: Monotonic,
     late: u64,
 }
 
-/// Events that are read at a time.
+/// How many events are read at a time.
 const READ_ON: usize = 1_024;
 
 impl<I: Iterator<Item: Timed + Copy>> InOrder<I> {
@@ -64,12 +64,12 @@ impl<I: Iterator<Item: Timed + Copy>> InOrder<I> {
         }
     }
 
-    /// Events so far that came later than the slack allows, and stayed out of order.
+    /// How many events so far came later than the slack allows. They stay out of order.
     pub const fn late(&self) -> u64 {
         self.late
     }
 
-    /// Makes some ready to be given, if there are any.
+    /// Reads on until some events can be returned, or until the source ends.
     #[inline(never)]
     fn read_on(&mut self) {
         if let Some(last) = self.ready.checked_sub(1) {
@@ -92,7 +92,7 @@ impl<I: Iterator<Item: Timed + Copy>> InOrder<I> {
                     _ => self.held.push(event),
                 }
             }
-            // before the stray came, those that were older than this had gone
+            // read one at a time, these would have been returned before the stray was read
             let newest = self.held.last().map(Timed::at);
             let goes = |event: &I::Item| {
                 newest.is_some_and(|newest| newest.saturating_since(event.at()) > self.slack)
@@ -139,7 +139,7 @@ mod tests {
         }
     }
 
-    /// The same, one event at a time.
+    /// The reference implementation, which reads one event at a time.
     fn plainly(source: &[Numbered], slack: u64) -> (Vec<Numbered>, u64) {
         let mut held: VecDeque<Numbered> = VecDeque::new();
         let (mut given, mut late, mut newest) = (Vec::new(), 0, 0);

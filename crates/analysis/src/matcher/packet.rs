@@ -2,25 +2,27 @@
 
 use taillab_model::{Event, EventKind, Monotonic};
 
-/// How much of a stream a packet carries: bytes, and of the server's how many come before.
+/// Which part of a stream a packet carries: how many bytes and, for a packet of the server, how
+/// many bytes of the stream come before it.
 #[derive(Clone, Copy)]
 pub(super) struct Extent {
     pub(super) bytes: u32,
     pub(super) place: u32,
 }
 
-/// A packet whose content may follow.
+/// A packet whose content may still follow in further events.
 pub(super) struct Packet {
     pub(super) cpu: u16,
     pub(super) at: Monotonic,
     pub(super) kind: EventKind,
-    /// The beginning of what it carries, as far as it was recorded.
+    /// The beginning of its content: the bytes that were recorded.
     pub(super) payload: Vec<u8>,
     pub(super) extent: Option<Extent>,
 }
 
 impl Packet {
-    /// The packet that begins with this event, if one does; it uses the `memory`.
+    /// The packet that begins with this event, if one does; it takes over the `memory` for its
+    /// content.
     pub(super) fn begin(event: &Event, memory: &mut Vec<u8>) -> Option<Self> {
         let is_packet = matches!(
             event.kind,
@@ -35,8 +37,8 @@ impl Packet {
         })
     }
 
-    /// Adds the content that an event carries, if it belongs to this packet; length 0 marks the
-    /// packet's extent.
+    /// Adds the content that an event carries, if it belongs to this packet; an event with length 0
+    /// carries the packet's extent.
     pub(super) fn add(&mut self, event: &Event, bytes: [u8; 8], len: u8) {
         if (self.cpu, self.at) != (event.cpu, event.at) {
             return;

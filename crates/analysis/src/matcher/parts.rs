@@ -1,4 +1,4 @@
-//! The vocabulary of the matcher: what its parts tell each other about requests and responses.
+//! The types with which the parts of the matcher tell each other about requests and responses.
 
 use taillab_model::{Monotonic, Tid};
 
@@ -8,17 +8,17 @@ pub(super) type Slot = u32;
 /// A position in a client's stream; its low 16 bits are those of the sequence number.
 pub(super) type Position = u64;
 
-/// A segment of a response when the driver takes it.
+/// A segment of a response at the moment when the driver takes it.
 #[derive(Clone, Copy)]
 pub(super) struct Leaving {
     pub(super) at: Monotonic,
     pub(super) tid: Tid,
-    /// The socket had more to send behind it.
+    /// The socket had more to send after it.
     pub(super) more: bool,
     pub(super) resent: bool,
 }
 
-/// What a segment of a response is to its connection.
+/// How a segment of a response relates to the requests of its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     /// The first segment that answers the batch, or a later one that was written separately: the
@@ -26,7 +26,7 @@ pub(super) enum Role {
     Begins,
     /// The rest of a response that this thread began to send.
     Continues(Tid),
-    /// It was sent before.
+    /// A retransmission: it was sent before.
     Again,
     /// It answers no request that was seen.
     Unknown,
@@ -37,7 +37,8 @@ pub(super) enum Role {
 pub(super) enum Settled {
     /// It was answered: T5 if known, and T6.
     Answered(Slot, Option<Monotonic>, Monotonic),
-    /// One of several, at the time of the last response that may be its own.
+    /// It is one of several that may have been answered; the time is that of the last response that
+    /// may be to it.
     Ambiguous(Slot, Monotonic),
     /// It was only the beginning of a request.
     Part(Slot),

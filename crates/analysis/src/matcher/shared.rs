@@ -19,7 +19,7 @@ const GIVE_OUT_EVERY: u32 = 4_096;
 /// those behind it can move to the result.
 const SET_ASIDE_BEYOND: usize = 65_536;
 
-/// See the module.
+/// The state that the matching of datagrams and that of streams share.
 pub(super) struct Shared {
     pub(super) options: MatchOptions,
     pub(super) held: HeldRequests,
@@ -67,7 +67,7 @@ impl Shared {
         self.threads.entry(tid).or_default()
     }
 
-    /// A thread whose read has returned on this CPU, and since when it has been there.
+    /// The thread whose read has returned on this CPU, and since when it has been there.
     pub(super) fn reader(
         &mut self,
         cpu: u16,
@@ -97,13 +97,14 @@ impl Shared {
         self.blind.extend(self.cores.switched(cpu, prev, next, at));
     }
 
-    /// The probe could not read memory on this CPU for so long before `to`.
+    /// The probe could not read memory on this CPU during the `lasted` before `to`.
     pub(super) fn unreadable(&mut self, cpu: u16, to: Monotonic, lasted: Nanos) {
         let from = earlier(to, lasted);
         self.blind.push(BlindWindow { cpu, from, to });
     }
 
-    /// A slice begins or ends. What is known of the CPUs and of unfinished calls begins anew with it.
+    /// A slice begins or ends, and what is known about the CPUs is dropped. When one begins, what
+    /// is known about unfinished calls is dropped too.
     pub(super) fn slice(&mut self, begins: bool) {
         self.cores = CurrentThreads::default();
         if begins {
@@ -112,7 +113,7 @@ impl Shared {
         }
     }
 
-    /// Reads and writes are recorded now.
+    /// Whether reads and writes are recorded now.
     pub(super) fn sees_calls(&self) -> bool {
         self.options.stamps != MiddleStamps::Ends && self.slices.is_open()
     }
@@ -128,7 +129,8 @@ impl Shared {
         self.held.open(at, key)
     }
 
-    /// Now and then moves what is decided to the result, so that not all requests are held.
+    /// Counts a new request. From time to time, moves what is decided to the result, so that not
+    /// all requests are held.
     pub(super) fn opened(&mut self) {
         self.since_given_out += 1;
         if self.since_given_out >= GIVE_OUT_EVERY {
@@ -136,7 +138,7 @@ impl Shared {
         }
     }
 
-    /// Moves the oldest requests to the result as far as they are decided.
+    /// Moves the oldest requests to the result, up to the first that is undecided.
     pub(super) fn give_out(&mut self) {
         self.since_given_out = 0;
         while let Some((slot, request)) = self.held.front() {
@@ -181,8 +183,9 @@ impl Shared {
     }
 }
 
-/// Who served a request of which neither read nor write were to be recorded: the thread that
-/// was current when its response left, where that is known to serve.
+/// The thread that served a request whose read and write were not to be recorded: the one that was
+/// current when the response left, or 0 if reads and writes are recorded at other times and the
+/// thread is not known to serve requests.
 pub(super) fn unasked_worker(stamps: MiddleStamps, tid: Tid, serves: impl Fn() -> bool) -> Tid {
     match stamps == MiddleStamps::Ends || serves() {
         true => tid,
@@ -190,7 +193,7 @@ pub(super) fn unasked_worker(stamps: MiddleStamps, tid: Tid, serves: impl Fn() -
     }
 }
 
-/// Nothing that may still come changes the request.
+/// Whether nothing that may still come can change the request.
 fn is_decided(threads: &IdMap<Thread>, slot: Slot, request: &Held) -> bool {
     match request.fate {
         Fate::Finished | Fate::Ambiguous | Fate::Unanswered | Fate::Part => true,

@@ -1,18 +1,17 @@
 //! Requests of TCP connections, and which of them a response answers.
 //!
-//! On a connection the events carry positions in the client's stream: where a segment
-//! ends (T1), how far data is queued (T2), how far the server has read when its read
-//! returns (T4) and when a segment of a response leaves (T6). A request is what ends in a
-//! segment that its sender pushed; in a long write Linux also pushes segments in between,
-//! so a [long](MAY_GO_ON) request may turn out to be the beginning of the next one: when
-//! the server reads on without answering it, or reads both at once. Positions have 16 bits, and each
-//! kind only ever moves forward, nearly always by less than 65,536 bytes at a time, so they are
-//! continued to 64 bits.
+//! On a connection the events carry positions in the client's stream: where a segment ends (T1),
+//! how far data is queued (T2), how far the server has read when its read returns (T4) and when a
+//! segment of a response leaves (T6). A request ends in a segment that its sender pushed. In a long
+//! write Linux also pushes segments in between, so a [long](MAY_GO_ON) request may turn out to be
+//! only the beginning of the next one, if the server reads on without answering it, or reads both
+//! at once. Positions have 16 bits, and each kind only ever moves forward, nearly always by less
+//! than 65,536 bytes at a time, so they are extended to 64 bits.
 //!
 //! Which request a response answers: see `stream/batch.rs`.
 //!
-//! **Retransmitted requests.** What lies inside the stream's known part is not new, and the
-//! first T1 stays; what fills a hole there is new.
+//! **Retransmitted requests.** A segment inside the known part of the stream is not new, and the
+//! first T1 stays. A segment that fills a hole there is new.
 
 mod batch;
 mod writes;
@@ -37,17 +36,17 @@ const fn forward(base: Position, id: u16) -> Position {
     base + id.wrapping_sub(base as u16) as Position
 }
 
-/// Bytes behind which a push need not be the end of a write: Linux pushes in the middle of
-/// one whenever half of the peer's largest window has been written since the last push
-/// (`forced_push` in net/ipv4/tcp.c), which is five segments on a new connection. A
-/// request that fits into one packet is always whole.
+/// Bytes after which a push need not be the end of a write: Linux pushes in the middle of one
+/// whenever half of the peer's largest window has been written since the last push (`forced_push`
+/// in net/ipv4/tcp.c), which is five segments on a new connection. A request that fits into one
+/// packet is always whole.
 const MAY_GO_ON: Position = 2_048;
 
 /// A piece of the client's stream that has come in and is not settled.
 struct RequestSegment {
     start: Position,
     end: Position,
-    /// Where the packet ends that it came in.
+    /// Where the packet that it came in ends.
     packet_end: Position,
     /// T1.
     at: Monotonic,
@@ -64,7 +63,7 @@ struct RequestSegment {
 #[derive(Clone, Copy)]
 struct Departure {
     segment: Leaving,
-    /// T5, where a write of the thread came before it.
+    /// T5, if a write of the thread came before it.
     write: Option<Monotonic>,
     /// How many writes led to it: of the connection, or of the thread since its read.
     writes: u32,
@@ -85,9 +84,9 @@ pub(super) struct Connection {
     segments: VecDeque<RequestSegment>,
     departures: Vec<Departure>,
     pub(super) writes: Writes,
-    /// Who has read last.
+    /// The thread that read last.
     reader: Option<Tid>,
-    /// Nothing lies before `done` that was neither seen nor read.
+    /// Everything before `done` was seen or read.
     from_its_beginning: bool,
     /// Responses may be owed to requests that were not seen.
     pub(super) doubt: Option<Doubt>,
@@ -110,7 +109,7 @@ impl Connection {
         }
     }
 
-    /// A connection of which this is the first that was seen.
+    /// A connection whose beginning was not seen; it is first seen here.
     pub(super) fn joined(start: u16, at: Monotonic, framing: Framing) -> Self {
         let start = FIRST_LAP + Position::from(start);
         Self {
@@ -129,22 +128,24 @@ impl Connection {
         }
     }
 
-    /// A segment with these last bytes is the next one.
+    /// Whether a segment of this many `bytes`, which ends at a position with the low bits `id`, is
+    /// the next one.
     pub(super) const fn follows(&self, id: u16, bytes: u32) -> bool {
         id.wrapping_sub(bytes as u16) == self.next as u16
     }
 
-    /// A segment with these last bytes is rather an old one than one far ahead.
+    /// Whether a segment that ends at a position with the low bits `id` is an old one rather than
+    /// one far ahead.
     pub(super) const fn is_behind(&self, id: u16) -> bool {
         (self.next as u16).wrapping_sub(id) < 1 << 15
     }
 
-    /// All that came in has been read.
+    /// Whether everything that came in has been read.
     pub(super) const fn is_read(&self) -> bool {
         self.read >= self.next
     }
 
-    /// The segments since the last packet are the pieces of one.
+    /// Ends a packet: the segments since the last packet are its pieces.
     pub(super) fn end_packet(&mut self) {
         let next = self.next;
         let pieces = self.segments.iter_mut().rev();
@@ -153,7 +154,7 @@ impl Connection {
         }
     }
 
-    /// Takes the oldest request out that has been read: its slot, read and content.
+    /// Removes the oldest request, if it has been read. Returns its slot, its read and its content.
     pub(super) fn take_request(&mut self) -> Option<(Option<Slot>, Option<Read>, Message)> {
         let ends = |segment: &RequestSegment| segment.request.is_some();
         let place = self.segments.iter().position(ends)?;
@@ -171,13 +172,13 @@ impl Connection {
         requests.count()
     }
 
-    /// A response to what was read has left, as far as can be seen.
+    /// Whether a response to what was read has left completely, as far as can be seen.
     pub(super) fn is_answered(&self) -> bool {
         let last = self.departures.last();
         last.is_some_and(|last| !last.segment.more)
     }
 
-    /// All that was seen to come in is answered, as far as can be seen.
+    /// Whether everything that was seen to come in is answered, as far as can be seen.
     pub(super) fn owes_nothing(&self) -> bool {
         self.segments.is_empty() || self.is_answered()
     }
@@ -188,7 +189,7 @@ impl Connection {
         doubt.renew(at, settled);
     }
 
-    /// The connection is closed, or no more is seen of it: `at` is when, where it goes on.
+    /// The connection is closed, or no more of it is seen; `at` is the time if it may still go on.
     pub(super) fn end(
         &mut self,
         at: Option<Monotonic>,
@@ -212,13 +213,14 @@ impl Connection {
             .map(|segment| (segment.message, segment.end))
     }
 
-    /// Its messages are separated by their content.
+    /// Whether its messages are separated by their content at present.
     fn is_framed(&self) -> bool {
         self.framer.as_ref().is_some_and(|framer| framer.synced)
     }
 
-    /// T1: a segment with these last bytes; false if it is not new. `request` ends in it.
-    /// Where the content is followed, it is a piece of a packet, and `message` what it says.
+    /// T1: a segment of this many `bytes` ends at a position with the low bits `id`, and `request`
+    /// ends in it. If the content is followed, the segment is a piece of a packet, and `message` is
+    /// what it says. Returns false if the segment is not new.
     pub(super) fn arrived(
         &mut self,
         at: Monotonic,
@@ -281,10 +283,11 @@ impl Connection {
         true
     }
 
-    /// T2: the requests that are now queued to their end: those of one packet.
+    /// T2: calls `queued` with the requests that are now queued to their end, which are those of
+    /// one packet.
     ///
-    /// Where the socket was in use, its backlog may have taken several segments as one:
-    /// the first ones then have no T2, as if it had been lost.
+    /// If the socket was in use, its backlog may have joined several segments: the first ones then
+    /// have no T2, as if it had been lost.
     pub(super) fn queued(&mut self, id: u16, mut queued: impl FnMut(Slot)) {
         let position = forward(self.queued.max(self.done), id);
         if position > self.next {
@@ -297,7 +300,7 @@ impl Connection {
             if segment.packet_end != position {
                 break;
             }
-            // once more: something out of order came behind it
+            // it may be queued once more, if something out of order came after it
             if !std::mem::replace(&mut segment.queued, true)
                 && let Some(slot) = segment.request
             {
@@ -306,8 +309,8 @@ impl Connection {
         }
     }
 
-    /// T4: the server has read up to here. False if that is the end of no request, or
-    /// may be none.
+    /// T4: the server has read up to here. Returns false if that is not the end of a request, or
+    /// may not be one.
     pub(super) fn was_read(
         &mut self,
         id: u16,
@@ -325,7 +328,7 @@ impl Connection {
             self.lost_sight(position, read.at, settled);
             return true;
         }
-        // else what was read before is open, its response not seen
+        // otherwise what was read before is open, and its response was not seen
         let answered = self.done == self.read;
         if same
             && read.waited
@@ -342,7 +345,8 @@ impl Connection {
         self.batch().next_back().is_some_and(|last| !last.may_go_on)
     }
 
-    /// T6: what this segment is; after [`Role::Begins`], [`Connection::departed`] follows.
+    /// T6: the role of this segment. After [`Role::Begins`] and [`Role::Continues`], the caller
+    /// calls [`Connection::departed`].
     pub(super) fn leaving(
         &mut self,
         id: u16,
@@ -423,13 +427,13 @@ impl Connection {
         }
     }
 
-    /// The write that led to a segment, the first one of several, and how many did.
+    /// The write that led to a segment (the first, if there were several), and how many there were.
     fn led_to(&mut self, segment: Leaving, sent: Sent) -> (Option<Write>, u32) {
         if !self.writes.are_known() {
             return (self.write_of_thread(segment, sent), sent.writes);
         }
         if self.departures.last().is_some_and(|last| last.segment.more) {
-            // what has been written meanwhile is behind it
+            // what has been written meanwhile leaves after it
             return (None, 0);
         }
         // of the first request, not of what came before
@@ -437,7 +441,7 @@ impl Connection {
         self.writes.take_from(begins)
     }
 
-    /// The thread's last write, taken for that of this segment.
+    /// The thread's last write, which is assumed to have led to this segment.
     pub(super) fn write_of_thread(&self, segment: Leaving, sent: Sent) -> Option<Write> {
         let (tid, upto) = (segment.tid, self.read);
         sent.write.map(|at| Write { at, tid, upto })
@@ -450,7 +454,7 @@ impl Connection {
         }
     }
 
-    /// The server is at what came in before the first segment that was seen.
+    /// Whether the server is still reading what came in before the first segment that was seen.
     fn is_from_before(&self, id: u16) -> bool {
         let behind = (self.done as u16).wrapping_sub(id);
         let unread = !self.from_its_beginning && self.read == self.done;
@@ -471,7 +475,7 @@ impl Connection {
         laps.into_iter().find(is_end).unwrap_or(first)
     }
 
-    /// Where the server has read to, after ending the batch if that ends it.
+    /// Ends the batch if this read ends it. Returns how far the server has read.
     fn begin_batch(
         &mut self,
         id: u16,
@@ -509,8 +513,8 @@ impl Connection {
         self.done = position;
     }
 
-    /// Ends the batch if this request is in it and was answered, for no more of its
-    /// response is waited for.
+    /// Ends the batch if this request is in it and was answered, since no more of its response is
+    /// waited for.
     pub(super) fn expire(
         &mut self,
         slot: Slot,

@@ -68,7 +68,7 @@ impl Streams {
         }
     }
 
-    /// T1.
+    /// T1: a segment comes in, or a connection begins.
     fn segment_in(
         &mut self,
         shared: &mut Shared,
@@ -97,7 +97,7 @@ impl Streams {
         }
     }
 
-    /// T2.
+    /// T2: data is queued up to a position.
     fn segment_queued(&mut self, shared: &mut Shared, at: Monotonic, key: RequestKey) {
         if let Some(connection) = self.by_client.get_mut(&key.client()) {
             connection.queued(key.id, |slot| {
@@ -108,7 +108,7 @@ impl Streams {
         }
     }
 
-    /// T4.
+    /// T4: the server has read up to a position.
     fn segment_read(&mut self, shared: &mut Shared, key: RequestKey, read: Read) {
         if let Some(connection) = self.by_client.get_mut(&key.client()) {
             if !connection.was_read(key.id, read, &shared.options, &mut self.settled) {
@@ -118,7 +118,7 @@ impl Streams {
         }
     }
 
-    /// T6.
+    /// T6: a segment of a response leaves.
     fn segment_out(&mut self, shared: &mut Shared, key: RequestKey, segment: Leaving) {
         let Leaving { at, tid, .. } = segment;
         let thread = shared.threads.entry(tid).or_default();
@@ -176,7 +176,8 @@ impl Streams {
         }
     }
 
-    /// Takes an event that belongs to the content of packets; true if that is all it was.
+    /// Collects the events that make up a packet and its content. Returns true if the event needs
+    /// no other handling.
     pub(super) fn collect(&mut self, shared: &mut Shared, event: &Event) -> bool {
         if let EventKind::Payload { bytes, len, .. } = event.kind {
             if let Some(packet) = &mut self.packet {
@@ -223,7 +224,7 @@ impl Streams {
         self.payload = packet.payload;
     }
 
-    /// T1, of requests that are separated by their content; false if they are not.
+    /// T1 of requests that are separated by their content. Returns false if they are not.
     fn framed_in(
         &mut self,
         shared: &mut Shared,
@@ -249,7 +250,7 @@ impl Streams {
         taken
     }
 
-    /// T6, of responses that are separated by their content; false if they are not.
+    /// T6 of responses that are separated by their content. Returns false if they are not.
     fn framed_out(
         &mut self,
         shared: &mut Shared,

@@ -1,24 +1,22 @@
-//! What is known of the server's threads and of who is on which CPU.
+//! What is known about the server's threads, and which thread is on which CPU.
 //!
-//! **T3.** It needs two facts: when the thread came onto its core, and when it was done
-//! with what it did before. The first is known from the switch, or bounded from above
-//! by the first call the thread was seen to make there; the second from its last T6, from
-//! the switch with which it went to sleep, or, where it reads on without writing (an event
-//! loop that reads several connections before it answers, a thread that hands requests to
-//! others), from its last T4: that is the last event that shows it at something else. A thread
-//! that has not been seen to do anything, and came onto its core when the recording had
-//! gone on for a while, is new or was asleep. Where either is unknown (the switch fell
-//! into a blind window; the last response was lost), T3 is known only if the other
-//! facts decide the maximum; otherwise there is none.
+//! **T3.** It needs two facts: when the thread came onto its core, and when it was done with what
+//! it did before. The first is known from the switch, or bounded from above by the first call the
+//! thread was seen to make there; the second from its last T6 or from the switch with which it went
+//! to sleep. If it reads on without writing (an event loop that reads several connections before it
+//! answers, a thread that hands requests to others), the second is known from its last T4, the last
+//! event that shows it busy with something else. A thread that has not been seen to do anything,
+//! and came onto its core some time after the recording began, is new or was asleep. If either fact
+//! is unknown (the switch fell into a blind window; the last response was lost), T3 is known only
+//! if the other facts decide the maximum; otherwise it is left out.
 //!
-//! **Blind windows.** On some kernels no probe runs while certain threads are current. It
-//! shows afterwards: a CPU changes from (or a system call comes from) a thread that is
-//! not the one the CPU last changed to. Somewhere between the last event that proves
-//! who was current and this contradiction, the probe missed a switch. The window is all
-//! of that time: an upper bound of the blindness, never less than what is proven.
-//! Events that do not say who was current (packets) do not shorten it, because the
-//! missed switch may lie on either side of them. The first switch on a CPU contradicts
-//! nothing.
+//! **Blind windows.** On some kernels no probe runs while certain threads are current. This shows
+//! only afterwards: a CPU changes from (or a system call comes from) a thread that is not the one
+//! the CPU last changed to. Somewhere between the last event that proves which thread was current
+//! and this contradiction, the probe missed a switch. The window covers all of that time, so it is
+//! an upper bound of the blind time. Events that do not say which thread was current (packets) do
+//! not shorten it, because the missed switch may lie on either side of them. The first switch on a
+//! CPU contradicts nothing.
 
 use std::collections::VecDeque;
 
@@ -30,11 +28,11 @@ use crate::matched::BlindWindow;
 /// The system calls of x86-64 that read from one connection: read, readv, recvfrom, recvmsg.
 const READS: [u16; 4] = [0, 19, 45, 47];
 
-/// As many as one call can read.
+/// The most unanswered reads that are kept for a thread: as many messages as one call can read.
 const MOST_UNANSWERED: usize = 1_024;
 
-/// How long after a datagram can be read its T2 is stamped, at most: the hook comes right behind
-/// the queueing, so a reader that is awake on another CPU can be faster.
+/// The longest time from when a datagram can be read until its T2 is stamped. The hook comes right
+/// after the queueing, so a reader that is awake on another CPU can be faster.
 pub(super) const STAMPED_LATE: Nanos = Nanos::from_micros(20);
 
 /// Since when a thread has been on its core.
@@ -42,33 +40,34 @@ pub(super) const STAMPED_LATE: Nanos = Nanos::from_micros(20);
 pub(super) enum Since {
     /// The switch was seen.
     Exactly(Monotonic),
-    /// The switch was missed; by this time the thread was there.
+    /// The switch was missed, but by this time the thread was there.
     NotAfter(Monotonic),
 }
 
-/// A read of a thread, with what decides T3 except T2.
+/// A read by a thread, with everything that decides T3 except T2.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Read {
     /// T4.
     pub(super) at: Monotonic,
-    /// Who read.
+    /// The thread that read.
     pub(super) tid: Tid,
-    /// `None` when switches on that CPU are not recorded (yet).
+    /// Since when the thread was on its core; `None` if switches on that CPU are not recorded
+    /// (yet).
     on_core: Option<Since>,
     /// When the thread was done with what it did before; `None` if that was not seen.
     free: Option<Monotonic>,
-    /// What the call returned, modulo 1024, where the event says so.
+    /// How many bytes the call returned, modulo 1024, if the event says so.
     pub(super) bytes_mod_1024: Option<u16>,
-    /// The thread slept in this read, after it had written something since its last one: if
-    /// it is the one that answers here, it has answered all before.
+    /// The thread slept in this read, and had written something since its previous read. If it is
+    /// the thread that answers on this connection, it has answered everything before.
     pub(super) waited: bool,
 }
 
 impl Read {
     /// T3: from when the thread could have served the request that this read returned.
     ///
-    /// Without T2, T3 is known only when T2 was lost to a blind window that had ended by
-    /// then: T2 was unseen, so it lies in a window, so it is not the latest of the three.
+    /// Without T2, T3 is known only if the blind window that hid T2 had ended by then: T2 lies in a
+    /// window because it was not seen, so it is not the latest of the three.
     pub(super) fn could_serve_from(
         &self,
         t1: Monotonic,
@@ -96,7 +95,7 @@ impl Read {
 /// A thread of the server.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Thread {
-    /// A read that does not say of which connection it was.
+    /// The last read that does not name its connection.
     read: Option<Read>,
     /// Reads of datagrams that have not been answered, in their order.
     unanswered: VecDeque<Read>,
@@ -125,7 +124,7 @@ pub(super) struct Thread {
     pub(super) answered: Option<(RequestKey, Slot)>,
 }
 
-/// What led to a response: used up by it.
+/// The read and the writes that led to a response, which uses them up.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sent {
     pub(super) read: Option<Read>,
@@ -136,8 +135,8 @@ pub(super) struct Sent {
 }
 
 impl Thread {
-    /// One that has not been seen before it made a call; `on_core` since it came there, if
-    /// that was long enough after the recording had begun.
+    /// A thread that was not seen before it made a call. `on_core` is when it came onto its core,
+    /// if that was long enough after the recording began.
     pub(super) fn unseen(on_core: Option<Monotonic>) -> Self {
         Self {
             free: on_core,
@@ -145,8 +144,8 @@ impl Thread {
         }
     }
 
-    /// A slice begins. What it read, wrote or waited for was not seen to end; but its last response was
-    /// seen.
+    /// A slice begins. The end of what the thread read, wrote or waited for before was not seen,
+    /// but its last response was.
     pub(super) fn begin_anew(&mut self) {
         *self = Self {
             serves: self.serves,
@@ -170,10 +169,10 @@ impl Thread {
 
     /// What led to the response to a datagram that was queued at `queued`, if that is known.
     ///
-    /// A thread that reads several datagrams before it answers reads them in the order in
-    /// which they were queued, and may answer with one call (sendmmsg). So of its unanswered
-    /// reads this one's comes after those of as many as `ahead` counts: unanswered ones that
-    /// were queued before it and after the given time.
+    /// A thread that reads several datagrams before it answers reads them in the order in which
+    /// they were queued, and may answer with one call (sendmmsg). So among its unanswered reads,
+    /// that of this datagram comes after as many others as `ahead` counts: unanswered datagrams
+    /// that were queued before it and after the given time.
     pub(super) fn answered_datagram(
         &mut self,
         queued: Monotonic,
@@ -191,7 +190,8 @@ impl Thread {
         let read = self.unanswered.remove(place);
         let in_batch = sent.read.is_none() && read.is_some();
         Sent {
-            // one that the clocks of two CPUs put before T2 stays, and is counted as that
+            // a read that lies before T2 because the clocks of two CPUs differ is kept, and counted
+            // as such
             read: read.or(sent.read),
             write: sent.write.or(self.last_write.filter(|_| in_batch)),
             ..sent
@@ -202,7 +202,7 @@ impl Thread {
         self.given_up = self.unanswered.pop_front().map(|read| read.at);
     }
 
-    /// A read of a connection that is known: the connection keeps it.
+    /// A read from a connection that is known: the connection keeps it.
     pub(super) fn stream_read(
         &mut self,
         tid: Tid,
@@ -225,7 +225,7 @@ impl Thread {
         self.writes = 0;
         self.wrote = false;
         self.waited = false;
-        // a thread that reads more before it writes was at this one until now
+        // if the thread reads on before it writes, it counts as free from this read on
         self.free = Some(at);
         self.answered = None;
         self.answered_client = None;
@@ -237,7 +237,7 @@ impl Thread {
         self.free = read.free;
     }
 
-    /// A write of which the connection is not known.
+    /// A write to a connection that is not known.
     pub(super) fn write_called(&mut self, at: Monotonic) {
         self.write = Some(at);
         self.last_write = Some(at);
@@ -245,7 +245,7 @@ impl Thread {
         self.stream_written();
     }
 
-    /// A write of a connection that is known: the connection keeps it.
+    /// A write to a connection that is known: the connection keeps it.
     pub(super) fn stream_written(&mut self) {
         self.serves = true;
         self.wrote = true;
@@ -263,7 +263,7 @@ impl Thread {
         }
     }
 
-    /// The same, unless another thread has written what left.
+    /// Like [`Self::packet_out`], unless another thread has written what left.
     pub(super) fn packet_out_if(&mut self, is_own: bool, at: Monotonic) -> Sent {
         match is_own {
             true => self.packet_out(at),
@@ -278,9 +278,9 @@ impl Thread {
         }
     }
 
-    /// The thread went to sleep: what it had to do (a response that was not seen, or
-    /// none) is done. If it sleeps in the middle of a request, on a lock, its next call
-    /// says so before it can read again.
+    /// The thread went to sleep: what it had to do (a response that was not seen, or none) is done.
+    /// If it sleeps in the middle of a request, on a lock, its next call shows that before it can
+    /// read again.
     pub(super) fn slept(&mut self, at: Monotonic, asleep: Option<Asleep>) {
         let call = asleep.and_then(|asleep| asleep.call);
         self.waited = call.is_some_and(|call| READS.contains(&call));
@@ -289,14 +289,14 @@ impl Thread {
         self.answered_client = None;
         self.last_write = None;
         if self.read.is_none() && !self.unanswered.is_empty() {
-            // what it read before its last response it will not answer any more
+            // it will not answer any more what it read before its last response
             self.unanswered.clear();
             self.given_up = Some(at);
         }
     }
 }
 
-/// Who is current on one CPU.
+/// The thread that is current on one CPU.
 #[derive(Clone, Copy)]
 struct Core {
     current: Tid,
@@ -305,7 +305,7 @@ struct Core {
     proven: Monotonic,
 }
 
-/// Who is current on each CPU whose switches are recorded.
+/// The thread that is current on each CPU whose switches are recorded.
 #[derive(Default)]
 pub(super) struct CurrentThreads {
     cores: Vec<Option<Core>>,
@@ -327,7 +327,7 @@ impl CurrentThreads {
         &mut self.cores[place]
     }
 
-    /// A switch; it gives the blind window that it reveals.
+    /// Notes a switch. Returns the blind window that it reveals.
     pub(super) fn switched(
         &mut self,
         cpu: u16,
@@ -345,9 +345,10 @@ impl CurrentThreads {
             .map(|core| core.blind_until(cpu, at))
     }
 
-    /// A system call of `tid`, so it is current; since when, and the blind window that
-    /// this reveals. A CPU without a switch so far says nothing, unless it is watched: then the
-    /// thread was there before the recording began, as one that spins is.
+    /// Notes a system call of `tid`, so this thread is current. Returns since when it has been on
+    /// the core, and the blind window that this reveals. On a CPU without a switch so far nothing
+    /// is known, unless it is watched: then the thread was there before the recording began, like
+    /// one that spins.
     pub(super) fn called(
         &mut self,
         cpu: u16,

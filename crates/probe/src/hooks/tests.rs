@@ -54,7 +54,7 @@ fn a_refused_hook_is_replaced_by_the_next_one_alone() {
     assert_eq!(t2.lost_precision, None);
     assert_eq!(hook_of(&choice, "T4").hook, "fexit/udp_recvmsg");
     assert!(!loaded.contains(&"enqueued_late"), "{loaded:?}");
-    // all together, the seven ways to T2, T4 and T5 until one works, and the choice
+    // all together, then five ways to T2, T4 and T5 until one of each works, then the choice
     assert_eq!(loads, 1 + 5 + 1);
 }
 

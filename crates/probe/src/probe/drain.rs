@@ -22,7 +22,7 @@ const PASS: usize = 1 << 18;
 const SLACK: Nanos = Nanos::from_secs(1);
 
 impl Probe {
-    /// The time from which the events' times count.
+    /// The time that the events' times are relative to.
     pub fn base(&self) -> Monotonic {
         self.loaded.base
     }
@@ -34,7 +34,7 @@ impl Probe {
     /// kernel wakes it. A ring must have room for what its CPU records in that time.
     ///
     /// # Errors
-    /// What the sink says; the events that it did not take are lost.
+    /// The sink's error; the events that it did not take are lost.
     pub fn drain_into(&mut self, sink: &mut impl EventSink) -> io::Result<u64> {
         let began = object::now().saturating_since(self.base());
         let mut part = Vec::with_capacity(PART);
@@ -57,7 +57,7 @@ impl Probe {
     /// that are writing an event right now. After that, [`Probe::lost`] is final.
     ///
     /// # Errors
-    /// What the sink says.
+    /// The sink's error.
     pub fn finish_into(&mut self, sink: &mut impl EventSink) -> io::Result<()> {
         self.detach();
         let mut part = Vec::with_capacity(PART);

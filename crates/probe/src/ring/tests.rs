@@ -64,7 +64,7 @@ impl Producer {
 #[derive(Clone, Debug)]
 enum Step {
     Write(u64),
-    /// Begin an event that ends only when as many others were written.
+    /// Begin an event that ends only after this many others have been written.
     WriteLate(u64),
     Take(u64),
 }

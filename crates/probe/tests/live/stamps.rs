@@ -239,7 +239,7 @@ fn every_request_over_veth_has_all_stamps_in_order() {
     }
     assert!(drained > 0);
     let recording = probe.finish().expect("the counters can be read");
-    assert!(recording.len() > drained as u64);
+    assert!(recording.len() >= drained as u64);
     assert_complete(recording, &testbed, &ids);
 }
 

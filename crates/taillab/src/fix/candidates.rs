@@ -15,15 +15,15 @@ const LEAST_SHARE: f64 = 0.05;
 /// A mitigation to try.
 #[derive(Clone, Debug)]
 pub struct Candidate {
-    /// Which.
+    /// The mitigation that a trial would apply.
     pub mitigation: &'static Mitigation,
     /// Latency with it ÷ latency now, as forecast.
     pub predicted: Vec<RatioAt>,
 }
 
 /// The mitigations that taillab can apply here. First come those whose forecast gain is worth keeping, in
-/// the order of the forecasts; then those without a forecast that treat a chief cause. If no cause is
-/// known, all of them are candidates.
+/// the order of the forecasts; then those without a forecast that treat a main cause. If no cause is
+/// known, every mitigation without a forecast is a candidate.
 pub fn of(result: &ServerResult) -> Vec<Candidate> {
     let known = |name: &str| {
         let found = MITIGATIONS.iter().find(|row| row.is.name == name);
@@ -88,20 +88,21 @@ pub fn by_hand(result: &ServerResult) -> impl Iterator<Item = (&Prediction, &str
 pub struct Remaining {
     /// The mitigations that are still worth a trial, the best first.
     pub worth: Vec<Candidate>,
-    /// Those that no longer are, with their forecasts now.
+    /// Those that are no longer worth one, with their new forecasts.
     pub dropped: Vec<Candidate>,
 }
 
 /// What a replay of the blocks with all winners says about a mitigation.
 struct Anew {
     ratios: Vec<RatioAt>,
-    /// These are a forecast; otherwise an upper bound, with the mitigation's causes removed altogether.
+    /// Whether these are a forecast. If not, they bound the gain from above: the mitigation's causes were
+    /// removed altogether.
     is_forecast: bool,
 }
 
 /// Ranks the mitigations that were not `tried` again, by forecasts from the `blocks` that were measured with
-/// all winners, without the causes that these have removed. A mitigation without such a forecast comes last,
-/// in the old order.
+/// all winners, without the causes that the winners have removed. A mitigation without such a forecast
+/// comes last, in the old order.
 pub fn anew(left: Vec<Candidate>, tried: &[String], blocks: &[ReplayedBlock]) -> Remaining {
     let mut remaining = Remaining::default();
     let (mut forecast, mut at_most) = (Vec::new(), Vec::new());
@@ -146,7 +147,7 @@ pub fn anew(left: Vec<Candidate>, tried: &[String], blocks: &[ReplayedBlock]) ->
     remaining
 }
 
-/// `None` if the replay says nothing about it.
+/// What a replay of the blocks says about a mitigation; `None` if it says nothing.
 fn forecast_of(row: &Mitigation, blocks: &[ReplayedBlock]) -> Option<Anew> {
     let mut pairs = Pairs::default();
     let mut is_forecast = true;
@@ -168,13 +169,13 @@ fn forecast_of(row: &Mitigation, blocks: &[ReplayedBlock]) -> Option<Anew> {
     })
 }
 
-/// The forecast at the highest percentile promises enough.
+/// Whether the forecast at the highest percentile, if there is one, promises enough.
 fn is_worth_it(candidate: &Candidate) -> bool {
     let last = candidate.predicted.last();
     last.is_none_or(|at| at.ratio.value <= WORTH)
 }
 
-/// The forecast as ratios; the sample's own uncertainty is in neither end.
+/// The forecast as ratios; their ends do not include the uncertainty of the sample itself.
 fn ratios(prediction: &Prediction) -> Vec<RatioAt> {
     let points = prediction.points.iter();
     points
@@ -226,7 +227,7 @@ mod tests {
             .collect()
     }
 
-    /// A recorded server, several times: of a real machine, so what disturbs it may be anything.
+    /// One recording of a server, several times. It is of a real machine, so anything may disturb it.
     fn blocks() -> Vec<ReplayedBlock> {
         let path = concat!(
             env!("CARGO_MANIFEST_DIR"),

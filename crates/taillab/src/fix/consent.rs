@@ -7,13 +7,13 @@ use taillab_host::tune::{Mitigation, Plan};
 use crate::exit::Failure;
 use crate::say;
 
-/// Settings of a change that are listed before the question.
+/// The most settings of a change that are listed before the question.
 const LISTED: usize = 8;
 
 /// Who decides whether a change is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Consent {
-    /// All changes are wanted.
+    /// The user agreed to all changes in advance (`--yes`).
     Given,
     /// The user is asked before each.
     Ask,
@@ -29,7 +29,7 @@ impl Consent {
             true => Ok(Self::Given),
             false if io::stdin().is_terminal() && io::stderr().is_terminal() => Ok(Self::Ask),
             false => Err(Failure::usage(
-                "--fix changes this machine for moments, and there is no terminal to ask on: see what it would \
+                "--fix makes brief changes to this machine, and there is no terminal to ask on: see what it would \
                  change with `taillab tune plan -p PID`, then add --yes",
             )),
         }
@@ -57,6 +57,6 @@ fn question(mitigation: &Mitigation, plan: &Plan) -> String {
     if more > 0 {
         text.push_str(&format!("  and {more} more\n"));
     }
-    text.push_str("Try it, in blocks of a second or more, each put back at once? [y/N] ");
+    text.push_str("Try it, in blocks of a second or more, and undo it after each one? [y/N] ");
     text
 }

@@ -8,7 +8,7 @@ use taillab_model::fix::{FixOutcome, PairsAt, Ratio, RatioAt};
 
 use super::load::Seen;
 
-/// A change is worth keeping if it leaves at most this of the latency: 5 % less.
+/// A change is worth keeping if it reduces the latency to at most this share: by 5 % or more.
 pub const WORTH: f64 = 0.95;
 
 /// The fewest pairs for a decision: the interval of fewer pairs is itself uncertain.
@@ -21,7 +21,7 @@ const MARGIN: f64 = 1.6;
 /// An interval that reaches no further than this factor to either side is narrow enough.
 const NARROW: f64 = 1.03;
 
-/// A change is kept only if one without effect would show such a gain less often than this.
+/// A change is kept only if a change without effect would show so large a gain at most this often.
 const CHANCE: f64 = 0.025;
 
 /// The percentiles that are reported.
@@ -30,26 +30,26 @@ pub const TOLD: [f64; 3] = [0.5, 0.99, 0.999];
 /// The percentiles that may decide, the best first.
 const DECIDING: [f64; 3] = [0.999, 0.99, 0.5];
 
-/// What a trial gave.
+/// What a trial measured.
 #[derive(Clone, Debug, Default)]
 pub struct Trial {
-    /// The latencies as they were.
+    /// The latencies as they were measured.
     pub pairs: Pairs,
     /// The sojourns of the pairs that the replay reproduces, without disturbances by others that the
     /// change does not treat.
     pub adjusted: Pairs,
-    /// The requests that do not count.
+    /// How many requests do not count.
     pub cut: Cut,
     /// The last blocks with the change that the replay reproduces; they show what is left to gain.
     pub changed: VecDeque<ReplayedBlock>,
 }
 
-/// The requests that do not count, because something held the generator up.
+/// How many requests do not count, because something held the generator up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cut {
     /// Requests of the blocks without the change: those that do not count, and all.
     without: (usize, usize),
-    /// The same with it.
+    /// Requests of the blocks with the change: those that do not count, and all.
     with: (usize, usize),
 }
 
@@ -62,7 +62,7 @@ impl Cut {
         self.with.1 += after.cut + after.latencies.len();
     }
 
-    /// In words, if there are many.
+    /// A clause for the reason of the decision, if many requests do not count.
     fn told(self) -> Option<String> {
         /// Smaller shares are usual.
         const MUCH: f64 = 0.05;
@@ -83,14 +83,14 @@ impl Cut {
     }
 }
 
-/// What the pairs say.
+/// The decision, and what it rests on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judgement {
     /// Kept, reverted or inconclusive.
     pub outcome: FixOutcome,
     /// The quantile that decided.
     pub at: Option<f64>,
-    /// Why.
+    /// The reason, as text for the result.
     pub reason: String,
 }
 
@@ -101,7 +101,7 @@ pub fn deciding(pairs: &Pairs) -> Option<(f64, PairedEstimate)> {
         .find_map(|q| Some((q, pairs.ratio(q)?)))
 }
 
-/// More pairs would not change the outcome.
+/// Whether the trial can end, because more pairs would not change the outcome.
 pub fn is_settled(pairs: &Pairs) -> bool {
     if pairs.count() < FEWEST_PAIRS {
         return false;
@@ -115,17 +115,17 @@ pub fn is_settled(pairs: &Pairs) -> bool {
     })
 }
 
-/// Exchanging blocks rarely gives as large a gain.
+/// Whether exchanging the blocks of pairs at random rarely gives as large a gain.
 fn is_no_chance(pairs: &Pairs, q: f64) -> bool {
     pairs.chance(q).is_some_and(|chance| chance <= CHANCE)
 }
 
-/// The interval allows one outcome only.
+/// Whether the interval allows only one outcome.
 fn is_clear(ratio: PairedEstimate) -> bool {
     ratio.lo > WORTH || (ratio.hi < 1.0 && ratio.value <= WORTH)
 }
 
-/// With its ends further from the estimate.
+/// The ratio with the ends of its interval `by` times as far from the estimate, in logarithms.
 fn stretched(ratio: PairedEstimate, by: f64) -> PairedEstimate {
     let end = |end: f64| ratio.value * (end / ratio.value).powf(by);
     PairedEstimate {
@@ -181,7 +181,8 @@ fn judge_pairs(trial: &Trial) -> Judgement {
         return clear;
     } else if gains {
         let chance = 100.0 * pairs.chance(q).unwrap_or(1.0);
-        let why = format!("{shown}, but by chance alone as often as {chance:.0} %{instead}");
+        let why =
+            format!("{shown}, but chance alone gives this in {chance:.0} % of cases{instead}");
         (FixOutcome::Inconclusive, why)
     } else {
         let why = format!("{shown}: the interval includes both a gain of 5 % and no gain{instead}");
@@ -218,7 +219,7 @@ fn clear_without_others(adjusted: &Pairs, q: f64, undecided: PairedEstimate) -> 
         outcome,
         at: Some(q),
         reason: format!(
-            "p{} {} without what others did to the CPUs; as it was, not decided ({})",
+            "p{} {} without what others did to the CPUs; as measured, it is not decided ({})",
             q * 100.0,
             told(ratio),
             told(undecided)
@@ -239,7 +240,7 @@ fn better_in_most_pairs(pairs: &Pairs, q: f64, undecided: PairedEstimate) -> Opt
         outcome: FixOutcome::Kept,
         at: Some(q),
         reason: format!(
-            "p{} {} in a typical pair; over all blocks not decided ({})",
+            "p{} {} in a typical pair; over all blocks it is not decided ({})",
             q * 100.0,
             told(ratio),
             told(undecided)
@@ -327,7 +328,7 @@ pub fn by_pair(pairs: &Pairs) -> Vec<PairsAt> {
     TOLD.into_iter().filter_map(at).collect()
 }
 
-/// The form of the result.
+/// The estimate in the form that the result uses.
 pub const fn estimate(of: PairedEstimate) -> Ratio {
     Ratio {
         value: of.value,
@@ -344,7 +345,7 @@ mod tests {
 
     use super::*;
 
-    /// A block of a noisy machine: exponential sojourns, now and then a stall that lifts a part of
+    /// A block of a noisy machine: exponential sojourns, and now and then a stall that lengthens some of
     /// them.
     fn block(rng: &mut Xoshiro256PlusPlus, factor: f64, requests: usize) -> Vec<Nanos> {
         let stall = match rng.random_bool(0.3) {
@@ -382,7 +383,7 @@ mod tests {
         );
     }
 
-    /// A trial of which the replay reproduces nothing.
+    /// A trial in which the replay reproduces no block.
     fn of(pairs: &Pairs) -> Trial {
         Trial {
             pairs: pairs.clone(),
@@ -390,7 +391,7 @@ mod tests {
         }
     }
 
-    /// Runs a trial as `trial` does: it looks after each pair.
+    /// Runs a trial as the module `trial` does: after each pair, it checks whether the trial can end.
     fn trial(seed: u64, factor: f64, most: usize) -> (Judgement, usize) {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut pairs = Pairs::default();

@@ -11,18 +11,18 @@ use crate::exit::Failure;
 
 /// A winner, what it changed, and for which CPUs.
 pub struct Winner {
-    /// Which.
+    /// The mitigation that won its trial.
     pub mitigation: &'static Mitigation,
-    /// What it changed.
+    /// The settings that it changed, with their new values.
     pub changes: Vec<Change>,
     /// The server's CPUs.
     pub cpus: CpuSet,
-    /// It lasts only while a process holds it.
+    /// Whether it lasts only while a process holds it.
     pub needs_a_holder: bool,
 }
 
 impl Winner {
-    /// A systemd unit can have it.
+    /// Whether a systemd unit can apply it.
     pub fn is_for_a_unit(&self) -> bool {
         unit_lines(self).is_some()
     }
@@ -34,7 +34,7 @@ pub fn held(winners: &[Winner]) -> Vec<&'static str> {
     held.map(|winner| winner.mitigation.is.name).collect()
 }
 
-/// Files by their names, empty ones left out.
+/// Names and contents of the files; empty files are left out.
 type Files = Vec<(&'static str, String)>;
 
 /// The lines for a systemd unit, if systemd supports this mitigation.
@@ -111,7 +111,7 @@ fn files(winners: &[Winner]) -> Files {
         let names = held.join(" ");
         let _ = writeln!(
             script,
-            "# {names}: only while a process holds it, so this stays until Ctrl-C\n\
+            "# {names}: in effect only while a process holds it, so this script runs until Ctrl-C\n\
              exec taillab tune apply {names} --hold --yes"
         );
     }
@@ -133,7 +133,7 @@ fn files(winners: &[Winner]) -> Files {
     );
     add(
         "taillab-fix.sh",
-        "#!/bin/sh\n# as root, with the number of the server's process; a reboot undoes it\nset -eu\npid=${1:?the \
+        "#!/bin/sh\n# run as root, with the server's process ID; a reboot undoes it\nset -eu\npid=${1:?the \
          server's process}\n",
         script,
     );

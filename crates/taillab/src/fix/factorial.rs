@@ -14,20 +14,20 @@ use super::trial::Bench;
 use crate::changes::NotApplied;
 use crate::exit::{Exit, Failure};
 
-/// More rounds add nothing.
+/// More rounds add no information.
 const MOST_ROUNDS: usize = 40;
 
 /// The mitigations by their names.
 ///
 /// # Errors
-/// [`Exit::Usage`]: an unknown name, one that is there twice, too few or too many.
+/// [`Exit::Usage`]: an unknown name, one that is given twice, too few or too many.
 pub fn named(names: &[String]) -> Result<Vec<&'static Mitigation>, Failure> {
     let usage = |text: String| Failure::usage(text);
     let find = |name: &String| {
         let found = MITIGATIONS.iter().copied().find(|row| row.is.name == name);
         found.ok_or_else(|| {
             usage(format!(
-                "--factorial: there is no mitigation {name}; `taillab tune list` has their names"
+                "--factorial: there is no mitigation {name}; `taillab tune list` shows their names"
             ))
         })
     };
@@ -35,7 +35,7 @@ pub fn named(names: &[String]) -> Result<Vec<&'static Mitigation>, Failure> {
     let distinct: HashSet<&str> = found.iter().map(|row| row.is.name).collect();
     match found.len() {
         2..=MOST_FACTORS if distinct.len() == found.len() => Ok(found),
-        2..=MOST_FACTORS => Err(usage("--factorial: a mitigation is there twice".to_owned())),
+        2..=MOST_FACTORS => Err(usage("--factorial: a mitigation is given twice".to_owned())),
         _ => Err(usage(format!(
             "--factorial takes 2 to {MOST_FACTORS} mitigations: all their combinations are measured"
         ))),
@@ -45,7 +45,7 @@ pub fn named(names: &[String]) -> Result<Vec<&'static Mitigation>, Failure> {
 /// Measures all combinations in rounds until the budget of the bench is spent.
 ///
 /// # Errors
-/// A mitigation is not possible here, or cannot be combined with another; what ends a trial.
+/// A mitigation is not possible here or cannot be combined with another, or a trial fails.
 pub fn run(bench: &mut Bench<'_>, factors: &[&'static Mitigation]) -> Result<Factorial, Failure> {
     let mut rounds = Rounds::new(factors.len());
     let round_takes = bench.block_takes() * rounds.combinations().len() as u32;

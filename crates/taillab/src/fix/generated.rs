@@ -22,10 +22,10 @@ use crate::testbed::{DrainProbe, LoadClient, Rig, measure};
 
 /// Load before each block, which fills the queue and is not counted.
 const WARM_UP: Nanos = Nanos::from_millis(150);
-/// Load before a block of the peak.
+/// Load before each closed-loop block that measures the peak.
 const PEAK_WARM_UP: Nanos = Nanos::from_millis(40);
 
-/// A server of ours under our load.
+/// Our own server under our own load.
 pub struct GeneratedLoad<'r> {
     rig: &'r mut Rig,
     client: LoadClient,
@@ -33,7 +33,7 @@ pub struct GeneratedLoad<'r> {
     rate_per_s: f64,
     length: Nanos,
     probe: Probe,
-    /// What is known of a block's recording besides its events.
+    /// The context that each block's recording starts from.
     context: RecordingContext,
     stop: Arc<AtomicBool>,
     gone: Arc<AtomicBool>,
@@ -110,7 +110,7 @@ impl Load for GeneratedLoad<'_> {
     }
 
     /// The latency of a request counts from when it was sent. Requests do not count while something held
-    /// the generator up: that says nothing about the server, and a change that moves other threads away
+    /// the generator up: they say nothing about the server, and a change that moves other threads away
     /// from the server may move them to the generator. A request without an answer counts with its
     /// time-out, so that lost requests do not make a change look good.
     fn block(&mut self, seed: u64) -> Result<Seen, Failure> {

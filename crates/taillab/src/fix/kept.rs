@@ -8,13 +8,13 @@ use crate::exit::Failure;
 
 /// A winner that stays applied.
 pub struct Left {
-    /// Its name.
+    /// The mitigation's name.
     pub name: &'static str,
-    /// The number of the apply, as `taillab tune status` has it.
+    /// The number of the apply, as `taillab tune status` shows it.
     pub id: u32,
 }
 
-/// Why a winner is not kept that lasts only while a process holds it.
+/// Why `--keep` cannot keep a winner that lasts only while a process holds it.
 pub fn needs_a_holder(name: &str) -> NotKept {
     NotKept {
         why: "it ends with the process that holds it".to_owned(),
@@ -22,8 +22,8 @@ pub fn needs_a_holder(name: &str) -> NotKept {
     }
 }
 
-/// Why a winner is not kept whose settings ended with the server that it was tried on; `None` if all of its
-/// settings stay.
+/// Why a winner cannot be kept, or only in part: its settings ended with the server that it was tried on.
+/// `None` if all of its settings stay.
 fn ended(winner: &Winner, settings: Settings) -> Option<NotKept> {
     let Settings { all, ended } = settings;
     let which = match (ended, all) {
@@ -118,7 +118,7 @@ mod tests {
         assert_eq!(all.why, "it was of the server of this run, which has ended");
     }
 
-    /// Also one of which a part has ended: the rest is still applied.
+    /// A winner that has ended in part is named too: the rest of it is still applied.
     #[test]
     fn what_stays_is_named_with_what_puts_it_back() {
         let left = |name| Left { name, id: 1 };

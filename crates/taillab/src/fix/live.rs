@@ -15,25 +15,26 @@ use super::load::{Load, Seen, interrupted};
 use crate::exit::{Exit, Failure, OrExit};
 use crate::fail::probe as probe_failure;
 
-/// Requests that came in before the probe was attached lack T1, and attaching it disturbs.
+/// The start of a block that does not count: requests that came in before the probe was attached lack T1,
+/// and attaching it disturbs the server.
 const SETTLE: Nanos = Nanos::from_millis(100);
 
-/// Between two drains of the probe, and two checks for Ctrl-C.
+/// The time between two drains of the probe, and between two checks for Ctrl-C.
 const PERIOD: Duration = Duration::from_millis(5);
 
 /// What is known of a live server.
 pub struct LiveServer<'a> {
-    /// Its processes.
+    /// The ids of its processes.
     pub processes: Vec<u32>,
     /// The CPUs that are watched.
     pub cpus: CpuSet,
-    /// What is changed.
+    /// What the mitigations are applied to.
     pub scope: Scope,
     /// Requests per second of the measurement.
     pub rate_per_s: f64,
-    /// What is known of a block's recording besides its events.
+    /// The context that each block's recording starts from.
     pub context: RecordingContext,
-    /// Why it has ended, if it has.
+    /// Says why the server has ended, if it has.
     pub ended: Box<dyn FnMut() -> Option<String> + 'a>,
 }
 

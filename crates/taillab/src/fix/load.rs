@@ -15,7 +15,7 @@ pub struct Seen {
     pub latencies: Vec<Nanos>,
     /// Requests that do not count, because something held the generator up.
     pub cut: usize,
-    /// What the probe recorded, where it did.
+    /// What the probe recorded, if it did.
     pub recorded: Option<RecordedBlock>,
 }
 
@@ -36,10 +36,10 @@ pub trait Load {
     /// As [`Self::block`].
     fn peak_per_s(&mut self, seed: u64) -> Result<Option<f64>, Failure>;
 
-    /// What is changed: the server and its CPUs.
+    /// What mitigations are applied to: the server and its CPUs.
     fn scope(&self) -> Scope;
 
-    /// Ctrl-C.
+    /// The flag that Ctrl-C raises.
     fn interrupt(&self) -> &Interrupt;
 }
 
@@ -51,10 +51,11 @@ const SHORTEST: Nanos = Nanos::from_millis(250);
 const LONGEST: Nanos = Nanos::from_secs(10);
 /// A block is extended, up to that length, until it has this many requests.
 const REQUESTS: f64 = 2_000.0;
-/// What a block takes besides its length on a busy machine: the warm-up, applying and reverting, the replay.
+/// The time that a block takes on a busy machine in addition to its length: for the warm-up, for applying
+/// and reverting, and for the replay.
 const BESIDES: Nanos = Nanos::from_millis(700);
 
-/// How long a block is, without its warm-up, if a budget is to have room for `fewest` of them.
+/// How long a block is, without its warm-up, so that the budget has room for `fewest` of them.
 pub fn block_length(rate_per_s: f64, budget: Duration, fewest: u32) -> Nanos {
     let enough = Nanos::try_from_secs_f64(REQUESTS / rate_per_s).unwrap_or(LONGEST);
     let room = u64::try_from((budget / fewest).as_nanos()).unwrap_or(u64::MAX);
@@ -62,7 +63,7 @@ pub fn block_length(rate_per_s: f64, budget: Duration, fewest: u32) -> Nanos {
     enough.clamp(fits.clamp(SHORTEST, LENGTH), LONGEST)
 }
 
-/// Ctrl-C in the middle of the trials.
+/// The failure after Ctrl-C in the middle of the trials.
 pub fn interrupted() -> Failure {
     Failure::new(Exit::Interrupted, "interrupted while a fix was tried")
 }

@@ -45,9 +45,9 @@ use crate::testbed::{BackgroundLoad, Rig};
 /// How the fixes are tried.
 #[derive(Clone, Debug)]
 pub struct Asked {
-    /// The winners stay applied.
+    /// Whether the winners stay applied (`--keep`).
     pub keep: bool,
-    /// How long to try.
+    /// The time for all trials together.
     pub budget: Duration,
     /// Try these in all combinations, instead of one after the other.
     pub factorial: Vec<&'static Mitigation>,
@@ -56,7 +56,7 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// As the command line asks.
+    /// What the command line asks for.
     ///
     /// # Errors
     /// [`Exit::Usage`]: a list of mitigations that makes no sense.
@@ -72,8 +72,8 @@ impl Asked {
         })
     }
 
-    /// How long a block is at this rate. The budget is to have room for the fewest rounds of all combinations,
-    /// or for the shortest control and one trial.
+    /// How long a block is at this rate, so that the budget has room for the fewest rounds of all
+    /// combinations, or for the shortest control and one trial.
     fn block_length(&self, rate_per_s: f64) -> Nanos {
         let fewest = match self.factorial.len() {
             0 => 2 * 2 * decide::FEWEST_PAIRS,
@@ -90,8 +90,8 @@ impl Asked {
 pub fn ensure_followed(args: &FixArgs, stamps: MiddleStamps) -> Result<(), Failure> {
     match stamps {
         MiddleStamps::Ends if args.fix => Err(Failure::usage(
-            "--fix tries what the causes promise, and --stamps ends follows no request: leave one of \
-             them out, or give --stamps sampled:1/16",
+            "--fix chooses mitigations by what delays requests, and --stamps ends follows no request: leave \
+             one of them out, or give --stamps sampled:1/16",
         )),
         _ => Ok(()),
     }
@@ -101,13 +101,13 @@ pub fn ensure_followed(args: &FixArgs, stamps: MiddleStamps) -> Result<(), Failu
 pub struct Setting<'a> {
     /// The measurement with its forecasts.
     pub report: &'a Report,
-    /// What is known of its recording.
+    /// The context of its recording.
     pub context: &'a RecordingContext,
     /// The seed of the arrivals and of the order of the blocks.
     pub seed: u64,
-    /// Ctrl-C.
+    /// The flag that Ctrl-C raises.
     pub interrupt: Interrupt,
-    /// How much to say.
+    /// How much to print.
     pub say: Say,
 }
 
@@ -121,7 +121,7 @@ pub struct Tried {
     winners: Vec<export::Winner>,
     /// The winners that stay applied.
     left: Vec<kept::Left>,
-    /// What ended the trials early, or could not be put back.
+    /// The failure that ended the trials early, or what could not be put back.
     ended: Result<(), Failure>,
 }
 
@@ -171,7 +171,7 @@ fn on_rig(
     Ok(with(Box::new(load), asked, setting))
 }
 
-/// The same with the own traffic of a live server; `probe` is loaded for it.
+/// As [`on_own_server`], but with the traffic of a live server; `probe` is already loaded for it.
 pub fn on_live_server(
     asked: &Asked,
     setting: &Setting<'_>,
@@ -238,7 +238,8 @@ impl Tried {
     /// Adds the results to the report, and writes the winners into files if asked to.
     ///
     /// # Errors
-    /// What ended the trials, after the report has the trials before it; a file that cannot be written.
+    /// The failure that ended the trials, once the report has the trials before it; or a file that cannot
+    /// be written.
     pub fn tell(self, report: &mut Report, args: &FixArgs, say: Say) -> Result<(), Failure> {
         report.fixes = self.fixes;
         report.factorial = self.factorial;
@@ -261,7 +262,7 @@ impl Tried {
         let held = export::held(&self.winners);
         if !held.is_empty() {
             say.note(&format_args!(
-                "taillab-fix.sh stays until Ctrl-C: {} ends with the process that holds it",
+                "taillab-fix.sh runs until Ctrl-C: {} ends with the process that holds it",
                 held.join(" and ")
             ));
         }

@@ -34,7 +34,7 @@ pub struct Session<'a, 'r> {
 }
 
 impl<'a, 'r> Session<'a, 'r> {
-    /// Nothing is tried yet.
+    /// A session that has tried nothing yet.
     pub const fn new(bench: Bench<'r>, asked: &Asked, setting: &'a Setting<'a>) -> Self {
         Self {
             bench,
@@ -50,7 +50,7 @@ impl<'a, 'r> Session<'a, 'r> {
     /// Tries the control and each candidate, until the budget is spent.
     ///
     /// # Errors
-    /// What ends the trials for good; what was tried before is kept.
+    /// A failure that ends the trials for good; the results so far are kept.
     pub fn try_all(&mut self) -> Result<(), Failure> {
         let candidates = candidates::of(&self.setting.report.server);
         let names: Vec<&str> = (candidates.iter())
@@ -95,7 +95,8 @@ impl<'a, 'r> Session<'a, 'r> {
         Ok(())
     }
 
-    /// What is left to try, ranked by forecasts from the blocks that were measured with the last winner.
+    /// The candidates that are left to try, ranked by forecasts from the blocks that were measured with the
+    /// last winner.
     fn rank_anew(&mut self, left: Vec<Candidate>, with_it: &[ReplayedBlock]) -> Vec<Candidate> {
         let tried: Vec<String> = self
             .fixes
@@ -105,7 +106,7 @@ impl<'a, 'r> Session<'a, 'r> {
         let remaining = candidates::anew(left, &tried, with_it);
         let winners: Vec<&str> = self.winners.iter().map(Held::name).collect();
         let reason = format!(
-            "not tried: with {} kept, the forecast gains less than 5 % more",
+            "not tried: with {} kept, the forecast gain is less than another 5 %",
             winners.join(" and ")
         );
         let dropped = remaining.dropped.iter();
@@ -114,7 +115,7 @@ impl<'a, 'r> Session<'a, 'r> {
         remaining.worth
     }
 
-    /// Measures pairs with nothing changed; whether they show no gain, as they should.
+    /// Measures pairs with nothing changed; returns whether they show no gain, as they should.
     fn control(&mut self) -> Result<bool, Failure> {
         self.setting.say.step("trying the control");
         let at_most = self.share().min(self.bench.shortest() * 2);
@@ -175,7 +176,7 @@ impl<'a, 'r> Session<'a, 'r> {
         Ok((fix, trial.changed.into()))
     }
 
-    /// Whether the user agrees. There is no question for a mitigation that is impossible here.
+    /// Whether the user agrees. The user is not asked about a mitigation that is impossible here.
     fn is_wanted(&self, candidate: &Candidate) -> Result<bool, Failure> {
         if self.consent == Consent::Given {
             return Ok(true);
@@ -209,13 +210,13 @@ impl<'a, 'r> Session<'a, 'r> {
             Err(NotApplied::Failed(failure)) => Err(failure),
             Err(NotApplied::Unavailable(why)) => {
                 fix.outcome = FixOutcome::Unavailable;
-                fix.reason = format!("{}; then it was refused: {why}", judgement.reason);
+                fix.reason = format!("{}; then it could not be applied: {why}", judgement.reason);
                 Ok(())
             }
         }
     }
 
-    /// What a trial has shown.
+    /// The row `of` with what a trial has shown.
     fn seen(&self, trial: &Trial, judgement: &Judgement, of: Fix) -> Fix {
         let pairs = &trial.pairs;
         Fix {
@@ -257,7 +258,7 @@ impl<'a, 'r> Session<'a, 'r> {
     /// Puts everything back. Winners that are to be kept are then applied again for good, if possible.
     ///
     /// # Errors
-    /// Something could not be put back, or not be applied again.
+    /// Something could not be put back or applied again.
     pub fn end(&mut self, keeps: bool) -> Result<(), Failure> {
         let mut ended = Ok(());
         while let Some(held) = self.winners.pop() {

@@ -19,20 +19,20 @@ use crate::progress;
 /// Pairs of closed-loop blocks for the effect on the peak.
 const PEAK_PAIRS: u64 = 6;
 
-/// More pairs add nothing about one mitigation.
+/// More pairs say nothing new about one mitigation.
 const MOST_PAIRS: usize = 60;
 
 /// How many blocks with a change are kept to forecast what else there is to gain: together they have as many
 /// requests as a short measurement.
 const MOST_CHANGED: usize = 12;
 
-/// Where the trials run.
+/// What the trials run with.
 pub struct Bench<'r> {
-    /// The load.
+    /// The server under load, block by block.
     pub load: Box<dyn Load + 'r>,
-    /// The settings.
+    /// Applies mitigations and takes them back.
     pub changes: Changes,
-    /// t of the measurement.
+    /// The service time t of the measurement.
     pub service_time: Nanos,
     /// The seed of the arrivals and of the order of the blocks.
     pub seed: u64,
@@ -125,7 +125,7 @@ impl Bench<'_> {
         trial.pairs.push(before.latencies, after.latencies);
     }
 
-    /// Shows how far a trial is.
+    /// A bar that shows how far a trial is.
     pub fn bar(&self, name: &str, most: usize, of: &str) -> ProgressBar {
         let template =
             format!("{{prefix:<22}} [{{bar:24}}] {{pos:>2}} of at most {{len}} {of}, {{msg}}");

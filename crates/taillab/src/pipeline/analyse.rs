@@ -28,11 +28,11 @@ pub struct Known {
     pub path: Option<PathBuf>,
     /// What was measured, where we know it better than the recording.
     pub target: Option<String>,
-    /// The server's process, where it still runs.
+    /// The server's process, if it still runs.
     pub process: Option<Tid>,
-    /// The recording ended before its time.
+    /// Whether the recording ended early.
     pub partial: bool,
-    /// The observer had no CPU of its own.
+    /// Whether the observer had no CPU to itself.
     pub shares_cpus: bool,
     /// What the server's CPUs did.
     pub server_cpus: Option<CpuUsage>,
@@ -42,7 +42,7 @@ pub struct Known {
     pub load: Option<(LoadSummary, Vec<(Nanos, f64)>)>,
     /// Conditions of the testbed and the machine that affect the result.
     pub conditions: Vec<Reason>,
-    /// What recording cost: `trace`.
+    /// What recording cost; only `trace` knows it.
     pub cost: Option<RecordingCost>,
 }
 
@@ -92,7 +92,7 @@ impl IdealServer {
 pub struct Analysed {
     /// The report.
     pub report: Report,
-    /// Ideal, measured and, where the client is ours, its view.
+    /// The curves of the ideal, of the measurement and, if the client is ours, of its view.
     pub curves: Vec<Curve>,
 }
 
@@ -125,20 +125,20 @@ impl RecordingCost {
     }
 }
 
-/// How a recording was read to its end.
+/// How the reading of a recording ended.
 #[derive(Default)]
 pub struct End {
     /// The time of the last event.
     pub last: Option<Monotonic>,
     /// Events that are missing from the recording.
     pub lost: u64,
-    /// What is damaged.
+    /// What is damaged in the file, in words.
     pub damage: Option<String>,
-    /// The file has no end.
+    /// Whether the end of the file is missing.
     pub cut_off: bool,
 }
 
-/// The analysis of a recording while its windows come.
+/// The analysis of a recording while its windows arrive.
 pub struct Pass<'c> {
     context: &'c RecordingContext,
     from: Monotonic,

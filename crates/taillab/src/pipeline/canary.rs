@@ -22,10 +22,11 @@ use taillab_load::clock::waited_for_cpu;
 use taillab_load::{FleetRun, Wait};
 use taillab_model::{Event, EventKind, Monotonic, Nanos};
 
-/// Many times longer than reading the longest batch of answers, or waking a thread, takes.
+/// A shorter delay is not a stall. This is many times longer than it takes to read the longest batch of
+/// answers or to wake a thread.
 const STALL: Nanos = Nanos::from_micros(200);
 
-/// Between two looks of a [`Canary`], which then uses less than 1 % of its CPU.
+/// The time between two looks of a [`Canary`] at the clock, which take less than 1 % of its CPU.
 const PERIOD: Nanos = Nanos::from_millis(1);
 
 /// The stalls of the generator's threads, each on its CPU, stamped at their ends.
@@ -121,7 +122,8 @@ fn look(cpu: u32, waits: &File, stop: &AtomicBool, out: &Sender<Event>) {
     }
 }
 
-/// When, and for how long, the thread of these (due, done) did nothing that was due.
+/// The stalls of a thread, from when each of its actions was due and done: when a stall ended, and for how
+/// long nothing was done although something was due.
 fn late(
     sends: impl Iterator<Item = (Monotonic, Monotonic)>,
 ) -> impl Iterator<Item = (Monotonic, Nanos)> {
@@ -134,7 +136,7 @@ fn late(
     })
 }
 
-/// These stalls, less the time in which another task had the CPU: it waited for that last.
+/// These stalls, without the last part of each, in which the thread waited while another task had the CPU.
 fn without_waits(
     late: impl Iterator<Item = (Monotonic, Nanos)>,
     waits: &[Wait],

@@ -12,7 +12,7 @@ use taillab_report::requests::RequestRow;
 
 /// The record of our own generator.
 pub struct Client<'a> {
-    /// All requests.
+    /// The generator's record of each request.
     pub load: &'a FleetRun,
     /// The address that they come from, as the server sees it.
     pub address: IpAddr,

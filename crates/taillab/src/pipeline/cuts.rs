@@ -7,10 +7,10 @@ use taillab_host::CpuSet;
 use taillab_load::FleetRun;
 use taillab_model::{Cut, Monotonic, Nanos, Recording};
 
-/// An answer that came this shortly before the generator stood still may have been read late.
+/// An answer that came less than this before the generator stood still may have been read late.
 const READ_LATE: Nanos = Nanos::from_millis(1);
 
-/// Where the generator's threads sent late. The recording says who had their CPUs.
+/// Where the generator's threads sent late. The recording says which threads had their CPUs.
 pub fn cuts(load: &FleetRun, cpus: &CpuSet, recording: &Recording) -> Vec<Cut> {
     let threads = load.runs.iter().zip(cpus.iter()).map(|(run, cpu)| {
         let waits: Vec<_> = run
@@ -40,7 +40,8 @@ pub fn unseen_by_client(load: &FleetRun, cuts: &[Cut], measure_from: Monotonic) 
     cutter.spans(times).earlier(READ_LATE)
 }
 
-/// The cuts as spans of late sends only, without the time until the answers. `seen_at` maps each instant.
+/// The cuts as spans of late sends only, without the time until the answers. `seen_at` converts each
+/// instant to the caller's time axis.
 pub fn late_sends(cuts: &[Cut], seen_at: impl Fn(Monotonic) -> Monotonic) -> Spans {
     let mut spans: Vec<cut::Span> = Vec::new();
     for cut in cuts {

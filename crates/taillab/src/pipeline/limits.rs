@@ -28,7 +28,7 @@ pub fn hold(args: &LimitArgs, report: &mut Report) -> Result<(), Failure> {
     write(args, report)
 }
 
-/// The same for what a client alone measured: one load, or a closed loop.
+/// Checks the limits of what a client alone measured: one load, or a closed loop.
 pub fn hold_load(args: &LimitArgs, report: &mut LoadReport) -> Result<(), Failure> {
     let closed = report.generator().closed_loop.as_ref();
     let of_closed = closed.map(|closed| {
@@ -43,7 +43,7 @@ pub fn hold_load(args: &LimitArgs, report: &mut LoadReport) -> Result<(), Failur
     write(args, report)
 }
 
-/// The latencies, and how many requests failed of how many.
+/// The latencies, then how many requests failed and how many there were.
 type LimitedFigures<'a> = (&'a Distribution, (u64, u64));
 
 fn of_load(load: &LoadSummary) -> LimitedFigures<'_> {
@@ -83,7 +83,7 @@ fn write<Server>(args: &LimitArgs, report: &Report<Server>) -> Result<(), Failur
         .and_then(|mut file| file.write_all(&junit(report)))
         .map_err(|error| {
             let message = format!(
-                "cannot write {}: {error}; name a file in a directory of yours",
+                "cannot write {}: {error}; name a file in one of your own directories",
                 path.display()
             );
             Failure::failed(message)

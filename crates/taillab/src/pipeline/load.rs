@@ -21,9 +21,9 @@ pub struct ClientMeasured {
     pub target: String,
     /// Start of the measurement, seconds since 1970 (UTC).
     pub started_unix_s: u64,
-    /// It ended before its time.
+    /// Whether it ended early.
     pub partial: bool,
-    /// One load by a schedule; sweeps and closed loops are in the generator.
+    /// One load that was sent by a schedule; sweeps and closed loops are in `generator`.
     pub load: Option<LoadSummary>,
     /// The generator, and what else it measured.
     pub generator: Generator,

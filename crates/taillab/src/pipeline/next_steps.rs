@@ -6,7 +6,7 @@ use taillab_report::terminal::NextStep;
 
 use super::analyse::Analysed;
 
-/// Requests that are spelled out by a step.
+/// The number of requests that the suggested command shows one by one.
 const SLOWEST: u32 = 3;
 
 /// For a recording that can be analysed again: look at single requests, then at everything.
@@ -44,9 +44,9 @@ pub fn of_run(folder: &Path, recorded: bool, analysed: &Analysed) -> Vec<NextSte
     steps
 }
 
-/// A path as a shell reads it as one word.
+/// The path, quoted so that a shell reads it as one word.
 fn quoted(path: &Path) -> String {
     let path = path.display().to_string();
-    // a path with a NUL cannot be opened, so there is none
+    // quoting fails only for a NUL, and a path with a NUL cannot have been opened
     shlex::try_quote(&path).map_or_else(|_| path.clone(), |quoted| quoted.into_owned())
 }

@@ -185,7 +185,7 @@ impl<I: Iterator<Item: Timed + Copy + Into<Event> + Send>> Reading<I> {
     }
 }
 
-/// Marks what does not belong to the measurement.
+/// A cutter that marks what does not belong to the measurement.
 fn cutter<'c>(args: &AnalysisArgs, context: &'c RecordingContext, from: Monotonic) -> Cutter<'c> {
     let known = context.workers.and_then(NonZeroU32::new);
     let workers = args.workers.or(known).unwrap_or(NonZeroU32::MIN);
@@ -221,7 +221,7 @@ impl<'c> RecordingAnalysis<'_, 'c> {
             ..End::default()
         };
         let pass = first
-            .ok_or_else(|| Failure::failed("it cannot be read"))
+            .ok_or_else(|| Failure::failed("the recording cannot be read"))
             .and_then(|first| self.pass(first, reading, &mut end));
         (pass, end)
     }

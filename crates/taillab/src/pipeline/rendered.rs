@@ -7,7 +7,7 @@ use crate::exit::Failure;
 
 /// What a result is saved as, and what a terminal shows of it.
 pub struct Rendered {
-    /// What its files are called.
+    /// The name of its files, without the extension.
     pub name: &'static str,
     pub json: Vec<u8>,
     pub page: Vec<u8>,

@@ -26,7 +26,7 @@ pub fn recover(roots: &Roots, say: Say) -> Result<(), Failure> {
                 "put back what a command that was killed had changed ({what})"
             )),
             false => say.note(&format_args!(
-                "could not put back all that a command that was killed had changed ({what}): see \
+                "could not put back everything that a command that was killed had changed ({what}): see \
                  `taillab tune status`"
             )),
         }
@@ -34,7 +34,7 @@ pub fn recover(roots: &Roots, say: Say) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What is left to do after giving up root; it decides as which user we go on.
+/// What is left to do after giving up root. It decides which user we continue as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remaining {
     /// Write files, as the user who asked for them.
@@ -45,9 +45,9 @@ pub enum Remaining {
     Nothing,
 }
 
-/// Gives up root for good, before the part of a command that needs no privilege: recordings contain foreign
-/// input, and files must belong to the user who asked for them. Under sudo we go on as the user who called
-/// it. Root itself goes on as root without capabilities, or as `nobody` if it writes no files.
+/// Gives up root for good, before the part of a command that needs no privilege: recordings contain
+/// untrusted input, and files must belong to the user who asked for them. Under sudo we continue as the user
+/// who called it. Root itself continues as root without capabilities, or as `nobody` if it writes no files.
 pub fn give_up_root(roots: &Roots, remaining: Remaining) -> Result<(), Failure> {
     let mut user = Invoker::find(roots);
     if remaining == Remaining::Nothing && user.is_root() {
@@ -57,14 +57,14 @@ pub fn give_up_root(roots: &Roots, remaining: Remaining) -> Result<(), Failure> 
     let ends_a_server = remaining == Remaining::Server;
     user.become_for_good(ends_a_server).map_err(|error| {
         Failure::failed(format!(
-                "cannot give up root: {error}; go on as an ordinary user (with a recording: taillab explain DIR)"
+                "cannot give up root: {error}; continue as an ordinary user (with a recording: taillab explain DIR)"
             ),
         )
     })
 }
 
-/// Runs `work`, which reads foreign input, in a child process that has given up root, while this process
-/// still needs it.
+/// Runs `work`, which reads untrusted input, in a child process that has given up root, because this process
+/// still needs root.
 ///
 /// # Errors
 /// [`Exit::Failed`]: the process could not be started, or it failed.
@@ -79,7 +79,7 @@ pub fn without_root<T: Serialize + DeserializeOwned>(
     let found = work_apart(&user, || serde_json::to_vec(&work()).unwrap_or_default());
     let found = found.map_err(|error| {
         Failure::failed(format!(
-            "cannot analyse the recording without root's rights: {error}"
+            "cannot analyse the recording without root privileges: {error}"
         ))
     })?;
     serde_json::from_slice(&found).or_exit(Exit::Failed)

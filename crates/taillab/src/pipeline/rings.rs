@@ -2,11 +2,11 @@
 
 use taillab_host::{CpuSet, Roots, cpus};
 
-/// Room for events of one CPU: half a second of 100,000 requests per second.
+/// The usual size of a CPU's ring: room for the events of half a second at 100,000 requests per second.
 const RING_BYTES: usize = 8 << 20;
 /// The limit for all rings together: they are resident memory.
 const ALL_RINGS_BYTES: usize = 128 << 20;
-/// The least that is of any use.
+/// The smallest ring that is useful.
 const LEAST_RING_BYTES: usize = 256 << 10;
 
 /// CPUs as the probe and recordings number them.

@@ -24,7 +24,7 @@ pub struct Rows {
     files: RowFiles,
     /// For each request that is not written yet: its main cause, once it is known.
     fates: VecDeque<Fate>,
-    /// Those of earlier windows.
+    /// The rows of earlier windows that are not written yet.
     waiting: VecDeque<RequestRow>,
     written: usize,
 }
@@ -37,7 +37,7 @@ enum Fate {
 }
 
 impl Rows {
-    /// Of a measurement that begins at `from`.
+    /// The rows of a measurement that begins at `from`.
     pub fn new(from: Monotonic, files: RowFiles) -> Self {
         Self {
             from,
@@ -48,7 +48,7 @@ impl Rows {
         }
     }
 
-    /// These are the next requests.
+    /// Takes note of the next requests, whose rows will follow.
     pub fn came(&mut self, matched: &Matched) {
         let fates = (0..matched.requests.len()).map(|place| {
             match matched.is_measured(place, self.from) {
@@ -60,7 +60,7 @@ impl Rows {
         self.fates.extend(fates);
     }
 
-    /// The account of one of them.
+    /// Takes the main cause of one of these requests from its account.
     pub fn account(&mut self, entry: &Entry<'_>, labels: &Labels) {
         if let Some(fate) = self.fates.get_mut(entry.place - self.written) {
             // without T2 to T5 the account is only an estimate
@@ -121,7 +121,7 @@ impl Rows {
     }
 }
 
-/// Both files, written, and not in their places yet.
+/// Both files, completely written but not in their places yet.
 pub struct WrittenRows([Written; 2]);
 
 struct Written {
@@ -131,12 +131,12 @@ struct Written {
     file: BufWriter<File>,
 }
 
-/// Copies a file but for the ideal.
+/// Copies a file without the ideal.
 type CopyFile = fn(File, &mut BufWriter<File>) -> Result<(), ReportError>;
 
 impl WrittenRows {
     /// Puts them in their places. If the ideal was `withdrawn`, which is known only after all rows are
-    /// written, they are copied without what rests on it.
+    /// written, they are copied without what depends on it.
     pub fn keep(self, dir: &mut RunDir, withdrawn: bool) -> Result<(), Failure> {
         for written in self.0 {
             if !withdrawn {
@@ -162,7 +162,7 @@ const BATCH: usize = 4_096;
 /// The most batches that wait for a writer.
 const WAITING: usize = 2;
 
-/// `requests.parquet` and `latency.hlog` while they are written, each by a thread of its own, so that
+/// `requests.parquet` and `latency.hlog` while they are written, each by its own thread, so that
 /// encoding runs in parallel with the analysis if a CPU is free.
 pub struct RowFiles {
     batch: Vec<RequestRow>,
@@ -177,7 +177,7 @@ struct Writer {
 }
 
 impl RowFiles {
-    /// Begins both; their time counts from `from`, which is `started_unix_s`.
+    /// Begins both. Their times count from `from`, which is `started_unix_s` on the wall clock.
     pub fn begin(dir: &RunDir, from: Monotonic, started_unix_s: u64) -> Result<Self, Failure> {
         Ok(Self {
             batch: Vec::with_capacity(BATCH),
@@ -220,7 +220,7 @@ impl RowFiles {
     }
 }
 
-/// The rows of the batches that come.
+/// The rows of the batches, as they arrive.
 fn received(batches: &Receiver<Arc<[RequestRow]>>) -> impl Iterator<Item = RequestRow> {
     let batches = batches.iter();
     batches.flat_map(|batch| (0..batch.len()).map(move |place| batch[place]))

@@ -18,7 +18,7 @@ use taillab_report::utc;
 use crate::exit::Failure;
 use crate::fail::host;
 
-/// What a directory of a result calls its recording.
+/// The name of the recording in a result's directory.
 pub const RECORDING: &str = "capture.tlc";
 
 /// The files of the commands' results: a directory with one of these holds a result.
@@ -93,7 +93,7 @@ impl RunDir {
         Ok(dir)
     }
 
-    /// Where it is.
+    /// The path of the directory.
     pub fn path(&self) -> &Path {
         &self.folder.path
     }
@@ -227,7 +227,7 @@ pub struct Unfinished {
 impl Drop for Unfinished {
     fn drop(&mut self) {
         let folder = &self.folder;
-        // a useless file of ours, or already in its place; if this fails nothing changes
+        // our unfinished file, or nothing if it has been renamed to its place; a failure changes nothing
         let _ = folder
             .invoker
             .act(|| unlinkat(&folder.descriptor, &self.temporary, AtFlags::empty()));
@@ -252,12 +252,11 @@ fn unwritable(path: &Path, error: &io::Error, invoker: &Invoker) -> Failure {
             "free some space or choose another place with --output".into()
         }
         io::ErrorKind::PermissionDenied => format!(
-            "results are written with the rights of user {}; choose a place that this user can \
-             write to with \
-             --output",
+            "results are written with the rights of user {}; use --output to choose a place that \
+             this user can write to",
             invoker.uid()
         ),
-        _ => "choose a place that can be written with --output".into(),
+        _ => "choose a writable place with --output".into(),
     };
     Failure::failed(format!(
         "cannot write {}: {error}; {remedy}",

@@ -75,7 +75,7 @@ impl IdealServer {
         })
     }
 
-    /// t is known, not a stand-in.
+    /// Whether t is known, rather than a stand-in.
     pub fn is_known(&self) -> bool {
         self.source != ServiceTimeSource::Unknown
     }
@@ -100,7 +100,7 @@ fn typical(matched: &Matched, from: Monotonic, workers: NonZeroU32) -> Option<Se
     Some(service_time::shortened(matched, from, workers, estimate))
 }
 
-/// The number of threads that served requests, but no more than CPUs.
+/// The number of threads that served requests, but at most the number of CPUs.
 fn workers(matched: &Matched, from: Monotonic, cpus: u32) -> NonZeroU32 {
     let mut served: HashMap<Tid, u64> = HashMap::new();
     for place in matched.measured_places(from) {
@@ -121,8 +121,9 @@ fn cpus(context: &RecordingContext) -> u32 {
     }
 }
 
-/// An estimate for recordings that do not say who was on the CPUs: the median time from when a worker could
-/// begin a request (its T2, or T1 where T2 was not to be recorded, or the worker's previous T6) to its T6.
+/// An estimate for recordings that do not say which threads were on the CPUs: the median time from when a
+/// worker could begin a request (its T2, or T1 where T2 was not to be recorded, or the worker's previous T6)
+/// to its T6.
 fn typical_service(matched: &Matched, from: Monotonic) -> Option<Nanos> {
     let mut by_end: Vec<usize> = matched.measured_places(from).collect();
     by_end.sort_by_key(|place| matched.requests.t6(*place));

@@ -2,8 +2,8 @@
 //!
 //! Closed-loop blocks in pairs, one without and one with the probe, in alternating order, so that a drift
 //! of the machine's speed affects both alike. Where everything but T1 and T6 is recorded in slices, a
-//! block is too short to have its share of them. So there is a third block, with what is attached between
-//! slices, and the cost is that of both in proportion to their time.
+//! block is too short to contain its share of them. So there is a third block, with what is attached between
+//! slices, and the cost is the average of both, weighted by their shares of the time.
 //!
 //! The blocks can all fall into a slow minute of the machine. Then t is too long for the measurement that
 //! follows, and many requests beat their ideal. The measurement itself shows that: its segments say how many
@@ -31,25 +31,25 @@ use crate::progress::Phase;
 /// Events that are moved out of the rings at a time: about a microsecond of work.
 const DRAIN_AT_ONCE: usize = 48;
 
-/// Before each block, to fill the server's queue.
+/// Load before each block, to fill the server's queue.
 const BLOCK_WARM_UP: Nanos = Nanos::from_millis(40);
 
 /// More requests per second than any block should reach; it determines the size of the recording.
 const RATE_LIMIT_PER_S: f64 = 400_000.0;
 
-/// Events of one request: five stamps, and if the server sleeps a wake-up, an interrupt, a softirq, an idle
-/// state and two switches. More events are kept too, at the price of a page fault.
+/// Events of one request: five stamps and, if the server sleeps, a wake-up, an interrupt, a softirq, an idle
+/// state and two switches. If there are more, they are kept too, at the price of a page fault.
 pub const EVENTS_PER_REQUEST: f64 = 14.0;
 
 /// A block without any answer is tried this many times: we do not give up because the virtual machine was
 /// stopped during one block.
 const BLOCK_ATTEMPTS: u32 = 3;
 
-/// With a smaller share at the peak, the server was not limited by its CPUs, and their use does not say what
-/// it could answer.
+/// If the server's CPUs were less busy than this at the peak, they did not limit it, and their use does not
+/// say how many requests it could answer.
 const BUSY_AT_PEAK: f64 = 0.95;
 
-/// The fastest quarter of fewer segments is no quarter.
+/// With fewer segments than this, there is no fastest quarter.
 const FEWEST_SEGMENTS: usize = 4;
 
 /// The kernel counts CPU time in ticks, so the capacity of a segment is off by 1 to 2 %. A capacity that is
@@ -61,7 +61,7 @@ const NOT_CHANCE: f64 = 0.05;
 pub struct Calibrated {
     /// The workers of the ideal queue.
     pub capacity: Capacity,
-    /// t.
+    /// The service time t: how long each request occupies a worker.
     pub service_time: Nanos,
     /// The interval of t, where t was measured.
     pub interval: Option<(Nanos, Nanos)>,
@@ -69,15 +69,16 @@ pub struct Calibrated {
     pub source: ServiceTimeSource,
     /// The peak without the probe.
     pub calibration: Calibration,
-    /// The peak with it.
+    /// What the probe costs, measured at the peak.
     pub overhead: Overhead,
 }
 
 impl Calibrated {
-    /// Shortens t if the blocks fell into a slower minute than the measurement, whose `segments` on as many
-    /// CPUs these are: at least a quarter of them had a higher capacity than the peak.
+    /// Shortens t if the blocks fell into a slower minute than the measurement did: at least a quarter of the
+    /// measurement's `segments` had a higher capacity than the peak. The server had `cpus` CPUs.
     ///
-    /// A request costs more below the peak, and more with the probe. So a t from segments is rather too long.
+    /// A request costs more below the peak, and more with the probe. So if a t from segments is wrong, it is
+    /// too long.
     pub fn hold_against(&mut self, segments: &[LoadSegment], cpus: usize) {
         let was_limited = self.calibration.server_cpu_busy_share >= BUSY_AT_PEAK;
         let is_measured = self.source == ServiceTimeSource::Calibrated;
@@ -92,7 +93,7 @@ impl Calibrated {
         if reached <= peak.peak_hi_per_s.max(peak.peak_per_s * (1.0 + NOT_CHANCE)) {
             return;
         }
-        // of a server with fewer workers than CPUs, the CPUs that it cannot use are no capacity
+        // if the server has fewer workers than CPUs, the CPUs that it cannot use do not count as capacity
         let workers = f64::from(self.capacity.workers.get());
         let t = |per_s: f64| {
             let usable = per_s * workers / cpus.max(1) as f64;
@@ -129,7 +130,7 @@ impl Hooks for DrainProbe<'_> {
     }
 }
 
-/// What of the probe is attached in a block.
+/// Which programs of the probe are attached in a block.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Attached {
     Nothing,
@@ -138,7 +139,7 @@ enum Attached {
     Ends,
 }
 
-/// One block.
+/// The result of one block.
 struct CalibrationBlock {
     rate_per_s: f64,
     server_busy_share: f64,
@@ -276,7 +277,7 @@ impl BlockRunner<'_> {
     }
 }
 
-/// Runs a block. It is repeated while nothing was answered although nothing ended it.
+/// Runs a block, and repeats it a few times while nothing is answered although nothing ended it.
 fn until_answered<B>(
     mut block: impl FnMut() -> Result<(B, Saturation), Failure>,
 ) -> Result<(B, Saturation), Failure> {
@@ -403,7 +404,7 @@ mod tests {
         }
     }
 
-    /// How often a block is run that goes so, and what the last one was.
+    /// How often a block with these outcomes is run, and how many responses the last run had.
     fn run(blocks: &[(u64, Option<StopReason>)]) -> (usize, u64) {
         let mut runs = 0;
         let found = until_answered(|| {
@@ -435,8 +436,9 @@ mod tests {
         );
     }
 
-    /// A calibration with a peak of 50,000/s (49,000 to 52,000) on one CPU, of which so much was busy, held
-    /// against segments of these capacities: t in nanoseconds, its interval and its source.
+    /// A calibration with a peak of 50,000/s (49,000 to 52,000) on one CPU, of which the share
+    /// `busy` was in use, held against segments of these capacities: t in nanoseconds, its interval and its
+    /// source.
     fn held_against(capacities: &[f64], busy: f64) -> (u64, Option<(u64, u64)>, ServiceTimeSource) {
         let mut calibrated = Calibrated {
             capacity: Capacity {

@@ -1,4 +1,4 @@
-//! The ideal queue of a server: how many workers, and how long each request takes one.
+//! The ideal queue of a server: how many workers it has, and how long each request occupies one.
 
 use std::num::NonZeroU32;
 
@@ -43,7 +43,7 @@ impl Capacity {
             .filter(|t| *t > Nanos::ZERO)
     }
 
-    /// The rate that uses the workers to a share.
+    /// The rate, in requests per second, that uses this share of the workers.
     pub fn rate_per_s(&self, utilization: f64, service_time: Nanos) -> f64 {
         utilization * f64::from(self.workers.get()) / service_time.as_secs_f64()
     }

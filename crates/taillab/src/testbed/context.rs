@@ -1,4 +1,4 @@
-//! What a run's recording says besides its events.
+//! The context of a run's recording: everything in it except its events.
 
 use taillab_model::RecordingContext;
 use taillab_probe::Probe;
@@ -25,7 +25,7 @@ pub fn before(
         workers: Some(calibrated.capacity.workers.get()),
         timeout_ns: Some(experiment.client.timeout),
         sequential: experiment.server.is_sequential(),
-        // as our generator finds its requests again
+        // our generator matches responses to requests by them
         datagram_ids: experiment.server.transport == Transport::Udp,
         stamps: experiment.probe.stamps,
         ..RecordingContext::default()

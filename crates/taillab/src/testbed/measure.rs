@@ -60,8 +60,8 @@ impl Recorded {
         Monotonic::from_nanos_since_boot(from)
     }
 
-    /// Whether the sends follow the arrival process. They are judged in the time of the schedule, in which
-    /// the rate is constant, and without what is cut.
+    /// Whether the sends follow the arrival process. They are judged on the time axis of the schedule, on
+    /// which the rate is constant, and without the parts that are cut.
     pub fn arrivals(&self) -> Result<ArrivalsVerdict, Failure> {
         let since_begin = |at: Monotonic| at.saturating_since(self.began);
         let in_schedule = |at: Monotonic| self.began + self.pace.planned(since_begin(at));
@@ -77,7 +77,8 @@ impl Recorded {
 pub enum Rate {
     /// Requests per second.
     Constant(f64),
-    /// The same without making up for stalls: the same requests at the same times in each run.
+    /// Requests per second, without making up for stalls: each run sends the same requests at the same
+    /// times.
     Repeatable(f64),
     /// The rate that keeps the server's CPUs at a given utilisation.
     Following(Following),
@@ -102,7 +103,8 @@ impl Rate {
 
 /// Sends the schedule and records what the kernel did with it.
 ///
-/// Time that the generator loses because something holds it up is made up for, within twice the duration.
+/// Except with [`Rate::Repeatable`], the end is put off to make up for time in which something held the
+/// generator up, at most until the workload's longest duration.
 pub fn measure(
     rig: &mut Rig,
     client: &mut LoadClient,
@@ -201,7 +203,7 @@ fn add_generators_own(events: &mut Recording, load: &FleetRun, cpus: &CpuSet) {
 /// What is to be sent, and when.
 struct SendingPlan {
     pace: Pace,
-    /// One for each thread.
+    /// The send times of each thread.
     schedules: Vec<Vec<Nanos>>,
     phases: [Phase; 2],
 }
@@ -227,7 +229,7 @@ impl SendingPlan {
     }
 }
 
-/// The rate at which the measurement's requests were due; `None` without two of them.
+/// The rate at which the measurement's requests were due; `None` if there are fewer than two.
 fn average_per_s(load: &FleetRun) -> Option<f64> {
     let mut due = load.iter_measured().map(|entry| entry.times.intended);
     let first = due.next()?;
@@ -278,8 +280,8 @@ pub fn rate(experiment: &Experiment, calibrated: &Calibrated) -> f64 {
     })
 }
 
-/// The same, as a rate that follows the capacity where that is possible: the load is given as utilisation,
-/// and the server's CPUs work for the server alone, which is checked for a moment.
+/// [`rate`], but following the capacity where that is possible: the load must be given as utilisation, and
+/// the server's CPUs must work for the server alone, which is checked by watching them for a moment.
 pub fn rate_or_following(rig: &Rig, experiment: &Experiment, calibrated: &Calibrated) -> Rate {
     let first_per_s = rate(experiment, calibrated);
     let workload = &experiment.workload;

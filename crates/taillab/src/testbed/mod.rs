@@ -1,4 +1,4 @@
-//! A server of ours under a load of ours: what `run` and `bench` measure with.
+//! Our own server under our own load: the setup that `run` and `bench` measure.
 
 mod background;
 mod calibrate;

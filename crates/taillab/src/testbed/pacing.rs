@@ -30,12 +30,14 @@ const SLOWEST: f64 = 0.5;
 const FASTEST: f64 = 1.25;
 const MOST_OF_THE_PEAK: f64 = 0.95;
 
-/// How much time is added while a percentile is not known well enough, and how long before the end this
-/// is decided.
+/// This much time is added whenever a percentile is not known well enough.
 const STEP: Nanos = Nanos::from_secs(4);
+
+/// The decision to add time is made this long before the end.
 const BEFORE_THE_END: Nanos = Nanos::from_secs(2);
 
-/// For each second that the generator was held up, this many are added: the queue that follows is cut too.
+/// This many seconds are added for each second that the generator was held up, because the queue that
+/// builds up meanwhile is cut from the results too.
 const MADE_UP: u64 = 2;
 
 /// What the load follows.
@@ -68,7 +70,7 @@ pub struct Follower<'a> {
     cpus: CpuSet,
     /// The end as asked for.
     end: Nanos,
-    /// When the first request was sent, at the earliest.
+    /// The last time at which no request had been sent yet: the load began no earlier.
     began: Option<Monotonic>,
     /// For how long the generator was held up before the measurement.
     held_up_before: Option<Nanos>,
@@ -85,8 +87,8 @@ struct Look {
 }
 
 impl<'a> Follower<'a> {
-    /// With a constant rate it follows nothing. In any case it makes up for the generator's stalls, and
-    /// puts the end off until a percentile is known as well as `wanted`.
+    /// Without `following`, the rate stays constant. In any case the end is put off to make up for the
+    /// generator's stalls, and until a percentile is known as precisely as `wanted`.
     pub fn new(
         (following, wanted): (Option<Following>, Option<Precision>),
         pace: &'a Pace,
@@ -105,7 +107,7 @@ impl<'a> Follower<'a> {
         }
     }
 
-    /// To be called about twice a second while the load is on.
+    /// Call this about twice a second while the load runs.
     pub fn look(&mut self, now: Monotonic, progress: &FleetProgress) {
         let began = *self.began.get_or_insert(now);
         if progress.sent() == 0 {
@@ -212,14 +214,14 @@ mod tests {
         assert_eq!(FOLLOWING.speed(30_000.0, 0.75), Some(1.0));
         // each request takes a quarter more
         assert_eq!(FOLLOWING.speed(30_000.0, 0.9375), Some(0.8));
-        // the same while the rate is down already
+        // the same after the rate has been lowered
         assert_eq!(FOLLOWING.speed(24_000.0, 0.75), Some(0.8));
     }
 
     #[test]
     fn the_speed_has_bounds() {
         assert_eq!(FOLLOWING.speed(3_000.0, 1.0), Some(0.5));
-        // a server that waits for something else than its CPU
+        // a server that waits for something other than its CPU
         assert_eq!(FOLLOWING.speed(30_000.0, 0.1), Some(1.25));
         let near_the_peak = Following {
             first_per_s: 36_000.0,

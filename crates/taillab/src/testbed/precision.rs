@@ -4,14 +4,14 @@ use taillab_load::{FleetProgress, LiveCounts};
 use taillab_model::{Monotonic, Nanos, student_975};
 use taillab_simulator::simulation::Precision;
 
-/// The shortest time that is counted by itself; we look about twice a second.
+/// The shortest stretch of time that is counted separately; we look about twice a second.
 const PIECE: Nanos = Nanos::from_millis(400);
 
-/// So many pieces are a segment, about 2 s. Requests closer than that depend on each other, as they may share
-/// a queue.
+/// Pieces in a segment, which lasts about 2 s. Requests closer together than that depend on each other,
+/// because they may share a queue.
 const PIECES: usize = 4;
 
-/// Fewer segments do not show the spread between them.
+/// Fewer segments than this do not show the spread between them.
 const FEWEST: usize = 5;
 
 /// The client's response times by segment.
@@ -24,7 +24,7 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// Nothing is seen yet.
+    /// Starts with no response times.
     pub fn new(wanted: Precision) -> Self {
         Self {
             wanted,
@@ -34,8 +34,8 @@ impl Watched {
         }
     }
 
-    /// To be called about twice a second during the measurement: whether the percentile is known as
-    /// well as wanted.
+    /// Whether the percentile is known as precisely as wanted. Call this about twice a second during the
+    /// measurement.
     pub fn is_known(&mut self, now: Monotonic, progress: &FleetProgress) -> bool {
         let is_due = |cut_at: Monotonic| now.saturating_since(cut_at) >= PIECE;
         if self.cut_at.is_none_or(is_due) {
@@ -88,7 +88,7 @@ fn relative_half_width(pieces: &[LiveCounts], q: f64) -> Option<f64> {
     Some(width / 2.0 / value.as_secs_f64())
 }
 
-/// Of a drift, so many parts are compared.
+/// The number of parts that are compared if the capacity drifts.
 const QUARTERS: usize = 4;
 
 /// Half of Student's interval of the share of requests that take at least `value`, from equally long parts.
@@ -120,7 +120,7 @@ fn drifts(pieces: &[LiveCounts], all: &LiveCounts) -> bool {
     })
 }
 
-/// So many parts of nearly equal length.
+/// Sums the pieces into this many parts of nearly equal length.
 fn split(pieces: &[LiveCounts], parts: usize) -> Vec<LiveCounts> {
     let at = |part: usize| part * pieces.len() / parts;
     (0..parts)
@@ -165,7 +165,7 @@ mod tests {
         histogram.since(&mut LiveCounts::default())
     }
 
-    /// The same by segments, whose requests are all in the first piece.
+    /// [`relative_half_width`] of segments whose requests are all in their first pieces.
     fn half_width(segments: &[LiveCounts], q: f64) -> Option<f64> {
         let none = || (1..PIECES).map(|_| LiveCounts::default());
         let pieces = (segments.iter()).flat_map(|all| std::iter::once(all.clone()).chain(none()));

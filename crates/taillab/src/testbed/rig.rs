@@ -31,7 +31,7 @@ const STOP_WITHIN: Duration = Duration::from_secs(2);
 pub struct Rig {
     // fields are dropped in this order: the server goes before its namespace
     server: ServerProcess,
-    /// Its working directory, where it has one of its own.
+    /// The server's working directory, if it has its own.
     folder: Option<PrivateFolder>,
     testbed: Testbed,
     journal: Journal,
@@ -40,7 +40,7 @@ pub struct Rig {
     roots: Roots,
     progress: Progress,
     interrupt: Interrupt,
-    /// Where the calling thread could run before it stepped aside.
+    /// The CPUs that the calling thread could use before it stepped aside.
     allowed: CpuSet,
     /// Set when the server was found dead; read by the generator.
     server_gone: Arc<AtomicBool>,
@@ -50,7 +50,7 @@ pub struct Rig {
 impl Rig {
     /// Makes the testbed, starts the server in it and waits until it answers.
     ///
-    /// To be called from a thread that outlives the rig: the server dies with it.
+    /// Call this from a thread that outlives the rig: the server dies with that thread.
     pub fn start(
         experiment: &Experiment,
         progress: Progress,
@@ -120,7 +120,7 @@ impl Rig {
         .map_err(crate::fail::probe)
     }
 
-    /// Connects the generator's client and stores what must be there.
+    /// Connects the generator's client and stores the data that its requests need.
     pub fn connect(&mut self, experiment: &Experiment) -> Result<LoadClient, Failure> {
         let address = self.address;
         let cpus = self.placement.client.clone();
@@ -148,7 +148,7 @@ impl Rig {
     }
 
     /// Runs `work` on a fresh thread pinned to the client's CPU inside the client's namespace,
-    /// while this thread draws how far `done` is in the `phases` and watches the server.
+    /// while this thread shows the progress (`done` within the `phases`) and watches the server.
     pub fn on_client_cpu<T: Send>(
         &mut self,
         phases: &[Phase],
@@ -164,7 +164,7 @@ impl Rig {
             ..
         } = self;
         let watch = || {
-            // if its state cannot be read, we assume that it runs: otherwise the load would show it
+            // if its state cannot be read, we assume that it runs: if it does not, the load shows it
             if matches!(server.try_exit(), Ok(Some(_))) {
                 server_gone.store(true, Ordering::Relaxed);
             }
@@ -186,7 +186,7 @@ impl Rig {
         Arc::clone(&self.server_gone)
     }
 
-    /// The interrupt flag.
+    /// The flag that Ctrl-C raises.
     pub fn interrupt(&self) -> &Interrupt {
         &self.interrupt
     }
@@ -201,12 +201,12 @@ impl Rig {
         self.testbed.client_address()
     }
 
-    /// Which CPUs do what.
+    /// Which CPUs the server and the generator use.
     pub fn placement(&self) -> &Placement {
         &self.placement
     }
 
-    /// Where the facts about the machine are read.
+    /// The file systems from which facts about the machine are read.
     pub fn roots(&self) -> &Roots {
         &self.roots
     }
@@ -240,7 +240,7 @@ impl Rig {
         self.take_down_and(|_| ())
     }
 
-    /// The same; `read` may look at what the server has left in its folder.
+    /// As [`Self::take_down`]; `read` may first look at what the server has left in its folder.
     pub fn take_down_and<T>(
         self,
         read: impl FnOnce(Option<&PrivateFolder>) -> T,

@@ -1,5 +1,6 @@
-//! The account of a request as it was before there were sums: every delay of its time, and every
-//! one that it inherits, one after the other. What is drawn up must be the same.
+//! A reference for the account of a request, without sums: it goes through every delay in the request's
+//! time, and every delay that it inherits, one after the other. The account that is drawn up must be the
+//! same.
 
 use taillab_model::explanation::Cause;
 
@@ -57,13 +58,13 @@ fn with_worker(
     left -= received;
     let used = request.used_ns.min(left);
     left -= used;
-    // T5 to T6 is sending; what goes beyond its time goes beyond it at the end
+    // T5 to T6 is sending; if the service takes too long, the excess is assumed to be at its end
     let sending = request
         .t5_ns()
         .map_or(0, |t5_ns| request.t6_ns.saturating_sub(t5_ns));
     let transmit = sending.saturating_sub(request.over_ns).min(used);
 
-    // what is left is work for others; once it is late, all of that is order
+    // the rest is work for others; once the request is late, all of that is order
     let order = request.late.map_or(0, |late| {
         let since = now.since(late.since);
         let rest = (request.t6_ns - late.since_ns).saturating_sub(since.delay_ns);
@@ -123,8 +124,8 @@ fn without_worker(case: &Case<'_>, fixed: &Fixed, parts: &mut Lengths) -> u64 {
     0
 }
 
-/// Adds the delays between T2 and T6, which is at the delay `to`, to `held`; returns their sum.
-/// From when it is `late` on, all but its own are order.
+/// Adds the delays between T2 and T6 to `held`; T6 is at the delay `to`. Returns their sum. Once the
+/// request is `late`, all delays but its own are order.
 fn held_directly(
     request: &OpenRequest,
     served_by: &ServedBy<'_>,
@@ -161,7 +162,7 @@ fn inherit(
     let from = to.saturating_sub(wanted).max(inheritance.from);
     let own = to - from;
     let mut given = 0;
-    // what is oldest comes first
+    // the oldest comes first
     if own < wanted
         && let Some((k, end, floor)) = inheritance.cpu
     {

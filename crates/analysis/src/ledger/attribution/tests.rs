@@ -1,4 +1,4 @@
-//! Each account against the same drawn up delay by delay, for servers with long queues.
+//! Compares each account with one drawn up delay by delay, for servers with long queues.
 
 use proptest::prelude::*;
 
@@ -13,7 +13,7 @@ mod kernel;
 
 use kernel::{Order, Plan, Trouble, What};
 
-/// What was found wrong, and what was met.
+/// What the checks covered.
 #[derive(Debug, Default)]
 struct Checked {
     requests: usize,
@@ -126,7 +126,7 @@ fn options(plan: &Plan, trace_from: Nanos) -> LedgerOptions {
     }
 }
 
-/// A server that everything happens to, whose queue grows to `queue` requests.
+/// A server with every kind of disturbance, whose queue grows to `queue` requests.
 fn busy(queue: usize, requests: usize) -> Plan {
     Plan {
         requests,
@@ -146,7 +146,7 @@ fn busy(queue: usize, requests: usize) -> Plan {
     }
 }
 
-/// Ten times the queue is as much work for each request, and a few steps.
+/// With a queue ten times as long, each request takes about as much work.
 #[test]
 fn the_work_for_a_request_does_not_grow_with_the_queue() {
     let most = [300, 3_000, 9_000].map(|queue| {
@@ -180,7 +180,7 @@ proptest! {
         ]),
         window in prop::option::of(Just(1_000_usize)),
     ) {
-        // the slow ones among them are cut into windows
+        // only slower servers have their recordings cut into windows
         let slower = if window.is_some() { 10 } else { 1 };
         let plan = Plan {
             seed,

@@ -17,7 +17,7 @@ const FAN_OUT: usize = 8;
 /// in an endless overload.
 const MAX_RUNS: usize = 1 << 20;
 
-/// So many runs are looked at one by one where one is searched: the last ones, or those around a guess.
+/// A search first looks at this many runs one by one: the last ones, or those around a guess.
 const NEAR: usize = 8;
 
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +25,7 @@ struct Run {
     /// The position at which it ends.
     end: u64,
     label: Label,
-    /// How many runs behind it the next one of its label is; 0 while there is none.
+    /// How many runs after it the next one with its label is; 0 while there is none.
     next: u32,
 }
 
@@ -55,7 +55,7 @@ impl Blocks {
     }
 }
 
-/// See the module.
+/// Labelled lengths end to end, and their sums in blocks; see the module.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Runs {
     runs: VecDeque<Run>,
@@ -66,7 +66,7 @@ pub(super) struct Runs {
     generation: u64,
     /// The last run of each label, and the generation in which that is its place.
     last: Vec<(u64, usize)>,
-    /// Whole blocks, the smallest first. Of the runs the last one is in none: it may grow.
+    /// Whole blocks, the smallest first. The last run is in none of them, since it may still grow.
     blocks: Vec<Blocks>,
     /// Memory in which a block is summed.
     block: Summed,
@@ -134,7 +134,7 @@ impl Runs {
         self.generation += 1;
     }
 
-    /// The last runs are a whole block.
+    /// Sums the last runs, which are now a whole block.
     fn end_block(&mut self) {
         if self.runs.len() >= MAX_RUNS {
             return self.forget_half();
@@ -209,19 +209,18 @@ impl Runs {
         (label, end - begin)
     }
 
-    /// The place of the next run with the label of this one, if there is one.
+    /// The place of the next run with the label of this one, which must exist.
     pub(super) fn next_of_label(&self, place: usize) -> usize {
         place + self.runs[place].next as usize
     }
 
-    /// What is kept of a stretch.
+    /// The part of a stretch that is still kept.
     pub(super) fn kept(&self, from: u64, to: u64) -> (u64, u64) {
         let from = from.max(self.begin);
         (from, to.min(self.end).max(from))
     }
 
-    /// Gives the runs between two positions to `visit`, as far as they are kept; returns their
-    /// length.
+    /// Calls `visit` for each run between two positions that is still kept; returns their total length.
     pub(super) fn visit(&self, from: u64, to: u64, mut visit: impl FnMut(Label, u64)) -> u64 {
         let (from, to) = self.kept(from, to);
         let mut at = from;
@@ -237,8 +236,8 @@ impl Runs {
         to - from
     }
 
-    /// The places of the runs in which a stretch of what is kept begins and ends, which may be those of
-    /// the `guess`.
+    /// The places of the runs in which a stretch begins and ends. It must be kept whole; `guess` is where
+    /// these places probably are.
     pub(super) fn places(&self, from: u64, to: u64, guess: (usize, usize)) -> (usize, usize) {
         let first = self.first_behind(guess.0, |end| end <= from);
         let last = match to == self.end {
@@ -248,7 +247,8 @@ impl Runs {
         (first, last)
     }
 
-    /// The first run whose end is not before. Without a queue it is one of the last.
+    /// The place of the first run for whose end `is_before` is false. Without a queue it is one of the
+    /// last.
     #[inline]
     fn first_behind(&self, guess: usize, is_before: impl Fn(u64) -> bool) -> usize {
         let before = |place: usize| is_before(self.runs[place].end);

@@ -6,28 +6,29 @@ use std::ops::Range;
 use super::runs::Runs;
 use crate::ledger::label::Label;
 
-/// Up to this many runs are walked.
+/// Up to this many runs are added one by one.
 const FEW: usize = 8;
 
 /// A stretch whose ends move further than this is summed anew.
 const FAR: usize = 64;
 
-/// See the module. If requests are answered in the order of arrival, the stretch of each begins and ends a
-/// little later than that of the one before.
+/// The sums of one stretch; see the module. If requests are answered in the order of arrival, the stretch
+/// of each begins and ends a little later than that of the one before.
 #[derive(Clone, Debug, Default)]
 pub(in crate::ledger) struct Stretch {
-    /// Of the runs, and which of them.
+    /// The generation of the runs, and which of the runs are summed.
     generation: Option<u64>,
     runs: Range<usize>,
-    /// The lengths by label; those that are there, in the order of their first runs.
+    /// The lengths by label; and the labels that are there with their first runs, in the order of these
+    /// runs.
     ns: Vec<u64>,
     labels: Vec<(usize, Label)>,
 }
 
 impl Stretch {
-    /// Calls `add` with the sums of `runs` between two positions, as far as they are kept. A label may come
-    /// several times; labels come in the order of their first runs. Returns the total length. The stretch
-    /// is the one that was asked of these runs before, or a new one.
+    /// Calls `add` with the sums of those `runs` between two positions that are still kept. A label may
+    /// come several times; labels come in the order of their first runs. Returns the total length. The
+    /// stretch is the one that was last asked for in these runs, or a new one.
     pub(super) fn sum(
         &mut self,
         runs: &Runs,
@@ -65,7 +66,7 @@ impl Stretch {
         labels.map(|&(_, label)| (label, self.ns[label as usize]))
     }
 
-    /// Becomes the sums of these runs; there are some.
+    /// Moves to these runs, of which there is at least one, and updates the sums.
     fn move_to(&mut self, runs: &Runs, to: Range<usize>) {
         let begin = self.runs.start.abs_diff(to.start);
         let is_near = begin + self.runs.end.abs_diff(to.end) <= FAR;
@@ -73,7 +74,7 @@ impl Stretch {
         if self.generation != Some(runs.generation()) || !is_near || !overlaps {
             return self.begin(runs, to);
         }
-        // it grows before it shrinks, so that it never is empty
+        // it grows before it shrinks, so that it is never empty
         for place in self.runs.end..to.end {
             let (label, ns) = runs.run(place);
             if *self.of(label) == 0 {
@@ -137,7 +138,7 @@ impl Stretch {
     }
 
     fn remove(&mut self, label: Label) {
-        // most often it is the first
+        // usually it is the first
         if let Some(place) = self.labels.iter().position(|other| other.1 == label) {
             self.labels.remove(place);
         }

@@ -21,7 +21,7 @@ impl Sum {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Summed {
     sums: Vec<Sum>,
-    /// By label: its place in the list and one, or zero.
+    /// By label: its place in the list plus one, or zero.
     places: Vec<u32>,
 }
 
@@ -36,7 +36,7 @@ impl Summed {
         }
     }
 
-    /// Adds a length; of a new label, `first` is behind those of all others.
+    /// Adds a length. For a new label, `first` must be greater than that of every other label.
     pub(super) fn add(&mut self, label: Label, ns: u64, first: usize) {
         let place = label as usize;
         if place >= self.places.len() {

@@ -1,10 +1,10 @@
-//! Sums and single delays against a plain list of nanoseconds.
+//! Compares sums and single delays with a plain list of nanoseconds.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// A stretch of one label: of which, how long, and whether it was the worker's own.
+/// A stretch of one label: the label, how long, and whether it was the worker's own.
 type Given = (Label, u64, bool);
 
 fn sums(given: &[Given]) -> Vec<Given> {

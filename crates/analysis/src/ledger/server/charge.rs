@@ -109,7 +109,7 @@ impl ServerState {
         self.label(Cause::Throttled, Who::Nobody)
     }
 
-    /// Why a worker waits for a CPU that idles.
+    /// Why a worker waits for a CPU that is idle.
     fn idle_label(&mut self, k: usize, top: Top, from_ns: u64, to_ns: u64) -> Label {
         let throttled = throttled_ns(&self.timeline, from_ns, to_ns) > 0;
         let cpu = &self.cpus[k];
@@ -124,8 +124,8 @@ impl ServerState {
         }
     }
 
-    /// Worker `w` begins to wait for CPU `k`, until `until_ns`. Finds out whether it is held back, and how
-    /// long its wake-up is under way.
+    /// Worker `w` begins to wait for CPU `k`, until `until_ns`. Finds out whether it is held back, and
+    /// until when its wake-up is under way.
     pub(super) fn look_ahead(&mut self, k: usize, w: usize, (at_ns, until_ns): (u64, u64)) {
         let Some(place) = self.cpus[k].line else {
             return;
@@ -166,7 +166,7 @@ impl ServerState {
             slower = 0;
         }
         worker.slower_ns -= slower;
-        // what the stack has not used of t
+        // the part of t that the stack has not used
         let spare = (length - work - slower).min(worker.spare_ns);
         let spare = spare.min(self.tokens_ns);
         worker.spare_ns -= spare;

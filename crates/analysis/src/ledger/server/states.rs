@@ -54,7 +54,7 @@ impl ServerState {
         }
     }
 
-    /// For how long CPU `k` stood still between the two.
+    /// For how long CPU `k` stood still between the two times.
     fn stalled(&self, k: usize, from_ns: u64, to_ns: u64) -> u64 {
         let Some(place) = self.cpus[k].line else {
             return 0;
@@ -98,7 +98,7 @@ impl ServerState {
         self.enter_state(w, at_ns);
     }
 
-    /// Attaches the worker to its CPU or takes it off, as its new state says.
+    /// Attaches the worker to its CPU or detaches it, according to its new state.
     pub(super) fn enter_state(&mut self, w: usize, at_ns: u64) {
         let cpu = match self.workers[w].state {
             WorkerState::Asleep(_) if self.is_unwoken(w, at_ns) => self.workers[w].home,
@@ -128,7 +128,7 @@ impl ServerState {
         }
     }
 
-    /// When the state of worker `w` ends, if it is off its core, as far as is known.
+    /// When the state of worker `w` ends, if the worker is off its core and that time is known.
     pub(in crate::ledger) fn comes_to_core(&self, w: usize) -> Option<u64> {
         let worker = &self.workers[w];
         let is_off = !matches!(

@@ -7,7 +7,7 @@ use taillab_model::{Event, EventKind};
 use crate::id_map::IdMap;
 use crate::matched::DatagramIds;
 
-/// Responses that are weighed.
+/// How many conclusive responses are weighed.
 const RESPONSES: u32 = 1_000;
 
 /// At most this many events are held back until the decision.
@@ -25,8 +25,8 @@ const OPEN: usize = 4_096;
 
 /// The first events of a recording, held back until they show how to read them.
 ///
-/// A server that is behind answers requests from before the recording first: what it sends
-/// to a client counts against ids only after the first response that has one.
+/// A server with a backlog first answers requests from before the recording. So what it sends to a
+/// client counts against ids only after a first response with the id of a request that was seen.
 #[derive(Default)]
 pub(super) struct IdEvidence {
     events: Vec<Event>,
@@ -60,7 +60,7 @@ struct ClientHistory {
 }
 
 impl IdEvidence {
-    /// Holds an event back; true once the evidence suffices.
+    /// Holds an event back. Returns true once the evidence is sufficient.
     pub(super) fn weigh(&mut self, event: Event) -> bool {
         self.events.push(event);
         match event.kind {

@@ -6,8 +6,8 @@ use taillab_model::{Asleep, Monotonic, Nanos, Tid};
 
 use crate::matcher::parts::Slot;
 
-/// A thread that falls asleep longer than this after the last datagram was queued has seen
-/// that datagram: one that arrives while the thread looks keeps it awake.
+/// If a thread falls asleep longer than this after the last datagram was queued, it has seen that
+/// datagram: one that arrives while the thread checks for input keeps it awake.
 const LOOKED: Nanos = Nanos::from_micros(50);
 
 /// The system calls of x86-64 that wait for input: read, poll, select, recvfrom, recvmsg,
@@ -35,7 +35,7 @@ pub(super) struct InHand {
 }
 
 impl InHand {
-    /// T2.
+    /// T2: a datagram was queued.
     pub(super) fn enqueued(&mut self, at: Monotonic, slot: Slot) {
         self.last_queued = Some(at);
         if !self.several {
@@ -43,7 +43,7 @@ impl InHand {
         }
     }
 
-    /// T4.
+    /// T4: a thread has read a datagram.
     pub(super) fn read_returned(&mut self, tid: Tid, at: Monotonic) {
         if *self.reader.get_or_insert(tid) != tid {
             *self = Self {
@@ -80,8 +80,8 @@ impl InHand {
         self.certain = false;
     }
 
-    /// Which request `tid` answers, of those for which `is_clients`; `None` if that is not
-    /// certain. `unseen` tells for a T4 whether the client has an open request that came in
+    /// Which request `tid` answers, among those for which `is_clients` is true; `None` if that is
+    /// not certain. `unseen` says for a T4 whether the client has an open request that came in
     /// earlier and was not seen to be queued.
     pub(super) fn answered(
         &mut self,

@@ -12,7 +12,7 @@ pub enum Direction {
     Responses,
 }
 
-/// What a request says of its response, and a response of its request.
+/// What a request says about its response, and a response about its request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Message {
     /// Opcode and opaque of memcached's binary protocol: the same in both directions.
@@ -25,8 +25,8 @@ pub struct Message {
     pub head_only: bool,
 }
 
-/// The end of a message is not known: no later message is found until the parser is started
-/// again where one begins.
+/// The end of a message is not known: no later message is found until the parser is restarted where
+/// one begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lost;
 
@@ -45,8 +45,8 @@ pub(super) enum Next {
 
 /// What follows each part of a message, in one direction of a connection.
 pub(super) trait Grammar: fmt::Debug + Send {
-    /// Forgets the last message and begins one with this byte: the length of its header,
-    /// where it has one of a fixed length instead of a line.
+    /// Forgets the last message and begins one with this byte. Returns the length of its header if
+    /// it begins with a header of a fixed length instead of a line.
     fn begin(&mut self, first: u8) -> Option<usize>;
 
     /// What follows a header.
@@ -65,14 +65,16 @@ pub(super) trait Grammar: fmt::Debug + Send {
     /// Blanks what is not needed of a header.
     fn redact_header(&self, _header: &mut [u8]) {}
 
-    /// Blanks what is not needed of the line that comes next, or of its beginning: each byte
-    /// depends on those before it alone, so that a line in two packets is one line.
+    /// Blanks what is not needed of the next line, or of its beginning. What happens to a byte must
+    /// not depend on later bytes, so that a line in two packets is redacted like one in a single
+    /// packet.
     ///
-    /// Called before [`Grammar::line`], which must say the same of what is left.
+    /// Called before [`Grammar::line`], which must return the same for the redacted line.
     fn redact_line(&self, line: &mut [u8]);
 }
 
-/// What a byte that is not needed becomes. No keyword, number or separator of a grammar has it.
+/// What each byte that is not needed is replaced with. No keyword, number or separator of a grammar
+/// has it.
 pub const BLANK: u8 = b'x';
 
 /// Blanks text. A carriage return remains, since it may end the line.
@@ -89,7 +91,8 @@ pub(super) fn blank_unless(text: &mut [u8], kept: impl Fn(u8) -> bool) {
     }
 }
 
-/// Keeps of a word what one of the `keywords` begins with, in capitals or not.
+/// Keeps the longest beginning of a word that one of the `keywords` also has, in upper or lower
+/// case, and blanks the rest.
 pub(super) fn keep_keyword(word: &mut [u8], keywords: &[&[u8]]) {
     let alike = |keyword: &&[u8]| {
         let pairs = word.iter().zip(keyword.iter());
@@ -99,14 +102,14 @@ pub(super) fn keep_keyword(word: &mut [u8], keywords: &[&[u8]]) {
     blank(&mut word[kept..]);
 }
 
-/// The words of a line, to be changed, and the place of each.
+/// The words of a line, for changing them, each with its place.
 pub(super) fn words_mut(line: &mut [u8]) -> impl Iterator<Item = (usize, &mut [u8])> {
     line.split_mut(|&byte| byte == b' ')
         .filter(|word| !word.is_empty())
         .enumerate()
 }
 
-/// A decimal number that is nothing else.
+/// The value of at most 18 decimal digits; `None` if there are other bytes.
 pub(super) fn number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || digits.len() > 18 || !digits.iter().all(u8::is_ascii_digit) {
         return None;

@@ -27,7 +27,7 @@ pub(super) struct Http {
     chunked: bool,
 }
 
-/// The methods of RFC 9110, 5789 and 4918: what else begins a message is not HTTP.
+/// The methods of RFC 9110, 5789 and 4918: a message that begins with anything else is not HTTP.
 const METHODS: [&[u8]; 16] = [
     b"GET",
     b"HEAD",

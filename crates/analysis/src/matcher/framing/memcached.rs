@@ -57,7 +57,7 @@ pub(super) struct Memcached {
     direction: Direction,
     /// Values or statistics have come: more may follow.
     listing: bool,
-    /// A value has come, and the line break behind it has not.
+    /// A value has come, but not yet the line break after it.
     value: bool,
 }
 
@@ -118,10 +118,10 @@ impl Grammar for Memcached {
     }
 }
 
-/// What begins a line that others follow, or a body.
+/// The first words of lines that belong to a listing or announce a body.
 const LISTINGS: [&[u8]; 5] = [b"VALUE", b"STAT", b"ITEM", b"END", b"VA"];
 
-/// The lines that are a whole answer.
+/// The first words of lines that are a whole answer.
 const ANSWERS: [&[u8]; 25] = [
     b"STORED",
     b"NOT_STORED",
@@ -194,7 +194,7 @@ enum Needed {
     Keyword(&'static [u8]),
 }
 
-/// What is needed of the word at this place behind a command or the first word of an answer.
+/// What is needed of the word at this place after a command or the first word of an answer.
 fn needed(command: &[u8], place: usize) -> Needed {
     match (command, place) {
         (b"set" | b"add" | b"replace" | b"append" | b"prepend" | b"cas", 4)
@@ -260,10 +260,10 @@ fn request(line: &[u8], cut: bool, message: &mut Message) -> Result<Next, Lost> 
     let word = all.next().ok_or(Lost)?;
     let noreply = words(line).last() == Some(b"noreply".as_slice()) && !cut;
     match word {
-        // a long line is one of many keys
+        // a line that is cut has many keys
         b"get" | b"gets" | b"gat" | b"gats" | b"stats" | b"version" | b"slabs" | b"lru"
         | b"lru_crawler" | b"watch" | b"cache_memlimit" => {
-            // a watcher is sent what nobody asked for
+            // after `watch`, the server sends lines that are not replies
             (word != b"watch").then_some(Next::End).ok_or(Lost)
         }
         _ if cut => Err(Lost),
@@ -296,7 +296,7 @@ fn request(line: &[u8], cut: bool, message: &mut Message) -> Result<Next, Lost> 
     }
 }
 
-/// Whether a command with flag q has a response shows only in what comes later.
+/// Refuses the flag q: whether such a command has a response shows only in what comes later.
 fn no_quiet_flag<'a>(mut flags: impl Iterator<Item = &'a [u8]>) -> Result<(), Lost> {
     if flags.any(|flag| flag == b"q") {
         return Err(Lost);

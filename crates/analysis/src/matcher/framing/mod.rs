@@ -1,14 +1,14 @@
 //! Where requests and responses end in the two byte streams of a connection.
 //!
-//! A [`Parser`] reads one direction, piece by piece, and says where each message ends. It
-//! needs only the bytes that say how long a message is; of a body it knows the length and
-//! lets it be skipped, so that the beginning of each packet suffices. It survives any
-//! bytes: what it does not understand makes it say [`Lost`], and then it has to be started
-//! again where a message begins. It holds at most one line of 1,024 bytes.
+//! A [`Parser`] reads one direction, piece by piece, and says where each message ends. It needs
+//! only the bytes that say how long a message is. It knows the length of a body, which can then be
+//! skipped, so the beginning of each packet is enough. It copes with any input: if it does not
+//! understand the bytes, it returns [`Lost`], and has to be restarted where a message begins. It
+//! holds at most one line of 1,024 bytes.
 //!
 //! | framing | grammar | no boundary is known after |
 //! |---|---|---|
-//! | [`Framing::FixedLength`] | every message has its length | |
+//! | [`Framing::FixedLength`] | all requests have one length, and all responses have one | |
 //! | [`Framing::Http1`] | RFC 9112: head, then `Content-Length` or chunks | a body that ends with the connection, `CONNECT`, an upgrade |
 //! | [`Framing::Memcached`] | text, meta and binary (`doc/protocol*.txt` of memcached) | a meta command with flag q |
 //! | [`Framing::Resp`] | RESP2 and RESP3, inline commands | a subscription, `MONITOR`, streamed types |
@@ -28,7 +28,7 @@ use grammar::{Grammar, Next};
 /// How the requests of a connection are separated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Framing {
-    /// By the turns that client and server take: what the client wrote is one request.
+    /// By the turns that client and server take: what the client sends in its turn is one request.
     #[default]
     OneInTurn,
     /// Each request and each response has the same length.
@@ -62,11 +62,11 @@ const BY_CONTENT: [(Framing, &str, MakeGrammar); 3] = [
 type MakeGrammar = fn(Direction) -> Box<dyn Grammar>;
 
 impl Framing {
-    /// How many bytes of each packet the parsers want to see; 0 where they need none and
+    /// How many bytes at the beginning of each packet the parsers need; 0 if they need none, and
     /// the probe need not record any.
     ///
-    /// A client that pipelines puts many messages into a packet, and each has its length at
-    /// its own beginning; what begins further behind is ambiguous.
+    /// A client that pipelines puts many messages into a packet, and each states its length at its
+    /// own beginning. Messages that begin after the recorded bytes are ambiguous.
     pub const fn payload_bytes(self) -> u16 {
         match self {
             Self::OneInTurn => 0,
@@ -94,7 +94,7 @@ impl fmt::Display for Framing {
     }
 }
 
-/// Why a text names no framing.
+/// The error for a text that does not name a framing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is not a framing; write one-in-turn, {names}, or fixed:REQUEST:RESPONSE with both \
@@ -106,7 +106,7 @@ pub struct ParseFramingError(String);
 impl FromStr for Framing {
     type Err = ParseFramingError;
 
-    /// As [`Framing`] is displayed; `fixed:N` means both lengths.
+    /// Reads a framing in the form in which it is displayed; `fixed:N` sets both lengths to N.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let error = || ParseFramingError(text.to_owned());
         if text == "one-in-turn" {
@@ -125,7 +125,7 @@ impl FromStr for Framing {
     }
 }
 
-/// Bytes of a line that are kept.
+/// How many bytes of a line are kept.
 const MAX_LINE: usize = 1_024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,7 +167,8 @@ pub struct Parser {
 }
 
 impl Parser {
-    /// At the beginning of a message; `None` for [`Framing::OneInTurn`], which has none.
+    /// A parser at the beginning of a message; `None` for [`Framing::OneInTurn`], which needs no
+    /// parser.
     pub fn new(framing: Framing, direction: Direction) -> Option<Self> {
         let ends = match framing {
             Framing::OneInTurn => return None,
@@ -199,32 +200,34 @@ impl Parser {
         self.message = Message::default();
     }
 
-    /// The next byte begins a message.
+    /// Whether the next byte begins a message.
     pub fn is_at_start(&self) -> bool {
         self.state == LineState::Start
     }
 
-    /// The end of a message is not known, until [`Parser::restart`].
+    /// Whether the end of the message is not known; this lasts until [`Parser::restart`].
     pub fn is_lost(&self) -> bool {
         self.state == LineState::Lost
     }
 
-    /// A head has ended that says how long its body is, and nothing of the body has come.
+    /// Whether a head that says how long its body is has ended, and nothing of the body has come
+    /// yet.
     pub fn is_before_body(&self) -> bool {
         matches!(self.state, LineState::Body { left, .. } if left == self.body)
     }
 
-    /// The request that the response to come answers; to be said while that is at its start.
+    /// Tells the parser which request the next response answers. To be called before that response
+    /// begins.
     pub fn expect(&mut self, request: Message) {
         self.message.head_only = request.head_only;
     }
 
-    /// Reads on in the next `bytes` of the stream, of which the first are `recorded`, up to the end
-    /// of the message or of what was recorded: how many bytes that took, and the message if it
+    /// Reads the next `bytes` of the stream, the first of which are `recorded`, up to the end of
+    /// the message or of what was recorded. Returns how many bytes that took, and the message if it
     /// ended there.
     ///
     /// # Errors
-    /// [`Lost`], as [`Parser::feed`] and [`Parser::skip`] say.
+    /// [`Lost`], as for [`Parser::feed`] and [`Parser::skip`].
     pub fn read_on(&mut self, recorded: &[u8], bytes: u64) -> Result<(u64, Option<Message>), Lost> {
         if recorded.is_empty() {
             return self.skip(bytes);
@@ -233,11 +236,11 @@ impl Parser {
         Ok((taken as u64, message))
     }
 
-    /// Reads up to the end of the message: how many of `bytes` that took, and the message
+    /// Reads up to the end of the message. Returns how many of `bytes` that took, and the message
     /// if it ended there.
     ///
     /// # Errors
-    /// [`Lost`]; and then for ever, until [`Parser::restart`].
+    /// [`Lost`], and then on every call until [`Parser::restart`].
     pub fn feed(&mut self, bytes: &[u8]) -> Result<(usize, Option<Message>), Lost> {
         let mut taken = 0;
         while taken < bytes.len() {
@@ -250,9 +253,9 @@ impl Parser {
         Ok((taken, None))
     }
 
-    /// Reads these bytes as [`Parser::feed`] does, message after message, and blanks all that it does not
-    /// need, so that another parser finds the same ends in what is left. Once it is [`Lost`]
-    /// it needs nothing.
+    /// Reads these bytes as [`Parser::feed`] does, message after message, and blanks every byte
+    /// that it does not need. Another parser then finds the same ends in the result. Once the
+    /// parser is [`Lost`], it needs nothing.
     pub fn redact(&mut self, bytes: &mut [u8]) {
         let mut taken = 0;
         while taken < bytes.len() {
@@ -284,8 +287,8 @@ impl Parser {
         }
     }
 
-    /// What is needed of these bytes, which come next and end no later than the part; `None`:
-    /// nothing.
+    /// These bytes with everything blanked that is not needed; `None` if none of them is needed.
+    /// They come next, and do not go beyond the end of the part.
     fn kept(&self, part: LineState, bytes: &[u8]) -> Option<Vec<u8>> {
         let Ends::ByContent(grammar) = &self.ends else {
             return None;
@@ -295,7 +298,7 @@ impl Parser {
             LineState::Line => {
                 let mut line = whole();
                 grammar.redact_line(&mut line);
-                // no more of a line is looked at
+                // the rest of a line is not looked at
                 line.iter_mut()
                     .skip(MAX_LINE)
                     .for_each(|byte| *byte = BLANK);
@@ -311,8 +314,8 @@ impl Parser {
         Some(whole.split_off(self.line.len()))
     }
 
-    /// Reads up to the end of the line, header or body: how many bytes that took, and what follows
-    /// if it ended there.
+    /// Reads up to the end of the line, header or body. Returns how many bytes that took, and what
+    /// follows if it ended there.
     fn step(&mut self, rest: &[u8]) -> Result<(usize, Option<Next>), Lost> {
         match self.state {
             LineState::Lost => Err(Lost),
@@ -343,11 +346,11 @@ impl Parser {
         }
     }
 
-    /// Passes over bytes that were not recorded, up to the end of the message: how many of
+    /// Passes over bytes that were not recorded, up to the end of the message. Returns how many of
     /// `bytes` that took, and the message if it ended there.
     ///
     /// # Errors
-    /// [`Lost`] where one of them would have said how long the message is.
+    /// [`Lost`] if one of these bytes would have said how long the message is.
     pub fn skip(&mut self, bytes: u64) -> Result<(u64, Option<Message>), Lost> {
         if bytes == 0 {
             return Ok((0, None));
@@ -422,7 +425,7 @@ impl Parser {
         self.turn(next)
     }
 
-    /// Goes to what follows.
+    /// Moves on to what follows.
     fn turn(&mut self, next: Result<Next, Lost>) -> Result<Next, Lost> {
         let next = next.inspect_err(|Lost| self.state = LineState::Lost)?;
         match next {
@@ -468,12 +471,12 @@ impl Parser {
     }
 }
 
-/// How many of these bytes belong to a body of which so many are left.
+/// How many of these bytes belong to a body of which `left` bytes are still to come.
 fn shorter(bytes: &[u8], left: u64) -> usize {
     bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX))
 }
 
-/// How many of these bytes come before the line's end, and whether that is there.
+/// How many of these bytes come before the end of the line, and whether that end is among them.
 fn line_end(bytes: &[u8]) -> (usize, bool) {
     let end = bytes.iter().position(|&byte| byte == b'\n');
     (end.unwrap_or(bytes.len()), end.is_some())

@@ -12,11 +12,11 @@ pub(super) struct Resp {
     begun: bool,
     /// Elements that are still to come.
     elements: u64,
-    /// The next line is a command's name, and how long that is.
+    /// The length of the command's name, if that is the next line.
     name: Option<u64>,
     /// The command's name has come.
     named: bool,
-    /// What comes is a push, which answers nothing: the reply is still to come.
+    /// A push is being read. It answers nothing: the reply is still to come.
     push: bool,
 }
 
@@ -26,7 +26,7 @@ const MOST: u64 = 1 << 32;
 /// Longer than the name of any command.
 const LONGEST_NAME: u64 = 64;
 
-/// After these the server sends what nobody asked for.
+/// After these commands the server sends messages that are not replies.
 const SUBSCRIPTIONS: [&[u8]; 4] = [b"SUBSCRIBE", b"PSUBSCRIBE", b"SSUBSCRIBE", b"MONITOR"];
 
 fn subscribes(name: &[u8]) -> bool {
@@ -76,7 +76,7 @@ impl Grammar for Resp {
             kind[0] = NO_KIND;
         }
         if b"$!=*~>%|".contains(&first) {
-            // -1: there is none
+            // -1: a null
             let counted = rest.strip_prefix(b"-").map_or(0, |_| 1);
             blank_unless(&mut rest[counted..], |byte| byte.is_ascii_digit());
         } else {
@@ -85,7 +85,7 @@ impl Grammar for Resp {
     }
 }
 
-/// What the first byte of a line becomes that is of no kind.
+/// Replaces the first byte of a line if that byte is not one that marks a kind of element.
 const NO_KIND: u8 = b'?';
 
 impl Resp {

@@ -1,8 +1,8 @@
 //! Which requests of a connection a response answers.
 //!
-//! A server cannot answer what it has not read. So each response
-//! belongs to the *batch*: the requests that are read and not yet answered. A batch ends
-//! when the server reads of the connection again.
+//! A server cannot answer what it has not read. So each response belongs to the *batch*: the
+//! requests that are read and not yet answered. A batch ends when the server reads from the
+//! connection again.
 //!
 //! - A batch of one request, which is every batch unless the client pipelines *and* the
 //!   server reads several requests at once, is answered by all segments that leave until
@@ -12,17 +12,17 @@
 //!   requests, and if either one write answered all of them (they leave together), or as
 //!   many writes as requests did (they leave in order). Everything else is ambiguous.
 //! - A batch with a hole, because a segment was not seen to come in, is ambiguous.
-//! - A batch that ends unanswered is lost for a sequential server; else its requests stay
-//!   possible, which makes the next batch one of several.
-//! - After an ambiguous batch of a server that is not known to be sequential, and where the
-//!   beginning of a connection was not seen, it is unknown how many responses are still to
-//!   come: what arrives on the connection is in doubt until that is clear; see `doubt.rs`.
+//! - A batch that ends unanswered is lost for a sequential server. Otherwise its requests may still
+//!   be answered, so they are part of the next batch, which then has several.
+//! - After an ambiguous batch of a server that is not known to be sequential, and on a connection
+//!   whose beginning was not seen, it is unknown how many responses are still to come: what arrives
+//!   on the connection is in doubt until that is clear; see `doubt.rs`.
 //!
-//! **Which segments.** A segment that is sent again never moves T6. While the socket had
-//! more to send behind the last segment, the response goes on; after that, a further
-//! segment belongs to it (a server may write head and body apart) unless it leaves longer
-//! than [`stale_after`](super::MatchOptions) after T1: it is then counted as a response
-//! without a request.
+//! **Which segments.** A segment that is sent again never moves T6. While the socket had more to
+//! send after the last segment, the response goes on; after that, a further segment belongs to it
+//! (a server may write head and body apart) unless it leaves longer than
+//! [`stale_after`](super::MatchOptions) after T1: it is then counted as a response without a
+//! request.
 
 use taillab_model::Monotonic;
 
@@ -40,7 +40,7 @@ impl Connection {
         self.segments.range(..read)
     }
 
-    /// The requests among it.
+    /// The requests of the batch: those in what has been read and is not settled.
     pub(super) fn batch(&self) -> impl DoubleEndedIterator<Item = &RequestSegment> {
         let ends = |segment: &&RequestSegment| segment.request.is_some();
         let last = self.read_segments().rfind(ends).map(|last| last.end);
@@ -78,7 +78,7 @@ impl Connection {
         self.done = self.done.max(read);
     }
 
-    /// The same, where something has left; `last` was the last of it.
+    /// Ends a batch for which something has left; `last` was the last segment.
     fn settle_answered(
         &mut self,
         last: Leaving,
@@ -124,7 +124,7 @@ impl Connection {
         }
     }
 
-    /// One request and its response, which may be those of a turn.
+    /// Notes one request and its response, which may be a turn.
     fn turn(
         &mut self,
         request: Option<(Slot, (Option<Monotonic>, Monotonic))>,
@@ -180,13 +180,13 @@ impl Connection {
             .then_some(writes)
     }
 
-    /// No more writes than this led to the batch's segments, as far as is known.
+    /// Whether it is not known that more writes than these led to the batch's segments.
     fn are_all_writes(&self, writes: usize) -> bool {
         let calls = self.departures.iter().map(|departure| departure.writes);
         !self.writes.are_known() || calls.sum::<u32>() as usize + self.writes.further() == writes
     }
 
-    /// All that was read was seen to come in.
+    /// Whether everything that was read was seen to come in.
     fn is_whole(&self) -> bool {
         let mut end = self.done;
         for segment in &self.segments {
@@ -198,7 +198,7 @@ impl Connection {
         end >= self.read
     }
 
-    /// One read returned exactly what the batch consists of.
+    /// Whether one read returned exactly what the batch consists of.
     fn was_read_at_once(&self) -> bool {
         let mut batch = self.read_segments();
         let Some((first, read)) = batch.next().and_then(|first| Some((first, first.read?))) else {

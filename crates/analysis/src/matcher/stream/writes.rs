@@ -1,9 +1,9 @@
 //! The writes to a connection that wait for the segments they lead to.
 //!
-//! Where the probe says which connection a thread writes to, a write waits here for its
-//! segments, which may leave later and in any context: Nagle's algorithm holds the end of a
-//! response back until the client acknowledges what came before. Where it does not, a write is
-//! known by the thread alone, and a segment is taken for that of the thread's last write.
+//! Where the probe says which connection a thread writes to, a write waits here for its segments,
+//! which may leave later and in any context: Nagle's algorithm holds the end of a response back
+//! until the client acknowledges what came before. Where it does not, only the thread of a write is
+//! known, and a segment is assumed to come from the thread's last write.
 
 use taillab_model::Tid;
 
@@ -14,10 +14,10 @@ use crate::matcher::parts::{Position, Write};
 pub(in crate::matcher) struct Writes {
     /// The events of writes name the connection.
     are_known: bool,
-    /// Those since the last segment that began to leave.
+    /// The writes since the last segment that began to leave.
     waiting: Vec<Write>,
-    /// Where they are not known: those of a thread that has answered here and not read since,
-    /// and that led to no packet of another connection.
+    /// If the events do not name the connection: how many writes were called by a thread that has
+    /// answered here and not read since, and did not lead to a packet of another connection.
     again: u32,
 }
 
@@ -27,7 +27,7 @@ impl Writes {
         self.are_known
     }
 
-    /// From now on they are known.
+    /// From now on, the events of writes name the connection.
     pub(super) const fn become_known(&mut self) {
         self.are_known = true;
     }
@@ -37,7 +37,7 @@ impl Writes {
         self.waiting.push(write);
     }
 
-    /// What leaves next may have been written by `tid`.
+    /// Whether `tid` may have written what leaves next.
     pub(in crate::matcher) fn is_next_by(&self, tid: Tid) -> bool {
         self.waiting.first().is_none_or(|w| w.tid == tid)
     }
@@ -47,24 +47,24 @@ impl Writes {
         self.again += 1;
     }
 
-    /// One of these was for another connection.
+    /// One of the writes that [`Self::add_unknown`] counted was for another connection.
     pub(in crate::matcher) const fn was_elsewhere(&mut self) {
         self.again = self.again.saturating_sub(1);
     }
 
-    /// How many there are behind what left last.
+    /// How many writes there are after the one that left last.
     pub(super) fn further(&self) -> usize {
         self.waiting.len() + self.again as usize
     }
 
-    /// The batch has ended that was read up to there.
+    /// The batch that was read up to `read` has ended.
     pub(super) fn end_batch(&mut self, read: Position) {
         self.again = 0;
         self.waiting.retain(|write| write.upto > read);
     }
 
-    /// Takes those that wait: the first that was called when `begins` had been read, and how many
-    /// such there are.
+    /// Takes all writes that wait. Returns the first that was called when `begins` had been read,
+    /// and how many such writes there are.
     pub(super) fn take_from(&mut self, begins: Position) -> (Option<Write>, u32) {
         let waiting = self.waiting.drain(..);
         let mut own = waiting.filter(|write| write.upto >= begins);
@@ -72,7 +72,8 @@ impl Writes {
         (first, u32::from(first.is_some()) + own.count() as u32)
     }
 
-    /// Moves those that wait to `writes`; where they are not known, that is `of_thread`.
+    /// Moves the writes that wait to `writes`; if the events do not name the connection, that is
+    /// `of_thread`.
     pub(in crate::matcher) fn give_to(
         &mut self,
         writes: &mut Vec<Write>,
@@ -85,7 +86,7 @@ impl Writes {
         }
     }
 
-    /// These wait again: the connection's content is no longer followed.
+    /// Lets these writes wait again, since the connection's content is no longer followed.
     pub(in crate::matcher) fn take_back(&mut self, writes: &mut Vec<Write>) {
         if self.are_known {
             self.waiting.append(writes);

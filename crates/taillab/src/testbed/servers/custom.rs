@@ -1,11 +1,11 @@
-//! A server of the user's own.
+//! A server that the user brings.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
 
 use crate::experiment::Experiment;
 
-/// Its arguments, with `{address}` and `{port}` for where it is to listen.
+/// Its arguments, with `{address}` and `{port}` replaced by where it must listen.
 pub fn args(experiment: &Experiment, address: SocketAddr) -> Vec<OsString> {
     let fill = |word: &String| {
         word.replace("{address}", &address.ip().to_string())

@@ -22,11 +22,11 @@ pub use self::ready::Question;
 /// How a server is started.
 #[derive(Debug)]
 pub struct Launch {
-    /// Its program.
+    /// The path of the server's executable.
     pub program: PathBuf,
-    /// Its arguments.
+    /// The command-line arguments, without the program's name.
     pub args: Vec<OsString>,
-    /// Its working directory, where it needs its own files.
+    /// Its working directory, if it needs files of its own.
     pub folder: Option<PrivateFolder>,
 }
 
@@ -77,7 +77,7 @@ pub fn open_files(experiment: &Experiment) -> u64 {
     2 * u64::from(experiment.client.all_connections()) + 256
 }
 
-/// The server's program and what it says of its version.
+/// The server's program and the version that it reports.
 pub fn facts(experiment: &Experiment) -> ServerFacts {
     let program = &experiment.server.program;
     let version = match experiment.server.kind {

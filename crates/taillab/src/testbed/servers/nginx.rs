@@ -9,18 +9,18 @@ use crate::exit::Failure;
 use crate::experiment::Experiment;
 use crate::fail::host;
 
-/// Room for its files: the page, its configuration, its process id.
+/// Bytes for its files: the page, its configuration, its process id.
 const FOLDER_BYTES: u64 = 1 << 20;
 /// The largest response: the page must fit.
 const MOST_BYTES: u32 = 512 << 10;
 /// The folder that it may write to, for its process id.
 const SCRATCH: &str = "scratch";
-/// Its configuration.
+/// The name of its configuration file.
 const CONFIGURATION: &str = "nginx.conf";
 /// Names that the page cannot have.
 const OURS: [&str; 4] = [SCRATCH, CONFIGURATION, ".", ".."];
 
-/// Its configuration and page lie in its working directory under short relative names, so that opening the
+/// Its configuration and page are in its working directory under short relative names, so that opening the
 /// page costs no more than it does in `/var/www/html`. Errors go to stderr from the start.
 pub fn args() -> Vec<OsString> {
     ["-p", "./", "-c", CONFIGURATION, "-e", "stderr"]
@@ -52,7 +52,7 @@ pub fn page(experiment: &Experiment) -> Result<(&str, u32), Failure> {
     Ok((name, page))
 }
 
-/// The files that it runs on.
+/// The folder with the files that it needs.
 pub fn folder(
     experiment: &Experiment,
     address: SocketAddr,

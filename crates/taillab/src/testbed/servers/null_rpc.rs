@@ -1,4 +1,4 @@
-//! The built-in servers: our own program once more, as `taillab serve`.
+//! The built-in servers: another instance of our own program, as `taillab serve`.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;

@@ -29,7 +29,7 @@ impl Question {
         }
     }
 
-    /// Asks from the calling thread's namespace and waits a moment.
+    /// Asks from the calling thread's namespace and waits a moment for the answer.
     pub fn is_answered(&self, address: SocketAddr) -> bool {
         let answer = match self.transport {
             Transport::Udp => self.by_datagram(address),
