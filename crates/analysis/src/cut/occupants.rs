@@ -1,12 +1,12 @@
 //! Which threads ran on a CPU of the generator, from the kernel's record.
 
 use taillab_model::explanation::{Culprit, THIS_GENERATOR, nameless};
-use taillab_model::{CpuStream, EventKind, Monotonic, Nanos, Recording, ThreadName, Tid};
+use taillab_model::{EventKind, MiddleStamps, Monotonic, Nanos, Recording, ThreadName, Tid};
 
 /// Which threads came onto one CPU, and when; empty if that was not recorded.
 #[derive(Clone, Debug, Default)]
 pub struct Occupants<'r> {
-    /// In order of time; `None` from the end of a slice on, when nobody looks.
+    /// In order of time; `None` from the end of a slice, after which nothing is seen.
     came: Vec<(Monotonic, Option<Tid>)>,
     threads: &'r [ThreadName],
 }
@@ -14,23 +14,23 @@ pub struct Occupants<'r> {
 impl<'r> Occupants<'r> {
     /// From a recording, with the names in its context.
     pub fn of(recording: &'r Recording, cpu: u32) -> Self {
-        let of_cpu = |stream: &CpuStream| u32::from(stream.cpu()) == cpu;
-        let events = (recording.streams.iter()).flat_map(|stream| {
-            stream
-                .slices()
-                .flatten()
-                .map(move |event| (of_cpu(stream), event))
-        });
-        let came = events.filter_map(|(is_of_cpu, event)| {
-            let who = match event.kind() {
-                EventKind::CameOn { tid } if is_of_cpu => Some(tid),
-                // recorded on the CPU of the thread that detaches
-                EventKind::Slice { begins: false } => None,
-                _ => return None,
-            };
-            Some((recording.base + event.since_base(), who))
-        });
-        let mut came: Vec<_> = came.collect();
+        let has_slices = matches!(recording.context.stamps, MiddleStamps::Sampled(_));
+        let mut came = Vec::new();
+        for stream in &recording.streams {
+            let is_here = u32::from(stream.cpu()) == cpu;
+            // a slice may end on any CPU: on that of the thread that detaches
+            if !is_here && !has_slices {
+                continue;
+            }
+            came.extend(stream.slices().flatten().filter_map(|event| {
+                let who = match event.kind() {
+                    EventKind::CameOn { tid } if is_here => Some(tid),
+                    EventKind::Slice { begins: false } => None,
+                    _ => return None,
+                };
+                Some((recording.base + event.since_base(), who))
+            }));
+        }
         came.sort_by_key(|(at, _)| *at);
         Self {
             came,
@@ -152,6 +152,7 @@ mod tests {
     #[test]
     fn between_slices_nobody_is_known() {
         let mut recording = recording(&[(0, 5), (100, 77), (300, 78)]);
+        recording.context.stamps = "sampled:1/4".parse().unwrap();
         recording.insert([Event {
             at: at(200),
             cpu: 0,
