@@ -538,7 +538,6 @@ fn a_withdrawn_comparison_is_in_the_verdict() {
     }
 }
 
-/// What taillab itself did to the tail, and a queue that grew.
 #[test]
 fn shares_without_intervals_are_a_warning() {
     let warned = |above: Share| {
@@ -578,6 +577,7 @@ fn thread(name: &str, above: Share) -> CauseShare {
     }
 }
 
+/// What taillab itself did to the tail, and a queue that grew.
 #[test]
 fn our_own_part_of_the_tail_is_a_warning() {
     let part = |name: &str, above: f64| {

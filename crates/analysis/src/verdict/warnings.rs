@@ -6,7 +6,7 @@ use taillab_model::summary::{
     NOTABLE_LATENESS_SHARE,
 };
 
-use taillab_model::REPORTED_QUANTILES;
+use taillab_model::{MiddleStamps, REPORTED_QUANTILES};
 
 use super::evidence::Evidence;
 use super::rule::{Rule, exceeds, is_overload, remedy_for_ambiguity};
@@ -280,12 +280,17 @@ pub(super) const RULES: &[Rule] = &[
             let mut above = causes.iter().map(|cause| cause.excess_share_above_p99);
             let unknown = !causes.is_empty() && above.all(|share| share.lo.is_none());
             unknown.then(|| {
-                "too few parts of the measurement have requests above p99, so how certain the shares \
-                 of the causes there are is not known"
+                "too few parts of the measurement have requests above p99, so the causes' shares of \
+                 their excess have no interval"
                     .to_owned()
             })
         },
-        remedy: |_| "measure for longer (-d), or record everything all the time (--stamps all)",
+        remedy: |e| match e.server.map(|server| server.result.matching.stamps) {
+            Some(MiddleStamps::Sampled(_)) => {
+                "measure for longer (-d), or record everything all the time (--stamps all)"
+            }
+            _ => "measure for longer (-d)",
+        },
     },
     Rule {
         key: "blind_windows",
