@@ -44,8 +44,10 @@ fn slices_have_six_stamps_and_all_requests_have_the_ends() {
         let matching = &found["matching"];
         let count = |name: &str| matching[name].as_u64().unwrap();
         assert_eq!(matching["stamps"], "sampled:1/4");
-        assert!(count("slices") >= 8, "{matching}");
-        // how many of each depends on when the client got its CPU
+        // one in each 400 ms, and two that the ends of the recording may add
+        let most = found["duration_ns"].as_u64().unwrap() / 400_000_000 + 2;
+        assert!((8..=most).contains(&count("slices")), "{matching}");
+        // the client's schedule decides how many requests come within slices
         let asked = count("matched") - count("unasked");
         assert!(asked > 0 && count("unasked") > 0, "{matching}");
         assert!(complete_share(found) > MOSTLY, "{matching}");
