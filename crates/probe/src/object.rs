@@ -115,27 +115,29 @@ pub(crate) struct CheckedSpec {
 /// Loads the programs that this kernel allows, without the hooks in `avoided`.
 pub(crate) fn load(spec: &ProbeSpec, avoided: &[&str]) -> Result<Loaded, ProbeError> {
     check_kernel()?;
-    let mut plan = plan(spec)?;
-    let mut chosen = choose(&plan, avoided);
+    let mut checked = check(spec)?;
+    let mut chosen = choose(&checked, avoided);
     // Linux 6.4 to 6.10 have the function, but not for this kind of program
-    if plan.config.payload_copied != 0 && chosen.as_ref().is_err_and(|(.., r)| !r.out_of_memory) {
-        plan.config.payload_copied = 0;
-        chosen = choose(&plan, avoided);
+    if checked.config.payload_copied != 0 && chosen.as_ref().is_err_and(|(.., r)| !r.out_of_memory)
+    {
+        checked.config.payload_copied = 0;
+        chosen = choose(&checked, avoided);
     }
     match chosen {
         Ok((object, choice)) => Ok(Loaded {
             object,
-            payload: (plan.config.payload_bytes > 0).then_some(plan.config.payload_copied != 0),
-            stamps: plan.stamps,
+            payload: (checked.config.payload_bytes > 0)
+                .then_some(checked.config.payload_copied != 0),
+            stamps: checked.stamps,
             choice,
-            cpus: plan.cpus,
-            slots_per_cpu: plan.config.slots,
-            base: Monotonic::from_nanos_since_boot(plan.config.base),
-            when: plan.when,
+            cpus: checked.cpus,
+            slots_per_cpu: checked.config.slots,
+            base: Monotonic::from_nanos_since_boot(checked.config.base),
+            when: checked.when,
         }),
         Err((_, _, refusal)) if refusal.out_of_memory => Err(ProbeError::OutOfMemory {
             what: "the event rings",
-            bytes: plan.cpus as u64 * u64::from(plan.config.slots) * SLOT_BYTES as u64,
+            bytes: checked.cpus as u64 * u64::from(checked.config.slots) * SLOT_BYTES as u64,
             source: refusal.source,
         }),
         Err((stamp, hook, refusal)) => Err(ProbeError::HookRefused {
@@ -147,8 +149,10 @@ pub(crate) fn load(spec: &ProbeSpec, avoided: &[&str]) -> Result<Loaded, ProbeEr
     }
 }
 
-fn choose(plan: &CheckedSpec, avoided: &[&str]) -> Result<(Object, Choice), Failure> {
-    hooks::choose(&plan.stamps, avoided, |programs| try_load(plan, programs))
+fn choose(checked: &CheckedSpec, avoided: &[&str]) -> Result<(Object, Choice), Failure> {
+    hooks::choose(&checked.stamps, avoided, |programs| {
+        try_load(checked, programs)
+    })
 }
 
 /// The kernel function with which the programs read payload anywhere in a packet.
@@ -171,7 +175,7 @@ pub(crate) fn check_kernel() -> Result<(), ProbeError> {
 }
 
 /// The specification as the programs need it.
-pub(crate) fn plan(spec: &ProbeSpec) -> Result<CheckedSpec, ProbeError> {
+pub(crate) fn check(spec: &ProbeSpec) -> Result<CheckedSpec, ProbeError> {
     let bad = |what: String| Err(ProbeError::BadSpec(what));
     if spec.server_port == 0 {
         return bad("port 0 is not a server's port: give the port that it listens on".into());
@@ -302,11 +306,11 @@ pub(crate) fn now() -> Monotonic {
 }
 
 /// Loads these programs and attaches them for a moment.
-pub(crate) fn try_load(plan: &CheckedSpec, programs: &[&str]) -> Result<Object, Refusal> {
+pub(crate) fn try_load(checked: &CheckedSpec, programs: &[&str]) -> Result<Object, Refusal> {
     let open = ObjectBuilder::default()
         .open_memory(&OBJECT.0)
         .map_err(|e| Refusal::new("opening", &e))?;
-    let object = configure(open, plan, programs)
+    let object = configure(open, checked, programs)
         .map_err(|e| Refusal::new("configuring", &e))?
         .load()
         .map_err(|e| Refusal::new("loading", &e))?;
@@ -316,20 +320,21 @@ pub(crate) fn try_load(plan: &CheckedSpec, programs: &[&str]) -> Result<Object, 
 
 fn configure(
     mut open: OpenObject,
-    plan: &CheckedSpec,
+    checked: &CheckedSpec,
     programs: &[&str],
 ) -> Result<OpenObject, libbpf_rs::Error> {
     for mut program in open.progs_mut() {
         let wanted = programs.iter().any(|&name| program.name() == name);
-        let marks = matches!(plan.when, MiddleStamps::Sampled(_)) && program.name() == slices::MARK;
+        let marks =
+            matches!(checked.when, MiddleStamps::Sampled(_)) && program.name() == slices::MARK;
         program.set_autoload(wanted || marks);
     }
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         match name.as_str() {
-            "rings" => map.set_max_entries(plan.cpus as u32)?,
-            "slots" => map.set_max_entries(plan.cpus as u32 * plan.config.slots)?,
-            name if name.ends_with(".rodata") => map.set_initial_value(plan.config.bytes())?,
+            "rings" => map.set_max_entries(checked.cpus as u32)?,
+            "slots" => map.set_max_entries(checked.cpus as u32 * checked.config.slots)?,
+            name if name.ends_with(".rodata") => map.set_initial_value(checked.config.bytes())?,
             _ => {}
         }
     }

@@ -23,9 +23,9 @@ pub fn survey() -> Result<Survey, ProbeError> {
     object::check_kernel()?;
     let mut hooks = Vec::new();
     for (name, transport) in [("udp", Transport::Udp), ("tcp", Transport::Tcp)] {
-        let plan = object::plan(&nobody(transport))?;
-        hooks.extend(trials(name, &plan.stamps, |programs| {
-            attempt(&plan, programs)
+        let checked = object::check(&nobody(transport))?;
+        hooks.extend(trials(name, &checked.stamps, |programs| {
+            attempt(&checked, programs)
         }));
     }
     Ok(Survey {
@@ -50,8 +50,8 @@ fn nobody(transport: Transport) -> ProbeSpec {
     }
 }
 
-fn attempt(plan: &CheckedSpec, programs: &[&'static str]) -> Result<(), Refusal> {
-    object::try_load(plan, programs).map(drop)
+fn attempt(checked: &CheckedSpec, programs: &[&'static str]) -> Result<(), Refusal> {
+    object::try_load(checked, programs).map(drop)
 }
 
 /// Every candidate alone, then the best of each stamp together.

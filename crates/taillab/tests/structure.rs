@@ -1,5 +1,5 @@
-//! The shape of the source: no circle of modules, no endless function, no endless file, no type name for
-//! everything.
+//! The shape of the source: no circle of modules, no endless function, no endless file, no type name with
+//! many meanings.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -11,7 +11,7 @@ use syn::visit::{self, Visit};
 const LONGEST_FUNCTION: usize = 80;
 /// Lines of one file, comments and its unit tests included.
 const LONGEST_FILE: usize = 600;
-/// Types with the same name.
+/// The most types that may share a name.
 const MOST_NAMESAKES: usize = 3;
 
 #[test]
@@ -131,7 +131,7 @@ fn crate_sources() -> Vec<PathBuf> {
     sources
 }
 
-/// The sources of all crates, but for files of tests.
+/// The sources of all crates, except files of tests.
 fn files_without_tests() -> impl Iterator<Item = PathBuf> {
     let files = crate_sources()
         .into_iter()

@@ -67,7 +67,7 @@ impl Effect {
     }
 }
 
-/// CutSums over what was cut and what was kept.
+/// Sums over what was cut and what was kept.
 #[derive(Default)]
 struct CutSums {
     by_reason: Vec<CutBy>,

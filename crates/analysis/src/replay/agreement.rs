@@ -10,17 +10,17 @@ use taillab_simulator::unavailable::Unavailable;
 
 use super::change::{Change, Discipline, Order, Sharing};
 use super::kernel::replay;
-use super::observed::{Job as Request, NONE, Observed, VacationSource};
+use super::observed::{Job, NONE, Observed, VacationSource};
 use super::track::SourceId;
 use super::vacations::Vacations;
 
 /// (gap before it, work before, work after, server)
-type JobKey = (u64, u32, u32, u16);
+type DrawnJob = (u64, u32, u32, u16);
 
 /// (gap before it, length, source)
 type Away = (u64, u64, u16);
 
-pub(super) fn observed(jobs: &[JobKey], away: &[Vec<Away>]) -> Observed {
+pub(super) fn observed(jobs: &[DrawnJob], away: &[Vec<Away>]) -> Observed {
     let mut observed = Observed {
         blocks: 1,
         servers_are_workers: true,
@@ -30,7 +30,7 @@ pub(super) fn observed(jobs: &[JobKey], away: &[Vec<Away>]) -> Observed {
     let mut at = 0;
     for (rank, &(gap, before_ns, after_ns, server)) in (0..).zip(jobs) {
         at += gap;
-        observed.requests.push(Request {
+        observed.requests.push(Job {
             arrival_ns: at,
             before_ns,
             after_ns,
@@ -39,7 +39,7 @@ pub(super) fn observed(jobs: &[JobKey], away: &[Vec<Away>]) -> Observed {
             rank,
             server,
             worker: server,
-            ..Request::default()
+            ..Job::default()
         });
     }
     for away in away {
@@ -61,14 +61,14 @@ pub(super) fn observed(jobs: &[JobKey], away: &[Vec<Away>]) -> Observed {
 }
 
 /// Sets something of the first requests.
-fn set<T>(observed: &mut Observed, values: impl IntoIterator<Item = T>, set: fn(&mut Request, T)) {
+fn set<T>(observed: &mut Observed, values: impl IntoIterator<Item = T>, set: fn(&mut Job, T)) {
     for (request, value) in observed.requests.iter_mut().zip(values) {
         set(request, value);
     }
 }
 
 /// The same jobs for `workers` workers that share the CPUs.
-fn pool(jobs: &[JobKey], away: &[Vec<Away>], workers: u32) -> Observed {
+fn pool(jobs: &[DrawnJob], away: &[Vec<Away>], workers: u32) -> Observed {
     Observed {
         servers_are_workers: false,
         workers: (1..=workers).collect(),
@@ -139,7 +139,7 @@ fn reference(observed: &Observed, change: &Change) -> Vec<u64> {
     departures.map(|request| request.departure.get()).collect()
 }
 
-fn jobs(servers: u16) -> impl Strategy<Value = Vec<JobKey>> {
+fn jobs(servers: u16) -> impl Strategy<Value = Vec<DrawnJob>> {
     prop::collection::vec((0_u64..30, 1_u32..20, 1_u32..8, 0..servers), 1..60)
 }
 
@@ -205,7 +205,7 @@ proptest! {
     #[test]
     fn workers_that_sleep_in_their_requests_are_servers(jobs in jobs(3)) {
         let pool = asleep(&pool(&jobs, &[Vec::new()], 3));
-        let jobs: Vec<JobKey> = jobs.into_iter().map(|(gap, work, _, s)| (gap, work, 0, s)).collect();
+        let jobs: Vec<DrawnJob> = jobs.into_iter().map(|(gap, work, _, s)| (gap, work, 0, s)).collect();
         let servers = observed(&jobs, &[Vec::new(), Vec::new(), Vec::new()]);
         for sharing in [Sharing::Assigned, Sharing::Shared] {
             let expected = reference(&servers, &change(&servers, sharing, Order::Arrival));
@@ -222,7 +222,7 @@ proptest! {
     fn the_order_does_not_change_the_end_of_a_busy_period(
         (jobs, ranks) in (jobs(1), prop::collection::vec(any::<u32>(), 60)),
     ) {
-        let jobs: Vec<JobKey> = jobs.into_iter().map(|(gap, work, _, s)| (gap, work, 0, s)).collect();
+        let jobs: Vec<DrawnJob> = jobs.into_iter().map(|(gap, work, _, s)| (gap, work, 0, s)).collect();
         let mut observed = observed(&jobs, &[Vec::new()]);
         let plain = change(&observed, Sharing::Assigned, Order::Arrival);
         let last = departures(&observed, &plain).into_iter().max();

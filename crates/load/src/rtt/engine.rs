@@ -90,25 +90,25 @@ struct Player {
 /// memory the call would be part of what is measured.
 pub(super) trait Play: Wire {
     /// Plays until each connection has its round trips, until a failure, or until told to stop.
-    fn play(&mut self, job: &ThreadTask<'_>) -> RoundTrips;
+    fn play(&mut self, task: &ThreadTask<'_>) -> RoundTrips;
 }
 
 impl<W: Wire> Play for W {
-    fn play(&mut self, job: &ThreadTask<'_>) -> RoundTrips {
-        play(job, self)
+    fn play(&mut self, task: &ThreadTask<'_>) -> RoundTrips {
+        play(task, self)
     }
 }
 
-fn play(job: &ThreadTask<'_>, wire: &mut impl Wire) -> RoundTrips {
+fn play(task: &ThreadTask<'_>, wire: &mut impl Wire) -> RoundTrips {
     let mut engine = Engine {
-        job,
-        players: job.counts.iter().map(|&n| Player::new(job, n)).collect(),
+        task,
+        players: task.counts.iter().map(|&n| Player::new(task, n)).collect(),
         counts: RttCounts::default(),
         open: 0,
         noted: 0,
     };
     let failure = engine.run(wire).err();
-    job.progress.fetch_add(engine.noted, Relaxed);
+    task.progress.fetch_add(engine.noted, Relaxed);
     // without a copy where there is one connection
     let mut all = engine.players.into_iter().map(|player| player.round_trips);
     let mut round_trips = all.next().unwrap_or_default();
@@ -122,7 +122,7 @@ fn play(job: &ThreadTask<'_>, wire: &mut impl Wire) -> RoundTrips {
 }
 
 impl Player {
-    fn new(job: &ThreadTask<'_>, count: u64) -> Self {
+    fn new(task: &ThreadTask<'_>, count: u64) -> Self {
         // touched now: no page fault during the measurement
         let blank = RoundTrip {
             sent: Monotonic::MAX,
@@ -133,10 +133,10 @@ impl Player {
         let mut round_trips = vec![blank; count as usize];
         round_trips.clear();
         Self {
-            message: Message::new(job.size, 0),
+            message: Message::new(task.size, 0),
             sent: Monotonic::MAX,
             waits: false,
-            left: count + job.warm_up,
+            left: count + task.warm_up,
             counted: count,
             given_up: Vec::new(),
             lost_in_a_row: 0,
@@ -151,7 +151,7 @@ impl Player {
 }
 
 struct Engine<'a> {
-    job: &'a ThreadTask<'a>,
+    task: &'a ThreadTask<'a>,
     players: Vec<Player>,
     counts: RttCounts,
     /// Connections that have not finished.
@@ -190,7 +190,7 @@ impl Engine<'_> {
                     }
                 }
                 Received::Nothing => {
-                    if self.job.stop.load(Relaxed) {
+                    if self.task.stop.load(Relaxed) {
                         return Ok(());
                     }
                     self.give_up(wire)?;
@@ -222,14 +222,14 @@ impl Engine<'_> {
             player.round_trips.push(RoundTrip {
                 sent: player.sent,
                 rtt: received.saturating_since(player.sent),
-                connection: self.job.first_connection + connection as u16,
+                connection: self.task.first_connection + connection as u16,
                 lost: false,
             });
         }
         player.left -= 1;
         self.noted += 1;
         if self.noted == NOTED {
-            self.job.progress.fetch_add(NOTED, Relaxed);
+            self.task.progress.fetch_add(NOTED, Relaxed);
             self.noted = 0;
         }
     }
@@ -241,7 +241,7 @@ impl Engine<'_> {
             self.open -= 1;
             return Ok(());
         }
-        if self.job.stop.load(Relaxed) {
+        if self.task.stop.load(Relaxed) {
             self.players[connection].left = 0;
             self.open -= 1;
             return Ok(());
@@ -265,15 +265,15 @@ impl Engine<'_> {
             Arrived::Foreign => self.counts.foreign += 1,
         }
         // on a stream, what follows cannot be trusted either
-        let is_no_echo = match self.job.is_datagram {
+        let is_no_echo = match self.task.is_datagram {
             true => self.counts.foreign >= FOREIGN && self.counts.answered == 0,
             false => self.counts.foreign > 0,
         };
         if is_no_echo {
             return Err(RttError::NoEcho {
-                server: self.job.server.to_owned(),
+                server: self.task.server.to_owned(),
                 foreign: self.counts.foreign,
-                size: self.job.size,
+                size: self.task.size,
             });
         }
         Ok(())
@@ -286,7 +286,7 @@ impl Engine<'_> {
         for connection in 0..self.players.len() {
             let player = &mut self.players[connection];
             let waited = at.saturating_since(player.sent);
-            if !player.waits || waited < self.job.timeout {
+            if !player.waits || waited < self.task.timeout {
                 continue;
             }
             player.waits = false;
@@ -297,15 +297,15 @@ impl Engine<'_> {
                 player.round_trips.push(RoundTrip {
                     sent: player.sent,
                     rtt: waited,
-                    connection: self.job.first_connection + connection as u16,
+                    connection: self.task.first_connection + connection as u16,
                     lost: true,
                 });
             }
             player.left -= 1;
             let lost = player.lost_in_a_row;
-            if lost >= PATIENCE || !self.job.is_datagram {
+            if lost >= PATIENCE || !self.task.is_datagram {
                 return Err(RttError::Silent {
-                    server: self.job.server.to_owned(),
+                    server: self.task.server.to_owned(),
                     waited,
                     lost,
                 });

@@ -80,7 +80,7 @@ pub fn round_trips(
                     };
                     let ends = wire.ports().into_iter().map(end).collect();
                     let before = thread_cpu_time();
-                    let played = wire.play(&job(spec, peer, group.clone()));
+                    let played = wire.play(&task(spec, peer, group.clone()));
                     Ok(RoundTrips {
                         cpu: thread_cpu_time().saturating_sub(before),
                         ends,
@@ -166,7 +166,7 @@ fn connect(
     })
 }
 
-fn job<'a>(spec: &RunSpec<'a>, peer: &'a Peer, group: std::ops::Range<usize>) -> ThreadTask<'a> {
+fn task<'a>(spec: &RunSpec<'a>, peer: &'a Peer, group: std::ops::Range<usize>) -> ThreadTask<'a> {
     let conns = spec.conns.max(1) as u64;
     let share = |c: usize| {
         let c = c as u64;

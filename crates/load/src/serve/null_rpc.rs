@@ -2,7 +2,7 @@
 //!
 //! "The server has a main accept thread that spawns new worker threads to handle each
 //! arriving client connection. The worker threads enter a blocking loop, reading requests
-//! using `read` and immediately writing a response back using `write`. RpcWorker threads do
+//! using `read` and immediately writing a response back using `write`. Worker threads do
 //! not access any shared data structures or locks, and they do not use any other system
 //! calls."
 

@@ -106,7 +106,7 @@ impl<'a, 'r> Session<'a, 'r> {
         let remaining = candidates::anew(left, &tried, with_it);
         let winners: Vec<&str> = self.winners.iter().map(Held::name).collect();
         let reason = format!(
-            "not tried: with {} kept, the forecast gain is less than another 5 %",
+            "not tried: with {} kept, the forecast promises less than another 5 %",
             winners.join(" and ")
         );
         let dropped = remaining.dropped.iter();

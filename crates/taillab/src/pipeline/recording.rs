@@ -40,7 +40,7 @@ pub fn analyse(
             let context = recording.context.clone();
             let (base, lost) = (recording.base, recording.lost.total());
             let reading = Reading::new(recording.into_events(), options, &context, usize::MAX);
-            let job = RecordingAnalysis {
+            let analysis = RecordingAnalysis {
                 args,
                 context: &context,
                 base,
@@ -49,7 +49,7 @@ pub fn analyse(
                 process: known.process,
                 dir: dir.as_deref(),
             };
-            let (pass, end) = job.run(reading);
+            let (pass, end) = analysis.run(reading);
             conclude(pass?, End { lost, ..end }, known, dir.take())
         }
     }
@@ -70,7 +70,7 @@ fn analyse_file(
     let base = reader.base();
     let options = MatchOptions::of(&context).or_exit(Exit::Failed)?;
     let reading = Reading::new(reader.recorded(), options, &context, window::REQUESTS);
-    let job = RecordingAnalysis {
+    let analysis = RecordingAnalysis {
         args,
         context: &context,
         base,
@@ -79,7 +79,7 @@ fn analyse_file(
         process: known.process,
         dir: dir.as_deref(),
     };
-    let (pass, end) = job.run(reading);
+    let (pass, end) = analysis.run(reading);
     // a file that cannot be read explains why there is nothing to analyse
     if let Some(error) = reader.failure() {
         return Err(named(error));

@@ -165,7 +165,7 @@ pub fn calibrate(
         total: blocks * (settings.block + BLOCK_WARM_UP).get(),
     }];
     let began = Instant::now();
-    let plan = BlockRunner {
+    let runner = BlockRunner {
         roots: rig.roots().clone(),
         server_cpus: rig.placement().server.clone(),
         stop: rig.interrupt().shared_flag(),
@@ -176,7 +176,7 @@ pub fn calibrate(
     let found = rig.on_client_cpu(
         &phases,
         || began.elapsed().as_nanos() as u64,
-        || plan.blocks(client, probe),
+        || runner.blocks(client, probe),
     )?;
     match found? {
         Found::Blocks(blocks) => {

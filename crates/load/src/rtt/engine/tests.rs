@@ -77,7 +77,7 @@ impl Wire for Scripted {
 const COUNT: u64 = 100;
 
 fn played(script: fn(u64) -> Fate, is_datagram: bool) -> RoundTrips {
-    let job = ThreadTask {
+    let task = ThreadTask {
         counts: vec![COUNT],
         first_connection: 0,
         warm_up: 5,
@@ -88,7 +88,7 @@ fn played(script: fn(u64) -> Fate, is_datagram: bool) -> RoundTrips {
         stop: &AtomicBool::new(false),
         progress: &AtomicU64::new(0),
     };
-    play(&job, &mut Scripted::new(script))
+    play(&task, &mut Scripted::new(script))
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn a_stream_that_does_not_echo_ends_at_once() {
 #[test]
 fn an_interruption_keeps_what_there_was() {
     let stop = AtomicBool::new(true);
-    let job = ThreadTask {
+    let task = ThreadTask {
         counts: vec![COUNT],
         first_connection: 3,
         warm_up: 0,
@@ -188,7 +188,7 @@ fn an_interruption_keeps_what_there_was() {
         stop: &stop,
         progress: &AtomicU64::new(0),
     };
-    let done = play(&job, &mut Scripted::new(|_| Fate::Answered));
+    let done = play(&task, &mut Scripted::new(|_| Fate::Answered));
     assert!(done.failure.is_none());
     assert_eq!(done.round_trips.len(), 1);
     assert_eq!(done.round_trips[0].connection, 3);
