@@ -178,6 +178,22 @@ fn unwrapped(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
+#[test]
+fn shares_without_intervals_have_a_heading_that_says_so() {
+    let mut sample = trace(LENGTH);
+    let heading = |sample: &TraceSample| terminal::screen(&sample.report(), None, &[], plain(200));
+    let promised = "with its 95 % interval";
+    assert!(heading(&sample).contains(promised));
+    for row in &mut sample.summary.server.causes {
+        (row.excess_share_above_p99.lo, row.excess_share_above_p99.hi) = (None, None);
+    }
+    let text = heading(&sample);
+    assert!(
+        text.contains("too few bursts for an interval") && !text.contains(promised),
+        "{text}"
+    );
+}
+
 /// What is charged to causes that may be chance is said in a sentence, not left out.
 #[test]
 fn excess_in_doubt_is_said_and_shares_of_nothing_have_no_row() {

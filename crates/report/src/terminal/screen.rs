@@ -141,10 +141,12 @@ impl Page {
         if chief.is_empty() && doubt.is_none() {
             return;
         }
-        self.heading(
-            "Where the excess comes from",
-            "share of it above p99, with its 95 % interval",
-        );
+        let has_intervals = chief.iter().any(|row| above(row).lo.is_some());
+        let note = match has_intervals || chief.is_empty() {
+            true => "share of it above p99, with its 95 % interval",
+            false => "share of it above p99; too few bursts for an interval",
+        };
+        self.heading("Where the excess comes from", note);
         if !chief.is_empty() {
             self.table(&wholes_table(&chief, causes));
         }
