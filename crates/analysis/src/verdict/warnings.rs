@@ -240,12 +240,12 @@ pub(super) const RULES: &[Rule] = &[
             let complete = share(matching.complete, matching.asked());
             (matching.asked() > 0 && complete < MIN_COMPLETE_SHARE).then(|| {
                 format!(
-                    "only {} of {} responses {}have all six stamps (aim: {})",
+                    "only {} of {} {}responses have all six stamps (aim: {})",
                     Percent(complete),
                     Count(matching.asked()),
                     match matching.unasked {
                         0 => "",
-                        _ => "that were to ",
+                        _ => "sampled ",
                     },
                     Percent(MIN_COMPLETE_SHARE)
                 )
