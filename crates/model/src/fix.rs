@@ -34,6 +34,9 @@ pub struct Fix {
     /// The quantile that decided: the highest that the blocks support; `None` where none did.
     #[schemars(range(min = 0, max = 1))]
     pub decided_at: Option<f64>,
+    /// Which list of ratios decided at that quantile; `None` where none did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decided_by: Option<DecidedBy>,
     /// Pairs of blocks.
     pub pairs: u32,
     /// Peak throughput with it ÷ without it, of those that were kept.
@@ -48,6 +51,18 @@ pub struct Fix {
     /// kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_kept: Option<NotKept>,
+}
+
+/// The list of ratios that decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DecidedBy {
+    /// [`Fix::measured`].
+    Measured,
+    /// [`Fix::adjusted`], where the measured ones do not decide.
+    Adjusted,
+    /// [`Fix::typical`], where neither of the other two decides.
+    Typical,
 }
 
 /// Why a winner does not stay applied, and what to do instead.

@@ -1,6 +1,6 @@
 //! What was tried, as a table and a sentence.
 
-use taillab_model::fix::{CONTROL, Factorial, Fix, FixOutcome, Ratio, RatioAt};
+use taillab_model::fix::{CONTROL, DecidedBy, Factorial, Fix, FixOutcome, Ratio, RatioAt};
 
 use crate::figures::{counted, micros, quantile_name, ratio};
 use crate::table::{Column, Table, cell, known, name};
@@ -173,12 +173,12 @@ fn explained(fix: &Fix) -> String {
     )
 }
 
-/// The ratio without what others did to the CPUs, in words; nothing where the reason has it, or the
-/// replay does not give it.
+/// The ratio without what others did to the CPUs, in words; nothing where it decided, so that the reason
+/// has it, or where the replay does not give it.
 fn adjusted(fix: &Fix) -> String {
     let found = fix.decided_at.and_then(|q| at(&fix.adjusted, q));
     match found.and_then(|ratio| Some((ratio.value, ratio.lo?, ratio.hi?))) {
-        Some((value, lo, hi)) if !fix.reason.contains("what others did") => {
+        Some((value, lo, hi)) if fix.decided_by != Some(DecidedBy::Adjusted) => {
             format!("; {value:.2}, {lo:.2} to {hi:.2} without what others did to the CPUs")
         }
         _ => String::new(),

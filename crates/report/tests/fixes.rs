@@ -2,8 +2,8 @@
 
 use taillab_model::Nanos;
 use taillab_model::fix::{
-    CONTROL, Effect, Factorial, FactorialCell, Fix, FixOutcome, LatencyAt, NotKept, Ratio, RatioAt,
-    TailAt,
+    CONTROL, DecidedBy, Effect, Factorial, FactorialCell, Fix, FixOutcome, LatencyAt, NotKept,
+    Ratio, RatioAt, TailAt,
 };
 use taillab_report::terminal::{Style, render};
 use taillab_report::{Document, html};
@@ -29,6 +29,7 @@ fn fix(name: &str, outcome: FixOutcome, reason: &str) -> Fix {
         typical: Vec::new(),
         by_pair: Vec::new(),
         decided_at: None,
+        decided_by: None,
         pairs: 0,
         throughput: None,
         tail: None,
@@ -52,6 +53,7 @@ fn tried() -> Vec<Fix> {
     let control = Fix {
         measured: measured(1.0),
         decided_at: Some(0.999),
+        decided_by: Some(DecidedBy::Measured),
         pairs: 7,
         tail: tail(5_210, 5_190),
         ..fix(
@@ -65,6 +67,7 @@ fn tried() -> Vec<Fix> {
         measured: measured(0.12),
         adjusted: measured(0.1),
         decided_at: Some(0.999),
+        decided_by: Some(DecidedBy::Measured),
         pairs: 6,
         throughput: Some(Ratio {
             value: 1.93,

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use taillab_analysis::paired::{MIN_PAIRS, PairedEstimate, Pairs};
 use taillab_analysis::untouched::ReplayedBlock;
-use taillab_model::fix::{FixOutcome, PairsAt, Ratio, RatioAt};
+use taillab_model::fix::{DecidedBy, FixOutcome, PairsAt, Ratio, RatioAt};
 
 use super::load::Seen;
 
@@ -90,6 +90,8 @@ pub struct Judgement {
     pub outcome: FixOutcome,
     /// The quantile that decided.
     pub at: Option<f64>,
+    /// The list of ratios that decided.
+    pub by: Option<DecidedBy>,
     /// The reason, as text for the result.
     pub reason: String,
 }
@@ -153,6 +155,7 @@ fn judge_pairs(trial: &Trial) -> Judgement {
         return Judgement {
             outcome: FixOutcome::Inconclusive,
             at: None,
+            by: None,
             reason: format!(
                 "{} pairs of blocks have too few requests for any interval: raise the rate or \
                  --fix-budget",
@@ -191,6 +194,7 @@ fn judge_pairs(trial: &Trial) -> Judgement {
     Judgement {
         outcome,
         at: Some(q),
+        by: Some(DecidedBy::Measured),
         reason,
     }
 }
@@ -218,6 +222,7 @@ fn clear_without_others(adjusted: &Pairs, q: f64, undecided: PairedEstimate) -> 
     Some(Judgement {
         outcome,
         at: Some(q),
+        by: Some(DecidedBy::Adjusted),
         reason: format!(
             "p{} {} without what others did to the CPUs; as measured, it is not decided ({})",
             q * 100.0,
@@ -239,6 +244,7 @@ fn better_in_most_pairs(pairs: &Pairs, q: f64, undecided: PairedEstimate) -> Opt
     Some(Judgement {
         outcome: FixOutcome::Kept,
         at: Some(q),
+        by: Some(DecidedBy::Typical),
         reason: format!(
             "p{} {} in a typical pair; over all blocks it is not decided ({})",
             q * 100.0,
@@ -266,6 +272,7 @@ fn surely_better_below(pairs: &Pairs, q: f64, undecided: PairedEstimate) -> Opti
     Some(Judgement {
         outcome: FixOutcome::Kept,
         at: Some(P99),
+        by: Some(DecidedBy::Measured),
         reason: format!(
             "p99 {}; p99.9 is not decided ({})",
             told(ratio),
@@ -282,15 +289,16 @@ fn surely_worse_below(pairs: &Pairs, q: f64, undecided: PairedEstimate) -> Optio
         return None;
     }
     let is_worse = |ratio: &PairedEstimate| stretched(*ratio, MARGIN).lo > 1.0;
-    let in_all = pairs.ratio(P99).filter(is_worse).map(|ratio| (ratio, ""));
+    let in_all = || Some((pairs.ratio(P99).filter(is_worse)?, DecidedBy::Measured, ""));
     let in_most = || {
         let ratio = pairs.typical(P99).filter(is_worse)?;
-        Some((ratio, " in a typical pair"))
+        Some((ratio, DecidedBy::Typical, " in a typical pair"))
     };
-    let (ratio, within) = in_all.or_else(in_most)?;
+    let (ratio, by, within) = in_all().or_else(in_most)?;
     Some(Judgement {
         outcome: FixOutcome::Reverted,
         at: Some(P99),
+        by: Some(by),
         reason: format!(
             "p99 {}{within}: worse; p99.9 is not decided ({})",
             told(ratio),
@@ -418,7 +426,8 @@ mod tests {
             let (judgement, pairs) = trial(seed, 0.3, 40);
             assert_eq!(judgement.outcome, FixOutcome::Kept, "{judgement:?}");
             assert!(pairs <= 20, "{pairs}");
-            assert_eq!(judgement.at, Some(0.999));
+            let decided = (judgement.at, judgement.by);
+            assert_eq!(decided, (Some(0.999), Some(DecidedBy::Measured)));
         }
     }
 
@@ -484,6 +493,7 @@ mod tests {
             better.reason.contains("without what others did"),
             "{better:?}"
         );
+        assert_eq!(better.by, Some(DecidedBy::Adjusted));
         let same = trial(1.0);
         assert_ne!(same.outcome, FixOutcome::Kept, "{same:?}");
     }
@@ -538,6 +548,7 @@ mod tests {
             let better = trial(0.2, burst);
             assert_eq!(better.outcome, FixOutcome::Kept, "{better:?}");
             assert!(better.reason.contains("in a typical pair"), "{better:?}");
+            assert_eq!(better.by, Some(DecidedBy::Typical));
             let same = trial(1.0, burst);
             assert_ne!(same.outcome, FixOutcome::Kept, "{same:?}");
         }

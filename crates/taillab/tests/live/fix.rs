@@ -171,10 +171,11 @@ fn what_disturbs_the_server_is_found_treated_and_put_back() {
     });
     let first = kept_against_others(&fixes);
     let first = first.unwrap_or_else(|| panic!("nothing helps against other threads: {fixes:#?}"));
+    // stalls of the machine may hide it in what was measured; then a second look decides
     let at = first["decided_at"].as_f64().unwrap();
-    let measured = first["measured"].as_array().unwrap();
-    let decided = measured
-        .iter()
+    let by = first["decided_by"].as_str().unwrap();
+    let mut ratios = first[by].as_array().unwrap().iter();
+    let decided = ratios
         .find(|ratio| ratio["q"].as_f64() == Some(at))
         .unwrap();
     assert!(decided["value"].as_f64().unwrap() <= 0.95, "{decided}");
