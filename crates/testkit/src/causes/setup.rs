@@ -152,9 +152,9 @@ fn injection(kind: CauseKind) -> Injection {
         }
         CauseKind::Imbalance => (Some(Cause::Imbalance), Structure, Some("skew:2"), None),
         CauseKind::Lock => fault(Cause::BlockedLock, "lock:120ms,8ms"),
-        CauseKind::Fault => fault(Cause::BlockedFault, "major-fault:100,60"),
+        CauseKind::Fault => fault(Cause::BlockedFault, "major-fault:100,6"),
         CauseKind::MinorFault => fault(Cause::SlowService, "fault:100,4096"),
-        CauseKind::Io => fault(Cause::BlockedIo, "io:100,3"),
+        CauseKind::Io => fault(Cause::BlockedIo, "io:100,6"),
         CauseKind::Slow => fault(Cause::SlowService, "slow:100,5ms"),
         CauseKind::Quota => held_back(Cause::Throttled, Disturbance::Quota(schedule(150, 12_000))),
         CauseKind::RtThrottle => held_back(Cause::Throttled, Disturbance::RtHog),

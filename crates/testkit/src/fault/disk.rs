@@ -1,60 +1,62 @@
 //! A file without a name on a disk, from which workers must wait for data.
+//!
+//! An occurrence is meant to be a wait, not work: with one page at a time, a third of it would be CPU time
+//! of the kernel. So the disk is asked for [`REGION`] bytes at once, into memory of large pages, which takes
+//! the kernel about 4 % of the time.
 
 use std::ffi::c_void;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{self as rfs, Advice as FileAdvice, Mode, OFlags};
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 use super::account::ThreadAccount;
 use super::pages::PAGE;
 use super::record::Recorder;
 
-/// Pages of the file: enough for minutes of faults before the first page is used again.
-const PAGES: usize = 8192;
-/// Bytes of one read past the page cache: so many that nearly all of the time is waiting. What the
-/// thread computes before it asks the disk, some 15 µs, is work on its core.
-const CHUNK: usize = 512 * PAGE;
+/// Bytes that are read from the disk at once: a large page.
+const REGION: usize = 512 * PAGE;
+/// Regions of the file, and the most that one occurrence touches: so many that dropping the file from memory
+/// again takes less than 1 % of the time in which it is read.
+pub(super) const REGIONS: usize = 32;
+/// The step through the file: successive regions lie apart on the disk. It is odd, so that every region is
+/// used.
+const STRIDE: usize = 13;
 /// The system call that reads.
 pub(super) const READ: &str = "pread64";
 /// A file system in memory (`TMPFS_MAGIC`, `RAMFS_MAGIC` in linux/magic.h).
 const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
-/// The step through the file: successive pages lie far apart on the disk. It is odd, so that every
-/// page is used.
-const STRIDE: usize = 2_377;
 
-/// A file whose pages are on disk only; the kernel removes it with the process.
+/// A file whose content is on disk only; the kernel removes it with the process.
 pub(super) struct DiskFile {
     file: File,
-    /// Pages for each occurrence.
+    /// Regions for each occurrence.
     at_once: usize,
     next: AtomicUsize,
-    /// A buffer for what is read past the page cache; its content is not used.
-    buffer: Mutex<Vec<u8>>,
-    /// The file in memory; `None` where it is read past the page cache.
-    map: Option<NonNull<u8>>,
+    access: Access,
 }
 
-// SAFETY: the mapping is read-only and lives as long as the value; the rest is a file and a
-// counter.
-unsafe impl Send for DiskFile {}
-// SAFETY: as above; concurrent reads of a read-only mapping are allowed.
-unsafe impl Sync for DiskFile {}
+/// How the file is read.
+enum Access {
+    /// It is in memory: a touch is a page fault that waits for the disk.
+    Mapped(Mapping),
+    /// Past the page cache, into this memory, whose content is not used: a read waits for the disk.
+    Direct(Mutex<Mapping>),
+}
 
 impl DiskFile {
-    /// In the folder for temporary files, mapped: a touch is a page fault that waits for
-    /// the disk.
+    /// In the folder for temporary files, mapped.
     pub(super) fn mapped(at_once: usize) -> io::Result<Self> {
         Self::mapped_in(&std::env::temp_dir(), at_once)
     }
 
-    /// In the folder for temporary files: a read waits for the disk.
+    /// In the folder for temporary files, read past the page cache.
     pub(super) fn direct(at_once: usize) -> io::Result<Self> {
         Self::direct_in(&std::env::temp_dir(), at_once)
     }
@@ -63,13 +65,10 @@ impl DiskFile {
         let file = written(folder)?;
         let flags = rfs::fcntl_getfl(&file)?;
         rfs::fcntl_setfl(&file, flags | OFlags::DIRECT)?;
-        let made = Self {
-            file,
-            at_once,
-            next: AtomicUsize::new(0),
-            buffer: Mutex::new(vec![0; CHUNK + PAGE]),
-            map: None,
-        };
+        let buffer = Mapping::anonymous(2 * REGION)?;
+        // a kernel without large pages refuses this, and then a read takes it more work
+        let _ = buffer.advise(Advice::LinuxHugepage);
+        let made = Self::new(file, at_once, Access::Direct(Mutex::new(buffer)));
         // a file system that cannot read past the page cache says so at the first read
         made.read(0)?;
         Ok(made)
@@ -77,98 +76,158 @@ impl DiskFile {
 
     pub(super) fn mapped_in(folder: &Path, at_once: usize) -> io::Result<Self> {
         let file = written(folder)?;
-        // SAFETY: a new mapping anywhere touches no memory of ours; the file is our own and
-        // is never truncated.
-        let at = unsafe {
-            mmap(
-                ptr::null_mut(),
-                PAGES * PAGE,
-                ProtFlags::READ,
-                MapFlags::SHARED,
-                &file,
-                0,
-            )
-        }?;
-        let made = Self {
-            file,
-            at_once,
-            next: AtomicUsize::new(0),
-            buffer: Mutex::default(),
-            map: NonNull::new(at.cast()),
-        };
+        let map = Mapping::of(&file)?;
+        map.advise(Advice::Random)?;
+        // a kernel without large pages refuses this, and then a touch reads a small one
+        let _ = map.advise(Advice::LinuxHugepage);
+        let made = Self::new(file, at_once, Access::Mapped(map));
         made.evict()?;
         Ok(made)
     }
 
-    /// One occurrence. The kernel gives the pages up again when all have been used, which
-    /// is not part of it.
+    const fn new(file: File, at_once: usize, access: Access) -> Self {
+        Self {
+            file,
+            at_once,
+            next: AtomicUsize::new(0),
+            access,
+        }
+    }
+
+    /// One occurrence. When all of the file has been used, the kernel drops it from memory again, which
+    /// is not part of the occurrence.
     pub(super) fn strike(&self, recorder: &Recorder, account: &ThreadAccount) {
         let first = self.next.fetch_add(self.at_once, Relaxed);
-        let pages = (first..first + self.at_once).map(|n| n.wrapping_mul(STRIDE) % PAGES);
+        let regions = (first..first + self.at_once).map(|n| n.wrapping_mul(STRIDE) % REGIONS);
         // on some machines asking the disk stops the CPU, which is a part of the fault
-        recorder.unhindered_in(account, || pages.for_each(|page| self.wait_for(page)));
-        if self.map.is_some() && (first + self.at_once) % PAGES < self.at_once {
-            // pages that stay make shorter faults, which the truth shows
+        recorder.unhindered_in(account, || {
+            regions.for_each(|region| self.wait_for(region));
+        });
+        if (first + self.at_once) % REGIONS < self.at_once {
+            // what stays in memory makes shorter faults, which the truth shows
             let _ = self.evict();
         }
     }
 
-    fn wait_for(&self, page: usize) {
-        match self.map {
-            Some(map) => {
-                // SAFETY: within our own mapping, which is readable.
-                unsafe { map.as_ptr().add(page * PAGE).read_volatile() };
-            }
-            None => {
+    fn wait_for(&self, region: usize) {
+        match &self.access {
+            Access::Mapped(map) => map.touch(region * REGION),
+            Access::Direct(_) => {
                 // an occurrence that the disk refuses is a short one
-                let _ = self.read(page);
+                let _ = self.read(region);
             }
         }
     }
 
-    fn read(&self, page: usize) -> io::Result<()> {
-        let mut buffer = self.buffer.lock().unwrap_or_else(PoisonError::into_inner);
-        let aligned = buffer.as_ptr().align_offset(PAGE);
-        let chunk = page % (PAGES * PAGE / CHUNK);
-        rustix::io::pread(
-            &self.file,
-            &mut buffer[aligned..aligned + CHUNK],
-            (chunk * CHUNK) as u64,
-        )?;
+    /// Reads a region past the page cache; nothing where the file is mapped.
+    fn read(&self, region: usize) -> io::Result<()> {
+        if let Access::Direct(buffer) = &self.access {
+            let mut buffer = buffer.lock().unwrap_or_else(PoisonError::into_inner);
+            rustix::io::pread(&self.file, buffer.region_mut(), (region * REGION) as u64)?;
+        }
         Ok(())
     }
 
-    /// Gives all pages of the mapping up, here and in the page cache.
+    /// Drops the file from memory where it is mapped.
     fn evict(&self) -> io::Result<()> {
-        let Some(map) = self.map else {
+        let Access::Mapped(map) = &self.access else {
             return Ok(());
         };
-        let at = map.as_ptr().cast::<c_void>();
-        // SAFETY: our own read-only mapping of a file: its pages come back when touched.
-        unsafe {
-            madvise(at, PAGES * PAGE, Advice::Random)?;
-            madvise(at, PAGES * PAGE, Advice::LinuxDontNeed)?;
-        }
+        map.advise(Advice::LinuxDontNeed)?;
         rfs::fadvise(&self.file, 0, None, FileAdvice::DontNeed)?;
-        let mut present = vec![0_u8; PAGES];
-        // SAFETY: the range is our mapping, and there is a byte of the vector for each page.
-        let failed = unsafe { libc::mincore(at, PAGES * PAGE, present.as_mut_ptr()) };
-        if failed != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        if present.iter().all(|page| page & 1 == 1) {
+        if map.is_present()? {
             return Err(io::Error::other("the kernel keeps the file in memory"));
         }
         Ok(())
     }
 }
 
-impl Drop for DiskFile {
-    fn drop(&mut self) {
-        if let Some(map) = self.map {
-            // SAFETY: our own mapping, used by nobody after this. It cannot fail.
-            let _ = unsafe { munmap(map.as_ptr().cast(), PAGES * PAGE) };
+/// Memory that this value alone has mapped.
+struct Mapping {
+    at: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: the mapping belongs to this value alone and lives as long as it does.
+unsafe impl Send for Mapping {}
+// SAFETY: without a unique reference it is only read; concurrent reads are allowed.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// All of a file, to be read.
+    fn of(file: impl AsFd) -> io::Result<Self> {
+        let bytes = REGIONS * REGION;
+        // SAFETY: a new mapping anywhere touches no memory of ours; the file is our own and
+        // is never truncated.
+        let at = unsafe {
+            mmap(
+                ptr::null_mut(),
+                bytes,
+                ProtFlags::READ,
+                MapFlags::SHARED,
+                file,
+                0,
+            )
+        }?;
+        Self::new(at, bytes)
+    }
+
+    /// Memory of its own, at least two regions of it.
+    fn anonymous(bytes: usize) -> io::Result<Self> {
+        // SAFETY: a new mapping anywhere touches no memory of ours.
+        let at = unsafe {
+            mmap_anonymous(
+                ptr::null_mut(),
+                bytes,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE,
+            )
+        }?;
+        Self::new(at, bytes)
+    }
+
+    fn new(at: *mut c_void, bytes: usize) -> io::Result<Self> {
+        let at = NonNull::new(at.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { at, bytes })
+    }
+
+    fn advise(&self, advice: Advice) -> rustix::io::Result<()> {
+        // SAFETY: the range is our own mapping. Of a file it keeps its content, and of other memory
+        // nobody relies on it.
+        unsafe { madvise(self.at.as_ptr().cast(), self.bytes, advice) }
+    }
+
+    fn touch(&self, byte: usize) {
+        assert!(byte < self.bytes);
+        // SAFETY: within our own mapping, which is readable.
+        unsafe { self.at.as_ptr().add(byte).read_volatile() };
+    }
+
+    /// The first region that begins at a multiple of its size, as a large page does.
+    fn region_mut(&mut self) -> &mut [u8] {
+        let before = self.at.as_ptr().align_offset(REGION);
+        assert!(before + REGION <= self.bytes);
+        // SAFETY: within our own mapping, which is writable and, by `&mut self`, used by nobody else.
+        unsafe { std::slice::from_raw_parts_mut(self.at.as_ptr().add(before), REGION) }
+    }
+
+    /// Whether all of it is in memory.
+    fn is_present(&self) -> io::Result<bool> {
+        let mut present = vec![0_u8; self.bytes / PAGE];
+        // SAFETY: the range is our mapping, and there is a byte of the vector for each page.
+        let failed =
+            unsafe { libc::mincore(self.at.as_ptr().cast(), self.bytes, present.as_mut_ptr()) };
+        match failed {
+            0 => Ok(present.iter().all(|page| page & 1 == 1)),
+            _ => Err(io::Error::last_os_error()),
         }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping, used by nobody after this. It cannot fail.
+        let _ = unsafe { munmap(self.at.as_ptr().cast(), self.bytes) };
     }
 }
 
@@ -179,14 +238,13 @@ fn written(folder: &Path) -> io::Result<File> {
     let kind = rfs::fstatfs(&file)?.f_type as u64;
     if IN_MEMORY.contains(&kind) {
         return Err(io::Error::other(format!(
-            "{} is in memory (file {})",
-            folder.display(),
-            file.as_raw_fd()
+            "{} is in memory",
+            folder.display()
         )));
     }
-    let block = vec![0x5a; 64 * PAGE];
-    for _ in 0..PAGES / 64 {
-        file.write_all(&block)?;
+    let region = vec![0x5a; REGION];
+    for _ in 0..REGIONS {
+        file.write_all(&region)?;
     }
     file.sync_all()?;
     Ok(file)

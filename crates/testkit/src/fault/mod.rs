@@ -5,7 +5,7 @@
 //! | `slow:N,TIME` | every N-th request of a worker burns CPU time | slow service |
 //! | `lock:TIME,TIME` | at the first interval a thread holds the lock that each request takes, for the second time | a lock, held by `lock-holder` |
 //! | `fault:N,PAGES` | every N-th request touches fresh pages | slow service in page faults |
-//! | `major-fault:N,PAGES` | every N-th request touches pages that are on disk only | blocked in a page fault |
+//! | `major-fault:N,PAGES` | every N-th request touches up to 32 pages that are on disk only, 2 MiB apart | blocked in a page fault |
 //! | `io:N,READS` | every N-th request reads 2 MiB from disk, past the page cache, so often | blocked on storage |
 //! | `skew:N` | one in N connections is the first worker's, which so has more than its share | imbalance |
 //!

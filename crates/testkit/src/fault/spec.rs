@@ -6,6 +6,8 @@ use std::str::FromStr;
 
 use taillab_model::Nanos;
 
+use super::disk::REGIONS;
+
 /// Something that a server does wrong on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -34,7 +36,7 @@ pub enum Fault {
     FilePages {
         /// One in this number of requests has the fault.
         every: NonZeroU64,
-        /// Pages, each a page fault that waits for the disk.
+        /// Pages, each a page fault that waits for 2 MiB from the disk; at most 32.
         pages: NonZeroU32,
     },
     /// One in `every` requests of a worker reads from a disk past the page cache.
@@ -66,7 +68,7 @@ const MOST: u32 = 4096;
 
 impl Fault {
     /// How faults are written; N counts requests of a worker.
-    pub const NOTATION: &str = "slow:N,TIME, lock:EVERY,LENGTH, fault:N,PAGES, major-fault:N,PAGES, io:N,READS or \
+    pub const NOTATION: &str = "slow:N,TIME, lock:EVERY,LENGTH, fault:N,PAGES, major-fault:N,PAGES (up to 32), io:N,READS or \
          skew:N (of connections, one in N is the first worker's)";
 
     /// How connections are assigned, if this is about that.
@@ -96,11 +98,11 @@ fn parse(text: &str) -> Option<Fault> {
     }
     let (every, much) = parameters.split_once(',')?;
     let time = |text: &str| text.parse().ok().filter(|time| *time > Nanos::ZERO);
-    let count = |text: &str| {
-        text.parse::<NonZeroU32>()
-            .ok()
-            .filter(|count| count.get() <= MOST)
+    let up_to = |most: u32, text: &str| {
+        let count = text.parse::<NonZeroU32>().ok();
+        count.filter(|count| count.get() <= most)
     };
+    let count = |text: &str| up_to(MOST, text);
     Some(match kind {
         "slow" => Fault::Slow {
             every: every.parse().ok()?,
@@ -116,7 +118,7 @@ fn parse(text: &str) -> Option<Fault> {
         },
         "major-fault" => Fault::FilePages {
             every: every.parse().ok()?,
-            pages: count(much)?,
+            pages: up_to(REGIONS as u32, much)?,
         },
         "io" => Fault::Io {
             every: every.parse().ok()?,
@@ -177,6 +179,7 @@ mod tests {
             "skew:0",
             "skew:2,1",
             "io:10,9999",
+            "major-fault:10,33",
             "burn:1,1ms",
             "fault:1.5,2",
         ] {
