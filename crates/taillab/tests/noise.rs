@@ -61,8 +61,9 @@ fn interrupted_it_shows_what_it_has() {
         .stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let threads = format!("/proc/{}/task", child.id());
-    // its loops run: another thread of it has used the CPU
-    let running = support::wait_for("a loop", || {
+    // its loops run: as many other threads of it have used their CPU
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    let running = support::wait_for("the loops", || {
         if child.try_wait().unwrap().is_some() {
             return Some(false);
         }
@@ -70,10 +71,10 @@ fn interrupted_it_shows_what_it_has() {
             let comm = std::fs::read_to_string(entry.path().join("comm")).ok()?;
             let times = std::fs::read_to_string(entry.path().join("schedstat")).ok()?;
             let ran_ns: u64 = times.split(' ').next()?.parse().ok()?;
-            (comm.trim() == "noise" && ran_ns > 20_000_000).then_some(true)
+            (comm.trim() == "noise" && ran_ns > 20_000_000).then_some(())
         };
         let entries = std::fs::read_dir(&threads).ok()?;
-        entries.flatten().find_map(used)
+        (entries.flatten().filter_map(used).count() >= cpus).then_some(true)
     });
     if running {
         support::signal(child.id(), "INT");

@@ -134,18 +134,48 @@ fn is_too_noisy(fixes: &[Value]) -> bool {
     is_noisy
 }
 
-/// The first run in which the control did not "improve": by design it does so in about one of twenty.
-fn on_an_even_machine<T>(run: impl FnMut(usize) -> (Vec<Value>, T)) -> (Vec<Value>, T) {
-    let first = (0..3).map(run).find(|(fixes, _)| !is_too_noisy(fixes));
-    first.expect("the control improves again and again")
+/// Whether the machine was so slow that there was no time for a trial after the control.
+fn ran_out(fixes: &[Value]) -> bool {
+    let spent = |fix: &Value| {
+        let reason = fix["reason"].as_str().unwrap();
+        reason.starts_with("not tried: the budget was spent")
+    };
+    fixes.iter().any(spent) && fixes[1..].iter().all(|fix| fix["pairs"] == 0)
 }
 
-/// The first that was kept of those that treat other threads on the server's CPU.
-fn kept_against_others(fixes: &[Value]) -> Option<&Value> {
+/// How often a run is repeated that this machine does not allow to decide anything. By design the control
+/// "improves" in about one of twenty.
+const ATTEMPTS: usize = 5;
+
+/// The budget of an attempt: a machine that had too little time gets twice as much.
+fn budget(attempt: usize, seconds: u32) -> String {
+    format!("{}s", if attempt == 0 { seconds } else { 2 * seconds })
+}
+
+/// The first run that tried something on a machine that is even enough, and in which `decided` found a
+/// decision.
+fn on_an_even_machine<T>(
+    run: impl FnMut(usize) -> (Vec<Value>, T),
+    decided: impl Fn(&[Value]) -> bool,
+) -> (Vec<Value>, T) {
+    let of_use = |fixes: &[Value]| !is_too_noisy(fixes) && !ran_out(fixes) && decided(fixes);
+    let first = (0..ATTEMPTS).map(run).find(|(fixes, _)| of_use(fixes));
+    first.expect("nothing is decided again and again")
+}
+
+/// The first with this outcome of those that treat other threads on the server's CPU.
+fn against_others<'a>(fixes: &'a [Value], outcome: &str) -> Option<&'a Value> {
     fixes.iter().find(|fix| {
         let name = fix["mitigation"].as_str().unwrap();
-        fix["outcome"] == "kept" && AGAINST_OTHERS.contains(&name)
+        fix["outcome"] == outcome && AGAINST_OTHERS.contains(&name)
     })
+}
+
+/// Stalls of the machine may leave all of them inconclusive.
+fn is_decided(fixes: &[Value]) -> bool {
+    ["kept", "reverted"]
+        .iter()
+        .any(|outcome| against_others(fixes, outcome).is_some())
 }
 
 #[test]
@@ -157,19 +187,20 @@ fn what_disturbs_the_server_is_found_treated_and_put_back() {
     let burners = Burners::start();
     let before = burners.scheduling();
     let place = tempfile::tempdir().unwrap();
-    let (fixes, dir) = on_an_even_machine(|attempt| {
+    let run = |attempt: usize| {
         let dir = place.path().join(format!("run-{attempt}"));
         let output = taillab()
             .args(FIX)
             // for the control and the best forecast
-            .args(["--fix-budget", "30s", "-o"])
+            .args(["--fix-budget", &budget(attempt, 30), "-o"])
             .arg(&dir)
             .output()
             .unwrap();
         ended_and_left_nothing(&output, (&burners, &before), &machine);
         (fixes_of(&result(&output)), dir)
-    });
-    let first = kept_against_others(&fixes);
+    };
+    let (fixes, dir) = on_an_even_machine(run, is_decided);
+    let first = against_others(&fixes, "kept");
     let first = first.unwrap_or_else(|| panic!("nothing helps against other threads: {fixes:#?}"));
     // stalls of the machine may hide it in what was measured; then a second look decides
     let at = first["decided_at"].as_f64().unwrap();
@@ -305,17 +336,18 @@ fn a_live_server_is_treated_in_blocks_and_left_as_it_was() {
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
     assert!(String::from_utf8_lossy(&refused.stderr).contains("--yes"));
 
-    let (fixes, ()) = on_an_even_machine(|_| {
+    let run = |attempt| {
         let output = disturbed
             .trace()
-            .args(["--yes", "--fix-budget", "24s"])
+            .args(["--yes", "--fix-budget", &budget(attempt, 24)])
             .output()
             .unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(matches!(output.status.code(), Some(0 | 4)), "{stderr}");
         disturbed.is_as_it_was();
         (fixes_of(&result(&output)), ())
-    });
+    };
+    let (fixes, ()) = on_an_even_machine(run, |_| true);
     let tried = fixes[1..]
         .iter()
         .filter(|fix| fix["pairs"].as_u64() > Some(0));
@@ -323,12 +355,13 @@ fn a_live_server_is_treated_in_blocks_and_left_as_it_was() {
         assert!(fix["throughput"].is_null(), "{fix:#}");
         assert!(!fix["measured"].as_array().unwrap().is_empty(), "{fix:#}");
     }
-    // two programs that take all they get: real time or a better niceness is worth much
+    // two programs that take all they get: real time or a better niceness is worth much, which a stall of the
+    // machine can hide at p99 but not at the median
     let helps = |fix: &&Value| {
-        let p99 = fix["measured"].as_array().unwrap().iter();
-        let mut p99 = p99.filter(|at| at["q"].as_f64() == Some(0.99));
-        p99.next()
-            .is_some_and(|at| at["value"].as_f64().unwrap() < 0.9)
+        let mut ratios = fix["measured"].as_array().unwrap().iter();
+        let median = ratios.find(|at| at["q"].as_f64() == Some(0.5)).unwrap();
+        let end = |name: &str| median[name].as_f64().unwrap();
+        end("value") < 0.5 && end("hi") < 1.0
     };
     assert!(tried.filter(helps).count() > 0, "{fixes:#?}");
 }
@@ -341,11 +374,11 @@ fn ctrl_c_puts_the_change_of_a_live_server_back() {
     let disturbed = Disturbed::start();
     let place = tempfile::tempdir().unwrap();
     let printed = place.path().join("printed");
-    let begun = |_| {
+    let begun = |attempt| {
         let mut child = disturbed
             .trace()
             // enough for the control and the trial that is interrupted
-            .args(["--yes", "--fix-budget", "24s"])
+            .args(["--yes", "--fix-budget", &budget(attempt, 24)])
             .stdout(fs::File::create(&printed).unwrap())
             .stderr(Stdio::null())
             .spawn()
@@ -354,10 +387,12 @@ fn ctrl_c_puts_the_change_of_a_live_server_back() {
             return Some(child);
         }
         let result: Value = serde_json::from_slice(&fs::read(&printed).unwrap()).unwrap();
-        assert!(is_too_noisy(&fixes_of(&result)), "{result:#}");
+        let fixes = fixes_of(&result);
+        assert!(is_too_noisy(&fixes) || ran_out(&fixes), "{result:#}");
         None
     };
-    let mut child = (0..3).find_map(begun).expect("three traces tried nothing");
+    let begun = (0..ATTEMPTS).find_map(begun);
+    let mut child = begun.expect("nothing is tried again and again");
     signal(child.id(), "INT");
     let ended = child.wait().unwrap();
     assert_eq!(ended.code(), Some(130));
@@ -391,13 +426,20 @@ fn all_combinations_give_effects_and_interactions() {
     assert!(result.get("fixes").is_none(), "{result:#}");
     let factorial = &result["factorial"];
     assert!(factorial["rounds"].as_u64().unwrap() >= 5);
-    assert_eq!(factorial["cells"].as_array().unwrap().len(), 4);
+    let cells = factorial["cells"].as_array().unwrap();
+    assert_eq!(cells.len(), 4);
+    // the quantiles that every combination supports, with what the machine left to count
+    let supported = cells
+        .iter()
+        .map(|cell| cell["at"].as_array().unwrap().len());
+    let supported = supported.min().unwrap();
+    assert!(supported >= 1, "{factorial:#}");
     let effects = factorial["effects"].as_array().unwrap();
     let of = |place: usize| effects[place]["of"].as_array().unwrap().len();
     assert_eq!((effects.len(), of(0), of(1), of(2)), (3, 1, 1, 2));
     for effect in effects {
         let at = effect["at"].as_array().unwrap();
-        assert!(at.len() >= 2, "{effect:#}");
+        assert_eq!(at.len(), supported, "{effect:#}");
         for ratio in at {
             let end = |name: &str| ratio[name].as_f64().unwrap();
             assert!(

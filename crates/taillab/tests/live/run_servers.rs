@@ -147,8 +147,8 @@ fn the_ends_of_all_requests_or_more_in_slices_are_measured() {
         let asked = count("matched") - count("unasked");
         let share = asked / count("matched");
         assert!((least..=most).contains(&share), "{matching}");
-        // what is not complete was there while the kernel hid itself from the probe
-        let seen_or_told = count("complete") + count("blind_requests");
+        // what is not complete was there while the kernel hid itself from the probe, or left after its slice
+        let seen_or_told = count("complete") + count("blind_requests") + count("left_late");
         assert!(seen_or_told >= 0.98 * asked, "{matching}");
         let verdict = result["verdict"].to_string();
         // t is calibrated, which needs no stamp

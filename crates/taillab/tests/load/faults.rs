@@ -266,7 +266,7 @@ fn datagrams_out_of_order_are_no_error_and_doubled_ones_are() {
         "--floor",
         "off",
         "--timeout",
-        "300ms",
+        "3s",
     ];
     let result = run(&format!("echo+udp://{backwards}"), &args).json();
     assert_eq!(

@@ -109,7 +109,20 @@ mod tests {
             lasts: Nanos::from_millis(1),
         };
         let disturber = background(cpu, schedule).unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(120));
+        let burned = || {
+            let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+            let used = tasks.filter_map(|task| {
+                let text = |file| std::fs::read_to_string(task.path().join(file)).ok();
+                (text("comm")?.trim() == "tl-background").then_some(())?;
+                text("schedstat")?.split(' ').next()?.parse::<u64>().ok()
+            });
+            used.sum::<u64>()
+        };
+        let since = std::time::Instant::now();
+        while burned() < 5_000_000 {
+            assert!(since.elapsed().as_secs() < 60, "it does not run");
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
         let truth = disturber.stop();
         assert!(truth.total() >= Nanos::from_millis(2), "{}", truth.total());
         assert!(truth.intervals.iter().all(|i| i.cpu == Some(cpu as u16)));

@@ -85,19 +85,32 @@ mod tests {
     fn silence_and_other_words_are_no_answer() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
+        let (say, said) = std::sync::mpsc::channel::<&str>();
         let server = std::thread::spawn(move || {
-            for answer in ["VERSION 1.6\r\n", "nothing to see\r\n"] {
-                let (stream, _) = listener.accept().unwrap();
+            let mut answer = "VERSION 1.6\r\n";
+            for stream in listener.incoming() {
+                let stream = stream.unwrap();
                 let mut line = String::new();
                 std::io::BufReader::new(&stream)
                     .read_line(&mut line)
                     .unwrap();
                 assert_eq!(line, "version\r\n");
-                (&stream).write_all(answer.as_bytes()).unwrap();
+                match said.try_recv() {
+                    Ok("") => return,
+                    Ok(other) => answer = other,
+                    Err(_) => {}
+                }
+                // who asks waits for a short time only
+                let _ = (&stream).write_all(answer.as_bytes());
             }
         });
         let asks = question(Transport::Tcp, b"version\r\n", b"VERSION");
-        assert!(asks.is_answered(address));
+        // a busy machine may take longer to answer than one question waits
+        let is_soon_answered = || (0..100).any(|_| asks.is_answered(address));
+        assert!(is_soon_answered());
+        say.send("nothing to see\r\n").unwrap();
+        assert!(!asks.is_answered(address));
+        say.send("").unwrap();
         assert!(!asks.is_answered(address));
         server.join().unwrap();
         assert!(!asks.is_answered(address), "nobody listens");
@@ -109,14 +122,14 @@ mod tests {
         let address = socket.local_addr().unwrap();
         let asks = question(Transport::Udp, b"12", b"");
         assert!(!asks.is_answered(address));
-        let server = std::thread::spawn(move || {
+        // it answers until the test ends
+        std::thread::spawn(move || {
             let mut bytes = [0; 8];
-            for _ in 0..2 {
-                let (length, from) = socket.recv_from(&mut bytes).unwrap();
+            while let Ok((length, from)) = socket.recv_from(&mut bytes) {
                 let _ = socket.send_to(&bytes[..length], from);
             }
         });
-        assert!(asks.is_answered(address));
-        server.join().unwrap();
+        // a busy machine may take longer to answer than one question waits
+        assert!((0..100).any(|_| asks.is_answered(address)));
     }
 }
