@@ -23,7 +23,11 @@ fn doctor(args: &[&str]) -> Output {
 fn doctor_as_nobody(args: &[&str]) -> Output {
     let folder = tempfile::tempdir_in("/tmp").unwrap();
     let program = folder.path().join("taillab");
-    std::fs::copy(env!("CARGO_BIN_EXE_taillab"), &program).unwrap();
+    // by a program of its own: while we had the copy open for writing, a process that another test starts would
+    // inherit that, and the copy would be busy
+    let mut copy = Command::new("cp");
+    let copied = copy.arg(env!("CARGO_BIN_EXE_taillab")).arg(&program);
+    assert!(copied.status().unwrap().success());
     let readable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(folder.path(), readable).unwrap();
     let mut command = Command::new(&program);
