@@ -118,12 +118,20 @@ fn the_server_dies_with_its_spawner() {
 /// its parent has left.
 const WITH_WORKERS: [&str; 2] = [
     "-c",
-    "sleep 600 & (setsid sleep 600 &) ; echo started; trap 'exit 3' TERM; wait",
+    "trap 'exit 3' TERM; sleep 600 & (setsid sleep 600 &) ; echo started; wait",
 ];
 
 fn with_workers() -> (ServerProcess, Vec<u32>) {
     let server = ServerProcess::spawn(&spec("sh", &WITH_WORKERS)).unwrap();
-    eventually("its workers are there", || server.processes().len() == 3);
+    // not the shell between, which starts the second one
+    let sleeps = |pid: &&u32| {
+        let name = fs::read_to_string(format!("/proc/{pid}/comm"));
+        name.is_ok_and(|name| name.trim() == "sleep")
+    };
+    eventually("its workers are there", || {
+        let processes = server.processes();
+        processes.len() == 3 && processes.iter().filter(sleeps).count() == 2
+    });
     let processes = server.processes();
     assert!(processes.contains(&server.pid()));
     (server, processes)
