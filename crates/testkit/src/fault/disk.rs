@@ -4,20 +4,17 @@
 //! of the kernel. So the disk is asked for [`REGION`] bytes at once, into memory of large pages, which takes
 //! the kernel about 4 % of the time.
 
-use std::ffi::c_void;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::AsFd;
 use std::path::Path;
-use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{self as rfs, Advice as FileAdvice, Mode, OFlags};
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+use rustix::mm::Advice;
 
 use super::account::ThreadAccount;
-use super::pages::PAGE;
+use super::mapping::{Mapping, PAGE};
 use super::record::Recorder;
 
 /// Bytes that are read from the disk at once: a large page.
@@ -65,20 +62,21 @@ impl DiskFile {
         let file = written(folder)?;
         let flags = rfs::fcntl_getfl(&file)?;
         rfs::fcntl_setfl(&file, flags | OFlags::DIRECT)?;
+        // enough for a region that begins where a large page does
         let buffer = Mapping::anonymous(2 * REGION)?;
-        // a kernel without large pages refuses this, and then a read takes it more work
+        // a kernel without large pages refuses this; then a read is more work for it
         let _ = buffer.advise(Advice::LinuxHugepage);
         let made = Self::new(file, at_once, Access::Direct(Mutex::new(buffer)));
         // a file system that cannot read past the page cache says so at the first read
-        made.read(0)?;
+        made.wait_for(0)?;
         Ok(made)
     }
 
     pub(super) fn mapped_in(folder: &Path, at_once: usize) -> io::Result<Self> {
         let file = written(folder)?;
-        let map = Mapping::of(&file)?;
+        let map = Mapping::of(&file, REGIONS * REGION)?;
         map.advise(Advice::Random)?;
-        // a kernel without large pages refuses this, and then a touch reads a small one
+        // a kernel without large pages refuses this; then a touch reads a small page
         let _ = map.advise(Advice::LinuxHugepage);
         let made = Self::new(file, at_once, Access::Mapped(map));
         made.evict()?;
@@ -101,7 +99,10 @@ impl DiskFile {
         let regions = (first..first + self.at_once).map(|n| n.wrapping_mul(STRIDE) % REGIONS);
         // on some machines asking the disk stops the CPU, which is a part of the fault
         recorder.unhindered_in(account, || {
-            regions.for_each(|region| self.wait_for(region));
+            for region in regions {
+                // an occurrence that the disk refuses is a short one
+                let _ = self.wait_for(region);
+            }
         });
         if (first + self.at_once) % REGIONS < self.at_once {
             // what stays in memory makes shorter faults, which the truth shows
@@ -109,21 +110,15 @@ impl DiskFile {
         }
     }
 
-    fn wait_for(&self, region: usize) {
+    /// Reads a region from the disk.
+    fn wait_for(&self, region: usize) -> io::Result<()> {
         match &self.access {
             Access::Mapped(map) => map.touch(region * REGION),
-            Access::Direct(_) => {
-                // an occurrence that the disk refuses is a short one
-                let _ = self.read(region);
+            Access::Direct(buffer) => {
+                let mut buffer = buffer.lock().unwrap_or_else(PoisonError::into_inner);
+                let region_mut = buffer.aligned_mut(REGION);
+                rustix::io::pread(&self.file, region_mut, (region * REGION) as u64)?;
             }
-        }
-    }
-
-    /// Reads a region past the page cache; nothing where the file is mapped.
-    fn read(&self, region: usize) -> io::Result<()> {
-        if let Access::Direct(buffer) = &self.access {
-            let mut buffer = buffer.lock().unwrap_or_else(PoisonError::into_inner);
-            rustix::io::pread(&self.file, buffer.region_mut(), (region * REGION) as u64)?;
         }
         Ok(())
     }
@@ -139,95 +134,6 @@ impl DiskFile {
             return Err(io::Error::other("the kernel keeps the file in memory"));
         }
         Ok(())
-    }
-}
-
-/// Memory that this value alone has mapped.
-struct Mapping {
-    at: NonNull<u8>,
-    bytes: usize,
-}
-
-// SAFETY: the mapping belongs to this value alone and lives as long as it does.
-unsafe impl Send for Mapping {}
-// SAFETY: without a unique reference it is only read; concurrent reads are allowed.
-unsafe impl Sync for Mapping {}
-
-impl Mapping {
-    /// All of a file, to be read.
-    fn of(file: impl AsFd) -> io::Result<Self> {
-        let bytes = REGIONS * REGION;
-        // SAFETY: a new mapping anywhere touches no memory of ours; the file is our own and
-        // is never truncated.
-        let at = unsafe {
-            mmap(
-                ptr::null_mut(),
-                bytes,
-                ProtFlags::READ,
-                MapFlags::SHARED,
-                file,
-                0,
-            )
-        }?;
-        Self::new(at, bytes)
-    }
-
-    /// Memory of its own, at least two regions of it.
-    fn anonymous(bytes: usize) -> io::Result<Self> {
-        // SAFETY: a new mapping anywhere touches no memory of ours.
-        let at = unsafe {
-            mmap_anonymous(
-                ptr::null_mut(),
-                bytes,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE,
-            )
-        }?;
-        Self::new(at, bytes)
-    }
-
-    fn new(at: *mut c_void, bytes: usize) -> io::Result<Self> {
-        let at = NonNull::new(at.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { at, bytes })
-    }
-
-    fn advise(&self, advice: Advice) -> rustix::io::Result<()> {
-        // SAFETY: the range is our own mapping. Of a file it keeps its content, and of other memory
-        // nobody relies on it.
-        unsafe { madvise(self.at.as_ptr().cast(), self.bytes, advice) }
-    }
-
-    fn touch(&self, byte: usize) {
-        assert!(byte < self.bytes);
-        // SAFETY: within our own mapping, which is readable.
-        unsafe { self.at.as_ptr().add(byte).read_volatile() };
-    }
-
-    /// The first region that begins at a multiple of its size, as a large page does.
-    fn region_mut(&mut self) -> &mut [u8] {
-        let before = self.at.as_ptr().align_offset(REGION);
-        assert!(before + REGION <= self.bytes);
-        // SAFETY: within our own mapping, which is writable and, by `&mut self`, used by nobody else.
-        unsafe { std::slice::from_raw_parts_mut(self.at.as_ptr().add(before), REGION) }
-    }
-
-    /// Whether all of it is in memory.
-    fn is_present(&self) -> io::Result<bool> {
-        let mut present = vec![0_u8; self.bytes / PAGE];
-        // SAFETY: the range is our mapping, and there is a byte of the vector for each page.
-        let failed =
-            unsafe { libc::mincore(self.at.as_ptr().cast(), self.bytes, present.as_mut_ptr()) };
-        match failed {
-            0 => Ok(present.iter().all(|page| page & 1 == 1)),
-            _ => Err(io::Error::last_os_error()),
-        }
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: our own mapping, used by nobody after this. It cannot fail.
-        let _ = unsafe { munmap(self.at.as_ptr().cast(), self.bytes) };
     }
 }
 

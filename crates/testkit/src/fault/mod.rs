@@ -18,6 +18,7 @@
 mod account;
 mod disk;
 mod lock;
+mod mapping;
 mod pages;
 mod record;
 mod spec;

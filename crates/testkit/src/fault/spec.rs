@@ -68,8 +68,8 @@ const MOST: u32 = 4096;
 
 impl Fault {
     /// How faults are written; N counts requests of a worker.
-    pub const NOTATION: &str = "slow:N,TIME, lock:EVERY,LENGTH, fault:N,PAGES, major-fault:N,PAGES (up to 32), io:N,READS or \
-         skew:N (of connections, one in N is the first worker's)";
+    pub const NOTATION: &str = "slow:N,TIME, lock:EVERY,LENGTH, fault:N,PAGES, major-fault:N,PAGES (up to 32), \
+         io:N,READS or skew:N (of connections, one in N is the first worker's)";
 
     /// How connections are assigned, if this is about that.
     pub fn skew(&self) -> Option<NonZeroUsize> {
