@@ -110,7 +110,7 @@ fn requests_are_pipelined_when_no_connection_is_idle() {
 #[test]
 fn a_late_answer_is_its_own_requests() {
     let server = Server::start(|_, mut stream| {
-        // all three have been sent before their time-out begins
+        // all three have been sent before the pause begins, which is longer than their time-out
         let first: Vec<_> = (0..3).map_while(|_| request(&mut stream)).collect();
         std::thread::sleep(Duration::from_millis(300));
         first.iter().for_each(|r| stream.write_all(r).unwrap());

@@ -11,6 +11,7 @@ use crate::common::{
     Helper, Orphan, argument, eventually, is_gone, is_helper, live, tell, wait_for_death,
 };
 use taillab_host::server::{ServerError, ensure_tcp_port_free, ensure_udp_port_free};
+use taillab_host::target::comm;
 use taillab_host::{
     CpuSet, NetNamespace, PrivateFolder, Roots, ServerProcess, ServerSpec, User, cpus,
 };
@@ -124,10 +125,7 @@ const WITH_WORKERS: [&str; 2] = [
 fn with_workers() -> (ServerProcess, Vec<u32>) {
     let server = ServerProcess::spawn(&spec("sh", &WITH_WORKERS)).unwrap();
     // not the shell between, which starts the second one
-    let sleeps = |pid: &&u32| {
-        let name = fs::read_to_string(format!("/proc/{pid}/comm"));
-        name.is_ok_and(|name| name.trim() == "sleep")
-    };
+    let sleeps = |pid: &&u32| comm(&Roots::default(), **pid) == "sleep";
     eventually("its workers are there", || {
         let processes = server.processes();
         processes.len() == 3 && processes.iter().filter(sleeps).count() == 2

@@ -108,23 +108,15 @@ mod tests {
             every: Nanos::from_millis(10),
             lasts: Nanos::from_millis(1),
         };
-        let disturber = background(cpu, schedule).unwrap();
-        let burned = || {
-            let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
-            let used = tasks.filter_map(|task| {
-                let text = |file| std::fs::read_to_string(task.path().join(file)).ok();
-                (text("comm")?.trim() == "tl-background").then_some(())?;
-                text("schedstat")?.split(' ').next()?.parse::<u64>().ok()
-            });
-            used.sum::<u64>()
+        let in_a_while = |_| {
+            let disturber = background(cpu, schedule).unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(120));
+            disturber.stop()
         };
-        let since = std::time::Instant::now();
-        while burned() < 5_000_000 {
-            assert!(since.elapsed().as_secs() < 60, "it does not run");
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
-        let truth = disturber.stop();
-        assert!(truth.total() >= Nanos::from_millis(2), "{}", truth.total());
+        // a busy machine may keep it from its CPU for a while
+        let is_enough = |truth: &GroundTruth| truth.total() >= Nanos::from_millis(2);
+        let truth = (0..100).map(in_a_while).find(is_enough);
+        let truth = truth.expect("it burns again and again");
         assert!(truth.intervals.iter().all(|i| i.cpu == Some(cpu as u16)));
         assert_eq!(truth.sources[0].injected, "background:10ms,1ms");
         assert!(background(4000, schedule).is_err());
