@@ -12,7 +12,9 @@ use taillab_model::Objective;
 use taillab_queueing::arrivals::ArrivalProcess;
 use taillab_queueing::arrivals::profile::RateProfile;
 
-use super::shared::{LimitArgs, Output, StoreArgs, TraceFileArgs, load_share, numbers, rate};
+use super::shared::{
+    LimitArgs, Output, StoreArgs, TraceFileArgs, load_share, numbers, rate, wrapped,
+};
 
 const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed, e.g. \
     the server died\n  2    wrong command line\n  3    a limit of --assert is not met; --find: \
@@ -38,28 +40,11 @@ fn help() -> String {
          taillab load memcached+tcp://db --find 'p99.9<=200us'\n  \
          taillab load http://localhost/ --profile 'step:10s@5000,10s@20000'\n  \
          taillab load echo+tcp://localhost:7777 -R max\n\n{EXIT_CODES}",
-        wrapped(&Target::schemes(), 76),
+        wrapped(&Target::schemes(), 2),
         ports.join(", "),
-        wrapped(ArrivalProcess::NOTATION, 66).replace("\n  ", "\n            "),
+        wrapped(ArrivalProcess::NOTATION, 12),
         RateProfile::EXAMPLE,
     )
-}
-
-/// A list on lines of this width; all but the first are indented by two.
-fn wrapped(list: &str, width: usize) -> String {
-    let mut text = String::new();
-    let mut column = 0;
-    for (i, item) in list.split_whitespace().enumerate() {
-        if i > 0 && column + item.len() > width {
-            text.push_str("\n  ");
-            column = 0;
-        } else if i > 0 {
-            text.push(' ');
-        }
-        text.push_str(item);
-        column += item.len() + 1;
-    }
-    text
 }
 
 /// Load a server and measure its latency, with a generator that checks itself.

@@ -9,7 +9,7 @@ use taillab_load::serve::{Architecture, Listen};
 use taillab_queueing::service::Service;
 use taillab_testkit::fault::Fault;
 
-use super::shared::Output;
+use super::shared::{Output, wrapped};
 
 const EXIT_CODES: &str = "Exit codes:\n  0    stopped by Ctrl-C or SIGTERM: that is how a server \
     ends\n  1    something failed, e.g. the port is taken\n  2    wrong command line\n  5    a \
@@ -30,8 +30,8 @@ fn help() -> String {
          taillab serve udp-shared --listen [::1]:7777 --workers 8 --service wait:exponential:1ms\n  \
          taillab serve epoll-shared --listen unix:/run/user/1000/echo.sock\n  \
          taillab load echo+tcp://127.0.0.1:7777 -R 5000\n\n{EXIT_CODES}",
-        Service::NOTATION,
-        Fault::NOTATION
+        wrapped(Service::NOTATION, 12),
+        wrapped(Fault::NOTATION, 12)
     )
 }
 

@@ -12,7 +12,7 @@ use taillab_simulator::simulation::Precision;
 
 use super::budget::BudgetArgs;
 use super::rtt::DeconstructingArgs;
-use super::shared::{Output, TraceFileArgs, load_share, numbers, share};
+use super::shared::{Output, TraceFileArgs, load_share, numbers, share, wrapped};
 
 const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed, or a \
     claim was not reproduced\n  2    wrong command line or trace\n  130  interrupted; what was \
@@ -28,9 +28,9 @@ fn sim_help() -> String {
          taillab sim --service exponential:1ms --precision p99.9=1% --exact\n  \
          taillab sim --sweep utilization=0.5..0.95:0.05 --parquet sweep.parquet --plot sweep.png\n  \
          taillab sim --trace arrivals.csv --trace-column time_us --utilization 70%\n\n{EXIT_CODES}",
-        ArrivalProcess::NOTATION,
-        Service::NOTATION,
-        Discipline::NOTATION
+        wrapped(ArrivalProcess::NOTATION, 15),
+        wrapped(Service::NOTATION, 15),
+        wrapped(Discipline::NOTATION, 15)
     )
 }
 
