@@ -88,10 +88,8 @@ impl Cut {
 pub struct Judgement {
     /// Kept, reverted or inconclusive.
     pub outcome: FixOutcome,
-    /// The quantile that decided.
-    pub at: Option<f64>,
-    /// The list of ratios that decided.
-    pub by: Option<DecidedBy>,
+    /// The quantile that decided, and the list of ratios that its ratio is in.
+    pub decided: Option<(f64, DecidedBy)>,
     /// The reason, as text for the result.
     pub reason: String,
 }
@@ -154,8 +152,7 @@ fn judge_pairs(trial: &Trial) -> Judgement {
     let Some((q, ratio)) = deciding(pairs) else {
         return Judgement {
             outcome: FixOutcome::Inconclusive,
-            at: None,
-            by: None,
+            decided: None,
             reason: format!(
                 "{} pairs of blocks have too few requests for any interval: raise the rate or \
                  --fix-budget",
@@ -193,8 +190,7 @@ fn judge_pairs(trial: &Trial) -> Judgement {
     };
     Judgement {
         outcome,
-        at: Some(q),
-        by: Some(DecidedBy::Measured),
+        decided: Some((q, DecidedBy::Measured)),
         reason,
     }
 }
@@ -221,8 +217,7 @@ fn clear_without_others(adjusted: &Pairs, q: f64, undecided: PairedEstimate) -> 
     };
     Some(Judgement {
         outcome,
-        at: Some(q),
-        by: Some(DecidedBy::Adjusted),
+        decided: Some((q, DecidedBy::Adjusted)),
         reason: format!(
             "p{} {} without what others did to the CPUs; as measured, it is not decided ({})",
             q * 100.0,
@@ -243,8 +238,7 @@ fn better_in_most_pairs(pairs: &Pairs, q: f64, undecided: PairedEstimate) -> Opt
     let ratio = pairs.typical(q).filter(|ratio| is_surely_better(*ratio))?;
     Some(Judgement {
         outcome: FixOutcome::Kept,
-        at: Some(q),
-        by: Some(DecidedBy::Typical),
+        decided: Some((q, DecidedBy::Typical)),
         reason: format!(
             "p{} {} in a typical pair; over all blocks it is not decided ({})",
             q * 100.0,
@@ -271,8 +265,7 @@ fn surely_better_below(pairs: &Pairs, q: f64, undecided: PairedEstimate) -> Opti
     }
     Some(Judgement {
         outcome: FixOutcome::Kept,
-        at: Some(P99),
-        by: Some(DecidedBy::Measured),
+        decided: Some((P99, DecidedBy::Measured)),
         reason: format!(
             "p99 {}; p99.9 is not decided ({})",
             told(ratio),
@@ -297,8 +290,7 @@ fn surely_worse_below(pairs: &Pairs, q: f64, undecided: PairedEstimate) -> Optio
     let (ratio, by, within) = in_all().or_else(in_most)?;
     Some(Judgement {
         outcome: FixOutcome::Reverted,
-        at: Some(P99),
-        by: Some(by),
+        decided: Some((P99, by)),
         reason: format!(
             "p99 {}{within}: worse; p99.9 is not decided ({})",
             told(ratio),
@@ -426,8 +418,7 @@ mod tests {
             let (judgement, pairs) = trial(seed, 0.3, 40);
             assert_eq!(judgement.outcome, FixOutcome::Kept, "{judgement:?}");
             assert!(pairs <= 20, "{pairs}");
-            let decided = (judgement.at, judgement.by);
-            assert_eq!(decided, (Some(0.999), Some(DecidedBy::Measured)));
+            assert_eq!(judgement.decided, Some((0.999, DecidedBy::Measured)));
         }
     }
 
@@ -457,7 +448,8 @@ mod tests {
         let expected = (FixOutcome::Kept, FixOutcome::Reverted);
         assert_eq!(outcomes, expected, "{better:?} {worse:?}");
         for judgement in [better, worse] {
-            assert_eq!(judgement.at, Some(0.99), "{judgement:?}");
+            let at = judgement.decided.map(|(q, _)| q);
+            assert_eq!(at, Some(0.99), "{judgement:?}");
             assert!(
                 judgement.reason.contains("p99.9 is not decided"),
                 "{judgement:?}"
@@ -493,7 +485,8 @@ mod tests {
             better.reason.contains("without what others did"),
             "{better:?}"
         );
-        assert_eq!(better.by, Some(DecidedBy::Adjusted));
+        let by = better.decided.map(|(_, by)| by);
+        assert_eq!(by, Some(DecidedBy::Adjusted));
         let same = trial(1.0);
         assert_ne!(same.outcome, FixOutcome::Kept, "{same:?}");
     }
@@ -548,7 +541,8 @@ mod tests {
             let better = trial(0.2, burst);
             assert_eq!(better.outcome, FixOutcome::Kept, "{better:?}");
             assert!(better.reason.contains("in a typical pair"), "{better:?}");
-            assert_eq!(better.by, Some(DecidedBy::Typical));
+            let by = better.decided.map(|(_, by)| by);
+            assert_eq!(by, Some(DecidedBy::Typical));
             let same = trial(1.0, burst);
             assert_ne!(same.outcome, FixOutcome::Kept, "{same:?}");
         }
@@ -571,7 +565,7 @@ mod tests {
             pairs.push(block(&mut rng, 1.0, 300), block(&mut rng, 0.2, 300));
         }
         let judgement = judge(&of(&pairs));
-        assert_eq!(judgement.at, Some(0.99));
+        assert_eq!(judgement.decided, Some((0.99, DecidedBy::Measured)));
         assert!(judgement.reason.contains("too few requests for p99.9"));
         assert_eq!(judgement.outcome, FixOutcome::Kept);
     }
@@ -583,7 +577,7 @@ mod tests {
         pairs.push([Nanos::new(5)], [Nanos::new(1)]);
         let judgement = judge(&of(&pairs));
         assert_eq!(judgement.outcome, FixOutcome::Inconclusive);
-        assert_eq!(judgement.at, None);
+        assert_eq!(judgement.decided, None);
         assert!(ratios(|q| pairs.ratio(q)).is_empty());
     }
 }

@@ -219,15 +219,16 @@ impl<'a, 'r> Session<'a, 'r> {
     /// The row `of` with what a trial has shown.
     fn seen(&self, trial: &Trial, judgement: &Judgement, of: Fix) -> Fix {
         let pairs = &trial.pairs;
+        let (decided_at, decided_by) = judgement.decided.unzip();
         Fix {
             measured: decide::ratios(|q| pairs.ratio(q)),
             adjusted: decide::ratios(|q| trial.adjusted.ratio(q)),
             typical: decide::ratios(|q| pairs.typical(q)),
             by_pair: decide::by_pair(pairs),
-            decided_at: judgement.at,
-            decided_by: judgement.by,
+            decided_at,
+            decided_by,
             pairs: pairs.count() as u32,
-            tail: self.tail(pairs, judgement.at),
+            tail: self.tail(pairs, decided_at),
             outcome: judgement.outcome,
             reason: judgement.reason.clone(),
             ..of
