@@ -46,7 +46,7 @@ fn injected_causes_are_charged_for_what_they_cost() {
         let before = Machine::now();
         let out = place.path().join(attempt.to_string());
         let mut args = kinds.to_vec();
-        args.extend(["-d", "1s", "--pairs", "5", "-o", out.to_str().unwrap()]);
+        args.extend(["-d", "600ms", "--pairs", "5", "-o", out.to_str().unwrap()]);
         let (exit, result) = bench(&args);
         assert!(matches!(exit, Some(0 | 3 | 4)), "{exit:?}");
         assert_eq!(Machine::now(), before, "something was left behind");
