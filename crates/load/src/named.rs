@@ -8,7 +8,7 @@ macro_rules! named {
         $($variant:ident = $name:literal),+ $(,)?
     ) => {
         impl $type {
-            /// All of them.
+            /// All variants, in the order of the help.
             pub const ALL: [Self; [$($name),+].len()] = [$(Self::$variant),+];
 
             /// The name, as on the command line.

@@ -321,7 +321,7 @@ pub enum Culprit {
     },
     /// An interrupt: `virtio0-input.0`, `local timer`.
     Interrupt {
-        /// Its name.
+        /// As in `/proc/interrupts`.
         name: String,
         /// The number in `/proc/interrupts`, for a device's.
         number: Option<u32>,

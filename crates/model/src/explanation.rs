@@ -190,7 +190,7 @@ pub struct Inversions {
 pub struct WorkerShare {
     /// The thread.
     pub tid: Tid,
-    /// Its name.
+    /// The thread's name (`comm`).
     pub name: String,
     /// Requests that it served.
     pub requests: u64,

@@ -33,7 +33,7 @@ macro_rules! mitigations {
             };
         )+
 
-        /// All of them.
+        /// All mitigations that have a description.
         pub const MITIGATIONS: &[Mitigation] = &[$($constant),+];
     };
 }

@@ -96,7 +96,7 @@ pub struct LostEvents {
 }
 
 impl LostEvents {
-    /// All of them.
+    /// Events lost for any reason; at most `u64::MAX`.
     pub const fn total(&self) -> u64 {
         // a file may claim anything
         (self.ring_full.saturating_add(self.recursion))

@@ -51,7 +51,7 @@ pub struct TuneResult {
 /// A mitigation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MitigationRow {
-    /// Its name.
+    /// The name that `taillab tune apply` takes.
     pub name: String,
     /// What it is, in words.
     pub description: String,

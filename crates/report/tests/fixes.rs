@@ -76,7 +76,7 @@ fn tried() -> Vec<Fix> {
         }),
         tail: tail(5_210, 625),
         not_kept: Some(NotKept {
-            why: "4 of its 6 settings were of the server of this run, which has ended".to_owned(),
+            why: "4 of its 6 settings were applied to the server of this run, which has ended".to_owned(),
             command: "sudo taillab tune apply rt-priority -p PID".to_owned(),
         }),
         ..fix(
@@ -96,7 +96,7 @@ fn tried() -> Vec<Fix> {
         fix(
             "others-idle",
             FixOutcome::Inconclusive,
-            "not tried: the budget was spent before (--fix-budget)",
+            "not tried: the budget was already spent (--fix-budget)",
         ),
     ]
 }

@@ -17,7 +17,7 @@ const TAIL: f64 = 0.001;
 /// A part of a round trip.
 #[derive(Clone, Debug)]
 pub struct Part {
-    /// Its name.
+    /// The name in results.
     pub name: String,
     /// How often a round trip passes through it.
     pub traversals: u32,

@@ -20,7 +20,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// Its name.
+    /// The name of the mitigation that is held.
     pub const fn name(&self) -> &'static str {
         self.mitigation.is.name
     }
@@ -141,7 +141,7 @@ impl Changes {
 /// How many settings of the apply with this number there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// All of them.
+    /// Settings that the apply changed.
     pub all: usize,
     /// Those that are gone with their thread, process or network.
     pub ended: usize,

@@ -24,7 +24,7 @@ pub(super) struct Limits {
 pub(super) struct Privileges {
     /// Effective user id.
     uid: Option<u32>,
-    /// Its name.
+    /// The user's login name; `None` if `/etc/passwd` does not list the id.
     user: Option<String>,
     /// Effective capabilities.
     effective: Option<u64>,
@@ -35,7 +35,7 @@ pub(super) struct Privileges {
 /// A capability (`capabilities(7)`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capability {
-    /// Its name.
+    /// As in capabilities(7): `CAP_BPF`.
     pub name: &'static str,
     number: u32,
 }

@@ -25,7 +25,7 @@ pub enum TargetError {
     NotPermitted {
         /// The process.
         pid: u32,
-        /// Its name.
+        /// The process's name (`/proc/PID/comm`).
         name: String,
     },
     /// It is a thread of the kernel.
@@ -36,7 +36,7 @@ pub enum TargetError {
     KernelThread {
         /// The process.
         pid: u32,
-        /// Its name.
+        /// The process's name (`/proc/PID/comm`).
         name: String,
     },
     /// It waits for no client on any port.
@@ -47,7 +47,7 @@ pub enum TargetError {
     NoPort {
         /// The process.
         pid: u32,
-        /// Its name.
+        /// The process's name (`/proc/PID/comm`).
         name: String,
     },
     /// It listens on Unix sockets alone.
@@ -55,7 +55,7 @@ pub enum TargetError {
     UnixOnly {
         /// The process.
         pid: u32,
-        /// Its name.
+        /// The process's name (`/proc/PID/comm`).
         name: String,
         /// Paths of the Unix sockets.
         paths: Vec<String>,

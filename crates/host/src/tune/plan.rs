@@ -12,7 +12,7 @@ use crate::process::ProcessIdentity;
 /// The part of one mitigation in a plan.
 #[derive(Clone, Debug)]
 pub struct Part {
-    /// Which.
+    /// The mitigation that is planned.
     pub mitigation: &'static Mitigation,
     /// What it changes here, or why it cannot.
     pub proposal: Result<Proposal, Unavailable>,

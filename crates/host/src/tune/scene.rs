@@ -30,7 +30,7 @@ pub struct Thread {
     pub identity: ProcessIdentity,
     /// The process that it belongs to.
     pub process: u32,
-    /// Its name.
+    /// The thread's name (`/proc/PID/task/TID/comm`).
     pub name: String,
     /// A thread of the kernel.
     pub is_kernel: bool,
@@ -47,7 +47,7 @@ pub struct Thread {
 pub struct ServerThreads {
     /// The process that was named.
     pub process: ProcessIdentity,
-    /// Its name.
+    /// That process's name (`/proc/PID/comm`).
     pub name: String,
     /// It and the processes that come from it.
     pub processes: Vec<u32>,

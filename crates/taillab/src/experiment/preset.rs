@@ -11,7 +11,7 @@ pub struct Preset {
     pub text: &'static str,
 }
 
-/// All of them.
+/// All presets, which `taillab run` takes in place of a file.
 pub const PRESETS: [Preset; 6] = [
     Preset {
         name: "preset:background",

@@ -22,21 +22,21 @@ pub fn needs_a_holder(name: &str) -> NotKept {
     }
 }
 
-/// Why a winner cannot be kept, or only in part: its settings ended with the server that it was tried on.
+/// Why a winner cannot be kept, or only in part: settings of a server end with it.
 /// `None` if all of its settings stay.
 fn ended(winner: &Winner, settings: Settings) -> Option<NotKept> {
     let Settings { all, ended } = settings;
     let which = match (ended, all) {
         (0, _) => return None,
-        (ended, all) if ended == all => "it was".to_owned(),
-        (ended, all) => format!("{ended} of its {all} settings were"),
+        (ended, all) if ended == all => "it was applied".to_owned(),
+        (ended, all) => format!("{ended} of its {all} settings were applied"),
     };
     let for_a_unit = match winner.is_for_a_unit() {
-        true => "; --export writes it for a unit of systemd",
+        true => "; --export writes it for a systemd unit",
         false => "",
     };
     Some(NotKept {
-        why: format!("{which} of the server of this run, which has ended{for_a_unit}"),
+        why: format!("{which} to the server of this run, which has ended{for_a_unit}"),
         command: format!(
             "sudo taillab tune apply {} -p PID",
             winner.mitigation.is.name
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ended_with_the_server_is_told_with_what_does_it_again() {
+    fn what_ended_with_the_server_is_named_with_the_command_that_applies_it_again() {
         let told = |name, all, ended_with_it| {
             let settings = Settings {
                 all,
@@ -110,17 +110,17 @@ mod tests {
         let part = told("rt-priority", 6, 4).unwrap();
         assert_eq!(
             part.why,
-            "4 of its 6 settings were of the server of this run, which has ended; --export writes it \
-             for a unit of systemd"
+            "4 of its 6 settings were applied to the server of this run, which has ended; --export \
+             writes it for a systemd unit"
         );
         assert_eq!(part.command, "sudo taillab tune apply rt-priority -p PID");
         let all = told("softirq-cpu", 2, 2).unwrap();
-        assert_eq!(all.why, "it was of the server of this run, which has ended");
+        assert_eq!(all.why, "it was applied to the server of this run, which has ended");
     }
 
     /// A winner that has ended in part is named too: the rest of it is still applied.
     #[test]
-    fn what_stays_is_named_with_what_puts_it_back() {
+    fn what_stays_is_named_with_the_command_that_reverts_it() {
         let left = |name| Left { name, id: 1 };
         assert_eq!(sentence(&[]), None);
         assert_eq!(

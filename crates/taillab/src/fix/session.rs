@@ -149,7 +149,7 @@ impl<'a, 'r> Session<'a, 'r> {
     ) -> Result<(Fix, Vec<ReplayedBlock>), Failure> {
         let not_tried = |reason: &str| Ok((untried(candidate, reason), Vec::new()));
         if self.left() < self.bench.shortest() {
-            return not_tried("not tried: the budget was spent before (--fix-budget)");
+            return not_tried("not tried: the budget was already spent (--fix-budget)");
         }
         let mitigation = candidate.mitigation;
         if !self.is_wanted(candidate)? {

@@ -138,7 +138,7 @@ fn is_too_noisy(fixes: &[Value]) -> bool {
 fn ran_out(fixes: &[Value]) -> bool {
     let spent = |fix: &Value| {
         let reason = fix["reason"].as_str().unwrap();
-        reason.starts_with("not tried: the budget was spent")
+        reason.starts_with("not tried: the budget was already spent")
     };
     fixes.iter().any(spent) && fixes[1..].iter().all(|fix| fix["pairs"] == 0)
 }

@@ -41,7 +41,7 @@ pub struct Mitigation {
     pub plan: fn(&Scene) -> Result<Proposal, Unavailable>,
 }
 
-/// All of them.
+/// All mitigations, in the order in which a plan lists them.
 pub const MITIGATIONS: &[&Mitigation] = &[
     &scheduling::RT_PRIORITY,
     &scheduling::RT_RUNTIME,
