@@ -3,8 +3,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 say() { printf '\n== %s\n' "$*"; }
-log=$(mktemp) guest_log=$(mktemp) guests=
-trap '[ -z "$guests" ] || kill -- "-$guests"; rm -f "$log" "$guest_log"' EXIT
+log=$(mktemp) guest_logs=$(mktemp -d) guests=
+trap '[ -z "$guests" ] || kill -- "-$guests"; rm -rf "$log" "$guest_logs"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
@@ -31,22 +31,23 @@ run() {
 }
 tests --no-run --quiet
 
-# Tests in QEMU of what this machine lacks. QEMU uses one CPU, so they run beside the tests that do not mind
-# a busy machine.
+# Tests in QEMU of what this machine lacks, on two kernels at a time. QEMU uses one CPU for each, so they run
+# at the same time as the tests that do not mind a busy machine.
 in_qemu() {
-  local failed=0
+  local older failed=0
   # an older kernel without two of the tracepoints: its fentry and fexit hooks, and whether they agree with
   # the tracepoints; `make vm` runs all suites
-  VM_SUITES=bookworm VM_TESTS="stamps agreement" scripts/test-vm.sh || failed=1
+  VM_SUITES=bookworm VM_TESTS="stamps agreement" scripts/test-vm.sh >"$guest_logs/1" 2>&1 & older=$!
   # RDMA between two namespaces, and tune on a server's hardware
-  VM_SUITES=trixie-backports scripts/test-vm.sh || failed=1
+  VM_SUITES=trixie-backports scripts/test-vm.sh >"$guest_logs/2" 2>&1 || failed=1
+  wait "$older" || failed=1
   return "$failed"
 }
 if [ -n "${TAILLAB_SKIP_VM:-}" ]; then
   echo "SKIPPED the tests in QEMU (TAILLAB_SKIP_VM is set)" | tee -a "$log"
 else
   set -m # a process group of its own, to end all of it
-  in_qemu </dev/null >"$guest_log" 2>&1 & guests=$!
+  in_qemu </dev/null & guests=$!
   set +m
 fi
 run units
@@ -54,7 +55,7 @@ if [ -n "$guests" ]; then
   say "tests on other kernels, in QEMU"
   wait "$guests" || status=$?
   guests=
-  tee -a "$log" <"$guest_log"
+  cat "$guest_logs"/* | tee -a "$log"
 fi
 say "live tests"
 run live

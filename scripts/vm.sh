@@ -4,7 +4,7 @@
 # its exit code.
 #
 # The guest's file system is this machine's, read-only below a tmpfs: it runs what was built here, and
-# what it changes is lost, except under /out, which is .cache/vm/out here. QEMU emulates the CPUs (no KVM
+# what it changes is lost, except under /out, which is .cache/vm/SUITE.out here. QEMU emulates the CPUs (no KVM
 # needed), about 12 times slower than real ones: test behaviour in it, not times.
 #
 # VM_CPUS (4), VM_MEMORY (2048 MiB), VM_TIMEOUT (540 s), VM_MIRROR (deb.debian.org) and VM_FLAVOUR (amd64;
@@ -20,16 +20,17 @@ here=$(cd "$(dirname "$0")" && pwd)
 flavour=${VM_FLAVOUR:-amd64}
 [[ $flavour =~ ^[a-z][a-z0-9-]*$ ]] || { echo "error: '$flavour' is no flavour of Debian's kernel: try rt-amd64" >&2; exit 2; }
 cache=$(dirname "$here")/.cache/vm
-kernel=$cache/$suite out=$cache/out
+kernel=$cache/$suite
 [ "$flavour" = amd64 ] || kernel+=-$flavour
+out=$kernel.out
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 
 server=${VM_SERVER:-} systemd=${VM_SYSTEMD:-}
 "$here/setup.sh" vm
 
 mkdir -p "$out"
-exec 9>"$cache/lock"
-flock --timeout 600 9 || { echo "error: another guest has been running for ten minutes" >&2; exit 1; }
+exec 9>"$kernel.lock"
+flock --timeout 600 9 || { echo "error: another guest with this kernel has been running for ten minutes" >&2; exit 1; }
 work=$(mktemp -d)
 guest=
 trap '[ -z "$guest" ] || kill "$guest" 2>/dev/null; rm -rf "$work"' EXIT

@@ -1,39 +1,39 @@
-//! What an injection cost each single request, from its own stamps and those of the request.
+//! What an injection cost each request, from the injection's stamps and the request's.
 //!
 //! The truth says when the server was held back. What that cost each request follows from
 //! its T1, T2 and T6 alone, so this shares nothing with the ledger:
 //!
-//! - **Held back** ([`delays`]): a worker serves its requests one after the other. Request i
-//!   is there from T2_i on; of T1_i to T2_i, r_i lies in injected intervals. It keeps its
-//!   worker from max(T2_i, T6_{i−1}) to T6_i, of which o_i does. The rest is its demand d_i,
-//!   at most t: more is another disturbance. On a server that nothing else disturbs it ends
-//!   at E_i = max(T2_i, E_{i−1}) + d_i + o_i with the injection and at C_i = max(T2_i − r_i,
-//!   C_{i−1}) + d_i without (Lindley 1952), so E_i − C_i is the delay, the inherited part of
-//!   it included. Of what two disturbances delay only together it claims nothing.
-//! - **Loss** ([`lost`]): from when a packet was dropped to when it came again.
+//! - **Held back** ([`delays`]): a worker serves its requests one after the other. Request i is
+//!   ready from T2_i on; r_i is the part of T1_i to T2_i that lies in injected intervals. It
+//!   occupies its worker from max(T2_i, T6_{i−1}) to T6_i, and o_i is the injected part of that.
+//!   The rest is its demand d_i, at most t: more is due to another disturbance. If nothing else
+//!   disturbs the server, the request ends at E_i = max(T2_i, E_{i−1}) + d_i + o_i with the
+//!   injection and at C_i = max(T2_i − r_i, C_{i−1}) + d_i without it (Lindley 1952). So the delay is
+//!   E_i − C_i, including its inherited part. A delay that only two disturbances together cause is not claimed.
+//! - **Loss** ([`lost`]): from when a packet was dropped to when it arrived again.
 
 use crate::ground_truth::GroundTruth;
 use taillab_model::explanation::Culprit;
 use taillab_model::{Monotonic, Nanos, Tid};
 
-/// A request as the server had it.
+/// The server's stamps of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     /// T1.
     pub t1: Monotonic,
-    /// T2; T1 where that was not seen.
+    /// T2; T1 if T2 was not seen.
     pub t2: Monotonic,
     /// T6.
     pub t6: Monotonic,
-    /// The thread that served it; 0 where that is not known.
+    /// The thread that served it; 0 if that is unknown.
     pub worker: Tid,
 }
 
-/// The delay of each request by each of the truth's sources; places as in `spans`.
+/// For each source of the truth, the delay of each request, in the order of `spans`.
 ///
-/// `spans` is in any order. Intervals that name a CPU hold back every request, on its way to
-/// its worker too; intervals that name a thread hold back those that it serves. `usual` is t:
-/// a demand beyond it is not the injection's.
+/// `spans` may be in any order. Intervals that name no thread hold back every request, also on its
+/// way to its worker; intervals that name a thread hold back the requests that it serves. `usual`
+/// is t: demand beyond it is due to something else.
 pub fn delays(spans: &[Span], truth: &GroundTruth, usual: Nanos) -> Vec<Vec<Nanos>> {
     (0..truth.sources.len())
         .map(|source| delays_by(spans, truth, source, usual))
@@ -87,7 +87,7 @@ fn ns(at: Monotonic) -> u64 {
     at.nanos_since_boot()
 }
 
-/// Intervals without overlap, and how much of them lies before each.
+/// Disjoint intervals in order, each with the total length of those before it.
 struct Busy {
     intervals: Vec<(u64, u64)>,
     before: Vec<u64>,
@@ -113,7 +113,7 @@ impl Busy {
         Self { intervals, before }
     }
 
-    /// Of the time before `at`, what lies in the intervals.
+    /// How much of the time before `at` lies in the intervals.
     fn until(&self, at: u64) -> u64 {
         match self.intervals.partition_point(|(from, _)| *from < at) {
             0 => 0,
@@ -129,9 +129,9 @@ impl Busy {
     }
 }
 
-/// How long each request lay lost, for intervals from when its packet was dropped to when it
-/// came again: of the requests that were under way all the while, the one that was answered
-/// first after that.
+/// How long each request was lost. An interval lasts from when a packet was dropped to when it
+/// arrived again. Its request is the one that was under way throughout and was answered first
+/// after that.
 pub fn lost(spans: &[Span], truth: &GroundTruth) -> Vec<Nanos> {
     let mut places: Vec<usize> = (0..spans.len()).collect();
     places.sort_by_key(|place| spans[*place].t6);
@@ -146,10 +146,10 @@ pub fn lost(spans: &[Span], truth: &GroundTruth) -> Vec<Nanos> {
     delays
 }
 
-/// Whether a culprit is the one that did it, as far as both say who they mean.
+/// Whether the named culprit is the true one, as far as both identify a thread, process or name.
 pub(crate) fn is_meant(truth: &Option<Culprit>, named: &Option<Culprit>) -> bool {
     let (Some(truth), Some(named)) = (truth, named) else {
-        // the truth blames nobody: the cause says it all
+        // the truth has no culprit: the cause alone decides
         return truth.is_none();
     };
     match (truth, named) {

@@ -1,7 +1,7 @@
 //! The ground truth that an explanation is compared with: what was really done to a server.
 //!
-//! Each injection stamps its own occurrences, by the clock of the kernel's events, and knows nothing of
-//! what the probe saw.
+//! Each injection stamps its own occurrences, by the clock of the kernel's events and independently of the
+//! probe.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,7 @@ use taillab_model::{Monotonic, Nanos, Tid};
 pub struct GroundTruth {
     /// What was injected, each with its own schedule.
     pub sources: Vec<InjectedSource>,
-    /// When they disturbed; within a source in order of time.
+    /// When the sources disturbed the server; in order of time within each source.
     pub intervals: Vec<InjectedInterval>,
     /// Occurrences for which there was no room, so that the truth is not complete.
     pub unrecorded: u64,
@@ -22,18 +22,18 @@ pub struct GroundTruth {
 /// One injected cause.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct InjectedSource {
-    /// What was asked for: `background:20ms,3ms`.
+    /// The injection as it was asked for, e.g. `background:20ms,3ms`.
     pub injected: String,
     /// The cause that a right explanation names.
     pub cause: Cause,
-    /// Who did it; `None` where the cause says it all.
+    /// Who did it; `None` if the cause alone identifies it.
     pub culprit: Option<Culprit>,
 }
 
 /// One occurrence: a stretch in which the server could not work on requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InjectedInterval {
-    /// Which of [`GroundTruth::sources`].
+    /// Index into [`GroundTruth::sources`].
     pub source: u16,
     /// The CPU that was taken, if it was a CPU.
     pub cpu: Option<u16>,
@@ -99,7 +99,7 @@ impl GroundTruth {
         self.unrecorded += other.unrecorded;
     }
 
-    /// How long the server was held back in all.
+    /// The total length of all intervals.
     pub fn total(&self) -> Nanos {
         self.intervals.iter().map(InjectedInterval::length).sum()
     }

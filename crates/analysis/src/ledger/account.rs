@@ -1,4 +1,4 @@
-//! The account of a request, drawn up at its T6 by a pure function.
+//! Computes the account of a request at its T6: its sojourn and its excess, split by cause.
 
 use taillab_model::explanation::Cause;
 
@@ -65,38 +65,38 @@ pub(super) struct Case<'a> {
     pub(super) id: RequestId,
     /// `None` if it is not known who served it.
     pub(super) served_by: Option<ServedBy<'a>>,
-    /// Something was sent again on its connection while it was here.
+    /// Whether its connection saw a retransmission between T1 and T6.
     pub(super) resent: bool,
     /// Its sojourn in the ideal queue.
     pub(super) ideal_ns: u64,
-    /// The part of t that a service takes.
+    /// t − ρ: the part of t that is for the service itself.
     pub(super) service_ns: u64,
 }
 
 /// A label, the length in nanoseconds, and whether it was inherited.
 type Wait = (Label, u64, bool);
 
-/// An account, with memory that the next one uses again.
+/// An account. One value is reused for all requests, to avoid allocations.
 #[derive(Default)]
 pub(super) struct Account {
     /// What the sojourn was spent on.
     pub(super) parts: Lengths,
     pub(super) excess: Vec<(Label, u64)>,
-    /// In order of time, where that is wanted.
+    /// The parts in order of time; empty unless the request's pieces are wanted.
     pub(super) pieces: Vec<Piece>,
-    /// What held the request up.
+    /// Scratch memory: the delays of the request by label, direct and inherited.
     held: Lengths,
-    /// What the time in which the CPU worked for others is charged to, in the order in which it is shown.
-    /// For a request without pieces, inherited delays with the same label may be joined.
+    /// The causes of the time in which the CPU worked for others, in the order in which they are shown. For
+    /// a request without pieces, inherited delays with the same label may be merged.
     waits: Vec<Wait>,
-    /// The stretches of the histories that the previous request asked for: direct delays, inherited ones,
-    /// and those while it was late. Those of this request are usually almost the same.
+    /// Cached history stretches of the previous request: direct delays, inherited delays, and delays while
+    /// it was late. The next request usually needs almost the same stretches.
     direct: Stretches,
     inherited: Stretches,
     late: Stretches,
-    /// The same for the histories of CPUs, before the workers' busy periods.
+    /// The same for the CPU histories from before the workers' busy periods.
     before: Stretches,
-    /// How many delays and sums of delays were read for it.
+    /// The number of delays and delay sums that were read for this account; the tests bound it.
     pub(super) looked_at: usize,
 }
 
@@ -109,7 +109,7 @@ struct OwnWork {
     received_ns: u64,
 }
 
-/// Draws up the account of a request into `account`.
+/// Computes the account of a request and stores it in `account`, in place of the previous one.
 pub(super) fn draw_up(case: &Case<'_>, fixed: &Fixed, labels: &mut Labels, account: &mut Account) {
     let request = case.request;
     account.parts.clear();
@@ -211,7 +211,7 @@ fn with_worker(
     }
 }
 
-/// The time in which its worker was not held up, since the request became late.
+/// The time since the request became late, without delays and receive softirqs, in nanoseconds.
 fn others_since_late(request: &OpenRequest, now: Position) -> u64 {
     request.late.map_or(0, |late| {
         let since = now.since(late.since);
@@ -220,7 +220,7 @@ fn others_since_late(request: &OpenRequest, now: Position) -> u64 {
     })
 }
 
-/// The account if the worker is not known: service and queue as in the ideal, the rest not observed.
+/// The account if the worker is unknown: service and queue as in the ideal queue; the rest is `unobserved`.
 fn without_worker(case: &Case<'_>, fixed: &Fixed, account: &mut Account) -> OwnWork {
     let mut left = case.request.t6_ns - case.request.queued_ns;
     let service_ns = left.min(case.service_ns);
@@ -238,8 +238,8 @@ fn without_worker(case: &Case<'_>, fixed: &Fixed, account: &mut Account) -> OwnW
     }
 }
 
-/// Adds the delays between T2 and T6 to `held`; T6 is at the delay `to`. Returns their sum. Once the
-/// request is `late`, all delays but its own are order.
+/// Passes the delays between T2 and T6 to `held` and returns their sum; `to` is the history position of T6.
+/// Once the request is `late`, all delays except its own count as order.
 fn held_directly(
     request: &OpenRequest,
     served_by: &ServedBy<'_>,
@@ -269,7 +269,7 @@ fn held_directly(
     given
 }
 
-/// Inherits up to `wanted` nanoseconds from the end of the history before T2; returns how many there were.
+/// Inherits the last delays before T2, up to `wanted` nanoseconds. Returns how many were found.
 fn inherit(
     request: &OpenRequest,
     served_by: &ServedBy<'_>,
@@ -323,8 +323,8 @@ fn gone_elsewhere(
     held.add(labels.label(Cause::Imbalance, own), moved);
 }
 
-/// Charges a part of the receive softirqs to the causes in `held`, in proportion: the same share of
-/// `received` as `held` has in the rest of `total`. Returns how much that was.
+/// Charges part of the receive softirqs to the causes in `held`, in proportion to their lengths. The part
+/// is the share of `held` in `total` − `received`. Returns its length in nanoseconds.
 fn pass_on(held: &mut Lengths, received: u64, total: u64) -> u64 {
     let sum: u64 = held.iter().map(|part| part.1).sum();
     let rest = total.saturating_sub(received);
@@ -372,7 +372,7 @@ fn in_order(
     pieces::pieces(&request.stack, &moments, &meaning, total_ns)
 }
 
-/// Waiting without another explanation was for the retransmission.
+/// Charges unexplained and wake-up time to the retransmission.
 fn sent_again(fixed: &Fixed, account: &mut Account) {
     let unknown = [fixed.unexplained, fixed.wakeup];
     let again = account.parts.take(&unknown);

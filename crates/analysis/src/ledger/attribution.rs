@@ -1,4 +1,4 @@
-//! The pass over a recording in order of time, which gives each request its account.
+//! One pass over a recording in order of time, which computes the account of each request.
 
 use taillab_model::{Monotonic, Nanos, RecordingContext};
 
@@ -21,7 +21,7 @@ use crate::timeline::Timeline;
 /// How far the timeline of a window reaches back into the window before it, at least.
 pub const LOOK_BACK: Nanos = Nanos::from_millis(20);
 
-/// The ledger of a recording that comes window by window.
+/// Computes the ledger of a recording, window by window.
 ///
 /// The accounts do not depend on where the windows are cut, provided that the [`Baseline`] is the same
 /// and the windows' timelines agree where they overlap.
@@ -70,11 +70,11 @@ impl Attribution {
         self.options.trace_from = sojourn;
     }
 
-    /// Follows the requests of the next window, which arrived before `upto`, until then.
+    /// Handles the next window: the requests that arrived before `upto`, followed up to that time.
     ///
-    /// Requests that are in the server at `upto` are given to `sink` in a later window, whose
-    /// timeline reaches back to [`LOOK_BACK`] before `upto` at least, and to the T1 of the
-    /// oldest of these requests.
+    /// Requests that are still in the server at `upto` are given to `sink` in a later window. The timeline
+    /// of that window must begin at least [`LOOK_BACK`] before `upto`, and not after the T1 of the oldest
+    /// of them.
     pub fn follow(
         &mut self,
         matched: &Matched,
@@ -251,7 +251,7 @@ impl Attribution {
         server.events.push(begin_ns, RequestEvent::Begun(id));
     }
 
-    /// Worker `w` gets a request and had none, so no earlier delay is inherited.
+    /// Worker `w` gets the first request of a busy period; the worker's earlier delays are not inherited.
     fn busy_period_begins(&mut self, w: usize, home: Option<usize>, id: RequestId, at_ns: u64) {
         let server = &mut self.server;
         server.workers[w].history.clear(&server.histories);
@@ -282,7 +282,7 @@ impl Attribution {
         };
     }
 
-    /// [T1, T2], on the CPU that received the packet, which is most likely `home`.
+    /// Splits [T1, T2] by what the CPU that received the packet did. That CPU is most likely `home`.
     fn receive(&mut self, home: Option<usize>, id: RequestId, at_ns: u64) {
         let server = &mut self.server;
         let t1_ns = server.requests[id].t1_ns;
@@ -395,7 +395,7 @@ impl Attribution {
         }
     }
 
-    /// Draws up the account of a request and gives it to `sink`, if the request is measured.
+    /// Computes the account of a request, and gives it to `sink` if the request is measured.
     fn give_account(&mut self, id: RequestId, sink: &mut impl FnMut(&Entry<'_>, &Labels)) {
         let t_ns = self.options.service_time.get();
         let (case, labels) = case(&mut self.server, id, &self.resent, t_ns);

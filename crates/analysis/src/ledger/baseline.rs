@@ -61,7 +61,7 @@ impl Baseline {
     }
 }
 
-/// Receive softirqs are found among the first hundred thousand segments of a CPU, or early.
+/// Whether a CPU ran a receive softirq in its first 1,000 segments, or more than 100 in its first 100,000.
 fn receives_on_the_workers_cpus(timeline: &Timeline) -> bool {
     let received = |segment: &Segment| segment.top == Top::Softirq { vector: NET_RX };
     timeline.cpus().iter().any(|line| {
@@ -73,7 +73,7 @@ fn receives_on_the_workers_cpus(timeline: &Timeline) -> bool {
     })
 }
 
-/// The workers sleep on a timer for at least every other request.
+/// Whether the workers slept on a timer at least once for every two requests.
 fn sleeps_to_serve(matched: &Matched, timeline: &Timeline) -> bool {
     let sleeps = |worker: &WorkerLine| {
         let spans = worker.spans().filter(|span| span.state.is_timer());

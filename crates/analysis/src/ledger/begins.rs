@@ -1,4 +1,4 @@
-//! When workers begin to serve requests whose T3 was not to be recorded, and the workers' busy periods.
+//! When workers begin to serve requests outside the sample, which have no T3; and their busy periods.
 
 use taillab_model::MiddleStamps;
 
@@ -20,8 +20,8 @@ struct BusyPeriod {
 }
 
 impl Begins {
-    /// For each request of the next window that is not in the sample and has no T3, when its worker was
-    /// free for it, that is, when it had answered the request before. Empty if all stamps were recorded.
+    /// For each request of the next window that is not in the sample and has no T3, when its worker became
+    /// free for it: when it had answered its previous request. Empty if all stamps were recorded.
     pub(super) fn of(&mut self, matched: &Matched) -> Vec<Option<u64>> {
         if matched.stamps == MiddleStamps::All {
             return Vec::new();
@@ -39,8 +39,8 @@ impl Begins {
         begins
     }
 
-    /// For each request of the next window, since when its worker has had requests without a break. Empty if
-    /// there are no slices.
+    /// For each request of the next window, when its worker's current busy period began. Empty if there are
+    /// no slices.
     pub(super) fn busy_since(&mut self, matched: &Matched) -> Vec<u64> {
         if !matched.slices.are_used() {
             return Vec::new();

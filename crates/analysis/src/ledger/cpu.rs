@@ -11,7 +11,7 @@ use crate::timeline::{CpuLine, Segment, SegmentCursor, Top};
 /// The number of segments that are kept, to look back from T2 to T1.
 const RECENT: usize = 128;
 
-/// What a CPU did for a while.
+/// A stretch of time in which a CPU did one thing.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stretch {
     pub(super) thread: Tid,
@@ -34,7 +34,7 @@ pub(super) struct CpuClock {
     upto_ns: u64,
     /// The worker that is current.
     pub(super) worker: Option<usize>,
-    /// The segments before, the latest last.
+    /// The segments before `segment`, at most [`RECENT`], oldest first.
     pub(super) recent: VecDeque<Segment>,
     /// Workers with requests whose home this is.
     pub(super) active: usize,
@@ -68,12 +68,12 @@ impl CpuClock {
         }
     }
 
-    /// Continues in this line, where the last window of the recording ended.
+    /// Continues in the next window's `line`, where the previous window ended.
     pub(super) fn read_on(&mut self, place: usize, line: &CpuLine, workers: &mut LastFound<usize>) {
         self.line = Some(place);
         self.cursor = line.cursor_from(Monotonic::from_nanos_since_boot(self.upto_ns));
         if self.segment.is_some() {
-            // the end of that window may have cut it short
+            // the end of the previous window may have truncated it
             self.segment = self.cursor.next(line).or(self.segment);
         }
         self.find_worker(workers);
@@ -86,8 +86,8 @@ impl CpuClock {
         self.upto_ns < upto_ns || self.segment.as_ref().is_some_and(ends)
     }
 
-    /// The next stretch to be charged, which it then counts as charged; `None` once the clock
-    /// has reached `upto_ns`.
+    /// Returns the next stretch to be charged and moves past it; `None` once the clock has reached
+    /// `upto_ns`.
     #[inline]
     pub(super) fn advance(
         &mut self,

@@ -32,14 +32,13 @@ pub struct Entry<'a> {
     pub key: RequestKey,
     /// The thread that served it; 0 if that is not known.
     pub worker: Tid,
-    /// T2 to T5 were to be recorded; otherwise the account says little.
+    /// Whether T2 to T5 were meant to be recorded. If not, the account says little.
     pub asked: bool,
     /// The number of the slice whose sample it belongs to, if the recording has slices.
     pub slice: Option<u32>,
     /// It left after the end of that slice.
     pub left_late: bool,
-    /// Its worker has had requests without a break since before the slice. So it may inherit delays from
-    /// that time, which were not recorded.
+    /// Its worker's busy period began before the slice, so it may inherit delays that were not recorded.
     pub carried_over: bool,
     /// T6 − T1.
     pub sojourn_ns: u64,
@@ -82,6 +81,6 @@ pub struct Ledger {
     pub episodes: Vec<u64>,
     /// For how long each label held up work, in all.
     pub held_up_ns: Vec<u64>,
-    /// Time on a core in service, for each worker with requests.
+    /// For each worker, its time in service, including timer sleeps that count as service, in nanoseconds.
     pub served_ns: Vec<(Tid, u64)>,
 }

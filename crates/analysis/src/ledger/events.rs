@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// The number of a request that is in the server.
+/// The slot of a request that is in the server; slots are reused.
 pub(super) type RequestId = u32;
 
 /// Events of the same time are handled in the order of these kinds.
@@ -20,7 +20,7 @@ pub(super) enum RequestEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Due(u128);
 
-/// Where the kind of an event begins in its half of a [`Due`].
+/// The bit at which the kind of an event begins in the lower half of a [`Due`].
 const KIND: u32 = 62;
 
 impl Due {
@@ -55,8 +55,8 @@ impl Due {
 /// The largest number of events that are kept sorted.
 const SOON: usize = 32;
 
-/// The coming events. A new event is usually due soon, and only a few events are; these are kept sorted.
-/// Events that are due later than all of them wait in a heap.
+/// The pending events. Most new events are due soon, so the few events that are due first are kept in a
+/// sorted list. All later events are in a heap.
 #[derive(Debug, Default)]
 pub(super) struct EventQueue {
     /// Sorted; the next event is the last here.

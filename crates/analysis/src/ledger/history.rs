@@ -1,10 +1,9 @@
 //! The delay history: all time in which work was held up, end to end, with labels.
 //!
-//! It does not contain time in which work went on, nor time without work. Each CPU has a history. That of
-//! a worker is its CPU's while the worker is on that CPU or waits for it, with pieces of its own in
-//! between (asleep in the middle of a request). So the delays of a request are the stretch between two
-//! positions in its worker's history, and the cost of their sums by label is the logarithm of the
-//! length of the stretch ([`Runs`]).
+//! Time in which work proceeds, and time without work, is left out. Each CPU has a history. A worker shares
+//! the history of its CPU while it runs there or waits for it; in between, it adds its own pieces (sleeps
+//! during a request). So the delays of a request are the stretch between two positions in its worker's
+//! history. Summing them by label takes time logarithmic in the length of the stretch ([`Runs`]).
 
 mod runs;
 mod stretch;
@@ -87,7 +86,7 @@ impl CpuHistory {
     }
 
     /// Like [`Self::visit`], but delays with the same label may be joined, at the place of the first.
-    /// `stretch` is the one that was asked for before.
+    /// `stretch` caches the stretch of the previous call.
     pub(super) fn sum(
         &self,
         from: u64,
@@ -225,7 +224,7 @@ impl WorkerHistory {
             Origin::Own(label) => self.ended.push(Ended::pack(label, true), end - begin),
             Origin::Cpu(k, at) => {
                 let (ended, to) = (&mut self.ended, at + (end - begin));
-                // what is not kept is the oldest
+                // only the oldest delays have been dropped
                 let forgotten = end - begin - cpus[k].kept_ns(at, to);
                 ended.push(Ended::FORGOTTEN, forgotten);
                 cpus[k].sum(at, to, &mut Stretch::default(), |label, ns| {
@@ -235,7 +234,7 @@ impl WorkerHistory {
         }
     }
 
-    /// The worker, which is not attached, was held up by its own `label`.
+    /// Adds a delay of the worker itself, which must not be attached to a CPU.
     pub(super) fn held_up(&mut self, label: Label, ns: u64, cpus: &[CpuHistory]) {
         let last = self.pieces.back().map(|piece| piece.origin);
         if !matches!(last, Some(Origin::Own(l)) if l == label) {
@@ -258,8 +257,8 @@ impl WorkerHistory {
         self.pieces.clear();
     }
 
-    /// Calls `visit` for each delay between two of its positions, and says whether the worker itself was
-    /// off its CPU. Returns their sum.
+    /// Calls `visit` for each delay between two of its positions, with a flag for those that are the
+    /// worker's own. Returns their sum.
     pub(super) fn visit(
         &self,
         cpus: &[CpuHistory],
@@ -292,7 +291,7 @@ impl WorkerHistory {
     }
 
     /// Like [`Self::visit`], but delays with the same label and of the same kind may be joined, at the
-    /// place of the first. The worker is the one at `w`; `stretches` are those that were asked for before.
+    /// place of the first. `w` is the worker's index; `stretches` caches the stretches of previous calls.
     pub(super) fn sum(
         &self,
         w: usize,

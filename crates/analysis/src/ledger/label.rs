@@ -1,4 +1,4 @@
-//! A cause with its culprit as a small number, and the names behind it.
+//! Labels: small numbers for pairs of cause and culprit, and the culprits' names.
 
 use taillab_model::explanation::{Cause, Culprit, nameless};
 use taillab_model::{Interrupt, RecordingContext, Tid};
@@ -50,7 +50,7 @@ pub(crate) fn of_top(top: Top) -> Option<(Cause, Who)> {
     })
 }
 
-/// All causes with culprits that were met, and the names behind their numbers.
+/// All pairs of cause and culprit that occurred, and the culprits' names.
 #[derive(Clone, Debug)]
 pub struct Labels {
     met: Vec<(Cause, Who)>,
@@ -191,7 +191,7 @@ impl Labels {
         self.softirq_threads.contains(&thread)
     }
 
-    /// Threads of the same name and process are one culprit: the key of that culprit.
+    /// The key by which labels are grouped: threads with the same name and process are one culprit.
     pub(crate) fn group(&self, label: Label) -> (Cause, GroupKey) {
         let (cause, who) = self.met[label as usize];
         let key = match who {

@@ -13,7 +13,7 @@ pub(super) struct Lengths {
 }
 
 impl Lengths {
-    /// Adds a length to a label's.
+    /// Adds `ns` to the length of `label`; 0 adds nothing.
     #[inline]
     pub(super) fn add(&mut self, label: Label, ns: u64) {
         if ns == 0 {
@@ -47,8 +47,8 @@ impl Lengths {
         Some(&mut self.list[place].1)
     }
 
-    /// Adds `more` to the lengths in total, in proportion and exact in sum. There must be at least one
-    /// length.
+    /// Distributes `more` nanoseconds over the lengths, in proportion; the sum is exact. There must be at
+    /// least one length.
     pub(super) fn lengthen(&mut self, more: u64) {
         if more == 0 {
             return;

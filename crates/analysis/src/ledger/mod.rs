@@ -20,13 +20,13 @@
 //! longer than it may (`slow_service`; the part that a slower CPU explains, see `speed`, is `slow_cpu`),
 //! idle time while somebody waits (`idle_exit`, `wakeup`, `throttled`), a lock, a stall, a blind window.
 //!
-//! A worker that sleeps in the middle of a request adds pieces of its own (`blocked_*`). They include
-//! the way of the wake-up that ends the sleep: a thread that has the CPU until the rescheduling
-//! interrupt arrives does not delay the worker. A worker may be held back: its CPU was idle for long
-//! while it waited, or it is real-time and an ordinary thread had the CPU for long, or its group's own
-//! account says so. Then all that time is `throttled`, whatever else ran on the CPU. A worker that sleeps
-//! as if waiting for requests, although it has one, is about to be woken, or its wake-up was not seen:
-//! it is held up by whatever its CPU does.
+//! A worker that sleeps in the middle of a request adds pieces of its own (`blocked_*`). They include the
+//! delivery of the wake-up that ends the sleep: a thread that runs until the rescheduling interrupt arrives
+//! does not delay the worker. A worker may be held back: its CPU was idle for a long time while it waited,
+//! or it is real-time and an ordinary thread ran for a long time, or its group's own accounting says so.
+//! Then all that time is `throttled`, whatever else ran on the CPU. A worker that sleeps as if waiting for
+//! requests, although it has one, is about to be woken, or its wake-up was not seen: it is held up by
+//! whatever its CPU does.
 //!
 //! For a request, the history between its T2 and its T6 is what held it up directly. The rest of T2 to
 //! T6 is work: its own (`service`, and from T5 on `stack_tx`), and that for requests before it.
@@ -87,13 +87,13 @@
 //!
 //! If everything but T1 and T6 was recorded in slices of time ([`slices`](crate::slices)), the time between
 //! them is like a blind window: it is a delay whose cause is `unobserved`, and may be inherited like any
-//! other. So a request that waits in a slice for what happened before it says so. All requests are
-//! followed, and shares of causes are computed from the sample ([`Entry::asked`]).
+//! other. So if a request in a slice waits because of something before the slice, its account shows that.
+//! All requests are followed, and shares of causes are computed from the sample ([`Entry::asked`]).
 //!
 //! # Cost
 //!
-//! One pass over the lines of time and the stamps, in order of time; memory for the open
-//! requests and the current busy periods only.
+//! One pass over the timelines and the stamps, in order of time. Memory holds only the open requests and
+//! the current busy periods.
 //!
 //! The delays of a CPU are stored once, in its history. A request has two positions in it, and its
 //! account needs the sums by label between them. Their cost is the logarithm of the number of events in
@@ -103,11 +103,11 @@
 //!
 //! # Files
 //!
-//! [`Attribution`] handles the events of requests in order of time (`events`) and keeps the requests
-//! that are in the server (`requests`). Between the events, `server` follows the CPUs (`cpu`) and
-//! workers (`worker`) and writes their delay histories (`history`) and, while a slow request is in the
-//! server, their traces (`trace`). `queues` has the queues that the server is compared with. At T6, the
-//! pure function `account::draw_up` returns the account.
+//! [`Attribution`] handles the events of requests in order of time (`events`) and keeps the requests that
+//! are in the server (`requests`). Between the events, `server` follows the CPUs (`cpu`) and workers
+//! (`worker`) and writes their delay histories (`history`) and, while a slow request is in the server,
+//! their traces (`trace`). `queues` has the queues that the server is compared with. At T6,
+//! `account::draw_up` computes the account; it does not change the state of the server.
 
 mod account;
 mod attribution;

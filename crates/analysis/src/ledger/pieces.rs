@@ -35,8 +35,8 @@ pub(super) struct Meaning<'a> {
     pub(super) received: Label,
 }
 
-/// The pieces from T1 on: first those of [T1, T2] (`stack`, the latest first), then the raw
-/// ones with their meaning; of `total_ns` in all.
+/// The pieces from T1 on, `total_ns` in total: first those of [T1, T2] (`stack`, latest first), then the
+/// `raw` moments with their labels from `meaning`.
 pub(super) fn pieces(
     stack: &[(Label, u64)],
     raw: &[(Moment, u64)],

@@ -1,5 +1,5 @@
-//! The queues that the server is compared with: the ideal queue, one for each worker, one that all
-//! workers share, and first come, first served.
+//! The queues that the server is compared with: the ideal queue, an ideal queue for each worker, one queue
+//! shared by all workers, and first come, first served.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
@@ -21,7 +21,7 @@ pub(super) struct Waits {
     pub(super) imbalance_ns: u64,
 }
 
-/// A line of requests that are to be served in order of arrival.
+/// A queue whose requests should be served in order of arrival.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Line {
     OfCpu(usize),
@@ -58,8 +58,8 @@ impl Queues {
         wait_ns(&mut self.ideal, t1_ns, self.service_time)
     }
 
-    /// Worker `w` has served that request until `t6_ns`. Returns its wait in the ideal queue of that worker
-    /// alone, and how much longer it waited than in one queue for all workers.
+    /// Adds a request that worker `w` answered at `t6_ns`. Returns its wait in the ideal queue of that
+    /// worker alone, and how much longer it waited than it would have in one queue for all workers.
     pub(super) fn was_served_by(&mut self, w: usize, t1_ns: u64, t6_ns: u64) -> (u64, u64) {
         let t = self.service_time;
         while self.workers.len() <= w {
@@ -87,8 +87,8 @@ impl Queues {
         &mut lines[place]
     }
 
-    /// A worker begins the request at `place`, which was queued at `queued_ns`. Returns the later arrival
-    /// that was begun before it, and the worker that began that one.
+    /// A worker begins to serve the request at `place`, which was queued at `queued_ns`. Returns a later
+    /// arrival whose service began before it, if there is one, and the worker of that arrival.
     pub(super) fn begins(
         &mut self,
         (place, worker): (usize, Tid),
@@ -111,7 +111,7 @@ fn wait_ns(queue: &mut IdealQueue, t1_ns: u64, t: Nanos) -> u64 {
     (queue.sojourn(Nanos::new(t1_ns)) - t).get()
 }
 
-/// The queue that all workers would share: each request comes when it came, and takes as long as it took.
+/// A queue that all workers share, with the measured arrivals and the measured service demands.
 #[derive(Clone, Debug)]
 struct OneQueue {
     /// When each worker is done.
@@ -125,7 +125,7 @@ impl OneQueue {
         }
     }
 
-    /// How long a request waits here that came at `t1_ns` and keeps a worker for `demand_ns`.
+    /// The wait of a request that arrives at `t1_ns` and occupies a worker for `demand_ns`.
     fn wait_ns(&mut self, t1_ns: u64, demand_ns: u64) -> u64 {
         let Some(free) = self.free_ns.iter_mut().min() else {
             return 0;
@@ -151,8 +151,8 @@ impl OwnQueue {
         }
     }
 
-    /// How long a request that was here from `t1_ns` to `t6_ns` kept its worker. For one that overtook
-    /// another there, it is the usual time.
+    /// How long a request that was in the server from `t1_ns` to `t6_ns` occupied its worker. If it
+    /// overtook another one there, the usual time is assumed.
     fn demand_ns(&mut self, t1_ns: u64, t6_ns: u64, usual: Nanos) -> u64 {
         let begun_ns = self.answered_ns.max(t1_ns);
         self.answered_ns = self.answered_ns.max(t6_ns);
@@ -265,7 +265,7 @@ mod tests {
     }
 
     proptest! {
-        /// The k-th to leave names the k-th to come, unless that has left.
+        /// The k-th departure makes the k-th arrival late, unless that has already left.
         #[test]
         fn each_is_late_from_when_its_turn_was(keys in prop::collection::vec(any::<u32>(), 1..40)) {
             let mut leaving: Vec<usize> = (0..keys.len()).collect();

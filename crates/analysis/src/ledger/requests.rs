@@ -24,17 +24,17 @@ pub(super) struct OpenRequest {
     pub(super) key: RequestKey,
     /// It belongs to the measurement.
     pub(super) measured: bool,
-    /// T2 to T5 were to be recorded.
+    /// Whether T2 to T5 were meant to be recorded.
     pub(super) asked: bool,
     /// The slice whose sample it belongs to, with its number, if there are slices.
     pub(super) slice: Option<(u32, Span)>,
-    /// Since when its worker has had requests without a break, if there are slices.
+    /// When its worker's busy period began; 0 if there are no slices.
     pub(super) busy_since_ns: u64,
     /// The thread that served it; 0 if that is not known.
     pub(super) tid: Tid,
     /// Its place among the workers.
     pub(super) worker: Option<usize>,
-    /// When its worker was free for it; only if T3 was not to be recorded.
+    /// When its worker became free for it; only if T3 was not meant to be recorded.
     pub(super) free_ns: Option<u64>,
     pub(super) t1_ns: u64,
     /// T2, or the estimate that replaces it.
@@ -49,9 +49,9 @@ pub(super) struct OpenRequest {
     /// Time in its service beyond that.
     pub(super) over_ns: u64,
     pub(super) inheritance: Inheritance,
-    /// The line in which it is to be served in order.
+    /// The queue in which it should be served in order of arrival.
     pub(super) line: Option<Line>,
-    /// The place of a later arrival that was begun before it, and the worker that began that one.
+    /// The place of a later arrival whose service began before it, and the worker of that arrival.
     pub(super) overtaken_by: Option<(usize, Tid)>,
     /// [T1, T2] by label, the latest first.
     pub(super) stack: Vec<(Label, u64)>,
@@ -67,12 +67,12 @@ impl OpenRequest {
         self.t6_ns - self.t1_ns
     }
 
-    /// T4.
+    /// T4 in nanoseconds since boot, if recorded.
     pub(super) fn t4_ns(&self) -> Option<u64> {
         self.stamps.t4.map(Monotonic::nanos_since_boot)
     }
 
-    /// T5.
+    /// T5 in nanoseconds since boot, if recorded.
     pub(super) fn t5_ns(&self) -> Option<u64> {
         self.stamps.t5.map(Monotonic::nanos_since_boot)
     }

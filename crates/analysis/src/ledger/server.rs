@@ -120,8 +120,8 @@ impl ServerState {
         }
     }
 
-    /// Reads on to `least_ns`, where the next window's lines begin, and for idle workers to `upto_ns`, where
-    /// this window ends.
+    /// Advances the CPUs to `least_ns`, where the next window's timelines begin, and idle workers to
+    /// `upto_ns`, where this window ends.
     pub(super) fn leave(&mut self, least_ns: u64, upto_ns: u64) {
         for k in 0..self.cpus.len() {
             self.advance(k, least_ns);

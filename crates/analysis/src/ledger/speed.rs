@@ -83,7 +83,7 @@ impl Speed {
         }
     }
 
-    /// How much longer work of `length_ns` takes at a time than usual, in nanoseconds.
+    /// How much longer than usual work of `length_ns` takes at `at_ns`, in nanoseconds.
     #[inline]
     pub(super) fn longer_ns(&self, at_ns: u64, length_ns: u64) -> u64 {
         if self.slower.is_empty() {

@@ -29,7 +29,7 @@ pub(super) enum Happened {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Traced {
     from: usize,
-    /// From there on it was late.
+    /// The entry from which on it was late; `usize::MAX` if it was not.
     late: usize,
 }
 

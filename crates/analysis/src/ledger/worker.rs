@@ -16,8 +16,8 @@ pub(super) struct Inheritance {
     /// The delay in the worker's history at which its busy period began. What came after it can be
     /// inherited.
     pub(super) from: u64,
-    /// What can be inherited from before that comes from its CPU: the CPU, the delay at which its history
-    /// was then, and the delay at which the CPU's busy period began.
+    /// What can be inherited from its CPU's time before that: the CPU, the end of its history at that time,
+    /// and the delay at which the CPU's busy period began.
     pub(super) cpu: Option<(usize, u64, u64)>,
 }
 
@@ -68,7 +68,7 @@ impl Faults {
         self.pass(at_ns);
     }
 
-    /// How much of `length_ns` until `to_ns` the faults of this service took, each `cost_ns`.
+    /// How much of the `length_ns` before `to_ns` the faults of this service took, at `cost_ns` each.
     pub(super) fn charge(&mut self, to_ns: u64, length_ns: u64, cost_ns: u64) -> u64 {
         self.uncharged_ns += self.pass(to_ns) * cost_ns;
         let charged = length_ns.min(self.uncharged_ns);
@@ -96,7 +96,7 @@ pub(super) struct Worker {
     /// its history.
     pub(super) own: Label,
     pub(super) own_upto_ns: u64,
-    /// The label of its services that take too long, once there was a request.
+    /// Its `SlowService` label, once that was needed.
     pub(super) slow_service: Option<Label>,
     pub(super) outstanding: usize,
     pub(super) counted: CountedOn,
@@ -125,7 +125,7 @@ impl Worker {
         }
     }
 
-    /// Continues in this line, at `from_ns`, where the last window of the recording ended.
+    /// Continues in the next window's `line`, at `from_ns`, where the previous window ended.
     pub(super) fn read_on(&mut self, place: usize, line: &WorkerLine, from_ns: u64) {
         self.line = Some(place);
         self.faults.read_on(line);
@@ -134,7 +134,7 @@ impl Worker {
         if from_ns > 0
             && let Some(span) = self.spans.next(line)
         {
-            // the end of that window may have cut it short
+            // the end of the previous window may have truncated it
             self.enter(&span);
         }
     }

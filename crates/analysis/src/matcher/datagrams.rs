@@ -1,8 +1,8 @@
 //! Datagrams: a response is found by its id, or by the order of a client's requests.
 //!
-//! The probe takes the first two bytes of each datagram for an id, and in many protocols
-//! (memcached's frame, DNS) they are one. If the options do not say whether they are, the datagrams
-//! show it: [`IdEvidence`] weighs the first thousand conclusive responses.
+//! The probe takes the first two bytes of each datagram as an id, which is right for many protocols
+//! (memcached's frame, DNS). If the options do not say whether it is, the first thousand conclusive
+//! responses decide ([`IdEvidence`]).
 //!
 //! **By order.** Without ids, a response can belong to any open request of the same
 //! client (address and port):
@@ -37,7 +37,7 @@ use crate::matched::{BlindWindow, DatagramIds};
 use evidence::IdEvidence;
 use in_hand::InHand;
 
-/// The datagrams that are under way.
+/// The state of the matching of datagrams.
 pub(super) struct Datagrams {
     /// How responses are found; `None` until it is known.
     ids: Option<DatagramIds>,
@@ -92,7 +92,7 @@ impl Response {
         (!self.too_late_for(request.t1, options)).then_some(request)
     }
 
-    /// Notes that it answers this request, for which nothing between T1 and T6 was to be recorded.
+    /// Notes that it answers this request, for which T2 to T5 were not meant to be recorded.
     fn answers_unasked(
         &self,
         slot: Slot,
@@ -190,7 +190,7 @@ impl Datagrams {
         self.ids == Some(DatagramIds::Order)
     }
 
-    /// What a response must have in common with its request.
+    /// The key that a response shares with its request; by order, it is without the id.
     fn open_key(&self, key: RequestKey) -> u64 {
         let id = if self.by_order() { 0 } else { key.id };
         packed(RequestKey { id, ..key })
@@ -386,7 +386,7 @@ impl Datagrams {
         self.in_hand.answered(response.tid, is_clients, unseen)
     }
 
-    /// No response to this request is waited for any more.
+    /// Stops waiting for a response to this request.
     pub(super) fn give_up(&mut self, slot: Slot, key: RequestKey) {
         self.open.close(self.open_key(key), slot);
     }

@@ -101,7 +101,7 @@ pub(super) struct HeldRequests {
     /// The slot of the first one in `recent`.
     first: Slot,
     recent: VecDeque<Held>,
-    /// Requests that were still open long after later ones were done.
+    /// Requests that were set aside, since they were still undecided long after later ones.
     stragglers: IdMap<Held>,
 }
 
@@ -193,8 +193,8 @@ impl HeldRequests {
         open.map(|(slot, held)| (*slot, held.key)).collect()
     }
 
-    /// Passes the requests that were set aside and are `decided`, so that nothing about them can
-    /// change any more, to `give`. Returns when the oldest of the others came in.
+    /// Passes the stragglers that are `decided`, and so cannot change any more, to `give`. Returns
+    /// the T1 of the oldest one that remains.
     pub(super) fn settle_stragglers(
         &mut self,
         mut decided: impl FnMut(Slot, &Held) -> bool,

@@ -1,4 +1,4 @@
-//! Kernel events to requests with their stamps T1..T6.
+//! Turns kernel events into requests with their stamps T1..T6.
 //!
 //! [`match_events`] reads a stream of events in time order. Besides its result, it holds only the
 //! open requests. How each stamp is found:
@@ -105,7 +105,7 @@ impl Matcher {
         }
     }
 
-    /// A matcher for a recording whose context says for which CPUs it has the switches from its
+    /// A matcher for a recording. The context says for which CPUs switches are recorded from the
     /// first event on.
     pub fn of_recording(options: MatchOptions, context: &RecordingContext) -> Self {
         let mut matcher = Self::new(options);

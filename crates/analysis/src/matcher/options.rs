@@ -64,7 +64,7 @@ impl MatchOptions {
 
     /// The options for a recording, from its context.
     ///
-    /// If the context has no time-out, a response is waited for ten seconds. Unless it says that
+    /// If the context has no time-out, requests go stale after ten seconds. Unless it says that
     /// datagrams have ids, the evidence decides.
     ///
     /// # Errors

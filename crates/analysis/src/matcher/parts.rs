@@ -1,4 +1,4 @@
-//! The types with which the parts of the matcher tell each other about requests and responses.
+//! Types that describe requests and responses between the parts of the matcher.
 
 use taillab_model::{Monotonic, Tid};
 
@@ -42,7 +42,7 @@ pub(super) enum Settled {
     Ambiguous(Slot, Monotonic),
     /// It was only the beginning of a request.
     Part(Slot),
-    /// It was read or lost from sight, and no response to it was seen.
+    /// It was read, or the matcher lost track of it, and no response to it was seen.
     Unanswered(Slot),
     /// The end of a response was not seen; its request counts as unanswered.
     Unfinished(Monotonic),

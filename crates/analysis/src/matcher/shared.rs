@@ -1,4 +1,4 @@
-//! What the matching of datagrams and that of streams share: the requests in the server, its
+//! The state shared by the matching of datagrams and of streams: the requests in the server, its
 //! threads, and the result so far.
 
 use taillab_model::{Event, MiddleStamps, Monotonic, Nanos, RequestKey, Tid};
@@ -29,7 +29,7 @@ pub(super) struct Shared {
     pub(super) slices: Slices,
     /// CPUs whose switches are recorded from the first event on, or from the first of a slice.
     pub(super) watched: Vec<u16>,
-    /// What is decided.
+    /// The result so far: everything that is decided.
     pub(super) found: Matched,
     since_given_out: u32,
     first: Option<Monotonic>,
@@ -85,7 +85,7 @@ impl Shared {
         (thread, on_core)
     }
 
-    /// Notes that `tid` is the thread on `cpu`, and says since when.
+    /// Notes that `tid` runs on `cpu`. Returns since when, if that is known.
     pub(super) fn running(&mut self, cpu: u16, tid: Tid, at: Monotonic) -> Option<Since> {
         let (since, blind) = self.cores.called(cpu, tid, at);
         self.blind.extend(blind);
@@ -183,8 +183,8 @@ impl Shared {
     }
 }
 
-/// The thread that served a request whose read and write were not to be recorded: the one that was
-/// current when the response left, or 0 if reads and writes are recorded at other times and the
+/// The thread that served a request whose read and write were not meant to be recorded: the one
+/// that ran when the response left, or 0 if reads and writes are recorded at other times and the
 /// thread is not known to serve requests.
 pub(super) fn unasked_worker(stamps: MiddleStamps, tid: Tid, serves: impl Fn() -> bool) -> Tid {
     match stamps == MiddleStamps::Ends || serves() {

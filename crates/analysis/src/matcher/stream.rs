@@ -28,7 +28,7 @@ use super::parts::{Leaving, Position, Role, Settled, Slot, Write};
 use super::threads::{Read, Sent};
 use writes::Writes;
 
-/// Low enough never to be reached from above, high enough never to wrap below zero.
+/// Where positions begin: far enough above zero that earlier positions do not wrap around.
 const FIRST_LAP: Position = 1 << 32;
 
 /// The first position at or after `base` with these low bits.
@@ -78,7 +78,7 @@ pub(super) struct Connection {
     /// Everything before is settled.
     done: Position,
     queued: Position,
-    /// What the server has read; the batch is all that is not settled before it.
+    /// How far the server has read. The batch is everything before it that is not settled.
     pub(super) read: Position,
     /// In order of their ends.
     segments: VecDeque<RequestSegment>,
@@ -436,7 +436,7 @@ impl Connection {
             // what has been written meanwhile leaves after it
             return (None, 0);
         }
-        // of the first request, not of what came before
+        // only writes that were called after the first request had been read
         let begins = self.batch().next().map_or(self.read, |first| first.end);
         self.writes.take_from(begins)
     }
@@ -513,8 +513,8 @@ impl Connection {
         self.done = position;
     }
 
-    /// Ends the batch if this request is in it and was answered, since no more of its response is
-    /// waited for.
+    /// Stops waiting for more of the response to this request: ends the batch if it is in there and
+    /// has been answered.
     pub(super) fn expire(
         &mut self,
         slot: Slot,

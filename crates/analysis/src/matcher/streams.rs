@@ -11,7 +11,7 @@ use super::stream::Connection;
 use super::threads::{Read, Sent};
 use crate::id_map::IdMap;
 
-/// The streams that are under way.
+/// The state of the matching of streams.
 #[derive(Default)]
 pub(super) struct Streams {
     /// The connections, by the client's address and port.
@@ -282,7 +282,7 @@ impl Streams {
         taken
     }
 
-    /// No more of the response to this request is waited for.
+    /// Stops waiting for more of the response to this request.
     pub(super) fn expire(&mut self, shared: &mut Shared, slot: Slot, key: RequestKey) {
         if let Some(connection) = self.by_client.get_mut(&key.client()) {
             connection.expire(slot, &shared.options, &mut self.settled);
@@ -317,7 +317,7 @@ impl Streams {
                         held.decide(slot, Fate::Ambiguous);
                         found.ambiguous.push(t6);
                     }
-                    // it took too long: the result has it as unanswered
+                    // it was given up as stale, and is in the result as unanswered
                     None => found.without_request.push(t6),
                 },
                 Settled::Ambiguous(slot, at) => {

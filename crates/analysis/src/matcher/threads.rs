@@ -296,16 +296,16 @@ impl Thread {
     }
 }
 
-/// The thread that is current on one CPU.
+/// The thread that runs on one CPU.
 #[derive(Clone, Copy)]
 struct Core {
     current: Tid,
     since: Since,
-    /// The last event that proves it.
+    /// When the last event showed that this thread was running.
     proven: Monotonic,
 }
 
-/// The thread that is current on each CPU whose switches are recorded.
+/// The thread that runs on each CPU whose switches are recorded.
 #[derive(Default)]
 pub(super) struct CurrentThreads {
     cores: Vec<Option<Core>>,

@@ -1,4 +1,4 @@
-//! The kernel against the general event queue of `taillab_queueing`, to the nanosecond.
+//! Compares the replay kernel with the general event queue of `taillab_simulator`, to the nanosecond.
 
 use std::num::NonZeroU32;
 
@@ -60,7 +60,7 @@ pub(super) fn observed(jobs: &[DrawnJob], away: &[Vec<Away>]) -> Observed {
     observed
 }
 
-/// Sets something of the first requests.
+/// Calls `set` for the first requests, each with the next of `values`.
 fn set<T>(observed: &mut Observed, values: impl IntoIterator<Item = T>, set: fn(&mut Job, T)) {
     for (request, value) in observed.requests.iter_mut().zip(values) {
         set(request, value);
@@ -76,7 +76,7 @@ fn pool(jobs: &[DrawnJob], away: &[Vec<Away>], workers: u32) -> Observed {
     }
 }
 
-/// What was work of its worker before the response is sleep; there is no other work.
+/// Turns all work before the responses into sleep, and removes all other work.
 fn asleep(observed: &Observed) -> Observed {
     let mut observed = observed.clone();
     for request in &mut observed.requests {
@@ -101,8 +101,8 @@ pub(super) fn change(observed: &Observed, sharing: Sharing, order: Order) -> Cha
     observed.unchanged(Discipline { sharing, order })
 }
 
-/// What the event queue says, with the vacations that `change` leaves. The work after a
-/// response is another request at the same time.
+/// The departures from the event queue, with the vacations that `change` leaves. The work after a response
+/// is modelled as another request with the same arrival.
 fn reference(observed: &Observed, change: &Change) -> Vec<u64> {
     let mut queue = Replay::fifo(NonZeroU32::new(observed.vacations.len() as u32).unwrap());
     for (worker, vacations) in observed.vacations.iter().enumerate() {
@@ -173,7 +173,7 @@ proptest! {
         }
     }
 
-    /// Servers that are away at the same times: which of them serves makes no difference.
+    /// Servers with equal vacations: it makes no difference which of them serves.
     #[test]
     fn one_queue_for_all(
         (jobs, away) in (jobs(3), away(1)),

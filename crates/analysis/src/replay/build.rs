@@ -66,7 +66,7 @@ impl Observed {
         observed
     }
 
-    /// Adds the requests in order of arrival, with everything that their stamps alone say.
+    /// Adds the requests in order of arrival, with everything that follows from their stamps alone.
     fn add_requests(
         &mut self,
         matched: &Matched,
@@ -177,7 +177,7 @@ fn real_time(workers: &[Tid], context: &RecordingContext) -> Option<bool> {
         .then_some(first)
 }
 
-/// Whether each client was served by one worker only.
+/// Whether each client stays with one worker: at most 1 in 1,000 requests changes the worker.
 fn bound(requests: &[Job], clients: &[u32]) -> bool {
     let mut of: HashMap<u32, u16> = HashMap::new();
     let (mut other, mut again) = (0_u64, 0_u64);

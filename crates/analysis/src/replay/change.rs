@@ -50,7 +50,7 @@ pub(crate) struct Change {
     /// Causes, a bit for each place in [`Cause::ALL`]. Requests in which the worker slept for one of them
     /// have a limit of their own, since the operation that made the worker sleep is not done at all.
     pub(crate) eased: u32,
-    /// That limit.
+    /// The work limit of those requests.
     pub(crate) eased_limit_ns: u32,
     /// Causes, a bit for each place in [`Cause::ALL`], for which workers no longer sleep in the middle of
     /// a request.

@@ -85,8 +85,8 @@ impl<'a> Cores<'a> {
         Occupant::Other(self.sources.borrow_mut().id(cause, who))
     }
 
-    /// When a thread that sleeps until `span` begins can run. Until then its wake-up is under way, and
-    /// whoever has the CPU does not delay it.
+    /// When a thread that sleeps until `span` begins can run. Until then its wake-up is in progress, and
+    /// the thread that runs on the CPU does not delay it.
     fn wakes_ns(&self, span: &WorkerSpan) -> u64 {
         let (from_ns, to_ns) = wait_ns(span);
         match span.state {

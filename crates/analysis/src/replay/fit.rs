@@ -10,7 +10,7 @@ use super::observed::{Observed, UNCOUNTED};
 /// The quantiles at which the replay is compared with the measurement.
 pub const FIT_QUANTILES: [f64; 4] = [0.5, 0.9, 0.99, 0.999];
 
-/// If a more complex queue fits better only by less than this, the simpler one is taken.
+/// A more complex queue is taken only if its largest error is smaller by more than this.
 const NO_BETTER: f64 = 0.005;
 
 /// The queue that fits best, with its replay.

@@ -58,7 +58,7 @@ impl BlockHistogram {
         Counts(sums)
     }
 
-    /// For the quantiles of many samples of these blocks.
+    /// Cumulative counts, for the quantiles of many samples of these blocks.
     pub(crate) fn cumulative(&self) -> Cumulative {
         let blocks = self.blocks;
         let mut sums = vec![0; blocks];
@@ -78,7 +78,7 @@ impl BlockHistogram {
     }
 }
 
-/// How many values each block has up to each bin: a bin is found in a few steps, where [`Counts`] adds up
+/// Cumulative counts by bin and block. The bin of a quantile is found by binary search; [`Counts`] adds up
 /// all bins of all blocks.
 pub(crate) struct Cumulative {
     /// By bin, then by block.

@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn a_lost_request_is_served_in_its_turn_and_those_that_it_met_are_sooner_done() {
-        // at 0, 100 and 1,000, 50 of work each; the last was there at 120 but for a loss
+        // at 0, 100 and 1,000, 50 of work each; without a loss, the last would have arrived at 120
         let mut observed = observed(
             &[(0, 50, 0, 0), (100, 50, 0, 0), (900, 50, 0, 0)],
             &[vec![]],

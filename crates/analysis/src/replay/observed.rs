@@ -193,7 +193,7 @@ pub struct Observed {
     pub(crate) batched: u64,
     /// The number of blocks of time.
     pub(crate) blocks: usize,
-    /// The number of requests of the measurement; if only a part of the time is replayed, more than here.
+    /// The number of requests of the measurement; more than in `requests` if only part is replayed.
     pub(crate) measured_requests: u64,
     /// The number of requests whose worker is unknown. The median is assumed for their work.
     pub(crate) without_worker: u64,
@@ -204,7 +204,7 @@ pub struct Observed {
 pub(crate) struct VacationSource {
     pub(crate) cause: Cause,
     pub(crate) culprit: Option<Culprit>,
-    /// It is one of the server's own threads that does other work than requests.
+    /// Whether it is one of the server's own threads, doing work other than requests.
     pub(crate) own: bool,
 }
 

@@ -45,7 +45,7 @@ struct PooledWorker {
     /// Remaining work of the phase.
     left_ns: u64,
     cpu: usize,
-    /// Counts the times at which any worker became runnable; this is the last such time of this one.
+    /// When it last became runnable, as the number of such events of all workers up to then.
     turn: u32,
     /// Its priority among the workers that wait for its CPU; the lowest goes first.
     key: u32,
@@ -63,7 +63,7 @@ struct Cpu<'a> {
     vacations: &'a Vacations,
     cursor: Cursor,
     running: Option<Running>,
-    /// Counts the times at which a worker began or ceased to run here; events of an earlier time are void.
+    /// Advances whenever a worker starts here or is preempted; events with an older value are void.
     time: u32,
     /// The workers that wait for it, by key; some entries are out of date.
     runnable: BinaryHeap<Reverse<(u32, u32)>>,
@@ -73,7 +73,7 @@ struct Cpu<'a> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum PoolEvent {
-    /// The worker on a CPU has finished its phase, if `time` is still the CPU's.
+    /// The worker on a CPU has finished its phase. Void unless `time` is still the CPU's.
     Done { cpu: u32, time: u32 },
     /// A worker becomes runnable.
     Ready { worker: u32 },

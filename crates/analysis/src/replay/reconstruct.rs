@@ -22,7 +22,7 @@ const BACKLOG_NS: u64 = 2_000_000;
 /// The number of idle stretches kept for each CPU; a wake-up spans only a few.
 const MAX_IDLE: usize = 64;
 
-/// What the pass needs to know about the requests and the queue does not, in the same order.
+/// Data about the requests that only this pass needs, in the order of [`Observed::requests`].
 #[derive(Clone, Debug, Default)]
 pub(super) struct PerRequest {
     /// Time 0 of the queue, in nanoseconds since boot.
@@ -104,8 +104,8 @@ pub(super) fn reconstruct(
     observed.add_sources(timeline);
 }
 
-/// Marks sources that the timeline does not have. In the end they follow those of the timeline, whose
-/// number is not known earlier.
+/// Marks sources that are not in the timeline. At the end of the pass they are numbered after those of the
+/// timeline, whose number is not known earlier.
 const ADDED: u16 = 0x8000;
 
 impl Observed {
@@ -133,8 +133,8 @@ impl Observed {
     }
 }
 
-/// The stretches of time that have requests to replay: a single one, or one for each block. Between two
-/// of them is at least a thousandth of all time.
+/// The stretches of time that have requests to replay: a single one, or one for each block. They are more
+/// than a thousandth of the total time apart.
 fn covered(observed: &Observed, finished: &[u32]) -> Vec<(u64, u64)> {
     let requests = &observed.requests;
     let finish = |i: &u32| requests[*i as usize].finish_ns();
@@ -243,7 +243,7 @@ impl<F: Fn(SourceId) -> Cause> Reconstruction<'_, F> {
                 recent.push_back(Idle { from, to, deep });
             }
             Occupant::Other(source) => {
-                // a worker that may not run does not keep its CPU from receiving
+                // a throttled worker does not keep its CPU from receiving packets
                 if self.cause(source) != Cause::Throttled {
                     self.delay_receive(from, to, source);
                 }
@@ -267,9 +267,9 @@ impl<F: Fn(SourceId) -> Cause> Reconstruction<'_, F> {
         }
     }
 
-    /// Packets that had come in, but had not reached their socket when a CPU was back, had waited for that
-    /// CPU. (Packets of other CPUs reach their socket within the usual time, so they are wrong by at most
-    /// that.)
+    /// Packets that had come in, but had not reached their socket when a CPU became available again, are
+    /// assumed to have waited for it. (Packets of other CPUs reach their socket within the usual time, so
+    /// the error is at most that.)
     fn delay_receive(&mut self, from: u64, to: u64, source: SourceId) {
         if to - from < MIN_HOLD_NS {
             return;
@@ -298,8 +298,8 @@ impl<F: Fn(SourceId) -> Cause> Reconstruction<'_, F> {
         self.causes[place]
     }
 
-    /// Another thread has a CPU. It delays the server only while a worker is runnable there: it may fill
-    /// the time in which none is, and leaves at once when one is woken.
+    /// Another thread runs on a CPU. It delays the server only while a worker is runnable there: otherwise
+    /// it fills idle time, and gives way at once when a worker is woken.
     fn other_thread(&mut self, cpu: usize, from: u64, to: u64, source: SourceId) {
         if self.waiting.len() > 1 {
             // the worker that it delays may come from another CPU
@@ -330,8 +330,8 @@ impl<F: Fn(SourceId) -> Cause> Reconstruction<'_, F> {
         }
     }
 
-    /// It is unknown who had the CPU: nobody, a worker, or another thread. This is not a vacation: it
-    /// only delays the requests that a worker had to serve then. (If workers share one CPU, it delays all
+    /// It is unknown what ran on the CPU: nothing, a worker, or another thread. This is not a vacation: it
+    /// delays only the requests that a worker had to serve then. (If workers share one CPU, it delays all
     /// that are runnable, as another thread does.)
     fn unobserved(&mut self, from: u64, to: u64) {
         let requests = &mut self.observed.requests;
@@ -414,7 +414,7 @@ impl<F: Fn(SourceId) -> Cause> Reconstruction<'_, F> {
         }
     }
 
-    /// A worker had a CPU.
+    /// Worker `w` ran on `cpu` for a stretch that ended with `stretch_end`.
     fn on_core(
         &mut self,
         w: usize,
@@ -518,7 +518,7 @@ impl<F: Fn(SourceId) -> Cause> Reconstruction<'_, F> {
         };
         self.observed.requests[i].slept |= 1 << cause as u32;
         if !self.shared {
-            // who had its CPU meanwhile does not matter: all of the sleep is one vacation
+            // what ran on its CPU meanwhile does not matter: the whole sleep is one vacation
             let source = self.sleep_source(cause);
             let server = if self.worker_cpus.is_some() { w } else { cpu };
             return self.observed.vacations[server].push(since, from, source);
@@ -570,7 +570,7 @@ impl<F: Fn(SourceId) -> Cause> Reconstruction<'_, F> {
         worker.sleep(false);
     }
 
-    /// A stretch of time follows that is not replayed.
+    /// The next stretch of time is not replayed: resets the workers.
     fn skip(&mut self) {
         for worker in &mut self.workers {
             worker.sleep(true);
@@ -588,7 +588,7 @@ fn idle_ns(recent: &VecDeque<Idle>, from: u64, to: u64) -> (u64, u64) {
     (shallow, deep)
 }
 
-/// A length in 32 bits; longer ones than fit (4.3 s) become the longest.
+/// A length in 32 bits. Lengths from [`NONE`] on (4.3 s) become the longest one below it.
 fn short(ns: u64) -> u32 {
     u32::try_from(ns).unwrap_or(NONE).min(NONE - 1)
 }

@@ -79,7 +79,7 @@ impl Sample {
 /// windows, only the first part of each of many equal stretches of time; of slices, their first parts.
 pub(crate) struct Sampler {
     measure_from: Monotonic,
-    /// The only window so far.
+    /// The first window, until a second one follows.
     only: Option<Arc<Window>>,
     /// Used from the second window on.
     stretches: Option<SampledStretches>,
@@ -265,7 +265,7 @@ impl SampledStretches {
 }
 
 impl SampledStretch {
-    /// Keeps the requests from place `first` up to `end`, which follow those that are here.
+    /// Keeps the requests from place `first` up to `end`; they must follow those already kept.
     fn keep(&mut self, window: &Window, first: usize, end: usize) {
         let (matched, known) = (&window.matched, window.timeline.to());
         let mut done = matched.requests.t6(first);

@@ -25,7 +25,7 @@ pub enum StretchEnd {
     },
 }
 
-/// Who has a CPU: the innermost, so a handler and not the thread that it interrupted.
+/// What runs on a CPU. The innermost counts: a handler, and not the thread that it interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Occupant {
     /// Nobody.
@@ -51,7 +51,7 @@ pub struct CpuStretch {
     pub from_ns: u64,
     /// When it ends; not included.
     pub to_ns: u64,
-    /// Who has the CPU.
+    /// What runs on the CPU.
     pub who: Occupant,
 }
 

@@ -1,4 +1,4 @@
-//! When a server of the queue is unavailable, and because of what.
+//! When a server of the queue is unavailable (on vacation), and the source of each vacation.
 
 use super::track::SourceId;
 
@@ -55,9 +55,9 @@ impl Vacations {
         Some((from, from + u64::from(self.length_ns[place].min(limit))))
     }
 
-    /// When `work_ns` of work is done that may begin at `now_ns`. Work pauses during vacations. If
-    /// `now_ns` is in a vacation, work begins at its end, even if there is none to do. `cursor` must not be
-    /// past `now_ns`.
+    /// When `work_ns` of work that may begin at `now_ns` is done. Work pauses during vacations. If `now_ns`
+    /// is in a vacation, work begins at its end, even if there is none to do. `cursor` must not be past
+    /// `now_ns`.
     #[inline]
     pub(crate) fn finish(
         &self,
@@ -167,7 +167,7 @@ mod tests {
     }
 
     proptest! {
-        /// Nanosecond by nanosecond, the obvious way.
+        /// Compares with counting nanosecond by nanosecond.
         #[test]
         fn finishing_agrees_with_counting(
             gaps in prop::collection::vec((0_u64..20, 1_u64..20, 0_u16..2), 0..6),

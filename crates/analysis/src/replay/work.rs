@@ -87,9 +87,9 @@ pub(super) fn split_work(
     observed.linger_ns = u64::from(linger);
 }
 
-/// Divides the work of requests that are read together: it is computed for all of them in equal parts,
-/// then they are answered one after the other. Returns the number of requests that were answered after
-/// another one of their batch.
+/// Divides the work of requests that are read together: a computation for all of them, in equal shares, and
+/// then one reply after another. Returns the number of requests that were answered after another one of
+/// their batch.
 fn batches(queues: &[Vec<u32>], requests: &mut [Job], read_ns: &[u64]) -> u64 {
     let mut found: Vec<&[u32]> = Vec::new();
     let mut replies = Vec::new();

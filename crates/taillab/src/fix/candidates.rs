@@ -68,8 +68,8 @@ pub fn of(result: &ServerResult) -> Vec<Candidate> {
         .collect()
 }
 
-/// Changes with a sufficient forecast that no setting can make, such as another architecture of the server,
-/// with the cost of each; the best first.
+/// Changes with a sufficient forecast that taillab has no setting for, such as another architecture of the
+/// server, with the cost of each; the best first.
 pub fn by_hand(result: &ServerResult) -> impl Iterator<Item = (&Prediction, &str, Vec<RatioAt>)> {
     let no_setting = result
         .predictions
@@ -100,7 +100,7 @@ struct Anew {
     is_forecast: bool,
 }
 
-/// Ranks the mitigations that were not `tried` again, by forecasts from the `blocks` that were measured with
+/// Ranks anew the mitigations that were not `tried`, by forecasts from the `blocks` that were measured with
 /// all winners, without the causes that the winners have removed. A mitigation without such a forecast
 /// comes last, in the old order.
 pub fn anew(left: Vec<Candidate>, tried: &[String], blocks: &[ReplayedBlock]) -> Remaining {
@@ -227,7 +227,7 @@ mod tests {
             .collect()
     }
 
-    /// One recording of a server, several times. It is of a real machine, so anything may disturb it.
+    /// Copies of one recording of a server on a real machine; it may contain any disturbance.
     fn blocks() -> Vec<ReplayedBlock> {
         let path = concat!(
             env!("CARGO_MANIFEST_DIR"),
@@ -252,9 +252,9 @@ mod tests {
             let times = all.iter().filter(|other| **other == name).count();
             assert_eq!(times, 1, "{name} in {all:?}");
         }
-        // nothing held this server back, so nothing is to be gained by giving it more
+        // this server was not throttled, so lifting a quota gains nothing
         assert!(names(&now.dropped).contains(&"cpu-quota"), "{all:?}");
-        // the replay knows nothing of it
+        // the replay does not model it
         assert_eq!(names(&now.worth).last(), Some(&"tcp-latency"));
         let last = |candidate: &Candidate| Some(candidate.predicted.last()?.ratio.value);
         let gains: Vec<f64> = now.worth.iter().filter_map(last).collect();

@@ -35,7 +35,7 @@ impl Consent {
         }
     }
 
-    /// Whether this change may be made, again and again, during a trial.
+    /// Whether this change may be made repeatedly during a trial.
     ///
     /// # Errors
     /// The terminal is gone.

@@ -14,14 +14,14 @@ pub const WORTH: f64 = 0.95;
 /// The fewest pairs for a decision: the interval of fewer pairs is itself uncertain.
 pub const FEWEST_PAIRS: usize = MIN_PAIRS + 1;
 
-/// A trial ends early only if its interval, stretched by this factor, would say the same: a 95 % interval
-/// that is checked again and again misses more often than once in twenty.
+/// A trial ends early only if its interval, stretched by this factor, gives the same decision: a 95 %
+/// interval that is checked repeatedly misses more often than once in twenty.
 const MARGIN: f64 = 1.6;
 
 /// An interval that reaches no further than this factor to either side is narrow enough.
 const NARROW: f64 = 1.03;
 
-/// A change is kept only if a change without effect would show so large a gain at most this often.
+/// A change is kept only if a change without effect would show as large a gain with at most this probability.
 const CHANCE: f64 = 0.025;
 
 /// The percentiles that are reported.
@@ -88,7 +88,7 @@ impl Cut {
 pub struct Judgement {
     /// Kept, reverted or inconclusive.
     pub outcome: FixOutcome,
-    /// The quantile that decided, and the list of ratios that its ratio is in.
+    /// The quantile that decided, and which list of the result has the ratio that decided.
     pub decided: Option<(f64, DecidedBy)>,
     /// The reason, as text for the result.
     pub reason: String,
@@ -137,8 +137,8 @@ fn stretched(ratio: PairedEstimate, by: f64) -> PairedEstimate {
 
 /// The outcome: kept where the ratio is significantly below 1 and at most [`WORTH`].
 ///
-/// Where the latencies of all blocks do not decide, the latencies without what others did to the CPUs may,
-/// then those of a typical pair, and then a lower percentile. None of them may contradict what was measured.
+/// If the latencies of all blocks do not decide, the latencies without disturbances by others may, then those
+/// of a typical pair, and then a lower percentile. None of them may contradict what was measured.
 pub fn judge(trial: &Trial) -> Judgement {
     let mut judgement = judge_pairs(trial);
     if let Some(cut) = trial.cut.told() {
@@ -195,7 +195,7 @@ fn judge_pairs(trial: &Trial) -> Judgement {
     }
 }
 
-/// The second looks, where the latencies of all blocks do not decide.
+/// The second looks, for when the latencies of all blocks do not decide.
 fn second_look(trial: &Trial, q: f64, undecided: PairedEstimate) -> Option<Judgement> {
     clear_without_others(&trial.adjusted, q, undecided)
         .or_else(|| better_in_most_pairs(&trial.pairs, q, undecided))
@@ -203,8 +203,8 @@ fn second_look(trial: &Trial, q: f64, undecided: PairedEstimate) -> Option<Judge
         .or_else(|| surely_worse_below(&trial.pairs, q, undecided))
 }
 
-/// Where noise makes the interval too wide, the replay of both conditions without the disturbances of others
-/// may be clear. A second look must be clearer than the first.
+/// If noise makes the interval too wide, a replay of both conditions without disturbances by others may be
+/// clear. A second look must be clearer than the first.
 fn clear_without_others(adjusted: &Pairs, q: f64, undecided: PairedEstimate) -> Option<Judgement> {
     let ratio = adjusted.ratio(q)?;
     let stretched = stretched(ratio, MARGIN);
@@ -227,12 +227,12 @@ fn clear_without_others(adjusted: &Pairs, q: f64, undecided: PairedEstimate) -> 
     })
 }
 
-/// Better, clearly enough for a second look.
+/// Whether the change is better, clearly enough for a second look.
 fn is_surely_better(ratio: PairedEstimate) -> bool {
     ratio.value <= WORTH && stretched(ratio, MARGIN).hi < 1.0
 }
 
-/// Where bursts in a few blocks dominate the quantile over all blocks, the change may be clearly better in a
+/// If bursts in a few blocks dominate the quantile over all blocks, the change may be clearly better in a
 /// typical pair. A second look must be clearer than the first.
 fn better_in_most_pairs(pairs: &Pairs, q: f64, undecided: PairedEstimate) -> Option<Judgement> {
     let ratio = pairs.typical(q).filter(|ratio| is_surely_better(*ratio))?;
@@ -422,7 +422,7 @@ mod tests {
         }
     }
 
-    /// A few stalls in some blocks, with the change and without, hide what it does to p99.9.
+    /// A few stalls, in blocks with and without the change, hide its effect on p99.9.
     #[test]
     fn where_stalls_hide_p999_a_clear_gain_or_loss_at_p99_decides() {
         let trial = |factor: f64, stalls_before: fn(u64) -> bool, stalls_after: fn(u64) -> bool| {
@@ -457,7 +457,7 @@ mod tests {
         }
     }
 
-    /// Stalls of the hypervisor hide all of p99.9 and of p99; without them it is clear.
+    /// Hypervisor stalls hide the effect at p99.9 and at p99; without them it is clear.
     #[test]
     fn where_others_hide_everything_the_rest_decides() {
         let trial = |factor: f64| {
@@ -491,7 +491,7 @@ mod tests {
         assert_ne!(same.outcome, FixOutcome::Kept, "{same:?}");
     }
 
-    /// Bursts in 15 % of the blocks: how many of these trials, with at most 12 pairs each, keep the change.
+    /// How many of these trials, with bursts in 15 % of the blocks and at most 12 pairs, keep the change.
     fn kept_beside_bursts(trials: u64, factor: f64) -> usize {
         let trial = |seed: u64| {
             let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
@@ -521,7 +521,7 @@ mod tests {
         assert!(does_nothing <= 3, "{does_nothing} of 40");
     }
 
-    /// One long burst in a block of each trial, with the change or without it, at p99 and beyond.
+    /// One long burst in one block of each trial dominates p99 and above.
     #[test]
     fn where_single_bursts_decide_all_blocks_a_typical_pair_decides() {
         let trial = |factor: f64, burst: usize| {

@@ -14,7 +14,7 @@ use super::trial::Bench;
 use crate::changes::NotApplied;
 use crate::exit::{Exit, Failure};
 
-/// More rounds add no information.
+/// The most rounds; more would add little information.
 const MOST_ROUNDS: usize = 40;
 
 /// The mitigations by their names.

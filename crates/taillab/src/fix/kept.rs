@@ -1,4 +1,4 @@
-//! Which winners `--keep` leaves applied, and which it cannot.
+//! Which winners `--keep` leaves applied, and why it cannot keep the others.
 
 use taillab_model::fix::{Fix, FixOutcome, NotKept};
 

@@ -22,7 +22,7 @@ const SETTLE: Nanos = Nanos::from_millis(100);
 /// The time between two drains of the probe, and between two checks for Ctrl-C.
 const PERIOD: Duration = Duration::from_millis(5);
 
-/// What is known of a live server.
+/// What the trials need to know about a live server.
 pub struct LiveServer<'a> {
     /// The ids of its processes.
     pub processes: Vec<u32>,
@@ -34,7 +34,7 @@ pub struct LiveServer<'a> {
     pub rate_per_s: f64,
     /// The context that each block's recording starts from.
     pub context: RecordingContext,
-    /// Says why the server has ended, if it has.
+    /// Returns why the server has ended; `None` while it runs.
     pub ended: Box<dyn FnMut() -> Option<String> + 'a>,
 }
 
@@ -48,7 +48,7 @@ pub struct LiveLoad<'a> {
 }
 
 impl<'a> LiveLoad<'a> {
-    /// Blocks of its traffic, of this length; `probe` is loaded.
+    /// Measures its traffic in blocks of this length; `probe` must be loaded already.
     pub fn new(server: LiveServer<'a>, probe: Probe, length: Nanos, interrupt: Interrupt) -> Self {
         Self {
             length,
@@ -62,7 +62,7 @@ impl<'a> LiveLoad<'a> {
     /// Drains the probe until the block is over.
     ///
     /// # Errors
-    /// [`Exit::Interrupted`] at once; the server has ended.
+    /// [`Exit::Interrupted`] soon after Ctrl-C; a failure if the server has ended.
     fn wait(&mut self, mut look: impl FnMut()) -> Result<(), Failure> {
         let ends = now() + self.takes();
         while now() < ends {

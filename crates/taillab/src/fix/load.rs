@@ -9,13 +9,13 @@ use taillab_model::Nanos;
 
 use crate::exit::{Exit, Failure};
 
-/// What a block showed.
+/// The result of a block.
 pub struct Seen {
     /// The latency of each request that counts.
     pub latencies: Vec<Nanos>,
     /// Requests that do not count, because something held the generator up.
     pub cut: usize,
-    /// What the probe recorded, if it did.
+    /// The probe's recording, if there is one.
     pub recorded: Option<RecordedBlock>,
 }
 
@@ -24,10 +24,10 @@ pub trait Load {
     /// How long a block takes with its warm-up.
     fn takes(&self) -> Nanos;
 
-    /// A block of load. With our own load, the same seed gives the same arrivals.
+    /// Runs a block of load. With our own load, the same seed gives the same arrivals.
     ///
     /// # Errors
-    /// [`Exit::Interrupted`]; the server has died.
+    /// [`Exit::Interrupted`] after Ctrl-C; a failure if the server has died.
     fn block(&mut self, seed: u64) -> Result<Seen, Failure>;
 
     /// Requests per second that the server answers at its peak; `None` if the load is not ours.

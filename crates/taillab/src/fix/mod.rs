@@ -2,7 +2,7 @@
 //!
 //! Each mitigation is applied and taken back in pairs of neighbouring blocks of load, in random order, so
 //! that a drift of the machine's speed affects both alike. The first trial changes nothing: if that
-//! "improves" something, no result is believed. Every change is written to the journal of `taillab tune`
+//! "improves" the latency, no mitigation is tried. Every change is written to the journal of `taillab tune`
 //! first, so that `taillab tune revert` undoes it after a crash.
 
 mod candidates;
@@ -59,7 +59,7 @@ impl Asked {
     /// What the command line asks for.
     ///
     /// # Errors
-    /// [`Exit::Usage`]: a list of mitigations that makes no sense.
+    /// [`Exit::Usage`]: an invalid list of mitigations.
     pub fn of(args: &FixArgs, factorial: &[String], consent: Consent) -> Result<Self, Failure> {
         Ok(Self {
             keep: args.keep,
@@ -97,7 +97,7 @@ pub fn ensure_followed(args: &FixArgs, stamps: MiddleStamps) -> Result<(), Failu
     }
 }
 
-/// What the trials are made with.
+/// The input of the trials.
 pub struct Setting<'a> {
     /// The measurement with its forecasts.
     pub report: &'a Report,
@@ -111,7 +111,7 @@ pub struct Setting<'a> {
     pub say: Say,
 }
 
-/// What was tried.
+/// The results of the trials.
 pub struct Tried {
     /// Each mitigation in the order of the trials, including those before a failure.
     fixes: Vec<Fix>,
@@ -126,7 +126,7 @@ pub struct Tried {
 }
 
 /// Tries the mitigations on a fresh server, the best forecast first. At the end everything is put back,
-/// except for winners that are to be kept. A mitigation that is impossible here becomes a row of the result
+/// except for winners that are to be kept. A mitigation that cannot be applied here gets a row in the result
 /// too.
 pub fn on_own_server(
     asked: &Asked,
@@ -171,7 +171,7 @@ fn on_rig(
     Ok(with(Box::new(load), asked, setting))
 }
 
-/// As [`on_own_server`], but with the traffic of a live server; `probe` is already loaded for it.
+/// Like [`on_own_server`], but with the traffic of a live server; `probe` is already loaded for it.
 pub fn on_live_server(
     asked: &Asked,
     setting: &Setting<'_>,

@@ -216,7 +216,7 @@ impl<'a, 'r> Session<'a, 'r> {
         }
     }
 
-    /// The row `of` with what a trial has shown.
+    /// The row `of`, filled with the results of a trial.
     fn seen(&self, trial: &Trial, judgement: &Judgement, of: Fix) -> Fix {
         let pairs = &trial.pairs;
         let (decided_at, decided_by) = judgement.decided.unzip();
@@ -285,7 +285,7 @@ impl<'a, 'r> Session<'a, 'r> {
     }
 }
 
-/// Changes with a good forecast that no setting can make.
+/// Changes with a good forecast that are not settings, so that taillab cannot make them.
 fn by_hand(result: &ServerResult) -> impl Iterator<Item = Fix> {
     candidates::by_hand(result).map(|(prediction, cost, predicted)| Fix {
         predicted,

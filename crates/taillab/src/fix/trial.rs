@@ -19,7 +19,7 @@ use crate::progress;
 /// Pairs of closed-loop blocks for the effect on the peak.
 const PEAK_PAIRS: u64 = 6;
 
-/// More pairs say nothing new about one mitigation.
+/// The most pairs in a trial; more would add little about one mitigation.
 const MOST_PAIRS: usize = 60;
 
 /// How many blocks with a change are kept to forecast what else there is to gain: together they have as many
@@ -125,7 +125,7 @@ impl Bench<'_> {
         trial.pairs.push(before.latencies, after.latencies);
     }
 
-    /// A bar that shows how far a trial is.
+    /// A progress bar for a trial of at most `most` pairs or rounds (`of`).
     pub fn bar(&self, name: &str, most: usize, of: &str) -> ProgressBar {
         let template =
             format!("{{prefix:<22}} [{{bar:24}}] {{pos:>2}} of at most {{len}} {of}, {{msg}}");

@@ -26,7 +26,7 @@ pub struct Known {
     pub command: &'static str,
     /// The recording's file, for messages.
     pub path: Option<PathBuf>,
-    /// What was measured, where we know it better than the recording.
+    /// The name of what was measured, if the caller knows a better one than the recording.
     pub target: Option<String>,
     /// The server's process, if it still runs.
     pub process: Option<Tid>,
@@ -34,7 +34,7 @@ pub struct Known {
     pub partial: bool,
     /// Whether the observer had no CPU to itself.
     pub shares_cpus: bool,
-    /// What the server's CPUs did.
+    /// Use of the server's CPUs.
     pub server_cpus: Option<CpuUsage>,
     /// What was measured before the load.
     pub before_load: Option<BeforeLoad>,
@@ -42,7 +42,7 @@ pub struct Known {
     pub load: Option<(LoadSummary, Vec<(Nanos, f64)>)>,
     /// Conditions of the testbed and the machine that affect the result.
     pub conditions: Vec<Reason>,
-    /// What recording cost; only `trace` knows it.
+    /// The cost of recording; only `trace` measures it.
     pub cost: Option<RecordingCost>,
 }
 
@@ -61,7 +61,7 @@ pub struct BeforeLoad {
 }
 
 impl BeforeLoad {
-    /// Says where t and the workers come from.
+    /// Fills in where t and the workers come from.
     fn describe(&self, server: &mut ServerResult) {
         server.service_time_source = self.source;
         server.ideal.virtual_workers = self.virtual_workers.is_some();
@@ -88,11 +88,11 @@ impl IdealServer {
     }
 }
 
-/// A report, with what its figures need.
+/// A report with the data of its figures.
 pub struct Analysed {
     /// The report.
     pub report: Report,
-    /// The curves of the ideal, of the measurement and, if the client is ours, of its view.
+    /// The curves of the ideal and of the measurement and, if the client is ours, of what it saw.
     pub curves: Vec<Curve>,
 }
 
@@ -107,7 +107,7 @@ pub struct RecordingCost {
     pub program_ns_per_event: Option<f64>,
     /// Bytes written to disk per second.
     pub written_bytes_per_s: f64,
-    /// Most memory that taillab had resident.
+    /// taillab's peak resident memory, in bytes.
     pub peak_memory_bytes: u64,
 }
 
@@ -150,7 +150,7 @@ pub struct Pass<'c> {
 }
 
 impl<'c> Pass<'c> {
-    /// Learns from the first window what the ideal server is.
+    /// Determines the ideal server, where needed from the first window.
     ///
     /// # Errors
     /// When the recording does not show what the analysis needs.

@@ -3,7 +3,7 @@
 //! A thread that acts long after it should have did not have its CPU: the hypervisor or another task had
 //! it. The time that another task took is left out; the kernel says how long a thread waited for its CPU
 //! (`/proc/PID/schedstat`, see the kernel's `Documentation/scheduler/sched-stats.rst`). The ledger counts a
-//! stall as evidence only if the server's CPU stood still at the same time.
+//! stall as evidence only if the server's CPU was stalled at the same time.
 //!
 //! The generator of `run` is such a thread, because it looks at the clock all the time between sends.
 //! `trace` uses a [`Canary`].
@@ -111,7 +111,7 @@ fn look(cpu: u32, waits: &File, stop: &AtomicBool, out: &Sender<Event>) {
         let (Some(before), Some(waited)) = (before, waited) else {
             return;
         };
-        // it waited at the end, after its sleep was over
+        // the wait for the CPU came last, after the sleep was over
         let free = woke.nanos_since_boot() - waited.saturating_sub(before).get();
         let free = Monotonic::from_nanos_since_boot(free);
         for (at, lasted) in late([(due, free)].into_iter()) {
@@ -122,8 +122,8 @@ fn look(cpu: u32, waits: &File, stop: &AtomicBool, out: &Sender<Event>) {
     }
 }
 
-/// The stalls of a thread, from when each of its actions was due and done: when a stall ended, and for how
-/// long nothing was done although something was due.
+/// The end and the length of each stall of a thread, from the times at which its actions were due and done.
+/// During a stall an action is due and none is done.
 fn late(
     sends: impl Iterator<Item = (Monotonic, Monotonic)>,
 ) -> impl Iterator<Item = (Monotonic, Nanos)> {

@@ -7,10 +7,10 @@ use taillab_host::CpuSet;
 use taillab_load::FleetRun;
 use taillab_model::{Cut, Monotonic, Nanos, Recording};
 
-/// An answer that came less than this before the generator stood still may have been read late.
+/// An answer that came less than this before the generator stalled may have been read late.
 const READ_LATE: Nanos = Nanos::from_millis(1);
 
-/// Where the generator's threads sent late. The recording says which threads had their CPUs.
+/// Where the generator's threads sent late. The recording shows which threads occupied their CPUs.
 pub fn cuts(load: &FleetRun, cpus: &CpuSet, recording: &Recording) -> Vec<Cut> {
     let threads = load.runs.iter().zip(cpus.iter()).map(|(run, cpu)| {
         let waits: Vec<_> = run

@@ -57,7 +57,7 @@ impl ClientMeasured {
         }
     }
 
-    /// Length and requests of all that was measured.
+    /// Total length and number of requests of everything that was measured.
     fn extent(&self) -> (Nanos, u64) {
         if let Some(closed) = &self.generator.closed_loop {
             return (closed.duration_ns, closed.requests);

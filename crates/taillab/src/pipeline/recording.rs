@@ -201,7 +201,7 @@ struct RecordingAnalysis<'a, 'c> {
     /// Up to this many requests the quantiles are exact.
     exact: usize,
     client: Option<&'a Client<'a>>,
-    /// The server's process, where it still runs.
+    /// The server's process, if it still runs.
     process: Option<Tid>,
     dir: Option<&'a RunDir>,
 }

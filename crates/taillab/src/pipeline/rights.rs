@@ -1,4 +1,4 @@
-//! Before and after the part of a command that needs root.
+//! Recovery before the part of a command that needs root, and giving up root after it.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;

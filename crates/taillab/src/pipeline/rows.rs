@@ -48,12 +48,12 @@ impl Rows {
         }
     }
 
-    /// Takes note of the next requests, whose rows will follow.
+    /// Registers the next requests; their rows follow with [`Self::write`].
     pub fn came(&mut self, matched: &Matched) {
         let fates = (0..matched.requests.len()).map(|place| {
             match matched.is_measured(place, self.from) {
                 true => Fate::Open,
-                // it gets no account
+                // the ledger does not account for it
                 false => Fate::Told(None),
             }
         });
@@ -108,7 +108,7 @@ impl Rows {
         true
     }
 
-    /// Writes the remaining rows, and then these others.
+    /// Writes the remaining rows, and then `others`.
     pub fn finish(
         mut self,
         others: impl Iterator<Item = RequestRow>,
@@ -121,7 +121,7 @@ impl Rows {
     }
 }
 
-/// Both files, completely written but not in their places yet.
+/// Both files, completely written but not yet under their final names.
 pub struct WrittenRows([Written; 2]);
 
 struct Written {
@@ -135,7 +135,7 @@ struct Written {
 type CopyFile = fn(File, &mut BufWriter<File>) -> Result<(), ReportError>;
 
 impl WrittenRows {
-    /// Puts them in their places. If the ideal was `withdrawn`, which is known only after all rows are
+    /// Gives them their final names. If the ideal was `withdrawn`, which is known only after all rows are
     /// written, they are copied without what depends on it.
     pub fn keep(self, dir: &mut RunDir, withdrawn: bool) -> Result<(), Failure> {
         for written in self.0 {

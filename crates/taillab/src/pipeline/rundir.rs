@@ -320,7 +320,7 @@ mod tests {
         for name in names.into_iter().chain([next.as_str()]) {
             std::os::unix::fs::symlink(&victim, path.join(name)).unwrap();
         }
-        // somebody has guessed the name of the temporary file: refused, and the next one is free
+        // the name of the temporary file was guessed: refused, and the next name is free
         assert!(dir.put("report.html", b"mine").is_err());
         dir.put("report.html", b"mine").unwrap();
         assert!(dir.stream(RECORDING).is_err());

@@ -1,4 +1,4 @@
-//! The load of an experiment's `[background]` section: processes of ours on the server's CPUs.
+//! The load of an experiment's `[background]` section: taillab's own processes on the server's CPUs.
 
 use std::process::{Child, Command, Stdio};
 
@@ -7,7 +7,7 @@ use taillab_host::CpuSet;
 use crate::exit::Failure;
 use crate::experiment::Experiment;
 
-/// Our own program, whatever it is called.
+/// The running executable, whatever its file is called.
 const OURSELVES: &str = "/proc/self/exe";
 
 /// Processes that run until this is dropped. They also end with this process, because it holds the pipes of
@@ -18,7 +18,7 @@ pub struct BackgroundLoad {
 }
 
 impl BackgroundLoad {
-    /// Starts what the experiment asks for, often nothing. It starts processes, not threads, so that
+    /// Starts the processes that the experiment asks for, if any. They are processes, not threads, so that
     /// mitigations against other programs affect them.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! The peak of one core: the service time, and how much of the peak the probe costs.
 //!
-//! Closed-loop blocks in pairs, one without and one with the probe, in alternating order, so that a drift
+//! Closed-loop blocks run in pairs, one without and one with the probe, in alternating order, so that a drift
 //! of the machine's speed affects both alike. Where everything but T1 and T6 is recorded in slices, a
 //! block is too short to contain its share of them. So there is a third block, with what is attached between
 //! slices, and the cost is the average of both, weighted by their shares of the time.
@@ -41,8 +41,8 @@ const RATE_LIMIT_PER_S: f64 = 400_000.0;
 /// state and two switches. If there are more, they are kept too, at the price of a page fault.
 pub const EVENTS_PER_REQUEST: f64 = 14.0;
 
-/// A block without any answer is tried this many times: we do not give up because the virtual machine was
-/// stopped during one block.
+/// The most runs of a block that gets no answer: the virtual machine may have been stopped during one of
+/// them.
 const BLOCK_ATTEMPTS: u32 = 3;
 
 /// If the server's CPUs were less busy than this at the peak, they did not limit it, and their use does not
@@ -203,7 +203,7 @@ enum Found {
     Cut(Option<StopReason>),
 }
 
-/// The blocks by what was attached; those at the same place make a pair.
+/// The blocks by what was attached; those with the same index form a pair.
 #[derive(Default)]
 struct Blocks {
     without: Vec<CalibrationBlock>,
@@ -217,7 +217,7 @@ impl BlockRunner<'_> {
         let mut blocks = Blocks::default();
         let kinds = self.kinds.len();
         for number in 0..kinds * self.experiment.calibration.pairs as usize {
-            // each pair begins with the next kind
+            // each round begins with the next kind
             let kind = self.kinds[(number + number / kinds) % kinds];
             let (block, saturation) =
                 until_answered(|| self.block(client, (kind, probe), number as u64))?;
@@ -277,7 +277,7 @@ impl BlockRunner<'_> {
     }
 }
 
-/// Runs a block, and repeats it a few times while nothing is answered although nothing ended it.
+/// Runs a block, at most [`BLOCK_ATTEMPTS`] times, until it gets an answer or is stopped.
 fn until_answered<B>(
     mut block: impl FnMut() -> Result<(B, Saturation), Failure>,
 ) -> Result<(B, Saturation), Failure> {

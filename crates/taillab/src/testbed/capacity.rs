@@ -14,12 +14,12 @@ pub struct Capacity {
     /// c: how many requests the server can serve at once.
     pub workers: NonZeroU32,
     /// The mean wait, if the workers only wait on a timer and so need no CPU each. Then t is this mean,
-    /// and the peak says nothing about it.
+    /// whatever the peak is.
     pub waits: Option<Nanos>,
 }
 
 impl Capacity {
-    /// A worker needs a CPU to serve, so there are at most as many as CPUs, unless they wait.
+    /// A worker needs a CPU to serve, so at most as many count as there are CPUs, unless they only wait.
     pub fn of(experiment: &Experiment, server_cpus: &CpuSet) -> Self {
         let workers = experiment.workers();
         let waits = match &experiment.server.service {
@@ -36,7 +36,7 @@ impl Capacity {
         }
     }
 
-    /// t: c ÷ the peak in requests per second, or the mean wait; `None` without a peak.
+    /// t: c ÷ the peak in requests per second, or the mean wait; `None` if the result is not positive.
     pub fn service_time(&self, peak_per_s: f64) -> Option<Nanos> {
         self.waits
             .or_else(|| Nanos::try_from_secs_f64(f64::from(self.workers.get()) / peak_per_s))

@@ -1,4 +1,4 @@
-//! The generator's clients: what they ask, over what, and on which CPUs.
+//! The generator's clients: their requests, transports and CPUs.
 
 use std::net::SocketAddr;
 
@@ -21,7 +21,7 @@ pub fn endpoint(experiment: &Experiment, address: SocketAddr) -> Endpoint {
     }
 }
 
-/// Checks that the protocol allows these requests, before there is a server.
+/// Checks that the protocol allows these requests, before the server is started.
 ///
 /// # Errors
 /// A usage failure that says what is not allowed.

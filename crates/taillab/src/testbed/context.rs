@@ -25,7 +25,7 @@ pub fn before(
         workers: Some(calibrated.capacity.workers.get()),
         timeout_ns: Some(experiment.client.timeout),
         sequential: experiment.server.is_sequential(),
-        // our generator matches responses to requests by them
+        // our generator matches responses to requests by these ids
         datagram_ids: experiment.server.transport == Transport::Udp,
         stamps: experiment.probe.stamps,
         ..RecordingContext::default()

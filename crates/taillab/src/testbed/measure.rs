@@ -41,15 +41,15 @@ pub struct Recorded {
     pub events: Recording,
     /// Requests per second of the measurement's schedule, on average.
     pub rate_per_s: f64,
-    /// What the server did from one segment to the next, where the rate followed its capacity.
+    /// Rate, CPU use and capacity in each segment; empty unless the rate followed the capacity.
     pub segments: Vec<LoadSegment>,
-    /// How fast the schedule was played.
+    /// The speed of the schedule during the run.
     pace: Pace,
     /// When the schedule began.
     began: Monotonic,
-    /// Requests per second for which it was drawn.
+    /// The rate, in requests per second, for which the schedule was drawn.
     drawn_per_s: f64,
-    /// What the server's CPUs did, warm-up included.
+    /// Use of the server's CPUs, including the warm-up.
     pub server_cpus: Option<CpuUsage>,
 }
 
@@ -85,7 +85,7 @@ pub enum Rate {
 }
 
 impl Rate {
-    /// Requests per second at first.
+    /// The rate at the beginning, in requests per second.
     pub const fn first_per_s(self) -> f64 {
         match self {
             Self::Constant(per_s) | Self::Repeatable(per_s) => per_s,
@@ -101,7 +101,7 @@ impl Rate {
     }
 }
 
-/// Sends the schedule and records what the kernel did with it.
+/// Sends the scheduled requests and records what the kernel does with them.
 ///
 /// Except with [`Rate::Repeatable`], the end is put off to make up for time in which something held the
 /// generator up, at most until the workload's longest duration.
@@ -200,7 +200,7 @@ fn add_generators_own(events: &mut Recording, load: &FleetRun, cpus: &CpuSet) {
     events.insert(stalls(load, cpus));
 }
 
-/// What is to be sent, and when.
+/// The planned sends: their times, pace and phases.
 struct SendingPlan {
     pace: Pace,
     /// The send times of each thread.
@@ -254,7 +254,7 @@ fn phases(schedules: &[Vec<Nanos>], warm_up: Nanos, end: Nanos) -> [Phase; 2] {
     ]
 }
 
-/// A Poisson process for each thread; together they are one of the whole rate.
+/// A Poisson process for each thread; together they are a Poisson process of the whole rate.
 pub fn schedules(
     rate_per_s: f64,
     length: Nanos,
@@ -302,7 +302,7 @@ pub fn rate_or_following(rig: &Rig, experiment: &Experiment, calibrated: &Calibr
     })
 }
 
-/// How busy these CPUs are now.
+/// The busy share of these CPUs, measured over [`WATCHED`].
 fn busy_share(roots: &Roots, cpus: &CpuSet) -> Option<f64> {
     let before = CpuSample::take(roots).ok()?;
     thread::sleep(WATCHED);

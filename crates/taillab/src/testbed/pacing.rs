@@ -13,10 +13,10 @@ use taillab_simulator::simulation::Precision;
 
 use super::precision::Watched;
 
-/// The capacity is estimated over this much time: long compared with a queue, short compared with a minute.
+/// Window of the capacity estimate: long compared with the life of a queue, short compared with a minute.
 const WINDOW: Nanos = Nanos::from_secs(4);
 
-/// A shorter time is too short for an estimate: the kernel counts CPU time in ticks.
+/// The shortest window that gives an estimate: the kernel counts CPU time in ticks.
 const SHORTEST: Nanos = Nanos::from_secs(1);
 
 /// Length of the segments that the result shows.
@@ -40,7 +40,7 @@ const BEFORE_THE_END: Nanos = Nanos::from_secs(2);
 /// builds up meanwhile is cut from the results too.
 const MADE_UP: u64 = 2;
 
-/// What the load follows.
+/// The targets of a load that follows the server's capacity.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Following {
     /// The first rate in requests per second, for which the schedule is drawn.
@@ -68,18 +68,18 @@ pub struct Follower<'a> {
     pace: &'a Pace,
     roots: Roots,
     cpus: CpuSet,
-    /// The end as asked for.
+    /// The requested end, counted from the beginning of the load.
     end: Nanos,
     /// The last time at which no request had been sent yet: the load began no earlier.
     began: Option<Monotonic>,
     /// For how long the generator was held up before the measurement.
     held_up_before: Option<Nanos>,
-    /// The percentile that decides how long it lasts.
+    /// The percentile that decides how long the measurement lasts.
     watched: Option<Watched>,
     looks: Vec<Look>,
 }
 
-/// How far the load was at one time.
+/// A sample of the load's progress and of the CPU counters.
 struct Look {
     at: Monotonic,
     answered: u64,
@@ -141,14 +141,14 @@ impl<'a> Follower<'a> {
         }
     }
 
-    /// Puts the end off by what the generator's stalls cost.
+    /// Puts the end off to make up for the generator's stalls.
     fn make_up(&mut self, since: Nanos, held_up: Nanos) {
         let before = *self.held_up_before.get_or_insert(held_up);
         let missed = held_up.saturating_sub(before) * MADE_UP;
         self.pace.put_off_to(self.end + missed, since);
     }
 
-    /// Puts the end off while the percentile is not known as well as wanted.
+    /// Puts the end off until the percentile is known as precisely as wanted.
     fn go_on(&mut self, since: Nanos, now: Monotonic, progress: &FleetProgress) {
         let Some(watched) = &mut self.watched else {
             return;
@@ -158,7 +158,7 @@ impl<'a> Follower<'a> {
         }
     }
 
-    /// What the server did between two looks.
+    /// The server's rate and CPU use between two samples.
     fn between(&self, first: usize, last: usize) -> Option<LoadSegment> {
         let (first, last) = (self.looks.get(first)?, self.looks.get(last)?);
         let usage = last.cpu.usage_since(&first.cpu, &self.cpus)?;

@@ -1,4 +1,4 @@
-//! How well a percentile is known while the measurement goes on (`--precision`).
+//! The precision of a percentile while the measurement runs (`--precision`).
 
 use taillab_load::{FleetProgress, LiveCounts};
 use taillab_model::{Monotonic, Nanos, student_975};
@@ -11,13 +11,13 @@ const PIECE: Nanos = Nanos::from_millis(400);
 /// because they may share a queue.
 const PIECES: usize = 4;
 
-/// Fewer segments than this do not show the spread between them.
+/// The fewest segments from which the spread between them is estimated.
 const FEWEST: usize = 5;
 
-/// The client's response times by segment.
+/// The client's response times so far, in pieces of at least [`PIECE`].
 pub struct Watched {
     wanted: Precision,
-    /// What each thread of the generator had counted at the last cut between segments.
+    /// The counts of each generator thread at the last cut between pieces.
     before: Vec<LiveCounts>,
     cut_at: Option<Monotonic>,
     pieces: Vec<LiveCounts>,
@@ -183,7 +183,7 @@ mod tests {
         let all = |of: &[LiveCounts]| drifts(of, &sum_of(of));
         assert!(!all(&pieces(0)));
         assert!(all(&pieces(300)));
-        // too short to say
+        // too few pieces to detect a drift
         assert!(!all(&pieces(300)[35..45]));
         let width = |drift| relative_half_width(&pieces(drift), 0.5).unwrap();
         assert!(width(300) > 2.0 * width(0), "{} {}", width(300), width(0));
@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn equal_segments_know_their_quantiles() {
         let segments: Vec<LiveCounts> = (0..10).map(|_| segment(0)).collect();
-        // as wide as a bucket of the histogram, at most
+        // at most the width of a histogram bucket
         assert!(half_width(&segments, 0.5).unwrap() < 0.02);
         assert!(half_width(&segments, 0.9).unwrap() < 0.02);
     }
@@ -203,7 +203,7 @@ mod tests {
             .map(|number| segment(if number == 3 { 200 } else { 0 }))
             .collect();
         let median = half_width(&segments, 0.5).unwrap();
-        // one burst in 20 s makes p99
+        // a single burst in 20 s determines p99
         let tail = half_width(&segments, 0.99);
         assert!(tail.is_none_or(|tail| tail > 0.3), "{tail:?}");
         assert!(median < 0.2, "{median}");
@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(half_width(&many, 0.9999), None);
     }
 
-    /// More of the same: the interval shrinks.
+    /// With more segments of the same kind the interval shrinks.
     #[test]
     fn longer_is_better_known() {
         let of = |count: u64| -> f64 {

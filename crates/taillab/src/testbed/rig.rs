@@ -59,7 +59,7 @@ impl Rig {
         let roots = Roots::default();
         let allowed = cpus::allowed().map_err(host)?;
         let placement = place(experiment, &roots)?;
-        // refuse the impossible even while another measurement holds the CPUs
+        // report an impossible experiment even while another measurement holds the CPUs
         servers::check(experiment)?;
         let stand_in = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), experiment.server.port);
         client::check(experiment, stand_in)?;
@@ -90,8 +90,8 @@ impl Rig {
         }
     }
 
-    /// Keeps the calling thread off the server's CPUs from now on, and off the generator's if there are
-    /// others.
+    /// Keeps the calling thread off the server's CPUs from now on, and off the generator's too if other CPUs
+    /// are left.
     pub fn step_aside(&self) -> Result<(), Failure> {
         cpus::pin_current_thread(&self.placement.spare(&self.allowed)).map_err(host)
     }
@@ -164,7 +164,7 @@ impl Rig {
             ..
         } = self;
         let watch = || {
-            // if its state cannot be read, we assume that it runs: if it does not, the load shows it
+            // if its state cannot be read, assume that it runs: if it does not, the load will show it
             if matches!(server.try_exit(), Ok(Some(_))) {
                 server_gone.store(true, Ordering::Relaxed);
             }
@@ -196,7 +196,7 @@ impl Rig {
         self.server.processes()
     }
 
-    /// Where the client's packets come from.
+    /// The source address of the client's packets.
     pub fn client_address(&self) -> IpAddr {
         self.testbed.client_address()
     }
@@ -240,7 +240,7 @@ impl Rig {
         self.take_down_and(|_| ())
     }
 
-    /// As [`Self::take_down`]; `read` may first look at what the server has left in its folder.
+    /// Like [`Self::take_down`], but `read` first gets the folder with the files that the server left.
     pub fn take_down_and<T>(
         self,
         read: impl FnOnce(Option<&PrivateFolder>) -> T,
@@ -314,7 +314,7 @@ fn start_server(
     Ok((server, folder, testbed, address))
 }
 
-/// Sets the receive buffer of a server's UDP sockets, in whichever of its processes they are.
+/// Sets the receive buffers of a server's UDP sockets, in all of its processes. Fails if there is no socket.
 fn set_all_receive_buffers(roots: &Roots, processes: &[u32], bytes: u32) -> Result<(), Failure> {
     let mut given = Err(SocketBufferError::NoSocket);
     for pid in processes {
@@ -327,7 +327,7 @@ fn set_all_receive_buffers(roots: &Roots, processes: &[u32], bytes: u32) -> Resu
     given.map_err(host)
 }
 
-/// The CPUs of both sides, as asked for.
+/// Chooses the CPUs of server and generator that the experiment asks for.
 fn place(experiment: &Experiment, roots: &Roots) -> Result<Placement, Failure> {
     let server: CpuSet = experiment.server.cpus.parse().or_exit(Exit::Usage)?;
     let client: CpuSet = experiment.client.cpus.parse().or_exit(Exit::Usage)?;

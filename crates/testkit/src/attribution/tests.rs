@@ -42,8 +42,8 @@ fn raw(delays: &[Nanos]) -> Vec<u64> {
     delays.iter().map(|delay| delay.get()).collect()
 }
 
-/// Service 10; held back from 5 to 35: the first loses 30, the next two inherit what
-/// their own idle time does not swallow.
+/// The service takes 10. The worker is held back from 5 to 35: the first request loses 30, and the
+/// next two inherit what no idle time absorbs.
 #[test]
 fn a_delay_is_inherited_until_an_idle_time_swallows_it() {
     let spans = [
@@ -80,17 +80,17 @@ fn the_way_to_the_worker_is_no_delay_where_only_a_thread_is_held_back() {
         intervals: vec![held(0, 5, 35, held_back)],
         unrecorded: 0,
     };
-    // the second was 15 on its way, while the first was held back
+    // the second took 15 to reach the worker, while the first was held back
     let spans = [span(0, 40, 1), queued(30, span(15, 50, 1))];
     let delays_by = |held_back| raw(&delays(&spans, &truth(held_back), LONG)[0]);
     assert_eq!(delays_by(Some(1)), [30, 10]);
-    // whoever has the CPU holds up its packets as well
+    // an injection that takes the CPU also holds up its packets
     assert_eq!(delays_by(None), [30, 25]);
 }
 
 #[test]
 fn what_another_disturbance_made_is_not_claimed() {
-    // service 10; the first took 100 more for another reason, then 30 for this one
+    // the service takes 10; the first lost 100 to another disturbance, then 30 to this one
     let spans = [span(0, 140, 1), span(15, 150, 1), span(16, 160, 1)];
     let truth = GroundTruth {
         sources: vec![source(Cause::Background, None)],
@@ -103,8 +103,7 @@ fn what_another_disturbance_made_is_not_claimed() {
 }
 
 proptest! {
-    /// More in the same times is no less delay, and a server that only the injection
-    /// disturbs is delayed by all that it lost.
+    /// A server that only the injection disturbs is delayed by all the time that it lost.
     #[test]
     fn alone_an_injection_costs_what_it_took(
         gaps in prop::collection::vec(0_u64..40, 1..60),

@@ -16,13 +16,13 @@ use super::setup::{BaseServer, Oracle, Promise, Setup};
 use crate::attribution::{Span, delays, is_meant, lost};
 use crate::ground_truth::{GroundTruth, InjectedSource};
 
-/// What is known of a block without the probe.
+/// What is known about a block without the probe.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClientBlock {
     /// From the send of each request to its answer, by the generator's clock, in the order of the
     /// schedule and without the warm-up; `None` for a request without an answer.
     pub sojourns_ns: Vec<Option<Nanos>>,
-    /// Which of them are judged; empty where all are.
+    /// Whether each of them is judged; empty if all are.
     pub judged: Vec<bool>,
     /// The share of the server's CPU time that the hypervisor took (`/proc/stat`).
     pub stolen_share: f64,
@@ -31,13 +31,13 @@ pub struct ClientBlock {
 }
 
 impl ClientBlock {
-    /// Whether the machine disturbed it so much that it proves little.
+    /// Whether the machine disturbed the block too much for it to prove anything.
     pub fn is_contaminated(&self) -> bool {
         self.stolen_share.max(self.late_share) > MOST_CONTAMINATED
     }
 
-    /// By how much longer the client waited in this block than in `other`, of the requests of the
-    /// schedule that were answered in both and that are judged here, in nanoseconds.
+    /// How much longer the client waited in this block than in `other`, in nanoseconds: the sum over
+    /// the requests of the schedule that were answered in both and are judged here.
     pub fn longer_than(&self, other: &Self) -> f64 {
         let both = self.sojourns_ns.iter().zip(&other.sojourns_ns).enumerate();
         both.filter(|(request, _)| self.judged.get(*request) != Some(&false))
@@ -47,33 +47,33 @@ impl ClientBlock {
     }
 }
 
-/// Everything that is kept of a block beside its recording.
+/// Everything that is kept of a block apart from its recording.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BlockTruth {
-    /// When what was injected.
+    /// What was injected, and when.
     pub injected: GroundTruth,
     /// What the client saw.
     pub client: ClientBlock,
 }
 
-/// What the ledger charges for, over all requests.
+/// The excess that the ledger charges to one cause and culprit, over all requests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Charge {
-    /// The cause that it is charged to.
+    /// The cause that is charged.
     pub cause: Cause,
     /// The culprit, where the ledger names one.
     pub culprit: Option<Culprit>,
-    /// The excess.
+    /// The excess that is charged to them.
     pub excess: Nanos,
 }
 
-/// What a single request was charged for what was injected, and what that cost it by its own stamps
-/// and those of the injection.
+/// What a single request was charged for the injection, and what the injection cost it by the stamps
+/// of both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestCharge {
-    /// What is charged to it.
+    /// The excess that is charged for the injection.
     pub charged: Nanos,
-    /// The truth.
+    /// The true delay by the injection.
     pub truth: Nanos,
 }
 
@@ -88,11 +88,11 @@ pub struct Block {
     pub service_time: Nanos,
     /// Events that the probe lost.
     pub lost_events: u64,
-    /// What is charged in all.
+    /// All charges, by cause and culprit.
     pub charges: Vec<Charge>,
-    /// The same of each request, in order of T1, where that has a truth; empty otherwise.
+    /// Charge and truth of each request, in order of T1; empty if single requests have no truth.
     pub requests: Vec<RequestCharge>,
-    /// What each source of the truth cost all of these requests, by the times of both; empty where
+    /// What each source of the truth cost these requests together, by the stamps of both; empty if
     /// single requests have no truth.
     pub costs_ns: Vec<f64>,
     /// The sojourns in the server, in order of length.
@@ -195,7 +195,7 @@ impl Block {
         self.sum(|charge| charge.cause == cause)
     }
 
-    /// What is charged to the causes and culprits of these, in nanoseconds.
+    /// What is charged to the causes and culprits of these sources, in nanoseconds.
     pub fn charged_to_all(&self, sources: &[InjectedSource]) -> f64 {
         self.sum(|charge| charge.is_of(sources))
     }
@@ -217,8 +217,8 @@ impl Block {
         self.sojourns.get(place).copied().unwrap_or(Nanos::ZERO)
     }
 
-    /// A forecast; `None` where there is none. Others may do the same as what was injected and stay
-    /// after the fix: so the forecast without the culprit counts, where there is one.
+    /// The forecast for this promise, if there is one. Other threads may do what was injected and still
+    /// run after the fix, so a forecast that removes only the culprit is preferred.
     pub fn forecast(&self, promise: Promise) -> Option<&Prediction> {
         let named = |change: &str| self.predictions.iter().find(|it| it.change == change);
         let cause = match promise {
@@ -236,7 +236,7 @@ impl Block {
     }
 }
 
-/// All threads of the name and process, as forecasts may call them.
+/// The culprit as all threads of its name and process: forecasts may name them together.
 fn without_thread(culprit: &Culprit) -> Culprit {
     match culprit {
         Culprit::Thread { name, pid, .. } => Culprit::Thread {
@@ -249,14 +249,14 @@ fn without_thread(culprit: &Culprit) -> Culprit {
 }
 
 impl Charge {
-    /// Whether it names the cause and the culprit of one of these.
+    /// Whether it names the cause and the culprit of one of these sources.
     fn is_of(&self, sources: &[InjectedSource]) -> bool {
         let mut sources = sources.iter();
         sources.any(|source| source.cause == self.cause && is_meant(&source.culprit, &self.culprit))
     }
 }
 
-/// What each source of the truth cost each request; empty where nothing says so.
+/// What each source of the truth cost each request; empty if single requests have no truth.
 fn costs(setup: &Setup, matched: &Matched, truth: &GroundTruth, usual: Nanos) -> Vec<Vec<Nanos>> {
     match setup.oracle {
         Oracle::HeldBack => delays(&spans(setup, matched), truth, usual),

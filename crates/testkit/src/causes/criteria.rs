@@ -3,11 +3,11 @@
 
 use taillab_model::explanation::Cause;
 
-/// How far the charge may be from the delay that the client saw, on either side.
+/// How far the charge may be from the delay that the client saw, on either side, as a share of it.
 pub(super) const CHARGE_TOLERANCE: f64 = 0.10;
-/// How far a forecast may be from what is then measured, on either side.
+/// How far a forecast may be from what is then measured, on either side, as a share of it.
 pub(super) const FORECAST_TOLERANCE: f64 = 0.20;
-/// An interval that reaches farther than this from its estimate says too little.
+/// An interval that reaches farther than this from its estimate is inconclusive.
 pub(super) const MOST_UNCERTAIN: f64 = 0.25;
 /// The largest share of an undisturbed server's excess that may be charged to one of [`IMPOSSIBLE`].
 pub(super) const IMPOSSIBLE_TOLERANCE: f64 = 0.05;
@@ -17,10 +17,10 @@ pub(super) const MOST_BY_CHANCE: f64 = 0.25;
 /// A block is contaminated where the hypervisor took more than this share of its CPU time, or the
 /// generator was late for more than this share of its length.
 pub(super) const MOST_CONTAMINATED: f64 = 0.05;
-/// With a larger share of contaminated pairs nothing is decided.
+/// With a larger share of contaminated pairs the verdict is inconclusive.
 pub(super) const MOST_CONTAMINATED_PAIRS: f64 = 0.5;
 
-/// What one worker on one datagram socket cannot suffer from, unless somebody injects it.
+/// Causes that cannot delay one worker on one datagram socket unless they are injected.
 pub(super) const IMPOSSIBLE: [Cause; 7] = [
     Cause::Order,
     Cause::Imbalance,

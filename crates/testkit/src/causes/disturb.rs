@@ -18,7 +18,7 @@ pub struct DisturbedServer<'a> {
     pub testbed: &'a Testbed,
     /// The server.
     pub server: &'a ServerProcess,
-    /// Where control groups are.
+    /// The mount points of proc and of the control groups.
     pub roots: &'a Roots,
 }
 
@@ -42,17 +42,17 @@ fn by_number(roots: &Roots, threads: &[u32]) -> Vec<u32> {
     numbered.into_iter().map(|(_, thread)| thread).collect()
 }
 
-/// The last of each group of `one_in`.
+/// The last thread of each full group of `one_in`.
 fn last_of(one_in: usize, threads: &[u32]) -> Vec<u32> {
     let groups = threads.chunks_exact(one_in);
     groups.filter_map(|group| group.last().copied()).collect()
 }
 
 impl Disturbers {
-    /// Starts them; the server is there already.
+    /// Starts the disturbances. The server must be running.
     ///
     /// # Errors
-    /// [`InjectionError`] where one cannot be had on this machine.
+    /// [`InjectionError`] if one of them is not possible on this machine.
     pub fn start(
         target: &DisturbedServer,
         disturbances: &[Disturbance],
@@ -123,10 +123,10 @@ impl Disturbers {
         }))
     }
 
-    /// Ends them and says what they did.
+    /// Ends them and returns what they did.
     ///
     /// # Errors
-    /// Where that cannot be read.
+    /// [`InjectionError`] if their records cannot be read.
     pub fn stop(mut self) -> Result<GroundTruth, InjectionError> {
         let mut truth = GroundTruth::default();
         for stop in self.running.drain(..) {

@@ -69,7 +69,7 @@ impl Forecast {
         }
     }
 
-    /// What is judged: every percentile, and that there is one at all.
+    /// A criterion for each percentile; one that is inconclusive if there is none.
     pub(super) fn criteria(&self) -> Vec<Criterion> {
         if self.points.is_empty() {
             return vec![Criterion::judge(
@@ -86,7 +86,7 @@ impl Forecast {
 }
 
 impl ForecastPoint {
-    /// Of pairs of (with, predicted, without).
+    /// From pairs of (measured with the cause, predicted without it, measured without it).
     fn of(q: f64, pairs: &[(Nanos, Nanos, Nanos)]) -> Option<Self> {
         let ratio = |a: Nanos, b: Nanos| a.get() as f64 / (b.get() as f64).max(1.0);
         let middle = |of: &dyn Fn(&(Nanos, Nanos, Nanos)) -> f64| {
@@ -123,7 +123,7 @@ impl ForecastPoint {
 mod tests {
     use super::*;
 
-    /// The verdict of pairs of (predicted, measured) where it was `with` before the fix.
+    /// The verdict on pairs of (predicted, measured), where `with` was measured before the fix; in µs.
     fn verdict(with: u64, pairs: &[(u64, u64)]) -> Verdict {
         let us = Nanos::from_micros;
         let pairs: Vec<_> = (pairs.iter())

@@ -1,4 +1,4 @@
-//! The judge: an estimate with its interval against what it should be. Pure.
+//! Judges an estimate with its interval against its target. Pure functions.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -72,7 +72,7 @@ impl Criterion {
     }
 
     /// What was charged in each pair against the delay that the client saw, both in nanoseconds:
-    /// their ratio must be `target`. Nothing can be said where the client saw no certain delay.
+    /// their ratio must be `target`. Inconclusive unless the client certainly saw a delay.
     pub(super) fn of_charge(what: &str, target: f64, pairs: &[(f64, f64)]) -> Self {
         let criterion = |estimate| Self::judge(what, (target, CHARGE_TOLERANCE), estimate);
         let delays: Vec<(f64, f64)> = pairs.iter().map(|(_, delay)| (*delay, 1.0)).collect();
@@ -87,13 +87,13 @@ impl Criterion {
         }
     }
 
-    /// What was charged in each pair against a scale, both in nanoseconds, where nothing should be.
+    /// What was charged in each pair, relative to a scale, where nothing should be charged.
     pub(super) fn of_nothing(what: &str, tolerance: f64, pairs: &[(f64, f64)]) -> Self {
         Self::judge(what, (0.0, tolerance), ratio_of_sums(pairs))
     }
 }
 
-/// What several judgements come to in a measurement with this share of contaminated pairs.
+/// The verdict over several criteria, in a measurement with this share of contaminated pairs.
 pub(super) fn overall(criteria: &[Criterion], contaminated: f64) -> Verdict {
     let worst = criteria.iter().map(|criterion| criterion.verdict).max();
     match worst {
@@ -138,7 +138,7 @@ mod tests {
         // the interval is wider than the tolerance, and narrow enough
         assert_eq!(of_charge(&pairs(0.87, 0.2)), Verdict::Pass);
         assert_eq!(of_charge(&pairs(1.0, 0.01)[..4]), Verdict::Inconclusive);
-        // known badly, but certainly wrong
+        // not known precisely, but certainly wrong
         assert_eq!(of_charge(&pairs(3.0, 0.5)), Verdict::Fail);
     }
 

@@ -2,7 +2,7 @@
 //! charges to them must be what they cost the client.
 //!
 //! A pair is two blocks under the same arrivals, one with the injection and one without. The truth is
-//! how much longer the client waited in the first, by its own clock, and owes nothing to the probe.
+//! how much longer the client waited in the first, by its own clock and independently of the probe.
 
 mod block;
 mod criteria;

@@ -46,12 +46,12 @@ pub struct SourceResult {
 pub struct Pair {
     /// The block with the injection.
     pub with: Block,
-    /// The block without.
+    /// The block without it.
     pub without: Block,
 }
 
 impl Pair {
-    /// Delay and charge.
+    /// Compares the client's delay with what is charged.
     pub(super) fn result(&self, setup: &Setup) -> PairResult {
         let (with, without) = (&self.with.truth.client, &self.without.truth.client);
         let sources = setup.sources(&self.with.truth.injected);
@@ -59,7 +59,7 @@ impl Pair {
             Oracle::Outside => block.excess(),
             _ => block.charged_to_all(&sources),
         };
-        // it is late by what is injected
+        // there the injection itself makes the generator late
         let is_contaminated = with.is_contaminated() && setup.oracle != Oracle::Outside;
         let delay_ns = with.longer_than(without);
         PairResult {
@@ -73,8 +73,8 @@ impl Pair {
         }
     }
 
-    /// What each of several sources cost and was charged. Of the client's delay each has the part that
-    /// it has of what their own times explain.
+    /// Delay and charge of each of several sources. The client's delay is divided in proportion to
+    /// their costs by their own stamps.
     fn by_source(&self, sources: &[InjectedSource], delay_ns: f64) -> Vec<SourceResult> {
         let costs = &self.with.costs_ns;
         let all: f64 = costs.iter().sum();

@@ -183,8 +183,8 @@ impl From<InjectedSource> for Injected {
     }
 }
 
-/// Two blocks without an injection: no cause may differ between them, and what cannot be there is
-/// charged in neither. As shares of the excess.
+/// Criteria for two blocks without an injection, as shares of the excess: no cause may differ between
+/// them, and what is impossible may be charged in neither.
 fn control(pairs: &[Pair]) -> Vec<Criterion> {
     let of = |value: &dyn Fn(&Pair) -> f64| -> Vec<(f64, f64)> {
         pairs
@@ -207,7 +207,7 @@ fn control(pairs: &[Pair]) -> Vec<Criterion> {
     differences.chain(impossible).collect()
 }
 
-/// Each of several things that were injected, by itself.
+/// A criterion for each of several injections.
 fn by_source(pairs: &[PairResult]) -> Vec<Criterion> {
     let several = pairs.first().map_or(0, |pair| pair.by_source.len());
     let one = |source: usize| {
@@ -227,11 +227,11 @@ fn changes(pairs: &[Pair], of: f64) -> BTreeMap<&'static str, f64> {
     Cause::ALL.into_iter().filter_map(change).collect()
 }
 
-/// The truth, shifted in time against the charges: what they then have in common is chance. `None`
-/// where single requests have no truth.
+/// The truth, shifted in time against the charges: any correlation is then chance. `None` if single
+/// requests have no truth.
 fn placebo(blocks: &[&[RequestCharge]]) -> Option<Criterion> {
-    /// Shifts by these parts of a block; several, since what comes by a schedule is in step with one
-    /// of them.
+    /// The number of shifts, each by a different part of a block: a periodic injection may be in step
+    /// with one of them.
     const SHIFTS: usize = 7;
     blocks.iter().any(|requests| !requests.is_empty()).then(|| {
         let shifted = |requests: &&[RequestCharge]| {
@@ -295,7 +295,7 @@ mod tests {
     use super::*;
     use crate::ground_truth::GroundTruth;
 
-    /// A block of 100 requests with these charges, each of which took the client so many µs.
+    /// A block of 100 requests with these charges; each request took `us` µs at the client.
     fn block(us: u64, charges: &[(Cause, u64)], sources: &[InjectedSource]) -> Block {
         Block {
             truth: BlockTruth {
@@ -321,7 +321,7 @@ mod tests {
         }
     }
 
-    /// Eight pairs in which the injection cost 100 requests 10 µs each, charged so.
+    /// Eight pairs in which the injection cost 100 requests 10 µs each, with these charges.
     fn judged(charges: &[(Cause, u64)]) -> Measured {
         let setup = Setup::of(CauseKind::Background);
         let source = InjectedSource {
@@ -353,7 +353,7 @@ mod tests {
         }
     }
 
-    /// Bursts that cost 600 µs and slow requests that cost 400, of which this much is charged.
+    /// Bursts that cost 600 µs and slow requests that cost 400 µs, with these charges in µs.
     fn judged_two(background: u64, slow: u64) -> Measured {
         let source = |cause| InjectedSource {
             injected: "made up".to_owned(),
@@ -364,7 +364,7 @@ mod tests {
         let charges = [(Cause::Background, background), (Cause::SlowService, slow)];
         let pair = || Pair {
             with: Block {
-                // by their own times twice as much: the client's delay is divided so
+                // twice as much by their own stamps; the client's delay is divided in proportion
                 costs_ns: vec![1.2e6, 0.8e6],
                 ..block(30, &charges, &sources)
             },
@@ -384,7 +384,7 @@ mod tests {
         };
         assert_eq!(good.pairs[0].by_source[1].delay_ns, 4e5);
         assert_eq!(of(&good, "charge to slow_service"), Verdict::Pass);
-        // right in sum, and each other's
+        // the sum is right, but each is charged for the other
         let mixed = judged_two(400, 600);
         assert_eq!(of(&mixed, "charge"), Verdict::Pass);
         assert_eq!(of(&mixed, "charge to background"), Verdict::Fail);
@@ -408,7 +408,7 @@ mod tests {
             Measured::judge(&Setup::of(CauseKind::Generator), &pairs, None).verdict
         };
         assert_eq!(judged(&[(Cause::Wakeup, 120)]), Verdict::Pass);
-        // whatever cause it is
+        // whatever the cause
         assert_eq!(judged(&[(Cause::Wakeup, 400)]), Verdict::Fail);
         assert_eq!(judged(&[(Cause::Hypervisor, 400)]), Verdict::Fail);
     }
@@ -419,7 +419,7 @@ mod tests {
             let mut with = block(30, &[(Cause::Background, 1_000)], &[]);
             with.truth.client.stolen_share = stolen_share;
             with.truth.client.late_share = late_share;
-            // what the probe says is no evidence
+            // lost events are no evidence of contamination
             with.lost_events = 1_000;
             Pair {
                 with,
@@ -486,7 +486,7 @@ mod tests {
             .collect();
         let found = ByRequest::of(&[&wrong]).unwrap();
         assert!(found.error == 2.0 && found.correlation < 0.0, "{found:?}");
-        // what has all of a block late proves nothing
+        // blocks without requests give no result
         assert_eq!(ByRequest::of(&[&[]]), None);
         assert!(placebo(&[&[], &[]]).is_none());
     }

@@ -7,16 +7,16 @@ use super::CauseKind;
 use crate::ground_truth::{GroundTruth, InjectedSource};
 use crate::injection::Schedule;
 
-/// How it is known what was injected.
+/// How the true cost of an injection is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Oracle {
-    /// By the times of what held the server back.
+    /// From the intervals in which the server was held back.
     HeldBack,
-    /// By when packets were dropped and came again.
+    /// From when packets were dropped and when they arrived again.
     Loss,
-    /// By how the server is built: what that cost a single request is not known.
+    /// From how the server is built: the cost for a single request is not known.
     Structure,
-    /// It is outside the server, so nothing may be charged for it.
+    /// The injection is outside the server, so nothing may be charged for it.
     Outside,
     /// Nothing is injected.
     Nothing,
@@ -39,7 +39,7 @@ pub enum Disturbance {
     Quota(Schedule),
     /// A real-time thread that makes the kernel throttle all real-time threads.
     RtHog,
-    /// The same thread with pauses, so that the kernel throttles nobody.
+    /// The same thread with pauses, so that the kernel does not throttle.
     RtHogWithPauses,
     /// No disturbance: the server's threads have priority over all ordinary ones.
     RealTime,
@@ -50,18 +50,18 @@ pub enum Disturbance {
 /// The forecast that is compared with what is measured without the cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fix {
-    /// The forecast.
+    /// Which forecast is compared.
     pub promise: Promise,
-    /// How the cause is removed, for people.
+    /// How the cause is removed, in words.
     pub done: &'static str,
 }
 
 /// Which forecast is tested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promise {
-    /// That of a cause's removal.
+    /// The forecast without a cause.
     Without(Cause),
-    /// That of a mitigation, by its key.
+    /// The forecast of a mitigation, by its key.
     Mitigation(&'static str),
 }
 
@@ -70,17 +70,17 @@ pub enum Promise {
 pub struct Setup {
     /// The kind of cause.
     pub kind: CauseKind,
-    /// What a right explanation calls it.
+    /// The cause that a right explanation names.
     pub cause: Option<Cause>,
-    /// How it is known what was injected.
+    /// How its true cost is known.
     pub oracle: Oracle,
-    /// What the server does wrong.
+    /// The fault of the server, in the notation of [`crate::fault::Fault`].
     pub fault: Option<&'static str>,
     /// What disturbs the machine around it.
     pub disturbances: Vec<Disturbance>,
     /// The server that is disturbed.
     pub server: BaseServer,
-    /// A service of this length in place of the server's own.
+    /// The service that replaces the server's own, as `serve --service` takes it.
     pub service: Option<&'static str>,
 }
 
@@ -106,25 +106,25 @@ const fn schedule(every_ms: u64, lasts_us: u64) -> Schedule {
     }
 }
 
-/// Large enough to outweigh whatever else the machine does; so is every injection here.
+/// Large enough to outweigh other disturbances of the machine, like every injection here.
 const BURSTS: Schedule = schedule(120, 8_000);
 
 /// One in this number of the server's threads is delayed in `order`.
 const ONE_IN: usize = 4;
 
-/// A group without a quota.
+/// So rare that the group has no quota during a measurement.
 const NEVER: Schedule = schedule(3_600_000, 1_000);
 
-/// The service: long enough that the arrivals shape the queue, not the machine's few worst moments.
+/// The service: long enough that the arrivals, not a few bad moments of the machine, shape the queue.
 const SERVICE: &str = "spin:deterministic:300us";
 
-/// The least load, so that an injection affects many requests.
+/// The lowest utilisation, so that an injection affects many requests.
 const UTILIZATION: f64 = 0.55;
 
-/// The least load where requests must overtake each other.
+/// The lowest utilisation for kinds in which requests must overtake each other.
 const LONG_QUEUE_UTILIZATION: f64 = 0.75;
 
-/// The least load where requests must wait while a worker is idle.
+/// The lowest utilisation for kinds in which requests must wait while a worker is idle.
 const ASSIGNED_UTILIZATION: f64 = 0.7;
 
 /// The right cause, how it is known what was injected, the server's fault, and what disturbs the
@@ -144,7 +144,7 @@ fn injection(kind: CauseKind) -> Injection {
         CauseKind::Control | CauseKind::Idle => (None, Nothing, None, None),
         CauseKind::Background => held_back(Cause::Background, Disturbance::Background(BURSTS)),
         CauseKind::Softirq => held_back(Cause::Softirq, Disturbance::Flood(BURSTS)),
-        // half of the time is in the handlers
+        // the handlers take half of this time
         CauseKind::Irq => held_back(Cause::Irq, Disturbance::Timers(schedule(120, 16_000))),
         CauseKind::Order => {
             let yielding = Disturbance::Yielding(ONE_IN);
@@ -177,8 +177,8 @@ fn injection(kind: CauseKind) -> Injection {
 }
 
 impl Setup {
-    /// What is done for a kind. The server is real-time where the kind allows it, so that other
-    /// programs do not disturb it.
+    /// The setup of a kind. The server is real-time if the kind allows it, so that other programs do
+    /// not disturb it.
     pub fn of(kind: CauseKind) -> Self {
         let (cause, oracle, fault, disturbance) = injection(kind);
         let alone = (!matches!(
@@ -227,7 +227,7 @@ impl Setup {
             && disturbances.any(|disturbance| *disturbance != Disturbance::RealTime)
     }
 
-    /// N where the last of each N connections has a delayed thread. Only the requests of these
+    /// N, if the last of each N connections has a delayed thread. Only the requests of these
     /// connections are judged: the order of service delays one request and speeds up another.
     pub fn delayed_connections(&self) -> Option<usize> {
         self.disturbances
@@ -291,8 +291,8 @@ impl Setup {
         Some(Fix { promise, done })
     }
 
-    /// The load: high enough for the kind to show. Only where there are several requests can one be
-    /// overtaken, or wait while a worker is idle.
+    /// The utilisation: the one asked for, or a higher one that the kind needs. A request can be
+    /// overtaken, or wait while a worker is idle, only if there are several.
     pub fn utilization(&self, asked: f64) -> f64 {
         asked.max(match self.server {
             BaseServer::Threads => LONG_QUEUE_UTILIZATION,
@@ -317,11 +317,11 @@ impl Setup {
 pub struct BenchOptions {
     /// Length of a measurement.
     pub duration: Nanos,
-    /// Load.
+    /// The utilisation that was asked for, as a share of the capacity.
     pub utilization: f64,
     /// The server's CPU.
     pub server_cpu: u32,
-    /// The generator's.
+    /// The generator's CPU.
     pub client_cpu: u32,
     /// Seed of the schedule of arrivals.
     pub seed: i64,

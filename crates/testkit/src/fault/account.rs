@@ -8,7 +8,7 @@ use taillab_model::Nanos;
 
 use taillab_load::clock;
 
-/// Time for which a thread was awake: it was on a CPU, or could have been.
+/// How long a thread has been awake: on a CPU, or waiting for one.
 pub(super) struct ThreadAccount {
     /// Its time on a CPU, stolen time included; `None` where the kernel does not allow it.
     on_cpu: Option<File>,
@@ -18,7 +18,7 @@ pub(super) struct ThreadAccount {
 }
 
 impl ThreadAccount {
-    /// That of the calling thread; only that thread may use it.
+    /// The account of the calling thread. Only that thread may use it.
     pub(super) fn new() -> Self {
         Self {
             on_cpu: task_clock().ok(),
@@ -33,7 +33,7 @@ impl ThreadAccount {
         on_cpu + self.waited().unwrap_or(Nanos::ZERO)
     }
 
-    /// Does `work`, and says how long the thread slept in it.
+    /// Does `work` and returns how long the thread slept in it.
     pub(super) fn asleep_in(&self, work: impl FnOnce()) -> Nanos {
         let switches = voluntary_switches();
         let before = self.awake();
@@ -44,12 +44,12 @@ impl ThreadAccount {
         if switches.is_some() && switches == voluntary_switches() {
             return Nanos::ZERO;
         }
-        // asking takes time as well, so this is rather too little than too much
+        // reading the counters takes time too, so this errs on the low side
         to.saturating_since(from)
             .saturating_sub(self.awake().saturating_sub(before))
     }
 
-    /// Does `work`, and says how long that took without waits for a CPU.
+    /// Does `work` and returns how long it took, without waits for a CPU.
     pub(super) fn unhindered_in(&self, work: impl FnOnce()) -> Nanos {
         let waited = || self.waited().unwrap_or(Nanos::ZERO);
         let before = waited();
@@ -60,7 +60,7 @@ impl ThreadAccount {
         to.saturating_since(from).saturating_sub(waited)
     }
 
-    /// How long it could have been on a CPU and was on none.
+    /// How long the thread has been runnable without a CPU.
     fn waited(&self) -> Option<Nanos> {
         clock::waited_for_cpu(self.schedstat.as_ref()?)
     }
@@ -76,9 +76,9 @@ fn voluntary_switches() -> Option<i64> {
     }
 }
 
-/// The event that counts the calling thread's time on a CPU in wall-clock time
-/// (perf_event_open(2)). Its CPU time leaves out what a hypervisor stole meanwhile, which would
-/// then look like sleep.
+/// A perf event that counts the calling thread's time on a CPU in wall-clock time
+/// (perf_event_open(2)). The thread's CPU time leaves out stolen time, which would then look like
+/// sleep.
 fn task_clock() -> io::Result<File> {
     const SOFTWARE: u64 = 1;
     const TASK_CLOCK: u64 = 1;
@@ -108,7 +108,7 @@ fn task_clock() -> io::Result<File> {
     Ok(unsafe { File::from_raw_fd(descriptor as i32) })
 }
 
-/// What such an event has counted.
+/// Reads the count of such an event; it is in nanoseconds.
 fn count(mut event: &File) -> Option<Nanos> {
     let mut nanoseconds = [0; 8];
     event.read_exact(&mut nanoseconds).ok()?;
@@ -126,7 +126,7 @@ mod tests {
         let account = ThreadAccount::new();
         let end = clock::now() + Nanos::from_millis(20);
         let asleep = account.asleep_in(|| while clock::now() < end {});
-        // what others took of that time is waiting, and not sleep
+        // time that other threads took counts as waiting, not as sleep
         assert_eq!(asleep, Nanos::ZERO);
         let asleep = account.asleep_in(|| std::thread::sleep(Duration::from_millis(20)));
         assert!(asleep > Nanos::from_millis(10), "{asleep}");

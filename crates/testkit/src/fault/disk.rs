@@ -1,8 +1,8 @@
-//! A file without a name on a disk, from which workers must wait for data.
+//! An unnamed file on a disk. Workers must wait for its data.
 //!
-//! An occurrence is meant to be a wait, not work: with one page at a time, a third of it would be CPU time
-//! of the kernel. So the disk is asked for [`REGION`] bytes at once, into memory of large pages, which takes
-//! the kernel about 4 % of the time.
+//! An occurrence should be a wait, not work. If pages were read one at a time, a third of it would be CPU
+//! time of the kernel. So each read takes [`REGION`] bytes at once, into large pages, and the kernel's CPU
+//! time is about 4 %.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -19,13 +19,13 @@ use super::record::Recorder;
 
 /// Bytes that are read from the disk at once: a large page.
 const REGION: usize = 512 * PAGE;
-/// Regions of the file, and the most that one occurrence touches: so many that dropping the file from memory
-/// again takes less than 1 % of the time in which it is read.
+/// Regions of the file, and the most that one occurrence touches. With this many, dropping the file from
+/// memory takes less than 1 % of the time to read it.
 pub(super) const REGIONS: usize = 32;
-/// The step through the file: successive regions lie apart on the disk. It is odd, so that every region is
-/// used.
+/// The step through the file, in regions, so that successive reads are apart on the disk. It is odd, so that
+/// every region is used.
 const STRIDE: usize = 13;
-/// The system call that reads.
+/// The system call that [`Access::Direct`] waits in.
 pub(super) const READ: &str = "pread64";
 /// A file system in memory (`TMPFS_MAGIC`, `RAMFS_MAGIC` in linux/magic.h).
 const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
@@ -41,19 +41,19 @@ pub(super) struct DiskFile {
 
 /// How the file is read.
 enum Access {
-    /// It is in memory: a touch is a page fault that waits for the disk.
+    /// Mapped into memory: a touch is a page fault that waits for the disk.
     Mapped(Mapping),
-    /// Past the page cache, into this memory, whose content is not used: a read waits for the disk.
+    /// Past the page cache, into this buffer, whose content is not used: a read waits for the disk.
     Direct(Mutex<Mapping>),
 }
 
 impl DiskFile {
-    /// In the folder for temporary files, mapped.
+    /// Makes the file in the folder for temporary files and maps it.
     pub(super) fn mapped(at_once: usize) -> io::Result<Self> {
         Self::mapped_in(&std::env::temp_dir(), at_once)
     }
 
-    /// In the folder for temporary files, read past the page cache.
+    /// Makes the file in the folder for temporary files, to be read past the page cache.
     pub(super) fn direct(at_once: usize) -> io::Result<Self> {
         Self::direct_in(&std::env::temp_dir(), at_once)
     }
@@ -62,12 +62,12 @@ impl DiskFile {
         let file = written(folder)?;
         let flags = rfs::fcntl_getfl(&file)?;
         rfs::fcntl_setfl(&file, flags | OFlags::DIRECT)?;
-        // enough for a region that begins where a large page does
+        // room for a region that is aligned to a large page
         let buffer = Mapping::anonymous(2 * REGION)?;
         // a kernel without large pages refuses this; then a read is more work for it
         let _ = buffer.advise(Advice::LinuxHugepage);
         let made = Self::new(file, at_once, Access::Direct(Mutex::new(buffer)));
-        // a file system that cannot read past the page cache says so at the first read
+        // a file system that cannot read past the page cache fails at the first read
         made.wait_for(0)?;
         Ok(made)
     }
@@ -92,20 +92,20 @@ impl DiskFile {
         }
     }
 
-    /// One occurrence. When all of the file has been used, the kernel drops it from memory again, which
-    /// is not part of the occurrence.
+    /// One occurrence. Once the whole file has been used, it is dropped from memory again, which is not
+    /// part of the occurrence.
     pub(super) fn strike(&self, recorder: &Recorder, account: &ThreadAccount) {
         let first = self.next.fetch_add(self.at_once, Relaxed);
         let regions = (first..first + self.at_once).map(|n| n.wrapping_mul(STRIDE) % REGIONS);
-        // on some machines asking the disk stops the CPU, which is a part of the fault
+        // on some machines a disk request stops the CPU; that time is part of the fault
         recorder.unhindered_in(account, || {
             for region in regions {
-                // an occurrence that the disk refuses is a short one
+                // if the disk refuses a read, the occurrence is only shorter
                 let _ = self.wait_for(region);
             }
         });
         if (first + self.at_once) % REGIONS < self.at_once {
-            // what stays in memory makes shorter faults, which the truth shows
+            // pages that stay in memory make shorter faults, and the truth shows that
             let _ = self.evict();
         }
     }

@@ -36,7 +36,7 @@ impl ServerLock {
         }
     }
 
-    /// Takes the lock and releases it. Sleeps while another thread has it, and returns whether it did.
+    /// Takes the lock and releases it. Records how long it slept while another thread had the lock.
     #[inline]
     pub(super) fn pass(&self, recorder: &Recorder, account: &ThreadAccount) {
         if matches!(self.lock.try_lock(), Err(TryLockError::WouldBlock)) {
@@ -51,7 +51,7 @@ impl ServerLock {
 /// would, and so takes no CPU time from the workers. Dropping it ends it.
 pub(super) struct Holder {
     tid: Arc<AtomicI32>,
-    /// Readable once the thread is to end.
+    /// An eventfd that is readable once the thread must end.
     end: Arc<OwnedFd>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -63,7 +63,7 @@ impl Holder {
         let (lock, ended, own) = (Arc::clone(lock), Arc::clone(&end), Arc::clone(&tid));
         let thread = Builder::new().name(HOLDER.to_owned()).spawn(move || {
             own.store(gettid().as_raw_nonzero().get(), Relaxed);
-            // where it cannot be set the lock is kept for up to 50 µs more
+            // if this fails, the lock is held for up to 50 µs longer
             let _ = set_current_timer_slack(Some(NonZeroU64::MIN));
             let mut next = clock::now() + lock.every;
             while !ended_before(next, &ended) {
@@ -80,7 +80,7 @@ impl Holder {
         })
     }
 
-    /// Who it is; `None` before it has begun.
+    /// The thread as a culprit; `None` before it has started.
     pub(super) fn culprit(&self) -> Option<Culprit> {
         let tid = self.tid.load(Relaxed);
         (tid > 0).then(|| Culprit::Thread {
@@ -108,7 +108,7 @@ impl Drop for Holder {
     }
 }
 
-/// Sleeps until `time`, or until `end` is readable: then it says so.
+/// Sleeps until `time` or until `end` is readable, and returns whether `end` was.
 fn ended_before(time: Monotonic, end: &OwnedFd) -> bool {
     loop {
         let left = time.saturating_since(clock::now());
@@ -118,7 +118,7 @@ fn ended_before(time: Monotonic, end: &OwnedFd) -> bool {
         };
         match poll(&mut [PollFd::new(end, PollFlags::IN)], Some(&wait)) {
             Ok(0) if left == Nanos::ZERO => return false,
-            // woken a little early, or interrupted by a signal: looked at again
+            // woken a little early, or interrupted by a signal: check again
             Ok(0) | Err(_) => {}
             Ok(_) => return true,
         }

@@ -1,4 +1,4 @@
-//! Memory that a value has mapped for itself.
+//! A memory mapping that is owned by a value.
 
 use std::ffi::c_void;
 use std::io;
@@ -10,7 +10,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, mun
 /// The size of a page (x86-64, and arm64 as it is usually built).
 pub(super) const PAGE: usize = 4096;
 
-/// A mapping of its own, which goes with the value.
+/// A memory mapping; dropping the value unmaps it.
 pub(super) struct Mapping {
     at: NonNull<u8>,
     bytes: usize,
@@ -22,7 +22,7 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// The first `bytes` of a file, to be read. The file must be the caller's own and keep that length.
+    /// Maps the first `bytes` of a file for reading. The file must be the caller's own and keep that length.
     pub(super) fn of(file: impl AsFd, bytes: usize) -> io::Result<Self> {
         // SAFETY: a new mapping anywhere touches no memory of ours.
         let at = unsafe {
@@ -63,8 +63,8 @@ impl Mapping {
 
     /// Tells the kernel how the memory is used (madvise(2)).
     pub(super) fn advise(&self, advice: Advice) -> rustix::io::Result<()> {
-        // SAFETY: the range is our own mapping. What a file has comes back, and the content of other memory
-        // is not used.
+        // SAFETY: the range is our own mapping. Dropped pages of a file are read again, and the content of
+        // other memory is not used.
         unsafe { madvise(self.at.as_ptr().cast(), self.bytes, advice) }
     }
 

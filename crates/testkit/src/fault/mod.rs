@@ -1,19 +1,18 @@
-//! Faults that a built-in server has on purpose, so that it is known what delayed it.
+//! Deliberate faults of a built-in server, so that the cause of its delays is known.
 //!
-//! | [`Fault`] | what happens | what a right explanation calls it |
+//! | [`Fault`] | what happens | the right explanation |
 //! |---|---|---|
 //! | `slow:N,TIME` | every N-th request of a worker burns CPU time | slow service |
-//! | `lock:TIME,TIME` | at the first interval a thread holds the lock that each request takes, for the second time | a lock, held by `lock-holder` |
+//! | `lock:EVERY,LENGTH` | at intervals of EVERY, a thread holds the lock that each request takes, for LENGTH | a lock, held by `lock-holder` |
 //! | `fault:N,PAGES` | every N-th request touches fresh pages | slow service in page faults |
 //! | `major-fault:N,PAGES` | every N-th request touches up to 32 pages that are on disk only, 2 MiB apart | blocked in a page fault |
-//! | `io:N,READS` | every N-th request reads 2 MiB from disk, past the page cache, so often | blocked on storage |
-//! | `skew:N` | one in N connections is the first worker's, which so has more than its share | imbalance |
+//! | `io:N,READS` | every N-th request makes READS reads of 2 MiB from disk, past the page cache | blocked on storage |
+//! | `skew:N` | one in N connections goes to the first worker, which then has more than its share | imbalance |
 //!
 //! The thread that has the fault stamps each occurrence ([`record`]), into memory that it allocated
 //! before. The ground truth counts only the time that the fault itself took: for a slow request the
-//! time on the CPU, for a lock the time from asking for it to having it, for first touches all their
-//! time, and for waits on the disk the time asleep, by the kernel's own account of the thread
-//! ([`account`]). The CPU time of a read or a fault, and the wait for a CPU after it, do not count.
+//! time on the CPU, for a lock the time asleep, and for page faults and reads all their time except
+//! waits for a CPU, by the kernel's own account of the thread ([`account`]).
 
 mod account;
 mod disk;
@@ -56,7 +55,7 @@ pub struct FaultError {
 pub struct Faults {
     specs: Vec<Fault>,
     kinds: Vec<SharedFault>,
-    /// Those of every worker so far, for each fault.
+    /// The recorders of all workers so far, each with the index of its fault.
     records: Mutex<Vec<(usize, Arc<Recorder>)>>,
 }
 
@@ -82,7 +81,7 @@ enum SharedFault {
         every: u64,
         file: DiskFile,
     },
-    /// Nothing that a request meets: see [`Fault::skew`].
+    /// Affects how connections are assigned, not single requests: see [`Fault::skew`].
     Skew,
 }
 
@@ -116,11 +115,11 @@ impl SharedFault {
 }
 
 impl Faults {
-    /// Makes what the faults need and starts the extra threads that some of them have. These run on
-    /// the CPUs of the calling thread until the value is dropped.
+    /// Sets up the faults and starts the extra threads that some of them need. These run on the CPUs of
+    /// the calling thread until the value is dropped.
     ///
     /// # Errors
-    /// [`FaultError`] for the first fault that cannot be had.
+    /// [`FaultError`] for the first fault that cannot be set up.
     pub fn new(specs: &[Fault]) -> Result<Arc<Self>, FaultError> {
         let kinds = specs
             .iter()
@@ -157,7 +156,7 @@ impl Faults {
     /// What has been injected so far.
     pub fn truth(&self) -> GroundTruth {
         let records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
-        // of several workers each is to blame for its own
+        // with several workers no single one is the culprit of all occurrences
         let only_worker = |source: usize| {
             let mut of = records.iter().filter(|(other, _)| *other == source);
             let (first, second) = (of.next(), of.next());
@@ -197,7 +196,7 @@ impl Fault {
     /// The cause that a right explanation names.
     pub fn cause(&self) -> Cause {
         match self {
-            // a first touch is work of the worker on its core: it does not sleep in it
+            // a first touch is CPU work of the worker: it does not sleep
             Self::Slow { .. } | Self::FreshPages { .. } => Cause::SlowService,
             Self::Lock { .. } => Cause::BlockedLock,
             Self::FilePages { .. } => Cause::BlockedFault,
@@ -218,12 +217,12 @@ struct WorkerFaults {
 struct Own {
     recorder: Arc<Recorder>,
     account: ThreadAccount,
-    /// Of a fault with memory of the worker's own.
+    /// The worker's own pages, for [`SharedFault::Fresh`].
     pages: Option<FreshPages>,
 }
 
 impl WorkerFaults {
-    /// To be called on the worker's thread.
+    /// Call this on the worker's thread.
     fn new(faults: Arc<Faults>) -> Self {
         let tid = gettid().as_raw_nonzero().get() as Tid;
         let own = faults
@@ -233,7 +232,7 @@ impl WorkerFaults {
                 recorder: Arc::new(Recorder::new(tid)),
                 account: ThreadAccount::new(),
                 pages: match kind {
-                    // without the pages there is no fault, as the truth then shows
+                    // without the pages there is no fault, and the truth shows none
                     SharedFault::Fresh { pages, .. } => FreshPages::new(*pages).ok(),
                     _ => None,
                 },
@@ -250,7 +249,7 @@ impl WorkerFaults {
         }
     }
 
-    /// What happens to the next request in addition to its service.
+    /// Applies the faults to the next request, in addition to its service.
     #[inline]
     fn strike(&mut self) {
         self.served += 1;

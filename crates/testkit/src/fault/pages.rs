@@ -7,7 +7,7 @@ use rustix::mm::Advice;
 use super::mapping::{Mapping, PAGE};
 
 /// Memory that is given back to the kernel before each touch (MADV_DONTNEED), so that the
-/// touch makes a page fault for each page. A worker has its own.
+/// touch makes a page fault for each page. Each worker has its own.
 pub(super) struct FreshPages(Mapping);
 
 impl FreshPages {

@@ -1,4 +1,4 @@
-//! When a fault happened, by the thread that had it.
+//! Records of when a fault happened, made by the thread that had it.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -9,7 +9,7 @@ use taillab_model::{Monotonic, Tid};
 use super::account::ThreadAccount;
 use taillab_load::clock;
 
-/// Occurrences for which there is room; later ones are only counted.
+/// Room for this many occurrences; later ones are only counted.
 const ROOM: usize = 16_384;
 
 /// The occurrences of one fault in one worker.
@@ -29,7 +29,7 @@ struct Record {
 }
 
 impl Recorder {
-    /// To be made on the worker's thread: its memory is touched now, not at a request.
+    /// Call this on the worker's thread. Its memory is touched now, so that no request takes page faults.
     pub(super) fn new(tid: Tid) -> Self {
         let nothing = Monotonic::from_nanos_since_boot(1);
         let mut times = vec![(nothing, nothing); ROOM];
@@ -52,15 +52,15 @@ impl Recorder {
         }
     }
 
-    /// Does `work` and keeps how long that took without waits for a CPU, from its beginning.
+    /// Does `work` and records how long it took without waits for a CPU, as one interval from its start.
     pub(super) fn unhindered_in(&self, account: &ThreadAccount, work: impl FnOnce()) {
         let from = clock::now();
         let took = account.unhindered_in(work);
         self.keep(from, from + took);
     }
 
-    /// Does `work` and keeps the time that the thread slept in it, as if it came first: a request that
-    /// waits for all of it does not see the difference.
+    /// Does `work` and records how long the thread slept in it, as if the sleep came first: for a request
+    /// that waits for all of it, this makes no difference.
     pub(super) fn asleep_in(&self, account: &ThreadAccount, work: impl FnOnce()) {
         let from = clock::now();
         let asleep = account.asleep_in(work);
@@ -76,7 +76,7 @@ impl Recorder {
         }
     }
 
-    /// Adds them to `intervals` as those of `source`; returns how many had no room.
+    /// Adds the occurrences to `intervals` as those of `source`; returns how many found no room.
     pub(super) fn take_into(&self, source: u16, intervals: &mut Vec<InjectedInterval>) -> u64 {
         let record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
         intervals.extend(

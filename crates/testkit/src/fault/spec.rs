@@ -1,4 +1,4 @@
-//! Faults as a person writes them.
+//! The notation of faults.
 
 use std::fmt;
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
@@ -25,7 +25,7 @@ pub enum Fault {
         /// How long it holds it.
         held: Nanos,
     },
-    /// One in `every` requests of a worker touches memory that it never had before.
+    /// One in `every` requests of a worker touches fresh pages of memory.
     FreshPages {
         /// One in this number of requests has the fault.
         every: NonZeroU64,
@@ -43,7 +43,7 @@ pub enum Fault {
     Io {
         /// One in this number of requests has the fault.
         every: NonZeroU64,
-        /// Reads of 2 MiB.
+        /// Number of reads, each of 2 MiB.
         reads: NonZeroU32,
     },
     /// Connections are assigned to workers unevenly.
@@ -53,7 +53,7 @@ pub enum Fault {
     },
 }
 
-/// A text that names no fault.
+/// A text that is not a valid fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{text}` is not a fault: write {}, e.g. slow:1000,500us",
@@ -71,7 +71,7 @@ impl Fault {
     pub const NOTATION: &str = "slow:N,TIME, lock:EVERY,LENGTH, fault:N,PAGES, major-fault:N,PAGES (up to 32), \
          io:N,READS or skew:N (of connections, one in N is the first worker's)";
 
-    /// How connections are assigned, if this is about that.
+    /// N of [`Self::Skew`]; `None` for other faults.
     pub fn skew(&self) -> Option<NonZeroUsize> {
         match self {
             Self::Skew { one_in } => Some(*one_in),

@@ -11,11 +11,11 @@ use taillab_host::clock::now;
 /// The thread's name, as the kernel knows it.
 const NAME: &str = "tl-background";
 
-/// Between two looks at the clock (some ten nanoseconds), a gap beyond this means that
+/// Two reads of the clock are about ten nanoseconds apart. A longer gap than this means that
 /// something else ran.
 const GAP: Nanos = Nanos::new(1_500);
 
-/// Stretches for which there is room: 64 MiB of address space, touched as needed.
+/// Room for this many stretches: 32 MiB of address space, touched as needed.
 const ROOM: usize = 1 << 21;
 
 /// Bursts of an ordinary (SCHED_OTHER) thread on `cpu`. Each burst uses as much CPU time as the schedule

@@ -16,10 +16,10 @@ const PROG_LOAD: libc::c_long = 5;
 const LINK_CREATE: libc::c_long = 28;
 const MAP_TYPE_ARRAY: u32 = 2;
 const TCX_INGRESS: u32 = 46;
-/// Bytes of `union bpf_attr` that we use; the kernel wants the others zero.
+/// The length of `union bpf_attr` that we pass, in bytes; unused bytes must be zero.
 const ATTRIBUTES: usize = 120;
 
-/// `enum bpf_prog_type`, and for some the place of attachment.
+/// `enum bpf_prog_type`.
 #[derive(Clone, Copy)]
 #[repr(u32)]
 enum ProgramType {
@@ -29,7 +29,7 @@ enum ProgramType {
     PerfEvent = 7,
 }
 
-/// What a program says of a packet (`enum tcx_action_base`).
+/// A program's verdict on a packet (`enum tcx_action_base`).
 pub(super) const TCX_NEXT: i32 = -1;
 pub(super) const TCX_DROP: i32 = 2;
 
@@ -197,7 +197,7 @@ impl Assembly {
             .jump(JEQ, 0, 0, otherwise)
     }
 
-    /// Here is a label.
+    /// Places a label here.
     pub(super) fn label(&mut self, name: &'static str) -> &mut Self {
         self.labels.push((name, self.code.len()));
         self
@@ -231,7 +231,7 @@ impl Assembly {
         bpf(LINK_CREATE, &attributes).map(owned)
     }
 
-    /// Has the kernel check it.
+    /// Loads the program; the kernel's verifier checks it.
     fn verified(&self, kind: ProgramType) -> io::Result<OwnedFd> {
         let code = self.resolved()?;
         let license = c"GPL";
@@ -287,7 +287,7 @@ const PERF_SET_BPF: libc::c_ulong = 0x4004_2408;
 pub(super) struct TimerInterrupts(OwnedFd);
 
 impl TimerInterrupts {
-    /// They have not begun yet.
+    /// Sets up the timer, which starts with [`Self::begin`].
     pub(super) fn new(cpu: u32, period: Nanos, program: &Assembly) -> io::Result<Self> {
         let program = program.verified(ProgramType::PerfEvent)?;
         let mut attributes = [0_u8; PERF_ATTRIBUTES];
@@ -313,7 +313,7 @@ impl TimerInterrupts {
             Ok(fd) if fd >= 0 => Self(owned(fd)),
             _ => return Err(io::Error::last_os_error()),
         };
-        // the event keeps the program
+        // the event holds a reference to the program
         made.control(PERF_SET_BPF, program.as_raw_fd())?;
         Ok(made)
     }

@@ -1,4 +1,4 @@
-//! A program of ours that the kernel runs at the expense of the thread on the CPU.
+//! A BPF program that keeps a CPU busy, at the expense of the thread on it.
 
 use crate::ground_truth::{GroundTruth, InjectedInterval};
 use taillab_model::{Monotonic, Nanos};
@@ -6,14 +6,14 @@ use taillab_model::{Monotonic, Nanos};
 use super::bpf::{Array, Assembly, JGE, JLT, KTIME};
 use super::{InjectionError, system};
 
-/// An upper bound of the turns in a microsecond; each turn reads the clock [`READS`] times.
+/// An upper bound on the loop's iterations per microsecond; each reads the clock [`READS`] times.
 const TURNS_PER_MICROSECOND: i32 = 8;
-/// Enough that even a long piece has fewer turns than the 8,192 that the kernel's verifier follows.
+/// Enough that even a long piece stays below the 8,192 iterations that the kernel's verifier follows.
 const READS: usize = 8;
-/// Pieces whose time is kept.
+/// Values of the map: a count of the pieces, then the times of each.
 const ROOM: u32 = 1 << 17;
 
-/// When each piece of work began and ended, by the program that did it.
+/// When each piece of work began and ended, as stamped by the program that did it.
 pub(super) struct BusyTimes(Array);
 
 impl BusyTimes {
@@ -22,14 +22,14 @@ impl BusyTimes {
         Ok(Self(times))
     }
 
-    /// A program that passes the time `each`, keeps when, and ends with `verdict`. One CPU must
-    /// run it, one piece at a time.
+    /// A program that is busy for `each`, records when, and returns `verdict`. Only one CPU may run
+    /// it, one piece at a time.
     pub(super) fn program(&self, each: Nanos, verdict: i32) -> Assembly {
         let times = &self.0;
         let each_ns = each.get() as i32;
         let turns = each_ns / 1000 * TURNS_PER_MICROSECOND;
         let mut code = Assembly::default();
-        // the first value counts
+        // the first value of the map counts the pieces
         code.call(KTIME).copy(6, 0).set(7, 0).label("again");
         for _ in 0..READS {
             code.call(KTIME);
@@ -55,8 +55,8 @@ impl BusyTimes {
         code
     }
 
-    /// The `truth` of the pieces on this CPU, in order of time; those that are less than `together` apart
-    /// become one. Pieces for which there was no room are counted.
+    /// The `truth` of the pieces on this CPU, in order of time; pieces less than `together` apart are
+    /// merged. Pieces that found no room are counted as unrecorded.
     pub(super) fn read(
         &self,
         (cpu, together): (u32, Nanos),

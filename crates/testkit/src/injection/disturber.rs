@@ -17,7 +17,7 @@ use super::{InjectionError, Schedule, system};
 use taillab_host::clock::now;
 use taillab_host::cpus::{self, CpuSet};
 
-/// The longest sleep before a disturber looks whether to stop.
+/// The longest sleep before a disturber checks whether to stop.
 const LOOK: Nanos = Nanos::from_millis(50);
 
 /// A thread that disturbs; dropping it stops it.
@@ -77,14 +77,14 @@ impl Disturber {
         }
     }
 
-    /// Ends it, after the current disturbance at the latest.
+    /// Ends it, after the current disturbance at the latest, and returns what it did.
     pub fn stop(mut self) -> GroundTruth {
         self.end().unwrap_or_default()
     }
 
     fn end(&mut self) -> Option<GroundTruth> {
         self.stop.store(true, Ordering::Relaxed);
-        // one that panicked has said so on stderr
+        // a thread that panicked has said so on stderr
         self.thread.take()?.join().ok()
     }
 }
@@ -95,7 +95,7 @@ impl Drop for Disturber {
     }
 }
 
-/// What the thread of a disturber needs to know.
+/// Tells the thread of a disturber whether to stop.
 pub(super) struct Running {
     stop: Arc<AtomicBool>,
 }
@@ -124,7 +124,7 @@ impl Running {
                 return;
             }
             disturb(at);
-            // one that took too long does not make the next ones follow at once
+            // after a disturbance that took too long, the next ones do not follow at once
             planned = planned.max(earlier(now(), schedule.every));
         }
     }
@@ -139,7 +139,7 @@ impl Running {
     }
 }
 
-/// The instant `by` before another.
+/// The instant that is `by` before `at`.
 pub(super) fn earlier(at: Monotonic, by: Nanos) -> Monotonic {
     Monotonic::from_nanos_since_boot(at.nanos_since_boot().saturating_sub(by.get()))
 }

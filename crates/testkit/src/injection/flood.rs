@@ -18,9 +18,9 @@ use taillab_host::testbed::{Testbed, TestbedSpec};
 const NAME: &str = "tl-flood";
 /// The work on a packet: about that of a long list of filter rules.
 const EACH: Nanos = Nanos::from_micros(10);
-/// Between two packets of one burst the kernel does only its own work on them.
+/// Packets less than this apart belong together: in between, the kernel only does its own work on them.
 const TOGETHER: Nanos = Nanos::from_micros(4);
-/// The discard service: nobody answers.
+/// The port of the discard service: nothing answers.
 const PORT: u16 = 9;
 
 const REMEDY: &str = "it needs root, and Linux 6.6 for programs at a device's ingress (tcx)";
@@ -32,7 +32,7 @@ const REMEDY: &str = "it needs root, and Linux 6.6 for programs at a device's in
 /// ten microseconds from `client_cpu`.
 ///
 /// # Errors
-/// [`InjectionError`] where namespaces or such programs cannot be had, and on [`Stop`] where the record
+/// [`InjectionError`] if namespaces or such programs are not available, and from [`Stop`] if the record
 /// cannot be read.
 pub fn packet_flood(
     server_cpu: u32,
@@ -65,14 +65,14 @@ pub fn packet_flood(
         NAME,
         client_cpu,
         move || {
-            // without the right to this, a burst is sent in pieces
+            // without this privilege, a burst is sent in pieces
             let _ = set_fifo(0, 1);
             Ok(socket)
         },
         move |socket, running| {
             running.by(schedule, |_| {
                 for _ in 0..packets {
-                    // one that is not sent is not received either, nor in the truth
+                    // a packet that is not sent is not received, so it is not in the truth either
                     let _ = socket.send(&[0; 64]);
                 }
             });

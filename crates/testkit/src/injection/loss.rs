@@ -8,14 +8,14 @@ use super::bpf::{Array, Assembly, JEQ, JGE, JLT, JNE, KTIME, LOAD_BYTES, TCX_DRO
 use super::{InjectionError, Stop, system};
 use taillab_host::testbed::Testbed;
 
-/// Losses for which there is room; after these nothing is dropped any more.
+/// Values of the map: the counts, then the times of each loss. When it is full, nothing more is dropped.
 const ROOM: u32 = 1 << 14;
 /// One value for each port of a client.
 const PORTS: u32 = 1 << 16;
 /// Smaller packets carry no request of the built-in servers: Ethernet, IPv4 and TCP with
 /// time stamps take 66 bytes.
 const SMALLEST: i32 = 100;
-/// Where the client's port is: after Ethernet and an IPv4 header without options.
+/// Offset of the client's port in bytes: after Ethernet and an IPv4 header without options.
 const SOURCE_PORT: i32 = 14 + 20;
 
 const REMEDY: &str = "it needs root, and Linux 6.6 for programs at a device's ingress (tcx)";
@@ -27,7 +27,7 @@ const REMEDY: &str = "it needs root, and Linux 6.6 for programs at a device's in
 /// which is the same request again.
 ///
 /// # Errors
-/// [`InjectionError`] where such a program cannot be had, and on [`Stop`] where the record cannot be read.
+/// [`InjectionError`] if such a program is not available, and from [`Stop`] if the record cannot be read.
 pub fn packet_loss(testbed: &Testbed, one_in: u32) -> Result<Stop, InjectionError> {
     let new = |entries| Array::new(entries).map_err(system("make a BPF map", REMEDY));
     let (times, pending) = (new(ROOM)?, new(PORTS)?);
@@ -36,7 +36,7 @@ pub fn packet_loss(testbed: &Testbed, one_in: u32) -> Result<Stop, InjectionErro
     let link = testbed
         .run_at_server(|| program.attach(ifindex))?
         .map_err(system("attach a program to the device", REMEDY))?;
-    // the program keeps `pending`
+    // the program holds a reference to `pending`
     Ok(Box::new(move || {
         drop(link);
         let read = |key| times.get(key).map_err(system("read a BPF map", REMEDY));
@@ -64,9 +64,9 @@ pub fn packet_loss(testbed: &Testbed, one_in: u32) -> Result<Stop, InjectionErro
     }))
 }
 
-/// Counts requests and losses in the first value of `times`; the others say when a packet
-/// was dropped and when the next one of its port came. `pending` says, for each port, which
-/// of them waits for that.
+/// Counts requests and losses in the first value of `times`; the others are the times at which a
+/// packet was dropped and the next one of its port came. `pending` has, for each port, the number
+/// of the loss whose next packet has not come yet, or 0.
 fn program(times: &Array, pending: &Array, one_in: i32) -> Assembly {
     const LENGTH: i16 = 0;
     let mut code = Assembly::default();
@@ -84,7 +84,7 @@ fn program(times: &Array, pending: &Array, one_in: i32) -> Assembly {
         .load_16(7, 10, -8)
         .call(KTIME)
         .copy(9, 0)
-        // does somebody wait for this packet?
+        // is this the first packet of its port after a loss?
         .value(pending, 7, "pass")
         .load(8, 0, 0)
         .jump(JEQ, 8, 0, "fresh")

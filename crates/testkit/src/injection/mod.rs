@@ -1,16 +1,16 @@
-//! Disturbances of the machine on purpose, with the truth of what was disturbed when.
+//! Deliberate disturbances of the machine, with the ground truth of what was disturbed and when.
 //!
 //! | what | how | the truth |
 //! |---|---|---|
 //! | [`background`] | a thread of ours burns time on the server's CPU | when it really ran, by its own clock |
-//! | [`timer_storm`] | a timer interrupts that CPU again and again, each time for long | when the handlers ran |
-//! | [`packet_flood`] | packets from a third namespace, steered to that CPU, each dear to receive | when the kernel received each |
-//! | [`packet_loss`] | request packets are dropped before TCP sees them | when each was dropped, and when it came again |
-//! | [`quota`] | the server's control group may use next to no CPU for a while | when it was held back, by the group's own account |
-//! | [`rt_hog`] | a real-time thread uses up what real-time threads may use | when it was held back itself |
+//! | [`timer_storm`] | a timer interrupts that CPU repeatedly, with a long handler | when the handlers ran |
+//! | [`packet_flood`] | packets from a third namespace, steered to that CPU, each expensive to receive | when the kernel received each |
+//! | [`packet_loss`] | request packets are dropped before TCP sees them | when each was dropped, and when it arrived again |
+//! | [`quota`] | the server's control group may use almost no CPU for a while | when it was held back, by the group's own account |
+//! | [`rt_hog`] | a real-time thread uses up the CPU time of all real-time threads | when it was held back itself |
 //!
 //! Everything ends with this process, however it ends: threads, sockets, namespaces, programs held by
-//! descriptors. Only an empty control group could stay; it is in the journal.
+//! descriptors. Only an empty control group could be left behind; the journal lists it.
 
 mod background;
 mod bpf;
@@ -40,7 +40,7 @@ pub use self::quota::{CpuGroup, quota};
 pub use self::rt_hog::{Appetite, make_real_time, make_yielding, rt_hog};
 pub use self::timers::timer_storm;
 
-/// A disturbance that runs: calling this ends it and says what it did; dropping it only ends it.
+/// A running disturbance: calling this ends it and returns what it did; dropping it only ends it.
 pub type Stop = Box<dyn FnOnce() -> Result<GroundTruth, InjectionError>>;
 
 /// When to disturb: how often and for how long. Each start is moved by up to a quarter of the period, by
@@ -67,13 +67,13 @@ impl std::fmt::Display for Schedule {
 /// Why a disturbance cannot be made here.
 #[derive(Debug, thiserror::Error)]
 pub enum InjectionError {
-    /// The CPU to disturb.
+    /// The CPU cannot be used.
     #[error(transparent)]
     Cpu(#[from] CpuError),
-    /// The third namespace and its link.
+    /// The third namespace or its link cannot be made or removed.
     #[error(transparent)]
     Testbed(#[from] TestbedError),
-    /// A namespace.
+    /// A namespace cannot be used.
     #[error(transparent)]
     Namespace(#[from] NetnsError),
     /// The kernel refuses a call.
@@ -86,7 +86,7 @@ pub enum InjectionError {
         /// What a person can do about it.
         remedy: &'static str,
     },
-    /// The journal of what must be undone after a crash.
+    /// The journal of what must be undone after a crash cannot be written.
     #[error(transparent)]
     Journal(#[from] JournalError),
     /// No control group can be given a quota.

@@ -1,4 +1,4 @@
-//! A control group whose CPU quota is next to nothing for a while.
+//! A control group whose CPU quota is close to zero from time to time.
 
 use std::fs;
 use std::io;
@@ -16,7 +16,7 @@ use taillab_host::clock::now;
 use taillab_host::journal::Journal;
 
 const NAME: &str = "tl-quota";
-/// The smallest quota that the kernel takes (`min_cfs_quota_period`), of the usual period.
+/// The smallest quota that the kernel accepts (`min_cfs_quota_period`), and the usual period.
 const LEAST_US: u64 = 1_000;
 const PERIOD_US: u64 = 100_000;
 
@@ -39,10 +39,10 @@ enum Version {
 }
 
 impl CpuGroup {
-    /// Makes one, and journals it first.
+    /// Enters a new group in the journal, then makes it.
     ///
     /// # Errors
-    /// [`InjectionError`] where no controller may be used, or the journal cannot be written.
+    /// [`InjectionError`] if no cpu controller is usable, or the journal cannot be written.
     pub fn new(roots: &Roots, journal: &mut Journal) -> Result<Self, InjectionError> {
         let mount = roots.sys.join("fs/cgroup");
         let one = ["cpu", "cpu,cpuacct"]
@@ -70,7 +70,7 @@ impl CpuGroup {
             root,
             version,
         };
-        // without it other programs disturb more
+        // if this fails, other programs disturb the server more
         let _ = group.goes_first();
         Ok(group)
     }
@@ -98,7 +98,7 @@ impl CpuGroup {
         &self.path
     }
 
-    /// Lets the group use `LEAST_US` in each period, or as much as it likes.
+    /// Limits the group to [`LEAST_US`] in each period, or lifts the limit.
     fn limit(&self, limited: bool) -> io::Result<()> {
         match (self.version, limited) {
             (Version::One, true) => {
@@ -112,7 +112,7 @@ impl CpuGroup {
         }
     }
 
-    /// For how long its threads have been held back, summed over the CPUs.
+    /// How long its threads have been throttled so far, summed over the CPUs.
     fn held_back(&self) -> io::Result<Nanos> {
         let text = fs::read_to_string(self.path.join("cpu.stat"))?;
         let field = |name: &str| {
@@ -136,18 +136,18 @@ impl Drop for CpuGroup {
         {
             let _ = fs::write(self.root.join("cgroup.procs"), process);
         }
-        // a group that stays is in the journal
+        // if this fails, the group is still in the journal
         let _ = fs::remove_dir(&self.path);
     }
 }
 
-/// Times in which a server in a [`CpuGroup`] may use 1 ms of CPU and no more; the group goes with the
-/// disturber, which is a thread on `cpu` (not the server's).
+/// During each disturbance a server in a [`CpuGroup`] may use only 1 ms of CPU time. The disturber, a thread
+/// on `cpu` (not the server's), owns the group and removes it when it ends.
 ///
 /// `lasts` includes the time that the group needs to use up its millisecond.
 ///
 /// # Errors
-/// [`InjectionError`] where the group cannot be limited.
+/// [`InjectionError`] if the group cannot be limited.
 pub fn quota(
     group: CpuGroup,
     cpu: u32,
@@ -158,7 +158,7 @@ pub fn quota(
         NAME,
         cpu,
         move || {
-            // without the right to this, it acts a little late
+            // without this privilege, it acts a little late
             let _ = set_fifo(0, 1);
             let refused = || system("give a control group a CPU quota", REMEDY);
             if group.version == Version::One {

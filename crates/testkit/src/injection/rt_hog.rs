@@ -1,4 +1,4 @@
-//! Real-time threads that use up what the kernel grants them.
+//! Real-time threads that use up the CPU time that the kernel grants to real-time threads.
 
 use std::fs::File;
 use std::io;
@@ -14,7 +14,7 @@ use taillab_host::clock::now;
 
 const NAME: &str = "tl-rt-hog";
 
-/// The hog ranks below the server, which [`make_real_time`] puts here.
+/// The SCHED_FIFO priority of the hog, below that of the server (see [`make_real_time`]).
 const HOG: i32 = 1;
 const SERVER: i32 = 10;
 
@@ -28,25 +28,25 @@ const HELD_BACK: Nanos = Nanos::from_millis(10);
 const SPIN: Nanos = Nanos::from_millis(3);
 const PAUSE: Nanos = Nanos::from_millis(1);
 
-/// How often the hog asks how long the server has been on a CPU.
+/// How often the hog reads how long the server has been on a CPU.
 const ASK: Nanos = Nanos::from_millis(1);
 
 const REMEDY: &str = "it needs root or CAP_SYS_NICE, and real-time time in this control group \
      (cpu.rt_runtime_us)";
 
-/// How much the hog takes of the time that real-time threads have together.
+/// How much the hog takes of the time that real-time threads share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Appetite {
     /// Runs without a pause.
     All,
-    /// It sleeps a quarter of its time: there is always some left.
+    /// Sleeps for a quarter of its time, so that there is always some left.
     WithPauses,
 }
 
-/// A thread on `cpu` that spins under SCHED_FIFO below the priority of the threads of the `server`. It
-/// takes nothing from them but the time that real-time threads have together.
+/// A thread on `cpu` that spins under SCHED_FIFO below the priority of the threads of the `server`. All it
+/// takes from them is the time that real-time threads share.
 ///
-/// When real-time threads may run again, the server goes first and serves what has come meanwhile. So the
+/// When real-time threads may run again, the server goes first and serves the waiting requests. So the
 /// server's own time, by the kernel's account, is cut from the end of each gap of the hog.
 ///
 /// # Errors
@@ -129,7 +129,7 @@ fn make_fifo(threads: &[u32], priority: i32) -> Result<(), InjectionError> {
     Ok(())
 }
 
-/// SCHED_FIFO for a thread; 0 is the calling one.
+/// Sets SCHED_FIFO for a thread; 0 is the calling thread.
 pub(super) fn set_fifo(thread: u32, priority: i32) -> io::Result<()> {
     let parameters = libc::sched_param {
         sched_priority: priority,

@@ -25,12 +25,12 @@ const REMEDY: &str = "it needs root, and a kernel with perf events and BPF";
 ///
 /// The truth is when that program ran, by its own clock. The rest of an interrupt's cost, on the way into
 /// the kernel and out of it (a virtual machine exits to its hypervisor), is not claimed: nothing in the
-/// kernel knows when it was.
+/// kernel records when it occurs.
 ///
 /// Each storm lasts as long as the schedule says; a thread on `client_cpu` begins and ends it.
 ///
 /// # Errors
-/// [`InjectionError`] where such timers or programs cannot be had, and on [`Stop`] where the record cannot
+/// [`InjectionError`] if such timers or programs are not available, and from [`Stop`] if the record cannot
 /// be read.
 pub fn timer_storm(
     server_cpu: u32,
@@ -44,7 +44,7 @@ pub fn timer_storm(
         NAME,
         client_cpu,
         move || {
-            // without the right to this, storms end late
+            // without this privilege, storms end late
             let _ = set_fifo(0, 1);
             Ok(timer)
         },

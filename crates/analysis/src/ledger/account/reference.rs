@@ -1,6 +1,5 @@
-//! A reference for the account of a request, without sums: it goes through every delay in the request's
-//! time, and every delay that it inherits, one after the other. The account that is drawn up must be the
-//! same.
+//! Reference implementation of the account of a request, without precomputed sums: it visits every direct
+//! and every inherited delay one by one. `account::draw_up` must give the same result.
 
 use taillab_model::explanation::Cause;
 
@@ -124,8 +123,8 @@ fn without_worker(case: &Case<'_>, fixed: &Fixed, parts: &mut Lengths) -> u64 {
     0
 }
 
-/// Adds the delays between T2 and T6 to `held`; T6 is at the delay `to`. Returns their sum. Once the
-/// request is `late`, all delays but its own are order.
+/// Adds the delays between T2 and T6 to `held` and returns their sum; `to` is the history position of T6.
+/// Once the request is `late`, all delays except its own count as order.
 fn held_directly(
     request: &OpenRequest,
     served_by: &ServedBy<'_>,
@@ -147,7 +146,7 @@ fn held_directly(
     given
 }
 
-/// Inherits up to `wanted` from the end of the history before T2; returns how much there was.
+/// Inherits the last delays before T2, up to `wanted` nanoseconds. Returns how many were found.
 fn inherit(
     request: &OpenRequest,
     served_by: &ServedBy<'_>,

@@ -1,4 +1,4 @@
-//! Compares each account with one drawn up delay by delay, for servers with long queues.
+//! Compares each account with the reference account, for servers with long queues.
 
 use proptest::prelude::*;
 

@@ -1,9 +1,9 @@
 //! Labelled lengths end to end, and their sums by label between any two positions.
 //!
-//! A request that waits behind sixteen thousand others has all their delays in its account, and so has
-//! the next one. Walking them for each request would cost time in proportion to the queue. So runs are
-//! summed in blocks of [`FAN_OUT`], these again in blocks of as many, and so on: the sums between two
-//! positions are those of a few blocks of each size.
+//! A request that waits behind sixteen thousand others has all their delays in its account, and so has the
+//! next one. Walking them for each request would cost time in proportion to the queue. So runs are summed
+//! in blocks of [`FAN_OUT`], these in larger blocks of [`FAN_OUT`], and so on. The sums between two
+//! positions then take only a few blocks of each size.
 
 use std::collections::VecDeque;
 
@@ -25,7 +25,7 @@ struct Run {
     /// The position at which it ends.
     end: u64,
     label: Label,
-    /// How many runs after it the next one with its label is; 0 while there is none.
+    /// The distance, in runs, to the next one with the same label; 0 while there is none.
     next: u32,
 }
 
@@ -236,8 +236,8 @@ impl Runs {
         to - from
     }
 
-    /// The places of the runs in which a stretch begins and ends. It must be kept whole; `guess` is where
-    /// these places probably are.
+    /// The places of the runs in which a stretch begins and ends. The whole stretch must still be stored;
+    /// `guess` is where these places probably are.
     pub(super) fn places(&self, from: u64, to: u64, guess: (usize, usize)) -> (usize, usize) {
         let first = self.first_behind(guess.0, |end| end <= from);
         let last = match to == self.end {

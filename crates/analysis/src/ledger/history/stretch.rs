@@ -1,5 +1,5 @@
-//! The sums by label of a stretch of runs. The stretch moves with the requests, and its sums mostly
-//! differ little from those of the request before.
+//! Sums by label over a stretch of runs. The stretch slides along with the requests, so its sums usually
+//! differ little from those of the previous request.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use crate::ledger::label::Label;
 /// Up to this many runs are added one by one.
 const FEW: usize = 8;
 
-/// A stretch whose ends move further than this is summed anew.
+/// A stretch whose two ends together move by more runs than this is summed from scratch.
 const FAR: usize = 64;
 
 /// The sums of one stretch; see the module. If requests are answered in the order of arrival, the stretch
@@ -27,8 +27,8 @@ pub(in crate::ledger) struct Stretch {
 
 impl Stretch {
     /// Calls `add` with the sums of those `runs` between two positions that are still kept. A label may
-    /// come several times; labels come in the order of their first runs. Returns the total length. The
-    /// stretch is the one that was last asked for in these runs, or a new one.
+    /// come several times; labels come in the order of their first runs. Returns the total length. `self`
+    /// must be new, or have been used last for the same `runs`.
     pub(super) fn sum(
         &mut self,
         runs: &Runs,

@@ -131,8 +131,8 @@ proptest! {
         prop_assert_eq!(sums(&seen), sums(expected));
     }
 
-    /// A stretch that moves on, back and far away, while the history grows and is cut, is what
-    /// it would be if it were summed anew.
+    /// A stretch that moves forwards, backwards and far away, while the history grows and is cut, has the
+    /// same sums as a new stretch.
     #[test]
     fn a_stretch_can_move(
         moves in prop::collection::vec((0_u64..40, 0_u64..40, 0_u8..20), 1..200),

@@ -10,7 +10,7 @@ use crate::ledger::trace::Happened;
 use crate::timeline::{NET_RX, Top, WorkerState, on_its_way_until, throttled_ns};
 
 impl ServerState {
-    /// Brings CPU `k` to `upto_ns`.
+    /// Charges what CPU `k` did up to `upto_ns`.
     #[inline]
     pub(in crate::ledger) fn advance(&mut self, k: usize, upto_ns: u64) {
         if self.cpus[k].is_behind(upto_ns) {
@@ -109,7 +109,7 @@ impl ServerState {
         self.label(Cause::Throttled, Who::Nobody)
     }
 
-    /// Why a worker waits for a CPU that is idle.
+    /// The label of a wait for an idle CPU: throttling, leaving a power state, or a wake-up.
     fn idle_label(&mut self, k: usize, top: Top, from_ns: u64, to_ns: u64) -> Label {
         let throttled = throttled_ns(&self.timeline, from_ns, to_ns) > 0;
         let cpu = &self.cpus[k];
@@ -124,8 +124,8 @@ impl ServerState {
         }
     }
 
-    /// Worker `w` begins to wait for CPU `k`, until `until_ns`. Finds out whether it is held back, and
-    /// until when its wake-up is under way.
+    /// Worker `w` waits for CPU `k` from `at_ns` to `until_ns`. Determines whether it is held back, and
+    /// until when its wake-up is in progress.
     pub(super) fn look_ahead(&mut self, k: usize, w: usize, (at_ns, until_ns): (u64, u64)) {
         let Some(place) = self.cpus[k].line else {
             return;
@@ -155,7 +155,7 @@ impl ServerState {
         }
     }
 
-    /// A worker was on the CPU, nothing on top of it.
+    /// Worker `w` ran on CPU `k` without interruption for `length` nanoseconds, until `to_ns`.
     fn worked(&mut self, k: usize, w: usize, length: u64, to_ns: u64) {
         let worker = &mut self.workers[w];
         let mut work = length.min(worker.budget_ns);
@@ -204,7 +204,7 @@ impl ServerState {
         self.delay(k, label, over - fault, true);
     }
 
-    /// The CPU was held up.
+    /// Adds a delay to CPU `k`. It counts as one episode per stay of a thread (`by_thread`) or per segment.
     fn delay(&mut self, k: usize, label: Label, length: u64, by_thread: bool) {
         if length == 0 {
             return;
@@ -231,7 +231,7 @@ impl ServerState {
         ledger.held_up_ns[place] += length;
     }
 
-    /// Tells the traces of the workers that are on CPU `k` or wait for it.
+    /// Adds an entry to the wanted traces of workers that are on CPU `k` or wait for it.
     #[inline]
     fn note(&mut self, k: usize, what: Happened, length: u64) {
         for &w in &self.traced_workers {
@@ -243,7 +243,7 @@ impl ServerState {
     }
 }
 
-/// Packets come with interrupts of devices, and from other CPUs.
+/// Whether an interrupt may raise the receive softirq. Packets come from devices and from other CPUs.
 fn raises_receive(interrupt: Interrupt) -> bool {
     !matches!(interrupt, Interrupt::LocalTimer | Interrupt::IrqWork)
 }

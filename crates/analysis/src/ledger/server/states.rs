@@ -1,4 +1,4 @@
-//! Follows the states of a worker: its delay history is its CPU's, or has a reason of the worker's own.
+//! Follows the states of a worker. Its delay history is that of its CPU, or grows for a reason of its own.
 
 use taillab_model::explanation::Cause;
 
@@ -11,7 +11,7 @@ use crate::ledger::worker::CountedOn;
 use crate::timeline::{Sleep, WorkerState};
 
 impl ServerState {
-    /// Brings worker `w` to `upto_ns`, and the CPU that it is on or waits for.
+    /// Charges the time of worker `w` up to `upto_ns`, and that of the CPU that it is on or waits for.
     pub(in crate::ledger) fn settle(&mut self, w: usize, upto_ns: u64) {
         let worker = &mut self.workers[w];
         if let Some(k) = worker.history.attached() {
@@ -36,7 +36,7 @@ impl ServerState {
             request.used_ns += work;
             request.over_ns += length;
         }
-        // while a CPU stands still, its timer does not fire
+        // while a CPU is stalled, its timer does not fire
         let stalled = home.map_or(0, |k| self.stalled(k, upto_ns - length, upto_ns));
         let hypervisor = self.label(Cause::Hypervisor, Who::Nobody);
         let delays = [(own, length - stalled), (hypervisor, stalled)];
@@ -71,11 +71,11 @@ impl ServerState {
         lengths.sum()
     }
 
-    /// A worker gets its first request: finds its state.
+    /// A worker gets the first request of a busy period: finds its present state.
     pub(in crate::ledger) fn catch_up(&mut self, w: usize, at_ns: u64) {
         self.workers[w].history.forget();
         self.skim(w, at_ns);
-        // a wake-up that is on its way was for its request
+        // a wake-up in progress is for this request
         self.workers[w].own = self.label(Cause::Wakeup, Who::Nobody);
         self.enter_state(w, at_ns);
     }
@@ -193,7 +193,7 @@ impl ServerState {
         }
     }
 
-    /// Brings the counts of its CPUs up to date with the state and the requests of worker `w`.
+    /// Updates the counters of the CPUs of worker `w`, after a change of its state or of its requests.
     pub(in crate::ledger) fn recount(&mut self, w: usize, at_ns: u64) {
         let worker = &mut self.workers[w];
         let busy = worker.outstanding > 0;
@@ -237,7 +237,7 @@ impl ServerState {
         }
     }
 
-    /// Changes a CPU from `at_ns` on.
+    /// Charges what a CPU did up to `at_ns`, then changes its counters.
     #[inline]
     fn change(&mut self, k: Option<usize>, at_ns: u64, change: impl FnOnce(&mut CpuClock)) {
         if let Some(k) = k {

@@ -73,8 +73,8 @@ pub(super) trait Grammar: fmt::Debug + Send {
     fn redact_line(&self, line: &mut [u8]);
 }
 
-/// What each byte that is not needed is replaced with. No keyword, number or separator of a grammar
-/// has it.
+/// The replacement for each byte that is not needed. It occurs in no keyword, number or separator
+/// of a grammar.
 pub const BLANK: u8 = b'x';
 
 /// Blanks text. A carriage return remains, since it may end the line.
@@ -91,8 +91,8 @@ pub(super) fn blank_unless(text: &mut [u8], kept: impl Fn(u8) -> bool) {
     }
 }
 
-/// Keeps the longest beginning of a word that one of the `keywords` also has, in upper or lower
-/// case, and blanks the rest.
+/// Keeps the longest prefix that a word shares with one of the `keywords`, in upper or lower case,
+/// and blanks the rest.
 pub(super) fn keep_keyword(word: &mut [u8], keywords: &[&[u8]]) {
     let alike = |keyword: &&[u8]| {
         let pairs = word.iter().zip(keyword.iter());

@@ -205,7 +205,7 @@ impl Http {
         Ok(Next::Line)
     }
 
-    /// RFC 9112, 6.3.
+    /// What follows the head; it determines the length of the body (RFC 9112, 6.3).
     fn end_of_head(&mut self, message: Message) -> Result<Next, Lost> {
         let response = self.direction == Direction::Responses;
         if response && (100..200).contains(&self.status) {

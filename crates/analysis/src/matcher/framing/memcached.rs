@@ -45,7 +45,7 @@ fn header(header: &[u8], direction: Direction, message: &mut Message) -> Result<
     message.tag = Some(u64::from(opcode) << 32 | u64::from(opaque));
     message.quiet = QUIET.contains(&opcode);
     if direction == Direction::Responses && opcode == STAT && body > 0 {
-        // statistics come one by one: lines of the same message
+        // each statistic is a packet of its own; only the empty last one ends the response
         return Err(Lost);
     }
     Ok(Next::LastBody(body.into()))
@@ -260,7 +260,7 @@ fn request(line: &[u8], cut: bool, message: &mut Message) -> Result<Next, Lost> 
     let word = all.next().ok_or(Lost)?;
     let noreply = words(line).last() == Some(b"noreply".as_slice()) && !cut;
     match word {
-        // a line that is cut has many keys
+        // a truncated line has many keys; only its first word matters
         b"get" | b"gets" | b"gat" | b"gats" | b"stats" | b"version" | b"slabs" | b"lru"
         | b"lru_crawler" | b"watch" | b"cache_memlimit" => {
             // after `watch`, the server sends lines that are not replies

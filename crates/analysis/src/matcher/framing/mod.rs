@@ -287,8 +287,8 @@ impl Parser {
         }
     }
 
-    /// These bytes with everything blanked that is not needed; `None` if none of them is needed.
-    /// They come next, and do not go beyond the end of the part.
+    /// The next `bytes`, which do not go beyond the end of `part`, with everything blanked that is
+    /// not needed; `None` if none of them is needed.
     fn kept(&self, part: LineState, bytes: &[u8]) -> Option<Vec<u8>> {
         let Ends::ByContent(grammar) = &self.ends else {
             return None;
@@ -425,7 +425,7 @@ impl Parser {
         self.turn(next)
     }
 
-    /// Moves on to what follows.
+    /// Enters the state for what follows; an error makes the parser lost.
     fn turn(&mut self, next: Result<Next, Lost>) -> Result<Next, Lost> {
         let next = next.inspect_err(|Lost| self.state = LineState::Lost)?;
         match next {

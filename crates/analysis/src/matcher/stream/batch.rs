@@ -78,7 +78,7 @@ impl Connection {
         self.done = self.done.max(read);
     }
 
-    /// Ends a batch for which something has left; `last` was the last segment.
+    /// Ends a batch after a response has begun to leave; `last` is its last segment.
     fn settle_answered(
         &mut self,
         last: Leaving,
@@ -112,7 +112,7 @@ impl Connection {
         }
     }
 
-    /// Ends a doubt before this batch, if something does.
+    /// Ends the doubt if the server is sequential, or was silent for long enough before this batch.
     fn doubt_over(&mut self, options: &MatchOptions, settled: &mut Vec<Settled>) {
         let first = self.batch().map(|segment| segment.at).min();
         let over = |doubt: &mut Doubt| {
@@ -180,7 +180,7 @@ impl Connection {
             .then_some(writes)
     }
 
-    /// Whether it is not known that more writes than these led to the batch's segments.
+    /// Whether, as far as is known, no more than this many writes led to the batch's segments.
     fn are_all_writes(&self, writes: usize) -> bool {
         let calls = self.departures.iter().map(|departure| departure.writes);
         !self.writes.are_known() || calls.sum::<u32>() as usize + self.writes.further() == writes

@@ -1,4 +1,4 @@
-//! A server that the user brings.
+//! A server that the user supplies.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use crate::experiment::{Experiment, Transport};
 
-/// `memcached -u nobody -t 1`, on one transport only.
+/// The arguments, like `memcached -u nobody -t 1`, with only one transport enabled.
 pub fn args(experiment: &Experiment, address: SocketAddr) -> Vec<OsString> {
     let server = &experiment.server;
     let (udp, tcp) = match server.transport {
@@ -19,7 +19,7 @@ pub fn args(experiment: &Experiment, address: SocketAddr) -> Vec<OsString> {
         ("-p", tcp.to_string()),
         ("-l", address.ip().to_string()),
         ("-m", megabytes(experiment).to_string()),
-        // its own limit; beyond it a connection is not answered
+        // memcached does not answer connections beyond this limit
         ("-c", (experiment.client.all_connections() + 64).to_string()),
     ];
     args.into_iter()
@@ -27,7 +27,7 @@ pub fn args(experiment: &Experiment, address: SocketAddr) -> Vec<OsString> {
         .collect()
 }
 
-/// Room for every key many times over: an eviction would turn gets into misses.
+/// Memory for twice the size of all items, and at least 64 MB: an eviction would turn gets into misses.
 fn megabytes(experiment: &Experiment) -> usize {
     let store = experiment.requests().store;
     let item = store.key_bytes + store.value_bytes + 64;

@@ -1,4 +1,4 @@
-//! The servers that can be measured: how each is started and asked whether it is ready.
+//! The servers that can be measured: how each is started and how its readiness is checked.
 
 mod custom;
 mod memcached;
@@ -34,7 +34,7 @@ impl Launch {
     /// How the experiment's server is started so that it listens at `address` as `user`.
     ///
     /// # Errors
-    /// A usage failure if the server cannot do this; another one if its files cannot be made.
+    /// A usage failure if the server cannot do this; another failure if its files cannot be created.
     pub fn of(experiment: &Experiment, address: SocketAddr, user: &User) -> Result<Self, Failure> {
         let program = experiment.server.program.clone();
         let (mut args, folder) = match experiment.server.kind {
@@ -60,7 +60,7 @@ impl Launch {
     }
 }
 
-/// Checks that the server supports the experiment, before anything is made.
+/// Checks that the server supports the experiment, before anything is created.
 ///
 /// # Errors
 /// A usage failure that says what it cannot do.
@@ -72,7 +72,7 @@ pub fn check(experiment: &Experiment) -> Result<(), Failure> {
 }
 
 /// How many descriptors the server may need: two for each connection (nginx opens the file for each
-/// request), and its own.
+/// request), plus its own.
 pub fn open_files(experiment: &Experiment) -> u64 {
     2 * u64::from(experiment.client.all_connections()) + 256
 }
@@ -84,7 +84,7 @@ pub fn facts(experiment: &Experiment) -> ServerFacts {
         ServerKind::NullRpc => Some(format!("taillab {}", env!("CARGO_PKG_VERSION"))),
         ServerKind::Memcached => server::version(program, "-V"),
         ServerKind::Nginx => server::version(program, "-v"),
-        // an option that it does not know might start it
+        // an unknown option might start the server
         ServerKind::Custom => None,
     };
     ServerFacts {

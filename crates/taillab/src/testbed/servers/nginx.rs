@@ -9,19 +9,19 @@ use crate::exit::Failure;
 use crate::experiment::Experiment;
 use crate::fail::host;
 
-/// Bytes for its files: the page, its configuration, its process id.
+/// Size of its folder in bytes: page, configuration and PID file.
 const FOLDER_BYTES: u64 = 1 << 20;
-/// The largest response: the page must fit.
+/// The largest response in bytes: its page must fit into the folder.
 const MOST_BYTES: u32 = 512 << 10;
-/// The folder that it may write to, for its process id.
+/// The subfolder that nginx may write to, for its PID file and temporary files.
 const SCRATCH: &str = "scratch";
 /// The name of its configuration file.
 const CONFIGURATION: &str = "nginx.conf";
 /// Names that the page cannot have.
 const OURS: [&str; 4] = [SCRATCH, CONFIGURATION, ".", ".."];
 
-/// Its configuration and page are in its working directory under short relative names, so that opening the
-/// page costs no more than it does in `/var/www/html`. Errors go to stderr from the start.
+/// The arguments. Configuration and page are in the working directory under short relative names, so that
+/// opening the page costs no more than it does in `/var/www/html`. Errors go to stderr from the start.
 pub fn args() -> Vec<OsString> {
     ["-p", "./", "-c", CONFIGURATION, "-e", "stderr"]
         .map(OsString::from)
@@ -31,7 +31,7 @@ pub fn args() -> Vec<OsString> {
 /// The name and the length of the page that it serves.
 ///
 /// # Errors
-/// A usage failure if it cannot serve that.
+/// A usage failure if nginx cannot serve such a page.
 pub fn page(experiment: &Experiment) -> Result<(&str, u32), Failure> {
     let workload = &experiment.workload;
     let bytes = workload.response_bytes.unwrap_or_default();
@@ -52,7 +52,7 @@ pub fn page(experiment: &Experiment) -> Result<(&str, u32), Failure> {
     Ok((name, page))
 }
 
-/// The folder with the files that it needs.
+/// Makes nginx's working directory, with its page and configuration.
 pub fn folder(
     experiment: &Experiment,
     address: SocketAddr,
@@ -112,8 +112,8 @@ fn content(bytes: usize) -> Vec<u8> {
     LINE.iter().copied().cycle().take(bytes).collect()
 }
 
-/// Length of the page whose response is `response` bytes long; the two lengths in the header
-/// make a few of them impossible.
+/// Length of the page whose response is `response` bytes long; `None` if there is none. The header contains
+/// the page's length twice, so a few response lengths are impossible.
 fn page_bytes(response: u32) -> Option<u32> {
     let least = response_header(1).len() as u32;
     if response > MOST_BYTES {
@@ -125,7 +125,7 @@ fn page_bytes(response: u32) -> Option<u32> {
         .find(|page| response_header(*page).len() as u32 + page == response)
 }
 
-/// The header of nginx's response. Its length does not depend on the dates: in the tag, times until 2106
+/// The header of nginx's response. Its length does not depend on the dates: in the ETag, times until 2106
 /// have eight hexadecimal digits.
 fn response_header(page: u32) -> String {
     const DATE: &str = "Sat, 21 Nov 2026 00:00:00 GMT";
@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(page_bytes(849), Some(618));
         assert_eq!(page_bytes(100), None);
         assert_eq!(page_bytes(MOST_BYTES + 1), None);
-        // one more digit in the length skips a response
+        // an extra digit in the header makes a few lengths impossible
         let impossible = (228..2000).filter(|bytes| page_bytes(*bytes).is_none());
         assert!(impossible.count() < 10);
     }

@@ -9,13 +9,13 @@ use crate::exit::Failure;
 use crate::experiment::Experiment;
 use crate::fail::host;
 
-/// Where a server in its own folder may write.
+/// The subfolder of the server's folder that it may write to.
 const LOG_FOLDER: &str = "log";
-/// The server's record of its faults, by its path in the server's folder.
+/// Path of the server's fault record, relative to its folder.
 pub const FAULT_LOG: &str = "log/faults.json";
 const FOLDER_BYTES: u64 = 64 << 20;
 
-/// A folder for the server's record of its faults, if it has any.
+/// Makes a folder for the server's fault record; `None` unless the server's arguments name [`FAULT_LOG`].
 pub fn folder(experiment: &Experiment, user: &User) -> Result<Option<PrivateFolder>, Failure> {
     if !experiment.server.args.iter().any(|arg| arg == FAULT_LOG) {
         return Ok(None);
@@ -25,7 +25,7 @@ pub fn folder(experiment: &Experiment, user: &User) -> Result<Option<PrivateFold
     Ok(Some(folder))
 }
 
-/// `serve null-rpc --listen …`.
+/// The arguments: `serve ARCHITECTURE --listen …`.
 pub fn args(experiment: &Experiment, address: SocketAddr) -> Vec<OsString> {
     let server = &experiment.server;
     let mut args = vec!["serve".to_owned()];

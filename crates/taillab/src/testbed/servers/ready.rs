@@ -1,4 +1,4 @@
-//! Whether a server answers.
+//! Checks whether a server answers.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -29,7 +29,7 @@ impl Question {
         }
     }
 
-    /// Asks from the calling thread's namespace and waits a moment for the answer.
+    /// Asks from the calling thread's namespace and waits briefly for the answer.
     pub fn is_answered(&self, address: SocketAddr) -> bool {
         let answer = match self.transport {
             Transport::Udp => self.by_datagram(address),
@@ -81,7 +81,7 @@ mod tests {
         }
     }
 
-    /// A server that answers `version` so, until the test ends.
+    /// Starts a server that answers `version` with this text until the test ends.
     fn that_says(answer: &'static str) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -90,7 +90,7 @@ mod tests {
                 let mut line = String::new();
                 let read = std::io::BufReader::new(&stream).read_line(&mut line);
                 if read.is_ok() && line == "version\r\n" {
-                    // who asks waits for a short time only
+                    // the client may have given up waiting
                     let _ = (&stream).write_all(answer.as_bytes());
                 }
             }
@@ -98,7 +98,7 @@ mod tests {
         address
     }
 
-    /// A busy machine may take longer to answer than one question waits.
+    /// Asks repeatedly: on a busy machine an answer may take longer than one question waits.
     fn is_soon_answered(asks: &Question, address: SocketAddr) -> bool {
         (0..100).any(|_| asks.is_answered(address))
     }
