@@ -76,7 +76,8 @@ fn tried() -> Vec<Fix> {
         }),
         tail: tail(5_210, 625),
         not_kept: Some(NotKept {
-            why: "4 of its 6 settings were applied to the server of this run, which has ended".to_owned(),
+            why: "4 of its 6 settings were applied to the server of this run, which has ended"
+                .to_owned(),
             command: "sudo taillab tune apply rt-priority -p PID".to_owned(),
         }),
         ..fix(

@@ -115,7 +115,10 @@ mod tests {
         );
         assert_eq!(part.command, "sudo taillab tune apply rt-priority -p PID");
         let all = told("softirq-cpu", 2, 2).unwrap();
-        assert_eq!(all.why, "it was applied to the server of this run, which has ended");
+        assert_eq!(
+            all.why,
+            "it was applied to the server of this run, which has ended"
+        );
     }
 
     /// A winner that has ended in part is named too: the rest of it is still applied.

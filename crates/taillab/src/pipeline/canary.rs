@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_task_took_is_no_stall() {
+    fn how_long_a_thread_waited_for_a_cpu_is_read_from_its_account() {
         let waits = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(waits.path(), "168529 3122171 2\n").unwrap();
         let file = File::open(waits.path()).unwrap();
