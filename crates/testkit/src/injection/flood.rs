@@ -28,8 +28,8 @@ const REMEDY: &str = "it needs root, and Linux 6.6 for programs at a device's in
 /// Packets to a separate device. Their receive work runs on the server's CPU (RPS), and a program at
 /// the device's ingress makes it expensive; the server never sees them.
 ///
-/// Each burst keeps the kernel of `server_cpu` busy as long as the schedule says; it is sent within some
-/// ten microseconds from `client_cpu`.
+/// Each burst keeps the kernel of `server_cpu` busy as long as the schedule says; all its packets are
+/// sent at once from `client_cpu`.
 ///
 /// # Errors
 /// [`InjectionError`] if namespaces or such programs are not available, and from [`Stop`] if the record

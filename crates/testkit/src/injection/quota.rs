@@ -184,7 +184,7 @@ pub fn quota(
                 let to_ns = now();
                 let Ok(after) = group.held_back() else { return };
                 let held = after.saturating_sub(before);
-                if lifted.is_ok() && held > Nanos::ZERO && intervals.len() < 4096 {
+                if lifted.is_ok() && held > Nanos::ZERO {
                     let held = (earlier(to_ns, held), to_ns);
                     intervals.push(InjectedInterval::on_cpu(server_cpu, held));
                 }
