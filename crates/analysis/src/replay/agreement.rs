@@ -385,12 +385,16 @@ fn an_idle_server_is_woken_and_a_busy_one_is_not() {
     set(&mut observed, [3, NONE, NONE, NONE], |request, value| {
         request.wake_ns = value
     });
-    observed.wakes_ns = vec![4];
+    observed.wakes_ns = vec![(4, 3)];
     let mut all = change(&observed, Sharing::Assigned, Order::Arrival);
     // the third draws a wake-up; the last finds another thread on the CPU
     assert_eq!(departures(&observed, &all), [14, 24, 115, 230]);
     all.limits[0] = 0;
     assert_eq!(departures(&observed, &all), [14, 24, 115, 215]);
+    // the CPU has no power state to leave, neither in a wake-up that was measured nor in one that is drawn
+    all.no_exit = true;
+    observed.requests[0].exit_wake_ns = 2;
+    assert_eq!(departures(&observed, &all), [12, 22, 112, 212]);
     all.no_wake = true;
     assert_eq!(departures(&observed, &all), [11, 21, 111, 211]);
 }

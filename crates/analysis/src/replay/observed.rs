@@ -185,8 +185,9 @@ pub struct Observed {
     pub(crate) servers_are_workers: bool,
     /// There are several workers, and each connection was served by only one of them.
     pub(crate) connections_are_bound: bool,
-    /// A sorted sample of measured wake-ups, from which wake-ups that were not measured are drawn.
-    pub(crate) wakes_ns: Vec<u32>,
+    /// A sorted sample of measured wake-ups, from which wake-ups that were not measured are drawn: how long each
+    /// took, and how much of it the CPU needed to leave a deep power state.
+    pub(crate) wakes_ns: Vec<(u32, u32)>,
     /// The worker's usual work after a response before it can take the next request.
     pub(crate) linger_ns: u64,
     /// The number of requests that were read together with another one and answered after it.
@@ -276,11 +277,12 @@ impl Observed {
         if change.no_wake {
             return 0;
         }
-        let measured = job.wake_ns;
-        if measured != NONE {
-            let exit = job.exit_wake_ns;
+        let wake = |(wake, exit): (u32, u32)| {
             let exit = if change.no_exit { exit } else { 0 };
-            return u64::from(measured.saturating_sub(exit));
+            u64::from(wake.saturating_sub(exit))
+        };
+        if job.wake_ns != NONE {
+            return wake((job.wake_ns, job.exit_wake_ns));
         }
         let sample = &self.wakes_ns;
         if sample.is_empty() {
@@ -298,7 +300,7 @@ impl Observed {
         }
         // every replay draws the same for the same request
         let place = split_mix(&mut (i as u64)) % sample.len() as u64;
-        u64::from(sample[place as usize])
+        wake(sample[place as usize])
     }
 
     /// The total of all servers' vacations by source, in nanoseconds.

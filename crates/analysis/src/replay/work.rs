@@ -38,7 +38,7 @@ pub(super) fn split_work(
             } else {
                 asleep.push(before);
                 if wake != NONE {
-                    wakes.push(wake);
+                    wakes.push((wake, requests[i].exit_wake_ns));
                 }
                 let slept = previous.map_or(NONE, |p| requests[p].after_ns);
                 if slept != NONE {
