@@ -15,7 +15,7 @@ use taillab_analysis::statistics::distribution_of;
 use taillab_analysis::timeline::Timeline;
 use taillab_analysis::{Matched, Window};
 use taillab_model::summary::{CutSummary, MAX_UNSETTLED_SHARE};
-use taillab_model::{Distribution, Monotonic, Nanos, Request, RequestKey, Stamps};
+use taillab_model::{Monotonic, Nanos, Request, RequestKey, Stamps};
 
 /// Mean time that the server needs for a request.
 const SERVICE_NS: f64 = 20_000.0;
@@ -142,7 +142,7 @@ impl Run {
 
 const QUANTILES: [f64; 3] = [0.5, 0.99, 0.999];
 
-/// So many trials show that with the stalls in it the truth is missed.
+/// Enough trials to show that an interval with the stalls in it misses the truth.
 const WITH_STALLS: u64 = 20;
 
 /// The share of the trials in which the truth lies in the interval, by quantile: of what is left, and
@@ -157,31 +157,31 @@ fn coverage(run: Run, trials: u64) -> [[f64; 2]; 3] {
     let (truth, _, cut) = truth.measured(4_711);
     let truth = distribution_of(&truth);
     assert_eq!(cut, None, "nothing is cut where nothing stood still");
-    let truth = QUANTILES.map(|q| truth.quantile(q).unwrap());
-    let holds = |found: &Distribution| {
-        let points = QUANTILES.map(|q| found.quantiles.iter().find(|point| point.q == q).unwrap());
-        // a quantile without a value claims nothing
-        let interval = points.map(|point| point.lo.zip(point.hi));
-        let holds =
-            |place: usize| interval[place].is_none_or(|(lo, hi)| (lo..=hi).contains(&truth[place]));
-        [0, 1, 2].map(|place| u32::from(holds(place)))
+    let holds = |found: &[Nanos]| {
+        let found = distribution_of(found);
+        QUANTILES.map(|q| {
+            let truth = truth.quantile(q).unwrap();
+            let point = found.quantiles.iter().find(|point| point.q == q).unwrap();
+            // a quantile without a value claims nothing
+            let interval = point.lo.zip(point.hi);
+            interval.is_none_or(|(lo, hi)| (lo..=hi).contains(&truth))
+        })
     };
-    let mut hits = [[0; 2]; 3];
+    let mut hits = [[0.0; 2]; 3];
     for seed in 0..trials {
         let (left, all, cut) = run.measured(seed);
         let cut = cut.unwrap();
         assert!(cut.share < 0.3, "{cut:?}");
-        for (hits, held) in hits.iter_mut().zip(holds(&distribution_of(&left))) {
-            hits[0] += held;
+        for (hits, held) in hits.iter_mut().zip(holds(&left)) {
+            hits[0] += f64::from(held);
         }
         if seed < WITH_STALLS {
-            for (hits, held) in hits.iter_mut().zip(holds(&distribution_of(&all))) {
-                hits[1] += held;
+            for (hits, held) in hits.iter_mut().zip(holds(&all)) {
+                hits[1] += f64::from(held);
             }
         }
     }
-    let share = |hits: u32, trials: u64| f64::from(hits) / trials as f64;
-    hits.map(|[left, all]| [share(left, trials), share(all, WITH_STALLS)])
+    hits.map(|[left, all]| [left / trials as f64, all / WITH_STALLS as f64])
 }
 
 #[test]
@@ -241,12 +241,12 @@ fn what_stalls_near_to_each_other_cost_is_estimated() {
                 let far = truth.quantile(q).unwrap();
                 let above = left.iter().filter(|sojourn| **sojourn > far).count();
                 let above = above as f64 / left.len() as f64;
-                let is_missing = 1.0 - above / (1.0 - q);
+                let actual = 1.0 - above / (1.0 - q);
                 let estimated = missing(&cut, q);
-                let about = format!("{service:?} {stalls_per_s} {q}: {estimated} {is_missing}");
+                let about = format!("{service:?} {stalls_per_s} {q}: {estimated} {actual}");
                 println!("{about}");
-                assert!(estimated > is_missing - 0.05, "{about}");
-                assert!(estimated < is_missing.max(0.0) + 0.2, "{about}");
+                assert!(estimated > actual - 0.05, "{about}");
+                assert!(estimated < actual.max(0.0) + 0.2, "{about}");
             }
         }
     }

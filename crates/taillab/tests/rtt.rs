@@ -229,6 +229,7 @@ fn lost_late_doubled_and_foreign_datagrams_are_counted_and_disturb_no_other() {
     });
 }
 
+/// One run against a server that loses two datagrams, delays one, and sends one twice and a foreign one.
 fn a_bad_peer_is_counted(mode: &str) {
     let mut held: Option<Vec<u8>> = None;
     let target = udp_server(move |n, datagram, send| {

@@ -185,8 +185,8 @@ pub struct Observed {
     pub(crate) servers_are_workers: bool,
     /// There are several workers, and each connection was served by only one of them.
     pub(crate) connections_are_bound: bool,
-    /// A sorted sample of measured wake-ups, from which wake-ups that were not measured are drawn: how long each
-    /// took, and how much of it the CPU needed to leave a deep power state.
+    /// A sorted sample of measured wake-ups, from which wake-ups that were not measured are drawn: the length
+    /// of each, and how much of it the CPU needed to leave a deep power state.
     pub(crate) wakes_ns: Vec<(u32, u32)>,
     /// The worker's usual work after a response before it can take the next request.
     pub(crate) linger_ns: u64,
