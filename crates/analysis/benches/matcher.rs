@@ -1,4 +1,4 @@
-//! Speed of the matcher and of the statistics, on a simulated server.
+//! Speed of the matcher and of the statistics, with the events of a simulated server.
 #![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 #![allow(missing_docs, reason = "criterion writes its main function")]
 

@@ -1,4 +1,4 @@
-//! How much of each recording the matcher tells apart, and the events around the first
+//! How many requests of each recording are matched and complete, and the events around the first
 //! requests that lack a stamp or a certain response.
 //!
 //! `cargo run --release -p taillab-analysis --example completeness -- [--sequential] [--show N] FILE…`
@@ -10,7 +10,7 @@ use std::time::Instant;
 use taillab_analysis::{MatchOptions, Matched, match_events};
 use taillab_model::{EventKind, Monotonic, Nanos, Recording};
 
-/// Warm-up that does not count, since the first event.
+/// The warm-up, which does not count; it begins with the first event.
 const WARM_UP: Nanos = Nanos::from_millis(300);
 
 fn main() {

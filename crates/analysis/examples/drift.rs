@@ -1,4 +1,4 @@
-//! How often the intervals hold the true quantile where the capacity drifts: the table in
+//! How often the intervals contain the true quantile when the capacity drifts: the table in
 //! `docs/notes/intervals.md`.
 //!
 //! `cargo run --release -p taillab-analysis --example drift [-- SECONDS [RUNS [FIRST SEED]]]`
@@ -13,7 +13,7 @@ use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use taillab_model::Histogram;
 
-/// Runs whose requests together have the true quantiles.
+/// The true quantiles are those of the requests of this many runs together.
 const TRUE_RUNS: u64 = 2_000;
 
 fn main() {
@@ -43,7 +43,7 @@ fn main() {
     }
 }
 
-/// The quantiles of very many runs together.
+/// The true quantiles, in nanoseconds.
 fn truth_ns(drift: Drift, seconds: f64) -> [f64; 3] {
     let mut all = Histogram::default();
     for seed in 0..TRUE_RUNS {

@@ -1,4 +1,4 @@
-//! What the ledger says of a recording: the composition of its excess, and the slowest
+//! What the ledger says about a recording: the composition of its excess, and the slowest
 //! requests.
 //!
 //! `cargo run --release -p taillab-analysis --example explain_file -- FILE.tlc [t in ns]`

@@ -1,10 +1,10 @@
 //! What a long queue costs the analysis: a million requests of a simulated kernel with sixteen
-//! thousand in the queue, in turn with a million that find next to none. CPU time of one thread.
+//! thousand in the queue, alternating with a million that find almost none. CPU time of one thread.
 //!
 //! `cargo run --release -p taillab-analysis --example long_queue [-- QUEUE [CULPRITS [ROUNDS]]]`
 //!
-//! With as many threads and as many interrupts that take the CPU, each has a part in nearly every
-//! account of a long queue.
+//! CULPRITS is the number of threads and the number of interrupts that take the CPU; each has a part in
+//! nearly every account of a long queue.
 #![allow(clippy::unwrap_used, reason = "an example fails by panicking")]
 
 #[allow(dead_code, reason = "the tests use more of it")]
@@ -21,10 +21,10 @@ use taillab_model::{Event, Monotonic, Nanos, RecordingContext};
 
 const REQUESTS: usize = 1_000_000;
 
-/// Requests after the queue has been filled; then it drains, and a new one comes.
+/// Requests after the queue has been filled; then it drains, and the next block comes.
 const BLOCK: usize = 100_000;
 
-/// Each service is the server's at its fastest, or slower, so that its time has many pieces.
+/// Each service takes the server's fastest time or more, so that its time has many pieces.
 fn plan(queue: usize, culprits: usize) -> Plan {
     let busy = Plan::default().service_time().get() as f64 * 1.05;
     Plan {
@@ -42,19 +42,19 @@ fn plan(queue: usize, culprits: usize) -> Plan {
     }
 }
 
-/// CPU time of this process so far, which others on the machine do not lengthen much.
+/// CPU time of the main thread so far, which other programs on the machine hardly lengthen.
 fn cpu_time() -> Duration {
     let spent = std::fs::read_to_string("/proc/self/schedstat").unwrap();
     let on_cpu = spent.split(' ').next().and_then(|ns| ns.parse().ok());
     Duration::from_nanos(on_cpu.unwrap())
 }
 
-/// Of this process since the last time, in MiB.
+/// The peak memory of this process since the last call, in MiB.
 fn peak_memory() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let kib = peak.and_then(|peak| peak.trim().trim_end_matches(" kB").parse::<u64>().ok());
-    // as far as the kernel lets us
+    // resets the peak, if the kernel permits it
     let _ = std::fs::write("/proc/self/clear_refs", "5");
     kib.unwrap_or_default() / 1_024
 }
@@ -65,7 +65,7 @@ struct Cost {
     mib: u64,
 }
 
-/// The block again and again, each ten seconds after the last.
+/// The block again and again, each time ten seconds after the last.
 fn analyse(block: &[Event], context: &RecordingContext) -> Cost {
     peak_memory();
     let begin = cpu_time();

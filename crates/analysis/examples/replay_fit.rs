@@ -1,4 +1,4 @@
-//! How well the causal replay reproduces a recording, and what it forecasts.
+//! How well the replay reproduces a recording, and what it forecasts.
 //!
 //! `cargo run --release -p taillab-analysis --example replay_fit -- FILE.tlc …`
 #![allow(clippy::unwrap_used, reason = "an example fails by panicking")]

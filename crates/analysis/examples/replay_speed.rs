@@ -1,5 +1,5 @@
-//! Time of the causal replay and its forecasts for two million requests, the most that are
-//! replayed, of a simulated server with softirqs, background threads and wake-ups.
+//! Time of the replay and its forecasts for a million requests, the most that are replayed, of a
+//! simulated server with softirqs, background threads and wake-ups.
 //!
 //! `cargo run --release -p taillab-analysis --example replay_speed`
 #![allow(clippy::unwrap_used, reason = "an example fails by panicking")]

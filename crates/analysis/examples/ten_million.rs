@@ -1,6 +1,6 @@
 //! Time and peak memory of explaining ten million requests: events of a simulated kernel, in
-//! windows as a long recording is read. With the name of a file that does not exist they are written
-//! to it, for `taillab explain`; from one that exists they are read.
+//! windows, as a long recording is read. If a file is named, the events are read from it; if it does not
+//! exist, they are only written to it, for `taillab explain`.
 //!
 //! `cargo run --release -p taillab-analysis --example ten_million [-- MILLIONS [FILE.tlc]]`
 #![allow(clippy::unwrap_used, reason = "an example fails by panicking")]
@@ -40,7 +40,7 @@ fn memory(what: &str) -> String {
     line.unwrap_or("unknown").replace('\t', " ")
 }
 
-/// One block is made and used again and again, each two seconds after the last.
+/// One block is made and used again and again, each time two seconds after the last.
 fn events(block: &[Event], blocks: usize) -> impl Iterator<Item = Event> + use<'_> {
     (0..blocks).flat_map(move |number| {
         let offset = Nanos::from_secs(2 * number as u64);
@@ -123,7 +123,7 @@ fn write(path: &str, block: &[Event], blocks: usize, context: &RecordingContext)
         writer.insert(event).unwrap();
         if number.is_multiple_of(10_000) {
             let since = event.at.saturating_since(base);
-            // an interrupt of up to a millisecond may come later than what was inside it
+            // an interrupt of up to a millisecond is recorded after the events inside it
             writer
                 .settle(since.saturating_sub(Nanos::from_millis(1)))
                 .unwrap();

@@ -1,4 +1,4 @@
-//! Peak memory and time of the whole analysis at two million requests: events of a
+//! Peak memory and time of the whole analysis for two million requests: the events of a
 //! simulated server, the join with its client, and the comparison with the ideal.
 //!
 //! `cargo run --release -p taillab-analysis --example two_million`

@@ -8,7 +8,7 @@ use crate::id_map::{IdMap, packed};
 use crate::matched::{ClientJoin, Matched};
 use crate::window::Window;
 
-/// What the client knows of one request that it sent.
+/// What the client knows about one request that it sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientRecord {
     /// The key that it sent.
@@ -23,7 +23,7 @@ pub struct ClientRecord {
 pub struct ClientRecords<I: Iterator<Item = ClientRecord>> {
     records: Peekable<I>,
     measure_from: Monotonic,
-    /// The latest use of each key, up to the last request, and whether a request has been joined
+    /// The latest use of each key up to the T1 of the last request, and whether a request has been joined
     /// to it.
     uses: IdMap<(ClientRecord, bool), u64>,
     join: ClientJoin,
@@ -89,8 +89,9 @@ fn is_answered(times: &ClientTimes, measure_from: Monotonic) -> bool {
 }
 
 impl Matched {
-    /// Of each measured request that was joined and answered: by how much its time from the
-    /// actual send to the receipt is longer than its sojourn, in order of T1.
+    /// For each measured request that was joined and answered: by how much its time from the
+    /// actual send to the receipt is longer than its sojourn, in order of T1. Requests for which it is
+    /// shorter are left out.
     pub fn client_minus_server(&self, measure_from: Monotonic) -> impl Iterator<Item = Nanos> {
         self.measured(measure_from).filter_map(|request| {
             let client = request.client?;

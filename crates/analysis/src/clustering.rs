@@ -1,15 +1,15 @@
-//! Whether slow requests come together: bursts, or single events?
+//! Whether slow requests come in bursts or as single events.
 
 use taillab_model::explanation::Clustering;
 use taillab_model::{Monotonic, Nanos, quantile_ranks};
 
-/// Slow is what is above this quantile.
+/// Requests above this quantile are slow.
 const QUANTILE: f64 = 0.99;
 
 /// Distances, in requests, at which correlation is looked for.
 const LAGS: [u32; 12] = [1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1_000, 5_000];
 
-/// With fewer slow requests nothing is reported.
+/// With fewer slow requests, nothing is reported.
 const MIN_SLOW: u64 = 30;
 
 /// The rank among `n` sojourns above which a request is slow; `None` if there are too few.
@@ -29,14 +29,14 @@ pub struct Clusters {
     /// How often the request `lag` before a slow one was slow too, for each lag.
     both: [u64; LAGS.len()],
     in_runs: u64,
-    /// The last slow one: its number, and whether it is known to be in a run.
+    /// The last slow request: its number, and whether it is known to be in a run.
     last: Option<(u64, bool)>,
     /// The latest T6 of the slow requests so far.
     until: Option<Monotonic>,
     episodes: u64,
 }
 
-/// Requests that are kept: more than the largest lag.
+/// The number of recent requests that are remembered: more than the largest lag.
 const RECENT: usize = 8_192;
 
 impl Default for Clusters {

@@ -1,4 +1,4 @@
-//! Sums over equal cells of a growing line (of time, or of observations), in bounded memory.
+//! Sums over equal cells of a growing axis (time, or observations), in bounded memory.
 //!
 //! When there would be too many cells, neighbours are joined in pairs. So the number of cells stays
 //! between half of the limit and the limit, and the length need not be known beforehand.
@@ -9,7 +9,7 @@ pub(crate) trait Coarsen: Default {
     fn add(&mut self, next: Self);
 }
 
-/// Equal cells, from 0 on.
+/// Equal cells that begin at 0.
 #[derive(Clone, Debug)]
 pub(crate) struct Coarsening<T> {
     cells: Vec<T>,
@@ -83,7 +83,7 @@ mod tests {
     }
 
     proptest! {
-        /// However it grew, each cell holds what lies in it.
+        /// However often cells were joined, each holds exactly what lies in it.
         #[test]
         fn cells_hold_what_lies_in_them(
             places in prop::collection::vec(0_u64..100_000, 1..200),

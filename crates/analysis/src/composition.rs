@@ -1,17 +1,17 @@
 //! The composition of the excess: by cause, by culprit, and in each band of the tail.
 //!
-//! Where everything was recorded in slices, the sample is summed. The bands are still those of all
+//! If everything was recorded in slices, only the sample is summed. The bands are still those of all
 //! requests, and counts and lengths are scaled up to all.
 //!
 //! The accounts of the ledger are summed as they come, by the histogram cell of the sojourn; nothing
-//! is kept of a single request. The bands are found at the end. They begin at a cell, that is within
-//! 0.2 % of the sojourn.
+//! is kept of a single request. The bands are found at the end. They begin with a cell, so within 0.2 %
+//! of the percentile.
 //!
 //! Shares have intervals from a jackknife over time: the measurement is cut into equal blocks
 //! (except for the last), and each is left out once. The spread of the results says how far
 //! another measurement of the same length would be off (Efron and Stein 1981; blocks because
 //! neighbours in time are correlated). The interval is ± t times the standard error, with one
-//! degree of freedom less than there are blocks. Where everything was recorded in slices, a block
+//! degree of freedom less than there are blocks. If everything was recorded in slices, a block
 //! is a slice, or several: what happens within a slice is correlated.
 
 use std::collections::HashMap;
@@ -31,7 +31,7 @@ pub const BANDS: [f64; 4] = [0.0, 0.9, 0.99, 0.999];
 /// log2 of the number of cells for each doubling of the sojourn: a cell is at most 0.2 % wide.
 const BITS: u32 = 9;
 
-/// The length of a block of time at first; each slice gets one.
+/// The initial length of a block of time; with slices, each slice gets a block of this length.
 const BLOCK_NS: u64 = 1_000;
 
 /// The largest number of blocks of time; the smallest is half of it, or the number of slices.
@@ -40,13 +40,12 @@ const BLOCKS: usize = 64;
 /// If fewer blocks than this have requests, there is no interval.
 const MIN_BLOCKS: usize = 8;
 
-/// Culprits that are listed at most.
+/// The largest number of culprits that are listed.
 const MAX_CULPRITS: usize = 60;
 
 const CAUSES: usize = Cause::ALL.len();
 
-/// Accounts that are added together. The cost of adding is waiting for memory, and in a batch these
-/// waits overlap.
+/// Accounts that are added together. Adding mostly waits for memory, and in a batch these waits overlap.
 const BATCH: usize = 1_024;
 
 /// The band that begins at p99.
@@ -93,13 +92,13 @@ impl Coarsen for BlockSums {
     }
 }
 
-/// So many groups, those that were met first, have a plain table in the latest block.
+/// The first groups, up to this number, have a plain table in the latest block.
 const FIRST_GROUPS: usize = 32;
 
 /// The latest block's sums of the first groups, by cell: most of what is added, without a map.
 #[derive(Clone, Debug, Default)]
 struct Latest {
-    /// From when to when the block reaches.
+    /// The time that the block covers.
     time: Range<u64>,
     cells: Vec<[u64; FIRST_GROUPS]>,
 }
@@ -117,7 +116,7 @@ impl Latest {
         Some(&mut self.cells[cell])
     }
 
-    /// Goes on with the block in which `at_ns` lies, which then exists.
+    /// Goes on with the block in which `at_ns` lies, and makes it if there is none.
     fn move_to(&mut self, at_ns: u64, blocks: &mut Coarsening<BlockSums>) {
         self.give_to(blocks);
         let (_, end) = blocks.cell(at_ns);
@@ -146,14 +145,14 @@ const fn cell_and_group(key: u64) -> (usize, usize) {
     ((key >> 32) as usize, key as u32 as usize)
 }
 
-/// The composition while accounts come in.
+/// Collects the composition while accounts come.
 #[derive(Clone, Debug)]
 pub struct Composition {
     from: Monotonic,
     groups: Vec<(Cause, GroupKey)>,
     group_of: Vec<u32>,
     numbers: HashMap<(Cause, GroupKey), u32>,
-    /// Requests added so far, and those with any excess of a group, and of a cause.
+    /// Requests added so far; below, those with any excess of a group, and of a cause.
     added: u64,
     of_groups: Vec<OfGroup>,
     of_causes: [u64; CAUSES],
@@ -165,7 +164,7 @@ pub struct Composition {
     latest: Latest,
     /// Requests still to be added: T1 since `from`, the cell, the number of parts of their excess, the sums.
     new_requests: Vec<(u64, usize, usize, CellSums)>,
-    /// These parts, those of one request after the other: the group, nanoseconds.
+    /// The parts of their excess, request after request: the group, and nanoseconds.
     new_excess: Vec<(u32, u64)>,
 }
 
@@ -174,7 +173,7 @@ pub struct Composition {
 struct OfGroup {
     cause: Cause,
     requests: u64,
-    /// The number of the last one.
+    /// The number of the last such request.
     last: u64,
 }
 
@@ -374,7 +373,7 @@ struct BandSums {
 /// The composition of all accounts.
 #[derive(Clone, Debug)]
 pub struct Composed {
-    /// How many requests each request of the sample stands for.
+    /// How many requests each request of the sample represents.
     weight: f64,
     groups: Vec<(Cause, GroupKey)>,
     group_of: Vec<u32>,
@@ -386,7 +385,7 @@ pub struct Composed {
 }
 
 impl Composed {
-    /// First the causes as a whole, then their culprits; in both, the largest first.
+    /// First the causes as wholes, then their culprits; both with the largest first.
     pub fn shares(&self, ledger: &Ledger) -> Vec<CauseShare> {
         let whole = |cause: Cause| {
             let requests = self.of_causes[cause as usize];

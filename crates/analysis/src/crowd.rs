@@ -12,11 +12,11 @@ use crate::matched::Matched;
 pub(crate) enum Step {
     /// The matched request at this place arrived.
     Came(usize),
-    /// One left.
+    /// A request left.
     Left,
 }
 
-/// The requests that are in the server while the windows of a recording come.
+/// Tracks which requests are in the server while the windows of a recording come.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Crowd {
     /// T6 of the requests in the server.
@@ -25,7 +25,7 @@ pub(crate) struct Crowd {
 
 impl Crowd {
     /// Calls `tell` for each change in the next window, with its time, the number of requests in the
-    /// server before it, and what it was. Departures after the window's last arrival come with the
+    /// server before it, and its kind. Departures after the window's last arrival come with the
     /// next window.
     pub(crate) fn walk(&mut self, matched: &Matched, mut tell: impl FnMut(Monotonic, usize, Step)) {
         for place in 0..matched.requests.len() {

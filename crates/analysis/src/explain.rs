@@ -55,7 +55,7 @@ pub(crate) struct Sojourn {
     pub(crate) fan_out: Vec<FanOut>,
 }
 
-/// The explanation while the windows of a recording come.
+/// Collects the explanation while the windows of a recording come.
 pub(crate) struct Explainer {
     process: Option<Tid>,
     options: LedgerOptions,
@@ -74,8 +74,8 @@ pub(crate) struct Explainer {
 }
 
 impl Explainer {
-    /// Before the first window. `slowest` is how many of the slowest requests are taken apart, and
-    /// `process` is the one that commands name.
+    /// Before the first window. `slowest` is how many of the slowest requests are shown in detail, and
+    /// `process` is the process that commands name.
     pub(crate) fn new(
         context: &RecordingContext,
         options: LedgerOptions,
@@ -99,7 +99,8 @@ impl Explainer {
         }
     }
 
-    /// Adds the next window, which ends at `upto`.
+    /// Adds the next window, which ends at `upto`. `each` gets the accounts of the requests
+    /// that end in it.
     pub(crate) fn add(
         &mut self,
         matched: &Matched,
@@ -149,7 +150,7 @@ impl Explainer {
             });
     }
 
-    /// Adds the length of the slices that end before `upto` or, if there is no such time, of all.
+    /// Adds the length of the slices that end before `upto`: in the last window, of all that are left.
     fn add_slices(&mut self, matched: &Matched, upto: Monotonic) {
         let from = self.options.measure_from;
         let ended = (matched.slices.numbered()).filter(|(_, slice)| slice.to < upto);
@@ -158,7 +159,7 @@ impl Explainer {
         *slices += lengths.sum();
     }
 
-    /// The explanation, without the findings. `observed` gives the queue to replay, `withdrawn` says why
+    /// The explanation, without the findings. `observed` makes the queue to replay, `withdrawn` says why
     /// the server is not compared with the `ideal`, and `length_limits` are the limits that follow from
     /// the length of the recording.
     pub(crate) fn finish(
@@ -277,7 +278,7 @@ impl Collected {
         }
     }
 
-    /// Adds these sojourns; returns the least sojourn of a request that may be among the slowest.
+    /// Adds these sojourns; returns the shortest sojourn that may still be among the slowest.
     fn may_be_slowest(&mut self, sojourns: impl Iterator<Item = Nanos>) -> Nanos {
         let so_far = &mut self.slowest_so_far;
         let most = self.most_slow;

@@ -1,7 +1,7 @@
 //! A two-level factorial design: several changes, each on and off, in all combinations.
 //!
 //! Changes interact: two that each help may together help no more than one. So all combinations
-//! are measured, in rounds that have each of them once. The model is that of Zhang et al.,
+//! are measured, in rounds that contain each of them once. The model is that of Zhang et al.,
 //! *Treadmill* (ISCA 2016, section 4): the quantile of the logarithm of the latency as a linear
 //! function of all changes and of their products, by quantile regression. With all products in it
 //! the model has as many coefficients as there are combinations, so the regression's minimum is
@@ -23,12 +23,12 @@ pub type Combination = usize;
 /// The blocks of all combinations.
 #[derive(Clone, Debug)]
 pub struct Rounds {
-    /// By combination; each round adds a block to each.
+    /// By combination; each round adds a block to every one.
     cells: Vec<BlockHistogram>,
 }
 
 impl Rounds {
-    /// Of `factors` changes; at most [`MOST_FACTORS`].
+    /// No rounds yet, of `factors` changes; at most [`MOST_FACTORS`].
     pub fn new(factors: usize) -> Self {
         Self {
             cells: vec![BlockHistogram::default(); 1 << factors],
@@ -40,7 +40,7 @@ impl Rounds {
         0..self.cells.len()
     }
 
-    /// The combinations in the order of the next round, drawn at random.
+    /// The combinations in the order of the next round, which is drawn at random from `seed`.
     pub fn next_order(&self, seed: u64) -> Vec<Combination> {
         let mut order: Vec<Combination> = self.combinations().collect();
         let round = seed.wrapping_add(self.count() as u64);
@@ -55,7 +55,7 @@ impl Rounds {
         }
     }
 
-    /// Rounds so far.
+    /// The number of rounds so far.
     pub fn count(&self) -> usize {
         self.cells[0].blocks()
     }
@@ -142,7 +142,7 @@ mod tests {
         let rounds = rounds(8, 2, |of| if of == 0 { 1.0 } else { 0.5 });
         let both = rounds.effect(0b11, 0.5).unwrap();
         assert!(both.lo > 1.5 && both.hi < 2.5, "{both:?}");
-        // with the other: 1; without: a half
+        // its effect is 1 with the other change, and a half without it
         let one = rounds.effect(0b01, 0.5).unwrap();
         assert!((one.value - 0.5_f64.sqrt()).abs() < 0.05, "{one:?}");
     }

@@ -32,7 +32,7 @@ fn all(
     largest: impl Fn(u32, f64, f64) -> Option<Quantile>,
 ) -> Vec<FanOut> {
     let at = |servers: u32, q: f64| {
-        // F is that of the answered requests: a user has all answers by x with (share × F(x))^servers
+        // with F of the answered requests, a user has all answers by x with probability (share × F(x))^servers
         let q = q / answered_share.powi(servers.cast_signed());
         if q >= 1.0 {
             return None;

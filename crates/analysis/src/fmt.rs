@@ -18,7 +18,7 @@ pub(crate) fn share(part: u64, whole: u64) -> f64 {
     part as f64 / whole.max(1) as f64
 }
 
-/// `one` of a single thing, else `many`: for nouns, and for the verbs that follow them.
+/// `one` for a single thing, otherwise `many`: for nouns, and for the verbs that follow them.
 pub(crate) const fn plural(n: u64, one: &'static str, many: &'static str) -> &'static str {
     if n == 1 { one } else { many }
 }
@@ -58,7 +58,7 @@ pub(crate) struct Percentile(pub(crate) f64);
 
 impl fmt::Display for Percentile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // nine decimals hide what binary fractions add, and print no trailing zeros
+        // rounding to nine decimals hides what binary fractions add
         let percent = (self.0 * 1e11).round() / 1e9;
         write!(f, "p{percent}")
     }

@@ -16,7 +16,7 @@ const ROWS: u32 = 28;
 /// log2 of the number of bins for each doubling; rows consist of bins. A bin is 1.6 to 3.1 % wide.
 const BITS: u32 = 5;
 
-/// A heat map while requests come.
+/// Collects a heat map while requests come.
 #[derive(Clone, Debug)]
 pub struct HeatCells {
     from: Option<Monotonic>,

@@ -1,5 +1,5 @@
-//! A hash map for small integer ids: a multiplication instead of SipHash, whose
-//! protection against chosen keys is not needed here and costs most of the matching.
+//! A hash map for small integer ids. It hashes with a multiplication: SipHash's protection
+//! against chosen keys is not needed here, and would take most of the time of the matching.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -8,7 +8,7 @@ use taillab_model::RequestKey;
 
 pub(crate) type IdMap<V, K = u32> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
 
-/// Values by id, with a cache of the last one found: it is often asked for again.
+/// Values by id, with a cache of the last one found, which is often looked up again.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LastFound<V> {
     values: IdMap<V>,
@@ -32,13 +32,13 @@ impl<V: Copy> LastFound<V> {
         self.values.contains_key(&id)
     }
 
-    /// Adds a value of an id that has none.
+    /// Adds the value of an id that has none yet: the cached value is not updated.
     pub(crate) fn insert(&mut self, id: u32, value: V) {
         self.values.insert(id, value);
     }
 }
 
-/// Numbers that keep their values, with a table of those that were asked for lately in front.
+/// Values by number; a small table in front holds recently used ones.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Numbered<V> {
     values: IdMap<V, u64>,
@@ -46,7 +46,7 @@ pub(crate) struct Numbered<V> {
 }
 
 impl<V: Copy> Numbered<V> {
-    /// The value of a number, a new one where it has none.
+    /// The value of `number`; if it has none yet, `new` makes it.
     #[inline]
     pub(crate) fn get_or_insert_with(&mut self, number: u64, new: impl FnOnce() -> V) -> V {
         let place = (number.wrapping_mul(GOLDEN) >> 60) as usize;
@@ -61,7 +61,7 @@ impl<V: Copy> Numbered<V> {
     }
 }
 
-/// A key as one number.
+/// A key packed into one number.
 pub(crate) const fn packed(key: RequestKey) -> u64 {
     (key.address as u64) << 32 | (key.port as u64) << 16 | key.id as u64
 }

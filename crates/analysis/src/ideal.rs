@@ -20,8 +20,8 @@ pub struct MeasuredRequests {
     pub cut_off: u64,
 }
 
-/// The measured arrivals through the ideal queue, window by window: FIFO, c workers, each request
-/// taking t.
+/// Sends the measured arrivals through the ideal queue, window by window: FIFO, c workers, and t for
+/// each request.
 ///
 /// *Every* request that arrived is an arrival of the ideal queue. This includes the warm-up, so that
 /// the queue is in the right state when the measurement begins. It also includes requests whose
@@ -29,7 +29,7 @@ pub struct MeasuredRequests {
 /// the request, which an ideal server does not do. If such a request was never served, the ideal has a
 /// little more work than the real server, and the excess comes out a little too small.
 ///
-/// A request without a response was waited for until the end of the recording. If that is longer than
+/// A request without a response has waited until the end of the recording. If that is longer than
 /// answers take, it is unanswered; otherwise the end cut it off, and it does not count.
 pub struct IdealArrivals {
     queue: IdealQueue,

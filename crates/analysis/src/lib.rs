@@ -1,16 +1,16 @@
 //! Pure analysis: kernel events to requests, the ideal queue, stages, statistics.
 //!
 //! No input or output, no clock, no operating system: everything here runs on a
-//! recorded capture, on any machine. The way of the data:
+//! recorded capture, on any machine. The path of the data:
 //!
 //! 1. [`matcher`] joins kernel events to requests ([`Matched`]);
 //! 2. [`ClientRecords::join`] adds what the client knows of each;
 //! 3. [`Analysis`] takes them window by window, compares them with the ideal queue ([`ideal`]),
-//!    takes them apart ([`stages`]), charges their excess to causes ([`ledger`]) and puts
-//!    intervals on it all ([`statistics`]);
+//!    divides them into [`stages`], charges their excess to causes ([`ledger`]) and computes
+//!    intervals ([`statistics`]);
 //! 4. [`verdict::judge`] says whether the measurement can be believed.
 //!
-//! A load without the server's stamps takes a shorter way: [`load::summarise`], then the same
+//! A load without the server's stamps takes a shorter path: [`load::summarise`], then the same
 //! verdict.
 
 pub mod client;

@@ -12,7 +12,7 @@ use crate::spans::{Span, Spans};
 pub struct ClientJoin {
     /// Responses that the client received to requests due in the measurement.
     pub responses: u64,
-    /// Those of them with T1 and T6. This shows the probe's coverage independently of the probe.
+    /// How many of them have T1 and T6. This shows the probe's coverage independently of the probe.
     pub matched: u64,
     /// Matched requests that no record of the client explains. If there are any, something else sends
     /// requests, or records are missing.
@@ -65,7 +65,7 @@ pub struct Matched {
     pub workers: Vec<Tid>,
     /// When T2 to T5 were recorded.
     pub stamps: MiddleStamps,
-    /// The slices in which they were, if they were recorded in slices.
+    /// The slices, if T2 to T5 were recorded in slices.
     pub slices: Slices,
     /// The requests without a certain response, in order of T1.
     pub unmatched: Vec<Unmatched>,
@@ -75,13 +75,13 @@ pub struct Matched {
     pub without_request: Vec<Monotonic>,
     /// How the responses to datagrams were found; `None` without datagrams.
     pub datagram_ids: Option<DatagramIds>,
-    /// In order of their ends.
+    /// The blind windows of all CPUs, in order of their ends.
     pub blind: Vec<BlindWindow>,
     /// What the join with the client's records found, once it was done.
     pub client: Option<ClientJoin>,
     /// The stretches of T1 that are not part of the measurement.
     pub cut: Spans,
-    /// Events read.
+    /// The number of events read.
     pub events: u64,
     /// Events that were further out of order in time than the matcher can correct.
     pub late_events: u64,
@@ -120,7 +120,7 @@ impl Matched {
         }
     }
 
-    /// What happened at an instant counts: it is not outside of the sampled time.
+    /// What happened at an instant counts: with slices, it lies within the sampled time.
     pub(crate) fn sees(&self, at: Monotonic) -> bool {
         !self.slices.are_used() || self.slices.sampling(at).is_some()
     }
@@ -173,7 +173,7 @@ impl Matched {
         self.workers.push(others.workers[place]);
     }
 
-    /// Takes the requests away that came in at `from` or later; all are in order of T1.
+    /// Removes and returns the requests that came in at `from` or later; all are in order of T1.
     pub(crate) fn split_off(&mut self, from: Monotonic) -> Self {
         let place = self.requests.first_from(from);
         let unmatched = self.unmatched.partition_point(|request| request.t1 < from);
@@ -187,7 +187,7 @@ impl Matched {
         }
     }
 
-    /// Sorts by T1. Requests that were open for long were added late, and so were those of late events
+    /// Sorts by T1. Requests that were open for long are added late, and so are those of late events
     /// ([`Matched::late_events`]).
     pub(crate) fn restore_order(&mut self) {
         self.unmatched.sort_by_key(|request| request.t1);

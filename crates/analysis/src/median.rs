@@ -1,4 +1,4 @@
-//! The median of few repeated measurements with a distribution-free interval.
+//! The median of a few repeated measurements, with a distribution-free interval.
 
 /// An estimate with its interval of 95 % confidence.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -12,7 +12,7 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// The estimate of e to the power of this one, if this is that of a logarithm.
+    /// The estimate of a quantity, if this is the estimate of its natural logarithm.
     pub(crate) fn exp(self) -> Self {
         Self {
             value: self.value.exp(),

@@ -16,7 +16,7 @@ use crate::crowd::{Crowd, Step};
 use crate::timeline::{NET_RX, Top};
 use crate::window::Window;
 
-/// The width of a cell at first.
+/// The initial width of a cell.
 const CELL: Nanos = Nanos::from_millis(100);
 
 /// The cells of an hour; beyond that, they are joined.
@@ -36,9 +36,9 @@ const LEAST_GROWTH: u64 = 10;
 struct Cell {
     came: u64,
     left: u64,
-    /// The least number inside; `None` where nothing happened.
+    /// The least number of requests in the server; `None` where nothing happened.
     least: Option<u64>,
-    /// What the CPUs did, if the queue stood.
+    /// What the CPUs did, if there was a standing queue.
     cpu: CpuTime,
 }
 
@@ -74,7 +74,7 @@ impl Coarsen for Cell {
     }
 }
 
-/// The queue of a recording while its windows come.
+/// Follows the queue of a recording while its windows come.
 #[derive(Clone, Debug)]
 pub(crate) struct Queue {
     crowd: Crowd,
@@ -106,7 +106,7 @@ impl Queue {
         let cut = &matched.cut;
         crowd.walk(matched, |at, inside, step| {
             self.count(begin, at, inside as u64, step);
-            // requests that the generator sent late, and then all at once, are not an overload
+            // requests that a held-up generator sent late, all at once, are not an overload
             if cut.contain(at) {
                 let place = at.saturating_since(begin).get();
                 self.cells.cell(place).0.least = Some(0);
@@ -124,7 +124,7 @@ impl Queue {
 
     fn count(&mut self, begin: Monotonic, at: Monotonic, inside: u64, step: Step) {
         let at_ns = at.saturating_since(begin).get();
-        // the number in the server is also that of the cells without an event since the last one
+        // in cells without an event since the last one, the number in the server stayed the same
         let mut place = self.cells.cells().len().saturating_sub(1) as u64;
         while (place + 1) * self.cells.width() <= at_ns {
             self.cells.cell((place + 1) * self.cells.width()).0.least = Some(inside);
@@ -240,7 +240,7 @@ impl Queue {
     }
 }
 
-/// The ranges in which all are true.
+/// The ranges in which all flags are true.
 fn runs(flags: &[bool]) -> impl Iterator<Item = std::ops::Range<usize>> {
     let mut at = 0;
     flags.chunk_by(|a, b| a == b).filter_map(move |run| {
@@ -287,7 +287,7 @@ mod tests {
             requests: requests.into_iter().collect(),
             ..Matched::default()
         };
-        // two windows tell the same as one
+        // two windows give the same result as one
         let rest = matched.split_off(at(4_321_000));
         for part in [matched, rest] {
             queue.add(&Window::whole(part, Timeline::default()), 1);
@@ -330,7 +330,7 @@ mod tests {
     #[test]
     fn a_busy_server_and_a_short_stall_are_none() {
         assert_eq!(found(101, 100, 0..0), None);
-        // half a second of nothing makes a queue that is worked off in two
+        // half a second without service makes a queue that takes two seconds to work off
         assert_eq!(found(125, 500_000, 3_000_000..3_000_100), None);
         assert_eq!(Queue::default().finish(1, Nanos::new(1), at(0)), None);
     }

@@ -19,7 +19,7 @@ const DRAWS: u64 = 400;
 /// Fewer pairs than this give no interval.
 pub const MIN_PAIRS: usize = 5;
 
-/// A quantile with fewer requests beyond it is not given.
+/// A quantile with fewer requests beyond it is not reported.
 const FEWEST_BEYOND: f64 = 10.0;
 
 /// Sojourns of pairs of blocks.
@@ -94,10 +94,10 @@ impl Pairs {
     /// test (Hollander, Wolfe and Chicken 2014, *Nonparametric Statistical Methods*, sections 3.5 and 3.6).
     ///
     /// A burst of the machine that falls into one block of nine decides [`Self::ratio`] and hardly moves this.
-    /// An effect that occurs in fewer than half of the pairs does not show here. The order of a pair's blocks is drawn
-    /// at random, so a change that does nothing makes either block the faster one equally often, and the test
-    /// holds for any distribution. `None` with fewer than six pairs, which have no interval of 95 %, or where
-    /// [`Self::by_pair`] is.
+    /// An effect that occurs in fewer than half of the pairs does not show here. The order of a pair's blocks
+    /// is drawn at random, so a change that does nothing makes either block the faster one equally often, and
+    /// the test holds for any distribution. `None` with fewer than six pairs, which have no interval of 95 %,
+    /// or where [`Self::by_pair`] is `None`.
     pub fn typical(&self, q: f64) -> Option<PairedEstimate> {
         let logarithms: Option<Vec<f64>> = self
             .by_pair(q)?
@@ -114,7 +114,7 @@ impl Pairs {
     /// measured one: the share of all ways to exchange the blocks of pairs that give such a ratio (a
     /// randomisation test; Fisher 1935, *The Design of Experiments*). It holds for any distribution of
     /// the blocks, even if a single block decides the quantile, where the bootstrap is too confident.
-    /// `None` where [`Self::ratio`] is.
+    /// `None` where [`Self::ratio`] is `None`.
     pub fn chance(&self, q: f64) -> Option<f64> {
         /// If there are more ways to exchange, this many are drawn.
         const EXCHANGES: u64 = 256;
@@ -154,7 +154,7 @@ pub(crate) fn bootstrapped(n: usize, of: impl Fn(&[u32]) -> Option<f64>) -> Opti
     })
 }
 
-/// The ratio Σ `numerator` ÷ Σ `denominator` over pairs, with an interval as that of
+/// The ratio Σ `numerator` ÷ Σ `denominator` over pairs, with an interval like that of
 /// [`Pairs::ratio`], but not of the logarithm, since a sum of differences can be negative. `None`
 /// with fewer than [`MIN_PAIRS`] or where the denominators sum to 0.
 pub fn ratio_of_sums(pairs: &[(f64, f64)]) -> Option<PairedEstimate> {
@@ -174,7 +174,7 @@ pub fn ratio_of_sums(pairs: &[(f64, f64)]) -> Option<PairedEstimate> {
     bootstrapped(n, of)
 }
 
-/// Whether the changed condition comes first in a pair: drawn at random, half of each two pairs.
+/// Whether the changed condition comes first in a pair: drawn at random, in exactly one of every two pairs.
 pub fn changed_first(seed: u64, pair: u64) -> bool {
     // the second of two pairs takes the other order, so no seed always puts the same condition first
     (hash(seed, pair / 2) & 1 == 1) ^ !pair.is_multiple_of(2)
@@ -212,7 +212,7 @@ pub(crate) fn hash(draw: u64, place: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// A block of a server that is `factor` as slow as usual: exponential, with bursts in some
+    /// A block of a server that is `factor` times as slow as usual: exponential, with bursts in some
     /// blocks that make everything slower.
     fn block(seed: u64, factor: f64) -> Vec<Nanos> {
         let uniform = |place: u64| (hash(seed, place) >> 11) as f64 / (1_u64 << 53) as f64;
@@ -229,7 +229,7 @@ mod tests {
             let mut all = Pairs::default();
             for pair in 0..pairs {
                 let seed = trial * 1_000 + pair * 2;
-                // what drifts from pair to pair by a factor of two is common to its blocks
+                // a drift by up to a factor of two between pairs is common to both blocks of a pair
                 let drift = 1.0 + (hash(seed, 99_999) >> 11) as f64 / (1_u64 << 53) as f64;
                 all.push(block(seed, drift), block(seed + 1, drift * truth));
             }

@@ -33,7 +33,7 @@ pub struct Redaction {
 #[derive(Debug)]
 struct Stream {
     parser: Parser,
-    /// The place of the byte that the parser reads next.
+    /// The place in the stream of the byte that the parser reads next.
     next: u32,
 }
 
@@ -49,7 +49,7 @@ struct Packet {
 #[derive(Debug)]
 struct Reading {
     response: bool,
-    /// Bytes to come that were sent before.
+    /// How many of the bytes to come were sent before.
     again: u32,
     is_first: bool,
 }
@@ -170,7 +170,7 @@ impl Redaction {
 }
 
 impl Stream {
-    /// Goes to the place where a packet begins: how many of its bytes were read before.
+    /// Goes to the place where a packet begins; returns how many of its bytes were read before.
     fn go_to(&mut self, place: u32, response: bool) -> u32 {
         let ahead = place.wrapping_sub(self.next);
         let behind = self.next.wrapping_sub(place);

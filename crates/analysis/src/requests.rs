@@ -56,7 +56,7 @@ impl Requests {
     /// T1 of the request at `place`.
     ///
     /// # Panics
-    /// Past the end, like every accessor here.
+    /// Past the end, like every accessor here except [`Self::client`].
     pub fn t1(&self, place: usize) -> Monotonic {
         self.came_in[place]
     }
@@ -111,7 +111,7 @@ impl Requests {
             .map_or(self.came_in[place], |client| client.intended)
     }
 
-    /// All that is known of the request at `place`.
+    /// Everything that is known about the request at `place`.
     pub fn get(&self, place: usize) -> Request {
         Request {
             server: self.stamps(place),
@@ -120,12 +120,12 @@ impl Requests {
         }
     }
 
-    /// The last one.
+    /// The last request.
     pub fn last(&self) -> Option<Request> {
         self.len().checked_sub(1).map(|place| self.get(place))
     }
 
-    /// All of them in their order, by value.
+    /// All requests in their order, by value.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = Request> + ExactSizeIterator + Clone {
         (0..self.len()).map(|place| self.get(place))
     }
@@ -139,7 +139,7 @@ impl Requests {
         }
     }
 
-    /// Appends a request of which the client's side is not known.
+    /// Appends a request whose client's side is not known.
     pub(crate) fn push_stamps(&mut self, stamps: Stamps) {
         let place = self.len() as u32;
         self.came_in.push(stamps.t1);
@@ -153,7 +153,7 @@ impl Requests {
         }
     }
 
-    /// What the client knows of the request at `place`.
+    /// Sets what the client knows about the request at `place`.
     pub fn set_client(
         &mut self,
         place: usize,
@@ -166,7 +166,7 @@ impl Requests {
         self.operations[place] = operation;
     }
 
-    /// The place of the first that came in at `from` or later; they are in order of T1.
+    /// The place of the first request that came in at `from` or later; all are in order of T1.
     pub(crate) fn first_from(&self, from: Monotonic) -> usize {
         self.came_in.partition_point(|t1| *t1 < from)
     }
@@ -214,7 +214,7 @@ impl Requests {
     }
 }
 
-/// The items in an order of places.
+/// The items at the places in `order`, in that order.
 pub(crate) fn reordered<T: Copy>(items: &[T], order: &[u32]) -> Vec<T> {
     order.iter().map(|&place| items[place as usize]).collect()
 }
@@ -257,7 +257,7 @@ mod tests {
         }
     }
 
-    /// Usual, without stamps, at both sides of the longest offset, before T1.
+    /// Usual requests, without stamps, on both sides of the longest offset, and with stamps before T1.
     fn all() -> Vec<Request> {
         let far = u64::from(u32::MAX);
         vec![

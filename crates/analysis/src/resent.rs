@@ -1,8 +1,8 @@
-//! When something was retransmitted on each client's connection.
+//! When packets were retransmitted on each client's connection.
 
 use crate::id_map::IdMap;
 
-/// When something was retransmitted on each client's connection
+/// The times of retransmissions on each client's connection
 /// ([`taillab_model::RequestKey::client`]), in order; nanoseconds since boot.
 #[derive(Debug, Default)]
 pub(crate) struct Resent(IdMap<Vec<u64>>);

@@ -21,9 +21,9 @@ use crate::clustering::{Clusters, threshold_rank};
 use crate::fan_out::fan_out;
 use crate::statistics::{Series, middle, requests_needed};
 
-/// Runs of slow round trips are counted by length, up to this length.
+/// Runs of slow round trips are counted by length; the last count includes all longer runs.
 const RUN_LENGTHS: usize = 8;
-/// The number of points of the time series.
+/// The largest number of points of the time series.
 const BLOCKS: usize = 400;
 /// The number of round trips on each side of the slowest, as in the paper's Figure 12.
 const NEIGHBOURS: usize = 100;
@@ -35,7 +35,7 @@ pub struct Summary {
     pub rtt: Distribution,
     /// The round trips of each run.
     pub runs: Vec<Distribution>,
-    /// The paper's average.
+    /// The paper's average, for each reported quantile.
     pub trimmed: Vec<TrimmedQuantile>,
     /// The slowest ÷ the median.
     pub worst_to_median: Option<f64>,
@@ -45,7 +45,7 @@ pub struct Summary {
     pub fan_out: Vec<FanOut>,
     /// How many round trips the missing quantiles need.
     pub needs: Vec<QuantileNeed>,
-    /// For figures.
+    /// The points of the figures.
     pub curves: RttCurves,
 }
 
@@ -89,7 +89,7 @@ pub fn summarise(runs: &[Vec<RoundTrip>]) -> Summary {
     }
 }
 
-/// The mean at `q` over the runs without the slowest and the fastest there.
+/// The mean of the quantile `q` over the runs, without the slowest and the fastest run at `q`.
 fn trimmed(runs: &[Distribution], q: f64) -> TrimmedQuantile {
     let mut values: Vec<Nanos> = runs.iter().filter_map(|run| run.quantile(q)).collect();
     values.sort_unstable();
@@ -155,7 +155,7 @@ fn over_time(runs: &[Vec<RoundTrip>]) -> Vec<(u64, Nanos, Nanos)> {
     blocks.collect()
 }
 
-/// The slowest round trip of all and its neighbours in its run.
+/// The slowest round trip of all, with its neighbours in the same run.
 fn around_slowest(runs: &[Vec<RoundTrip>]) -> Vec<(u64, Nanos)> {
     let slowest = |run: &&Vec<RoundTrip>| run.iter().map(|trip| trip.rtt).max();
     let Some(run) = runs.iter().max_by_key(slowest) else {

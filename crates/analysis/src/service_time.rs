@@ -11,7 +11,7 @@
 //!    requests is that of the whole recording.
 //! 2. The first decile of these costs is t. The minimum could be luck; a tenth of the time is
 //!    sustained. The interval is that of an order statistic.
-//! 3. An ideal must not be slower than the server that is compared with it. If it would be, t is
+//! 3. The ideal must not be slower than the server that is compared with it. If it were, t is
 //!    shortened until at most one request in twenty is faster than its own ideal, and no percentile of
 //!    the ideal is above the measured one. A few requests always are faster, because the cost of a
 //!    request includes work before T1 and after T6.
@@ -42,7 +42,7 @@ const QUANTILES: [f64; 4] = [0.5, 0.9, 0.99, 0.999];
 /// How many requests are sent through the ideal queue to check t.
 const TRIED: usize = 50_000;
 
-/// t, and how sure it is.
+/// t, with its interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServiceTimeEstimate {
     /// t.

@@ -6,8 +6,8 @@
 //! leaves later stays in the sample, so slow requests are not missing: what happened to it after the
 //! slice is charged to `unobserved`, like what was before the slice.
 //!
-//! What lies between two slices says nothing, and what is known of CPUs and threads begins anew with
-//! each slice.
+//! Nothing is concluded from the time between two slices, and CPUs and threads are learnt anew in each
+//! slice.
 
 use taillab_model::{Event, EventKind, MiddleStamps, Monotonic, Nanos};
 
@@ -22,18 +22,18 @@ pub const TAIL: Nanos = Nanos::from_millis(20);
 /// The slices of a recording, or of a part of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Slices {
-    /// There are slices; otherwise there is no need for them.
+    /// The recording is in slices; otherwise the other fields are not used.
     are_used: bool,
     /// The number of slices before the first of these.
     before: u32,
-    /// In order of time.
+    /// The slices that have ended, in order of time.
     slices: Vec<Span>,
-    /// When the one began that has not ended.
+    /// When the slice began that has not ended.
     open: Option<Monotonic>,
 }
 
 impl Slices {
-    /// Before the first, of a recording that has stamps in the middle at these times.
+    /// No slices yet, for a recording with these stamps.
     pub(crate) fn of(stamps: MiddleStamps) -> Self {
         Self {
             are_used: matches!(stamps, MiddleStamps::Sampled(_)),
@@ -41,12 +41,12 @@ impl Slices {
         }
     }
 
-    /// Everything is recorded in slices.
+    /// Whether everything but T1 and T6 is recorded in slices.
     pub(crate) const fn are_used(&self) -> bool {
         self.are_used
     }
 
-    /// Takes the next event; false if it must not be used, since it does not lie within a slice.
+    /// Takes the next event; returns false if it must not be used, because it does not lie within a slice.
     #[inline]
     pub(crate) fn let_pass(&mut self, event: &Event) -> bool {
         if !self.are_used {
@@ -61,7 +61,7 @@ impl Slices {
         event.kind.is_always_recorded() || self.open.is_some_and(|open| open <= begins())
     }
 
-    /// The slice that has not ended ends.
+    /// Ends the slice that has not ended, if there is one.
     pub(crate) fn end(&mut self, to: Monotonic) {
         self.slices
             .extend(self.open.take().map(|from| Span { from, to }));
@@ -80,7 +80,7 @@ impl Slices {
         self.before += gone as u32;
     }
 
-    /// Adds later ones.
+    /// Adds the slices of a later part that are not here yet.
     pub(crate) fn append(&mut self, later: &Self) {
         if !self.are_used {
             *self = later.clone();
@@ -91,7 +91,7 @@ impl Slices {
         self.slices.extend(new);
     }
 
-    /// Each with its number.
+    /// The slices with their numbers, counted from the beginning of the recording.
     pub(crate) fn numbered(&self) -> impl Iterator<Item = (u32, Span)> {
         (self.before..).zip(self.slices.iter().copied())
     }
@@ -104,7 +104,7 @@ impl Slices {
         sampled.then_some((self.before + next as u32, slice))
     }
 
-    /// Everything was recorded at this instant.
+    /// Whether everything was recorded at this instant.
     pub(crate) fn contain(&self, at: Monotonic) -> bool {
         let next = self.slices.partition_point(|slice| slice.to <= at);
         !self.are_used || self.slices.get(next).is_some_and(|slice| slice.from <= at)
@@ -157,7 +157,7 @@ mod tests {
         };
         assert!(!slices.let_pass(&softirq(5, 0)) && slices.let_pass(&event(5, stolen)));
         assert!(slices.let_pass(&slice(10, true)) && slices.is_open());
-        // one had begun before, as far as the probe knows
+        // the first of these two had begun before the slice
         assert!(!slices.let_pass(&softirq(12, 3)) && slices.let_pass(&softirq(14, 3)));
         assert!(slices.let_pass(&slice(110, false)) && !slices.is_open());
         assert!(!slices.let_pass(&softirq(111, 0)));

@@ -1,4 +1,4 @@
-//! The slowest requests, taken apart.
+//! The slowest requests in detail.
 
 use std::cmp::Reverse;
 
@@ -8,13 +8,13 @@ use taillab_model::{Monotonic, Nanos};
 use crate::ledger::{Entry, Labels, Piece, Who};
 use crate::timeline::{Segment, Timeline, Top};
 
-/// The largest number of stretches of a request; the shortest are joined to the one before.
+/// The largest number of stretches of a request; the shortest are joined to the stretch before.
 const MAX_STRETCHES: usize = 200;
 
 /// The largest number of activities of a CPU during a request; the shortest are left out.
 const MAX_ACTIVITIES: usize = 60;
 
-/// CPUs that are shown.
+/// The largest number of CPUs that are shown.
 const MAX_CPUS: usize = 8;
 
 /// Everything that is known about a slow request.
@@ -31,7 +31,7 @@ pub fn slow_request(timeline: &Timeline, entry: &Entry<'_>, labels: &Labels) -> 
         culprit: labels.culprit(piece.label),
         inherited: piece.inherited,
     };
-    // names are strings, so none are made for what is left out
+    // names are strings, so they are made only for what is shown
     let (pieces, joined_stretches) = joined(entry.pieces);
     let (mut activities, mut omitted_activities) = (Vec::new(), 0);
     for line in timeline.cpus().iter().take(MAX_CPUS) {
@@ -61,7 +61,7 @@ pub fn slow_request(timeline: &Timeline, entry: &Entry<'_>, labels: &Labels) -> 
     }
 }
 
-/// The pieces as a report shows them, and how many were joined to the one before.
+/// The pieces as a report shows them, and how many were joined to the piece before.
 fn joined(pieces: &[Piece]) -> (Vec<Piece>, u64) {
     let mut pieces = pieces.to_vec();
     let joined = join_shortest(&mut pieces, MAX_STRETCHES, |next, last, shortest| {
@@ -75,10 +75,10 @@ fn joined(pieces: &[Piece]) -> (Vec<Piece>, u64) {
     (pieces, joined)
 }
 
-/// What a CPU was busy with for a while; without a name it idled.
+/// What a CPU was busy with for a while; `None`: it was idle.
 struct Stay {
     who: Option<Who>,
-    /// Since T1.
+    /// The beginning, since T1.
     from_ns: Nanos,
     lasted_ns: Nanos,
 }
@@ -110,7 +110,7 @@ fn stays(segments: impl Iterator<Item = Segment>, from: Monotonic, to: Monotonic
     list
 }
 
-/// The longest of them, in their order, and how many were left out.
+/// The longest stays, in order of time, and how many were left out.
 fn longest(mut stays: Vec<Stay>) -> (Vec<Stay>, u64) {
     let omitted = stays.len().saturating_sub(MAX_ACTIVITIES);
     if omitted > 0 {

@@ -1,13 +1,13 @@
-//! Stretches of time by T1.
+//! Stretches of time that select requests by their T1.
 
 use taillab_model::{Monotonic, Nanos};
 
-/// Requests that came in from one instant until before another.
+/// The requests that came in within a half-open stretch of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     /// The first instant.
     pub from: Monotonic,
-    /// The first after it.
+    /// The first instant after the stretch.
     pub to: Monotonic,
 }
 
@@ -32,13 +32,13 @@ impl Spans {
         self.0.is_empty()
     }
 
-    /// Whether an instant lies in one.
+    /// Whether an instant lies within a span.
     pub fn contain(&self, at: Monotonic) -> bool {
         let next = self.0.partition_point(|span| span.to <= at);
         self.0.get(next).is_some_and(|span| span.from <= at)
     }
 
-    /// The parts of them between two instants.
+    /// The parts of the spans between two instants.
     pub fn within(&self, from: Monotonic, to: Monotonic) -> impl Iterator<Item = Span> {
         let inside = self.0.iter().map(move |span| Span {
             from: span.from.max(from),
@@ -47,7 +47,7 @@ impl Spans {
         inside.filter(|span| span.from < span.to)
     }
 
-    /// Their length between two instants.
+    /// The total length of the spans between two instants.
     pub fn length(&self, from: Monotonic, to: Monotonic) -> Nanos {
         let lengths = self
             .within(from, to)
@@ -55,7 +55,7 @@ impl Spans {
         lengths.sum()
     }
 
-    /// The gaps that they leave between two instants.
+    /// The gaps between the spans, from one instant to another.
     pub fn left(&self, from: Monotonic, to: Monotonic) -> impl Iterator<Item = Span> {
         let mut at = from;
         let ends = self.within(from, to).chain([Span { from: to, to }]);
@@ -69,7 +69,7 @@ impl Spans {
         })
     }
 
-    /// Each begins earlier by this.
+    /// The spans, each beginning earlier by `by`. Those that then touch or overlap are joined.
     pub fn earlier(self, by: Nanos) -> Self {
         let mut wider: Vec<Span> = Vec::with_capacity(self.0.len());
         for span in self.0 {
@@ -82,7 +82,8 @@ impl Spans {
         Self(wider)
     }
 
-    /// The instants outside of the spans, as if time had stood still within them. `instants` are in order.
+    /// The instants outside of the spans, moved back by the length of all spans before them. `instants` are in
+    /// order.
     pub fn spliced(
         &self,
         instants: impl Iterator<Item = Monotonic>,
@@ -98,7 +99,7 @@ impl Spans {
         })
     }
 
-    /// Adds later ones.
+    /// Adds those of the spans in `later` that end after the last one here.
     pub(crate) fn append(&mut self, later: &Self) {
         let end = self.0.last().map(|span| span.to);
         let new = later

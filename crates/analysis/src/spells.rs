@@ -1,4 +1,4 @@
-//! Spells: times in which much more is taken than usual.
+//! Spells: times in which much more time than usual is taken from CPUs.
 
 use taillab_model::explanation::{HypervisorSpell, TakenByHypervisor};
 use taillab_model::{Monotonic, Nanos};
@@ -7,7 +7,7 @@ use crate::coarsening::{Coarsen, Coarsening};
 use crate::timeline::Timeline;
 
 /// Runs of windows that each lost more than three times the median, and more than 1 % of the time. For
-/// each run: the first window, the last, and the share of time lost; `width_ns` is that of a window.
+/// each run: the first window, the last, and the share of time lost; `width_ns` is the CPU time in a window.
 pub(crate) fn spells(lost_ns: &[Nanos], width_ns: u64) -> Vec<(u32, u32, f64)> {
     const SPELL: u64 = 3;
     let mut sorted = lost_ns.to_vec();
@@ -33,22 +33,22 @@ pub(crate) fn spells(lost_ns: &[Nanos], width_ns: u64) -> Vec<(u32, u32, f64)> {
     spells
 }
 
-/// The length of a window at first; windows get longer in a long recording.
+/// The initial length of a window; windows get longer in a long recording.
 const WINDOW: Nanos = Nanos::from_millis(500);
 
 /// The largest number of windows.
 const WINDOWS: usize = 600;
 
-/// Fewer stalls are not a spell.
+/// The minimum number of stalls in a spell.
 const STALLS_IN_A_SPELL: u64 = 3;
 
-/// How many states of a worker are examined to find its CPUs.
+/// How many states of a worker, from the first on, are examined to find its CPUs.
 const STATES: usize = 1_000;
 
 /// Time that the hypervisor took from the server's CPUs, summed as the windows of a recording come.
 pub(crate) struct TakenTime {
     measure_from: Monotonic,
-    /// Up to where it is summed.
+    /// Time up to here has been summed.
     upto: Monotonic,
     /// The largest number of CPUs on which the server's threads ran in a window.
     cpus: u64,
@@ -98,7 +98,7 @@ impl TakenTime {
         self.upto = self.upto.max(upto);
     }
 
-    /// Adds a stall, of which the part before `upto` was added before.
+    /// Adds a stall. Its part before `self.upto` has already been added.
     fn took(&mut self, from: Monotonic, to: Monotonic) {
         let is_new = from >= self.upto;
         let since = |at: Monotonic| at.saturating_since(self.measure_from).get();

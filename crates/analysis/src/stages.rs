@@ -12,7 +12,7 @@ pub const STAGE_PERCENTILES: [f64; 6] = [0.5, 0.9, 0.99, 0.999, 0.9999, 1.0];
 /// Half the width of a percentile's band, as a share of the requests above it.
 const BAND_SHARE: f64 = 0.05;
 
-/// The least half width of a band, in requests; it is less only near the slowest.
+/// The least half width of a band, in requests; less if the slowest or the fastest request is nearer.
 const BAND_MIN: u64 = 10;
 
 /// The rank of a percentile among `n`, and the half width of its band; `None` if less than one request
@@ -40,7 +40,7 @@ fn band(n: u64, q: f64) -> Option<(u64, u64)> {
 /// its upper end, and is left out if there is none.
 #[derive(Clone, Debug)]
 pub struct StageBands {
-    /// Sojourn and, of a complete request, the stages; while there are no more than `exact`.
+    /// The sojourn and, of a complete request, the stages; while there are no more than `exact`.
     kept: Vec<(Nanos, Option<[Nanos; 5]>)>,
     exact: usize,
     /// By the cell of the sojourn; empty as long as the requests are kept.
@@ -76,7 +76,7 @@ impl StageSums {
 }
 
 impl StageBands {
-    /// Without any request; keeps up to `exact` of them.
+    /// No requests yet; up to `exact` of them will be kept.
     pub const fn new(exact: usize) -> Self {
         Self {
             kept: Vec::new(),
@@ -107,7 +107,7 @@ impl StageBands {
         }
     }
 
-    /// The means, where these are the sojourns of all requests.
+    /// The means; `sojourns` are those of all requests that were added.
     pub fn finish(mut self, sojourns: &Observations) -> Vec<StagesAt> {
         match sojourns.values() {
             Values::Sorted(_) => {
@@ -209,7 +209,7 @@ mod tests {
     fn a_percentile_is_ranked_among_all_and_described_by_the_complete() {
         let bands = stages_at((1..=1_000).map(|i| stamps(i, i <= 980)), 1_000);
         let slowest = bands.last().unwrap();
-        // the nearest complete ones, in a band that had to grow down to them
+        // the nearest complete requests, in a band that had to grow down to them
         assert!(slowest.requests >= 1 && slowest.mean_sojourn_ns <= 15.0 * 980.0);
         assert!(bands.iter().all(|band| band.q != 0.9999));
         assert!(stages_at((1..=50).map(|i| stamps(i, false)), 50).is_empty());

@@ -8,8 +8,8 @@
 //! A short recording is one window. If there are several:
 //!
 //! - what is usual for the server ([`Baseline`]) is taken from the first;
-//! - for the question whether slow requests come together, a request is slow if it is slow among those
-//!   of its window and of all windows before;
+//! - for the question whether slow requests come together, a request is compared with those of its
+//!   window and of all windows before;
 //! - only a sample of the time is replayed; the result says so.
 
 mod sums;
@@ -44,7 +44,7 @@ use crate::window::Window;
 /// By default, quantiles are exact up to this many requests.
 pub const EXACT: usize = 500_000;
 
-/// By default, this many of the slowest requests are taken apart.
+/// By default, this many of the slowest requests are shown in detail.
 pub const SLOWEST: usize = 20;
 
 /// What the analysis needs besides the recording.
@@ -52,13 +52,13 @@ pub const SLOWEST: usize = 20;
 pub struct AnalysisOptions {
     /// t: 1 / peak throughput of one core.
     pub service_time: Nanos,
-    /// t is known, not only a placeholder; otherwise there is no comparison.
+    /// t is known, and not a placeholder; otherwise there is no comparison with the ideal.
     pub service_time_known: bool,
     /// Workers c of the ideal queue.
     pub workers: NonZeroU32,
     /// Start of the measurement: requests due before it are warm-up.
     pub measure_from: Monotonic,
-    /// How many of the slowest requests are taken apart.
+    /// How many of the slowest requests are shown in detail.
     pub slowest: usize,
     /// The measurement is one of many repetitions, and their spread gives the interval of a percentile.
     /// So within the measurement, requests count as independent.
@@ -96,13 +96,13 @@ pub struct Analysed {
     pub server: ServerResult,
     /// Requests that arrived during the measurement.
     pub arrivals: u64,
-    /// The same, including the warm-up.
+    /// The same, plus those of the warm-up.
     pub all_arrivals: u64,
     /// The client's service time minus the sojourn, if a client was joined.
     pub client_minus_server: Option<Distribution>,
     /// Points (x, P(sojourn ≥ x)) of the measured sojourn.
     pub measured_ccdf: Vec<(Nanos, f64)>,
-    /// The same of the ideal one.
+    /// The same for the ideal sojourn.
     pub ideal_ccdf: Vec<(Nanos, f64)>,
     /// Evidence for the verdict that is not in the report.
     pub evidence: verdict::ServerEvidence,
@@ -257,8 +257,8 @@ impl<'c> Analysis<'c> {
         requests.ideal
     }
 
-    /// Requests without a response that arrived by this time were waited for as long as answers take. It
-    /// is before the end by the longest sojourn, or by a tenth of the recording if that is shorter.
+    /// Requests without a response that arrived by this time have waited as long as answers take. It is
+    /// before the end by the longest sojourn, or by a tenth of the measurement if that is shorter.
     ///
     /// In a window other than the last, the matcher has given up all requests without a response.
     fn waited_for_until(&self, window: &Window) -> Monotonic {
@@ -371,7 +371,7 @@ impl<'c> Analysis<'c> {
         matching.unanswered = matching.unanswered.saturating_sub(self.sums.cut_off);
         matching.lost_events = lost_events;
         matching.hooks.clone_from(&self.context.hooks);
-        // answers that the client received and the probe missed
+        // responses that the client received and the probe missed were answered
         let missed = matching.client_responses - matching.client_matched;
         let unanswered = self.sums.unanswered.saturating_sub(missed);
         (matching, unanswered)

@@ -15,8 +15,8 @@ use crate::predict;
 use crate::replay::{Cores, Fitted, Observed, fit};
 use crate::timeline::Timeline;
 
-/// Causes outside of the server, and what the probe missed. A change of a setting that does not treat
-/// one of these does not influence it either. Softirqs, wake-ups, the order and what the server itself
+/// Causes outside of the server, and what the probe missed. If a change of a setting does not treat one of
+/// these, it does not influence it either. Softirqs, wake-ups, the order and what the server itself
 /// does may change as a side effect, so they stay.
 const OF_OTHERS: [Cause; 5] = [
     Cause::Background,
@@ -44,7 +44,7 @@ pub struct RecordedBlock {
 }
 
 impl RecordedBlock {
-    /// Its measurement begins where the recording says, or with its first event.
+    /// The block of a recording. Its measurement begins where the recording says, or with its first event.
     ///
     /// # Errors
     /// The recording names an unknown framing.
@@ -60,8 +60,8 @@ impl RecordedBlock {
     }
 
     /// The sojourns of its requests, T6 − T1. A request without an answer counts with `timeout`, unless
-    /// the end of the block may have cut the answer off, that is if it was waited for less long than
-    /// the slowest answer took.
+    /// the end of the block may have cut the answer off: if it has not waited longer than the slowest
+    /// answer took.
     pub fn sojourns(&self, timeout: Nanos) -> Vec<Nanos> {
         let places = self.matched.measured_places(self.from);
         let mut sojourns: Vec<Nanos> = places
@@ -106,7 +106,7 @@ impl ReplayedBlock {
         })
     }
 
-    /// The sojourns of the replay with nothing removed, in no order.
+    /// The sojourns of the replay with nothing removed, in no particular order.
     pub fn sojourns(&self) -> &[Nanos] {
         &self.fitted.replayed
     }

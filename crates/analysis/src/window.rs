@@ -6,7 +6,7 @@
 //! ledger that [follows](crate::ledger::Attribution) them. So a cut changes no account.
 //!
 //! The last [`MARGIN`] before the newest event is left to the next window, because later events may
-//! still refer to it: an interrupt is recorded at its end, a blind window when it is contradicted.
+//! still refer to it: an interrupt is recorded at its end, a blind window when a later event reveals it.
 //! Only what reaches back further is lost by cutting.
 
 use taillab_model::{Event, Monotonic, Nanos, RecordingContext};
@@ -24,7 +24,7 @@ pub const REQUESTS: usize = 250_000;
 /// recorded this much later (the shortest time-out is 200 ms).
 pub const MARGIN: Nanos = Nanos::from_millis(300);
 
-/// Events between two checks whether a window is complete.
+/// The number of events between two checks whether a window is complete.
 const LOOK_EVERY: u32 = 4_096;
 
 /// A stretch of a recording: its requests, and what the CPUs did.
@@ -58,7 +58,7 @@ impl Window {
     }
 }
 
-/// Makes windows of events that come one at a time, in order of time.
+/// Makes windows from events that come one at a time, in order of time.
 pub struct Windows {
     matcher: Matcher,
     timeline: TimelineBuilder,
@@ -98,8 +98,8 @@ impl Windows {
         self.cut(event.at, self.requests)
     }
 
-    /// Cuts a window of everything that is settled, even if that is only a few requests; `None` if it is
-    /// none. `now` is the time of the last event.
+    /// Cuts a window of everything that is settled, even if that is only a few requests; `None` if no
+    /// request is settled. `now` is the time of the last event.
     pub fn cut_now(&mut self, now: Monotonic) -> Option<Window> {
         self.cut(now, 1)
     }

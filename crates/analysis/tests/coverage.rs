@@ -1,6 +1,6 @@
-//! Do the intervals of 95 % hold the true quantile in about 95 % of runs?
+//! Do the intervals of 95 % contain the true quantile in about 95 % of runs?
 //!
-//! Share of 300 runs of 20,000 observations whose interval holds the true p50, p90, p99:
+//! Share of 300 runs of 20,000 observations whose interval contains the true p50, p90, p99:
 //!
 //! | series | naive | taillab |
 //! |---|---|---|
@@ -8,8 +8,8 @@
 //! | autoregressive, φ = 0.9 | 38, 43, 62 % | 92, 95, 96 % |
 //! | M/D/1 sojourns at load 0.7 | 59, 39, 37 % | 96, 96, 93 % |
 //!
-//! What it cannot do: in a series that holds only one or two of its rare stalls no
-//! estimate sees how rare they are. With 1.4 stalls in a run, p90 is covered in 70 % of runs.
+//! What no method can do: a series with only one or two rare stalls does not show how rare
+//! they are. With 1.4 stalls in a run, p90 is covered in 70 % of runs.
 
 use std::num::NonZeroU32;
 
@@ -45,7 +45,7 @@ fn waiting(rng: &mut Xoshiro256PlusPlus, load: f64) -> Vec<Nanos> {
     ideal::sojourns(&arrivals, Nanos::from_micros(50), NonZeroU32::MIN).split_off(2_000)
 }
 
-/// Share of the runs whose interval holds each true quantile: naive, and ours.
+/// Share of the runs whose interval contains each true quantile: naive, and ours.
 fn coverage(
     series: impl Fn(&mut Xoshiro256PlusPlus) -> Vec<Nanos>,
     truth: &[(f64, f64)],

@@ -1,8 +1,8 @@
-//! What is left after cutting is what a generator that never stood still would have measured.
+//! What is left after cutting is what a generator that never stalled would have measured.
 //!
-//! A generator with a schedule of Poisson arrivals stands still now and then and then sends at once
-//! what was due; one server works in order. The truth is a long run of the same queue whose
-//! generator never stood still.
+//! A generator with a schedule of Poisson arrivals stalls now and then, and then sends at once what
+//! was due; one server works in order. The truth is a long run of the same queue whose generator
+//! never stalled.
 
 use std::num::NonZeroU32;
 
@@ -20,22 +20,22 @@ use taillab_model::{Monotonic, Nanos, Request, RequestKey, Stamps};
 /// Mean time that the server needs for a request.
 const SERVICE_NS: f64 = 20_000.0;
 
-/// What a send takes the generator.
+/// How long a send takes the generator.
 const SEND_NS: u64 = 2_000;
 
 /// From the send to T1.
 const WAY_NS: u64 = 5_000;
 
-/// The service of a request that begins at a time.
+/// How long the service of a request takes.
 #[derive(Clone, Copy, Debug)]
 enum Service {
     Constant,
     /// Half of them take a tenth, half 1.9 times the mean.
     TwoKinds,
     Exponential,
-    /// A third more and a third less in turn, over a quarter of a second.
+    /// Up to a third more and a third less, with a period of a quarter of a second.
     Drifting,
-    /// Constant; but one request in 25,000 takes 30 ms.
+    /// Constant, but one request in 25,000 takes 30 ms.
     StandsStill,
 }
 
@@ -64,12 +64,12 @@ struct Run {
     seconds: f64,
     /// Stalls of the generator per second.
     stalls_per_s: f64,
-    /// Their mean length; they are exponential.
+    /// Their mean length; lengths are exponential.
     stall_ms: f64,
 }
 
 impl Run {
-    /// Each request: due, sent, left the server. Times begin at one second.
+    /// For each request: when it was due, was sent, and left the server. Times begin at one second.
     fn requests(&self, seed: u64) -> Vec<(u64, u64, u64)> {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut stall_rng = Xoshiro256PlusPlus::seed_from_u64(seed ^ 0xffff_0000);
@@ -145,9 +145,9 @@ const QUANTILES: [f64; 3] = [0.5, 0.99, 0.999];
 /// Enough trials to show that an interval with the stalls in it misses the truth.
 const WITH_STALLS: u64 = 20;
 
-/// The share of the trials in which the truth lies in the interval, by quantile: of what is left, and
-/// of all requests (of the first trials). A generator that never stands still has the same shares as
-/// what is left.
+/// The share of the trials in which the interval contains the truth, by quantile: for what is left, and
+/// for all requests (in the first trials). A generator that never stalls has the same shares as what is
+/// left.
 fn coverage(run: Run, trials: u64) -> [[f64; 2]; 3] {
     let truth = Run {
         seconds: 100.0,
@@ -206,7 +206,7 @@ fn percentiles_of_what_is_left_are_those_of_a_generator_that_never_stood_still()
         for ([left, _], q) in found.into_iter().zip(QUANTILES) {
             assert!(left >= 0.9, "{run:?} at {q}: {left} of the trials");
         }
-        // the test can tell: with the stalls in it, some percentile is another
+        // the test can fail: with the stalls included, some percentile is different
         assert!(
             drifts || found.iter().any(|[_, all]| *all < 0.5),
             "{run:?}: {found:?}"
@@ -214,14 +214,14 @@ fn percentiles_of_what_is_left_are_those_of_a_generator_that_never_stood_still()
     }
 }
 
-/// What is missing above a percentile.
+/// The share that is missing above a percentile.
 fn missing(cut: &CutSummary, q: f64) -> f64 {
     let at = cut.unsettled.iter().find(|at| at.q == q);
     at.map_or(0.0, |at| at.share)
 }
 
-/// Where little is left between two stalls, it comes to an emptier server: by how much is estimated, and
-/// rather too much than too little.
+/// What is left between two stalls close together meets an emptier server. The share that is missing is
+/// estimated, rather too high than too low.
 #[test]
 fn what_stalls_near_to_each_other_cost_is_estimated() {
     let of = |service, stalls_per_s, stall_ms, seconds| Run {
@@ -252,8 +252,8 @@ fn what_stalls_near_to_each_other_cost_is_estimated() {
     }
 }
 
-/// The server itself stands still for longer than the generator ever works on: its longest queues are
-/// cut away more often than not. The median knows nothing of it, the far percentile is withdrawn.
+/// The server itself stalls for longer than the generator ever works between two stalls, so its longest
+/// queues are mostly cut away. The median hardly changes, and the far percentile is withdrawn.
 #[test]
 fn long_queues_of_the_server_between_cuts_cost_the_tail_only() {
     let run = Run {
@@ -288,7 +288,7 @@ fn long_queues_of_the_server_between_cuts_cost_the_tail_only() {
     }
 }
 
-/// A queue that stands when the generator stalls is the server's, and stays in the measurement.
+/// A queue that exists when the generator stalls is the server's own, and stays in the measurement.
 #[test]
 fn an_overload_is_not_cut_away() {
     let run = Run {

@@ -13,14 +13,14 @@ use taillab_model::{Asleep, Event, EventKind, Monotonic, Nanos};
 
 const EPOLL_WAIT: u16 = 232;
 
-/// What the ids of requests and responses mean to an unknown protocol.
+/// What the first two bytes of requests and responses mean in a protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Protocol {
-    /// A response has its request's.
+    /// An id: a response has that of its request.
     Ids,
-    /// All datagrams begin alike.
+    /// They are the same in all datagrams.
     Alike,
-    /// The beginning says nothing.
+    /// Nothing: they are random.
     Random,
 }
 
@@ -34,7 +34,7 @@ fn options(datagram_ids: Option<DatagramIds>) -> MatchOptions {
     }
 }
 
-/// Threads that sleep wait for input, and the datagrams are the protocol's.
+/// Marks sleeping threads as waiting for input, and makes the datagrams those of the protocol.
 fn speak(traffic: &mut Traffic, protocol: Protocol, seed: u64) {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     for event in &mut traffic.events {
@@ -97,7 +97,7 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// The evidence finds out what the beginning of a datagram is.
+    /// The matcher finds out from the datagrams whether they begin with an id.
     #[test]
     fn the_datagrams_show_whether_they_have_ids(server in servers(), threads in 1..4_usize) {
         let server = Server { threads, ..server };
@@ -115,7 +115,7 @@ proptest! {
         }
     }
 
-    /// A recording that begins while many requests wait: their responses say nothing of ids.
+    /// A recording that begins while many requests wait: their responses are no evidence about ids.
     #[test]
     fn a_backlog_at_the_beginning_does_not_count_against_ids(
         seed: u64, threads in 1..4_usize, ports in 1..=6_u16, load in 1.2..2.0_f64,
@@ -137,16 +137,16 @@ proptest! {
         }
     }
 
-    /// One thread that reads: once it has slept, most requests are certain; none is wrong.
+    /// One thread that reads: once it has slept, most requests are matched, and none wrongly.
     #[test]
     fn a_server_with_one_thread_is_matched_by_order(server in servers(), random: bool) {
         let protocol = if random { Protocol::Random } else { Protocol::Alike };
-        // one that is hardly ever idle is hardly ever seen with nothing queued
+        // a server that is hardly ever idle is hardly ever seen with an empty queue
         let server = Server { load: server.load.min(0.5), ..server };
         let traffic = traffic(server, protocol);
         let matched = matched(&traffic.events, None);
         right(&matched, &traffic)?;
-        // it has to be seen alone for a while, and then to sleep
+        // the thread has to be seen as the only one for a while, and then to sleep
         let sleeps = traffic.events.iter().filter(|event| {
             matches!(event.kind, EventKind::Switched { preempted: false, next: 0, .. })
         });
@@ -160,7 +160,7 @@ proptest! {
         }
     }
 
-    /// Several threads: what is not alone is ambiguous, and nothing is guessed.
+    /// Several threads: a request that is not alone is ambiguous, and nothing is guessed.
     #[test]
     fn several_threads_are_never_guessed(
         server in servers(), threads in 2..5_usize, random: bool,
@@ -175,7 +175,7 @@ proptest! {
         );
     }
 
-    /// Lost T1, T2 or reads make no match wrong.
+    /// Lost T2 or reads make no match wrong.
     #[test]
     fn lost_events_make_no_match_by_order_wrong(
         server in servers(), share in 0.0..0.3_f64, kind in 0..2_u8,

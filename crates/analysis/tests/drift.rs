@@ -1,4 +1,4 @@
-//! Do the intervals hold the true quantile where the capacity drifts during the run?
+//! Do the intervals contain the true quantile when the capacity drifts during the run?
 //!
 //! Sojourns of an M/D/1 queue at load 0.7 whose service takes 200 µs times a factor that drifts, for 20 s:
 //! 70,000 requests. The example `drift` does the same with more runs, kinds and lengths, and computes the
@@ -28,7 +28,7 @@ pub(crate) enum Drift {
 
 const SERVICE_NS: f64 = 200_000.0;
 const LOAD: f64 = 0.7;
-/// Before the measurement.
+/// The time before the measurement.
 const WARM_UP_NS: f64 = 5e8;
 
 /// Sojourns in order of the arrivals.
@@ -65,18 +65,18 @@ pub(crate) fn sojourns(rng: &mut Xoshiro256PlusPlus, drift: Drift, seconds: f64)
     }
 }
 
-/// What the intervals of some runs were worth, at one quantile.
+/// How good the intervals of some runs were, at one quantile.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Held {
-    /// Runs whose interval holds the true quantile, or that do not know it.
+    /// Runs whose interval contains the true quantile, or that do not know it.
     pub(crate) held: u32,
-    /// Runs that know it.
+    /// Runs that know the quantile.
     pub(crate) known: u32,
     /// Those of them whose interval has no upper end.
     pub(crate) open: u32,
 }
 
-/// The same for each of [`QUANTILES`], whose true values are these, over runs with these seeds.
+/// The result at each of [`QUANTILES`], whose true values are `truth_ns`, over runs with these seeds.
 pub(crate) fn judge(
     drift: Drift,
     seconds: f64,
@@ -99,10 +99,11 @@ pub(crate) fn judge(
     all
 }
 
-/// No seed of these was used to choose the method.
+/// None of the seeds of these runs was used to choose the method.
 const RUNS: u32 = 120;
 
-/// Each interval holds the truth in at least 90 % of the runs, and in so many of them the percentiles are known.
+/// The intervals contain the truth in at least 90 % of the runs, and at least `known` runs know the
+/// percentiles.
 fn hold(drift: Drift, truth_ns: [f64; 3], known: [u32; 3]) {
     let found = judge(drift, 20.0, truth_ns, 50_000..50_000 + u64::from(RUNS));
     println!("{drift:?}: {found:?}");
@@ -127,7 +128,7 @@ fn of_a_capacity_that_changes_every_two_seconds() {
     hold(Drift::Steps(0.02), truth, [RUNS, RUNS, 118]);
     let truth = [344_800.0, 1_593_952.0, 2_406_624.0];
     hold(Drift::Steps(0.05), truth, [RUNS, RUNS, 115]);
-    // the slow segments alone have a p99.9, and a run has one of them or none
+    // only the slow segments decide p99.9, and a run has one of them or none
     let truth = [342_240.0, 1_965_792.0, 3_437_920.0];
     hold(Drift::Steps(0.1), truth, [RUNS, 118, 50]);
 }

@@ -1,4 +1,4 @@
-//! Requests and responses told apart by their content.
+//! Requests and responses separated by their content.
 
 use crate::common;
 
@@ -30,7 +30,7 @@ pub(crate) fn framings() -> impl Strategy<Value = Framing> {
     prop::sample::select(by_content.chain([fixed(24, 700)]).collect::<Vec<_>>())
 }
 
-/// Bytes that mislead a parser which looks into bodies.
+/// Bytes that would mislead a parser that looks into bodies.
 fn body(rng: &mut Xoshiro256PlusPlus) -> Vec<u8> {
     let tricks: [&[u8]; 5] = [
         b"GET / HTTP/1.1\r\n\r\n",
@@ -182,7 +182,7 @@ fn all_right(matched: &Matched, truth: &[Truth]) -> Result<(), TestCaseError> {
         );
         prop_assert_eq!(stamps.t4, Some(truth.t4), "request {}", place);
         prop_assert!(stamps.t2.is_some());
-        // a server that reads before its write has left uses the write up
+        // if the server reads again before its response has left, T5 is missing
         let t5 = stamps.t5;
         prop_assert!(t5.is_none_or(|t5| truth.t4 <= t5 && t5 <= truth.t6));
         prop_assert_eq!(matched.keys[place].id, truth.id);
@@ -208,7 +208,7 @@ pub(crate) fn none_wrong(matched: &Matched, truth: &[Truth]) -> Result<(), TestC
     Ok(())
 }
 
-/// This one looks for sixteen requests in a row as if it waited for each response.
+/// For sixteen requests in a row, this client looks as if it waited for each response.
 #[test]
 fn a_client_that_was_seen_to_pipeline_takes_no_turns() {
     let seed = 16_262_841_021_199_981_728;
@@ -281,8 +281,8 @@ proptest! {
         none_wrong(&matched(&events, framing), &truth)?;
     }
 
-    /// A recording that begins in mid-load, at times with the pauses that let a connection be
-    /// followed again: no match is wrong.
+    /// A recording that begins in mid-load, in some cases with pauses, after which a connection can
+    /// be followed again: no match is wrong.
     #[test]
     fn from_the_middle_no_match_is_wrong(
         framing in framings(), seed: u64, place in 0.0..0.8_f64, in_flight in 1..8_usize,
@@ -301,8 +301,7 @@ proptest! {
         none_wrong(&matched(&events[begin + packet.unwrap_or(0)..], framing), &truth)?;
     }
 
-    /// Content that is not the protocol's, or damaged, is survived, and nothing is lost
-    /// from the counts.
+    /// Content that is not the protocol's, or is damaged, is survived.
     #[test]
     fn any_content_is_survived(framing in framings(), seed: u64, share in 0.0..1.0_f64) {
         let (mut events, truth) = connection(seed).run(&exchanges(framing, seed, 40));
@@ -477,7 +476,7 @@ fn an_idle_moment_makes_up_for_a_loss() {
             event.at = event.at + Nanos::from_millis(60);
         }
     }
-    // the tenth request is not seen to come in
+    // one request of the first twenty is not seen to come in
     events.retain(|event| event.at != truth[10].t1);
     let matched = matched(&events, fixed(40, 60));
     let t6: Vec<Monotonic> = matched
@@ -521,7 +520,7 @@ fn pause_at_random(
     }
 }
 
-/// The truth when everything from `pause` on comes 60 ms later.
+/// The truth if everything from `pause` on comes 60 ms later.
 fn shifted(truth: &[Truth], pause: Monotonic) -> Vec<Truth> {
     let later = |at: Monotonic| {
         if at >= pause {

@@ -1,5 +1,5 @@
-//! Recorded streams of events (`golden/*.tlc`), each with what the matcher makes of it
-//! (`*.txt` beside it).
+//! Recorded streams of events (`golden/*.tlc`), each with what the matcher makes of it (`*.txt` in
+//! the same folder).
 //!
 //! A change here is either a defect or an improvement that a person has looked at. A test that
 //! fails leaves the new files in a directory of the build and names the command that accepts
@@ -30,7 +30,7 @@ fn propose(name: &str, contents: &[u8]) -> String {
     format!("to accept it: cp {} {}", new.display(), old.display())
 }
 
-/// Two threads on two CPUs, blind windows, and ids so few that some are in use twice.
+/// Two threads on two CPUs, blind windows, and so few ids that some are in use twice.
 fn simulated() -> Recording {
     let server = Server {
         seed: 4,
@@ -53,7 +53,7 @@ fn simulated() -> Recording {
     recording
 }
 
-/// The requests as they are taken while the events come.
+/// The requests, taken bit by bit while the events come.
 fn taken(events: &[Event], options: &MatchOptions) -> Requests {
     let mut matcher = Matcher::new(*options);
     let mut requests = Requests::default();

@@ -11,7 +11,7 @@ use taillab_queueing::ideal;
 
 const SERVICE: Nanos = Nanos::from_micros(50);
 const REQUESTS: usize = 1_000_000;
-/// The queue starts empty; at the highest load it forgets that within some thousands.
+/// The queue starts empty; at the highest load it forgets that within some thousands of requests.
 const WARM_UP: usize = 50_000;
 
 struct Exact {
@@ -58,8 +58,8 @@ fn sojourns(exact: &Exact, seed: u64) -> Vec<Nanos> {
     ideal::sojourns(&arrivals, SERVICE, workers).split_off(WARM_UP)
 }
 
-/// How many standard errors the estimate is off, by the half of the interval that
-/// looks towards the truth; `None` where the sample cannot support the quantile.
+/// How many standard errors the estimate is off, judged by the half of the interval on the side
+/// of the truth; `None` where the sample cannot support the quantile.
 fn z(quantile: &Quantile, truth_ns: f64) -> Option<f64> {
     let [value, lo, hi] = [quantile.value?, quantile.lo?, quantile.hi?].map(|x| x.get() as f64);
     let off = truth_ns - value;
@@ -78,7 +78,7 @@ fn ideal_quantiles_are_the_exact_ones_of_m_d_c() {
         let series = sojourns(exact, 1_000 + row as u64);
         let at = format!("M/D/{} at {}", exact.workers, exact.load);
 
-        // P(W > 0), which at c = 1 and load .5 is the median's knife edge
+        // P(W > 0); at c = 1 and load 0.5 it is one half, so the median is not well defined there
         let waits = series.iter().filter(|x| **x > SERVICE).count() as f64 / REQUESTS as f64;
         let inflation = variance_inflation(&series, &[(0.5, SERVICE)])[0];
         let error = (exact.waits * (1.0 - exact.waits) * inflation / REQUESTS as f64).sqrt();

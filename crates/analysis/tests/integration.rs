@@ -1,4 +1,4 @@
-//! The matcher, the ledger, the replay and the verdicts on streams whose truth is known.
+//! The matcher, the ledger, the replay and the verdicts with streams whose true stamps are known.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

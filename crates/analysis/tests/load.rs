@@ -19,8 +19,8 @@ use taillab_model::{ClientTimes, Monotonic, Nanos, WireTimes};
 
 const RATE: f64 = 10_000.0;
 
-/// A queue with service of `service_ns` behind a sender that is late by 200 ns, and 25 µs
-/// of network.
+/// A queue with a service of `service_ns`, behind a sender that is 200 ns late and a network that
+/// takes 25 µs.
 fn requests(n: usize, service_ns: u64) -> Vec<LoadedRequest> {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(5);
     let (mut due, mut free) = (1_000_000_000.0, 0);
@@ -120,7 +120,7 @@ fn the_three_clocks_give_three_distributions() {
     let sum = mean(&load.service_time) + mean(&load.lateness);
     assert!((mean(&load.response_time) - sum).abs() < 1e-6);
     assert_eq!(load.service_time.min, Some(Nanos::new(65_000)));
-    // rates count gaps: the schedule's own, and the sends' are its, 200 ns later
+    // rates count gaps: those of the schedule, and those of the sends, which come 200 ns later
     let first = requests[0].times.intended;
     let last = requests[99_999].times.intended;
     let planned = 99_999.0 / last.saturating_since(first).as_secs_f64();
@@ -335,7 +335,7 @@ fn a_floor_above_the_response_is_remarked_on() {
     );
 }
 
-/// Bursts that a schedule planned are no reason; the same from a client are.
+/// Bursts that the schedule planned are no objection; other bursts are.
 #[test]
 fn bursts_are_held_against_the_schedule() {
     let mut analysis = good();
@@ -370,7 +370,7 @@ fn a_queue_that_only_grows_is_found_and_one_that_does_not_is_not() {
         is_overload(&verdict) && !client_failed(&verdict, 0.99),
         "{verdict:?}"
     );
-    // 90 % of the capacity: long queues, that empty
+    // 90 % of the capacity: queues are long, but become empty again
     assert_eq!(analysed(&requests(50_000, 90_000)).evidence.growth, None);
 }
 
@@ -451,13 +451,13 @@ fn an_objective_is_held_against_any_percentile_with_its_interval() {
     let limit = format!("p99<={}ns", p99.lo.unwrap().get() - 1);
     let below = at(&limit);
     assert!(!below.held && below.sure, "{below:?}");
-    // one that no result reports, and one that the sample cannot tell
+    // a percentile that no result reports, and one that the sample does not support
     assert!(at("p97.5<=10s").held);
     let far = at("p99.9999<=10s");
     assert_eq!((far.value_ns, far.held, far.sure), (None, false, false));
 }
 
-/// What the client spoiled neither holds nor surely breaks, whatever its figures.
+/// A load that the client spoiled neither meets nor surely misses an objective, whatever its figures.
 #[test]
 fn a_spoiled_measurement_decides_nothing() {
     let requests = requests(50_000, 40_000);
@@ -471,7 +471,7 @@ fn a_spoiled_measurement_decides_nothing() {
     }
 }
 
-/// A server that answers only the fast requests does not hold an objective by that.
+/// A server that answers only the fast requests does not meet an objective that way.
 #[test]
 fn requests_without_an_answer_count_against_the_objective() {
     let mut requests = requests(100_000, 40_000);

@@ -31,7 +31,7 @@ fn events(polls: bool) -> Vec<Event> {
         preempted: false,
         asleep: None,
     };
-    // what is found is said where it was recorded what the CPUs did
+    // limits are reported only if the recording shows what the CPUs did
     let (vector, lasted) = (1, Nanos::new(1_000));
     add(400_000, EventKind::Softirq { vector, lasted });
     add(500_000, switch(0, WORKER));

@@ -1,4 +1,4 @@
-//! The matcher against a simulated server whose truth is known.
+//! The matcher against a simulated server whose true stamps are known.
 
 use crate::common;
 
@@ -30,7 +30,7 @@ fn servers() -> impl Strategy<Value = Server> {
         })
 }
 
-/// No rule that tells old requests with the same key apart, besides those given.
+/// Options without rules that separate old requests with the same key; tests set the ones they need.
 fn options() -> MatchOptions {
     MatchOptions {
         disorder: Nanos::ZERO,
@@ -43,7 +43,7 @@ fn options() -> MatchOptions {
     }
 }
 
-/// As few ids as a client needs that uses none again before it is answered.
+/// The fewest ids with which a client uses none again before its request is answered.
 fn fewest_ids(server: &Server) -> u32 {
     let truth = server.run().truth;
     let oldest_open = |n: usize| {
@@ -201,7 +201,7 @@ proptest! {
         traffic.events = doubled;
     }
 
-    /// Events up to `disorder` from their place give the same result as in order.
+    /// Events that are out of place by up to `disorder` give the same result as in order.
     #[test]
     fn bounded_disorder_changes_nothing(
         server in servers(), slack in 1..5_000_000_u64, share in 0.0..0.2_f64,
@@ -209,7 +209,7 @@ proptest! {
         let traffic = server.run();
         let in_order: Vec<Event> =
             traffic.events.iter().copied().filter(stays(server.seed, share)).collect();
-        // which of two events of the same nanosecond was first, nobody can restore
+        // the order of two events of the same nanosecond cannot be restored, so they are delayed alike
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(server.seed);
         let mut delays: HashMap<Monotonic, Nanos> = HashMap::new();
         let mut place = |at| at + *delays.entry(at)
@@ -243,8 +243,8 @@ proptest! {
         matched.counts(Monotonic::from_nanos_since_boot(0));
     }
 
-    /// The server's CPU is blind for some stretches: all that can be known is right, T3 is
-    /// right or missing, and the windows that are found cover the true ones.
+    /// The probe is blind on the server's CPU for some stretches: all that can be known is right, T3
+    /// is right or missing, and the windows that are found cover the true ones.
     #[test]
     fn a_blind_cpu_costs_no_request_and_invents_nothing(
         server in servers(), share in 0.0..1.0_f64, preemption in 0.0..0.2_f64,

@@ -14,7 +14,7 @@ use taillab_model::{Event, EventKind, Monotonic, PackedEvent, Recording};
 
 const BASE: Monotonic = Monotonic::from_nanos_since_boot(0);
 
-/// These events as they are kept when they come from each CPU in parts of a random length.
+/// What is kept of these events when each CPU's come in parts of random length.
 fn redacted(events: &[Event], framing: Framing, parts: Range<usize>, seed: u64) -> Vec<Event> {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut redaction = Redaction::new(framing).unwrap();
@@ -50,7 +50,7 @@ fn content(events: &[Event]) -> Vec<u8> {
     pieces.flatten().collect()
 }
 
-/// The redaction of one direction, cut as it comes.
+/// The bytes of one direction after redaction, in the pieces that `cut` makes.
 fn blanked(
     framing: Framing,
     direction: Direction,
@@ -68,7 +68,7 @@ fn blanked(
     bytes
 }
 
-/// Bytes that look like parts of a message in wrong places.
+/// Parts of messages in wrong places.
 fn nearly() -> impl Strategy<Value = Vec<u8>> {
     let parts = prop::sample::select(vec![
         &b"GET /a HTTP/1.1\r\n"[..],
@@ -119,7 +119,8 @@ fn nearly() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
-    /// A parser finds in what is kept what it finds in all of it, and a cut changes nothing of what is kept.
+    /// A parser finds the same messages in what is kept as in the original, and what is kept does not depend on
+    /// the cuts.
     #[test]
     fn framing_needs_nothing_else(
         framing in framings(), responses: bool, nearly in nearly(), seed: u64, real: bool,
@@ -160,14 +161,14 @@ proptest! {
             format!("{:?}", match_events(events.iter().copied(), &options(framing)))
         };
         prop_assert_eq!(matched(&kept), matched(&events));
-        // as when a probe is drained now and then
+        // as when the probe is drained only now and then
         let late = redacted(&events, framing, 1..400, seed);
         prop_assert_eq!(content(&late).len(), content(&kept).len());
         prop_assert_eq!(matched(&late), matched(&events));
     }
 
-    /// Where packets were recorded in part, or lost, a stream is followed again at another packet than
-    /// the matcher would choose, so more may be ambiguous; nothing that is matched is wrong.
+    /// If packets were recorded in part or lost, a stream is followed again from another packet than
+    /// the matcher would choose, so more may be ambiguous; but no match is wrong.
     #[test]
     fn what_was_recorded_in_part_is_not_matched_wrong(
         framing in framings(), seed: u64, in_flight in 1..8_usize, opened: bool,
@@ -286,7 +287,7 @@ fn what_is_kept_can_be_read() {
     );
 }
 
-/// What was recorded of real servers, with content, gives the same requests.
+/// Recordings of real servers with content give the same requests after redaction.
 #[test]
 fn recorded_streams_are_matched_as_before() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden");

@@ -1,4 +1,4 @@
-//! The replay must give the recorded servers back: real ones, of each architecture.
+//! The replay must reproduce recorded servers: real ones of each architecture, and a simulated one.
 
 use std::fs::File;
 use std::path::Path;
@@ -53,7 +53,7 @@ fn recorded_servers_are_reproduced() {
     }
 }
 
-/// A forecast is never worse far out than near, and its interval holds it.
+/// Forecasts never fall from one percentile to the next, and lie within their intervals.
 #[test]
 fn forecasts_are_in_order_and_in_their_intervals() {
     let predicted = predicted("memcached_90_percent.tlc");

@@ -25,9 +25,8 @@ fn key(connection: u16, id: u16) -> RequestKey {
     }
 }
 
-/// A connection whose requests come 1 ms after each other; the `lost` one is dropped behind the
-/// driver and comes in again after `TIMEOUT`, in the middle of which one comes on another
-/// connection.
+/// A connection whose requests come 1 ms apart. Request `lost` is dropped behind the driver and
+/// comes in again after `TIMEOUT`; halfway through, a request comes on another connection.
 fn events(lost: u16) -> Vec<Event> {
     let mut events = Vec::new();
     let mut now = 1_000_000;

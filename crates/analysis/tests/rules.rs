@@ -69,7 +69,7 @@ fn a_request_gets_its_six_stamps() {
     );
 }
 
-/// The beginning of each stream below: thread 9 has answered once and sleeps.
+/// The beginning of the streams below: thread 9 has answered once and sleeps.
 const BEFORE: &str = "10 1 in p9 k1
      11 0 queued p9
      12 0 switch 0>9
@@ -150,7 +150,7 @@ const SPINS: &str = "100 1 in p1 k7
 fn t3_is_missing_when_the_switch_onto_the_core_was() {
     let stamps = after(SPINS);
     assert_eq!(stamps[0], [100, 110, 0, 120, 150, 155]);
-    // since its last response the thread has been there: known again
+    // the thread has been there since its last response, so T3 is known again
     assert_eq!(stamps[1], [160, 165, 165, 170, 180, 185]);
 }
 
@@ -224,7 +224,7 @@ fn where_all_switches_are_recorded_a_thread_that_spins_has_been_on_its_core() {
         [[100, 110, 0, 120, 150, 155], [160, 165, 165, 170, 180, 185]]
     );
     assert!(m.blind.is_empty());
-    // the switches of another CPU say nothing of this one
+    // the switches of another CPU say nothing about this one
     assert_eq!(of_cpu(1).counts(START).missing_middle, [0, 2, 0, 0]);
 }
 
@@ -316,7 +316,7 @@ fn stamps_out_of_order_are_kept_and_counted_and_no_time_is_negative() {
     );
 }
 
-/// A reader that is awake on another CPU than the hook of T2 gets the datagram before the stamp.
+/// A reader on another CPU than the hook of T2 may get the datagram before T2 is stamped.
 #[test]
 fn a_datagram_that_is_read_before_its_stamp_was_queued_by_then() {
     let m = matched(
@@ -386,7 +386,7 @@ fn a_key_in_use_twice_is_ambiguous_and_neither_is_matched() {
     assert!(m.requests.is_empty());
     let counts = m.counts(START);
     assert_eq!((counts.responses, counts.ambiguous), (2, 2));
-    // each has its response, it is only not known which
+    // each has a response; it is only not known which
     assert_eq!(counts.unanswered, 0);
     assert_eq!(m.unmatched.iter().filter(|u| u.ambiguous).count(), 2);
 }
@@ -411,7 +411,7 @@ fn a_lost_response_does_not_spoil_the_next_use_of_its_key() {
          6000 1 in p3 k7
          6010 0 out 9 k7",
     );
-    // thread 9 has answered a request that came 4.9 µs after the lost one
+    // thread 9 has answered a request that came 4.9 µs after the one whose response was lost
     assert_eq!(m.keys, [key(8), key(7)]);
     assert_eq!(m.requests.get(1).server.t1, at(6000));
     assert_eq!(m.unmatched[0].t1, at(100));
@@ -558,7 +558,7 @@ fn a_datagram_after_the_thread_has_read_or_slept_is_no_further_one() {
 
 #[test]
 fn t3_of_a_thread_that_reads_on_before_it_answers_is_its_previous_read() {
-    // Redis: all that is ready is read, then all is answered
+    // like Redis: everything that is ready is read, and then everything is answered
     let stamps = after(
         "100 1 in p1 k7
          101 1 in p2 k8

@@ -1,4 +1,4 @@
-//! Slices must say the same as a full recording: real recordings, cut into slices afterwards.
+//! Slices must give the same result as a full recording: real recordings, cut into slices afterwards.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -8,7 +8,7 @@ use crate::common::slices::{regular, sliced};
 use taillab_analysis::{DatagramIds, MatchOptions, Matched, match_events};
 use taillab_model::{Event, MiddleStamps, Nanos, Recording};
 
-/// The recordings are of some hundred milliseconds only.
+/// Short slices, since the recordings last only some hundred milliseconds.
 const LENGTH: Nanos = Nanos::from_millis(60);
 const PERIOD: Nanos = Nanos::from_millis(90);
 
@@ -27,13 +27,13 @@ fn options(stamps: MiddleStamps) -> MatchOptions {
     }
 }
 
-/// T1 and T6 are those of the full recording for each request, and the other stamps for each of the sample.
+/// T1 and T6 of every request are those of the full recording, and so are the other stamps of the sample.
 fn assert_same_requests(name: &str, all: &Matched, sample: &Matched) {
     let name_of = |of: &Matched, place: usize| (of.requests.t1(place), of.keys[place]);
     let of_all: HashMap<_, usize> = (0..all.keys.len())
         .map(|place| (name_of(all, place), place))
         .collect();
-    // who has not seen a connection's reads cannot know what was open before the recording began
+    // without a connection's reads it is not known what was open before the recording began
     let lost = all.keys.len() - sample.keys.len();
     assert!(lost * 100 <= all.keys.len(), "{name}: {lost}");
     let (mut differ, mut wrong, mut asked) = (Vec::new(), 0, 0);
@@ -41,7 +41,7 @@ fn assert_same_requests(name: &str, all: &Matched, sample: &Matched) {
         let in_all = of_all[&name_of(sample, place)];
         let (full, thin) = (all.requests.stamps(in_all), sample.requests.stamps(place));
         assert_eq!((full.t1, full.t6), (thin.t1, thin.t6), "{name}");
-        // who served the others is known once a thread has been seen to serve
+        // who served requests outside of the sample is known once a thread has been seen to serve
         wrong += usize::from(all.workers[in_all] != sample.workers[place]);
         if sample.is_asked(place) {
             asked += 1;

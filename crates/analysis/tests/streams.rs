@@ -1,4 +1,4 @@
-//! The matcher against simulated servers of streams whose truth is known.
+//! The matcher against simulated servers of streams whose true stamps are known.
 
 use crate::common;
 
@@ -43,7 +43,7 @@ fn any_server() -> impl Strategy<Value = Connections> {
     })
 }
 
-/// The events from a place on, as a recording has them that begins in mid-load.
+/// The events from a place on, like a recording that begins in mid-load.
 fn from(traffic: &Traffic, place: f64) -> Vec<Event> {
     let begin = (traffic.events.len() as f64 * place) as usize;
     traffic.events[begin..].to_vec()
@@ -89,7 +89,7 @@ fn check(matched: &Matched, traffic: &Traffic) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Besides that, every request is there, and all its stamps but T3, which needs switches.
+/// In addition to [`check`], every request is there with all its stamps but T3, which needs switches.
 fn check_all(matched: &Matched, traffic: &Traffic) -> Result<(), TestCaseError> {
     check(matched, traffic)?;
     prop_assert_eq!(&matched.unmatched, &[]);
@@ -135,7 +135,7 @@ proptest! {
         check_all(&matched(&traffic.events, sequential), &traffic)?;
     }
 
-    /// Sequence numbers wrap, and come round after 65,536 bytes many times.
+    /// Sequence numbers wrap, and their low 16 bits repeat after every 65,536 bytes.
     #[test]
     fn wraps_are_no_obstacle(seed: u64, sequential: bool, in_flight in 1..3_usize) {
         let traffic = Connections {
@@ -145,7 +145,7 @@ proptest! {
         check_all(&matched(&traffic.events, sequential), &traffic)?;
     }
 
-    /// A server that reads one request at a time needs no order to be known.
+    /// If a server reads one request at a time, the order of its responses need not be known.
     #[test]
     fn pipelined_requests_that_are_read_one_by_one_are_exact(
         world in worlds(), in_flight in 2..8_usize, swapped in 0.0..0.5_f64,
@@ -156,7 +156,7 @@ proptest! {
         check_all(&matched(&traffic.events, sequential), &traffic)?;
     }
 
-    /// A server known to be sequential, each response in one write or all in one.
+    /// A server that is known to be sequential, with a write for each response or one for all.
     #[test]
     fn pipelined_requests_of_a_sequential_server_are_exact(
         world in worlds(), in_flight in 2..8_usize, swapped in 0.0..0.5_f64,
@@ -166,8 +166,8 @@ proptest! {
         check_all(&matched(&traffic.events, true), &traffic)?;
     }
 
-    /// A server of which nothing is known: what was read together is ambiguous, each of its
-    /// requests counted once, and the rest is right.
+    /// A server about which nothing is known: requests that were read together are ambiguous and
+    /// counted once each, and the rest is right.
     #[test]
     fn pipelined_requests_of_any_server_are_never_guessed(
         world in worlds(), in_flight in 2..8_usize, head_and_body: bool,
@@ -188,8 +188,8 @@ proptest! {
         }
     }
 
-    /// A recording that begins in mid-load, of clients that take turns: every request that
-    /// came in is matched, whatever was under way before.
+    /// A recording that begins in mid-load, of clients with one request at a time: every request
+    /// that came in is matched, whatever was under way before.
     #[test]
     fn in_turn_what_came_before_the_recording_spoils_nothing(
         world in any_server(), place in 0.0..0.3_f64, head_and_body: bool, sequential: bool,
@@ -246,7 +246,7 @@ proptest! {
         check(&matched(&events, sequential), &traffic)?;
     }
 
-    /// Any events lost of a server of which nothing is known: no match is wrong.
+    /// Any events lost, of a server about which nothing is known: no match is wrong.
     #[test]
     fn pipelined_with_loss_no_match_is_wrong(
         world in worlds(), share in 0.0..0.6_f64, in_flight in 2..6_usize,
@@ -256,8 +256,8 @@ proptest! {
         check(&matched(&events, false), &traffic)?;
     }
 
-    /// Of a sequential server any events lost but writes, by whose number the responses
-    /// that were not seen are noticed.
+    /// Any events but writes lost, of a sequential server: the number of writes reveals responses
+    /// that were not seen.
     #[test]
     fn pipelined_sequential_with_loss_no_match_is_wrong(
         world in worlds(), share in 0.0..0.6_f64, in_flight in 2..6_usize,

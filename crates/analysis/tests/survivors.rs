@@ -1,4 +1,4 @@
-//! Requests that nobody answered count: a server that drops them does not look better for it.
+//! Requests that nobody answered count: a server does not look better by dropping them.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -57,7 +57,7 @@ fn analysed(matched: Matched) -> Analysed {
     analysis.finish(0).unwrap()
 }
 
-/// The texts of what the verdict says about requests without an answer.
+/// What the verdict says about requests without an answer.
 fn said(analysed: &Analysed) -> Vec<String> {
     let verdict = judge(&Evidence {
         server: Some(TracedServer {
@@ -76,7 +76,7 @@ fn said(analysed: &Analysed) -> Vec<String> {
 
 #[test]
 fn a_server_that_drops_a_third_has_no_p90() {
-    // the last tenth of a second is answered: nothing of it is cut off by the end
+    // all requests of the last tenth of a second are answered, so the end cuts none off
     let found = analysed(traced(100_000, |i| i % 10 < 3 && i < 99_000));
     let sojourn = &found.server.measured.sojourn;
     assert_eq!((sojourn.count, sojourn.unanswered), (70_300, 29_700));
@@ -109,13 +109,13 @@ fn one_in_a_hundred_thousand_is_no_reservation() {
     assert_eq!(said(&found), Vec::<String>::new());
 }
 
-/// What comes in just before the end may still be answered.
+/// Requests that come in just before the end may still be answered.
 #[test]
 fn the_edge_of_the_recording_is_not_counted() {
     let found = analysed(traced(100_000, |i| i >= 99_950));
     assert_eq!(found.server.measured.sojourn.unanswered, 0);
     assert_eq!(found.server.matching.unanswered, 0);
-    // a server that died earlier than that did not answer
+    // a server that died earlier did not answer
     let died = analysed(traced(100_000, |i| i >= 99_000));
     let unanswered = died.server.measured.sojourn.unanswered;
     assert!((890..=910).contains(&unanswered), "{unanswered}");
@@ -123,8 +123,8 @@ fn the_edge_of_the_recording_is_not_counted() {
     assert_eq!(died.server.measured.sojourn.quantile(0.9999), None);
 }
 
-/// Whatever is dropped: no percentile beyond the answered share, and those below are not lower than those of a
-/// server that drops nothing.
+/// Whatever is dropped, there is no percentile beyond the answered share, and those below it are not lower than
+/// those of a server that drops nothing.
 #[test]
 fn dropping_makes_no_percentile_better() {
     let all = analysed(traced(20_000, |_| false)).server.measured.sojourn;

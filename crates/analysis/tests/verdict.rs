@@ -139,7 +139,7 @@ fn the_parts_of_a_summary_agree_with_each_other() {
     let last = analysed.measured_ccdf.last().unwrap();
     assert_eq!(Some(last.0), found.measured.sojourn.max);
     assert!(found.stages_at.len() >= 5);
-    // 20,000 correlated requests cannot tell p99.99
+    // 20,000 correlated requests do not support p99.99
     let unsupported: Vec<f64> = analysed.evidence.unsupported.iter().map(|u| u.q).collect();
     assert!(unsupported.contains(&0.9999));
     assert!(analysed.evidence.unsupported.iter().all(|u| u.needs > n));
@@ -191,7 +191,7 @@ fn without_traffic_or_responses_there_is_a_clear_error() {
     assert_eq!(error, AnalysisError::NothingMatched { arrivals: 200 });
 }
 
-/// The verdict on a good run that `spoil` has changed.
+/// The verdict on a good run after `spoil` has changed it.
 fn verdict(spoil: impl FnOnce(&mut Report)) -> Verdict {
     let analysis = analysis();
     let mut summary = good(&analysis);
@@ -360,7 +360,7 @@ fn what_spoils_a_claim_withdraws_that_one() {
     }
 }
 
-/// So much was cut, of which so many are missing above p99.9.
+/// A cut of this share of the time; `missing` is the share that is missing above p99.9.
 fn cut(share: f64, missing: f64) -> CutSummary {
     CutSummary {
         share,
@@ -385,12 +385,12 @@ fn cut(share: f64, missing: f64) -> CutSummary {
     }
 }
 
-/// What is withdrawn is not in the report any more, and the rest is.
+/// What is withdrawn is no longer in the report, and the rest is.
 #[test]
 fn what_is_withdrawn_is_taken_out_of_the_report() {
     let analysis = analysis();
     let mut report = good(&analysis);
-    // one in 500 is missing: p99 and what it is charged to fall
+    // one in 500 is missing: p99 is withdrawn
     report.server.matching.client_responses = 10_000;
     report.server.matching.client_matched = 9_980;
     let (p50, p90) = (
@@ -421,7 +421,7 @@ fn what_is_withdrawn_is_taken_out_of_the_report() {
     assert_eq!(load(&mut report).response_time.quantile(0.99), None);
     assert!(report.server.stages_at.iter().all(|at| at.q < 0.99));
     assert!(points.len() > 10 && points.iter().all(|(_, beyond)| *beyond > 0.01));
-    // nothing is withdrawn of a report that nothing speaks against, nor of an invalid one
+    // nothing is withdrawn from a report without objections, nor from an invalid one
     let mut report = good(&analysis);
     report.verdict = judge(&Evidence::of_report(&report, &analysis.evidence));
     let p99 = report.server.measured.sojourn.quantile(0.99);
@@ -497,7 +497,7 @@ fn each_warning_is_found() {
     );
 }
 
-/// What is withdrawn is said, each by its own key.
+/// Each reason to withdraw the comparison has its own key.
 #[test]
 fn a_withdrawn_comparison_is_in_the_verdict() {
     let withdrawn = |withdrawn| verdict(|s| s.server.ideal.withdrawn = Some(withdrawn));
@@ -577,7 +577,7 @@ fn thread(name: &str, above: Share) -> CauseShare {
     }
 }
 
-/// What taillab itself did to the tail, and a queue that grew.
+/// Warnings about taillab's own part of the tail, and about a queue that grew.
 #[test]
 fn our_own_part_of_the_tail_is_a_warning() {
     let part = |name: &str, above: f64| {
@@ -610,7 +610,7 @@ fn our_own_part_of_the_tail_is_a_warning() {
     assert!(warned(&grew.warnings, "queue_grew"));
 }
 
-/// A trace has no client, and its t is often an estimate: less is known, and less is invalid.
+/// A trace has no client, and its t is often an estimate, so less is known and less makes it invalid.
 #[test]
 fn a_trace_is_judged_by_what_was_recorded() {
     let analysis = analysis();
@@ -671,7 +671,7 @@ fn a_trace_is_judged_by_what_was_recorded() {
     assert!(of("ambiguous").text.contains("speaks what --protocol says"));
 }
 
-/// What is known of the machine comes last, and nothing is said twice.
+/// Conditions of the machine come last, and none is reported twice.
 #[test]
 fn conditions_of_the_machine_are_warnings() {
     let conditions = ["virtual_machine", "loopback"].map(|key| Reason::new(key, "so it is"));

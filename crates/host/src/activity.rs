@@ -34,10 +34,10 @@ pub struct Activity {
     pub busy_processes: Vec<BusyProcess>,
 }
 
-/// From how much of a CPU on a process counts as busy.
+/// A process that uses this much of a CPU, or more, counts as busy.
 pub const BUSY_CPUS: f64 = 0.01;
 
-/// Run time of every thread whose last CPU is in the set, by process.
+/// Run time in nanoseconds of every thread whose last CPU is in the set, by process and thread.
 struct Threads(BTreeMap<(u32, u32), u64>);
 
 impl Threads {
@@ -64,8 +64,8 @@ impl Threads {
         Self(run_time_ns)
     }
 
-    /// By process, busiest first. A thread that came to these CPUs in between has
-    /// no earlier value and counts nothing.
+    /// CPUs used by each busy process, busiest first. A thread that came to these CPUs in
+    /// between has no earlier value and does not count.
     fn since(&self, earlier: &Self, wall_s: f64) -> Vec<(u32, f64)> {
         let mut cpus: BTreeMap<u32, f64> = BTreeMap::new();
         for ((pid, tid), now) in &self.0 {

@@ -12,7 +12,8 @@ pub fn now() -> Monotonic {
     Monotonic::from_nanos_since_boot(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
-/// This instant in seconds since 1970 (UTC), as results say when they began; 0 where the clock is set before that.
+/// This instant in seconds since 1970 (UTC), as results say when they began; 0 where the clock is set
+/// before that.
 pub fn unix_s() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |length| length.as_secs())

@@ -1,4 +1,4 @@
-//! CPUs that a measurement has for itself: two of them on one CPU would measure each other.
+//! CPUs that a measurement has for itself: two measurements on one CPU would measure each other.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -10,7 +10,7 @@ use rustix::fs::{FlockOperation, flock};
 use crate::cpus::CpuSet;
 use crate::journal::{JournalError, JournalFolder};
 
-/// Why the CPUs cannot be had.
+/// Why the CPUs cannot be locked.
 #[derive(Debug, thiserror::Error)]
 pub enum CpuLockError {
     /// Another measurement has one of them.
@@ -27,7 +27,7 @@ pub enum CpuLockError {
     /// The folder for the locks cannot be used.
     #[error(transparent)]
     Folder(#[from] JournalError),
-    /// The file of a lock.
+    /// The file of a lock cannot be used.
     #[error("cannot lock CPU {cpu} with {path}: {source}; remove that file")]
     File {
         /// The CPU.

@@ -1,4 +1,4 @@
-//! Who used the CPUs: samples of the kernel's own accounts and their differences.
+//! How the CPUs' time was used: samples of the kernel's own accounts and their differences.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -109,7 +109,7 @@ impl CpuSample {
     }
 }
 
-/// The CPU and its ticks, of a line of /proc/stat that has those of one CPU.
+/// The CPU and its ticks, from a line of /proc/stat about one CPU.
 pub(crate) fn parse_cpu(line: &str) -> Option<(u32, CpuTicks)> {
     let mut fields = line.strip_prefix("cpu")?.split_ascii_whitespace();
     // the line of all CPUs together has no number

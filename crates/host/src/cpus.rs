@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::roots::{Roots, read_optional};
 
-/// CPU numbers that a kernel affinity mask can carry here.
+/// How many CPUs an affinity mask can hold here.
 pub const MAX_CPUS: u32 = thread::CpuSet::MAX_CPU as u32;
 
 /// Why CPUs cannot be used as wanted.
@@ -46,9 +46,9 @@ pub enum CpuError {
     /// A CPU that is offline or that this process may not use.
     #[error("CPU {unusable} cannot be used here: choose among {usable}")]
     Unusable {
-        /// What was wanted and is not there.
+        /// The CPUs that are wanted and cannot be used.
         unusable: CpuSet,
-        /// What is there.
+        /// The CPUs that can be used.
         usable: CpuSet,
     },
     /// The kernel refused an affinity.
@@ -235,8 +235,8 @@ pub fn online(roots: &Roots) -> Option<CpuSet> {
     listed(roots, "online")
 }
 
-/// The CPUs of one of the kernel's lists (`online`, `possible`, `isolated`, `nohz_full`), or `None` where it has none
-/// or does not say.
+/// The CPUs of one of the kernel's lists (`online`, `possible`, `isolated`, `nohz_full`), or `None` where
+/// it has none or does not say.
 pub fn listed(roots: &Roots, name: &str) -> Option<CpuSet> {
     let list = roots.sys.join("devices/system/cpu").join(name);
     read_optional(&list)?.parse().ok()
@@ -267,8 +267,8 @@ pub fn allowed() -> Result<CpuSet, CpuError> {
 /// this.
 ///
 /// # Errors
-/// [`CpuError::Pin`] when the kernel refuses, [`CpuError::Unusable`] when it gave
-/// less than was asked.
+/// [`CpuError::Pin`] when the kernel refuses, [`CpuError::Unusable`] when it allows
+/// only some of them.
 pub fn pin_current_thread(cpus: &CpuSet) -> Result<(), CpuError> {
     thread::sched_setaffinity(None, &cpus.to_affinity()).map_err(|e| CpuError::Pin {
         cpus: cpus.clone(),

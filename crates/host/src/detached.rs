@@ -7,7 +7,7 @@ use rustix::mount::{
     fsopen,
 };
 
-/// A new file system of this kind, without programs and devices.
+/// A new file system of this kind, without set-user-id bits, devices and programs.
 pub(crate) fn mount(kind: &str, options: &[(&str, &str)]) -> rustix::io::Result<OwnedFd> {
     let context = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
     for (name, value) in options {

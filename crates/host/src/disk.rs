@@ -1,4 +1,4 @@
-//! Is there room for the result?
+//! Whether there is room for the result.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -20,7 +20,7 @@ pub enum DiskError {
         /// Bytes that the run may write.
         needed_bytes: u64,
     },
-    /// The file system would not say.
+    /// The file system does not say how much is free.
     #[error("cannot see how much space is free at {path}: {source}; choose another folder (-o)")]
     Unknown {
         /// The folder for the result.
@@ -31,9 +31,9 @@ pub enum DiskError {
 }
 
 /// Checks that `needed_bytes` fit into the file system that holds `folder`, or will
-/// hold it once it and its parents are made. Gives the free bytes.
+/// hold it once it and its parents are made. Returns the free bytes.
 ///
-/// The part that the file system keeps for root does not count, even for root.
+/// The part that the file system reserves for root does not count, even for root.
 ///
 /// # Errors
 /// [`DiskError`].
@@ -62,7 +62,7 @@ pub fn ensure_free(folder: &Path, needed_bytes: u64) -> Result<u64, DiskError> {
     Ok(free_bytes)
 }
 
-/// Bytes that are free on the file system of an open file, without those kept for root.
+/// Bytes that are free on the file system of an open file, without those reserved for root.
 ///
 /// # Errors
 /// The kernel's answer.
@@ -71,7 +71,7 @@ pub fn free_bytes(file: impl AsFd) -> io::Result<u64> {
     Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
-/// A number of bytes as a person reads it.
+/// A number of bytes, shown with a binary unit (`1.5 GiB`).
 #[derive(Clone, Copy, Debug)]
 pub struct Bytes(pub u64);
 

@@ -126,7 +126,7 @@ pub struct Cpu {
 pub struct Memory {
     /// All of it, in bytes.
     pub total_bytes: Option<u64>,
-    /// What can be had without swapping, in bytes.
+    /// Available without swapping, in bytes.
     pub available_bytes: Option<u64>,
     /// Swap space, in bytes.
     pub swap_total_bytes: Option<u64>,
@@ -250,7 +250,7 @@ pub fn kernel_release(roots: &Roots) -> Option<String> {
     read_optional(&roots.proc.join("sys/kernel/osrelease"))
 }
 
-/// What chooses the frequency of a CPU.
+/// The frequency governor of a CPU.
 pub fn governor(sys: &Path, cpu: u32) -> Option<String> {
     let path = format!("devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor");
     read_optional(&sys.join(path))
@@ -298,7 +298,8 @@ impl Memory {
 }
 
 impl Virtualization {
-    /// The hypervisor's name, where this is a virtual machine: a machine without one has a product too.
+    /// The hypervisor's name, if this is a virtual machine. The product alone does not tell: a real
+    /// machine has one too.
     pub fn hypervisor(&self) -> Option<String> {
         let is_virtual = self.hypervisor_flag == Some(true) || self.hypervisor_type.is_some();
         let name = self.product.as_ref().or(self.hypervisor_type.as_ref());

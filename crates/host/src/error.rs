@@ -35,43 +35,43 @@ pub enum ErrorKind {
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub enum HostError {
-    /// CPUs.
+    /// CPUs that cannot be used as wanted.
     Cpu(#[from] CpuError),
     /// CPUs that another measurement has.
     CpuLock(#[from] CpuLockError),
-    /// CPU time.
+    /// CPU times that cannot be read.
     CpuTime(#[from] CpuTimeError),
-    /// A command to watch.
+    /// A command that cannot be started or watched.
     Command(#[from] CommandError),
-    /// Free space.
+    /// Too little free space, or it is unknown.
     Disk(#[from] DiskError),
-    /// Signals.
+    /// Signals that cannot be handled.
     Interrupt(#[from] InterruptError),
     /// The crash journal cannot be kept or followed.
     Journal(#[from] JournalError),
-    /// CPUs that should not sleep.
+    /// CPUs that cannot be kept awake.
     KeepAwake(#[from] KeepAwakeError),
     /// A program that is not installed.
     Missing(#[from] MissingProgram),
-    /// A network namespace.
+    /// A network namespace that cannot be made or entered.
     Netns(#[from] NetnsError),
-    /// A loop that only reads the clock.
+    /// A loop of `noise` that cannot run.
     Noise(#[from] NoiseError),
-    /// The time of eBPF programs.
+    /// The kernel does not count the time of eBPF programs.
     ProgramTime(#[from] ProgramTimeError),
-    /// The server's files.
+    /// The folder for the server's files cannot be made or filled.
     PrivateFolder(#[from] PrivateFolderError),
     /// The server does not run.
     Server(#[from] ServerError),
-    /// The server's sockets.
+    /// The receive buffers of the server's sockets cannot be set.
     SocketBuffer(#[from] SocketBufferError),
-    /// A running server.
+    /// A running server that cannot be found or watched.
     Target(#[from] TargetError),
     /// The testbed cannot be made or removed.
     Testbed(#[from] TestbedError),
     /// A setting that could not be changed or put back.
     Tune(#[from] TuneError),
-    /// The server's user.
+    /// The server's user does not exist.
     User(#[from] UnknownUser),
 }
 

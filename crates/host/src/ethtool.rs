@@ -1,4 +1,4 @@
-//! Questions to a network device's driver (`ioctl(SIOCETHTOOL)`, the kernel's
+//! Calls of a network device's driver (`ioctl(SIOCETHTOOL)`, the kernel's
 //! `include/uapi/linux/ethtool.h`).
 
 use std::io;

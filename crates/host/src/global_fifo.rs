@@ -1,9 +1,9 @@
-//! One queue for all ordinary threads, first come first served: a scheduler of `sched_ext` that runs
-//! while a value is held.
+//! A `sched_ext` scheduler with one queue for all ordinary threads, first come first served. It runs
+//! while a [`GlobalFifo`] is held.
 //!
-//! A scheduler without any operation of its own leaves all of them to the kernel, which then puts every
-//! thread into one queue for the whole machine (kernel `Documentation/scheduler/sched-ext.rst`). So no
-//! program is loaded: a map of the type that the kernel's BTF describes, with a name in it, is enough.
+//! A scheduler that defines no operation gets the kernel's defaults, which put every thread into one
+//! queue for the whole machine (kernel `Documentation/scheduler/sched-ext.rst`). So no program is
+//! loaded: a map of the type that the kernel's BTF describes, with a name in it, is enough.
 
 use std::fs;
 use std::io;
@@ -12,9 +12,9 @@ use std::path::Path;
 
 use crate::syscall::{bpf, descriptor};
 
-/// Its name below /sys/kernel/sched_ext/root/ops.
+/// The scheduler's name, as /sys/kernel/sched_ext/root/ops shows it.
 const NAME: &str = "taillab_global_fifo";
-/// The types of a scheduler: as the map holds it, and its operations.
+/// BTF names of the map's value, and of the operations in it.
 const VALUE: &str = "bpf_struct_ops_sched_ext_ops";
 const OPERATIONS: &str = "sched_ext_ops";
 
@@ -44,8 +44,8 @@ pub(crate) enum GlobalFifoError {
     },
 }
 
-/// The scheduler. The kernel takes it away, and schedules fairly again, with the value and with this
-/// process; also where a thread does not get to run for half a minute.
+/// The running scheduler. The kernel removes it and schedules fairly again when this value is dropped,
+/// when this process ends, or when a thread that could run has waited for half a minute.
 #[derive(Debug)]
 pub(crate) struct GlobalFifo {
     _map: OwnedFd,
@@ -53,7 +53,7 @@ pub(crate) struct GlobalFifo {
 }
 
 impl GlobalFifo {
-    /// Puts all ordinary threads of the machine under it.
+    /// Starts the scheduler, which takes over all ordinary threads of the machine.
     ///
     /// # Errors
     /// [`GlobalFifoError`].
@@ -75,7 +75,7 @@ impl GlobalFifo {
 /// Where a scheduler's name is in the map's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Shape {
-    /// The number of the value's type.
+    /// BTF id of the value's type.
     id: u32,
     size: u32,
     name_at: u32,
@@ -131,7 +131,7 @@ impl<'b> Struct<'b> {
                 4 | 5 | 15 | 19 => 12 * length,
                 6 | 13 => 8 * length,
                 2 | 7..=12 | 16 | 18 => 0,
-                // what comes after a kind that is not known cannot be read
+                // the length of an unknown kind is unknown, so what follows it cannot be read
                 _ => return None,
             };
             let members = all.get(at + 12..at + 12 + more)?;
@@ -181,7 +181,7 @@ fn halves(address: usize) -> [u32; 2] {
     [address as u32, (address >> 32) as u32]
 }
 
-/// Types of our own, which the kernel wants to see with every such map: one integer.
+/// The kernel wants BTF with every such map, whatever it describes: here one integer.
 fn describe_nothing() -> io::Result<OwnedFd> {
     const STRINGS: &[u8] = b"\0int\0";
     const INTEGER: [u32; 4] = [1, 1 << 24, 4, 32];
@@ -221,7 +221,7 @@ fn attach(map: &OwnedFd) -> io::Result<OwnedFd> {
     bpf(BPF_LINK_CREATE, &attributes).map(descriptor)
 }
 
-/// The kernel has `sched_ext`; whether another scheduler is in place, and which.
+/// Whether a scheduler is loaded: `Ok` if none is, `Err` with its name; `None` without `sched_ext`.
 pub(crate) fn state(sys: &Path) -> Option<Result<(), String>> {
     let folder = sys.join("kernel/sched_ext");
     let state = fs::read_to_string(folder.join("state")).ok()?;

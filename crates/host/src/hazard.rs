@@ -11,11 +11,11 @@ use crate::roots::{Roots, read_optional};
 
 /// With fewer CPUs, the rest of the machine has to share those of client or server.
 const ENOUGH_CPUS: usize = 3;
-/// With less memory available, the kernel reclaims while requests wait.
+/// With less memory available, the kernel reclaims pages while requests wait.
 const ENOUGH_MEMORY_BYTES: u64 = 512 << 20;
-/// An idle CPU that needs longer to wake up shows in the tail, in µs.
+/// In µs: a wake-up from idle that takes this long or longer shows in the tail.
 const DEEP_EXIT_US: u64 = 10;
-/// More CPU time than this taken by the hypervisor is a hazard.
+/// A larger share of CPU time taken by the hypervisor is a hazard.
 const STEAL_SHARE: f64 = 0.001;
 /// Clock sources that need a microsecond or more for each reading.
 const SLOW_CLOCKS: [&str; 4] = ["hpet", "acpi_pm", "jiffies", "refined-jiffies"];
@@ -101,7 +101,7 @@ const RULES: [Rule; 20] = {
     ]
 };
 
-/// Reads the machine, and which of its conditions can spoil a measurement; takes as long as
+/// Reads the machine and finds which of its conditions can spoil a measurement. Takes as long as
 /// [`CaptureSpec::observe`].
 pub fn capture_environment(spec: &CaptureSpec<'_>) -> Environment {
     let mut environment = Environment::read(spec);

@@ -1,4 +1,4 @@
-//! Ctrl-C, SIGTERM and SIGHUP as a flag that the run looks at.
+//! Ctrl-C, SIGTERM and SIGHUP as a flag that the run checks.
 
 use std::io;
 use std::sync::Arc;

@@ -30,7 +30,7 @@ impl Invoker {
             gid: rustix::process::getegid(),
             groups: Vec::new(),
         };
-        // Only root can have been lent by sudo; what others find in their environment means nothing.
+        // sudo sets these variables for root; any other user may have set them by hand.
         if !rustix::process::geteuid().is_root() {
             return own();
         }
@@ -98,9 +98,9 @@ impl Invoker {
         }
     }
 
-    /// Gives up all privileges for good: this user's rights remain, no capability (but that to send signals,
-    /// where it `ends_a_server` and stays root), and no program that is started gains any. A change of user holds
-    /// for all threads, the rest for the calling one and those that it starts.
+    /// Gives up all privileges for good: this user's rights remain and no capability, except CAP_KILL
+    /// where it `ends_a_server` and stays root; programs that it starts gain none. A change of user holds
+    /// for all threads, the rest for the calling thread and those that it starts.
     ///
     /// # Errors
     /// The kernel's answer; some privileges may be gone then, so the caller must end.
@@ -136,7 +136,7 @@ impl Invoker {
     }
 }
 
-/// Gives a thread its identity back.
+/// Gives the thread its identity back when dropped.
 struct Back {
     uid: Uid,
     gid: Gid,

@@ -1,8 +1,8 @@
 //! A record on disk of what a run has made, so that the next start can clean up after a SIGKILL.
 //!
-//! The first line of defence is that nothing survives us: namespaces hang on
-//! descriptors, servers on the kernel's death signal. The journal is the second.
-//! It works by intention: the run's mark is on disk before a server starts, and the
+//! The first line of defence is that nothing survives us: namespaces are held by
+//! descriptors, servers get the kernel's death signal. The journal is the second.
+//! It records intentions: the run's mark is on disk before a server starts, and the
 //! server carries the mark in its environment. So a server is found even when we died
 //! between starting it and writing its number down.
 //!
@@ -32,14 +32,14 @@ const VERSION: u32 = 1;
 /// How long a killed server may take to end.
 const KILL_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How often, and after which pause, to look again for a server in the middle of exec.
+/// How many times, and how far apart, to look again for a server in the middle of exec.
 const EXEC_LOOKS: u32 = 10;
 const EXEC_PAUSE: Duration = Duration::from_millis(20);
 
 /// Why the journal cannot be kept or followed.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// The file system.
+    /// A file or folder of the journal cannot be used.
     #[error(
         "cannot {what} {path}: {source}; without its journal taillab could not clean up after a crash"
     )]
@@ -400,7 +400,7 @@ struct JournalRecord {
 #[derive(Debug, Serialize, Deserialize)]
 struct ServerRecord {
     program: String,
-    /// Unknown from the intention until the start has succeeded.
+    /// `None` from the intention until the start has succeeded.
     process: Option<ProcessIdentity>,
 }
 
@@ -433,8 +433,8 @@ impl Journal {
         self.write()
     }
 
-    /// Records the process of the server planned last. One that has ended already is
-    /// not worth a line.
+    /// Records the process of the server planned last. Nothing is recorded of one that
+    /// has already ended.
     ///
     /// # Errors
     /// [`JournalError`]; the mark still finds the server.
@@ -490,7 +490,7 @@ fn open_private(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// Names the boot, so that a journal on a disk is not taken for one of today.
+/// Identifies the boot, so that a journal of an earlier one is recognised.
 pub(crate) fn boot_id(roots: &Roots) -> String {
     read_optional(&roots.proc.join("sys/kernel/random/boot_id")).unwrap_or_default()
 }

@@ -15,10 +15,10 @@ pub struct KeepAwakeError {
 
 const DEVICE: &str = "/dev/cpu_dma_latency";
 
-/// A demand on the kernel that an idle CPU be back within 0 µs, so that it polls instead
-/// of sleeping (kernel `Documentation/power/pm_qos_interface.rst`). All CPUs are meant.
+/// A request to the kernel that any idle CPU wake up within 0 µs, so that it polls instead
+/// of sleeping (kernel `Documentation/power/pm_qos_interface.rst`). It holds for all CPUs.
 ///
-/// The kernel drops the demand with the file, also when this process is killed.
+/// The kernel drops the request with the file, also when this process is killed.
 #[derive(Debug)]
 pub struct KeepAwake {
     _demand: File,

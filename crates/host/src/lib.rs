@@ -1,6 +1,6 @@
 //! Facts about the machine, the testbed and the server process.
 //!
-//! What this crate makes is held by descriptors and by the kernel's death signal, so it disappears with
+//! What this crate makes is tied to descriptors or to the kernel's death signal, so it disappears with
 //! our process; the [`journal`] lists the rest.
 
 pub mod activity;

@@ -46,7 +46,7 @@ pub(crate) fn napis(device: &str) -> io::Result<Vec<Napi>> {
     Ok(answers.iter().filter_map(|answer| napi(answer)).collect())
 }
 
-/// Lets the interrupts of a receive context stay off for so long while a server polls it.
+/// Sets for how long the interrupts of a receive context stay off while a server polls it.
 pub(crate) fn set_suspend_timeout(id: u32, timeout_ns: u64) -> io::Result<()> {
     let wanted = [
         (ID, id.to_ne_bytes().to_vec()),
@@ -68,7 +68,7 @@ fn napi(answer: &[u8]) -> Option<Napi> {
     })
 }
 
-/// A number of four or eight bytes, as the kernel needs for it.
+/// A netlink `uint`: four bytes, or eight where the value needs them.
 fn number(bytes: &[u8]) -> Option<u64> {
     match bytes.len() {
         4 => Some(u32::from_ne_bytes(bytes.try_into().ok()?).into()),
@@ -77,10 +77,10 @@ fn number(bytes: &[u8]) -> Option<u64> {
     }
 }
 
-/// A conversation with the kernel.
+/// A generic netlink socket.
 struct Kernel {
     socket: OwnedFd,
-    /// The number of the family `netdev`.
+    /// The id of the family `netdev`; until it is known, that of the control family.
     family: u16,
 }
 
@@ -151,7 +151,7 @@ fn message(family: u16, flags: u16, command: u8, attributes: &[(u16, Vec<u8>)]) 
     let mut message = length.to_ne_bytes().to_vec();
     message.extend(family.to_ne_bytes());
     message.extend(flags.to_ne_bytes());
-    // a number and a sender, which one question at a time does not need
+    // sequence number and port id, which one request at a time does not need
     message.extend([0; 8]);
     message.extend(body);
     message

@@ -14,7 +14,7 @@ use crate::roots::Roots;
 /// Why a network namespace could not be made or entered.
 #[derive(Debug, thiserror::Error)]
 pub enum NetnsError {
-    /// Making one needs CAP_SYS_ADMIN.
+    /// Making or entering one needs CAP_SYS_ADMIN.
     #[error(
         "no permission to make a network namespace: run as root (sudo), or with the capabilities \
          CAP_SYS_ADMIN and CAP_NET_ADMIN"
@@ -59,7 +59,7 @@ impl NetNamespace {
     /// Makes an empty one. The calling thread stays where it is.
     ///
     /// # Errors
-    /// [`NetnsError`], `NoPrivilege` above all.
+    /// [`NetnsError`], mostly `NoPrivilege`.
     pub fn new() -> Result<Self, NetnsError> {
         // A thread of its own: unshare() changes the calling thread for good.
         let fd = in_fresh_thread(|| {
@@ -82,7 +82,7 @@ impl NetNamespace {
         Self::from_fd(file.into())
     }
 
-    /// The one that a process is in; `None` where it has ended or may not be looked at.
+    /// The one that a process is in; `None` where it has ended or may not be inspected.
     pub fn of_process(roots: &Roots, pid: u32) -> Option<Self> {
         let file = File::open(roots.proc.join(format!("{pid}/ns/net"))).ok()?;
         Self::from_fd(file.into()).ok()
@@ -125,7 +125,7 @@ impl NetNamespace {
     /// they were made.
     ///
     /// # Errors
-    /// [`NetnsError`], `NoPrivilege` above all.
+    /// [`NetnsError`], mostly `NoPrivilege`.
     pub fn enter(&self) -> Result<(), NetnsError> {
         enter(self.fd.as_fd()).map_err(|e| NetnsError::new("enter", e))
     }

@@ -18,7 +18,7 @@ pub enum PrivateFolderError {
          and Linux 5.2 or later"
     )]
     Make(io::Error),
-    /// A file in it.
+    /// A file or folder in it could not be made.
     #[error("cannot write the server's file {name}: {source}; free some memory")]
     File {
         /// The file's name in the folder.

@@ -1,4 +1,4 @@
-//! What /proc says of a process, and its identity beyond a number that is reused.
+//! What /proc says of a process, and its identity, since a process id alone is reused.
 
 use std::fs;
 use std::io;
@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::roots::{Roots, status};
 
-/// A process for good: its number and when it started. The kernel reuses numbers,
-/// but not within one clock tick.
+/// Identifies a process for good: its number and when it started. The kernel reuses
+/// numbers, but not within one clock tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ProcessIdentity {
     /// The process id.
@@ -51,7 +51,7 @@ impl ProcessIdentity {
         })
     }
 
-    /// Kills it (SIGKILL) if it still lives, and waits until it has ended; says
+    /// Kills it (SIGKILL) if it still lives, and waits until it has ended. Returns
     /// whether there was anything to kill.
     ///
     /// # Errors
@@ -177,13 +177,13 @@ impl Stat {
         self.flags & PF_NO_SETAFFINITY != 0
     }
 
-    /// It goes before ordinary threads.
+    /// It runs before ordinary threads (a real-time or deadline policy).
     pub(crate) fn is_real_time(&self) -> bool {
         let policies = [libc::SCHED_FIFO, libc::SCHED_RR, libc::SCHED_DEADLINE];
         policies.contains(&self.policy.cast_signed())
     }
 
-    /// The kernel is taking it apart.
+    /// It is exiting.
     const fn is_ending(&self) -> bool {
         const PF_EXITING: u64 = 0x4;
         self.flags & PF_EXITING != 0
@@ -200,7 +200,7 @@ pub fn threads(roots: &Roots, pid: u32) -> Vec<u32> {
     numbers_in(&roots.proc.join(pid.to_string()).join("task"))
 }
 
-/// A process and all that come from it, in ascending order; dead ones are left out.
+/// A process and all its descendants, in ascending order; dead ones are left out.
 pub fn family(roots: &Roots, pid: u32) -> Vec<u32> {
     let parents: Vec<(u32, u32)> = numbers_in(&roots.proc)
         .into_iter()

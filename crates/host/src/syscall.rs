@@ -1,9 +1,9 @@
-//! Answers of system calls, and those of bpf(2).
+//! Results of system calls, and bpf(2).
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 
-/// The number that a system call has returned, or the error that it has left.
+/// The number that a system call has returned, or the error in `errno`.
 pub(crate) fn answer(returned: impl Into<libc::c_long>) -> io::Result<libc::c_long> {
     match returned.into() {
         done @ 0.. => Ok(done),

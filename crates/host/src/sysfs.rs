@@ -19,7 +19,7 @@ pub enum SysfsError {
         "cannot open the namespace's sysfs: {0}; this needs root (sudo) and Linux 5.2 or later"
     )]
     Open(io::Error),
-    /// A file in it.
+    /// A file in it cannot be read or written.
     #[error("cannot {what} /sys/{path} in the namespace: {source}")]
     File {
         /// `read` or `write`.

@@ -1,4 +1,4 @@
-//! The end of a process's output, read all the time so that the process never waits for us.
+//! The end of a process's output, read continuously so that the process never waits for us.
 
 use std::collections::VecDeque;
 use std::io::{self, PipeReader, Read};
@@ -10,7 +10,7 @@ use std::time::Duration;
 /// Bytes kept of what was written.
 const KEPT: usize = 16 * 1024;
 
-/// Characters of one line that are shown.
+/// How many characters of a line are shown, at most.
 const SHOWN: usize = 300;
 
 /// The end of a pipe's content. A separate thread reads the pipe and sleeps in the kernel while nothing
@@ -47,13 +47,13 @@ impl OutputTail {
         Ok(Self { bytes, ended })
     }
 
-    /// Waits until all writers have closed the pipe, at most `patience`: a process
-    /// that the server left behind may keep it open without end.
+    /// Waits until all writers have closed the pipe, for at most `patience`: a process
+    /// that the server left behind may keep it open forever.
     pub(crate) fn wait_end(&self, patience: Duration) {
         let _ = self.ended.recv_timeout(patience);
     }
 
-    /// All that is kept, unreadable bytes replaced.
+    /// All that is kept, with invalid UTF-8 replaced.
     pub(crate) fn text(&self) -> String {
         let mut bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
         String::from_utf8_lossy(bytes.make_contiguous()).into_owned()

@@ -13,7 +13,7 @@ use crate::veth::{Veth, VethError};
 /// Why the testbed could not be made or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum TestbedError {
-    /// The namespaces or the link between them.
+    /// The namespaces or the link between them cannot be made, set up or removed.
     #[error(transparent)]
     Veth(#[from] VethError),
     /// The namespace of this process could not be identified.
@@ -30,7 +30,7 @@ pub enum TestbedError {
         /// What failed.
         source: SysfsError,
     },
-    /// The kernel took the steering mask and uses another.
+    /// The kernel accepted the steering mask and uses another.
     #[error(
         "the receive work of {device} was steered to CPU {wanted}, but the kernel steers it to CPU \
          {effective}: choose CPUs that are online and not isolated"
@@ -52,7 +52,7 @@ pub struct TestbedSpec {
     pub placement: Placement,
 }
 
-/// A network device, as a probe tells it from others.
+/// What identifies a network device for the probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceId {
     /// Index of the interface within its namespace.
@@ -213,7 +213,7 @@ impl Testbed {
         }
     }
 
-    /// Adds an RDMA device in software (soft RoCE) at each end, where there is none yet; on
+    /// Adds an RDMA device in software (soft RoCE) to each end that has none yet; on
     /// loopback nothing is made.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use rustix::process::{Gid, Uid};
 
 use crate::roots::Roots;
 
-/// A user by number.
+/// A local user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
     /// The name.
@@ -37,7 +37,7 @@ impl User {
             .ok_or_else(|| UnknownUser { name: name.into() })
     }
 
-    /// The first local user that is `wanted`.
+    /// The first local user for which `wanted` holds.
     pub(crate) fn first(roots: &Roots, wanted: impl Fn(&Self) -> bool) -> Option<Self> {
         let users = fs::read_to_string(roots.etc.join("passwd")).unwrap_or_default();
         let user = |line: &str| {
@@ -51,7 +51,7 @@ impl User {
         users.lines().filter_map(user).find(wanted)
     }
 
-    /// Whether the calling process already has this user id, so that nothing has to
+    /// Whether the calling process already has this user id, so that no privilege has to
     /// be given up.
     pub fn is_current(&self) -> bool {
         rustix::process::geteuid().as_raw() == self.uid

@@ -76,7 +76,7 @@ pub enum VethError {
 }
 
 impl VethError {
-    /// A privilege, veth or soft RoCE is missing.
+    /// Whether a privilege, veth or soft RoCE is missing.
     pub(crate) fn is_unsupported(&self) -> bool {
         match self {
             Self::Command { message, .. } => !remedy_for(message).is_empty(),
@@ -144,8 +144,8 @@ impl LinkEnd {
         })
     }
 
-    /// Addresses, static neighbour, links up, no IPv6 (it would send router and
-    /// neighbour solicitations into the measurement).
+    /// Sets addresses and a static neighbour, brings the links up, and switches IPv6 off (it would
+    /// send router and neighbour solicitations into the measurement).
     fn configure(&self, peer: &Self) -> Result<(), VethError> {
         for interfaces in ["all", "default"] {
             let path = format!("/proc/sys/net/ipv6/conf/{interfaces}/disable_ipv6");
@@ -177,8 +177,8 @@ impl LinkEnd {
         ])
     }
 
-    /// An RDMA device in software on top of the network device, where there is none yet. It goes
-    /// with the network device.
+    /// Adds an RDMA device in software on top of the network device, where there is none yet. The
+    /// kernel removes it with the network device.
     fn add_soft_roce(&self, sysfs: &Path) -> Result<(), VethError> {
         // no other namespace has a device of this index
         let device = format!("taillab-{}", self.ifindex);
@@ -212,7 +212,7 @@ impl LinkEnd {
         Ok(())
     }
 
-    /// Until the link carries packets: before that the kernel drops them silently
+    /// Waits until the link carries packets: before that the kernel drops them silently
     /// (its queueing discipline is attached by a work queue after the carrier).
     fn wait_up(&self, sysfs: &Sysfs) -> Result<(), VethError> {
         let path = format!("class/net/{}/operstate", self.device);
@@ -318,7 +318,7 @@ impl Veth {
         Ok(())
     }
 
-    /// An RDMA device in software (soft RoCE) at each end; `sysfs` is `/sys`.
+    /// Adds an RDMA device in software (soft RoCE) at each end; `sysfs` is `/sys`.
     pub(crate) fn add_soft_roce(&self, sysfs: &Path) -> Result<(), VethError> {
         self.server.add_soft_roce(sysfs)?;
         self.client.add_soft_roce(sysfs)

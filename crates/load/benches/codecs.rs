@@ -1,7 +1,7 @@
 //! What it costs to write a request and to read its answer, on one core.
 //!
-//! An open loop that is to cost its client a few microseconds a request may spend only a
-//! small part of them here: the aim is 100 ns each.
+//! An open loop should cost its client a few microseconds per request, and only a small part of that
+//! here: the aim is 100 ns each.
 #![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 #![allow(missing_docs, reason = "criterion writes its main function")]
 
@@ -27,7 +27,7 @@ fn what(planned: Planned) -> Planned {
     }
 }
 
-/// Writing the request, and reading an answer that is all there.
+/// Writing the request, and reading a complete answer.
 fn stream(c: &mut Criterion, name: &str, mut protocol: impl StreamProtocol, answer: &[u8]) {
     let what = what(protocol.plan(1, 1)[0]);
     let found = protocol.decode(what, TAG, answer);

@@ -1,7 +1,7 @@
 //! How much memory ten thousand connections cost the client.
 //!
-//! Opens connections over TCP to an echo server in a child process, sends a second of
-//! requests over them, and prints the resident memory of the client:
+//! Opens connections over TCP to an echo server in a child process, sends requests over them for
+//! two seconds, and prints the resident memory of the client:
 //!
 //! ```text
 //! cargo run --release -p taillab-load --example many_connections -- 10000 20000

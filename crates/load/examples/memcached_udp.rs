@@ -1,4 +1,4 @@
-//! Measures what the generator can do with a memcached that runs already.
+//! Measures what the generator can do with a memcached that is already running.
 //!
 //! Prints the throughput of a closed loop; then, for each rate, what an open loop sent, how late it
 //! was, and what a request cost the client:

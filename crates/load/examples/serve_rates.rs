@@ -1,5 +1,5 @@
-//! How many requests per second the built-in servers answer, and how fast an idle one answers. One
-//! client thread is on one CPU, the server's threads on another.
+//! How many requests per second the built-in servers answer, and how fast an idle one answers. The
+//! client thread runs on one CPU, the server's threads on another.
 //!
 //! `serve_rates [SERVER_CPU CLIENT_CPU [SECONDS]]`, by default 0 1 2. Each line: the server,
 //! requests per second with 16 outstanding, the median of single round trips.

@@ -6,15 +6,15 @@ use std::os::unix::fs::FileExt;
 use rustix::time::{ClockId, clock_gettime};
 use taillab_model::{Monotonic, Nanos};
 
-/// The present by `CLOCK_MONOTONIC`, the probe's clock.
+/// The current time of `CLOCK_MONOTONIC`, the probe's clock.
 ///
-/// Read by the vDSO, without a system call, where the kernel's clock source allows that.
+/// Read through the vDSO, without a system call, where the kernel's clock source allows that.
 #[inline]
 pub fn now() -> Monotonic {
     Monotonic::from_nanos_since_boot(read(ClockId::Monotonic))
 }
 
-/// The present by `CLOCK_REALTIME`, the clock of a socket's stamps, in nanoseconds
+/// The current time of `CLOCK_REALTIME`, the clock of a socket's stamps, in nanoseconds
 /// since 1970.
 #[inline]
 pub(crate) fn realtime_ns() -> u64 {
@@ -51,9 +51,9 @@ pub fn keep_busy(demand: Nanos, mut had: impl FnMut(Monotonic, Monotonic)) {
     had(from, last);
 }
 
-/// The total time that a thread was ready to run while others had its CPU: the second number of
-/// its `/proc/PID/task/TID/schedstat` (the kernel's `Documentation/scheduler/sched-stats.rst`),
-/// which `account` is. `None` if it cannot be read.
+/// The total time that a thread was ready to run while others had its CPU. `account` is the
+/// thread's open `/proc/PID/task/TID/schedstat`, whose second number this is (the kernel's
+/// `Documentation/scheduler/sched-stats.rst`). `None` if it cannot be read.
 pub fn waited_for_cpu(account: &File) -> Option<Nanos> {
     let mut text = [0; 64];
     let length = account.read_at(&mut text, 0).ok()?;
@@ -72,7 +72,7 @@ fn read(clock: ClockId) -> u64 {
 mod tests {
     use super::*;
 
-    /// What the kernel took of the thread's time is not counted, so it lasts longer by that.
+    /// Time that the kernel takes from the thread does not count, so the call lasts longer by that.
     #[test]
     fn a_busy_thread_gets_all_the_time_that_it_demands() {
         let demand = Nanos::from_millis(20);

@@ -16,10 +16,10 @@ pub enum Endpoint {
 }
 
 impl Endpoint {
-    /// The option that makes memcached listen there, for the texts of errors; empty if the port or
-    /// the path does not look like memcached's.
+    /// The option that makes memcached listen there, for error messages; empty if a TCP port or a
+    /// Unix path does not look like memcached's.
     pub(crate) fn memcached_hint(&self) -> String {
-        /// From its documentation.
+        /// The default port, from memcached's documentation.
         const USUAL_PORT: u16 = 11211;
         match self {
             Self::Tcp(address) if address.port() != USUAL_PORT => String::new(),

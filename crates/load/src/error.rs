@@ -49,29 +49,29 @@ pub enum LoadError {
         server.memcached_hint()
     )]
     Refused {
-        /// Who was asked.
+        /// The server.
         server: Endpoint,
     },
     /// The server does not answer.
     #[error("no answer from {server} to {requests} requests: {}", no_answer(server, said.as_ref()))]
     NoAnswer {
-        /// Who was asked.
+        /// The server.
         server: Endpoint,
-        /// Requests sent.
+        /// All requests of the exchange, repeated ones included; some may have been answered.
         requests: u64,
-        /// What it sent instead of an answer.
+        /// The first wrong answer that the client noted (streams only).
         said: Option<WrongAnswer>,
     },
     /// The server refused to store keys.
     #[error("{server} refused to store {refused} of {keys} keys{}", not_stored(said.as_ref()))]
     NotStored {
-        /// Who was asked.
+        /// The server.
         server: Endpoint,
         /// Keys it refused.
         refused: u64,
-        /// Keys there are.
+        /// Keys to be stored.
         keys: u64,
-        /// Its answer to the first of them.
+        /// The first wrong answer that the client noted (streams only).
         said: Option<WrongAnswer>,
     },
     /// The server lost what it had stored.
@@ -80,11 +80,11 @@ pub enum LoadError {
          memory (memcached: -m) or use fewer keys"
     )]
     Evicted {
-        /// Who was asked.
+        /// The server.
         server: Endpoint,
-        /// Keys of the sample that are not there.
+        /// Keys of the sample that are missing.
         missing: u64,
-        /// Keys asked for.
+        /// Keys in the sample.
         sampled: u64,
     },
     /// The protocol does not run over the endpoint's transport.
@@ -93,7 +93,7 @@ pub enum LoadError {
          protocol and a UDP target for datagrams"
     )]
     WrongTransport {
-        /// The endpoint.
+        /// The endpoint, which determines the transport.
         server: Endpoint,
     },
     /// There is no client thread.
@@ -102,7 +102,7 @@ pub enum LoadError {
     /// A client thread cannot be started or prepared.
     #[error("client thread {thread} cannot be set up: {source}; use fewer threads or other CPUs")]
     Thread {
-        /// Its number.
+        /// The thread's number, from 0.
         thread: usize,
         /// What failed.
         source: Box<dyn std::error::Error + Send + Sync>,
@@ -110,9 +110,9 @@ pub enum LoadError {
     /// A client thread panicked, which is a bug in this program.
     #[error("client thread {thread} panicked: {said}; run again, and report this if it persists")]
     ThreadPanicked {
-        /// Its number.
+        /// The thread's number, from 0.
         thread: usize,
-        /// Its message.
+        /// The message of the panic; empty if it had no text.
         said: String,
     },
     /// The number of schedules is not the number of client threads.
@@ -185,7 +185,7 @@ pub enum LoadError {
         /// What to use instead.
         remedy: &'static str,
     },
-    /// It is not a share.
+    /// The share of gets is not between 0 and 1.
     #[error("the share of gets must be between 0 and 1, not {0}")]
     GetShare(f64),
     /// There is nothing to send.

@@ -66,6 +66,8 @@ pub(crate) struct Fake {
     current: Vec<u8>,
     /// The kernel refuses this many sends.
     pub(crate) refuse_sends: usize,
+    /// The server's host answers each look with a refusal.
+    pub(crate) refuses: bool,
     /// Before each send: how often the client looked for datagrams since the send before.
     pub(crate) looks_before_send: Arc<Mutex<Vec<usize>>>,
     looks: usize,
@@ -85,6 +87,7 @@ impl Fake {
             arriving: VecDeque::new(),
             current: Vec::new(),
             refuse_sends: 0,
+            refuses: false,
             looks_before_send: Arc::default(),
             looks: 0,
             naps: Arc::default(),
@@ -132,6 +135,9 @@ impl DatagramTransport for Fake {
 
     fn receive(&mut self) -> Receipt<'_> {
         self.looks += 1;
+        if self.refuses {
+            return Receipt::Refused;
+        }
         match self.arriving.pop_front() {
             None => Receipt::Nothing,
             Some((connection, bytes)) => {

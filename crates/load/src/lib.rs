@@ -5,7 +5,7 @@
 //! | [`protocol`] | what requests contain and what responses mean |
 //! | [`transport`] | sockets: sends and receives bytes |
 //! | [`client`] | both together: sends request k, says which request was answered |
-//! | [`engine`] | the open loop, where every request has its time from the start; ping-pong |
+//! | [`engine`] | the open loop, where every request has a due time; ping-pong |
 //! | [`rtt`] | round trips over any transport, with any way of waiting |
 //! | [`stamps`] | the kernel's timestamps of what a socket sends and receives |
 //! | [`mod@saturate`] | the closed loop that finds a server's highest throughput |
@@ -15,8 +15,8 @@
 //! | [`verdict`] | whether the requests were sent as the arrival process says |
 //! | [`serve`] | the built-in servers |
 //!
-//! Everything but a [`fleet`] runs on the calling thread; the caller pins it and puts it into the
-//! right network namespace.
+//! Only a [`fleet`], [`rtt`] and the servers start threads. Everything else runs on the calling thread,
+//! which the caller pins and puts into the right network namespace.
 
 pub mod client;
 pub mod clock;

@@ -34,7 +34,7 @@ pub struct Prefilled {
     pub repeated: u64,
     /// Keys read back and found.
     pub verified: u64,
-    /// The stop flag ended it early.
+    /// The stop flag was set; the counts are of what was done until then.
     pub interrupted: bool,
 }
 
@@ -203,8 +203,8 @@ impl<'a, C: Client> Exchange<'a, C> {
                     });
                 }
                 Received::Nothing if now().saturating_since(last) > PATIENCE => {
-                    // A whole window without an answer is lost. If there was no answer at all,
-                    // one window is enough to know that.
+                    // What is in flight is lost. If this window had no answer at all, the next one
+                    // would have none either, so the round ends.
                     if !answered {
                         break;
                     }

@@ -8,7 +8,7 @@ use taillab_model::{Monotonic, Nanos, Outcome};
 use crate::LoadError;
 use crate::client::{Client, Received};
 use crate::clock::now;
-use crate::engine::{Hooks, Progress, StopReason};
+use crate::engine::{Hooks, Progress, SEND_AGAIN, STOP_CHECK, StopReason};
 use crate::protocol::Planned;
 use crate::transport::NotSent;
 
@@ -18,13 +18,13 @@ const PLAN: usize = 1 << 16;
 /// Rows for requests in flight: a power of two, well above the number in flight.
 const ROWS: usize = 1 << 14;
 
-/// Where requests can be lost: one that is unanswered for this long is given up and replaced.
+/// Where requests can be lost, one that is unanswered for this long is given up and replaced.
 const GIVE_UP: Nanos = Nanos::from_millis(20);
 
-/// The same where nothing is lost and only the server is slow.
+/// The same where nothing is lost, only delayed by a slow server.
 const GIVE_UP_STREAM: Nanos = Nanos::from_secs(1);
 
-/// After this thread has not run for this long, answers may be waiting.
+/// If this thread did not run for this long, answers may have piled up in the sockets.
 const STALL: Nanos = Nanos::from_millis(5);
 
 /// Looks after a stall before a request is given up: enough to see all connections.
@@ -35,12 +35,6 @@ const HOOK_PERIOD: Nanos = Nanos::from_micros(200);
 
 /// Answers whose times are kept: enough for every quantile.
 const TIMES: usize = 1 << 22;
-
-/// After a send that failed, none is tried for this long.
-const SEND_AGAIN: Nanos = Nanos::from_micros(100);
-
-/// How often the stop flag and [`Hooks::should_stop`] are checked.
-const STOP_CHECK: Nanos = Nanos::from_millis(50);
 
 /// How to saturate a server.
 #[derive(Debug)]
@@ -55,7 +49,7 @@ pub struct ClosedLoop<'a> {
     pub seed: u64,
     /// Ends the run early when it becomes true (Ctrl-C).
     pub stop: &'a AtomicBool,
-    /// Where other threads see how far it is.
+    /// Its progress, for other threads.
     pub progress: &'a Progress,
 }
 
@@ -76,19 +70,19 @@ pub struct Saturation {
     /// How long answers were counted.
     pub elapsed: Nanos,
     /// From send to answer, for the first [`Saturation::MAX_TIMES`] answers counted, in
-    /// order of the answers.
+    /// order of the answers; of a fleet, one thread after the other.
     pub times: Vec<Nanos>,
     /// Errors while counting, by kind.
     pub errors: LoadErrors,
-    /// Share of the counted time in which the client waited for an answer. Near 0, the
-    /// client may be the limit and not the server.
+    /// Share of the counted time in which the client waited for an answer, without the hook's
+    /// time. Near 0, the client may be the limit and not the server.
     pub idle_share: f64,
     /// Why it ended early; `None` if it did not.
     pub stopped: Option<StopReason>,
 }
 
 impl Saturation {
-    /// Answers whose times are kept.
+    /// How many times each thread keeps at most.
     pub const MAX_TIMES: usize = TIMES;
 
     /// Answers per second; 0 when nothing was counted.
@@ -139,11 +133,12 @@ pub fn saturate<C: Client, H: Hooks>(
         // reserved, not touched: a short run needs little of it
         times: Vec::with_capacity(TIMES),
         send_from: Monotonic::from_nanos_since_boot(0),
+        last_answer: Monotonic::from_nanos_since_boot(0),
     };
     Ok(run.spin(load, hooks))
 }
 
-/// In [`Flight::sent_ns`]: this request does not wait for an answer.
+/// In [`Flight::sent_ns`]: the request does not wait for an answer.
 const IDLE: u64 = u64::MAX;
 
 /// The requests in flight.
@@ -235,6 +230,7 @@ struct Loop<'a, C> {
     times: Vec<Nanos>,
     /// Nothing is sent before this time.
     send_from: Monotonic,
+    last_answer: Monotonic,
 }
 
 /// When answers are counted.
@@ -270,7 +266,7 @@ impl<C: Client> Loop<'_, C> {
         let mut looks_to_go = 0_u32;
         let mut hook_due = at;
         let mut stop_check = at + STOP_CHECK;
-        let mut last_answer = at;
+        self.last_answer = at;
         let mut stopped = None;
         while at < counting.end || !counting.warm {
             if at.saturating_since(previous) > STALL {
@@ -282,7 +278,7 @@ impl<C: Client> Loop<'_, C> {
             }
             if at >= stop_check {
                 stop_check = at + STOP_CHECK;
-                stopped = self.reason_to_stop(load, hooks, at.saturating_since(last_answer));
+                stopped = self.reason_to_stop(load, hooks, at);
                 if stopped.is_some() {
                     break;
                 }
@@ -302,7 +298,6 @@ impl<C: Client> Loop<'_, C> {
             looks_to_go = looks_to_go.saturating_sub(1);
             if let Some(then) = self.look() {
                 at = then;
-                last_answer = at;
                 load.progress.set_received(self.responses as usize);
                 continue;
             }
@@ -337,18 +332,19 @@ impl<C: Client> Loop<'_, C> {
         &self,
         load: &ClosedLoop<'_>,
         hooks: &mut H,
-        unanswered_for: Nanos,
+        at: Monotonic,
     ) -> Option<StopReason> {
         if load.stop.load(Relaxed) {
             Some(StopReason::Interrupted)
         } else if hooks.should_stop() {
             Some(StopReason::Hook)
         } else {
-            (self.refused && unanswered_for > GIVE_UP * 10).then_some(StopReason::Refused)
+            let silent_for = at.saturating_since(self.last_answer);
+            (self.refused && silent_for > GIVE_UP * 10).then_some(StopReason::Refused)
         }
     }
 
-    /// The result at `at`; nothing is counted if the warm-up was not over.
+    /// The result at `at`; no answers are counted if the warm-up was not over.
     fn counted(
         self,
         counting: &Counting,
@@ -403,6 +399,8 @@ impl<C: Client> Loop<'_, C> {
                 }
                 self.flight.done(k);
                 self.responses += 1;
+                self.last_answer = at;
+                self.refused = false;
                 match outcome {
                     Outcome::Miss => self.errors.misses += 1,
                     Outcome::ServerError => self.errors.server_errors += 1,
@@ -481,7 +479,7 @@ mod tests {
         assert_eq!(found.errors, LoadErrors::default());
     }
 
-    /// Every 50th request is lost: without replacement all 32 would soon hang.
+    /// Every 50th request is lost: without replacement, all 32 in flight would soon be lost ones.
     #[test]
     fn lost_requests_are_replaced() {
         let found = run(5000, |k, request| match k % 50 {
@@ -512,6 +510,24 @@ mod tests {
             assert!(count >= (1000 - 32) / 4, "{errors:?}");
         }
         assert_eq!((errors.timeouts, errors.misses), (0, 0));
+    }
+
+    /// Refusals are no answers, however many come.
+    #[test]
+    fn a_server_that_refuses_everything_ends_the_run() {
+        let mut client = Fake::client(4, |_, _| vec![]);
+        client.transport.refuses = true;
+        let load = ClosedLoop {
+            outstanding: 1,
+            length: Nanos::from_secs(3600),
+            warm_up: Nanos::ZERO,
+            seed: 1,
+            stop: &AtomicBool::new(false),
+            progress: &Progress::new(),
+        };
+        let found = saturate(&mut client, &load, &mut NoHooks).unwrap();
+        assert_eq!(found.stopped, Some(StopReason::Refused));
+        assert_eq!(found.responses, 0);
     }
 
     #[test]

@@ -54,7 +54,7 @@ pub(crate) unsafe fn get<T>(
         )
     };
     checked(result)?;
-    // SAFETY: as the caller vouches.
+    // SAFETY: the caller guarantees that `T` is valid with these bytes.
     Ok(unsafe { found.assume_init() })
 }
 

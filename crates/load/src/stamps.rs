@@ -1,5 +1,5 @@
 //! The kernel's own stamps of what a socket sends and receives (`SO_TIMESTAMPING`,
-//! Documentation/networking/timestamping.rst), brought to `CLOCK_MONOTONIC`.
+//! Documentation/networking/timestamping.rst), converted to `CLOCK_MONOTONIC`.
 //!
 //! They say when the device got a datagram and when it delivered the answer, without the
 //! generator's own delays: the time between a kernel stamp and the generator's clock reading
@@ -38,7 +38,7 @@ impl KernelStamps {
         sent: true,
     };
 
-    /// Whether there is any.
+    /// Whether the kernel should take any.
     pub fn any(self) -> bool {
         self.received || self.sent
     }
@@ -48,7 +48,7 @@ impl KernelStamps {
 /// at 0.
 ///
 /// # Errors
-/// What the kernel says, `ENOPROTOOPT` for a socket that has no stamps (a Unix socket).
+/// What the kernel says. A Unix socket accepts the option but gets no stamps.
 pub fn enable(socket: impl AsFd, stamps: KernelStamps) -> io::Result<()> {
     let mut flags = 0;
     if stamps.received {
@@ -66,11 +66,11 @@ pub fn enable(socket: impl AsFd, stamps: KernelStamps) -> io::Result<()> {
     sockopt::set(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, &flags)
 }
 
-/// Reads what is there, without waiting, and when the device delivered it (for a stream, its last
-/// packet).
+/// Receives without waiting. Returns the length, and when the device delivered it (for a stream, the
+/// last packet).
 ///
 /// # Errors
-/// As `recv`: `WouldBlock` when nothing is there.
+/// As `recv`: `WouldBlock` when nothing has arrived.
 pub fn recv(
     socket: impl AsFd,
     buffer: &mut [u8],
@@ -145,8 +145,8 @@ impl<'a> MessageBuffer<'a> {
         header.msg_iovlen = 1;
         header.msg_control = self.controls.0.as_mut_ptr().cast();
         header.msg_controllen = CONTROL_BYTES as _;
-        // SAFETY: every pointer in the header leads to memory of the length next to it,
-        // which outlives the call and which nothing else uses meanwhile.
+        // SAFETY: every pointer in the header points to memory of the length given with it. That
+        // memory outlives the call, and nothing else uses it meanwhile.
         let length = unsafe { libc::recvmsg(socket.as_fd().as_raw_fd(), &raw mut header, flags) };
         if length < 0 {
             return Err(io::Error::last_os_error());
@@ -210,7 +210,7 @@ fn number((level, kind, data): (libc::c_int, libc::c_int, &[u8])) -> Option<u32>
 /// clock that is being slewed moves by at most 500 ppm, so by 50 ns in this time.
 const DIFFERENCE_HOLDS: Nanos = Nanos::from_micros(100);
 
-/// A stamp further in the past than this does not belong to this run: the clock was set.
+/// A stamp further in the past than this cannot be right: the clock was set in between.
 const PLAUSIBLE: Nanos = Nanos::from_secs(10);
 
 /// Converts times of `CLOCK_REALTIME`, which the kernel's stamps use, to
@@ -227,7 +227,7 @@ pub struct RealtimeBridge {
 }
 
 impl RealtimeBridge {
-    /// The same instant by `CLOCK_MONOTONIC`; `None` when it lies in the future or far
+    /// The same instant on `CLOCK_MONOTONIC`; `None` when it lies in the future or far
     /// in the past, because the clock was set in between.
     pub fn to_monotonic(&mut self, realtime_ns: u64) -> Option<Monotonic> {
         let mut at = now();
@@ -349,8 +349,8 @@ mod tests {
             let before = now();
             let crossed = bridge.to_monotonic(realtime_ns()).unwrap();
             let after = now();
-            // the error of a bracket: half of the time between two readings, which a
-            // preempted thread can make long once, and never three times in a row
+            // The error of a bracket is half of the time between two readings. A preemption can
+            // make one of three brackets long, but hardly all three.
             assert!(crossed + Nanos::from_millis(1) >= before);
             assert!(crossed <= after + Nanos::from_millis(1));
         }

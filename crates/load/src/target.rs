@@ -15,9 +15,9 @@ pub const MAX_UNIX_PATH_BYTES: usize = 107;
 /// A server: its protocol and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Its protocol.
+    /// The protocol that it speaks, in one dialect.
     pub protocol: &'static Protocol,
-    /// Where it is.
+    /// Where it listens.
     pub place: Place,
     /// The path with its query, beginning with `/`; empty for a protocol without [`Ask::Path`].
     pub path: String,
@@ -39,7 +39,7 @@ pub enum Place {
 pub struct HostPort {
     /// Name or address.
     pub host: Host,
-    /// From 1.
+    /// Never 0.
     pub port: u16,
 }
 
@@ -60,10 +60,10 @@ enum Transport {
     Unix,
 }
 
-/// Why a text is not a target. Each says what would be right.
+/// Why a text is not a target. Each message says what would be right.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
-    /// It has no scheme.
+    /// The text has no scheme.
     #[error("`{0}` does not say what the server speaks: write e.g. memcached+udp://{0} or http://{0}/ ({schemes})", schemes = Target::schemes())]
     NoScheme(String),
     /// The scheme is unknown.
@@ -82,10 +82,10 @@ pub enum TargetError {
     /// A part between the scheme and the host, or after the port, that has no meaning.
     #[error("`{0}` has no meaning here; write scheme://host:port{path}", path = .1)]
     Superfluous(String, &'static str),
-    /// No host.
+    /// There is no host.
     #[error("`{0}` names no host; write e.g. 127.0.0.1:{1}")]
     NoHost(String, u16),
-    /// It is not a port.
+    /// The port is not a number from 1 to 65535.
     #[error("`{0}` is not a port; it must be a number from 1 to 65535")]
     Port(String),
     /// The host is neither a name nor an address.
@@ -216,7 +216,7 @@ impl FromStr for Target {
     }
 }
 
-/// `/run/server.sock`, `///run/server.sock`; with a path also `:/path` behind it.
+/// `/run/server.sock` or `///run/server.sock`; if the protocol has paths, `:/path` may follow.
 fn unix(scheme: Scheme, rest: &str) -> Result<Target, TargetError> {
     let bad = |path: &str| {
         TargetError::UnixPath(path.to_owned(), format!("{}+unix", scheme.protocol.scheme))
@@ -235,7 +235,7 @@ fn unix(scheme: Scheme, rest: &str) -> Result<Target, TargetError> {
     scheme.target(Place::Unix(PathBuf::from(path)), asked)
 }
 
-/// `//host:port`, perhaps with a path behind it.
+/// `//host:port`, perhaps followed by a path.
 fn network(scheme: Scheme, rest: &str) -> Result<Target, TargetError> {
     let wanted = if scheme.has_path() { "/path" } else { "" };
     let default_port = scheme.protocol.default_port;

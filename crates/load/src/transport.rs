@@ -47,8 +47,8 @@ pub trait DatagramTransport: Sockets {
     /// Looks once, without waiting, for a datagram.
     fn receive(&mut self) -> Receipt<'_>;
 
-    /// Discards what has arrived, including refusals, and restarts the numbers of what is
-    /// sent.
+    /// Discards what has arrived, including refusals. What is sent next has number 0 on its
+    /// connection.
     fn discard(&mut self);
 
     /// Takes the kernel's stamp of a datagram that has left, if there is one, without waiting.
@@ -60,9 +60,9 @@ pub trait DatagramTransport: Sockets {
 /// A datagram that was passed to the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Departure {
-    /// Its connection.
+    /// The connection that sent it.
     pub connection: usize,
-    /// Its number on this connection, from 0 since the last
+    /// Its number on this connection, counted from 0 since the last
     /// [`DatagramTransport::discard`].
     pub number: usize,
     /// When the device took it.
@@ -81,13 +81,13 @@ pub enum NotSent {
 /// The result of one look at the connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Receipt<'a> {
-    /// Nothing.
+    /// Nothing has arrived.
     Nothing,
     /// One datagram.
     Datagram {
-        /// Its connection.
+        /// The connection that it came on.
         connection: usize,
-        /// Its bytes.
+        /// The payload.
         bytes: &'a [u8],
     },
     /// The server's host says that nothing listens there.

@@ -9,10 +9,10 @@ pub struct WrongAnswer {
     speaks: Option<&'static str>,
 }
 
-/// Longer lines are cut.
+/// Bytes kept of a line.
 const LONGEST: usize = 60;
 
-/// Its bytes are not readable for people.
+/// Its bytes are not text, so they are not shown.
 const TLS: &str = "TLS";
 
 /// How answers of other protocols begin.
@@ -28,7 +28,7 @@ const OTHERS: [(&[u8], &str); 8] = [
 ];
 
 impl WrongAnswer {
-    /// From the bytes that came.
+    /// From the first bytes that the server sent.
     pub fn of(bytes: &[u8]) -> Self {
         let known = OTHERS.iter().find(|(start, _)| bytes.starts_with(start));
         let speaks = known.map(|(_, name)| *name);
@@ -45,7 +45,7 @@ impl WrongAnswer {
     }
 }
 
-/// The first line without control characters, which a terminal would obey.
+/// The first line, with control characters replaced: a terminal would obey them.
 fn first_line(bytes: &[u8]) -> String {
     let line = bytes
         .split(|&byte| byte == b'\n')

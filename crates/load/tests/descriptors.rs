@@ -9,6 +9,7 @@ mod streams;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use streams::{Server, client, serve};
 use taillab_load::transport::stream::StreamSockets;
+use taillab_load::transport::udp::UdpSockets;
 use taillab_load::{Client, KernelStamps, LoadError};
 
 #[test]
@@ -22,9 +23,13 @@ fn the_soft_limit_is_raised_and_the_hard_limit_is_named() {
         };
         setrlimit(Resource::Nofile, limit).unwrap();
     };
-    limit(50, 1000);
+    let udp = ([127, 0, 0, 1], 9).into();
+    limit(50, 900);
+    UdpSockets::connect(udp, 200, KernelStamps::NONE).unwrap();
+    assert_eq!(getrlimit(Resource::Nofile).current, Some(900));
+    limit(50, 800);
     assert_eq!(client(&server.endpoint(), 200).traits().connections, 200);
-    assert_eq!(getrlimit(Resource::Nofile).current, Some(1000));
+    assert_eq!(getrlimit(Resource::Nofile).current, Some(800));
     let stamps = KernelStamps::NONE;
     let error = StreamSockets::connect(&server.endpoint(), 2000, stamps).unwrap_err();
     let LoadError::TooManyFiles {

@@ -89,8 +89,8 @@ fn keys_are_what_the_servers_kernel_counts() {
             stream.write_all(&request).unwrap();
         }
     });
-    // so many connections that each request finds an idle one: then the server has received this
-    // request and no other
+    // Enough connections that each request finds an idle one: then this request is the last thing
+    // that the server has received on its connection.
     let mut client = client(&server.endpoint(), 300);
     let mut before = 0;
     for _ in 0..2 {

@@ -117,8 +117,8 @@ fn a_late_answer_is_its_own_requests() {
         serve(stream);
     });
     let mut client = client(&server.endpoint(), 1);
-    // the first three are sent long before their time-out's end, which comes before the
-    // first answer; the last one is sent after it
+    // The first three are sent well before the first of them times out, and time out before their
+    // answers come; the last one is sent after that.
     let due = [0, 1, 2, 600].map(Nanos::from_millis);
     let load = OpenLoop {
         schedule: due.to_vec(),
@@ -144,8 +144,7 @@ fn a_late_answer_is_its_own_requests() {
     assert_eq!(result.errors.unexpected_responses, 0);
 }
 
-/// What a faulty server does with the first request of each connection, and how the requests
-/// end.
+/// A run against a faulty server; checks that every request ended in a way that faults can cause.
 fn nasty(behave: impl Fn(usize, TcpStream) + Send + Sync + 'static) -> LoadRun {
     let server = Server::start(behave);
     let mut client = client(&server.endpoint(), 4);

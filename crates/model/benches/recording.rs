@@ -17,7 +17,7 @@ use taillab_model::{
 
 const EVENTS: u64 = 2_000_000;
 
-/// A recording of the given name, or of a real run, repeated until it is long enough.
+/// The recording in this file, repeated until it is long enough.
 fn repeated(path: &str) -> Recording {
     let short = Recording::read(File::open(path).unwrap()).unwrap();
     let first = |stream: &CpuStream| stream.slices().next().map(|s| s[0].since_base());

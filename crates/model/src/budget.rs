@@ -1,4 +1,4 @@
-//! What `taillab budget` finds: the latency of each component between a program and another one
+//! What `taillab budget` finds: the latency of each component on the way between two programs
 //! across a network.
 
 use schemars::JsonSchema;
@@ -30,11 +30,11 @@ pub struct BudgetResult {
     pub hypervisor: Option<String>,
     /// The paper's rows, in its order.
     pub rows: Vec<BudgetRow>,
-    /// Round trips through networks, by these rows and stated constants.
+    /// Round trips through networks, computed from these rows and stated constants.
     pub topologies: Vec<Topology>,
-    /// The table of the earlier study, with today's figures.
+    /// The table of the earlier study, with today's figures added.
     pub earlier: Vec<EarlierRow>,
-    /// What limits the figures, in a sentence each.
+    /// The limitations of the figures, in a sentence each.
     pub notes: Vec<String>,
 }
 
@@ -46,7 +46,7 @@ pub enum Standing {
     Measured,
     /// A substitute was measured.
     Substituted,
-    /// Neither it nor a substitute could be measured.
+    /// Neither this nor a substitute could be measured.
     Unavailable,
 }
 
@@ -77,29 +77,29 @@ impl Class {
 
 display_as_in_json!(Class);
 
-/// The paper's figures of a row.
+/// The paper's figures for a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PaperFigures {
-    /// The least, in nanoseconds.
+    /// The minimum, in nanoseconds.
     pub min_ns: Nanos,
-    /// In nanoseconds.
+    /// The median, in nanoseconds.
     pub median_ns: Nanos,
     /// The 99.9th percentile, in nanoseconds.
     pub p999_ns: Nanos,
-    /// The greatest, in nanoseconds.
+    /// The maximum, in nanoseconds.
     pub tail_ns: Nanos,
 }
 
 /// One component.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BudgetRow {
-    /// The paper's name of it.
+    /// The paper's name for it.
     pub component: String,
     /// Whether it is what the paper measured.
     pub standing: Standing,
-    /// By what it was substituted, or why it is not there; what was measured otherwise.
+    /// What was measured; for a substituted row, the substitute; for an unavailable one, why.
     pub how: String,
-    /// Name and value of what was chosen.
+    /// Name and value of each parameter of the measurement.
     pub parameters: Vec<(String, String)>,
     /// The latency; `None` where it is not available.
     pub latency: Option<Distribution>,
@@ -107,7 +107,7 @@ pub struct BudgetRow {
     pub ccdf: Vec<(u64, f64)>,
     /// The class of the median.
     pub class_of_median: Option<Class>,
-    /// The class of the greatest.
+    /// The class of the maximum.
     pub class_of_tail: Option<Class>,
     /// What the paper found in 2016.
     pub paper: Option<PaperFigures>,
@@ -120,7 +120,7 @@ pub struct Topology {
     pub name: String,
     /// What it is, in a sentence.
     pub description: String,
-    /// Of the round trip.
+    /// The latency of the round trip.
     pub round_trip: Distribution,
     /// (nanoseconds, share that took longer), for figures.
     pub ccdf: Vec<(u64, f64)>,
@@ -137,11 +137,11 @@ pub struct Topology {
 pub struct TopologyPart {
     /// What it is.
     pub name: String,
-    /// It is a row of this result; else a stated constant.
+    /// It is a row of this result; otherwise it is a stated constant.
     pub measured: bool,
     /// How often a round trip passes through it.
     pub traversals: u32,
-    /// Its law, or the row that it is.
+    /// Its distribution, or the row that it is taken from.
     pub law: String,
     /// Its mean in round trips around the median, in nanoseconds.
     pub at_median_ns: Nanos,
@@ -152,17 +152,17 @@ pub struct TopologyPart {
 /// A row of the earlier study (It's Time for Low Latency, 2011), with today's figures.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct EarlierRow {
-    /// What it is.
+    /// The name of the component.
     pub component: String,
     /// One traversal in 2011.
     pub delay_2011: String,
-    /// Of a round trip in 2011.
+    /// Its part of a round trip in 2011.
     pub round_trip_2011: String,
     /// One traversal today.
     pub today: String,
-    /// Of the median round trip through the large fat tree today.
+    /// Its part of the median round trip through the large fat tree today.
     pub round_trip_today: String,
-    /// Where today's comes from.
+    /// Where today's figures come from.
     pub source: String,
 }
 

@@ -1,6 +1,6 @@
-//! What a nanosecond of a request was spent on, and on whose account.
+//! What a nanosecond of a request was spent on, and who is responsible for it.
 //!
-//! Everything that is said of a cause is one row of `causes!`. How to add one:
+//! Everything that is said about a cause is in its row of `causes!`. How to add one:
 //! `CONTRIBUTING.md`.
 
 use schemars::JsonSchema;
@@ -11,19 +11,19 @@ use crate::Tid;
 /// What kind of thing a cause is; pages colour by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Origin {
-    /// The ideal queue has it as well.
+    /// The ideal queue has it, too.
     Ideal,
     /// The server itself: its threads, its locks, its order.
     Server,
     /// The kernel, for the network and its devices.
     Kernel,
-    /// Somebody else who took the CPU.
+    /// Something outside the server that took the CPU.
     Outside,
     /// It was not observed, or is not known.
     Unknown,
 }
 
-/// Everything that is said of a cause.
+/// The names and phrases for a cause.
 #[derive(Clone, Copy, Debug)]
 pub struct CauseInfo {
     /// The name in JSON: `background`, `blocked_lock`.
@@ -34,7 +34,7 @@ pub struct CauseInfo {
     pub origin: Origin,
     /// Completes "82 % of the excess comes from".
     blame: &'static str,
-    /// The same where culprits are named, which replace the braces.
+    /// The same where culprits are named; they replace `{}`.
     blame_culprits: Option<&'static str>,
     /// Completes "without it there would be no".
     pub absence: &'static str,
@@ -47,7 +47,7 @@ const SERVER: &str = "Only a change to the server helps: the slowest requests, o
 const STACK: &str =
     "Look at where packets are received: compare the stages T1 to T2 and T5 to T6, and see RPS.";
 
-/// The given value, or else the other one.
+/// The second value if it is given, else the first.
 macro_rules! or {
     ($none:expr, ) => {
         $none
@@ -57,7 +57,7 @@ macro_rules! or {
     };
 }
 
-/// The causes and what is said of each, in the order in which tables show them.
+/// The causes with their names and phrases, in the order in which tables show them.
 macro_rules! causes {
     ($($(#[$doc:meta])* $cause:ident: $origin:ident {
         key: $key:literal,
@@ -103,7 +103,7 @@ causes! {
         blame: "receiving in the network stack",
         advice: STACK,
     }
-    /// Waiting behind other requests that the ideal queue knows as well.
+    /// Waiting behind other requests, as in the ideal queue.
     Queue: Ideal {
         key: "queue",
         label: "ideal queueing",
@@ -130,7 +130,7 @@ causes! {
         by: "{} running on the server's core",
         absence: "other threads on the server's CPUs",
     }
-    /// An interrupt's handler was.
+    /// An interrupt handler was on the worker's CPU.
     Irq: Kernel {
         key: "irq",
         label: "interrupts",
@@ -138,7 +138,7 @@ causes! {
         by: "the interrupts {} on the server's core",
         absence: "interrupts on the server's CPUs",
     }
-    /// A softirq was, for packets of other requests or for something else.
+    /// A softirq was on the worker's CPU, for packets of other requests or for something else.
     Softirq: Kernel {
         key: "softirq",
         label: "softirqs",
@@ -270,7 +270,7 @@ causes! {
 }
 
 impl Cause {
-    /// Everything that is said of it.
+    /// The row of this cause.
     pub const fn info(self) -> &'static CauseInfo {
         &CAUSES[self as usize]
     }
@@ -285,7 +285,7 @@ impl Cause {
         self.info().label
     }
 
-    /// Completes "82 % of the excess comes from"; `culprits` are named unless empty.
+    /// Completes "82 % of the excess comes from"; names `culprits` unless that is empty.
     pub fn blame(self, culprits: &str) -> String {
         let info = self.info();
         match info.blame_culprits {
@@ -354,7 +354,7 @@ impl std::fmt::Display for Culprit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Thread { name, pid, tid } => match (pid, tid) {
-                // a thread without a name is called by its number already
+                // the substitute name of a nameless thread already contains its number
                 (_, Some(tid)) if *name == nameless(*tid) => f.write_str(name),
                 (_, Some(tid)) => write!(f, "{name} (thread {tid})"),
                 (Some(pid), None) => write!(f, "{name} (pid {pid})"),
@@ -381,7 +381,7 @@ pub const THIS_TRACER: &str = "this tracer";
 /// The name of the threads that sent the load, when taillab sent it.
 pub const THIS_GENERATOR: &str = "this generator";
 
-/// The name of a thread that has none we know: `thread 4713`.
+/// The substitute name of a thread whose name is not known: `thread 4713`.
 pub fn nameless(tid: Tid) -> String {
     format!("thread {tid}")
 }

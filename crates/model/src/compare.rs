@@ -26,7 +26,7 @@ pub struct Comparison {
     pub before: ComparedResult,
     /// The second one.
     pub after: ComparedResult,
-    /// The percentiles that results have, in ascending order.
+    /// The reported percentiles, in ascending order.
     pub quantiles: Vec<ComparedAt>,
     /// The limits that the second result was to hold (`--assert`).
     pub assertions: Vec<Assertion>,
@@ -42,10 +42,10 @@ pub enum ComparedLatency {
     Sojourn,
 }
 
-/// One of the two.
+/// One of the two results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ComparedResult {
-    /// The file.
+    /// The file that it was read from.
     pub file: String,
     /// The command that measured it.
     pub command: String,

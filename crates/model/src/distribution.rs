@@ -23,10 +23,10 @@ pub struct Quantile {
     pub q: f64,
     /// The estimate; `None` where the sample cannot support it ([`quantile_ranks`]).
     pub value: Option<Nanos>,
-    /// Lower end of the interval; there whenever the value is.
+    /// Lower end of the interval; present whenever the value is.
     pub lo: Option<Nanos>,
     /// Upper end of the interval; `None` with a value when it lies beyond the largest
-    /// observation, so that the sample only says how long the quantile is at least.
+    /// observation, so that the sample gives only a lower bound of the quantile.
     pub hi: Option<Nanos>,
 }
 
@@ -48,7 +48,7 @@ pub struct Distribution {
     /// `mean`, `min` and `max` leave them out. Absent where there is none.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unanswered: u64,
-    /// One for each of [`REPORTED_QUANTILES`], at least.
+    /// At least one for each of [`REPORTED_QUANTILES`].
     #[schemars(length(min = 6), extend("allOf" = each_reported()))]
     pub quantiles: Vec<Quantile>,
 }
@@ -61,7 +61,7 @@ const fn is_zero(n: &u64) -> bool {
     *n == 0
 }
 
-/// A JSON Schema for each reported quantile: it is contained.
+/// For each reported quantile, a JSON Schema that requires the list to contain it.
 fn each_reported() -> Vec<serde_json::Value> {
     let contained = |q| serde_json::json!({"contains": {"properties": {"q": {"const": q}}}});
     REPORTED_QUANTILES.map(contained).to_vec()
@@ -89,7 +89,7 @@ impl Distribution {
     ///
     /// `inflation(q)` is the factor (≥ 1) by which correlation multiplies the variance
     /// of the share of observations below the quantile `q`; the interval is the
-    /// order-statistic interval of a sample smaller by that factor.
+    /// order-statistic interval of a sample that is smaller by that factor.
     ///
     /// # Panics
     /// When `sorted` is not sorted (debug builds only).
@@ -117,8 +117,8 @@ impl Distribution {
         })
     }
 
-    /// The distribution of `count` observations, which `at` gives by rank, and of `unanswered`
-    /// ones that are longer than all of them.
+    /// The distribution of `count` observations, which `at` returns by rank, and of `unanswered`
+    /// observations that are longer than all of them.
     pub(crate) fn from_ranks(
         (count, unanswered): (u64, u64),
         mean: Option<f64>,
@@ -177,7 +177,7 @@ impl Distribution {
     }
 }
 
-/// Zero-based ranks in the sorted sample of a quantile and of its interval's ends.
+/// Zero-based ranks of a quantile and of the ends of its interval in the sorted sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuantileRanks {
     /// Rank of the estimate.
@@ -188,8 +188,8 @@ pub struct QuantileRanks {
     pub hi: Option<u64>,
 }
 
-/// The zero-based rank in a sorted sample of `n` of its quantile `q`: of the least observation that is not below
-/// the share `q` of the sample. There is no other definition of a percentile here.
+/// The zero-based rank of the quantile `q` in a sorted sample of `n`: of the smallest observation such that at
+/// least a share `q` of the sample is not above it. Every percentile in taillab is defined this way.
 pub fn quantile_rank(n: u64, q: f64) -> u64 {
     let last = n.saturating_sub(1);
     ((q * n as f64).ceil() as u64).saturating_sub(1).min(last)
@@ -204,9 +204,9 @@ pub fn quantile_rank(n: u64, q: f64) -> u64 {
 /// stays right in the tail where the plain normal one fails.
 ///
 /// A quantile is supported when about 3.8 observations lie above it (for p99.9: a sample
-/// of 3,840) and these are worth at least one independent one: a single stall that
-/// delayed a thousand neighbours says that such stalls happen, two say how often. Below
-/// 3.8 independent ones the upper end lies beyond the sample and is left open.
+/// of 3,840) and these are worth at least one independent observation: a single stall that
+/// delayed a thousand neighbours shows that such stalls happen, two show how often. With fewer
+/// than 3.8 independent ones the upper end lies beyond the sample and is left open.
 pub fn quantile_ranks(n: u64, q: f64, inflation: f64) -> Option<QuantileRanks> {
     debug_assert!(q > 0.0 && q < 1.0);
     if n == 0 {

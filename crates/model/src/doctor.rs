@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// The version of this shape.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// A text that is shown in a line.
+/// The pattern of a text that is shown on one line.
 const ONE_LINE: &str = r"^[^\n]+$";
 
 /// Everything that was found.
@@ -20,7 +20,7 @@ pub struct Diagnosis {
     pub command: String,
     /// Version of taillab.
     pub taillab_version: String,
-    /// What was looked at or tried, one group after the other.
+    /// What was examined or tried, group by group.
     #[schemars(length(min = 1))]
     pub checks: Vec<Check>,
     /// The probe's hooks, the preferred ones first. Empty when none could be tried; a check of the
@@ -33,7 +33,7 @@ pub struct Diagnosis {
     pub commands: Vec<CommandVerdict>,
 }
 
-/// What checks have in common.
+/// The subject of a group of checks.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -55,11 +55,11 @@ pub enum Group {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CheckState {
-    /// There.
+    /// It is there.
     Ok,
-    /// Not there or not right; the main commands work without it.
+    /// It is not there or not right; the main commands work without it.
     Warning,
-    /// Not there, and something fails without it.
+    /// It is not there, and something fails without it.
     Missing,
     /// It could not be found out.
     Unknown,
@@ -73,23 +73,23 @@ pub enum CheckState {
     "else" = {"required": ["remedy"]},
 ))]
 pub struct Check {
-    /// Where it belongs.
+    /// The group that it belongs to.
     pub group: Group,
-    /// What was looked at, in a word or two.
+    /// What was examined, in a word or two.
     pub name: String,
     /// How it ended.
     pub state: CheckState,
     /// What was found.
     #[schemars(extend("pattern" = ONE_LINE))]
     pub found: String,
-    /// One line that a reader can do; there whenever the state is not `ok`.
+    /// What a reader can do about it, in one line; present whenever the state is not `ok`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("pattern" = ONE_LINE))]
     pub remedy: Option<String>,
 }
 
 impl Check {
-    /// All is well.
+    /// A check without a complaint.
     pub fn ok(group: Group, name: &str, found: impl Into<String>) -> Self {
         Self {
             group,
@@ -116,7 +116,7 @@ impl Check {
     }
 }
 
-/// A hook that was really loaded and attached, or refused.
+/// A hook that the kernel really loaded and attached, or refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HookTrial {
     /// `udp` or `tcp`.
@@ -129,9 +129,9 @@ pub struct HookTrial {
     pub works: bool,
     /// It is the one that a measurement uses: the best that works.
     pub used: bool,
-    /// What a measurement with this hook lacks against the best one known.
+    /// What a measurement with this hook lacks, compared with the best one known.
     pub lost_precision: Option<String>,
-    /// What a measurement lacks without any hook for this stamp; `null`: there is none.
+    /// What a measurement lacks without any hook for this stamp; `null` if it is then useless.
     pub without: Option<String>,
     /// The kernel's refusal in words; `null` where it works.
     pub refusal: Option<String>,
@@ -173,7 +173,7 @@ pub struct FoundHazard {
     /// The condition and its effect.
     #[schemars(extend("pattern" = ONE_LINE))]
     pub text: String,
-    /// One line that a reader can do.
+    /// What a reader can do about it, in one line.
     #[schemars(extend("pattern" = ONE_LINE))]
     pub remedy: Option<String>,
 }

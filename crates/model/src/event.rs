@@ -7,7 +7,7 @@ use crate::{Monotonic, Nanos};
 /// A kernel thread id, unique on the host (the kernel's `pid`).
 pub type Tid = u32;
 
-/// What happened, with what the matcher needs to join it to a request.
+/// What happened, with the data that the matcher needs to join it to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
     /// T1: the driver handed a request's packet to the stack.
@@ -25,7 +25,7 @@ pub enum EventKind {
     /// A slice begins or ends: a stretch in which everything is recorded. Outside of slices, if
     /// there are any, only T1 and T6 are.
     Slice {
-        /// From now on everything is recorded; else not any more.
+        /// True: from now on everything is recorded. False: no longer.
         begins: bool,
     },
     /// A thread came onto a CPU of the generator; nothing else is recorded of that CPU's threads.
@@ -40,7 +40,7 @@ pub enum EventKind {
         /// What the call returned, in bytes (for a multi-message call: messages).
         returned: u32,
     },
-    /// T5: the server's thread called a write; of a stream where which one is not known.
+    /// T5: the server's thread called a write. For a stream, only where it is not known which one.
     WriteCalled {
         /// The writing thread.
         tid: Tid,
@@ -54,7 +54,7 @@ pub enum EventKind {
     },
     /// T1 of a stream: the driver handed a segment of a connection to the stack.
     SegmentIn {
-        /// Whose, and where it ends.
+        /// Whose stream it is, and where the segment ends.
         key: RequestKey,
         /// How many bytes of the stream it carries; 0 where the client opens the connection,
         /// and `key` says where its stream begins.
@@ -64,14 +64,14 @@ pub enum EventKind {
     },
     /// T2 of a stream: the transport queued data in order at the server's socket.
     SegmentQueued {
-        /// Whose, and the end of what has been queued so far.
+        /// Whose stream it is, and the end of what has been queued so far.
         key: RequestKey,
     },
     /// T4 of a stream: a read of the server's thread returned data.
     SegmentRead {
         /// The reading thread.
         tid: Tid,
-        /// Whose, and the end of what has been read so far.
+        /// Whose stream it is, and the end of what has been read so far.
         key: RequestKey,
         /// The lowest ten bits of the number of bytes that the call returned.
         bytes_mod_1024: u16,
@@ -80,16 +80,16 @@ pub enum EventKind {
     SegmentWritten {
         /// The writing thread.
         tid: Tid,
-        /// Whose, and the end of what the server had read by then.
+        /// Whose stream it is, and the end of what the server had read by then.
         key: RequestKey,
     },
     /// T6 of a stream: the driver took a segment of a response.
     SegmentOut {
         /// The thread that was current; the writer, except when the send was deferred.
         tid: Tid,
-        /// Whose, and the end of what the server had read by then.
+        /// Whose stream it is, and the end of what the server had read by then.
         key: RequestKey,
-        /// The server had written more of the stream, which has yet to leave.
+        /// The server had already written more of the stream, which has yet to leave.
         more: bool,
         /// It begins before the end of what has been sent: it is sent again.
         resent: bool,
@@ -100,7 +100,7 @@ pub enum EventKind {
         prev: Tid,
         /// The thread that came onto it (0: idle).
         next: Tid,
-        /// `prev` could have gone on: it was preempted, it did not sleep.
+        /// `prev` was preempted: it could have gone on, and does not sleep.
         preempted: bool,
         /// How `prev` sleeps; `None` when it was preempted, is not the server's, or where
         /// that is not recorded.
@@ -113,7 +113,7 @@ pub enum EventKind {
         /// Who was current there; an interrupt or a softirq may have run on top of it.
         by: Tid,
     },
-    /// A thread of the server is to go on, on another CPU.
+    /// A thread of the server will continue on another CPU.
     Migrated {
         /// Who.
         tid: Tid,
@@ -148,7 +148,7 @@ pub enum EventKind {
         /// It wanted to write.
         write: bool,
     },
-    /// A thread of the server has handled its last page fault until now, and had to wait for
+    /// A thread of the server has just finished handling its last page fault, and had to wait for
     /// what it touched to be read from storage.
     MajorFault {
         /// Who.
@@ -160,7 +160,7 @@ pub enum EventKind {
         tid: Tid,
         /// In which system call (x86-64 number below 1,023).
         call: u16,
-        /// Since it first asked for something.
+        /// How long, since it first asked for something.
         waited: Nanos,
     },
     /// A thread of the server has waited for a lock of the kernel until now.
@@ -183,7 +183,7 @@ pub enum EventKind {
         /// Whose; the position is not known (0).
         key: RequestKey,
     },
-    /// The hypervisor says that it took this CPU away, some time since the last such event.
+    /// The hypervisor says that it took this CPU away, at some time since the last such event.
     Stolen {
         /// For how long, in all.
         lasted: Nanos,
@@ -193,13 +193,13 @@ pub enum EventKind {
         /// For how long.
         lasted: Nanos,
     },
-    /// The server's cgroup was held back for having used up its CPU quota, some time since
+    /// The server's cgroup was held back because it had used up its CPU quota, at some time since
     /// the last such event.
     Throttled {
         /// For how long, summed over its threads.
         lasted: Nanos,
     },
-    /// What was recorded of this CPU until now cannot be read: a part of the file is damaged.
+    /// What was recorded of this CPU until now cannot be read: this part of the file is damaged.
     Unreadable {
         /// For how long.
         lasted: Nanos,
@@ -209,10 +209,10 @@ pub enum EventKind {
     Payload {
         /// The bytes; those at and after `len` are 0.
         bytes: [u8; 8],
-        /// How many there are, 1 to 8; 0 where `bytes` are instead the packet's extent: how
-        /// many bytes of the stream it carries (four bytes, little-endian), and (likewise) the
-        /// sequence number of the first of them, which for a response is counted from the
-        /// beginning of the server's stream. The extent comes before the content.
+        /// How many bytes there are, 1 to 8. With 0, `bytes` is instead the packet's extent: how many
+        /// bytes of the stream the packet carries (four bytes, little-endian), and the sequence number
+        /// of the first of them (likewise), which for a response counts from the beginning of the
+        /// server's stream. The extent comes before the content.
         len: u8,
         /// The packet is a response.
         response: bool,
@@ -220,7 +220,7 @@ pub enum EventKind {
 }
 
 impl EventKind {
-    /// It is recorded all the time, also where everything else is recorded in slices only.
+    /// Whether it is recorded all the time, even where everything else is recorded in slices only.
     pub const fn is_always_recorded(&self) -> bool {
         matches!(
             self,
@@ -237,7 +237,8 @@ impl EventKind {
         )
     }
 
-    /// For how long what it tells of has lasted, where it is recorded at the end.
+    /// How long it lasted, for kinds that are recorded at their end and only in slices (where there
+    /// are any); 0 for all others.
     pub const fn lasted(&self) -> Nanos {
         match self {
             Self::Interrupt { lasted, .. }
@@ -250,7 +251,7 @@ impl EventKind {
 }
 
 impl Event {
-    /// Nobody recorded it: the reader of a damaged file puts it where events are gone.
+    /// Whether the reader of a damaged file inserted it, in place of events that are gone.
     pub const fn is_of_reader(&self) -> bool {
         matches!(self.kind, EventKind::Unreadable { .. })
     }
@@ -282,14 +283,14 @@ pub enum Interrupt {
     Other,
 }
 
-/// A [`EventKind`] with its time and place.
+/// An [`EventKind`] with its time and place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// When, by the host's monotonic clock.
+    /// When it happened, by the host's monotonic clock.
     pub at: Monotonic,
-    /// On which CPU.
+    /// The CPU that it happened on.
     pub cpu: u16,
-    /// What.
+    /// What happened.
     pub kind: EventKind,
 }
 
@@ -324,12 +325,12 @@ impl RequestKey {
     }
 }
 
-/// Eight bits of a client's address, different for neighbouring ones.
+/// An 8-bit hash of a client's address; neighbouring addresses differ.
 ///
-/// An IPv4 address mapped into IPv6 counts as the IPv4 one, and another as the
-/// exclusive or of its four words; words are taken in network order. The word times
-/// 2³² ÷ φ (Knuth, The Art of Computer Programming, volume 3, 6.4), the highest byte. The
-/// eBPF programs compute the same.
+/// An IPv4 address mapped into IPv6 counts as that IPv4 address, any other IPv6 address as the
+/// exclusive or of its four words, in network order. The hash is the highest byte of this word times
+/// 2³² ÷ φ (Knuth, The Art of Computer Programming, volume 3, 6.4). The eBPF programs compute the
+/// same.
 pub fn address_hash(address: IpAddr) -> u8 {
     let word = match address.to_canonical() {
         IpAddr::V4(v4) => v4.to_bits(),

@@ -1,8 +1,8 @@
 //! Where the excess went, what would remove it, and how sure that is.
 //!
-//! The words are those of the design: each nanosecond of a request's sojourn has exactly
-//! one [`Cause`]; the causes of its *excess* are what is left after comparing with the ideal queue and
-//! the ideal service. Shares are of the excess, between 0 and 1.
+//! Each nanosecond of a request's sojourn has exactly one [`Cause`]. The causes of its *excess* are
+//! what remains after the comparison with the ideal queue and the ideal service. Shares are of the
+//! excess, between 0 and 1.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -22,12 +22,12 @@ pub struct Share {
 }
 
 impl Share {
-    /// Whether it is above 0, and its interval, if there is one, too.
+    /// Whether the share is above 0, and so is its interval, where there is one.
     pub fn is_sure(self) -> bool {
         self.value > 0.0 && self.lo.is_none_or(|lo| lo > 0.0)
     }
 
-    /// Whether its interval contains 0, so that it may be chance.
+    /// Whether its interval contains 0, so that it may be due to chance.
     pub fn is_in_doubt(self) -> bool {
         let interval = self.lo.zip(self.hi);
         interval.is_some_and(|(lo, hi)| lo <= 0.0 && hi >= 0.0)
@@ -42,9 +42,9 @@ pub struct CauseShare {
     /// Who or what; `None` for the cause as a whole. The causes as wholes come first and add
     /// up to all excess; their culprits follow, each a part of its cause.
     pub culprit: Option<Culprit>,
-    /// Of all excess over the ideal.
+    /// Its share of all excess over the ideal.
     pub share: Share,
-    /// Of the excess of the requests above p99 of the sojourn.
+    /// Its share of the excess of the requests above p99 of the sojourn.
     pub excess_share_above_p99: Share,
     /// The excess itself, summed over the requests.
     pub excess_ns: Nanos,
@@ -52,10 +52,10 @@ pub struct CauseShare {
     pub requests: u64,
     /// How often it happened (times on the core, interrupts …) while a request waited.
     pub episodes: u64,
-    /// Mean length of one, in nanoseconds.
+    /// Mean length of an episode, in nanoseconds.
     #[schemars(range(min = 0))]
     pub mean_episode_ns: f64,
-    /// Requests delayed by one on average: the amplification.
+    /// Requests that an episode delays on average: the amplification.
     #[schemars(range(min = 0))]
     pub requests_per_episode: f64,
 }
@@ -69,7 +69,7 @@ pub struct Band {
     /// … to this one (1: the slowest).
     #[schemars(range(min = 0, max = 1))]
     pub to_q: f64,
-    /// Requests in it.
+    /// Requests in the band.
     pub requests: u64,
     /// Their mean sojourn, in nanoseconds.
     #[schemars(range(min = 0))]
@@ -89,7 +89,7 @@ pub struct BandPart {
     /// Its mean excess per request of the band, in nanoseconds; negative where the server
     /// beat the ideal in it.
     pub mean_excess_ns: f64,
-    /// Of the band's excess.
+    /// Its share of the band's excess.
     pub share: Share,
 }
 
@@ -102,14 +102,14 @@ pub struct ModelFit {
     pub largest_error: f64,
     /// The points, p50 … p99.9, as far as the sample supports them.
     pub points: Vec<FitPoint>,
-    /// The largest error that forecasts can bear ([`max_fit_error`]).
+    /// The largest error at which forecasts are shown ([`max_fit_error`]).
     pub largest_borne: f64,
     /// The fit is good enough for forecasts.
     pub good: bool,
 }
 
 /// A replay that misses a percentile by more than this supports no forecast: 5 % for one worker,
-/// whose queue is known to the last detail, 15 % for several, among which the scheduler chooses.
+/// whose queue is known exactly, 15 % for several, among which the scheduler chooses.
 pub const fn max_fit_error(workers: usize) -> f64 {
     if workers <= 1 { 0.05 } else { 0.15 }
 }
@@ -137,7 +137,7 @@ pub struct Prediction {
     pub description: String,
     /// The command that would do it; `None` for a mere what-if.
     pub command: Option<String>,
-    /// The causes that it takes away.
+    /// The causes that it removes.
     pub removes: Vec<Cause>,
     /// What it costs: `one core serves interrupts only: 3 workers instead of 4`.
     pub cost: Option<String>,
@@ -168,7 +168,7 @@ pub struct Finding {
     pub text: String,
     /// What to do next: a command, or what to measure.
     pub advice: Option<String>,
-    /// The cause it is about.
+    /// The cause that it is about.
     pub cause: Option<Cause>,
     /// The evidence does not decide.
     pub inconclusive: bool,
@@ -179,7 +179,7 @@ pub struct Finding {
 pub struct Inversions {
     /// Requests that a later one overtook.
     pub overtaken: u64,
-    /// Of all requests.
+    /// Their share of all requests.
     pub share: f64,
     /// The pairs of workers with the most (who overtook, who was overtaken, how often).
     pub pairs: Vec<(Tid, Tid, u64)>,
@@ -205,15 +205,15 @@ pub struct WorkerShare {
 /// A stretch of a slow request with one cause.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Stretch {
-    /// From T1 on, nanoseconds.
+    /// When it began, in nanoseconds after T1.
     pub from_ns: Nanos,
-    /// How long.
+    /// How long it was.
     pub lasted_ns: Nanos,
     /// Why.
     pub cause: Cause,
-    /// By whom.
+    /// Who or what caused it.
     pub culprit: Option<Culprit>,
-    /// The delay was another request's, which this one waited behind.
+    /// The delay happened to another request, behind which this one waited.
     pub inherited: bool,
 }
 
@@ -222,15 +222,15 @@ pub struct Stretch {
 pub struct Activity {
     /// Which CPU.
     pub cpu: u16,
-    /// From T1 on, nanoseconds.
+    /// When it began, in nanoseconds after T1.
     pub from_ns: Nanos,
-    /// How long.
+    /// How long it lasted.
     pub lasted_ns: Nanos,
-    /// The thread, interrupt or softirq; `None`: idle.
+    /// The thread, interrupt or softirq; `None` if the CPU was idle.
     pub who: Option<Culprit>,
 }
 
-/// One of the slowest requests, taken apart.
+/// One of the slowest requests in detail.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SlowRequest {
     /// T1, nanoseconds since boot.
@@ -239,15 +239,15 @@ pub struct SlowRequest {
     pub port: u16,
     /// T6 − T1.
     pub sojourn_ns: Nanos,
-    /// In the ideal queue; `None` where the comparison with it was withdrawn.
+    /// Its sojourn in the ideal queue; `None` where the comparison with it was withdrawn.
     pub ideal_ns: Option<Nanos>,
-    /// T2 … T6 after T1; `None` where a stamp is missing.
+    /// T2 … T6 as times after T1; `None` where a stamp is missing.
     pub stamps_ns: [Option<Nanos>; 5],
-    /// The worker.
+    /// The worker that served it.
     pub worker: Option<Culprit>,
     /// The stretches, in order; their lengths sum to the sojourn.
     pub stretches: Vec<Stretch>,
-    /// Stretches that became part of the one before ([`SlowRequest::shorten`]).
+    /// Stretches that were joined to the one before ([`SlowRequest::shorten`]).
     pub joined_stretches: u64,
     /// What the server's CPUs did meanwhile.
     pub activities: Vec<Activity>,
@@ -256,9 +256,9 @@ pub struct SlowRequest {
 }
 
 impl SlowRequest {
-    /// Keeps at most this many stretches, and activities of each CPU: the longest ones. A
-    /// stretch that goes becomes part of the one before it, so that the lengths still sum to
-    /// the sojourn; an activity that goes leaves a gap. Both are counted.
+    /// Keeps at most this many stretches, and this many activities of each CPU: the longest ones. A
+    /// stretch that is removed is joined to the one before it, so that the lengths still sum to
+    /// the sojourn; an activity that is removed leaves a gap. Both are counted.
     pub fn shorten(&mut self, stretches: usize, activities: usize) {
         self.joined_stretches += join(&mut self.stretches, stretches.max(1));
         let of = |i: &usize| &self.activities[*i];
@@ -275,8 +275,8 @@ impl SlowRequest {
     }
 }
 
-/// Joins the shortest stretches to the one before until `most` are left, or hardly fewer;
-/// says how many went.
+/// Joins the shortest stretches to the ones before them until at most `most` are left; returns how
+/// many were joined.
 fn join(stretches: &mut Vec<Stretch>, most: usize) -> u64 {
     join_shortest(stretches, most, |next, last, shortest| {
         let same = next.cause == last.cause
@@ -290,9 +290,10 @@ fn join(stretches: &mut Vec<Stretch>, most: usize) -> u64 {
     })
 }
 
-/// Joins neighbours until `most` are left, or hardly fewer; says how many went. `join` joins one
-/// to the one before it, if it is the same or shorter than the given length, and says whether it
-/// did.
+/// Joins neighbours until at most `most` (at least 1) are left; returns how many were joined.
+/// `join(next, last, length)` merges `next` into `last` if both are of one kind or `next` is shorter
+/// than `length`, and says whether it did. `length` doubles after each pass over the pieces, and each
+/// pass joins all that it can, so far fewer than `most` may be left.
 pub fn join_shortest<T>(
     pieces: &mut Vec<T>,
     most: usize,
@@ -327,12 +328,12 @@ pub struct Clustering {
     pub q: f64,
     /// Correlation of "the n-th request is slow" with "the (n + lag)-th is", for each lag.
     pub autocorrelation: Vec<(u32, f64)>,
-    /// Slow requests that come in runs of two and more, of all slow ones.
+    /// Share of the slow requests that come in runs of two or more.
     #[schemars(range(min = 0, max = 1))]
     pub in_runs_share: f64,
-    /// Episodes: slow requests that are neighbours in order of T1, or were there at once.
+    /// Episodes: slow requests that are neighbours in the order of T1, or were in the server at once.
     pub episodes: u64,
-    /// Mean requests of one.
+    /// Mean number of requests in an episode.
     #[schemars(range(min = 0))]
     pub mean_episode_requests: f64,
 }
@@ -340,30 +341,30 @@ pub struct Clustering {
 /// What the hypervisor took of the CPUs on which the server's threads ran.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TakenByHypervisor {
-    /// Of the time of the measurement.
+    /// Share of the measurement's time that it took.
     #[schemars(range(min = 0, max = 1))]
     pub share: f64,
-    /// How often.
+    /// How often it took a CPU.
     pub stalls: u64,
-    /// When it took far more than otherwise, in order of time.
+    /// When it took far more than usual, in order of time.
     pub spells: Vec<HypervisorSpell>,
 }
 
-/// A time in which the hypervisor took far more of the server's CPUs than otherwise.
+/// A time in which the hypervisor took far more of the server's CPUs than usual.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HypervisorSpell {
-    /// Since the measurement began.
+    /// When it began, since the start of the measurement.
     pub from_ns: Nanos,
     /// How long it lasted.
     pub length_ns: Nanos,
     /// Stalls in it.
     pub stalls: u64,
-    /// What they took of it.
+    /// The share of it that they took.
     #[schemars(range(min = 0, max = 1))]
     pub share: f64,
 }
 
-/// What a user sees who waits for the slowest of several such servers.
+/// The latency of a user who waits for the slowest of several such servers.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FanOut {
     /// Servers asked at once.
@@ -400,10 +401,10 @@ pub struct Explanation {
     pub heat_map: HeatMap,
     /// Bursts or single events; `None` with too few slow requests.
     pub clustering: Option<Clustering>,
-    /// What the hypervisor took of the server's CPUs; `None` where it took nothing that was seen.
+    /// What the hypervisor took of the server's CPUs; `None` where it was not seen to take anything.
     #[serde(default)]
     pub hypervisor: Option<TakenByHypervisor>,
-    /// The slowest of many servers.
+    /// The latency of the slowest of many servers.
     pub fan_out: Vec<FanOut>,
     /// Curves to draw.
     pub curves: Vec<NamedCurve>,

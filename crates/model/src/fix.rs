@@ -1,4 +1,4 @@
-//! What `--fix` tried: each mitigation with its forecast, what it brought, and what became of it.
+//! What `--fix` tried: each mitigation with its forecast, its measured effect and its outcome.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,19 +13,19 @@ pub const CONTROL: &str = "control";
 pub struct Fix {
     /// Its name, as `taillab tune` takes it; `control` where nothing was changed.
     pub mitigation: String,
-    /// In words.
+    /// What it changes, in words.
     pub description: String,
-    /// The forecast: latency with it ÷ latency without it, as far as the replay has one. After a winner it is
-    /// made anew from the blocks that were measured with all winners.
+    /// The forecast: latency with it ÷ latency without it, at the quantiles for which the replay has one. After
+    /// each winner it is computed again from the blocks that were measured with all winners.
     pub predicted: Vec<RatioAt>,
     /// The latency that the client measured with it ÷ without it; empty where it was not tried.
     pub measured: Vec<RatioAt>,
-    /// The same of the server's sojourns, with what others did to its CPUs taken out by the replay where
-    /// this mitigation does not treat it; empty where the replay does not reproduce enough pairs.
+    /// The same ratio for the server's sojourns, after the replay has taken out what others did to its CPUs,
+    /// except what this mitigation treats; empty where the replay does not reproduce enough pairs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub adjusted: Vec<RatioAt>,
-    /// The latency that the client measured, with it ÷ without it, in a typical pair: the median over the pairs, with
-    /// the interval of the sign test. Bursts of the machine's in a few blocks do not move it.
+    /// The latency that the client measured, with it ÷ without it, in a typical pair: the median over the
+    /// pairs, with the interval of the sign test. Bursts of disturbance in a few blocks do not move it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub typical: Vec<RatioAt>,
     /// The client's latency in the blocks of each pair.
@@ -37,9 +37,9 @@ pub struct Fix {
     /// Which list of ratios decided at that quantile; `None` where none did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decided_by: Option<DecidedBy>,
-    /// Pairs of blocks.
+    /// Number of pairs of blocks.
     pub pairs: u32,
-    /// Peak throughput with it ÷ without it, of those that were kept.
+    /// Peak throughput with it ÷ without it; only for mitigations that were kept.
     pub throughput: Option<Ratio>,
     /// The client's latency at the quantile that decided, without and with it.
     pub tail: Option<TailAt>,
@@ -47,8 +47,8 @@ pub struct Fix {
     pub outcome: FixOutcome,
     /// Why, in a sentence.
     pub reason: String,
-    /// What of a winner `--keep` cannot leave applied; absent where all of it stays, or nothing was to be
-    /// kept.
+    /// The part of a winner that `--keep` cannot leave applied; absent where all of it stays, or nothing was
+    /// to be kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_kept: Option<NotKept>,
 }
@@ -74,7 +74,7 @@ pub struct NotKept {
     pub command: String,
 }
 
-/// A ratio with its interval of 95 % confidence; below 1 is less.
+/// A ratio with its 95 % confidence interval; a value below 1 means less.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Ratio {
     /// The ratio.
@@ -82,7 +82,7 @@ pub struct Ratio {
     pub value: f64,
     /// Lower end of its interval; `None` where there is none.
     pub lo: Option<f64>,
-    /// Upper end.
+    /// Upper end; `None` where there is none.
     pub hi: Option<f64>,
 }
 
@@ -103,7 +103,7 @@ pub struct PairsAt {
     /// The quantile.
     #[schemars(range(min = 0, max = 1))]
     pub q: f64,
-    /// Without the mitigation, by pair.
+    /// Without the mitigation, pair by pair.
     pub before_ns: Vec<Nanos>,
     /// With it, in the same order.
     pub after_ns: Vec<Nanos>,
@@ -119,7 +119,7 @@ pub struct TailAt {
     pub before_ns: Nanos,
     /// With it.
     pub after_ns: Nanos,
-    /// The ideal's sojourn there, of the measurement before all trials; `None` where there is none.
+    /// The ideal sojourn there, from the measurement before all trials; `None` where there is none.
     pub ideal_ns: Option<Nanos>,
 }
 
@@ -131,7 +131,7 @@ pub enum FixOutcome {
     Kept,
     /// It does not help enough.
     Reverted,
-    /// The blocks do not decide it; it was put back.
+    /// The blocks do not decide; it was undone.
     Inconclusive,
     /// It cannot be applied here.
     Unavailable,
@@ -139,10 +139,10 @@ pub enum FixOutcome {
 
 display_as_in_json!(FixOutcome);
 
-/// What `--factorial` measured: chosen mitigations in all combinations.
+/// What `--factorial` measured: the chosen mitigations in all combinations.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Factorial {
-    /// Their names.
+    /// The names of the mitigations.
     pub mitigations: Vec<String>,
     /// Rounds, each with a block of every combination, in an order drawn at random.
     pub rounds: u32,
@@ -155,7 +155,7 @@ pub struct Factorial {
 /// The effect of a mitigation, or the interaction of several.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Effect {
-    /// Of these mitigations.
+    /// The mitigations whose effect or interaction this is.
     pub of: Vec<String>,
     /// For one mitigation: the client's latency with it ÷ without it, as the geometric mean over all
     /// combinations of the others. For several: the factor by which the effect of one differs when
@@ -168,7 +168,7 @@ pub struct Effect {
 pub struct FactorialCell {
     /// The mitigations that are applied.
     pub with: Vec<String>,
-    /// The client's latency.
+    /// The client's latency with exactly these, at each quantile.
     pub at: Vec<LatencyAt>,
 }
 

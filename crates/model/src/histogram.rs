@@ -1,15 +1,15 @@
-//! Lengths counted in cells that widen with the value: any number of them in bounded memory.
+//! A histogram of lengths of time whose cells widen with the value, so that its memory is bounded.
 
 use crate::{Distribution, Nanos};
 
-/// log2 of the cells to a doubling of a [`Histogram`].
+/// log2 of the number of cells that a [`Histogram`] has for each doubling of the value.
 pub const HISTOGRAM_BITS: u32 = 10;
 
 /// The largest relative error of a value that a [`Histogram`] gives back: half a cell.
 pub const HISTOGRAM_ERROR: f64 = 1.0 / (1 << (HISTOGRAM_BITS + 1)) as f64;
 
-/// The cell of a value, where a doubling has 2^`bits` cells. Values below 2^`bits` have one
-/// each.
+/// The cell of a value, where each doubling has 2^`bits` cells. Values below 2^(`bits` + 1) have a
+/// cell each.
 #[inline]
 pub const fn cell(value: u64, bits: u32) -> usize {
     let octave = (63 - (value | 1).leading_zeros()).saturating_sub(bits);
@@ -22,7 +22,7 @@ pub const fn cell_of(cell: usize, bits: u32) -> (u64, u64) {
     (((cell - (octave << bits)) as u64) << octave, 1 << octave)
 }
 
-/// How often each length occurred, to 0.05 %; count, mean, least and greatest are exact.
+/// How often each length occurred, to 0.05 %; count, mean, minimum and maximum are exact.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Histogram {
     counts: Vec<u64>,
@@ -45,13 +45,13 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Counts a length.
+    /// Counts one length.
     #[inline]
     pub fn record(&mut self, length: Nanos) {
         self.record_all(&[length]);
     }
 
-    /// Counts lengths.
+    /// Counts these lengths.
     #[inline]
     pub fn record_all(&mut self, lengths: &[Nanos]) {
         let (mut least, mut greatest, mut sum_ns) = (self.least, self.greatest, self.sum_ns);
@@ -69,7 +69,7 @@ impl Histogram {
         (self.least, self.greatest, self.sum_ns) = (least, greatest, sum_ns);
     }
 
-    /// Counts a length as often as it occurred.
+    /// Counts a length `times` times.
     pub fn record_times(&mut self, length: Nanos, times: u64) {
         if times == 0 {
             return;
@@ -85,7 +85,7 @@ impl Histogram {
         self.greatest = self.greatest.max(length);
     }
 
-    /// Counts what another one has counted.
+    /// Adds the counts of another histogram.
     pub fn merge(&mut self, other: &Self) {
         let cells = self.counts.len().max(other.counts.len());
         self.counts.resize(cells, 0);
@@ -103,12 +103,12 @@ impl Histogram {
         self.count
     }
 
-    /// The least; `None` of nothing.
+    /// The smallest length; `None` when it is empty.
     pub fn least(&self) -> Option<Nanos> {
         (self.count > 0).then_some(self.least)
     }
 
-    /// The greatest; `None` when it is empty.
+    /// The largest length; `None` when it is empty.
     pub fn greatest(&self) -> Option<Nanos> {
         (self.count > 0).then_some(self.greatest)
     }
@@ -162,16 +162,16 @@ impl Extend<Nanos> for Histogram {
     }
 }
 
-/// A cell of a histogram among those before it.
+/// A cell of a histogram, with the number of observations up to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RankedCell {
-    /// Observations up to here, its own included.
+    /// Observations in this cell and all before it.
     pub below: u64,
-    /// Its least value that occurs at most.
+    /// No observation in the cell is smaller.
     pub from: Nanos,
-    /// The value that is reported for all of its values.
+    /// The value that is reported for all observations in the cell.
     pub middle: Nanos,
-    /// Its greatest value that occurs at least.
+    /// No observation in the cell is larger.
     pub to: Nanos,
 }
 
@@ -188,7 +188,7 @@ impl Ranked {
         self.cells.get(place).copied()
     }
 
-    /// Values in rising order, each with how often it occurred.
+    /// Values in ascending order, each with how often it occurred.
     pub fn counts(&self) -> Vec<(Nanos, u64)> {
         let before = std::iter::once(0).chain(self.cells.iter().map(|cell| cell.below));
         let cells = self.cells.iter().zip(before);

@@ -1,5 +1,5 @@
-//! What a server is held against: where t and the workers of the ideal queue come from, why there
-//! is no comparison, and when more work came than could be done.
+//! The ideal queue that a server is compared with: where its t and its workers come from, why there
+//! may be no comparison, and when more work arrived than could be done.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -16,15 +16,15 @@ pub enum ServiceTimeSource {
     /// CPUs ÷ the capacity that a quarter of the run's segments reached, where that is higher than the peak:
     /// the calibration fell into a slower minute.
     FasterSegments,
-    /// By the user.
+    /// Given by the user.
     Given,
     /// The mean wait of virtual workers.
     VirtualWait,
     /// Busy time of the workers ÷ requests, in the most efficient stretches of the recording.
     BusyTime,
-    /// Shorter than that: with a longer t the ideal would have been slower than the server was.
+    /// Shorter than the busy time: with a longer t the ideal would have been slower than the server was.
     AsFastAsMeasured,
-    /// Not at all: a recording of T1 and T6 alone does not show it; t is 0, and there is no
+    /// Not found: a recording of T1 and T6 alone does not show it; t is 0, and there is no
     /// comparison.
     Unknown,
 }
@@ -33,10 +33,10 @@ pub enum ServiceTimeSource {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkersSource {
-    /// Known before the recording, by the server's settings.
+    /// Known before the recording, from the server's settings.
     #[default]
     Known,
-    /// By the user.
+    /// Given by the user.
     Given,
     /// Threads that were seen to serve, but no more than the server's CPUs.
     Seen,
@@ -53,7 +53,7 @@ pub struct Ideal {
     /// How c was found.
     #[serde(default)]
     pub workers_source: WorkersSource,
-    /// The workers wait on timers and share fewer CPUs than there are of them.
+    /// The workers wait on timers, and there are more of them than CPUs.
     pub virtual_workers: bool,
     /// Arrival rate at T1 × t ÷ c: the utilisation of the ideal server. That of the real one is
     /// `measured.utilization`.
@@ -69,12 +69,12 @@ pub struct Ideal {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "because", rename_all = "snake_case")]
 pub enum Withdrawn {
-    /// t is not known: only T1 and T6 were recorded, and nobody said it.
+    /// t is not known: only T1 and T6 were recorded, and the user did not give t.
     ServiceTimeUnknown,
     /// Clients wait for their answers before they ask again: a faster server would have got other
     /// arrivals.
     ClientsWait {
-        /// Requests, or batches of them, that they have open at once, at most.
+        /// The most requests, or batches of requests, that they have outstanding at once.
         at_once: u64,
     },
     /// A percentile of the ideal is above the measured one: t is too long.
@@ -82,14 +82,14 @@ pub enum Withdrawn {
         /// The percentile's probability.
         #[schemars(range(min = 0, max = 1))]
         q: f64,
-        /// Of the ideal sojourn.
+        /// This percentile of the ideal sojourn.
         ideal_ns: Nanos,
-        /// Of the measured sojourn.
+        /// This percentile of the measured sojourn.
         measured_ns: Nanos,
     },
     /// Many requests were faster than their own ideal: t is too long.
     FasterThanIdeal {
-        /// Their share of all.
+        /// The share of requests that were.
         #[schemars(range(min = 0, max = 1))]
         share: f64,
     },
@@ -98,7 +98,7 @@ pub enum Withdrawn {
         /// The percentile's probability.
         #[schemars(range(min = 0, max = 1))]
         q: f64,
-        /// Of the ideal sojourn.
+        /// This percentile of the ideal sojourn.
         ideal_ns: Nanos,
         /// The upper end of the forecast's interval.
         forecast_ns: Nanos,
@@ -109,26 +109,26 @@ pub enum Withdrawn {
 /// measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Overload {
-    /// When the queue began to stand.
+    /// When the queue began to build up.
     pub from_ns: Nanos,
-    /// When it was the longest.
+    /// When the queue was longest.
     pub worst_ns: Nanos,
     /// When it was worked off; `None` where the measurement ended before.
     pub to_ns: Option<Nanos>,
-    /// Requests in the server when it was the longest.
+    /// Requests in the server when the queue was longest.
     pub waiting: u64,
-    /// Requests that came in per second, while it grew.
+    /// Requests that arrived per second while the queue grew.
     #[schemars(range(min = 0))]
     pub came_per_s: f64,
-    /// Requests that were answered per second, while it grew: the capacity then.
+    /// Requests that were answered per second while it grew: the capacity at that time.
     #[schemars(range(min = 0))]
     pub done_per_s: f64,
-    /// The capacity by t: workers ÷ t.
+    /// The capacity according to t: workers ÷ t.
     #[schemars(range(min = 0))]
     pub capacity_per_s: f64,
-    /// t.
+    /// The t that this capacity was computed with.
     pub service_time_ns: Nanos,
-    /// What the server's CPUs did while it grew; `None` where that was not recorded.
+    /// What the server's CPUs did while the queue grew; `None` where that was not recorded.
     pub cpu: Option<CpuTaken>,
 }
 
@@ -138,7 +138,7 @@ pub struct CpuTaken {
     /// Share of their time that threads of other programs took.
     #[schemars(range(min = 0, max = 1))]
     pub others_share: f64,
-    /// Share of their time that interrupts and softirqs took, the network's receive softirq left out.
+    /// Share of their time that interrupts and softirqs took, without the network's receive softirq.
     #[schemars(range(min = 0, max = 1))]
     pub interrupts_share: f64,
     /// Share of their time in which they stood still.

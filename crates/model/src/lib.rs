@@ -1,8 +1,8 @@
-//! The words of taillab: typed time, kernel events, requests and distributions.
+//! The vocabulary of taillab: typed time, kernel events, requests and distributions.
 //!
-//! Every other crate uses these types; this crate uses no other one.
+//! Every other crate uses these types; this crate depends on no other.
 
-/// Shows a type as JSON names it.
+/// Implements `Display` with the name that the type has in JSON.
 macro_rules! display_as_in_json {
     ($kind:ty) => {
         impl std::fmt::Display for $kind {

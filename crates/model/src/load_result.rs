@@ -1,4 +1,4 @@
-//! What the report of `taillab load` has besides the load: the generator and its floor, a closed
+//! What the report of `taillab load` contains besides the load: the generator and its floor, a closed
 //! loop, the loads of a sweep or a search.
 //!
 //! Times are integer nanoseconds and their names end in `_ns`. The JSON Schema is made from these
@@ -38,9 +38,9 @@ impl LoadReport {
 pub struct Generator {
     /// How requests were sent.
     pub mode: Mode,
-    /// What was spoken: `memcached-ascii`, `http`, `redis`, `echo` …
+    /// The protocol: `memcached-ascii`, `http`, `redis`, `echo` …
     pub protocol: String,
-    /// What carried it: `udp`, `tcp` or `unix`.
+    /// The transport: `udp`, `tcp` or `unix`.
     pub transport: String,
     /// Connections, or ports of the client.
     #[schemars(range(min = 1))]
@@ -48,14 +48,14 @@ pub struct Generator {
     /// Threads that sent and received.
     #[schemars(range(min = 1))]
     pub threads: u32,
-    /// All CPUs of the client's machine were kept from sleeping, the server's too if it is
-    /// the same.
+    /// All CPUs of the client's machine were kept out of idle states, the server's too if it is
+    /// the same machine.
     pub kept_awake: bool,
     /// The server's peak, where the load was given as a share of it.
     pub capacity: Option<Capacity>,
-    /// The load by the stamps of the kernel, where there are any.
+    /// The load by the kernel's time stamps, where there are any.
     pub wire: Option<Wire>,
-    /// The first answer that was an error or none of this protocol's: its first line. Absent where
+    /// The first line of the first answer that was an error or not of this protocol. Absent where
     /// all were good.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wrong_answer: Option<String>,
@@ -71,8 +71,8 @@ pub struct Generator {
     pub floor_absent_because: Option<String>,
 }
 
-/// What was measured without a schedule: the next request is sent when an answer is there. Says
-/// what the server can do, not what a user waits.
+/// What was measured without a schedule: each request is sent when an answer has come. It says
+/// what the server can do, not how long a user waits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ClosedLoop {
     /// Requests kept in flight, all connections together.
@@ -98,17 +98,17 @@ pub struct ClosedLoop {
 pub struct Floor {
     /// What answered, and where: `built-in null responder over udp on 127.0.0.1`.
     pub responder: String,
-    /// The same schedule, where there is one.
+    /// The result with the same schedule, where there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<LoadSummary>,
-    /// The same closed loop.
+    /// The result with the same closed loop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub closed_loop: Option<ClosedLoop>,
 }
 
 impl Floor {
-    /// What is compared with the load: the response time of a schedule, the service time of a
-    /// closed loop.
+    /// The latency that is compared with the load's: the response time of a schedule, the service time
+    /// of a closed loop.
     pub fn latency(&self) -> Option<&Distribution> {
         let scheduled = self.load.as_ref().map(|load| &load.response_time);
         scheduled.or_else(|| Some(&self.closed_loop.as_ref()?.service_time))
@@ -124,7 +124,7 @@ pub enum Mode {
     OpenLoop,
     /// By schedules of several rates.
     Sweep,
-    /// By schedules that look for the highest rate that holds an objective.
+    /// By schedules with different rates, to find the highest one that meets an objective.
     Search,
     /// A fixed number in flight, for the server's peak.
     ClosedLoop,
@@ -148,14 +148,14 @@ pub struct Capacity {
     pub blocks: u32,
 }
 
-/// What the kernel's stamps say: the client's own delays inside its process left out.
+/// The load by the kernel's time stamps, which leave out the delays within the client's process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Wire {
     /// Requests with both stamps.
     pub stamped: u64,
-    /// From the intended send to the packet's leaving.
+    /// From the intended send until the packet left.
     pub lateness: Distribution,
-    /// From the packet's leaving to the response's coming in.
+    /// From when the packet left until the response's packet came in.
     pub service_time: Distribution,
 }
 
@@ -164,7 +164,7 @@ pub struct Wire {
 pub struct LoadStep {
     /// The measurement ended before its time.
     pub partial: bool,
-    /// The load as wanted and as the client saw it.
+    /// The load as planned and as the client saw it.
     #[serde(flatten)]
     pub load: LoadSummary,
     /// The server did not keep up: what was measured depends on how long it was measured.
@@ -178,17 +178,17 @@ pub struct LoadStep {
 /// What a search found.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SearchResult {
-    /// What was to hold.
+    /// The objective of the search.
     pub objective: Objective,
-    /// Some rate holds it.
+    /// Some rate meets it.
     pub held: bool,
-    /// The highest rate that holds it, below all that do not; `None` if none holds.
+    /// The highest rate that meets it, below all that do not; `None` if none does.
     #[schemars(range(min = 0))]
     pub rate_per_s: Option<f64>,
     /// That rate as a share of the capacity, where this is known.
     #[schemars(range(min = 0))]
     pub utilization: Option<f64>,
-    /// The lowest rate that does not hold it; `None` if all do.
+    /// The lowest rate that does not meet it; `None` if all do.
     #[schemars(range(min = 0))]
     pub fails_at_per_s: Option<f64>,
     /// Lower end of the interval of the true answer: the highest rate at which even the upper
@@ -200,7 +200,7 @@ pub struct SearchResult {
     pub surely_fails_per_s: Option<f64>,
 }
 
-/// A step of a search against the objective.
+/// A step of a search, compared with the objective.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ObjectiveAt {
     /// The quantile; `None` where the sample cannot support it.

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Shares from 1/2 to this one.
+/// log2 of the largest N in `sampled:1/N`.
 const MOST_DOUBLINGS: u8 = 10;
 
 /// When T2 to T5 and disturbances are recorded; T1 and T6 always are.
@@ -32,12 +32,12 @@ pub enum MiddleStamps {
 pub struct ParseMiddleStampsError(String);
 
 impl MiddleStamps {
-    /// They are recorded all the time.
+    /// Whether they are recorded all the time.
     pub fn are_complete(&self) -> bool {
         *self == Self::All
     }
 
-    /// The slices take this part (1/N) of the time; `None` where there are none.
+    /// N, where slices take 1/N of the time (1 for all the time); `None` where there are no slices.
     pub fn one_in(self) -> Option<u32> {
         match self {
             Self::All => Some(1),

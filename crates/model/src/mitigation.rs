@@ -1,7 +1,7 @@
-//! The names of all mitigations: what each is, which causes it treats and what it costs.
+//! All mitigations: what each is, which causes it treats and what it costs.
 //!
-//! They are those of *Tales of the Tail*, section 4, and of the tuning guides of Linux.
-//! `analysis::predict` says what each would bring, `host::tune` makes the change; both refer to
+//! They come from *Tales of the Tail*, section 4, and from the tuning guides of Linux.
+//! `analysis::predict` says what each would achieve, `host::tune` makes the change; both refer to
 //! the rows here. How to add one: `CONTRIBUTING.md`.
 
 use crate::cause::Cause;
@@ -19,7 +19,7 @@ pub struct Mitigation {
     pub cost: &'static str,
 }
 
-/// A constant for each row, and the list of all of them.
+/// Defines a constant for each row, and the list of all of them.
 macro_rules! mitigations {
     ($($constant:ident = $name:literal, $description:literal, treats [$($cause:ident),+],
        costs $cost:literal;)+) => {
@@ -33,7 +33,7 @@ macro_rules! mitigations {
             };
         )+
 
-        /// All mitigations that have a description.
+        /// All mitigations.
         pub const MITIGATIONS: &[Mitigation] = &[$($constant),+];
     };
 }

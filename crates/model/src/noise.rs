@@ -1,4 +1,4 @@
-//! What `taillab noise` finds: what a CPU's time is taken by, seen by a thread that only reads
+//! What `taillab noise` finds: what takes a CPU's time, as seen by a thread that only reads
 //! the clock.
 
 use schemars::JsonSchema;
@@ -31,15 +31,15 @@ pub struct NoiseResult {
     pub hypervisor: Option<String>,
     /// The clock that was read.
     pub clock: TscClock,
-    /// What the measurement held or changed while it ran; empty for nothing.
+    /// What the measurement held or changed while it ran; empty if nothing.
     pub held: Vec<String>,
-    /// What limits or colours the figures, in a sentence each.
+    /// What limits or biases the figures, in a sentence each.
     pub notes: Vec<String>,
     /// The limit on CPU time that a control group puts on the loops; `None` without one.
     pub quota: Option<NoiseQuota>,
     /// One for each loop and CPU, in the order in which they ran.
     pub rows: Vec<NoiseRow>,
-    /// The loops against each other, in a sentence each.
+    /// How the loops compare with each other, in a sentence each.
     pub comparison: Vec<String>,
 }
 
@@ -96,7 +96,7 @@ impl LoopKind {
     }
 }
 
-/// How the clock is read.
+/// How a loop reads the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ReadStyle {
@@ -120,35 +120,35 @@ impl ReadStyle {
 /// One loop on one CPU.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NoiseRow {
-    /// What this row tries, in a few words; empty for the plain measurement.
+    /// What is special about this row, in a few words; empty for the plain measurement.
     pub step: String,
     /// Where the loop ran.
     #[serde(rename = "loop")]
     pub kind: LoopKind,
     /// How it read the clock.
     pub reads_clock: ReadStyle,
-    /// On which CPU it was pinned; `None` where it was not pinned.
+    /// The CPU that it was pinned to; `None` where it was not pinned.
     pub cpu: Option<u16>,
     /// CPUs that were busy with such a loop at the same time, this one included.
     pub busy_cpus: u32,
     /// The scheduling policy: `other` or `fifo:PRIORITY`.
     pub policy: String,
-    /// A longer time between two reads is a gap.
+    /// Where two reads are further apart than this, there is a gap.
     pub threshold_ns: Nanos,
     /// When it began, in nanoseconds since boot.
     pub began_ns: Monotonic,
     /// For how long the clock was watched, in nanoseconds.
     pub watched_ns: Nanos,
-    /// Times that the thread was found on another CPU than at the read before; what passed
-    /// there is no gap.
+    /// How often the thread was found on another CPU than at the read before; the time between two such
+    /// reads is not a gap.
     pub migrations: u64,
     /// The time between two reads, of all reads.
     pub reads: Distribution,
     /// (nanoseconds, share of reads that took longer), for figures.
     pub ccdf: Vec<(u64, f64)>,
-    /// Time between two reads, longer than 1, 10 and 100 µs.
+    /// How often two reads were more than 1, 10 and 100 µs apart.
     pub above: Above,
-    /// Gaps, which are longer than the threshold.
+    /// Number of gaps.
     pub gaps: u64,
     /// Time in gaps, in nanoseconds.
     pub stolen_ns: Nanos,
@@ -157,7 +157,7 @@ pub struct NoiseRow {
     /// Gaps that came faster than they could be kept one by one: they are counted, but have no
     /// cause.
     pub gaps_not_kept: u64,
-    /// What took the time, the largest first; `None` where nothing could tell.
+    /// What took the time, the largest first; `None` where nothing recorded it.
     pub causes: Option<Vec<NoiseCause>>,
     /// Share of the stolen time that something in this kernel is known to have taken; `None`
     /// without causes.
@@ -172,7 +172,7 @@ pub struct NoiseRow {
     pub over_time: OverTime,
 }
 
-/// Events per second longer than some lengths.
+/// How often per second something was longer than some lengths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Above {
     /// Longer than 1 µs, per second.
@@ -183,7 +183,7 @@ pub struct Above {
     pub us_100_per_s: f64,
 }
 
-/// A kind of what takes time from a thread.
+/// A kind of thing that takes time from a thread.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
@@ -201,11 +201,11 @@ pub enum NoiseKind {
     Ipi,
     /// A page fault of the loop's own thread.
     PageFault,
-    /// The kernel held the real-time thread back, so that ordinary ones can run.
+    /// The kernel held the real-time thread back, so that ordinary threads can run.
     RtThrottling,
     /// The quota of a control group held the thread back.
     Quota,
-    /// The virtual CPU did not run: nothing in this kernel ran in the meantime.
+    /// The virtual CPU did not run: nothing of this kernel ran on it in the meantime.
     Hypervisor,
     /// Nothing that is known.
     Unexplained,
@@ -234,20 +234,20 @@ impl NoiseKind {
     }
 }
 
-/// What one cause took.
+/// What one cause took from the thread.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NoiseCause {
-    /// What kind.
+    /// What kind of cause.
     pub cause: NoiseKind,
-    /// Which thread, interrupt, softirq or CPU; or how a cause without one is known.
+    /// Which thread, interrupt, softirq or CPU; for a cause without one, how it is known.
     pub culprit: Option<String>,
     /// The thread is one of taillab's own.
     pub own: bool,
     /// Gaps in which it took the largest part.
     pub gaps: u64,
-    /// Their length.
+    /// The length of these gaps.
     pub length: Distribution,
-    /// The time it took in all gaps, also where something else took more, in nanoseconds.
+    /// The time that it took in all gaps, even where something else took more, in nanoseconds.
     pub stolen_ns: Nanos,
     /// The same as a share of all time in gaps with a known beginning and end.
     pub share: f64,

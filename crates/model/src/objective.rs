@@ -1,4 +1,4 @@
-//! A limit on a percentile, as a search for the highest load and an assertion have it.
+//! A limit on a percentile, for assertions and for the search for the highest load.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Nanos, ParseNanosError};
 
-/// A limit on a quantile of the response time, as `p99.9<=200us`.
+/// A limit on a quantile of the response time, written `p99.9<=200us`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Objective {
     /// The probability, in (0, 1).
     #[schemars(range(min = 0, max = 1))]
     pub q: f64,
-    /// The most that the quantile may be.
+    /// The largest value that the quantile may have.
     pub limit_ns: Nanos,
 }
 
@@ -35,7 +35,7 @@ pub enum ParseObjectiveError {
 impl FromStr for Objective {
     type Err = ParseObjectiveError;
 
-    /// `p99.9<=200us`; `<` and `≤` mean the same.
+    /// Reads `p99.9<=200us`; `<` and `≤` mean the same as `<=`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let form = || ParseObjectiveError::Form(text.to_owned());
         let parts = ["<=", "≤", "<"]
@@ -47,7 +47,7 @@ impl FromStr for Objective {
         if !(percent > 0.0 && percent < 100.0) {
             return Err(ParseObjectiveError::Percentile(percent));
         }
-        // 99.9 / 100 is not the double nearest to 0.999, which the quantiles have
+        // 99.9 / 100 is not the same double as the literal 0.999 in the list of quantiles
         let q = (percent * 1e9).round() / 1e11;
         let limit_ns = limit.trim().parse()?;
         Ok(Self { q, limit_ns })
@@ -55,7 +55,7 @@ impl FromStr for Objective {
 }
 
 impl fmt::Display for Objective {
-    /// As [`Objective::from_str`] reads it back.
+    /// In the form that [`Objective::from_str`] reads back.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let percent = (self.q * 1e11).round() / 1e9;
         write!(f, "p{percent}<={}", self.limit_ns.to_exact_string())

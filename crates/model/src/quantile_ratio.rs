@@ -5,14 +5,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Distribution, Nanos, Quantile, REPORTED_QUANTILES};
 
-/// A percentile of both.
+/// A percentile of two distributions.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ComparedAt {
-    /// Of the first.
+    /// In the first distribution.
     pub before: Quantile,
-    /// Of the second.
+    /// In the second distribution.
     pub after: Quantile,
-    /// The second ÷ the first, where both are known and something bounds it.
+    /// The second ÷ the first, where both are known and the ratio has at least one bound.
     #[schemars(range(min = 0))]
     pub ratio: Option<f64>,
     /// Lower end of its interval.
@@ -23,14 +23,14 @@ pub struct ComparedAt {
     pub hi: Option<f64>,
 }
 
-/// What can be said of a percentile.
+/// What the interval says about the ratio of a percentile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// The whole interval of the ratio lies below 1.
     Lower,
-    /// It lies above 1.
+    /// The whole interval lies above 1.
     Higher,
-    /// It holds 1.
+    /// The interval contains 1.
     NotSeen,
     /// One of the two is not known.
     NotKnown,
@@ -38,8 +38,8 @@ pub enum Change {
 
 impl ComparedAt {
     /// The ratio of two independent measurements. Its interval is the widest that their intervals
-    /// allow, which covers at least as often as they do: a 95 % interval of each leaves more than
-    /// 90 % for both (Bonferroni), and the truth must leave both on the same side to be missed.
+    /// allow. It covers the true ratio in at least 90 % of cases (Bonferroni, from two 95 % intervals), and
+    /// usually in more than 95 %, since the two errors rarely add up to the worst case.
     pub fn new(before: Quantile, after: Quantile) -> Self {
         let over = |after: Option<Nanos>, before: Option<Nanos>| {
             let before = before?.as_secs_f64();
@@ -50,7 +50,7 @@ impl ComparedAt {
             Some(_) => (over(after.lo, before.hi), over(after.hi, before.lo)),
             None => (None, None),
         };
-        // a ratio without a bound on either side is not an estimate
+        // a ratio without any bound is not an estimate
         let ratio = ratio.filter(|_| lo.is_some() || hi.is_some());
         Self {
             before,

@@ -39,7 +39,7 @@ pub use writer::RecordingWriter;
 /// The version of the file format; a file of another version is refused.
 pub const VERSION: u32 = 1;
 
-/// A run of events in memory that the recorder chose; freed with its last reference.
+/// A run of events in memory that the recorder allocated; freed with its last reference.
 pub type Chunk = Arc<dyn AsRef<[PackedEvent]> + Send + Sync>;
 
 /// What one CPU recorded, in order of time.
@@ -89,9 +89,9 @@ pub struct LostEvents {
     pub ring_full: u64,
     /// The kernel skipped a program because it interrupted itself.
     pub recursion: u64,
-    /// The server's packets whose headers lay where the probe cannot read them.
+    /// The server's packets whose headers were where the probe cannot read them.
     pub unreadable: u64,
-    /// They were recorded, in a part of the file that is damaged.
+    /// Recorded events that are in a damaged part of the file.
     pub damaged: u64,
 }
 
@@ -119,7 +119,7 @@ pub struct Recording {
 }
 
 impl Default for Recording {
-    /// Of nothing, at the machine's boot.
+    /// An empty recording whose base is the machine's boot.
     fn default() -> Self {
         Self {
             base: Monotonic::from_nanos_since_boot(0),
@@ -141,10 +141,10 @@ impl Recording {
         self.len() == 0
     }
 
-    /// Adds events in any order, each where its time belongs: behind those of its CPU at
-    /// the same time.
+    /// Adds events in any order, each at the place of its time, after events of its CPU with the
+    /// same time.
     ///
-    /// One before the recording's base counts as at the base.
+    /// An event before the recording's base counts as at the base.
     pub fn insert(&mut self, events: impl IntoIterator<Item = Event>) {
         let mut by_cpu: BTreeMap<u16, Vec<PackedEvent>> = BTreeMap::new();
         for event in events {
@@ -190,7 +190,7 @@ impl Recording {
 }
 
 impl CpuStream {
-    /// Adds events in order of time, making the chunks anew that they come into.
+    /// Adds events in order of time, and rebuilds the chunks that they fall into.
     fn insert(&mut self, events: Vec<PackedEvent>) {
         let mut events = events.into_iter().peekable();
         for chunk in &mut self.chunks {
@@ -221,7 +221,7 @@ impl CpuStream {
 /// The events of a [`Recording`] in order of time: see [`Recording::into_events`].
 pub struct Events {
     base: Monotonic,
-    /// Of each stream that is merged.
+    /// The CPU of each merged stream.
     cpus: Vec<u16>,
     merge: Merge<Cursor>,
     remaining: u64,

@@ -50,16 +50,16 @@ impl Stage {
     }
 }
 
-/// The server's stamps of one request. T1 and T6 are its sojourn and always
-/// there; a middle stamp may be missing (lost in a blind window) and its time is
-/// then unobserved, but the request stays in every distribution.
+/// The server's stamps of one request. T1 and T6 are always present, and bound the sojourn. A
+/// middle stamp may be missing (lost in a blind window); its time is then unobserved, but the
+/// request stays in every distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamps {
     /// T1: the driver handed the packet to the stack.
     pub t1: Monotonic,
     /// T2: TCP or UDP queued it at the socket.
     pub t2: Option<Monotonic>,
-    /// T3: the thread that reads it was on a core.
+    /// T3: the thread that will read it was on a core.
     pub t3: Option<Monotonic>,
     /// T4: its read returned.
     pub t4: Option<Monotonic>,
@@ -83,7 +83,7 @@ impl Stamps {
         }
     }
 
-    /// T2 … T5, each where it was seen.
+    /// T2 … T5, each `None` where it was not seen.
     pub const fn middle(&self) -> [Option<Monotonic>; 4] {
         [self.t2, self.t3, self.t4, self.t5]
     }
@@ -93,7 +93,7 @@ impl Stamps {
         self.t6.checked_since(self.t1)
     }
 
-    /// All six are there and T1 ≤ T2 ≤ T3 ≤ T4 ≤ T5 ≤ T6.
+    /// Whether all six are there and T1 ≤ T2 ≤ T3 ≤ T4 ≤ T5 ≤ T6.
     pub fn is_complete(&self) -> bool {
         self.stages().is_some()
     }
@@ -148,7 +148,7 @@ pub enum Operation {
 pub enum Outcome {
     /// No answer within the time-out, or none at all.
     TimedOut = 1,
-    /// The kernel did not take it.
+    /// The kernel refused the send.
     SendFailed = 2,
     /// A get that found its value.
     Hit = 3,
@@ -162,7 +162,7 @@ pub enum Outcome {
     Done = 9,
     /// Its connection ended before its answer.
     ConnectionLost = 10,
-    /// What came as its answer is none of the protocol.
+    /// What came as its answer is not valid in the protocol.
     Malformed = 11,
 }
 

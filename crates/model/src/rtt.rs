@@ -40,7 +40,7 @@ pub struct RttResult {
     pub started_unix_s: u64,
     /// It was interrupted, or a row failed: rows are missing or short.
     pub partial: bool,
-    /// What lies between client and server.
+    /// What is between client and server.
     pub link: Link,
     /// Who answered: `taillab`, or the target as it was given.
     pub server: String,
@@ -48,18 +48,18 @@ pub struct RttResult {
     pub client_cpus: Vec<u32>,
     /// CPUs of the server's threads; empty where the server is not ours.
     pub server_cpus: Vec<u32>,
-    /// Round trips of each run, before which others warm it up and are left out.
+    /// Round trips measured in each run; those of the warm-up before are not counted.
     pub count: u64,
-    /// Runs wanted for each row.
+    /// Runs planned for each row.
     pub runs: u32,
     /// One for each combination, in the order of the command line.
     pub rows: Vec<RttRow>,
-    /// What TCP, the kernel's stack and the rest each add, where rows differ in that alone.
+    /// What TCP, the kernel's stack and the rest each add, where there are rows that differ in nothing else.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub elimination: Vec<RttElimination>,
 }
 
-/// What lies between client and server.
+/// What is between client and server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Link {
@@ -67,7 +67,7 @@ pub enum Link {
     Loopback,
     /// Two network namespaces of this host, joined by veth.
     Veth,
-    /// Whatever leads to a server that was started by others.
+    /// The network to a server that taillab did not start.
     Target,
 }
 
@@ -88,38 +88,38 @@ pub struct RttRow {
     pub conns: u32,
     /// What was sent and what became of it, over all runs.
     pub counts: RttCounts,
-    /// Round trips of all runs together. A message that was lost counts with the time that it
-    /// was waited for, because its round trip took at least so long.
+    /// Round trips of all runs together. A lost message counts with the time that it was waited for,
+    /// since its round trip took at least that long.
     pub rtt: Distribution,
-    /// Each run by itself, in order of time.
+    /// Each run separately, in order of time.
     pub runs: Vec<RttRun>,
-    /// For each quantile the mean over the runs without the slowest and the fastest.
+    /// For each quantile the mean over the runs, without the slowest and the fastest run.
     pub trimmed: Vec<TrimmedQuantile>,
     /// The slowest round trip divided by the median.
     #[schemars(range(min = 1))]
     pub worst_to_median: Option<f64>,
-    /// Whether slow round trips come single or in bursts; `None` with too few of them.
+    /// Whether slow round trips come singly or in bursts; `None` with too few of them.
     pub bursts: Option<RttBursts>,
-    /// The slowest of several nodes that are asked at once, each with these round trips.
+    /// The slowest of several nodes that are asked at once, each with this distribution of round trips.
     pub fan_out: Vec<FanOut>,
-    /// Quantiles that the sample cannot support, with the round trips that each needs about.
+    /// Quantiles that the sample cannot support, and about how many round trips each would need.
     pub needs: Vec<QuantileNeed>,
     /// The load, where messages were sent by a schedule; then `rtt` counts from when each was due,
     /// and `conns` share one schedule.
     pub open_loop: Option<RttOpenLoop>,
     /// Where the tail comes from; `None` where it was not asked for, or no packet can be stamped.
     pub explanation: Option<RttExplanation>,
-    /// Why there is none, though it was asked for.
+    /// Why there is no explanation although it was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unexplained_because: Option<String>,
-    /// Why the times say nothing of the protocol, where they say nothing: that the exchange works
-    /// is all that is shown.
+    /// Why the times say nothing about the protocol, where that is so: the row then shows only that the
+    /// exchange works.
     pub functional_only: Option<String>,
-    /// The row ended before its time: what it has is from before.
+    /// The row ended early: it has only what was measured until then.
     pub partial: bool,
-    /// How long each run could last at most, where that ended one before its count.
+    /// The longest that a run could last, where this limit ended a run before its count.
     pub ended_after_ns: Option<Nanos>,
-    /// Why, in one sentence, where it was neither that nor an interruption.
+    /// Why the row ended early, in one sentence, where it was neither this limit nor an interruption.
     pub failure: Option<String>,
 }
 
@@ -128,9 +128,9 @@ pub struct RttRow {
 pub struct RttOpenLoop {
     /// The peak, where the load was given as a share of it.
     pub capacity: Option<Capacity>,
-    /// All runs, one behind the other.
+    /// The load of all runs, one after another.
     pub load: LoadSummary,
-    /// Whether to believe it.
+    /// Whether it can be believed.
     pub verdict: Verdict,
 }
 
@@ -139,7 +139,7 @@ pub struct RttOpenLoop {
 pub struct RoundTrip {
     /// When the message was handed to the send call; in an open loop, when it was due.
     pub sent: Monotonic,
-    /// From then until its answer had been received; of a message that was lost, how long it was
+    /// From then until its answer had been received; for a lost message, how long it was
     /// waited for.
     pub rtt: Nanos,
     /// The connection, from 0.
@@ -181,9 +181,9 @@ impl AddAssign for RttCounts {
 pub struct RttRun {
     /// How long it took, without the warm-up.
     pub length_ns: Nanos,
-    /// CPU time of the client's threads for each round trip.
+    /// CPU time of the client's threads per round trip.
     pub client_cpu_ns_per_round_trip: Option<Nanos>,
-    /// Its round trips.
+    /// The round trips of this run.
     pub rtt: Distribution,
 }
 
@@ -200,35 +200,35 @@ pub struct TrimmedQuantile {
     pub runs: u32,
 }
 
-/// Single events or bursts.
+/// Whether slow round trips are single events or come in bursts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RttBursts {
-    /// Correlation and episodes of the slow ones.
+    /// How correlated slow round trips are, and their episodes.
     #[serde(flatten)]
     pub clustering: Clustering,
-    /// Where slow begins: above this.
+    /// A round trip is slow if it took longer than this.
     pub threshold_ns: Nanos,
-    /// Slow round trips that follow one another: (length of the run, how many such runs), the
-    /// last entry for its length and all longer ones.
+    /// Runs of consecutive slow round trips: (length of the run, how many such runs); the
+    /// last entry is for its length and all longer ones.
     pub run_lengths: Vec<(u32, u64)>,
-    /// The longest such run.
+    /// The length of the longest such run.
     pub longest: u32,
 }
 
-/// A quantile that needs more round trips.
+/// A quantile that needs more round trips than there are.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct QuantileNeed {
     /// The probability.
     #[schemars(range(min = 0, max = 1))]
     pub q: f64,
-    /// Round trips that it needs about.
+    /// About how many round trips it needs.
     pub round_trips: u64,
 }
 
-/// What the figures of a row draw; not in the JSON, because the samples are in a file.
+/// What the figures of a row show; not in the JSON, because the samples are in a file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RttCurves {
-    /// (round trip, share of round trips that took at least so long), in order of time.
+    /// (round trip, share of round trips that took at least this long), in ascending order.
     pub ccdf: Vec<(Nanos, f64)>,
     /// Blocks of neighbouring round trips: the number of the first one, the median, the slowest.
     pub over_time: Vec<(u64, Nanos, Nanos)>,

@@ -1,10 +1,10 @@
 //! Student's distribution.
 
-/// The exact points for one to four degrees of freedom, where the expansion is too small.
+/// The exact values for one to four degrees of freedom, where the expansion is too inaccurate.
 const FEW: [f64; 4] = [12.706_205, 4.302_653, 3.182_446, 2.776_445];
 
 /// The 97.5 % point of Student's distribution with this number of degrees of freedom, within 0.3 %
-/// (Cornish and Fisher 1938). With 0 degrees it is infinite.
+/// (Cornish and Fisher 1938); infinite for 0 degrees.
 pub fn student_975(degrees: usize) -> f64 {
     const Z: f64 = 1.959_963_984_540_054;
     if degrees == 0 {

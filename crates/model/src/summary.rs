@@ -34,7 +34,7 @@ pub const MIN_MATCHED_SHARE: f64 = 0.999;
 /// At least this share of the responses should have all six stamps.
 pub const MIN_COMPLETE_SHARE: f64 = 0.995;
 
-/// More requests than this share that went wrong spoil the far percentiles.
+/// When more than this share of the requests went wrong, the far percentiles are spoiled.
 pub const MAX_ERROR_SHARE: f64 = 1e-4;
 
 /// A client busier than this is the bottleneck: what it measures is itself.
@@ -43,11 +43,11 @@ pub const MAX_CLIENT_BUSY_SHARE: f64 = 0.95;
 /// At least this share of the rate that the schedule planned must have been sent.
 pub const MIN_SENT_SHARE: f64 = 0.99;
 
-/// Lateness at a percentile above this share of the response time there: the generator
-/// had as large a part in it as the server.
+/// If the lateness at a percentile is above this share of the response time there, the generator
+/// contributed at least as much to it as the server.
 pub const MAX_LATENESS_SHARE: f64 = 0.5;
 
-/// Lateness at a percentile above this share of the response time there is worth knowing.
+/// Lateness at a percentile above this share of the response time there is worth a remark.
 pub const NOTABLE_LATENESS_SHARE: f64 = 0.1;
 
 /// What a measurement of a server found: the result of every command that measures one.
@@ -90,15 +90,15 @@ pub struct Report<Server = ServerResult> {
     /// One load by a schedule, where the generator was ours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<LoadSummary>,
-    /// Where the generator was ours: what the client's service time has beyond T6 − T1, request
-    /// by request. That is the way there and back, with the client's own stack and its reading.
+    /// Where the generator was ours: the client's service time − (T6 − T1), request by request. That is
+    /// the way there and back, including the client's own stack and its reading.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_minus_server: Option<Distribution>,
     /// How the peak was measured, where it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calibration: Option<Calibration>,
-    /// What is in no statistic because the generator was not what it should have been; absent
-    /// where nothing is.
+    /// What was left out of all statistics because the load was not what it should have been; absent
+    /// where nothing was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cut: Option<CutSummary>,
     /// The server's side: what the probe saw and what follows from it.
@@ -114,7 +114,7 @@ pub struct Report<Server = ServerResult> {
     pub factorial: Option<Factorial>,
     /// Whether the result can be believed.
     pub verdict: Verdict,
-    /// The limits that it was to hold (`--assert`). Absent where there was none.
+    /// The limits that the result was to hold (`--assert`). Absent where there were none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub assertions: Vec<Assertion>,
 }
@@ -125,8 +125,8 @@ pub struct Observer {
     /// CPU time of taillab's own threads while it recorded, as a share of one CPU.
     #[schemars(range(min = 0))]
     pub cpu_share: f64,
-    /// Time in the eBPF programs per request, in nanoseconds, by the kernel's own count, which was on for the
-    /// first of them only and is in the figure itself; the kernel's way to the programs is not.
+    /// Time in the eBPF programs per request, in nanoseconds, as counted by the kernel. The count was on for
+    /// the first requests only. Its own cost is included; the time to enter the programs is not.
     /// `None` where that was not counted.
     #[schemars(range(min = 0))]
     pub program_ns_per_request: Option<f64>,
@@ -136,7 +136,7 @@ pub struct Observer {
     /// Bytes written to disk per second; 0 when nothing was saved.
     #[schemars(range(min = 0))]
     pub written_bytes_per_s: f64,
-    /// Most memory that taillab had resident.
+    /// The most memory that taillab had resident.
     pub peak_memory_bytes: u64,
 }
 
@@ -151,25 +151,25 @@ pub struct ServerResult {
     /// Lower end of the interval of t; `None` where t was given.
     #[serde(default)]
     pub service_time_lo_ns: Option<Nanos>,
-    /// Upper end of it.
+    /// Upper end of the interval of t.
     #[serde(default)]
     pub service_time_hi_ns: Option<Nanos>,
-    /// The server as it was.
+    /// What was measured of the server.
     pub measured: Measured,
     /// The same arrivals through the ideal queue.
     pub ideal: Ideal,
-    /// Measured − ideal, request by request, where measured is the longer.
+    /// Measured − ideal, request by request, where the measured one is longer.
     pub excess: Distribution,
     /// The stages over all complete requests.
     pub stages: Stages,
-    /// What the requests around each percentile of the sojourn spent where.
+    /// Where the requests around each percentile of the sojourn spent their time.
     pub stages_at: Vec<StagesAt>,
-    /// How well events and responses joined.
+    /// How well events were matched with responses.
     pub matching: Matching,
     /// What the probe costs.
     pub overhead: Overhead,
-    /// Causes of the excess: the wholes, which add up to all of it, then their culprits.
-    /// Empty where disturbances were not recorded.
+    /// Causes of the excess: first each cause as a whole, which together make up all of it, then their
+    /// culprits. Empty where disturbances were not recorded.
     pub causes: Vec<CauseShare>,
     /// Error of the causal replay; `None` where there is none.
     pub model_fit: Option<ModelFit>,
@@ -191,8 +191,8 @@ pub struct Calibration {
     /// Upper end of its interval.
     #[schemars(range(min = 0))]
     pub peak_hi_per_s: f64,
-    /// Share of the server's CPUs that was not idle at the peak; well below 1 the
-    /// client, not the server, was the limit.
+    /// Share of the server's CPUs that was not idle at the peak; if it is well below 1, the
+    /// client was the limit, not the server.
     #[schemars(range(min = 0, max = 1))]
     pub server_cpu_busy_share: f64,
     /// Blocks measured.
@@ -217,7 +217,7 @@ pub struct Measured {
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub busy_ns_per_request: Option<f64>,
-    /// The worst stretch in which work came faster than it was done, for a second or more. Absent
+    /// The worst stretch in which work arrived faster than it was done, for a second or more. Absent
     /// where there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overload: Option<Overload>,
@@ -253,12 +253,12 @@ pub struct StagesAt {
     pub mean_stage_ns: [f64; 5],
 }
 
-/// How kernel events and responses joined.
+/// How well kernel events were matched with responses.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Matching {
     /// Responses that the server sent (T6 events in the measurement).
     pub responses: u64,
-    /// With T1 and T6.
+    /// Responses with T1 and T6.
     pub matched: u64,
     /// When T2 to T5 and disturbances were recorded: `all` the time, `sampled:1/N` (in slices, which
     /// take 1/N of the time) or `ends` (never).
@@ -276,14 +276,14 @@ pub struct Matching {
     /// them is not known.
     #[serde(default)]
     pub left_late: u64,
-    /// With all six stamps in order. In sampled mode, only requests of the sample count.
+    /// Responses with all six stamps in order. In sampled mode, only requests of the sample count.
     pub complete: u64,
     /// Responses that more than one request could have caused; none of these is matched.
     pub ambiguous: u64,
-    /// Responses that the client received, where the client is ours: counted without
+    /// Responses that the client received, where the client is ours. They are counted without
     /// the probe, so they show what the probe missed.
     pub client_responses: u64,
-    /// Of these, with T1 and T6.
+    /// The client's responses with T1 and T6.
     pub client_matched: u64,
     /// Requests whose packet came in and whose response never left.
     pub unanswered: u64,
@@ -327,13 +327,13 @@ pub struct Hook {
     pub lost_precision: Option<String>,
 }
 
-/// Peak throughput with the probe against without, in interleaved blocks of one start of the server:
-/// the interval does not contain the difference between starts.
+/// Peak throughput with the probe compared with that without it, in interleaved blocks on one start of the
+/// server: the interval does not include the variation between starts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Overhead {
     /// Interleaved pairs of blocks; 0 when it was not measured.
     pub pairs: u32,
-    /// Median over the pairs of 1 − with ÷ without.
+    /// Median over the pairs of 1 − (with ÷ without).
     pub throughput_loss: Option<f64>,
     /// Lower end of its interval.
     pub throughput_loss_lo: Option<f64>,
@@ -343,6 +343,6 @@ pub struct Overhead {
     /// then the average over the time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throughput_loss_in_slices: Option<f64>,
-    /// The average as CPU time of the server's core per request, in nanoseconds.
+    /// The average loss as CPU time of the server's core per request, in nanoseconds.
     pub cpu_ns_per_request: Option<f64>,
 }

@@ -15,11 +15,11 @@ use crate::{Distribution, Nanos, ParseNanosError, REPORTED_QUANTILES};
 pub enum Threshold {
     /// On a percentile of the latency.
     Quantile(Objective),
-    /// On a percentile, as a share of what it was in another result (`taillab compare`).
+    /// On a percentile, as a share of its value in another result (`taillab compare`).
     Ratio {
-        /// Its probability.
+        /// The probability of the percentile.
         q: f64,
-        /// The share.
+        /// The largest share.
         most: f64,
     },
     /// On the longest latency.
@@ -37,13 +37,13 @@ pub enum ParseThresholdError {
     /// A percentile that results do not have.
     #[error("results have p50, p90, p99, p99.9, p99.99 and p99.999, not p{0}; assert one of these")]
     Percentile(f64),
-    /// A percentile with something wrong.
+    /// A percentile with an error in it.
     #[error(transparent)]
     Objective(#[from] ParseObjectiveError),
-    /// `max` without a length of time.
+    /// `max` without a valid length of time.
     #[error("the limit of max: {0}")]
     Limit(#[from] ParseNanosError),
-    /// `errors` without a share.
+    /// `errors` without a valid share.
     #[error("`{0}` is not a share of the requests; write e.g. errors<0.1%")]
     Share(String),
 }
@@ -51,7 +51,7 @@ pub enum ParseThresholdError {
 impl FromStr for Threshold {
     type Err = ParseThresholdError;
 
-    /// `p99.9<=2ms`, `max<=20ms`, `errors<0.1%`; `<` and `≤` mean the same as `<=`.
+    /// Reads `p99.9<=2ms`, `max<=20ms`, `errors<0.1%`; `<` and `≤` mean the same as `<=`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let form = || ParseThresholdError::Form(text.to_owned());
         let signs = ["<=", "≤", "<"];
@@ -72,7 +72,7 @@ impl FromStr for Threshold {
                     .and_then(|of| of.trim().parse().ok());
                 let most = most.filter(|percent: &f64| percent.is_finite() && *percent > 0.0);
                 let objective: Objective = match most {
-                    // any length: it is only the percentile that is read
+                    // the length does not matter: only the percentile is used
                     Some(_) => format!("{figure}<=1s").parse()?,
                     None => text.parse()?,
                 };
@@ -92,7 +92,7 @@ impl FromStr for Threshold {
 }
 
 impl fmt::Display for Threshold {
-    /// As [`Threshold::from_str`] reads it back.
+    /// In the form that [`Threshold::from_str`] reads back.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Quantile(objective) => objective.fmt(f),
@@ -125,7 +125,7 @@ pub enum Held {
     Undecided,
 }
 
-/// A limit, and whether the result holds it.
+/// A limit, and whether the result is within it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Assertion {
     /// The limit: `p99.9<=2ms`.
@@ -136,13 +136,13 @@ pub struct Assertion {
     pub text: String,
 }
 
-/// What thresholds are held against.
+/// The figures of a result that thresholds are compared with.
 #[derive(Clone, Copy, Debug)]
 pub struct Figures<'a> {
-    /// What a user waits: the client's response time, or, where only the server was watched, the
-    /// sojourn.
+    /// How long a user waits: the client's response time, or the sojourn, where only the server was
+    /// watched.
     pub latency: &'a Distribution,
-    /// The same of the result that it is compared with.
+    /// The latency of the result that it is compared with.
     pub before: Option<&'a Distribution>,
     /// Requests without a good answer, and all requests.
     pub errors: (u64, u64),
@@ -151,7 +151,7 @@ pub struct Figures<'a> {
 }
 
 impl Threshold {
-    /// Holds the figures against this limit.
+    /// Compares the figures with this limit.
     pub fn hold(&self, figures: &Figures<'_>) -> Assertion {
         let (outcome, text) = match figures.valid {
             true => self.judge(figures),

@@ -1,7 +1,7 @@
 //! Typed time: a length in nanoseconds and an instant of a named clock.
 //!
-//! The unit and the epoch are in the constructor's name, so that a bare
-//! `u64` never crosses a function boundary without saying what it is.
+//! The unit and the epoch are in the constructor's name, so that no bare `u64` crosses a function
+//! boundary without saying what it is.
 
 use std::fmt;
 use std::iter::Sum;
@@ -34,7 +34,7 @@ pub struct Nanos(u64);
 impl Nanos {
     /// No time at all.
     pub const ZERO: Self = Self(0);
-    /// The longest length that can be said (584 years).
+    /// The longest length that can be represented (584 years).
     pub const MAX: Self = Self(u64::MAX);
 
     /// A length of `n` nanoseconds.
@@ -73,12 +73,12 @@ impl Nanos {
         self.0
     }
 
-    /// The length in seconds, as near as a double comes.
+    /// The length in seconds, as precise as a double can be.
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e9
     }
 
-    /// The length in microseconds, as near as a double comes.
+    /// The length in microseconds, as precise as a double can be.
     pub fn as_micros_f64(self) -> f64 {
         self.0 as f64 / 1e3
     }
@@ -186,7 +186,7 @@ impl FromStr for Nanos {
 }
 
 impl Nanos {
-    /// The length in the notation that [`Nanos::from_str`] reads back exactly: the
+    /// The length in a notation that [`Nanos::from_str`] reads back exactly: with the
     /// largest unit that keeps the number whole, e.g. `20s`, `1500ms`, `14523ns`.
     pub fn to_exact_string(self) -> String {
         let (divisor, unit) = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")]
@@ -199,9 +199,8 @@ impl Nanos {
 
 /// An instant of the host's `CLOCK_MONOTONIC`, in nanoseconds since boot.
 ///
-/// The clock of `bpf_ktime_get_ns` and of `clock_gettime(CLOCK_MONOTONIC)`, so
-/// kernel stamps and the generator's stamps on one host compare directly.
-/// Instants of two hosts do not compare.
+/// This is the clock of `bpf_ktime_get_ns` and of `clock_gettime(CLOCK_MONOTONIC)`, so kernel
+/// stamps and the generator's stamps on one host can be compared. Instants of two hosts cannot.
 // Held as n + 1, which is never zero: an `Option` of it then takes 8 bytes, not 16.
 // A request has five of them, and a run has millions of requests.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
@@ -213,7 +212,7 @@ impl Monotonic {
     /// The latest instant: nothing comes after it.
     pub const MAX: Self = Self(NonZeroU64::MAX);
 
-    /// The instant `n` nanoseconds after boot; 2⁶⁴ − 1 (in 584 years) is taken for 2⁶⁴ − 2.
+    /// The instant `n` nanoseconds after boot; 2⁶⁴ − 1 (after 584 years) becomes 2⁶⁴ − 2.
     pub const fn from_nanos_since_boot(n: u64) -> Self {
         Self(NonZeroU64::MIN.saturating_add(n))
     }

@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Transport {
-    /// They follow each other on connections.
+    /// Requests and responses follow each other on connections.
     Tcp,
-    /// Each is a datagram.
+    /// Each request and each response is a datagram.
     Udp,
 }
 
@@ -43,7 +43,7 @@ impl FromStr for Transport {
     }
 }
 
-/// As in sentences: `TCP`.
+/// The name in sentences: `TCP`.
 impl fmt::Display for Transport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

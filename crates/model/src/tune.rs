@@ -1,5 +1,5 @@
-//! What `taillab tune` says: which mitigations there are, what each would change, what is
-//! changed, and what was put back.
+//! What `taillab tune` reports: which mitigations there are, what each would change, what is
+//! changed now, and what was restored.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -17,13 +17,13 @@ pub enum Action {
     List,
     /// What applying would change here. Nothing was changed.
     Plan,
-    /// Changed.
+    /// Settings were changed.
     Apply,
-    /// What is changed.
+    /// What is changed now.
     Status,
-    /// Whether it still holds.
+    /// Whether the changes still hold.
     Verify,
-    /// Put back.
+    /// Settings were restored.
     Revert,
 }
 
@@ -40,11 +40,11 @@ pub struct TuneResult {
     pub taillab_version: String,
     /// What was asked for.
     pub action: Action,
-    /// Of `list` all, of `plan` and `apply` those asked for; else none.
+    /// All for `list`, those asked for with `plan` and `apply`, otherwise none.
     pub mitigations: Vec<MitigationRow>,
-    /// Who would overwrite what is planned, and what does harm.
+    /// What would overwrite the planned values, and what does harm.
     pub conflicts: Vec<ConflictRow>,
-    /// Of `apply` the new one, of `status` and `verify` all, of `revert` those that were put back.
+    /// The new one for `apply`, all for `status` and `verify`, those that were reverted for `revert`.
     pub applies: Vec<ApplyRow>,
 }
 
@@ -61,7 +61,7 @@ pub struct MitigationRow {
     pub needs: String,
     /// What it reads and writes.
     pub interface: String,
-    /// How it ends.
+    /// How it is undone.
     pub undo: String,
     /// What shows that it works.
     pub proof: String,
@@ -71,11 +71,11 @@ pub struct MitigationRow {
     pub reference: String,
     /// Why it cannot be applied here, and what to do; `None` where it can, and in `list`.
     pub unavailable: Option<String>,
-    /// What a person should know of it here.
+    /// What a person should know about it on this machine.
     pub notes: Vec<String>,
-    /// What a process has to hold meanwhile; the kernel takes it back with the process.
+    /// What a process must hold open while it is applied; the kernel undoes it when the process ends.
     pub holds: Vec<String>,
-    /// What it would change here; of `apply`: what came of it.
+    /// What it would change here; for `apply`, what it changed.
     pub changes: Vec<ChangeRow>,
 }
 
@@ -93,17 +93,17 @@ pub enum ChangeState {
     Skipped,
     /// The new value still holds.
     Holds,
-    /// The old value holds: somebody has put it back.
+    /// The old value holds: somebody else has restored it.
     AsBefore,
-    /// Somebody else has given it another value, which stays.
+    /// Somebody else has set another value, which stays.
     ChangedByOthers,
     /// What it belonged to has ended: a thread, a device, a group, a boot.
     Gone,
-    /// The old value was put back.
+    /// The old value was restored.
     Restored,
     /// A later apply has changed it again and must be reverted first.
     Covered,
-    /// It could not be put back; the next revert tries again.
+    /// It could not be restored; the next revert tries again.
     Failed,
     /// It cannot be read.
     Unknown,
@@ -128,7 +128,7 @@ impl ChangeState {
         }
     }
 
-    /// Nothing that a person has to look after.
+    /// Whether a person need not look after it.
     pub const fn is_good(self) -> bool {
         !matches!(
             self,
@@ -146,33 +146,33 @@ pub struct ChangeRow {
     pub setting: String,
     /// The value before; `None` where it cannot be read yet (a file of a group to be made).
     pub old: Option<String>,
-    /// The value that it gets.
+    /// The value that it is set to.
     pub new: String,
-    /// The value that holds now, where it is neither of these.
+    /// The value that holds now, where it is neither the old nor the new one.
     pub now: Option<String>,
     /// Why it is changed.
     pub why: String,
-    /// Its state.
+    /// The state of the setting.
     pub state: ChangeState,
-    /// Why it is so, where something is wrong.
+    /// The reason for the state, where something is wrong.
     pub problem: Option<String>,
 }
 
-/// An apply that is not put back, or was just put back.
+/// An apply that has not been reverted, or was just reverted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ApplyRow {
     /// Its number.
     pub id: u32,
     /// Its mitigations.
     pub mitigations: Vec<String>,
-    /// When it was made, in seconds since 1970; of `revert` `None`.
+    /// When it was made, in seconds since 1970; `None` for `revert`.
     pub began_unix_s: Option<u64>,
-    /// It was made to its end. Else it was killed in the middle.
+    /// It was carried out to its end; otherwise it was killed in the middle.
     pub complete: bool,
-    /// The process that holds it and puts it back at its end.
+    /// The process that holds it and reverts it when it ends.
     pub held_by: Option<u32>,
-    /// Of `status` and `verify`: everything that still exists has our value. Of `revert`: nothing is left to
-    /// be put back.
+    /// For `status` and `verify`: everything that still exists has our value. For `revert`: nothing is left
+    /// to be restored.
     pub good: bool,
     /// Its settings.
     pub changes: Vec<ChangeRow>,
@@ -181,12 +181,12 @@ pub struct ApplyRow {
 /// Something that gets in the way.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ConflictRow {
-    /// Who or what.
+    /// Who or what it is.
     pub who: String,
     /// What it does.
     pub effect: String,
     /// What helps.
     pub remedy: String,
-    /// Nothing is applied without `--force`.
+    /// It does harm: nothing is applied without `--force`.
     pub harmful: bool,
 }

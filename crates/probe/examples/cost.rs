@@ -23,7 +23,7 @@ use taillab_probe::{Disturbances, Probe, ProbeSpec};
 use testbed::Testbed;
 use testbed::streams::StreamBed;
 
-/// Round trips of a block, of which the first part warms the caches up again.
+/// Round trips of a block; the first ones warm the caches up again.
 const BLOCK: u32 = 200;
 const WARM_UP: usize = 40;
 

@@ -2,7 +2,7 @@
 //! file must hold every request.
 //!
 //! Run as root: `cargo run --release -p taillab-probe --example soak [seconds [rate [file]]]`;
-//! without a rate, or at the rate `peak`, the server runs at its peak. The file is kept.
+//! without a rate, or at the rate `peak`, the server runs at its peak. A named file is kept.
 
 #[path = "../tests/live/testbed/mod.rs"]
 #[allow(dead_code, reason = "the live tests use the rest")]
@@ -155,7 +155,7 @@ fn soak(duration: Duration, rate: Option<f64>, path: &Path) -> Result<()> {
 struct Drained {
     /// CPU time of the drainer.
     cpu: Duration,
-    /// Memory after the first second, and at the end.
+    /// Memory after the first 1.5 seconds, and at the end.
     settled_kib: u64,
     memory_kib: u64,
 }

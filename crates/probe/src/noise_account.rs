@@ -5,8 +5,8 @@ use taillab_model::{Monotonic, Nanos};
 /// What a loop in the kernel has found since the last account.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KernelAccount {
-    /// How often each time between two reads occurred: index n counts those of n nanoseconds. Longer
-    /// times are gaps.
+    /// How often each time between two reads occurred: index n counts those of n nanoseconds, gaps
+    /// included. Longer times are in `gaps` only.
     pub short: Vec<u64>,
     /// Gaps: the last read before and the first read after.
     pub gaps: Vec<(Monotonic, Monotonic)>,

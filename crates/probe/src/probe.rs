@@ -199,8 +199,8 @@ impl Probe {
     /// Moves up to `max_events` events from the rings to the recording, and returns how
     /// many it moved.
     ///
-    /// It takes whole batches and leaves a ring with less than one batch alone, which
-    /// costs the server's CPUs nothing. It enters the kernel only when more events
+    /// It leaves a ring with less than one batch alone, so that each cache line with events
+    /// moves to this CPU only once. It enters the kernel only when more events
     /// come than were reserved.
     pub fn drain(&mut self, max_events: usize) -> usize {
         let cpus = self.rings.cpus();

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use taillab_model::{LostEvents, PackedEvent};
 
-/// Events taken at a time; a ring with fewer is left alone.
+/// The fewest events for which a ring is drained during the measurement.
 pub(crate) const BATCH: u64 = 64;
 
 /// The bit of a slot's first word that alternates from lap to lap.

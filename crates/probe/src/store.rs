@@ -84,7 +84,7 @@ impl Store {
             .filter(|(_, blocks)| !blocks.is_empty())
             .map(|(cpu, blocks)| {
                 let chunk = |block| Arc::new(block) as Chunk;
-                // the probe refuses to load on more CPUs than 1024
+                // Linux has at most 8,192 CPUs
                 CpuStream::new(cpu as u16, blocks.into_iter().map(chunk).collect())
             })
             .collect()

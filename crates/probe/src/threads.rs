@@ -38,7 +38,7 @@ impl Threads {
 }
 
 impl ThreadSlot {
-    /// The thread noted here; `None` if there is none, or while it is being written.
+    /// The thread noted here; `None` if there is none, or if another one takes its place meanwhile.
     fn name(&self) -> Option<ThreadName> {
         let tid = self.tid.load(Ordering::Acquire);
         let words = self
@@ -47,7 +47,7 @@ impl ThreadSlot {
             .map(|word| word.load(Ordering::Relaxed));
         let pid = self.tgid.load(Ordering::Relaxed);
         let server = self.server.load(Ordering::Relaxed) != 0;
-        // otherwise a later thread's name could be taken for this one's
+        // the name is read before the id is checked again
         fence(Ordering::Acquire);
         if tid == 0 || self.tid.load(Ordering::Relaxed) != tid {
             return None;

@@ -410,8 +410,8 @@ mod tests {
         );
     }
 
-    /// Rate and gaps' variation of schedules, against the formulas, by standard errors
-    /// from blocks (gaps of the Markov-modulated process are correlated).
+    /// The rate and the variation of the gaps in schedules, compared with the formulas in standard errors
+    /// from blocks (the gaps of the Markov-modulated process are correlated).
     #[test]
     fn schedules_have_the_mean_and_the_variation_they_say() {
         for text in [

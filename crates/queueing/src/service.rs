@@ -398,7 +398,7 @@ mod tests {
         }
     }
 
-    /// Drawn service times against the moments by formula.
+    /// Drawn service times have the moments that the formulas give.
     #[test]
     fn drawn_times_have_the_moments_they_say() {
         let us = Nanos::from_micros;

@@ -1,7 +1,7 @@
-//! Every exact cell of the reference tables, and the laws' limits.
+//! Every exact cell of the reference tables, and the limits of the laws.
 //!
-//! The tables in `reference/` were computed apart from this code (see the README there).
-//! Each test asserts how many cells it compared, so that none is passed over in silence.
+//! The tables in `reference/` were computed independently of this code (see the README there).
+//! Each test asserts how many cells it compared, so that none is skipped silently.
 
 mod formulas;
 
@@ -40,8 +40,8 @@ fn number(row: &HashMap<String, String>, name: &str) -> f64 {
         .unwrap_or_else(|_| panic!("{name} of {row:?}"))
 }
 
-/// Asserts that `ours` rounds to the printed cell: at most half a unit of its last digit
-/// away, and a hair for the rounding of the rounding.
+/// Asserts that `ours` rounds to the printed cell: it is at most half a unit of the last digit
+/// away, with a little tolerance for rounding.
 fn same_digits(row: &HashMap<String, String>, name: &str, ours: f64) {
     let cell = &row[name];
     let decimals = cell.split_once('.').map_or(0, |(_, tail)| tail.len()) as i32;
@@ -152,7 +152,7 @@ fn mdc_tail_points() {
     assert_eq!(points, 245);
 }
 
-/// P(W > x) of these systems, x in mean service times; 0 beyond what is known of the tail.
+/// P(W > x) of these systems, x in mean service times; 0 beyond the computed part of the tail.
 fn wait_ccdf(
     service: ServiceKind,
     workers: u32,
@@ -190,9 +190,9 @@ fn wait_ccdf(
     }
 }
 
-/// The wait that a share `p` of the requests exceeds, from the law's tail by halving.
+/// The wait that a share `p` of the requests exceeds, by bisection of the tail.
 fn wait_upper_quantile_s(ccdf: impl Fn(f64) -> f64, p: f64) -> f64 {
-    // beyond what is known of the tail it is smaller than any `p` of the table
+    // beyond the computed part of the tail, it is smaller than any `p` of the table
     let is_exceeded = |wait_s: f64| ccdf(wait_s / SERVICE_S) > p;
     if !is_exceeded(0.0) {
         return 0.0;
@@ -286,7 +286,7 @@ fn moments() {
     assert_eq!(cells, 50);
 }
 
-/// How far rules of thumb are off: the asymptote and half of the M/M/c wait.
+/// How far off two rules of thumb are: the asymptote, and half of the M/M/c wait.
 #[test]
 fn approximations() {
     let mut cells = 0;
@@ -332,7 +332,7 @@ fn fan_out() {
     assert_eq!(cells, 18 * 4);
 }
 
-/// Simulations made elsewhere against the laws known here; the far quantile's bias is
+/// Simulations made elsewhere, compared with the exact laws. The bias of the far quantile is
 /// within its error.
 #[test]
 fn simulations_made_elsewhere() {
@@ -376,7 +376,7 @@ fn simulations_made_elsewhere() {
                 continue;
             };
             let error = number(&row, &format!("se_{}", name.trim_end_matches("_us")));
-            // a knife edge: half of M/D/1's requests at ρ = ½ do not wait at all
+            // an edge case: half of M/D/1's requests at ρ = ½ do not wait at all
             if name == "p50_us" && service == ServiceKind::Deterministic && ours < 50.000_1e-6 {
                 continue;
             }
@@ -389,7 +389,7 @@ fn simulations_made_elsewhere() {
     assert_eq!(cells, 111);
 }
 
-/// Every law known for a small system, to test properties that all must have.
+/// Every law known for a small system, to test properties that all laws must have.
 fn all_laws(rho: f64) -> Vec<ExactModel> {
     use Order::{Fifo, Lifo, ProcessorSharing, RandomRequest, RandomWorker, RoundRobin};
     let orders = [
@@ -432,7 +432,7 @@ proptest! {
         for law in laws {
             let t = law.sojourn_upper_quantile_s(p).unwrap();
             let back = law.sojourn_ccdf(t).unwrap();
-            // at an atom (nobody waits) the tail jumps over p
+            // at an atom (no wait) the tail jumps over p
             let atom = t <= SERVICE_S && law.sojourn_ccdf(0.999 * SERVICE_S) == Some(1.0);
             prop_assert!(atom || (back / p - 1.0).abs() < 1e-9, "{} {} {}", law.name(), p, back);
             let before = law.sojourn_ccdf(shorter * t).unwrap();
@@ -441,7 +441,7 @@ proptest! {
     }
 }
 
-/// ∫ P(T > t) dt is the mean, for every law: by Gauss–Legendre between kinks.
+/// ∫ P(T > t) dt is the mean, for every law: by Simpson's rule between jumps.
 #[test]
 fn the_tail_integrates_to_the_mean() {
     for rho in [0.3, 0.8] {
@@ -452,7 +452,7 @@ fn the_tail_integrates_to_the_mean() {
             // Simpson's rule, an even number of steps to each service time
             let steps = 40 * (end / SERVICE_S).ceil() as usize;
             let step = SERVICE_S / 40.0;
-            // at an atom the tail is right-continuous: the left limit 1 counts half there
+            // the tail can jump at a service time, so each pair of steps uses the limits from its inside
             let mut integral = 0.0;
             for i in 0..steps / 2 {
                 let at = |k: usize, nudge: f64| {
@@ -462,7 +462,7 @@ fn the_tail_integrates_to_the_mean() {
                     * (at(2 * i, 1e-9) + 4.0 * at(2 * i + 1, 0.0) + at(2 * i + 2, -1e-9));
             }
             let mean = law.mean_sojourn_s();
-            // what lies beyond p99.99994 is missing
+            // the part beyond p99.99994 is missing
             assert!(
                 (integral / mean - 1.0).abs() < 2e-4,
                 "{} ρ={rho}: {integral:e} {mean:e}",
@@ -507,7 +507,7 @@ fn limits() {
     }
 }
 
-/// Far quantiles, many servers, heavy load: finite, ordered and quick to come by.
+/// Far quantiles, many servers, heavy load: finite, in order and computed quickly.
 #[test]
 fn far_and_heavy() {
     for workers in [1, 3, 64, 200] {

@@ -1,6 +1,6 @@
 //! Writes every output of a simulated load and of a search into a directory, to look at.
 //!
-//! `cargo run -p taillab-report --example sample_load -- DIR`
+//! `cargo run -p taillab-report --example sample_load -- DIR [colour]`
 
 use std::error::Error;
 use std::fs::{self, File};

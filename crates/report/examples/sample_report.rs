@@ -1,6 +1,6 @@
 //! Writes every output of a simulated run into a directory, to look at.
 //!
-//! `cargo run -p taillab-report --example sample_report -- DIR`
+//! `cargo run -p taillab-report --example sample_report -- DIR [colour]`
 
 use std::error::Error;
 use std::fs::{self, File};

@@ -5,14 +5,15 @@ use taillab_model::explanation::{Clustering, HeatMap};
 use crate::chart::{Axis, Chart, Curve, Look};
 use crate::figures::{count, quantile_name, round_length};
 
-/// Columns drawn at most; more are joined, so that the page stays small.
+/// The maximum number of columns drawn; beyond it neighbours are joined, so that the page stays small.
 const COLUMNS: usize = 240;
-/// Classes of the shades, from the lightest.
+/// CSS classes of the shades, lightest first.
 const SHADES: [&str; 8] = [
     "heat-1", "heat-2", "heat-3", "heat-4", "heat-5", "heat-6", "heat-7", "heat-8",
 ];
 
-/// How many requests were how slow over time: one curve for each shade; `None` without requests.
+/// The number of requests by arrival time and latency: one curve for each shade; `None` without
+/// requests.
 pub(crate) fn heat_map(map: &HeatMap) -> Option<Chart> {
     let (joined, cells) = joined_cells(map);
     let most = cells.iter().flatten().copied().max().filter(|&n| n > 0)?;
@@ -52,8 +53,8 @@ pub(crate) fn heat_map(map: &HeatMap) -> Option<Chart> {
     })
 }
 
-/// Columns of the map in one that is drawn, and the requests in each cell: one list of rows for
-/// each drawn column.
+/// How many columns of the map are joined in a drawn one, and the number of requests in each cell: a
+/// list of rows for each drawn column.
 fn joined_cells(map: &HeatMap) -> (usize, Vec<Vec<u64>>) {
     let joined = map.counts.len().div_ceil(COLUMNS).max(1);
     let rows = 0..map.row_edges_ns.len();
@@ -64,7 +65,7 @@ fn joined_cells(map: &HeatMap) -> (usize, Vec<Vec<u64>>) {
     (joined, map.counts.chunks(joined).map(sum).collect())
 }
 
-/// The place among [`SHADES`] on a logarithmic scale of counts; `None` for an empty cell.
+/// The index in [`SHADES`], on a logarithmic scale of counts; `None` for an empty cell.
 fn shade(requests: u64, most: u64) -> Option<usize> {
     let at = (requests as f64).ln_1p() / (most as f64).ln_1p();
     let step = (at * SHADES.len() as f64).ceil() as usize;
@@ -87,8 +88,8 @@ fn row_edges(map: &HeatMap) -> Vec<f64> {
     edges
 }
 
-/// How much likelier a request is to be slow when the n-th before it was; `None` where the sample
-/// is too small for any distance.
+/// The correlation between a request being slow and the n-th one before it being slow; `None` where
+/// the sample is too small for any distance.
 pub(crate) fn autocorrelation(clustering: &Clustering) -> Option<Chart> {
     let points = clustering.autocorrelation.iter();
     let points: Vec<(f64, f64)> = points.map(|&(lag, r)| (f64::from(lag), r)).collect();

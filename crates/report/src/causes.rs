@@ -12,7 +12,7 @@ use crate::figures::{
 use crate::table::{Column, Table, cell, known, name};
 use crate::text::Ink;
 
-/// Marks of the parts, so that the bars in a terminal read without colours.
+/// Marks of the parts, so that the bars in a terminal can be read without colours.
 const MARKS: [char; 5] = ['█', '▓', '▒', '░', '╱'];
 
 /// The colour and the mark of a part in a terminal.
@@ -79,7 +79,7 @@ pub(crate) fn culprits_table(rows: &[&CauseShare]) -> Table {
     shares_table(rows, what)
 }
 
-/// Causes as wholes with their shares of the excess, their chief culprits among `causes` named.
+/// Whole causes with their shares of the excess; each names its chief culprits in `causes`.
 pub(crate) fn wholes_table(rows: &[&CauseShare], causes: &[CauseShare]) -> Table {
     shares_table(rows, |row| {
         explained::cause_and_chief_culprits(row.cause, causes)
@@ -145,7 +145,7 @@ fn point_at(prediction: &Prediction, q: f64) -> Option<&PredictedPoint> {
 
 /// The predicted latency after each change, below a row with the latency now.
 pub(crate) fn predictions_table(predictions: &[&Prediction]) -> Table {
-    // the gain is that at the highest percentile that the sample supports
+    // the gain shown is the one at the highest percentile that the sample supports
     let far = (FORECAST.into_iter().rev())
         .find(|&q| predictions.iter().any(|p| point_at(p, q).is_some()))
         .unwrap_or(FORECAST[0]);

@@ -94,7 +94,7 @@ pub(crate) fn of_load(report: &LoadReport) -> Vec<TrustCheck> {
     checks
 }
 
-/// What of the result holds, and what is withdrawn; `None` where it makes no claim of its own.
+/// Which claims hold and which are withdrawn; `None` where the result makes no claims.
 fn claims(verdict: &Verdict) -> Option<TrustCheck> {
     let names = |claims: &[&Claim]| -> String {
         let names = claims.iter().map(|claim| claim.claim.to_string());

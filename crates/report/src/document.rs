@@ -13,13 +13,13 @@ pub struct Document<'a> {
     /// The experiment with every default filled in, as `experiment.toml` has it, where there
     /// is one.
     pub experiment_toml: Option<&'a str>,
-    /// The curves of the figure; one that is missing is left out. Those that explain are in the
-    /// report.
+    /// The curves of the main figure; a view without one is left out. The curves of the explanation
+    /// are in the report.
     pub curves: &'a [Curve],
 }
 
 impl<'a> Document<'a> {
-    /// The views that there are, each with its distribution, in the order of [`Series::ALL`].
+    /// The views that exist, each with its distribution, in the order of [`Series::ALL`].
     pub(crate) fn views(&self) -> Vec<(Series, &'a Distribution)> {
         let Report { server, load, .. } = self.report;
         let mut views = Vec::new();
@@ -31,7 +31,7 @@ impl<'a> Document<'a> {
         views
     }
 
-    /// The server is compared with an ideal one.
+    /// Whether the server is compared with an ideal one.
     pub(crate) fn is_compared(&self) -> bool {
         self.report.server.ideal.withdrawn.is_none()
     }
@@ -52,7 +52,7 @@ impl<'a> Document<'a> {
 /// A complementary distribution function to draw.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
-    /// What it is of.
+    /// The view whose distribution it shows.
     pub series: Series,
     /// (time, share of requests that took longer), in order of time.
     pub points: Vec<(Nanos, f64)>,
@@ -76,7 +76,7 @@ impl Series {
     /// All three, from the best to what a user sees.
     pub const ALL: [Self; 3] = [Self::Ideal, Self::Measured, Self::Client];
 
-    /// What a person reads.
+    /// The name for people.
     pub const fn label(self) -> &'static str {
         self.names().0
     }

@@ -49,7 +49,7 @@ impl<'a> Composition<'a> {
     pub(crate) fn of(bands: &'a [Band], most: usize) -> Option<Self> {
         /// Less than this in every band is not worth a colour.
         const LEAST: f64 = 0.005;
-        // a cause that only fast requests have is less important
+        // the weight of a cause among fast requests, where it matters less
         const FAST: f64 = 0.25;
         let largest = |cause: Cause| {
             let of = |band: &Band| {
@@ -103,7 +103,7 @@ impl<'a> Composition<'a> {
         band_share(band, |cause| self.is_in(part, cause))
     }
 
-    /// The share with its interval, for a cause by itself.
+    /// The share with its interval; `None` unless the part is a single cause that has an interval.
     pub(crate) fn interval(&self, band: &Band, part: Part) -> Option<Share> {
         let Part::Cause(cause) = part else {
             return None;
@@ -112,8 +112,8 @@ impl<'a> Composition<'a> {
         own.share.lo.zip(own.share.hi).map(|_| own.share)
     }
 
-    /// Lengths to draw, between 0 and 1, which sum to at most 1: a part in which the server
-    /// beat the ideal has none.
+    /// Lengths to draw, between 0 and 1, which sum to at most 1. A part in which the server beat the
+    /// ideal has length 0.
     pub(crate) fn drawn(&self, band: &Band) -> Vec<(Part, f64)> {
         let positive = |part: &Part| self.mean_excess_ns(band, *part).max(0.0);
         let total: f64 = self.parts.iter().map(positive).sum();

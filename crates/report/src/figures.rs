@@ -54,7 +54,7 @@ pub(crate) fn round_count(n: u64) -> String {
     }
 }
 
-/// Events per second, as whole as the number is large: `17,250` or `8.25`.
+/// Events per second, with fewer decimals for larger numbers: `17,250` or `8.25`.
 pub(crate) fn rate(per_s: f64) -> String {
     let decimals = match per_s.abs() {
         x if x < 10.0 => 2,
@@ -75,7 +75,7 @@ pub(crate) fn known_percent(share: Option<f64>) -> String {
 }
 
 /// `part` of `whole` as a percentage that never rounds up to 100 % or down to 0 %,
-/// because one lost request in a million must show; `–` of nothing.
+/// because one lost request in a million must show; `–` where `whole` is 0.
 pub(crate) fn percent_of(part: u64, whole: u64) -> String {
     if whole == 0 {
         return "–".to_owned();

@@ -34,12 +34,12 @@ pub(crate) fn untried(fixes: &[Fix]) -> Vec<(&str, Vec<&str>)> {
     by_reason(untried.map(|fix| (fix.reason.as_str(), fix.mitigation.as_str())))
 }
 
-/// It is possible here but was not measured.
+/// Whether it is possible here but was not measured.
 fn is_untried(fix: &Fix) -> bool {
     fix.outcome == FixOutcome::Inconclusive && fix.pairs == 0
 }
 
-/// One row for each that was tried.
+/// One row for each mitigation that was tried.
 pub(crate) fn table(fixes: &[Fix]) -> Table {
     let columns = [
         Column::left("with ÷ without"),
@@ -154,7 +154,7 @@ pub(crate) fn effects_sentence(factorial: &Factorial) -> String {
     text
 }
 
-/// What was seen and why it was decided so.
+/// What was measured, and the reason for the outcome.
 fn explained(fix: &Fix) -> String {
     let Some(tail) = &fix.tail else {
         return fix.reason.clone();
@@ -173,8 +173,8 @@ fn explained(fix: &Fix) -> String {
     )
 }
 
-/// The ratio without what others did to the CPUs, in words; nothing where it decided, so that the reason
-/// has it, or where the replay does not give it.
+/// The ratio without what others did to the CPUs, in words. Empty where it was decisive, since the reason
+/// then has it, and where the replay does not give it.
 fn adjusted(fix: &Fix) -> String {
     let found = fix.decided_at.and_then(|q| at(&fix.adjusted, q));
     match found.and_then(|ratio| Some((ratio.value, ratio.lo?, ratio.hi?))) {

@@ -7,7 +7,7 @@
 
 use hdrhistogram::Histogram;
 
-/// Lines for each halving of the distance to 100 %, as the format's tools write.
+/// Lines for each halving of the distance to 100 %, as in the files of the format's own tools.
 const TICKS_PER_HALF_DISTANCE: u32 = 5;
 const NS_PER_MS: f64 = 1e6;
 

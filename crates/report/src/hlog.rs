@@ -42,10 +42,11 @@ pub(crate) struct Observed<const N: usize> {
 /// Writes one histogram for each interval and [`Series`] (its tag is [`Series::key`]),
 /// values in nanoseconds, and returns the sums.
 ///
-/// `rows` come in order of T1 or of the intended send; `started` is the instant that
-/// the log counts from and `started_unix_s` the same in seconds since 1970. A row
-/// belongs to the interval in which it was due (without a client: in which it came
-/// in). A row out of order counts in the interval that is open; none is dropped. Rows of the warm-up and those before `started` are left out.
+/// `rows` must be in order of the intended send (without a client: of T1); `started` is the
+/// instant that the log counts from and `started_unix_s` the same in seconds since 1970. A row
+/// belongs to the interval in which it was due (without a client: in which it came in). A row out
+/// of order counts in the interval that is open; none is dropped. Rows of the warm-up and those
+/// before `started` are left out.
 ///
 /// # Errors
 /// [`ReportError::Write`] when the stream refuses the bytes.

@@ -5,8 +5,8 @@ use taillab_model::summary::Report;
 
 use crate::error::ReportError;
 
-/// For each of the slowest requests, the number of stretches and of activities of each CPU. The Perfetto
-/// trace has more.
+/// The maximum numbers of stretches, and of activities of each CPU, for each of the slowest requests. The
+/// Perfetto trace has more.
 const STRETCHES: usize = 24;
 const ACTIVITIES: usize = 12;
 

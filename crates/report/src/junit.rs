@@ -1,5 +1,5 @@
-//! A result as JUnit XML, which the servers of continuous integration read: a test case for the
-//! verdict and one for each limit that was to be held.
+//! A result as JUnit XML, which CI servers read: a test case for the verdict and one for each limit
+//! that was to be held.
 
 use taillab_model::summary::Report;
 use taillab_model::threshold::Held;
@@ -7,8 +7,8 @@ use taillab_model::threshold::Held;
 use crate::markup::{Esc, Markup, put};
 use crate::server::verdict_word;
 
-/// The result as one test suite: a limit that is not held is a failure, one that is not decided
-/// and an invalid result are errors.
+/// The result as one test suite: a limit that is not held is a failure; an undecided limit and an
+/// invalid result are errors.
 pub fn junit<Server>(report: &Report<Server>) -> Vec<u8> {
     let assertions = &report.assertions;
     let count = |held| assertions.iter().filter(|of| of.outcome == held).count();

@@ -134,7 +134,7 @@ pub(crate) fn ratio_at(measured: &Distribution, ideal: &Distribution, q: f64) ->
     Some(value(measured, q)?.get() as f64 / ideal.get() as f64)
 }
 
-/// Why a quantile is not there: what the sample lacks, or that the verdict withdraws it.
+/// Why a quantile is missing: what the sample lacks, or that the verdict withdraws it.
 pub(crate) fn lacks(distribution: &Distribution, q: f64, verdict: &Verdict) -> String {
     match verdict.withdraws(q) && q <= distribution.answered_share() {
         true => "withdrawn: see the verdict".to_owned(),
@@ -152,7 +152,8 @@ fn needs(distribution: &Distribution, q: f64) -> String {
         let share = figures::percent_of(distribution.unanswered, all);
         return format!("{share} not answered");
     }
-    // the lowest one that is lacking needs more than there are; ten times rarer, ten times more
+    // the lowest missing quantile needs more requests than there are; one ten times as rare needs ten
+    // times as many
     let lowest = (distribution.quantiles.iter()).find(|x| x.value.is_none() && x.q < q);
     let rarer = lowest.map_or(1.0, |lowest| (1.0 - lowest.q) / (1.0 - q));
     figures::needs(q, all, rarer)

@@ -24,7 +24,7 @@ pub struct Moment {
     pub p999: Option<Nanos>,
     /// Mean stages of the complete requests in nanoseconds; `None` without one.
     pub mean_stages_ns: Option<[f64; 5]>,
-    /// How events and responses joined.
+    /// How responses were matched, and which events were lost.
     pub matching: Matching,
     /// Causes of the excess, as a result has them; empty where they are not known.
     pub causes: Vec<CauseShare>,
@@ -55,9 +55,9 @@ impl Moment {
 pub struct Screen {
     /// What is traced.
     pub target: String,
-    /// Since the start.
+    /// The time since the start.
     pub elapsed: Nanos,
-    /// When it will end; `None`: when it is stopped.
+    /// How long the trace lasts; `None` if it lasts until it is stopped.
     pub total: Option<Nanos>,
     /// The last second.
     pub last: Moment,
@@ -198,7 +198,7 @@ impl Screen {
         ]
     }
 
-    /// The largest causes, of the last second where it has any.
+    /// The largest causes of the last second, or of the whole trace if that second has none.
     fn causes(&self, style: Style) -> Vec<String> {
         const MOST: usize = 5;
         let (name, causes) = if self.last.causes.is_empty() {

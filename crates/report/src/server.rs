@@ -10,7 +10,7 @@ use crate::document::Document;
 use crate::figures::{self, counted, rate};
 use crate::text::Ink;
 
-/// Requests per second that the workers of the ideal queue serve at most.
+/// The most requests per second that the workers of the ideal queue can serve.
 pub(crate) fn capacity_per_s(result: &ServerResult) -> f64 {
     f64::from(result.ideal.workers) / result.service_time_ns.as_secs_f64()
 }

@@ -20,7 +20,7 @@ pub(crate) fn chart(document: &Document<'_>) -> Chart {
         let class = match curve.name.as_str() {
             "multi_queue_ideal" => Some("multi-queue"),
             "replayed" => Some("replayed"),
-            // the measured and the ideal one are there already
+            // these two are among the views
             "measured" | "ideal" => None,
             _ => unused.take().or_else(|| predicted.next()),
         };

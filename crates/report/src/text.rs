@@ -113,7 +113,7 @@ pub(crate) fn clean(text: &str) -> String {
         .collect()
 }
 
-/// The names that share a reason, by reason, in the order in which they come.
+/// The names grouped by their reason, in order of first occurrence.
 pub(crate) fn by_reason<'a>(
     named: impl IntoIterator<Item = (&'a str, &'a str)>,
 ) -> Vec<(&'a str, Vec<&'a str>)> {
@@ -127,7 +127,7 @@ pub(crate) fn by_reason<'a>(
     reasons
 }
 
-/// Each of them once, in the order in which they first come.
+/// Each value once, in order of first occurrence.
 pub(crate) fn distinct<T: PartialEq>(all: impl IntoIterator<Item = T>) -> Vec<T> {
     all.into_iter().fold(Vec::new(), |mut known, next| {
         if !known.contains(&next) {

@@ -149,7 +149,7 @@ fn the_page_shows_the_figures_and_can_be_used() {
     );
     assert_eq!(sizes(&mut browser, ".cursor circle").len(), 3);
 
-    // dragging enlarges, the button and only then goes back
+    // dragging enlarges; the button, which shows only then, goes back
     let path = "document.querySelector('.curves .measured').getAttribute('d')";
     let labels =
         "[...document.querySelectorAll('.ticks text')].map((t) => t.textContent).join('|')";
@@ -377,7 +377,7 @@ fn an_explanation_fits_every_width_in_light_and_dark() {
     }
 }
 
-/// Where a table is wider than the page it scrolls, and what it is about stays readable.
+/// A table that is wider than the page scrolls, and its caption stays readable.
 #[test]
 fn round_trips_noise_and_budget_fit_every_width_and_captions_stay() {
     let name = "round_trips_noise_and_budget_fit_every_width_and_captions_stay";

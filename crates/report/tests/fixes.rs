@@ -137,7 +137,7 @@ fn the_page_has_what_was_tried_only_where_something_was() {
     }
 }
 
-/// Two that each help, and less so together.
+/// One mitigation that helps, one whose effect is not certain, and an interaction that weakens both.
 fn factorial() -> Factorial {
     let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
     let effect = |of: &[&str], value: f64, half: f64| Effect {

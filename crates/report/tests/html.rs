@@ -20,7 +20,7 @@ fn page(report: &Document<'_>) -> String {
 fn the_page_refers_to_nothing_outside_itself() {
     let sample = common::sample(Nanos::from_secs(2));
     let page = page(&sample.report());
-    // what names a scheme is the icon's namespace and the script's, which no browser fetches
+    // the only URLs are the namespaces of the icon and in the script, which no browser fetches
     for (at, _) in page.match_indices("://") {
         let start = at.saturating_sub(4);
         assert!(

@@ -1,4 +1,4 @@
-//! The live view as it stands on the screen.
+//! The live view as it appears on the screen.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! What a person reads of `taillab noise` and `taillab budget`.
+//! What `taillab noise` and `taillab budget` show to people.
 
 use taillab_model::budget::{self, BudgetResult, BudgetRow, PaperFigures, Standing};
 use taillab_model::explanation::Share;
@@ -176,7 +176,7 @@ fn a_row_says_how_it_came_about_beside_the_papers() {
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
-    // as many rows and networks as there are
+    // as many rows and networks as a real result has
     let many = BudgetResult {
         rows: result.rows.iter().cycle().take(16).cloned().collect(),
         topologies: vec![result.topologies[0].clone(); 4],

@@ -236,7 +236,7 @@ fn each_request_has_its_stages_and_its_causes() {
     );
 }
 
-/// Requests that overlap saw the same activity: it is there once.
+/// Requests that overlap share activities; each is in the trace once.
 #[test]
 fn cpus_have_each_activity_once() {
     let requests = requests();

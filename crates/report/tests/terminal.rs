@@ -1,4 +1,4 @@
-//! The result as it stands in a terminal.
+//! The result as it appears in a terminal.
 
 #![allow(
     clippy::unwrap_used,
@@ -12,7 +12,7 @@ use taillab_report::terminal::{NextStep, Style, render, screen};
 
 use crate::common;
 
-/// What a screen is at most.
+/// The maximum number of lines of a screen.
 const LINES: usize = 45;
 
 #[test]

@@ -1,4 +1,4 @@
-//! The result of a trace as it stands in a terminal and on the page.
+//! The result of a trace as it appears in a terminal and on the page.
 
 #![allow(
     clippy::unwrap_used,
@@ -132,7 +132,7 @@ fn plain_text_is_the_coloured_text_without_its_colours() {
         };
         without.push_str(rest);
     }
-    // colours differ from their absence only where a line would end in blanks
+    // apart from colours the texts differ only in blanks at the ends of lines
     let trimmed = |text: &str| -> Vec<String> {
         text.lines()
             .map(|line| line.trim_end().to_owned())

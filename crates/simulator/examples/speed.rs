@@ -17,7 +17,7 @@ fn main() {
         .map_or(50, |text| text.parse().expect("millions of requests"));
     let requests = millions * 1_000_000;
     let wanted = std::env::args().nth(2).unwrap_or_default();
-    // all instruction sets when everything is asked for, else the best
+    // all instruction sets if no discipline is given, else the best
     let mut sets = Isa::available();
     if !wanted.is_empty() {
         sets.drain(..sets.len() - 1);

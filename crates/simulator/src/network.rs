@@ -111,7 +111,7 @@ mod tests {
         let constant = Service::deterministic(Nanos::from_micros(10));
         let parts = [part("coin", 4, coin()), part("fibre", 2, constant)];
         let sum = round_trip(&parts, DRAWS, 7).unwrap();
-        // 20 µs, four times 1 µs, and 2 µs for each coin that fell so
+        // 20 µs of fibre, 1 µs for each of the four coins, and 2 µs more for each head
         for (heads, ways) in [(0, 1.0), (1, 4.0), (2, 6.0), (3, 4.0), (4, 1.0)] {
             let value = Nanos::from_micros(24 + 2 * heads);
             let found = sum.sorted.iter().filter(|total| **total == value).count() as f64;
@@ -127,7 +127,7 @@ mod tests {
             panic!("two parts");
         };
         assert_eq!((fibre.at_median_ns, fibre.in_tail_ns), (20_000.0, 20_000.0));
-        // the middle tenth lies within the sums of 28 µs, the slowest thousandth in those of 32
+        // the sums of the middle tenth are 28 µs, those of the slowest thousandth 32 µs
         assert_eq!((coins.at_median_ns, coins.in_tail_ns), (8_000.0, 12_000.0));
     }
 

@@ -1,13 +1,13 @@
-//! Simulated queues against the exact results and the independent simulations in
-//! `reference/` of the crate `queueing`: every cell within four standard errors.
+//! Simulated queues, compared with the exact results and the independent simulations in
+//! `reference/` of the crate `queueing`: every cell is within four standard errors.
 //!
 //! The error of a simulated cell is that of its own independent batches; where the
 //! reference is simulated, too, its standard error is added in quadrature. A cell is
-//! tested where the sample can support it: where its own relative error is at most
-//! 15 %, so that the count behind it is near normal. The number of cells tested is
-//! checked, so that none can drop out unseen.
+//! tested only where the sample supports it: where its own relative error is at most
+//! 15 %, so that the count behind it is nearly normal. The number of cells tested is
+//! checked, so that none is dropped silently.
 
-// in helpers of tests, too, a panic is the failure of the test
+// in test helpers, too, a panic is a test failure
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ use taillab_simulator::run::Outcome;
 use taillab_simulator::sample::{Estimate, Sample};
 use taillab_simulator::simulation::{Simulation, Stop};
 
-/// More batches than usual: the errors themselves are better known.
+/// More batches than usual, so that the errors themselves are better known.
 const BATCHES: u32 = 64;
 const LARGEST_Z: f64 = 4.0;
 const LARGEST_RELATIVE_ERROR: f64 = 0.15;
@@ -54,12 +54,12 @@ fn table(file: &str) -> Vec<BTreeMap<String, String>> {
         .collect()
 }
 
-/// The number in a column, where there is one.
+/// The number in a column, if there is one.
 fn number(row: &BTreeMap<String, String>, column: &str) -> Option<f64> {
     row.get(column)?.parse().ok()
 }
 
-/// A simulation of one row; each row has random numbers of its own, so that the errors of
+/// A simulation of one row; each row has its own random numbers, so that the errors of
 /// different rows are independent.
 fn simulate(
     row: usize,
@@ -84,7 +84,7 @@ fn simulate(
     simulation.run().unwrap()
 }
 
-/// Collects cells and what became of them.
+/// Collects cells with their outcomes.
 #[derive(Default)]
 struct Cells {
     tested: usize,
@@ -108,10 +108,10 @@ impl Cells {
         }
     }
 
-    /// The share above an exact quantile.
+    /// Checks the share above an exact quantile.
     fn check_tail(&mut self, name: &str, sample: &Sample, x_us: f64, above: f64) {
         let got = sample.share_above(x_us * 1e3).unwrap();
-        // of the share itself or of its complement, whichever is smaller
+        // relative to the share or to its complement, whichever is smaller
         let relative = got.standard_error / got.value.min(1.0 - got.value);
         if relative > LARGEST_RELATIVE_ERROR || got.value == 0.0 {
             self.unsupported.push(name.to_owned());
@@ -120,7 +120,7 @@ impl Cells {
         }
     }
 
-    /// All cells tested, none missed, and as scattered as they should be.
+    /// Asserts that enough cells were tested, that none is off, and that they scatter as they should.
     fn finish(self, least: usize) {
         let scatter = (self.squares / self.tested as f64).sqrt();
         let (tested, unsupported) = (self.tested, self.unsupported);
@@ -233,7 +233,7 @@ fn disciplines_against_exact_laws() {
             let Some(x) = number(&row, column) else {
                 continue;
             };
-            // Atoms: no wait at all, and M/D/1 at the shortest sojourn, whatever the order.
+            // atoms: no wait at all, and in M/D/1 the shortest sojourn, whatever the order
             let atom = if service.starts_with("deterministic") && discipline != "ps" {
                 50.000_001
             } else {
@@ -254,7 +254,7 @@ fn moments() {
     for (i, row) in table("moments_exact.csv").into_iter().enumerate() {
         let rho = number(&row, "rho").unwrap();
         let quantity = row["quantity"].as_str();
-        // fork-join has a simulator and a test of its own
+        // fork-join has its own simulator and test
         if quantity.starts_with("E[max]") {
             continue;
         }
@@ -265,7 +265,7 @@ fn moments() {
         };
         let of = |discipline: &str, millions| simulate(i, service, 1, rho, discipline, millions);
         let want = number(&row, "value_us_or_us2").unwrap();
-        // second moments of long tails need more
+        // second moments of long tails need more requests
         let millions = if rho > 0.92 { 60 } else { 30 };
         let name = format!("{} rho={rho} {quantity}", row["model"]);
         let mut check = |got: Option<Estimate>, unit: f64| {
@@ -302,7 +302,7 @@ fn variance(sample: &Sample) -> Option<Estimate> {
     })
 }
 
-/// Disciplines without exact laws against an independent simulator's results.
+/// Disciplines without exact laws, compared with the results of an independent simulator.
 #[test]
 fn disciplines_against_another_simulator() {
     let mut cells = Cells::default();
@@ -319,7 +319,7 @@ fn disciplines_against_another_simulator() {
             "rw" => "random-worker",
             "rr" => "round-robin",
             "po2" => "power-of-d:2",
-            // fork-join has a simulator and a test of its own
+            // fork-join has its own simulator and test
             "fj" => continue,
             other => panic!("unknown discipline {other}"),
         };
@@ -338,8 +338,8 @@ fn disciplines_against_another_simulator() {
                 cells.unsupported.push(name(column));
                 continue;
             };
-            // The reference rounds to its bins of some nanoseconds; a median next to the atom of
-            // those who do not wait (M/D/1 at 0.5) is where that shows.
+            // The reference's quantiles come from bins that are 0.5 µs wide. This shows in a median next to the
+            // atom of the requests that do not wait (M/D/1 at 0.5).
             let bins = 0.5 * 1e3 / 12.0_f64.sqrt();
             let estimate = Estimate {
                 value: got.value_ns,
@@ -351,8 +351,8 @@ fn disciplines_against_another_simulator() {
     cells.finish(128);
 }
 
-/// Fork-join against the exact mean for two stations and the simulated rows, with the
-/// counts of independent replications pooled.
+/// Fork-join, compared with the exact mean for two stations and with the simulated rows; shares and
+/// errors come from independent replications.
 #[test]
 fn fork_join_rows() {
     let mut cells = 0;
@@ -399,8 +399,8 @@ fn fork_join_rows() {
             let reference = number(&row, name).unwrap();
             let reference_error =
                 number(&row, &format!("se_{}", name.trim_end_matches("_us"))).unwrap();
-            // the share above the reference's quantile, which is unbiased; the reference's
-            // own error, as a share, through the tail's local slope
+            // the share above the reference's quantile is unbiased; the reference's own error is converted to a
+            // share by the local slope of the tail
             let share_above = |t: f64| -> Vec<f64> {
                 let above = |run: &Vec<f64>| each - run.partition_point(|&x| x <= t);
                 runs.iter()

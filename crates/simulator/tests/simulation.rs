@@ -1,7 +1,7 @@
 //! The simulator as a whole: reproducible, honest about precision, clear about what is
 //! impossible.
 
-// in helpers of tests, too, a panic is the failure of the test
+// in test helpers, too, a panic is a test failure
 #![allow(clippy::unwrap_used)]
 
 use std::num::{NonZeroU32, NonZeroUsize};
@@ -37,7 +37,7 @@ fn simulation(service: &str, c: u32, rho: f64, discipline: &str, requests: u64) 
     }
 }
 
-/// Everything of an outcome that must not depend on how it was calculated.
+/// The part of an outcome that must not depend on how it was calculated.
 fn essence(o: &Outcome) -> impl PartialEq + std::fmt::Debug + use<> {
     (
         o.sojourn.clone(),
@@ -98,7 +98,7 @@ fn every_request_is_counted_in_every_discipline() {
         let s = simulation("exponential:50us", 4, 0.8, discipline, 2_560_000);
         let o = s.run().unwrap();
         assert_eq!(o.stopped, Stopped::Finished);
-        // those present at the two ends of the recording do not cancel exactly
+        // the requests in the system at the start and at the end of the recording do not cancel exactly
         let off = o.sojourn.pooled().count().abs_diff(2_560_000);
         assert!(off < 10_000, "{discipline}: {off} too many or too few");
         assert_eq!(o.sojourn.pooled().count(), o.wait.pooled().count());
@@ -121,7 +121,7 @@ fn another_seed_gives_another_result_within_the_errors() {
 
 #[test]
 fn disciplines_share_their_arrivals() {
-    // with as many workers as never to wait, only the service times show
+    // with so many workers that no request waits, the sojourns are the service times
     let of = |discipline: &str| {
         let mut s = simulation("exponential:50us", 200, 0.2, discipline, 512_000);
         s.warm_up = WarmUp::Requests(10_000);
@@ -132,7 +132,7 @@ fn disciplines_share_their_arrivals() {
     assert_eq!(of("fifo"), of("lifo"));
 }
 
-/// Load by other laws: the moments of M/G/1 (Pollaczek and Khinchine).
+/// Other service laws: the mean wait of M/G/1 (Pollaczek and Khinchine).
 #[test]
 fn general_service_waits_as_long_as_theory_says() {
     for service in [
@@ -182,7 +182,7 @@ fn time_slices_lie_between_sharing_and_fifo() {
     let (sharing, fifo) = (mean("ps"), mean("fifo"));
     let short = mean("time-sliced:quantum=500ns,switch=0");
     let long = mean("time-sliced:quantum=1s,switch=0");
-    // the same queue; only who is still present at the ends of the recording differs
+    // the same queue, except for the requests present at the ends of the recording
     assert!(
         (long.value / fifo.value - 1.0).abs() < 1e-3,
         "{} and {}",
@@ -193,8 +193,8 @@ fn time_slices_lie_between_sharing_and_fifo() {
     assert!(z.abs() < 4.0, "{} and {}", short.value, sharing.value);
 }
 
-/// A worker that is away a tenth of the time: M/D/1 with vacations is worse than without,
-/// and a slow worker is what its factor says.
+/// If the worker is away a tenth of the time, M/D/1 is worse than without these vacations. A slow worker
+/// is as slow as its factor says.
 #[test]
 fn slow_workers_and_vacations_cost() {
     let plain = simulation("deterministic:50us", 1, 0.6, "fifo", 1_000_000);
@@ -281,7 +281,7 @@ fn the_impossible_is_refused_with_a_remedy() {
     assert!(refused(&|s| s.stop = Stop::Requests(0)).contains("above 0"));
     assert!(refused(&|s| s.slowdown = vec![1.0]).contains("each of the 4 workers"));
     assert!(refused(&|s| s.slowdown = vec![1.0, 1.0, 1.0, f64::NAN]).contains("positive"));
-    // a random worker four times as slow as the others drowns alone
+    // a worker four times as slow as the others is overloaded under random-worker
     let drowned = refused(&|s| {
         s.slowdown = vec![1.0, 1.0, 1.0, 4.0];
         s.discipline = Discipline::RandomWorker;

@@ -25,7 +25,7 @@ impl Held {
         self.mitigation.is.name
     }
 
-    /// It lasts only while a process holds it.
+    /// Whether it lasts only while a process holds it.
     pub const fn needs_a_holder(&self) -> bool {
         !self.applied.holds.is_empty()
     }
@@ -60,7 +60,7 @@ impl Changes {
         })
     }
 
-    /// What is changed.
+    /// The server, device and CPUs that are changed.
     pub const fn scope(&self) -> &Scope {
         &self.scope
     }
@@ -138,7 +138,7 @@ impl Changes {
     }
 }
 
-/// How many settings of the apply with this number there are.
+/// Counts of the settings of one apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Settings that the apply changed.

@@ -98,7 +98,7 @@ fn dressed(command: clap::Command) -> clap::Command {
         .map(|subcommand| subcommand.get_name().to_owned())
         .collect();
     let help = |name: &'static str, action| {
-        // otherwise it would be below the last heading of the options
+        // otherwise clap would put it below the last heading of the options
         let option = Arg::new(name).long(name).action(action);
         option.help_heading(None)
     };
@@ -219,7 +219,7 @@ mod tests {
             .map(|line| line.strip_prefix("sudo ").unwrap_or(line))
             .filter(|line| line.starts_with("taillab ") && !line.contains("COMMAND"));
         ours.map(|line| {
-            // help says what a command does after it, behind some spaces
+            // help explains a command after it, behind several spaces
             let line = line.split("   ").next().unwrap_or(line);
             let line = line.split(" && ").next().unwrap_or(line);
             let mut line = line.split(" | ").next().unwrap_or(line).to_owned();
@@ -272,7 +272,7 @@ mod tests {
             }
         });
         for (short, used) in meanings {
-            // the CPUs of the server are those that are measured where there is nothing else
+            // where a command has a server, the CPUs that are measured are the server's
             let alike = |long: &str| match long {
                 "server-cpus" | "server-cpu" => "cpus".to_owned(),
                 long => long.to_owned(),

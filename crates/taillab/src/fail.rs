@@ -1,4 +1,4 @@
-//! Which exit code an error of the other crates ends with.
+//! The exit codes of errors of the other crates.
 
 use taillab_host::{ErrorKind, HostError};
 use taillab_load::LoadError;
@@ -18,7 +18,7 @@ pub fn host(error: impl Into<HostError>) -> Failure {
     Failure::new(exit, error)
 }
 
-/// A disturbance that cannot be made: where the machine does not allow it, no failure of ours.
+/// A disturbance that cannot be made. That the machine does not allow it is no failure of ours.
 pub fn injection(error: InjectionError) -> Failure {
     match error {
         InjectionError::Journal(error) => host(error),

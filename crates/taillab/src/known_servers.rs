@@ -1,12 +1,12 @@
-//! What is known of servers by their names.
+//! What is known about servers by their names.
 
 /// How a server treats the requests of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KnownServer {
     /// The name of its process (`comm`).
     comm: &'static str,
-    /// It answers each connection's requests in order, all that it has read of it before it
-    /// reads more.
+    /// It answers the requests of a connection in order: everything that it has read before it reads
+    /// more.
     pub sequential: bool,
     /// Its datagrams begin with two bytes that name the request: DNS, memcached's frame, and
     /// our own.
@@ -40,7 +40,7 @@ const fn known(comm: &'static str, sequential: bool, datagram_ids: bool) -> Know
 }
 
 impl KnownServer {
-    /// The server with this name of its process; of an unknown one nothing is taken for granted.
+    /// The server whose process has this name; nothing is assumed about an unknown one.
     pub fn called(comm: &str) -> Self {
         let found = SERVERS.iter().find(|server| server.comm == comm);
         found.copied().unwrap_or_default()

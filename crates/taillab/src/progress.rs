@@ -25,7 +25,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Shows progress unless asked to be quiet, or if stderr is not a terminal.
+    /// Shows progress on a terminal, unless asked to be quiet.
     pub fn new(quiet: bool) -> Self {
         Self { shown: !quiet }
     }
@@ -72,7 +72,7 @@ impl Progress {
     }
 }
 
-/// Tells a sleeping thread that something is over, also when that panics.
+/// Tells a sleeping thread that the work is over, even if it panicked.
 struct TellWhenOver<'a> {
     is_over: &'a AtomicBool,
     sleeper: Thread,
@@ -93,7 +93,7 @@ pub fn meanwhile<T: Send>(
     mut look: impl FnMut(),
     work: impl FnOnce() -> T + Send,
 ) -> T {
-    // not `is_finished`: who is woken may look before the thread has ended, and would sleep again
+    // not `is_finished`: the woken thread may look before the worker has ended, and would sleep again
     let is_over = AtomicBool::new(false);
     let tell = TellWhenOver {
         is_over: &is_over,

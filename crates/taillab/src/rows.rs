@@ -48,7 +48,7 @@ impl<R: Read> Rows<R> {
 
     /// The rows of a text whose cells are separated like this.
     pub fn new(text: R, separator: Separator) -> Self {
-        // the number of a row is that of the line that it ends: the last one needs an end, too
+        // rows are numbered by the ends of lines, so the last one needs an end, too
         let bounded = Bounded {
             inner: text.chain(&b"\n"[..]),
             since_row: 0,

@@ -107,7 +107,7 @@ fn of<T: JsonSchema>() -> Schema {
     schema
 }
 
-/// A report of `load`: what only another command's report has is not in it.
+/// The schema of a report of `load`, without what only other commands' reports have.
 fn without_server(mut schema: Schema) -> Schema {
     let object = schema.ensure_object();
     object.remove("allOf");

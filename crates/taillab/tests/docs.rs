@@ -1,4 +1,4 @@
-//! What the documents for contributors name is there: paths, modules, constants; and what README has to name.
+//! What the documents for contributors name exists: paths, modules, constants. README names what it must.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -63,7 +63,7 @@ impl Tree {
         })
     }
 
-    /// Whether `crate::module::module` is there, as far as it is one of our crates and names modules.
+    /// Whether `crate::module::module` exists, as far as it is one of our crates and names modules.
     fn has_module(&self, path: &str) -> bool {
         let mut parts = path.split("::");
         let of_crate = format!("crates/{}/src", parts.next().unwrap_or_default());
@@ -111,14 +111,14 @@ fn is_path(word: &str) -> bool {
     is_one && word.chars().all(good) && !elsewhere && !word.contains("NAME")
 }
 
-/// Words of lower-case letters are not: they may be prose.
+/// Whether a word in code is an identifier. Words of lower-case letters are not: they may be prose.
 fn is_identifier(word: &str) -> bool {
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let is_word = word.chars().all(|c| c.is_ascii_lowercase());
     word.chars().all(is_name) && word.starts_with(|c: char| c.is_alphabetic()) && !is_word
 }
 
-/// What a document names that is not there.
+/// What a document names that does not exist.
 fn missing(tree: &Tree, text: &str) -> Vec<String> {
     // fences are spans too: three backticks change in and out three times
     let code = text

@@ -23,8 +23,8 @@ fn doctor(args: &[&str]) -> Output {
 fn doctor_as_nobody(args: &[&str]) -> Output {
     let folder = tempfile::tempdir_in("/tmp").unwrap();
     let program = folder.path().join("taillab");
-    // by a program of its own: while we had the copy open for writing, a process that another test starts would
-    // inherit that, and the copy would be busy
+    // copied by another program: a process that another test starts while we have the copy open for
+    // writing would inherit the descriptor, and the copy would be busy
     let mut copy = Command::new("cp");
     let copied = copy.arg(env!("CARGO_BIN_EXE_taillab")).arg(&program);
     assert!(copied.status().unwrap().success());

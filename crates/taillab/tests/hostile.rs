@@ -40,7 +40,7 @@ struct Target {
     /// In front of the file's name, and behind it.
     command: (&'static [&'static str], &'static [&'static str]),
     seeds: fn() -> Vec<Vec<u8>>,
-    /// A sound one of nearly [`LARGE_BYTES`], or more as far as its format packs it.
+    /// A sound file of nearly [`LARGE_BYTES`], or less where its format packs the values.
     large: fn() -> Vec<u8>,
     /// Pieces that mean something in such a file.
     words: &'static [&'static [u8]],
@@ -221,7 +221,7 @@ fn damaged(target: &Target, seeds: &[Vec<u8>], rng: &mut Xoshiro256PlusPlus) -> 
     file
 }
 
-/// Gives a file to its command; what was wrong with how that ended.
+/// Gives a file to its command; returns what was wrong with how that ended.
 fn read(target: &Target, file: &Path) -> Option<String> {
     let mut command = Command::new("prlimit");
     command
@@ -255,7 +255,7 @@ fn read(target: &Target, file: &Path) -> Option<String> {
     }
 }
 
-/// Tries damaged files until `done` says so of their number; the ones that did harm are kept.
+/// Tries damaged files until `done` accepts their number; a file that does harm is kept.
 fn attack(target: &Target, seed: u64, done: &(impl Fn(u64) -> bool + Sync)) {
     let folder = TempDir::new().unwrap();
     let seeds = (target.seeds)();
@@ -285,7 +285,7 @@ fn attack(target: &Target, seed: u64, done: &(impl Fn(u64) -> bool + Sync)) {
     eprintln!("{number} files of kind {}", target.name);
 }
 
-/// The same files each time; for as many seconds as `make fuzz` asks for, others each time.
+/// Tries the same files each time; with `make fuzz`, other files each time, for as long as it asks for.
 #[test]
 fn damaged_files_do_no_harm() {
     let asked = std::env::var("FUZZ_SECONDS").ok();
@@ -323,7 +323,7 @@ fn large_files_do_no_harm() {
     }
 }
 
-/// What did harm once.
+/// Files that once did harm.
 #[test]
 fn files_that_did_harm_once_do_none() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hostile/corpus");

@@ -25,7 +25,7 @@ fn json(output: &Output) -> Value {
     value
 }
 
-/// Without causes it needs no root: each CPU has a row, and the counts agree with each other.
+/// Without causes it needs no root. Each CPU has a row, and its numbers agree with each other.
 #[test]
 fn every_cpu_has_a_row_that_obeys_the_schema() {
     let output = noise(&["--json", "-q", "-d", "200ms", "--no-causes"]);
@@ -61,7 +61,7 @@ fn interrupted_it_shows_what_it_has() {
         .stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let threads = format!("/proc/{}/task", child.id());
-    // its loops run: as many other threads of it have used their CPU
+    // its loops run once as many threads as there are CPUs have used theirs
     let cpus = std::thread::available_parallelism().unwrap().get();
     let running = support::wait_for("the loops", || {
         if child.try_wait().unwrap().is_some() {
@@ -102,14 +102,14 @@ fn an_interrupted_budget_shows_the_rows_that_it_has() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // a loop runs, in user space or in the kernel: whatever else the process does takes less
+    // a loop is running, in user space or in the kernel: nothing else in the process takes that much
     let running = support::wait_for("a loop", || {
         if child.try_wait().unwrap().is_some() {
             return Some(false);
         }
         let times = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).ok()?;
         let after_name = times.rsplit(") ").next()?;
-        // fields 14 and 15, of which the first here is the third: in hundredths of a second
+        // fields 14 and 15, in hundredths of a second; the first word here is field 3
         let fields = after_name.split(' ').skip(11).take(2);
         let used: u64 = fields.filter_map(|field| field.parse::<u64>().ok()).sum();
         (used > 100).then_some(true)

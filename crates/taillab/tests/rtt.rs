@@ -18,7 +18,7 @@ fn rtt(args: &[&str]) -> Command {
     command
 }
 
-/// Runs it to its end, which must come.
+/// Runs it to its end; one that hangs is killed and fails the test.
 fn run(args: &[&str]) -> Output {
     let mut child = rtt(args)
         .stdout(Stdio::piped())
@@ -88,7 +88,7 @@ fn every_protocol_and_mode_completes_every_round_trip() {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let result = result(&output);
     assert_eq!(result["partial"], false);
-    // shared memory is only looked at again and again
+    // shared memory has no mode but polling
     assert_eq!(rows(&result).len(), (3 * 4 + 1) * 2 * 2);
     for row in rows(&result) {
         assert_eq!(row["partial"], false, "{row}");
@@ -97,7 +97,7 @@ fn every_protocol_and_mode_completes_every_round_trip() {
         assert_eq!(row["runs"].as_array().unwrap().len(), 3);
         let quantiles = row["rtt"]["quantiles"].as_array().unwrap();
         assert!(quantiles[0]["value"].as_u64().unwrap() > 0);
-        // 900 round trips cannot show the fifth nine, and say what would
+        // 900 round trips cannot show the fifth nine, and the row says how many would
         assert_eq!(quantiles[5]["value"], Value::Null);
         assert!(row["needs"].to_string().contains("0.99999"));
         assert!(row["trimmed"][0]["mean_ns"].as_u64().unwrap() > 0);
@@ -197,8 +197,8 @@ fn parquet_agrees(file: &Path, row: &Value) {
     assert_eq!(connections.into_iter().collect::<Vec<_>>(), [0, 1]);
 }
 
-/// An echo server over UDP that does something else with some datagrams: it gets the number of
-/// the datagram, from 0, the datagram, and what sends to the client.
+/// A UDP server that calls `answer` for each datagram: with its number, from 0, the datagram, and a
+/// function that sends to the client.
 fn udp_server(mut answer: impl FnMut(u64, &[u8], &dyn Fn(&[u8])) + Send + 'static) -> String {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = socket.local_addr().unwrap().to_string();
@@ -221,7 +221,7 @@ const FEW: [&str; 9] = [
 
 #[test]
 fn lost_late_doubled_and_foreign_datagrams_are_counted_and_disturb_no_other() {
-    // side by side, since each waits for its time-outs most of the time
+    // in parallel, since each mostly waits for its time-outs
     std::thread::scope(|scope| {
         for mode in ["blocking", "nonblocking", "epoll", "io_uring"] {
             scope.spawn(move || a_bad_peer_is_counted(mode));
@@ -251,7 +251,7 @@ fn a_bad_peer_is_counted(mode: &str) {
         }
     });
     let mut args = vec!["--proto", "udp", "--mode", mode, "--target", &target];
-    // what the machine delays by so much would be counted as lost as well
+    // long, since a datagram that the machine delays by more counts as lost too
     args.extend(["--timeout", "2s"]);
     args.extend(FEW);
     let output = run(&args);
@@ -264,7 +264,7 @@ fn a_bad_peer_is_counted(mode: &str) {
     assert_eq!(count(row, "late"), 1, "{mode}");
     assert_eq!(count(row, "duplicated"), 1, "{mode}");
     assert_eq!(count(row, "foreign"), 1, "{mode}");
-    // they count with what they were waited for
+    // lost ones count with the time that was waited for them
     assert_eq!(row["rtt"]["count"], 200);
     assert!(row["rtt"]["max"].as_u64().unwrap() >= 2_000_000_000);
 }
@@ -304,7 +304,7 @@ fn a_peer_that_goes_in_mid_run_leaves_what_there_was() {
 
 #[test]
 fn who_does_not_echo_is_named() {
-    // over UDP: it answers, with something else
+    // over UDP: it answers with something else
     let target = udp_server(|_, datagram, send| send(&vec![0; datagram.len()]));
     let mut args = vec!["--proto", "udp", "--target", &target];
     args.extend(FEW);
@@ -348,7 +348,7 @@ fn silence_and_nobody_are_told_apart() {
         said.contains("no answer") && said.contains("firewall"),
         "{said}"
     );
-    // ports that nobody else can take meanwhile: one is connected to somebody else, one not listened at
+    // ports that nobody else can take meanwhile: one is connected to another port, one does not listen
     let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
     udp.connect("127.0.0.1:9").unwrap();
     let tcp = net::socket(net::AddressFamily::INET, net::SocketType::STREAM, None).unwrap();
@@ -375,7 +375,7 @@ fn an_interruption_keeps_what_there_is() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // nothing depends on how much is measured before it
+    // how much is measured until then does not matter
     std::thread::sleep(Duration::from_secs(2));
     let sent = Command::new("kill")
         .args(["-s", "INT", &child.id().to_string()])
@@ -449,7 +449,7 @@ fn what_cannot_be_is_refused_with_its_remedy() {
     }
 }
 
-/// What each row of a short measurement was, and what was said.
+/// Protocol and mode of each row of a short measurement, and stderr.
 fn measured(args: &[&str]) -> (Vec<(String, String)>, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_taillab"))
         .arg("rtt")
@@ -494,7 +494,7 @@ fn a_protocol_of_which_nothing_is_left_is_left_out_in_one_line() {
     assert_eq!(said.lines().count(), 1, "{said}");
 }
 
-/// A protocol of a list that lacks a mode loses this mode and no other.
+/// A listed protocol that lacks a mode loses only that mode.
 #[test]
 fn a_mode_that_a_protocol_lacks_is_left_out_and_said() {
     let (kinds, said) = measured(&["--proto", "shm,unix", "--mode", "nonblocking,busy-poll"]);
@@ -523,7 +523,7 @@ fn every_protocol_takes_messages_by_a_schedule() {
         "20",
         "--json",
     ]);
-    // a busy machine may make a load one that cannot be believed: that is 4, and said
+    // on a busy machine a load may not be valid (4), which is reported
     let code = output.status.code();
     assert!(matches!(code, Some(0 | 4)), "{}", stderr(&output));
     let result = result(&output);
@@ -539,7 +539,7 @@ fn every_protocol_takes_messages_by_a_schedule() {
         assert_eq!(row["open_loop"]["capacity"], Value::Null);
         assert_eq!(load["arrivals"]["process"], "poisson");
         assert_eq!(row["rtt"], load["response_time"]);
-        // from when it was due it takes at least as long as from when it was sent
+        // measured from when it was due, it takes at least as long as from when it was sent
         let mean = |of: &str| load[of]["mean"].as_f64().unwrap();
         assert!(mean("response_time") >= mean("service_time"), "{row}");
     }
@@ -551,7 +551,7 @@ fn every_protocol_takes_messages_by_a_schedule() {
 
 #[test]
 fn a_run_ends_after_the_longest_time_that_it_may_take_and_says_so() {
-    // a schedule whose messages take an hour, and round trips that take at least a second
+    // a schedule that lasts an hour, and round trips that take at least a second together
     for (proto, rate, count_of_run, runs) in [
         ("shm", Some("20"), 72_000_u64, 2_usize),
         ("tcp", None, 200_000, 1),
@@ -599,7 +599,7 @@ fn a_run_ends_after_the_longest_time_that_it_may_take_and_says_so() {
 
 #[test]
 fn a_share_of_the_capacity_is_a_rate() {
-    // few, because the capacity of a busy machine can be a few messages per second
+    // few messages, because a busy machine may manage only a few per second
     let output = run(&[
         "--proto", "udp,shm", "--size", "64", "-u", "90%", "--count", "40", "--runs", "1",
         "--warmup", "0", "--json",

@@ -84,7 +84,7 @@ impl Drop for Server {
     }
 }
 
-/// A server that cannot start; a bounded wait would hide nothing, it ends at once.
+/// Runs a server that cannot start. It ends at once; the time limit is for one that does start.
 fn refused(args: &[&str]) -> Output {
     assert_cmd::Command::cargo_bin("taillab")
         .unwrap()
@@ -225,7 +225,7 @@ fn a_unix_socket_is_private_and_removed_at_the_end() {
     );
     let (exit, stdout, stderr) = server.stop("TERM");
     assert_eq!(exit, Some(0), "{stderr}");
-    // The other server's look at the socket was a connection too, if it was accepted in time.
+    // The refused server's check of the socket counts as a connection if it was accepted in time.
     assert!(stdout.starts_with("served 1 request on "), "{stdout}");
     assert!(!path.exists());
 
@@ -321,7 +321,7 @@ fn rubbish_is_counted_and_said() {
     assert!(stderr.contains("--request-bytes"), "{stderr}");
 }
 
-/// More clients than the process may have files: those are refused at once, the others
+/// With more clients than the process may open files, the excess is refused at once and the others
 /// are served.
 #[test]
 fn clients_beyond_the_limit_on_files_are_refused() {
@@ -464,7 +464,7 @@ fn faults_happen_and_are_written_down() {
     assert_eq!(truth["sources"][0]["cause"], "slow_service");
     let intervals = truth["intervals"].as_array().unwrap();
     let of = |source: u64| intervals.iter().filter(move |i| i["source"] == source);
-    // in one piece each, or in several where others had the CPU meanwhile
+    // one interval each, or several if others had the CPU meanwhile
     assert!(of(0).count() >= 4);
     assert_eq!(of(1).count(), 3);
     let burnt: u64 = of(0)

@@ -64,7 +64,7 @@ fn complaints(instance: &Value) -> Vec<String> {
         .collect()
 }
 
-/// Everything but how long it took.
+/// The result without what the engine says about itself, such as how long it took.
 fn without_engine(mut result: Value) -> Value {
     let object = result.as_object_mut().unwrap();
     object.remove("engine");
@@ -117,7 +117,7 @@ fn every_kind_of_result_keeps_to_the_schema() {
     for call in calls {
         assert_eq!(complaints(&json(call)), [""; 0], "{call:?}");
     }
-    // the schema refuses what is not told in it
+    // the schema refuses properties that it does not list
     let mut result = json(&["-n", "50k"]);
     result["surprise"] = Value::Bool(true);
     assert_ne!(complaints(&result), [""; 0]);
@@ -236,7 +236,7 @@ fn disciplines_are_compared_on_the_same_arrivals() {
     let means: Vec<f64> = (result["runs"].as_array().unwrap().iter())
         .map(|run| run["sojourn"]["mean"].as_f64().unwrap())
         .collect();
-    // the order of service does not change the mean, and the arrivals are the same
+    // the order of service does not change the mean, given the same arrivals
     assert_eq!(means.len(), 3);
     for mean in &means {
         assert!((mean / means[0] - 1.0).abs() < 1e-3, "{means:?}");
@@ -346,7 +346,7 @@ fn a_sweep_is_a_table_a_figure_and_a_parquet_file() {
     assert_eq!(complaints(&result), [""; 0]);
 }
 
-/// A thousand arrivals, `gap_us` apart but for every tenth, which comes with the next.
+/// A thousand arrivals, 100 µs apart, except that every tenth comes together with the next.
 fn stamps_us() -> Vec<i64> {
     (0..1_000)
         .map(|i| 1_000_000 + 100 * (i + i64::from(i % 10 == 9)))
@@ -424,7 +424,7 @@ fn a_trace_is_the_same_in_every_format() {
     for other in others {
         assert_eq!(play(other), first, "{other:?}");
     }
-    // scaled, the unit does not matter
+    // scaled to a utilization, the unit does not matter
     let scaled = |args: &[&str]| play(&[args, &["--utilization", "50%"]].concat());
     let as_seconds = scaled(&["--trace", &plain, "--trace-column", "1"]);
     assert_eq!(as_seconds["utilization"], 0.5);

@@ -1,5 +1,5 @@
-//! The shape of the source: no circle of modules, no endless function, no endless file, no type name with
-//! many meanings.
+//! The shape of the source: no circular modules, no endless functions or files, no type name with many
+//! meanings.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -27,7 +27,7 @@ fn no_module_depends_on_itself_through_others() {
     );
 }
 
-/// A command only turns flags into the arguments of what others share: two that use each other's insides hide a room.
+/// A command only turns flags into arguments for shared code. If one uses another, shared code is hidden in it.
 #[test]
 fn no_command_names_another() {
     let source = crates_folder().join("taillab/src");
@@ -259,7 +259,7 @@ impl<'ast> Visit<'ast> for Types {
 /// Segments below the root of the crate: `crate::a::b` is `["a", "b"]`.
 type ModulePath = Vec<String>;
 
-/// The modules of one crate, and what each defines, imports and mentions. What is compiled for tests only is left out.
+/// The modules of one crate, and what each defines, imports and mentions, without what is only for tests.
 #[derive(Default)]
 struct Modules {
     scopes: BTreeMap<ModulePath, Scope>,
@@ -325,7 +325,7 @@ impl Modules {
         self.scopes.insert(module, scope);
     }
 
-    /// The module that defines what a path of `from` names; none for what other crates define.
+    /// The module that defines what `path` names in the module `from`; none if another crate defines it.
     fn resolve(&self, from: &ModulePath, path: &[String], depth: usize) -> Option<ModulePath> {
         let (first, rest) = path.split_first()?;
         match first.as_str() {
@@ -377,14 +377,14 @@ impl Modules {
         })
     }
 
-    /// File → the files whose items it names. What a module's children take from it is left out: a module
-    /// may hold what its children share, and join them.
+    /// File → the files whose items it names, except those of the modules above it: a module may both use
+    /// its children and hold what they share.
     fn uses(&self) -> BTreeMap<&Path, BTreeSet<&Path>> {
         let mut uses: BTreeMap<&Path, BTreeSet<&Path>> = BTreeMap::new();
         for (module, scope) in &self.scopes {
             let user = self.files[module].as_path();
             let targets = uses.entry(user).or_default();
-            // a re-export alone is no use of what it names
+            // a re-export alone does not count as a use
             for path in &scope.mentioned {
                 if let Some(target) = self.resolve(module, path, 0) {
                     let used = self.files[&target].as_path();
@@ -398,7 +398,7 @@ impl Modules {
         uses
     }
 
-    /// Each strongly connected set of files, and the uses inside it, as text.
+    /// Each strongly connected set of files and the uses within it, as text.
     fn circles(&self) -> Vec<String> {
         let uses = self.uses();
         let reach: BTreeMap<&Path, BTreeSet<&Path>> = uses
@@ -521,7 +521,7 @@ impl Scope {
     }
 }
 
-/// Every path in an item, as its segments. What macros are given is not parsed: its names come from `use`.
+/// Every path in an item, as its segments. Arguments of macros are not parsed: their names come from `use`.
 struct Mentions<'a>(&'a mut BTreeSet<Vec<String>>);
 
 impl<'ast> Visit<'ast> for Mentions<'_> {

@@ -1,4 +1,4 @@
-//! What `taillab trace` and `taillab explain` say without root and without a server.
+//! What `taillab trace` and `taillab explain` print without root and without a server.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
@@ -23,7 +23,7 @@ fn refused(words: &[&str], code: i32, part: &str) {
 
 #[test]
 fn servers_that_are_not_there_are_named_with_a_remedy() {
-    // above the largest number that a process can have
+    // above the largest process ID
     refused(
         &["trace", "-p", "4194305"],
         2,
@@ -73,7 +73,7 @@ fn wrong_values_are_refused_in_one_line() {
 
 #[test]
 fn unix_sockets_and_processes_that_do_not_listen_are_refused_with_the_reason() {
-    // not this process: it is also that of other tests, which listen
+    // not this process: other tests in it listen
     let refused_of = |stdin: Stdio, part: &str| {
         let mut other = Command::new("sleep")
             .arg("60")
@@ -104,7 +104,7 @@ fn what_is_no_recording_is_refused_by_name() {
     refused(&["explain", path.to_str().unwrap()], 1, "capture.tlc");
 }
 
-/// A t that is far too long: there is no ideal in the result, nor in any of its files.
+/// With a t that is far too long there is no ideal, neither in the result nor in any of its files.
 #[test]
 fn no_file_has_an_ideal_that_is_withdrawn() {
     use parquet::file::reader::{FileReader, SerializedFileReader};

@@ -1,4 +1,4 @@
-//! Whether the clients wait for their answers before they ask again.
+//! Whether the clients wait for their answers before they send again.
 //!
 //! If they do, arrivals depend on departures: a faster server would have seen other arrivals, so
 //! sending the same arrivals through an ideal queue says nothing about it.
@@ -32,10 +32,10 @@ use crate::crowd::{Crowd, Step};
 use crate::id_map::{IdMap, packed};
 use crate::matched::Matched;
 
-/// Only the first requests are examined, about this many; fewer would be enough.
+/// About this many requests, the first ones, are examined; fewer would be enough.
 const MOST_REQUESTS: u64 = 500_000;
 
-/// Larger numbers of requests in the server are counted as this many.
+/// Larger numbers of requests in the server count as this number.
 const MOST_INSIDE: usize = 4_096;
 
 /// The connections that carry this share of the requests are those of the clients.
@@ -44,11 +44,11 @@ const CARRIED: f64 = 0.99;
 /// The fullest part of the time, as a share of all.
 const FULLEST: f64 = 0.01;
 
-/// If waiting clients would send less by a smaller share than this, the percentiles are about the
-/// same either way.
+/// If waiting would reduce the clients' rate by a smaller share than this, the percentiles are about
+/// the same either way.
 const LEAST_EFFECT: f64 = 0.2;
 
-/// More standard errors of a Poisson number than this are not chance.
+/// A difference of more standard errors of a Poisson number than this is not chance.
 const BEYOND_CHANCE: f64 = 3.0;
 
 /// At most this share of the requests arrives while every connection has one in the server.
@@ -63,7 +63,7 @@ const AT_ONCE: Nanos = Nanos::from_micros(20);
 /// What the requests show about the clients that sent them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Inside {
-    /// Requests of each connection.
+    /// The connections, by their packed keys.
     connections: IdMap<Connection, u64>,
     requests: Tally,
     batches: Tally,
@@ -202,7 +202,7 @@ impl Tally {
         self.crowd = crowd;
     }
 
-    /// Whether this many waiting clients would send like this.
+    /// Whether this is how that many waiting clients would send.
     fn is_of_clients_that_wait(&self, clients: u64) -> bool {
         let Some(all) = usize::try_from(clients).ok().filter(|n| *n < MOST_INSIDE) else {
             return false;
@@ -220,8 +220,8 @@ impl Tally {
         let is_told = effect >= LEAST_EFFECT && effect / 2.0 > BEYOND_CHANCE / expected.sqrt();
         let is_nearer = (sent - would_send).abs() < effect / 2.0;
         let is_bounded = from(&self.arrivals, all) <= HARDLY_ANY * requests;
-        // arrivals at a constant rate find the server at its emptiest; waiting clients send like that
-        // only if they keep it full
+        // arrivals at a constant rate find the server emptier than on average; waiting clients send like
+        // that only if they keep it full
         let is_by_clock = self.is_regular() && self.free_clients(0, all) > all as f64 / 2.0;
         is_told && is_nearer && is_bounded && !is_by_clock
     }
@@ -302,7 +302,7 @@ mod tests {
         }
     }
 
-    /// Clients that think for a while after each answer, before one worker.
+    /// Clients that think for a while after each answer; one worker.
     fn closed(clients: u16, think_ns: f64, seed: u64) -> Matched {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut next: BinaryHeap<Reverse<(u64, u16)>> = (0..clients)
@@ -343,7 +343,7 @@ mod tests {
         matched(requests)
     }
 
-    /// Clients with up to `window` requests open at any time, over `connections`, any of which takes the next.
+    /// Clients with up to `window` open requests, over `connections`, any of which takes the next request.
     fn windowed(connections: u16, window: usize, away_ns: f64, seed: u64) -> Matched {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut next: BinaryHeap<Reverse<u64>> = (0..window as u64).map(Reverse).collect();
@@ -357,7 +357,7 @@ mod tests {
         matched(requests)
     }
 
-    /// Requests at a rate, regular or not, at one worker, over connections at random: several may be on one.
+    /// Requests at a rate, regular or not, for one worker, over random connections: one may carry several.
     fn shared_connections(connections: u16, utilization: f64, regular: bool, seed: u64) -> Matched {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         let (mut t1, mut free, mut requests) = (0, 0, Vec::new());
@@ -373,7 +373,7 @@ mod tests {
         matched(requests)
     }
 
-    /// Poisson arrivals at one worker over connections; each takes a free one if there is one.
+    /// Poisson arrivals for one worker; each request takes a free connection if there is one.
     fn open(connections: u16, utilization: f64, seed: u64) -> Matched {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         let (mut t1, mut free, mut requests) = (0, 0, Vec::new());
@@ -442,7 +442,7 @@ mod tests {
         }
     }
 
-    /// As nginx does, which ends a connection after 1,000 requests.
+    /// As nginx does: it ends a connection after 1,000 requests.
     #[test]
     fn clients_whose_connections_the_server_ends_are_found() {
         for seed in 0..5 {
@@ -470,7 +470,7 @@ mod tests {
         }
     }
 
-    /// One client makes no queue, nor do two before two workers: the arrivals' ideal holds.
+    /// One client makes no queue, nor do two clients of two workers: the comparison holds.
     #[test]
     fn clients_that_never_queue_do_not_matter() {
         assert_eq!(found(&closed(1, 1_000.0, 1), 1), None);

@@ -1,4 +1,4 @@
-//! Whether a measured server can be compared with the ideal queue with the same arrivals.
+//! Whether a measured server can be compared with the ideal queue of the same arrivals.
 //!
 //! Where the comparison does not hold, nothing that follows from it is shown: no ideal, no excess,
 //! no causes and no forecasts.
@@ -61,9 +61,9 @@ fn is_above(ideal: &Quantile, measured: &Quantile) -> Option<Withdrawn> {
     })
 }
 
-/// Raises forecasts that are below the ideal to the ideal; their intervals still say that they may be
-/// lower. A forecast whose whole interval is below the ideal, by more than the part of t that may lie
-/// outside of a sojourn, shows that t is too long. One that takes interrupts or softirqs off the
+/// Raises forecasts that are below the ideal's interval to its lower end; their own intervals still say
+/// that they may be lower. A forecast whose whole interval is below the ideal's, by more than the part of t
+/// that may lie outside of a sojourn, shows that t is too long. One that takes interrupts or softirqs off the
 /// server's CPUs does not show that, because it removes a part of t.
 pub(crate) fn hold(predictions: &mut [Prediction], ideal: &Distribution) -> Option<Withdrawn> {
     let mut beaten = None;
@@ -169,7 +169,7 @@ mod tests {
         };
         let slow = || vec![Cause::SlowService];
         assert!(of(slow(), vec![point(0.5, 12_600, 13_500)]).is_some());
-        // within its interval it may be, and a little below, for t is also of work outside
+        // a forecast may be in the ideal's interval, or a little below it: t includes work outside
         assert_eq!(of(slow(), vec![point(0.5, 29_000, 31_000)]), None);
         assert_eq!(of(slow(), vec![point(0.5, 33_000, 34_000)]), None);
         assert_eq!(of(slow(), vec![point(0.5, 27_500, 28_000)]), None);

@@ -25,7 +25,7 @@ pub struct Cutter<'c> {
     next: usize,
     workers: NonZeroU32,
     measure_from: Monotonic,
-    /// T6 of those inside.
+    /// T6 of the requests in the server.
     leave: BinaryHeap<Reverse<Monotonic>>,
     /// The ideal queue and its service time, where that is known.
     ideal: Option<(IdealQueue, Nanos)>,
@@ -42,7 +42,7 @@ struct Open {
     reason: usize,
     measured: Effect,
     ideal: Effect,
-    /// Requests of the measurement.
+    /// The number of requests of the measurement that it cuts.
     requests: u64,
     /// Up to where earlier windows have marked it.
     shown_to: Option<Monotonic>,
@@ -51,13 +51,13 @@ struct Open {
 /// Whether a queue still differs from what it would have been.
 #[derive(Clone, Copy, Default)]
 struct Effect {
-    /// It was idle when it perhaps should have worked.
+    /// The server was idle when it perhaps should have worked.
     was_idle: bool,
     over: bool,
 }
 
 impl Effect {
-    /// A request arrives, during the cut or after it, and finds a worker idle or not.
+    /// A request arrives during the cut or after it; `idle`: it finds an idle worker.
     fn look(&mut self, idle: bool, during: bool) {
         if during {
             self.was_idle |= idle;
@@ -116,11 +116,11 @@ impl CutSums {
         self.stretches.extend(lasted);
     }
 
-    /// The share of requests that is missing above each percentile.
+    /// The share of requests that are missing above each percentile.
     ///
     /// A request that finds the server busy is kept only if nothing was cut since the busy period
-    /// began. So for each kept request the probability of being kept is known, and with it how many
-    /// such requests there were (Horvitz and Thompson 1952). `left` is the total length kept.
+    /// began. So the probability of being kept is known for each kept request, and with it how many
+    /// such requests there were in all (Horvitz and Thompson 1952). `left` is the total length kept.
     fn unsettled(&self, left: Nanos) -> Vec<UnsettledAt> {
         let left = (left.get() as f64).max(1.0);
         let chance = |busy_ns: f64| {

@@ -4,25 +4,25 @@ use taillab_model::{Cut, CutReason, Monotonic, Nanos};
 
 use super::occupants::Occupants;
 
-/// A request sent later than this does not follow the schedule. Over a network on one machine a send
-/// takes a tenth of it.
+/// A request sent later than this does not follow the schedule. On one machine, a send takes a tenth of
+/// it.
 const LATE: Nanos = Nanos::from_micros(100);
 
 /// Sends are on time again when one is no later than this. (A few may be due at once.)
 const ON_TIME: Nanos = Nanos::from_micros(25);
 
-/// If more time passes between two sends that were due, something held the thread up.
+/// If more time passes between two sends although the second was due, something held the thread up.
 const HELD_UP: Nanos = Nanos::from_micros(25);
 
 /// The record of one thread of a generator.
 #[derive(Clone, Copy, Debug)]
 pub struct Thread<'a> {
-    /// How long another task had the thread's CPU, with the send at which that was noticed; in order
-    /// of time.
+    /// The sends at which it was noticed that another task had had the thread's CPU, and for how long; in
+    /// order of time.
     pub waits: &'a [(Monotonic, Nanos)],
-    /// The CPU on which it ran.
+    /// The CPU on which the thread ran.
     pub cpu: u32,
-    /// Who had that CPU.
+    /// Which threads had that CPU.
     pub occupants: &'a Occupants<'a>,
 }
 
@@ -74,7 +74,7 @@ pub fn merged(threads: impl IntoIterator<Item = Vec<Cut>>) -> Vec<Cut> {
 /// A run of late sends.
 struct Spell {
     from: Monotonic,
-    /// The latest send.
+    /// The lateness of the latest send.
     latest: Nanos,
     /// The longest time in which nothing was sent although something was due.
     longest: Nanos,
@@ -103,7 +103,7 @@ impl Spell {
             return None;
         }
         let (why, who) = if most(self.waited, self.held_up) {
-            // a task that had it for less is not the reason
+            // a task that had the CPU for less is not the reason
             let least = Nanos::new(self.waited.get() / 2);
             let chief = occupants.chief(self.from, to, least);
             let who = chief.unwrap_or_else(|| "another task".to_owned());
@@ -178,7 +178,7 @@ mod tests {
         assert_eq!(cuts(&sends, &[]), [(at(0), at(201), late)]);
     }
 
-    /// A hundred requests due at once take a send's time each: the schedule wants that.
+    /// A hundred requests that are due at once take the time of a send each: the schedule itself does that.
     #[test]
     fn a_burst_of_the_schedule_is_not_cut() {
         let mut sends: Vec<(u64, u64)> = (0..100).map(|i| (1_000, 1_000 + 7 * i)).collect();

@@ -2,7 +2,7 @@
 //!
 //! [`cuts_of`] finds them in the generator's own record: stretches in which something held it up, so
 //! that it sent late, and then many requests at once. [`Cutter`] follows the requests and determines how
-//! long such a stretch has an effect: until the queue is what it would have been without it.
+//! long such a stretch has an effect: until the queue is in the state that it would have had without it.
 //!
 //! The remaining arrivals still follow the intended process. A stall of the generator begins
 //! independently of the server's queue, and after a cut the queue is in the state that it would have

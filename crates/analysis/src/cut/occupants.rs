@@ -18,7 +18,7 @@ impl<'r> Occupants<'r> {
         let mut came = Vec::new();
         for stream in &recording.streams {
             let is_here = u32::from(stream.cpu()) == cpu;
-            // a slice may end on any CPU: on that of the thread that detaches
+            // the end of a slice may be recorded on any CPU: that of the thread that detaches the programs
             if !is_here && !has_slices {
                 continue;
             }
@@ -41,7 +41,7 @@ impl<'r> Occupants<'r> {
     /// Who had the CPU for longest between two times, apart from the generator and the idle
     /// thread: `stress (pid 77)`; `None` if nobody had it for `least` or longer.
     ///
-    /// Time in which the probe was blind counts for the last thread seen.
+    /// Time in which the probe was blind counts for the thread that was seen last.
     pub(super) fn chief(&self, from: Monotonic, to: Monotonic, least: Nanos) -> Option<String> {
         let first = self.came.partition_point(|(at, _)| *at <= from);
         let stays = &self.came[first.saturating_sub(1)..];
@@ -60,7 +60,7 @@ impl<'r> Occupants<'r> {
         (lasted >= least).then(|| self.name(tid))
     }
 
-    /// The idle thread, and the generator itself.
+    /// Whether it is the idle thread or the generator itself.
     fn is_known_well(&self, tid: Tid) -> bool {
         tid == 0 || (self.thread(tid)).is_some_and(|thread| thread.comm == THIS_GENERATOR)
     }
@@ -138,7 +138,7 @@ mod tests {
         let occupants = Occupants::of(&recording, 1);
         let chief = |from, to, least| occupants.chief(at(from), at(to), Nanos::from_micros(least));
         assert_eq!(chief(50, 1_000, 300).unwrap(), "stress (pid 70)");
-        // one that came before the stretch began, and one that had it for less than was asked
+        // a thread that came before the stretch began, and one that had the CPU for less than `least`
         assert_eq!(chief(150, 210, 40).unwrap(), "kworker/1:2 (pid 78)");
         assert_eq!(chief(150, 210, 60), None);
         // the generator and the idle thread hold nobody up
@@ -160,7 +160,7 @@ mod tests {
         }]);
         let occupants = Occupants::of(&recording, 1);
         let chief = |from, to| occupants.chief(at(from), at(to), Nanos::from_micros(50));
-        // it came on within the slice; who left and came after its end is not known
+        // from the end of the slice until a thread is seen again, nobody is known to have the CPU
         assert_eq!(chief(100, 900).unwrap(), "kworker/1:2 (pid 78)");
         assert_eq!(chief(100, 290).unwrap(), "stress (pid 70)");
         assert_eq!(chief(200, 290), None);

@@ -1,4 +1,4 @@
-//! Which causes make the tail, by whom, and what would remove them.
+//! Which causes make the tail, which culprits, and what would remove them.
 
 use taillab_model::Nanos;
 use taillab_model::explanation::{Cause, CauseShare, Culprit, Finding, Prediction};

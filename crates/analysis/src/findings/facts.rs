@@ -18,7 +18,7 @@ pub(super) struct Facts<'a> {
     pub(super) disturbances: bool,
 }
 
-/// A finding that the evidence decides.
+/// A finding for which the evidence is conclusive.
 pub(super) fn conclusive(text: String, advice: Option<String>, cause: Option<Cause>) -> Finding {
     Finding {
         text,
@@ -28,7 +28,7 @@ pub(super) fn conclusive(text: String, advice: Option<String>, cause: Option<Cau
     }
 }
 
-/// A cause is worth a sentence from this share of the excess above p99 on.
+/// A cause with at least this share of the excess above p99 is worth a sentence.
 pub(super) const NOTABLE: f64 = 0.05;
 
 /// A percentile, measured and ideal.
@@ -51,7 +51,7 @@ impl Facts<'_> {
         })
     }
 
-    /// The cause as a whole.
+    /// The share of the cause as a whole, without its culprits.
     fn whole(&self, cause: Cause) -> Option<&CauseShare> {
         let shares = self.server.causes.iter();
         let mut wholes = shares.filter(|share| share.culprit.is_none());

@@ -36,8 +36,8 @@ fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     findings
 }
 
-/// Draws the findings from what a result says, again after some of it was withdrawn. `ideal` are the
-/// sojourns in the ideal queue as if its requests were independent; `disturbances`: interrupts,
+/// Makes the findings from a result; this is done again after some of it was withdrawn. `ideal` is the
+/// sojourn in the ideal queue as if its requests were independent; `disturbances`: interrupts,
 /// softirqs and wake-ups were recorded.
 pub fn renew(server: &mut ServerResult, ideal: &Distribution, disturbances: bool) {
     let Some(explanation) = &server.explanation else {

@@ -7,10 +7,10 @@ use taillab_model::summary::{CpuTaken, Overload};
 use super::facts::{Facts, Whole, conclusive, list};
 use crate::fmt::{Count, Grew};
 
-/// A capacity above this share of the one that t gives has not fallen.
+/// A capacity above this share of the one that follows from t has not fallen.
 const AS_BEFORE: f64 = 0.95;
 
-/// A larger share of the CPUs is a reason, and so is a cost that exceeds t by more than this share.
+/// At least this share of the CPU time is a reason, and so is a cost that exceeds t by more than this share.
 const NOTABLE: f64 = 0.05;
 
 pub(super) fn overload(facts: &Facts<'_>) -> Option<Finding> {
@@ -44,7 +44,7 @@ pub(super) fn overload(facts: &Facts<'_>) -> Option<Finding> {
     Some(conclusive(text, Some(advice.to_owned()), None))
 }
 
-/// Why the capacity was lower than t gives.
+/// Why the capacity was lower than the one that follows from t.
 fn reasons(overload: &Overload, cpu: &CpuTaken) -> String {
     let t = overload.service_time_ns;
     let mut reasons = Vec::new();

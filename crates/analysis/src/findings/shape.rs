@@ -5,7 +5,7 @@ use taillab_model::explanation::{Cause, Finding};
 use super::facts::{Facts, NOTABLE, Whole, conclusive};
 use crate::fmt::{Count, Counted, Percentile, plural, share};
 
-/// Up to this multiple of the ideal there is little to gain.
+/// Up to this multiple of the ideal, there is little to gain.
 const NEAR: f64 = 1.5;
 
 /// A larger share of overtaken requests is worth a sentence.
@@ -17,7 +17,7 @@ const UNEVEN: f64 = 1.5;
 /// Slow requests come in bursts if at least this share of them is in runs.
 const IN_BURSTS: f64 = 0.5;
 
-/// With fewer requests in a burst on average, a burst is not one event that delays many.
+/// If bursts have fewer requests on average, a burst is not one event that delays many.
 const MANY_IN_A_BURST: f64 = 1.5;
 
 pub(super) fn near_the_ideal(facts: &Facts<'_>) -> Option<Finding> {

@@ -6,7 +6,7 @@ use taillab_model::explanation::{Cause, CauseShare, Finding, HypervisorSpell, Ta
 use super::facts::{Facts, NOTABLE, Whole, conclusive};
 use crate::fmt::{Count, Counted, Percentile, plural};
 
-/// A hypervisor that takes less of the server's CPUs is not worth a sentence.
+/// A hypervisor that takes a smaller share of the server's CPU time is not worth a sentence.
 const LEAST_TAKEN: f64 = 0.01;
 
 /// The largest number of spells that are listed.

@@ -71,7 +71,7 @@ fn prediction(change: &str, removes: Cause, predicted: u64) -> Prediction {
     }
 }
 
-/// Evidence that owns what it is made of.
+/// The parts of a result, from which the findings are made.
 struct Case {
     withdrawn: Option<Withdrawn>,
     overload: Option<Overload>,

@@ -15,9 +15,9 @@ const SLACK: Nanos = Nanos::new(250);
 
 /// A rest of up to this many times the median is charged to the recorded cause.
 const WAY: u64 = 4;
-/// A rest of up to this length always is.
+/// A rest of up to this length is always charged to it.
 const LEAST_WAY: Nanos = Nanos::from_micros(1);
-/// The number of gaps from which the length of the way is known.
+/// The length of the way is known after this many gaps.
 const LEARNT: u64 = 20;
 
 /// Options of the analysis.
@@ -41,18 +41,18 @@ pub struct GapAnalysis {
 #[derive(Debug)]
 struct Cpu {
     tid: Tid,
-    /// Who is current, as far as is known.
+    /// The current thread, if it is known.
     current: Option<Tid>,
     events: VecDeque<Event>,
     gaps: VecDeque<Gap>,
     sends: Sends,
-    /// The rest of gaps, by the kind of what took most of them.
+    /// The rests of the gaps, by the kind of the cause with the largest part.
     rests: BTreeMap<u8, Histogram>,
     sum: CpuSum,
 }
 
 impl GapAnalysis {
-    /// An analysis of these loops, each with its CPU and its thread.
+    /// An analysis of these loops, each given as its CPU and its thread; windows are counted from `began`.
     pub fn new(
         options: GapOptions,
         began: Monotonic,
@@ -104,7 +104,7 @@ impl GapAnalysis {
         }
     }
 
-    /// Handles everything before this instant; all of it must have been taken.
+    /// Handles everything before `before`. All gaps, events and interrupts until then must have been added.
     pub fn settle(&mut self, before: Monotonic) {
         for cpu in self.cpus.values_mut() {
             while let Some(gap) = cpu.gaps.front().copied()
@@ -113,13 +113,13 @@ impl GapAnalysis {
                 cpu.gaps.pop_front();
                 cpu.explain(gap, &self.options, self.began);
             }
-            // events before the next gap only show who is current
+            // of events before the next gap, only the current thread matters
             let next = cpu.gaps.front().map_or(before, |gap| gap.from.min(before));
             cpu.skip_to(earlier(next, SLACK));
         }
     }
 
-    /// Handles the rest, and returns the account of each CPU.
+    /// Handles what is left, and returns the account of each CPU.
     pub fn finish(mut self) -> BTreeMap<u16, CpuSum> {
         self.settle(Monotonic::MAX);
         let cpus = self.cpus.into_iter();

@@ -16,9 +16,9 @@ pub enum GapCause {
     Softirq(u8),
     /// Another thread.
     Thread(Tid),
-    /// The threads that took least, where there are too many to list.
+    /// The threads that took the least time, if there are too many to list.
     MoreThreads,
-    /// An interrupt from another CPU, and which one, if that is known.
+    /// An interrupt from another CPU, with that CPU if it is known.
     Ipi(Interrupt, Option<u16>),
     /// A page fault of the loop's thread.
     PageFault,
@@ -31,7 +31,7 @@ pub enum GapCause {
 }
 
 impl GapCause {
-    /// The cause of time that passes outside of this kernel.
+    /// The cause of time that passed outside of this kernel. `silent`: nothing was recorded in the gap.
     pub(super) const fn outside(virtual_machine: bool, silent: bool) -> Self {
         match virtual_machine {
             true => Self::Hypervisor(silent),
@@ -39,7 +39,7 @@ impl GapCause {
         }
     }
 
-    /// Its kind. For a thread, [`GapCause::named`] may say another one.
+    /// The kind of the cause. For a thread, [`GapCause::named`] may return another one.
     pub const fn kind(self) -> NoiseKind {
         match self {
             Self::Tick => NoiseKind::Tick,
@@ -54,9 +54,10 @@ impl GapCause {
         }
     }
 
-    /// Its kind, its name, and whether it is a thread of process `own`.
+    /// The kind of the cause, its name, and whether it is a thread of process `own`. `real_time`: the loop's
+    /// thread has a real-time policy.
     ///
-    /// If an ordinary thread ran instead of a real-time one, or nobody did, this is RT throttling: there is no
+    /// If an ordinary thread ran instead of a real-time loop, or none did, this is RT throttling: there is no
     /// other reason for it.
     pub fn named(
         self,

@@ -2,10 +2,10 @@
 
 use taillab_model::{Monotonic, Nanos};
 
-/// A time in which the thread did not read the clock.
+/// A stretch of time in which the thread did not read the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gap {
-    /// The CPU of the loop.
+    /// The CPU on which the loop runs.
     pub cpu: u16,
     /// The last read before it.
     pub from: Monotonic,
@@ -14,7 +14,7 @@ pub struct Gap {
 }
 
 impl Gap {
-    /// Its length.
+    /// The time between the two reads.
     pub fn length(&self) -> Nanos {
         self.to.saturating_since(self.from)
     }

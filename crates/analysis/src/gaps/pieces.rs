@@ -1,4 +1,4 @@
-//! Divides a gap: each nanosecond is charged to the innermost of what ran then.
+//! Divides a gap: each nanosecond is charged to the innermost activity at that time.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,13 +8,13 @@ use super::cause::GapCause;
 use super::gap::{Gap, IpiSent};
 use crate::spans::earlier;
 
-/// The number of sent interrupts that are kept for each CPU.
+/// The number of sent interrupts that are kept for each target CPU.
 const REMEMBERED: usize = 1 << 14;
 
-/// An interrupt from another CPU arrives within this time, unless the CPU stood still.
+/// An interrupt from another CPU arrives within this time, unless the target stood still.
 const SOON: Nanos = Nanos::from_millis(10);
 
-/// The interrupts that other CPUs sent to one.
+/// The interrupts that other CPUs sent to one CPU, in order of time.
 #[derive(Debug, Default)]
 pub(super) struct Sends(VecDeque<IpiSent>);
 
@@ -34,7 +34,7 @@ impl Sends {
     }
 }
 
-/// The parts of a gap as its events come, which is in order of their ends.
+/// The parts of a gap while its events come, in order of their ends.
 pub(super) struct Pieces {
     gap: Gap,
     tid: Tid,
@@ -76,7 +76,7 @@ impl Pieces {
             EventKind::Softirq { vector, lasted } => {
                 self.give(GapCause::Softirq(vector), earlier(at, lasted), at);
             }
-            // the event only says when it began; while it waits, another thread or the idle one is current
+            // the event only shows when the fault began; while it waits, another thread or the idle one runs
             EventKind::PageFault { tid, .. } if tid == self.tid => {
                 self.close(at);
                 self.away = Some((GapCause::PageFault, at));
@@ -98,7 +98,7 @@ impl Pieces {
         let faulting = matches!(self.away, Some((GapCause::PageFault, _)));
         self.close(at);
         self.away = match next {
-            // the fault is handled further
+            // the thread goes on handling the fault
             next if next == self.tid && faulting => Some((GapCause::PageFault, at)),
             next if next == self.tid => None,
             // the loop never sleeps, so it was held back
@@ -117,7 +117,7 @@ impl Pieces {
     fn give(&mut self, cause: GapCause, from: Monotonic, to: Monotonic) {
         let (from, to) = (from.max(self.gap.from), to.min(self.gap.to));
         if from >= to {
-            // it happened at the very edge, so it takes no time, but it can be the cause of the rest
+            // it happened at the edge of the gap: it takes no time, but it can be the cause of the rest
             self.parts.entry(cause).or_default();
             return;
         }

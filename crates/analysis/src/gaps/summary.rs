@@ -12,22 +12,22 @@ use crate::spells::spells;
 
 /// The number of longest gaps that are kept with their parts.
 const LONGEST: usize = 20;
-/// With more causes than this, the threads that took least count as one. (The number of other causes is
-/// limited by the interrupts and CPUs of the machine.)
+/// With more causes than this, the threads that took the least time count as one. (The number of other
+/// causes is limited by the interrupts and CPUs of the machine.)
 const MOST_CAUSES: usize = 256;
-/// The number of windows of the account over time.
+/// The largest number of windows of the account over time.
 const WINDOWS: usize = 600;
 
-/// What one cause took.
+/// The time that was charged to one cause.
 #[derive(Clone, Debug, Default)]
 pub struct CauseSum {
-    /// Lengths of the gaps of which it took most.
+    /// The lengths of the gaps of which it took the largest part.
     pub gaps: Histogram,
-    /// What it took of all gaps.
+    /// What it took of all gaps together.
     pub stolen: Nanos,
 }
 
-/// A long gap, with what took it, the largest part first.
+/// A long gap with its causes, the largest part first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LongestGap {
     /// The gap.
@@ -94,8 +94,8 @@ impl CpuSum {
         self.keep(gap, parts);
     }
 
-    /// Counts the half of the threads that took least as one. A thread that appears later and takes much
-    /// keeps its name.
+    /// Counts the half of the threads that took the least time as one. A thread that appears later and takes
+    /// much keeps its name.
     fn fold_threads(&mut self) {
         let mut threads: Vec<(Nanos, GapCause)> = (self.causes.iter())
             .filter(|(cause, _)| matches!(cause, GapCause::Thread(_)))

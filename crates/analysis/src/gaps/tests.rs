@@ -1,4 +1,4 @@
-//! Small histories whose account is known to the nanosecond.
+//! Short sequences of events whose account is known to the nanosecond.
 
 use taillab_model::noise::NoiseKind;
 use taillab_model::{
@@ -82,7 +82,7 @@ fn stolen(sum: &CpuSum) -> Vec<(GapCause, u64)> {
 
 #[test]
 fn a_nanosecond_belongs_to_the_innermost_and_the_way_to_the_largest() {
-    // a tick of 3 µs, on its way out a softirq of 2 µs in which a device interrupts for 500 ns
+    // a tick of 3 µs, then on its way out a softirq of 2 µs, in which a device interrupts for 500 ns
     let events = [
         interrupt(4_000, Interrupt::LocalTimer, 3_000),
         interrupt(5_500, Interrupt::Device(38), 500),
@@ -121,7 +121,7 @@ fn a_thread_has_what_interrupts_on_top_of_it_leave() {
 
 #[test]
 fn a_thread_that_is_never_seen_to_leave_has_it_until_the_clock_is_read() {
-    // of init's threads the switch back is not seen; the next gap is none of its business
+    // the switch back from a thread of init is not seen; the next gap is not charged to that thread
     let events = [
         switch(1_000, METER, 1),
         interrupt(9_000, Interrupt::LocalTimer, 1_000),
@@ -208,8 +208,8 @@ fn a_page_fault_lasts_until_the_clock_is_read() {
     assert_eq!(stolen(&sum), [(GapCause::PageFault, 5_000)]);
 }
 
-/// However the gaps and events come, what is settled early is what is settled at the end, and
-/// the parts sum to the gaps.
+/// Settling as gaps and events come gives the same account as settling once at the end, and the
+/// parts add up to the gaps.
 #[test]
 fn settling_as_they_come_changes_nothing() {
     let mut events = Vec::new();
@@ -293,7 +293,7 @@ fn what_is_kept_does_not_grow_with_the_length_of_a_run() {
     let mut round = |numbers: std::ops::Range<u64>| {
         for number in numbers {
             let from = number * PERIOD;
-            // a late one comes again and again
+            // one thread appears late, and then again and again
             let thread = match number > EACH && number % 10 == 0 {
                 true => LATE,
                 false => 200 + (number % 5_000) as Tid,
@@ -306,7 +306,7 @@ fn what_is_kept_does_not_grow_with_the_length_of_a_run() {
             analysis.event(interrupt(from + 2_000, Interrupt::Reschedule, 500));
             analysis.event(switch(from + 3_000, METER, thread));
             analysis.event(switch(from + 9_000, thread, METER));
-            // what happens between two gaps is worth nothing
+            // what happens between two gaps is not charged
             analysis.event(softirq(from + 50_000, 1, 100));
             let length = 10_000 + number % 1_000;
             analysis.gap(Gap {
@@ -318,7 +318,7 @@ fn what_is_kept_does_not_grow_with_the_length_of_a_run() {
                 analysis.settle(at(from));
             }
         }
-        // all that it holds, as text
+        // everything that is kept, as text
         format!("{analysis:?}").len()
     };
     let early = round(0..EACH);
@@ -326,7 +326,7 @@ fn what_is_kept_does_not_grow_with_the_length_of_a_run() {
     assert!(late < early + early / 4, "{early} grew to {late}");
     let sum = analysis.finish().remove(&3).unwrap();
     assert!(sum.causes.len() <= 257 && sum.longest.len() <= 20);
-    // who took much has its name, and the others are threads, not unexplained
+    // a thread that took much has its name; the others count as further threads, not as unexplained
     let took = |cause| sum.causes[&cause].stolen.get();
     assert!(took(GapCause::Thread(LATE)) > 9 * EACH / 10 * 5_900);
     assert!(took(GapCause::MoreThreads) > 7 * EACH * 5_900);

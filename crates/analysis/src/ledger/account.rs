@@ -7,6 +7,7 @@ use super::history::{CpuHistory, Position, Stretches};
 use super::label::{Label, Labels, Who};
 use super::lengths::{Lengths, scaled, take_ideal};
 use super::pieces::{self, Meaning, Moment, Piece};
+use super::queues::Late;
 use super::requests::OpenRequest;
 use super::worker::Worker;
 
@@ -89,11 +90,10 @@ pub(super) struct Account {
     /// The causes of the time in which the CPU worked for others, in the order in which they are shown. For
     /// a request without pieces, inherited delays with the same label may be merged.
     waits: Vec<Wait>,
-    /// Cached history stretches of the previous request: direct delays, inherited delays, and delays while
-    /// it was late. The next request usually needs almost the same stretches.
+    /// Cached history stretches of the previous request: direct and inherited delays. The next request
+    /// usually needs almost the same stretches.
     direct: Stretches,
     inherited: Stretches,
-    late: Stretches,
     /// The same for the CPU histories from before the workers' busy periods.
     before: Stretches,
     /// The number of delays and delay sums that were read for this account; the tests bound it.
@@ -171,18 +171,18 @@ fn with_worker(
     if left > inherited {
         waits.push((fixed.unexplained, left - inherited, false));
     }
-    let late = request.late.map(|late| {
+    let late = request.late.as_ref().map(|late| {
         let label = labels.label(Cause::Order, Who::Worker(late.by));
         waits.push((label, order, false));
-        (label, late.since.delay_ns)
+        (label, late)
     });
 
     // what held it up: directly, by inheritance, and by order
     let held = &mut account.held;
     held.clear();
-    let stretches = (&mut account.direct, &mut account.late);
-    let now_ns = now.delay_ns;
-    let given = held_directly(request, served_by, now_ns, late, stretches, |label, ns| {
+    let stretch = (request.begin.delay_ns, now.delay_ns);
+    let direct = &mut account.direct;
+    let given = held_directly(stretch, served_by, late, direct, |label, ns| {
         held.add(label, ns);
         *looked_at += 1;
     });
@@ -213,7 +213,7 @@ fn with_worker(
 
 /// The time since the request became late, without delays and receive softirqs, in nanoseconds.
 fn others_since_late(request: &OpenRequest, now: Position) -> u64 {
-    request.late.map_or(0, |late| {
+    request.late.as_ref().map_or(0, |late| {
         let since = now.since(late.since);
         let rest = (request.t6_ns - late.since_ns).saturating_sub(since.delay_ns);
         rest.saturating_sub(since.received_ns)
@@ -238,33 +238,27 @@ fn without_worker(case: &Case<'_>, fixed: &Fixed, account: &mut Account) -> OwnW
     }
 }
 
-/// Passes the delays between T2 and T6 to `held` and returns their sum; `to` is the history position of T6.
-/// Once the request is `late`, all delays except its own count as order.
+/// Passes the delays between the history positions of T2 and T6 to `held` and returns their sum. Once the
+/// request is `late`, all delays except those of its own service have the label that comes with it.
 fn held_directly(
-    request: &OpenRequest,
+    (from, to): (u64, u64),
     served_by: &ServedBy<'_>,
-    to: u64,
-    late: Option<(Label, u64)>,
-    (direct, late_stretches): (&mut Stretches, &mut Stretches),
+    late: Option<(Label, &Late)>,
+    stretches: &mut Stretches,
     mut held: impl FnMut(Label, u64),
 ) -> u64 {
     let (history, w, cpus) = (&served_by.worker.history, served_by.place, served_by.cpus);
-    let until = late.map_or(to, |(_, since)| since);
-    let before = (request.begin.delay_ns, until);
-    let mut given = history.sum(w, cpus, before, direct, &mut |label, ns, _| {
-        held(label, ns);
-    });
-    if let Some((order, since)) = late {
-        given += history.sum(
-            w,
-            cpus,
-            (since, to),
-            late_stretches,
-            &mut |label, ns, own| {
-                let stays = own || label == served_by.slow_service;
-                held(if stays { label } else { order }, ns);
-            },
-        );
+    let until = late.map_or(to, |(_, late)| late.since.delay_ns);
+    let mut given = history.sum(w, cpus, (from, until), stretches, &mut held);
+    if let Some((order, late)) = late {
+        let mut left = to - until;
+        given += left;
+        for &(label, ns) in &late.own {
+            let ns = ns.min(left);
+            left -= ns;
+            held(label, ns);
+        }
+        held(order, left);
     }
     given
 }
@@ -296,7 +290,6 @@ fn inherit(
             false => cpus[k].sum(from, end, before.of_cpu(k), &mut visit),
         };
     }
-    let mut visit = |label, ns, _| visit(label, ns);
     given += match request.wanted {
         true => history.visit(cpus, from, to, &mut visit),
         false => history.sum(w, cpus, (from, to), stretches, &mut visit),
@@ -317,7 +310,7 @@ fn gone_elsewhere(
         return;
     };
     // the request's own slow service is not moved
-    let moved = length.saturating_sub(request.over_ns).min(longer_ns);
+    let moved = length.saturating_sub(request.slow_ns).min(longer_ns);
     *length -= moved;
     let own = Who::Worker(served_by.worker.tid);
     held.add(labels.label(Cause::Imbalance, own), moved);
@@ -358,12 +351,12 @@ fn in_order(
     };
     let total_ns = request.sojourn_ns();
     if let Some(served_by) = &case.served_by {
-        let late = request.late.map(|late| Who::Worker(late.by));
+        let late = request.late.as_ref().map(|late| Who::Worker(late.by));
         let order = late.map(|by| labels.label(Cause::Order, by));
         let trace = &served_by.worker.trace;
         let moments = request
             .traced
-            .map(|traced| trace.moments(case.id, traced, order, labels));
+            .map(|traced| trace.moments(case.id, traced, order));
         let moments = moments.unwrap_or_default();
         return pieces::pieces(&request.stack, &moments, &meaning, total_ns);
     }

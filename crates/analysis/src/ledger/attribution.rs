@@ -190,6 +190,7 @@ impl Attribution {
             late: None,
             used_ns: 0,
             over_ns: 0,
+            slow_ns: 0,
             inheritance: Inheritance::default(),
             line: None,
             overtaken_by: None,
@@ -371,6 +372,7 @@ impl Attribution {
                 since_ns: at_ns,
                 since: worker.history.end(&server.histories),
                 by,
+                own: Vec::new(),
             });
             if let Some(traced) = &mut request.traced {
                 worker.trace.is_late(traced);

@@ -138,26 +138,8 @@ struct HistoryPiece {
     origin: Origin,
 }
 
-/// A label in a worker's ended pieces: the label of the delay and whether it was the worker's own, packed.
-#[derive(Clone, Copy)]
-struct Ended(Label);
-
-impl Ended {
-    /// A delay whose label is no longer known.
-    const FORGOTTEN: Label = 0;
-
-    const fn pack(label: Label, own: bool) -> Label {
-        (label + 1) << 1 | own as Label
-    }
-
-    const fn label(self) -> Label {
-        (self.0 >> 1) - 1
-    }
-
-    const fn is_own(self) -> bool {
-        self.0 & 1 == 1
-    }
-}
+/// In the runs of a worker's ended pieces: a delay whose label is no longer known. All labels come after it.
+const FORGOTTEN: Label = 0;
 
 /// The delay history of a worker, while it has requests.
 #[derive(Clone, Debug, Default)]
@@ -221,14 +203,14 @@ impl WorkerHistory {
     fn end_piece(&mut self, piece: HistoryPiece, end: u64, cpus: &[CpuHistory]) {
         let HistoryPiece { begin, origin } = piece;
         match origin {
-            Origin::Own(label) => self.ended.push(Ended::pack(label, true), end - begin),
+            Origin::Own(label) => self.ended.push(label + 1, end - begin),
             Origin::Cpu(k, at) => {
                 let (ended, to) = (&mut self.ended, at + (end - begin));
                 // only the oldest delays have been dropped
                 let forgotten = end - begin - cpus[k].kept_ns(at, to);
-                ended.push(Ended::FORGOTTEN, forgotten);
+                ended.push(FORGOTTEN, forgotten);
                 cpus[k].sum(at, to, &mut Stretch::default(), |label, ns| {
-                    ended.push(Ended::pack(label, false), ns);
+                    ended.push(label + 1, ns);
                 });
             }
         }
@@ -257,14 +239,13 @@ impl WorkerHistory {
         self.pieces.clear();
     }
 
-    /// Calls `visit` for each delay between two of its positions, with a flag for those that are the
-    /// worker's own. Returns their sum.
+    /// Calls `visit` for each delay between two of its positions; returns their sum.
     pub(super) fn visit(
         &self,
         cpus: &[CpuHistory],
         from: u64,
         to: u64,
-        visit: &mut impl FnMut(Label, u64, bool),
+        visit: &mut impl FnMut(Label, u64),
     ) -> u64 {
         let mut given = 0;
         for place in self.piece_at(from)..self.pieces.len() {
@@ -278,27 +259,26 @@ impl WorkerHistory {
             }
             given += match origin {
                 Origin::Own(label) => {
-                    visit(label, hi - lo, true);
+                    visit(label, hi - lo);
                     hi - lo
                 }
                 Origin::Cpu(k, at) => {
                     let (lo, hi) = (at + (lo - begin), at + (hi - begin));
-                    cpus[k].visit(lo, hi, |label, ns| visit(label, ns, false))
+                    cpus[k].visit(lo, hi, &mut *visit)
                 }
             };
         }
         given
     }
 
-    /// Like [`Self::visit`], but delays with the same label and of the same kind may be joined, at the
-    /// place of the first. `w` is the worker's index; `stretches` caches the stretches of previous calls.
+    /// Like [`Self::visit`], but delays with the same label may be joined, at the place of the first. `w` is the worker's index; `stretches` caches the stretches of previous calls.
     pub(super) fn sum(
         &self,
         w: usize,
         cpus: &[CpuHistory],
         (from, to): (u64, u64),
         stretches: &mut Stretches,
-        add: &mut impl FnMut(Label, u64, bool),
+        add: &mut impl FnMut(Label, u64),
     ) -> u64 {
         if from >= to || self.pieces.is_empty() {
             return 0;
@@ -317,11 +297,8 @@ impl WorkerHistory {
             let mut forgotten = 0;
             let ended = stretches.of_worker(w);
             given += ended.sum(&self.ended, from, upto, |label, ns| match label {
-                Ended::FORGOTTEN => forgotten += ns,
-                label => {
-                    let label = Ended(label);
-                    add(label.label(), ns, label.is_own());
-                }
+                FORGOTTEN => forgotten += ns,
+                label => add(label - 1, ns),
             });
             given -= forgotten;
             given += self.sum_of_piece(last, cpus, (upto, to), stretches, add);
@@ -335,7 +312,7 @@ impl WorkerHistory {
         cpus: &[CpuHistory],
         (from, to): (u64, u64),
         stretches: &mut Stretches,
-        add: &mut impl FnMut(Label, u64, bool),
+        add: &mut impl FnMut(Label, u64),
     ) -> u64 {
         let HistoryPiece { begin, origin } = self.pieces[place];
         let (from, to) = (from.max(begin), to.min(self.end_of(place)));
@@ -344,13 +321,13 @@ impl WorkerHistory {
         }
         match origin {
             Origin::Own(label) => {
-                add(label, to - from, true);
+                add(label, to - from);
                 to - from
             }
             Origin::Cpu(k, at) => {
                 let (from, to) = (at + (from - begin), at + (to - begin));
                 let stretch = stretches.of_cpu(k);
-                cpus[k].sum(from, to, stretch, |label, ns| add(label, ns, false))
+                cpus[k].sum(from, to, stretch, add)
             }
         }
     }

@@ -9,6 +9,7 @@ use taillab_queueing::ideal::IdealQueue;
 
 use super::events::RequestId;
 use super::history::Position;
+use super::label::Label;
 
 /// How long a request waits in the queues that the server is compared with.
 #[derive(Clone, Copy, Debug, Default)]
@@ -214,13 +215,25 @@ impl ArrivalOrder {
 }
 
 /// Since when a request is late.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Late {
     pub(super) since_ns: u64,
     /// The end of its worker's history then.
     pub(super) since: Position,
     /// The worker that overtook it.
     pub(super) by: Tid,
+    /// The delays since then that its own service brought about, by label.
+    pub(super) own: Vec<(Label, u64)>,
+}
+
+impl Late {
+    /// Its own service brought about a delay.
+    pub(super) fn add_own(&mut self, label: Label, ns: u64) {
+        match self.own.iter_mut().find(|own| own.0 == label) {
+            Some(own) => own.1 += ns,
+            None => self.own.push((label, ns)),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -48,6 +48,8 @@ pub(super) struct OpenRequest {
     pub(super) used_ns: u64,
     /// Time in its service beyond that.
     pub(super) over_ns: u64,
+    /// The part of that which is charged to the service itself.
+    pub(super) slow_ns: u64,
     pub(super) inheritance: Inheritance,
     /// The queue in which it should be served in order of arrival.
     pub(super) line: Option<Line>,

@@ -6,19 +6,15 @@
 
 use std::collections::VecDeque;
 
-use taillab_model::explanation::Cause;
-
 use super::events::RequestId;
-use super::label::{Label, Labels};
+use super::label::Label;
 use super::pieces::Moment;
 
 /// What happened for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Happened {
-    /// The worker's CPU was held up.
-    Delay(Label),
-    /// The worker itself was off its CPU.
-    Asleep(Label),
+    /// The worker was held up; by this request's own service, or by something else.
+    Delay(Label, Option<RequestId>),
     /// A receive softirq within ρ.
     Received,
     /// Work: for this request, or for none that is known.
@@ -76,25 +72,22 @@ impl Trace {
         }
     }
 
-    /// What happened to the request `id` until now. Once it was late, delays of the CPU count as `order`,
-    /// except for slow services.
+    /// What happened to the request `id` until now. Once it was late, delays count as `order`, except for
+    /// those of its own service.
     pub(super) fn moments(
         &self,
         id: RequestId,
         Traced { from, late }: Traced,
         order: Option<Label>,
-        labels: &Labels,
     ) -> Vec<(Moment, u64)> {
         let range = self.noted.range(from - self.forgotten..);
         let moment = |(place, &(what, length)): (usize, &(Happened, u64))| {
-            let order = order.filter(|_| place >= late);
             let moment = match what {
                 Happened::Work(of) if of == Some(id) => Moment::Own,
                 Happened::Work(_) => Moment::Others,
                 Happened::Received => Moment::Received,
-                Happened::Asleep(label) => Moment::Delay(label),
-                Happened::Delay(label) => {
-                    let order = order.filter(|_| labels.cause(label) != Cause::SlowService);
+                Happened::Delay(label, of) => {
+                    let order = order.filter(|_| place >= late && of != Some(id));
                     Moment::Delay(order.unwrap_or(label))
                 }
             };
@@ -117,10 +110,8 @@ impl Trace {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use taillab_model::RecordingContext;
 
     use super::*;
-    use crate::ledger::label::Who;
 
     const REQUESTS: RequestId = 6;
 
@@ -138,10 +129,7 @@ mod tests {
         fn one_trace_is_enough_for_all_requests(
             steps in prop::collection::vec((0_u8..8, 0..REQUESTS, 0_u64..50), 1..300),
         ) {
-            let mut labels = Labels::new(&RecordingContext::default());
-            let delays = [Cause::Background, Cause::SlowService, Cause::Irq];
-            let delays = delays.map(|cause| labels.label(cause, Who::Nobody));
-            let order = labels.label(Cause::Order, Who::Worker(7));
+            let order = 7;
             let mut trace = Trace::default();
             let mut requests: [Own; REQUESTS as usize] = Default::default();
             for (what, id, length) in steps {
@@ -150,7 +138,7 @@ mod tests {
                     0 | 1 => {
                         if let Some(traced) = request.traced {
                             let late = request.late.then_some(order);
-                            let told = trace.moments(id, traced, late, &labels);
+                            let told = trace.moments(id, traced, late);
                             let told: Vec<_> = told.iter().map(|t| format!("{t:?}")).collect();
                             let own = request.moments.iter();
                             let own: Vec<_> = own.map(|m| format!("{m:?}")).collect();
@@ -172,8 +160,8 @@ mod tests {
                     3 => Happened::Received,
                     4 => Happened::Work(None),
                     5 => Happened::Work(Some(id)),
-                    6 => Happened::Asleep(delays[id as usize % 3]),
-                    _ => Happened::Delay(delays[id as usize % 3]),
+                    6 => Happened::Delay(id % 3, Some(id)),
+                    _ => Happened::Delay(id % 3, None),
                 };
                 trace.note(happened, length);
                 for (other, request) in (0..).zip(&mut requests) {
@@ -181,10 +169,10 @@ mod tests {
                         continue;
                     }
                     let moment = match happened {
-                        Happened::Delay(label) if request.late && label != delays[1] => {
+                        Happened::Delay(_, of) if request.late && of != Some(other) => {
                             Moment::Delay(order)
                         }
-                        Happened::Delay(label) | Happened::Asleep(label) => Moment::Delay(label),
+                        Happened::Delay(label, _) => Moment::Delay(label),
                         Happened::Received => Moment::Received,
                         Happened::Work(of) if of == Some(other) => Moment::Own,
                         Happened::Work(_) => Moment::Others,

@@ -1,4 +1,4 @@
-//! From the client's record to the result of a load: pure, for any generator.
+//! From the client's records to the result of a load: pure, for any generator.
 //!
 //! 1. [`summarise`] computes the distributions, with intervals that allow for autocorrelation, and the
 //!    evidence for the verdict;
@@ -32,7 +32,7 @@ pub struct LoadFacts {
     pub target_rate_per_s: f64,
     /// That rate as a share of the capacity, where this is known.
     pub target_utilization: Option<f64>,
-    /// The sends compared with the wanted process.
+    /// How the sends compare with the intended process.
     pub arrivals: ArrivalsVerdict,
     /// The client's own cost.
     pub client: ClientCost,
@@ -49,7 +49,7 @@ pub struct LoadAnalysis {
     pub summary: LoadSummary,
     /// The result by the kernel's stamps, if there are any.
     pub wire: Option<Wire>,
-    /// For the figure.
+    /// The points of the figure.
     pub curves: LoadCurves,
     /// Evidence for the verdict that is not in the summary.
     pub evidence: LoadEvidence,
@@ -192,7 +192,7 @@ impl Span {
         length.saturating_sub(self.cut)
     }
 
-    /// Gaps per second; n instants have n − 1. 0 without any.
+    /// Gaps per second: n instants have n − 1. 0 without a gap.
     fn rate_per_s(&self) -> f64 {
         let length = self.length().as_secs_f64();
         if length > 0.0 {
@@ -206,7 +206,7 @@ impl Span {
 /// The number of parts of a measurement that are compared.
 const PARTS: usize = 5;
 
-/// Fewer answers than this in a part say nothing about growth.
+/// With fewer answers than this in a part, growth is not judged.
 const FEWEST_IN_A_PART: usize = 100;
 
 /// If the queue grows, p10 of the last part is more than this many times p10 of the first.

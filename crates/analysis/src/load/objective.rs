@@ -15,8 +15,8 @@ use crate::verdict::{client_failed, is_overload};
 ///
 /// `requests` come in order of the intended time. A request without an answer counts as too slow, so that a
 /// server cannot meet an objective by not answering. The objective is not met if the sample does not support
-/// the percentile, or if the client contaminated the measurement; in both cases this is not sure. Otherwise
-/// the interval says whether it is sure.
+/// the percentile, or if the client contaminated the measurement; in both cases the result is not sure.
+/// Otherwise the interval shows whether it is sure.
 pub fn objective_at(
     objective: Objective,
     requests: impl Iterator<Item = LoadedRequest>,
@@ -34,7 +34,7 @@ pub fn objective_at(
     let independent = quantile_ranks(n, objective.q, 1.0);
     let ranks = independent.and_then(|ranks| {
         let at = sorted[ranks.value as usize];
-        // with the percentiles before it, which show whether the capacity drifts
+        // with the lower percentiles, which show whether the capacity drifts
         let before = REPORTED_QUANTILES.iter().filter(|q| **q < objective.q);
         let levels: Vec<(f64, Nanos)> = (before)
             .map(|&q| (q, sorted[quantile_rank(n, q) as usize]))

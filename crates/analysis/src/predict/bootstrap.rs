@@ -1,7 +1,7 @@
 //! The interval of a forecast: a bootstrap over blocks of time.
 //!
-//! A block of a thirty-second of the measurement is long compared with the queue's memory, and drawing
-//! whole blocks keeps correlated requests together (Efron and Tibshirani 1993, sections 8.6 and 13.3).
+//! A block (1/32 to 1/64 of the measurement) is long compared with the queue's memory, and drawing whole
+//! blocks keeps correlated requests together (Efron and Tibshirani 1993, sections 8.6 and 13.3).
 //! Two intervals are computed from the same draws: that of the forecast itself, and that of its ratio to
 //! the replay without changes. Both replays have the same requests, so what they have in common cancels
 //! in the ratio. The first interval is narrow if the change removes the bursts, the second if the change
@@ -13,16 +13,16 @@ use crate::replay::BlockHistogram;
 
 const DRAWS: usize = 200;
 
-/// With fewer blocks that have requests there is no interval.
+/// If fewer blocks have requests, there is no interval.
 const MIN_BLOCKS: usize = 8;
 
-/// The same draws of blocks for every forecast.
+/// The draws of blocks; every forecast uses the same ones.
 pub(crate) struct Bootstrap {
     /// How often each block occurs in each draw.
     draws: Vec<Vec<u32>>,
     /// The quantiles of the replay without changes, for each draw.
     with: Vec<Vec<Option<f64>>>,
-    /// Its quantiles over all blocks.
+    /// The quantiles of the replay without changes over all blocks.
     all: Vec<Option<f64>>,
     quantiles: Vec<f64>,
 }
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn a_steady_gain_has_a_narrow_interval_and_an_uneven_one_a_wide_one() {
         let used: Vec<usize> = (0..16).collect();
-        // blocks are as slow as they are late, so that each forecast alone is uncertain
+        // each block is slower than the one before, so each forecast alone is uncertain
         let with =
             histogram(|i| 1_000_000 + (i as u64 % 1_000) * 1_000 + i as u64 / 1_000 * 90_000);
         let bootstrap = Bootstrap::new(&with, &used, &[0.5, 0.99]);
@@ -136,12 +136,12 @@ mod tests {
             let (lo, hi) = factor.unwrap();
             assert!(lo > 0.98 && hi < 1.02, "{lo} {hi}");
         }
-        // one block has a burst, which is gone: what is left is certain
+        // one block has a burst, which the change removes: what is left is certain
         let burst = histogram(|i| if i < 1_000 { 90_000_000 } else { 1_000_000 });
         let bootstrap = Bootstrap::new(&burst, &used, &[0.97]);
         let (lo, hi) = bootstrap.factors(&histogram(|_| 1_000_000))[0].unwrap();
         assert!(lo > 0.99 && hi < 1.01, "{lo} {hi}");
-        // the burst is still there: a third of the draws are without it
+        // the burst stays, and a third of the draws do not contain it
         let (lo, hi) =
             bootstrap.factors(&histogram(
                 |i| if i < 1_000 { 80_000_000 } else { 2_000_000 },

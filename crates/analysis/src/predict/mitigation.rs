@@ -65,7 +65,7 @@ pub struct Mitigation {
     pub is: mitigation::Mitigation,
     /// What remains of those causes; empty: nothing.
     pub keeps: &'static str,
-    /// `taillab tune` makes it. Otherwise it is a change of the server itself, or needs a reboot.
+    /// `taillab tune` can make this change. Otherwise it is a change of the server itself, or needs a reboot.
     pub by_tune: bool,
     /// When it is possible.
     pub needs: Needs,
@@ -103,7 +103,7 @@ const fn threads(class: Class) -> Effect {
     Effect::Threads { class, at_most_ns }
 }
 
-/// `taillab tune` makes it.
+/// A mitigation that `taillab tune` can make.
 const fn tune(is: mitigation::Mitigation) -> Mitigation {
     Mitigation {
         is,
@@ -114,7 +114,7 @@ const fn tune(is: mitigation::Mitigation) -> Mitigation {
     }
 }
 
-/// It is a change of the server itself, or needs a reboot.
+/// A mitigation that changes the server itself, or needs a reboot.
 const fn by_hand(is: mitigation::Mitigation) -> Mitigation {
     Mitigation {
         by_tune: false,
@@ -122,7 +122,7 @@ const fn by_hand(is: mitigation::Mitigation) -> Mitigation {
     }
 }
 
-/// Every mitigation.
+/// Every mitigation, one row each.
 pub const MITIGATIONS: &[Mitigation] = &[
     tune(mitigation::RT_PRIORITY)
         .effects(&[threads(Class::LowerThanRealTime), Effect::InOrder])

@@ -64,7 +64,7 @@ pub struct Basis<'a> {
 pub struct Predicted {
     /// `None` if there are too few requests for any quantile.
     pub model_fit: Option<ModelFit>,
-    /// The one with the lowest far percentile first.
+    /// The forecasts, the one with the lowest far percentile first.
     pub predictions: Vec<Prediction>,
     /// The replayed curve, and those of the best forecasts.
     pub curves: Vec<NamedCurve>,
@@ -85,8 +85,8 @@ pub fn predict(observed: &Observed, basis: &Basis<'_>) -> Predicted {
     let Some(mut fitted) = fit(observed, &supported(&FIT_QUANTILES)) else {
         return predicted;
     };
-    // A sample is replayed, whose quantiles differ a little from those of all requests. The result has
-    // only the latter, with the same relative error.
+    // If only a sample is replayed, its quantiles differ a little from those of all requests. The result
+    // shows the latter, with the same relative error.
     for point in &mut fitted.fit.points {
         if let Some(measured) = measured_at(basis.sojourn, point.q) {
             let replayed = measured.get() as f64 * (1.0 + point.error);
@@ -142,7 +142,7 @@ fn limits(observed: &Observed) -> Vec<String> {
     limits
 }
 
-/// Points (x, share at least that slow).
+/// Points (x, share of the requests that are at least as slow).
 type ForecastCurve = Vec<(Nanos, f64)>;
 
 type Forecast = (Vec<PredictedPoint>, ForecastCurve);
@@ -545,7 +545,7 @@ fn each_replayed(observed: &Observed, change: &Change, mut each: impl FnMut(usiz
     });
 }
 
-/// Whether both are the same culprit; threads of one name and process are.
+/// Whether both are the same culprit; threads with the same name and process are.
 fn same(a: &Option<Culprit>, b: &Option<Culprit>) -> bool {
     match (a, b) {
         (

@@ -64,8 +64,8 @@ pub(crate) fn without(
     true
 }
 
-/// Workers do not sleep for a cause. A worker that does not wait for the disk does not do the kernel's
-/// work of the access either, so the work of such requests is limited to t.
+/// Workers no longer sleep because of `cause`. A worker that does not wait for the disk does not do the
+/// kernel's work for the access either, so the work of such requests is limited to t.
 fn unblock(change: &mut Change, observed: &Observed, cause: Cause, service_time: Nanos) {
     change.unblock(cause);
     if matches!(cause, Cause::BlockedFault | Cause::BlockedIo) {
@@ -74,7 +74,7 @@ fn unblock(change: &mut Change, observed: &Observed, cause: Cause, service_time:
     limit(change, observed, 0, |source| source.cause == cause);
 }
 
-/// A length in 32 bits, as the replay has it.
+/// A length in 32 bits, as the replay stores it.
 fn short(time: Nanos) -> u32 {
     u32::try_from(time.get()).unwrap_or(u32::MAX)
 }

@@ -1,6 +1,6 @@
 //! Classifies threads by their names.
 //!
-//! A recording has names and no flags, so the kernel's threads are recognised by their names
+//! A recording has the names of threads but not their flags, so kernel threads are recognised by name
 //! (`Documentation/admin-guide/kernel-per-CPU-kthreads.rst`, and the names that the kernel's sources give
 //! to `kthread_create`).
 

@@ -27,9 +27,9 @@ const BLOCKS: usize = 50;
 const LEAST_BLOCKS: usize = 5;
 /// The minimum number of round trips in a band.
 const LEAST: usize = 20;
-/// The usual round trips.
+/// The usual round trips lie between these quantiles.
 const USUAL: (f64, f64) = (0.25, 0.75);
-/// The beginnings of the bands of slow ones; disturbances are shown for the first.
+/// Where the bands of slow round trips begin; disturbances are shown for the first band.
 const SLOW: [f64; 3] = [0.99, 0.999, 0.9999];
 /// The number of disturbances that are named.
 const NAMED: usize = 8;
@@ -54,7 +54,7 @@ pub struct Explainer {
 
 impl Explainer {
     /// Adds the round trips of a recording. `events` are in order of time; `round_trips` are in order of their
-    /// sends, and all of them are in the recording.
+    /// sends, and each lies within the recording.
     pub fn add(
         &mut self,
         events: impl Iterator<Item = Event>,
@@ -111,7 +111,7 @@ impl Explainer {
         self.incomplete += (round_trips.len() as u64).saturating_sub(found);
     }
 
-    /// The explanation of all of them; `None` if no round trip has all stamps.
+    /// The explanation of all recordings together; `None` if no round trip has all stamps.
     pub fn finish(self, lost_events: u64) -> Option<RttExplanation> {
         if self.trips.is_empty() {
             return None;
@@ -227,7 +227,7 @@ struct Usual {
 }
 
 /// Joins the client's times to the requests of the window. A connection has one message under way at a
-/// time, so its port and the order in time are enough.
+/// time, so its port and the order in time identify a request.
 fn join(window: &mut Window, round_trips: &[RoundTrip], ends: Ends<'_>) {
     let address = window.matched.keys.first().map_or(0, |key| key.address);
     for key in &mut window.matched.keys {

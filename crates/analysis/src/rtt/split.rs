@@ -128,7 +128,7 @@ impl Splitter<'_> {
         Some(split)
     }
 
-    /// When the client was woken after T6, and when it was on its CPU; T6 twice if it was not asleep.
+    /// When the client was last woken after T6, and when it was on its CPU; T6 twice if it was not asleep.
     fn wake_up(
         &self,
         client: &ClientEnd,
@@ -168,7 +168,7 @@ impl Splitter<'_> {
         None
     }
 
-    /// Calls `take` for what had the CPU between the two and belongs to neither end.
+    /// Calls `take` for whatever had the CPU between the two times and belongs to neither end.
     fn taken(
         &self,
         line: &CpuLine,

@@ -43,7 +43,7 @@ impl Bins {
         self.counts[..bins].iter().map(|n| u64::from(*n)).sum()
     }
 
-    /// The first bin that is counted.
+    /// The number of the first bin in use.
     pub(crate) const fn first(&self) -> usize {
         self.first
     }
@@ -53,7 +53,7 @@ impl Bins {
         &self.counts
     }
 
-    /// The bin after the last that is counted.
+    /// The number of the bin after the last one in use.
     pub(crate) const fn end(&self) -> usize {
         self.first + self.counts.len()
     }

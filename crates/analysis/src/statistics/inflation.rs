@@ -3,8 +3,8 @@
 //! The share of observations at or below a threshold is a mean of indicators, and the
 //! variance of a mean of correlated observations is larger than that of independent
 //! ones by the factor Σ over all lags of their autocorrelation. It is estimated from the
-//! means of batches: batches that are long against the correlation are independent of
-//! each other, and the variance of their means shows the factor. Three things are done
+//! means of batches: batches that are long compared with the correlation are independent of
+//! each other, and the variance of their means shows the factor. Four things are done
 //! about its known weaknesses:
 //!
 //! - Overlapping batches (Meketon and Schmeiser 1984) use each observation in many
@@ -15,8 +15,8 @@
 //!   and of a batch of twice the length is taken.
 //! - Far out in the tail there are few clusters of slow requests to estimate from. A sample in which they
 //!   happen to be small would seem to support a percentile that it does not support. Therefore the factor at
-//!   one percentile is at least half of the factor at the previous percentile, which is ten times more
-//!   frequent: in autoregressive series, waiting times and stalls it decreases by less than that.
+//!   one percentile is at least half of the factor at the previous percentile, above which there are five to
+//!   ten times as many requests: in autoregressive series, waiting times and stalls it decreases by less.
 //! - A capacity that drifts over seconds correlates for longer than any queue. Longer batches see it,
 //!   but are few, and would make all intervals wider. Therefore they are used only where the series
 //!   itself [drifts](drifts).
@@ -28,7 +28,7 @@ use taillab_model::{Nanos, REPORTED_QUANTILES, quantile_ranks};
 /// The normal distribution's 97.5 % point, for intervals of 95 %.
 pub const SCORE_Z: f64 = 1.959_963_984_540_054;
 
-/// Fewer observations than this are not enough to see a correlation in.
+/// Fewer observations than this are not enough to show a correlation.
 const MIN_SERIES: usize = 200;
 
 /// Batches in the series at the three lengths. They are few, so that they are long, and more than a
@@ -41,8 +41,8 @@ const SHORT: usize = 3 * MIDDLE;
 /// then serves every length and threshold.
 pub(super) const CELLS: usize = 10 * SHORT;
 
-/// Where the capacity drifts, the series is cut into this many batches, which are compared as they are:
-/// even a drift with a correlation of a tenth of the run leaves little between them.
+/// If the capacity drifts, the variance is taken from this many batches that do not overlap. They are so
+/// long that even a drift that correlates over a tenth of the run leaves little correlation between them.
 const QUARTERS: usize = 4;
 
 /// (t₃ ÷ z)²: four batches have three degrees of freedom.
@@ -109,10 +109,10 @@ pub(super) fn inflation_of_counts(n: usize, levels: &[(f64, Vec<u64>)]) -> Vec<f
     factors.collect()
 }
 
-/// A drift makes the interval of a percentile wider, up to one without an upper end; a percentile that
+/// A drift makes the interval of a percentile wider, at most until it has no upper end; a percentile that
 /// the sample supports without the drift keeps its value. `above` is the number of observations above it.
 fn at_most_open(drifting: f64, factor: f64, above: f64) -> f64 {
-    /// Worth one independent observation, which `quantile_ranks` asks for; with room for rounding.
+    /// Leaves one independent observation above it, as `quantile_ranks` requires, with room for rounding.
     const ONE: f64 = 1.0 - 1e-6;
     if factor > above {
         return drifting;
@@ -124,17 +124,18 @@ fn at_most_open(drifting: f64, factor: f64, above: f64) -> f64 {
 ///
 /// The differences between neighbours contain all of a queue's correlation, which is short, and
 /// hardly anything of a drift. Two lengths are tried, as the correlation may be longer than the shorter
-/// one in a recording of less than some seconds. So without a drift the ratio of the two variances is about one, and has
-/// Fisher's distribution with 9 and about 30 or 60 degrees of freedom. It is tested at the quantiles that
-/// many observations determine, each at a level of about 1 %; a far percentile has too few.
+/// one in a recording of less than a few seconds. So without a drift the ratio of the two variances is
+/// about one, and has Fisher's distribution with 9 and about 30 or 60 degrees of freedom. It is tested at
+/// the quantiles that many observations determine, each at a level of about 1 %; a far percentile has too
+/// few.
 fn drifts(n: usize, levels: &[(f64, Vec<u64>)]) -> bool {
     const TENTHS: usize = 10;
-    /// Fisher's distribution exceeds it with a probability of 1.5 to 3 %; the larger of the two lengths
-    /// counts, so it is less.
+    /// Fisher's distribution exceeds it with a probability of 1.5 to 3 %; the larger of the two variances
+    /// counts, so the level is lower.
     const CRITICAL: f64 = 2.5;
     /// The farthest quantile that is tested.
     const NEAR: f64 = 0.9;
-    /// The correlation of a queue can be longer than shorter batches than these, and looks like a drift.
+    /// The least length of a short batch: in shorter ones, the correlation of a queue looks like a drift.
     const IN_A_BATCH: usize = 50;
     if n < IN_A_BATCH * SHORT {
         return false;
@@ -154,7 +155,7 @@ pub(super) const fn begin(cell: usize, n: usize) -> usize {
 }
 
 /// Variance of the mean of a batch of n ÷ `batches` neighbouring indicators, over all
-/// batches that begin with a cell, against the variance of independent ones.
+/// batches that begin with a cell, relative to the variance of independent ones.
 fn batch_variance(counts: &[u64], n: usize, batches: usize) -> f64 {
     let share = counts[CELLS] as f64 / n as f64;
     let independent = share * (1.0 - share);

@@ -23,7 +23,7 @@ pub fn distribution_of(series: &[Nanos]) -> Distribution {
     Observations::of(series).distribution()
 }
 
-/// The median of some values, the upper one of the two in the middle; `None` without any.
+/// The median of some values (the upper one of two in the middle); `None` without values.
 pub(crate) fn middle<T: Copy + Ord>(values: &mut [T]) -> Option<T> {
     let place = values.len() / 2;
     (!values.is_empty()).then(|| *values.select_nth_unstable(place).1)

@@ -11,7 +11,7 @@ use crate::coarsening::Coarsening;
 /// log2 of the number of bins for each doubling, in the cells of a series: a bin is 1.6 to 3.1 % wide.
 const BITS: u32 = 5;
 
-/// A stream of observations in order of time: its distribution, and how far neighbours correlate.
+/// A stream of observations in order of time: its distribution, and how strongly neighbours correlate.
 ///
 /// Up to a limit the observations are kept, and everything is exact. A longer series is known to the
 /// precision of a [`Histogram`]. For its correlation it is cut into one or two thousand equal cells,
@@ -101,7 +101,7 @@ impl Series {
         levels.iter().map(|(q, _)| *q).zip(factors).collect()
     }
 
-    /// How many observations are in bins up to each.
+    /// For each bin, the number of observations in it and in all lower bins.
     fn up_to(&self) -> Vec<u64> {
         let cells = self.cells.cells();
         let end = cells.iter().map(Bins::end).max().unwrap_or(0);
@@ -119,7 +119,7 @@ impl Series {
         counts
     }
 
-    /// How many observations are in bins up to this one before each of [`CELLS`] cells.
+    /// How many observations lie in this bin or a lower one: before each of [`CELLS`] equal cells, and in all.
     fn counts_up_to(&self, bin: usize) -> Vec<u64> {
         let n = self.histogram.count();
         let width = self.cells.width();
@@ -132,7 +132,7 @@ impl Series {
             let place = begin(cell, n as usize) as u64;
             let own = ((place / width) as usize).min(before.len() - 2);
             let from = own as u64 * width;
-            // the last one is not full
+            // the last cell is not full
             let length = (n - from).min(width).max(1);
             let inside = before[own + 1] - before[own];
             let part = u128::from(inside) * u128::from(place - from) / u128::from(length);
@@ -154,14 +154,14 @@ pub struct Observations {
 /// Observations without their order in time.
 #[derive(Clone, Debug)]
 pub(crate) enum Values {
-    /// Each of them.
+    /// Every observation, in ascending order.
     Sorted(Vec<Nanos>),
-    /// How often each length occurred, about.
+    /// How often each length occurred, to the precision of the histogram.
     Counted(Histogram),
 }
 
 impl Observations {
-    /// Of a whole series in order of time.
+    /// The observations of a whole series, which is in order of time.
     pub fn of(series: &[Nanos]) -> Self {
         let mut sorted = series.to_vec();
         sorted.sort_unstable();
@@ -172,7 +172,7 @@ impl Observations {
         }
     }
 
-    /// Adds this many requests that nobody answered: they count as longer than all others.
+    /// Sets the number of requests that nobody answered: they count as longer than all others.
     pub const fn with_unanswered(mut self, requests: u64) -> Self {
         self.unanswered = requests;
         self
@@ -183,7 +183,7 @@ impl Observations {
         &self.factors
     }
 
-    /// From now on, they count as independent of each other.
+    /// From now on, the observations count as independent of each other.
     pub fn assume_independent(&mut self) {
         self.factors
             .iter_mut()

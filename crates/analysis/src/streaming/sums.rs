@@ -49,7 +49,7 @@ impl Sums {
         requests: &MeasuredRequests,
         measure_from: Monotonic,
     ) {
-        /// The lengths of this many requests are computed, then summed.
+        /// Requests in a batch: their lengths are computed first, and then added to the series.
         const BATCH: usize = 4_096;
         let mut lengths: [Vec<Nanos>; SERIES] = Default::default();
         let ideals = requests.ideal.chunks(BATCH);

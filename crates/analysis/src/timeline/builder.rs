@@ -38,7 +38,7 @@ impl Timeline {
 /// Builds a [`Timeline`] from events that come one at a time, in order of time.
 #[derive(Default)]
 pub struct TimelineBuilder {
-    /// By number.
+    /// By the number of the CPU.
     cpus: Vec<Option<Box<CpuBuilder>>>,
     workers: Vec<OpenWorker>,
     /// The place of a thread's line.
@@ -97,12 +97,12 @@ impl TimelineBuilder {
             }
             EventKind::Enqueued { packet } => self.arrived(cpu, PacketName::of_buffer(packet)),
             EventKind::Slice { begins } => {
-                // until a thread is seen there, it is not known who is on a CPU
+                // after a slice, it is not known who is on a CPU until a thread is seen there
                 if !begins {
                     self.nothing_is_known(at);
                 }
             }
-            // about the generator's CPU
+            // belongs to the generator's CPU
             EventKind::CameOn { .. } => {}
             EventKind::SegmentQueued { key } => self.arrived(cpu, PacketName::of_segment(key)),
             EventKind::Frequency { .. } | EventKind::Payload { .. } => {}
@@ -247,7 +247,7 @@ impl TimelineBuilder {
         }
     }
 
-    /// Between slices, and until a slice shows it, it is not known what CPUs and threads do.
+    /// From the end of a slice until the next one shows it, it is not known what CPUs and threads do.
     fn nothing_is_known(&mut self, at: Monotonic) {
         for line in self.cpus.iter_mut().flatten() {
             line.becomes_unknown(at);
@@ -285,7 +285,7 @@ impl TimelineBuilder {
                 (lasted, interrupt == Interrupt::LocalTimer)
             }
             EventKind::Softirq { lasted, .. } => (lasted, false),
-            // these come from user space, or do not show activity at that moment
+            // these come from user space, or do not show that the CPU was active at that moment
             EventKind::Stolen { .. }
             | EventKind::Stalled { .. }
             | EventKind::Throttled { .. }
@@ -414,7 +414,7 @@ impl TimelineBuilder {
         }
     }
 
-    /// A switch from this thread was missed since the last event that proves that it was current.
+    /// A switch from this thread was missed after the last event that proves that it was current.
     fn was_blind(&mut self, cpu: u16, current: Tid, at: Monotonic) {
         let of_server = self.places.contains(current);
         let unwatched = !of_server && self.unwatched.missed(current);
@@ -425,7 +425,7 @@ impl TimelineBuilder {
         }
     }
 
-    /// The thread has waited until now: it spun, or it slept.
+    /// The thread has waited for a lock until now: it spun, or it slept.
     fn waited_for_lock(&mut self, cpu: u16, tid: Tid, at: Monotonic, waited: Nanos) {
         let (from_ns, to_ns) = (ns(earlier(at, waited)), ns(at));
         self.cpu(cpu).relabel(from_ns, to_ns, |(thread, top)| {
@@ -478,8 +478,7 @@ impl TimelineBuilder {
     /// The timeline so far. The builder drops almost everything before `keep_from`: the next part begins
     /// there, or a little earlier.
     ///
-    /// Later corrections (because of an interrupt or a blind window that has not ended) are only in the
-    /// next part.
+    /// Later corrections (for an interrupt or a blind window that has not ended) are only in the next part.
     pub fn part(&mut self, keep_from: Monotonic) -> Timeline {
         let end_ns = self.span.map_or(0, |(_, to)| ns(to));
         let mut silences: BTreeMap<u16, Vec<Silence>> = BTreeMap::new();
@@ -547,7 +546,7 @@ impl OpenWorker {
         self.states.push(ns(at), pack_state(state));
     }
 
-    /// The thread was assumed to be on a core since then, but at the end it was not.
+    /// The thread was assumed to be on a core since `since_ns`, but at `at` it was not.
     fn lost(&mut self, since_ns: u64, at: Monotonic) {
         self.state = WorkerState::Unknown;
         let unknown = pack_state(WorkerState::Unknown);

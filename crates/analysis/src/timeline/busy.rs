@@ -26,14 +26,14 @@ use crate::matched::Matched;
 /// `NET_RX_SOFTIRQ` of the kernel.
 pub(crate) const NET_RX: u8 = 3;
 
-/// What a request costs.
+/// The cost of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BusyTime {
-    /// The quotient, rounded to the nearest nanosecond.
+    /// (S + N) ÷ n, rounded to the nearest nanosecond.
     pub per_request: Nanos,
-    /// S + N.
+    /// S + N, the busy time of all requests.
     pub busy: Nanos,
-    /// n.
+    /// n, the number of requests.
     pub requests: u64,
 }
 
@@ -84,7 +84,7 @@ pub fn busy_stretches(
     stretches.sums.iter().filter_map(Sums::cost).collect()
 }
 
-/// Stretches of time in which equally many requests end.
+/// Stretches of time, each with the same number of responses.
 struct Stretches {
     /// T6 of the last request of each.
     ends: Vec<Monotonic>,
@@ -138,8 +138,8 @@ impl Sums {
     }
 }
 
-/// When a worker was busy with each of these requests, which are in order of T6. For a worker that
-/// `polls`, time after T6 does not count.
+/// From when to when a worker was busy with each of these requests, which are in order of T6. For a worker
+/// that `polls`, time after T6 does not count.
 fn intervals(matched: &Matched, served: &[(u32, u32)], polls: bool) -> Vec<(u64, u64)> {
     let mut intervals: Vec<(u64, u64)> = Vec::with_capacity(served.len());
     let mut free = 0;
@@ -169,7 +169,7 @@ fn add_services(
     intervals: &[(u64, u64)],
     mut add: impl FnMut(u32, usize, u64),
 ) {
-    // on its core, and nothing on top of it
+    // only the time on its core with nothing on top of it
     let mut segments: Vec<Option<Segments<'_>>> = vec![None; timeline.cpus.len()];
     let mut next = 0;
     for span in line.spans() {

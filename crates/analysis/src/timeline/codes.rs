@@ -5,7 +5,7 @@ use taillab_model::{Interrupt, Tid};
 use super::sleep::Sleep;
 use super::state::{Top, WorkerState};
 
-/// A code for each top.
+/// A code that is different for each top.
 pub(crate) const fn pack_top(top: Top) -> u32 {
     match top {
         Top::Nothing => 0,

@@ -6,7 +6,7 @@
 //! fit, they take five words.
 //!
 //! The newest changes stay unpacked, because later events may still alter them: an interrupt is recorded
-//! at its end, a blind window when it is contradicted.
+//! at its end, a blind window when a later event reveals it.
 
 /// At least this many changes stay unpacked; later events cannot alter older ones.
 const TAIL: usize = 4_096;
@@ -61,7 +61,7 @@ impl Column {
         }
     }
 
-    /// Adds a change that counts as an event, even if it repeats the last one.
+    /// Adds a change that is an event of its own: it is kept even if it repeats the last one.
     pub(super) fn push_event(&mut self, at_ns: u64, code: u64) {
         let at_ns = self.last_ns().map_or(at_ns, |last| last.max(at_ns));
         self.tail.push(ColumnChange { at_ns, code });
@@ -70,7 +70,7 @@ impl Column {
         }
     }
 
-    /// Removes the last change if its state is that of the one before it.
+    /// Removes the last change if it has the same state as the one before it.
     fn join_last(&mut self) {
         let n = self.tail.len();
         if n >= 2 && self.tail[n - 1].code == self.tail[n - 2].code {
@@ -125,7 +125,7 @@ impl Column {
         }
     }
 
-    /// Makes sure that a change begins at `at_ns`, without altering anything; returns its place.
+    /// Makes sure that there is a change at `at_ns`, without altering any state; returns its place.
     fn boundary(&mut self, at_ns: u64) -> usize {
         let mut place = self.tail.len();
         while place > 0 && self.tail[place - 1].at_ns > at_ns {
@@ -215,7 +215,7 @@ impl Column {
             },
             None => self.start(),
         };
-        // the last one that is not later
+        // goes on to the last change that is not later
         let mut ahead = reader;
         ahead.next(self);
         loop {
@@ -237,7 +237,7 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    /// The next change of the column that this reader is of.
+    /// The next change of the column to which this reader belongs.
     #[inline]
     pub(super) fn next(&mut self, column: &Column) -> Option<ColumnChange> {
         let word = u64::from(*column.packed.get(self.word)?);
@@ -377,7 +377,7 @@ mod tests {
             }
         }
 
-        /// Each part says what the whole says from where it must begin, however it is cut.
+        /// However the column is cut, each part agrees with the whole from where the part must begin.
         #[test]
         fn parts_agree_with_the_whole(
             cuts in prop::collection::vec(0_usize..40_000, 1..5),

@@ -11,13 +11,13 @@ use super::unheard::Quiet;
 use crate::id_map::Numbered;
 use crate::spans::earlier;
 
-/// What is known of a CPU while events come.
+/// What is known about a CPU while events come.
 #[derive(Default)]
 pub(super) struct CpuBuilder {
     pub(super) changes: Column,
     pub(super) meanings: Vec<(Tid, Top)>,
     pub(super) codes: Numbered<u64>,
-    /// Who is current, if a switch has been seen.
+    /// The current thread, if one has been seen.
     pub(super) current: Option<Tid>,
     /// The code of that thread with nothing on top of it.
     pub(super) current_code: Option<u64>,
@@ -26,9 +26,9 @@ pub(super) struct CpuBuilder {
     /// The last event of any kind.
     pub(super) active_ns: u64,
     pub(super) silences: Vec<Silence>,
-    /// The last time in which nothing was recorded here, whoever was current.
+    /// The last stretch in which nothing was recorded here, whichever thread was current.
     pub(super) quiet: Option<Quiet>,
-    /// Stalls in which it did not react to other CPUs.
+    /// Stalls in which the CPU did not react to other CPUs.
     pub(super) unheard: Vec<Stall>,
     pub(super) last_stolen: Option<Monotonic>,
 }
@@ -76,7 +76,7 @@ impl CpuBuilder {
         note(was_active.max(ns(from)), ns(at));
     }
 
-    /// The CPU did something from then on, so it did not stand still.
+    /// The CPU was active from `from` on, so it did not stand still.
     #[inline]
     pub(super) fn heard(&mut self, from: Monotonic) {
         if let Some(last) = self.unheard.last_mut()
@@ -89,7 +89,7 @@ impl CpuBuilder {
         }
     }
 
-    /// What was recorded as silence since then was not silence.
+    /// What was taken for silence since `from_ns` was none.
     pub(super) fn was_not_silent(&mut self, from_ns: u64) {
         let from = instant(from_ns);
         while let Some(mut last) = self.silences.pop_if(|silence| silence.to > from) {
@@ -113,7 +113,7 @@ impl CpuBuilder {
         self.changes.push(ns(at), code);
     }
 
-    /// What the CPU does from then on is not known, until a thread is seen there.
+    /// From `at` on it is not known what the CPU does, until a thread is seen there.
     pub(super) fn becomes_unknown(&mut self, at: Monotonic) {
         let code = self.forget_thread();
         self.changes.push(ns(at), code);

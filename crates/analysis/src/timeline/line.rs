@@ -41,7 +41,7 @@ pub struct WorkerSpan {
     pub state: WorkerState,
 }
 
-/// A time in which the server's cgroup may have been held back.
+/// A stretch of time in which the server's cgroup may have been held back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThrottleWindow {
     /// The last reading of the cgroup's counter before it grew.
@@ -59,7 +59,7 @@ pub struct Seen {
     pub switches: bool,
     /// Wake-ups of the server's threads.
     pub wakes: bool,
-    /// Interrupts' handlers.
+    /// Handlers of interrupts.
     pub interrupts: bool,
     /// Softirqs.
     pub softirqs: bool,
@@ -107,7 +107,7 @@ impl Timeline {
         self.span.is_none()
     }
 
-    /// The CPUs whose switches, interrupts or power states were recorded, by number.
+    /// The CPUs whose switches, interrupts or power states were recorded, in order of their numbers.
     pub fn cpus(&self) -> &[CpuLine] {
         &self.cpus
     }
@@ -118,7 +118,7 @@ impl Timeline {
         place.ok().map(|place| &self.cpus[place])
     }
 
-    /// The server's threads that did anything, by their ids.
+    /// The server's threads that did anything, in order of their ids.
     pub fn workers(&self) -> &[WorkerLine] {
         &self.workers
     }
@@ -371,7 +371,7 @@ impl WorkerLine {
         }
     }
 
-    /// When it began to handle each page fault, and whether that was for a write.
+    /// When the thread began to handle each page fault, and whether that was for a write.
     pub fn faults(&self) -> impl Iterator<Item = (Monotonic, bool)> + '_ {
         let faults = self.faults.changes();
         faults.map(|fault| (at(fault.at_ns), fault.code != 0))

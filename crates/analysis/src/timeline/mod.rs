@@ -22,7 +22,7 @@
 //!   for `StorageWaited` and a read or a write.
 //! - A **blind window** reaches from the last event that proves who was current to the event
 //!   that contradicts it. Interrupts seen inside it stay, and everything else in it is
-//!   [`Top::Blind`], unless the current thread is one that is never seen to leave (see `unwatched`).
+//!   [`Top::Blind`], unless the current thread is never seen to leave a CPU (see `unwatched`).
 //! - A **stall** is a stretch of a CPU in which a thread was current and nothing at all was
 //!   recorded, with evidence that the whole CPU stood still: see [`stalls`].
 //!

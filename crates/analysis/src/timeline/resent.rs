@@ -1,5 +1,5 @@
-//! Detects retransmissions by clients, of packets that were lost after the driver, or whose acknowledgement
-//! was lost.
+//! Detects retransmissions by clients: of packets that were lost behind the driver, or whose
+//! acknowledgement was lost.
 
 use taillab_model::RequestKey;
 
@@ -51,7 +51,7 @@ mod tests {
     fn what_ends_where_something_has_ended_is_sent_again() {
         let segments = [(65_500, 0), (65_530, 30), (24, 30), (24, 30), (54, 30)];
         assert_eq!(again(&segments), [false, false, false, true, false]);
-        // an older one, and behind a hole
+        // an older segment, and one after a hole
         let segments = [(100, 0), (300, 100), (200, 100), (400, 100)];
         assert_eq!(again(&segments), [false, false, true, false]);
     }

@@ -1,4 +1,4 @@
-//! How much CPU time the server used for its work.
+//! How much CPU time the server spent on its work.
 
 use std::collections::BTreeMap;
 
@@ -64,7 +64,7 @@ impl ServerTime {
         for line in timeline.cpus() {
             let (threads, softirq) = self.on_cpu.entry(line.cpu()).or_default();
             let segments = line.segments_from(from);
-            // the time of the server's thread that was on the CPU last; the idle one is looked up once
+            // the server's thread that was on the CPU last, with its time; thread 0 is looked up only once
             let idle = timeline.worker_place(0).is_some();
             let mut last: Option<(Tid, u64)> = None;
             for segment in segments.take_while(|segment| segment.from < upto) {
@@ -100,7 +100,7 @@ impl ServerTime {
         (ns > 0).then_some(Nanos::new(ns - self.polled_ns))
     }
 
-    /// Whether a thread polls instead of sleeping.
+    /// Whether a thread of the server polls instead of sleeping.
     pub(crate) const fn polls(&self) -> bool {
         self.polled_ns > 0
     }

@@ -1,4 +1,4 @@
-//! Why a thread sleeps: by the system call in which it does.
+//! Why a thread sleeps, judged by its system call.
 
 use taillab_model::Asleep;
 
@@ -28,7 +28,7 @@ pub enum Sleep {
         /// The system call.
         call: u16,
     },
-    /// Nobody recorded why.
+    /// The reason was not recorded.
     Unknown,
 }
 
@@ -51,7 +51,7 @@ mod call {
         332, 78, 217, 82, 264, 87, 263, 76, 77, 208,
     ];
 
-    /// For work to come: `poll`, `select`, `accept`, `recvfrom`, `recvmsg`, `wait4`,
+    /// Waiting for work: `poll`, `select`, `accept`, `recvfrom`, `recvmsg`, `wait4`,
     /// `rt_sigtimedwait`, `epoll_wait` and its kin, `pselect6`, `ppoll`, `accept4`,
     /// `recvmmsg`, `io_uring_enter`, `pause`, `rt_sigsuspend`.
     pub(super) const WORK: [u16; 18] = [

@@ -1,7 +1,7 @@
-//! When a CPU stood still, and how that is known.
+//! When a CPU stood still, and by which evidence.
 //!
 //! When a hypervisor takes a CPU away, no event is recorded, and half of such stalls do not even show
-//! as steal. What shows is silence: a thread is current, and for far longer than usual there is no
+//! as steal. What can be seen is silence: a thread is current, and for far longer than usual there is no
 //! event on that CPU. But a request that computes for long is silent too. So silence alone never counts
 //! as a stall; there must be evidence:
 //!
@@ -11,12 +11,12 @@
 //!   report is about as long. The report counts in ticks and does not say when. Time taken in many
 //!   small parts is therefore not assigned to any silence, rather than to the wrong one;
 //! - **another CPU** fell silent and spoke again at the same two moments, to within a tenth of the
-//!   silence, and both had threads of the server. (Of other threads only their coming and going is
-//!   recorded: while one of them computes, a thread that spins for its answer on another CPU is silent
-//!   for exactly as long);
+//!   silence, and both had threads of the server. (For other threads only switches are recorded: while
+//!   one of them computes, a thread that spins for its answer on another CPU is silent for exactly as
+//!   long);
 //! - **the timer**: the silence ended with a tick of the local timer (or with other interrupts
 //!   that had waited too, and then a tick), and by the rhythm of the ticks before, that tick
-//!   was due in the middle of it. A thread that computes does not hold up a tick;
+//!   was due in the middle of it. A thread that computes does not delay a tick;
 //! - **another CPU's interrupt**: a packet that another CPU had received reached its socket only when
 //!   the silence ended, and that other CPU had received a later packet long before (see
 //!   [`super::unheard`]). This needs no current thread: an idle CPU must react too, except for one in
@@ -85,7 +85,7 @@ pub(super) struct Silence {
 /// than the timer's come before the tick, and so do their softirqs.
 const RIGHT_AFTER: Nanos = Nanos::from_micros(50);
 
-/// Time stolen from a CPU since its last such event.
+/// Time stolen from a CPU, as one event reports it: since the CPU's last such event.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stolen {
     pub(super) cpu: u16,
@@ -95,7 +95,7 @@ pub(super) struct Stolen {
 }
 
 impl Silence {
-    /// The local timer ticks; if it does so right after this silence, the tick ended it.
+    /// The local timer ticked at `at`; if that was right after this silence, the tick ended it.
     pub(super) fn ticked(&mut self, at: Monotonic) {
         if self.tick.is_none() && self.to <= at && at.saturating_since(self.to) <= RIGHT_AFTER {
             self.tick = Some(at);
@@ -161,7 +161,8 @@ pub(super) fn find(
     found
 }
 
-/// The part of the silence that a canary missed, if that is at least half of both.
+/// The part of the silence that a canary missed, if it is at least half of the silence and of what the
+/// canary missed.
 fn seen_by_canary(
     silence: &Silence,
     missed: &[(Monotonic, Monotonic)],
@@ -273,7 +274,7 @@ fn by_steal(steal: &Stolen, silences: &[Silence], stalls: &mut Vec<Stall>) {
         .collect();
     inside.sort_by_key(|silence| std::cmp::Reverse(silence.length()));
     for silence in inside {
-        // less than half of it was stolen, so another silence is meant
+        // less than half of it would be stolen, so this is not the silence
         if left * 2 < silence.length() || left == 0 {
             continue;
         }
@@ -367,7 +368,7 @@ mod tests {
         let other = Silence { own: false, ..own };
         assert!(found(&[own], &[other], &[], None).is_empty());
         assert!(found(&[other], &[own], &[], None).is_empty());
-        // a canary knows without its help
+        // a canary does not need the other CPU
         let stall = found(&[other], &[own], &[(1_000, 3_000)], None);
         assert_eq!(stall, [(1_000, 3_000, StallEvidence::Canary)]);
     }
@@ -377,9 +378,9 @@ mod tests {
         let own = [silence(1_000, 1_200), silence(2_000, 5_000)];
         let stall = found(&own, &[], &[], Some((0, 9_000, 2_500)));
         assert_eq!(stall, [(2_500, 5_000, StallEvidence::Steal)]);
-        // what was stolen in parts is not put into what happens to be silent for long
+        // time that was stolen in many parts is not assigned to a long silence
         assert!(found(&own, &[], &[], Some((0, 9_000, 20_000))).is_empty());
-        // it is not spread over many short ones that it does not half fill
+        // nor to silences of which it would fill less than half
         assert!(found(&own, &[], &[], Some((0, 9_000, 50))).is_empty());
     }
 

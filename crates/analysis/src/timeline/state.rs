@@ -51,7 +51,7 @@ pub enum WorkerState {
     Woken {
         /// The CPU that it waits for: its last one, or the one to which it was moved.
         cpu: u16,
-        /// The thread that woke it; 0 if it had waited for work, since the waker is then only the thread
+        /// The thread that woke it; 0 if it had waited for work, since then the waker is just the thread
         /// that was current when the packet came in.
         by: Tid,
     },
@@ -71,7 +71,7 @@ impl WorkerState {
         }
     }
 
-    /// Asleep until a timer expires: in `nanosleep` or `clock_nanosleep`.
+    /// Whether it sleeps until a timer expires: in `nanosleep` or `clock_nanosleep` (numbers of x86-64).
     pub const fn is_timer(self) -> bool {
         matches!(self, Self::Asleep(Sleep::Other { call: 35 | 230 }))
     }

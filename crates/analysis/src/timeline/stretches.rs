@@ -11,7 +11,7 @@ use super::line::{CpuLine, Seen, Timeline, WorkerLine, ns};
 use super::state::WorkerState;
 
 /// The timelines of some stretches of a recording. Between two stretches, the states of the workers are
-/// unknown, and nothing happens on the CPUs.
+/// unknown, and each CPU keeps its last state.
 #[derive(Clone, Debug, Default)]
 pub struct Stretches {
     cpus: BTreeMap<u16, CpuLine>,

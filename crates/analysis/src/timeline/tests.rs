@@ -169,15 +169,15 @@ fn a_thread_that_is_never_seen_to_leave_had_the_cpu_until_another_one_shows_itse
         [
             (100, 150, Top::Blind),
             (200, 250, Top::Blind),
-            // what is said three times is so
+            // seen three times, it is certain
             (300, 350, Top::Nothing),
             (400, 450, Top::Nothing),
         ]
     );
-    // nor is anything seen that runs on top of it
+    // the server's thread is preempted meanwhile, and its state is known
     let preempted = WorkerState::Preempted { cpu: 0 };
     assert!(states(&unwatched).ends_with(&[(400, preempted), (450, ON)]));
-    // once it was seen: then the others were lost
+    // if it was seen to leave once, the other switches were lost
     let seen = timeline(vec![
         preempt(260, SERVER, INIT),
         switch(270, INIT, SERVER, None),
@@ -200,7 +200,7 @@ fn what_cannot_be_read_of_a_damaged_file_is_blind() {
         line(&timeline)[..3],
         [
             (100, 150, SERVER, Top::Nothing),
-            // since the last proof: who was current then is wrong by 310
+            // since the last proof: the switch at 310 contradicts who was current
             (150, 310, SERVER, Top::Blind),
             (310, 400, SERVER, Top::Nothing),
         ]
@@ -287,7 +287,7 @@ fn all_of_a_page_fault_that_waits_for_storage_is_the_faults() {
         switch(1_000, 0, 5, None),
         read(2_000),
         event(3_000, 0, fault),
-        // the disk is asked, and for long nothing happens
+        // the disk is asked, and for a long time nothing happens
         switch(1_000_000, SERVER, 0, Some(None)),
         switch(1_100_000, 0, SERVER, None),
         event(1_103_000, 0, EventKind::MajorFault { tid: SERVER }),
@@ -302,7 +302,7 @@ fn all_of_a_page_fault_that_waits_for_storage_is_the_faults() {
             },
         ),
     ];
-    // nor does it hear the other CPU meanwhile
+    // meanwhile it does not react to the other CPU either
     for (at, packet) in [(100_000, PacketId(7)), (500_000, PacketId(8))] {
         let key = RequestKey {
             address: 1,
@@ -320,7 +320,7 @@ fn all_of_a_page_fault_that_waits_for_storage_is_the_faults() {
         "{line:?}"
     );
     assert!(line.contains(&(1_100_000, 1_103_000, SERVER, FAULT)));
-    // the one that only mapped a page is the thread's own work
+    // a fault that only maps a page is the thread's own work
     assert!(
         line.contains(&(1_103_000, 2_000_000, SERVER, Top::Nothing)),
         "{line:?}"
@@ -374,7 +374,7 @@ fn what_a_read_waits_for_is_the_storages_though_the_cpu_stood_still() {
         line_of.contains(&(2_550_000, 3_000_000, SERVER, Top::Nothing)),
         "{line_of:?}"
     );
-    // what came before is judged as ever
+    // the silence before is judged as usual
     assert!(
         line_of.contains(&(20_000, 900_000, SERVER, Top::Stall)),
         "{line_of:?}"

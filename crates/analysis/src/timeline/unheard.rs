@@ -47,7 +47,7 @@ pub(super) struct Quiet {
 #[derive(Debug, Default)]
 pub(super) struct Inbound {
     recent: Vec<(Monotonic, u16, PacketName)>,
-    /// The oldest of them.
+    /// The place of the oldest one, once all places are in use.
     next: usize,
 }
 
@@ -62,12 +62,12 @@ impl Inbound {
     }
 
     /// The packet has reached its socket, as the first one on `cpu` after this silence. Returns the time
-    /// from which on it is certain that the CPU did not react.
+    /// from which it is certain that the CPU did not react.
     pub(super) fn unheard(&self, packet: PacketName, cpu: u16, quiet: &Quiet) -> Option<Monotonic> {
         let Quiet { from, to, .. } = *quiet;
         let (newer, older) = self.recent.split_at(self.next);
         let mut packets = older.iter().chain(newer);
-        // buffers are reused: the last one of this name is meant
+        // buffers are reused: the last packet of this name is meant
         let mut latest_first = packets.clone().rev();
         let (came, source, _) = *latest_first.find(|(.., name)| *name == packet)?;
         // the interrupt may be on its way when the silence begins
@@ -115,15 +115,15 @@ mod tests {
             inbound.came(at(us), 1, packet(number));
         }
         let unheard = |number, to| inbound.unheard(packet(number), 0, &quiet(19_000, to));
-        // the second may be of the same softirq
+        // the second packet may belong to the same softirq
         assert_eq!(unheard(2_000, 25_000), Some(at(20_400)));
         assert_eq!(unheard(2_002, 25_000), Some(at(24_000)));
-        // nobody came later, or hardly so; it came after the silence; it is not known
+        // no later packet; one just before the end; a packet after the silence; a forgotten one
         assert_eq!(unheard(2_003, 25_000), None);
         assert_eq!(unheard(2_002, 24_010), None);
         assert_eq!(unheard(2_000, 19_500), None);
         assert_eq!(unheard(5, 25_000), None);
-        // no interrupt was needed
+        // the same CPU: no interrupt was needed
         assert_eq!(
             inbound.unheard(packet(2_000), 1, &quiet(19_000, 25_000)),
             None

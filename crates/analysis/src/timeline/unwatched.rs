@@ -1,7 +1,7 @@
 //! Threads that cannot be traced.
 //!
-//! A hardened kernel runs no tracing program while a thread of init is current. Such a thread is seen to get
-//! a CPU, but never to leave it: some time later, another thread is current there. Lost events look the
+//! A hardened kernel runs no tracing program while a thread of init is current. Such a thread is seen to come
+//! onto a CPU, but never to leave it: some time later, another thread is current there. Lost events look the
 //! same, but do not happen every time. So if the probe often missed that a thread left, and never saw it,
 //! the thread had the CPU until the other thread was seen.
 
@@ -18,7 +18,7 @@ pub(super) struct Unwatched {
     threads: IdMap<Missed>,
 }
 
-/// A thread of which a switch was missed.
+/// A thread whose switch off a CPU was missed.
 #[derive(Clone, Copy, Debug, Default)]
 struct Missed {
     times: u32,

@@ -34,7 +34,7 @@ pub(crate) struct Policies {
 }
 
 impl Policies {
-    /// As `context` names them.
+    /// The policies that `context` records.
     pub(crate) fn of(context: &RecordingContext) -> Self {
         let threads = || context.threads.iter();
         let mut known = threads()
@@ -125,7 +125,7 @@ fn length_within(segment: &Segment, from_ns: u64, to_ns: u64) -> u64 {
 /// `segments` are those of that CPU from `woken_ns` on.
 ///
 /// A thread that has the CPU until the rescheduling interrupt arrives does not delay the woken thread. If
-/// it then leaves within the time of a switch, the whole wait was the way of the wake-up. If it stays,
+/// it then leaves within the time of a switch, the wake-up was under way for the whole wait. If it stays,
 /// it keeps the woken thread waiting from then on.
 pub(crate) fn on_its_way_until(
     segments: impl Iterator<Item = Segment>,
@@ -174,14 +174,14 @@ mod tests {
     const IPI: Top = Top::Interrupt(Interrupt::Reschedule);
     const CALL: Top = Top::Interrupt(Interrupt::CallFunction);
 
-    /// Woken at 1,000,000 ns; then these come after each other, until it is on the CPU.
+    /// A thread is woken at 1,000,000 ns; these segments follow until it is on the CPU.
     fn way(then: &[(Tid, Top, u64)]) -> u64 {
         let woken_ns = 1_000_000;
         let mut at = woken_ns - 300;
         let segments: Vec<Segment> = (then.iter().enumerate())
             .map(|(place, &(thread, top, length))| {
                 let from = at;
-                // the first has begun before
+                // the first began before the wake-up
                 at += length + if place == 0 { 300 } else { 0 };
                 Segment {
                     from: Monotonic::from_nanos_since_boot(from),
@@ -209,7 +209,7 @@ mod tests {
         // woken by what this CPU did itself
         assert_eq!(way(&[(OTHER, Top::Nothing, 1_500)]), 1_500);
         assert_eq!(way(&[(OTHER, Top::Nothing, 40_000)]), 0);
-        // no interrupt takes so long
+        // no interrupt takes this long
         let off = (OTHER, Top::Nothing, 400_000);
         assert_eq!(
             way(&[off, (OTHER, IPI, 200), (OTHER, Top::Nothing, 1_500)]),
@@ -229,7 +229,7 @@ mod tests {
             way(&[&[fills], &packet[..], &[fills], &told].concat()),
             22_200
         );
-        // where nothing else comes, the call told it
+        // if nothing else comes, the call was the rescheduling interrupt
         assert_eq!(
             way(&[fills, (OTHER, CALL, 500), (OTHER, Top::Nothing, 1_000)]),
             9_500

@@ -1,4 +1,4 @@
-//! What is known of a measurement when it is judged.
+//! What is known about a measurement when it is judged.
 
 use taillab_model::load_result::LoadStep;
 use taillab_model::summary::{
@@ -24,7 +24,7 @@ pub struct Evidence<'a> {
     pub recording: Option<TraceFacts<'a>>,
     /// How t was calibrated: `run`.
     pub calibration: Option<&'a Calibration>,
-    /// What is in no statistic: `run`, `explain`.
+    /// What was cut out of all statistics: `run`, `explain`.
     pub cut: Option<&'a CutSummary>,
     /// Workers that wait on a timer instead of using a CPU: `run`.
     pub virtual_workers: Option<VirtualWorkers>,
@@ -32,7 +32,7 @@ pub struct Evidence<'a> {
     pub load: Option<SentLoad<'a>>,
     /// A generator without a schedule: `load -R max`, `load --ping-pong`.
     pub closed_loop: Option<ClientSide<'a>>,
-    /// The first answer that was an error or none of the protocol's: `load`.
+    /// The first answer that was an error, or not one of the protocol: `load`.
     pub wrong_answer: Option<&'a str>,
     /// Several loads, one after the other: `load` with several rates, or a search.
     pub sweep: Option<Sweep<'a>>,
@@ -43,11 +43,11 @@ pub struct Evidence<'a> {
 pub struct TracedServer<'a> {
     /// The result.
     pub result: &'a ServerResult,
-    /// What the result does not carry.
+    /// What the result does not contain.
     pub evidence: &'a ServerEvidence,
 }
 
-/// What the analysis of the server's side knows and its result does not carry.
+/// What the analysis of the server's side knows and its result does not contain.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ServerEvidence {
     /// Share of the requests faster than their ideal.
@@ -119,13 +119,13 @@ pub struct VirtualWorkers {
 pub struct SentLoad<'a> {
     /// What it sent and received.
     pub summary: &'a LoadSummary,
-    /// What the summary does not carry; `None` where only the server's side was analysed.
+    /// What the summary does not contain; `None` where only the server's side was analysed.
     pub evidence: Option<&'a LoadEvidence>,
     /// The same client against a responder that does nothing.
     pub floor: Option<&'a LoadSummary>,
 }
 
-/// What the analysis of a load knows and its summary does not carry.
+/// What the analysis of a load knows and its summary does not contain.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LoadEvidence {
     /// Percentiles of the response time that the load was too short for.
@@ -166,8 +166,8 @@ pub struct Sweep<'a> {
 }
 
 impl<'a> Evidence<'a> {
-    /// What a report says. The caller adds what it does not: hypervisor, conditions, recording,
-    /// virtual workers.
+    /// The evidence in a report. The caller adds what the report does not have: hypervisor, conditions,
+    /// recording, virtual workers.
     pub fn of_report(report: &'a Report, evidence: &'a ServerEvidence) -> Self {
         Self {
             partial: report.partial,
@@ -208,7 +208,7 @@ impl<'a> Evidence<'a> {
     ///
     /// A run fills its server, so a miss is an error there, and so is a connection that ends.
     /// A load alone takes the server as it finds it: a miss is an answer, and a connection that
-    /// ended between two requests cost none.
+    /// ended between two requests cost no request.
     pub(super) fn errors(&self) -> Option<LoadErrors> {
         let errors = *self.client()?.errors;
         Some(match self.server {
@@ -236,7 +236,7 @@ impl<'a> Evidence<'a> {
         (per_s.is_finite() && per_s > 0.0).then_some(per_s)
     }
 
-    /// The first percentile without support, and the requests there are.
+    /// The lowest unsupported percentile, and the number of requests in the sample.
     pub(super) fn unsupported(&self) -> Option<(Unsupported, u64)> {
         let (unsupported, has) = match (self.server, self.load) {
             (Some(server), _) => (
@@ -253,7 +253,8 @@ impl<'a> Evidence<'a> {
         Some((*unsupported.first()?, has))
     }
 
-    /// What was measured: the sojourn, or else the client's response time; `None` of a sweep.
+    /// What was measured: the sojourn, or else the client's response time (in a closed loop, its service
+    /// time); `None` for a sweep.
     pub(super) fn measured(&self) -> Option<&'a Distribution> {
         match (self.server, self.load, self.closed_loop) {
             (Some(server), ..) => Some(&server.result.measured.sojourn),
@@ -284,7 +285,7 @@ impl<'a> Evidence<'a> {
         Some((lateness.quantile(q)?, self.measured()?.quantile(q)?))
     }
 
-    /// The same at the highest such percentile up to p99.9, which comes first.
+    /// The same at the highest such percentile up to p99.9, preceded by its probability.
     pub(super) fn lateness(&self) -> Option<(f64, Nanos, Nanos)> {
         [0.999, 0.99, 0.9, 0.5].into_iter().find_map(|q| {
             let (lateness, whole) = self.lateness_at(q)?;
@@ -311,7 +312,8 @@ impl<'a> Evidence<'a> {
         }
     }
 
-    /// Why the server is not compared with the ideal, by another reason.
+    /// Why the server is not compared with the ideal, if for another reason than
+    /// [`Self::ideal_above_measured`].
     pub(super) fn withdrawn(&self) -> Option<Withdrawn> {
         let withdrawn = self.server?.result.ideal.withdrawn?;
         let is_above = matches!(withdrawn, Withdrawn::IdealAboveMeasured { .. });

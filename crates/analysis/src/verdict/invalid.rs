@@ -91,7 +91,7 @@ pub(super) const RULES: &[Rule] = &[
         seen: |e| {
             let measured = e.server?.result.measured.sojourn.quantile(0.5)?;
             let client = e.load?.summary.service_time.quantile(0.5)?;
-            // without the requests that went wrong, the client's are others
+            // if many requests went wrong, the client's percentile is over other requests than the server's
             let (wrong, requests) = (e.errors()?.total(), e.client()?.requests);
             (share(wrong, requests) <= MAX_ERROR_SHARE && measured >= client).then(|| {
                 format!(

@@ -29,8 +29,8 @@ const SERVER_FAILED: [&str; 4] = ["errors", "few_errors", "no_answer", "unanswer
 /// The rules about too few requests.
 const TOO_FEW: [&str; 1] = [taillab_model::summary::TOO_FEW];
 
-/// Every rule: those that make a result invalid, then those that withdraw a part of it, then the warnings,
-/// each in the order in which they are printed.
+/// Every rule: those that make a result invalid, then those that withdraw a part of it, then the warnings;
+/// each group in the order in which it is printed.
 pub fn rules() -> impl Iterator<Item = &'static Rule> {
     let withdrawals = WITHDRAWALS.iter().map(|withdrawal| &withdrawal.rule);
     (invalid::RULES.iter())
@@ -99,8 +99,8 @@ fn claims(evidence: &Evidence<'_>, reasons: &[Reason], spoiled: &[(&str, Spoils)
 
 /// What the verdicts on the steps of a sweep mean for the whole.
 ///
-/// A sweep searches the load at which the server fails or no longer keeps up, so this does not make the sweep
-/// invalid. But if the client failed in a step, the step says nothing, and the result may be wrong.
+/// A sweep searches for the load at which the server fails or no longer keeps up, so neither makes the sweep
+/// invalid. But if the client failed in a step, the step shows nothing, and the result may be wrong.
 fn judge_steps(evidence: &Evidence<'_>, verdict: &mut Verdict) {
     for step in evidence.sweep.iter().flat_map(|sweep| sweep.steps) {
         let rate_per_s = step.load.target_rate_per_s;

@@ -5,14 +5,14 @@ use taillab_model::summary::{Reason, Verdict};
 
 use super::evidence::{Evidence, TraceFacts};
 
-/// One thing that can be wrong with a measurement.
+/// A check for one thing that can be wrong with a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
     /// Its name in JSON; never changes once released.
     pub key: &'static str,
     /// What was seen; `None` where the rule does not apply.
     pub(super) seen: fn(&Evidence<'_>) -> Option<String>,
-    /// What to do about it, or what it means; empty where `seen` says it.
+    /// What to do about it, or what it means; empty where `seen` already says so.
     pub(super) remedy: fn(&Evidence<'_>) -> &'static str,
 }
 
@@ -40,7 +40,7 @@ pub(super) fn exceeds(part: Nanos, limit: f64, whole: Nanos) -> bool {
     part.get() as f64 > limit * whole.get() as f64
 }
 
-/// `, so no percentile beyond 99.9 % is known`, where requests have no answer.
+/// `, so no percentile beyond 99.9 % is known`; empty if every request has an answer.
 pub(super) fn no_percentile_beyond(evidence: &Evidence<'_>) -> String {
     let Some(measured) = evidence.measured() else {
         return String::new();
@@ -48,19 +48,19 @@ pub(super) fn no_percentile_beyond(evidence: &Evidence<'_>) -> String {
     if measured.unanswered == 0 {
         return String::new();
     }
-    // rounded down, so that it is not more than what is known
+    // rounded down, so that it does not promise more than is known
     let known = (1e7 * measured.answered_share()).floor() / 1e5;
     format!(", so no percentile beyond {known} % is known")
 }
 
-/// What identifies more requests, so that fewer responses are ambiguous.
+/// The remedy that identifies more requests, so that fewer responses are ambiguous.
 pub(super) fn remedy_for_ambiguity(evidence: &Evidence<'_>) -> &'static str {
     match evidence.recording {
         None => "use more client ports, or a longer time-out",
         Some(TraceFacts { framed: true, .. }) => {
             "check that the server speaks what --protocol says"
         }
-        // content is read of every request
+        // all stamps are recorded, so framing would read the content of every request
         Some(_) if stamps_are_complete(evidence) => {
             "name the server's protocol with --protocol, so that requests are identified by their \
              content"
@@ -77,7 +77,7 @@ fn stamps_are_complete(evidence: &Evidence<'_>) -> bool {
     server.is_none_or(|matching| matching.stamps.are_complete())
 }
 
-/// `, the first: HTTP/1.1 404 Not Found`, where it is known what the server said.
+/// `, the first: HTTP/1.1 404 Not Found`; empty if it is not known what the server answered.
 pub(super) fn first_of_them(evidence: &Evidence<'_>) -> String {
     (evidence.wrong_answer).map_or_else(String::new, |line| format!(", the first: {line}"))
 }

@@ -1,4 +1,4 @@
-//! Rules that a reader should know about and that do not make a result invalid.
+//! Rules for what a reader should know and what does not make a result invalid.
 
 use taillab_model::explanation::{Culprit, THIS_GENERATOR, THIS_TRACER};
 use taillab_model::summary::{
@@ -12,23 +12,23 @@ use super::evidence::Evidence;
 use super::rule::{Rule, exceeds, is_overload, remedy_for_ambiguity};
 use crate::fmt::{Count, Counted, Grew, Percent, Percentile, plural, share};
 
-/// Server CPUs less busy than this at the calibrated peak: something else was the limit.
+/// If the server's CPUs are less busy than this at the calibrated peak, something else was the limit.
 const MIN_BUSY_AT_PEAK: f64 = 0.95;
 
-/// A probe that costs more of the throughput than this changes what it measures.
+/// A probe that costs a larger share of the throughput changes what it measures.
 const MAX_PROBE_COST: f64 = 0.10;
 
-/// Recording that takes more of a CPU than this is worth knowing.
+/// If recording takes a larger share of a CPU, the reader should know.
 const NOTABLE_OBSERVER_SHARE: f64 = 0.2;
 
-/// A larger share of the excess above p99 that is taillab's own doing is worth knowing.
+/// If a larger share of the excess above p99 is taillab's own doing, the reader should know.
 const NOTABLE_SHARE_OF_TAIL: f64 = 0.05;
 
-/// A larger share of the sampled requests above p99 that reach beyond their slice is worth knowing.
+/// If a larger share of the sampled requests above p99 reaches beyond its slice, the reader should know.
 const FEW_BEYOND: f64 = 0.03;
 
-/// A floor above this share of the response time at p50, or above all of it at another percentile:
-/// the client measures itself.
+/// If the floor is above this share of the response time at p50, or above all of it at a higher
+/// percentile, the client mostly measures itself.
 const NOTABLE_FLOOR_SHARE: f64 = 0.5;
 
 pub(super) const RULES: &[Rule] = &[
@@ -73,7 +73,7 @@ pub(super) const RULES: &[Rule] = &[
         key: "not_server_limited",
         seen: |e| {
             let busy = e.calibration?.server_cpu_busy_share;
-            // Workers that wait leave their CPUs idle, and t is not taken from their peak.
+            // Virtual workers leave their CPUs idle, and t is not taken from their peak.
             let computes = !e.server?.result.ideal.virtual_workers;
             (computes && busy < MIN_BUSY_AT_PEAK).then(|| {
                 format!(
@@ -149,7 +149,7 @@ pub(super) const RULES: &[Rule] = &[
             let load = e.load?;
             let floor = &load.floor?.response_time;
             let response = &load.summary.response_time;
-            // the tail of the client's own noise may be above all that the server did
+            // every percentile: in the tail, the client's own noise may exceed what the server did
             REPORTED_QUANTILES.into_iter().find_map(|q| {
                 let (floor, response) = (floor.quantile(q)?, response.quantile(q)?);
                 let most = if q <= 0.5 { NOTABLE_FLOOR_SHARE } else { 1.0 };
@@ -166,7 +166,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         key: "client_peak",
-        // Where the client is what is measured, it should have no time left.
+        // Only a warning: where the client itself is measured, it should be busy all the time.
         seen: |e| {
             let busy = e.closed_loop?.cost.busy_share;
             (busy > MAX_CLIENT_BUSY_SHARE).then(|| {
@@ -440,7 +440,7 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// A notable part of the tail is the doing of taillab itself.
+/// A notable part of the tail is caused by taillab itself, under this name.
 fn part_of_tail(evidence: &Evidence<'_>, name: &str) -> Option<String> {
     let causes = &evidence.server?.result.causes;
     let own = causes.iter().filter(|share| match &share.culprit {

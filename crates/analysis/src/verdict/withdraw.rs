@@ -9,7 +9,7 @@ type Points = Vec<(Nanos, f64)>;
 
 /// What is withdrawn from a result that is valid as a whole. In an invalid result everything is kept.
 struct Withdrawn {
-    /// This percentile and all beyond.
+    /// This percentile and all higher ones.
     from: Option<f64>,
     causes: bool,
     forecasts: bool,
@@ -98,8 +98,8 @@ impl Withdrawn {
     }
 }
 
-/// Takes what the report's verdict withdraws out of the report and its curves. Says whether there
-/// was anything: then the findings must be drawn anew.
+/// Removes from the report and its curves what the report's verdict withdraws. Returns whether
+/// anything is withdrawn: then the findings must be made again.
 pub fn withdraw<'c>(report: &mut Report, curves: impl IntoIterator<Item = &'c mut Points>) -> bool {
     let withdrawn = Withdrawn::by(&report.verdict);
     withdrawn.server(&mut report.server);
@@ -115,7 +115,7 @@ pub fn withdraw<'c>(report: &mut Report, curves: impl IntoIterator<Item = &'c mu
     withdrawn.from.is_some() || withdrawn.causes || withdrawn.forecasts
 }
 
-/// Takes what the verdict on a load withdraws out of its summary and its curves.
+/// Removes from a load's summary and curves what the verdict on the load withdraws.
 pub fn withdraw_from_load<'c>(
     verdict: &Verdict,
     load: &mut LoadSummary,

@@ -18,21 +18,21 @@ const MAX_FASTER_THAN_IDEAL: f64 = 0.25;
 /// Fewer slices support no interval of a cause.
 const LEAST_SLICES: u64 = 8;
 
-/// A rule, and what it withdraws where it applies.
+/// A rule, and what it withdraws if it applies.
 pub(super) struct Withdrawal {
     pub(super) rule: Rule,
     pub(super) spoils: fn(&Evidence<'_>) -> Spoils,
 }
 
-/// What of a result is withdrawn.
+/// The part of a result that is withdrawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Spoils {
-    /// Nothing: it is worth knowing.
+    /// Nothing: it is only a warning.
     Nothing,
-    /// This percentile and all beyond it. With p99, what its excess is charged to; with p50,
+    /// This percentile and all higher ones; from p99 or below, causes and forecasts too; from p50,
     /// everything.
     From(f64),
-    /// All that rests on the ideal queue.
+    /// Everything that depends on the ideal queue.
     Comparison,
     /// Causes and forecasts.
     Explanation,
@@ -43,7 +43,7 @@ impl Spoils {
         from.map_or(Self::Nothing, Self::From)
     }
 
-    /// Nothing is left.
+    /// Whether nothing is left.
     pub(super) fn all(self) -> bool {
         matches!(self, Self::From(q) if q <= REPORTED_QUANTILES[0])
     }
@@ -54,14 +54,14 @@ impl Spoils {
             (Self::Comparison, None) => true,
             (Self::Explanation, None) => claim != ClaimName::Ideal,
             (Self::From(from), Some(q)) => q >= from,
-            // they are about the excess above p99
+            // causes and forecasts are about the excess above p99
             (Self::From(from), None) if claim != ClaimName::Ideal => from <= 0.99,
             (Self::From(_), None) => self.all(),
         }
     }
 }
 
-/// `, so p99.9 and higher percentiles are withdrawn`; nothing where nothing is.
+/// `, so p99.9 and higher percentiles are withdrawn`; empty if nothing is withdrawn.
 struct So(Option<f64>);
 
 impl fmt::Display for So {
@@ -88,7 +88,7 @@ impl fmt::Display for So {
     }
 }
 
-/// As many requests as events that were lost may be missing.
+/// The lowest percentile that is spoiled if one request is missing for each lost event.
 fn lost(e: &Evidence<'_>) -> Option<f64> {
     let matching = &e.server?.result.matching;
     spoiled_from(share(matching.lost_events, matching.responses))
@@ -114,8 +114,8 @@ fn cut(e: &Evidence<'_>) -> Option<f64> {
     }
 }
 
-/// The lowest percentile whose requests came so soon after a cut that too many like them are
-/// missing, and how many are.
+/// The lowest percentile above which too many requests are missing because cuts follow each other too
+/// soon, and the share that is missing.
 fn unsettled(e: &Evidence<'_>) -> Option<(f64, f64)> {
     let unsettled = e.cut?.unsettled.iter();
     let mut too_many = unsettled.filter(|at| at.share > MAX_UNSETTLED_SHARE);
@@ -290,7 +290,7 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
             },
             remedy: |_| "give the client a dedicated CPU, or lower the load",
         },
-        // bursts make queues, of which the median knows little
+        // bursts make queues, which the median hardly shows
         spoils: |_| Spoils::From(0.9),
     },
     Withdrawal {
@@ -455,7 +455,7 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
                 if let Some(withdrawn @ Withdrawn::FasterThanIdeal { .. }) = withdrawn {
                     return Some(Unlike(&withdrawn).to_string());
                 }
-                // workers that wait wait shorter and longer than t, which is their mean
+                // the waits of virtual workers are shorter and longer than t, which is their mean
                 let said = withdrawn.is_some()
                     || e.ideal_above_measured().is_some()
                     || e.virtual_workers.is_some();
@@ -536,7 +536,7 @@ fn remedy_for_long_service_time(evidence: &Evidence<'_>) -> &'static str {
     }
 }
 
-/// `1`, or two decimals where it is not whole.
+/// `1` if it is exactly 1, otherwise two decimals.
 fn index(expected: f64) -> String {
     if expected == 1.0 {
         "1".to_owned()

@@ -1,4 +1,4 @@
-//! A simulated server of streams: clients that pipeline or do not, requests in several
+//! A simulated server of streams: clients with or without pipelining, requests in several
 //! segments, responses in several segments or writes, retransmissions and reordering. It
 //! emits what the probe would, and knows the true stamps.
 
@@ -11,18 +11,18 @@ use taillab_model::{Event, EventKind, Monotonic, RequestKey, Tid};
 /// How the server reads and writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Style {
-    /// One request a read, one write a response.
+    /// One request per read, one write per response.
     One,
-    /// All that is there in one read, all responses in one write.
+    /// Everything available in one read, all responses in one write.
     Together,
-    /// All that is there in one read, a write for each response.
+    /// Everything available in one read, a write for each response.
     Each,
-    /// One request a read, one write a response, and more is read before it: no server that is
-    /// sequential.
+    /// One request per read, one write per response, but more may be read before the response: not a
+    /// sequential server.
     Later,
 }
 
-/// What is seen of a write, and when its segments leave.
+/// What a write's event tells, and when its segments leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Writes {
     /// Its thread; they leave at once.
@@ -39,9 +39,9 @@ pub(crate) struct Connections {
     pub(crate) connections: usize,
     pub(crate) requests: usize,
     pub(crate) style: Style,
-    /// Requests that a client has under way on a connection, at most.
+    /// The largest number of requests that a client has under way on a connection.
     pub(crate) in_flight: usize,
-    /// Of a request; 0: any from 1 to 4,000.
+    /// The bytes of a request; 0: any number below 4,000.
     pub(crate) bytes: u32,
     /// Whether responses take several writes.
     pub(crate) head_and_body: bool,
@@ -65,15 +65,15 @@ pub(crate) struct Truth {
 
 struct Client {
     port: u16,
-    /// The last segment's end, all 32 bits.
+    /// The end of the last segment, all 32 bits.
     sequence: u32,
     left: usize,
     under_way: usize,
-    /// Truths of what is queued and not read, with their bytes.
+    /// The places in `truth` of requests that are queued and not read, with their bytes.
     unread: VecDeque<(usize, u32)>,
-    /// Truths of what is read and not answered.
+    /// The places in `truth` of requests that are read and not answered.
     unanswered: VecDeque<usize>,
-    /// The last segment that came in, and in how many bytes.
+    /// The last segment that was queued, and its bytes.
     last: (RequestKey, u32),
 }
 
@@ -213,7 +213,7 @@ impl World {
                 self.emit(1, segment);
             }
         }
-        // TCP queues in order: what came early is queued behind what was missing
+        // TCP queues in order: what came early is queued after what was missing
         segments.sort_by_key(|&(key, ..)| sent[sent.len() - 1].0.id.wrapping_sub(key.id));
         for &(key, bytes, _) in segments.iter().rev() {
             let t2 = self.emit(0, EventKind::SegmentQueued { key });
@@ -274,7 +274,7 @@ impl World {
         let Some(request) = client.unanswered.pop_front() else {
             return;
         };
-        // how far it has read by now
+        // how far the server has read by now
         let last = client.unanswered.back().copied().unwrap_or(request);
         let key = self.truth[last].key;
         self.answer(n, 1_000 + n as Tid % 3, key, &[request]);
@@ -302,7 +302,7 @@ impl World {
             if held && !last {
                 continue;
             }
-            // who is current when the client's acknowledgement lets it go
+            // whichever thread is current when the client's acknowledgement lets the segments go
             let tid = if held {
                 self.rng.random_range(0..1_003)
             } else {

@@ -1,5 +1,5 @@
-//! A connection on which bytes travel: pipelined requests, packets that end anywhere, a
-//! server that reads and writes as it likes. It emits what the probe would, content
+//! A connection that carries bytes: pipelined requests, packets that end anywhere, a
+//! server that reads and writes in any portions. It emits what the probe would, content
 //! included, and knows the true stamps.
 
 use std::collections::VecDeque;
@@ -14,9 +14,9 @@ pub(crate) type Exchange = (Vec<u8>, Vec<u8>);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Connection {
     pub(crate) seed: u64,
-    /// Requests under way at most.
+    /// The largest number of requests under way.
     pub(crate) in_flight: usize,
-    /// Bytes of each packet that are recorded.
+    /// How many bytes of each packet are recorded.
     pub(crate) recorded: usize,
     /// Packets end with a message.
     pub(crate) whole: bool,
@@ -37,9 +37,9 @@ const SERVER: Tid = 9;
 
 struct Side {
     sequence: u32,
-    /// Written and not sent.
+    /// Bytes that are written and not sent yet.
     buffer: VecDeque<u8>,
-    /// Ends of messages in all that has been written, and how much was written and sent.
+    /// Where messages that are not sent yet end, in all that was written; how much was written, and sent.
     ends: VecDeque<u64>,
     written: u64,
     sent: u64,
@@ -64,7 +64,7 @@ impl Connection {
             sent: 0,
         };
         let (mut client, mut server) = (side(), side());
-        // counted from its beginning
+        // the server's sequence numbers count from the beginning of its stream
         server.sequence = 0;
         let mut events = Vec::new();
         let mut now = 1_000_u64;
@@ -96,7 +96,7 @@ impl Connection {
         let mut request_ends: Vec<u64> = Vec::new();
         while answered < exchanges.len() {
             match rng.random_range(0..5) {
-                // the client writes requests and sends some of it
+                // the client writes a request, and sends some of what is written
                 0 if begun < exchanges.len() && begun - answered < self.in_flight => {
                     client.write(&exchanges[begun].0);
                     request_ends.push(client.written);

@@ -1,5 +1,5 @@
-//! Streams of events for tests: written by hand, or by a simulated server whose truth
-//! is known.
+//! Streams of events for tests: written by hand, or by simulated servers with known true
+//! stamps.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 pub(crate) mod connections;

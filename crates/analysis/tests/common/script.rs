@@ -7,7 +7,7 @@
 //! 120 0 read 9            T4 of thread 9
 //! 150 0 write 9           T5
 //! 155 0 out 9 k7          T6
-//! 160 0 preempt 9>3       a switch whose thread could have gone on
+//! 160 0 preempt 9>3       a switch from a thread that could have gone on
 //! ```
 
 use taillab_model::{Event, EventKind, Monotonic, PacketId, RequestKey};

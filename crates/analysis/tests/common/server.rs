@@ -13,7 +13,7 @@ pub(crate) struct Server {
     pub(crate) threads: usize,
     /// Arrival rate × mean service ÷ threads.
     pub(crate) load: f64,
-    /// Ids run from 0 to this − 1 and round again, on each port.
+    /// Ids run from 0 to this − 1 on each port, and then repeat.
     pub(crate) ids: u32,
     pub(crate) ports: u16,
     /// Chance that another thread takes the core during a read, and during the work.
@@ -52,9 +52,9 @@ const FIRST_TID: Tid = 1_000;
 const OTHER_TID: Tid = 77;
 
 struct Worker {
-    /// When it was done with its last request.
+    /// When it finished its last request.
     free: u64,
-    /// Since when it has been on its core, while it is.
+    /// Since when it has been on its core; `None` while it is not.
     on_core: Option<u64>,
 }
 
@@ -67,7 +67,7 @@ impl Server {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(self.seed);
         let mut events = Vec::new();
         let mut truth = Vec::new();
-        // until the first request every core idles, and says so
+        // until the first request every core is idle, as its first event shows
         let mut workers: Vec<Worker> = (0..self.threads)
             .map(|cpu| {
                 push(&mut events, 1, cpu, switched(OTHER_TID, 0, false));
@@ -77,7 +77,7 @@ impl Server {
                 }
             })
             .collect();
-        // (freed at, id): a buffer is used again as soon as it is free, the last first
+        // (freed at, id): a buffer is used again as soon as it is free, the last one first
         let mut buffers: Vec<(u64, u32)> = Vec::new();
         let mut fresh = 0_u32;
         let (mut t1, mut last_t2) = (1_000_000, 0);
@@ -179,8 +179,8 @@ pub(crate) struct Stretch {
 }
 
 impl Traffic {
-    /// Lets a thread of init onto CPU 0 in a share of the times that the server's thread
-    /// is off it. As on kernels that run no probe while init is current: its switch onto
+    /// Lets a thread of init onto CPU 0 in a share of the times when the server's thread
+    /// is off it, as on kernels that run no probe while init is current: its switch onto
     /// the core is seen, its switch off the core and all packets in between are not.
     pub(crate) fn hide_behind_init(&mut self, seed: u64, share: f64) -> Vec<Stretch> {
         const INIT: Tid = 1;

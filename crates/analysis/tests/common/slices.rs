@@ -1,10 +1,10 @@
-//! A recording of everything made into what the probe records in slices.
+//! Turns a recording of everything into what the probe records in slices.
 
 use std::ops::Range;
 
 use taillab_model::{Event, EventKind, Monotonic, Nanos};
 
-/// Of this length, and as far apart as this, from the first event on.
+/// Slices of this length, one in each `period`, from the first event on.
 pub(crate) fn regular(events: &[Event], length: Nanos, period: Nanos) -> Vec<Range<Monotonic>> {
     let times = || events.iter().map(|event| event.at);
     let (Some(first), Some(last)) = (times().min(), times().max()) else {
@@ -15,7 +15,7 @@ pub(crate) fn regular(events: &[Event], length: Nanos, period: Nanos) -> Vec<Ran
     whole.map(|begin| begin..begin + length).collect()
 }
 
-/// The events that are always recorded, all those of the slices, and marks where these begin and end.
+/// The events that are always recorded, all events of the slices, and the marks where slices begin and end.
 ///
 /// As with the probe, some programs are attached a little before a slice begins, and detached a
 /// little after it has ended.

@@ -453,6 +453,27 @@ fn the_last_first_is_order() {
     assert_eq!(found.explanation.inversions.overtaken, 0);
 }
 
+/// What a request does itself takes as long in any order. Its own reads keep their cause, those of
+/// requests that overtake it are order.
+#[test]
+fn what_a_late_request_does_itself_is_not_order() {
+    let read = 90_000;
+    let plan = Plan {
+        gaps: vec![24_000.0],
+        order: Order::Lifo,
+        trouble: Some((30, Trouble::Read(read))),
+        requests: 30_000,
+        ..Plan::default()
+    };
+    let found = explained(&plan, &plan.run().events);
+    let own = (plan.requests as u64).div_ceil(30) * read;
+    let charged = found.charged.causes[&Cause::BlockedIo];
+    // behind a read, others wait in any order
+    assert!(charged > own / 10 * 9, "{charged} of {own}");
+    let order = found.charged.causes[&Cause::Order];
+    assert!(order > own, "{:#?}", found.charged);
+}
+
 #[test]
 fn one_busy_and_one_idle_worker_are_imbalance() {
     let plan = Plan {

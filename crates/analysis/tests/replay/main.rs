@@ -1,4 +1,4 @@
-//! The replay and its forecasts against servers of which everything is known.
+//! The replay and its forecasts against simulated servers about which everything is known.
 
 mod simulator;
 
@@ -36,7 +36,7 @@ fn find<'a>(predicted: &'a Predicted, change: &str) -> &'a Prediction {
         .unwrap_or_else(|| panic!("no forecast `{change}` in {:#?}", predicted.predictions))
 }
 
-/// What the forecast says against what really happens without it.
+/// Compares the forecast of `change` with what really happens in `without`.
 fn holds(server: &Server, change: &str, without: &Server) {
     let predicted = predicted(server);
     let truth = sojourn(&without.run().0);
@@ -57,7 +57,7 @@ fn holds(server: &Server, change: &str, without: &Server) {
     }
 }
 
-/// One worker: the queue as it was is known to the nanosecond.
+/// With one worker, the recorded queue is known to the nanosecond.
 #[test]
 fn an_unchanged_replay_is_exact_for_one_worker() {
     for seed in 1..4 {
@@ -85,7 +85,7 @@ fn several_workers_on_one_cpu_are_replayed_in_their_own_order() {
     assert!(fit.model.starts_with("4 workers on 1 CPU"), "{}", fit.model);
 }
 
-/// A thread that only runs while no worker wants the CPU takes nothing away from it.
+/// A thread that only runs while no worker wants the CPU takes nothing away from the workers.
 #[test]
 fn a_thread_that_fills_idle_time_holds_nobody_up() {
     for (workers, blocked_one_in) in [(1, 0), (1, 3), (4, 3)] {
@@ -103,7 +103,7 @@ fn a_thread_that_fills_idle_time_holds_nobody_up() {
     }
 }
 
-/// Sleeping in requests, waiting for the CPU afterwards, and another thread that takes it.
+/// Workers sleep in requests and wait for the CPU afterwards, and another thread takes it at times.
 #[test]
 fn workers_that_sleep_in_requests_and_share_a_cpu_are_replayed() {
     for (workers, gap_ns, blocked_ns) in [(2, 400.0, 600), (4, 200.0, 800), (8, 130.0, 1_000)] {
@@ -136,7 +136,7 @@ fn without_background_it_is_as_it_then_is() {
     }
 }
 
-/// A mitigation answers a cause only where it reaches who makes most of it.
+/// A mitigation treats a cause only if it affects the culprits of most of it.
 #[test]
 fn mitigations_are_chosen_by_culprit() {
     let server = Server {
@@ -147,7 +147,7 @@ fn mitigations_are_chosen_by_culprit() {
     let removes = |change| find(&predicted, change).removes.clone();
     assert_eq!(removes("others-idle"), [Cause::Background]);
     assert_eq!(removes("rt-priority"), [Cause::Background]);
-    // a quarter of it
+    // it affects only a quarter of the background
     assert_eq!(removes("housekeeping"), []);
 }
 
@@ -192,8 +192,8 @@ fn without_either_it_is_as_it_then_is() {
     holds(&server, "without all of these", &without);
 }
 
-/// What a winner has removed is gone from the blocks that were measured with it, so that another
-/// mitigation of the same has nothing left to do there.
+/// What a winner has removed is gone from the blocks that were measured with it, so another
+/// mitigation of the same cause has nothing left to gain there.
 #[test]
 fn what_is_left_to_gain_is_told_by_blocks_without_it() {
     let block = |server: &Server| {

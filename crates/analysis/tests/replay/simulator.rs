@@ -1,9 +1,8 @@
 //! A server on one CPU, nanosecond by nanosecond, with everything known.
 //!
-//! Softirqs go before other threads, these before the server's workers; workers go in the
+//! Softirqs go before other threads, and these before the server's workers; workers run in the
 //! order in which they became runnable, and each serves its requests in order. Times are
-//! short, so that the obvious way is fast enough; nothing of it is shared with the code
-//! that is tested.
+//! short, so that the obvious way is fast enough; no code is shared with what is tested.
 
 use std::collections::VecDeque;
 
@@ -14,31 +13,31 @@ use taillab_analysis::replay::{CoreTimeline, CpuStretch, Occupant, SourceId, Str
 use taillab_model::explanation::{Cause, Culprit};
 use taillab_model::{Monotonic, Request, RequestKey, Stamps, Tid};
 
-/// What the server has to bear.
+/// The server, its load and its disturbances.
 #[derive(Clone, Debug)]
 pub(crate) struct Server {
     pub(crate) requests: usize,
     pub(crate) workers: usize,
     /// Mean time between requests.
     pub(crate) gap_ns: f64,
-    /// Work of a request until its response: least and most.
+    /// Work on a request until its response: least and most.
     pub(crate) work_ns: (u64, u64),
     /// Work after a response.
     pub(crate) after_ns: u64,
-    /// A wake-up of the idle CPU: least and most.
+    /// The length of a wake-up of the idle CPU: least and most.
     pub(crate) wake_ns: (u64, u64),
-    /// The softirq of each request, and whether the server's CPU does it.
+    /// The length of each request's softirq, and whether it runs on the server's CPU.
     pub(crate) softirq_ns: u64,
     pub(crate) softirq_here: bool,
-    /// Another thread every so often, for so long; 0: none.
+    /// How often another thread runs, and for how long; 0: never.
     pub(crate) background_every_ns: u64,
     pub(crate) background_ns: u64,
-    /// Each so many-th of them is a thread of the kernel and not a program; 0: none.
+    /// One of this many is a thread of the kernel and not a program; 0: none.
     pub(crate) kernel_one_in: u64,
     /// Another thread of lower priority fills the time in which no worker wants the CPU, which
     /// then is never idle.
     pub(crate) filled: bool,
-    /// One request in so many sleeps for so long in its middle; 0: none.
+    /// One request in this many sleeps in its middle, and for how long; 0: none.
     pub(crate) blocked_one_in: usize,
     pub(crate) blocked_ns: u64,
     pub(crate) seed: u64,
@@ -128,7 +127,7 @@ impl Track {
         }
     }
 
-    /// Says how the worker that was last on the CPU left it.
+    /// Sets how the worker left the CPU at the end of its last segment.
     fn left(&mut self, tid: Tid, how: StretchEnd) {
         let mut back = self.segments.iter_mut().rev();
         let last = back
@@ -155,12 +154,12 @@ struct Job {
 #[derive(Clone, Debug, Default)]
 struct Worker {
     queue: VecDeque<usize>,
-    /// What it is doing: the request, and the work left before its response, or after.
+    /// The request that it serves, and the work left until its response, and after it.
     serving: Option<usize>,
     before: u64,
     after: u64,
     asleep: bool,
-    /// In the middle of a request, until then.
+    /// Until when it sleeps in the middle of a request.
     blocked_until: Option<u64>,
     has_slept_inside: bool,
 }
@@ -194,7 +193,7 @@ impl Server {
             .collect()
     }
 
-    /// Runs it: what the matcher would find, and who was on the CPU.
+    /// Runs the server: what the matcher would find, and who was on the CPU.
     pub(crate) fn run(&self) -> (Matched, Track) {
         let mut jobs = self.jobs();
         let mut track = Track::default();

@@ -5,20 +5,20 @@ use std::time::{Duration, Instant};
 
 use taillab_model::Nanos;
 
-/// When a measurement ends: whatever comes first.
+/// When a measurement ends: at the bound that is reached first.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds<'a> {
-    /// Samples, at most: they are kept to the end.
+    /// Most samples to take; all of them stay in memory.
     pub most: usize,
-    /// For how long, at most.
+    /// How long to measure, at most.
     pub length: Duration,
-    /// Somebody wants it to end.
+    /// Set by whoever wants it to end early.
     pub stop: &'a AtomicBool,
 }
 
 impl Bounds<'_> {
-    /// Takes a sample after the other, numbered from 1; one that did not come back is `None`, and
-    /// no latency.
+    /// Takes one sample after the other, numbered from 1. `one` returns `None` for a sample that did
+    /// not come back; it has no latency and is left out.
     pub(super) fn samples<E>(
         self,
         mut one: impl FnMut(u64) -> Result<Option<Nanos>, E>,

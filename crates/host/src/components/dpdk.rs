@@ -1,5 +1,5 @@
-//! A frame to DPDK's `testpmd` and back, over a veth pair between two network namespaces: its
-//! driver for packet sockets needs no card, and the program is what a card would be tried with.
+//! A frame to DPDK's `testpmd` and back, over a veth pair between two network namespaces. Its
+//! driver for packet sockets needs no card; a real card is usually tested with the same program.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -16,14 +16,14 @@ use crate::server::{ServerProcess, ServerSpec};
 use crate::testbed::{Testbed, TestbedSpec};
 
 const PROGRAM: &str = "dpdk-testpmd";
-/// As the testbed calls the two ends.
+/// The testbed's names of the two devices.
 const SERVER: &str = "tl-server";
 const CLIENT: &str = "tl-client";
-/// It sets up its memory before it forwards anything.
+/// How long testpmd may take to start: it sets up its memory before it forwards anything.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Buffers of 2 KiB: enough for one frame in flight, and little memory.
 const BUFFERS: u32 = 2_048;
-/// Room for the files that it writes.
+/// Room for the files that testpmd writes.
 const FOLDER_BYTES: u64 = 1 << 20;
 
 /// Round trips of a frame of 60 bytes from a packet socket that spins on CPU `client` to testpmd
@@ -90,7 +90,7 @@ fn arguments(client: u32, server: u32) -> Vec<OsString> {
         "--forward-mode=macswap",
         "--port-topology=loop",
         &buffers,
-        // it would wait for a key, and there is no keyboard
+        // without this it waits for a key, and there is no keyboard
         "--stats-period=86400",
     ];
     arguments.into_iter().map(OsString::from).collect()

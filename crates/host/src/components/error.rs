@@ -12,13 +12,13 @@ use crate::testbed::TestbedError;
 /// Why a component cannot be measured here.
 #[derive(Debug, thiserror::Error)]
 pub enum ComponentError {
-    /// A namespace of its own.
+    /// A network namespace cannot be made or entered.
     #[error(transparent)]
     Namespace(#[from] NetnsError),
-    /// A CPU.
+    /// The thread cannot be pinned to its CPU.
     #[error(transparent)]
     Cpu(#[from] CpuError),
-    /// A step that the kernel refuses.
+    /// The kernel refuses a step.
     #[error("cannot {doing}: {source}; {remedy}")]
     Refused {
         /// What was being done.
@@ -28,16 +28,16 @@ pub enum ComponentError {
         /// What helps.
         remedy: &'static str,
     },
-    /// A program that is not installed.
+    /// The program is not installed.
     #[error(transparent)]
     Missing(#[from] MissingProgram),
-    /// A program that does not run.
+    /// The program does not run.
     #[error(transparent)]
     Server(#[from] ServerError),
-    /// A folder for its files.
+    /// The folder for the program's files cannot be made.
     #[error(transparent)]
     Folder(#[from] PrivateFolderError),
-    /// The namespaces and the link between them.
+    /// The two namespaces or the link between them cannot be made.
     #[error(transparent)]
     Testbed(#[from] TestbedError),
 }

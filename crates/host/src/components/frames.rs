@@ -12,9 +12,9 @@ use super::bounds::Bounds;
 use super::error::ComponentError;
 use crate::syscall::{answer, descriptor};
 
-/// Local experiments (IEEE 802, `ETH_P_802_EX1`).
+/// EtherType for local experiments (IEEE 802, `ETH_P_802_EX1`).
 const ETHER_TYPE: u16 = 0x88b5;
-/// The shortest frame without its checksum.
+/// Bytes of the shortest Ethernet frame, without its checksum.
 const FRAME: usize = 60;
 /// A frame that has not come back by then is lost.
 const LOST: Duration = Duration::from_secs(1);
@@ -70,7 +70,7 @@ pub(super) fn non_blocking(file: &File) -> Result<(), ComponentError> {
         .map_err(|error| refused("make a descriptor non-blocking")(error.into()))
 }
 
-/// A broadcast with its number.
+/// A broadcast frame that carries its number.
 pub(super) fn frame(number: u64) -> [u8; FRAME] {
     let mut frame = [0; FRAME];
     frame[..6].fill(0xff);
@@ -80,7 +80,8 @@ pub(super) fn frame(number: u64) -> [u8; FRAME] {
     frame
 }
 
-/// One of our frames, without waiting; the kernel has things of its own to say, in IPv6.
+/// The length of one of our frames, without waiting; `None` for anything else, since the kernel sends
+/// IPv6 frames of its own.
 pub(super) fn receive(
     mut from: &File,
     buffer: &mut Buffer,

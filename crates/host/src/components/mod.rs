@@ -1,6 +1,6 @@
 //! The components of latency between a program and a network that one machine can measure by
-//! itself: the way through the kernel to a device and back, the way past it with DPDK, and the way to
-//! a PCI device. Each gives the samples it took, in order of time.
+//! itself: the path through the kernel to a device and back, the path around the kernel with DPDK, and
+//! the path to a PCI device. Each returns its samples in order of time.
 
 mod bounds;
 mod dpdk;

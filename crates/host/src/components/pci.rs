@@ -1,5 +1,5 @@
-//! Reads of a PCI function's configuration: the substitute for the way over PCIe when no NIC's
-//! clock can be read. In a virtual machine each is an exit to the hypervisor.
+//! Reads of a PCI function's configuration: the substitute for a read over PCIe where no NIC's
+//! clock can be read. In a virtual machine each of them exits to the hypervisor.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -46,7 +46,7 @@ pub fn first_function(roots: &Roots) -> Option<PciFunction> {
     functions.into_iter().next().map(|(_, function)| function)
 }
 
-/// Reads four bytes of its configuration, again and again.
+/// How long reads of four bytes of the function's configuration take.
 ///
 /// # Errors
 /// [`ComponentError::Refused`].

@@ -104,7 +104,7 @@ pub fn cross_time_stamps(
     })
 }
 
-/// From the kernel's clock before to that after.
+/// From the kernel's clock before the read to the one after it; zero if it went backwards.
 fn span([before, _, after]: [Time; 3]) -> Nanos {
     let ns = |time: Time| i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds);
     Nanos::new(u64::try_from(ns(after) - ns(before)).unwrap_or(0))

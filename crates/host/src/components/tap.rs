@@ -1,7 +1,7 @@
 //! A frame from a program through the kernel to a device and back: a packet socket sends it to a
 //! TAP device, whose file a program reads and writes back, and the socket receives it.
 //!
-//! The device lives in a network namespace of its own, which goes with its last thread.
+//! The device lives in a network namespace of its own, which the kernel removes with its last thread.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
@@ -28,7 +28,7 @@ pub enum Reflector {
 }
 
 const NAME: &str = "tap";
-/// A frame that has not come to the device by then does not come.
+/// A frame that has not reached the device by then is lost.
 const LOST: Duration = Duration::from_secs(1);
 
 /// Round trips of a frame of 60 bytes, sent on CPU `here`.
@@ -101,7 +101,7 @@ fn open_tap() -> Result<File, ComponentError> {
         .open("/dev/net/tun")
         .map_err(refused("open /dev/net/tun"))?;
     let mut wanted = request(IFF_TAP_NO_PI);
-    // SAFETY: the kernel reads and writes one `struct ifreq`, which `wanted` is as large as.
+    // SAFETY: the kernel reads and writes one `struct ifreq`; `wanted` has its size.
     let made = unsafe { libc::ioctl(tap.as_raw_fd(), TUNSETIFF, &raw mut wanted) };
     answer(made).map_err(refused("make a TAP device"))?;
     let socket = raw_socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?;

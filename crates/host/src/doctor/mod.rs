@@ -1,5 +1,5 @@
 //! What this machine and this user allow, and what may spoil a measurement: facts are read,
-//! abilities are tried. Every trial is undone before it returns.
+//! features are tried. Every trial is undone before it returns.
 
 mod kernel;
 mod machine;
@@ -21,7 +21,7 @@ use crate::roots::Roots;
 pub use self::needs::{COMMANDS, privileges_of};
 use self::privilege::{Limits, Privileges};
 
-/// What is known of the machine, the order of the groups being that of [`Group`].
+/// All checks of the machine, group by group in the order of [`Group`](taillab_model::doctor::Group).
 pub fn checks(roots: &Roots) -> Vec<Check> {
     let privileges = Privileges::read(roots);
     let limits = Limits {
@@ -38,7 +38,7 @@ pub fn checks(roots: &Roots) -> Vec<Check> {
     checks
 }
 
-/// What may spoil a measurement here; watches for other loads for `observe`.
+/// What may spoil a measurement here. Watches the machine for `observe` to see other loads.
 pub fn hazards(roots: &Roots, observe: Duration) -> Vec<FoundHazard> {
     let placement = placement(roots);
     let environment = hazard::capture_environment(&CaptureSpec {

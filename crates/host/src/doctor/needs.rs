@@ -1,4 +1,4 @@
-//! What each command needs of root.
+//! Which privileges each command needs.
 
 use taillab_model::doctor::{Check, CheckState, Group};
 
@@ -12,13 +12,13 @@ use super::privilege::{
 pub struct Needs {
     /// The command.
     pub command: &'static str,
-    /// Without one of these it is refused.
+    /// It is refused if one of these is missing.
     pub least: &'static [Capability],
     /// What it can do in addition with others.
     pub more: &'static [(&'static str, &'static [Capability])],
 }
 
-/// Every command that needs any; the others need none.
+/// Every command that needs or can use capabilities; the others need none.
 pub const COMMANDS: [Needs; 6] = [
     Needs {
         command: "run",
@@ -28,7 +28,7 @@ pub const COMMANDS: [Needs; 6] = [
     },
     Needs {
         command: "trace",
-        // the probe; whose sockets the server's are
+        // BPF and PERFMON: the probe; the others: to see which process has which socket
         least: &[BPF, PERFMON, SYS_PTRACE, DAC_READ_SEARCH],
         more: &[],
     },
@@ -78,7 +78,7 @@ fn names(capabilities: &[Capability]) -> String {
     }
 }
 
-/// What a command needs of root, as its help says it.
+/// Which privileges a command needs, as its help says it.
 pub fn privileges_of(command: &str) -> String {
     let Some(needs) = COMMANDS.iter().find(|needs| needs.command == command) else {
         return "Privileges: none.".to_owned();

@@ -1,4 +1,4 @@
-//! The testbed, really made and removed again.
+//! The testbed, made for real and removed again.
 
 use std::io;
 

@@ -65,7 +65,7 @@ capabilities!(
     BPF = 39
 );
 
-/// Connections that `taillab load` is made for, with some files more.
+/// The 10,000 connections that `taillab load` is made for, and some more files.
 const ENOUGH_FILES: u64 = 10_100;
 
 impl Privileges {
@@ -90,7 +90,7 @@ impl Privileges {
             .is_some_and(|set| set >> capability.number & 1 == 1)
     }
 
-    /// Holds it only as a part of CAP_SYS_ADMIN, which CAP_BPF and CAP_PERFMON were split off.
+    /// Holds it only as a part of CAP_SYS_ADMIN, from which CAP_BPF and CAP_PERFMON were split off.
     fn has_by_admin(&self, capability: Capability) -> bool {
         [BPF, PERFMON].contains(&capability) && self.has(SYS_ADMIN)
     }
@@ -104,7 +104,7 @@ impl Privileges {
         self.uid == Some(0)
     }
 
-    /// How to get a capability that is not there.
+    /// How to get a capability that is missing.
     pub(super) fn how_to_get(&self, capability: Capability) -> String {
         match self.uid {
             Some(0) if !self.initial_namespace => {
@@ -165,8 +165,8 @@ fn user(privileges: &Privileges) -> Check {
     }
 }
 
-/// Capabilities that belong together under the name of the first: how bad it is to lack them, what
-/// works with them, and what does not work without them.
+/// Capabilities that belong together, shown under the name of the first; the state if one is missing;
+/// what works with them; what does not work without them.
 type CapabilityRow = (
     &'static [Capability],
     CheckState,
@@ -274,7 +274,7 @@ fn unprivileged_bpf(roots: &Roots) -> Check {
 }
 
 /// The probe's perf events (one for each CPU, for major page faults) need root or `CAP_PERFMON`
-/// like the probe itself; neither minds the level.
+/// like the probe itself; the level limits neither.
 fn paranoid(roots: &Roots) -> Check {
     let value = read_optional(&roots.proc.join("sys/kernel/perf_event_paranoid"));
     let found = value.unwrap_or_else(|| "not there".to_owned());

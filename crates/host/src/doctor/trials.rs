@@ -1,4 +1,4 @@
-//! Abilities of the kernel, each used once and given back.
+//! Features of the kernel, each tried once and undone.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -81,7 +81,7 @@ pub(super) fn of_network(privileges: &Privileges) -> Vec<Check> {
 /// `sched_setscheduler(2)` of a thread that ends at once.
 fn real_time() -> io::Result<()> {
     let work = || {
-        // the C library of musl refuses it without asking the kernel
+        // musl's sched_setscheduler() always fails, without asking the kernel
         let parameters = libc::c_int::from(1_u8);
         // SAFETY: the kernel reads one int, `sched_priority`, from a local that outlives
         // the call; 0 is the calling thread, which ends right after.
@@ -101,7 +101,7 @@ fn real_time() -> io::Result<()> {
 
 fn real_time_remedy(privileges: &Privileges) -> String {
     if privileges.holds(SYS_NICE) {
-        // RT_GROUP_SCHED: a group begins with no real-time time at all
+        // RT_GROUP_SCHED: a new group has no real-time runtime at all
         "give this control group some: echo 950000 > …/cpu.rt_runtime_us, or boot with \
          rt_group_sched=0"
             .into()
@@ -206,7 +206,8 @@ fn set(
     answer(ret).map(drop)
 }
 
-/// The outcome of a trial whose failure has a `remedy`; the main commands work without it.
+/// The check for a trial. A failure is only a warning, since the main commands work without the
+/// feature.
 fn tried(
     group: Group,
     name: &str,
@@ -259,7 +260,7 @@ mod tests {
         let policy = || unsafe { libc::sched_getscheduler(0) };
         let before = (files(), policy());
         for _ in 0..200 {
-            // whether they are allowed is another matter
+            // any of them may be refused here
             let _ = (io_uring(), xdp(), tcp_repair(), timestamping());
             let _ = (real_time(), latency_request());
         }

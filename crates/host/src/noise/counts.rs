@@ -2,7 +2,7 @@
 
 use taillab_model::{Histogram, Nanos};
 
-/// Times below this many ticks are counted one by one (27 µs at 2.4 GHz).
+/// Each time below this many ticks has a counter of its own (27 µs at 2.4 GHz).
 const FINE: usize = 1 << 16;
 
 /// Times between two reads, in ticks. Counting one costs the loop one write to memory.
@@ -15,7 +15,7 @@ pub struct TickCounts {
 
 impl Default for TickCounts {
     fn default() -> Self {
-        // written, so that the loop meets no page that is not there yet
+        // written, so that the loop takes no page fault
         let mut fine = vec![1; FINE].into_boxed_slice();
         fine.fill(0);
         Self {
@@ -26,7 +26,7 @@ impl Default for TickCounts {
 }
 
 impl TickCounts {
-    /// Up to this many ticks [`TickCounts::count_short`] can be used.
+    /// Below this many ticks [`TickCounts::count_short`] can be used.
     pub const SHORT: u64 = FINE as u64;
 
     /// Counts a time that is shorter than [`TickCounts::SHORT`].

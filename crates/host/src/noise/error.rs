@@ -14,7 +14,7 @@ pub enum NoiseError {
          client's lateness here"
     )]
     NoTsc,
-    /// The kernel does not trust it, or it does not count at one rate.
+    /// The kernel does not trust the counter, or it does not count at one rate.
     #[error(
         "the time stamp counter cannot be trusted ({why}; the kernel uses {current} of \
          {available}): gaps and their causes would be wrong. What remains measurable: `taillab \
@@ -61,7 +61,7 @@ pub enum NoiseError {
     /// A CPU cannot be used.
     #[error(transparent)]
     Cpu(#[from] CpuError),
-    /// No thread.
+    /// A thread cannot be started.
     #[error("cannot start a thread: {0}; free some memory or processes")]
     Thread(io::Error),
 }

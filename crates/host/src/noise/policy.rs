@@ -17,12 +17,12 @@ pub enum Policy {
 }
 
 impl Policy {
-    /// Whether it goes before ordinary threads.
+    /// Whether it runs before ordinary threads.
     pub const fn is_real_time(self) -> bool {
         matches!(self, Self::Fifo(_))
     }
 
-    /// Gives the calling thread this policy.
+    /// Gives the calling thread this policy. [`Policy::Other`] leaves the thread as it is.
     ///
     /// # Errors
     /// [`NoiseError::NoRealTime`].
@@ -68,7 +68,7 @@ impl FromStr for Policy {
 /// How much of each period real-time threads may take, by the kernel's setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RtThrottle {
-    /// Microseconds for them; `None` for no limit.
+    /// Microseconds that they may take of each period; `None` for no limit.
     pub runtime_us: Option<u64>,
     /// The length of the period in microseconds.
     pub period_us: u64,

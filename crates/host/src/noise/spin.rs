@@ -14,16 +14,16 @@ use super::policy::Policy;
 use super::tsc;
 use crate::cpus::{self, CpuSet};
 
-/// Room for gaps that nobody has taken yet. At 3,000 a second it lasts for twenty.
+/// Room for gaps that nobody has taken yet: at 3,000 a second, those of twenty seconds.
 const KEPT: usize = 1 << 16;
 
-/// Between two looks at whether to stop.
+/// How often a loop checks whether to stop.
 const LOOK_HZ: f64 = 1_000.0;
 
 /// A loop to run.
 #[derive(Clone, Debug)]
 pub struct LoopSpec {
-    /// Where; `None` for wherever the scheduler puts it.
+    /// Its CPU; `None` for wherever the scheduler puts it.
     pub cpu: Option<u32>,
     /// How it is scheduled.
     pub policy: Policy,
@@ -33,7 +33,7 @@ pub struct LoopSpec {
     pub threshold_ticks: u64,
     /// Ticks of the counter per second.
     pub frequency_hz: f64,
-    /// For how long; it ends earlier when told to.
+    /// How long it runs; it ends earlier when told to.
     pub length: Duration,
 }
 
@@ -57,9 +57,9 @@ pub struct LoopEnd {
     pub unwatched_ticks: u64,
     /// Pairs of reads on two different CPUs.
     pub migrations: u64,
-    /// Gaps, and those of them that nobody took in time.
+    /// How many gaps there were.
     pub gaps: u64,
-    /// Of these, those for which there was no room.
+    /// Of these, how many were lost because there was no room.
     pub gaps_not_kept: u64,
     /// Ticks in gaps.
     pub stolen_ticks: u64,
@@ -70,7 +70,7 @@ pub struct LoopEnd {
 pub struct Loop {
     /// As it was asked for.
     pub spec: LoopSpec,
-    /// The kernel's number of its thread.
+    /// The kernel's id of its thread.
     pub tid: u32,
     gaps: Receiver<RawGap>,
     thread: JoinHandle<LoopEnd>,
@@ -112,7 +112,7 @@ impl RunningLoops {
         self.begin.wait();
     }
 
-    /// Tells all of them to end, which takes them a millisecond.
+    /// Tells all of them to end, which takes them up to a millisecond.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
@@ -170,7 +170,7 @@ fn launch(
                 .and_then(|()| own.policy.apply());
             let failed = prepared.is_err();
             let tid = rustix::thread::gettid().as_raw_nonzero().get() as u32;
-            // whoever started it listens
+            // `launch` waits for this
             let _ = ready.send(prepared.map(|()| tid));
             let counts = TickCounts::default();
             if failed {
@@ -305,7 +305,7 @@ mod tests {
             assert!(counted.count() > 1_000);
             assert_eq!(end.migrations, 0);
             assert_eq!(gaps.len() as u64 + end.gaps_not_kept, end.gaps);
-            // a histogram's cell is 0.1 % wide
+            // a cell of the histogram is 0.1 % wide
             if style == ReadStyle::Single {
                 let watched = span - end.unwatched_ticks;
                 assert!(sum.abs_diff(watched) < watched / 100, "{sum} of {watched}");

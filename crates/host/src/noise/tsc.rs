@@ -114,13 +114,13 @@ impl Anchor {
         let ns = later.at.saturating_since(self.at).get() as f64;
         let per_tick = ns / (later.ticks.saturating_sub(self.ticks)).max(1) as f64;
         let since = (ticks as i64).wrapping_sub(self.ticks as i64) as f64 * per_tick;
-        // a double holds 104 days in nanoseconds: only the distance is one
+        // a double is exact up to 104 days in nanoseconds, so only the distance is one
         let whole = self.at.nanos_since_boot() as i128 + since.round() as i128;
         Monotonic::from_nanos_since_boot(u64::try_from(whole).unwrap_or(0))
     }
 }
 
-/// What the counter is like: takes about a fifth of a second.
+/// Describes the counter, which takes about a fifth of a second.
 ///
 /// # Errors
 /// As [`check`].

@@ -7,7 +7,7 @@ use super::throttle::ThrottleSampler;
 use crate::cpus::CpuSet;
 use crate::roots::Roots;
 
-/// Looks again and again at stolen time and at quotas, which have no tracepoint.
+/// Polls stolen time and quotas, which have no tracepoint.
 #[derive(Debug)]
 pub struct Counters {
     steal: Option<StealSampler>,
@@ -26,7 +26,7 @@ impl Counters {
         }
     }
 
-    /// Tells `seen` what was counted since the last look, as events that end at `at`.
+    /// Passes to `seen` what was counted since the last look, as events that end at `at`.
     pub fn look(&mut self, at: Monotonic, mut seen: impl FnMut(Event)) {
         if let Some(steal) = &mut self.steal {
             steal.sample(|cpu, lasted| {

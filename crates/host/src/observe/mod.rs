@@ -1,5 +1,5 @@
 //! What a recording needs from the machine while it runs: time taken by the hypervisor and
-//! by quotas, the names behind numbers, and what we cost ourselves.
+//! by quotas, the names behind numbers, and what taillab itself costs.
 
 mod counters;
 mod names;

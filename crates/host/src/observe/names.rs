@@ -25,9 +25,9 @@ pub fn name(
     context.interrupts = interrupts(roots);
 }
 
-/// Names our own threads by what they do, so that a reader does not take them for another program's:
-/// the generator's threads (`load-0` …), also when another command of ours sends the load, and the
-/// threads of this process without a name of their own, which record.
+/// Names our own threads by what they do, so that a reader does not take them for another program's.
+/// These are the generator's threads (`load-0` …), also where another taillab sends the load, and the
+/// threads of this process that have no name of their own: they record.
 pub fn name_own(context: &mut RecordingContext, roots: &Roots) {
     let own = std::process::id();
     let named = |thread: &&ThreadName| thread.tid == thread.pid && thread.comm == OURS;
@@ -211,7 +211,7 @@ mod tests {
                 thread(own, "taillab"),
                 thread(own, "load-1"),
                 thread(own, "spin"),
-                // a generator beside us, another program with threads of such a name, another tracer
+                // another generator of ours, another program with such a thread name, another tracer
                 thread(3, "load-0"),
                 thread(3, "taillab"),
                 thread(4, "load-0"),

@@ -1,11 +1,11 @@
-//! What this process itself takes.
+//! What this process itself costs: CPU time and memory.
 
 use rustix::time::{ClockId, clock_gettime};
 use taillab_model::Nanos;
 
 use crate::roots::{Roots, status};
 
-/// CPU time of this process so far, its ended threads included, and the time.
+/// CPU time of this process so far, its ended threads included, and when it was read.
 #[derive(Clone, Copy, Debug)]
 pub struct OwnCost {
     cpu: Nanos,
@@ -13,7 +13,7 @@ pub struct OwnCost {
 }
 
 impl OwnCost {
-    /// Now.
+    /// Reads both clocks.
     pub fn now() -> Self {
         let read = |clock| {
             let time = clock_gettime(clock);

@@ -5,15 +5,15 @@ use std::os::fd::OwnedFd;
 
 use crate::syscall::{bpf, descriptor};
 
-/// The kernel would not count.
+/// The kernel refuses to count.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the kernel does not count the time of eBPF programs: {0}; needs Linux 5.8 and CAP_SYS_ADMIN"
 )]
 pub struct ProgramTimeError(#[from] io::Error);
 
-/// While this is there the kernel reads its clock before and after every eBPF program, of
-/// everybody (BPF_ENABLE_STATS of bpf(2)).
+/// While this is held, the kernel reads its clock before and after every eBPF program of the
+/// machine (BPF_ENABLE_STATS of bpf(2)).
 #[derive(Debug)]
 pub struct ProgramTime {
     _fd: OwnedFd,

@@ -14,10 +14,10 @@ use crate::roots::Roots;
 /// (USER_HZ, `include/uapi/asm-generic/param.h`).
 const TICK: Nanos = Nanos::from_millis(10);
 
-/// Reads the steal of some CPUs again and again (proc_stat(5)).
+/// Polls the steal time of some CPUs (proc_stat(5)).
 ///
-/// It counts in ticks of 10 ms, so a theft shows when it has grown to a tick, and many
-/// hypervisors report none at all.
+/// The kernel counts in ticks of 10 ms, so stolen time shows when it has added up to a tick, and
+/// many hypervisors report none at all.
 #[derive(Debug)]
 pub(super) struct StealSampler {
     file: File,
@@ -41,7 +41,7 @@ impl StealSampler {
         Ok(sampler)
     }
 
-    /// Tells `stolen` each CPU from which time was taken since the last look, and how much.
+    /// Passes to `stolen` each CPU from which time was taken since the last look, and how much.
     pub(super) fn sample(&mut self, mut stolen: impl FnMut(u32, Nanos)) {
         let Some(text) = self.read() else { return };
         // the CPUs' lines come first

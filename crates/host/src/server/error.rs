@@ -55,7 +55,7 @@ pub enum ServerError {
         /// The kernel's answer.
         source: io::Error,
     },
-    /// The kernel would not say how it is.
+    /// The kernel does not say whether it still runs, or does not let us end it.
     #[error("cannot watch {program}: {source}")]
     Watch {
         /// The program.

@@ -18,7 +18,7 @@ pub struct ServerExit {
 }
 
 impl ServerExit {
-    /// What the user can do, where the last line tells.
+    /// What the user can do, where the last line (or silence and success) tells.
     pub fn remedy(&self) -> Option<&'static str> {
         let Some(line) = self.last_line.as_deref() else {
             return self.status.success().then_some(

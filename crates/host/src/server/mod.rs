@@ -51,11 +51,11 @@ pub struct ServerSpec<'a> {
     /// The CPUs for all of its threads.
     pub cpus: CpuSet,
     /// The user to become; `None`: ours. A server that changes its user by itself
-    /// would lose its death signal: let it be done here.
+    /// would lose its death signal, so let it be changed here.
     pub user: Option<User>,
     /// Its working directory, with files that only it needs; `None`: ours.
     pub folder: Option<&'a PrivateFolder>,
-    /// Descriptors that it may open at least, as far as we may grant them.
+    /// How many descriptors it should be able to open; fewer where we may not raise the limit.
     pub open_files: u64,
 }
 
@@ -87,7 +87,7 @@ impl ServerProcess {
     ///
     /// Where no pid namespace may be made, only the first process has this guarantee.
     ///
-    /// The threads that collect what the server writes and that are its parent inherit
+    /// Two threads of ours, one that collects the server's output and one that is its parent, inherit
     /// the CPU affinity of the calling thread; they sleep while the server is silent.
     ///
     /// # Errors
@@ -203,7 +203,7 @@ impl ServerProcess {
         let start = Instant::now();
         loop {
             let ready = is_ready();
-            // Asked in this order: another process may have answered in its place.
+            // In this order: if the server has ended, another process answered in its place.
             if let Some(exit) = self.try_exit()? {
                 return Err(ServerError::Exited(exit));
             }
@@ -283,7 +283,7 @@ struct Placing {
     user: Option<User>,
     folder: Option<OwnedFd>,
     open_files: u64,
-    /// Us: readable once we have ended.
+    /// A pidfd of this process: readable once we have ended.
     spawner: OwnedFd,
 }
 
@@ -300,8 +300,8 @@ impl Placing {
         })
     }
 
-    /// Async-signal-safe: bare system calls, no lock, no allocation. The text says what
-    /// could not be done.
+    /// Async-signal-safe: bare system calls, no lock, no allocation. The text names the
+    /// step that failed.
     fn take_place(&self) -> Result<(), (&'static str, io::Error)> {
         let step =
             |name, result: rustix::io::Result<()>| result.map_err(|e| (name, io::Error::from(e)));
@@ -326,8 +326,8 @@ impl Placing {
     }
 }
 
-/// Raises the limit of open files to `wanted`, or to the hard limit. A server that needs more
-/// reports it itself.
+/// Raises the limit of open files to `wanted`, and the hard limit with it where we may; otherwise
+/// only up to the hard limit. A server that needs more reports it itself.
 fn raise_open_files(wanted: u64) {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let raised = |maximum: Option<u64>| Rlimit {

@@ -14,8 +14,8 @@ use crate::roots::Roots;
 
 /// A thread that has started the server and sleeps until it is dropped.
 ///
-/// Its children begin a pid namespace. A thread that has asked for one can start no
-/// other thread, so it is a thread of its own.
+/// Its child is the first process of a pid namespace. A thread that has unshared its pid namespace
+/// can start no other thread, so this one has no other work.
 #[derive(Debug)]
 pub(crate) struct Parent {
     end: Option<Sender<()>>,

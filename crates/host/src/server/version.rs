@@ -6,14 +6,14 @@ use std::process::{Command, Stdio};
 use crate::{programs, tail};
 
 /// The first line that `program flag` prints, e.g. `memcached 1.6.18` for `-V`; `None`
-/// when it cannot be had.
+/// if the program cannot be run or prints nothing.
 pub fn version(program: &Path, flag: &str) -> Option<String> {
     let output = Command::new(programs::find(program).ok()?)
         .arg(flag)
         .stdin(Stdio::null())
         .output()
         .ok()?;
-    // nginx says it on stderr
+    // nginx prints it on stderr
     let said = [output.stdout, output.stderr];
     let text = said.iter().find(|bytes| !bytes.is_empty())?;
     tail::last_line(String::from_utf8_lossy(text).lines().next()?)

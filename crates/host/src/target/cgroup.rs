@@ -73,7 +73,7 @@ impl Cgroup {
 pub fn cpu_groups(roots: &Roots, process: impl Display) -> Vec<PathBuf> {
     let text = fs::read_to_string(roots.proc.join(format!("{process}/cgroup")));
     let mount = roots.sys.join("fs/cgroup");
-    // what a group has of these depends on the version and on its place
+    // which of these a group has depends on the version and on whether it is the root
     const FILES: [&str; 3] = ["cpu.stat", "cpu.max", "cpu.cfs_quota_us"];
     let mut folders = Vec::new();
     for line in text.unwrap_or_default().lines() {

@@ -13,7 +13,7 @@ use rustix::process::{
 
 use crate::server::{Parent, die_with};
 
-/// How often an ending command is looked at.
+/// How often to check whether an ending command has ended.
 const POLL: Duration = Duration::from_millis(5);
 
 /// The command cannot be started, or has ended.
@@ -40,9 +40,9 @@ pub enum CommandError {
     },
 }
 
-/// A command with its children, in a process group of its own: Ctrl-C is for us, who end
+/// A command with its children, in a process group of its own: Ctrl-C reaches only us, and we end
 /// it. It is the first process of a pid namespace where one may be made, so the kernel ends it and
-/// everything that it has started when we end, however that comes.
+/// everything that it has started when we end, for whatever reason.
 #[derive(Debug)]
 pub struct StartedCommand {
     child: Child,
@@ -93,7 +93,7 @@ impl StartedCommand {
         })
     }
 
-    /// Its process.
+    /// Its process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -111,8 +111,8 @@ impl StartedCommand {
         Ok(status)
     }
 
-    /// Asks it to end (SIGTERM), and kills what is left of its process group after
-    /// `patience`.
+    /// Asks it to end (SIGTERM, unless the kernel keeps that from it), waits for at most `patience`, and
+    /// kills what is left of its process group.
     pub fn end(mut self, patience: Duration) {
         self.stop(patience);
     }

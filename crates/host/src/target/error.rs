@@ -140,7 +140,7 @@ fn list(endpoints: &[Endpoint]) -> String {
     names.join(", ")
 }
 
-/// When the port alone does not decide.
+/// The rest of the hint, where the port alone does not decide.
 fn how(endpoints: &[Endpoint]) -> &'static str {
     let both = endpoints.iter().any(|one| {
         let same = |other: &Endpoint| other.port == one.port && other.transport != one.transport;

@@ -51,7 +51,7 @@ pub struct Target {
     pub cgroup: Option<Cgroup>,
     /// Its sockets that wait for clients.
     waiting: Vec<WaitingSocket>,
-    /// Ports that mean a client, where nothing else is said.
+    /// Ports from which the kernel picks a client's own; see [`likely`].
     chosen_by_kernel: RangeInclusive<u16>,
 }
 
@@ -207,7 +207,7 @@ impl Target {
         Err(first_error.unwrap_or(TargetError::EmptyCgroup { path: shown }))
     }
 
-    /// Where it listens, each once.
+    /// The ports on which it listens, each once.
     pub fn endpoints(&self) -> Vec<Endpoint> {
         let mut addresses: BTreeMap<(u16, Transport), BTreeSet<IpAddr>> = BTreeMap::new();
         for socket in &self.waiting {
@@ -334,7 +334,7 @@ fn cpus_of(roots: &Roots, processes: &[u32]) -> CpuSet {
     }
 }
 
-/// The sockets that wait for clients and that `is_its`.
+/// The waiting sockets in the network namespace of a process for which `is_its` holds.
 fn of_servers(
     roots: &Roots,
     pid: u32,
@@ -343,8 +343,8 @@ fn of_servers(
     waiting(roots, pid).into_iter().filter(is_its).collect()
 }
 
-/// Without the datagram sockets whose port the kernel chose, where there are others: a
-/// client's own looks the same. Beside a TCP port of the same number it is the server's.
+/// Leaves out datagram sockets on a port that the kernel may have chosen, unless nothing else is
+/// left: a client's socket looks the same. With a TCP port of the same number it is the server's.
 fn likely(all: &[Endpoint], chosen_by_kernel: &RangeInclusive<u16>) -> Vec<Endpoint> {
     let is_likely = |one: &&Endpoint| {
         let tcp = |other: &Endpoint| other.transport == Transport::Tcp && other.port == one.port;
@@ -358,8 +358,8 @@ fn likely(all: &[Endpoint], chosen_by_kernel: &RangeInclusive<u16>) -> Vec<Endpo
     }
 }
 
-/// The ports that the kernel gives to clients, in our network namespace; others have
-/// nearly always the same.
+/// The ports that the kernel gives to clients, in our network namespace; others nearly
+/// always have the same.
 fn ephemeral_ports(roots: &Roots) -> RangeInclusive<u16> {
     /// Where the kernel does not say (`Documentation/networking/ip-sysctl.rst`).
     const USUAL: RangeInclusive<u16> = 32_768..=60_999;
@@ -376,8 +376,8 @@ fn is_wanted(socket: &WaitingSocket, port: Option<u16>, transport: Option<Transp
         && transport.is_none_or(|transport| socket.transport == transport)
 }
 
-/// Without the first process, which holds sockets for services that it starts later: only
-/// where it is the only one is it the server.
+/// Leaves out process 1, which holds sockets for services that it starts later, unless it is
+/// the only one.
 fn serving(processes: Vec<u32>) -> Vec<u32> {
     let others: Vec<u32> = processes.iter().copied().filter(|&pid| pid != 1).collect();
     if others.is_empty() { processes } else { others }
@@ -393,7 +393,7 @@ fn all_held(roots: &Roots, processes: &[u32]) -> io::Result<BTreeSet<u64>> {
                 all.extend(held);
                 refused = Ok(());
             }
-            // a child that may not be looked at hides no socket of its parent's
+            // a child that may not be inspected does not hide its parent's sockets
             Err(error) if refused.is_err() => refused = Err(error),
             Err(_) => {}
         }

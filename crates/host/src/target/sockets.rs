@@ -36,7 +36,7 @@ pub struct Endpoint {
     pub port: u16,
     /// What carries the requests.
     pub transport: Transport,
-    /// The addresses, unspecified for all; IPv4 ones before IPv6 ones.
+    /// The addresses, IPv4 before IPv6; the unspecified address means all of them.
     pub addresses: Vec<IpAddr>,
 }
 
@@ -148,7 +148,7 @@ fn endpoint(text: &str) -> Option<(IpAddr, u16)> {
 /// The inodes of all sockets that a process has open.
 ///
 /// # Errors
-/// The kernel's answer, `PermissionDenied` above all.
+/// The kernel's answer, mostly `PermissionDenied`.
 pub(super) fn held_by(roots: &Roots, pid: u32) -> io::Result<BTreeSet<u64>> {
     let folder = roots.proc.join(pid.to_string()).join("fd");
     let mut inodes = BTreeSet::new();
@@ -175,7 +175,7 @@ fn numbered(link: &Path, kind: &str) -> Option<u64> {
     number.parse().ok()
 }
 
-/// Where a process listens on Unix sockets, of those that it has open.
+/// The paths of the Unix sockets among those `held` by a process on which it listens.
 pub(super) fn unix_listeners(roots: &Roots, pid: u32, held: &BTreeSet<u64>) -> Vec<String> {
     /// `__SO_ACCEPTCON`: it listens.
     const LISTENS: u32 = 0x1_0000;

@@ -128,10 +128,10 @@ fn a_datagram_socket_of_a_client_is_no_server() {
     machine.sockets(&[7], &[(8080, 1)], &[(40_000, 2)]);
     let target = Target::of_process(&machine.roots, 7).unwrap();
     assert_eq!(target.endpoint(None, None).unwrap().port, 8080);
-    // asked for, it is found all the same
+    // asked for by its transport, it is found
     let udp = target.endpoint(None, Some(Transport::Udp)).unwrap();
     assert_eq!(udp.port, 40_000);
-    // where it is the only one, or has a TCP port beside it, it is meant
+    // it counts where there is a TCP port of the same number, or no other socket at all
     let machine = Machine::new();
     machine.process(7, 1, "memcached", "0", &[1, 2]);
     machine.sockets(&[7], &[(40_000, 1)], &[(40_000, 2)]);

@@ -13,20 +13,20 @@ use super::setting::SettingError;
 use crate::global_fifo::GlobalFifo;
 use crate::keep_awake::KeepAwake;
 
-/// What an apply has done. Settings that are held end with this value; the others stay until
+/// What an apply has done. Dropping this value ends its holds; the other settings stay until
 /// [`Tuner::revert`].
 #[derive(Debug)]
 pub struct Applied {
-    /// The number of the apply; `None` where all held already.
+    /// The number of the apply; `None` where nothing had to be changed.
     pub id: Option<u32>,
-    /// Each change.
+    /// What became of each change.
     pub changes: Vec<ChangeResult>,
     /// What is held by this process.
     pub holds: Vec<Hold>,
     _held: Vec<Box<dyn fmt::Debug + Send>>,
 }
 
-/// Holds what the kernel takes back on drop.
+/// Starts a hold; the kernel takes it back when the value is dropped.
 fn held(hold: Hold) -> Result<Box<dyn fmt::Debug + Send>, TuneError> {
     let refused = |error: &dyn fmt::Display| TuneError::Refused {
         why: error.to_string(),
@@ -130,9 +130,9 @@ impl From<TuneError> for Failure {
 struct Making<'t, 'w, 'x> {
     tuner: &'t Tuner,
     head: Head,
-    /// Made with the first change that is one.
+    /// Begun with the first change that has to be made.
     journal: Option<ChangeJournal>,
-    /// What the journal holds.
+    /// The entries in the journal.
     entries: Vec<Entry>,
     watch: &'w mut Watch<'x>,
 }
@@ -243,8 +243,8 @@ impl Making<'_, '_, '_> {
             });
             return Ok(());
         }
-        // Ours, whatever it is, and only we know that: a later revert would take it for
-        // somebody else's.
+        // This value is ours, but only we know that: a later revert would take it for
+        // somebody else's. So put the old one back now.
         let back = setting.write(roots, &entry.old);
         let left = match back {
             Ok(()) => String::new(),

@@ -15,7 +15,7 @@ pub struct Change {
     pub new: String,
     /// Why, in words: `memcached's thread 42 …`.
     pub why: String,
-    /// The rest is worth making without it, where the kernel refuses this one.
+    /// If the kernel refuses this one, the rest is still worth making.
     pub optional: bool,
 }
 
@@ -31,7 +31,7 @@ impl Change {
         }
     }
 
-    /// One that may be refused.
+    /// Makes it optional: the mitigation can do without it.
     #[must_use]
     pub fn if_possible(self) -> Self {
         Self {
@@ -48,7 +48,7 @@ pub enum ChangeState {
     Changed,
     /// It had that value already.
     AlreadySo,
-    /// The kernel refused it, and the rest can do without.
+    /// It was refused or its thread has ended (the reason), and the rest can do without.
     Skipped(String),
     /// Our value still holds.
     Holds,
@@ -101,8 +101,8 @@ impl Hold {
     }
 }
 
-/// What is about to happen or has just happened. At each of these a process may be killed, and
-/// what it has changed is put back by the next [`super::Tuner::revert`].
+/// What is about to happen or has just happened. The process may be killed at any of these points;
+/// the next [`super::Tuner::revert`] puts back what it has changed.
 #[derive(Clone, Copy, Debug)]
 pub enum Point<'a> {
     /// The journal's file exists, with nothing but its head.
@@ -113,42 +113,42 @@ pub enum Point<'a> {
     IntentsSynced,
     /// A value is about to be written.
     Write {
-        /// What.
+        /// The change that is made.
         change: &'a Change,
-        /// What held until now.
+        /// The value until now.
         old: &'a str,
     },
     /// The value is written and not yet read back.
     Written {
-        /// What.
+        /// The change that is made.
         change: &'a Change,
     },
     /// The kernel has taken it.
     Confirmed {
-        /// What.
+        /// The change that was made.
         change: &'a Change,
-        /// What holds now.
+        /// The value as read back.
         effective: &'a str,
     },
-    /// The kernel refused a change; the rest works without it.
+    /// The kernel refused a change, or its thread has ended; the rest works without it.
     Skipped {
-        /// What.
+        /// The change that is left out.
         change: &'a Change,
-        /// Why.
+        /// Why, in words.
         reason: &'a str,
     },
     /// All changes are made and journaled.
     Completed,
     /// An old value is about to be put back.
     Undo {
-        /// What.
+        /// The change that is undone.
         change: &'a Change,
-        /// What is put back.
+        /// The value that is put back.
         old: &'a str,
     },
     /// The old value is written and not yet read back.
     Undone {
-        /// What.
+        /// The change that is undone.
         change: &'a Change,
     },
     /// The journal says what was put back, perhaps not yet on the disk.

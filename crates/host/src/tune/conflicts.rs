@@ -1,4 +1,4 @@
-//! Who would overwrite a setting, and what does harm.
+//! Who would overwrite a setting, and which changes do harm.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;

@@ -27,7 +27,7 @@ use crate::roots::Roots;
 /// Version of the file's format; a file of another version is left alone.
 const VERSION: u32 = 1;
 
-/// `USER_HZ`, the same on every architecture that is still built.
+/// `USER_HZ` of x86_64.
 const TICKS_PER_SECOND: u64 = 100;
 
 /// Where the journals of this user are.
@@ -58,7 +58,7 @@ pub(super) struct Head {
     version: u32,
     /// The boot in which the settings were made.
     boot_id: String,
-    /// Who applied it.
+    /// The process that applied it.
     pub(super) owner: ProcessIdentity,
     /// The owner holds the settings and puts them back when it ends.
     pub(super) is_held: bool,
@@ -126,7 +126,7 @@ pub(super) struct Record {
     pub(super) head: Head,
     /// What may have been changed and was not put back, in the order of the changes.
     pub(super) entries: Vec<Entry>,
-    /// Whether it came to its end.
+    /// Whether all changes were made.
     pub(super) is_complete: bool,
 }
 
@@ -141,7 +141,7 @@ pub(super) struct ChangeJournal {
 }
 
 impl ChangeJournal {
-    /// Makes the next one, on disk before this returns. The lock must be held.
+    /// Begins the journal of the next apply, on disk before this returns. The lock must be held.
     pub(super) fn begin(folder: &JournalFolder, head: &Head) -> Result<Self, TuneError> {
         let id = ids(folder)?.last().map_or(1, |last| last + 1);
         let path = path(folder, id);
@@ -207,7 +207,7 @@ impl ChangeJournal {
         written
     }
 
-    /// What is about to be changed, on disk before this returns.
+    /// Records what is about to be changed, on disk before this returns.
     pub(super) fn intend(&mut self, entries: &[Entry], watch: &mut Watch) -> Result<(), TuneError> {
         let lines: Vec<Line> = entries.iter().cloned().map(Line::Intent).collect();
         let mut write = || {
@@ -221,7 +221,7 @@ impl ChangeJournal {
         Ok(written.map_err(failed("write", &self.path))?)
     }
 
-    /// All changes are made.
+    /// Records that all changes are made.
     pub(super) fn complete(&mut self) -> Result<(), TuneError> {
         let written = self
             .add(&[Line::Complete])
@@ -229,7 +229,7 @@ impl ChangeJournal {
         Ok(written.map_err(failed("write", &self.path))?)
     }
 
-    /// Notes that these are put back. A full disk does not stop a revert: a later one sees that the
+    /// Records that these are put back. A full disk does not stop a revert: a later one sees that the
     /// old values hold.
     pub(super) fn undone(&mut self, numbers: &[usize], watch: &mut Watch) {
         let numbers = numbers.to_vec();

@@ -1,7 +1,7 @@
 //! Changes of the machine's settings: planned, journaled, made, verified and put back.
 //!
 //! A [`Mitigation`] only plans: it lists [`Change`]s with their reasons. A [`Setting`] knows how to
-//! read and write itself. The [`Tuner`] sees to it that nothing is lost: it reads the old value,
+//! read and write itself. The [`Tuner`] makes sure that nothing is lost: it reads the old value,
 //! journals it with fsync, writes, and reads back what holds. It puts back only what still holds
 //! our value, and reports the rest.
 
@@ -37,7 +37,7 @@ pub use self::setting::{
 };
 pub use self::status::ApplyStatus;
 
-/// Whoever changes settings. Two of them at once take turns: a lock on the journal's folder is
+/// Changes settings and puts them back. Two at once take turns: a lock on the journal's folder is
 /// held while settings are changed.
 #[derive(Clone, Debug)]
 pub struct Tuner {
@@ -61,8 +61,8 @@ impl Tuner {
         Ok(Self::new(Roots::default(), journal::folder_of_this_user()?))
     }
 
-    /// Whether the journal may be looked into: a user in somebody else's home (`HOME` of root, and no
-    /// privileges) has changed nothing.
+    /// Whether this user may read the journals. One who may not (without privileges, but with root's
+    /// `HOME`) has changed nothing.
     pub fn may_look(&self) -> bool {
         let listed = std::fs::read_dir(self.folder.path());
         !listed.is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied)

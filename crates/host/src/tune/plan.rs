@@ -23,7 +23,7 @@ pub struct Part {
 pub struct Plan {
     /// One part for each mitigation, in the order asked for.
     pub parts: Vec<Part>,
-    /// Who would overwrite a setting, and what does harm together.
+    /// Who would overwrite a setting, and which changes do harm.
     pub conflicts: Vec<Conflict>,
     /// The server's process: if it ends meanwhile, nothing is applied.
     pub process: Option<ProcessIdentity>,

@@ -17,7 +17,7 @@ pub struct Proposal {
     pub holds: Vec<Hold>,
     /// What a person should know.
     pub notes: Vec<String>,
-    /// What it would do beyond what is wanted.
+    /// Harm that it would do besides what is wanted.
     pub harms: Vec<Conflict>,
 }
 

@@ -21,19 +21,19 @@ pub struct Reverted {
     pub is_done: bool,
 }
 
-/// Which applies.
+/// Which applies to revert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
     /// All that no living process holds, the latest first.
     All,
     /// Those held by processes that have ended without putting them back.
     Abandoned,
-    /// One.
+    /// The one with this number.
     One(u32),
 }
 
 impl Tuner {
-    /// Puts back what was applied. One apply after the other; the latest first.
+    /// Puts back what was applied, one apply after the other, the latest first.
     ///
     /// # Errors
     /// [`TuneError`] where a journal cannot be read or the apply is not there. What could not be
@@ -109,8 +109,8 @@ impl Tuner {
         })
     }
 
-    /// The settings that later applies have changed again, and the others. To put back the
-    /// older one first would leave the later one with an old value that never was.
+    /// The settings that later applies have changed again, and the others. If the older one were put
+    /// back first, the later one would later restore a value that is no longer the old one.
     fn covered(&self, record: &Record) -> Result<(Vec<ChangeResult>, Vec<Entry>), TuneError> {
         let mut later = Vec::new();
         for id in journal::ids(&self.folder)? {
@@ -183,7 +183,7 @@ fn group_of(entry: &Entry) -> Option<String> {
     }
 }
 
-/// A file of a control group that is removed as a whole.
+/// Whether it is a file of a control group that is removed as a whole.
 fn goes_with(groups: &[String], entry: &Entry) -> bool {
     match &entry.change.setting {
         Setting::File(file) => groups.iter().any(|group| file.path.starts_with(group)),

@@ -12,7 +12,7 @@ use crate::process::{ProcessIdentity, Stat, family, numbers_in, threads};
 use crate::roots::{Roots, read_optional, status};
 use crate::target::comm;
 
-/// What a person names.
+/// What the user has named.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scope {
     /// A process of the server.
@@ -36,9 +36,9 @@ pub struct Thread {
     pub is_kernel: bool,
     /// The kernel has bound it to its CPUs for good.
     pub is_bound: bool,
-    /// It goes before ordinary threads.
+    /// It runs before ordinary threads (a real-time or deadline policy).
     pub is_real_time: bool,
-    /// Where it may run.
+    /// The CPUs on which it may run.
     pub cpus: CpuSet,
 }
 

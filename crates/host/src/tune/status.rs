@@ -14,7 +14,7 @@ pub struct ApplyStatus {
     pub mitigations: Vec<String>,
     /// When, in seconds since 1970.
     pub began_unix_s: u64,
-    /// It came to its end; else it was killed in the middle.
+    /// All changes were made; otherwise it was killed in the middle.
     pub is_complete: bool,
     /// The process that holds it and puts it back itself.
     pub holder: Option<u32>,

@@ -8,14 +8,13 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Whether a live test can run. Without root it fails, unless the caller has said
-/// that live tests may be skipped; then the skip is told on stderr, past libtest's
-/// capture.
+/// that live tests may be skipped; then it says so on stderr, past libtest's capture.
 pub fn live(test: &str) -> bool {
     if rustix::process::geteuid().is_root() {
         return true;
     }
     if std::env::var_os("TAILLAB_SKIP_LIVE").is_some_and(|value| value == "1") {
-        // written directly: libtest swallows what eprintln! says
+        // written directly: libtest captures what eprintln! writes
         let line = format!("SKIPPED {test}: needs root (TAILLAB_SKIP_LIVE=1)\n");
         std::io::stderr().write_all(line.as_bytes()).unwrap();
         return false;
@@ -52,7 +51,7 @@ pub struct Helper {
 
 impl Helper {
     /// Runs the test called `test` of this binary again, as the helper. `argument`
-    /// is what [`argument`] gives there.
+    /// is what [`argument`] returns there.
     pub fn start(test: &str, argument: &str) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", test, "--nocapture", "--test-threads", "1"])
@@ -64,7 +63,7 @@ impl Helper {
         Self { child, lines }
     }
 
-    /// The next line that it tells.
+    /// The next line that it sends with [`tell`].
     pub fn hear(&mut self) -> String {
         let mut line = String::new();
         loop {
@@ -88,14 +87,14 @@ impl Helper {
         self.child.wait().unwrap();
     }
 
-    /// Its end, which may be a signal.
+    /// Reads the rest of its output and returns how it ended, which may be by a signal.
     pub fn end(&mut self) -> std::process::ExitStatus {
-        // it must not be held up by what nobody reads
+        // a full pipe would hold it up
         std::io::copy(&mut self.lines, &mut std::io::sink()).unwrap();
         self.child.wait().unwrap()
     }
 
-    /// Its end.
+    /// Waits for its end without reading its output.
     pub fn wait(mut self) -> std::process::ExitStatus {
         self.child.wait().unwrap()
     }
@@ -125,12 +124,12 @@ pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// No process has the number, or only a zombie nobody has reaped.
+/// No process has the number, or only a zombie that nobody has reaped.
 pub fn is_gone(pid: u32) -> bool {
     taillab_host::ProcessIdentity::of(&taillab_host::Roots::default(), pid).is_none()
 }
 
-/// A process that is to survive its parent and not the test, not even one that fails.
+/// A process that is to survive its parent but not the test, even if the test fails.
 pub struct Orphan(pub u32);
 
 impl Drop for Orphan {

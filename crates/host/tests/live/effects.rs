@@ -10,14 +10,14 @@ use tempfile::TempDir;
 use crate::common::{eventually, live};
 use crate::tune::{Process, quiet, tuner};
 
-/// What is applied until it is reverted.
+/// An apply that is reverted on drop at the latest.
 pub(crate) struct Applied {
     tuner: Tuner,
     _journal: TempDir,
 }
 
 impl Applied {
-    /// Applies what `wanted` leaves of a plan: changes of the test's own processes, not of others.
+    /// Applies the changes of a plan that are `wanted`: those of the test's own processes, not of others.
     pub(crate) fn new(name: &str, scope: &Scope, wanted: impl Fn(&Setting) -> bool) -> Self {
         let journal = tempfile::tempdir().unwrap();
         let tuner = tuner(journal.path());
@@ -43,7 +43,7 @@ impl Applied {
 
 impl Drop for Applied {
     fn drop(&mut self) {
-        // after a test that fails; nothing is left otherwise
+        // for a test that has failed; otherwise nothing is left
         let _ = self.tuner.revert(Which::All, &mut quiet);
     }
 }
@@ -53,7 +53,7 @@ fn only(plan: &mut Plan, wanted: impl Fn(&Setting) -> bool) {
     proposal.changes.retain(|change| wanted(&change.setting));
 }
 
-/// A program that takes all of CPU 0 that it gets.
+/// A program that takes as much of CPU 0 as it gets.
 fn spinning() -> Process {
     let process = Process::start("taskset", &["-c", "0", "sh", "-c", "while :; do :; done"]);
     eventually("it spins on CPU 0", || {
@@ -69,8 +69,8 @@ fn ran_ns(process: &Process) -> u64 {
     text.split_whitespace().next().unwrap().parse().unwrap()
 }
 
-/// Lets the two share CPU 0 until they have had half a second of it, a hundred turns: what the other got for
-/// each second of the server. Whatever else runs there takes from both.
+/// Lets the two share CPU 0 until they have used half a second of it, which is about a hundred turns. Returns
+/// what the other got for each second of the server. Whatever else runs there takes from both.
 fn other_by_server(server: &Process, other: &Process) -> f64 {
     let start = (ran_ns(server), ran_ns(other));
     let shares = || (ran_ns(server) - start.0, ran_ns(other) - start.1);
@@ -111,7 +111,7 @@ fn a_server_that_goes_before_another_program_gets_its_cpu() {
     assert!((0.5..2.0).contains(&fair), "it is put back: {fair}");
 }
 
-/// The CPU on which it is or was last.
+/// The CPU on which it runs or ran last.
 fn cpu_of(process: &Process) -> u32 {
     let stat = fs::read_to_string(format!("/proc/{}/stat", process.pid())).unwrap();
     let after_name = stat.rsplit(") ").next().unwrap();

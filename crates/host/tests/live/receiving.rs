@@ -1,6 +1,6 @@
 //! Who receives packets, and after how many interrupts, before and after a change: on the loopback of a
-//! network namespace of the test, and on the cards of the guest of `scripts/test-vm.sh`, at whose other
-//! end QEMU answers.
+//! network namespace of the test, and on the cards of the guest of `scripts/test-vm.sh`, where QEMU
+//! answers at the other end.
 
 use std::fs;
 use std::io;
@@ -19,7 +19,7 @@ use crate::common::{eventually, live};
 use crate::effects::Applied;
 use crate::tune::{Process, in_namespace, quiet, tuner};
 
-/// Packets that are counted.
+/// How many packets a measurement sends.
 const PACKETS: u64 = 200;
 
 fn ip(arguments: &[&str]) {
@@ -64,8 +64,8 @@ fn told_to_receive() -> Vec<u64> {
     lines.collect()
 }
 
-/// Packets from CPU 0 to a reader on CPU 1, one after the other has answered, over the loopback of a
-/// process's namespace: how often CPU 1 was told to receive.
+/// Sends packets from CPU 0 to a reader on CPU 1, each after the answer to the last, over the loopback
+/// of a process's namespace. Returns how often CPU 1 was told to receive.
 fn told_by_the_other_cpu(process: &Process) -> u64 {
     let namespace = NetNamespace::of_process(&Roots::default(), process.pid()).unwrap();
     let start = told_to_receive()[1];
@@ -111,7 +111,7 @@ fn packets_are_received_on_another_cpu() {
     for name in ["softirq-cpu", "rfs"] {
         let scope = Scope {
             pid: Some(process.pid()),
-            // RPS leaves these to the server; RFS goes to CPU 1 since the reader is there
+            // the server keeps these, so RPS goes to CPU 1; RFS goes there since the reader is there
             cpus: Some(online.difference(&CpuSet::single(1))),
             ..of_device("lo")
         };
@@ -153,7 +153,7 @@ impl Card {
         }
         let mut all = names("/sys/class/net").into_iter();
         let name = all.find(is_of).expect("the guest has such a card");
-        // a virtio device has those of the PCI device that it is behind
+        // a virtio device uses those of the PCI device above it
         let folders = ["msi_irqs", "../msi_irqs"];
         let interrupts = (folders.into_iter())
             .map(|folder| names(&format!("/sys/class/net/{name}/device/{folder}")))
@@ -170,7 +170,7 @@ impl Card {
         Some(card)
     }
 
-    /// A socket whose requests QEMU answers at once: that it has no files (TFTP, RFC 1350).
+    /// A socket whose requests QEMU answers at once, saying that it has no files (TFTP, RFC 1350).
     fn socket() -> UdpSocket {
         let socket = UdpSocket::bind("10.0.2.15:0").unwrap();
         socket.connect("10.0.2.2:69").unwrap();
@@ -197,7 +197,7 @@ impl Card {
         }
     }
 
-    /// How often each CPU has had its interrupts whose user's name has `part` in it.
+    /// How often each CPU has had those of its interrupts whose user's name contains `part`.
     fn interrupted(&self, part: &str) -> Vec<u64> {
         let table = fs::read_to_string("/proc/interrupts").unwrap();
         let cpus = table.lines().next().unwrap().split_whitespace().count();
@@ -239,7 +239,7 @@ struct EpollParameters {
 /// `EPIOCSPARAMS`, since Linux 6.9.
 const SET_PARAMETERS: ioctl::Opcode = ioctl::opcode::write::<EpollParameters>(0x8a, 1);
 
-/// An epoll that looks at the card for up to 20 ms before it sleeps.
+/// An epoll that polls the card for up to 20 ms before it sleeps.
 fn polling(socket: &UdpSocket) -> io::Result<std::os::fd::OwnedFd> {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     let readable = epoll::EventFlags::IN;
@@ -258,7 +258,7 @@ fn polling(socket: &UdpSocket) -> io::Result<std::os::fd::OwnedFd> {
     Ok(epoll)
 }
 
-/// For as many packets, the interrupts of a card whose server polls it (napi.rst, "IRQ suspension").
+/// A card whose server polls it interrupts less often for as many packets (napi.rst, "IRQ suspension").
 #[test]
 fn a_server_that_polls_is_hardly_interrupted() {
     if !live("a_server_that_polls_is_hardly_interrupted") {
@@ -440,7 +440,7 @@ fn a_driver_coalesces_as_it_is_told() {
     assert_eq!(now(), before);
 }
 
-/// Two ends of a wire with two transmit queues, until the test ends.
+/// A veth pair with two transmit queues, until the test ends.
 struct Wire;
 
 impl Wire {
@@ -536,7 +536,7 @@ fn a_kernel_of_its_own_takes_settings_of_the_whole_machine() {
         return;
     }
     if !in_guest() {
-        // they are other people's here
+        // here they belong to others
         let journal = tempfile::tempdir().unwrap();
         let plan = tuner(journal.path()).plan(&["housekeeping"], &of_device("nonesuch0"));
         assert!(plan.unwrap_err().to_string().contains("nonesuch0"));

@@ -11,8 +11,8 @@ use crate::common::{
 use taillab_host::{JournalFolder, Roots};
 
 /// The helper's part: a run that starts a server without a death signal (as if the
-/// kernel had failed us) and says its pid. The argument is the journal's folder and
-/// whether the run comes to record the server it has started.
+/// kernel had failed us) and tells its pid. The argument is the journal's folder and
+/// whether the run still records the server that it has started.
 fn run_until_killed() -> ! {
     let told = argument();
     let (folder, recorded) = told.rsplit_once(' ').unwrap();
@@ -123,7 +123,7 @@ fn a_run_that_ends_in_order_leaves_nothing() {
     assert_eq!(journals(journals_of.path()), [""; 0]);
 }
 
-/// The number and start time match, but of another boot: not ours to kill.
+/// The number and start time match, but they are of another boot: not ours to kill.
 #[test]
 fn a_journal_of_another_boot_kills_nobody() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! The server process live: placed as told, it says why it ended, and it never
-//! outlives its spawner.
+//! Live tests of the server process: it runs where it is placed, says why it ended, and
+//! never outlives its spawner.
 
 use std::ffi::OsString;
 use std::fs;
@@ -115,8 +115,8 @@ fn the_server_dies_with_its_spawner() {
     }
 }
 
-/// A server with a worker process of its own, which would survive it, and a grandchild that
-/// its parent has left.
+/// A server with a worker process of its own, which would survive it, and a grandchild whose
+/// parent has ended.
 const WITH_WORKERS: [&str; 2] = [
     "-c",
     "trap 'exit 3' TERM; sleep 600 & (setsid sleep 600 &) ; echo started; wait",
@@ -124,7 +124,7 @@ const WITH_WORKERS: [&str; 2] = [
 
 fn with_workers() -> (ServerProcess, Vec<u32>) {
     let server = ServerProcess::spawn(&spec("sh", &WITH_WORKERS)).unwrap();
-    // not the shell between, which starts the second one
+    // without the shell that starts the second one
     let sleeps = |pid: &&u32| comm(&Roots::default(), **pid) == "sleep";
     eventually("its workers are there", || {
         let processes = server.processes();
@@ -280,7 +280,7 @@ fn one_that_ends_at_once_says_why() {
         "sh exited with status 71: bad: Address already in use; stop the process that holds the \
          port (ss -lntup shows it) or choose another port"
     );
-    // asked again, it says the same
+    // asked again, it gives the same answer
     assert_eq!(server.try_exit().unwrap().unwrap().status.code(), Some(71));
     assert_eq!(server.threads(), [0; 0]);
 }
@@ -342,7 +342,7 @@ fn what_prevents_the_start_is_named() {
 
 #[test]
 fn a_taken_port_is_found_before_the_server_starts() {
-    // of a number that nobody has over TCP
+    // with a number that nobody has over TCP
     let socket = std::iter::repeat_with(|| UdpSocket::bind("127.0.0.1:0").unwrap())
         .find(|socket| TcpListener::bind(socket.local_addr().unwrap()).is_ok())
         .unwrap();

@@ -1,4 +1,4 @@
-//! The testbed live: packets cross it, its receive work lands where it should, and
+//! Live tests of the testbed: packets cross it, its receive work lands where it should, and
 //! nothing of it is left.
 
 use std::collections::BTreeSet;

@@ -153,7 +153,7 @@ fn a_value_that_the_kernel_does_not_take_as_it_is_undoes_the_whole_apply() {
     let (_place, tuner, process) = start();
     let (slack, affinity) = (slack(&process), Setting::affinity(process.identity()));
     let before = (process.reads(&slack), process.reads(&affinity));
-    // the kernel makes its default of 0, and refuses a CPU that no machine has
+    // the kernel turns 0 into its default, and refuses a CPU that no machine has
     for (setting, new, why) in [
         (&slack, "0", "turned it into"),
         (&affinity, "1000", "does not take"),
@@ -245,7 +245,7 @@ fn a_full_disk_refuses_before_anything_is_changed() {
     tuner
         .apply(&plan(vec![change(&slack, "700")]), false, &mut quiet)
         .unwrap();
-    // whatever is left of it
+    // fills what is left of it
     let mut rest = 64 * 1024;
     while rest > 0 {
         match disk.write("filler", &vec![1; rest]) {
@@ -412,7 +412,7 @@ fn real_time_takes_effect_with_the_limit_that_would_stop_it() {
         cpus: cpus.map(|list| list.parse().unwrap()),
         ..scope_of(&process)
     };
-    // without a CPU for anybody else it is refused
+    // it is refused where no CPU is left for others
     let everywhere = tuner.plan(&["rt-priority"], &scope(None)).unwrap();
     assert!(matches!(
         everywhere.check(false),

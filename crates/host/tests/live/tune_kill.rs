@@ -15,10 +15,10 @@ use taillab_host::{JournalFolder, ProcessIdentity, Roots};
 
 use crate::common::{Helper, argument, is_helper, live, tell};
 
-/// Files of the recorded tree; every third is followed by the settings of a thread, so that the
+/// Files of the recorded tree; every third is followed by a setting of a thread, so that the
 /// journal is written in many batches.
 const FILES: usize = 36;
-/// As many points the test must have at the least.
+/// The fewest points at which the test must kill.
 const POINTS: usize = 200;
 
 /// A process whose settings are changed; it ends with the test.
@@ -127,7 +127,7 @@ fn journals(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// The helper's part: applies or reverts, and ends by SIGKILL at the point with a given number.
-/// It tells how many points there were if it gets past them all.
+/// If it gets past them all, it tells how many there were.
 fn until_killed() {
     let told = argument();
     let words: Vec<&str> = told.split(' ').collect();
@@ -197,7 +197,7 @@ fn a_kill_at_any_step_leaves_nothing_that_one_revert_does_not_put_back() {
             }
             let mut helper = start(action, at);
             let end = helper.end();
-            // past the last point it came to its end
+            // past the last point it ends by itself
             let is_over = end.success();
             assert!(
                 is_over || end.signal() == Some(9),

@@ -49,8 +49,8 @@ impl BlockTest {
     }
 
     /// The largest block, a power of two from 64 on, of which no more are rejected than of
-    /// a true process (binomial test at 1 % for each size): up to there the gaps do not
-    /// show that the sender is none. `None` when not even the smallest is, or there are too few gaps.
+    /// a true process (binomial test at 1 % for each size): blocks up to this size do not
+    /// show that the sender is not one. `None` if even the smallest do, or there are too few gaps.
     ///
     /// # Errors
     /// As [`BlockTest::of_sends`].
@@ -104,7 +104,7 @@ impl BlockTest {
         self.blocks > 0 && self.chance_of_as_many() > LEVEL
     }
 
-    /// How likely a true sender has at least as many blocks rejected: the upper tail of
+    /// The probability that at least as many blocks of a true sender are rejected: the upper tail of
     /// the binomial distribution, summed from its logarithms.
     fn chance_of_as_many(&self) -> f64 {
         let n = self.blocks as f64;

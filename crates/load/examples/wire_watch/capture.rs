@@ -26,7 +26,7 @@ pub(crate) struct Packet {
     /// `CLOCK_REALTIME` nanoseconds when the device passed it on.
     pub(crate) at_ns: u64,
     pub(crate) source_port: u16,
-    /// Of TCP: the first byte's number. An equal one again is a retransmission.
+    /// With TCP, the sequence number of the first byte: the same one again is a retransmission.
     pub(crate) sequence: u32,
 }
 

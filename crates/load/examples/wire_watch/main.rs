@@ -19,8 +19,8 @@ use taillab_model::Monotonic;
 
 const USAGE: &str = "usage: wire_watch --device NAME --port N [--seconds S] [--tcp | --udp] [--rate R] [--together]";
 
-/// In how many mean gaps the sends of a connection are counted to see whether they are
-/// constant, and the largest index of dispersion that still is (Poisson: 1).
+/// Whether a connection's rate is constant is judged by its sends in windows of this many mean gaps:
+/// their index of dispersion must be below the second number (Poisson: 1).
 const CONSTANT_WINDOW_GAPS: f64 = 20.0;
 const CONSTANT_DISPERSION: f64 = 0.3;
 
@@ -127,7 +127,7 @@ fn lateness<'a>(connections: impl Iterator<Item = &'a Vec<u64>>) -> Option<Vec<u
     (!late.is_empty()).then_some(late)
 }
 
-/// Whether the counts in windows of a few mean gaps are nearly equal.
+/// Whether the counts in windows of [`CONSTANT_WINDOW_GAPS`] mean gaps are nearly equal.
 fn is_constant(sent_ns: &[u64]) -> bool {
     let (first, last) = (sent_ns[0], sent_ns[sent_ns.len() - 1]);
     let mean_gap_ns = (last - first) as f64 / (sent_ns.len() - 1) as f64;
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn random_gaps_are_not_constant() {
-        // the gaps 0, 1, 2 … 99 scaled, in a scrambled order: far from constant counts
+        // most gaps are 1 µs, one in eight is 900 µs, in a scrambled order: far from constant counts
         let mut at = 0;
         let sent: Vec<u64> = (0..2000_u64)
             .map(|i| {

@@ -29,7 +29,7 @@ impl AnyClient {
     ///
     /// # Errors
     /// As [`UdpSockets::connect`] and [`StreamSockets::connect`];
-    /// [`LoadError::WrongTransport`] when endpoint and codec do not fit.
+    /// [`LoadError::WrongTransport`] when the endpoint and the codec do not fit together.
     pub fn connect(
         server: &Endpoint,
         connections: usize,

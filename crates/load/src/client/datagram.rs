@@ -7,8 +7,8 @@ use crate::protocol::{DatagramProtocol, Planned, Planner};
 use crate::transport::udp::UdpSockets;
 use crate::transport::{DatagramTransport, NotSent, Receipt};
 
-/// Answers of several datagrams that can be incomplete at once; beyond that the oldest
-/// is given up, and its request times out.
+/// Answers of several datagrams that are remembered. One that is still incomplete when this many
+/// newer ones have begun is given up, and its request times out.
 const PARTIAL_ANSWERS: usize = 256;
 
 /// A client whose requests and answers are datagrams.
@@ -27,7 +27,7 @@ struct Partial {
     k: usize,
     /// One bit for each datagram that came.
     seen: u64,
-    /// What the first datagram said, once it is there.
+    /// What the datagram with number 0 says, once it is there.
     outcome: Option<Outcome>,
 }
 
@@ -47,7 +47,7 @@ impl<T: DatagramTransport> DatagramClient<T> {
         }
     }
 
-    /// Notes one datagram of several.
+    /// Notes one datagram of an answer that has several.
     fn join(
         &mut self,
         k: usize,
@@ -73,7 +73,7 @@ impl<T: DatagramTransport> DatagramClient<T> {
             return Received::Part;
         }
         let outcome = partial.outcome;
-        // Frees the slot: no request has this number.
+        // marks the slot as done: no request has this number
         partial.k = usize::MAX;
         match outcome {
             Some(outcome) => Received::Answer { k, outcome },

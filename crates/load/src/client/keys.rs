@@ -17,7 +17,7 @@ impl Keys {
         Self::Noted(Vec::new())
     }
 
-    /// The connection that carried request `k`; `None` if none did.
+    /// The connection of request `k`; `None` on streams if it was not noted or not sent.
     pub fn connection_of(&self, k: usize) -> Option<usize> {
         match self {
             Self::Counted(ids) => Some(ids.connection_of(k)),

@@ -36,8 +36,8 @@ impl Leftovers {
         self.of[connection].as_ref().map(|left| &left.bytes[..])
     }
 
-    /// Adds bytes to those of a connection; whether they could be a whole answer now. `None`, and
-    /// nothing is added, if the connection has none.
+    /// Adds bytes to those kept for a connection and returns whether they could be a whole answer
+    /// now. If none are kept, adds nothing and returns `None`.
     #[inline]
     pub(super) fn append(&mut self, connection: usize, bytes: &[u8]) -> Option<bool> {
         let left = self.of[connection].as_mut()?;

@@ -105,7 +105,7 @@ pub trait Client {
 /// What one look for an answer found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// Nothing.
+    /// Nothing has arrived.
     Nothing,
     /// The answer to request `k`, complete.
     Answer {
@@ -121,7 +121,7 @@ pub enum Received {
         /// [`Outcome::ConnectionLost`] or [`Outcome::Malformed`].
         outcome: Outcome,
     },
-    /// A part of an answer; more must come.
+    /// A part of an answer, or something else that ends no request (a connection is up again).
     Part,
     /// An answer to a request that was given up.
     Late,
@@ -138,7 +138,7 @@ pub enum Received {
 }
 
 impl Received {
-    /// Counts what belongs to no request.
+    /// Counts an error that belongs to no request.
     pub(crate) fn count(self, errors: &mut LoadErrors) {
         match self {
             Self::Unexpected => errors.unexpected_responses += 1,

@@ -236,7 +236,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against the plain thing: a list of connections in order of their last move.
+        /// Against a plain model: a list of connections in order of their last move.
         #[test]
         fn it_is_the_first_of_the_least_deep(
             reserve in 0_usize..6,

@@ -22,7 +22,7 @@ const GUESSES: usize = 4096;
 /// Connections tried for a request, since the first may turn out to be closed.
 const TRIES: usize = 3;
 
-/// A larger answer counts as malformed: it could not be kept in memory.
+/// A larger answer counts as malformed: it would need too much memory.
 const LARGEST_ANSWER: usize = 1 << 30;
 
 /// How long a new count waits for answers to requests of the last count, and then for
@@ -128,8 +128,8 @@ impl<T: StreamTransport> StreamClient<T> {
         None
     }
 
-    /// Bytes came on a connection. If another one was expected, it has been overtaken and is
-    /// left to epoll.
+    /// Bytes came on a connection. If they were expected on another one, that one is no longer
+    /// tried first; epoll will find its answer.
     #[inline]
     fn came(&mut self, connection: usize) {
         if self
@@ -310,7 +310,7 @@ impl<T: StreamTransport> StreamClient<T> {
             self.receive(|_| None);
             self.tend(Nanos::MAX);
         }
-        // finishes what was begun: its bytes are there already
+        // finishes what was begun, which needs no more bytes
         while self.doing != Doing::Looking {
             self.receive(|_| None);
         }
@@ -427,7 +427,7 @@ impl<T: StreamTransport> Client for StreamClient<T> {
     }
 }
 
-/// Whether it is an error of the server, or not an answer at all.
+/// Whether this is an error from the server, or not an answer at all.
 fn is_wrong(decoded: Decoded) -> bool {
     match decoded {
         Decoded::Answer { outcome, .. } | Decoded::LastAnswer { outcome, .. } => {

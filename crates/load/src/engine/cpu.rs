@@ -12,9 +12,9 @@ const INTERRUPTED: Nanos = Nanos::new(1_500);
 /// How the client thread used its CPU during the measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuUse {
-    /// From the first to the last send of the measurement.
+    /// From the first send of the measurement to the end of sending.
     pub elapsed: Nanos,
-    /// The thread's CPU time.
+    /// The thread's CPU time meanwhile.
     pub thread: Nanos,
     /// Time in turns that neither sent nor received, including interrupts of such turns (the
     /// receive softirq among them).
@@ -23,14 +23,14 @@ pub struct CpuUse {
     pub interrupted: Nanos,
     /// Time asleep ([`super::Waiting::Hybrid`]), which is not CPU time.
     pub asleep: Nanos,
-    /// Time in [`super::Hooks::idle`].
+    /// Time in [`super::Hooks::idle`] and in the client's own work for idle moments.
     pub hook: Nanos,
     /// Requests sent.
     pub requests: u64,
 }
 
 impl CpuUse {
-    /// The cost of a request.
+    /// CPU time per request and the busy share, both without spinning, hooks and sleep.
     pub fn cost(&self) -> ClientCost {
         let spinning = self.idle + self.hook;
         let busy = self.thread.saturating_sub(spinning);

@@ -71,12 +71,12 @@ impl LiveCounts {
         }
     }
 
-    /// How many there are.
+    /// Number of times counted.
     pub fn total(&self) -> u64 {
         self.0.iter().map(|&n| u64::from(n)).sum()
     }
 
-    /// How many are as long as `length`, to a bucket, or longer.
+    /// How many are in the bucket of `length` or in a longer one.
     pub fn at_least(&self, length: Nanos) -> u64 {
         let those = &self.0[bucket_of(length)..];
         those.iter().map(|&n| u64::from(n)).sum()

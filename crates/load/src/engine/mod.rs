@@ -1,5 +1,5 @@
-//! The loops that send: the open loop sends every request at its scheduled time, ping-pong sends
-//! one after the answer to the last. They share the record.
+//! The loops that send. The open loop sends every request at its scheduled time; ping-pong sends the
+//! next one when the last has been answered. They share the record.
 
 mod cpu;
 mod kernel_times;
@@ -26,6 +26,7 @@ pub use ping_pong::{PingPong, ping_pong};
 pub use progress::Progress;
 pub use record::{Entry, Record};
 pub use session::{LoadRun, StopReason};
+pub(crate) use session::{SEND_AGAIN, STOP_CHECK};
 pub use waiting::Waiting;
 pub use waits::Wait;
 

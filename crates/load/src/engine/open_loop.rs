@@ -57,7 +57,7 @@ impl OpenLoop<'_> {
 
 /// Sends the schedule and returns the record of every request.
 ///
-/// Spins on the calling thread from now until the last answer or its time-out.
+/// Runs on the calling thread until the last answer or its time-out.
 ///
 /// # Errors
 /// [`LoadError::EmptySchedule`], [`LoadError::UnsortedSchedule`] or

@@ -64,7 +64,7 @@ impl Pace {
     }
 
     /// Puts the end off, at most to the latest end. Does nothing unless `now`, counted from the
-    /// start, is well before the present end.
+    /// start, is well before the current end.
     pub fn put_off_to(&self, end: Nanos, now: Nanos) {
         let current = self.end();
         if now + TOO_LATE < current {
@@ -73,13 +73,13 @@ impl Pace {
         }
     }
 
-    /// The schedule's time at `at`, counted from the start. Segments that no thread has entered yet
-    /// have the speed set last.
+    /// The schedule's time at `at`, counted from the start. This enters all segments up to `at`: one
+    /// that no thread has entered yet gets the speed set last, and keeps it.
     pub fn planned(&self, at: Nanos) -> Nanos {
         Walk::new(self).planned(at)
     }
 
-    /// The schedule's times at ascending times from the start.
+    /// [`Self::planned`] for many times from the start, in ascending order.
     pub fn planned_all(&self, times: impl Iterator<Item = Nanos>) -> impl Iterator<Item = Nanos> {
         let mut walk = Walk::new(self);
         times.map(move |at| walk.planned(at))
@@ -174,7 +174,7 @@ mod tests {
         }
     }
 
-    /// By hand: half a second at 1, then at 2, where the schedule's second passes in half of one.
+    /// By hand: half a second at speed 1, then at 2, where a second of the schedule takes half a second.
     #[test]
     fn a_speed_holds_from_the_next_segment_on() {
         let pace = Pace::new(Nanos::ZERO, S * 2, S * 2);
@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(walk.due(ms(1_600)), ms(1_200));
     }
 
-    /// Two threads, of which one is a segment ahead, have the same times.
+    /// A thread that is a segment ahead of another one computes the same times.
     #[test]
     fn the_first_to_enter_a_segment_fixes_its_speed() {
         let pace = Pace::new(Nanos::ZERO, S * 2, S * 2);

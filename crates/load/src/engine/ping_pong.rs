@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use taillab_model::{Monotonic, Nanos};
 
-use super::session::{STOP_CHECK, Session};
+use super::session::{SEND_AGAIN, STOP_CHECK, Session};
 use super::{Hooks, LoadRun, Progress, Record, StopReason, Waiting};
 use crate::LoadError;
 use crate::client::Client;
@@ -125,6 +125,7 @@ fn spin<C: Client, H: Hooks>(
     let mut warm = false;
     let mut oldest = 0;
     let mut stop_check = start + STOP_CHECK;
+    let mut send_from = start;
     let mut at = start;
     while at < end && run.next < load.most {
         if at >= stop_check {
@@ -140,14 +141,17 @@ fn spin<C: Client, H: Hooks>(
         }
         let due = turns.free_since(run, at).map(|since| since + load.gap);
         if let Some(due) = due
-            && at >= due
+            && at >= due.max(send_from)
         {
             run.record.set_due(run.next, due);
             turns.taken();
-            if !run.send(at) {
-                turns.free(at);
-            }
+            let sent = run.send(at);
             at = now();
+            if !sent {
+                // the client must look, and perhaps connect again, before the next one
+                send_from = at + SEND_AGAIN;
+                turns.free(send_from);
+            }
             continue;
         }
         let began = at;
@@ -171,7 +175,8 @@ fn spin<C: Client, H: Hooks>(
             }
             oldest += 1;
         }
-        at = run.idle(at, due.unwrap_or(stop_check).min(end), hooks);
+        let due = due.map_or(stop_check, |due| due.max(send_from));
+        at = run.idle(at, due.min(end), hooks);
     }
     (at, None)
 }

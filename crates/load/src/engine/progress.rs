@@ -6,7 +6,7 @@ use taillab_model::Nanos;
 
 use super::LiveHistogram;
 
-/// A send that is later than this was held up.
+/// A send that is later than this counts as held up.
 const HELD_UP: Nanos = Nanos::from_micros(100);
 
 /// Counters that the generator writes and any thread may read at any time.
@@ -60,7 +60,8 @@ impl Progress {
         Nanos::new(self.held_up_ns.load(Relaxed))
     }
 
-    /// All counters at zero again, as each run begins.
+    /// Sets all counters to zero, when a run begins. The histograms go on: see
+    /// [`LiveHistogram::since`].
     pub fn restart(&self) {
         self.set_sent(0);
         self.set_received(0);

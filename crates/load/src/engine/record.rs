@@ -36,7 +36,7 @@ pub struct Entry {
     pub operation: Operation,
     /// How it ended.
     pub outcome: Outcome,
-    /// The number of its connection; `None` if it was not sent.
+    /// The number of its connection; `None` on streams if it was not sent.
     pub connection: Option<usize>,
     /// What its packets carried, if that is known.
     pub key: Option<RequestKey>,
@@ -150,8 +150,8 @@ impl Record {
         self.schedule[k] = at;
     }
 
-    /// When request `k`, which was sent, was answered, given up or lost; `None`
-    /// while its answer can still come in time.
+    /// Since when request `k` has been over: answered or given up. If its send failed or its
+    /// connection ended, since its send. `None` while its answer can still come in time.
     pub(super) fn over_since(&self, k: usize, now: Monotonic) -> Option<Monotonic> {
         let sent = Monotonic::from_nanos_since_boot(self.sent_ns[k]);
         if self.could_still_answer(k, now) {

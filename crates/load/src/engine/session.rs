@@ -14,7 +14,10 @@ use crate::clock::{now, thread_cpu_time};
 use crate::transport::NotSent;
 
 /// How often [`Hooks::should_stop`] is called.
-pub(super) const STOP_CHECK: Nanos = Nanos::from_millis(50);
+pub(crate) const STOP_CHECK: Nanos = Nanos::from_millis(50);
+
+/// Where requests follow answers, nothing is sent for this long after a failed send.
+pub(crate) const SEND_AGAIN: Nanos = Nanos::from_micros(100);
 
 /// How long an interrupted run waits for missing answers.
 pub(super) const INTERRUPTED_DRAIN: Nanos = Nanos::from_millis(100);
@@ -29,7 +32,8 @@ pub enum StopReason {
     Interrupted,
     /// [`Hooks::should_stop`] said so.
     Hook,
-    /// The server's host refuses requests, and no answer has come for as long as the time-out.
+    /// The server's host refuses requests, and no answer has come for as long as the time-out (in a
+    /// closed loop: for 200 ms).
     Refused,
 }
 
@@ -44,8 +48,8 @@ pub struct LoadRun {
     pub stopped: Option<StopReason>,
     /// The client's use of its CPU.
     pub cpu: CpuUse,
-    /// Late sends during which another thread had the CPU, in order of time; empty where the kernel
-    /// does not count such waits.
+    /// For each late send, how long the thread waited for its CPU (perhaps not at all), in order of
+    /// time; empty where the kernel does not count such waits.
     pub waits: Vec<Wait>,
 }
 

@@ -345,8 +345,8 @@ fn play(client: &mut DatagramClient<Fake>, most: usize, timeout: Nanos) -> LoadR
     run
 }
 
-/// On each connection a request is intended for the time when the one before was
-/// answered, and not sent before.
+/// On each connection, a request is intended for the moment when the one before was
+/// answered, and is not sent earlier.
 #[test]
 fn ping_pong_has_one_request_in_flight_on_each_connection() {
     for connections in [1, 3] {
@@ -405,6 +405,30 @@ fn ping_pong_survives_sends_that_the_kernel_refuses() {
     let run = play(&mut client, 30, HOUR);
     assert_eq!(run.errors.send_errors, 10);
     assert_eq!(run.errors.timeouts, 0);
+}
+
+/// It looks between failed sends, and so learns that the server refuses, long before its requests are
+/// used up.
+#[test]
+fn ping_pong_with_a_dead_server_ends_early() {
+    let mut client = Fake::client(1, |_, _| vec![]);
+    client.transport.refuse_sends = usize::MAX;
+    client.transport.refuses = true;
+    let most = PingPong::MOST;
+    let load = PingPong {
+        warm_up: Nanos::ZERO,
+        length: HOUR,
+        gap: Nanos::ZERO,
+        most,
+        seed: 1,
+        timeout: Nanos::from_millis(2),
+        waiting: Waiting::Spin,
+        stop: &AtomicBool::new(false),
+        progress: &Progress::new(),
+    };
+    let run = ping_pong(&mut client, &load, &mut NoHooks).unwrap();
+    assert_eq!(run.stopped, Some(StopReason::Refused));
+    assert!(run.errors.send_errors < most as u64 / 10);
 }
 
 #[test]

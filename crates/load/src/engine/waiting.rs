@@ -25,9 +25,9 @@ const SHORTEST_NAP: Nanos = Nanos::from_micros(30);
 /// The hooks must be called in between.
 const LONGEST_NAP: Nanos = Nanos::from_millis(2);
 
-/// Decides how long to sleep. The margin left for spinning follows the wake-ups: after a wake-up
-/// that needs more, it grows at once to 1.5 times the delay; each earlier one shrinks it by a 256th
-/// of the difference.
+/// Decides how long to sleep. The margin left for spinning should be 1.5 times the delay of a
+/// wake-up. After a wake-up that needs more, it grows at once; each one that needs less shrinks it by
+/// a 256th of the difference.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Naps {
     waiting: Waiting,

@@ -6,15 +6,16 @@ use taillab_model::{Monotonic, Nanos};
 
 use crate::clock::waited_for_cpu;
 
-/// The thread asks the kernel at a send that is later than this though nothing delayed it.
+/// At a send that is later than this, the thread asks the kernel. Lateness counts from the due time
+/// or from the send before, whichever came last.
 const LATE: Nanos = Nanos::from_micros(200);
 
-/// A time in which the thread was ready to run but another one had its CPU.
+/// How long the thread was ready to run while others had its CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait {
     /// The send at which it was noticed.
     pub at: Monotonic,
-    /// The total waiting time since the thread last asked.
+    /// The total waiting time since the thread last asked; may be zero.
     pub lasted: Nanos,
 }
 

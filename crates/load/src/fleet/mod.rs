@@ -32,8 +32,8 @@ pub type PrepareError = Box<dyn std::error::Error + Send + Sync>;
 /// One client for each of N threads.
 ///
 /// Thread 0 is the calling thread; it has the caller's hooks. The others live for one
-/// call. Before each call the caller's closure prepares every thread (pins it, puts it
-/// into its network namespace); it must allow being called again.
+/// call. In each call the caller's closure prepares every thread that takes part (pins it, puts it
+/// into its network namespace), so it must be safe to call it again.
 pub struct Fleet<C = AnyClient> {
     clients: Vec<C>,
     prepare: Prepare,
@@ -63,7 +63,7 @@ pub struct OpenFleet<'a> {
 /// How a fleet saturates a server.
 #[derive(Debug)]
 pub struct ClosedFleet<'a> {
-    /// Requests in flight, all threads together. With fewer than threads, some threads
+    /// Requests in flight, all threads together. With fewer requests than threads, some threads
     /// do nothing.
     pub outstanding: usize,
     /// How long to count answers.
@@ -90,7 +90,7 @@ impl FleetProgress {
         Self((0..threads).map(|_| Padded::default()).collect())
     }
 
-    /// All counters at zero again, as each run begins.
+    /// Sets all counters to zero, as [`Progress::restart`] does.
     pub fn restart(&self) {
         for thread in &self.0 {
             thread.0.restart();
@@ -102,7 +102,7 @@ impl FleetProgress {
         self.0.iter().map(|thread| thread.0.sent()).sum()
     }
 
-    /// Each thread's own.
+    /// The progress of each thread.
     pub fn threads(&self) -> impl ExactSizeIterator<Item = &Progress> {
         self.0.iter().map(|thread| &thread.0)
     }
@@ -411,7 +411,7 @@ fn wait_for<R>(
     }
 }
 
-/// What a thread's work gets.
+/// What the work of one thread is given besides its client and its part.
 struct Own<'a, 'w, H> {
     /// Thread 0 has the caller's.
     hooks: Option<&'a mut Watching<'w, H>>,
@@ -419,7 +419,7 @@ struct Own<'a, 'w, H> {
     progress: &'a Progress,
 }
 
-/// Passes what ends thread 0 on to the others, and the other way round.
+/// Stops the other threads when thread 0 is to stop, and thread 0 when another one has ended early.
 struct Watching<'a, H> {
     hooks: &'a mut H,
     stop: &'a AtomicBool,
@@ -509,7 +509,7 @@ fn merged(
     if said.clone().any(|reason| reason == StopReason::Refused) {
         return Some(StopReason::Refused);
     }
-    // A thread that another one halted also reports a reason.
+    // any other reason: a thread that was halted because of another one reports one too
     said.next().map(|_| StopReason::Interrupted)
 }
 

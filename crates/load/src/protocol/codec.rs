@@ -7,7 +7,7 @@ use taillab_model::{Operation, Outcome};
 /// request would be several packets at T1.
 pub const MAX_DATAGRAM_BYTES: usize = 1500 - 20 - 8;
 
-/// What a codec asks for, drawn before the run.
+/// Draws a codec's requests before the run.
 pub trait Planner {
     /// Draws what the first `n` requests ask for: the same for the same seed. By default every
     /// request is the same call.

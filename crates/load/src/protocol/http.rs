@@ -82,7 +82,7 @@ impl Resource {
         self.filled()
     }
 
-    /// The request with its filling.
+    /// The request, padded to the wanted size.
     fn filled(&self) -> Result<Vec<u8>, LoadError> {
         let headers: String = self
             .headers
@@ -202,7 +202,7 @@ fn answer(bytes: &[u8]) -> Result<(usize, Head), Decoded> {
     }
 }
 
-/// Where a body in the chunked coding (RFC 9112, 7.1) ends that begins at `at`.
+/// The end of a body in the chunked coding (RFC 9112, 7.1) that begins at `at`.
 fn chunks(bytes: &[u8], mut at: usize) -> Result<usize, Decoded> {
     let limit = at + MAX_BODY_BYTES;
     loop {

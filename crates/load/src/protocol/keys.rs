@@ -74,7 +74,7 @@ pub struct KeySet {
 }
 
 impl KeySet {
-    /// `keys` keys of `key_bytes` bytes, of which a server takes at most `max_key_bytes`.
+    /// `keys` keys of `key_bytes` bytes each; a server accepts at most `max_key_bytes`.
     ///
     /// # Errors
     /// [`LoadError::Keys`] or [`LoadError::KeySize`].
@@ -157,7 +157,7 @@ pub(crate) fn plan_store(
 struct Zipf {
     n: f64,
     s: f64,
-    /// H(1.5) − h(1) and H(n + ½): between them the inverse of H is taken.
+    /// H(1.5) − h(1) and H(n + ½): the range of the numbers that are drawn and inverted.
     lowest: f64,
     highest: f64,
     /// A rank that is at most this far above the continuous draw is accepted at once.
@@ -209,8 +209,8 @@ impl Zipf {
     }
 }
 
-/// f(x) / x for the functions whose quotient tends to 1 at 0; near it the quotient
-/// differs from 1 by less than x, and by less than rounding.
+/// f(x) / x, for functions for which it tends to 1 at 0. Near 0 it differs from 1 by less than x,
+/// and so by less than rounding.
 fn over(f: impl Fn(f64) -> f64, x: f64) -> f64 {
     if x.abs() < 1e-16 { 1.0 } else { f(x) / x }
 }
@@ -267,7 +267,7 @@ mod tests {
         }
     }
 
-    /// The same test sees a law that is only slightly another one.
+    /// The draws are enough to detect a law that differs only slightly.
     #[test]
     fn the_test_of_frequencies_can_fail() {
         let draws = 200_000;

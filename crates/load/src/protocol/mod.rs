@@ -1,7 +1,7 @@
 //! Protocols: what requests contain and what responses mean.
 //!
-//! A protocol is one module of this folder and one row of [`PROTOCOLS`]. The row contains all that
-//! the rest of the program needs to know of the protocol.
+//! A protocol is one module of this folder and one row of [`PROTOCOLS`]. The row contains everything
+//! that the rest of the program needs to know about the protocol.
 
 mod codec;
 pub mod echo;

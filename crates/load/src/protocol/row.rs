@@ -1,10 +1,10 @@
-//! The row of a protocol: all that the rest of the program needs to know of it.
+//! The row of a protocol: everything that the rest of the program needs to know about it.
 
 use super::codec::{DatagramProtocol, Planner, StreamProtocol};
 use super::workload::Workload;
 use crate::LoadError;
 
-/// All that the rest of the program needs to know of a protocol.
+/// Everything that the rest of the program needs to know about a protocol.
 #[derive(Debug)]
 pub struct Protocol {
     /// Its usual name, which is also an experiment's `server.protocol`.
@@ -36,7 +36,7 @@ impl PartialEq for Protocol {
 
 impl Eq for Protocol {}
 
-/// A part of a [`Workload`] that a protocol may use. Options of the others are refused.
+/// A part of a [`Workload`] that a protocol may use. Options for other parts are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask {
     /// [`Workload::store`]
@@ -60,7 +60,7 @@ pub struct Question {
     pub answer: &'static [u8],
 }
 
-/// A codec with the transport that it is for.
+/// A codec and the kind of transport that it is for.
 pub enum Codec {
     /// For UDP.
     Datagrams(Box<dyn DatagramProtocol>),
@@ -94,7 +94,7 @@ impl Protocol {
         self.datagrams.is_some()
     }
 
-    /// Its codec for a workload, over UDP if it has one for that.
+    /// Its codec for a workload: for datagrams if `over_udp` and it has one, else for streams.
     ///
     /// # Errors
     /// The part of the workload that the protocol cannot send.

@@ -43,7 +43,7 @@ impl Template {
         }
     }
 
-    /// The same request after the header of a datagram.
+    /// The same request with the header of a datagram before it.
     pub(super) fn behind(self, frame: &[u8]) -> Self {
         let shift = frame.len();
         Self {

@@ -8,7 +8,7 @@ use super::keys::KeyDistribution;
 pub struct Workload {
     /// Gets and sets of a key-value store.
     pub store: StoreWorkload,
-    /// What is asked for by its path, as the GET of HTTP does.
+    /// Something that is asked for by its path, as with HTTP's GET.
     pub resource: Resource,
     /// Sizes of an echo.
     pub echo: EchoWorkload,
@@ -69,7 +69,7 @@ pub struct Resource {
 }
 
 impl Resource {
-    /// What has this path, without further headers.
+    /// The resource with this path, without further headers.
     pub fn at(host: &str, path: &str) -> Self {
         Self {
             host: host.to_owned(),

@@ -13,7 +13,7 @@ use crate::clock::now;
 /// After this many messages lost in a row the server counts as gone.
 const PATIENCE: u64 = 10;
 
-/// After this many foreign datagrams before any answer the server counts as no echo server.
+/// After this many foreign datagrams, before any counted answer, the server counts as no echo server.
 const FOREIGN: u64 = 3;
 
 /// Round trips between two updates of the progress.
@@ -35,7 +35,7 @@ pub(super) struct ThreadTask<'a> {
     pub(super) is_datagram: bool,
     /// The server's name, for the texts of errors.
     pub(super) server: &'a str,
-    /// Ends it early.
+    /// Ends the run early when it becomes true.
     pub(super) stop: &'a AtomicBool,
     /// Round trips done by all threads.
     pub(super) progress: &'a AtomicU64,
@@ -55,11 +55,12 @@ pub struct ConnectionEnd {
 /// The result of a run, or of one thread of it.
 #[derive(Debug, Default)]
 pub struct RoundTrips {
-    /// In the order of their sends; of one thread, one connection after the other.
+    /// In the order of their sends; in the result of one thread, one connection after the other.
     pub round_trips: Vec<RoundTrip>,
     /// What became of the messages.
     pub counts: RttCounts,
-    /// From the first send to the last answer; zero for one thread.
+    /// From the first send to the end of the last round trip, answered or given up; zero for one
+    /// thread.
     pub length: Nanos,
     /// CPU time of the client's threads, including the warm-up.
     pub cpu: Nanos,
@@ -67,7 +68,7 @@ pub struct RoundTrips {
     pub ends: Vec<ConnectionEnd>,
     /// Why it ended early; an interruption is not a failure.
     pub failure: Option<RttError>,
-    /// If the times are no measure of the protocol: why.
+    /// Why the times do not measure the protocol, if they do not.
     pub functional_only: Option<&'static str>,
 }
 
@@ -123,7 +124,7 @@ fn play(task: &ThreadTask<'_>, wire: &mut impl Wire) -> RoundTrips {
 
 impl Player {
     fn new(task: &ThreadTask<'_>, count: u64) -> Self {
-        // touched now: no page fault during the measurement
+        // touched now, so that the measurement has no page fault
         let blank = RoundTrip {
             sent: Monotonic::MAX,
             rtt: Nanos::MAX,

@@ -17,15 +17,15 @@ pub enum RttError {
     /// The server's end of a connection is gone.
     #[error("{server} ended the connection after {answered} round trips: find out why it stopped")]
     PeerGone {
-        /// Who.
+        /// The server's name.
         server: String,
-        /// Round trips before, on this connection.
+        /// Round trips on this connection before that.
         answered: u64,
     },
     /// Nothing listens at the port.
     #[error("nothing listens at {server}: start an echo server there")]
     Refused {
-        /// Where.
+        /// The server's name.
         server: String,
     },
     /// The server does not answer, or has stopped answering.
@@ -34,11 +34,11 @@ pub enum RttError {
          echoes, and that no firewall is in the way"
     )]
     Silent {
-        /// Who.
+        /// The server's name.
         server: String,
-        /// How long the last of them was waited for.
+        /// The wait for the last answer.
         waited: Nanos,
-        /// How many.
+        /// Messages lost in a row.
         lost: u64,
     },
     /// The RDMA connection is broken.
@@ -46,11 +46,11 @@ pub enum RttError {
         "RDMA to {server} failed after {answered} round trips ({status}): check that it runs and that its link is up (`rdma link`)"
     )]
     Verbs {
-        /// Who.
+        /// The server's name.
         server: String,
-        /// Round trips before, on this connection.
+        /// Round trips on this connection before that.
         answered: u64,
-        /// What the adapter said.
+        /// The adapter's status, in words.
         status: &'static str,
     },
     /// The server does not set up an RDMA connection.
@@ -58,18 +58,18 @@ pub enum RttError {
         "{server} does not set up an RDMA connection ({why}): start `taillab rtt --serve` of the same version there"
     )]
     Handshake {
-        /// Who.
+        /// The server's name.
         server: String,
         /// Its reason, or what it did instead.
         why: String,
     },
-    /// The answers are no echo.
+    /// The answers are not an echo.
     #[error(
         "{server} sent back something else {foreign} times: it is not an echo server, or does not \
          echo messages of {size} bytes"
     )]
     NoEcho {
-        /// Who.
+        /// The server's name.
         server: String,
         /// Messages that were not answers.
         foreign: u64,
@@ -85,7 +85,7 @@ pub enum RttError {
     TooLarge {
         /// Bytes of a message.
         size: usize,
-        /// To whom.
+        /// The server's name.
         server: String,
         /// The largest message that fits, if the kernel says so.
         most: Option<usize>,
@@ -96,9 +96,9 @@ pub enum RttError {
          give it CAP_NET_ADMIN, or set `sysctl net.core.busy_read={microseconds}`"
     )]
     BusyPoll {
-        /// What it said.
+        /// The kernel's error.
         source: io::Error,
-        /// The poll time that was asked for.
+        /// The requested poll time.
         microseconds: u32,
     },
     /// The kernel refuses io_uring.
@@ -107,7 +107,7 @@ pub enum RttError {
          a container's seccomp profile forbids it"
     )]
     IoUring {
-        /// What it said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The protocol does not support the mode.
@@ -117,7 +117,7 @@ pub enum RttError {
         proto: Proto,
         /// The mode asked for.
         mode: Mode,
-        /// Its modes.
+        /// The modes that it has, in words.
         instead: String,
     },
     /// The protocol cannot carry messages of this size.
@@ -127,9 +127,9 @@ pub enum RttError {
         proto: Proto,
         /// Bytes asked for.
         size: usize,
-        /// Fewest.
+        /// Fewest bytes.
         min: usize,
-        /// Most.
+        /// Most bytes.
         max: usize,
     },
     /// The protocol is not available here.
@@ -143,12 +143,12 @@ pub enum RttError {
     /// The built-in echo server cannot be started.
     #[error("the echo server cannot be started: {0}")]
     Server(String),
-    /// A system call failed that should not fail.
+    /// A system call failed unexpectedly.
     #[error("{call} failed: {source}; run again, and report this if it persists")]
     Kernel {
         /// The call.
         call: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// A client thread cannot be started or prepared.

@@ -50,7 +50,7 @@ pub struct UnknownProto(String);
 #[error("`{0}` is not a mode; choose blocking, nonblocking, epoll, busy-poll or io_uring")]
 pub struct UnknownMode(String);
 
-/// Another name of [`Proto::RdmaSend`].
+/// Another name for [`Proto::RdmaSend`].
 pub const RDMA: &str = "rdma";
 
 named! {
@@ -85,7 +85,7 @@ impl Proto {
         matches!(self, Self::RdmaSend | Self::RdmaRead | Self::RdmaWrite)
     }
 
-    /// The modes that it supports.
+    /// The modes that it supports, the default first.
     pub const fn modes(self) -> &'static [Mode] {
         match self {
             Self::Tcp | Self::Udp => &Mode::ALL,

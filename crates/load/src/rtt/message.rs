@@ -35,7 +35,7 @@ pub(crate) enum Arrived {
 }
 
 impl Message {
-    /// A message of `size` bytes, from [`LEAST_BYTES`] on, whose first number is `first`.
+    /// A message of `size` bytes, at least [`LEAST_BYTES`], with the number `first`.
     pub(crate) fn new(size: usize, first: u64) -> Self {
         let mut bytes: Vec<u8> = (0..size).map(|i| (i % 251) as u8).collect();
         bytes[8] = 0;

@@ -7,7 +7,7 @@
 //! | `message` | what is sent, and the check of what comes back |
 //! | `engine` | sends, waits, stamps and counts errors |
 //! | `socket`, `uring`, `shm`, `xdp`, `rdma` | the wires: how messages travel |
-//! | [`open`](OpenClient) | messages by a schedule, sent by the generator's engine |
+//! | [`open`](OpenClient) | messages on a schedule, sent by the generator's engine |
 //! | [`peer`](Peer) | the server at the other end |
 //! | [`run`](mod@run) | the client's threads, and one run of all of them |
 //!

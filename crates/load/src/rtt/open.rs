@@ -1,5 +1,5 @@
-//! Messages by a schedule that waits for no answer: the generator's open loop over every protocol
-//! of round trips.
+//! Messages on a schedule that does not wait for answers: the generator's open loop over the
+//! protocols of round trips, except RDMA.
 //!
 //! Sockets use the generator's own clients. A [`Wire`] carries one message at a time on each of its
 //! connections: a message takes the connection that has been idle for longest, or waits for
@@ -20,7 +20,7 @@ use crate::{
     NoHooks, OpenLoop, Saturation, open_loop, saturate,
 };
 
-/// Looks for late answers when a new count begins.
+/// The most looks for late answers when a transport discards what is under way.
 const LAST_LOOKS: u32 = 1 << 20;
 
 /// A client that sends by a schedule, on one thread.
@@ -205,7 +205,7 @@ mod tests {
     /// What is under way, as connection and bytes.
     type UnderWay = Rc<RefCell<VecDeque<(usize, Vec<u8>)>>>;
 
-    /// Gives back what it was sent when it is asked, unless it is told to keep it.
+    /// Returns what it was sent, unless it is told to hold it.
     struct Mirror {
         under_way: UnderWay,
         holds: Rc<RefCell<bool>>,
@@ -252,7 +252,7 @@ mod tests {
         assert_eq!([sent(0), sent(1)], [(0, b"a".to_vec()), (1, b"b".to_vec())]);
         assert_eq!(all.receive(), Receipt::Nothing);
         *holds.borrow_mut() = false;
-        // each answer lets the next one go, on the connection that is free by it
+        // each answer frees its connection for the next message
         for (message, next) in [
             (b"a", Some((0, b"c"))),
             (b"b", Some((1, b"d"))),

@@ -32,7 +32,7 @@ pub struct PeerSpec {
     pub threads: usize,
     /// The address that it listens on.
     pub address: IpAddr,
-    /// The port that it listens on; only RDMA takes one other than 0, which means a free one.
+    /// The port that it listens on, 0 for any free one; only RDMA uses it.
     pub port: u16,
     /// The Unix socket, which is removed with the server.
     pub path: PathBuf,
@@ -40,7 +40,7 @@ pub struct PeerSpec {
     pub xdp: Option<XdpEnds>,
 }
 
-/// A running server of ours, or the place of another one.
+/// A running built-in server, or the address of another one.
 #[derive(Debug)]
 pub struct Peer {
     /// One for each connection, or one for all.
@@ -54,14 +54,14 @@ pub struct Peer {
 
 type Prepare = Arc<dyn Fn(usize) -> Result<(), String> + Send + Sync>;
 
-/// A server thread that uses no socket of the kernel's stack; it stops when dropped.
+/// The thread of a server that is not a [`Responder`]; it stops when dropped.
 struct PeerThread {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl PeerThread {
-    /// Starts it; returns when it is prepared.
+    /// Starts the thread; returns once it is prepared.
     fn start(
         name: &str,
         prepare: Prepare,
@@ -221,7 +221,7 @@ impl Peer {
         Ok(Self::new(name, vec![Endpoint::Tcp(address)], thread))
     }
 
-    /// Its name for people.
+    /// Its name, for messages.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -234,18 +234,18 @@ impl Peer {
         }
     }
 
-    /// Where connection number `connection` leads.
+    /// The server's address for this connection.
     pub(super) fn endpoint(&self, connection: usize) -> Option<Endpoint> {
         let at = connection.checked_rem(self.endpoints.len())?;
         self.endpoints.get(at).cloned()
     }
 
-    /// Its shared memory, if it serves that.
+    /// The shared memory of each connection, if it serves that.
     pub(super) fn pairs(&self) -> Option<&[Arc<Pair>]> {
         self.pairs.as_deref()
     }
 
-    /// Its devices of AF_XDP and the link-layer address of the server's device, if it serves that.
+    /// Its AF_XDP devices and the link-layer address of the server's device, if it serves that.
     pub(super) fn xdp_ends(&self) -> Option<&(XdpEnds, [u8; 6])> {
         self.xdp.as_ref()
     }

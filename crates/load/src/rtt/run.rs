@@ -29,19 +29,19 @@ pub struct RunSpec<'a> {
     pub conns: usize,
     /// Round trips of all connections together, without the warm-up.
     pub count: u64,
-    /// Round trips of each connection before that, which are not recorded.
+    /// Round trips on each connection before those, not recorded.
     pub warm_up: u64,
     /// A message unanswered for this long is lost.
     pub timeout: Nanos,
-    /// Threads, where one thread can wait for several connections.
+    /// The most threads, where one thread can wait for several connections.
     pub threads: usize,
-    /// Ends it early when it becomes true.
+    /// Ends the run early when it becomes true.
     pub stop: &'a AtomicBool,
-    /// Round trips done, including the warm-up, for a display of the progress.
+    /// Round trips done so far, including the warm-up, for a progress display.
     pub progress: &'a AtomicU64,
 }
 
-/// Plays one run on new connections. Each thread of the client, counted from 0, runs `prepare`
+/// Makes one run on new connections. Each thread of the client, counted from 0, runs `prepare`
 /// first, for example to bind itself to a CPU.
 ///
 /// # Errors

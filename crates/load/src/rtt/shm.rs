@@ -86,7 +86,7 @@ fn flat(lines: &[Lines]) -> &[u8] {
     unsafe { std::slice::from_raw_parts(lines.as_ptr().cast(), size_of_val(lines)) }
 }
 
-/// The same to be written.
+/// The same, writable.
 #[inline]
 fn flat_mut(lines: &mut [Lines]) -> &mut [u8] {
     // SAFETY: as above, and the borrow is the only one.
@@ -109,7 +109,7 @@ impl Pair {
     }
 }
 
-/// Answers on all connections until told to stop; `begun` counts the messages of each
+/// Answers on all connections until told to stop; `begun` counts the messages taken on each
 /// connection.
 pub(super) fn serve(pairs: &[Arc<Pair>], begun: &mut [u64], stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {

@@ -20,7 +20,7 @@ use crate::error::LoadError;
 use crate::transport::descriptors::{errno, fault};
 use crate::transport::poll::Poll;
 
-/// How long a receive call polls the device at most, in microseconds.
+/// The longest time for which a receive call polls the device, in microseconds.
 const BUSY_POLL_US: u32 = 100;
 
 /// The longest sleep in the kernel, and so the longest delay of an interruption.
@@ -129,7 +129,7 @@ impl Socket {
         }
     }
 
-    /// Reads once; whether a whole message is there.
+    /// Reads once; returns whether a whole message is there.
     #[inline]
     fn take(&mut self, flags: RecvFlags) -> Result<bool, RttError> {
         if self.is_stream && self.have == self.buffer.len() {
@@ -146,7 +146,7 @@ impl Socket {
         }
     }
 
-    /// The message that has come; the next one begins after it.
+    /// The message that has come; the next one will overwrite it.
     #[inline]
     pub(super) fn message(&mut self) -> &[u8] {
         let n = std::mem::take(&mut self.have);
@@ -216,7 +216,7 @@ fn open_udp(server: SocketAddr) -> std::io::Result<OwnedFd> {
     let socket = UdpSocket::bind((any, 0))?;
     // a connected socket receives from the server only
     socket.connect(server)?;
-    // One message is one packet: the kernel refuses what does not fit instead of cutting it.
+    // One message is one packet: the kernel refuses what does not fit instead of fragmenting it.
     match server {
         SocketAddr::V4(_) => sockopt::set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::DO)?,
         SocketAddr::V6(_) => sockopt::set_ipv6_mtu_discover(&socket, Ipv6PathMtuDiscovery::DO)?,

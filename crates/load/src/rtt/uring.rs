@@ -27,7 +27,7 @@ struct Port {
     socket: Socket,
     output: Box<[u8]>,
     sent: usize,
-    /// The kernel has a receive.
+    /// A receive is queued or with the kernel.
     reads: bool,
 }
 
@@ -35,7 +35,7 @@ struct Port {
 pub(super) struct Ring {
     ring: IoUring,
     ports: Vec<Port>,
-    /// Entries that the kernel has.
+    /// Entries queued or with the kernel.
     in_flight: usize,
     /// The connection whose message was delivered last, until its next receive is queued.
     taken: Option<usize>,
@@ -108,7 +108,8 @@ impl Ring {
         Ok(())
     }
 
-    /// Takes one completion, if there is one; the connection whose answer it has completed.
+    /// Takes one completion, if there is one; the inner value is the connection whose message is now
+    /// whole.
     fn complete(&mut self) -> Result<Option<Option<usize>>, RttError> {
         let Some(entry) = self.ring.completion().next() else {
             return Ok(None);
@@ -190,7 +191,7 @@ impl Wire for Ring {
     }
 
     fn receive(&mut self) -> Result<Received<'_>, RttError> {
-        // the last message was not the answer, which is still to come
+        // the last message was not the answer, which is still to come, or it was the connection's last
         if let Some(connection) = self.taken.take() {
             self.queue(connection, RECEIVED)?;
         }

@@ -38,7 +38,7 @@ pub(super) trait Wire {
         Ok(())
     }
 
-    /// If its times are no measure of the protocol: why.
+    /// Why its times do not measure the protocol, if they do not.
     fn functional_only(&self) -> Option<&'static str> {
         None
     }
@@ -51,9 +51,9 @@ pub(super) enum Received<'a> {
     Nothing,
     /// A message.
     Message {
-        /// The connection it came by.
+        /// The connection that it came on.
         connection: usize,
-        /// All of it.
+        /// The whole message.
         bytes: &'a [u8],
     },
 }

@@ -1,4 +1,4 @@
-//! A connection that never blocks: half a request or half an answer keeps its place.
+//! A connection that never blocks: it keeps a partial request or answer until the next turn.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -116,7 +116,7 @@ impl Connection {
 
 /// Connections by their file descriptor, found without a lock that all workers share.
 ///
-/// Each connection has its own lock, which is always free: epoll hands a connection to one worker
+/// Each connection has its own lock, for which nobody waits: epoll hands a connection to one worker
 /// at a time.
 pub(super) struct Connections {
     blocks: Box<[OnceLock<Box<ConnectionBlock>>]>,
@@ -124,7 +124,7 @@ pub(super) struct Connections {
 
 type ConnectionBlock = [Mutex<Option<Connection>>; BLOCK];
 const BLOCK: usize = 1024;
-/// More than any limit on open files.
+/// Room for four million files; the default of fs.nr_open is one million.
 const BLOCKS: usize = 4096;
 
 impl Connections {

@@ -21,7 +21,7 @@ pub enum ServeError {
         /// The largest number.
         max: usize,
     },
-    /// Messages too small for what identifies them or too large for the transport.
+    /// Messages too small for the id that they carry, or too large for the transport.
     #[error("{what} must be between {min} and {max} bytes with {architecture}, not {bytes}")]
     Size {
         /// `requests` or `responses`.

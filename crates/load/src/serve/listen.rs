@@ -55,7 +55,7 @@ impl Listen {
         }
     }
 
-    /// Only this host can reach it.
+    /// Whether only this host can reach it.
     pub fn is_local(&self) -> bool {
         self.socket_address()
             .is_none_or(|address| address.ip().is_loopback())

@@ -17,8 +17,8 @@
 //! `taillab serve --fault` does.
 //!
 //! [`Responder`] is such a server inside the process. For each request, a worker does what its
-//! architecture needs and nothing else. While requests are served, no worker writes to memory that
-//! another worker uses.
+//! architecture needs and nothing else. Workers share no counters for answered requests, and only one
+//! worker at a time uses a connection.
 
 mod accept;
 mod architecture;

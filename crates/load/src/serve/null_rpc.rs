@@ -96,7 +96,7 @@ impl NullRpc {
                 let end = worker.run();
                 server.disconnected(number, end);
             })?;
-        // a worker that has ended already waits for the lock in `disconnected`
+        // even if the worker has ended by now: `disconnected` waits for the lock held here
         workers.ended.push(0);
         workers.serving.insert(
             number,
@@ -171,8 +171,8 @@ impl RpcWorker {
 
     /// Reads and writes until the client, or [`NullRpc::stop`], ends the connection.
     ///
-    /// One `read` and one `write` for a request that comes in one piece, no other system
-    /// call (service that waits adds its sleep).
+    /// A request that comes in one piece takes one `read`, one `write` and no other system
+    /// call (a service time that waits adds its sleep).
     fn serve(&mut self, buffer: &mut [u8]) -> End {
         let socket = &*self.socket;
         loop {

@@ -8,13 +8,13 @@ use super::listen::Listen;
 use super::service::ServiceTime;
 use crate::protocol::MessageSizes;
 
-/// More workers than this help nobody.
+/// A larger number is a mistake.
 const MOST_WORKERS: usize = 4096;
 /// The largest messages on a stream: each connection has a buffer.
 const LARGEST_MESSAGE: usize = 16 << 20;
 /// The largest UDP payload over IPv4.
 const LARGEST_DATAGRAM: usize = 65_507;
-/// The id of a datagram's request.
+/// Length of the id at the beginning of a datagram.
 const ID_BYTES: usize = 2;
 
 /// The specification of a server.
@@ -24,7 +24,7 @@ pub struct Spec {
     pub architecture: Architecture,
     /// Where it listens.
     pub listen: Listen,
-    /// Worker threads; ignored by null-rpc, which has one for each connection.
+    /// Worker threads, at least 1. Null-rpc does not use it: it has a thread for each connection.
     pub workers: usize,
     /// What a worker does between request and answer.
     pub service: ServiceTime,

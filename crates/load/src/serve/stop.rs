@@ -32,7 +32,7 @@ impl Stop {
 
     pub(super) fn set(&self) {
         self.flag.store(true, Relaxed);
-        // adding one to zero cannot fail
+        // cannot fail: the counter is far from its maximum
         let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
     }
 }

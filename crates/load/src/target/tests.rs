@@ -124,7 +124,7 @@ fn targets() -> impl Strategy<Value = Target> {
         })
 }
 
-/// Each protocol with each of its transports; of a further dialect one is enough.
+/// Each protocol with each of its transports; a further dialect is listed with TCP only.
 #[test]
 fn help_lists_every_scheme() {
     let mut all = Vec::new();

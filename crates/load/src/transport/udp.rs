@@ -10,17 +10,17 @@ use rustix::net::{RecvFlags, SendFlags, recv, send, sockopt};
 
 use taillab_model::{Monotonic, Nanos};
 
-use super::descriptors::{errno, fault};
+use super::descriptors::{self, errno, fault};
 use super::poll::Poll;
 use super::{DatagramTransport, Departure, NotSent, Receipt, Sockets};
 use crate::stamps::{self, KernelStamps, RealtimeBridge};
 use crate::{Endpoint, LoadError};
 
-/// Receive buffer of a socket: room for some hundred answers while the generator does not have its
+/// Receive buffer of a socket: room for a few hundred answers while the generator does not have its
 /// CPU.
 const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
 
-/// Connections that one look with epoll reports.
+/// The most connections that one look with epoll reports.
 const EVENTS: usize = 64;
 
 /// No UDP datagram is larger.
@@ -38,8 +38,8 @@ const STAMP_PATIENCE: u32 = 16;
 /// Requests use the sockets in turn, so a server that answers in their order also
 /// answers on the sockets in turn. So the socket after the last one that
 /// had an answer is tried first: an answer takes one system call, an empty look one short one
-/// (`EAGAIN`). Every fourth look without an answer asks epoll for all sockets, so
-/// that a lost answer or a server that reorders costs at most a microsecond.
+/// (`EAGAIN`). After four empty looks the next one asks epoll for all sockets, so
+/// that a lost answer or a server that reorders costs only about a microsecond.
 pub struct UdpSockets {
     sockets: Vec<OwnedFd>,
     ports: Vec<u16>,
@@ -63,7 +63,7 @@ pub struct UdpSockets {
 
 impl UdpSockets {
     /// Opens `connections` sockets to `server` in the calling thread's network namespace.
-    /// The kernel's `stamps` begin with the next [`DatagramTransport::discard`].
+    /// The kernel's `stamps` are on from the beginning.
     ///
     /// # Errors
     /// [`LoadError::NoConnections`], [`LoadError::TooManyFiles`] or [`LoadError::Socket`].
@@ -75,6 +75,7 @@ impl UdpSockets {
         if connections == 0 {
             return Err(LoadError::NoConnections);
         }
+        descriptors::make_room(connections)?;
         let failed = |error: Errno| fault(&Endpoint::Udp(server), connections, error);
         let poll = Poll::new(connections.min(EVENTS)).map_err(failed)?;
         let mut sockets = Vec::with_capacity(connections);
@@ -203,7 +204,7 @@ impl DatagramTransport for UdpSockets {
     #[inline]
     fn send(&mut self, connection: usize, datagram: &[u8]) -> Result<(), NotSent> {
         let attempt = || send(&self.sockets[connection], datagram, SendFlags::DONTWAIT);
-        // A refusal answers an earlier datagram, so try once more.
+        // A refusal is the response to an earlier datagram, so this one is tried once more.
         let result = match attempt() {
             Err(Errno::CONNREFUSED | Errno::INTR) => attempt(),
             other => other,

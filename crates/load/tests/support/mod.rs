@@ -75,7 +75,7 @@ pub(crate) fn run(client: &mut impl Client, timeout: Nanos, hooks: &mut impl Hoo
     run
 }
 
-/// The server answered in time, whatever the answer was.
+/// Whether the server answered in time, whatever the answer was.
 pub(crate) fn is_answered(entry: &Entry) -> bool {
     !matches!(
         entry.outcome,

@@ -1,4 +1,4 @@
-//! Ports for servers that are told a number.
+//! Ports for servers that need a fixed port number.
 
 #![allow(
     unreachable_pub,
@@ -9,9 +9,9 @@ use std::io::ErrorKind;
 use std::net::{TcpListener, UdpSocket};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A port that nobody has over TCP or UDP and that nobody gets by chance: it is below those that the kernel
-/// gives to sockets that ask for none. No test of this process gets it again, and another process looks
-/// elsewhere first.
+/// A port that nobody uses over TCP or UDP and that nobody gets by chance: it is below the range from
+/// which the kernel picks ports. No other test of this process gets it, and another process starts its
+/// search elsewhere.
 pub fn free_port() -> u16 {
     const FIRST: u32 = 20_000;
     const MANY: u32 = 10_000;

@@ -69,7 +69,7 @@ impl Server {
                     return;
                 }
                 stream.set_nodelay(true).unwrap();
-                // so that it ends even if its test fails
+                // so that its thread ends even if the test fails
                 stream
                     .set_read_timeout(Some(Duration::from_secs(60)))
                     .unwrap();

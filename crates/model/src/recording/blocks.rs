@@ -1,4 +1,4 @@
-//! The blocks of a file, one after the other, whatever is damaged between them.
+//! The blocks of a file, one after another, whatever is damaged between them.
 
 use std::io::{self, Read};
 
@@ -23,7 +23,7 @@ pub(super) enum Item {
     CutOff,
 }
 
-/// What was wrong first, and where.
+/// The first thing that was wrong, and where.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wrong {
     pub(super) what: &'static str,
@@ -33,12 +33,12 @@ pub(super) struct Wrong {
 /// The blocks of a file.
 pub(super) struct Blocks<R> {
     window: BlockWindow<R>,
-    /// Of the header, or of the first block where that is damaged.
+    /// From the header, or from the first block where the header is damaged.
     pub(super) base: Option<u64>,
     pub(super) wrong: Option<Wrong>,
 }
 
-/// Opens a file: its blocks, and what its header says of the server.
+/// Opens a file: returns its blocks, and what its header says about the server.
 pub(super) fn open<R: Read>(input: R) -> Result<(Blocks<R>, RecordingContext), RecordingError> {
     let mut window = BlockWindow::new(input);
     let version = MAGIC.len()..MAGIC.len() + 4;
@@ -94,7 +94,7 @@ impl<R: Read> Blocks<R> {
         Ok(RecordingContext::default())
     }
 
-    /// The next sound block.
+    /// The next intact block.
     pub(super) fn next(&mut self) -> io::Result<Item> {
         loop {
             if !self.window.holds(BLOCK_HEADER_BYTES)? {
@@ -107,7 +107,7 @@ impl<R: Read> Blocks<R> {
                 Ok(item) => return Ok(item),
                 Err(what) => {
                     self.note(what);
-                    // a block may begin inside of what this one seems to be
+                    // a block may begin inside what this one seems to be
                     self.window.consume(1);
                     self.seek_mark()?;
                 }
@@ -154,7 +154,7 @@ impl<R: Read> Blocks<R> {
         Ok(Ok(item))
     }
 
-    /// Goes to the next mark of a block, or to the end.
+    /// Skips to the next mark of a block, or to the end.
     fn seek_mark(&mut self) -> io::Result<()> {
         loop {
             if let Some(at) = memmem::find(self.window.bytes(), &MARK) {
@@ -170,7 +170,7 @@ impl<R: Read> Blocks<R> {
         }
     }
 
-    /// Remembers the first thing that is wrong.
+    /// Remembers the first problem.
     pub(super) fn note(&mut self, what: &'static str) {
         self.wrong.get_or_insert(Wrong {
             what,
@@ -184,8 +184,8 @@ fn text<T: DeserializeOwned>(header: &BlockHeader, payload: &[u8]) -> Option<T> 
     serde_json::from_slice(unpack(header, payload, &mut unpacked).ok()?).ok()
 }
 
-/// The footer of a file that is read from its end, if that is sound; the position is then
-/// anywhere.
+/// Reads the footer of a file from its end, if it is intact. Leaves the position of `input`
+/// unspecified.
 pub(super) fn footer_from_end(
     input: &mut (impl Read + io::Seek),
     start: u64,
@@ -214,13 +214,13 @@ pub(super) fn footer_from_end(
     }
 }
 
-/// A part of a file, which moves on.
+/// The part of a file that is in memory; it moves forward.
 struct BlockWindow<R> {
     input: R,
     bytes: Vec<u8>,
-    /// Bytes that were consumed.
+    /// How many of `bytes` have been consumed.
     start: usize,
-    /// Where the rest begins, in bytes from the file's beginning.
+    /// The offset of the rest from the file's beginning, in bytes.
     offset: u64,
 }
 
@@ -238,7 +238,7 @@ impl<R: Read> BlockWindow<R> {
         &self.bytes[self.start..]
     }
 
-    /// Reads on until it holds `bytes` bytes; false when the file ends before.
+    /// Reads until it holds `bytes` bytes; false if the file ends before.
     fn holds(&mut self, bytes: usize) -> io::Result<bool> {
         if self.bytes().len() >= bytes {
             return Ok(true);

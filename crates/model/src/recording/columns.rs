@@ -1,12 +1,12 @@
 //! The events of a block as columns of bytes, each value as its distance from a guess.
 //!
 //! The first column has a byte for each event: its kind, and which of its extra byte and
-//! two values are not as guessed. The second has the times, each as its distance from
-//! the event before. The third has what was not as guessed, as the distance from the
+//! its two values differ from the guess. The second has the times, each as its distance from
+//! the event before. The third has the values that differ, each as its distance from the
 //! guess. Numbers are of variable length (LEB128), signed ones in zigzag order.
 //!
-//! The guess is the last event of the same kind, with two exceptions that follow from how
-//! a packet goes: what is queued is what has come in last, and the later stages of
+//! The guess is the last event of the same kind, with two exceptions that follow from the path
+//! of a packet: the packet that is queued is the one that came in last, and the later stages of
 //! requests come in the order in which the requests came in.
 
 use super::PackedEvent;
@@ -23,14 +23,14 @@ const SECOND_DIFFERS: u8 = 1 << 7;
 const KINDS: usize = 32;
 const _: () = assert!((kind::LAST as usize) < KINDS);
 
-/// Requests that came in and that later stages are looked for in.
+/// How many of the latest requests are remembered, for guesses about their later stages.
 const KEYS: usize = 256;
-/// How far around the expected request one is looked for.
+/// How far from the expected request another one is searched for.
 const SEARCH: usize = 16;
 
 /// The most bytes that an event takes: symbol, time of 48 bits, extra byte, two values.
 pub(super) const MAX_EVENT_BYTES: usize = 1 + 7 + 1 + 5 + 5;
-/// Bytes before the columns: how long the second is.
+/// Bytes before the columns: the length of the second one.
 pub(super) const PREFIX_BYTES: usize = 4;
 
 /// What an event holds besides its time.
@@ -41,14 +41,14 @@ struct Fields {
     second: u32,
 }
 
-/// What the next event of each kind will look like, from those before it in the block.
+/// What the next event of each kind will probably look like, from those before it in the block.
 struct Guesses {
     last: [Fields; KINDS],
-    /// The keys of requests that came in, the latest ones.
+    /// The keys of the latest requests that came in.
     keys: [u32; KEYS],
     /// How many came in.
     came_in: usize,
-    /// Of each kind, which of the requests it is about next.
+    /// For each kind, which of the requests its next event is about.
     next_key: [usize; KINDS],
 }
 
@@ -106,7 +106,7 @@ impl Guesses {
         }
     }
 
-    /// Goes on behind the request with this key where it is near.
+    /// Continues after the request with this key if it is near the expected one.
     fn search(&mut self, kind: u8, key: u32) {
         let expected = self.next_key[usize::from(kind)].min(self.came_in);
         let oldest = self.came_in.saturating_sub(KEYS);
@@ -118,7 +118,7 @@ impl Guesses {
     }
 }
 
-/// Makes the columns; keeps its memory from block to block.
+/// Encodes the columns; reuses its memory from block to block.
 #[derive(Default)]
 pub(super) struct Encoder {
     symbols: Vec<u8>,
@@ -223,7 +223,7 @@ pub(super) fn decode(
     }
 }
 
-/// Appends a number, seven bits to a byte, the lowest first.
+/// Appends a number, seven bits per byte, the lowest first.
 #[inline]
 fn put(out: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
@@ -233,7 +233,7 @@ fn put(out: &mut Vec<u8>, mut number: u64) {
     out.push(number as u8);
 }
 
-/// The distance from a guess, small ones of either sign as small numbers.
+/// The distance from a guess, so that small ones of either sign become small numbers.
 #[inline]
 const fn zigzag(value: u32, guess: u32) -> u64 {
     let distance = value.wrapping_sub(guess) as i32;
@@ -248,9 +248,9 @@ const fn unzigzag(number: u64, guess: u32) -> u32 {
 
 /// What is left of a column.
 struct Bytes<'a> {
-    /// From where it is read to the block's end, beyond the column's.
+    /// From the next byte to the end of the block, so possibly beyond the end of the column.
     rest: &'a [u8],
-    /// How many of these are the column's.
+    /// How many of these bytes belong to the column.
     len: usize,
 }
 
@@ -270,8 +270,8 @@ impl Bytes<'_> {
             Some(bytes) => u64::from_le_bytes(*bytes),
             None => self.last_bytes(),
         };
-        // the first byte without the top bit ends the number; lengths follow no pattern,
-        // and a branch on them would often be guessed wrongly
+        // the first byte without the top bit ends the number; there is no branch, since the lengths
+        // follow no pattern and it would often be mispredicted
         let ends = !word & 0x8080_8080_8080_8080;
         if ends == 0 {
             return None;
@@ -286,7 +286,7 @@ impl Bytes<'_> {
         Some((word & 0x0fff_ffff_0000_0000) >> 4 | word & 0x0fff_ffff)
     }
 
-    /// The last few bytes of a block, and bytes that end no number.
+    /// The last few bytes of a block, padded with bytes that do not end a number.
     #[cold]
     fn last_bytes(&self) -> u64 {
         let mut bytes = [0xff; 8];

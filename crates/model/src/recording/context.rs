@@ -8,7 +8,7 @@ use crate::{MiddleStamps, Nanos, Tid};
 
 /// The recorded server, its machine, and the names behind the numbers of the events.
 ///
-/// Everything is optional: what the recorder did not know has its default.
+/// Everything is optional: what the recorder did not know has its default value.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RecordingContext {
@@ -38,40 +38,40 @@ pub struct RecordingContext {
     pub workers: Option<u32>,
     /// Warm-up before this time does not count, in nanoseconds since boot.
     pub measure_from_ns: Option<u64>,
-    /// How long the client waits, where it is ours; else the longest sojourn looked for.
+    /// How long the client waits, where it is ours; else the longest sojourn that is considered.
     pub timeout_ns: Option<Nanos>,
-    /// The server answers each connection's requests in order, all that it has read before
-    /// it reads more.
+    /// The server answers each connection's requests in order, and answers all that it has read
+    /// before it reads more.
     pub sequential: bool,
-    /// A datagram begins with two bytes that name its request, a response with those of its
-    /// own; false where only the datagrams can show it.
+    /// Every datagram begins with two bytes that identify its request, which a response repeats;
+    /// false where only the datagrams themselves can show this.
     pub datagram_ids: bool,
     /// For which requests T2 to T5 were recorded.
     #[serde(skip_serializing_if = "MiddleStamps::are_complete")]
     pub stamps: MiddleStamps,
     /// Requests are identified by their content: `http`, `memcached`, `resp`, `fixed:N`.
     pub framing: Option<String>,
-    /// The part of the recording in which the observer itself was on a CPU.
+    /// CPU time of the observer's threads while it recorded, as a share of one CPU.
     pub observer_cpu_share: Option<f64>,
     /// Stretches that do not belong to the measurement, in order of time.
     pub cuts: Vec<Cut>,
 }
 
-/// The longest length of time and the latest instant since boot that is believed: 78 hours fit an event, and
-/// sums of a million such lengths still fit 64 bits.
+/// The longest length of time that is believed: 78 hours, the longest time that an event can have. Sums of
+/// 65,536 such lengths still fit 64 bits.
 const MAX_LENGTH: Nanos = Nanos::new((1 << 48) - 1);
-/// 73 years after boot.
+/// The latest instant that is believed: 73 years after boot.
 const MAX_SINCE_BOOT: u64 = 1 << 61;
-/// Year 10889: later instants do not fit what prints them.
+/// The latest start that is believed: in the year 10680.
 const MAX_UNIX_S: u64 = 1 << 38;
-/// More workers than any kernel has threads (`PID_MAX_LIMIT` of Linux).
+/// More workers than any kernel has threads (`PID_MAX_LIMIT` of Linux) are not believed.
 const MAX_WORKERS: u32 = 1 << 22;
 
 impl RecordingContext {
-    /// Whether its numbers can be calculated with; called once, where a context is read.
+    /// Checks that its numbers can be used in calculations; called once, when a context is read.
     ///
     /// # Errors
-    /// The first field that cannot be, and its limit.
+    /// The first field that is out of range, and its limit.
     pub fn check(&self) -> Result<(), String> {
         let lengths = [
             ("service_time_ns", self.service_time_ns),
@@ -110,7 +110,7 @@ impl RecordingContext {
     }
 }
 
-/// Who a thread is.
+/// The name of a thread, and whose it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadName {
     /// The thread.
@@ -119,9 +119,9 @@ pub struct ThreadName {
     pub pid: Tid,
     /// Its name (`comm`), of at most 15 bytes.
     pub comm: String,
-    /// It is one of the server's.
+    /// It belongs to the server.
     pub server: bool,
-    /// It goes before ordinary threads: SCHED_FIFO, SCHED_RR or SCHED_DEADLINE; `None` where
+    /// It takes precedence over ordinary threads: SCHED_FIFO, SCHED_RR or SCHED_DEADLINE; `None` where
     /// that is not known.
     #[serde(default)]
     pub real_time: Option<bool>,

@@ -11,11 +11,11 @@ const MAX_CUTS: usize = 1 << 20;
 /// A stretch in which the load was not what it should have been.
 ///
 /// It is found by the generator's own clock and schedule, never by what the server did. Requests
-/// that came in it, or while the server worked off its backlog, count in no statistic; they only
-/// keep the queues in their state.
+/// that came in it, or while the server worked off its backlog, are in no statistic; they only
+/// keep the state of the queues right.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cut {
-    /// When the first request was due that was not sent as planned.
+    /// When the first request that was not sent as planned was due.
     pub from: Monotonic,
     /// When sends were on time again.
     pub to: Monotonic,
@@ -42,7 +42,7 @@ pub enum CutReason {
 }
 
 impl CutReason {
-    /// What it says to people, after `cut because`.
+    /// The words that people read, after `cut because`.
     pub const fn sentence(self) -> &'static str {
         match self {
             Self::GeneratorLate => "the generator was held up",
@@ -53,8 +53,8 @@ impl CutReason {
     }
 }
 
-/// Whether they can be calculated with: in order of time, each ending after it begins and by `latest`,
-/// in nanoseconds since boot.
+/// Checks that the cuts can be used in calculations: in order of time, none ending before it begins or
+/// after `latest`, in nanoseconds since boot.
 ///
 /// # Errors
 /// What is wrong with them.

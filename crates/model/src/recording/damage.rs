@@ -1,4 +1,4 @@
-//! Why a file is not, or not wholly, a recording that can be read.
+//! Why a file cannot be read as a recording, or not completely.
 
 use std::fmt;
 use std::io;
@@ -8,7 +8,7 @@ use thiserror::Error;
 use super::VERSION;
 use crate::Monotonic;
 
-/// Why a file is not a recording that can be read.
+/// Why a file cannot be read as a recording.
 #[derive(Debug, Error)]
 pub enum RecordingError {
     /// Reading failed.
@@ -36,7 +36,7 @@ pub enum RecordingError {
     Incomplete(Damage),
 }
 
-/// What could not be read of a recording, and what that says about the rest.
+/// What could not be read of a recording, and what that means for the rest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
     /// What was wrong first.
@@ -58,7 +58,7 @@ pub struct Gap {
     pub cpu: u16,
     /// The last event before, or the recording's base.
     pub after: Monotonic,
-    /// The first event behind; `None` where none follows.
+    /// The first event after; `None` where none follows.
     pub until: Option<Monotonic>,
     /// How many events are gone.
     pub events: u64,
@@ -72,7 +72,7 @@ impl Damage {
 }
 
 impl Gap {
-    /// The events of all these, as far as 64 bits can count: a damaged file may claim anything.
+    /// The number of events in all these gaps, saturating: a damaged file may claim anything.
     pub(super) fn events_of(gaps: &[Self]) -> u64 {
         gaps.iter()
             .fold(0, |sum, gap| gap.events.saturating_add(sum))

@@ -28,7 +28,7 @@
 //! | 8 | time of the first event |
 //! | 8 | time of the last event |
 //! | 8 | events of this CPU in the blocks before |
-//! | 8 | settled: no block behind this one has an event before this time |
+//! | 8 | settled: no block after this one has an event before this time |
 //! | 4 | checksum of the 64 bytes before |
 //! | … | payload: columns (see `columns.rs`), or a [`Footer`] or [`LostEvents`] as JSON |
 //!
@@ -38,8 +38,8 @@
 //! | 8 | `taillabF` |
 //!
 //! A block can be read without the others, and is found by its mark and its checksum. So
-//! damage costs the blocks that it hits; the number of events before a block says how
-//! many those held.
+//! damage costs only the blocks that it hits; the number of events before a block shows how
+//! many events these held.
 
 use std::io;
 
@@ -77,7 +77,7 @@ const MAX_BASE: u64 = 1 << 61;
 pub(super) enum Holds {
     Events,
     Footer,
-    /// What was lost until here: all that is known of losses where the footer is missing.
+    /// The losses so far: all that is known of losses where the footer is missing.
     Losses,
 }
 
@@ -133,7 +133,7 @@ impl BlockHeader {
         bytes
     }
 
-    /// The header in these bytes, if that is what they are.
+    /// The header in these bytes, if they are one.
     pub(super) fn from_bytes(bytes: &[u8; BLOCK_HEADER_BYTES]) -> Option<Self> {
         let sum = u32_at(bytes, BLOCK_HEADER_BYTES - 4);
         if bytes[..4] != MARK || checksum(&bytes[..BLOCK_HEADER_BYTES - 4]) != sum {
@@ -209,7 +209,7 @@ impl FileHeader {
         bytes
     }
 
-    /// The header, if it is sound; its magic and its version were looked at before.
+    /// The header, if it is intact; its magic and its version were checked before.
     pub(super) fn from_bytes(bytes: &[u8; FIXED_HEADER_BYTES]) -> Option<Self> {
         let header = Self {
             base: u64_at(bytes, 16),
@@ -232,7 +232,7 @@ pub(super) struct Footer {
     pub(super) streams: Vec<StreamEnd>,
 }
 
-/// How much there is of a CPU.
+/// The number of events of a CPU.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct StreamEnd {
     pub(super) cpu: u16,
@@ -267,7 +267,7 @@ pub(super) fn to_json(value: &impl Serialize) -> io::Result<Vec<u8>> {
     Ok(json)
 }
 
-/// Four bytes at this place, which must be there.
+/// The four bytes at this place, which must exist.
 pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     let mut word = [0; 4];
     word.copy_from_slice(&bytes[at..at + 4]);

@@ -10,11 +10,11 @@ use super::PackedEvent;
 pub(super) trait Stream {
     /// The next event, if it is there already.
     fn peek(&mut self) -> Option<PackedEvent>;
-    /// Goes on behind the event that was seen last.
+    /// Moves past the event that `peek` returned last.
     fn advance(&mut self);
 }
 
-/// The streams, merged by time; of events at the same time those of earlier streams first.
+/// The streams, merged by time; of events at the same time, those of earlier streams come first.
 pub(super) struct Merge<S> {
     streams: Vec<S>,
     /// The next time of each stream that has an event and is not the current one.
@@ -24,7 +24,7 @@ pub(super) struct Merge<S> {
     limit: u64,
 }
 
-/// No stream is the current one.
+/// The value of `current` when no stream is the current one.
 const NONE: usize = usize::MAX;
 
 impl<S: Stream> Merge<S> {
@@ -48,7 +48,7 @@ impl<S: Stream> Merge<S> {
         &mut self.streams
     }
 
-    /// Takes note of events that were added.
+    /// Looks at all streams again; must be called after events were added.
     pub(super) fn look_again(&mut self) {
         self.current = NONE;
         self.waiting.clear();
@@ -84,7 +84,7 @@ impl<S: Stream> Merge<S> {
         let next = match (turn, self.waiting.peek_mut()) {
             (turn, None) => turn?,
             (None, Some(first)) => PeekMut::pop(first),
-            // both in one go: the streams take turns often
+            // both in one operation: the streams take turns often
             (Some(turn), Some(mut first)) if *first > turn => std::mem::replace(&mut *first, turn),
             (Some(turn), Some(_)) => turn,
         };

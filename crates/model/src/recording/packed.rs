@@ -4,10 +4,10 @@ use std::fmt;
 
 use crate::{Asleep, Event, EventKind, Interrupt, Monotonic, Nanos, PacketId, RequestKey, Tid};
 
-/// Bits of the first word that hold the time: 3.2 days of recording.
+/// Bits of the first word that hold the time: 3.3 days of recording.
 const TIME_BITS: u32 = 48;
 const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
-/// Where the kind begins, above eight bits that depend on it.
+/// Where the kind begins, above eight bits whose meaning depends on it.
 const KIND_SHIFT: u32 = 56;
 
 /// The kinds on the wire; the eBPF programs use the same numbers.
@@ -54,15 +54,15 @@ const TOP: u32 = 1 << 31;
 /// The bit below it: `more` of a `SegmentOut`.
 const SECOND: u32 = 1 << 30;
 
-/// `Switched`: the extra byte says that the sleep is known, and whether signals end it.
+/// `Switched`: bits of the extra byte. The sleep is known; signals do not end it.
 const SLEEP_KNOWN: u8 = 1;
 const UNINTERRUPTIBLE: u8 = 2;
-/// `Switched`: the system call above `prev` that means none (a page fault).
+/// `Switched`: the value above `prev` that means no system call (a page fault).
 const NO_CALL: u32 = 1023;
-/// `Payload`: the extra byte is the length, and this for a response.
+/// `Payload`: the extra byte is the length, with this bit for a response.
 const RESPONSE: u8 = 0x80;
 
-/// Interrupts without a number of a device: the value is this and the vector's place.
+/// Interrupts without a device's number: the value is this plus the place of the vector.
 const ARCHITECTURE: u32 = 1 << 31;
 
 /// One event without its CPU, in 16 bytes.
@@ -110,8 +110,8 @@ pub struct PackedEvent {
 }
 
 impl PackedEvent {
-    /// Packs an event; a time beyond 48 bits is cut to 48 bits, a segment's length to 31, a
-    /// thread next to other bits to 22, and a length of time to 32.
+    /// Packs an event. A time is cut to its low 48 bits, a segment's length to 31, and a thread next to
+    /// other bits to 22; a length of time that does not fit 32 bits becomes the longest that does.
     pub fn new(since_base: Nanos, kind: EventKind) -> Self {
         let (kind, extra, a, b) = pack(kind);
         Self {
@@ -147,8 +147,8 @@ impl PackedEvent {
     }
 
     /// What happened.
-    // inlined, its parts would be written one by one and at once be copied as a whole, which waits
-    // for all of them
+    // not inlined: its parts would be written one by one and immediately copied as a whole, which has to
+    // wait for all these writes
     #[inline(never)]
     pub const fn kind(self) -> EventKind {
         let (a, b) = (self.values as u32, (self.values >> 32) as u32);
@@ -283,7 +283,7 @@ impl fmt::Debug for PackedEvent {
     }
 }
 
-/// Events of a CPU or a thread, which are not stamps of a request.
+/// Events of a CPU or a thread that are not stamps of a request.
 // inlined, so that it is one table with `PackedEvent::kind`
 #[inline(always)]
 const fn disturbance(kind: u8, extra: u8, a: u32, b: u32) -> EventKind {
@@ -328,7 +328,7 @@ const fn disturbance(kind: u8, extra: u8, a: u32, b: u32) -> EventKind {
         kind::STOLEN => EventKind::Stolen { lasted },
         kind::STALLED => EventKind::Stalled { lasted },
         kind::THROTTLED => EventKind::Throttled { lasted },
-        // both constructors of an event let only the kinds named here through
+        // both constructors of an event accept only the kinds named here
         _ => EventKind::Unreadable { lasted },
     }
 }
@@ -453,7 +453,7 @@ const fn unpack_sleep(extra: u8, call: u32) -> Option<Asleep> {
     })
 }
 
-/// The place of each interrupt of the architecture; the eBPF programs use the same.
+/// The place of each interrupt of the architecture; the eBPF programs use the same places.
 const fn pack_interrupt(interrupt: Interrupt) -> u32 {
     match interrupt {
         Interrupt::Device(number) => number & !ARCHITECTURE,

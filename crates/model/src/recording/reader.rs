@@ -1,4 +1,4 @@
-//! Reading a recording: as it comes, or wholly into memory.
+//! Reading a recording: event by event, or completely into memory.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -15,10 +15,10 @@ use super::{
 };
 use crate::{Event, EventKind, Monotonic, Nanos};
 
-/// Compressed bytes that wait for others' events; a sound recording stays far below.
+/// Compressed bytes that may wait for the events of other CPUs; an intact recording stays far below.
 const MAX_WAITING_BYTES: usize = 64 << 20;
 
-/// Events of all CPUs that may wait unpacked beyond a block of each; a sound recording has a block or two.
+/// Unpacked events of all CPUs that may wait beyond one block each; an intact recording has a block or two.
 const MAX_UNPACKED_EVENTS: usize = 1 << 22;
 
 /// The events of a file in order of time, in bounded memory.
@@ -28,7 +28,7 @@ const MAX_UNPACKED_EVENTS: usize = 1 << 22;
 pub struct RecordingReader<R> {
     blocks: Blocks<R>,
     pub(super) merge: Merge<BlockQueue>,
-    /// No event before this time is still to come from the file.
+    /// The rest of the file has no event before this time.
     settled: u64,
     /// The footer, or the end of the file, has been read.
     ended: bool,
@@ -64,8 +64,8 @@ impl<R: Read> RecordingReader<R> {
         Ok(reader)
     }
 
-    /// What is known besides the events: at first what the recorder knew when it began, after
-    /// the last event everything.
+    /// What is known besides the events: at first what the recorder knew when it began; after
+    /// the last event, everything.
     pub fn context(&self) -> &RecordingContext {
         &self.context
     }
@@ -83,7 +83,7 @@ impl<R: Read> RecordingReader<R> {
         }
     }
 
-    /// What could not be read, after the last event.
+    /// What could not be read; complete after the last event.
     pub fn damage(&self) -> Option<Damage> {
         self.accounts.damage(self.blocks.wrong, self.read)
     }
@@ -156,7 +156,7 @@ impl<R: Read> RecordingReader<R> {
     fn next_recorded(&mut self) -> Option<RecordedEvent> {
         loop {
             if let Some((event, cpu)) = self.merge.next_before(self.settled) {
-                // the index comes from a CPU's number
+                // the index is the CPU's number
                 let event = RecordedEvent::new(event, self.base, cpu as u16);
                 self.read += u64::from(!event.is_of_reader());
                 return Some(event);
@@ -216,26 +216,26 @@ impl<R> fmt::Debug for RecordingReader<R> {
     }
 }
 
-/// A block that was read.
+/// A block that has been read, but not unpacked.
 struct ReadBlock {
     header: BlockHeader,
     payload: Vec<u8>,
-    /// Since when the events before it are gone, if they are.
+    /// If events before it are missing: since when.
     lost: Option<u64>,
 }
 
-/// The blocks of one CPU that were read and whose events are not out.
+/// The blocks of one CPU that have been read and whose events have not been returned.
 #[derive(Default)]
 pub(super) struct BlockQueue {
     waiting: VecDeque<ReadBlock>,
-    /// Their bytes.
+    /// The bytes of their payloads.
     pub(super) bytes: usize,
     pub(super) events: Vec<PackedEvent>,
-    /// From this number of events on, no further block is unpacked to sort it in.
+    /// From this number of events on, no further block is unpacked to sort its events in.
     most_unpacked: usize,
     next: usize,
     unpacked: Vec<u8>,
-    /// Blocks whose contents could not be.
+    /// Blocks whose contents could not be read.
     unreadable: Vec<(BlockHeader, &'static str)>,
 }
 
@@ -250,7 +250,7 @@ impl BlockQueue {
         self.join_overlapping();
     }
 
-    /// The last time of its first block.
+    /// The time of the last event of its first block.
     fn first_last(&self) -> Option<u64> {
         match self.events[self.next..].last() {
             Some(event) => Some(event.since_base().get()),
@@ -258,7 +258,7 @@ impl BlockQueue {
         }
     }
 
-    /// Unpacks the next block behind the events that are there.
+    /// Unpacks the next block and appends its events.
     fn unpack_next(&mut self) -> Option<()> {
         let ReadBlock {
             header,
@@ -276,9 +276,9 @@ impl BlockQueue {
         Some(())
     }
 
-    /// Unpacks blocks that begin before the last event that is there, and sorts the events.
+    /// Unpacks blocks that begin before the last unpacked event, and sorts the events.
     ///
-    /// That happens where an event was overtaken by many others.
+    /// This is needed where an event was overtaken by many others.
     fn join_overlapping(&mut self) {
         while self.next < self.events.len()
             && self.events.len() < self.most_unpacked
@@ -318,7 +318,7 @@ impl Stream for BlockQueue {
     }
 }
 
-/// Stands for events of this time that cannot be read.
+/// An event that stands for the events of this time, which cannot be read.
 fn unreadable(from: u64, to: u64) -> PackedEvent {
     let lasted = Nanos::new(to.saturating_sub(from));
     PackedEvent::new(Nanos::new(to), EventKind::Unreadable { lasted })
@@ -335,7 +335,7 @@ fn read_events(
     decode(columns, header.events as usize, header.first, events)
 }
 
-/// How many events of each CPU there were and should have been.
+/// How many events of each CPU have been read, and how many should have been.
 #[derive(Default)]
 struct Accounts {
     /// By CPU.
@@ -360,8 +360,8 @@ impl Accounts {
         &mut self.seen[index]
     }
 
-    /// Takes note of a block, and says since when events before it are gone, if they are;
-    /// `None` when it is none that can follow.
+    /// Takes note of a block. Returns since when events before it are missing, if they are, or
+    /// `None` if it cannot come next, because its events have been read already.
     fn enter<R: Read>(
         &mut self,
         header: &BlockHeader,
@@ -388,7 +388,7 @@ impl Accounts {
         Some((missing > 0).then(|| after.unwrap_or(0)))
     }
 
-    /// Takes note of a block whose contents could not be.
+    /// Takes note of a block whose contents could not be read.
     fn forget(&mut self, header: &BlockHeader, base: Monotonic) {
         self.gaps.push(Gap {
             cpu: header.cpu,
@@ -398,7 +398,7 @@ impl Accounts {
         });
     }
 
-    /// Compares what there was with what there should have been.
+    /// Compares what was read with what the footer says there should be.
     fn close<R: Read>(&mut self, footer: &Footer, base: Monotonic, blocks: &mut Blocks<R>) {
         for end in &footer.streams {
             let seen = *self.of(end.cpu);
@@ -439,7 +439,7 @@ impl Recording {
     /// Reads a whole file; `input` need not be buffered.
     ///
     /// # Errors
-    /// [`RecordingError`]; of a damaged file too, see [`Recording::recover`].
+    /// [`RecordingError`], also for a damaged file: see [`Recording::recover`].
     pub fn read(input: impl Read) -> Result<Self, RecordingError> {
         match Self::recover(input)? {
             (recording, None) => Ok(recording),
@@ -453,7 +453,7 @@ impl Recording {
     /// Events that are known to be gone are counted in [`LostEvents::damaged`].
     ///
     /// # Errors
-    /// [`RecordingError`], when nothing can be made of it.
+    /// [`RecordingError`] when nothing can be recovered.
     pub fn recover(input: impl Read) -> Result<(Self, Option<Damage>), RecordingError> {
         let mut reader = RecordingReader::open(input)?;
         let mut by_cpu: Vec<Vec<PackedEvent>> = Vec::new();
@@ -470,7 +470,7 @@ impl Recording {
         let (lost, damage) = (reader.lost(), reader.damage());
         let streams = (0..).zip(by_cpu).filter(|(_, events)| !events.is_empty());
         let stream = |(cpu, mut events): (u16, Vec<PackedEvent>)| {
-            // an event may come out late where a damaged file keeps others waiting
+            // an event may come out late where a damaged file makes others wait too long
             events.sort_by_key(|event| event.since_base());
             CpuStream::new(cpu, vec![Arc::new(events)])
         };

@@ -9,15 +9,15 @@ use crate::{Event, Monotonic, Nanos};
 
 /// Takes events as they are drained from a probe.
 pub trait EventSink {
-    /// Takes events of one CPU, in order of time but for a few that were overtaken by an
-    /// interrupt's.
+    /// Takes events of one CPU, in order of time except for a few that the event of an interrupt
+    /// overtook.
     ///
     /// # Errors
     /// When they cannot be written.
     fn take(&mut self, cpu: u16, events: &[PackedEvent]) -> io::Result<()>;
 
-    /// Learns that all events before this time, which counts from the recording's base,
-    /// have been taken.
+    /// Says that all events before this time, which counts from the recording's base, have been
+    /// taken.
     ///
     /// An earlier event that still comes is kept, but is written too late.
     ///
@@ -26,7 +26,7 @@ pub trait EventSink {
     fn settle(&mut self, before: Nanos) -> io::Result<()>;
 }
 
-/// Both get everything.
+/// Both sinks get everything.
 impl<A: EventSink, B: EventSink> EventSink for (A, B) {
     fn take(&mut self, cpu: u16, events: &[PackedEvent]) -> io::Result<()> {
         self.0.take(cpu, events)?;
@@ -51,7 +51,7 @@ impl<S: EventSink> EventSink for &mut S {
 
 /// Puts events of several CPUs into order of time while they come.
 ///
-/// It holds what is not settled, and what is settled and was not asked for.
+/// It holds the events that are not settled, and the settled ones that have not been asked for.
 pub struct EventOrder {
     base: Monotonic,
     merge: Merge<EventQueue>,
@@ -59,7 +59,7 @@ pub struct EventOrder {
 }
 
 impl EventOrder {
-    /// For events whose times count from `base`.
+    /// An empty queue for events whose times count from `base`.
     pub fn new(base: Monotonic) -> Self {
         Self {
             base,
@@ -68,15 +68,15 @@ impl EventOrder {
         }
     }
 
-    /// The next event, if it is settled that none comes before it.
+    /// The next event, if it is settled that no earlier one will come.
     #[inline]
     pub fn next_settled(&mut self) -> Option<Event> {
         let (event, cpu) = self.merge.next_before(self.settled.get())?;
-        // the index comes from a CPU's number
+        // the index is the CPU's number
         Some(event.on_cpu(self.base, cpu as u16))
     }
 
-    /// Learns that no more events will come.
+    /// Says that no more events will come.
     pub fn finish(&mut self) {
         self.settled = Nanos::MAX;
     }

@@ -33,7 +33,7 @@ fn of_events(events: impl IntoIterator<Item = Event>, lost: LostEvents) -> Recor
     recording
 }
 
-/// Preempted, or asleep and known how or not.
+/// Preempted; asleep, and not known how; or asleep, and known how.
 fn sleeps() -> impl Strategy<Value = (bool, Option<Asleep>)> {
     prop_oneof![
         Just((true, None)),
@@ -144,7 +144,7 @@ fn kinds() -> impl Strategy<Value = EventKind> {
     ]
 }
 
-/// Few different times and CPUs, so that there are ties.
+/// Few different times and CPUs, so that ties occur.
 fn events() -> impl Strategy<Value = Vec<Event>> {
     let event = (1_u64..40, 0_u16..4, kinds());
     let event = event.prop_map(|(n, cpu, kind)| Event {
@@ -174,7 +174,7 @@ fn simple(n: u64) -> Vec<Event> {
     (0..n).map(event).collect()
 }
 
-/// The programs have the numbers of the packed events, and the tests below try every kind.
+/// The eBPF programs use the numbers of the packed events, and the tests below try every kind.
 #[test]
 fn every_kind_has_one_number_and_is_drawn() {
     const PROGRAMS: &str = include_str!("../../../probe/src/bpf/common.bpf.h");
@@ -318,7 +318,7 @@ fn the_wire_format_is_what_the_programs_write() {
     assert_eq!(size_of::<PackedEvent>(), 16);
 }
 
-/// A chunk that counts how many of its kind are alive.
+/// A chunk that counts how many chunks like it are alive.
 struct Counted(Vec<PackedEvent>, Arc<AtomicUsize>);
 
 impl AsRef<[PackedEvent]> for Counted {
@@ -350,7 +350,7 @@ fn chunks_are_given_back_while_reading() {
     let mut events = recording.into_events();
     for seen in 1..=200_usize {
         assert!(events.next().is_some());
-        // of each stream at most one chunk is held that has been read to its end
+        // each stream holds at most one chunk that has been read to its end
         let unread = 20 - seen / 10;
         assert!(
             alive.load(Ordering::Relaxed) <= unread + 2,

@@ -13,10 +13,10 @@ use super::format::{
 use super::{EventSink, LostEvents, PackedEvent, Recording, RecordingContext};
 use crate::{Event, Monotonic, Nanos};
 
-/// The longest that a settled event waits for its block to fill.
+/// The longest time that a settled event waits for its block to fill.
 pub(super) const BLOCK_SPAN: Nanos = Nanos::from_millis(250);
 
-/// Events held back from a full block, since later ones may have been overtaken by them.
+/// Events held back when a full block is written, since an event that they overtook may still come.
 const HELD_BACK: usize = 2_048;
 
 /// Writes a recording as its events come, in bounded memory.
@@ -28,12 +28,12 @@ pub struct RecordingWriter<W: Write> {
     base: Monotonic,
     /// By CPU.
     streams: Vec<WaitingEvents>,
-    /// Nothing before this will come.
+    /// No event before this time will come.
     settled: u64,
     blocks: BlockMaker,
     events: u64,
     bytes: u64,
-    /// The losses that the file already states.
+    /// The losses that the file states already.
     lost: LostEvents,
 }
 
@@ -71,7 +71,7 @@ impl WaitingEvents {
 impl<W: Write> RecordingWriter<W> {
     /// Begins a recording whose times count from `base`; `out` need not be buffered.
     ///
-    /// The context is what is known by now: a file that is never finished has no other.
+    /// The context is what is known now; a file that is never finished has no other.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -106,7 +106,7 @@ impl<W: Write> RecordingWriter<W> {
         self.take(event.cpu, &[PackedEvent::new(since_base, event.kind)])
     }
 
-    /// Writes all events that it has; smaller blocks than usual are the price.
+    /// Writes all events that it holds, in blocks that may be smaller than usual.
     ///
     /// # Errors
     /// When they cannot be written.
@@ -117,7 +117,7 @@ impl<W: Write> RecordingWriter<W> {
         self.out.flush()
     }
 
-    /// Writes what is left and everything that is known at the end, and gives `out` back.
+    /// Writes what is left and everything that is known at the end, and returns `out`.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -130,7 +130,7 @@ impl<W: Write> RecordingWriter<W> {
             streams: streams
                 .filter(|(_, stream)| stream.written > 0)
                 .map(|(cpu, stream)| StreamEnd {
-                    // the index comes from a CPU's number
+                    // the index is the CPU's number
                     cpu: cpu as u16,
                     events: stream.written,
                 })
@@ -142,7 +142,7 @@ impl<W: Write> RecordingWriter<W> {
             .map_err(io::IntoInnerError::into_error)
     }
 
-    /// Notes how much has been lost so far, where that has changed: a file without its end still says it.
+    /// Notes how much has been lost so far, if that has changed, so that a file without its end states it.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -169,7 +169,7 @@ impl<W: Write> RecordingWriter<W> {
         self.streams.iter().map(|stream| stream.events.len()).sum()
     }
 
-    /// Bytes written so far; some may be on their way.
+    /// Bytes written so far; some may still be in the buffer.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -181,7 +181,7 @@ impl<W: Write> EventSink for RecordingWriter<W> {
         if self.streams.len() <= index {
             self.streams.resize_with(index + 1, WaitingEvents::default);
         }
-        // in parts, so that what waits never outgrows a block by much
+        // in parts, so that the waiting events are never much more than a block
         for events in events.chunks(HELD_BACK) {
             self.streams[index].push_all(events);
             self.events += events.len() as u64;
@@ -206,7 +206,7 @@ impl<W: Write> EventSink for RecordingWriter<W> {
             }
         }
         if wrote {
-            // what a process that is killed leaves behind
+            // so that the file has these blocks even if the process is killed
             self.out.flush()?;
         }
         Ok(())
@@ -237,7 +237,7 @@ impl<W: Write> RecordingWriter<W> {
         Ok(())
     }
 
-    /// Writes this many waiting events of a CPU, which must be there, the oldest first.
+    /// Writes this many waiting events of a CPU, the oldest first; there must be as many.
     fn write_block(&mut self, cpu: usize, events: usize) -> io::Result<()> {
         let stream = &mut self.streams[cpu];
         let (block, rest) = stream.events.split_at(events);
@@ -283,7 +283,7 @@ impl<W: Write> RecordingWriter<W> {
     }
 }
 
-/// Makes payloads; keeps its memory from block to block.
+/// Makes payloads; reuses its memory from block to block.
 struct BlockMaker {
     encoder: Encoder,
     table: CompressTable,
@@ -309,7 +309,7 @@ struct Payload<'a> {
 }
 
 impl Payload<'_> {
-    /// A header that says what is true of any payload.
+    /// A header with the fields that every payload has.
     fn header(&self, holds: Holds, base: Monotonic) -> BlockHeader {
         BlockHeader {
             holds,
@@ -369,8 +369,8 @@ impl Recording {
     /// When it cannot be written.
     pub fn write(&self, out: impl Write) -> io::Result<()> {
         let mut writer = RecordingWriter::new(out, self.base, &self.context)?;
-        // window by window, so that a reader need not hold one CPU's events while it waits for
-        // another's
+        // in windows of time, so that a reader need not hold the events of one CPU while it waits for
+        // those of another
         let mut end = Nanos::ZERO;
         let mut events = self.events();
         while let Some((event, cpu)) = events.next_packed() {

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use crate::explanation::{Cause, Culprit, Share};
 use crate::{Distribution, Nanos};
 
-/// What a moment of a round trip was spent on. The parts are exclusive, and those of a round trip
-/// add up to it.
+/// What a moment of a round trip was spent on. The parts are exclusive, and the parts of a round
+/// trip add up to its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RttPart {
@@ -39,7 +39,7 @@ impl RttPart {
         Self::ServerDisturbance,
     ];
 
-    /// In a few words.
+    /// The label that a person reads.
     pub const fn words(self) -> &'static str {
         match self {
             Self::ClientStack => "client: calls and stack",
@@ -65,7 +65,7 @@ pub enum RttEnd {
     Server,
 }
 
-/// Where the tail comes from: round trips of a run of its own, with the kernel probe.
+/// Where the tail comes from: round trips of a separate run, with the kernel probe.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RttExplanation {
     /// Round trips whose six stamps were all found.
@@ -74,9 +74,9 @@ pub struct RttExplanation {
     pub incomplete: u64,
     /// Events that the probe lost.
     pub lost_events: u64,
-    /// The round trips with all stamps. Beside the row's `rtt` it says what the probe costs.
+    /// The round trips with all stamps. Compared with the row's `rtt`, it shows what the probe costs.
     pub rtt: Distribution,
-    /// The usual round trips first, then slower and slower ones.
+    /// Bands from fast to slow, the usual round trips first.
     pub bands: Vec<RttBand>,
     /// Who had the CPUs in the slow round trips (those above p99), the worst first.
     pub disturbances: Vec<RttDisturbance>,
@@ -91,7 +91,7 @@ pub struct RttBand {
     /// … to this one.
     #[schemars(range(min = 0, max = 1))]
     pub to_q: f64,
-    /// How many.
+    /// Number of round trips in the band.
     pub round_trips: u64,
     /// How long they took on average.
     pub mean_ns: Nanos,
@@ -104,13 +104,13 @@ pub struct RttBand {
 pub struct RttPartMean {
     /// Which part.
     pub part: RttPart,
-    /// Its mean.
+    /// The mean of this part.
     pub mean_ns: Nanos,
     /// Lower end of its interval (95 %); `None` where the sample supports none.
     pub lo_ns: Option<Nanos>,
     /// Upper end in nanoseconds.
     pub hi_ns: Option<Nanos>,
-    /// The part's share of what these round trips took longer than the usual ones; `None` for
+    /// The part's share of the time by which these round trips exceed the usual ones; `None` for
     /// the usual ones.
     pub excess: Option<Share>,
 }
@@ -118,29 +118,29 @@ pub struct RttPartMean {
 /// Something that had a CPU while a slow round trip needed it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RttDisturbance {
-    /// Whose CPU.
+    /// Whose CPU it had.
     pub end: RttEnd,
-    /// What kind.
+    /// What kind of disturbance it was.
     pub cause: Cause,
     /// The culprit; `None` when there is no particular one.
     pub culprit: Option<Culprit>,
     /// Slow round trips that it delayed.
     pub round_trips: u64,
-    /// For how long, in all.
+    /// How long it delayed them, in all.
     pub total_ns: Nanos,
-    /// The share of what the slow round trips took longer than the usual ones.
+    /// Its share of the time by which the slow round trips exceed the usual ones.
     pub share: Share,
 }
 
-/// What is left of a quantile when a suspect is taken away: the argument of the paper's section 6
-/// with this result's own rows.
+/// How much of a quantile is left when a suspect is taken away: the argument of the paper's section 6,
+/// applied to the rows of this result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RttElimination {
     /// Length of the messages in bytes.
     pub size_bytes: u32,
     /// Connections at once.
     pub conns: u32,
-    /// One for each suspect, TCP first.
+    /// The suspects, TCP first.
     pub suspects: Vec<RttSuspect>,
 }
 
@@ -157,8 +157,8 @@ pub struct RttSuspect {
     pub adds: Vec<RttAdded>,
 }
 
-/// What a suspect adds at one quantile: the difference of two rows, which is negative where the
-/// row without it is slower.
+/// What a suspect adds at one quantile: the difference of two rows. It is negative where the row
+/// without the suspect is slower.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RttAdded {
     /// The quantile.

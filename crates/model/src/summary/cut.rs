@@ -12,25 +12,25 @@ pub const MAX_CUT_SHARE: f64 = 1.0 / 3.0;
 /// cuts follow each other too soon. Where a quarter is missing, what is called p99 is p98.7.
 pub const MAX_UNSETTLED_SHARE: f64 = 0.25;
 
-/// Stretches in which the generator was not what it should have been, by its own clock and
-/// schedule. Nothing that only the server suffered is among them.
+/// Stretches in which the load was not what it should have been, by the generator's own clock and
+/// schedule. What disturbed only the server is not among them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CutSummary {
     /// Share of the measurement's time that was cut.
     #[schemars(range(min = 0, max = 1))]
     pub share: f64,
-    /// How much that is.
+    /// The length of all cuts together.
     pub length_ns: Nanos,
-    /// Requests that are in no statistic for it.
+    /// Requests that were therefore left out of all statistics.
     pub requests: u64,
-    /// What is missing because a cut ends when the server is idle: by percentile, in ascending order.
+    /// What is missing because a cut lasts until the server is idle: by percentile, in ascending order.
     pub unsettled: Vec<UnsettledAt>,
-    /// The same by reason, the longest first.
+    /// The cuts by reason, the longest first.
     pub by_reason: Vec<CutBy>,
 }
 
-/// What is missing above a percentile. A request that finds the server busy since before the last
-/// cut is not counted, so the requests of long busy periods are too few.
+/// What is missing above a percentile. A request that finds the server busy since before the end of
+/// the last cut is not counted, so there are too few requests of long busy periods.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct UnsettledAt {
     /// The percentile's probability.
@@ -48,10 +48,10 @@ pub struct CutBy {
     pub why: CutReason,
     /// Who did it, as far as that is known: `stress (pid 77) on CPU 1`.
     pub who: String,
-    /// How often.
+    /// Number of cuts.
     pub times: u64,
-    /// How long in all, with the time in which the server worked off what it left.
+    /// Their length in all, with the time in which the server worked off the backlog.
     pub length_ns: Nanos,
-    /// Requests.
+    /// Requests that were left out.
     pub requests: u64,
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Distribution, Nanos};
 
-/// The load as wanted and as the client saw it.
+/// The load as planned and as the client saw it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LoadSummary {
     /// Rate of the schedule, requests per second.
@@ -32,7 +32,7 @@ pub struct LoadSummary {
     /// What the server did from one segment to the next, where the rate followed its capacity.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub segments: Vec<LoadSegment>,
-    /// What the arrival process really was.
+    /// What the arrival process actually was.
     pub arrivals: ArrivalsVerdict,
     /// The client's own cost.
     pub client: ClientCost,
@@ -43,14 +43,14 @@ pub struct LoadSummary {
 /// What the server did in a part of a measurement whose rate followed its capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LoadSegment {
-    /// Since the begin of the measurement.
+    /// When it began, since the start of the measurement.
     pub from_ns: Nanos,
-    /// How long.
+    /// How long it was.
     pub length_ns: Nanos,
     /// Requests answered per second.
     #[schemars(range(min = 0))]
     pub rate_per_s: f64,
-    /// Share of the time of the server's CPUs that was used, by whomever.
+    /// Share of the time of the server's CPUs that was used, by anyone.
     #[schemars(range(min = 0, max = 1))]
     pub busy_share: f64,
     /// Rate ÷ share: what the CPUs could answer.
@@ -58,12 +58,12 @@ pub struct LoadSegment {
     pub capacity_per_s: f64,
 }
 
-/// The arrival process as sent, against the one wanted.
+/// The arrival process as sent, compared with the one wanted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ArrivalsVerdict {
     /// The process wanted: `poisson`.
     pub process: String,
-    /// What the sends are held against.
+    /// What the sends are compared with.
     pub reference: ArrivalsReference,
     /// Coefficient of variation of the gaps (Poisson: 1).
     #[schemars(range(min = 0))]
@@ -86,7 +86,7 @@ pub struct ArrivalsVerdict {
     pub passed: bool,
 }
 
-/// What the sends of a run are held against.
+/// What the sends of a run are compared with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ArrivalsReference {
@@ -105,18 +105,18 @@ pub struct DispersionAt {
     pub window_ns: Nanos,
     /// Variance ÷ mean; `None` with fewer than ten windows.
     pub value: Option<f64>,
-    /// What it should be: 1 for Poisson, else that of the schedule; `None` as `value`.
+    /// What it should be: 1 for Poisson, else that of the schedule; `None` where `value` is.
     pub expected: Option<f64>,
 }
 
 impl ArrivalsVerdict {
     /// The dispersion in windows up to this length decides whether the sends were the process
-    /// wanted: bursts of that length make the queues. Longer windows are too few in a usual run.
+    /// wanted: bursts of that length create the queues. A usual run has too few longer windows.
     pub const MAX_JUDGED_WINDOW: Nanos = Nanos::from_millis(10);
 
-    /// Bursts that add more than this to the index of dispersion are the client's, not the
-    /// workload's: one pause of the client of about 10 ms in 20 s does, since what was due
-    /// meanwhile is then sent at once.
+    /// Bursts that add more than this to the index of dispersion come from the client, not from the
+    /// workload. One pause of the client of about 10 ms in 20 s is enough, since everything that was due
+    /// in it is then sent at once.
     pub const MAX_DISPERSION_ERROR: f64 = 0.25;
 
     /// Single gaps pass both tests at 5 %, Kolmogorov–Smirnov's and Anderson–Darling's.

@@ -27,20 +27,20 @@ pub const TOO_FEW: &str = "unsupported_percentile";
     "else" = {"properties": {"reasons": {"minItems": 1}}},
 ))]
 pub struct Verdict {
-    /// Something of it can be used: what `claims` says.
+    /// Some of the result can be used; `claims` says what.
     pub valid: bool,
     /// Why nothing of it can be used; empty when it is valid.
     pub reasons: Vec<Reason>,
     /// What a reader should know that does not make it invalid.
     pub warnings: Vec<Reason>,
-    /// The claims of the result, each with its standing. Absent in the verdict of a sweep, whose
+    /// The claims of the result, and whether each holds. Absent in the verdict of a sweep, whose
     /// steps have their own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub claims: Vec<Claim>,
 }
 
 impl Verdict {
-    /// Whether a percentile is withdrawn for another reason than too few requests.
+    /// Whether a percentile is withdrawn for a reason other than too few requests.
     pub fn withdraws(&self, q: f64) -> bool {
         let of_q = |claim: &&Claim| {
             let at = claim.claim.quantile();
@@ -50,7 +50,7 @@ impl Verdict {
         claim.is_some_and(|claim| claim.because.iter().any(|key| key != TOO_FEW))
     }
 
-    /// The highest percentile up to which all hold (`p99`); `None` when all of them hold.
+    /// The highest percentile up to which all hold (`p99`); `None` when all of them hold, or none does.
     pub fn holds_to(&self) -> Option<ClaimName> {
         let mut percentiles = (self.claims.iter()).filter(|claim| claim.claim.quantile().is_some());
         let mut last = None;
@@ -83,12 +83,12 @@ impl Reason {
     }
 }
 
-/// Something that a result says, which can hold where the rest does not.
+/// Something that a result states, which can hold even where the rest does not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Claim {
     /// Which one.
     pub claim: ClaimName,
-    /// It holds; otherwise it is withdrawn: the report does not have it.
+    /// It holds. Otherwise it is withdrawn: the report does not have it.
     pub valid: bool,
     /// The keys of the reasons and warnings that withdraw it; empty where it holds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -103,24 +103,24 @@ pub struct Claim {
 pub enum ClaimName {
     /// The median of what was measured.
     P50,
-    /// Its 90th percentile.
+    /// The 90th percentile.
     P90,
-    /// Its 99th percentile.
+    /// The 99th percentile.
     P99,
-    /// Its 99.9th percentile.
+    /// The 99.9th percentile.
     #[serde(rename = "p99.9")]
     P999,
-    /// Its 99.99th percentile.
+    /// The 99.99th percentile.
     #[serde(rename = "p99.99")]
     P9999,
-    /// Its 99.999th percentile.
+    /// The 99.999th percentile.
     #[serde(rename = "p99.999")]
     P99999,
     /// The comparison with the ideal queue.
     Ideal,
-    /// What the excess over the ideal above p99 is charged to.
+    /// The causes that the excess over the ideal above p99 is charged to.
     Causes,
-    /// What changes would make of the percentiles.
+    /// What the percentiles would be after a change.
     Forecasts,
 }
 
@@ -135,10 +135,10 @@ impl ClaimName {
         Self::P99999,
     ];
 
-    /// What rests on the ideal queue.
+    /// The claims that depend on the ideal queue.
     pub const COMPARISON: [Self; 3] = [Self::Ideal, Self::Causes, Self::Forecasts];
 
-    /// The probability of a percentile; `None` of the other claims.
+    /// The probability of a percentile; `None` for the other claims.
     pub fn quantile(self) -> Option<f64> {
         let place = (Self::PERCENTILES.iter()).position(|other| *other == self)?;
         Some(REPORTED_QUANTILES[place])

@@ -106,7 +106,7 @@ struct ring {
 	u64 ring_full;
 	u64 unreadable;
 	u64 current_packet; /* 1 << 32 | the packet that this CPU takes through the stack; or 0 */
-	u64 softirq_since; /* when what runs now began; 0: none */
+	u64 softirq_since; /* when the one that runs now began; 0: none runs */
 	u64 interrupt_since;
 	u64 vector_since;
 	u64 idle_since;
@@ -175,7 +175,7 @@ static __always_inline void emit(u32 cpu, struct ring *ring, u64 now, u64 kind, 
 				       ((now - config.base) & ((1ULL << 48) - 1));
 }
 
-/* nanoseconds in the form that an event has */
+/* a length in nanoseconds as an event holds it: 32 bits, saturated */
 static __always_inline u32 length_of(u64 since, u64 now)
 {
 	u64 lasted = now - since;
@@ -202,7 +202,7 @@ static __always_inline struct ring *server_ring(u32 cpu)
 
 /*
  * Whether the device is watched. An index is unique only within its namespace. If a whole
- * namespace is watched, devices on top of others are not: those below have had their packets.
+ * namespace is watched, devices on top of others are not: those below have seen their packets.
  */
 static __always_inline bool at_server(const struct net_device *dev)
 {
@@ -238,10 +238,10 @@ static __always_inline u32 packet_id(const struct sk_buff *skb)
  */
 extern void *bpf_rdonly_cast(const void *obj, u32 btf_id) __ksym __weak;
 
-/* Which of a cgroup's ancestors, itself included, has this level; it has one. */
+/* The id of a cgroup's ancestor (or itself) at this level, which the caller knows to exist. */
 static __always_inline u64 ancestor_id(const struct cgroup *cgroup, u32 level)
 {
-	/* of an array without a length the verifier knows only the first member */
+	/* the verifier knows only the first member of an array without a length */
 	const void *place = (const void *)cgroup +
 			    bpf_core_field_offset(struct cgroup, ancestors) + 8 * level;
 	const struct cgroup *ancestor = 0;
@@ -277,14 +277,14 @@ static __always_inline bool in_server(const struct task_struct *task)
 	if (config.membership == IN_CGROUP)
 		return in_cgroup(task);
 	tgid = task->tgid;
-	/* the verifier knows the count, and keeps only what it takes */
+	/* the verifier knows the count, and drops the comparisons beyond it */
 	for (i = 0; i < MAX_TGIDS && i < config.tgid_count; i++)
 		if (tgid == config.tgids[i])
 			return true;
 	return false;
 }
 
-/* an event of this CPU and this moment */
+/* an event on this CPU, now */
 static __always_inline void emit_now(u64 kind, u64 extra, u32 a, u32 b)
 {
 	u32 cpu = bpf_get_smp_processor_id();

@@ -17,7 +17,7 @@
  * take the place, and a name that exec has changed is written again.
  */
 struct thread {
-	u32 tid; /* 0: no thread's */
+	u32 tid; /* 0: no thread */
 	u32 tgid;
 	u64 comm[2];
 	u32 server;
@@ -127,7 +127,7 @@ int BPF_PROG(migrated, struct task_struct *task, int to)
 	return 0;
 }
 
-/* what began at `*since` ends; 0: it began before this program was there */
+/* what began at `*since` ends; 0: it began before the programs were attached */
 static __always_inline void emit_end(u32 cpu, struct ring *ring, u64 *since, u64 kind, u64 extra,
 				     u32 a)
 {
@@ -260,7 +260,7 @@ int BPF_PROG(page_fault_in_call, unsigned long address, struct pt_regs *regs,
 
 /*
  * A thread has handled a page fault that had to wait for storage. The kernel counts it for perf
- * when all of it is done, on the thread's CPU.
+ * once it is handled, on the thread's CPU.
  */
 SEC("perf_event")
 int major_fault(void *event)
@@ -288,7 +288,10 @@ struct {
 
 #define NR_IO_URING_ENTER 426
 
-/* a softirq or an interrupt does not ask for the thread that it interrupts */
+/*
+ * Whether a softirq or an interrupt runs: what it asks or waits for is not the interrupted
+ * thread's. Known only on the server's CPUs, and only while those are recorded.
+ */
 static __always_inline bool on_top(const struct ring *ring)
 {
 	return ring->softirq_since || ring->interrupt_since || ring->vector_since;
@@ -357,7 +360,7 @@ int BPF_PROG(pages_read, void *mapping)
 	return emit_storage_waited();
 }
 
-/* not through the page cache */
+/* direct I/O, past the page cache */
 SEC("tp_btf/iomap_dio_complete")
 int BPF_PROG(direct_io_ended, struct kiocb *iocb)
 {
@@ -367,7 +370,7 @@ int BPF_PROG(direct_io_ended, struct kiocb *iocb)
 	return emit_storage_waited();
 }
 
-/* a thread waits for a lock; it may do so for one while it waits for another */
+/* a thread waits for a lock, perhaps while it waits for another one */
 struct wait {
 	u64 lock;
 	u32 tid;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
  * For `taillab noise`: a loop that reads the clock in the kernel, with the CPU's interrupts on or
- * off; and which CPU asks which for an interrupt.
+ * off; and which CPU sends interrupts to which.
  */
 #include "vmlinux.h"
 #include <bpf/bpf_helpers.h>
@@ -9,9 +9,9 @@
 
 /* times between two reads below this many nanoseconds are counted one by one */
 #define FINE 4096
-/* longer ones are kept, with their ends */
+/* the most gaps that are kept, with their ends */
 #define KEPT 8192
-/* rounds of one call: about a quarter of a second, and with interrupts off a thousandth of it */
+/* most rounds of one call: about 250 ms, and 1 ms with interrupts off */
 #define TURNS (1 << 23)
 #define TURNS_MASKED (1 << 15)
 
@@ -20,10 +20,10 @@ struct kept {
 	u64 to;
 };
 
-/* one loop's account; the same layout as Account in noise.rs */
+/* one loop's account; noise.rs reads it word by word */
 struct account {
 	u64 counts[FINE];
-	u64 gaps; /* of those below, as many as there is room for are kept */
+	u64 gaps; /* all, including those for which `kept` had no room */
 	u64 watched_ns;
 	struct kept kept[KEPT];
 };
@@ -67,7 +67,7 @@ static long look(u32 i, struct turn *turn)
 /* what user space passes in */
 struct request {
 	u64 length_ns;
-	u64 gap_ns; /* a longer time is a gap; at most FINE */
+	u64 gap_ns; /* a time of this length or longer is a gap; at most FINE */
 };
 
 static __always_inline int watch(const struct request *request, u32 turns)
@@ -111,7 +111,7 @@ int watch_without_interrupts(struct request *request)
 	return failed;
 }
 
-/* who asked a CPU for an interrupt; the same layout as Sends in noise.rs */
+/* the last interrupts sent to a CPU; noise.rs reads them word by word */
 #define SENDS 4096
 
 struct send {
@@ -128,7 +128,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__type(key, u32);
 	__type(value, struct sends);
-	__uint(max_entries, 1); /* CPUs that are asked about: set before loading */
+	__uint(max_entries, 1); /* possible CPUs: set before loading */
 } asked SEC(".maps");
 
 SEC("tp_btf/ipi_send_cpu")

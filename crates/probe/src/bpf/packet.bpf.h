@@ -27,12 +27,12 @@
 #define U16_IN_PLACE(at)                                                                   \
 	(((const struct udphdr *)bpf_rdonly_cast(at, bpf_core_type_id_kernel(struct udphdr)))->source)
 
-/* any kernel type that has a 32-bit number four bytes behind its beginning */
+/* the same for a 32-bit number: any kernel type that has one at offset 4 */
 #define U32_IN_PLACE(at)                                                                   \
 	(((const struct tcphdr *)bpf_rdonly_cast((at) - 4, bpf_core_type_id_kernel(struct tcphdr))) \
 		 ->seq)
 
-/* a number as it is in memory; 0 if it cannot be read */
+/* a number in the packet's byte order; 0 if it cannot be read */
 static __always_inline u16 u16_at(const unsigned char *at)
 {
 	u16 value = 0;
@@ -101,8 +101,8 @@ struct headers {
 };
 
 /*
- * What is behind the header of IPv6: the transport's number and where it begins, behind at
- * most one extension header. Negative: another protocol's or a later fragment; 0: unknown.
+ * The offset of the transport's header, behind the header of IPv6 and at most one extension
+ * header. Negative: another protocol, or a later fragment; 0: unknown.
  */
 static __always_inline int behind_ipv6(const unsigned char *ip, u32 linear, u8 transport)
 {
@@ -165,7 +165,7 @@ static __always_inline enum verdict read_headers(const unsigned char *ip, u32 li
 		if (total)
 			total += IPV6_BYTES;
 	}
-	/* larger than the length's 16 bits */
+	/* 0: the length does not fit into 16 bits */
 	if (!total)
 		total = whole;
 	if (header < IP_BYTES || linear < header + 4 || total < header)
@@ -199,7 +199,7 @@ struct place {
 	u32 linear;
 };
 
-/* on its way in the link-layer header is taken off */
+/* on the way in, skb->data is behind the link-layer header */
 static __always_inline struct place place_in(const struct sk_buff *skb)
 {
 	struct place place = { skb->data, skb->len - skb->data_len };
@@ -242,7 +242,7 @@ static __always_inline struct place place_in_frags(const struct sk_buff *skb)
 	ARRIVAL(netif_receive_skb_entry, name##_direct, place_in, handle)                  \
 	ARRIVAL(netif_receive_skb_list_entry, name##_list, place_in, handle)
 
-/* on its way out it is there, of whatever length */
+/* on the way out, a link-layer header of any length is before it */
 static __always_inline struct place place_out(const struct sk_buff *skb)
 {
 	const unsigned char *ip = skb->head + skb->network_header;

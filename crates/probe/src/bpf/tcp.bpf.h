@@ -225,7 +225,7 @@ int BPF_PROG(segment_queued_upon, const struct sock *sk)
 	return second_stamp(sk);
 }
 
-/* T2 where sk_data_ready does not exist: the function that calls it since. */
+/* T2 where sk_data_ready does not exist: the function that has it in later kernels */
 SEC("fentry/sock_def_readable")
 int BPF_PROG(to_wake_stream_reader, const struct sock *sk)
 {
@@ -322,7 +322,7 @@ int BPF_PROG(write_to_tcp, struct sock *sk, void *msg, u64 size)
 	return emit_segment_written(sk, size);
 }
 
-/* what sendfile and splice call before Linux 6.5 */
+/* called by sendfile and splice before Linux 6.5 */
 SEC("fentry/tcp_sendpage")
 int BPF_PROG(page_to_tcp, struct sock *sk, void *page, int offset, u64 size)
 {

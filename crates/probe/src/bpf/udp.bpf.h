@@ -76,7 +76,7 @@ ARRIVALS(packet_in, datagram_in)
 
 /*
  * The packet that this CPU now takes through the stack, after RPS: for T2. Packets of other
- * servers count too, because then the packet before, which may have been dropped, is no longer
+ * servers are noted too, so that an earlier packet, which may have been dropped, is no longer
  * current.
  */
 SEC("tp_btf/netif_receive_skb")
@@ -94,7 +94,7 @@ static __always_inline bool is_servers(const struct sock *sk)
 	return is_servers_socket(sk, IPPROTO_UDP);
 }
 
-/* For a socket of the server, no matter which thread calls. */
+/* a call on a socket of the server, whichever thread makes it */
 static __always_inline void emit_call(u64 kind, u32 b)
 {
 	emit_now(kind, 0, (u32)bpf_get_current_pid_tgid(), b);
@@ -129,7 +129,7 @@ int BPF_PROG(enqueued, const struct sock *sk)
 
 /*
  * T2 where sk_data_ready does not exist (before Linux 6.3): the beginning of the
- * function that has this tracepoint as its first statement since.
+ * function whose first statement is this tracepoint in later kernels.
  */
 SEC("fentry/sock_def_readable")
 int BPF_PROG(to_wake_reader, const struct sock *sk)
@@ -156,7 +156,7 @@ int BPF_PROG(enqueued_late, struct sock *sk, struct sk_buff *skb, int ret)
 }
 
 /*
- * T4: a socket of the server has given a datagram, here one of no bytes included.
+ * T4: a socket of the server has given a datagram, even an empty one.
  * Unlike sys_exit it costs nothing in the server's other system calls and knows the
  * socket; a call for many messages has one event for each.
  */
@@ -200,7 +200,7 @@ int BPF_PROG(read_from_udpv6, struct sock *sk, void *msg, u64 len, int flags)
 /*
  * T4 where neither is allowed. read and write are left out, here and for T5: they also
  * serve eventfds and pipes, and a server that answers many clients from one socket needs
- * the address that only these calls give and take.
+ * the address, which only the other calls give and take.
  */
 SEC("tp_btf/sys_exit")
 int BPF_PROG(read_returned, struct pt_regs *regs, long ret)
@@ -235,7 +235,7 @@ int BPF_PROG(write_to_udpv6, struct sock *sk)
 
 /*
  * T5 where fentry is not allowed, at the root of the cgroup tree: a socket is about to send a
- * datagram to an address in the call. It allows everything.
+ * datagram to an address in the call. It allows every send.
  */
 static __always_inline int datagram_sent(const struct bpf_sock_addr *ctx)
 {

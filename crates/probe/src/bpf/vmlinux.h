@@ -30,7 +30,7 @@ enum {
 	true = 1,
 };
 
-/* libbpf's bpf_helper_defs.h wants them */
+/* needed by libbpf's bpf_helper_defs.h */
 typedef __u16 __be16;
 typedef __u32 __be32;
 typedef __u64 __be64;
@@ -47,7 +47,7 @@ enum {
 	BPF_F_MMAPABLE = 1U << 10,
 };
 
-/* of the kernel's interface; libbpf wants to see that they are structs */
+/* of the kernel's interface; libbpf needs them as structs */
 struct bpf_dynptr {
 	__u64 opaque[2];
 } __attribute__((aligned(8)));
@@ -60,7 +60,7 @@ struct __sk_buff {
 	__u32 len;
 };
 
-/* what a program at a cgroup's sendmsg4 or sendmsg6 is given */
+/* the context of a program at a cgroup's sendmsg4 or sendmsg6 */
 struct bpf_sock_addr {
 	__u32 user_family;
 	__u32 user_ip4;

@@ -100,7 +100,7 @@ impl Probe {
             if part.is_empty() {
                 break;
             }
-            // the probe refuses to load on more CPUs than 1024
+            // Linux has at most 8,192 CPUs
             sink.take(cpu as u16, part)?;
             moved += part.len();
             if part.len() < PART {

@@ -1,5 +1,5 @@
 //! Two probes watch the same traffic, one with the best hooks of this kernel, the other with
-//! others that it allows in their place: they agree on every request.
+//! hooks that can replace them: they agree on every request.
 //!
 //! Which hooks there are differs from kernel to kernel: fentry and fexit against tracepoints
 //! where both are allowed. Needs memcached.
@@ -10,8 +10,8 @@ use taillab_analysis::{DatagramIds, MatchOptions, Matched, match_events};
 use taillab_model::{Monotonic, Nanos, Recording, Stamps};
 use taillab_probe::{Probe, ProbeSpec, Transport, survey};
 
-/// Ways to stamp that this kernel allows but for which it has a better one: the stamp, the
-/// hook, and what has to be avoided to get it.
+/// The hooks that this kernel allows although it has a better one: the stamp, the hook, and
+/// what has to be avoided to get it.
 fn lesser_hooks(transport: &str) -> Vec<(String, String, Vec<String>)> {
     let trials = survey().expect("this kernel lets the probe load").hooks;
     let own: Vec<_> = trials
@@ -58,7 +58,7 @@ const FEWEST: u32 = 100;
 const ATTEMPTS: u32 = 10;
 
 /// The requests of both recordings have the same stamps, up to a share of their sojourn: half of
-/// them up to a tenth of it and all but 5 % up to a third. On each probe's own they are in order, but for
+/// them up to a tenth of it and all but 5 % up to a third. Each probe's own stamps are in order, except for
 /// one request in a hundred at most: a reader that is awake can read a datagram before T2, while an
 /// emulated CPU stands still between the two.
 fn assert_agreement(
@@ -78,12 +78,12 @@ fn assert_agreement(
     panic!("{what}: {seen} outside of blind windows");
 }
 
-/// How far each stamp of two recordings is apart, as shares of the sojourn, and the number of requests
+/// How far apart each stamp of two recordings is, as shares of the sojourn, and the number of requests
 /// outside of blind windows.
 fn differences(recordings: [Recording; 2], options: &MatchOptions) -> ([Vec<f64>; 6], u32) {
     let [best, other]: [Matched; 2] =
         recordings.map(|recording| match_events(recording.into_events(), options));
-    // the better probe is attached last and detached first
+    // the better probe is attached last and detached first: the other has all of its requests
     let hidden = |t: Stamps| [&best, &other].iter().any(|matched| is_hidden(matched, &t));
     let mut shares: [Vec<f64>; 6] = Default::default();
     let (mut at, mut seen, mut disordered) = (0, 0_u32, Vec::new());
@@ -148,7 +148,7 @@ fn is_in_order(stamps: Stamps) -> bool {
     all(stamps).into_iter().flatten().is_sorted()
 }
 
-/// Adds how far the stamps of the better probe and of the other are apart, as shares of the sojourn.
+/// Adds how far apart the stamps of the two probes are, as shares of the sojourn.
 fn compare([best, other]: [Stamps; 2], shares: &mut [Vec<f64>; 6]) {
     let Some(sojourn) = best.sojourn() else {
         panic!("a response before its request: {best:?}");

@@ -83,7 +83,7 @@ fn a_sleep_has_its_system_call_and_a_wake_up_its_waker() {
         &events,
         |kind| matches!(kind, EventKind::Woken { tid, .. } if *tid == server),
     );
-    // each request wakes it, but for blind windows; a time-out of its read may do so, too
+    // each request wakes it, except in blind windows; so may a time-out of its read
     assert!(
         sleeps > 250 && wakes > 250,
         "{sleeps} sleeps, {wakes} wake-ups"
@@ -141,7 +141,7 @@ fn interrupts_have_their_names_and_lengths() {
     };
     let testbed = Testbed::veth();
     let (events, _) = events_of(&testbed.spec, Disturbances::IRQ, || {
-        // a thread on the other CPU, whose mappings have to be made unknown there
+        // a thread on the other CPU, whose TLB has to be flushed
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -196,7 +196,7 @@ fn interrupts_of(kind: &str) -> u64 {
     counts.sum()
 }
 
-/// Calls of functions on other CPUs, those that make mappings unknown included.
+/// Calls of functions on other CPUs, TLB flushes included.
 fn calls() -> u64 {
     interrupts_of("CAL") + interrupts_of("TLB")
 }
@@ -295,7 +295,7 @@ fn idle_times_have_their_length() {
         if idle.iter().any(|&lasted| lasted > 0) {
             return;
         }
-        // what goes on when the recording ends has not been left
+        // an idle time that lasts beyond the end of the recording has no event
         assert!(
             ticks < 10 * cpus,
             "the kernel counts {ticks} ticks of 10 ms"
@@ -387,7 +387,7 @@ fn waits_for_a_lock_of_the_kernel_have_their_length() {
     });
 }
 
-/// A process that is killed with this.
+/// A process that is killed when this is dropped.
 struct Kept(Child);
 
 impl Drop for Kept {
@@ -439,11 +439,11 @@ fn threads_have_names_also_after_exec() {
     assert_eq!((worker.pid, worker.server), (std::process::id(), true));
     let shell = find(shell.0.id()).expect("it slept and woke up");
     assert_eq!((shell.comm.as_str(), shell.server), ("sh", false));
-    // which sh forked, and which is sleep since its exec
+    // forked by sh, and renamed by its exec
     assert!(threads.iter().any(|thread| thread.comm == "sleep"));
 }
 
-/// A new cgroup with one below it; they go with this.
+/// A new cgroup with one below it; both are removed when this is dropped.
 struct Nested(PathBuf);
 
 impl Nested {
@@ -477,7 +477,7 @@ fn a_cgroup_and_those_below_it_are_the_server() {
     };
     let testbed = Testbed::veth();
     let mut tried = 0;
-    // of version 2 where that is all, of both where both are mounted
+    // only version 2, or both versions where both are mounted
     for root in [
         "/sys/fs/cgroup",
         "/sys/fs/cgroup/unified",

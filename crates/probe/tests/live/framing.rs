@@ -34,8 +34,8 @@ fn record(
 }
 
 /// Matches what is recorded of the exchanges. Each response that is matched is matched with
-/// its own request, as the request's place in its stream and the client's clock show. Gives
-/// the calls and what became of them.
+/// its own request, as the request's place in its stream and the client's clock show. Returns
+/// the number of calls and what became of them.
 fn talk(
     bed: &StreamBed,
     framing: Framing,
@@ -187,7 +187,7 @@ fn what_cannot_be_told_apart_is_ambiguous_and_none_is_wrong() {
     let (calls, counts) = talk(&bed, Framing::Resp, 14, &resp);
     assert!(counts.ambiguous > 0, "{counts:?}");
     assert!(counts.matched > 0, "{counts:?}");
-    // by turns, what comes together counts as one
+    // where the framing is lost, all that the client sends in one turn counts as one request
     assert!(counts.matched + counts.ambiguous + counts.unanswered <= calls);
 }
 

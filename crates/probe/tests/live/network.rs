@@ -164,7 +164,7 @@ fn a_veth_with_gro_is_a_nic() {
         datagrams(&events, testbed.server_tid),
         expected(keys.clone())
     );
-    // its driver does not hand packets over as others of its kind do
+    // with GRO, veth hands packets over at this hook alone
     let without = Probe::load_avoiding(&testbed.spec, &["tp_btf/napi_gro_receive_entry"]);
     let mut probe = without.expect("this hook can be missing");
     probe.attach().expect("the hooks are there");
@@ -226,7 +226,7 @@ fn streams_of_both_families_have_their_clients_address() {
             assert_eq!(key.client(), client, "{:?}", event.kind);
             counts[at] += 1;
         }
-        // one more wake-up and none read: the client closes
+        // the client's close wakes the server once more, with nothing to read
         assert_eq!((counts[0], counts[2], counts[3]), (20, 20, 20), "{from}");
         assert!((20..=21).contains(&counts[1]), "{from}: {counts:?}");
     }
@@ -366,7 +366,7 @@ fn segments_that_are_sent_again_are_seen() {
             let mut stream = TcpStream::connect((SERVER, SERVER_PORT)).expect("it listens");
             stream.write_all(b"hello").expect("the server reads");
             wait_has_read.recv().expect("the server says so");
-            // it hears the server, which does not hear it
+            // the client hears the server, which does not hear the client
             ip(&format!("route add blackhole {SERVER}/32"));
             cut_off.send(()).expect("the server waits");
             stream

@@ -41,8 +41,8 @@ fn assert_datagrams(threads: usize, serve: fn(UdpSocket), at_once: usize, wanted
         }
         let counts = matched.counts(Monotonic::from_nanos_since_boot(0));
         println!("{counts:?}");
-        // A stamp that an interrupt delays is rare. Where T4 is not wanted it can be that of
-        // another request, which is counted as what it is.
+        // An interrupt rarely delays a stamp. Where T4 is not wanted, it can be that of another
+        // request, and so be out of order.
         if wanted.contains(&2) && counts.out_of_order > 0 {
             continue;
         }
@@ -89,7 +89,7 @@ fn what_a_reader_that_is_awake_reads_was_queued_before() {
     let Some(_alone) = live("what_a_reader_that_is_awake_reads_was_queued_before") else {
         return;
     };
-    // it may never leave its core: then it is not known since when it was there (T3)
+    // it may never leave its CPU: then it is unknown when it came onto it (T3)
     assert_datagrams(1, echo::spinning, 10, &[0, 2, 3]);
     assert_datagrams(1, echo::spinning, 1, &[0, 2, 3]);
 }

@@ -13,7 +13,7 @@ use crate::testbed::{Testbed, live};
 /// How long attaching and detaching may take on a machine that does other things too.
 const TRANSIENT: Nanos = Nanos::from_millis(500);
 
-/// Records calls for so long.
+/// Records calls for this long. Calls after that are not recorded.
 fn recorded(spec: &ProbeSpec, length: Duration, mut call: impl FnMut(u32)) -> Recording {
     let mut probe = Probe::load(spec).expect("this kernel lets the probe load");
     assert_eq!(probe.slices(), Some(2));
@@ -41,7 +41,7 @@ fn sampled(spec: &ProbeSpec) -> ProbeSpec {
 }
 
 /// The slices, and the stamps of the requests in them. On each connection that is older than the recording,
-/// the first response may be that of an earlier request.
+/// the first response may belong to an earlier request, so it is ambiguous.
 fn check(recording: Recording, connections: u64) {
     assert_eq!(recording.lost.total(), 0);
     let events: Vec<Event> = recording.into_events().collect();

@@ -160,7 +160,7 @@ fn without_a_hook_for_t2_the_other_stamps_are_there() {
 }
 
 /// The last resort for T2 comes after the wake-up, so a reader on another CPU may be
-/// first: only which packets are stamped is certain, and what the result says of it.
+/// first. Only which packets are stamped is certain, and that the result names the loss.
 #[test]
 fn a_late_t2_is_stamped_once_for_each_packet_where_it_is_allowed() {
     let Some(_alone) = live("a_late_t2_is_stamped_once_for_each_packet_where_it_is_allowed") else {

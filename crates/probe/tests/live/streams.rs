@@ -24,7 +24,7 @@ fn calls(connections: usize, rounds: usize, request: &[u8]) -> Calls {
     }
 }
 
-/// What the calls left in the kernel, warm-up included, and since when it counts.
+/// The recording of the calls, warm-up included, and the time from which on they count.
 struct Run {
     recording: Recording,
     from: Monotonic,
@@ -181,7 +181,7 @@ fn with_the_hooks_of_older_kernels_the_stamps_are_there() {
 }
 
 /// The switches and wake-ups of the server's threads that are recorded while it is called,
-/// each time out of its sleep; and when the calls were made.
+/// each time from its sleep; and the calls.
 fn sleeps_of(
     bed: &StreamBed,
     server: u32,
@@ -216,7 +216,7 @@ fn sleeps_of(
     };
     let calls = run.calls.clone();
     let (matched, counts) = assert_each_call_is_one_request(run, true);
-    // whose socket it is says the port, whoever writes
+    // the port says whose socket it is, whichever thread writes
     assert_eq!(counts.missing_middle[3], 0);
     (matched, events, calls)
 }
@@ -291,7 +291,7 @@ fn pipelined_requests_are_told_apart_or_ambiguous() {
     };
     keep("memcached_tcp_pipelined", &bed, few);
 
-    // Of a server of which nothing is known. Whether it reads two requests at once is the
+    // A server about which nothing is known. Whether it reads two requests at once is the
     // scheduler's affair, but not every time.
     let ambiguous = (0..ATTEMPTS).any(|_| {
         let run = record(&bed, &bed.spec, &[], pipelined.clone());
@@ -300,7 +300,7 @@ fn pipelined_requests_are_told_apart_or_ambiguous() {
     assert!(ambiguous, "each request was read alone, again and again");
 }
 
-/// Of a server of which nothing is known: a call whose request is matched has its stamps
+/// For a server about which nothing is known: a call whose request is matched has its stamps
 /// between the client's, and every other one is ambiguous.
 fn assert_each_call_is_right_or_ambiguous(run: Run) -> Matching {
     let options = MatchOptions::for_streams(Nanos::from_secs(5), false);

@@ -232,7 +232,7 @@ impl FromStr for RateProfile {
 }
 
 impl fmt::Display for RateProfile {
-    /// The notation that reads back as this profile.
+    /// The notation that reads back as this profile, with the rates rounded to three decimals.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("step:")?;
         for (i, (length, rate)) in self.to_steps().iter().enumerate() {
@@ -346,8 +346,8 @@ mod tests {
         }
     }
 
-    /// Counts of each step over many seeds: mean and variance of a Poisson variable, and
-    /// uncorrelated with the next step's.
+    /// Counts of each step over many seeds: they have the mean and the variance of a Poisson variable,
+    /// and are uncorrelated with those of the next step.
     #[test]
     fn counts_in_each_step_are_poisson_and_independent() {
         let profile = read("step:200ms@1000,100ms@8000,50ms@0,300ms@300");
@@ -397,7 +397,7 @@ mod tests {
         (expected / profile.mean_per_ns()).round() as u64
     }
 
-    /// Back on the operational clock the gaps have the base process's law: their variation,
+    /// Converted back to operational time, the gaps have the law of the base process: their variation,
     /// and for Poisson their whole distribution (Kolmogorov–Smirnov at 0.1 %).
     #[test]
     fn the_change_of_time_keeps_the_law_of_the_gaps() {
@@ -465,7 +465,7 @@ mod tests {
             prop_assert_eq!(due.len(), base.len());
             let peak_per_s = profile.to_steps().iter().fold(0.0, |peak, step| step.1.max(peak));
             for (real, wanted) in due.iter().zip(&base) {
-                // the real time is rounded to a nanosecond, in which the other clock may run on
+                // the real time is rounded to a nanosecond, in which the operational clock may advance further
                 let slack = 2.0 + peak_per_s / profile.mean_rate_per_s();
                 let off = operational(&profile, *real).abs_diff(wanted.get());
                 prop_assert!(off as f64 <= slack, "{} for {}", off, wanted);

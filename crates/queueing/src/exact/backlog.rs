@@ -195,7 +195,7 @@ impl Backlog {
 mod tests {
     use super::*;
 
-    /// Two derivations without a common step agree to 13 digits, from 1 to 64 servers.
+    /// Two derivations without a common step agree to 12 digits, from 1 to 200 servers.
     #[test]
     fn both_ways_give_the_same_law() {
         for (c, rho) in [

@@ -116,7 +116,7 @@ impl Md1Lifo {
 mod tests {
     use super::*;
 
-    /// All n together are certain, also where the sum needs a million terms.
+    /// All n together are certain, even where the sum needs a million terms.
     #[test]
     fn everyone_is_served_in_the_end() {
         for rho in [0.01, 0.3, 0.5, 0.8, 0.95, 0.99, 0.999, 0.9999] {
@@ -125,7 +125,7 @@ mod tests {
         }
     }
 
-    /// The integral with end corrections against the plain sum.
+    /// The integral with end corrections agrees with the plain sum.
     #[test]
     fn the_smooth_tail_agrees_with_the_sum() {
         let queue = Md1Lifo::new(0.8).unwrap();

@@ -51,7 +51,8 @@ impl Mdc {
         self.backlog.mean() / self.load_erlangs()
     }
 
-    /// The rate at which the tail falls, a(τ − 1) per service time; a/c times c for any c.
+    /// The rate at which the tail falls, a(τ − 1) per service time: c times that of one server at the
+    /// same utilisation.
     pub fn tail_decay_per_service(&self) -> f64 {
         self.load_erlangs() * (self.backlog.tau() - 1.0)
     }
@@ -132,7 +133,7 @@ impl Mdc {
 mod tests {
     use super::*;
 
-    /// Erlang 1909: P(W ≤ x) = (1−ρ) Σ_{j ≤ x} (−ρ(x−j))^j e^{ρ(x−j)}/j!, good for small x.
+    /// Erlang 1909: P(W ≤ x) = (1−ρ) Σ_{j ≤ x} (−ρ(x−j))^j e^{ρ(x−j)}/j!, accurate for small x.
     #[test]
     fn one_server_agrees_with_erlang() {
         for rho in [0.05, 0.3, 0.5, 0.8, 0.95] {
@@ -155,7 +156,7 @@ mod tests {
         }
     }
 
-    /// The sum and the asymptote meet without a step where the one hands over.
+    /// Where the asymptote takes over from the sum, there is no step.
     #[test]
     fn the_asymptote_takes_over_smoothly() {
         for (c, rho) in [(1, 0.5), (4, 0.8), (16, 0.9), (64, 0.95)] {

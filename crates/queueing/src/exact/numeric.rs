@@ -12,7 +12,7 @@ pub(super) fn log1p_minus_x(x: f64) -> f64 {
     }
     let r = x / (2.0 + x);
     let r2 = r * r;
-    // |r| ≤ 1/4, so 14 terms leave less than 1e-17 of the first
+    // |r| < 0.26, so 14 terms leave less than 1e-17 of the first
     let series = (1..=14)
         .rev()
         .fold(0.0, |sum, k| r2 * (sum + 1.0 / f64::from(2 * k + 1)));

@@ -23,7 +23,7 @@ pub enum Purpose {
 
 /// xoshiro256+ (Blackman and Vigna 2021) in `L` lanes, laid out for vectors.
 ///
-/// The upper 53 bits pass all tests of its authors; the lowest bits are weak, and are not used.
+/// The upper 53 bits pass all tests of its authors. The lowest bits are weak; at most, they break ties.
 #[derive(Clone, Debug)]
 #[repr(align(64))]
 pub struct LaneRng<const L: usize> {

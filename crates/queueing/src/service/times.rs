@@ -95,7 +95,7 @@ mod tests {
         }
     }
 
-    /// A clock's time and a service time can always be added.
+    /// The longest drawn time can be added to any time of a clock.
     #[test]
     fn even_an_absurd_tail_has_an_end() {
         let service: Service = "lognormal:10000s,cv=1000000".parse().unwrap();

@@ -54,13 +54,13 @@ pub(super) fn md1_ps_sojourn_variance(rho: f64) -> f64 {
     2.0 / (idle * idle) * sum
 }
 
-/// E of the later of two parts, each through its own M/M/1 queue fed by the same
+/// The mean time of the later of two parts, each through its own M/M/1 queue fed by the same
 /// arrivals: (12 − ρ)/8 · 1/(1−ρ) (Flatto and Hahn 1984; exact).
 pub(super) fn fork_join_two_mean(rho: f64) -> f64 {
     (12.0 - rho) / 8.0 / (1.0 - rho)
 }
 
-/// E of the last of `parts` parts, each through its own M/M/1 queue fed by the same
+/// The mean time of the last of `parts` parts, each through its own M/M/1 queue fed by the same
 /// arrivals: **an approximation**, a few per cent off.
 ///
 /// \[H_N/H_2 + 4/11 (1 − H_N/H_2) ρ\] times the mean for two, with the harmonic numbers H
@@ -82,7 +82,7 @@ fn the_series_agrees_with_the_closed_form() {
         let ours = md1_ps_sojourn_variance(rho);
         assert!((ours / exact - 1.0).abs() < 1e-13, "{rho}: {ours} {exact}");
     }
-    // light load: the variance is ρ/1 · ∫(1−u)… → 2ρ/3
+    // light load: P(W > u) ≈ ρ(1 − u), so the variance is 2ρ ∫₀¹ (1 − u)² du = 2ρ/3
     let light = md1_ps_sojourn_variance(1e-9);
     assert!((light / (2e-9 / 3.0) - 1.0).abs() < 1e-8, "{light}");
 }

@@ -4,8 +4,8 @@ use taillab_model::budget::BudgetResult;
 
 use crate::chart::{Axis, Chart, Curve, MOST_CURVES};
 
-/// Each component that was measured, in the order of the rows; in several figures where one would
-/// have too many curves.
+/// One curve for each component that was measured, in the order of the rows; several figures where
+/// one would have too many curves.
 pub fn components_charts(result: &BudgetResult) -> Vec<Chart> {
     let rows = result.rows.iter().filter(|row| !row.ccdf.is_empty());
     let curves: Vec<Curve> = rows.map(|row| curve(&row.component, &row.ccdf)).collect();
@@ -28,7 +28,7 @@ pub fn components_charts(result: &BudgetResult) -> Vec<Chart> {
     curves.chunks(of_one).enumerate().map(chart).collect()
 }
 
-/// Each network.
+/// One curve for each network, for the first [`MOST_CURVES`] of them.
 pub fn networks_chart(result: &BudgetResult) -> Chart {
     let networks = result.topologies.iter();
     let curves = networks.map(|network| curve(&network.name, &network.ccdf));

@@ -6,7 +6,8 @@ use taillab_model::{Distribution, Nanos};
 use crate::table::{Cell, Column, Table, cell, known, name};
 use crate::text::Ink;
 
-/// Each component: ours, the paper's below it, and, `with_how`, how it came about.
+/// Each component: our figures, with the paper's below them. With `with_how` also how those came about
+/// that were not measured.
 pub(crate) fn rows_table(result: &BudgetResult, with_how: bool) -> Table {
     let columns = [
         Column::left(""),
@@ -222,7 +223,7 @@ pub(crate) fn earlier_table(result: &BudgetResult) -> Table {
     table
 }
 
-/// What was chosen for a row, in one line.
+/// The parameters of a row in one line: `name value, name value`.
 pub(crate) fn parameters(row: &BudgetRow) -> String {
     let parts = row.parameters.iter();
     let parts: Vec<String> = parts

@@ -126,7 +126,7 @@ impl FittedAxis {
 /// Fewer ticks than this say little about a scale.
 const FEW_TICKS: usize = 4;
 
-/// Ticks closer than 1, 2 and 5.
+/// Ticks that are denser than 1, 2 and 5.
 fn dense(from: f64, to: f64) -> Vec<f64> {
     scale::among(&[1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0], from, to)
 }

@@ -10,9 +10,9 @@ pub struct Chart {
     pub title: String,
     /// What all curves have in common.
     pub subtitle: String,
-    /// To the right.
+    /// The horizontal axis.
     pub x: Axis,
-    /// Upwards.
+    /// The vertical axis.
     pub y: Axis,
     /// In the order of the legend.
     pub curves: Vec<Curve>,

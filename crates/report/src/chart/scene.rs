@@ -274,8 +274,8 @@ fn put_ticks(axis_x: &FittedAxis, axis_y: &FittedAxis, marks: &mut Vec<Mark>) {
     marks.push(straight((0.0, 0.0), (0.0, 1.0), Ink::Frame, ""));
 }
 
-/// Whether a tick keeps its label where there is little room: powers of ten do, every second one of them where there are
-/// many, or every second tick where there are too few.
+/// Whether a tick keeps its label where there is little room. Powers of ten do, or every second one of
+/// them if there are many; if there are too few, every second tick does.
 fn keeps_label(axis: &FittedAxis, place: usize) -> bool {
     /// Labels that fit on a narrow page.
     const FIT: usize = 4;
@@ -325,7 +325,7 @@ fn put_curve(
     match curve.look {
         Look::Line | Look::Marked => put_line(n, curve, place, marks),
         Look::Bars => {
-            /// Of the room that a bar has.
+            /// As a share of the room that a bar has.
             const THICKNESS: f64 = 0.6;
             let half = THICKNESS / 2.0 / curve.points.len() as f64;
             marks.extend(curve.points.iter().filter_map(|point| {
@@ -393,7 +393,7 @@ fn put_line(
     });
 }
 
-/// Puts the legend in rows from `y` on; returns where the next thing begins.
+/// Puts the legend in rows from `y` down; returns the `y` of what follows.
 fn legend(chart: &Chart, mut y: f64, marks: &mut Vec<Mark>) -> f64 {
     let mut x = MARGIN;
     for (n, curve) in chart.curves.iter().enumerate() {

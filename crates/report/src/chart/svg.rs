@@ -162,7 +162,7 @@ fn put_curve(svg: &mut Markup, points: &[(f64, f64)], class: &str, look: &str) {
 }
 
 fn put_cells(svg: &mut Markup, areas: &[Area], ink: Ink, class: &str) {
-    /// Neighbours overlap by this much, so that no paper shines through between them.
+    /// Neighbours overlap by this much, so that the background does not show between them.
     const OVERLAP: f64 = 0.3;
     let fill = colour(ink);
     put!(svg, "<path class=\"{class}\" fill=\"{fill}\" d=\"");

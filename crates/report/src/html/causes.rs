@@ -51,10 +51,10 @@ fn put_finding(page: &mut Markup, finding: &Finding) {
     put!(page, "</li>\n");
 }
 
-/// The text with names and commands, which are in back quotes, as code.
+/// The text, with everything in back quotes (names and commands) marked as code.
 fn coded(text: &str) -> String {
     let parts: Vec<&str> = text.split('`').collect();
-    // an odd back quote is only a character
+    // an unpaired back quote is only a character
     if parts.len().is_multiple_of(2) {
         return Esc(text).to_string();
     }

@@ -1,4 +1,4 @@
-//! Charts on a page. They fit any width and read without a script.
+//! Charts on a page. They fit any width and can be read without a script.
 
 use serde::Serialize;
 
@@ -34,13 +34,13 @@ pub(super) fn put_section(page: &mut Markup, title: &str, chart: &Chart) {
     put!(page, "</section>\n");
 }
 
-/// The chart in the form that `class` has in the style sheet.
+/// The chart as a figure of this CSS class.
 pub(super) fn put_as(page: &mut Markup, chart: &Chart, class: &str, caption: &str) {
     let attributes = format!("class=\"{class}\"");
     put_scene(page, chart, &Scene::of(chart), &attributes, caption);
 }
 
-/// The tail of a server's latency, which the script can enlarge and read off.
+/// The tail of a server's latency; the script enlarges it and reads off values.
 pub(super) fn put_tail(page: &mut Markup, document: &Document<'_>) {
     let chart = tail::chart(document);
     if chart.is_empty() {

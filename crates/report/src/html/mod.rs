@@ -1,7 +1,7 @@
 //! `report.html`: one self-contained page, of a run or of a trace.
 //!
-//! Everything is in the markup, so the page reads without JavaScript; the script only
-//! adds reading off, zooming and hiding curves. The page's Content-Security-Policy
+//! Everything is in the markup, so the page can be read without JavaScript; the script only
+//! adds reading off values, zooming and hiding curves. The page's Content-Security-Policy
 //! allows its own style and script by their hashes and nothing else, so nothing can be
 //! fetched and text from outside could not run even if it were not escaped.
 

@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use crate::markup::{Esc, Markup, put};
 
 const STYLE: &str = include_str!("assets/report.css");
-/// What an explanation adds.
+/// The style of the parts that explain.
 const EXPLANATION_STYLE: &str = include_str!("assets/explanation.css");
 /// A small icon, so that a browser does not ask a server for one.
 const ICON: &str = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E\

@@ -14,7 +14,7 @@ use crate::markup::{Esc, Markup, paragraph, put, section};
 const DRAWN: usize = 10;
 /// Shorter than this share of the request, a piece cannot be seen.
 const VISIBLE: f64 = 0.0005;
-/// Pieces drawn in a row at most: the longest ones.
+/// The maximum number of pieces drawn in a row: the longest ones.
 const PIECES: usize = 400;
 /// Classes of the colours and their meanings.
 const fn legend(compared: bool) -> [(&'static str, &'static str); 7] {

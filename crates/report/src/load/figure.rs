@@ -10,7 +10,7 @@ use crate::figures;
 /// The quantiles along a sweep.
 const SWEPT_QUANTILES: [f64; 3] = [0.5, 0.99, 0.999];
 
-/// The distributions of one load, or latency against load; `None` of a closed loop, which has
+/// The distributions of one load, or latency against load; `None` for a closed loop, which has
 /// neither.
 pub fn chart(document: &LoadDocument<'_>) -> Option<Chart> {
     let report = document.report;
@@ -50,7 +50,7 @@ fn distributions(document: &LoadDocument<'_>, load: &LoadSummary) -> Chart {
 
 /// Latency against load: a curve for each quantile, and where the objective breaks.
 ///
-/// To the right is the utilisation where it is known for every step, else the rate.
+/// The horizontal axis is the utilisation if it is known for every step, otherwise the rate.
 fn sweep(report: &LoadReport) -> Chart {
     let generator = report.generator();
     let utilised = |step: &LoadStep| step.load.target_utilization;
@@ -118,7 +118,7 @@ fn sweep(report: &LoadReport) -> Chart {
     }
 }
 
-/// What a figure says where its result is not to be taken as it is.
+/// What a figure says about an invalid or partial result.
 const fn doubt(valid: bool, partial: bool) -> &'static str {
     match (valid, partial) {
         (true, false) => "",

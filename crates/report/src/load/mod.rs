@@ -83,7 +83,7 @@ impl LoadSeries {
         Self::Floor,
     ];
 
-    /// What a person reads.
+    /// The name for people.
     pub const fn label(self) -> &'static str {
         self.names().0
     }

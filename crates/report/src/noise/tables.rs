@@ -10,9 +10,9 @@ use crate::text::{Ink, Style};
 
 /// Causes in a table of a terminal.
 const ON_SCREEN: usize = 12;
-/// And in one of a page.
+/// Causes in a table of a page.
 const ON_PAGE: usize = 30;
-/// A cause that never took most of a gap has a line from this share of the stolen time on.
+/// A cause that never took most of a gap gets a line only with at least this share of the stolen time.
 const WORTH_A_LINE: f64 = 0.01;
 
 /// The distribution and the gaps of each row.
@@ -65,7 +65,7 @@ pub(crate) fn rows_screen(result: &NoiseResult, style: Style) -> Table {
     )
 }
 
-/// What the reader must know of a row.
+/// What the reader must know about a row.
 fn doubts(row: &NoiseRow) -> Option<String> {
     let mut parts = Vec::new();
     if row.migrations > 0 {

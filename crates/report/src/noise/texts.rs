@@ -17,7 +17,7 @@ pub(crate) fn name(row: &NoiseRow) -> String {
     }
 }
 
-/// How much of the stolen time is known to be whose.
+/// How much of the stolen time is attributed to this kernel, and how much to what is below it.
 pub(crate) fn attributed(row: &NoiseRow) -> Option<String> {
     let here = format!(
         "{} attributed to this kernel",

@@ -60,11 +60,11 @@ const SLICE_BEGIN: u64 = 1;
 const SLICE_END: u64 = 2;
 /// `TrackDescriptor.ChildTracksOrdering.EXPLICIT`.
 const BY_RANK: u64 = 3;
-/// `TracePacket.SequenceFlags.SEQ_INCREMENTAL_STATE_CLEARED`: the first packet is the first.
+/// `TracePacket.SequenceFlags.SEQ_INCREMENTAL_STATE_CLEARED`, set on the first packet.
 const FIRST: u64 = 1;
 /// `BuiltinClock.BUILTIN_CLOCK_MONOTONIC`.
 const MONOTONIC: u64 = 3;
-/// There is one writer.
+/// The id of the only sequence, since there is one writer.
 const SEQUENCE: u64 = 1;
 
 /// The trace: one track for each CPU, one for each worker, and for each request one with its
@@ -99,7 +99,7 @@ struct Slice {
     flow: Option<u64>,
 }
 
-/// A packet with the instant that orders it.
+/// A trace under construction; each event comes with the instant by which it is ordered.
 #[derive(Default)]
 struct Trace {
     descriptors: Vec<Message>,
@@ -108,7 +108,7 @@ struct Trace {
 }
 
 impl Trace {
-    /// A new track under its parent, after those that are there.
+    /// A new track under its parent, after the existing ones.
     fn track(&mut self, parent: Option<u64>, name: &str) -> u64 {
         self.tracks += 1;
         // a uuid can be any number except 0, which is the default track
@@ -177,7 +177,7 @@ impl Trace {
             event = event.message(field::EVENT_ANNOTATION, &note);
         }
         self.begin(track, t1, "request", &name, event);
-        // a stage is there between two stamps that are; a missing stamp joins two of them
+        // a stage lies between two known stamps; a missing stamp joins the two stages around it
         let mut from = (1, t1);
         for (i, stamp) in request.stamps_ns.iter().enumerate() {
             let Some(at) = stamp.map(|at| t1.saturating_add(at.get()).clamp(from.1, t6)) else {
@@ -262,8 +262,8 @@ fn text_note(name: &str, value: &str) -> Message {
         .text(field::ANNOTATION_TEXT, value)
 }
 
-/// What each CPU did during any of the requests: the same activity, seen from two requests
-/// at once, is one slice.
+/// What each CPU did during any of the requests. [`apart`] joins an activity that two requests
+/// contain into one slice.
 fn cpu_slices(requests: &[SlowRequest]) -> BTreeMap<u16, Vec<Slice>> {
     let mut cpus: BTreeMap<u16, Vec<Slice>> = BTreeMap::new();
     for request in requests {
@@ -282,7 +282,7 @@ fn cpu_slices(requests: &[SlowRequest]) -> BTreeMap<u16, Vec<Slice>> {
     cpus
 }
 
-/// From T3 to T6 a worker is with a request; in order of the workers' thread ids.
+/// The requests of each worker, each from T3 to T6; in order of the workers' thread ids.
 fn worker_slices(requests: &[SlowRequest]) -> BTreeMap<(Option<Tid>, String), Vec<Slice>> {
     let mut workers: BTreeMap<_, Vec<Slice>> = BTreeMap::new();
     for (i, request) in requests.iter().enumerate() {

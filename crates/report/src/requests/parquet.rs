@@ -9,8 +9,8 @@ use super::row::RequestRow;
 use crate::columns::{Column, copy_without, length_ns, name_of, write_rows};
 use crate::error::ReportError;
 
-/// A stage is there only where all six stamps are, in order, so that the five always sum to the
-/// sojourn.
+/// A stage has a value only if the request has all six stamps, in order, so that the five always
+/// sum to the sojourn.
 fn stage(row: &RequestRow, i: usize) -> Option<i64> {
     Some(length_ns(row.server?.stages()?[i]))
 }

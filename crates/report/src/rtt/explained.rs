@@ -57,7 +57,7 @@ pub(crate) fn parts(explanation: &RttExplanation) -> Table {
     table
 }
 
-/// Where the slow ones begin.
+/// The quantile from which on a band is one of slow round trips.
 const SLOW: f64 = 0.99;
 
 fn band_name(band: &RttBand) -> String {
@@ -67,7 +67,7 @@ fn band_name(band: &RttBand) -> String {
     }
 }
 
-/// `71–88 %`; nothing where there is none.
+/// `71 to 88 %`; empty without an interval.
 fn interval(share: &Share) -> String {
     match (share.lo, share.hi) {
         (Some(lo), Some(hi)) => {
@@ -78,7 +78,7 @@ fn interval(share: &Share) -> String {
     }
 }
 
-/// The largest part of the tail, in one sentence; and what the figures rest on.
+/// The largest part of the tail, in one sentence.
 pub(crate) fn headline(row: &RttRow) -> Option<String> {
     let explanation = row.explanation.as_ref()?;
     let usual = explanation.bands.first()?;
@@ -121,7 +121,7 @@ pub(crate) fn basis(row: &RttRow) -> Option<String> {
     ))
 }
 
-/// Who had the CPUs in the slow round trips.
+/// What had a CPU while a slow round trip needed it.
 pub(crate) fn disturbances(explanation: &RttExplanation, most: usize) -> Table {
     let caption = "What had a CPU while a round trip above p99 needed it; the share is that of \
                    what these take longer than the usual ones";
@@ -249,7 +249,7 @@ pub(crate) fn loads<'a>(rows: impl IntoIterator<Item = &'a RttRow>) -> Table {
     table
 }
 
-/// What makes the load of a row worthless; what else speaks against it.
+/// Why the load of a row is invalid, and its warnings.
 pub(crate) fn doubts(row: &RttRow) -> (&[Reason], &[Reason]) {
     match &row.open_loop {
         Some(open) => (&open.verdict.reasons, &open.verdict.warnings),

@@ -7,8 +7,8 @@ use taillab_model::rtt::RoundTrip;
 use crate::error::ReportError;
 use crate::hlog;
 
-/// Writes an HdrHistogram interval log of round trips in order of time; what was lost counts as
-/// long as it was waited for.
+/// Writes an HdrHistogram interval log of round trips, which must be in order of time; a lost
+/// message counts as long as it was waited for. Writes nothing without round trips.
 ///
 /// # Errors
 /// [`ReportError::Write`] when the stream refuses the bytes.

@@ -8,7 +8,7 @@ use crate::figures::{self, count, counted, percent, quantile_name};
 use crate::table::{Cell, Column, Table, cell, known, lacking, name};
 use crate::text::Ink;
 
-/// A length in µs; below one, which only memory reaches, to 10 ns.
+/// A length in µs; below 1 µs, which is reached only through memory, in steps of 10 ns.
 fn micros(length: Nanos) -> String {
     match length.get() {
         0..1_000 => format!("{:.2}", length.as_micros_f64()),
@@ -16,7 +16,7 @@ fn micros(length: Nanos) -> String {
     }
 }
 
-/// Rows with less than these percentiles of a result fit a narrow terminal.
+/// The percentiles that fit a narrow terminal.
 pub(crate) const FEW: [f64; 4] = [0.5, 0.99, 0.999, 0.9999];
 
 /// A row for each combination, a column for each of the `quantiles`, then the slowest.

@@ -7,7 +7,7 @@ use crate::text::distinct;
 
 /// The quantiles along a sweep of one system.
 const SWEPT_QUANTILES: [f64; 4] = [0.5, 0.9, 0.99, 0.999];
-/// The quantile along a sweep of several.
+/// The quantile along a sweep of several systems.
 const COMPARED_QUANTILE: f64 = 0.99;
 
 /// The figure of the report.

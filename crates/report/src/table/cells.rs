@@ -69,7 +69,7 @@ impl Column {
         self
     }
 
-    /// Blanks before the column in a terminal, where the usual number is not right.
+    /// Spaces before the column in a terminal, instead of the usual number.
     pub(crate) fn gap(mut self, gap: usize) -> Self {
         self.gap = Some(gap);
         self
@@ -180,7 +180,7 @@ impl Row {
         self
     }
 
-    /// The reason that is left of a row without any value.
+    /// What to show for a row without any value: the first reason that a cell gives.
     pub(super) fn lacks_all(&self) -> Option<&Cell> {
         let mut others = self.cells.iter().skip(1);
         let has_none = others.clone().all(|cell| cell.lacks || cell.text == DASH);
@@ -189,7 +189,7 @@ impl Row {
 }
 
 /// Columns and rows; the first cell of a row is its name. The last cell of a row with too few
-/// cells runs over the columns that are left.
+/// cells spans the remaining columns.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
     pub(super) caption: String,

@@ -6,7 +6,7 @@ use crate::text::{INDENT, Ink, Style, clean, columns, wrap};
 /// A wrapped last column with less room than this moves below its row.
 const LEAST_ROOM: usize = 28;
 
-/// A column of the terminal: a [`Column`] or the notes of its cells.
+/// A column of the terminal: one of the table, or the notes of its cells.
 struct CellSlot {
     side: Side,
     gap: usize,

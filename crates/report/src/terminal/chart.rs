@@ -5,10 +5,9 @@ use crate::text::{INDENT, Ink, Style, WIDEST, clean, columns, wrap};
 
 /// Rows of a plot whose rows are not percentiles.
 const ROWS: usize = 18;
-/// Percentiles of the rows, as the share of slower requests: three to a decade, so that
-/// they are evenly spaced on a logarithmic axis.
+/// Rows between two ticks of the share of slower requests, which are mostly a decade apart.
 const ROWS_PER_DECADE: f64 = 3.0;
-/// Narrower than this, the figure says nothing.
+/// A narrower figure shows nothing useful.
 const NARROWEST: usize = 40;
 
 /// Colours and marks, all different.
@@ -126,7 +125,7 @@ impl Grid<'_> {
     /// Which curve, if any, is in each cell.
     fn cells(&self, curves: &[Curve]) -> Vec<Vec<Option<usize>>> {
         let mut cells = vec![vec![None; self.width]; self.rows];
-        // the first curves are drawn last: they are the ones that are compared with
+        // the first curves are drawn last: the others are compared with them
         for (n, curve) in curves.iter().enumerate().rev() {
             match curve.look {
                 Look::Line | Look::Marked => self.put_line(n, curve, &mut cells),

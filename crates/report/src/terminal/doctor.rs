@@ -65,7 +65,7 @@ pub fn render(diagnosis: &Diagnosis, detail: Detail, style: Style) -> String {
     page.text
 }
 
-/// The name under which those that are held are listed.
+/// The name of the line that lists the capabilities that are held.
 const CAPABILITIES: &str = "capabilities";
 
 const fn mark(state: CheckState) -> (Ink, &'static str) {
@@ -190,7 +190,7 @@ impl Page {
         }
     }
 
-    /// The commands that work, in one line; what each can is only in the whole diagnosis.
+    /// The commands that work, in one line; only the whole diagnosis says what each can do.
     fn working(&mut self, commands: &[CommandVerdict]) {
         let names: Vec<&str> = (commands.iter())
             .filter(|command| command.works)

@@ -71,7 +71,7 @@ impl Page {
         }
     }
 
-    /// Composition, culprits, forecasts, and what else is known of the slow requests.
+    /// Composition, culprits, forecasts, and what else is known about the slow requests.
     pub(super) fn causes(&mut self, document: &Document<'_>) {
         let result = &document.report.server;
         match &result.explanation {
@@ -241,7 +241,8 @@ fn shown_culprits(causes: &[CauseShare], extent: Extent) -> (Vec<&CauseShare>, u
     (culprits, all)
 }
 
-/// The forecasts to show, the best first: what a person can do has its place among them.
+/// The forecasts to show, the best first. Few of them lack a command, so that there is room for what a
+/// person can do.
 fn shown_predictions(predictions: &[Prediction], extent: Extent) -> Vec<&Prediction> {
     const WHAT_IFS: usize = 2;
     let mut what_ifs = 0;

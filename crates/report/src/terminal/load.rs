@@ -49,7 +49,7 @@ fn requests_in(requests: u64, length: Nanos) -> String {
     format!("{} in {length}", counted(requests, "request", "requests"))
 }
 
-/// Where the sample lacks what a quantile needs: how many requests more.
+/// How many more requests a quantile needs; `None` if the sample has enough.
 fn more(q: f64, has: u64, needs: &[(f64, u64)]) -> Option<String> {
     let (_, needed) = needs.iter().find(|(p, _)| (p - q).abs() < 1e-12)?;
     let more = needed.saturating_sub(has);
@@ -63,7 +63,7 @@ fn more(q: f64, has: u64, needs: &[(f64, u64)]) -> Option<String> {
 }
 
 impl Page {
-    /// Title, load and client; `judged` writes what is said of the verdict below the title.
+    /// Title, load and client; `judged` writes what is said about the verdict below the title.
     fn head_of_load(
         &mut self,
         document: &LoadDocument<'_>,

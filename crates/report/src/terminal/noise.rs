@@ -8,7 +8,7 @@ use crate::figures::percent;
 use crate::noise;
 use crate::text::{Ink, Style};
 
-/// The longest gaps shown of each row.
+/// How many of each row's longest gaps are shown.
 const LONGEST: usize = 5;
 
 /// Rows, causes and the figure; `all` shows every cause and the longest gaps.

@@ -150,7 +150,7 @@ impl Page {
         }
     }
 
-    /// The limits that the result was to hold.
+    /// The limits that the result had to meet.
     pub(super) fn assertions(&mut self, assertions: &[Assertion]) {
         for Assertion {
             assertion,
@@ -168,7 +168,7 @@ impl Page {
     }
 
     pub(super) fn fact(&mut self, name: &str, fact: &str) {
-        /// Columns of the longest name, and two.
+        /// The length of the longest name plus 2.
         const NAME: usize = 14;
         let name = self.style.paint(Ink::Quiet, &format!("{name:NAME$}"));
         self.hanging(
@@ -179,7 +179,7 @@ impl Page {
         );
     }
 
-    /// The latency of a server, with as many intervals as fit, the measured one the longest.
+    /// The latency of a server, with as many intervals as fit; that of the measured latency goes last.
     pub(super) fn latency_of_server(&mut self, document: &Document<'_>) -> Table {
         let table = latency::of_server(document).fit(
             self.style,
@@ -196,7 +196,7 @@ impl Page {
         table
     }
 
-    /// Forecasts, with as many intervals as fit, that of the highest percentile the longest.
+    /// Forecasts, with as many intervals as fit; that of the highest percentile goes last.
     pub(super) fn forecasts(&mut self, predictions: &[&Prediction]) {
         let table = predictions_table(predictions).fit(
             self.style,

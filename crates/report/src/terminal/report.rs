@@ -166,7 +166,7 @@ pub(super) fn chief_facts(document: &Document<'_>) -> Vec<(&'static str, String)
     chief
 }
 
-/// What the head says of a server under a load of ours.
+/// What the head says about a server under a load of ours.
 fn load_facts(
     document: &Document<'_>,
     load: &LoadSummary,
@@ -206,7 +206,7 @@ fn load_facts(
     ]
 }
 
-/// What the head says of a server that was watched.
+/// What the head says about a server that was watched.
 fn trace_facts(document: &Document<'_>, date: &str) -> Vec<(&'static str, String)> {
     let report = document.report;
     let server = &report.server;

@@ -83,7 +83,7 @@ pub fn render(report: &RttReport<'_>, saved_in: Option<&str>, all: bool, style: 
 const DISTURBANCES: usize = 4;
 
 impl Page {
-    /// The loads of rows that were sent by a schedule, and what speaks against them.
+    /// The loads of rows that were sent by a schedule, and the reasons to doubt them.
     fn open_loops(&mut self, rows: &[RttRow], all: bool) {
         if rows.iter().all(|row| row.open_loop.is_none()) {
             return;
@@ -111,7 +111,7 @@ impl Page {
         }
     }
 
-    /// Where the tail comes from: of one row with its table, of several in a sentence each.
+    /// Where the tail comes from: one row with its table, several with a sentence each.
     fn explanations(&mut self, report: &RttReport<'_>, all: bool) {
         let rows = &report.result.rows;
         let asked = |row: &&RttRow| row.explanation.is_some() || row.unexplained_because.is_some();

@@ -39,12 +39,12 @@ const WORTH_TRYING: f64 = 0.95;
 /// Lines of a screen.
 const LINES: usize = 45;
 
-/// How much of what a screen may leave out is on it.
+/// How much of its optional parts a screen shows.
 #[derive(Clone, Copy)]
 struct Room {
     reservations: usize,
     findings: usize,
-    /// What the best forecast's change costs: `tune plan`, which the screen names, says it too.
+    /// What the change of the best forecast costs: `tune plan`, which the screen names, says it too.
     costs: bool,
 }
 

@@ -18,7 +18,7 @@ const LABEL: usize = 8;
 const LETTERS: RangeInclusive<char> = 'a'..='z';
 const SERVER: char = '█';
 const IDLE: char = '·';
-/// The mark of all that have no letter.
+/// The mark of everything beyond the last letter.
 const OTHERS: char = '+';
 
 /// The timelines, in the order given.

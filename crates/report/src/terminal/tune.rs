@@ -104,7 +104,7 @@ impl Page {
                 (n, _) => n.to_string(),
             };
             let lead = format!("{:INDENT$}{:width$}", "", row.name);
-            // what is in parentheses, how it is done, is in the plan of that one
+            // the text in parentheses says how it is done, which the plan of this mitigation shows
             let what = row.description.split(" (").next().unwrap_or_default();
             let text = format!("{what}: {does}");
             self.hanging(&lead, INDENT + width, Ink::Plain, &text);

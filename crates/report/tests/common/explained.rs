@@ -1,5 +1,5 @@
-//! The simulated server with everything that an explanation can say about it. The figures
-//! fit each other; they are not computed from the sample.
+//! The simulated server with everything that an explanation can say about it. The figures are
+//! consistent with each other; they are not computed from the sample.
 
 #![allow(dead_code, reason = "each test uses its own part")]
 

@@ -1,5 +1,5 @@
-//! A run that never was: a simulated server, so that every output has something
-//! realistic to show and every test the same.
+//! An invented run: a simulated server, so that every output has something realistic to show,
+//! the same in every test.
 
 #![allow(dead_code, reason = "each test uses its own part")]
 

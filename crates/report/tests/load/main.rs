@@ -1,4 +1,4 @@
-//! Every output of `taillab load`, from loads that never were.
+//! Every output of `taillab load`, from invented loads.
 
 #![allow(
     clippy::unwrap_used,

@@ -7,7 +7,7 @@ use taillab_report::load::LoadDocument;
 
 use super::samples;
 
-/// Elements that are opened are closed, in order; void elements are not.
+/// Whether all elements except void ones are closed in order.
 fn is_balanced(page: &str) -> bool {
     const VOID: [&str; 6] = ["meta", "link", "br", "rect", "line", "circle"];
     let mut open = Vec::new();

@@ -38,7 +38,7 @@ fn generator(mode: Mode) -> Generator {
     }
 }
 
-/// A valid report of these.
+/// A valid report of this load and this generator.
 fn report(load: Option<LoadSummary>, generator: Generator) -> LoadReport {
     LoadReport {
         schema_version: SCHEMA_VERSION,
@@ -77,7 +77,7 @@ fn valid() -> Verdict {
     }
 }
 
-/// All times of a distribution so many times longer.
+/// The distribution with all its times multiplied by `factor`.
 pub(crate) fn scaled(distribution: &Distribution, factor: f64) -> Distribution {
     let scale = |x: Option<Nanos>| x.map(|x| Nanos::new((x.get() as f64 * factor) as u64));
     let mut scaled = distribution.clone();

@@ -11,8 +11,8 @@ use taillab_queueing::discipline::Class;
 use taillab_queueing::isa::Isa;
 use taillab_queueing::service::Service;
 
-/// Gaps and service times, in whole nanoseconds and small, so that many things happen at
-/// the same instant.
+/// Short gaps and service times in whole nanoseconds, so that many things happen at the same
+/// instant.
 fn load(length: std::ops::Range<usize>) -> impl Strategy<Value = Vec<(u32, u32)>> {
     let busy = prop::collection::vec((0_u32..12, 1_u32..30), length.clone());
     let calm = prop::collection::vec((0_u32..60, 1_u32..30), length);
@@ -26,7 +26,7 @@ static VARYING: Service = Service::Exponential {
     mean: Nanos::new(1),
 };
 
-/// Of the service times only whether they are equal counts here: the load has its own.
+/// Only whether the service times are equal matters here: the load has its own ones.
 fn queue(discipline: &Discipline, workers: usize, constant_service: bool) -> Station<'_> {
     Station {
         service: if constant_service {
@@ -46,7 +46,7 @@ fn grid() -> Grid {
     Grid::for_mean_gap(1e3)
 }
 
-/// Each request's (wait, service) as the kernel gives them, in `L` equal lanes.
+/// Each request's (wait, service) as the kernel returns them, in `L` equal lanes.
 fn by_kernel<const L: usize>(
     isa: Isa,
     mut kernel: Box<dyn Kernel<L>>,
@@ -83,7 +83,7 @@ fn by_kernel<const L: usize>(
                 .copied()
                 .zip(finished.services.iter().copied()),
         );
-        // a new origin must not show
+        // a new origin must not change the result
         if i % 3 == 2 {
             kernel.rebase(&[at; L]);
             at = 0.0;
@@ -104,7 +104,7 @@ fn by_kernel<const L: usize>(
     result
 }
 
-/// The same by the event loop, in one lane, in the order of arrival.
+/// The same by the event loop, in one lane and in the order of arrival.
 fn by_events(rules: &Rules, load: &[(u32, u32)], choices: &mut LaneRng<1>) -> Vec<Served> {
     let mut queue = EventQueue::new(rules);
     let mut all = Vec::new();
@@ -160,7 +160,7 @@ proptest! {
         }
     }
 
-    /// FIFO with equal service times: the max-plus scan, too, and the recorded ideal.
+    /// FIFO with equal service times: the max-plus scan and the ideal queue of `queueing` agree, too.
     #[test]
     fn the_max_plus_scan_is_fifo(load in load(1..300), service in 1_u32..40, workers in 1_usize..=20, rows in 1_usize..70) {
         let load = constant(&load, service);
@@ -183,7 +183,7 @@ proptest! {
         prop_assert_eq!(waits, want.iter().map(|p| p.0).collect::<Vec<_>>());
     }
 
-    /// Newest first and random order: matched starts against following every worker.
+    /// Newest first and random order: matched starts agree with simulated workers.
     #[test]
     fn matched_starts_are_what_happens(load in load(1..300), workers in 1_usize..=20, random in any::<bool>(), rows in 1_usize..70) {
         let discipline = if random { Discipline::RandomRequest } else { Discipline::Lifo };
@@ -192,7 +192,7 @@ proptest! {
         let kernel = queue(&discipline, workers, false).kernel::<1>(grid(), 0);
         let got = by_kernel(Isa::detect(), kernel, &load, rows);
         prop_assert_eq!(sorted(got), sorted(want));
-        // with equal service times it makes no difference whose they are
+        // with equal service times it does not matter whose they are
         let load = constant(&load, 17);
         let rules = queue(&discipline, workers, true).rules(grid(), 0);
         let want = pairs(&by_events(&rules, &load, &mut LaneRng::new(7, Purpose::Choice, 0)));
@@ -228,8 +228,8 @@ proptest! {
         }
     }
 
-    /// No worker is idle while a request waits, so stealing for nothing starts services
-    /// when FIFO does.
+    /// No worker is idle while a request waits, so work stealing without a cost starts services at the
+    /// same times as FIFO.
     #[test]
     fn free_stealing_starts_services_when_fifo_does(load in load(1..300), workers in 1_usize..=9) {
         let load = constant(&load, 19);
@@ -243,7 +243,7 @@ proptest! {
         prop_assert_eq!(starts(Discipline::WorkStealing { cost: Nanos::ZERO }), starts(Discipline::Fifo));
     }
 
-    /// Time slices longer than every service are FIFO; so is what the favoured class sees.
+    /// Time slices longer than every service are FIFO; so is the favoured class.
     #[test]
     fn no_preemption_is_fifo(load in load(1..300), workers in 1_usize..=9, rows in 1_usize..70) {
         let want = by_kernel(Isa::detect(), queue(&Discipline::Fifo, workers, false).kernel::<1>(grid(), 0), &load, rows);
@@ -261,7 +261,7 @@ proptest! {
         }
     }
 
-    /// Both forms of processor sharing, against the definition stepped through.
+    /// Both forms of processor sharing agree with a simulation of the definition.
     #[test]
     fn sharing_follows_its_definition(load in load(1..80), workers in 1_usize..=4, rows in 1_usize..70) {
         let want = sorted(shared(&load, workers));
@@ -269,7 +269,7 @@ proptest! {
         for (g, w) in sorted(got).iter().zip(&want) {
             prop_assert!((g.0 - w.0).abs() < 1e-6, "{:?} instead of {:?}", g, w);
         }
-        // enough at once for the sorted list to overflow into the heap
+        // so many at the same time that the unsorted ones overflow into the heap
         let crowd: Vec<(u32, u32)> = (0..400_u32).map(|i| (u32::from(i > 200) * 3, 1 + i * 7919 % 997)).collect();
         let want = sorted(shared(&crowd, workers));
         let got = by_kernel(Isa::detect(), queue(&Discipline::ProcessorSharing, workers, false).kernel::<1>(grid(), 0), &crowd, rows);
@@ -287,7 +287,7 @@ proptest! {
         prop_assert_eq!(sorted(lanes), eightfold);
     }
 
-    /// Slow workers and vacations under FIFO: against the recursion with one of each.
+    /// Slow workers and vacations under FIFO agree with counting nanosecond by nanosecond.
     #[test]
     fn slow_and_absent_workers(load in load(1..200), away in prop::collection::vec((0_u64..3_000, 1_u64..60), 0..20)) {
         let unavailable: Vec<Unavailable> = away.iter().map(|(from, length)| Unavailable {
@@ -315,7 +315,7 @@ proptest! {
     }
 }
 
-/// Processor sharing from arrival to departure in small steps of events.
+/// Processor sharing by its definition, from event to event.
 fn shared(load: &[(u32, u32)], workers: usize) -> Vec<(f64, f64)> {
     let mut arrivals = Vec::new();
     let mut at = 0.0;
@@ -361,15 +361,15 @@ fn a_favoured_background_job_interrupts_and_the_request_resumes() {
         first: Class::Background,
     };
     let one = queue(&discipline, 1, true);
-    // alone, then with background: each wait is a sum of whole or partial background jobs
+    // each wait is a sum of whole or partial background jobs
     let load: Vec<(u32, u32)> = vec![(200, 20); 2_000];
     let waits: Vec<f64> = by_kernel(Isa::detect(), one.kernel::<1>(grid(), 0), &load, 64)
         .iter()
         .map(|p| p.0)
         .collect();
     let interrupted = waits.iter().filter(|w| **w > 0.0).count() as f64 / waits.len() as f64;
-    // The server is busy with background a quarter of the time on arrival, and else
-    // a job comes within the 20 ns of service with probability 1 − e^(−1/2).
+    // An arrival finds the server busy with background work with probability 1/4. Otherwise, a job
+    // arrives within the 20 ns of service with probability 1 − e^(−1/2).
     let want = 1.0 - 0.75 * (-0.5_f64).exp();
     assert!(
         (interrupted - want).abs() < 0.05,

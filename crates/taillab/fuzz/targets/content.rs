@@ -1,5 +1,5 @@
-//! Any bytes as what a client or a server wrote: where messages end does not depend on how they are cut, and what
-//! a recording keeps of them has the same ends.
+//! Any bytes as what a client or a server wrote: where messages end does not depend on how the bytes are cut,
+//! and what a recording keeps of them has the same ends.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

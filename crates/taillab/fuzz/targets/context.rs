@@ -1,4 +1,4 @@
-//! Any text as what a recording says of itself, with the events of a sound one behind it.
+//! Any text as the context of a recording, followed by the events of a sound recording.
 #![no_main]
 
 #[path = "../../tests/hostile/files.rs"]

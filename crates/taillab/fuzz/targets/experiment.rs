@@ -1,4 +1,4 @@
-//! Any text as an experiment; one that is taken reads the same when it is written again.
+//! Any text as an experiment; one that is accepted reads the same after it is written again.
 #![no_main]
 #![allow(
     dead_code,

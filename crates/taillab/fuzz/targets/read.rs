@@ -8,7 +8,7 @@ use taillab_analysis::matcher::{InOrder, MatchOptions};
 use taillab_analysis::{Analysis, AnalysisOptions, Window, Windows, service_time};
 use taillab_model::{Event, Monotonic, Nanos, RecordingReader};
 
-/// Few requests in a window: requests that go on from one to the next are a case of their own.
+/// Few requests in a window, so that many go on from one window to the next, which is a case of its own.
 const REQUESTS: usize = 100;
 
 pub(crate) fn recording(bytes: Vec<u8>) {

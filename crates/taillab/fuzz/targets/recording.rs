@@ -1,4 +1,4 @@
-//! Any bytes as a recording, with the checksums made right, analysed to the end.
+//! Any bytes as a recording, with corrected checksums, analysed to the end.
 #![no_main]
 
 #[path = "../../tests/hostile/files.rs"]

@@ -391,7 +391,7 @@ impl CalibrationSettings {
         given.length("calibration.service_time", self.service_time);
         given.whole("probe.ring_bytes", self.ring_bytes);
         given.text("probe.stamps", self.stamps);
-        // where no requests are followed, nothing explains them
+        // without T2 to T5, disturbances explain nothing
         let ends = self.stamps == Some(MiddleStamps::Ends);
         let disturbances = self.disturbances.or(ends.then_some(Disturbances::NONE));
         given.text("probe.disturbances", disturbances);

@@ -1,4 +1,4 @@
-//! Refuses experiments that make no sense, before anything is made.
+//! Refuses experiments that make no sense, before anything is set up.
 
 use taillab_load::Ask;
 use taillab_load::serve::{Architecture, ServiceTime};

@@ -31,11 +31,11 @@ pub struct Server {
     /// The null RPC server has no number of its own: a thread for each connection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workers: Option<u32>,
-    /// What carries its requests.
+    /// The transport of its requests.
     pub transport: Transport,
-    /// What they are.
+    /// The protocol of its requests.
     pub protocol: Protocol,
-    /// Its port.
+    /// The port where it listens.
     pub port: u16,
     /// Receive buffer of its UDP sockets, so that a stall of some milliseconds drops no request;
     /// 0 leaves the server's own.
@@ -143,7 +143,7 @@ impl Server {
         }
     }
 
-    /// It is known to answer everything it has read from a connection before it reads more.
+    /// Whether it is known to answer everything it has read from a connection before it reads more.
     pub fn is_sequential(&self) -> bool {
         let comm = match self.kind {
             ServerKind::NullRpc => "taillab",

@@ -67,7 +67,7 @@ pub struct Workload {
     pub warmup: Nanos,
     /// Load as a share of the capacity, above 0 and at most 1.5. Used without a rate.
     pub utilization: f64,
-    /// Load as requests per second; goes before `utilization`.
+    /// Load as requests per second; takes precedence over `utilization`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_per_s: Option<f64>,
     /// Seed of the schedule and of the mix.
@@ -100,7 +100,7 @@ pub struct Workload {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Background {
-    /// How many.
+    /// The number of processes.
     pub processes: u32,
     /// CPU time of each burst.
     #[serde(with = "length")]

@@ -29,7 +29,7 @@ pub struct KernelSpec<'a> {
     pub interrupt: &'a Interrupt,
 }
 
-/// From a loop.
+/// What a loop sends to the collecting thread.
 enum LoopReport {
     Begins { cpu: u16, tid: u32 },
     Found(u16, KernelAccount),

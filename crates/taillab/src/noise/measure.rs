@@ -61,7 +61,7 @@ impl<'a> Measuring<'a> {
         }
     }
 
-    /// Ctrl-C was pressed.
+    /// Whether Ctrl-C was pressed.
     pub fn is_interrupted(&self) -> bool {
         self.interrupt.is_raised()
     }

@@ -1,4 +1,4 @@
-//! What is to run.
+//! What runs in one phase.
 
 use taillab_host::CpuSet;
 use taillab_host::noise::Policy;

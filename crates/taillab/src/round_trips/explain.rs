@@ -1,4 +1,4 @@
-//! A row once more with the kernel probe: where its tail comes from.
+//! Measures a row once more with the kernel probe, to find where its tail comes from.
 //!
 //! The echo server is traced as `run` traces its server, on the CPUs of both ends. The round trips are
 //! measured in parts that fit the probe's rings. Nothing drains the rings meanwhile, so that only the

@@ -1,4 +1,4 @@
-//! Exit codes of what ends round trips.
+//! Exit codes of the errors of round trips.
 
 use taillab_load::rtt::RttError;
 

@@ -25,7 +25,7 @@ pub struct Measurement<'a> {
     say: Say,
     pub(super) testbed: Testbed,
     pub(super) done: AtomicU64,
-    /// Of the open loop that runs now.
+    /// The progress of the open loop that runs now.
     pub(super) sending: taillab_load::Progress,
 }
 
@@ -33,7 +33,7 @@ pub struct Measurement<'a> {
 pub struct Measured {
     pub rows: Vec<RttRow>,
     pub curves: Vec<RttCurves>,
-    /// The first one.
+    /// The first failure of a row.
     pub failure: Option<Failure>,
 }
 

@@ -240,7 +240,7 @@ impl Measurement<'_> {
         row
     }
 
-    /// From when it was due.
+    /// A message as a round trip, from when it was due.
     fn round_trip(&self, one: &LoadedRequest) -> RoundTrip {
         let answered = one.times.received;
         let intended = one.times.intended;

@@ -88,8 +88,8 @@ impl Target {
 }
 
 impl RttPlan {
-    /// Combinations against servers of our own over loopback; `count` and runs, CPUs of server
-    /// and client.
+    /// Combinations against servers of our own over loopback, for this many round trips in each of this
+    /// many runs, on these CPUs.
     pub fn own(
         rows: Vec<RowPlan>,
         (count, runs): (u64, u32),
@@ -133,7 +133,7 @@ impl RttPlan {
         self.rows.iter().map(of_row).sum()
     }
 
-    /// The row is to be explained, and the kernel can stamp its packets.
+    /// Whether the row is to be explained and the kernel can stamp its packets.
     pub fn explains(&self, row: &RowPlan) -> bool {
         self.explain && matches!(row.proto, Proto::Tcp | Proto::Udp)
     }

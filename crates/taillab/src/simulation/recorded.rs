@@ -60,7 +60,7 @@ pub fn play(
         .collect()
 }
 
-/// A trace that asks for too much can be played all the same.
+/// Adds to an overload that the trace can be played nevertheless.
 fn overload(trace: &TraceFile, error: SimulationError) -> Failure {
     let text = error.to_string();
     match error {

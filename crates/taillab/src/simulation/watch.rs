@@ -12,7 +12,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Between two looks.
 const PERIOD: Duration = Duration::from_millis(200);
 
-/// How far the work has come, told by its threads.
+/// How far the work has come, as its threads report.
 #[derive(Debug, Default)]
 pub struct Gauge {
     done: AtomicU64,

@@ -9,7 +9,7 @@ use super::options::{TimeUnit, TraceOptions};
 use super::sink::Order;
 use crate::exit::{Exit, Failure, OrExit};
 
-/// More would not make the distribution better known, only fill the memory.
+/// More values would not improve the distribution, only fill the memory.
 const MOST: usize = 100_000_000;
 
 /// `FILE` or `FILE,column=NAME,unit=us`: one service time on each line, or in a column.

@@ -48,7 +48,7 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// No value has come.
+    /// Whether no value has come.
     pub(super) fn is_empty(&self) -> bool {
         self.count == 0
     }

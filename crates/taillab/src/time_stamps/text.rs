@@ -19,7 +19,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Looks at the first line that says something.
+    /// Finds the layout from the first line that is neither blank nor a comment.
     pub fn find(options: &TraceOptions) -> Result<Self, Failure> {
         let refused = |what: String| usage(&options.path, what);
         let empty = "is empty; a trace needs at least two time stamps, one on each line";

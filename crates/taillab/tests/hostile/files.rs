@@ -19,7 +19,7 @@ fn marks(bytes: &[u8]) -> Vec<usize> {
     all.filter(|&at| bytes[at..].starts_with(MARK)).collect()
 }
 
-/// Makes the checksums of a recording right, wherever they may be.
+/// Corrects the checksums of a recording, wherever they may be.
 pub(crate) fn reseal(bytes: &mut [u8]) {
     if bytes.len() < HEADER_BYTES {
         return;
@@ -65,7 +65,7 @@ pub(crate) fn unpacked(packed: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A recording whose blocks come again and again, until it has about so many bytes.
+/// A recording whose blocks are repeated until it has about this many bytes.
 pub(crate) fn grown(packed: &[u8], bytes: usize) -> Vec<u8> {
     let whole = unpacked(packed);
     let blocks = marks(&whole);
@@ -81,7 +81,7 @@ pub(crate) fn grown(packed: &[u8], bytes: usize) -> Vec<u8> {
     grown
 }
 
-/// The same recording with another context, and no end that has a later one.
+/// The same recording with another context, and without its end, which has a later one.
 #[allow(dead_code, reason = "a target of cargo-fuzz uses it")]
 pub(crate) fn with_context(whole: &[u8], context: &[u8]) -> Vec<u8> {
     let blocks = marks(whole);

@@ -22,7 +22,7 @@ fn bench(args: &[&str]) -> (Option<i32>, Value) {
     (output.status.code(), json)
 }
 
-/// The charge of a kind that is wrong in this result, beyond what noise can do, if any is.
+/// The first charge in this result that is wrong beyond what noise can do.
 fn charged_wrongly(result: &Value) -> Option<String> {
     let found = result["kinds"].as_array().unwrap();
     found.iter().find_map(|kind| {

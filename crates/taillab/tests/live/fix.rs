@@ -103,7 +103,7 @@ fn applies() -> Vec<Value> {
     status["applies"].as_array().unwrap().clone()
 }
 
-/// A command that tried changes has ended as it should and put all of them back.
+/// Checks that a command that tried changes has ended as it should and put all of them back.
 fn ended_and_left_nothing(
     output: &Output,
     (burners, before): (&Burners, &[String]),
@@ -143,16 +143,16 @@ fn ran_out(fixes: &[Value]) -> bool {
     fixes.iter().any(spent) && fixes[1..].iter().all(|fix| fix["pairs"] == 0)
 }
 
-/// How often a run is repeated that this machine does not allow to decide anything. By design the control
-/// "improves" in about one of twenty.
+/// How often a run is repeated if the machine did not allow a decision. By design the control "improves" in
+/// about one of twenty runs.
 const ATTEMPTS: usize = 5;
 
-/// The budget of an attempt: a machine that had too little time gets twice as much.
+/// The budget of an attempt; after the first one it is twice as much.
 fn budget(attempt: usize, seconds: u32) -> String {
     format!("{}s", if attempt == 0 { seconds } else { 2 * seconds })
 }
 
-/// The first run that tried something on a machine that is even enough, and in which `decided` found a
+/// The first run for which the machine was steady enough to try something, and in which `decided` finds a
 /// decision.
 fn on_an_even_machine<T>(
     run: impl FnMut(usize) -> (Vec<Value>, T),
@@ -163,7 +163,7 @@ fn on_an_even_machine<T>(
     first.expect("nothing is decided again and again")
 }
 
-/// The first with this outcome of those that treat other threads on the server's CPU.
+/// The first fix with this outcome of those that treat other threads on the server's CPU.
 fn against_others<'a>(fixes: &'a [Value], outcome: &str) -> Option<&'a Value> {
     fixes.iter().find(|fix| {
         let name = fix["mitigation"].as_str().unwrap();
@@ -171,7 +171,7 @@ fn against_others<'a>(fixes: &'a [Value], outcome: &str) -> Option<&'a Value> {
     })
 }
 
-/// Stalls of the machine may leave all of them inconclusive.
+/// Whether one of these fixes is decided: stalls of the machine may leave all of them inconclusive.
 fn is_decided(fixes: &[Value]) -> bool {
     ["kept", "reverted"]
         .iter()
@@ -225,7 +225,7 @@ fn what_disturbs_the_server_is_found_treated_and_put_back() {
     assert!(page.contains("What was tried"));
 }
 
-/// Waits until a command has a change in the journal; whether it has before it ends.
+/// Waits until a command has a change in the journal; `false` if it ends before that.
 fn with_a_change(child: &mut Child) -> bool {
     // the measurement, its analysis and the control come before the first change
     let most = Duration::from_secs(600);
@@ -272,8 +272,8 @@ fn a_trial_that_is_killed_is_undone_by_a_revert() {
     assert_eq!(next.status.code(), Some(1), "{next:?}");
 }
 
-/// memcached on CPU 0, beside programs that take all of it that they get, and clients on CPU 1 that send
-/// it 8,000 requests a second, over so many connections that hardly two are on one while it has to wait.
+/// memcached on CPU 0, together with programs that take as much of it as they get. Clients on CPU 1 send
+/// 8,000 requests a second, over so many connections that hardly ever two wait on the same one.
 struct Disturbed {
     server: Running,
     _clients: Running,
@@ -325,8 +325,8 @@ impl Disturbed {
     }
 }
 
-/// Whether p99 is clearly less with it, or it was kept: beside two programs that take all they get, real time
-/// or a better niceness is worth much, but a stall of the machine can hide it in what was measured.
+/// Whether p99 is clearly less with it, or it was kept. Against two programs that take all they get, real time
+/// or a better niceness helps much, but a stall of the machine can hide that in the measured values.
 fn helps(fix: &Value) -> bool {
     let mut measured = fix["measured"].as_array().unwrap().iter();
     let p99 = measured.find(|at| at["q"].as_f64() == Some(0.99));
@@ -415,7 +415,7 @@ fn all_combinations_give_effects_and_interactions() {
         .args([
             "--factorial",
             "nice,timer-slack",
-            // no longer than the fewest rounds take
+            // no more than the fewest rounds need
             "--fix-budget",
             "24s",
             "-o",

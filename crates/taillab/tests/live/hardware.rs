@@ -1,6 +1,6 @@
-//! Mitigations of `taillab tune` on hardware that few machines have: that they take effect and are
-//! put back where it is there (in the guest of `scripts/test-vm.sh` all of it), and that they are
-//! refused where not.
+//! Mitigations of `taillab tune` for hardware that few machines have. Where it exists (all of it does
+//! in the guest of `scripts/test-vm.sh`), they take effect and are put back; elsewhere they are
+//! refused.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -252,7 +252,7 @@ fn a_partition_is_isolated_by_control_groups_v2() {
     assert!(!left.contains(1), "{left}");
     if is_v2 {
         assert_eq!(isolated(), "1");
-        // what is isolated is nobody else's by default
+        // a new program does not get an isolated CPU by default
         let late = Program::start();
         assert_ne!(late.cpus(), before.0);
     }
@@ -374,7 +374,7 @@ fn a_groups_memory_is_kept_in_place() {
     }
     let group = format!("{root}/kept");
     fs::create_dir(&group).unwrap();
-    // what it had before it came stays the old group's
+    // memory that it had before it joined stays charged to the old group
     let fill = format!(
         "echo $$ >{group}/cgroup.procs; x=$(head -c 400000 /dev/zero | tr '\\0' x); sleep 600; :"
     );
@@ -453,7 +453,7 @@ fn interrupts_stay_off_for_longer_while_a_server_polls() {
     ip("up");
     let deferred = format!("/sys/class/net/{device}/napi_defer_hard_irqs");
     let before = read(&deferred);
-    // what the kernel says of each receive context, the new value after the old one
+    // for each receive context: the old value and the state of its change
     let timeouts = |args: &[&str]| -> Vec<(Value, Value)> {
         let (code, value, said) = tune(args);
         assert_eq!(code, Some(0), "{said}");

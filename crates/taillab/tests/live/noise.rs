@@ -17,7 +17,7 @@ use crate::support::{live, must_be_in_a_guest, signal, taillab, wait_for};
 
 /// The thread that takes the CPU away, by the name that the kernel knows.
 const HOG: &str = "known-hog";
-/// Of the hog's own CPU time, what must be charged to it: interrupts on top of it are charged to
+/// The share of the hog's own CPU time that must be charged to it: interrupts during it are charged to
 /// themselves.
 const FOUND: f64 = 0.7;
 
@@ -26,8 +26,8 @@ fn ns(clock: ClockId) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Takes this CPU in bursts of 2 ms until told to stop; (time, its own CPU time so far) after
-/// each.
+/// Takes this CPU in bursts of 2 ms until told to stop; gives (time, its own CPU time so far) after
+/// each burst.
 fn hog(cpu: u32, stop: Arc<AtomicBool>) -> thread::JoinHandle<Vec<(u64, u64)>> {
     let hog = move || {
         let mut set = rustix::thread::CpuSet::new();
@@ -84,7 +84,7 @@ fn a_thread_that_takes_the_cpu_is_named_with_the_time_it_took() {
     let found: f64 = (causes.iter().filter(is_hog))
         .map(|cause| cause["stolen_ns"].as_f64().unwrap())
         .sum();
-    // the window may hold a burst more than the truth at each of its ends
+    // at each of its ends, the window may hold one burst more than the truth
     let bursts = 2.0 * (truth / during.len() as f64).max(2e6) + 20e6;
     assert!(
         found >= FOUND * truth && found <= 1.1 * truth + bursts,
@@ -98,7 +98,7 @@ fn a_thread_that_takes_the_cpu_is_named_with_the_time_it_took() {
     assert!((sum - 1.0).abs() < 1e-3, "{sum}");
 }
 
-/// In the guest of `scripts/test-vm.sh` the machine below is QEMU, which emulates the counter as well.
+/// The guest of `scripts/test-vm.sh` runs in QEMU, which emulates the counter as well.
 #[test]
 fn a_loop_in_a_guest_says_that_it_is_one() {
     if !live("a_loop_in_a_guest_says_that_it_is_one") {
@@ -122,7 +122,7 @@ fn a_loop_in_a_guest_says_that_it_is_one() {
     assert_eq!(result["hypervisor"].is_string(), is_guest, "{said}");
     let row = &result["rows"][0];
     assert!(row["reads"]["count"].as_u64() > Some(1_000), "{row}");
-    // on a guest what nothing in its kernel took is the hypervisor's, on a machine unexplained
+    // time that nothing in the kernel took is the hypervisor's in a guest, and unexplained elsewhere
     let causes = row["causes"].as_array().unwrap().iter();
     let kinds: Vec<&str> = causes.filter_map(|cause| cause["cause"].as_str()).collect();
     let other = if is_guest {
@@ -191,7 +191,7 @@ impl Limited {
 
 impl Drop for Limited {
     fn drop(&mut self) {
-        // its processes have ended, but perhaps not to the last step
+        // its processes have ended, but the kernel may not be done with them
         let began = Instant::now();
         while fs::remove_dir(&self.0).is_err() && began.elapsed() < Duration::from_secs(30) {
             thread::sleep(Duration::from_millis(20));
@@ -355,11 +355,11 @@ fn last_cpu() -> u32 {
     (0..1_024).rev().find(|&cpu| set.is_set(cpu)).unwrap() as u32
 }
 
-/// The kernel's own meter of what takes time from a thread, which rtla reads, in an instance of its own;
-/// dropping it ends it.
+/// The kernel's own meter of what takes time from a thread (rtla reads it too), in a tracing instance of
+/// our own; dropping it ends it.
 struct Osnoise {
     instance: PathBuf,
-    /// On which CPUs it runs is said for all instances.
+    /// The CPUs that it ran on before: all instances share this setting.
     cpus: String,
 }
 
@@ -368,7 +368,7 @@ impl Osnoise {
 
     /// Measures this CPU.
     fn on(cpu: u32) -> Self {
-        // the file refuses a read that has less room than all of it, also one at its end
+        // the file refuses a read whose buffer is smaller than all of it, even at its end
         let mut cpus = [0; 256];
         let length = fs::File::open(Self::CPUS).unwrap().read(&mut cpus).unwrap();
         let cpus = String::from_utf8(cpus[..length].to_vec()).unwrap();
@@ -383,7 +383,7 @@ impl Osnoise {
         meter
     }
 
-    /// Notes no more; without its tracer the instance would forget what it has noted.
+    /// Stops noting. The tracer stays: without it the instance would forget its notes.
     fn stop(&self) {
         fs::write(self.instance.join("tracing_on"), "0").unwrap();
     }
@@ -401,7 +401,7 @@ impl Drop for Osnoise {
     }
 }
 
-/// The lengths of the times that the tracer says the hog took, in nanoseconds.
+/// The lengths of the intervals that the tracer says the hog took, in nanoseconds.
 fn hog_in_osnoise(trace: &str) -> Vec<f64> {
     let of_hog = |line: &str| {
         let (_, said) = line.split_once("thread_noise:")?;
@@ -420,8 +420,9 @@ fn used(seen: &[(u64, u64)], from: u64, to: u64) -> (f64, f64) {
     ((last.1 - first.1) as f64, during().count() as f64)
 }
 
-/// One after the other on the same CPU, since each takes all of it. Each is compared with what the hog
-/// used meanwhile: in an emulated guest the two times differ in everything else.
+/// Our loop and the kernel's meter run one after the other on the same CPU, since each takes all of it.
+/// Each is compared with what the hog used meanwhile: in an emulated guest the two periods differ in
+/// everything else.
 #[test]
 fn the_kernels_own_meter_charges_a_thread_alike() {
     if !live("the_kernels_own_meter_charges_a_thread_alike")
@@ -439,7 +440,7 @@ fn the_kernels_own_meter_charges_a_thread_alike() {
     });
     let from = ns(ClockId::Monotonic);
     let before = hog_in_osnoise(&meter.trace()).len();
-    // for as long as the loop: what it notes is a third of a second of the hog's time at least
+    // about as long as the loop ran: until it has noted at least 0.3 s of the hog's time
     wait_for("the kernel's meter", || {
         let noted: f64 = hog_in_osnoise(&meter.trace()).iter().sum();
         (noted > 3e8).then_some(())

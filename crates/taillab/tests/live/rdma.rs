@@ -1,5 +1,5 @@
-//! `taillab rtt` over RDMA: between two namespaces with soft RoCE, where the kernel has it (the
-//! guest of `scripts/test-vm.sh` does), and refused where not.
+//! `taillab rtt` over RDMA: between two namespaces with soft RoCE where the kernel has it (as in the
+//! guest of `scripts/test-vm.sh`), and refused elsewhere.
 
 use std::fs;
 use std::path::Path;
@@ -118,7 +118,7 @@ fn run(command: &str) {
     assert!(status.success(), "{command}");
 }
 
-/// Two ends with an RDMA device each: ours, and that of a server in a namespace with a name.
+/// Two ends with an RDMA device each: ours, and that of a server in a named namespace.
 struct Ends;
 
 impl Ends {

@@ -1,4 +1,4 @@
-//! What root is used for, and what not: results, other users' directories, CPUs of another run.
+//! What root is and is not used for: results, other users' directories, CPUs of another run.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, chown, symlink};
@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 
 use crate::support::{SHORT, free_port, in_mid_run, live, signal, taillab, wait_for};
 
-/// A user without rights, as the one who called sudo.
+/// An unprivileged user, in the role of the one who called sudo.
 const USER: u32 = 65534;
 
 /// `taillab ARGS` as sudo starts it for [`USER`].
@@ -82,7 +82,7 @@ fn plant(place: &Path, dir: &Path, names: &[&str]) -> PathBuf {
     victim
 }
 
-/// Files of the user are where the links were, and the file of root is what it was.
+/// Checks that files of the user have replaced the links, and that root's file is unchanged.
 fn assert_replaced(victim: &Path, dir: &Path, names: &[&str], output: &Output) {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(fs::read(victim).unwrap(), b"precious");
@@ -129,7 +129,7 @@ fn a_simulation_writes_as_the_user_who_asked() {
     let into = dir.to_str().unwrap();
     let output = under_sudo(&["sim", "-n", "10k", "-o", into]);
     assert_replaced(&victim, &dir, &files, &output);
-    // a file of its own follows a link, but as the user, who may not write there
+    // for a single file the link is followed, but as the user, who may not write there
     let plot = dir.join("plot.svg");
     symlink(&victim, &plot).unwrap();
     let output = under_sudo(&["sim", "-n", "10k", "--plot", plot.to_str().unwrap()]);

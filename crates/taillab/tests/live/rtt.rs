@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::support::{Machine, live, taillab, wait_for};
 
-/// Short, because each row makes its sockets anew.
+/// Short, because each row makes new sockets.
 const SHORT: [&str; 7] = ["--count", "500", "--runs", "3", "--warmup", "50", "--json"];
 
 fn rtt(args: &[&str]) -> (Option<i32>, Value, String) {
@@ -138,7 +138,7 @@ fn af_xdp_takes_messages_by_a_schedule() {
         return;
     }
     let (code, result, errors) = rtt(&["--link", "veth", "--proto", "xdp", "-R", "2000"]);
-    // a busy machine may make the load one that cannot be believed, and that is said
+    // on a busy machine the load may not be valid (4), which is reported
     assert!(matches!(code, Some(0 | 4)), "{errors}");
     let row = &result["rows"][0];
     assert_eq!(row["counts"]["sent"], 1_500, "{row}");
@@ -177,7 +177,7 @@ impl Drop for Hog {
     }
 }
 
-/// For how long the process had the CPU of an end while slow round trips needed it.
+/// How long the process had the CPU of an end while slow round trips needed it.
 fn taken_by(pid: u32, end: &str, explanation: &Value) -> u64 {
     let is_its = |found: &&Value| found["end"] == end && found["culprit"]["pid"] == pid;
     let all = explanation["disturbances"].as_array().unwrap();

@@ -15,14 +15,14 @@ use crate::support::{
     Machine, SHORT, alive, free_port, in_mid_run, live, server_of, signal, start, taillab, wait_for,
 };
 
-/// Works for a few milliseconds now and then on the generator's CPU, until it is told to stop; gives
-/// its thread.
+/// Works for a few milliseconds now and then on the generator's CPU until it is told to stop; gives
+/// its thread's ID.
 fn now_and_then(stop: &AtomicBool) -> u32 {
     const GENERATORS_CPU: usize = 1;
     let mut cpu = CpuSet::new();
     cpu.set(GENERATORS_CPU);
     sched_setaffinity(None, &cpu).unwrap();
-    // of this thread: it gets its time at once, whatever else wants the CPU
+    // for this thread only: it gets its time at once, whatever else wants the CPU
     rustix::process::setpriority_process(None, -20).unwrap();
     while !stop.load(Ordering::Relaxed) {
         std::thread::sleep(Duration::from_millis(100));
@@ -54,7 +54,7 @@ fn who_kept_the_generator_from_sending_is_named() {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(matches!(output.status.code(), Some(0 | 4)), "{stderr}");
 
-    // the recording has it, and of the generator's CPU nothing of what it has of the server's
+    // it is in the recording, which has no switches on the generator's CPU as it has on the server's
     let recording = Recording::read(File::open(dir.join("capture.tlc")).unwrap()).unwrap();
     let context = recording.context.clone();
     let pid = std::process::id();
@@ -77,7 +77,7 @@ fn who_kept_the_generator_from_sending_is_named() {
         assert_eq!(cut.why, CutReason::GeneratorNotScheduled);
         assert!(came.iter().any(|at| *at < cut.to), "{cut:?}");
     }
-    // and so says the result, of those in the measurement
+    // the result names it too, for the cuts within the measurement
     let by_reason = summary(&dir)["cut"]["by_reason"].to_string();
     assert!(by_reason.contains(&name), "{by_reason}");
 }
@@ -155,7 +155,7 @@ fn after_sigkill_nothing_is_left_once_the_next_run_has_started() {
     child.wait().unwrap();
     // The kernel ends the server and with it the namespaces; nothing of ours has to run.
     wait_for("the server's end", || (!alive(server)).then_some(()));
-    // What the journal still says goes at the next start, even of a run that fails.
+    // The next start removes what the journal still lists, even if that run fails.
     let next = taillab()
         .args(["run", "memcached", "--server-program", "no-such-server"])
         .current_dir(place.path())

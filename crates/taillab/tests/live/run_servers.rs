@@ -20,7 +20,7 @@ fn run(server: &[&str]) -> Value {
     run_with(server, promises::MOSTLY_COMPLETE)
 }
 
-/// The same for a server of which fewer requests have all six stamps.
+/// The same for a server with which fewer requests have all six stamps.
 fn run_with(server: &[&str], complete_share: f64) -> Value {
     let before = Machine::now();
     let place = tempfile::tempdir().unwrap();
@@ -80,7 +80,7 @@ fn sockets_of_other_programs_hide_no_stamp() {
     }
     let end = Arc::new(AtomicBool::new(false));
     let ended = Arc::clone(&end);
-    // beside a client that spins, it runs on the server's CPU
+    // the client's CPU is busy with spinning, so this thread runs on the server's
     let other = std::thread::spawn(move || {
         let (one, other) = UnixDatagram::pair().unwrap();
         while !ended.load(Ordering::Relaxed) {
@@ -147,7 +147,7 @@ fn the_ends_of_all_requests_or_more_in_slices_are_measured() {
         let asked = count("matched") - count("unasked");
         let share = asked / count("matched");
         assert!((least..=most).contains(&share), "{matching}");
-        // what is not complete was there while the kernel hid itself from the probe, or left after its slice
+        // the incomplete requests were there while the probe was blind, or left after their slice
         let seen_or_told = count("complete") + count("blind_requests") + count("left_late");
         assert!(seen_or_told >= 0.98 * asked, "{matching}");
         let verdict = result["verdict"].to_string();
@@ -173,13 +173,13 @@ fn a_server_of_the_users_own_is_measured() {
     }
     let redis = "redis-server --bind {address} --port {port} --protected-mode no --save ''";
     let own = ["--server", redis, "--port", "7010", "--protocol", "redis"];
-    // It reads from every connection that is ready before it writes to any of them, so of the
-    // later ones it is not known since when it could have served them (T3).
+    // It reads from every ready connection before it writes to any of them, so it is not known since
+    // when it could have served the later ones (T3).
     let summary = run_with(&own, 0.8);
     assert_eq!(summary["target"], "redis-server (redis) over TCP");
 }
 
-/// The paper's sizes: 85 bytes ask for 849.
+/// The paper's sizes: requests of 85 bytes, responses of 849.
 #[test]
 fn nginx_answers_85_bytes_with_849() {
     if !live("nginx_answers_85_bytes_with_849") {
@@ -213,7 +213,7 @@ fn nginx_answers_85_bytes_with_849() {
     assert_eq!(more.kind(), std::io::ErrorKind::WouldBlock);
     drop(stream);
     signal(child.id(), "INT");
-    // its result is longer than a pipe holds
+    // its result does not fit into a pipe
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130));
     assert_eq!(Machine::now(), before);
@@ -245,7 +245,7 @@ fn sigkill_takes_the_workers_too() {
     wait_for("the end of all nginx", || {
         nginx.iter().all(|pid| !alive(*pid)).then_some(())
     });
-    // What the journal still says goes at the next start, even of a run that fails.
+    // The next start removes what the journal still lists, even if that run fails.
     let next = taillab()
         .args(["run", "nginx", "--server-program", "no-such-server"])
         .current_dir(place.path())

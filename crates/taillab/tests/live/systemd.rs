@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::hardware::{Applied, Program, read, tune};
 use crate::support::{live, must_be_in_a_guest, wait_for};
 
-/// What a program of systemd says.
+/// What a program of systemd prints.
 fn said(program: &str, args: &[&str]) -> String {
     let output = Command::new(program).args(args).output().unwrap();
     assert!(output.status.success(), "{program} {args:?}: {output:?}");
@@ -71,7 +71,7 @@ fn systemd_gives_the_server_its_cpu_and_all_other_units_the_rest() {
     }
     let is_systemd = read("/proc/1/comm") == "systemd";
     if !must_be_in_a_guest(is_systemd) || std::env::var_os("TAILLAB_GUEST").is_none() {
-        // the units of this machine are other people's; without systemd nothing is asked of it
+        // this machine's units belong to other people; without systemd, none may be planned
         let server = Program::start();
         let (code, value, said) = tune(&["plan", "dedicated-cpus", "-C", "1", "-p", &server.pid()]);
         assert_eq!(code, Some(0), "{said}");
@@ -93,9 +93,9 @@ fn systemd_gives_the_server_its_cpu_and_all_other_units_the_rest() {
     let before = (allowed(&units), all.map(Service::cpus));
     assert_eq!(before.1, ["0-3", "0-3", "0-3"]);
     let applied = Applied::new(&["dedicated-cpus", "-C", "1", "-p", &served.pid]);
-    // as systemd writes ranges; nothing is said of the slice that the server is in
+    // as systemd writes ranges; the slice that the server is in gets no setting
     assert_eq!(allowed(&units), ["1", "0 2-3", "0 2-3", "0 2-3", ""]);
-    // systemd answers before it has written all of it
+    // systemd answers before it has written all settings
     wait_for("the CPUs of the groups", || {
         (all.map(Service::cpus) == ["1", "0,2-3", "0,2-3"]).then_some(())
     });
@@ -105,7 +105,7 @@ fn systemd_gives_the_server_its_cpu_and_all_other_units_the_rest() {
         read("/sys/fs/cgroup/init.scope/cpuset.cpus.effective"),
         "0,2-3"
     );
-    // what starts meanwhile is kept off too
+    // what starts later is kept off too
     let late = Service::start("taillab-late.service", "system.slice");
     assert_eq!(late.cpus(), "0,2-3");
     let (code, verified, said) = tune(&["verify"]);

@@ -84,7 +84,7 @@ fn what_is_held_is_put_back_when_it_is_interrupted() {
     server.wait().unwrap();
 }
 
-/// Who begins while other programs are kept off a CPU has their CPUs and their control group, and
+/// A process that starts while other programs are kept off a CPU has their CPUs and control group, and
 /// gets both back.
 #[test]
 fn what_began_meanwhile_has_its_cpus_back() {

@@ -12,7 +12,7 @@ use super::support::{number, run};
 /// Bytes of an echo's request and of its answer.
 const SIZE: usize = 128;
 
-/// A server that treats each connection in this way; it lives as long as the test binary.
+/// The address of a server that runs `treat` for each connection; it lives as long as the test binary.
 fn server(treat: impl Fn(TcpStream) + Send + Sync + Clone + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -50,7 +50,7 @@ fn load(target: &str) -> Value {
         "off",
     ];
     let ran = run(target, &args);
-    // 4: it cannot be believed; 1: the server is gone
+    // 4: the result is not valid; 1: the server is gone
     assert!(matches!(ran.code, Some(0 | 1 | 4)), "{ran:?}");
     if ran.code == Some(1) {
         assert!(ran.stderr.contains("stopped answering"), "{ran:?}");
@@ -283,7 +283,7 @@ fn datagrams_out_of_order_are_no_error_and_doubled_ones_are() {
     );
 }
 
-/// A target of a server that answers whatever it is asked with these bytes.
+/// The address of a server that answers everything with these bytes.
 fn says(bytes: &'static [u8]) -> SocketAddr {
     server(move |mut stream| {
         let mut some = [0; 4096];

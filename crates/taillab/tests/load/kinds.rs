@@ -48,7 +48,7 @@ fn the_kernels_stamps_lie_within_the_clients() {
         let args = short(&["-R", "1000", "--stamps", "kernel"]);
         let result = run(&target, &args).measured();
         if !both {
-            continue; // of a stream the kernel says only what it received
+            continue; // for a stream, the kernel stamps only what it receives
         }
         let wire = &result["generator"]["wire"];
         let median = |of: &Value| of["quantiles"][0]["value"].as_u64().unwrap();
@@ -163,7 +163,7 @@ fn threads_share_connections_and_load() {
             process,
         ];
         let ran = run(&target, &short(&args));
-        // two threads on one CPU may spoil the measurement, not the count
+        // two threads on one CPU may spoil the measurement, but not the count
         let result = ran.json();
         assert_eq!(
             (
@@ -271,7 +271,7 @@ fn a_search_says_which_rate_holds() {
     };
     // no server answers within a nanosecond, and this one never takes an hour
     let never = search("p50<=1ns", "500..1000");
-    // a client that the machine disturbs cannot say so for sure
+    // a client that the machine disturbs cannot be sure of it
     assert!(matches!(never.code, Some(3 | 4)), "{never:?}");
     let valid = never.code == Some(3);
     let never = never.json();

@@ -114,7 +114,7 @@ fn a_name_that_does_not_resolve_is_one_line() {
 
 #[test]
 fn a_refused_connection_is_one_line() {
-    // ports that were free a moment ago
+    // ports that were free just now
     let tcp = TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()

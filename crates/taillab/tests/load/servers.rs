@@ -119,7 +119,7 @@ fn memcached_is_spoken_to_in_all_dialects_on_all_transports() {
     drop(server);
 
     let place = tempfile::tempdir().unwrap();
-    // the server drops its privilege before it makes the socket
+    // the server drops its privileges before it makes the socket
     std::fs::set_permissions(
         place.path(),
         std::os::unix::fs::PermissionsExt::from_mode(0o777),

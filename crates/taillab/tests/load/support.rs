@@ -41,14 +41,14 @@ impl From<Output> for Ran {
     }
 }
 
-/// Runs it to its end, which must come: a run that hangs is killed and fails the test.
+/// Runs the command to its end; one that hangs is killed and fails the test.
 pub fn run(target: &str, args: &[&str]) -> Ran {
     let mut command = taillab();
     command.arg(target).args(args);
     finish(&mut command)
 }
 
-/// The same for a command that is already made.
+/// The same for a prepared command.
 pub fn finish(command: &mut Command) -> Ran {
     let mut child = command
         .stdin(Stdio::null())
@@ -86,7 +86,7 @@ impl Ran {
         value
     }
 
-    /// The result of a run that went well; a noisy machine may spoil it (4), nothing may
+    /// The result of a run that worked: a noisy machine may make it invalid (4), nothing may
     /// make it fail.
     pub fn measured(&self) -> Value {
         assert!(matches!(self.code, Some(0 | 4)), "{self:?}");
@@ -138,7 +138,7 @@ pub fn responder(transport: &str, listen: Listen) -> (Responder, String) {
     (responder, target)
 }
 
-/// Starts a load and waits for its first rolling line: it is sending, and was answered.
+/// Starts a load and waits for its first rolling line: then it is sending and gets answers.
 pub fn in_mid_load(command: &mut Command) -> Child {
     let mut child = command
         .arg("-v")
@@ -147,7 +147,7 @@ pub fn in_mid_load(command: &mut Command) -> Child {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // byte by byte: what comes after the line is for whoever waits for the child
+    // byte by byte, so that what follows the line is left for whoever waits for the child
     let mut stderr = child.stderr.take().unwrap();
     let mut said = Vec::new();
     let mut byte = [0];
@@ -159,7 +159,7 @@ pub fn in_mid_load(command: &mut Command) -> Child {
     child
 }
 
-/// Asks again and again, for a bounded time.
+/// Asks again and again, for half a minute at most.
 pub fn wait_for<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let began = Instant::now();
     loop {

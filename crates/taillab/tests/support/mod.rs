@@ -1,4 +1,4 @@
-//! Shared by the live tests: the machine's state and short runs.
+//! Shared by the test binaries: the machine's state and short runs.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(unreachable_pub, reason = "every test binary includes this file")]
@@ -53,7 +53,7 @@ pub fn live(test: &str) -> bool {
     false
 }
 
-/// Whether the machine has something; the guest of `scripts/test-vm.sh` (TAILLAB_GUEST) must.
+/// Whether the machine has something; the guest of `scripts/test-vm.sh` (TAILLAB_GUEST) must have it.
 pub fn must_be_in_a_guest(is_there: bool) -> bool {
     assert!(is_there || std::env::var_os("TAILLAB_GUEST").is_none());
     is_there
@@ -103,7 +103,7 @@ impl Machine {
     }
 }
 
-/// Starts the command in the background, its stdout kept.
+/// Starts the command in the background, with stdout and stderr in pipes.
 pub fn start(args: &[&str], output: &Path) -> Child {
     taillab()
         .args(args)
@@ -123,8 +123,8 @@ pub fn short<'a>(server: &[&'a str]) -> Vec<&'a str> {
     args
 }
 
-/// A run that says it is measuring and has measured for a moment, and its server, whose
-/// process is called `name`.
+/// A run that says it is measuring and has done so for a moment, and its server process, called
+/// `name`.
 pub fn in_mid_run(args: &[&str], name: &str, output: &Path) -> (Child, u32) {
     let length = args.iter().position(|arg| *arg == "-d").unwrap() + 1;
     let mut long = args.to_vec();
@@ -138,7 +138,7 @@ pub fn in_mid_run(args: &[&str], name: &str, output: &Path) -> (Child, u32) {
         .spawn()
         .unwrap();
     let server = server_of(child.id(), name);
-    // Byte by byte: what comes after this line is for whoever waits for the child.
+    // Byte by byte, so that what follows this line is left for whoever waits for the child.
     let mut stderr = child.stderr.take().unwrap();
     let mut said = Vec::new();
     let mut byte = [0];
@@ -147,8 +147,8 @@ pub fn in_mid_run(args: &[&str], name: &str, output: &Path) -> (Child, u32) {
         said.push(byte[0]);
     }
     child.stderr = Some(stderr);
-    // The warm-up is 300 ms; nothing depends on how much is measured after it. The generator
-    // spins, so its own CPU time says for how long it could work, however busy the machine is.
+    // The warm-up is 300 ms; how much is measured after it does not matter. The generator spins, so
+    // its own CPU time tells how long it could work, however busy the machine is.
     let began = cpu_time(child.id());
     wait_for("a measurement", || {
         (cpu_time(child.id()) >= began + Duration::from_secs(2)).then_some(())
@@ -156,7 +156,7 @@ pub fn in_mid_run(args: &[&str], name: &str, output: &Path) -> (Child, u32) {
     (child, server)
 }
 
-/// For how long the threads of a process have had a CPU.
+/// How long the threads of a process have had a CPU.
 fn cpu_time(pid: u32) -> Duration {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let after = stat.rsplit(')').next().unwrap_or_default();
@@ -216,7 +216,7 @@ pub fn wait_within<T>(most: Duration, what: &str, mut ask: impl FnMut() -> Optio
     }
 }
 
-/// Sends a signal by number.
+/// Sends a signal by name.
 pub fn signal(pid: u32, name: &str) {
     let sent = Command::new("kill")
         .args(["-s", name, &pid.to_string()])

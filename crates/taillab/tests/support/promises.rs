@@ -1,4 +1,4 @@
-//! What every run's result promises, whatever was measured.
+//! What must hold for the result of every run, whatever was measured.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(
@@ -55,8 +55,8 @@ fn median(summary: &Value, place: &str) -> u64 {
 /// The share of responses with all six stamps that a noisy machine leaves.
 pub const MOSTLY_COMPLETE: f64 = 0.98;
 
-/// Checks all of them on a run directory and on what was printed; at least a share
-/// `complete` of the responses have all six stamps, or were there while the probe was blind.
+/// Checks a run directory and what was printed. At least `complete_share` of the responses must have
+/// all six stamps, or were there while the probe was blind.
 pub fn check(dir: &Path, stdout: &[u8], complete_share: f64) {
     // stdout is one JSON object, the same as the file, and it obeys the schema.
     let printed: Value = serde_json::from_slice(stdout).unwrap();
@@ -75,7 +75,7 @@ pub fn check(dir: &Path, stdout: &[u8], complete_share: f64) {
     // Matching.
     let count = |key: &str| summary["matching"][key].as_u64().unwrap();
     let responses = count("responses");
-    // those that are cut, for the generator was not as it should be, are in no distribution
+    // requests that were cut are in no distribution
     let cut = summary["cut"]["requests"].as_u64().unwrap_or(0);
     assert!(
         responses + cut > 5_000,
@@ -91,7 +91,7 @@ pub fn check(dir: &Path, stdout: &[u8], complete_share: f64) {
         "{joined} of {all}, {cut} cut"
     );
     assert!(beyond["min"].as_u64().unwrap() > 0, "{beyond}");
-    // what the kernel hides from the probe is told, and nobody's fault
+    // what the kernel hides from the probe is counted, and is nobody's fault
     let seen_or_told = count("complete") + count("blind_requests");
     assert!(
         seen_or_told as f64 >= complete_share * responses as f64,
@@ -99,14 +99,14 @@ pub fn check(dir: &Path, stdout: &[u8], complete_share: f64) {
         summary["matching"]
     );
 
-    // Order of the three views; a calibration that the machine disturbed can put the ideal
-    // too high, and then it is withdrawn and the run must say so.
+    // The order of the three views. A calibration that the machine disturbed can put the ideal too
+    // high: then it is withdrawn, and the run must say so.
     let ideal = summary.pointer("/ideal/sojourn/quantiles/0/value");
     let ideal = ideal.and_then(Value::as_u64);
     let withdrawn = &summary["ideal"]["withdrawn"]["because"];
     let measured = median(&summary, "/measured/sojourn");
     let client = median(&summary, "/load/response_time");
-    // of a run that is believed: else they may not be of the same requests
+    // only for a valid run: else the two may not cover the same requests
     let is_valid = summary["verdict"]["valid"] == true;
     assert!(measured < client || !is_valid, "{measured} {client}");
     let verdict = summary["verdict"].to_string();
@@ -154,7 +154,7 @@ pub fn check(dir: &Path, stdout: &[u8], complete_share: f64) {
     assert!(rows as u64 >= responses);
     assert!(complete as u64 >= count("complete"));
 
-    // Every file of the run directory, none of them writable by others.
+    // Every file is in the run directory, and none is writable by others.
     for name in [
         "experiment.toml",
         "environment.json",

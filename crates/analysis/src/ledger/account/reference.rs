@@ -6,6 +6,7 @@ use taillab_model::explanation::Cause;
 use super::{Case, Fixed, ServedBy, gone_elsewhere, pass_on};
 use crate::ledger::label::{Label, Labels, Who};
 use crate::ledger::lengths::{Lengths, take_ideal};
+use crate::ledger::queues::Late;
 use crate::ledger::requests::OpenRequest;
 
 /// What the sojourn was spent on, and the excess.
@@ -64,7 +65,7 @@ fn with_worker(
     let transmit = sending.saturating_sub(request.over_ns).min(used);
 
     // the rest is work for others; once the request is late, all of that is order
-    let order = request.late.map_or(0, |late| {
+    let order = request.late.as_ref().map_or(0, |late| {
         let since = now.since(late.since);
         let rest = (request.t6_ns - late.since_ns).saturating_sub(since.delay_ns);
         rest.saturating_sub(since.received_ns).min(left)
@@ -83,10 +84,10 @@ fn with_worker(
     if left > inherited {
         waits.push((fixed.unexplained, left - inherited));
     }
-    let late = request.late.map(|late| {
+    let late = request.late.as_ref().map(|late| {
         let label = labels.label(Cause::Order, Who::Worker(late.by));
         waits.push((label, order));
-        (label, late.since.delay_ns)
+        (label, late)
     });
 
     // what held it up: directly, by inheritance, and by order
@@ -124,24 +125,24 @@ fn without_worker(case: &Case<'_>, fixed: &Fixed, parts: &mut Lengths) -> u64 {
 }
 
 /// Adds the delays between T2 and T6 to `held` and returns their sum; `to` is the history position of T6.
-/// Once the request is `late`, all delays except its own count as order.
+/// Once the request is `late`, all delays except those of its own service count as order.
 fn held_directly(
     request: &OpenRequest,
     served_by: &ServedBy<'_>,
     to: u64,
-    late: Option<(Label, u64)>,
+    late: Option<(Label, &Late)>,
     held: &mut Lengths,
 ) -> u64 {
     let (history, cpus) = (&served_by.worker.history, served_by.cpus);
-    let until = late.map_or(to, |(_, since)| since);
-    let mut given = history.visit(cpus, request.begin.delay_ns, until, &mut |label, ns, _| {
+    let until = late.map_or(to, |(_, late)| late.since.delay_ns);
+    let mut given = history.visit(cpus, request.begin.delay_ns, until, &mut |label, ns| {
         held.add(label, ns);
     });
-    if let Some((order, since)) = late {
-        given += history.visit(cpus, since, to, &mut |label, ns, own| {
-            let stays = own || label == served_by.slow_service;
-            held.add(if stays { label } else { order }, ns);
-        });
+    if let Some((order, late)) = late {
+        late.own.iter().for_each(|&(label, ns)| held.add(label, ns));
+        let own: u64 = late.own.iter().map(|own| own.1).sum();
+        held.add(order, to - until - own);
+        given += to - until;
     }
     given
 }
@@ -169,8 +170,6 @@ fn inherit(
         given += served_by.cpus[k].visit(from, end, &mut visit);
     }
     let history = &served_by.worker.history;
-    given += history.visit(served_by.cpus, from, to, &mut |label, ns, _| {
-        visit(label, ns)
-    });
+    given += history.visit(served_by.cpus, from, to, &mut visit);
     given.min(wanted)
 }

@@ -1,9 +1,14 @@
 //! Compares each account with the reference account, for servers with long queues.
 
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
+use taillab_model::explanation::Cause;
 
 use super::*;
 use crate::ledger::account::reference;
+use crate::ledger::label::Who;
+use crate::timeline::NET_RX;
 use crate::window::{Window, Windows};
 use crate::{DatagramIds, MatchOptions, match_events};
 
@@ -23,6 +28,30 @@ struct Checked {
     told: usize,
     /// Delays and sums that were looked at for one request, at most.
     most_looked_at: usize,
+}
+
+/// The pieces and the account blame the same: each label has in the pieces at most what it has in the
+/// account, to which a share of the receive softirqs and of others' slow services was moved.
+fn same_causes(entry: &Entry<'_>, labels: &Labels) {
+    let moved = |label| match labels.cause(label) {
+        Cause::SlowService | Cause::Imbalance => Some((Cause::Imbalance, Who::Nobody)),
+        Cause::Softirq if labels.who(label) == Who::Softirq(NET_RX) => None,
+        cause => Some((cause, labels.who(label))),
+    };
+    let mut left: BTreeMap<(Cause, Who), u64> = BTreeMap::new();
+    for &(label, ns) in entry.parts {
+        if let Some(key) = moved(label) {
+            *left.entry(key).or_default() += ns;
+        }
+    }
+    for piece in entry.pieces {
+        let Some(key) = moved(piece.label) else {
+            continue;
+        };
+        let ns = left.entry(key).or_default();
+        let rest = ns.checked_sub(piece.lasted_ns);
+        *ns = rest.unwrap_or_else(|| panic!("{key:?} of request {}", entry.place));
+    }
 }
 
 struct Checker {
@@ -51,13 +80,14 @@ impl Checker {
             checked.late += usize::from(case.request.late.is_some());
             checked.told += usize::from(wanted);
             checked.requests += 1;
-            attribution.handle(event, at_ns, &mut |entry, _| {
+            attribution.handle(event, at_ns, &mut |entry, labels| {
                 assert_eq!(entry.parts, expected.parts(), "request {place}");
                 assert_eq!(entry.excess, expected.excess, "request {place}");
                 let sum: u64 = entry.parts.iter().map(|part| part.1).sum();
                 assert_eq!(sum, entry.sojourn_ns, "request {place}");
                 let pieces: u64 = entry.pieces.iter().map(|piece| piece.lasted_ns).sum();
                 assert_eq!(pieces, if wanted { sum } else { 0 }, "request {place}");
+                same_causes(entry, labels);
             });
             if !wanted {
                 let looked_at = attribution.account.looked_at;

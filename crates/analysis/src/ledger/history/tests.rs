@@ -4,15 +4,15 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A stretch of one label: the label, how long, and whether it was the worker's own.
-type Given = (Label, u64, bool);
+/// A stretch of one label: the label and how long.
+type Given = (Label, u64);
 
 fn sums(given: &[Given]) -> Vec<Given> {
     let mut sums: Vec<Given> = Vec::new();
-    for &(label, ns, own) in given {
-        match sums.iter_mut().find(|sum| (sum.0, sum.2) == (label, own)) {
+    for &(label, ns) in given {
+        match sums.iter_mut().find(|sum| sum.0 == label) {
             Some(sum) => sum.1 += ns,
-            None => sums.push((label, ns, own)),
+            None => sums.push((label, ns)),
         }
     }
     sums
@@ -20,10 +20,10 @@ fn sums(given: &[Given]) -> Vec<Given> {
 
 fn joined(given: &[Given]) -> Vec<Given> {
     let mut runs: Vec<Given> = Vec::new();
-    for &(label, ns, own) in given {
+    for &(label, ns) in given {
         match runs.last_mut() {
-            Some(last) if (last.0, last.2) == (label, own) => last.1 += ns,
-            _ => runs.push((label, ns, own)),
+            Some(last) if last.0 == label => last.1 += ns,
+            _ => runs.push((label, ns)),
         }
     }
     runs
@@ -115,18 +115,18 @@ proptest! {
         let mut plain = Vec::new();
         for &(label, ns) in &pushes {
             history.push(label, ns);
-            plain.extend(std::iter::repeat_n((label, 1, false), ns as usize));
+            plain.extend(std::iter::repeat_n((label, 1), ns as usize));
         }
         prop_assert_eq!(history.end().delay_ns, plain.len() as u64);
         let to = (b as usize).min(plain.len());
         let expected = &plain[(a as usize).min(to)..to];
         let mut seen = Vec::new();
-        let given = history.visit(a, b, |label, ns| seen.push((label, ns, false)));
+        let given = history.visit(a, b, |label, ns| seen.push((label, ns)));
         prop_assert_eq!(given, expected.len() as u64);
         prop_assert_eq!(&seen, &joined(expected));
         seen.clear();
         let stretch = &mut Stretch::default();
-        let given = history.sum(a, b, stretch, |label, ns| seen.push((label, ns, false)));
+        let given = history.sum(a, b, stretch, |label, ns| seen.push((label, ns)));
         prop_assert_eq!(given, expected.len() as u64);
         prop_assert_eq!(sums(&seen), sums(expected));
     }
@@ -147,7 +147,7 @@ proptest! {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 let (label, ns) = ((state >> 33) as u32 % labels, 1 + (state >> 50) % 5);
                 history.push(label, ns);
-                plain.extend(std::iter::repeat_n((label, 1, false), ns as usize));
+                plain.extend(std::iter::repeat_n((label, 1), ns as usize));
             }
         };
         (0..30).for_each(|_| grow(&mut history, &mut plain));
@@ -171,7 +171,7 @@ proptest! {
             let (lo, hi) = (from.clamp(begin, end), to.clamp(begin, end));
             let expected = plain.get(lo as usize..hi as usize).unwrap_or_default();
             let mut seen = Vec::new();
-            let given = history.sum(from, to, &mut stretch, |label, ns| seen.push((label, ns, false)));
+            let given = history.sum(from, to, &mut stretch, |label, ns| seen.push((label, ns)));
             prop_assert_eq!(given, expected.len() as u64);
             prop_assert_eq!(sums(&seen), sums(expected));
         }
@@ -193,14 +193,14 @@ proptest! {
                 Step::Delay(k, label, ns) => {
                     cpus[k].push(label, ns);
                     if worker.attached() == Some(k) {
-                        plain.extend(std::iter::repeat_n((label, 1, false), ns as usize));
+                        plain.extend(std::iter::repeat_n((label, 1), ns as usize));
                     }
                 }
                 Step::Attach(k) => worker.attach(k, &cpus),
                 Step::Detach => worker.detach(&cpus),
                 Step::HeldUp(label, ns) if worker.attached().is_none() => {
                     worker.held_up(label, ns, &cpus);
-                    plain.extend(std::iter::repeat_n((label, 1, true), ns as usize));
+                    plain.extend(std::iter::repeat_n((label, 1), ns as usize));
                 }
                 Step::HeldUp(..) => {}
             }
@@ -217,12 +217,12 @@ proptest! {
             let expected = &plain[from..to];
             let (from, to) = (from as u64, to as u64);
             let mut seen = Vec::new();
-            let given = worker.visit(&cpus, from, to, &mut |label, ns, own| seen.push((label, ns, own)));
+            let given = worker.visit(&cpus, from, to, &mut |label, ns| seen.push((label, ns)));
             prop_assert_eq!(given, to - from);
             prop_assert_eq!(joined(&seen), joined(expected));
             seen.clear();
             let given = worker.sum(
-                0, &cpus, (from, to), &mut stretches, &mut |label, ns, own| seen.push((label, ns, own)),
+                0, &cpus, (from, to), &mut stretches, &mut |label, ns| seen.push((label, ns)),
             );
             prop_assert_eq!(given, to - from);
             prop_assert_eq!(sums(&seen), sums(expected));

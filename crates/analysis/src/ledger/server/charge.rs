@@ -5,9 +5,17 @@ use taillab_model::explanation::Cause;
 
 use super::ServerState;
 use crate::ledger::cpu::Stretch;
+use crate::ledger::events::RequestId;
 use crate::ledger::label::{Label, Who, of_top};
 use crate::ledger::trace::Happened;
 use crate::timeline::{NET_RX, Top, WorkerState, on_its_way_until, throttled_ns};
+
+/// What counts as one episode of a delay.
+#[derive(Clone, Copy, Debug)]
+enum Episode {
+    StayOfThread,
+    Segment,
+}
 
 impl ServerState {
     /// Charges what CPU `k` did up to `upto_ns`.
@@ -47,6 +55,13 @@ impl ServerState {
         if cpu.active == 0 {
             return;
         }
+        // waits without a sleep are the service's own
+        let of = match top {
+            Top::KernelLock | Top::Storage { .. } => {
+                cpu.worker.and_then(|w| self.workers[w].serving)
+            }
+            _ => None,
+        };
         let label = match top {
             Top::Softirq { .. } | Top::Interrupt(_) if held_back => self.throttled_label(),
             Top::Interrupt(Interrupt::Reschedule) if cpu.is_on_its_way(from_ns) => cpu.on_its_way,
@@ -66,11 +81,11 @@ impl ServerState {
                 (None, None) if self.cpus[k].is_on_its_way(from_ns) => self.cpus[k].on_its_way,
                 (None, None) => {
                     let label = self.label(Cause::Background, Who::Thread(thread));
-                    return self.delay(k, label, length, true);
+                    return self.delay(k, label, length, Episode::StayOfThread, None);
                 }
             },
         };
-        self.delay(k, label, length, false);
+        self.delay(k, label, length, Episode::Segment, of);
     }
 
     /// Whether this is the receive softirq, or the interrupt that raised it.
@@ -101,7 +116,7 @@ impl ServerState {
                 true => self.throttled_label(),
                 false => self.label(Cause::Softirq, Who::Softirq(NET_RX)),
             };
-            self.delay(k, label, length - work, false);
+            self.delay(k, label, length - work, Episode::Segment, None);
         }
     }
 
@@ -178,7 +193,7 @@ impl ServerState {
             self.note(k, Happened::Work(None), work);
             if over > 0 {
                 let label = self.label(Cause::Background, Who::Thread(tid));
-                self.delay(k, label, over, true);
+                self.delay(k, label, over, Episode::StayOfThread, None);
             }
             return;
         };
@@ -189,7 +204,7 @@ impl ServerState {
         self.note(k, Happened::Work(Some(id)), work);
         if slower > 0 {
             let label = self.label(Cause::SlowCpu, Who::Nobody);
-            self.delay(k, label, slower, true);
+            self.delay(k, label, slower, Episode::StayOfThread, Some(id));
         }
         if over == 0 {
             return;
@@ -198,26 +213,48 @@ impl ServerState {
         let fault = self.workers[w].faults.charge(to_ns, over, cost_ns);
         if fault > 0 {
             let label = self.label(Cause::BlockedFault, Who::Nobody);
-            self.delay(k, label, fault, false);
+            self.delay(k, label, fault, Episode::Segment, Some(id));
         }
         let label = self.slow_service(w);
-        self.delay(k, label, over - fault, true);
+        self.delay(k, label, over - fault, Episode::StayOfThread, Some(id));
     }
 
-    /// Adds a delay to CPU `k`. It counts as one episode per stay of a thread (`by_thread`) or per segment.
-    fn delay(&mut self, k: usize, label: Label, length: u64, by_thread: bool) {
+    /// Adds a delay to CPU `k`; `of` is the request whose own service brought it about.
+    fn delay(
+        &mut self,
+        k: usize,
+        label: Label,
+        length: u64,
+        episode: Episode,
+        of: Option<RequestId>,
+    ) {
         if length == 0 {
             return;
         }
         self.histories[k].push(label, length);
         let cpu = &mut self.cpus[k];
-        let counted = match by_thread {
-            true => &mut cpu.counted_thread,
-            false => &mut cpu.counted_segment,
+        let counted = match episode {
+            Episode::StayOfThread => &mut cpu.counted_thread,
+            Episode::Segment => &mut cpu.counted_segment,
         };
         let again = std::mem::replace(counted, true);
         self.count(label, length, !again);
-        self.note(k, Happened::Delay(label), length);
+        self.note(k, Happened::Delay(label, of), length);
+        self.brought_about(of, label, length);
+    }
+
+    /// Notes that the service of the request `of` brought about a delay itself.
+    pub(super) fn brought_about(&mut self, of: Option<RequestId>, label: Label, length: u64) {
+        let Some(id) = of else {
+            return;
+        };
+        let request = &mut self.requests[id];
+        if self.ledger.labels.cause(label) == Cause::SlowService {
+            request.slow_ns += length;
+        }
+        if let Some(late) = &mut request.late {
+            late.add_own(label, length);
+        }
     }
 
     pub(super) fn count(&mut self, label: Label, length: u64, new: bool) {

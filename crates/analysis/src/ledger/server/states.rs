@@ -23,9 +23,9 @@ impl ServerState {
         if worker.outstanding == 0 || length == 0 {
             return;
         }
-        let own = worker.own;
+        let (own, of) = (worker.own, worker.serving);
         // a sleep on a timer is service, up to the time that a service may take
-        let timer = worker.serving.filter(|_| worker.state.is_timer());
+        let timer = of.filter(|_| worker.state.is_timer());
         let work = timer.map_or(0, |_| length.min(worker.budget_ns));
         worker.budget_ns -= work;
         let length = length - work;
@@ -39,18 +39,14 @@ impl ServerState {
         // while a CPU is stalled, its timer does not fire
         let stalled = home.map_or(0, |k| self.stalled(k, upto_ns - length, upto_ns));
         let hypervisor = self.label(Cause::Hypervisor, Who::Nobody);
-        let delays = [(own, length - stalled), (hypervisor, stalled)];
-        let delays = delays.into_iter().filter(|delay| delay.1 > 0);
-        for (label, length) in delays.clone() {
-            self.workers[w]
-                .history
-                .held_up(label, length, &self.histories);
+        let delays = [(own, length - stalled, of), (hypervisor, stalled, None)];
+        self.workers[w].trace.note(Happened::Work(timer), work);
+        for (label, length, of) in delays.into_iter().filter(|delay| delay.1 > 0) {
+            let worker = &mut self.workers[w];
+            worker.history.held_up(label, length, &self.histories);
+            worker.trace.note(Happened::Delay(label, of), length);
+            self.brought_about(of, label, length);
             self.count(label, length, true);
-        }
-        let trace = &mut self.workers[w].trace;
-        trace.note(Happened::Work(timer), work);
-        for (label, length) in delays {
-            trace.note(Happened::Asleep(label), length);
         }
     }
 

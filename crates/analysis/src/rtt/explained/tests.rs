@@ -8,14 +8,14 @@ const SERVER: Tid = 10;
 const CLIENT: Tid = 20;
 const HOG: Tid = 99;
 const TRIPS: u64 = 4_000;
-/// The hog keeps a CPU for so long.
+/// How long the hog keeps a CPU, in nanoseconds.
 const HELD: u64 = 40_000;
 
 fn at(ns: u64) -> Monotonic {
     Monotonic::from_nanos_since_boot(ns)
 }
 
-/// Who changes places on a CPU; threads of either end sleep.
+/// A switch; the threads of both ends leave their CPU to sleep.
 fn switched(prev: Tid, next: Tid) -> EventKind {
     let own = prev == SERVER || prev == CLIENT;
     EventKind::Switched {
@@ -29,8 +29,8 @@ fn switched(prev: Tid, next: Tid) -> EventKind {
     }
 }
 
-/// Round trips between CPU 0 (server) and CPU 1 (client), whose threads sleep between them. In one
-/// of a hundred the hog has the CPU of `end` when its thread is woken.
+/// Round trips between CPU 0 (server) and CPU 1 (client), whose threads sleep in between. In one of a
+/// hundred the hog has the CPU of `end` when the thread there is woken.
 fn recorded(end: RttEnd) -> (Vec<Event>, Vec<RoundTrip>) {
     let key = RequestKey {
         address: 3,
@@ -134,13 +134,13 @@ fn mean(band: &RttBand, part: RttPart) -> u64 {
 #[test]
 fn a_usual_round_trip_is_what_its_stamps_say() {
     let found = explained(RttEnd::Client);
-    // the first one's client was not yet known to be a thread of ours
+    // in the first one, the client's thread was not yet known
     assert!(found.round_trips >= TRIPS - 1, "{found:?}");
     assert_eq!(found.round_trips + found.incomplete, TRIPS);
     let usual = &found.bands[0];
     assert_eq!((usual.from_q, usual.mean_ns.get()), (0.25, 12_000));
     for (part, ns) in [
-        // 2 µs there, 1 µs from T6 to the wake-up, 1 µs back
+        // 2 µs until T1, 1 µs from T6 to the wake-up, 1 µs until the receipt
         (RttPart::ClientStack, 4_000),
         (RttPart::ClientWakeUp, 2_000),
         (RttPart::ClientDisturbance, 0),

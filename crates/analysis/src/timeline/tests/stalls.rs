@@ -49,7 +49,7 @@ fn an_idle_cpu_that_does_not_hear_another_one_stands_still_but_not_in_a_power_st
     assert_eq!(stall(&timeline(None)), Some((700, 2_000)));
     assert_eq!(stall(&timeline(Some(left(0)))), Some((700, 2_000)));
     assert_eq!(stall(&timeline(Some(left(1)))), None);
-    // the packets came while it was in another softirq, which it says when that ends
+    // the packets came during another softirq, which is recorded when it ends
     let lasted = Nanos::new(1_900_000);
     let flood = event(2_005_000, 0, EventKind::Softirq { vector: 3, lasted });
     assert_eq!(stall(&timeline(Some(flood))), None);
@@ -107,7 +107,7 @@ fn a_stall_with_evidence_cuts_the_segment() {
     assert!(line(&timeline).contains(&(103_000, 1_002_000, SERVER, Top::Stall)));
 }
 
-/// A server that spins on CPU 0 and its client that spins on CPU 1; in between a program computes on CPU 0,
+/// A server that spins on CPU 0, and its client, which spins on CPU 1. Meanwhile a program computes on CPU 0,
 /// or both CPUs stand still.
 #[test]
 fn a_client_that_spins_for_an_answer_is_no_evidence_of_a_stall() {

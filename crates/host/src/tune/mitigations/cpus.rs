@@ -65,14 +65,15 @@ fn affinity(thread: &Thread, cpus: &CpuSet, why: impl Into<String>) -> Change {
     Change::new(Setting::affinity(thread.identity), cpus.to_string(), why)
 }
 
-/// Changes that move everybody else of these to `others`.
+/// Changes that move other threads from the CPUs that are to be kept free to `others`: those for which
+/// `of` holds.
 fn away(scene: &Scene, others: &CpuSet, of: impl Fn(&Thread) -> bool) -> Vec<Change> {
     let mut changes = Vec::new();
     for thread in scene.others().into_iter().filter(of) {
         if thread.is_bound || thread.cpus.intersection(&scene.cpus).is_empty() {
             continue;
         }
-        // what it may use of the others', else all of these
+        // those of `others` that it may use already, else all of them
         let rest = thread.cpus.intersection(others);
         let to = if rest.is_empty() { others } else { &rest };
         let why = format!(
@@ -175,8 +176,8 @@ fn version_1(scene: &Scene, server: &ServerThreads, others: &CpuSet) -> Vec<Chan
         let group = Setting::Membership(member(thread)).read(&scene.roots);
         !thread.is_bound && group.is_ok_and(|group| group == "/")
     });
-    // A thread that changes its cpuset may lose its affinity: it is changed first, and so put
-    // back last.
+    // A thread that changes its cpuset may lose its affinity. So the affinity is changed first and
+    // put back last.
     let mut changes = pin_server(scene, server);
     changes.extend(away(scene, others, |_| true));
     for (group, cpus) in [(&own, &scene.cpus), (&rest, others)] {
@@ -276,8 +277,8 @@ fn version_2(scene: &Scene, server: &ServerThreads) -> Vec<Change> {
     changes
 }
 
-/// The server's unit keeps its CPUs, and every unit beside it or beside one above it gets the others.
-/// `None` where systemd does not run the machine, or the server is in no unit of its.
+/// The server's unit keeps its CPUs; its sibling units and those of the slices above it get the others.
+/// `None` where systemd does not run the machine, or the server is in none of its units.
 fn by_systemd(scene: &Scene, server: &ServerThreads, others: &CpuSet) -> Option<Vec<Change>> {
     const MOUNT: &str = "/sys/fs/cgroup";
     let has = scene.text(&format!("{MOUNT}/cgroup.controllers"))?;

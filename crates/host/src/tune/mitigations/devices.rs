@@ -42,7 +42,7 @@ fn of_devices(
                 parameter: *parameter,
             });
             if setting.read(&scene.roots).is_ok() {
-                // a driver may show what it does not let go of
+                // a driver may show a parameter that it does not let us change
                 changes.push(Change::new(setting, *new, format!("{device} {why}")).if_possible());
             }
         }

@@ -31,7 +31,7 @@ pub(super) const INTERRUPT_CPU: Mitigation = Mitigation {
     plan: interrupt_cpu,
 };
 
-/// What the kernel says of an interrupt's user: `virtio0-input.0`.
+/// The name of an interrupt's user in /proc/interrupts: `virtio0-input.0`.
 fn user_of(table: &str, number: &str) -> String {
     let line = table.lines().find_map(|line| {
         let (name, rest) = line.split_once(':')?;
@@ -41,12 +41,12 @@ fn user_of(table: &str, number: &str) -> String {
     last.map_or_else(|| format!("interrupt {number}"), str::to_owned)
 }
 
-/// The interrupts of a device, where it is one on a bus.
+/// The interrupts of a network device; none where it is not on a bus.
 fn of_device(scene: &Scene, device: &str) -> Vec<String> {
     let folder = format!("/sys/class/net/{device}/device");
     let own = scene.names(&format!("{folder}/msi_irqs"));
     match own.is_empty() {
-        // a virtio device has them from the PCI device that it is behind
+        // a virtio device uses those of the PCI device above it
         true => scene.names(&format!("{folder}/../msi_irqs")),
         false => own,
     }

@@ -48,7 +48,7 @@ pub(super) const MEMORY_DAEMONS: Mitigation = Mitigation {
     plan: memory_daemons,
 };
 
-/// The nodes that have some of these CPUs, and which.
+/// The NUMA nodes that have some of these CPUs, each with those that it has.
 fn nodes(scene: &Scene, of: &CpuSet) -> Vec<(u32, CpuSet)> {
     const NODES: &str = "/sys/devices/system/node";
     let names = scene.names(NODES).into_iter();

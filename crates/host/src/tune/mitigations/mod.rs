@@ -31,7 +31,7 @@ pub struct Mitigation {
     pub needs: &'static str,
     /// What it reads and writes.
     pub interface: &'static str,
-    /// How it ends.
+    /// How it is undone.
     pub undo: &'static str,
     /// What shows that it works.
     pub proof: &'static str,
@@ -78,11 +78,11 @@ pub const MITIGATIONS: &[&Mitigation] = &[
     &server::SERVER_THREADS,
 ];
 
-/// How most of them end.
+/// How most of them are undone.
 const PUT_BACK: &str = "the old value is written back";
 const ENDS_WITH_THREAD: &str = "the old value is written back; it ends with the thread";
 
-/// The one of this name.
+/// The mitigation with this name; the error names the nearest one.
 pub(super) fn by_name(name: &str) -> Result<&'static Mitigation, TuneError> {
     let found = MITIGATIONS.iter().find(|row| row.is.name == name);
     found.copied().ok_or_else(|| TuneError::Unknown {
@@ -91,7 +91,7 @@ pub(super) fn by_name(name: &str) -> Result<&'static Mitigation, TuneError> {
     })
 }
 
-/// The name that shares the most with a wrong one, if that is much.
+/// A name that contains the wrong one, or else begins with the same three characters or more.
 fn nearest(name: &str) -> Option<&'static str> {
     let common = |other: &str| {
         let same = name.chars().zip(other.chars());
@@ -108,7 +108,7 @@ fn nearest(name: &str) -> Option<&'static str> {
     contained.or((common(best) >= 3).then_some(best))
 }
 
-/// A file of the machine that gets another value. Without the file it is `None`.
+/// A file of the machine that gets another value; `None` where there is no such file.
 fn existing(
     scene: &Scene,
     path: impl Into<String>,

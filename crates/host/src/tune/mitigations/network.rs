@@ -30,9 +30,9 @@ pub(super) const TCP_LOSS: Mitigation = Mitigation {
     plan: tcp_loss,
 };
 
-/// Packets that wait for the CPU that receives them.
+/// How many packets may wait for the CPU that receives them, at least.
 const BACKLOG: u64 = 16_384;
-/// The most that a socket may hold of what was not read.
+/// The size that a socket's receive buffer may grow to, at least.
 const RECEIVE_BYTES: u64 = 16 << 20;
 
 fn tcp_loss(scene: &Scene) -> Result<Proposal, Unavailable> {
@@ -53,7 +53,7 @@ fn tcp_loss(scene: &Scene) -> Result<Proposal, Unavailable> {
         let Ok(now) = setting.read(&scene.roots) else {
             continue;
         };
-        // the last of these is the most that there may be
+        // the last word is the maximum
         let mut words: Vec<&str> = now.split_ascii_whitespace().collect();
         let most = words.pop().and_then(|most| most.parse::<u64>().ok());
         let least_text = least.to_string();

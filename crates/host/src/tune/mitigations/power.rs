@@ -90,7 +90,7 @@ fn resume_latency(scene: &Scene) -> Result<Proposal, Unavailable> {
     )
 }
 
-/// The frequency policies that rule the CPUs which are meant.
+/// The frequency policies of the CPUs that are meant.
 fn policies(scene: &Scene) -> Vec<u32> {
     let names = scene.names(POLICIES);
     let numbers = names
@@ -99,7 +99,7 @@ fn policies(scene: &Scene) -> Vec<u32> {
     numbers
         .filter(|policy: &u32| {
             let cpus = scene.text(&format!("{POLICIES}/policy{policy}/related_cpus"));
-            // separated by blanks
+            // separated by spaces
             let cpus: Option<CpuSet> = cpus.map(|list| {
                 list.split_ascii_whitespace()
                     .filter_map(|cpu| cpu.parse().ok())

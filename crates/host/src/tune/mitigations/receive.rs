@@ -11,10 +11,10 @@ use crate::tune::setting::{FileSetting, Form, Setting, suspensions};
 
 const SCALING: &str = "kernel Documentation/networking/scaling.rst";
 const NAPI: &str = "kernel Documentation/networking/napi.rst";
-/// Entries of the tables of flows; the kernel's guide calls that suitable for a busy server.
+/// Entries of the flow tables; the kernel's guide (scaling.rst) suggests this for a busy server.
 const FLOWS: u32 = 32_768;
 
-/// A server that polls less often than this gets its interrupts again (napi.rst: longer than the usual time
+/// After this time without a poll by the server, interrupts are on again (napi.rst: longer than the usual time
 /// between two polls).
 const SUSPEND_NS: u64 = 20_000_000;
 
@@ -100,7 +100,7 @@ fn queues(scene: &Scene, device: &str, kind: &str, name: &str, form: Form) -> Ve
         .collect()
 }
 
-/// Changes that let `cpus` receive.
+/// Changes that let only `cpus` receive.
 pub(super) fn steer(scene: &Scene, cpus: &CpuSet) -> Result<Vec<Change>, Unavailable> {
     let mut changes = Vec::new();
     for device in scene.devices()? {

@@ -15,7 +15,7 @@ const SCHED: &str = "man 7 sched; Tales of the Tail, sections 4.1 and 4.2";
 
 /// Below the kernel's threads for interrupts, which have 50: packets must come in.
 const PRIORITY: u32 = 49;
-/// The shortest that the kernel takes (`__setparam_fair`).
+/// The shortest slice that the kernel takes (`__setparam_fair`).
 const SLICE_NS: u64 = 100_000;
 
 pub(super) const RT_PRIORITY: Mitigation = Mitigation {
@@ -102,7 +102,7 @@ fn value_of(scene: &Scene, thread: &Thread) -> Option<SchedulingValue> {
     setting.read(&scene.roots).ok()?.parse().ok()
 }
 
-/// A change of each thread of the server that `wanted` wants to be different.
+/// A change of each thread of the server for which `wanted` returns a new value.
 fn of_server(
     scene: &Scene,
     why: &str,

@@ -19,11 +19,11 @@ pub(super) const SERVER_THREADS: Mitigation = Mitigation {
 
 /// A server that is known by the name of its program.
 struct KnownServer {
-    /// The name.
+    /// The process's name (`/proc/PID/comm`).
     name: &'static str,
-    /// How many threads it starts with; `{}` is their number.
+    /// The option for the number of threads that it starts; `{}` is that number.
     threads: &'static str,
-    /// How it locks its memory, where it can.
+    /// The option that makes it lock its memory, if there is one.
     locks: Option<&'static str>,
 }
 

@@ -256,7 +256,7 @@ fn files(folder: &Path) -> BTreeMap<PathBuf, String> {
 }
 
 fn trimmed(files: &BTreeMap<PathBuf, String>) -> BTreeMap<PathBuf, String> {
-    // whoever puts a value back writes no brackets, which the kernel adds
+    // a value is put back without the brackets, which only the kernel adds
     let plain = |text: &str| match text.split_once('[') {
         Some((_, rest)) => rest.split(']').next().unwrap_or_default().to_owned(),
         None => text.trim().to_owned(),
@@ -333,7 +333,7 @@ fn each_says_in_one_line_what_the_machine_lacks() {
     ];
     let (folder, roots) = tree(&bare);
     let tuner = tuner(&roots, folder.path());
-    // threads are there on every machine
+    // these are possible on every machine
     let of_threads = [
         "rt-priority",
         "nice",
@@ -453,7 +453,7 @@ fn a_journal_that_is_torn_is_followed_and_one_that_is_damaged_is_told() {
     tuner.apply(&plan, false, &mut |_| {}).unwrap();
     let journal = folder.path().join("journal/000001.jsonl");
     let whole = fs::read(&journal).unwrap();
-    // a line that was on its way when the power went
+    // a line that was being written when the power failed
     fs::write(&journal, [&whole, &b"{\"record\":\"inte"[..]].concat()).unwrap();
     assert_eq!(tuner.status().unwrap()[0].entries.len(), 2);
     tuner.revert(Which::All, &mut |_| {}).unwrap();

@@ -9,7 +9,7 @@ use crate::cpus::CpuSet;
 use crate::roots::{Roots, status};
 
 impl Knob for ThreadAffinity {
-    /// A list of CPUs. From /proc and not from sched_getaffinity(2), which leaves CPUs out that
+    /// A list of CPUs. From /proc and not from sched_getaffinity(2), which leaves out CPUs that
     /// are offline: they would be lost when the old value is written back.
     fn read(&self, roots: &Roots) -> Result<String, SettingError> {
         with_thread(self, roots, self.thread, |_| {

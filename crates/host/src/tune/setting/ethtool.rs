@@ -20,13 +20,13 @@ const ETH_FLAG_LRO: u32 = 1 << 15;
 /// 32-bit words of `struct ethtool_coalesce`, its command included.
 const COALESCE_WORDS: usize = 23;
 
-/// What of the device.
+/// Which parameter of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Parameter {
-    /// Microseconds from a packet to its interrupt.
+    /// Longest time from a packet to its interrupt, in µs.
     RxUsecs,
-    /// Packets until an interrupt.
+    /// Packets until an interrupt, at most.
     RxFrames,
     /// The driver chooses the time by itself: 0 or 1.
     AdaptiveRx,
@@ -48,7 +48,7 @@ impl Parameter {
         }
     }
 
-    /// Where it is in `struct ethtool_coalesce`, in 32-bit words.
+    /// Its place in `struct ethtool_coalesce`, in 32-bit words; `None` for an offload.
     const fn coalesce_word(self) -> Option<usize> {
         match self {
             Self::RxUsecs => Some(1),

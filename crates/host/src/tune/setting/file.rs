@@ -100,7 +100,7 @@ impl FileSetting {
             })?;
             return Ok(sysfs.open_file(below, for_writing).and_then(act));
         }
-        // /proc/sys/net is that of the thread which looks
+        // /proc/sys/net shows the namespace of the thread that opens it
         let place = self.place(roots)?;
         namespace
             .run(move || open(&place, for_writing).and_then(act))

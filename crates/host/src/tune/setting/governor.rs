@@ -1,5 +1,5 @@
-//! The governor of a frequency policy. Whoever switches governors loses the tunables of the one
-//! that goes, so they are a part of the value: `ondemand up_threshold=80 …`.
+//! The governor of a frequency policy. A switch of governors loses the tunables of the old one, so
+//! they are a part of the value: `ondemand up_threshold=80 …`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,7 +24,7 @@ impl GovernorSetting {
         roots.sys.join(policy)
     }
 
-    /// Where a governor keeps its tunables: for each policy, or once.
+    /// Where a governor keeps its tunables: in a folder for each policy, or in one for all.
     fn tunables(&self, roots: &Roots, governor: &str) -> PathBuf {
         let own = self.folder(roots).join(governor);
         match own.is_dir() {
@@ -70,7 +70,7 @@ impl Knob for GovernorSetting {
         let folder = self.tunables(roots, governor);
         for (name, tunable) in tunables {
             let path = folder.join(name);
-            // some only say something and take nothing
+            // some are read-only, so one that has its value is not written
             if read_optional(&path).is_some_and(|now| now != tunable) {
                 fs::write(&path, tunable).map_err(|e| self.refused(value, e))?;
             }

@@ -17,8 +17,8 @@ use crate::roots::Roots;
 const ABSENT: &str = "absent";
 const PRESENT: &str = "present";
 
-/// For how long a group is emptied again, while its processes start others and those that end have
-/// not yet left it, and the pause before the next look.
+/// For how long to empty a group again and again, since its processes start others and ending ones
+/// leave it late, and the pause between two tries.
 const PATIENCE: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(2);
 
@@ -42,7 +42,7 @@ fn below_sys(roots: &Roots, path: &str) -> Option<PathBuf> {
     (!leaves).then(|| roots.sys.join("fs/cgroup").join(below))
 }
 
-/// The file of a group that takes its members: of single threads where the version has that.
+/// The file that lists and takes a group's members: single threads in version 1, processes in version 2.
 fn members_file(group: &Path) -> PathBuf {
     let threads = group.join("tasks");
     match threads.exists() {

@@ -104,7 +104,7 @@ pub(crate) trait Knob: fmt::Display {
     /// The value that holds now, as [`Knob::write`] takes it.
     fn read(&self, roots: &Roots) -> Result<String, SettingError>;
 
-    /// Asks the kernel for another value. It may be given less: read it back.
+    /// Asks the kernel for another value. The kernel may set a different one: read it back.
     fn write(&self, roots: &Roots, value: &str) -> Result<(), SettingError>;
 
     /// Whether two texts mean the same value.
@@ -135,7 +135,7 @@ pub(crate) trait Knob: fmt::Display {
         self.failed(format!("write \"{value}\" to"), source.into())
     }
 
-    /// What an error number says of the setting.
+    /// The error that an error number means for this setting.
     fn failed(&self, doing: String, source: io::Error) -> SettingError {
         let what = self.to_string();
         match Errno::from_io_error(&source) {
@@ -197,7 +197,7 @@ impl Setting {
         self.knob().read(roots)
     }
 
-    /// Asks the kernel for another value. It may be given less: read it back.
+    /// Asks the kernel for another value. The kernel may set a different one: read it back.
     ///
     /// # Errors
     /// [`SettingError`].
@@ -210,7 +210,7 @@ impl Setting {
         self.knob().same(left, right)
     }
 
-    /// The thread whose setting it is, where new threads and processes inherit it.
+    /// The setting's thread, if its new threads and child processes inherit the setting.
     pub(crate) const fn inherited_from(&self) -> Option<ProcessIdentity> {
         match self {
             Self::Scheduling(ThreadScheduling { thread })
@@ -245,8 +245,8 @@ impl fmt::Display for Setting {
     }
 }
 
-/// How a thread is scheduled. The number is a thread's, its start time tells whether it is
-/// still that thread.
+/// How a thread is scheduled. The number may be used again; the start time tells whether it is
+/// still the same thread.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ThreadScheduling {
     /// The thread.
@@ -279,8 +279,8 @@ fn write_namespace(f: &mut fmt::Formatter<'_>, namespace: Option<u64>) -> fmt::R
     }
 }
 
-/// Does `act` to a thread. The number is checked before and after, so that a number that came
-/// to another thread in between is noticed.
+/// Runs `act` on a thread. The thread is checked before and after, so that a number that has gone to
+/// another thread in between is noticed.
 pub(crate) fn with_thread<T>(
     knob: &impl Knob,
     roots: &Roots,

@@ -53,7 +53,7 @@ pub struct SchedulingValue {
     pub policy: Policy,
     /// Niceness, −20 to 19; 0 for real time.
     pub nice: i32,
-    /// Priority in real time, 1 to 99; else 0.
+    /// Real-time priority, 1 to 99; else 0.
     pub priority: u32,
     /// Fair: the slice, 0 where the kernel does not say. `SCHED_DEADLINE`: the runtime.
     pub runtime_ns: u64,
@@ -66,7 +66,7 @@ pub struct SchedulingValue {
 }
 
 impl SchedulingValue {
-    /// Real time (`SCHED_FIFO`) with this priority; everything else as it is.
+    /// Real time (`SCHED_FIFO`) with this priority and the same flags; what real time does not use is 0.
     #[must_use]
     pub const fn with_fifo(self, priority: u32) -> Self {
         Self {
@@ -238,7 +238,7 @@ impl Knob for ThreadScheduling {
         })
     }
 
-    /// A value without a slice leaves that to the kernel.
+    /// A fair value without a slice leaves it to the kernel, so it equals one with any slice.
     fn same(&self, left: &str, right: &str) -> bool {
         let parse = SchedulingValue::from_str;
         let (Ok(left), Ok(mut right)) = (parse(left), parse(right)) else {

@@ -1,5 +1,5 @@
-//! A property of a unit of systemd, for as long as this boot lasts (systemctl(1), `set-property
-//! --runtime`). systemd owns its control groups: what is written past it is lost with its next change.
+//! A property of a systemd unit, until the next boot (systemctl(1), `set-property --runtime`). systemd
+//! owns its control groups: what others write into them is lost when it changes them again.
 
 use std::fmt;
 use std::io;
@@ -12,7 +12,7 @@ use super::{Knob, SettingError};
 use crate::cpus::CpuSet;
 use crate::roots::Roots;
 
-/// The CPUs that a unit of systemd may use; empty: as the unit above it.
+/// The CPUs that a systemd unit may use; empty: those of the unit above it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct UnitCpus {
     /// The unit: `web.service`, `user.slice`.
@@ -22,7 +22,7 @@ pub struct UnitCpus {
 const PROPERTY: &str = "AllowedCPUs";
 
 impl UnitCpus {
-    /// Runs systemctl, where the machine has it; what it says.
+    /// Runs systemctl, where the machine has it, and returns its output.
     fn systemctl(&self, roots: &Roots, args: &[&str]) -> io::Result<String> {
         let root = roots.etc.parent().map_or_else(PathBuf::new, PathBuf::from);
         let output = Command::new(root.join("usr/bin/systemctl"))

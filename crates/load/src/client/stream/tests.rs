@@ -8,7 +8,7 @@ use crate::protocol::MessageSizes;
 use crate::transport::Sockets;
 
 /// A request is its tag and the length of what is wanted; the answer is that length, the
-/// tag, and so many bytes.
+/// tag, and that many bytes.
 struct Framed;
 
 impl Planner for Framed {
@@ -60,7 +60,7 @@ fn answer(request: &[u8]) -> Vec<u8> {
     [&request[4..], &request[..4], &fill].concat()
 }
 
-/// What comes by a connection, in order.
+/// What a connection delivers, in order.
 #[derive(Debug, Default)]
 struct Line {
     bytes: VecDeque<u8>,
@@ -74,7 +74,7 @@ type Server = Box<dyn FnMut(usize, &[u8]) -> (Vec<u8>, Option<Ending>)>;
 struct Fake {
     lines: Vec<Line>,
     server: Server,
-    /// Which of the connections that have something is read next, and how much.
+    /// For each read: which of the connections that have something is read, and how many bytes.
     chunks: Vec<(usize, usize)>,
     reads: usize,
     current: Vec<u8>,
@@ -190,7 +190,7 @@ impl Caller {
         self.ended.push(sent.err().map(|_| Outcome::SendFailed));
     }
 
-    /// Looks once; was there anything?
+    /// Looks once; returns whether there was anything.
     fn look(&mut self, client: &mut StreamClient<Fake>) -> bool {
         let (asked, ended) = (&self.asked, &self.ended);
         let waits = |k: usize| ended[k].is_none().then_some(asked[k]);
@@ -323,7 +323,7 @@ fn idle_connections_are_taken_in_turn_and_keys_follow_the_bytes() {
     );
 }
 
-/// An answer that nobody waits for any more is taken by its own request.
+/// The late answer to a request that was given up is not taken for that of the next one.
 #[test]
 fn late_answers_are_given_to_nobody_else() {
     let mut client = Fake::client(1, WHOLE.to_vec(), |_, request| (answer(request), None));

@@ -116,7 +116,7 @@ pub(super) fn body(bytes: &[u8], whole: bool) -> Result<Body<'_>, Malformed> {
     match text {
         b"END" if data.is_empty() => Ok(Body::Miss),
         b"STORED" if data.is_empty() => Ok(Body::Stored),
-        // a second line of an error may follow
+        // an error with a second line is malformed
         _ if is_refusal(text) && data.is_empty() => Ok(Body::Error),
         _ => Err(Malformed),
     }

@@ -14,7 +14,7 @@ enum Fate {
     Answered,
     Lost,
     Twice,
-    /// Its answer comes with that to the next one, before it.
+    /// Its answer comes just before the answer to the next message.
     Late,
     Damaged,
     Gone,

@@ -31,7 +31,7 @@ struct RdmaConnection {
     /// A message is under way.
     waits: bool,
     answered: u64,
-    /// The area whose message has been taken and that needs a new receive.
+    /// The area whose message has been taken, so that its receive must be posted again.
     spent: Option<usize>,
     /// The number of the message under way, which a read does not fetch.
     number: [u8; NUMBER],
@@ -105,7 +105,7 @@ impl Verbs {
         Ok(None)
     }
 
-    /// Sleeps until there may be something; `false` if the caller must look once more first.
+    /// Sleeps until something may have arrived; `false` if the caller must look once more first.
     fn sleep(&mut self) -> Result<bool, RttError> {
         let verb = self.verb;
         let mut is_new = false;
@@ -254,7 +254,7 @@ impl RdmaConnection {
         })
     }
 
-    /// Puts the number of the message under way into what was read, if that is new: the
+    /// Puts the number of the message under way into the area, if the read has filled it: the
     /// server's two messages have the numbers of their areas.
     fn numbered(&mut self, area: usize, size: usize) -> usize {
         let expected = (area as u64).to_be_bytes();

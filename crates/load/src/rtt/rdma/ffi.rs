@@ -1,4 +1,4 @@
-//! libibverbs, found at run time: its structures as far as they are used, and its functions.
+//! libibverbs, found at run time: the parts of its structures that are used, and its functions.
 //!
 //! Layouts and numbers are those of `infiniband/verbs.h` (rdma-core), whose binary interface has
 //! not changed since libibverbs 1.1. Four functions are not symbols of the library: the device's

@@ -20,7 +20,7 @@ const SERVER: [u8; 8] = *b"tlrdmaS1";
 /// Bytes of an address, and of a client's message.
 const ADDRESS: usize = 4 + 4 + 16 + 2 + 1 + 4 + 8;
 const HELLO: usize = 8 + 1 + 4 + ADDRESS;
-/// The longest wait for a message of the other end.
+/// The longest wait for a message from the other end.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// The longest refusal that is read.
 const LONGEST_REFUSAL: u16 = 1024;
@@ -72,7 +72,7 @@ fn read(bytes: &[u8; ADDRESS]) -> Address {
     }
 }
 
-/// `N` bytes from `from` on.
+/// `N` bytes, beginning at `from`.
 fn part<const N: usize>(bytes: &[u8], from: usize) -> [u8; N] {
     std::array::from_fn(|i| bytes[from + i])
 }

@@ -13,7 +13,7 @@ use super::ffi::{self, Library, field, state, work};
 use super::place::Place;
 use crate::clock::now;
 
-/// Work requests that fit a queue; a round trip needs two.
+/// Work requests that fit into a queue; a round trip needs two.
 const DEPTH: u32 = 64;
 /// One in this many sends reports its end, which frees the places of those before it.
 const TOLD: u32 = 16;
@@ -33,9 +33,9 @@ pub(super) struct Address {
     pub(super) number: u32,
     /// The number of the first packet.
     pub(super) packet: u32,
-    /// Where the port is, over Ethernet.
+    /// The port's address over Ethernet.
     pub(super) gid: Ipv6Addr,
-    /// Where the port is, over InfiniBand.
+    /// The port's address over InfiniBand.
     pub(super) lid: u16,
     /// The largest packet, as `enum ibv_mtu`.
     pub(super) mtu: u8,
@@ -61,7 +61,7 @@ pub(super) struct Done {
 pub(super) enum LinkError {
     /// Something is missing here; says what.
     Missing(String),
-    /// A call failed that should not fail.
+    /// A call failed unexpectedly.
     Call(&'static str, io::Error),
     /// How the adapter ended a work request: `enum ibv_wc_status`.
     Status(u32),
@@ -310,7 +310,7 @@ impl Link {
         Ok(())
     }
 
-    /// The first bytes of an area, into which nothing may be under way.
+    /// The first bytes of an area; no request may be writing to it.
     pub(super) fn bytes(&self, area: usize, length: usize) -> &[u8] {
         let length = length.min(self.memory.stride);
         // SAFETY: within the area. The adapter writes into it only between a request for that
@@ -318,7 +318,7 @@ impl Link {
         unsafe { slice::from_raw_parts(self.memory.area(area), length) }
     }
 
-    /// Writes the first bytes of an area, from or into which nothing may be under way.
+    /// Writes the first bytes of an area; no request may be using it.
     pub(super) fn fill(&mut self, area: usize, bytes: &[u8]) {
         assert!(bytes.len() <= self.memory.stride);
         // SAFETY: within the area, which nothing else uses meanwhile, as above.
@@ -402,7 +402,7 @@ impl Link {
         }
     }
 
-    /// Makes the next completion raise an event; `false` if that was so already. Earlier completions
+    /// Makes the next completion raise an event; `false` if it was armed already. Earlier completions
     /// raise none, so look once more before sleeping.
     pub(super) fn arm(&mut self) -> Result<bool, LinkError> {
         if self.is_armed {
@@ -441,7 +441,7 @@ impl Link {
     }
 
     fn acknowledge(&mut self) {
-        // SAFETY: the queue exists, and so many of its events have been taken.
+        // SAFETY: the queue exists, and this many of its events have been taken.
         unsafe { (self.library.ack_cq_events)(self.cq, self.unacknowledged) };
         self.unacknowledged = 0;
     }

@@ -11,7 +11,7 @@
 //! | `ffi` | libibverbs, loaded at run time |
 //! | `place` | which device leads to an address |
 //! | `link` | one end of a connection |
-//! | `handshake` | how both ends learn of each other, over TCP |
+//! | `handshake` | how the ends exchange their addresses, over TCP |
 //! | `client`, `server` | the two ends |
 
 mod client;

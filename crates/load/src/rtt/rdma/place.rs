@@ -26,8 +26,8 @@ const NO_DEVICE: &str = "there is no RDMA device (/sys/class/infiniband is empty
     adapter use soft RoCE (`modprobe rdma_rxe ib_uverbs`; --link veth then adds a device at each \
     end, otherwise `rdma link add rxe0 type rxe netdev DEVICE`), and install ibverbs-providers";
 
-/// The port that has this address. Any active port will do for a loopback address, and any port of
-/// InfiniBand for every address. The error says what there is instead; `sys` is `/sys`.
+/// The port that has this address. Any active port will do for a loopback address, and any
+/// InfiniBand port for every address. The error says what there is instead; `sys` is `/sys`.
 pub(super) fn choose(sys: &Path, address: IpAddr) -> Result<Place, String> {
     let places = places(sys);
     let wanted = match address {
@@ -61,7 +61,7 @@ pub(super) fn choose(sys: &Path, address: IpAddr) -> Result<Place, String> {
     ))
 }
 
-/// All GIDs of all active ports, by device; over Ethernet only RoCE v2. Link-local ones come last.
+/// All GIDs of all active ports, over Ethernet only RoCE v2. Sorted by GID index, link-local ones last.
 fn places(sys: &Path) -> Vec<Place> {
     let devices = sys.join("class/infiniband");
     let mut all = Vec::new();
@@ -121,7 +121,7 @@ mod tests {
 
     use super::*;
 
-    /// A port with these GIDs, each with its kind, below a folder that stands for `/sys`.
+    /// A port with these GIDs, each with its kind, in a folder that takes the place of `/sys`.
     fn port(sys: &Path, device: &str, (state, layer): (&str, &str), gids: &[(&str, &str)]) {
         let folder = sys.join("class/infiniband").join(device).join("ports/1");
         fs::create_dir_all(folder.join("gids")).unwrap();
@@ -177,7 +177,7 @@ mod tests {
         let place = choose(sys.path(), FIRST).unwrap();
         assert_eq!((place.device.as_str(), place.gid_index), ("rxe1", 2));
         assert!(!place.is_infiniband && !place.is_software);
-        // to itself any device leads, by an address that others can reach
+        // any device leads to this machine; an address that others can reach is preferred
         let place = choose(sys.path(), Ipv4Addr::LOCALHOST.into()).unwrap();
         assert_eq!((place.device.as_str(), place.gid_index), ("rxe0", 1));
     }

@@ -45,7 +45,7 @@ impl RdmaServer {
         let missing = |why| RttError::Unavailable { proto, why };
         let place = place::choose(Path::new("/sys"), address.ip()).map_err(missing)?;
         let sleeps = mode == Mode::Blocking;
-        // fails now if it would fail with the first client
+        // a trial: better an error now than with the first client
         let verb = Verb::of(proto).unwrap_or(Verb::Send);
         Link::open(place, LEAST_BYTES, sleeps).map_err(|error| verb.error(error, "", 0))?;
         let failed = |error: io::Error| RttError::Server(format!("{address}: {error}"));

@@ -117,7 +117,7 @@ impl Echo {
         Ok((Self { port, mode }, mac))
     }
 
-    /// Sends everything back until told to stop.
+    /// Sends every message back until told to stop.
     pub(super) fn serve(mut self, stop: &AtomicBool) {
         let mut copy = Vec::with_capacity(socket::FRAME);
         while !stop.load(Ordering::Relaxed) {

@@ -136,7 +136,7 @@ fn instructions(map: i32) -> [u64; 6] {
     [
         // r2 = *(u32 *)(r1 + rx_queue_index)
         instruction(0x61, 0x12, RX_QUEUE_INDEX, 0),
-        // r1 = the map, in two
+        // r1 = the map; the instruction takes two places
         instruction(0x18, 0x11, 0, map as u32),
         0,
         // r3 = XDP_PASS

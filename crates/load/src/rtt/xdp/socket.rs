@@ -128,7 +128,7 @@ impl<T: Copy> Ring<T> {
 
 /// A socket on the first queue of a device, with its frames.
 pub(super) struct XdpSocket {
-    // the socket goes before its memory
+    // dropped before its memory
     socket: OwnedFd,
     memory: Mapping,
     fill: Ring<u64>,

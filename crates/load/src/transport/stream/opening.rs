@@ -20,7 +20,7 @@ pub(super) struct Opened(pub(super) Option<Origin>);
 #[derive(Debug)]
 pub(super) struct Opener {
     server: Address,
-    /// Cleared when the kernel refuses to tell sequence numbers.
+    /// Whether to ask for sequence numbers; cleared when the kernel refuses.
     may_ask: bool,
 }
 
@@ -43,7 +43,7 @@ impl Opener {
         })
     }
 
-    /// Makes a socket and begins to connect it; whether it is connected already.
+    /// Makes a socket and begins to connect it; also returns whether it is already connected.
     pub(super) fn begin(&self) -> Result<(OwnedFd, bool), Errno> {
         let family = match &self.server {
             Address::Tcp(SocketAddr::V4(_)) => AddressFamily::INET,
@@ -65,7 +65,7 @@ impl Opener {
         }
     }
 
-    /// Whether a socket is connected now; `None` while it is still being connected.
+    /// Checks a socket that is being connected; `None` while it is not connected yet.
     pub(super) fn finish(&mut self, socket: &OwnedFd) -> Result<Option<Opened>, Errno> {
         sockopt::socket_error(socket)??;
         match getpeername(socket) {

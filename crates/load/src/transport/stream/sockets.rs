@@ -20,14 +20,14 @@ use crate::transport::descriptors::{self, errno, fault};
 use crate::transport::poll::Poll;
 use crate::{Endpoint, LoadError};
 
-/// Bytes read by one call at most; all connections share the buffer.
+/// The most bytes that one call reads; all connections share the buffer.
 const RECEIVE_BYTES: usize = 256 << 10;
 
 /// Bytes that wait for a server that does not read, per connection; beyond that, sends
 /// fail.
 const OUTPUT_BYTES: usize = 1 << 20;
 
-/// Connections that one look at all of them reports.
+/// The most connections that one look at all of them reports.
 const EVENTS: usize = 256;
 
 /// Empty looks at the expected connection before epoll is asked for all connections.
@@ -37,10 +37,10 @@ const PATIENCE: u32 = 4;
 /// come as expected: other connections may have ended.
 const LOOKS: u32 = 256;
 
-/// Connections that are being opened at once while all are opened.
+/// At the start, the most connections that are being opened at the same time.
 const OPENING_AT_ONCE: usize = 128;
 
-/// While all connections are opened: how long none may come up.
+/// Opening all connections fails if none comes up for this long.
 const STUCK: Nanos = Nanos::from_secs(10);
 
 /// Between two attempts to open the same connection.
@@ -57,7 +57,7 @@ const GONE: Nanos = Nanos::from_secs(1);
 ///
 /// A server that answers in the order of the requests answers first on the connection
 /// that has waited longest, which the caller knows: an answer takes one system call, an empty look
-/// one short one (`EAGAIN`). As with datagrams, every fourth look without an answer
+/// one short one (`EAGAIN`). As with datagrams, after four empty looks the next one
 /// asks epoll for all connections. Epoll is level-triggered: a connection is read
 /// once when it is reported, and reported again if there is more.
 pub struct StreamSockets {
@@ -105,13 +105,13 @@ enum SocketState {
 
 impl StreamSockets {
     /// Opens `connections` connections to a TCP or Unix stream socket in the calling
-    /// thread's network namespace, all at once where the network is slow. Of the kernel's
-    /// `stamps` there are those of what is received over TCP.
+    /// thread's network namespace, up to 128 of them at the same time. Of the kernel's
+    /// `stamps`, only those of what is received over TCP are taken.
     ///
     /// # Errors
     /// [`LoadError::NoConnections`], [`LoadError::TooManyFiles`],
     /// [`LoadError::TooManyPorts`], [`LoadError::Refused`] or [`LoadError::Socket`], the
-    /// last also when no connection comes up for 10 s or the server is one for datagrams.
+    /// last also when no connection comes up for 10 s or the endpoint is a UDP one.
     pub fn connect(
         server: &Endpoint,
         connections: usize,

@@ -1,14 +1,14 @@
-//! Whatever happens to a file, what is sound in it is read, and nothing else.
+//! Whatever happens to a file, what is intact in it is read, and nothing else.
 
 use super::files::{context, whole_context};
 use super::*;
 use crate::recording::format::{BLOCK_HEADER_BYTES, FIXED_HEADER_BYTES, TRAILER_BYTES};
 
-/// A file and where its blocks lie.
+/// A file and where its blocks are.
 #[derive(Debug)]
 struct File {
     bytes: Vec<u8>,
-    /// The end of each block of events and the events in it; the first ends the header.
+    /// The end of each block of events, and the events in it; the first entry is the end of the header.
     blocks: Vec<(usize, Vec<Event>)>,
 }
 
@@ -47,7 +47,7 @@ impl File {
         self.blocks[0].0
     }
 
-    /// The events of the blocks that lie wholly outside of these bytes.
+    /// The events of the blocks that are completely outside these bytes.
     fn outside(&self, from: usize, to: usize) -> Vec<Event> {
         let starts = self.blocks.iter().map(|&(end, _)| end);
         let blocks = starts.zip(&self.blocks[1..]);
@@ -60,7 +60,7 @@ impl File {
     }
 }
 
-/// What is read of these bytes, in both ways, which must agree.
+/// What is read from these bytes, in both ways, which must agree.
 fn recover(bytes: &[u8]) -> Result<(Vec<Event>, Option<Damage>, LostEvents), RecordingError> {
     let mut reader = RecordingReader::open(bytes)?;
     let streamed = reader.by_ref();
@@ -80,7 +80,7 @@ fn recover(bytes: &[u8]) -> Result<(Vec<Event>, Option<Damage>, LostEvents), Rec
     Ok((events, damage, reader.lost()))
 }
 
-/// Each gap that something follows has its event, where it ends.
+/// Each gap that is followed by an event has an `Unreadable` event where it ends.
 fn assert_unreadable(unreadable: &[Event], damage: Option<&Damage>) {
     let gaps = damage.iter().flat_map(|damage| &damage.gaps);
     let ended = gaps.filter_map(|gap| {
@@ -139,7 +139,7 @@ proptest! {
                 prop_assert_eq!(events, sound);
                 let damage = damage.expect("it is noticed");
                 let known = if damage.cut_off { 0 } else { losses().total() };
-                // of blocks that none of their CPU follow, only the footer knows
+                // only the footer knows of a lost block that no other block of its CPU follows
                 if !damage.cut_off {
                     prop_assert_eq!(damage.lost(), gone as u64);
                 }

@@ -38,7 +38,7 @@ fn packed(event: &Event) -> PackedEvent {
     PackedEvent::new(event.at.saturating_since(at(1)), event.kind)
 }
 
-/// A file that is written while events come: part by part, CPU by CPU.
+/// A file that is written while events come, part by part and CPU by CPU.
 fn recorded(events: &[Event], part: usize) -> Vec<u8> {
     let mut by_time = events.to_vec();
     by_time.sort_by_key(|event| event.at);
@@ -56,7 +56,7 @@ fn recorded(events: &[Event], part: usize) -> Vec<u8> {
     writer.finish(&whole_context(), losses()).unwrap()
 }
 
-/// Events of four CPUs that take some seconds, at random.
+/// Random events of four CPUs within some seconds.
 fn long() -> impl Strategy<Value = Vec<Event>> {
     let event = (1_u64..3_000_000_000, 0_u16..4, kinds());
     let event = event.prop_map(|(n, cpu, kind)| Event {
@@ -76,7 +76,7 @@ fn in_order(events: &[Event]) -> Vec<Event> {
 proptest! {
     #[test]
     fn a_recording_comes_back_from_a_file(mut events in prop_oneof![events(), long()]) {
-        // no recorder writes these
+        // only the reader makes these
         events.retain(|event| !event.is_of_reader());
         let mut recording = of_events(events.clone(), losses());
         recording.context = whole_context();
@@ -212,13 +212,13 @@ fn reading_and_writing_take_little_memory() {
         assert!(event.at >= before);
         before = event.at;
         count += 1;
-        // compressed and unpacked bytes of events that have not been given out
+        // compressed and unpacked bytes of events that have not been returned
         let waiting = reader.merge.streams().iter();
         let held = waiting.map(|cpu| cpu.bytes + cpu.events.len() * size_of::<PackedEvent>());
         most = most.max(held.sum());
     }
     assert_eq!(count, 300 * 2 * (step / 2_000));
-    // of each CPU a block or two unpacked, and what one second and a block's time hold
+    // a block or two of each CPU, unpacked, and the bytes of one second and of a block's time
     let unpacked = 2 * 2 * BLOCK_EVENTS * size_of::<PackedEvent>();
     assert!(most > unpacked / 4, "{most}");
     assert!(most < unpacked + file.len() / 2, "{most} of {}", file.len());

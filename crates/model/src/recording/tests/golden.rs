@@ -1,18 +1,18 @@
 //! A file as the first taillab with this format version wrote it.
 //!
-//! While [`VERSION`] is the same, this file stays as it is, and is still read. For a new version
-//! the test writes a new one, and fails until that has been looked at.
+//! While [`VERSION`] is the same, this file must not change, and must still be readable. For a new
+//! version the test writes a new file, and fails so that somebody looks at it.
 
 use super::files::whole_context;
 use super::*;
 
-/// The last kind of event that there was then.
+/// The last kind of event that existed then.
 const LAST: u8 = kind::STORAGE_WAITED;
 
-/// 40 of every kind of event that a recorder wrote.
+/// 40 of every kind of event that a recorder wrote then.
 const EVENTS: usize = 40 * 27;
 
-/// Events of two CPUs, with values that jump about.
+/// Events of two CPUs, with values that vary widely.
 fn written() -> Vec<Event> {
     let mut state = 1_u64;
     let mut random = move || {
@@ -26,7 +26,7 @@ fn written() -> Vec<Event> {
     let kinds = (1..=u64::from(LAST)).filter(|&number| number != u64::from(kind::UNREADABLE));
     let event = |number: u64| {
         now += random() % 3_000;
-        // bits that no kind leaves out: a payload of length 8, a sleep that is known
+        // bits that every kind keeps: a payload of length 8, a sleep that is known
         let extra = if number == u64::from(kind::PAYLOAD) {
             8
         } else {

@@ -1,10 +1,10 @@
-//! What a file claims is believed only as far as it can be calculated with.
+//! What a file claims is believed only as far as it can be used in calculations.
 
 use super::files::context;
 use super::*;
 use crate::recording::format::{BLOCK_HEADER_BYTES, BlockHeader, FIXED_HEADER_BYTES};
 
-/// A file with three blocks of one event each, as it is when its end is missing.
+/// A file with three blocks of one event each, and the length of its header.
 fn without_end() -> (Vec<u8>, usize) {
     let mut writer = RecordingWriter::new(Vec::new(), at(1_000), &context()).unwrap();
     let header_end = writer.bytes() as usize;
@@ -25,7 +25,7 @@ fn without_end() -> (Vec<u8>, usize) {
     )
 }
 
-/// The file with the header of its second block changed, its checksum recomputed, and cut off after it.
+/// The file with a changed header of its second block (with a new checksum), cut off after this block.
 fn with_second_block(change: impl FnOnce(&mut BlockHeader)) -> Vec<u8> {
     let (mut bytes, header_end) = without_end();
     let header_at = |bytes: &[u8], at: usize| {

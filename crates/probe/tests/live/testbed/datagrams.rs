@@ -11,7 +11,7 @@ use taillab_probe::{ProbeSpec, ServerProcesses, Transport};
 
 use super::{CLIENT, Namespace, SERVER, SERVER_PORT, client_socket, joined, now, spec};
 
-/// Two joined namespaces, the server's still empty.
+/// Two joined namespaces, with a running server in one.
 pub(crate) struct DatagramBed {
     pub(crate) spec: ProbeSpec,
     _server: Namespace,

@@ -1,5 +1,5 @@
-//! Servers that read and write in ways of their own; each answers what comes with itself,
-//! and ends when that is nothing.
+//! Servers that read and write in unusual ways; each sends back what comes, and ends when
+//! that is empty.
 
 use std::mem::MaybeUninit;
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -10,7 +10,7 @@ use io_uring::{IoUring, opcode, types};
 
 const BYTES: usize = 2048;
 
-/// A message, with all that the kernel wants to know of it; it must not move.
+/// A message, with everything that the kernel needs for it; it must not move.
 struct Message {
     header: libc::msghdr,
     vector: libc::iovec,
@@ -127,7 +127,7 @@ pub(crate) fn by_ring(socket: UdpSocket) {
     );
 }
 
-/// The same, with a thread of the kernel's for each operation.
+/// The same, with a kernel thread for each operation.
 pub(crate) fn by_ring_of_threads(socket: UdpSocket) {
     ring((0..4).map(|_| Message::of(&socket)).collect(), Flags::ASYNC);
 }
@@ -137,7 +137,7 @@ pub(crate) fn streams_by_ring(streams: Vec<TcpStream>) {
     ring(streams.iter().map(Message::of).collect(), Flags::empty());
 }
 
-/// The same, with a thread of the kernel's for each operation.
+/// The same, with a kernel thread for each operation.
 pub(crate) fn streams_by_ring_of_threads(streams: Vec<TcpStream>) {
     ring(streams.iter().map(Message::of).collect(), Flags::ASYNC);
 }
@@ -165,7 +165,7 @@ fn ring(mut messages: Vec<Box<Message>>, flags: Flags) {
         let done: Vec<_> = ring.completion().collect();
         for done in done {
             let Ok(bytes @ 1..) = usize::try_from(done.result()) else {
-                // a reset, where the client went first
+                // a reset, if the client closed first
                 drop(ring);
                 return;
             };

@@ -38,7 +38,7 @@ pub(crate) const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 2);
 /// One test at a time: they count events and descriptors of this process.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// The right to run live, or `None` where `TAILLAB_SKIP_LIVE=1` declines it.
+/// The right to run live, or `None` where `TAILLAB_SKIP_LIVE=1` skips the test.
 pub(crate) fn live(test: &str) -> Option<MutexGuard<'static, ()>> {
     let lacks = if !rustix::process::geteuid().is_root() {
         Some("root")
@@ -116,7 +116,7 @@ pub(crate) fn times_asleep(pid: u32) -> u64 {
     count.trim().parse().expect("a number")
 }
 
-/// Recordings that are made until one is not blind nearly all the time.
+/// The most recordings that are made until one is not blind nearly all the time.
 pub(crate) const ATTEMPTS: usize = 5;
 
 /// Whether a blind window overlaps the request.
@@ -125,8 +125,8 @@ pub(crate) fn is_hidden(matched: &Matched, stamps: &Stamps) -> bool {
     matched.blind.iter().any(hides)
 }
 
-/// The share of such requests among those that no blind window overlaps; `None` if those are
-/// fewer than a tenth.
+/// The share of the requests with `is_such` among those that no blind window overlaps; `None`
+/// if those are less than a tenth of all.
 pub(crate) fn share_of_seen(matched: &Matched, is_such: impl Fn(&Stamps) -> bool) -> Option<f64> {
     let (mut seen, mut such) = (0, 0);
     for stamps in matched.requests.iter().map(|request| request.server) {
@@ -165,8 +165,8 @@ pub(crate) fn spec(
     }
 }
 
-/// Attaches, and waits until no read that began before is still waiting, for its end would
-/// not be seen by fexit; those of the server, a thread, time out.
+/// Attaches, and waits until the reads that began before have ended, since fexit does not see
+/// their ends. They end by a time-out; `server` is the server's thread.
 pub(crate) fn begin(probe: &mut Probe, server: u32) {
     probe.attach().expect("the hooks are there");
     let before = times_asleep(server);
@@ -242,7 +242,7 @@ pub(crate) fn ip(args: &str) {
 }
 
 pub(crate) fn device(name: &str) -> DeviceId {
-    // any socket of the namespace will do to ask for the index
+    // any socket of the namespace can ask for the index
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).expect("a socket");
     DeviceId {
         ifindex: rustix::net::netdevice::name_to_index(&socket, name).expect("the device exists"),

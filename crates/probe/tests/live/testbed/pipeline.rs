@@ -1,5 +1,5 @@
-//! Clients that pipeline: several requests in one packet, one request in several packets,
-//! and for each what it sent and received when.
+//! Clients that pipeline: several requests in one packet, or one request in several packets.
+//! They note when they sent each request and received its response.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -10,8 +10,8 @@ use taillab_model::Monotonic;
 use super::streams::StreamBed;
 use super::{PATIENCE, now};
 
-/// A request, the bytes near the end of its response that it has nowhere else, and how many
-/// more come behind them.
+/// A request, bytes near the end of its response that occur nowhere else in it, and how many
+/// more follow them.
 #[derive(Clone, Debug)]
 pub(crate) struct Exchange {
     request: Vec<u8>,
@@ -28,8 +28,8 @@ impl Exchange {
         }
     }
 
-    /// A request of memcached's binary protocol; its response ends with the 8 bytes behind
-    /// the number that it repeats, and as many more.
+    /// A request of memcached's binary protocol; its response ends 8 bytes and `more` behind the
+    /// number that it repeats.
     pub(crate) fn binary(opcode: u8, number: u32, parts: [&[u8]; 3], more: usize) -> Self {
         let [extras, key, value] = parts;
         let body = (extras.len() + key.len() + value.len()) as u32;
@@ -75,7 +75,7 @@ const APART: Duration = Duration::from_millis(1);
 impl StreamBed {
     /// Talks `rounds` times on each of `connections` connections: 1 to 7 of the exchanges at once,
     /// in turn, in one write or in several. One connection does so before the others, so that
-    /// what it stores is there. Gives each connection's in their order.
+    /// what it stores is there. Returns each connection's calls in their order.
     pub(crate) fn pipeline(
         &self,
         connections: usize,

@@ -1,4 +1,4 @@
-//! What is recorded of the calling thread while it does something.
+//! What is recorded while the calling thread does something.
 
 use rustix::thread::gettid;
 use taillab_model::{Event, ThreadName, Tid};

@@ -19,7 +19,7 @@ pub(crate) struct StreamBed {
     pub(super) client: Namespace,
 }
 
-/// A server's process; it is stopped with this.
+/// A server's process; it is stopped when this is dropped.
 pub(crate) struct Process(Child);
 
 impl Process {
@@ -93,8 +93,8 @@ impl StreamBed {
         })
     }
 
-    /// Makes calls one after the other on one connection, each once every thread of the
-    /// server's process sleeps: so each of them wakes the server.
+    /// Makes calls one after the other on one connection, each as soon as every thread of the
+    /// server's process sleeps: so each call wakes the server.
     pub(crate) fn make_asleep(&self, server: u32, calls: usize, request: &[u8]) -> Vec<Call> {
         let (address, request) = (self.address(), request.to_vec());
         self.client.run(move || {
@@ -202,8 +202,8 @@ impl StreamBed {
         });
     }
 
-    /// A server of `connections` connections at once, and of as many again when those end, for
-    /// `times` times, on a thread of its own.
+    /// A server on a thread of its own: it takes `connections` connections at once, and as many
+    /// again when those end, `times` times in all.
     pub(crate) fn serve(&self, connections: usize, times: usize, serve: fn(Vec<TcpStream>)) {
         let address = self.address();
         self.server.run(move || {
@@ -221,8 +221,8 @@ impl StreamBed {
         });
     }
 
-    /// Makes the calls, one after the other or `in_flight` at a time on each connection,
-    /// after the same number of rounds of warm-up that `between` ends.
+    /// Makes the calls, one after the other or `in_flight` at a time on each connection, after
+    /// `warm_up` rounds. Returns when the warm-up ended, and all calls.
     pub(crate) fn make(&self, calls: Calls, warm_up: usize) -> (Monotonic, Vec<Call>) {
         let address = self.address();
         self.client.run(move || {

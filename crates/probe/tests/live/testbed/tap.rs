@@ -104,7 +104,7 @@ impl TapBed {
         let mut answer = [0; 2048];
         loop {
             let n = self.tap.read(&mut answer).expect("the device is up");
-            // the kernel has things of its own to say, in IPv6
+            // the kernel also sends IPv6 packets of its own
             if n >= 44 && answer[12..14] == [8, 0] && answer[36..38] == CLIENT_PORT.to_be_bytes() {
                 assert_eq!(&answer[42..44], request);
                 return;
@@ -197,7 +197,7 @@ pub(super) fn switch_gro_on(name: &str) {
     set(name, ETHTOOL_SGRO, 1);
 }
 
-/// Lets this device send no packets that are to be cut up.
+/// Stops this device from sending packets that must be segmented.
 pub(super) fn switch_segmentation_off(name: &str) {
     set(name, ETHTOOL_STSO, 0);
 }

@@ -69,7 +69,7 @@ fn causes(args: &CausesArgs) -> Result<Exit, Failure> {
     Ok(exit(&result))
 }
 
-/// It is a success only if all kinds that ran have passed.
+/// A success only if all kinds that ran have passed.
 fn exit(result: &BenchResult) -> Exit {
     match result {
         _ if result.partial => Exit::Interrupted,
@@ -150,7 +150,7 @@ impl<'a> Bench<'a> {
         if kind == CauseKind::Idle {
             return Ok(result(Err(NO_POWER_STATES.to_owned())));
         }
-        // the wake-up of an idle CPU would add to everything that makes the server sleep
+        // leaving an idle state would add to the delay of everything that makes the server sleep
         let _awake = match KeepAwake::hold() {
             Ok(awake) => awake,
             Err(error) => return Ok(result(Err(error.to_string()))),
@@ -239,8 +239,8 @@ const NO_POWER_STATES: &str = "no injector puts a CPU into an idle state yet; me
      and without `taillab load --keep-awake`";
 
 /// Runs `work` on a thread of its own, which may leave the server's CPU for good. That thread, and with it
-/// server, generator and disturbers, gets priority over all other programs, so that these hardly disturb.
-/// Among our own threads nothing changes.
+/// server, generator and disturbers, gets priority over all other programs, so that they hardly disturb it.
+/// Our own threads keep their order among themselves.
 fn apart<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     let first = || {
         // if this is not allowed, others disturb more

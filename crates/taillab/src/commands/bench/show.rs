@@ -36,7 +36,7 @@ pub fn text(result: &BenchResult) -> String {
     out
 }
 
-/// A paragraph whose first line begins with `mark`, two columns in.
+/// A paragraph, indented by two columns, whose first line begins with `mark`.
 fn paragraph(out: &mut String, mark: &str, text: &str) {
     let mut lead = format!("  {mark}");
     let further_in = " ".repeat(lead.chars().count());
@@ -252,7 +252,7 @@ mod tests {
     use super::*;
     use taillab_model::explanation::Cause;
 
-    /// Six pairs in which the injection cost 1 ms, charged so.
+    /// Six pairs in which the injection cost 1 ms, and `us` µs were charged to `cause`.
     fn kind(kind: CauseKind, cause: Cause, us: u64) -> KindResult {
         let block = |client: u64, charges: &[(Cause, u64)]| Block {
             truth: BlockTruth {

@@ -20,7 +20,7 @@ use crate::testbed::measure::Rate;
 use crate::testbed::servers::FAULT_LOG;
 use crate::testbed::{self, Calibrated, Recorded, Rig, context, measure};
 
-/// What a measurement gave.
+/// The result of one measurement.
 pub struct Trial {
     /// What was asked for.
     pub experiment: Experiment,
@@ -82,7 +82,8 @@ fn disturb(
 /// Measures a server while it is disturbed.
 ///
 /// # Errors
-/// As `taillab run`; [`Exit::Unsupported`] where this machine cannot be disturbed so.
+/// As `taillab run`; [`Exit::Unsupported`](crate::exit::Exit::Unsupported) where this disturbance is
+/// impossible on this machine.
 pub fn measure(
     setup: &Setup,
     asked: &BenchOptions,
@@ -155,7 +156,7 @@ fn seen_by_client(setup: &Setup, recorded: &Recorded, length: Nanos) -> ClientBl
     }
 }
 
-/// For how long some request was overdue, from pairs of (due, sent).
+/// For how long at least one request was overdue, from pairs of (due, sent) in order of due times.
 fn late(requests: impl Iterator<Item = (Monotonic, Monotonic)>) -> Nanos {
     let mut until = Monotonic::from_nanos_since_boot(0);
     let mut sum = Nanos::ZERO;

@@ -18,7 +18,7 @@ pub struct Bench<'a> {
     pub length: Nanos,
     /// The client's CPU.
     pub here: u32,
-    /// The server's; `None` on a machine with one.
+    /// The server's CPU; `None` on a machine with only one CPU.
     pub there: Option<u32>,
     pub say: Say,
 }

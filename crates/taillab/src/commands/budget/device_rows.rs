@@ -44,7 +44,7 @@ fn configuration(bench: &Bench<'_>) -> Row {
         .measured(config_reads(bench.roots, &function, bench.bounds()))
 }
 
-/// A register of a card that the driver reads by itself: the whole way over the bus, without a system
+/// The driver's read of a register of a card: the whole way over the bus, without the cost of a system
 /// call.
 fn clock(bench: &Bench<'_>) -> Row {
     let row = Row::new(

@@ -36,7 +36,7 @@ pub enum Hosts {
 pub struct Network {
     pub name: String,
     pub description: String,
-    /// Switches.
+    /// The number of switches.
     pub hops: u32,
     /// The law of one traversal of a switch, and its notation.
     pub switch: (Service, String),
@@ -58,7 +58,7 @@ pub fn fibre(metres: f64) -> Nanos {
     Nanos::new((metres * NS_PER_METRE).round() as u64)
 }
 
-/// The paper's four.
+/// The four networks of the paper.
 pub fn of_the_paper() -> Vec<Network> {
     let all = [
         ("rack", 1, 6.0, "two servers of a rack"),

@@ -9,7 +9,7 @@ use taillab_model::noise::NoiseRow;
 
 use super::bench::Bench;
 
-/// A row and its samples, from which networks are added up.
+/// A row and its samples, from which the networks are computed.
 pub struct Row {
     pub shown: BudgetRow,
     /// In no order; empty where there is no latency.
@@ -17,7 +17,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// A row without figures yet. `how` says what is measured, or by what it is substituted.
+    /// A row without figures yet. `how` says what is measured, or what replaces it.
     pub fn new(
         component: &str,
         standing: Standing,
@@ -47,7 +47,7 @@ impl Row {
         self
     }
 
-    /// Something was measured.
+    /// Whether something was measured.
     pub fn has_figures(&self) -> bool {
         let latency = self.shown.latency.as_ref();
         latency.is_some_and(|latency| latency.count > 0)

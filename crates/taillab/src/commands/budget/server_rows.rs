@@ -1,4 +1,4 @@
-//! The host between the driver and the driver, and client with server: over a veth pair between
+//! The host from the driver back to the driver, and client with server: over a veth pair between
 //! two network namespaces, as `taillab run` makes it.
 
 use taillab_analysis::{MatchOptions, match_events};
@@ -168,7 +168,7 @@ fn ping_pong<'a>(bench: &Bench<'a>, most: usize, sent: &'a Sent) -> PingPong<'a>
         timeout: Nanos::from_secs(1),
         waiting: Waiting::default(),
         stop: bench.interrupt.flag(),
-        // the fleet has its own
+        // not used: a fleet has its own
         progress: sent,
     }
 }

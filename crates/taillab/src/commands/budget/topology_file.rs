@@ -37,7 +37,7 @@ fn nic() -> String {
     super::networks::NIC.to_owned()
 }
 
-/// Reads and checks it.
+/// Reads and checks a topology file.
 pub fn read(path: &Path) -> Result<Network, Failure> {
     let wrong = |what: String| {
         Failure::usage(format!(

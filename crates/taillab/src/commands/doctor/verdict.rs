@@ -123,7 +123,7 @@ impl Facts<'_> {
             };
             let Some(lack) = lack else { continue };
             let start = format!("{}: ", trial.stamp);
-            // the transports differ in a word: once for each stamp is enough
+            // both transports say nearly the same: once for each stamp is enough
             if !lost.iter().any(|known| known.starts_with(&start)) {
                 lost.push(start + lack);
             }
@@ -135,7 +135,7 @@ impl Facts<'_> {
         }
     }
 
-    /// The same, for a command that needs these checks too.
+    /// [`Self::probe`] for a command that needs these checks too.
     fn probe_with(&self, names: &[&str]) -> Result<String, Obstacle> {
         self.obstacle(names).map_or_else(|| self.probe(), Err)
     }

@@ -30,7 +30,7 @@ impl Waiting {
         }
         let step = Mutex::new("");
         thread::scope(|scope| {
-            // dropped with the work's end, however it ends
+            // dropped when the work ends, even if it panics
             let (end, ended) = mpsc::channel::<()>();
             let step = &step;
             scope.spawn(move || draw(step, &ended));

@@ -16,7 +16,7 @@ pub struct Context<'a> {
     pub session: Session<'a>,
     pub interrupt: &'a Interrupt,
     pub say: Say,
-    /// Where the load is a share of it.
+    /// Measured where the load is a share of it.
     pub capacity: Option<Capacity>,
 }
 
@@ -34,8 +34,8 @@ impl Context<'_> {
         }
     }
 
-    /// The first answer that was no good one, with the protocol that the server speaks where it is
-    /// another one than was asked for.
+    /// The first wrong answer; with it the protocol that the server speaks, if that is another one than
+    /// the load's.
     fn wrong_answer(&self) -> Option<String> {
         let first = self.session.wrong_answer()?;
         let label = self.plan.requests.label();

@@ -7,7 +7,7 @@
 use taillab_model::Nanos;
 use taillab_queueing::random::lanes::{GOLDEN, mix};
 
-/// What one measurement says of the objective.
+/// What one measurement says about the objective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// The whole interval of the quantile is within the limit.

@@ -224,7 +224,7 @@ impl Steps {
         Ok(())
     }
 
-    /// The client, not the server, spoiled the percentile `q` of the last step.
+    /// Whether the client, not the server, spoiled the percentile `q` of the last step.
     pub fn client_failed(&self, q: f64) -> bool {
         self.steps
             .last()

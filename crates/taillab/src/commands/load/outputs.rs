@@ -116,7 +116,7 @@ pub fn curves(load: &LoadCurves, floor: Option<LoadCurves>) -> Vec<LoadCurve> {
 
 /// Disk space that the files may need.
 fn expected_bytes(plan: &LoadPlan) -> u64 {
-    /// Of one request in all files.
+    /// Bytes of one request in all files.
     const EACH: f64 = 80.0;
     const FIXED: f64 = 4e6;
     let requests = match &plan.work {

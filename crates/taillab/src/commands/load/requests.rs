@@ -73,7 +73,7 @@ impl Requests {
 
 /// Which options were given, and the part of a workload that each belongs to.
 fn given(args: &RequestArgs) -> [(bool, Ask, &'static str); 9] {
-    // the compiler asks for what becomes of a new option
+    // taken apart in full, so that the compiler asks what a new option belongs to
     let RequestArgs {
         dialect: _,
         header,

@@ -63,7 +63,7 @@ impl Shape {
             Self::Profile(_, profile) => Some(profile.length()),
             Self::Recorded(times) => {
                 let last = times[times.len() - 1];
-                // to a gap after the last one
+                // it ends a mean gap after the last one
                 let stretch = rate_per_s.map_or(1.0, |rate| mean_rate(times) / rate);
                 let length =
                     last.as_secs_f64() * stretch * times.len() as f64 / (times.len() - 1) as f64;
@@ -183,7 +183,7 @@ fn streams(
         .collect()
 }
 
-/// The profile with its first rate above 0 before it.
+/// The profile preceded by a warm-up at its first rate above 0.
 fn warmed_up(profile: &RateProfile, warmup: Nanos) -> RateProfile {
     let mut steps = profile.to_steps();
     let first = steps.iter().map(|(_, rate)| *rate).find(|rate| *rate > 0.0);

@@ -94,7 +94,7 @@ fn measure(
         return Ok(None);
     }
     let decision = decision(step);
-    // a rate that only the client failed at says nothing of the server
+    // if only the client failed at a rate, that says nothing about the server
     Ok(Some(match decision {
         Decision::Failed if steps.client_failed(work.objective.q) => Decision::Undecided,
         decision => decision,

@@ -49,7 +49,7 @@ pub struct Sending<'a> {
     pub seed: u64,
 }
 
-/// What one measurement recorded and says.
+/// The record of one measurement and its analysis.
 pub struct LoadMeasurement {
     pub run: FleetRun,
     pub analysis: LoadAnalysis,
@@ -57,7 +57,7 @@ pub struct LoadMeasurement {
 }
 
 impl LoadMeasurement {
-    /// It ended before its time.
+    /// Whether it ended early.
     pub fn is_partial(&self) -> bool {
         self.run.stopped.is_some()
     }
@@ -280,7 +280,7 @@ impl<'a> Session<'a> {
             timeout: self.client.timeout,
             waiting: self.client.waiting,
             stop,
-            // the fleet has its own
+            // not used: a fleet has its own
             progress: &taillab_load::Progress::new(),
         };
         let started = clock::unix_s();
@@ -302,7 +302,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// The server's end as a failure.
+    /// The failure to report when the server has gone.
     pub fn gone(&self, when: &str) -> Failure {
         Failure::failed(format!(
             "the server at {} stopped answering {when}: see whether it still runs, and what it \

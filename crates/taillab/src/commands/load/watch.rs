@@ -81,7 +81,7 @@ impl<'a> View<'a> {
         view
     }
 
-    /// Hardly anything has happened since the last look.
+    /// Whether the last look was too short a time ago.
     fn is_young(&self) -> bool {
         self.last.elapsed() < WINDOW / 2
     }

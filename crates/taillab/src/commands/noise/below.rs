@@ -94,8 +94,8 @@ mod tests {
         }
     }
 
-    /// A second in which 20 ms went to the tick and 10 ms to nothing in this kernel; `masked_ms` in
-    /// each window of 100 ms with interrupts off.
+    /// A second in which the tick took 20 ms and nothing in this kernel took another 10 ms; `masked_ms` is
+    /// the loss in each window of 100 ms with interrupts off.
     fn below(masked_ms: [u64; 6]) -> Option<Share> {
         let user = NoiseRow {
             causes: Some(vec![

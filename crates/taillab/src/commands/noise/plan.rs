@@ -309,7 +309,7 @@ mod tests {
         assert!(Cli::try_parse_from(alone).is_err());
     }
 
-    /// What is said of CPU 1 of a machine with these files.
+    /// What is said about CPU 1 of a machine with these files.
     fn said(real_time: bool, files: &[(&str, &str)]) -> String {
         let folder = tempfile::tempdir().unwrap();
         for (path, text) in files {

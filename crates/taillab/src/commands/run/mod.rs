@@ -199,7 +199,7 @@ fn precision_reached(wanted: Precision, sojourn: &Distribution) -> String {
     }
 }
 
-/// What is known of the run besides its recording, and how its requests are matched.
+/// What is known about the run besides its recording, and how its requests are matched.
 fn known(
     recorded: &Recorded,
     calibrated: Calibrated,
@@ -273,7 +273,7 @@ fn expected_bytes(experiment: &Experiment) -> u64 {
     const BYTES_FIXED: f64 = 8e6;
     /// A rate that a single-core server does not exceed; used before calibration.
     const RATE_BOUND_PER_S: f64 = 150_000.0;
-    /// Cores that serve at that rate at most; one machine has room for no more and its client.
+    /// The most cores that are assumed to serve at that rate, next to the client on the same machine.
     const MOST_CORES: u32 = 8;
     let workload = &experiment.workload;
     let seconds = (workload.warmup + workload.duration).as_secs_f64();

@@ -10,7 +10,7 @@ use taillab_testkit::ground_truth::GroundTruth;
 
 use crate::exit::Failure;
 
-/// Made before the server serves, so that a place that cannot be written is known at once.
+/// Created before the server starts, so that an unwritable place is known at once.
 pub struct FaultLog {
     path: PathBuf,
     file: File,
@@ -37,7 +37,7 @@ impl FaultLog {
         }
     }
 
-    /// Fills it.
+    /// Writes the faults into it.
     ///
     /// # Errors
     /// Where it cannot be written.

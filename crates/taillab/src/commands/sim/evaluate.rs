@@ -152,7 +152,7 @@ pub fn fanout(sojourn: &Sample, parts: NonZeroU32) -> Fanout {
     }
 }
 
-/// What theory says of the system, and how far the sample is from it.
+/// What theory says about the system, and how far the sample is from it.
 pub fn exact(
     simulation: &Simulation,
     sojourn: &Sample,

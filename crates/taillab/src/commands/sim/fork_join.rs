@@ -16,7 +16,7 @@ use crate::simulation::{Gauge, watched};
 
 /// Independent batches, from which the intervals come.
 const BATCHES: u64 = 32;
-/// Requests of all parts together: some seconds.
+/// The most requests of all parts together, which take some seconds.
 const MOST_PARTS: u64 = 2_000_000_000;
 /// Requests between two looks at the interrupt.
 const STRIDE: u64 = 4_096;

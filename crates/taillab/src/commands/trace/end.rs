@@ -22,7 +22,7 @@ pub enum End {
 }
 
 impl End {
-    /// Why a recording ended that could have gone on.
+    /// Why a recording ended, if its file and its disk were not the reason.
     pub fn of(gone: Option<String>, interrupted: bool) -> Self {
         match (gone, interrupted) {
             (Some(line), _) => Self::ServerGone(line),

@@ -52,7 +52,7 @@ impl Found {
         })
     }
 
-    /// Starts the command, in the journal before it runs.
+    /// Starts the command, which is noted in the journal before it runs.
     fn start(
         args: &TraceArgs,
         port: Option<u16>,

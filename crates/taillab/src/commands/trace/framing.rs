@@ -1,4 +1,4 @@
-//! What is known of a server by its name.
+//! What is known about a server by its name.
 
 use taillab_analysis::Framing;
 use taillab_host::target::{Server, Transport};
@@ -20,7 +20,7 @@ pub struct Identification {
 }
 
 impl Identification {
-    /// What the user says, and else what the name tells.
+    /// What the user says, otherwise what the server's name tells.
     pub fn of(server: &Server, asked: ProtocolChoice) -> Self {
         let framing = match (server.endpoint.transport, asked) {
             // a datagram is a request

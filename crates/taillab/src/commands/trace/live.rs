@@ -1,4 +1,4 @@
-//! The screen of `--live`, which shows the last second, again and again.
+//! The screen of `--live`, which shows the last second, every second.
 
 mod tty;
 
@@ -42,7 +42,7 @@ pub struct Written {
     pub bytes: u64,
 }
 
-/// A second screen, given back at the end: the shell's text stays as it was.
+/// The terminal's second screen, given back at the end: the shell's text stays as it was.
 pub struct Screen<'a> {
     tty: Tty,
     context: RecordingContext,
@@ -50,7 +50,7 @@ pub struct Screen<'a> {
     named: HashSet<Tid>,
     analysis: AnalysisArgs,
     roots: &'a Roots,
-    /// The server's.
+    /// The server's processes.
     processes: &'a [u32],
     /// Where the recording is saved, if it is.
     place: Option<&'a Path>,
@@ -124,7 +124,7 @@ impl<'a> Screen<'a> {
         self.tty.draw(&self.shown.lines(style, rows), rows);
     }
 
-    /// The user has pressed q since the last time.
+    /// Whether the user has pressed q since the last call.
     pub fn is_left(&self) -> bool {
         self.tty.pressed(b'q')
     }

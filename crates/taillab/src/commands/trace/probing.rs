@@ -1,4 +1,4 @@
-//! The probe for a server that is there already.
+//! The probe for a server that is already running.
 
 use std::path::PathBuf;
 
@@ -13,10 +13,10 @@ use crate::exit::Failure;
 use crate::fail::probe as probe_failure;
 use crate::pipeline::{cpu_numbers, ring_bytes_per_cpu};
 
-/// As many processes as the probe takes by their numbers.
+/// The most processes that the probe watches by their numbers.
 const MOST_PROCESSES: usize = 64;
 
-/// Loads it; nothing is attached yet.
+/// Loads the probe; nothing is attached yet.
 pub fn load(args: &TraceArgs, server: &Server, watched: &CpuSet) -> Result<Probe, Failure> {
     let known = Identification::of(server, args.server.protocol);
     let spec = ProbeSpec {
@@ -41,7 +41,7 @@ pub fn load(args: &TraceArgs, server: &Server, watched: &CpuSet) -> Result<Probe
     Probe::load_avoiding(&spec, avoided).map_err(probe_failure)
 }
 
-/// What is recorded besides the stamps, and whether that and the stamps go together.
+/// What is recorded besides the stamps; an error if it does not go together with them.
 fn disturbances(args: &TraceArgs, payload_bytes: u16) -> Result<Disturbances, Failure> {
     let (stamps, given) = (args.recording.stamps, args.recording.disturbances);
     if !stamps.are_complete() && payload_bytes > 0 {

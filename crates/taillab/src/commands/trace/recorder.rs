@@ -66,7 +66,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// The probe is attached. The programs' time is taken after `settle`.
+    /// A recorder for a probe that is attached. The programs' time is taken after `settle`.
     pub fn new(
         probe: Probe,
         sinks: Sinks,

@@ -13,7 +13,7 @@ use crate::fix::{self, Asked, Consent, LiveServer, Tried};
 use crate::pipeline::{Remaining, give_up_root};
 use crate::say::Say;
 
-/// Of the order of the blocks.
+/// Seed of the order of the blocks.
 const SEED: u64 = 1;
 
 /// Whether and how fixes are to be tried.

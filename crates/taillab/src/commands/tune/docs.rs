@@ -1,4 +1,4 @@
-//! The table of mitigations in `docs/tune.md` is that of the code.
+//! The table of mitigations in `docs/tune.md` agrees with the code.
 
 use std::fs;
 use std::path::Path;

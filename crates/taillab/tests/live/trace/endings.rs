@@ -22,8 +22,8 @@ pub fn begun(server: &Running, dir: &std::path::Path) -> std::process::Child {
         .spawn()
         .unwrap();
     let recording = dir.join("capture.tlc");
-    // Events are written when they are a quarter of a second old. The file grows for the first time with
-    // what is known at the beginning, and for the second time with such events at the latest.
+    // The file first grows by what is known at the start. Events are written when they are a quarter of
+    // a second old, so by the second growth at the latest there are some.
     let mut sizes = BTreeSet::new();
     wait_for("a recording that grows", || {
         sizes.extend(fs::metadata(&recording).ok().map(|file| file.len()));
@@ -133,7 +133,7 @@ impl Drop for SmallDisk {
     }
 }
 
-/// The disk belongs to the server too: it is not filled, and what was recorded is a result.
+/// The server needs the disk too: the recording does not fill it, and what was recorded gives a result.
 #[test]
 fn a_disk_that_fills_ends_the_recording_and_keeps_it() {
     if !live("a_disk_that_fills_ends_the_recording_and_keeps_it") {

@@ -9,7 +9,7 @@ use crate::support::{live, taillab, wait_for};
 
 const PORT: u16 = 7_411;
 
-/// Two network namespaces joined by veth; they go with the processes that hold them.
+/// Two network namespaces joined by veth; they vanish with the processes that hold them.
 struct Veth {
     server: Running,
     client: Running,
@@ -19,7 +19,7 @@ impl Veth {
     fn new() -> Self {
         let namespace = || {
             let holder = Running::program("unshare --net sleep 600");
-            // until then it is in ours
+            // until it has its own namespace, it is in ours
             let own = fs::read_link("/proc/self/ns/net").unwrap();
             let path = format!("/proc/{}/ns/net", holder.pid());
             wait_for("a namespace", || {
@@ -65,7 +65,7 @@ impl Veth {
         server
     }
 
-    /// Clients for as long as the test, once they have begun.
+    /// Starts clients that run as long as the test, and waits until they have begun.
     fn load(&self, target: &str, rate: u32) -> Running {
         let taillab = taillab().get_program().to_str().unwrap().to_owned();
         let clients = Running::program(&format!(

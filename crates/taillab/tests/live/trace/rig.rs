@@ -44,7 +44,7 @@ impl Running {
         self.0.id()
     }
 
-    /// Once it has its connections to a server, over which it then sends.
+    /// Waits until it has its connections to a server, over which it then sends.
     pub fn connected(self, connections: usize) -> Self {
         let descriptors = format!("/proc/{}/fd", self.0.id());
         let is_socket = |file: &fs::DirEntry| {
@@ -60,7 +60,7 @@ impl Running {
         self
     }
 
-    /// Once it accepts connections.
+    /// Waits until it accepts connections.
     pub fn listening(self, address: &str) -> Self {
         wait_for(address, || TcpStream::connect(address).ok());
         self
@@ -100,7 +100,7 @@ pub fn null_rpc() -> (Running, u16) {
     (server.listening(&address), port)
 }
 
-/// Waits until a program has a UDP port; looks without taking it for a moment.
+/// Waits until a program has bound a UDP port, without binding it for a test.
 pub fn bound(port: u16) {
     let local = format!(":{port:04X}");
     wait_for("a bound port", || {
@@ -112,7 +112,7 @@ pub fn bound(port: u16) {
     });
 }
 
-/// Clients of `target` for as long as the test, once they have begun.
+/// Starts clients of `target` that run as long as the test, and waits until they have begun.
 pub fn load(target: &str, rate: u32) -> Running {
     load_over(CONNECTIONS, target, rate)
 }
@@ -136,8 +136,8 @@ pub fn trace(words: &[&str], dir: &Path) -> Output {
         .unwrap()
 }
 
-/// Connections of the clients: so many that no two requests are on one while other programs
-/// have the server's CPU for a tenth of a second.
+/// Connections of the clients: enough that none carries two requests while other programs have the
+/// server's CPU for a tenth of a second.
 pub const CONNECTIONS: usize = 200;
 
 /// The result on stdout, which obeys the schema.
@@ -161,7 +161,7 @@ pub fn keeps_its_promises(output: &Output, dir: &Path) -> Value {
     let count = |name: &str| matching[name].as_u64().unwrap();
     assert!(count("matched") > 100, "{matching}");
     assert_eq!(count("lost_events"), 0, "{matching}");
-    // what waits when the machine holds the server up for longer stays ambiguous, and is told
+    // requests that wait while the machine stops the server for longer stay ambiguous, and are counted
     let unmatched = count("responses") - count("matched");
     assert!(unmatched <= count("responses") / 10, "{matching}");
     assert!(unmatched <= count("ambiguous"), "{matching}");

@@ -47,11 +47,11 @@ fn slices_have_six_stamps_and_all_requests_have_the_ends() {
         // one in each 400 ms, and two that the ends of the recording may add
         let most = found["duration_ns"].as_u64().unwrap() / 400_000_000 + 2;
         assert!((8..=most).contains(&count("slices")), "{matching}");
-        // the client's schedule decides how many requests come within slices
+        // how many requests fall into slices depends on the client's schedule
         let asked = count("matched") - count("unasked");
         assert!(asked > 0 && count("unasked") > 0, "{matching}");
         assert!(complete_share(found) > MOSTLY, "{matching}");
-        // nothing is recorded of the others
+        // nothing is recorded about the others
         let of_stage = found["stages"]["t4_t5"]["count"].as_u64().unwrap();
         assert_eq!(of_stage, count("complete"), "{matching}");
         let served = found["explanation"]["workers"][0]["requests"].as_u64();
@@ -71,8 +71,8 @@ fn slices_have_six_stamps_and_all_requests_have_the_ends() {
     });
 }
 
-/// Clients that share their CPU with another program send in bursts. One CPU then puts datagrams into
-/// the queue while the server reads on the other, and a read is still that of its own datagram.
+/// Clients that share their CPU with another program send in bursts. Then one CPU puts datagrams into
+/// the queue while the server reads on the other, and each read must still match its own datagram.
 #[test]
 fn datagrams_in_bursts_keep_their_own_stamps() {
     if !live("datagrams_in_bursts_keep_their_own_stamps") {
@@ -103,7 +103,7 @@ fn the_ends_alone_give_the_sojourn_of_every_request() {
     if !live("the_ends_alone_give_the_sojourn_of_every_request") {
         return;
     }
-    // nobody says how long the server works: there is no comparison, and no t that was made up
+    // nothing tells how long the server works: there is no ideal to compare with, and t is not invented
     traced(&["--stamps", "ends", "-d", "2s"], |found, dir| {
         assert_eq!(
             found["ideal"]["withdrawn"]["because"],

@@ -28,8 +28,8 @@ struct Watching {
 }
 
 impl Watching {
-    /// Traces `pid` on a terminal of `rows` and `columns`, as sudo starts it for `user` if there is one, until
-    /// `shows` stands there.
+    /// Traces `pid` on a terminal of `rows` and `columns`, as sudo starts it for `user` if there is one, and
+    /// waits until `shows` appears.
     fn begin(
         pid: u32,
         (rows, columns): (usize, usize),
@@ -105,7 +105,7 @@ impl Session {
         let shown = self.sent.split_once(ENTER).unwrap().1;
         let shown = shown.split_once(LEAVE).unwrap().0;
         let last = shown.rsplit("\x1b[H").next().unwrap();
-        // the terminal's cursor goes, in its own way
+        // not part of the picture: the sequence that shows the cursor again
         let last = last.replace("\x1b[?25h", "");
         (last.split('\n'))
             .map(|row| {
@@ -119,12 +119,12 @@ impl Session {
             .collect()
     }
 
-    /// What came after the screen was given back.
+    /// What followed once the terminal was given back.
     fn afterwards(&self) -> &str {
         self.sent.split_once(LEAVE).unwrap().1
     }
 
-    /// The screen fits, the terminal is as it was, and the result stands where the shell is.
+    /// The screen fits, the terminal is as it was, and the result is printed on its normal screen.
     fn keeps_its_promises(&self, (rows, columns): (usize, usize)) {
         let screen = self.screen();
         assert_eq!(screen.len(), rows, "{screen:#?}");

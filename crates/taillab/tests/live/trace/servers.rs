@@ -15,12 +15,11 @@ use super::rig::{
 };
 use crate::support::{free_port, live, taillab, wait_for};
 
-/// Shares of complete requests that a busy test machine must not fall below.
+/// The least share of complete requests, even on a busy test machine.
 pub const MOSTLY: f64 = 0.9;
 
-/// Of the responses to requests that were to have all six stamps, those that have them, or of which
-/// the result says why not: they were there while the probe was blind, are ambiguous, or left after
-/// their slice.
+/// The share of responses, of those that should have all six stamps, that have them or whose lack the
+/// result explains: they were there while the probe was blind, are ambiguous, or left after their slice.
 pub fn complete_share(result: &Value) -> f64 {
     let count = |name: &str| result["matching"][name].as_f64().unwrap();
     let told = count("blind_requests") + count("ambiguous") + count("left_late");
@@ -84,7 +83,7 @@ fn memcached_over_udp_and_tcp_and_its_recording_explained_again() {
     }
 }
 
-/// An explanation without what to do: while the server lives, that names its process.
+/// An explanation without its advice, which names the server's process while that lives.
 fn without_advice(explanation: &Value) -> Value {
     let mut explanation = explanation.clone();
     let findings = explanation["findings"].as_array_mut();
@@ -141,7 +140,7 @@ fn redis_found_by_its_control_group() {
     drop(server);
 }
 
-/// A control group of our own; it goes with the test.
+/// A control group of our own, removed at the end of the test.
 pub struct Group(std::path::PathBuf);
 
 impl Group {
@@ -175,7 +174,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // whoever is still in it goes back to the group above
+        // processes still in it go back to the group above
         let parent = self.0.parent().unwrap().join("cgroup.procs");
         let members = fs::read_to_string(self.0.join("cgroup.procs")).unwrap_or_default();
         for member in members.lines() {
@@ -223,8 +222,8 @@ fn a_thread_for_each_connection_and_a_python_server() {
     keeps_its_promises(&output, &dir);
 }
 
-/// Python's own server writes head and body apart: Nagle's algorithm holds the body back, which
-/// then leaves when the client acknowledges what came before, in the context of the client.
+/// Python's own server writes head and body separately. Nagle's algorithm holds the body back until the
+/// client acknowledges the head, so it leaves in the context of the client.
 #[test]
 fn what_nagles_algorithm_holds_back_has_its_write() {
     if !live("what_nagles_algorithm_holds_back_has_its_write") {
@@ -250,8 +249,8 @@ fn what_nagles_algorithm_holds_back_has_its_write() {
     fs::write(&script, text).unwrap();
     let server = Running::program(&format!("python3 {}", script.display()))
         .listening(&format!("127.0.0.1:{port}"));
-    // the first response of each connection lacks T5: the probe learns the connection by it
-    // so many connections that two requests are on one only if the machine stops for a tenth of a second
+    // Few connections, since the first response of each lacks T5: from it the probe learns the connection.
+    // Yet enough that two requests are on one only if the machine stops for a tenth of a second.
     let _clients = load_over(32, &format!("http://127.0.0.1:{port}/"), 300);
     let dir = place.path().join("trace");
     let output = trace(&["-p", &server.pid().to_string(), "-d", "4s"], &dir);
@@ -261,7 +260,7 @@ fn what_nagles_algorithm_holds_back_has_its_write() {
         let name = hook["hook"].as_str().unwrap_or_default();
         hook["stamp"] == "T5" && name.contains("tcp_sendmsg")
     };
-    // else its write is not told from others
+    // without such a hook, its write cannot be told from others
     if hooks.iter().any(by_connection) {
         assert!(complete_share(&result) > MOSTLY, "{}", result["matching"]);
     }
@@ -344,10 +343,10 @@ fn a_server_that_we_start_is_traced_and_ended() {
     assert!(TcpStream::connect(&address).is_err(), "the server lives on");
 }
 
-/// Of a request of the built-in servers.
+/// Bytes of a request of the built-in servers.
 const BYTES: usize = 128;
 
-/// What a pipelining client sends at once.
+/// Requests that a pipelining client sends at once.
 const AT_ONCE: usize = 5;
 
 #[test]

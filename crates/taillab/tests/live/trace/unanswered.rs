@@ -6,7 +6,7 @@ use super::endings::begun;
 use super::rig::{Running, result};
 use crate::support::{free_port, live, signal, taillab};
 
-/// Sends back all that it gets but every third message.
+/// Sends back every message except each third one.
 const DROPS_A_THIRD: &str = r"
 import socket, sys
 server = socket.socket(type=socket.SOCK_DGRAM)
@@ -31,7 +31,7 @@ fn what_a_server_does_not_answer_is_what_its_clients_wait_for_in_vain() {
     let server = Running::program(&format!("python3 {} {port}", program.display()));
     super::rig::bound(port);
     let child = begun(&server, &place.path().join("trace"));
-    // a time-out that no stall of the machine reaches, and connections that are idle after it
+    // a time-out longer than any stall of the machine, and so many connections that each is idle for longer
     let load = format!(
         "load echo+udp://127.0.0.1:{port} -R 300 -d 2s -c 1000 --warmup 0 --timeout 3s --json \
          -q --floor off"

@@ -38,7 +38,7 @@ impl Specification {
     }
 }
 
-/// The number of ours that is compared.
+/// Which of our numbers is compared.
 #[derive(Clone, Copy)]
 pub enum Measure {
     /// The longest of a quantile over all curves, in µs.

@@ -26,7 +26,7 @@ pub struct Tty {
 /// Ensures that there is a terminal to draw on.
 ///
 /// # Errors
-/// Standard output is not a terminal ([`Exit::Usage`]).
+/// Standard output is not a terminal ([`Exit::Usage`](crate::exit::Exit::Usage)).
 pub fn ensure_there() -> Result<(), Failure> {
     match io::stdout().is_terminal() {
         true => Ok(()),
@@ -67,7 +67,7 @@ impl Tty {
         show(&frame(lines, rows));
     }
 
-    /// Whether the key is among those pressed since the last time.
+    /// Whether the key is among those pressed since the last call.
     pub fn pressed(&self, key: u8) -> bool {
         let mut keys = [0; 64];
         self.before.is_some()
