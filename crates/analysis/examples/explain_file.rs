@@ -29,15 +29,11 @@ fn main() {
     );
 
     let begin = Instant::now();
-    let options = if context.transport == "tcp" {
-        MatchOptions::for_streams(Nanos::from_secs(1), context.sequential)
-    } else {
-        MatchOptions::default()
-    };
+    let options = MatchOptions::of(&context).unwrap();
     let recording_lost = recording.lost.total();
     let mut events: Vec<Event> = recording.into_events().collect();
     events.sort_by_key(|event| event.at);
-    let mut matcher = Matcher::new(options);
+    let mut matcher = Matcher::of_recording(options, &context);
     let mut builder = TimelineBuilder::new(&context);
     for event in &events {
         matcher.observe(event);

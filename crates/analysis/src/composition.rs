@@ -385,13 +385,14 @@ pub struct Composed {
 }
 
 impl Composed {
-    /// First the causes as wholes, then their culprits; both with the largest first.
-    pub fn shares(&self, ledger: &Ledger) -> Vec<CauseShare> {
+    /// First the causes as wholes, then their culprits; both with the largest first. The ledger saw one
+    /// `one_in`-th of the time.
+    pub fn shares(&self, ledger: &Ledger, one_in: f64) -> Vec<CauseShare> {
         let whole = |cause: Cause| {
             let requests = self.of_causes[cause as usize];
             let of = |label: Label| ledger.labels.cause(label) == cause;
             let sums = &self.causes[cause as usize];
-            (requests > 0).then(|| self.share((cause, None), requests, sums, ledger, of))
+            (requests > 0).then(|| self.share((cause, None), requests, sums, (ledger, one_in), of))
         };
         let mut wholes: Vec<CauseShare> = Cause::ALL.into_iter().filter_map(whole).collect();
         let of_culprit = |(group, sums): (usize, &ByBlock)| {
@@ -400,7 +401,7 @@ impl Composed {
             let culprit = (requests > 0)
                 .then(|| self.culprit(group, ledger))
                 .flatten()?;
-            Some(self.share((cause, Some(culprit)), requests, sums, ledger, of))
+            Some(self.share((cause, Some(culprit)), requests, sums, (ledger, one_in), of))
         };
         let culprits = self.culprits.iter().enumerate();
         let mut culprits: Vec<CauseShare> = culprits.filter_map(of_culprit).collect();
@@ -440,7 +441,7 @@ impl Composed {
         (cause, culprit): (Cause, Option<Culprit>),
         requests: u64,
         sums: &ByBlock,
-        ledger: &Ledger,
+        (ledger, one_in): (&Ledger, f64),
         of: impl Fn(Label) -> bool,
     ) -> CauseShare {
         let labels = (0..ledger.labels.len() as Label).filter(|&label| of(label));
@@ -450,8 +451,13 @@ impl Composed {
             held_up += ledger.held_up_ns[label as usize];
         }
         let excess_ns: u64 = sums.iter().map(|block| block[0]).sum();
-        let weighted = |sum: u64| (sum as f64 * self.weight).round() as u64;
-        let (requests, excess_ns) = (weighted(requests), weighted(excess_ns));
+        let scaled = |sum: u64, by: f64| (sum as f64 * by).round() as u64;
+        let (requests, excess_ns) = (
+            scaled(requests, self.weight),
+            scaled(excess_ns, self.weight),
+        );
+        // the sample leaves out the edges of the slices, the ledger does not
+        (episodes, held_up) = (scaled(episodes, one_in), scaled(held_up, one_in));
         if episodes == 0 {
             // a cause without beginning and end: each request counts as an episode
             (episodes, held_up) = (requests, excess_ns);
@@ -563,31 +569,4 @@ fn share_of(pairs: &[(f64, f64)]) -> Share {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_share_that_is_the_same_everywhere_is_certain() {
-        let share = share_of(&[(1.0, 4.0); BLOCKS]);
-        assert_eq!(share.value, 0.25);
-        let (lo, hi) = (share.lo.unwrap(), share.hi.unwrap());
-        assert!((lo - 0.25).abs() < 1e-9 && (hi - 0.25).abs() < 1e-9);
-    }
-
-    #[test]
-    fn a_share_that_comes_in_one_block_is_not() {
-        let mut pairs = [(0.0, 1.0); BLOCKS];
-        pairs[7] = (40.0, 41.0);
-        let share = share_of(&pairs);
-        assert!(share.hi.unwrap() - share.lo.unwrap() > 0.5);
-        assert_eq!(share_of(&[(0.0, 0.0); BLOCKS]), Share::default());
-    }
-
-    #[test]
-    fn few_blocks_support_no_interval() {
-        let mut pairs = [(0.0, 0.0); BLOCKS];
-        pairs[3] = (1.0, 2.0);
-        let share = share_of(&pairs);
-        assert_eq!((share.value, share.lo, share.hi), (0.5, None, None));
-    }
-}
+mod tests;

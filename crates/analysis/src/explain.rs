@@ -172,8 +172,9 @@ impl Explainer {
     ) -> Explained {
         let ledger = self.attribution.finish();
         let collected = self.collected;
-        let length = (self.span).map_or(Nanos::ZERO, |(from, to)| to.saturating_since(from));
-        let length = self.slices.unwrap_or(length);
+        let whole = (self.span).map_or(Nanos::ZERO, |(from, to)| to.saturating_since(from));
+        let length = self.slices.unwrap_or(whole);
+        let one_in = whole.get() as f64 / length.get().max(1) as f64;
         let mut explanation = Explanation {
             inversions: collected.inversions(self.sojourns.count()),
             workers: collected.workers(&ledger, length),
@@ -191,7 +192,7 @@ impl Explainer {
         };
         if withdrawn.is_none() {
             if let Some(composed) = self.composition.map(Composition::finish) {
-                explained.causes = composed.shares(&ledger);
+                explained.causes = composed.shares(&ledger, one_in.max(1.0));
                 explanation.bands = composed.bands();
                 explained.beyond_slice = self.slices.map(|_| composed.beyond_slice());
             }

@@ -98,7 +98,7 @@ impl IdealArrivals {
     pub fn rate_per_s(&self) -> f64 {
         let length = self.length().as_secs_f64();
         if length > 0.0 {
-            (self.count - 1) as f64 / length
+            self.count.saturating_sub(1) as f64 / length
         } else {
             0.0
         }
@@ -109,6 +109,7 @@ impl IdealArrivals {
 mod tests {
     use super::*;
     use crate::matched::Unmatched;
+    use crate::spans::Span;
     use taillab_model::{Request, RequestKey, Stamps};
 
     fn at(ns: u64) -> Monotonic {
@@ -194,6 +195,22 @@ mod tests {
         let mut arrivals = arrivals(50_000);
         arrivals.take(&matched(&requests, &[]), Monotonic::MAX);
         assert!((arrivals.rate_per_s() - 1e6).abs() < 1e-6);
+    }
+
+    #[test]
+    fn no_rate_is_left_where_all_arrivals_are_cut() {
+        let cut = |from, to| Span {
+            from: at(from),
+            to: at(to),
+        };
+        let matched = Matched {
+            cut: vec![cut(900, 1_100), cut(1_900, 2_100)].into(),
+            ..matched(&[(1_000, 1_030), (2_000, 2_030)], &[])
+        };
+        let mut arrivals = arrivals(0);
+        arrivals.take(&matched, Monotonic::MAX);
+        assert!(arrivals.length() > Nanos::ZERO);
+        assert_eq!((arrivals.count(), arrivals.rate_per_s()), (0, 0.0));
     }
 
     #[test]

@@ -81,6 +81,8 @@ pub(crate) struct Queue {
     cells: Coarsening<Cell>,
     /// T1 of the first request, where the cells begin.
     begin: Option<Monotonic>,
+    /// What the CPUs did before this has been added.
+    watched: Monotonic,
 }
 
 impl Default for Queue {
@@ -89,6 +91,7 @@ impl Default for Queue {
             crowd: Crowd::default(),
             cells: Coarsening::new(CELL.get(), MOST_CELLS),
             begin: None,
+            watched: Monotonic::from_nanos_since_boot(0),
         }
     }
 }
@@ -120,6 +123,8 @@ impl Queue {
         for run in runs(&stood) {
             self.watch(window, begin, first + run.start..first + run.end);
         }
+        let end_ns = self.cells.cells().len() as u64 * self.cells.width();
+        self.watched = window.upto.min(begin + Nanos::new(end_ns));
     }
 
     fn count(&mut self, begin: Monotonic, at: Monotonic, inside: u64, step: Step) {
@@ -145,12 +150,14 @@ impl Queue {
         cell.least = Some(cell.least.map_or(least, |known| known.min(least)));
     }
 
-    /// Adds what the CPUs did in these cells, as far as it was recorded.
+    /// Adds what the CPUs did in these cells until the window ends, as far as it was recorded. Neighbouring
+    /// windows share a cell, and their timelines overlap.
     fn watch(&mut self, window: &Window, begin: Monotonic, cells: std::ops::Range<usize>) {
         let (timeline, sliced) = (&window.timeline, window.matched.slices.are_used());
         let width = self.cells.width();
         let at = |cell: usize| begin + Nanos::new(cell as u64 * width);
-        let (from, to) = (at(cells.start), at(cells.end).min(timeline.to()));
+        let from = at(cells.start).max(self.watched);
+        let to = at(cells.end).min(timeline.to()).min(window.upto);
         for line in timeline.cpus() {
             let segments = line.segments_from(from).take_while(|s| s.from < to);
             for segment in segments.filter(|s| !sliced || s.top != Top::Blind) {
@@ -216,8 +223,13 @@ impl Queue {
             at.saturating_since(from)
         };
         let mut sum = Cell::default();
-        for cell in &cells[grew.clone()] {
-            sum.add(*cell);
+        for place in grew.clone() {
+            let mut cell = cells[place];
+            if !stood[place] {
+                // it was watched before a later window showed that its queue did not stand
+                cell.cpu = CpuTime::default();
+            }
+            sum.add(cell);
         }
         let seconds = Nanos::new(grew.len() as u64 * width).as_secs_f64();
         let share = |ns: u64| ns as f64 / sum.cpu.all.max(1) as f64;
@@ -252,7 +264,9 @@ fn runs(flags: &[bool]) -> impl Iterator<Item = std::ops::Range<usize>> {
 
 #[cfg(test)]
 mod tests {
-    use taillab_model::{Request, RequestKey, Stamps};
+    use taillab_model::{
+        Event, EventKind, RecordingContext, Request, RequestKey, Stamps, ThreadName, Tid,
+    };
 
     use super::*;
     use crate::matched::Matched;
@@ -264,6 +278,12 @@ mod tests {
 
     /// One worker that needs 100 µs, or `slow_us` between two instants; requests every `gap_us`.
     fn found(gap_us: u64, slow_us: u64, slow: std::ops::Range<u64>) -> Option<Overload> {
+        let requests = requests(gap_us, slow_us, slow);
+        // two windows give the same result as one
+        in_windows(requests, &Timeline::default(), &[4_321_000])
+    }
+
+    fn requests(gap_us: u64, slow_us: u64, slow: std::ops::Range<u64>) -> Vec<Request> {
         let (mut free, mut requests) = (0, Vec::new());
         for i in 0..10_000_000 / gap_us {
             let t1 = i * gap_us;
@@ -275,24 +295,81 @@ mod tests {
                 operation: None,
             });
         }
+        requests
+    }
+
+    /// The same in windows that end at these times.
+    fn in_windows(
+        requests: Vec<Request>,
+        timeline: &Timeline,
+        ends_us: &[u64],
+    ) -> Option<Overload> {
         let key = RequestKey {
             address: 0,
             port: 1,
             id: 1,
         };
-        let mut queue = Queue::default();
         let mut matched = Matched {
             keys: vec![key; requests.len()],
             workers: vec![7; requests.len()],
             requests: requests.into_iter().collect(),
             ..Matched::default()
         };
-        // two windows give the same result as one
-        let rest = matched.split_off(at(4_321_000));
-        for part in [matched, rest] {
-            queue.add(&Window::whole(part, Timeline::default()), 1);
+        let mut queue = Queue::default();
+        let mut from = Monotonic::from_nanos_since_boot(0);
+        let ends = ends_us.iter().map(|us| at(*us));
+        for upto in ends.chain([Monotonic::MAX]) {
+            let later = matched.split_off(upto);
+            let window = Window {
+                matched: std::mem::replace(&mut matched, later),
+                timeline: timeline.clone(),
+                from,
+                upto,
+            };
+            queue.add(&window, 1);
+            from = upto;
         }
         queue.finish(1, Nanos::from_micros(100), at(0))
+    }
+
+    #[test]
+    fn cpu_time_is_counted_once_however_many_windows_there_are() {
+        let thread = |tid: Tid, server| ThreadName {
+            tid,
+            pid: tid,
+            comm: String::new(),
+            server,
+            real_time: None,
+        };
+        let context = RecordingContext {
+            threads: vec![thread(7, true), thread(8, false)],
+            ..RecordingContext::default()
+        };
+        let switch = |us, prev, next| Event {
+            at: at(us),
+            cpu: 0,
+            kind: EventKind::Switched {
+                prev,
+                next,
+                preempted: true,
+                asleep: None,
+            },
+        };
+        // another thread has a fifth of the CPU
+        let events = (0..1_100).flat_map(|i| {
+            let us = i * 10_000;
+            [switch(us, 8, 7), switch(us + 8_000, 7, 8)]
+        });
+        let timeline = Timeline::build(events, &context);
+        let found = |ends_us: &[u64]| {
+            let requests = requests(150, 200, 2_000_000..5_000_000);
+            in_windows(requests, &timeline, ends_us)
+        };
+        let one = found(&[]);
+        let cpu = one.and_then(|overload| overload.cpu).unwrap();
+        assert!((cpu.others_share - 0.2).abs() < 0.01, "{cpu:?}");
+        let ends: Vec<u64> = (1..100).map(|i| i * 133_000).collect();
+        assert_eq!(found(&ends), one);
     }
 
     #[test]

@@ -158,10 +158,8 @@ impl Redaction {
         let (again, new) = content.split_at_mut(again);
         again.fill(BLANK);
         reading.again -= again.len() as u32;
-        // the response to HEAD has a length and no body
         let is_first = std::mem::take(&mut reading.is_first);
-        let instead_of_body = reading.response && stream.parser.is_before_body();
-        if is_first && instead_of_body && begins_response(self.framing, new) {
+        if is_first && reading.response && stream.parser.lacks_body(new) {
             stream.parser.restart();
         }
         stream.parser.redact(new);
@@ -186,9 +184,4 @@ impl Stream {
         self.next = place;
         0
     }
-}
-
-/// A packet that begins like this, where a body should begin, is the next response.
-fn begins_response(framing: Framing, content: &[u8]) -> bool {
-    framing == Framing::Http1 && content.starts_with(b"HTTP/1.")
 }

@@ -63,8 +63,7 @@ pub fn estimate(
     measure_from: Monotonic,
     workers: NonZeroU32,
 ) -> Option<ServiceTimeEstimate> {
-    let requests = matched.measured_places(measure_from).count();
-    let count = (requests / REQUESTS).clamp(1, STRETCHES);
+    let count = stretches(matched, measure_from);
     let stretches = busy_stretches(matched, timeline, measure_from, count);
     let mut costs: Vec<Nanos> = stretches.iter().map(|cost| cost.per_request).collect();
     costs.sort_unstable();
@@ -80,6 +79,13 @@ pub fn estimate(
             shortened: false,
         },
     ))
+}
+
+/// The number of stretches: with slices, the requests outside of the sample do not count.
+fn stretches(matched: &Matched, measure_from: Monotonic) -> usize {
+    let places = matched.measured_places(measure_from);
+    let asked = places.filter(|place| matched.is_asked(*place)).count();
+    (asked / REQUESTS).clamp(1, STRETCHES)
 }
 
 /// The estimate, shortened if the ideal would be slower than the server.
@@ -193,9 +199,10 @@ fn at_quantiles(mut lengths: Vec<Nanos>) -> Vec<Nanos> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use taillab_model::{Request, RequestKey, Stamps};
+    use taillab_model::{Event, EventKind, MiddleStamps, Request, RequestKey, Stamps};
 
     use super::*;
+    use crate::slices::Slices;
 
     fn at(ns: u64) -> Monotonic {
         Monotonic::from_nanos_since_boot(1_000_000_000 + ns)
@@ -243,6 +250,24 @@ mod tests {
         let one = Nanos::new(9);
         assert_eq!(first_decile(&[one]), Some((one, one, one)));
         assert_eq!(first_decile(&[]), None);
+    }
+
+    /// 1,000 requests per second for 2 s, of which 70 ms are sampled.
+    #[test]
+    fn a_stretch_has_fifty_requests_of_the_sample() {
+        let mut matched = served(&vec![(1_000_000, 10_000); 2_000]);
+        assert_eq!(stretches(&matched, at(0)), 40);
+        let stamps: MiddleStamps = "sampled:1/16".parse().unwrap();
+        let mut slices = Slices::of(stamps);
+        for (ms, begins) in [(500, true), (600, false)] {
+            slices.let_pass(&Event {
+                at: at(ms * 1_000_000),
+                cpu: 0,
+                kind: EventKind::Slice { begins },
+            });
+        }
+        (matched.stamps, matched.slices) = (stamps, slices);
+        assert_eq!(stretches(&matched, at(0)), 1);
     }
 
     #[test]

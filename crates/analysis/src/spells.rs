@@ -100,7 +100,7 @@ impl TakenTime {
 
     /// Adds a stall. Its part before `self.upto` has already been added.
     fn took(&mut self, from: Monotonic, to: Monotonic) {
-        let is_new = from >= self.upto;
+        let is_new = from.max(self.measure_from) >= self.upto;
         let since = |at: Monotonic| at.saturating_since(self.measure_from).get();
         let (mut from_ns, to_ns) = (since(from.max(self.upto)), since(to));
         let mut is_counted = !is_new;
@@ -190,6 +190,8 @@ mod tests {
     #[test]
     fn what_was_before_the_measurement_is_not_counted() {
         assert_eq!(taken(&[(200, 900)]), None);
+        let half = taken(&[(500, 1_500)]).unwrap();
+        assert_eq!((half.stalls, half.share), (1, 0.05));
         assert_eq!(taken(&[]), None);
     }
 }

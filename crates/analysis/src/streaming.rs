@@ -127,8 +127,8 @@ pub enum AnalysisError {
     },
     /// Requests came in and were answered, but something held the generator up all the time.
     #[error(
-        "nothing is left of the measurement: other programs held the generator up all the time, \
-         so all of it was cut: stop them, or give the generator another CPU (--client-cpus)"
+        "nothing is left of the measurement: all of it was cut, because other programs held up \
+         the generator the whole time; stop them, or give the generator another CPU (--client-cpus)"
     )]
     AllCut,
     /// Requests came in, but none of the measurement was matched.
@@ -463,9 +463,9 @@ fn in_slices(matching: &Matching) -> Option<String> {
     let one_in = matching.stamps.one_in()?;
     matches!(matching.stamps, MiddleStamps::Sampled(_)).then(|| {
         format!(
-            "All but T1 and T6 was recorded in slices, 1/{one_in} of the time: stages, causes and \
-             forecasts are those of {} requests in {} slices, and their intervals take the slices as \
-             the sample. Spells of stalls by the hypervisor were not looked for.",
+            "Everything but T1 and T6 was recorded in slices, 1/{one_in} of the time: stages, causes \
+             and forecasts are those of {} requests in {} slices, and their intervals take the \
+             slices as the sample. Spells of stalls by the hypervisor were not looked for.",
             matching.asked(),
             matching.slices,
         )

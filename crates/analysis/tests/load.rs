@@ -12,7 +12,7 @@ use taillab_analysis::verdict::{
 use taillab_model::Objective;
 use taillab_model::load_result::LoadStep;
 use taillab_model::summary::{
-    ArrivalsReference, ArrivalsVerdict, ClaimName, ClientCost, DispersionAt, LoadErrors,
+    ArrivalsReference, ArrivalsVerdict, ClaimName, ClientCost, DispersionAt, HoldsTo, LoadErrors,
     LoadSummary, Reason, Verdict,
 };
 use taillab_model::{ClientTimes, Monotonic, Nanos, WireTimes};
@@ -351,7 +351,7 @@ fn bursts_are_held_against_the_schedule() {
     let verdict = judged(&analysis);
     assert_eq!(
         (&verdict.reasons, verdict.holds_to()),
-        (&Vec::new(), Some(ClaimName::P50))
+        (&Vec::new(), HoldsTo::Percentile(ClaimName::P50))
     );
     let arrivals = verdict
         .warnings

@@ -277,7 +277,7 @@ fn what_spoils_a_claim_withdraws_that_one() {
         }),
         (
             "unmatched",
-            "only 98.00 % of 10,000 responses",
+            "200 of 10,000 responses lack T1 or T6",
             "p90",
             |s| {
                 (s.server.matching.responses, s.server.matching.matched) = (10_000, 9_800);
@@ -286,7 +286,7 @@ fn what_spoils_a_claim_withdraws_that_one() {
         ),
         (
             "unseen_by_probe",
-            "of the 10,000 responses that the client received",
+            "11 of the 10,000 responses that the client received lack T1 or T6",
             "p99",
             |s| {
                 (

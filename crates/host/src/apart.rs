@@ -2,11 +2,13 @@
 //! keeps them.
 
 use std::io::{self, PipeWriter, Read, Write};
+use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use rustix::process::{Pid, Signal, WaitOptions, set_parent_process_death_signal, waitpid};
+use rustix::process::{Pid, PidfdFlags, WaitOptions, getpid, pidfd_open, waitpid};
 
 use crate::invoker::Invoker;
+use crate::server::die_with;
 
 /// Forks a child that becomes `user` for good, does `work` and sends back its result. The child ends with
 /// this process.
@@ -18,13 +20,14 @@ use crate::invoker::Invoker;
 /// The fork failed, the child could not become the user, or the child failed.
 pub fn work_apart(user: &Invoker, work: impl FnOnce() -> Vec<u8>) -> io::Result<Vec<u8>> {
     let (mut reader, writer) = io::pipe()?;
+    let us = pidfd_open(getpid(), PidfdFlags::empty())?;
     // SAFETY: the child goes on alone in a copy of the memory; the C library makes its own locks usable
     // there, and the child leaves by _exit, so nothing of this process is dropped or flushed twice.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => {
             drop(reader);
-            let done = catch_unwind(AssertUnwindSafe(|| in_child(user, writer, work)));
+            let done = catch_unwind(AssertUnwindSafe(|| in_child(user, &us, writer, work)));
             let code = match done {
                 Ok(Ok(())) => 0,
                 Ok(Err(_)) => 1,
@@ -53,12 +56,12 @@ pub fn work_apart(user: &Invoker, work: impl FnOnce() -> Vec<u8>) -> io::Result<
 
 fn in_child(
     user: &Invoker,
+    parent: &OwnedFd,
     mut writer: PipeWriter,
     work: impl FnOnce() -> Vec<u8>,
 ) -> io::Result<()> {
     user.become_for_good(false)?;
-    // a change of user clears it
-    set_parent_process_death_signal(Some(Signal::KILL))?;
+    die_with(parent)?;
     writer.write_all(&work())
 }
 

@@ -43,6 +43,19 @@ pub enum CpuError {
         /// The CPUs in both sets.
         common: CpuSet,
     },
+    /// Every CPU for one of them.
+    #[error(
+        "the {owner} is to have every usable CPU ({usable}), which leaves none for the {other}: \
+         name fewer"
+    )]
+    NoneLeft {
+        /// The one that is to have them: the server or the load generator.
+        owner: &'static str,
+        /// The one that gets none.
+        other: &'static str,
+        /// The CPUs that can be used.
+        usable: CpuSet,
+    },
     /// A CPU that is offline or that this process may not use.
     #[error("CPU {unusable} cannot be used here: choose among {usable}")]
     Unusable {
@@ -298,7 +311,7 @@ impl Placement {
     /// the first usable CPU, the client the next that shares no core with it.
     ///
     /// # Errors
-    /// [`CpuError::TooFew`] with one usable CPU, [`CpuError::Overlap`],
+    /// [`CpuError::TooFew`] with one usable CPU, [`CpuError::NoneLeft`], [`CpuError::Overlap`],
     /// [`CpuError::Unusable`], [`CpuError::Unknown`].
     pub fn choose(
         roots: &Roots,
@@ -348,20 +361,22 @@ impl Placement {
                 .or(free.first())
                 .map(CpuSet::single)
         };
-        let (server, client) = match (server, client) {
-            (Some(server), Some(client)) => (Some(server.clone()), Some(client.clone())),
-            (Some(server), None) => (Some(server.clone()), pick(server)),
-            (None, Some(client)) => (pick(client), Some(client.clone())),
-            (None, None) => {
-                let server = usable.first().map(CpuSet::single).unwrap_or_default();
-                let client = pick(&server);
-                (Some(server), client)
-            }
+        let beside = |taken: &CpuSet, owner, other| {
+            pick(taken).ok_or_else(|| CpuError::NoneLeft {
+                owner,
+                other,
+                usable: usable.clone(),
+            })
         };
-        let (Some(server), Some(client)) = (server, client) else {
-            return Err(CpuError::Overlap {
-                common: usable.clone(),
-            });
+        let (server, client) = match (server, client) {
+            (Some(server), Some(client)) => (server.clone(), client.clone()),
+            (None, Some(client)) => (beside(client, "load generator", "server")?, client.clone()),
+            (server, None) => {
+                let first = || usable.first().map(CpuSet::single).unwrap_or_default();
+                let server = server.cloned().unwrap_or_else(first);
+                let client = beside(&server, "server", "load generator")?;
+                (server, client)
+            }
         };
         let common = server.intersection(&client);
         if !common.is_empty() {
@@ -440,7 +455,12 @@ mod tests {
         assert!(
             choose("0-1", Some("0-1"), None)
                 .unwrap_err()
-                .contains("for both")
+                .contains("leaves none for the load generator")
+        );
+        assert!(
+            choose("0-1", None, Some("0-1"))
+                .unwrap_err()
+                .contains("leaves none for the server")
         );
         assert!(
             choose("0-1", Some("7"), None)

@@ -493,10 +493,6 @@ mod tests {
             ),
             (&format!("{cpu}/online"), "0-3\n"),
             (
-                &format!("{cpu}/cpu0/topology/thread_siblings_list"),
-                "0-1\n",
-            ),
-            (
                 &format!("{cpu}/cpu0/cpufreq/scaling_governor"),
                 "powersave\n",
             ),
@@ -526,6 +522,14 @@ mod tests {
         assert_eq!(environment.network["ipv4.udp_mem"], "1 2 3");
         assert_eq!(environment.mitigations["meltdown"], "Not affected");
         assert_eq!(environment.power.idle_states, ["POLL", "C1"]);
+        assert_eq!(environment.power.governor.as_deref(), Some("powersave"));
+        assert_eq!(environment.cgroup, ["0::/box"]);
+        assert_eq!(environment.cpu_quota.as_deref(), Some("50000 100000"));
+        assert!(environment.irqbalance_running);
+        assert_eq!(environment.virtualization.hypervisor_flag, Some(true));
+        assert_eq!(environment.scheduling.rt_runtime_us, Some(950_000));
+        let clock = environment.scheduling.clocksource;
+        assert_eq!(clock.as_deref(), Some("hpet"));
     }
 
     #[test]

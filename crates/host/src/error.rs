@@ -81,7 +81,10 @@ impl HostError {
         match self {
             Self::Cpu(CpuError::TooFew { .. }) => ErrorKind::Unsupported,
             Self::Cpu(
-                CpuError::BadList { .. } | CpuError::Overlap { .. } | CpuError::Unusable { .. },
+                CpuError::BadList { .. }
+                | CpuError::NoneLeft { .. }
+                | CpuError::Overlap { .. }
+                | CpuError::Unusable { .. },
             )
             | Self::User(_) => ErrorKind::Usage,
             Self::KeepAwake(_)

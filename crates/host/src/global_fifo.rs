@@ -30,7 +30,7 @@ const BPF_STRUCT_OPS: u32 = 44;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum GlobalFifoError {
     /// The kernel has no `sched_ext`.
-    #[error("this kernel has no sched_ext: Linux 6.12 or later with CONFIG_SCHED_CLASS_EXT has")]
+    #[error("this kernel has no sched_ext: Linux 6.12 or later with CONFIG_SCHED_CLASS_EXT has it")]
     Missing,
     /// The kernel refuses it.
     #[error(

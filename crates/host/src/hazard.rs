@@ -271,14 +271,16 @@ fn shared_core(machine: &Machine<'_>) -> Option<Finding> {
 
 fn few_cpus(machine: &Machine<'_>) -> Option<Finding> {
     let usable = machine.usable.filter(|set| set.len() < ENOUGH_CPUS)?;
-    Some(finding(
-        format!(
-            "{} usable CPUs: server and generator take them all, and everything else on the \
-             machine shares them",
-            usable.len()
+    let text = match usable.len() {
+        1 => {
+            "1 usable CPU: server and generator share it with everything else on the machine".into()
+        }
+        n => format!(
+            "{n} usable CPUs: server and generator take them all, and everything else on the \
+             machine shares them"
         ),
-        "use a machine with four CPUs or more",
-    ))
+    };
+    Some(finding(text, "use a machine with four CPUs or more"))
 }
 
 fn memory_pressure(machine: &Machine<'_>) -> Option<Finding> {

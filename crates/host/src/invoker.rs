@@ -55,9 +55,19 @@ impl Invoker {
         self.uid.is_root()
     }
 
-    /// The user and group behind sudo; `None` when we were not started through it.
-    pub fn behind_sudo(&self) -> Option<(u32, u32)> {
-        (!self.is_current()).then(|| (self.uid.as_raw(), self.gid.as_raw()))
+    /// The user behind sudo; `None` when we were not started through it.
+    pub fn behind_sudo(self) -> Option<Self> {
+        (!self.is_current()).then_some(self)
+    }
+
+    /// Becomes this user for good, with its groups. Three system calls and nothing else:
+    /// async-signal-safe, for between fork and exec. They change the calling thread, which after fork
+    /// is the only one.
+    pub(crate) fn assume(&self) -> io::Result<()> {
+        set_thread_groups(&self.groups)?;
+        set_thread_res_gid(self.gid, self.gid, self.gid)?;
+        set_thread_res_uid(self.uid, self.uid, self.uid)?;
+        Ok(())
     }
 
     /// Runs `work` with the calling thread's effective user and groups those of this user, so that the

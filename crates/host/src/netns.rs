@@ -16,8 +16,8 @@ use crate::roots::Roots;
 pub enum NetnsError {
     /// Making or entering one needs CAP_SYS_ADMIN.
     #[error(
-        "no permission to make a network namespace: run as root (sudo), or with the capabilities \
-         CAP_SYS_ADMIN and CAP_NET_ADMIN"
+        "no permission to make or enter a network namespace: run as root (sudo), or with the \
+         capabilities CAP_SYS_ADMIN and CAP_NET_ADMIN"
     )]
     NoPrivilege,
     /// The kernel was built without network namespaces.
@@ -168,4 +168,17 @@ fn in_fresh_thread<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, NetnsE
             Err(panic) => std::panic::resume_unwind(panic),
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_says_what_it_may_have_refused() {
+        for what in ["make", "enter"] {
+            let error = NetnsError::new(what, rustix::io::Errno::PERM);
+            assert!(error.to_string().contains(what), "{error}");
+        }
+    }
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::retry_on_intr;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 
@@ -78,7 +79,10 @@ impl ProcessIdentity {
             tv_sec: patience.as_secs() as i64,
             tv_nsec: i64::from(patience.subsec_nanos()),
         };
-        match poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&timeout))? {
+        // a signal that we handle, such as Ctrl-C, interrupts the wait
+        let ended =
+            retry_on_intr(|| poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&timeout)))?;
+        match ended {
             0 => Err(io::ErrorKind::TimedOut.into()),
             _ => Ok(true),
         }

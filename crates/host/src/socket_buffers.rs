@@ -6,7 +6,7 @@
 
 use std::io;
 
-use rustix::net::{SocketType, sockopt};
+use rustix::net::{AddressFamily, SocketType, sockopt};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
 use crate::roots::Roots;
@@ -26,7 +26,7 @@ pub enum SocketBufferError {
         /// The kernel's answer.
         source: io::Error,
     },
-    /// The server has no datagram socket.
+    /// The server has no UDP socket.
     #[error(
         "the server has no datagram socket to give a receive buffer to: does it listen on UDP? \
          (--receive-buffer 0 leaves it alone)"
@@ -34,12 +34,12 @@ pub enum SocketBufferError {
     NoSocket,
 }
 
-/// Gives every datagram socket of `pid` a receive buffer of `bytes`, beyond the system's limit
+/// Gives every UDP socket of `pid` a receive buffer of `bytes`, beyond the system's limit
 /// if need be (`SO_RCVBUFFORCE`), and returns the smallest that the kernel then reports:
 /// twice as much, since it counts its own overhead (socket(7)).
 ///
 /// # Errors
-/// [`SocketBufferError`] when the kernel refuses or `pid` has no datagram socket.
+/// [`SocketBufferError`] when the kernel refuses or `pid` has no UDP socket.
 pub fn set_receive_buffers(
     roots: &Roots,
     pid: u32,
@@ -71,7 +71,12 @@ pub fn set_receive_buffers(
         };
         let socket = pidfd_getfd(&pidfd, number, PidfdGetfdFlags::empty())
             .map_err(refused("borrowing a socket"))?;
-        if sockopt::socket_type(&socket) != Ok(SocketType::DGRAM) {
+        // not those of syslog, which are Unix sockets
+        let is_inet = matches!(
+            sockopt::socket_domain(&socket),
+            Ok(AddressFamily::INET | AddressFamily::INET6)
+        );
+        if !is_inet || sockopt::socket_type(&socket) != Ok(SocketType::DGRAM) {
             continue;
         }
         sockopt::set_socket_recv_buffer_size_force(&socket, bytes as usize)

@@ -57,9 +57,9 @@ pub enum LoadError {
     NoAnswer {
         /// The server.
         server: Endpoint,
-        /// All requests of the exchange, repeated ones included; some may have been answered.
+        /// Requests that were sent, repeated ones included, and have no answer.
         requests: u64,
-        /// The first wrong answer that the client noted (streams only).
+        /// The first wrong answer that the client noted.
         said: Option<WrongAnswer>,
     },
     /// The server refused to store keys.
@@ -71,7 +71,7 @@ pub enum LoadError {
         refused: u64,
         /// Keys to be stored.
         keys: u64,
-        /// The first wrong answer that the client noted (streams only).
+        /// The first wrong answer that the client noted.
         said: Option<WrongAnswer>,
     },
     /// The server lost what it had stored.

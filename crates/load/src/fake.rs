@@ -53,6 +53,16 @@ pub(crate) fn set() -> Planned {
     Planned::new(Operation::Set, 42)
 }
 
+/// Waits for what the kernel does a moment later.
+pub(crate) fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        std::thread::yield_now();
+    }
+}
+
 /// The server: given the number of the request and its bytes, what comes back.
 type Answers = Box<dyn FnMut(usize, &[u8]) -> Vec<Vec<u8>> + Send>;
 
@@ -68,6 +78,8 @@ pub(crate) struct Fake {
     pub(crate) refuse_sends: usize,
     /// The server's host answers each look with a refusal.
     pub(crate) refuses: bool,
+    /// What each look finds while no answer is there.
+    pub(crate) babble: Option<Vec<u8>>,
     /// Before each send: how often the client looked for datagrams since the send before.
     pub(crate) looks_before_send: Arc<Mutex<Vec<usize>>>,
     looks: usize,
@@ -88,6 +100,7 @@ impl Fake {
             current: Vec::new(),
             refuse_sends: 0,
             refuses: false,
+            babble: None,
             looks_before_send: Arc::default(),
             looks: 0,
             naps: Arc::default(),
@@ -138,7 +151,8 @@ impl DatagramTransport for Fake {
         if self.refuses {
             return Receipt::Refused;
         }
-        match self.arriving.pop_front() {
+        let babble = || self.babble.clone().map(|bytes| (0, bytes));
+        match self.arriving.pop_front().or_else(babble) {
             None => Receipt::Nothing,
             Some((connection, bytes)) => {
                 self.current = bytes;

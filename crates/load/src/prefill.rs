@@ -113,6 +113,8 @@ struct Exchange<'a, C> {
     stop: &'a AtomicBool,
     progress: &'a Progress,
     answers: usize,
+    /// Requests sent, repeated ones included, that have no answer.
+    unanswered: u64,
     ended: Ended,
 }
 
@@ -129,13 +131,13 @@ impl<'a, C: Client> Exchange<'a, C> {
             stop,
             progress,
             answers: 0,
+            unanswered: 0,
             ended: Ended::default(),
         }
     }
 
     fn all(mut self, mut todo: Vec<Planned>) -> Result<Ended, LoadError> {
         let mut silent = 0;
-        let mut requests = 0;
         for round in 0..ROUNDS {
             if todo.is_empty() || self.stop.load(Relaxed) {
                 return Ok(self.ended);
@@ -144,9 +146,7 @@ impl<'a, C: Client> Exchange<'a, C> {
                 self.ended.repeated += todo.len() as u64;
             }
             let before = todo.len();
-            let (left, sent) = self.round(todo)?;
-            todo = left;
-            requests += sent;
+            todo = self.round(todo)?;
             silent = if todo.len() == before { silent + 1 } else { 0 };
             if silent >= SILENT_ROUNDS {
                 break;
@@ -157,13 +157,13 @@ impl<'a, C: Client> Exchange<'a, C> {
         }
         Err(LoadError::NoAnswer {
             server: self.server.clone(),
-            requests,
+            requests: self.unanswered,
             said: self.client.wrong_answer().cloned(),
         })
     }
 
-    /// Sends each request once; returns those without an answer and how many were sent.
-    fn round(&mut self, todo: Vec<Planned>) -> Result<(Vec<Planned>, u64), LoadError> {
+    /// Sends each request once; returns those without an answer.
+    fn round(&mut self, todo: Vec<Planned>) -> Result<Vec<Planned>, LoadError> {
         self.client.begin(0);
         let mut waiting: Vec<Option<Planned>> = Vec::with_capacity(todo.len());
         let mut in_flight = 0;
@@ -172,8 +172,10 @@ impl<'a, C: Client> Exchange<'a, C> {
         while !self.stop.load(Relaxed) {
             if waiting.len() < todo.len() && in_flight < WINDOW {
                 let what = todo[waiting.len()];
-                // a request that could not be sent remains unanswered
-                in_flight += usize::from(self.client.send(what).is_ok());
+                // a request that could not be sent is sent again in the next round
+                let sent = self.client.send(what).is_ok();
+                in_flight += usize::from(sent);
+                self.unanswered += u64::from(sent);
                 waiting.push(Some(what));
                 continue;
             }
@@ -188,6 +190,7 @@ impl<'a, C: Client> Exchange<'a, C> {
                     in_flight = in_flight.saturating_sub(1);
                     answered = true;
                     self.answers += 1;
+                    self.unanswered = self.unanswered.saturating_sub(1);
                     self.progress.set_received(self.answers);
                     last = now();
                     match outcome {
@@ -202,7 +205,8 @@ impl<'a, C: Client> Exchange<'a, C> {
                         server: self.server.clone(),
                     });
                 }
-                Received::Nothing if now().saturating_since(last) > PATIENCE => {
+                // also if it gets something else without pause
+                _ if now().saturating_since(last) > PATIENCE => {
                     // What is in flight is lost. If this window had no answer at all, the next one
                     // would have none either, so the round ends.
                     if !answered {
@@ -215,9 +219,8 @@ impl<'a, C: Client> Exchange<'a, C> {
                 _ => {}
             }
         }
-        let sent = waiting.len() as u64;
         let unsent = todo[waiting.len()..].iter().copied();
-        Ok((waiting.into_iter().flatten().chain(unsent).collect(), sent))
+        Ok(waiting.into_iter().flatten().chain(unsent).collect())
     }
 }
 
@@ -285,6 +288,8 @@ mod tests {
             full,
             Err(LoadError::NotStored { refused: 100, .. })
         ));
+        let text = full.unwrap_err().to_string();
+        assert!(text.contains("`SERVER_ERROR out of memory`"), "{text}");
         let forgetful = run(|_, request| match is_get(request) {
             true => reply(request, b"END\r\n"),
             false => vec![answer(request)],
@@ -293,6 +298,28 @@ mod tests {
             forgetful,
             Err(LoadError::Evicted { missing: 100, .. })
         ));
+    }
+
+    #[test]
+    fn only_requests_without_an_answer_are_reported_as_such() {
+        let done = run(|k, request| match k < 64 {
+            true => vec![answer(request)],
+            false => vec![],
+        });
+        let Err(LoadError::NoAnswer { requests, .. }) = done else {
+            panic!("{done:?}");
+        };
+        // the 36 keys that are left, and in each silent round a window of them
+        assert_eq!(requests, 36 + u64::from(SILENT_ROUNDS) * WINDOW as u64);
+    }
+
+    #[test]
+    fn a_server_that_babbles_is_left() {
+        let mut client = Fake::client(4, |_, _| vec![]);
+        client.transport.babble = Some(b"what?\r\n".to_vec());
+        let error = prefill(&mut client, &endpoint(), &AtomicBool::new(false)).unwrap_err();
+        assert!(matches!(error, LoadError::NoAnswer { .. }), "{error}");
+        assert!(error.to_string().contains("it said `what?`"), "{error}");
     }
 
     #[test]

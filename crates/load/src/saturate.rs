@@ -344,25 +344,28 @@ impl<C: Client> Loop<'_, C> {
         }
     }
 
-    /// The result at `at`; no answers are counted if the warm-up was not over.
+    /// The result at `at`; nothing is counted if the warm-up was not over.
     fn counted(
         self,
         counting: &Counting,
         at: Monotonic,
         stopped: Option<StopReason>,
     ) -> Saturation {
-        let (responses, elapsed, times) = match counting.warm {
-            true => (
-                self.responses - counting.uncounted,
-                at.saturating_since(counting.from),
-                self.times,
-            ),
-            false => (0, Nanos::ZERO, Vec::new()),
-        };
+        if !counting.warm {
+            return Saturation {
+                responses: 0,
+                elapsed: Nanos::ZERO,
+                times: Vec::new(),
+                errors: LoadErrors::default(),
+                idle_share: 0.0,
+                stopped,
+            };
+        }
+        let elapsed = at.saturating_since(counting.from);
         Saturation {
-            responses,
+            responses: self.responses - counting.uncounted,
             elapsed,
-            times,
+            times: self.times,
             errors: self.errors,
             idle_share: self.idle.get() as f64 / elapsed.get().max(1) as f64,
             stopped,
@@ -545,6 +548,30 @@ mod tests {
         assert!(found.elapsed >= load.length);
         assert!(found.responses < load.progress.received());
         assert_eq!(found.stopped, None);
+    }
+
+    #[test]
+    fn what_is_stopped_in_the_warm_up_has_counted_nothing() {
+        let mut client = Fake::client(4, |_, _| vec![]);
+        let progress = Progress::new();
+        let load = ClosedLoop {
+            outstanding: 1,
+            length: Nanos::from_secs(3600),
+            warm_up: Nanos::from_secs(3600),
+            seed: 1,
+            stop: &AtomicBool::new(false),
+            progress: &progress,
+        };
+        // the second request replaces the first, which has timed out
+        let mut hooks = Until {
+            progress: &progress,
+            requests: 2,
+            idle: 0,
+        };
+        let found = saturate(&mut client, &load, &mut hooks).unwrap();
+        assert_eq!(found.stopped, Some(StopReason::Hook));
+        assert_eq!((found.responses, found.idle_share), (0, 0.0));
+        assert_eq!(found.errors, LoadErrors::default());
     }
 
     #[test]

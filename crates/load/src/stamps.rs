@@ -7,7 +7,6 @@
 //! the NIC's clock, and turning them on changes the machine.
 
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd};
 
 use taillab_model::{Monotonic, Nanos};
@@ -114,7 +113,7 @@ const CONTROL_BYTES: usize = 256;
 
 /// Aligned for a `cmsghdr`.
 #[repr(C, align(8))]
-struct Controls([MaybeUninit<u8>; CONTROL_BYTES]);
+struct Controls([u8; CONTROL_BYTES]);
 
 /// A buffer for `recvmsg`.
 struct MessageBuffer<'a> {
@@ -128,7 +127,8 @@ impl<'a> MessageBuffer<'a> {
     fn new(buffer: &'a mut [u8]) -> Self {
         Self {
             buffer,
-            controls: Controls([MaybeUninit::uninit(); CONTROL_BYTES]),
+            // zeroes, since the kernel leaves out the padding between two messages
+            controls: Controls([0; CONTROL_BYTES]),
             written: 0,
         }
     }
@@ -158,10 +158,7 @@ impl<'a> MessageBuffer<'a> {
     /// The control messages: level, type, data.
     fn controls(&self) -> impl Iterator<Item = (libc::c_int, libc::c_int, &[u8])> {
         const HEADER: usize = size_of::<libc::cmsghdr>();
-        // SAFETY: the kernel wrote the first `written` bytes.
-        let bytes: &[u8] =
-            unsafe { std::slice::from_raw_parts(self.controls.0.as_ptr().cast(), self.written) };
-        let mut rest = bytes;
+        let mut rest = &self.controls.0[..self.written];
         std::iter::from_fn(move || {
             // the header's fields: a usize, then two ints
             let length = usize::from_ne_bytes(first(rest)?);
@@ -270,6 +267,7 @@ mod tests {
     use std::net::UdpSocket;
 
     use super::*;
+    use crate::fake::until;
 
     fn pair() -> (UdpSocket, UdpSocket) {
         let a = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -277,16 +275,6 @@ mod tests {
         a.connect(b.local_addr().unwrap()).unwrap();
         b.connect(a.local_addr().unwrap()).unwrap();
         (a, b)
-    }
-
-    /// Waits for what the kernel does a moment later.
-    fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
-        loop {
-            if let Some(found) = look() {
-                return found;
-            }
-            std::thread::yield_now();
-        }
     }
 
     #[test]

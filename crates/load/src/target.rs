@@ -90,22 +90,24 @@ pub enum TargetError {
     Port(String),
     /// The host is neither a name nor an address.
     #[error(
-        "`{0}` is neither a host's name nor an address; an IPv6 address needs brackets, e.g. \
-         [::1]:11211"
+        "`{0}` is neither a host name nor an address; an IPv6 address needs brackets, e.g. [::1]:11211"
     )]
     Host(String),
     /// The path of a Unix socket is missing or unusable.
     #[error(
-        "`{0}` is not a path of a Unix socket: write e.g. {1}:/run/server.sock, at most \
+        "`{0}` is not a path for a Unix socket: write e.g. {1}:/run/server.sock, at most \
          {MAX_UNIX_PATH_BYTES} bytes"
     )]
     UnixPath(String, String),
     /// The path has bytes that a request line cannot contain.
     #[error(
-        "`{0}` is not a path of a request: it must begin with `/` and must not contain spaces or \
+        "`{0}` is not a valid request path: it must begin with `/` and must not contain spaces or \
          control characters (write %20)"
     )]
     RequestPath(String),
+    /// The protocol has no such dialect.
+    #[error("only memcached has dialects: use memcached+tcp, memcached+udp or memcached+unix")]
+    NoDialect,
 }
 
 impl Target {
@@ -132,16 +134,10 @@ impl Target {
     /// The same server with another dialect of its protocol, e.g. `binary`.
     ///
     /// # Errors
-    /// [`TargetError::Transport`] when the protocol has no such dialect.
+    /// [`TargetError::NoDialect`] when the protocol has no such dialect.
     pub fn with_dialect(mut self, dialect: &str) -> Result<Self, TargetError> {
-        self.protocol = self
-            .protocol
-            .in_dialect(dialect)
-            .ok_or(TargetError::Transport {
-                protocol: "a dialect of memcached",
-                transport: "this protocol",
-                instead: "it with memcached+tcp, memcached+udp or memcached+unix",
-            })?;
+        let protocol = self.protocol.in_dialect(dialect);
+        self.protocol = protocol.ok_or(TargetError::NoDialect)?;
         Ok(self)
     }
 }
@@ -242,7 +238,7 @@ fn network(scheme: Scheme, rest: &str) -> Result<Target, TargetError> {
     let rest = rest
         .strip_prefix("//")
         .ok_or_else(|| TargetError::NoHost(rest.to_owned(), default_port))?;
-    let (authority, path) = match rest.find(['/', '?']) {
+    let (authority, path) = match rest.find(['/', '?', '#']) {
         Some(at) => rest.split_at(at),
         None => (rest, ""),
     };

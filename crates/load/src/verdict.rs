@@ -226,7 +226,10 @@ mod tests {
         assert!(!ks.passed());
         assert_eq!(ks.at, Nanos::new(dead_ns));
         let text = ks.to_string();
-        assert!(text.contains("0.00 % of the gaps sent are below 10.0 µs"), "{text}");
+        assert!(
+            text.contains("0.00 % of the gaps sent are below 10.0 µs"),
+            "{text}"
+        );
         near(ks.d, 1.0 - (-0.2_f64).exp(), 0.01);
         // queues of a millisecond and longer see the process wanted
         let v = arrivals_verdict(late, RATE).unwrap();
@@ -237,7 +240,8 @@ mod tests {
     fn too_little_to_judge_fails_and_a_rate_that_is_none_is_an_error() {
         for few in [0, 1, 2] {
             let v = arrivals_verdict(sends(vec![1.0; 2])[..few].to_vec(), RATE).unwrap();
-            assert_eq!(v.passed, few == 2 && v.ks_d <= v.ks_critical);
+            // two sends have one gap, which no distance rejects
+            assert_eq!(v.passed, few == 2);
             assert!(v.ks_d.is_finite() && v.ad_a2.is_finite());
             assert!(v.idc.iter().all(|at| at.value.is_none()));
         }

@@ -1,9 +1,5 @@
 //! The generator with the real memcached, on loopback.
 
-use crate::support::{self, ports::free_port};
-
-use std::net::SocketAddr;
-use std::process::{Child, Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
@@ -15,49 +11,20 @@ use taillab_load::{
 use taillab_model::summary::LoadErrors;
 use taillab_model::{Nanos, Operation};
 
-/// memcached, killed when the test ends.
-struct Server {
-    process: Child,
-    address: SocketAddr,
-}
+use crate::support;
+use crate::support::live::{Server, memcached};
 
-impl Server {
-    fn start(more: &[&str]) -> Self {
-        let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
-        let port = address.port().to_string();
-        let args = ["-u", "nobody", "-t", "1", "-U", &port, "-p", "0"];
-        let process = Command::new("memcached")
-            .args(args)
-            .args(["-l", "127.0.0.1"])
-            .args(more)
-            .stdin(Stdio::null())
-            .spawn()
-            .expect("this test needs memcached: install the package memcached");
-        Self { process, address }
-    }
-
-    /// Prefills once the server listens.
-    fn prefill(&self, client: &mut DatagramClient) -> Result<Prefilled, LoadError> {
-        let give_up = Instant::now() + Duration::from_secs(30);
-        loop {
-            match prefill(
-                client,
-                &Endpoint::Udp(self.address),
-                &AtomicBool::new(false),
-            ) {
-                Err(LoadError::Refused { .. }) if Instant::now() < give_up => {
-                    std::thread::sleep(Duration::from_millis(10));
-                }
-                other => return other,
+/// Prefills once the server listens: it opens its UDP port after its TCP port.
+fn stored(server: &Server, client: &mut DatagramClient) -> Result<Prefilled, LoadError> {
+    let give_up = Instant::now() + Duration::from_secs(30);
+    loop {
+        let endpoint = Endpoint::Udp(server.address);
+        match prefill(client, &endpoint, &AtomicBool::new(false)) {
+            Err(LoadError::Refused { .. }) if Instant::now() < give_up => {
+                std::thread::sleep(Duration::from_millis(10));
             }
+            other => return other,
         }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }
 
@@ -68,9 +35,11 @@ fn client(server: &Server) -> DatagramClient {
 
 #[test]
 fn an_open_loop_gets_what_it_asks_for() {
-    let server = Server::start(&[]);
+    let Some(server) = memcached("an_open_loop_gets_what_it_asks_for", &[]) else {
+        return;
+    };
     let mut client = client(&server);
-    let done = server.prefill(&mut client).unwrap();
+    let done = stored(&server, &mut client).unwrap();
     assert_eq!(done.keys, 10_000);
     assert!(done.verified >= 1000);
     let result = support::run(&mut client, Nanos::from_secs(60), &mut NoHooks);
@@ -88,9 +57,11 @@ fn an_open_loop_gets_what_it_asks_for() {
 
 #[test]
 fn a_closed_loop_counts_what_the_server_answers() {
-    let server = Server::start(&[]);
+    let Some(server) = memcached("a_closed_loop_counts_what_the_server_answers", &[]) else {
+        return;
+    };
     let mut client = client(&server);
-    server.prefill(&mut client).unwrap();
+    stored(&server, &mut client).unwrap();
     let load = ClosedLoop {
         outstanding: ClosedLoop::OUTSTANDING,
         length: Nanos::from_millis(200),
@@ -113,14 +84,16 @@ fn a_closed_loop_counts_what_the_server_answers() {
 /// The largest value that a set carries in one datagram comes back in two.
 #[test]
 fn answers_of_two_datagrams_are_joined() {
-    let server = Server::start(&[]);
+    let Some(server) = memcached("answers_of_two_datagrams_are_joined", &[]) else {
+        return;
+    };
     let workload = StoreWorkload {
         keys: 200,
         value_bytes: MemcachedUdp::value_limit(Dialect::Ascii, 64),
         ..StoreWorkload::default()
     };
     let mut client = support::memcached(server.address, 4, workload);
-    let done = server.prefill(&mut client).unwrap();
+    let done = stored(&server, &mut client).unwrap();
     assert_eq!((done.keys, done.verified), (200, 200));
     let result = support::run(&mut client, Nanos::from_secs(60), &mut NoHooks);
     assert_eq!(result.errors, LoadErrors::default());
@@ -129,13 +102,18 @@ fn answers_of_two_datagrams_are_joined() {
 #[test]
 fn too_little_memory_is_found_before_the_run() {
     // 2 MB for 40 MB of values, and no eviction: sets are refused
-    let server = Server::start(&["-m", "2", "-M"]);
+    let Some(server) = memcached(
+        "too_little_memory_is_found_before_the_run",
+        &["-m", "2", "-M"],
+    ) else {
+        return;
+    };
     let workload = StoreWorkload {
         keys: 40_000,
         ..StoreWorkload::default()
     };
     let mut client = support::memcached(server.address, 4, workload);
-    let error = server.prefill(&mut client).unwrap_err();
+    let error = stored(&server, &mut client).unwrap_err();
     let named = matches!(
         error,
         LoadError::NotStored { .. } | LoadError::Evicted { .. }

@@ -1,11 +1,11 @@
 //! The codecs against the real servers: memcached, Redis and nginx, over plain sockets.
 
 use std::collections::VecDeque;
-use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::io::{Read, Write};
+use std::net::{TcpStream, UdpSocket};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
 use taillab_load::protocol::http::Http;
 use taillab_load::protocol::memcached::{Dialect, MemcachedStream, MemcachedUdp};
@@ -14,76 +14,10 @@ use taillab_load::protocol::{DatagramProtocol, Decoded, Planned, Planner, Stream
 use taillab_load::{KeyDistribution, Outcome, Resource, StoreWorkload};
 use taillab_model::Operation;
 
-use crate::support::ports::free_port;
+use crate::support::live::{Server, memcached};
 
 /// Requests in flight at once on a connection.
 const PIPELINED: usize = 16;
-
-/// A server's process, killed when the test ends.
-struct Server {
-    process: Child,
-    address: SocketAddr,
-}
-
-impl Server {
-    /// Starts a program on a free port; `None` if it is missing and the user has said so.
-    fn start(test: &str, program: &str, command: impl Fn(&str) -> Command) -> Option<Self> {
-        let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
-        let mut command = command(&address.port().to_string());
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        let process = match command.spawn() {
-            Ok(process) => process,
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                skip(test, program);
-                return None;
-            }
-            Err(error) => panic!("{program}: {error}"),
-        };
-        let mut server = Self { process, address };
-        server.wait(program);
-        Some(server)
-    }
-
-    /// Waits until it listens.
-    fn wait(&mut self, program: &str) {
-        let give_up = Instant::now() + Duration::from_secs(30);
-        while TcpStream::connect(self.address).is_err() {
-            if let Some(status) = self.process.try_wait().unwrap() {
-                panic!("{program} ended at once: {status}");
-            }
-            assert!(Instant::now() < give_up, "{program} does not listen");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-
-    fn connect(&self) -> TcpStream {
-        let stream = TcpStream::connect(self.address).unwrap();
-        let patience = Some(Duration::from_secs(30));
-        stream.set_read_timeout(patience).unwrap();
-        stream
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-/// A missing program fails the test unless the user has said that it is missing.
-fn skip(test: &str, program: &str) {
-    assert!(
-        std::env::var_os("TAILLAB_SKIP_LIVE").is_some_and(|value| value == "1"),
-        "{test} needs {program}: install it, or set TAILLAB_SKIP_LIVE=1 to skip it"
-    );
-    // not captured by cargo test: a skipped test must be seen
-    let line = format!("SKIPPED {test}: no {program} (TAILLAB_SKIP_LIVE=1)\n");
-    let _ = std::io::stderr().write_all(line.as_bytes());
-}
 
 /// The answers to a list of requests, in their order.
 struct Ended {
@@ -182,16 +116,6 @@ fn store_and_read_back(server: &Server, protocol: &mut dyn StreamProtocol) {
     assert_eq!(hits.sizes, wanted);
 }
 
-fn memcached(test: &str) -> Option<Server> {
-    Server::start(test, "memcached", |port| {
-        let mut command = Command::new("memcached");
-        command
-            .args(["-u", "nobody", "-t", "1", "-l", "127.0.0.1"])
-            .args(["-p", port, "-U", port]);
-        command
-    })
-}
-
 /// Each dialect has keys of another length, so that none finds another's.
 fn workload(dialect: Dialect) -> StoreWorkload {
     StoreWorkload {
@@ -205,7 +129,7 @@ fn workload(dialect: Dialect) -> StoreWorkload {
 
 #[test]
 fn memcached_speaks_every_dialect_on_a_stream() {
-    let Some(server) = memcached("memcached_speaks_every_dialect_on_a_stream") else {
+    let Some(server) = memcached("memcached_speaks_every_dialect_on_a_stream", &[]) else {
         return;
     };
     for dialect in Dialect::ALL {
@@ -219,7 +143,7 @@ fn memcached_speaks_every_dialect_on_a_stream() {
 /// A value that another client stored is a wrong answer.
 #[test]
 fn a_value_of_another_size_is_not_taken() {
-    let Some(server) = memcached("a_value_of_another_size_is_not_taken") else {
+    let Some(server) = memcached("a_value_of_another_size_is_not_taken", &[]) else {
         return;
     };
     for dialect in Dialect::ALL {
@@ -244,7 +168,7 @@ fn a_value_of_another_size_is_not_taken() {
 
 #[test]
 fn memcached_says_what_it_cannot_store() {
-    let Some(server) = memcached("memcached_says_what_it_cannot_store") else {
+    let Some(server) = memcached("memcached_says_what_it_cannot_store", &[]) else {
         return;
     };
     for dialect in Dialect::ALL {
@@ -260,7 +184,7 @@ fn memcached_says_what_it_cannot_store() {
 
 #[test]
 fn memcached_speaks_every_dialect_over_udp() {
-    let Some(server) = memcached("memcached_speaks_every_dialect_over_udp") else {
+    let Some(server) = memcached("memcached_speaks_every_dialect_over_udp", &[]) else {
         return;
     };
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();

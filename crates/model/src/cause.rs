@@ -233,9 +233,8 @@ causes! {
         label: "slow CPU",
         blame: "the server's CPU, on which all work took longer at times, though nothing else ran",
         absence: "slow times of the server's CPU",
-        advice: "No setting of a guest changes it: use a host with CPUs of your own. On a machine \
-                 of your own, look at frequency, heat, and what the other thread of the core \
-                 does.",
+        advice: "No setting of a guest changes it: use a host with dedicated CPUs. On a machine of \
+                 your own, look at frequency, heat, and what the other thread of the core does.",
     }
     /// TCP had to send again.
     Retransmit: Kernel {
@@ -265,7 +264,7 @@ causes! {
     Unexplained: Unknown {
         key: "unexplained",
         label: "unexplained",
-        blame: "nothing that was recorded",
+        blame: "something that was not recorded",
     }
 }
 

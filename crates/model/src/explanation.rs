@@ -260,7 +260,7 @@ impl SlowRequest {
     /// stretch that is removed is joined to the one before it, so that the lengths still sum to
     /// the sojourn; an activity that is removed leaves a gap. Both are counted.
     pub fn shorten(&mut self, stretches: usize, activities: usize) {
-        self.joined_stretches += join(&mut self.stretches, stretches.max(1));
+        self.joined_stretches += join(&mut self.stretches, stretches);
         let of = |i: &usize| &self.activities[*i];
         let before = self.activities.len();
         let mut order: Vec<usize> = (0..before).collect();
@@ -290,19 +290,28 @@ fn join(stretches: &mut Vec<Stretch>, most: usize) -> u64 {
     })
 }
 
-/// Joins neighbours until at most `most` (at least 1) are left; returns how many were joined.
+/// Joins neighbours until at most `most` (but at least 1) are left; returns how many were joined.
 /// `join(next, last, length)` merges `next` into `last` if both are of one kind or `next` is shorter
-/// than `length`, and says whether it did. `length` doubles after each pass over the pieces, and each
-/// pass joins all that it can, so far fewer than `most` may be left.
+/// than `length`, and says whether it did. First all neighbours of one kind are joined, then the
+/// shortest, no more than necessary: `length` doubles after each pass over the pieces.
 pub fn join_shortest<T>(
     pieces: &mut Vec<T>,
     most: usize,
     mut join: impl FnMut(&mut T, &mut T, Nanos) -> bool,
 ) -> u64 {
     let before = pieces.len();
+    let most = most.max(1);
+    if before > most {
+        pieces.dedup_by(|next, last| join(next, last, Nanos::ZERO));
+    }
     let mut shortest = Nanos::new(100);
     while pieces.len() > most {
-        pieces.dedup_by(|next, last| join(next, last, shortest));
+        let mut too_many = pieces.len() - most;
+        pieces.dedup_by(|next, last| {
+            let joined = too_many > 0 && join(next, last, shortest);
+            too_many -= usize::from(joined);
+            joined
+        });
         shortest += shortest;
     }
     (before - pieces.len()) as u64
@@ -453,7 +462,7 @@ mod tests {
         let whole = request(1_000);
         let mut short = whole.clone();
         short.shorten(24, 12);
-        assert!(short.stretches.len() <= 24);
+        assert_eq!(short.stretches.len(), 24);
         let total: Nanos = short
             .stretches
             .iter()
@@ -465,8 +474,7 @@ mod tests {
             assert_eq!(stretch.from_ns, end);
             end += stretch.lasted_ns;
         }
-        let went = 1_000 - short.stretches.len() as u64;
-        assert_eq!(short.joined_stretches, went);
+        assert_eq!(short.joined_stretches, 1_000 - 24);
         assert_eq!(short.activities, whole.activities[2_000 - 24..]);
         assert_eq!(short.omitted_activities, 2_000 - 24);
 
@@ -474,5 +482,27 @@ mod tests {
         let mut same = few.clone();
         same.shorten(24, 12);
         assert_eq!(same, few);
+    }
+
+    #[test]
+    fn the_longest_stretches_stay_and_those_of_one_kind_go_first() {
+        let mut stretches = request(100).stretches;
+        let long = |stretch: &Stretch| stretch.lasted_ns >= Nanos::from_micros(5);
+        for stretch in stretches.iter_mut().skip(4).step_by(5) {
+            stretch.lasted_ns = Nanos::from_micros(5);
+        }
+        assert_eq!(join(&mut stretches, 30), 70);
+        assert_eq!(stretches.iter().filter(|stretch| long(stretch)).count(), 20);
+
+        // ten of one kind are nine too many, so that nothing else has to go
+        for stretch in &mut stretches[..10] {
+            (stretch.cause, stretch.lasted_ns) = (Cause::Order, Nanos::from_millis(1));
+        }
+        let others = stretches[10..].to_vec();
+        assert_eq!(join(&mut stretches, 29), 9);
+        assert_eq!(stretches[0].lasted_ns, Nanos::from_millis(10));
+        assert_eq!(stretches[1..], others);
+        assert_eq!(join(&mut stretches, 0), 20);
+        assert_eq!(stretches.len(), 1);
     }
 }

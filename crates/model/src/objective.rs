@@ -25,7 +25,7 @@ pub enum ParseObjectiveError {
     #[error("`{0}` is not an objective; write a percentile and its limit, e.g. p99.9<=200us")]
     Form(String),
     /// The percentile is not between 0 and 100.
-    #[error("the percentile of an objective lies between p0 and p100, not at p{0}")]
+    #[error("the percentile of an objective must be between p0 and p100, not p{0}")]
     Percentile(f64),
     /// The limit is not a length of time.
     #[error("the limit of an objective: {0}")]

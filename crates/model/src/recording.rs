@@ -103,6 +103,16 @@ impl LostEvents {
             .saturating_add(self.unreadable)
             .saturating_add(self.damaged)
     }
+
+    /// The larger number for each reason.
+    fn max(self, other: Self) -> Self {
+        Self {
+            ring_full: self.ring_full.max(other.ring_full),
+            recursion: self.recursion.max(other.recursion),
+            unreadable: self.unreadable.max(other.unreadable),
+            damaged: self.damaged.max(other.damaged),
+        }
+    }
 }
 
 /// All events of a run, as recorded.

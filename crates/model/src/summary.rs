@@ -16,7 +16,7 @@ pub use self::load::{
     LoadSummary,
 };
 pub use self::verdict::{
-    Claim, ClaimName, MAX_MISSING_SHARE, Reason, TOO_FEW, Verdict, spoiled_from,
+    Claim, ClaimName, HoldsTo, MAX_MISSING_SHARE, Reason, TOO_FEW, Verdict, spoiled_from,
 };
 pub use crate::ideal::{CpuTaken, Ideal, Overload, ServiceTimeSource, Withdrawn, WorkersSource};
 

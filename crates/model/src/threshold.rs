@@ -171,7 +171,7 @@ impl Threshold {
             Self::Max(limit) => match figures.latency.max {
                 _ if figures.latency.unanswered > 0 => (
                     Held::Undecided,
-                    "the longest is not known: some requests were not answered".to_owned(),
+                    "the longest latency is not known: some requests were not answered".to_owned(),
                 ),
                 Some(max) if max <= *limit => (Held::Pass, max.to_string()),
                 Some(max) => (Held::Fail, max.to_string()),
@@ -186,7 +186,7 @@ fn quantile(latency: &Distribution, objective: &Objective) -> (Held, String) {
     let limit = objective.limit_ns;
     let found = latency.at(objective.q);
     let Some((found, value)) = found.and_then(|found| Some((found, found.value?))) else {
-        let text = "it is not known: see the verdict";
+        let text = "this percentile is not known: see the verdict";
         return (Held::Undecided, text.to_owned());
     };
     let interval = interval(found.lo, found.hi, |end| end.to_string());
@@ -225,7 +225,8 @@ fn interval<T>(lo: Option<T>, hi: Option<T>, write: impl Fn(T) -> String) -> Str
     match (lo.map(&write), hi.map(&write)) {
         (Some(lo), Some(hi)) => format!(" ({lo} to {hi})"),
         (Some(lo), None) => format!(" ({lo} or more)"),
-        _ => String::new(),
+        (None, Some(hi)) => format!(" ({hi} or less)"),
+        (None, None) => String::new(),
     }
 }
 
@@ -346,6 +347,16 @@ mod tests {
             ..figures
         };
         assert_eq!(outcome("p99<=160%", &alone), Held::Undecided);
+    }
+
+    /// An interval that is open at one end can decide, too.
+    #[test]
+    fn an_interval_is_shown_where_it_has_an_end() {
+        let shown = |lo: Option<u32>, hi| interval(lo, hi, |end| end.to_string());
+        assert_eq!(shown(Some(1), Some(2)), " (1 to 2)");
+        assert_eq!(shown(Some(1), None), " (1 or more)");
+        assert_eq!(shown(None, Some(2)), " (2 or less)");
+        assert_eq!(shown(None, None), "");
     }
 
     /// The interval of 10 of 100: R's `prop.test(10, 100, correct = FALSE)`.

@@ -42,13 +42,15 @@ impl Disturbances {
     pub const IDLE: Self = Self(1 << 4);
     /// Page faults of the server's threads.
     pub const FAULT: Self = Self(1 << 5);
-    /// Waits of the server's threads for locks of the kernel.
+    /// Waits of the server's threads for locks of the kernel. Interrupts and softirqs are then recorded too,
+    /// since their own waits have to be told apart.
     pub const LOCK: Self = Self(1 << 6);
     /// Changes of the frequency of the server's CPUs.
     pub const FREQUENCY: Self = Self(1 << 7);
     /// Retransmissions of the server's TCP.
     pub const RETRANSMIT: Self = Self(1 << 8);
-    /// Waits of the server's threads for storage, in reads and writes.
+    /// Waits of the server's threads for storage, in reads and writes; with interrupts and softirqs, like
+    /// [`Disturbances::LOCK`].
     pub const STORAGE: Self = Self(1 << 9);
     /// All kinds of disturbances.
     pub const ALL: Self = Self((1 << 10) - 1);

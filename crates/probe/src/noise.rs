@@ -1,6 +1,7 @@
 //! For `taillab noise`: loops that read the clock in the kernel, and the CPUs that send interrupts
 //! to others.
 
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 use std::time::Duration;
@@ -167,16 +168,25 @@ impl IpiWatch {
         let Some((&count, sends)) = words.split_first() else {
             return Vec::new();
         };
-        let (sends, _) = sends.as_chunks::<2>();
         let first = (*taken).max(count.saturating_sub(SENDS as u64));
         *taken = count;
-        let mut asked: Vec<(Monotonic, u16)> = (first..count)
-            .filter_map(|n| sends.get(n as usize % SENDS))
-            .map(|&[at, from]| (Monotonic::from_nanos_since_boot(at), from as u16))
-            .collect();
+        let mut asked = sent(sends, first..count);
         asked.sort_unstable();
         asked
     }
+}
+
+/// The sends with these numbers, counted from 0: when, and by which CPU. A place that holds another send
+/// has not been written yet, or has been written again.
+fn sent(places: &[u64], numbers: Range<u64>) -> Vec<(Monotonic, u16)> {
+    let (places, _) = places.as_chunks::<2>();
+    numbers
+        .filter_map(|number| {
+            let &[which, at] = places.get(number as usize % SENDS)?;
+            let written = which >> 16 == number + 1;
+            written.then(|| (Monotonic::from_nanos_since_boot(at), which as u16))
+        })
+        .collect()
 }
 
 fn words(bytes: &[u8]) -> Vec<u64> {
@@ -209,5 +219,28 @@ fn refused(hook: &'static str, phase: &'static str, source: std::io::Error) -> P
         hook,
         phase,
         source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_send_that_is_not_written_yet_is_left_out() {
+        let of = |number: u64, cpu: u64| (number + 1) << 16 | cpu;
+        let mut places = vec![0; 2 * SENDS];
+        // the third and the fourth were begun, and the fourth has been written
+        places[..8].copy_from_slice(&[of(0, 3), 10, of(1, 65_535), 20, 0, 0, of(3, 1), 40]);
+        let at = Monotonic::from_nanos_since_boot;
+        assert_eq!(
+            sent(&places, 0..4),
+            [(at(10), 3), (at(20), 65_535), (at(40), 1)]
+        );
+        // one lap later, the place holds the send of the lap before
+        let lap = SENDS as u64;
+        assert!(sent(&places, lap..lap + 1).is_empty());
+        places[..2].copy_from_slice(&[of(lap, 2), 50]);
+        assert_eq!(sent(&places, lap..lap + 2), [(at(50), 2)]);
     }
 }

@@ -169,6 +169,7 @@ impl Probe {
 
     fn attach_those(&mut self, wanted: impl Fn(&str) -> bool) -> Result<(), ProbeError> {
         if !self.is_attached() {
+            self.rings.clear_scratch();
             self.links = object::attach(&self.loaded.object, wanted)
                 .map_err(ProbeError::kernel("attaching its programs again"))?;
         }

@@ -26,7 +26,7 @@ struct Positions {
     head: AtomicU64,
     ring_full: AtomicU64,
     unreadable: AtomicU64,
-    /// Used only by the programs.
+    /// Used by the programs.
     scratch: [AtomicU64; 13],
     tail: AtomicU64,
     unused2: [u64; 15],
@@ -66,6 +66,13 @@ impl Rings {
     /// The number of possible CPUs.
     pub(crate) fn cpus(&self) -> usize {
         self.positions.len
+    }
+
+    /// Forgets what the programs noted for themselves: what had begun when they were detached has ended
+    /// unseen. None may be attached.
+    pub(crate) fn clear_scratch(&self) {
+        let words = self.positions.items().iter().flat_map(|ring| &ring.scratch);
+        words.for_each(|word| word.store(0, Ordering::Relaxed));
     }
 
     /// The number of events in all rings that have not been taken.

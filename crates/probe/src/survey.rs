@@ -178,10 +178,11 @@ fn remedy(hook: &str, refusal: &Refusal) -> String {
         (Answer::Absent, _, "tcp_sendmsg_locked") => {
             "boot Linux 6.16 or later, which has it".into()
         }
-        (Answer::Absent, _, "io_uring_submit_req") => {
-            "boot Linux 6.4 or later, which has it".into()
+        // it is used together with io_uring_submit_req
+        (Answer::Absent, _, "sys_enter") => {
+            "boot Linux 6.4 or later, built with CONFIG_FTRACE_SYSCALLS=y".into()
         }
-        (Answer::Absent, _, "sys_enter" | "sys_exit") => {
+        (Answer::Absent, _, "sys_enter without io_uring" | "sys_exit") => {
             "boot a kernel built with CONFIG_FTRACE_SYSCALLS=y".into()
         }
         (Answer::Absent, "cgroup", _) => {
@@ -331,6 +332,30 @@ mod tests {
         let t2 = of(&no_fentry, "T2");
         assert!(t2[0].used && !t2[1].works && t2[1].remedy.is_none());
         assert!(t2[1].refusal.as_ref().unwrap().contains("forbids"));
+    }
+
+    #[test]
+    fn the_hooks_of_system_calls_name_what_the_kernel_must_be_built_with() {
+        for hook in [
+            "tp_btf/sys_enter",
+            "tp_btf/sys_enter without io_uring",
+            "tp_btf/sys_exit",
+        ] {
+            let known = (udp().iter())
+                .flat_map(|stamp| stamp.candidates)
+                .any(|candidate| candidate.hook == hook);
+            let remedy = remedy(hook, &refused(2));
+            assert!(
+                known && remedy.contains("CONFIG_FTRACE_SYSCALLS"),
+                "{hook}: {remedy}"
+            );
+            // since Linux 6.4, io_uring has a hook
+            assert_eq!(
+                remedy.contains("6.4"),
+                hook.ends_with("sys_enter"),
+                "{remedy}"
+            );
+        }
     }
 
     #[test]

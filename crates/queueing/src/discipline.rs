@@ -145,7 +145,7 @@ impl FromStr for Discipline {
                 n.like("static:connections=64,assign=round-robin");
                 Self::Static {
                     connections: n.whole("connections", 1)?,
-                    assignment: if n.has_more() {
+                    assignment: if n.gives("assign") {
                         n.choice("assign", &ASSIGNMENTS)?
                     } else {
                         Assignment::RoundRobin
@@ -266,5 +266,12 @@ mod tests {
         assert!(error("power-of-d:0").contains("a whole number of at least 1"));
         assert!(error("static:64,assign=even").contains("`round-robin` or `random`"));
         assert!(error("fifo:2").contains("has no parameter `2`"));
+        for text in [
+            "work-stealing:foo=2",
+            "static:64,foo=2",
+            "time-sliced:1ms,foo=2",
+        ] {
+            assert!(error(text).contains("has no parameter `foo`"), "{text}");
+        }
     }
 }

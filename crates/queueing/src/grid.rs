@@ -14,6 +14,9 @@ pub struct Grid {
 }
 
 impl Grid {
+    /// Whole nanoseconds.
+    pub const WHOLE: Self = Self { exponent: 0 };
+
     /// The grid for gaps with this mean: 2⁻¹⁰ ns, or 2⁻¹⁶ of the mean if that is finer.
     ///
     /// The rounding is unbiased, and far smaller than any sampling error.
@@ -54,6 +57,13 @@ mod tests {
         assert_eq!(grid.round(0.000_6), 1.0 / 1024.0);
         for whole in [0.0, 1.0, 50_000.0, 123_456_789.0] {
             assert_eq!(grid.round(whole), whole);
+        }
+    }
+
+    #[test]
+    fn the_grid_of_whole_nanoseconds_has_no_parts_of_them() {
+        for (x, rounded) in [(0.4, 0.0), (5.75, 6.0), (1e15 + 0.25, 1e15)] {
+            assert_eq!(Grid::WHOLE.round(x), rounded);
         }
     }
 

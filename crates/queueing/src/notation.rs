@@ -88,7 +88,9 @@ impl Range {
 }
 
 /// A coefficient of variation.
-pub(crate) const CV: Range = Range::new("a number above 0", |x| x > 0.0 && x <= 1e6);
+pub(crate) const CV: Range = Range::new("a number above 0 and at most 1000000", |x| {
+    x > 0.0 && x <= 1e6
+});
 /// A share that is neither nothing nor all.
 pub(crate) const SHARE: Range = Range::new("a number between 0 and 1", |x| x > 0.0 && x < 1.0);
 
@@ -169,9 +171,9 @@ impl<'a> Notation<'a> {
         self.parameters.iter().any(|(k, _)| *k == key)
     }
 
-    /// Whether any parameter is left.
-    pub(crate) fn has_more(&self) -> bool {
-        !self.parameters.is_empty()
+    /// Whether [`Notation::text_of`] finds the parameter `key`.
+    pub(crate) fn gives(&self, key: &str) -> bool {
+        self.has(key) || self.has(POSITIONAL)
     }
 
     pub(crate) fn bad_value(
@@ -230,9 +232,9 @@ impl<'a> Notation<'a> {
             .ok_or_else(|| self.bad_value(key, "a length of time above zero, e.g. 50us", value))
     }
 
-    /// A length of time that may be zero, and is zero if no parameter is left.
+    /// A length of time that may be zero, and is zero if it is not given.
     pub(crate) fn length_or_zero(&mut self, key: &'static str) -> Result<Nanos, NotationError> {
-        if !self.has_more() {
+        if !self.gives(key) {
             return Ok(Nanos::ZERO);
         }
         let value = self.text_of(key)?;

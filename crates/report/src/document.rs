@@ -54,7 +54,7 @@ impl<'a> Document<'a> {
 pub struct Curve {
     /// The view whose distribution it shows.
     pub series: Series,
-    /// (time, share of requests that took longer), in order of time.
+    /// (time, share of requests that took at least as long), in order of time.
     pub points: Vec<(Nanos, f64)>,
 }
 

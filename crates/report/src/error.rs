@@ -8,7 +8,7 @@ pub enum ReportError {
     /// The stream refused the bytes.
     #[error("cannot write {output}: {source}; {}", remedy(source))]
     Write {
-        /// The output, as its file is called.
+        /// The output: the name of its file, or what it is.
         output: &'static str,
         /// What the system said.
         source: io::Error,
@@ -16,7 +16,7 @@ pub enum ReportError {
     /// The format cannot express a value.
     #[error("cannot write {output}: {cause}; this is a defect of taillab, please report it")]
     Format {
-        /// The output, as its file is called.
+        /// The output: the name of its file, or what it is.
         output: &'static str,
         /// What the encoder said.
         cause: String,

@@ -48,7 +48,8 @@ pub(crate) fn round_count(n: u64) -> String {
         format!("{} {name}", text.trim_end_matches(".0"))
     };
     match n {
-        1_000_000_000.. => short(1e9, "G"),
+        // below, it would be rounded to 1000 M
+        999_950_000.. => short(1e9, "G"),
         1_000_000.. => short(1e6, "M"),
         _ => count(n),
     }
@@ -150,7 +151,7 @@ pub fn two_digits_up(n: u64) -> u64 {
     while n / unit >= 100 {
         unit *= 10;
     }
-    n.div_ceil(unit) * unit
+    n.div_ceil(unit).saturating_mul(unit)
 }
 
 /// When something began; 0 where a recording does not say.
@@ -224,12 +225,12 @@ pub(crate) fn counted(n: u64, one: &str, many: &str) -> String {
     format!("{} {}", count(n), if n == 1 { one } else { many })
 }
 
-/// A number of bytes in a few digits: `41.2 MB`.
+/// A number of bytes in a few digits: `41.2 MB`. A number that would be rounded to 1000 has the next unit.
 pub(crate) fn bytes(n: f64) -> String {
     match n {
-        n if n >= 1e9 => format!("{:.1} GB", n / 1e9),
-        n if n >= 1e6 => format!("{:.1} MB", n / 1e6),
-        n if n >= 1e3 => format!("{:.0} kB", n / 1e3),
+        n if n >= 999.95e6 => format!("{:.1} GB", n / 1e9),
+        n if n >= 999.5e3 => format!("{:.1} MB", n / 1e6),
+        n if n >= 999.5 => format!("{:.0} kB", n / 1e3),
         n => format!("{n:.0} B"),
     }
 }
@@ -281,6 +282,27 @@ mod tests {
     }
 
     #[test]
+    fn what_is_rounded_up_to_a_thousand_has_the_next_unit() {
+        let counts = [999_999, 1_000_000, 999_940_000, 999_960_000, 1_240_000_000];
+        assert_eq!(
+            counts.map(round_count),
+            ["999,999", "1 M", "999.9 M", "1 G", "1.2 G"]
+        );
+        let sizes = [
+            999.0,
+            999.9,
+            999_400.0,
+            999_900.0,
+            999_940_000.0,
+            999_999_999.0,
+        ];
+        assert_eq!(
+            sizes.map(bytes),
+            ["999 B", "1 kB", "999 kB", "1.0 MB", "999.9 MB", "1.0 GB"]
+        );
+    }
+
+    #[test]
     fn round_lengths_have_no_trailing_zeros() {
         let texts = [500.0, 2e3, 1e5, 1e6, 2.5e6, 1e10].map(round_length);
         assert_eq!(
@@ -324,6 +346,7 @@ mod tests {
         }
         assert_eq!(two_digits_up(56_641), 57_000);
         assert_eq!(two_digits_up(60), 60);
+        assert_eq!(two_digits_up(u64::MAX), u64::MAX);
         assert!(needs(0.9999, 1_000, 1.0).starts_with("needs at least "));
         let more = |rarer| needs(0.9999, 345_000, rarer);
         assert_eq!(more(1.0), "needs more than 345,000 requests");

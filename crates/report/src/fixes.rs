@@ -203,13 +203,13 @@ pub(crate) fn sentence(fixes: &[Fix]) -> String {
         && first.q == last.q
     {
         text.push_str(&format!(
-            " The client's {} goes from {} to {} µs{}.",
+            " The client’s {} goes from {} to {} µs{}.",
             quantile_name(first.q),
             micros(first.before_ns),
             micros(last.after_ns),
             match last.ideal_ns {
                 Some(ideal) => format!(
-                    " (the server's ideal, without the network: {})",
+                    " (the server’s ideal, without the network: {})",
                     micros(ideal)
                 ),
                 None => String::new(),

@@ -65,7 +65,7 @@ pub(crate) fn without_hypervisor(document: &Document<'_>) -> Option<String> {
     let points: Vec<String> = points.collect();
     (!points.is_empty()).then(|| {
         let points = points.join(", ");
-        format!("Without the hypervisor's stalls, by the replay: {points}.")
+        format!("Without the hypervisor’s stalls, by the replay: {points}.")
     })
 }
 

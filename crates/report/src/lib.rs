@@ -37,7 +37,7 @@ pub mod requests;
 pub mod rtt;
 mod server;
 pub mod simulation;
-mod stages;
+pub mod stages;
 mod table;
 mod tail;
 pub mod terminal;

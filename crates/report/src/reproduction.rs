@@ -210,7 +210,7 @@ impl Reproduction {
         for (verdict, words) in [
             (
                 Verdict::TheoryDisagrees,
-                "where exact theory disagrees with the paper's text, as explained",
+                "where exact theory disagrees with the paper’s text, as explained",
             ),
             (Verdict::Disagrees, "that we do not confirm"),
             (Verdict::Unsupported, "for which the sample is too small"),

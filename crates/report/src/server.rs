@@ -2,8 +2,8 @@
 
 use taillab_model::Nanos;
 use taillab_model::summary::{
-    CutSummary, LoadSegment, LoadSummary, Reason, ServerResult, ServiceTimeSource, Verdict,
-    WorkersSource,
+    CutSummary, HoldsTo, LoadSegment, LoadSummary, Reason, ServerResult, ServiceTimeSource,
+    Verdict, WorkersSource,
 };
 
 use crate::document::Document;
@@ -62,10 +62,10 @@ pub(crate) fn service_time_origin(document: &Document<'_>) -> String {
         }
         (ServiceTimeSource::FasterSegments, calibration) => {
             let peak = calibration.map_or_else(String::new, |calibration| {
-                format!(", {}/s", rate(calibration.peak_per_s))
+                format!(", {}/s,", rate(calibration.peak_per_s))
             });
             format!(
-                "{} ÷ {}/s, which a quarter of the segments could answer; the peak{peak}, was \
+                "{} ÷ {}/s, which a quarter of the segments could answer; the peak{peak} was \
                  measured in a slower minute",
                 workers(&document.report.server),
                 rate(capacity_per_s(&document.report.server)),
@@ -131,7 +131,7 @@ pub(crate) fn utilization(document: &Document<'_>) -> String {
     {
         let asked = figures::known_percent(load.target_utilization);
         let used = figures::percent(used, 1);
-        return format!("{used} of the server's CPU time ({asked} asked for)");
+        return format!("{used} of the server’s CPU time ({asked} asked for)");
     }
     let nominal = match &report.load {
         Some(load) => figures::known_percent(load.target_utilization),
@@ -197,7 +197,8 @@ pub(crate) fn verdict_word(verdict: &Verdict, partial: bool) -> (Ink, String) {
         (true, false) => (Ink::Good, "VALID"),
     };
     let word = match verdict.holds_to() {
-        Some(percentile) if verdict.valid => format!("{word} up to {percentile}"),
+        HoldsTo::Percentile(highest) if verdict.valid => format!("{word} up to {highest}"),
+        HoldsTo::NoPercentile if verdict.valid => format!("{word}, but no percentile holds"),
         _ => word.to_owned(),
     };
     match (verdict.valid, verdict.warnings.len() as u64) {
@@ -229,4 +230,32 @@ pub(crate) fn cut(cut: &CutSummary) -> String {
         counted(cut.requests, "request", "requests"),
         reasons.chain(others).collect::<Vec<_>>().join("; ")
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use taillab_model::summary::{Claim, ClaimName};
+
+    use super::*;
+
+    #[test]
+    fn a_verdict_says_how_many_percentiles_hold() {
+        let word = |hold: usize| {
+            let claim = |(place, claim): (usize, ClaimName)| Claim {
+                claim,
+                valid: place < hold,
+                because: Vec::new(),
+            };
+            let claims = ClaimName::PERCENTILES.into_iter().enumerate().map(claim);
+            let verdict = Verdict {
+                valid: true,
+                claims: claims.collect(),
+                ..Verdict::default()
+            };
+            verdict_word(&verdict, false).1
+        };
+        assert_eq!(word(6), "VALID");
+        assert_eq!(word(3), "VALID up to p99");
+        assert_eq!(word(0), "VALID, but no percentile holds");
+    }
 }

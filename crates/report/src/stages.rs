@@ -14,7 +14,7 @@ pub(crate) fn span(stage: Stage) -> String {
 }
 
 /// The stages in the order of [`Stage::ALL`].
-pub(crate) const fn all(stages: &Stages) -> [&Distribution; 5] {
+pub const fn all(stages: &Stages) -> [&Distribution; 5] {
     [
         &stages.t1_t2,
         &stages.t2_t3,
@@ -69,7 +69,7 @@ pub(crate) fn distributions(result: &ServerResult) -> Table {
         cells.extend(QUANTILES.map(|q| latency::quantile(distribution, q)));
         cells.push(known(distribution.max.map(micros)));
         cells.push(known(
-            distribution.mean.map(|mean| percent(mean / total_ns, 1)),
+            (distribution.mean.filter(|_| total_ns > 0.0)).map(|mean| percent(mean / total_ns, 1)),
         ));
         table.row(cells);
     }

@@ -13,10 +13,16 @@ const PREDICTED: [&str; 3] = ["predicted-1", "predicted-2", "predicted-3"];
 /// The views, then the curves of the explanation; a view without points is left out.
 pub(crate) fn chart(document: &Document<'_>) -> Chart {
     let mut curves = views(document);
+    curves.retain(|curve| curve.points.len() > 1);
     let named = document.report.server.explanation.as_ref();
     let mut predicted = PREDICTED.into_iter();
     let mut unused = None;
     for curve in named.map(|of| of.curves.as_slice()).unwrap_or_default() {
+        let points = drawable(&curve.points);
+        // what cannot be drawn takes no colour
+        if points.len() < 2 {
+            continue;
+        }
         let class = match curve.name.as_str() {
             "multi_queue_ideal" => Some("multi-queue"),
             "replayed" => Some("replayed"),
@@ -26,7 +32,6 @@ pub(crate) fn chart(document: &Document<'_>) -> Chart {
         };
         let Some(class) = class else { continue };
         let label = explained::curve_label(curve);
-        let points = drawable(&curve.points);
         let is_forecast = |class: &str| PREDICTED.contains(&class);
         let twin = (curves.iter_mut().filter(|drawn| is_forecast(drawn.class)))
             .find(|drawn| fall_together(&drawn.points, &points));
@@ -43,7 +48,6 @@ pub(crate) fn chart(document: &Document<'_>) -> Chart {
             }),
         }
     }
-    curves.retain(|curve| curve.points.len() > 1);
     let t = document.report.server.service_time_ns;
     Chart {
         title: "Latency distributions".to_owned(),
@@ -90,16 +94,33 @@ pub(crate) fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     kept
 }
 
-/// Whether the curves look alike: at the percentiles of the tail they differ by less than a
-/// twentieth.
+/// Whether the curves look alike: at the percentiles of the tail that both have, at least one, they
+/// differ by less than a twentieth.
 fn fall_together(a: &[(f64, f64)], b: &[(f64, f64)]) -> bool {
     const APART: f64 = 0.05;
     let at = |curve: &[(f64, f64)], share: f64| {
         let place = curve.partition_point(|point| point.1 > share);
         curve.get(place).map(|point| point.0)
     };
-    [0.5, 0.1, 0.01, 0.001].into_iter().all(|share| {
-        let both = at(a, share).zip(at(b, share));
-        both.is_none_or(|(a, b)| (a / b).ln().abs() < APART)
-    })
+    let shares = [0.5, 0.1, 0.01, 0.001].into_iter();
+    let mut both = shares
+        .filter_map(|share| at(a, share).zip(at(b, share)))
+        .peekable();
+    both.peek().is_some() && both.all(|(a, b)| (a / b).ln().abs() < APART)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_curves_that_can_be_compared_look_alike() {
+        let curve = [(100.0, 1.0), (200.0, 0.5), (400.0, 0.1), (800.0, 0.01)];
+        let scaled = |factor: f64| curve.map(|(ns, share)| (factor * ns, share));
+        assert!(fall_together(&curve, &scaled(1.04)));
+        assert!(fall_together(&curve, &curve[..3]));
+        assert!(!fall_together(&curve, &scaled(1.06)));
+        assert!(!fall_together(&curve, &[]));
+        assert!(!fall_together(&curve, &curve[..1]));
+    }
 }

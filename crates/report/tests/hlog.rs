@@ -15,6 +15,7 @@ use hdrhistogram::serialization::Deserializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 use taillab_model::{ClientTimes, Monotonic, Nanos, Stamps};
 use taillab_report::requests::RequestRow;
+use taillab_report::rtt::write_hlog;
 use taillab_report::{Series, hlog};
 
 use crate::common;
@@ -132,6 +133,15 @@ fn rows_go_to_the_second_in_which_they_were_due() {
         .flat_map(|tag| [(tag.to_owned(), 0, 1), (tag.to_owned(), 2, 2)]);
     assert_eq!(counts, expected.collect::<Vec<_>>());
     assert_eq!(totals.count(Series::Measured), 3);
+}
+
+#[test]
+fn a_log_without_round_trips_is_a_log() {
+    let mut log = Vec::new();
+    write_hlog([], 1_795_183_401, &mut log).unwrap();
+    let text = std::str::from_utf8(&log).unwrap();
+    assert!(text.contains("#[taillab: latencies"), "{text}");
+    assert!(read(&log).is_empty(), "{text}");
 }
 
 #[test]

@@ -4,10 +4,11 @@
 use serde::de::DeserializeOwned;
 use taillab_model::budget::BudgetResult;
 use taillab_model::{Distribution, Nanos};
+use taillab_report::budget::networks_chart;
 use taillab_report::html;
 use taillab_report::rtt::RttReport;
 use taillab_report::simulation::{
-    Engine, Runs, SCHEMA_VERSION, SimulatedRun, SimulationReport, Swept, WarmUp,
+    Engine, Runs, SCHEMA_VERSION, SimulatedRun, SimulationReport, Swept, WarmUp, chart,
 };
 use taillab_report::terminal::{self, Detail, Style};
 
@@ -168,4 +169,47 @@ fn a_swept_simulation() {
     let runs = [0.5, 0.6, 0.7, 0.8, 0.9].map(simulated).to_vec();
     let report = simulation(Runs::Several { runs }, vec![Swept::Utilization]);
     one_screen!(terminal::render_simulation(&report, Style::PLAIN));
+}
+
+#[test]
+fn a_figure_says_how_many_systems_it_leaves_out() {
+    let subtitle = |systems: u64, swept| {
+        let system = |n| SimulatedRun {
+            discipline: format!("discipline {n}"),
+            ..simulated(0.5)
+        };
+        let runs = (0..systems).map(system).collect();
+        chart(&simulation(Runs::Several { runs }, swept)).subtitle
+    };
+    for swept in [
+        Vec::new(),
+        vec![Swept::Discipline],
+        vec![Swept::Discipline, Swept::Utilization],
+    ] {
+        let (all, cut) = (subtitle(8, swept.clone()), subtitle(10, swept));
+        assert!(!all.contains("not drawn"), "{all}");
+        assert!(cut.ends_with("; 2 curves not drawn"), "{cut}");
+    }
+    // a sweep of one system has a curve for each quantile, not for each run
+    let runs = (0..10)
+        .map(|n| simulated(0.05 * f64::from(n) + 0.1))
+        .collect();
+    let one = chart(&simulation(
+        Runs::Several { runs },
+        vec![Swept::Utilization],
+    ));
+    assert!(!one.subtitle.contains("not drawn"), "{}", one.subtitle);
+}
+
+#[test]
+fn a_figure_says_how_many_networks_it_leaves_out() {
+    let mut result: BudgetResult = read(include_str!("screens/budget.json"));
+    let network = result.topologies[0].clone();
+    let mut subtitle = |networks| {
+        result.topologies = vec![network.clone(); networks];
+        networks_chart(&result).subtitle
+    };
+    let (all, cut) = (subtitle(8), subtitle(9));
+    assert!(!all.contains("not drawn"), "{all}");
+    assert!(cut.ends_with("; 1 network not drawn"), "{cut}");
 }

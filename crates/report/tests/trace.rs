@@ -73,6 +73,39 @@ fn the_details_in_100_columns() {
 }
 
 #[test]
+fn the_details_do_not_repeat_the_culprits() {
+    let mut sample = trace(LENGTH);
+    let table = "What did it";
+    assert!(terminal::details(&sample.report(), plain(100)).contains(table));
+    for row in &mut sample.summary.server.causes {
+        // too little for any table
+        if row.excess_share_above_p99.value < 0.02 {
+            row.excess_share_above_p99.value = 0.0001;
+        }
+    }
+    assert!(terminal::render(&sample.report(), None, plain(100)).contains(table));
+    let details = terminal::details(&sample.report(), plain(100));
+    assert!(!details.contains(table), "{details}");
+}
+
+#[test]
+fn stages_without_length_have_no_share() {
+    let mut sample = trace(LENGTH);
+    let stages = &mut sample.summary.server.stages;
+    for stage in [
+        &mut stages.t1_t2,
+        &mut stages.t2_t3,
+        &mut stages.t3_t4,
+        &mut stages.t4_t5,
+        &mut stages.t5_t6,
+    ] {
+        stage.mean = Some(0.0);
+    }
+    let details = terminal::details(&sample.report(), plain(100));
+    assert!(!details.contains("– %"), "{details}");
+}
+
+#[test]
 fn the_slowest_requests_in_90_columns() {
     let mut sample = trace(LENGTH);
     let slowest = &sample.explanation().slowest[..2];

@@ -87,6 +87,17 @@ pub enum SimulationError {
         "the vacation {0:?} must name an existing worker, end after it begins, and repeat only after it has ended"
     )]
     Unavailable(Unavailable),
+    /// The periodic vacations of a worker may cover all of its time.
+    #[error(
+        "worker {worker} may have no time left to work: the shares of its periodic vacations add \
+         up to {share:.4}, but must stay below 1; make them shorter or rarer"
+    )]
+    NoTimeLeft {
+        /// The worker, from 0.
+        worker: u32,
+        /// The sum of length ÷ period.
+        share: f64,
+    },
     /// Two features that cannot be combined.
     #[error(
         "{discipline} cannot be simulated with {feature}; use fifo, lifo, random-request, random-worker, round-robin, jsq, power-of-d, static or work-stealing"

@@ -64,7 +64,8 @@ impl Replay {
     }
 
     /// Replays the requests; the result is in the same order. Times up to 2⁵³ ns
-    /// (104 days) are exact to the nanosecond.
+    /// (104 days) are exact to the nanosecond. A service time that a slowdown stretches is rounded to a
+    /// whole one.
     ///
     /// # Errors
     /// [`SimulationError`] if the requests are out of order, a worker does not exist, or the discipline is
@@ -103,8 +104,7 @@ impl Replay {
             }
             earlier = request.arrival;
         }
-        let whole = Grid::for_mean_gap(f64::INFINITY);
-        let mut queue = EventQueue::new(&station.rules(whole, 0));
+        let mut queue = EventQueue::new(&station.rules(Grid::WHOLE, 0));
         let mut choices = LaneRng::<1>::new(self.seed, Purpose::Choice, 0);
         let unserved = ReplayedRequest {
             start: Nanos::MAX,

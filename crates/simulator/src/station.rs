@@ -72,20 +72,33 @@ impl Station<'_> {
         needed / available
     }
 
+    /// The load, and what is added to it.
+    fn load_in_words(&self) -> String {
+        let costs = match self.discipline {
+            Discipline::Priority { .. } => true,
+            Discipline::WorkStealing { cost } => cost.get() > 0,
+            Discipline::TimeSliced { switch, .. } => switch.get() > 0,
+            _ => false,
+        };
+        let absent = self.unavailable.iter().any(|u| u.every.is_some());
+        let discipline = costs.then(|| format!("of {}", self.discipline));
+        let vacations = absent.then(|| "of vacations".to_owned());
+        let added: Vec<String> = discipline.into_iter().chain(vacations).collect();
+        match added.is_empty() {
+            true => "the load".to_owned(),
+            false => format!(
+                "the load, with the worst-case cost {},",
+                added.join(" and ")
+            ),
+        }
+    }
+
     /// Refuses an overload.
     pub(crate) fn check_load(&self, utilization: f64) -> Result<(), SimulationError> {
         let refuse = |what: String, load: f64| Err(SimulationError::Overload { what, load });
         let load = self.load(utilization);
         if load.is_nan() || load >= 1.0 {
-            let what = if load == utilization {
-                "the load".to_owned()
-            } else {
-                format!(
-                    "the load, with the worst-case cost of {} and of vacations,",
-                    self.discipline
-                )
-            };
-            return refuse(what, load);
+            return refuse(self.load_in_words(), load);
         }
         // with a queue for each worker, each must keep up by itself
         let shares: Vec<f64> = match self.discipline {
@@ -137,6 +150,13 @@ impl Station<'_> {
                 .is_none_or(|every| u.to > u.from && every > u.to - u.from);
             if !(exists && u.to > u.from && again) {
                 return Err(SimulationError::Unavailable(*u));
+            }
+        }
+        for worker in 0..workers {
+            let share = self.vacation_share(worker as usize);
+            // the last digits of a sum are not exact
+            if share > 1.0 - 1e-9 {
+                return Err(SimulationError::NoTimeLeft { worker, share });
             }
         }
         match self.discipline {

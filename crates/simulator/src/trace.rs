@@ -53,16 +53,6 @@ impl TraceSummary {
         Ok(())
     }
 
-    /// The summary of a whole trace.
-    ///
-    /// # Errors
-    /// [`TraceError`] if the trace is out of order.
-    pub fn of(trace: &[Nanos]) -> Result<Self, TraceError> {
-        let mut summary = Self::default();
-        summary.extend(trace)?;
-        Ok(summary)
-    }
-
     /// The mean gap.
     ///
     /// # Errors

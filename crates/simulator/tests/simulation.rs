@@ -304,11 +304,63 @@ fn the_impossible_is_refused_with_a_remedy() {
     let background = "priority:0.3,background,service=exponential:1ms";
     let crowded = refused(&|s| s.discipline = background.parse().unwrap());
     assert!(crowded.contains("1.1000"), "{crowded}");
+    assert!(!crowded.contains("of vacations"), "{crowded}");
     assert!(
         "p99.9"
             .parse::<taillab_simulator::simulation::Precision>()
             .is_err()
     );
+}
+
+#[test]
+fn periodic_vacations_leave_every_worker_some_time() {
+    let away = |worker, from: u64, length: u64, period: u64| Unavailable {
+        worker,
+        from: Nanos::new(from),
+        to: Nanos::new(from + length),
+        every: Some(Nanos::new(period)),
+    };
+    let mut s = simulation("deterministic:50us", 4, 0.5, "fifo", 1_000);
+    s.unavailable = vec![away(Some(1), 0, 6, 10), away(Some(2), 0, 6, 10)];
+    assert_eq!(s.check(), Ok(()));
+    s.unavailable.push(away(Some(1), 5, 6, 10));
+    for discipline in ["fifo", "random-worker"] {
+        s.discipline = discipline.parse().unwrap();
+        let error = s.check().unwrap_err().to_string();
+        assert!(
+            error.contains("worker 1") && error.contains("1.2000"),
+            "{error}"
+        );
+    }
+    // tenths add up to a little less than 1
+    let mut replay = Replay::fifo(workers(1));
+    replay.unavailable = (0..10).map(|n| away(None, n, 1, 10)).collect();
+    let error = replay.run(&[]).unwrap_err();
+    assert!(
+        matches!(error, SimulationError::NoTimeLeft { worker: 0, .. }),
+        "{error}"
+    );
+    // the load is too high only with the vacations
+    s.unavailable = vec![away(None, 0, 4, 10)];
+    s.discipline = Discipline::Fifo;
+    s.utilization = 0.7;
+    let error = s.check().unwrap_err().to_string();
+    let what = "the load, with the worst-case cost of vacations, would be 1.1667";
+    assert!(error.starts_with(what), "{error}");
+}
+
+#[test]
+fn replayed_times_are_whole_nanoseconds_rounded_to_the_nearest() {
+    let mut replay = Replay::fifo(workers(1));
+    replay.slowdown = vec![1.15];
+    let request = |arrival| ReplayRequest {
+        arrival: Nanos::new(arrival),
+        service: Nanos::new(5),
+        worker: None,
+    };
+    let got = replay.run(&[request(0), request(0), request(100)]).unwrap();
+    let departures: Vec<u64> = got.iter().map(|r| r.departure.get()).collect();
+    assert_eq!(departures, [6, 12, 106]);
 }
 
 #[test]

@@ -287,7 +287,7 @@ mod tests {
     fn a_wrong_command_line_is_one_line_with_its_remedy() {
         for (words, parts) in [
             (&["trace", "-p", "x"][..], &["`pgrep", "--help"][..]),
-            (&["trace", "-p", "0"], &["from 1 on"]),
+            (&["trace", "-p", "0"], &["at least 1"]),
             (&["trace", "--port", "70000"], &["from 1 to 65535"]),
             (
                 &["trace", "--sloest", "3"],

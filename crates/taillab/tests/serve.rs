@@ -263,11 +263,11 @@ fn wrong_command_lines_name_the_remedy() {
         (&["apache"][..], &["null-rpc", "udp-reuseport"][..]),
         (&["null-rpc", "--listen", "here"], &["127.0.0.1:7777"]),
         (&["null-rpc", "--workers", "2"], &["leave --workers out"]),
-        (&["epoll-shared", "--workers", "0"], &["from 1"]),
+        (&["epoll-shared", "--workers", "0"], &["at least 1"]),
         (&["udp-shared", "--workers", "100000"], &["between 1 and"]),
         (
             &["udp-shared", "--service", "exponential:50us"],
-            &["spin:LAW"],
+            &["spin:DISTRIBUTION"],
         ),
         (
             &["udp-shared", "--service", "spin:exponential"],

@@ -113,6 +113,18 @@ fn files_have_one_reason_to_exist() {
     );
 }
 
+#[test]
+fn only_code_for_tests_is_left_out() {
+    let is_left_out = |attribute: &str| {
+        let module: syn::ItemMod = syn::parse_str(&format!("{attribute} mod module {{}}")).unwrap();
+        is_for_tests(&module.attrs)
+    };
+    assert!(is_left_out("#[cfg(test)]"));
+    for other in ["", "#[cfg(not(test))]", "#[cfg(feature = \"latest\")]"] {
+        assert!(!is_left_out(other), "{other}");
+    }
+}
+
 fn crates_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
@@ -178,7 +190,7 @@ fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         attribute.path().is_ident("test")
             || (attribute.path().is_ident("cfg")
-                && matches!(&attribute.meta, syn::Meta::List(list) if list.tokens.to_string().contains("test")))
+                && matches!(&attribute.meta, syn::Meta::List(list) if list.tokens.to_string() == "test"))
     })
 }
 

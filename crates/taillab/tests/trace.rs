@@ -51,7 +51,7 @@ fn a_screen_without_a_terminal_is_refused() {
 #[test]
 fn wrong_values_are_refused_in_one_line() {
     for (words, part) in [
-        (&["-p", "0"][..], "from 1 on"),
+        (&["-p", "0"][..], "at least 1"),
         (&["--port", "70000"], "from 1 to 65535"),
         (&["--port", "80", "--protocol", "grpc"], "memcached, resp"),
         (&["--port", "80", "-d", "10"], "a number and a unit"),

@@ -94,7 +94,7 @@ fn what_cannot_be_applied_is_refused_in_one_line() {
         (
             &["apply", "rt-prio", "--yes"][..],
             2,
-            "is \"rt-priority\" meant?",
+            "did you mean \"rt-priority\"?",
         ),
         (&["apply", "timer-slack", "--yes"], 5, "-p PID"),
         (
@@ -120,11 +120,7 @@ fn what_cannot_be_applied_is_refused_in_one_line() {
             "no network device",
         ),
         (&["apply", "rt-priority", "-p", &pid, "--yes"], 2, "--force"),
-        (
-            &["revert", "999999"],
-            2,
-            "nothing was applied as number 999999",
-        ),
+        (&["revert", "999999"], 2, "there is no apply number 999999"),
         (&["apply"], 2, "<NAME>"),
     ] {
         let output = tune(args);

@@ -25,8 +25,8 @@ pub(super) fn unexplained(facts: &Facts<'_>) -> Option<Finding> {
             Whole(share)
         );
         let advice = if facts.disturbances {
-            "Record for longer, with a canary on the server's CPUs: it tells hypervisor stalls \
-             from slow code."
+            "Record for longer, with a canary on the server's CPUs: it distinguishes hypervisor \
+             stalls from slow code."
         } else {
             "Record again with `--disturbances all`."
         };

@@ -24,15 +24,14 @@ pub(super) fn overload(facts: &Facts<'_>) -> Option<Finding> {
     let fell = done_per_s < AS_BEFORE * capacity_per_s;
     let why = match (fell, overload.cpu) {
         (false, _) => format!(
-            " That is the capacity that t gives, {by_t}/s: more arrived than \
-                               it can serve."
+            " That is the capacity that follows from t, {by_t}/s: more arrived than it can \
+             serve."
         ),
-        (true, None) => format!(
-            " By t the capacity is {by_t}/s; why it was lower was not \
-                                 recorded."
-        ),
+        (true, None) => {
+            format!(" According to t, the capacity is {by_t}/s; why it was lower was not recorded.")
+        }
         (true, Some(cpu)) => format!(
-            " By t the capacity is {by_t}/s; it was lower because {}.",
+            " According to t, the capacity is {by_t}/s; it was lower because {}.",
             reasons(&overload, &cpu)
         ),
     };

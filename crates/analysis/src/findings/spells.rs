@@ -1,7 +1,7 @@
 //! Rare events that nevertheless decide the tail of a run.
 
-use taillab_model::Nanos;
 use taillab_model::explanation::{Cause, CauseShare, Finding, HypervisorSpell, TakenByHypervisor};
+use taillab_model::{MiddleStamps, Nanos};
 
 use super::facts::{Facts, NOTABLE, Whole, conclusive};
 use crate::fmt::{Count, Counted, Percentile, plural};
@@ -61,6 +61,10 @@ fn of_spells(taken: &TakenByHypervisor, spells: &[HypervisorSpell]) -> String {
 
 /// One or two events cause much of the tail; another run of this length may have none.
 pub(super) fn single_events(facts: &Facts<'_>) -> Option<Finding> {
+    // what was seen once in slices happened more often
+    if matches!(facts.server.matching.stamps, MiddleStamps::Sampled(_)) {
+        return None;
+    }
     let few = |share: &&CauseShare| {
         share.culprit.is_some()
             && (1..=FEW).contains(&share.episodes)

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use taillab_model::{Event, EventKind, Histogram, Monotonic, Nanos, Tid};
+use taillab_model::{Event, Histogram, Monotonic, Nanos, Tid};
 
 use super::cause::GapCause;
 use super::gap::{Gap, IpiSent};
@@ -41,13 +41,11 @@ pub struct GapAnalysis {
 #[derive(Debug)]
 struct Cpu {
     tid: Tid,
-    /// The current thread, if it is known.
-    current: Option<Tid>,
     events: VecDeque<Event>,
     gaps: VecDeque<Gap>,
     sends: Sends,
     /// The rests of the gaps, by the kind of the cause with the largest part.
-    rests: BTreeMap<u8, Histogram>,
+    rests: BTreeMap<u8, Rests>,
     sum: CpuSum,
 }
 
@@ -73,7 +71,6 @@ impl GapAnalysis {
     pub fn add_loop(&mut self, cpu: u16, tid: Tid) {
         let state = Cpu {
             tid,
-            current: None,
             events: VecDeque::new(),
             gaps: VecDeque::new(),
             sends: Sends::default(),
@@ -113,7 +110,6 @@ impl GapAnalysis {
                 cpu.gaps.pop_front();
                 cpu.explain(gap, &self.options, self.began);
             }
-            // of events before the next gap, only the current thread matters
             let next = cpu.gaps.front().map_or(before, |gap| gap.from.min(before));
             cpu.skip_to(earlier(next, SLACK));
         }
@@ -128,14 +124,9 @@ impl GapAnalysis {
 }
 
 impl Cpu {
-    /// Drops the events before this instant, and notes who is current then.
+    /// Drops the events before this instant.
     fn skip_to(&mut self, at: Monotonic) {
-        while let Some(event) = self.events.front()
-            && event.at < at
-        {
-            if let EventKind::Switched { next, .. } = event.kind {
-                self.current = Some(next);
-            }
+        while self.events.front().is_some_and(|event| event.at < at) {
             self.events.pop_front();
         }
     }
@@ -150,8 +141,6 @@ impl Cpu {
         for event in &events {
             pieces.take(event, &self.sends);
         }
-        // the loop's thread reads the clock, so it is current
-        self.current = Some(self.tid);
         let (mut parts, rest) = pieces.finish();
         self.share_rest(&mut parts, rest, options);
         self.sum.add(gap, &parts, began);
@@ -170,15 +159,8 @@ impl Cpu {
             return;
         };
         let learnt = self.rests.entry(main.kind() as u8).or_default();
-        let way = match learnt.count() >= LEARNT {
-            true => {
-                let middle = learnt.ranked().at(learnt.count() / 2);
-                let median = middle.map_or(Nanos::ZERO, |cell| cell.middle);
-                (median * WAY).max(LEAST_WAY)
-            }
-            false => Nanos::MAX,
-        };
-        learnt.record(rest);
+        let way = learnt.way();
+        learnt.all.record(rest);
         let own = rest.min(way);
         *parts.entry(main).or_default() += own;
         let beyond = rest - own;
@@ -186,5 +168,63 @@ impl Cpu {
             let outside = GapCause::outside(options.virtual_machine, false);
             *parts.entry(outside).or_default() += beyond;
         }
+    }
+}
+
+/// The rests of the gaps of one kind.
+#[derive(Debug)]
+struct Rests {
+    all: Histogram,
+    /// The longest rest that is charged to the recorded cause.
+    way: Nanos,
+    /// It is renewed when there are this many: to find the median, all cells are read.
+    renewed_at: u64,
+}
+
+impl Default for Rests {
+    fn default() -> Self {
+        Self {
+            all: Histogram::default(),
+            way: Nanos::MAX,
+            renewed_at: LEARNT,
+        }
+    }
+}
+
+impl Rests {
+    fn way(&mut self) -> Nanos {
+        let count = self.all.count();
+        if count >= self.renewed_at {
+            let middle = self.all.ranked().at(count / 2);
+            let median = middle.map_or(Nanos::ZERO, |cell| cell.middle);
+            self.way = (median * WAY).max(LEAST_WAY);
+            self.renewed_at = count + (count / 16).max(1);
+        }
+        self.way
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_way_follows_the_median_of_the_rests() {
+        let mut rests = Rests::default();
+        let mut record = |times: usize, us: u64| {
+            for _ in 0..times {
+                rests.way();
+                rests.all.record(Nanos::from_micros(us));
+            }
+            rests.way()
+        };
+        assert_eq!(record(19, 10), Nanos::MAX);
+        let near = |way: Nanos, us: u64| {
+            let ns = way.get() as f64;
+            assert!((ns / (us * 1_000) as f64 - 1.0).abs() < 0.001, "{ns}");
+        };
+        near(record(1_000, 10), 40);
+        near(record(900, 100), 40);
+        near(record(400, 100), 400);
     }
 }

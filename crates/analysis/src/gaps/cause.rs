@@ -81,7 +81,7 @@ impl GapCause {
                 };
                 let comm = if comm.is_empty() { "?" } else { comm };
                 let name = match is_own {
-                    true => format!("{comm} {tid} (taillab’s own)"),
+                    true => format!("{comm} {tid} (taillab's own)"),
                     false => format!("{comm} {tid}"),
                 };
                 return (kind, Some(name), is_own);

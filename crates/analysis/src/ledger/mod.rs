@@ -60,7 +60,8 @@
 //!   of a CPU. In the order of arrival, it would have been that of the k-th request. From then on that
 //!   request is late, and whatever it still waits for is `order`: work for others, and anything that
 //!   holds up the CPU meanwhile, since the request would have left before. The culprit is the worker
-//!   that overtook it. Its own service and its own sleeps are not `order`: they would have been the same.
+//!   that overtook it. What its own service brings about (too much work, page faults, sleeps, a slower CPU)
+//!   is not `order`: it would have been the same.
 //! - `imbalance`: the excess of separate queues over one queue for all workers. The same requests, each
 //!   with the time for which it kept its worker, are sent through one queue in the order of arrival. If
 //!   a request really waited longer, the difference is charged: first from the work before it, then

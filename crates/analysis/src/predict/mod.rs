@@ -6,6 +6,7 @@
 //! [`max_fit_error`](taillab_model::explanation::max_fit_error), there are no forecasts.
 
 mod bootstrap;
+mod limits;
 pub mod mitigation;
 mod scenario;
 pub mod threads;
@@ -18,6 +19,7 @@ use taillab_model::explanation::{
 use taillab_model::{Distribution, Nanos, Tid};
 
 use self::bootstrap::Bootstrap;
+use self::limits::limits;
 use self::mitigation::{MITIGATIONS, Mitigation};
 use crate::replay::{
     BlockHistogram, Change, FIT_QUANTILES, Fitted, Observed, Order, UNCOUNTED, VacationSource, fit,
@@ -119,27 +121,6 @@ pub fn predict(observed: &Observed, basis: &Basis<'_>) -> Predicted {
 fn measured_at(sojourn: &Distribution, q: f64) -> Option<Nanos> {
     let known = sojourn.quantiles.iter().find(|known| known.q == q);
     known.and_then(|known| known.value)
-}
-
-fn limits(observed: &Observed) -> Vec<String> {
-    let mut limits = Vec::new();
-    let (replayed, measured) = (observed.replayed() as u64, observed.measured_requests);
-    if replayed < measured {
-        limits.push(format!(
-            "{replayed} of {measured} requests are replayed: the first part of each of {} \
-             equal stretches of time",
-            observed.blocks
-        ));
-    }
-    let share = |count: u64| 100.0 * count as f64 / measured.max(1) as f64;
-    if share(observed.without_worker) > 1.0 {
-        limits.push(format!(
-            "the worker of {:.1} % of the requests is not known: the replay assumes the usual \
-             work for them",
-            share(observed.without_worker)
-        ));
-    }
-    limits
 }
 
 /// Points (x, share of the requests that are at least as slow).

@@ -21,7 +21,8 @@ pub enum Class {
     MemoryDaemons,
 }
 
-/// Prefixes of the names of the kernel's unbound threads.
+/// Prefixes of the names of the kernel's unbound threads, with as much as distinguishes them from programs
+/// (`xfs_repair`, `nvme`, `btrfs`).
 const UNBOUND_KERNEL: &[&str] = &[
     "kthreadd",
     "kworker/u",
@@ -38,12 +39,19 @@ const UNBOUND_KERNEL: &[&str] = &[
     "kdevtmpfs",
     "jbd2/",
     "ext4-",
-    "xfs",
-    "btrfs",
-    "loop",
-    "nvme",
-    "scsi_",
-    "md",
+    "xfs-",
+    "xfsaild/",
+    "xfsalloc",
+    "xfs_mru_cache",
+    "btrfs-",
+    "nvme-wq",
+    "nvme-reset-wq",
+    "nvme-delete-wq",
+    "nvme_tcp_wq",
+    "nvmet-",
+    "scsi_eh_",
+    "scsi_tmf_",
+    "md_",
     "kblockd",
     "khvcd",
     "ecryptfs",
@@ -84,7 +92,17 @@ fn begins(name: &str, with: &[&str]) -> bool {
 }
 
 fn is_unbound_kernel(name: &str) -> bool {
-    begins(name, UNBOUND_KERNEL)
+    begins(name, UNBOUND_KERNEL) || is_of_block_device(name)
+}
+
+/// `loop0` or `md127_raid1`, but not `md5sum`.
+fn is_of_block_device(name: &str) -> bool {
+    let after_number = |device: &str| {
+        let numbered = name.strip_prefix(device)?;
+        let rest = numbered.trim_start_matches(|c: char| c.is_ascii_digit());
+        (rest.len() < numbered.len()).then_some(rest)
+    };
+    after_number("loop") == Some("") || after_number("md").is_some_and(|rest| rest.starts_with('_'))
 }
 
 fn is_per_cpu_kernel(name: &str) -> bool {
@@ -127,5 +145,29 @@ mod tests {
         assert_eq!(of("migration/0"), [0, 0, 0, 0, 0, 0]);
         assert_eq!(of("kdamond.0"), [1, 1, 0, 1, 1, 1]);
         assert_eq!(of("khugepaged"), [1, 1, 0, 1, 1, 1]);
+        for kernel in [
+            "md0_raid1",
+            "md127_resync",
+            "loop0",
+            "xfs-buf/sda1",
+            "xfsaild/sda1",
+            "nvme-wq",
+            "btrfs-cleaner",
+            "scsi_eh_0",
+        ] {
+            assert_eq!(of(kernel), [1, 1, 0, 1, 1, 0], "{kernel}");
+        }
+        for program in [
+            "mdadm",
+            "md5sum",
+            "loopback",
+            "xfs_repair",
+            "xfsdump",
+            "nvme",
+            "btrfs",
+            "scsi_id",
+        ] {
+            assert_eq!(of(program), [1, 1, 1, 1, 0, 0], "{program}");
+        }
     }
 }

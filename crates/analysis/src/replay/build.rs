@@ -53,6 +53,7 @@ impl Observed {
         }
         let mut observed = Self {
             blocks: sample.blocks,
+            in_slices: sample.in_slices,
             measured_requests: sample.measured,
             ..Self::default()
         };

@@ -194,6 +194,8 @@ pub struct Observed {
     pub(crate) batched: u64,
     /// The number of blocks of time.
     pub(crate) blocks: usize,
+    /// Everything was recorded in slices, and their requests are replayed.
+    pub(crate) in_slices: bool,
     /// The number of requests of the measurement; more than in `requests` if only part is replayed.
     pub(crate) measured_requests: u64,
     /// The number of requests whose worker is unknown. The median is assumed for their work.

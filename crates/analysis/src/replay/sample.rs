@@ -35,6 +35,8 @@ pub(crate) struct Sample {
     /// Their places in the order of T1, each with its block of time or [`UNCOUNTED`].
     pub(super) chosen: Vec<(u32, u8)>,
     pub(super) blocks: usize,
+    /// They are those of slices.
+    pub(super) in_slices: bool,
     /// The number of all requests of the measurement.
     pub(super) measured: u64,
 }
@@ -70,6 +72,7 @@ impl Sample {
         Self {
             chosen,
             blocks: BLOCKS,
+            in_slices: false,
             measured: count as u64,
         }
     }
@@ -237,10 +240,11 @@ impl SampledStretches {
             .collect();
         let mut sample = Sample {
             blocks: cells.len(),
+            in_slices: self.slices.are_used(),
             measured: self.measured,
             ..Sample::default()
         };
-        let sliced = self.slices.are_used();
+        let sliced = sample.in_slices;
         let mut follows = sliced;
         for (block, cell) in cells.into_iter().enumerate() {
             let n = cell.requests.requests.len();

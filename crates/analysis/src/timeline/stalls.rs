@@ -217,9 +217,12 @@ fn late_ticks(silences: &[Silence], stalls: &mut Vec<Stall>) {
         let places: Vec<u64> = ticks().map(|(_, tick_ns)| tick_ns % period_ns).collect();
         let mut sorted = places.clone();
         sorted.sort_unstable();
+        let upto = |end: u64| sorted.partition_point(|&other| other <= end);
         let agree = |place: u64| {
-            let end = sorted.partition_point(|&other| other <= place + near);
-            end - sorted.partition_point(|&other| other < place)
+            let before = sorted.partition_point(|&other| other < place);
+            // places near the end of the period are near its beginning
+            let wrapped = (place + near).checked_sub(period_ns);
+            upto(place + near) - before + wrapped.map_or(0, upto)
         };
         let Some(beat) = sorted.iter().copied().max_by_key(|&place| agree(place)) else {
             return;
@@ -405,6 +408,25 @@ mod tests {
         let (from, to, evidence) = stall[0];
         assert_eq!((to, evidence), (171_000, StallEvidence::LateTick));
         assert!((168_000..168_100).contains(&from), "{from}");
+    }
+
+    /// The ticks come up to 15 µs before and after whole periods.
+    #[test]
+    fn a_rhythm_goes_on_where_the_period_begins_again() {
+        let ended = |i: u64| {
+            let tick = i * 8_000 - 15 + i % 2 * 30;
+            Silence {
+                tick: Some(at(tick)),
+                ..silence(tick - 300, tick)
+            }
+        };
+        let mut own: Vec<Silence> = (1..20).map(ended).collect();
+        own.push(Silence {
+            tick: Some(at(171_000)),
+            ..silence(167_900, 171_000)
+        });
+        let stall = found(&own, &[], &[], None);
+        assert_eq!(stall, [(167_985, 171_000, StallEvidence::LateTick)]);
     }
 
     #[test]

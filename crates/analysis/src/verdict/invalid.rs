@@ -82,8 +82,8 @@ pub(super) const RULES: &[Rule] = &[
             ))
         },
         remedy: |_| {
-            "lower the load, which the server cannot keep up with, or run longer if it is only \
-             near the capacity"
+            "the server cannot keep up; lower the load, or run longer if the load is only near \
+             the capacity"
         },
     },
     Rule {

@@ -449,5 +449,5 @@ fn part_of_tail(evidence: &Evidence<'_>, name: &str) -> Option<String> {
     });
     let share: f64 = own.map(|share| share.excess_share_above_p99.value).sum();
     (share >= NOTABLE_SHARE_OF_TAIL)
-        .then(|| format!("{name} made {} of the excess above p99", Percent(share)))
+        .then(|| format!("{name} caused {} of the excess above p99", Percent(share)))
 }

@@ -10,7 +10,7 @@ use taillab_model::{MiddleStamps, REPORTED_QUANTILES};
 
 use super::evidence::Evidence;
 use super::rule::{Rule, exceeds, first_of_them, no_percentile_beyond, remedy_for_ambiguity};
-use crate::fmt::{Count, Counted, Errors, Percent, Percentile, Unlike, share};
+use crate::fmt::{Count, Counted, Errors, Percent, Percentile, Unlike, plural, share};
 
 /// If a larger share of the requests beats the ideal, t may be too long.
 const MAX_FASTER_THAN_IDEAL: f64 = 0.25;
@@ -94,16 +94,19 @@ fn lost(e: &Evidence<'_>) -> Option<f64> {
     spoiled_from(share(matching.lost_events, matching.responses))
 }
 
-fn unmatched(e: &Evidence<'_>) -> Option<f64> {
+/// How many responses lack T1 or T6, and the lowest percentile that this spoils.
+fn unmatched(e: &Evidence<'_>) -> Option<(u64, f64)> {
     let matching = &e.server?.result.matching;
     let missing = matching.responses.saturating_sub(matching.matched);
-    spoiled_from(share(missing, matching.responses))
+    Some((missing, spoiled_from(share(missing, matching.responses))?))
 }
 
-fn unseen(e: &Evidence<'_>) -> Option<f64> {
+/// The same for the responses that the client received.
+fn unseen(e: &Evidence<'_>) -> Option<(u64, f64)> {
     let matching = &e.server?.result.matching;
     let (all, seen) = (matching.client_responses, matching.client_matched);
-    spoiled_from(share(all.saturating_sub(seen), all))
+    let missing = all.saturating_sub(seen);
+    Some((missing, spoiled_from(share(missing, all))?))
 }
 
 fn cut(e: &Evidence<'_>) -> Option<f64> {
@@ -190,35 +193,37 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
             key: "unmatched",
             seen: |e| {
                 let matching = &e.server?.result.matching;
-                let from = unmatched(e)?;
+                let (missing, from) = unmatched(e)?;
                 Some(format!(
-                    "only {} of {} responses have T1 and T6 ({} are ambiguous){}",
-                    Percent(share(matching.matched, matching.responses)),
+                    "{} of {} responses {} T1 or T6 ({}){}",
+                    Count(missing),
                     Count(matching.responses),
-                    Count(matching.ambiguous),
+                    plural(missing, "lacks", "lack"),
+                    Counted(matching.ambiguous, "is ambiguous", "are ambiguous"),
                     So(Some(from))
                 ))
             },
             remedy: remedy_for_unmatched,
         },
-        spoils: |e| Spoils::tail(unmatched(e)),
+        spoils: |e| Spoils::tail(unmatched(e).map(|(_, q)| q)),
     },
     Withdrawal {
         rule: Rule {
             key: "unseen_by_probe",
             seen: |e| {
                 let matching = &e.server?.result.matching;
-                let from = unseen(e)?;
+                let (missing, from) = unseen(e)?;
                 Some(format!(
-                    "only {} of the {} responses that the client received have T1 and T6{}",
-                    Percent(share(matching.client_matched, matching.client_responses)),
+                    "{} of the {} responses that the client received {} T1 or T6{}",
+                    Count(missing),
                     Count(matching.client_responses),
+                    plural(missing, "lacks", "lack"),
                     So(Some(from))
                 ))
             },
             remedy: |_| "check that the probe's hooks see all of the server's traffic",
         },
-        spoils: |e| Spoils::tail(unseen(e)),
+        spoils: |e| Spoils::tail(unseen(e).map(|(_, q)| q)),
     },
     Withdrawal {
         rule: Rule {
@@ -407,8 +412,9 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
                 let sampled = matches!(matching.stamps, MiddleStamps::Sampled(_));
                 (sampled && matching.slices < LEAST_SLICES).then(|| {
                     format!(
-                        "{} of the measurement with all stamps, and causes need {LEAST_SLICES}",
-                        Counted(matching.slices, "slice is", "slices are")
+                        "only {} of the measurement {} all stamps, and causes need {LEAST_SLICES}",
+                        Counted(matching.slices, "slice", "slices"),
+                        plural(matching.slices, "has", "have")
                     )
                 })
             },

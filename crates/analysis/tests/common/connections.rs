@@ -73,8 +73,6 @@ struct Client {
     unread: VecDeque<(usize, u32)>,
     /// The places in `truth` of requests that are read and not answered.
     unanswered: VecDeque<usize>,
-    /// The last segment that was queued, and its bytes.
-    last: (RequestKey, u32),
 }
 
 pub(crate) struct Traffic {
@@ -103,14 +101,6 @@ impl Connections {
             under_way: 0,
             unread: VecDeque::new(),
             unanswered: VecDeque::new(),
-            last: (
-                RequestKey {
-                    address: 0,
-                    port: 0,
-                    id: 0,
-                },
-                0,
-            ),
         };
         let clients: Vec<Client> = (0..self.connections).map(client).collect();
         let mut world = World {
@@ -215,9 +205,8 @@ impl World {
         }
         // TCP queues in order: what came early is queued after what was missing
         segments.sort_by_key(|&(key, ..)| sent[sent.len() - 1].0.id.wrapping_sub(key.id));
-        for &(key, bytes, _) in segments.iter().rev() {
+        for &(key, ..) in segments.iter().rev() {
             let t2 = self.emit(0, EventKind::SegmentQueued { key });
-            self.clients[n].last = (key, bytes);
             if let Some(&(_, bytes)) = sent.iter().find(|(end, _)| *end == key) {
                 let of = |(k, _): &&(RequestKey, Monotonic)| *k == key;
                 self.clients[n].unread.push_back((self.truth.len(), bytes));

@@ -38,7 +38,7 @@ pub fn ptp_clocks(roots: &Roots) -> Vec<PtpClock> {
             .find_map(|line| line.strip_prefix("PCI_SLOT_NAME="));
         Some(PtpClock {
             device: path.file_name()?.to_str()?.to_owned(),
-            name: read_optional(&path.join("clock_name")).unwrap_or_else(|| "nameless".into()),
+            name: read_optional(&path.join("clock_name")).unwrap_or_else(|| "unnamed".into()),
             function: slot.map(str::to_owned),
         })
     };
@@ -85,7 +85,7 @@ pub fn cross_time_stamps(
         doing: "read a NIC's clock between two reads of the kernel's (PTP_SYS_OFFSET_EXTENDED)",
         remedy: match source.raw_os_error() {
             Some(libc::EACCES | libc::EPERM) => "run as root",
-            _ => "the driver of this clock has no such time stamps; that of another may",
+            _ => "the driver of this clock has no such time stamps; another clock's driver may",
         },
         source,
     };

@@ -4,6 +4,7 @@
 //! The device lives in a network namespace of its own, which the kernel removes with its last thread.
 
 use std::fs::{File, OpenOptions};
+use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -13,7 +14,9 @@ use taillab_model::Nanos;
 
 use super::bounds::Bounds;
 use super::error::ComponentError;
-use super::frames::{non_blocking, open_socket, raw_socket, receive, refused, round_trips, write};
+use super::frames::{
+    Buffer, non_blocking, open_socket, raw_socket, receive, refused, round_trips, write,
+};
 use crate::cpus::{self, CpuSet};
 use crate::netns::NetNamespace;
 use crate::syscall::answer;
@@ -59,7 +62,14 @@ pub fn tap_round_trips(
                 let stop = AtomicBool::new(false);
                 thread::scope(|scope| {
                     let other = scope.spawn(|| reflect(&tap, there, &stop));
-                    let taken = round_trips(&socket, bounds, |_| Ok(()));
+                    // without it no frame comes back; its own error is returned below
+                    let is_there = |_: &mut Buffer| match other.is_finished() {
+                        true => Err(refused("send a frame back")(
+                            io::ErrorKind::BrokenPipe.into(),
+                        )),
+                        false => Ok(()),
+                    };
+                    let taken = round_trips(&socket, bounds, is_there);
                     stop.store(true, Ordering::Relaxed);
                     match other.join() {
                         Ok(reflected) => reflected?,

@@ -86,7 +86,7 @@ fn namespace_refusal(refusal: &NetnsError, privileges: &Privileges) -> (String, 
             "boot a kernel built with CONFIG_NET_NS=y, or use --testbed loopback".into(),
         ),
         NetnsError::System { source, .. } if source.kind() == io::ErrorKind::NotFound => (
-            "one was made and /proc does not show it".to_owned(),
+            "one was made, but /proc does not show it".to_owned(),
             "sudo mount -t proc proc /proc".into(),
         ),
         NetnsError::System { source, .. } => (

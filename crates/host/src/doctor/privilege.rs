@@ -203,7 +203,7 @@ const ROWS: [CapabilityRow; 6] = [
         &[SETUID, SETGID],
         CheckState::Warning,
         "the server runs as another user",
-        "the server cannot run as another user (nor without CAP_SETGID)",
+        "the server cannot run as another user (it needs CAP_SETGID too)",
     ),
     (
         &[SYS_NICE],
@@ -230,7 +230,7 @@ fn capability(privileges: &Privileges, (needed, state, with, without): Capabilit
     if needed.iter().all(|one| privileges.has(*one)) {
         Check::ok(Group::Privilege, name, format!("held: {with}"))
     } else if needed.iter().all(|one| privileges.has_by_admin(*one)) {
-        Check::ok(Group::Privilege, name, "held: by CAP_SYS_ADMIN")
+        Check::ok(Group::Privilege, name, "held through CAP_SYS_ADMIN")
     } else {
         let found = format!("not held: {without}");
         let remedy = privileges.how_to_get(first);
@@ -371,7 +371,7 @@ mod tests {
             }
         }
         let bpf = with(0, ALL & !(1 << BPF.number), &[]);
-        assert_eq!(of(&bpf, "CAP_BPF").found, "held: by CAP_SYS_ADMIN");
+        assert_eq!(of(&bpf, "CAP_BPF").found, "held through CAP_SYS_ADMIN");
     }
 
     #[test]

@@ -75,6 +75,8 @@ fn too_few_cpus_and_no_isolated_ones() {
     let few = hazards(&[], 2);
     assert_eq!(few.len(), 1);
     says(&few[0], "few_cpus", "2 usable CPUs", "four CPUs");
+    let one = hazards(&[], 1);
+    says(&one[0], "few_cpus", "1 usable CPU:", "four CPUs");
     let all = hazards(&[], 4);
     assert_eq!(all.len(), 1);
     says(

@@ -11,6 +11,7 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, getpid, kill_process, kill_process_group, pidfd_open,
 };
 
+use crate::invoker::Invoker;
 use crate::server::{Parent, die_with};
 
 /// How often to check whether an ending command has ended.
@@ -53,14 +54,14 @@ pub struct StartedCommand {
 }
 
 impl StartedCommand {
-    /// Starts it as this user and group, or as ours, with `variable` in its environment. What it prints goes to
-    /// our stderr: stdout is for the result.
+    /// Starts it as this user with its groups, or as ours, with `variable` in its environment. What it prints
+    /// goes to our stderr: stdout is for the result.
     ///
     /// # Errors
     /// [`CommandError`].
     pub fn start(
         words: &[OsString],
-        user: Option<(u32, u32)>,
+        user: Option<Invoker>,
         variable: Option<(OsString, OsString)>,
     ) -> Result<Self, CommandError> {
         let (program, args) = words.split_first().ok_or(CommandError::Empty)?;
@@ -77,13 +78,15 @@ impl StartedCommand {
             .stdin(Stdio::null())
             .stdout(output)
             .process_group(0);
-        if let Some((user, group)) = user {
-            command.uid(user).gid(group);
-        }
         let us =
             pidfd_open(getpid(), PidfdFlags::empty()).map_err(|error| refused(error.into()))?;
-        // SAFETY: between fork and exec it makes two system calls and allocates nothing.
-        unsafe { command.pre_exec(move || die_with(&us)) };
+        // not by Command::uid, which clears the groups
+        let prepare = move || {
+            user.as_ref().map_or(Ok(()), Invoker::assume)?;
+            die_with(&us)
+        };
+        // SAFETY: between fork and exec it makes a few system calls and allocates nothing.
+        unsafe { command.pre_exec(prepare) };
         let (child, parent) = Parent::spawn(command).map_err(refused)?;
         Ok(Self {
             child,

@@ -30,8 +30,7 @@ pub enum TargetError {
     },
     /// It is a thread of the kernel.
     #[error(
-        "process {pid} ({name}) is a thread of the kernel and serves no requests: name the \
-         server's process"
+        "process {pid} ({name}) is a kernel thread and serves no requests: name the server's process"
     )]
     KernelThread {
         /// The process.

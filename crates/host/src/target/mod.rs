@@ -100,7 +100,7 @@ impl Target {
             name: name.clone(),
         };
         let namespace = namespace_of(roots, pid).ok_or_else(not_permitted)?;
-        if is_kernel_thread(roots, pid) {
+        if Stat::of(roots, pid).is_some_and(|stat| stat.is_kernel()) {
             return Err(TargetError::KernelThread { pid, name });
         }
         let held = all_held(roots, &processes).map_err(|error| match error.kind() {
@@ -231,15 +231,15 @@ impl Target {
         port: Option<u16>,
         transport: Option<Transport>,
     ) -> Result<Endpoint, TargetError> {
-        let all = match (port, transport) {
-            (None, None) => likely(&self.endpoints(), &self.chosen_by_kernel),
-            _ => self.endpoints(),
-        };
+        let all = self.endpoints();
         let wanted = |one: &&Endpoint| {
             port.is_none_or(|port| one.port == port)
                 && transport.is_none_or(|transport| one.transport == transport)
         };
         let mut chosen: Vec<Endpoint> = all.iter().filter(wanted).cloned().collect();
+        if port.is_none() {
+            chosen = likely(chosen, &all, &self.chosen_by_kernel);
+        }
         let name = || self.name.clone();
         match (chosen.len(), chosen.pop()) {
             (1, Some(endpoint)) => Ok(endpoint),
@@ -344,18 +344,19 @@ fn of_servers(
 }
 
 /// Leaves out datagram sockets on a port that the kernel may have chosen, unless nothing else is
-/// left: a client's socket looks the same. With a TCP port of the same number it is the server's.
-fn likely(all: &[Endpoint], chosen_by_kernel: &RangeInclusive<u16>) -> Vec<Endpoint> {
+/// left: a client's socket looks the same. With a TCP port of the same number among `all` it is the
+/// server's.
+fn likely(
+    wanted: Vec<Endpoint>,
+    all: &[Endpoint],
+    chosen_by_kernel: &RangeInclusive<u16>,
+) -> Vec<Endpoint> {
     let is_likely = |one: &&Endpoint| {
         let tcp = |other: &Endpoint| other.transport == Transport::Tcp && other.port == one.port;
         !chosen_by_kernel.contains(&one.port) || all.iter().any(tcp)
     };
-    let likely: Vec<Endpoint> = all.iter().filter(is_likely).cloned().collect();
-    if likely.is_empty() {
-        all.to_vec()
-    } else {
-        likely
-    }
+    let likely: Vec<Endpoint> = wanted.iter().filter(is_likely).cloned().collect();
+    if likely.is_empty() { wanted } else { likely }
 }
 
 /// The ports that the kernel gives to clients, in our network namespace; others nearly
@@ -404,12 +405,6 @@ fn all_held(roots: &Roots, processes: &[u32]) -> io::Result<BTreeSet<u64>> {
 /// The name of a process, as `ps` shows it.
 pub fn comm(roots: &Roots, pid: u32) -> String {
     Stat::of(roots, pid).map_or_else(|| "?".to_owned(), |stat| stat.comm)
-}
-
-/// A thread of the kernel has no address space, and so no `VmSize`.
-fn is_kernel_thread(roots: &Roots, pid: u32) -> bool {
-    let has = |name: &str| status(roots, pid, name).is_some();
-    has("State") && !has("VmSize")
 }
 
 #[cfg(test)]

@@ -44,7 +44,7 @@ impl Machine {
              0 0 0 0 0 0 0 0 0 17 3 0 0 0"
         );
         self.file(&format!("proc/{pid}/stat"), &stat);
-        let status = format!("State:\tS\nVmSize:\t1 kB\nCpus_allowed_list:\t{cpus}\n");
+        let status = format!("State:\tS\nCpus_allowed_list:\t{cpus}\n");
         self.file(&format!("proc/{pid}/status"), &status);
         self.file(&format!("proc/{pid}/task/{pid}/status"), &status);
         let process = self.roots.proc.join(pid.to_string());
@@ -131,6 +131,13 @@ fn a_datagram_socket_of_a_client_is_no_server() {
     // asked for by its transport, it is found
     let udp = target.endpoint(None, Some(Transport::Udp)).unwrap();
     assert_eq!(udp.port, 40_000);
+    // also where it has sockets of clients over the same transport
+    let machine = Machine::new();
+    machine.process(7, 1, "dns", "0", &[1, 2, 3]);
+    machine.sockets(&[7], &[], &[(53, 1), (40_000, 2), (41_000, 3)]);
+    let target = Target::of_process(&machine.roots, 7).unwrap();
+    let udp = target.endpoint(None, Some(Transport::Udp)).unwrap();
+    assert_eq!(udp.port, 53);
     // it counts where there is a TCP port of the same number, or no other socket at all
     let machine = Machine::new();
     machine.process(7, 1, "memcached", "0", &[1, 2]);
@@ -185,9 +192,10 @@ fn what_cannot_be_watched_is_refused_with_its_reason() {
         error.contains("/run/x.sock") && error.contains("no packets"),
         "{error}"
     );
-    machine.file("proc/2/status", "State:\tS\n");
     machine.process_in(100, 30, 1, "kworker", "0", &[]);
-    machine.file("proc/30/status", "State:\tS\n");
+    let stat = fs::read_to_string(machine.roots.proc.join("30/stat")).unwrap();
+    // PF_KTHREAD
+    machine.file("proc/30/stat", &stat.replacen(" -1 0 ", " -1 2097152 ", 1));
     assert!(matches!(of_process(30), TargetError::KernelThread { .. }));
     let of_port = |port, transport| Target::of_port(&machine.roots, port, transport).unwrap_err();
     assert!(matches!(

@@ -117,6 +117,8 @@ impl Tuner {
 /// Why a change came to nothing.
 enum Failure {
     Setting(SettingError),
+    /// The kernel made another value of it, and the old one is written back.
+    Altered(String),
     Tune(TuneError),
     Other(String),
 }
@@ -208,6 +210,9 @@ impl Making<'_, '_, '_> {
                 Err(Failure::Setting(error)) if entry.change.optional || is_ended(&error) => {
                     self.skip(&entry.change, &error.to_string(), &entry.old, done);
                 }
+                Err(Failure::Altered(why)) if entry.change.optional => {
+                    self.skip(&entry.change, &why, &entry.old, done);
+                }
                 Err(failure) => return Err(failure),
             }
         }
@@ -245,16 +250,15 @@ impl Making<'_, '_, '_> {
         }
         // This value is ours, but only we know that: a later revert would take it for
         // somebody else's. So put the old one back now.
-        let back = setting.write(roots, &entry.old);
-        let left = match back {
-            Ok(()) => String::new(),
-            Err(error) => format!("; it stays so: {error}"),
-        };
-        Err(Failure::Other(format!(
+        let why = format!(
             "the kernel accepted \"{}\" for {setting} and turned it into \"{effective}\": it \
-             does not allow that value here{left}",
+             does not allow that value here",
             change.new
-        )))
+        );
+        Err(match setting.write(roots, &entry.old) {
+            Ok(()) => Failure::Altered(why),
+            Err(error) => Failure::Other(format!("{why}; it stays so: {error}")),
+        })
     }
 
     /// Puts back what was changed.
@@ -284,7 +288,7 @@ impl Making<'_, '_, '_> {
             Failure::Tune(error) if left.is_empty() => return error,
             Failure::Tune(error) => (error.to_string(), false),
             Failure::Setting(error) => (error.to_string(), error.is_unsupported()),
-            Failure::Other(why) => (why, false),
+            Failure::Altered(why) | Failure::Other(why) => (why, false),
         };
         match left.is_empty() {
             true => TuneError::Refused { why, unsupported },

@@ -15,7 +15,7 @@ pub struct Change {
     pub new: String,
     /// Why, in words: `memcached's thread 42 …`.
     pub why: String,
-    /// If the kernel refuses this one, the rest is still worth making.
+    /// If the kernel refuses this one or alters its value, the rest is still worth making.
     pub optional: bool,
 }
 
@@ -48,7 +48,7 @@ pub enum ChangeState {
     Changed,
     /// It had that value already.
     AlreadySo,
-    /// It was refused or its thread has ended (the reason), and the rest can do without.
+    /// It was refused or altered, or its thread has ended (the reason), and the rest can do without.
     Skipped(String),
     /// Our value still holds.
     Holds,
@@ -130,7 +130,7 @@ pub enum Point<'a> {
         /// The value as read back.
         effective: &'a str,
     },
-    /// The kernel refused a change, or its thread has ended; the rest works without it.
+    /// The kernel refused or altered a change, or its thread has ended; the rest works without it.
     Skipped {
         /// The change that is left out.
         change: &'a Change,

@@ -193,7 +193,7 @@ fn written_elsewhere(scene: &Scene, keys: &[String]) -> Vec<Conflict> {
                 continue;
             }
             let when = match is_cron {
-                true => "may set it again at its time",
+                true => "may set it again when it runs",
                 false => "sets it at boot and with sysctl --system",
             };
             found.push(Conflict {

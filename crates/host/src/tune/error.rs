@@ -26,7 +26,7 @@ pub enum TuneError {
         reason: String,
     },
     /// No mitigation of this name.
-    #[error("there is no mitigation \"{name}\": see `taillab tune list`{}", near.as_ref().map_or(String::new(), |near| format!(" (is \"{near}\" meant?)")))]
+    #[error("there is no mitigation \"{name}\": see `taillab tune list`{}", near.as_ref().map_or(String::new(), |near| format!(" (did you mean \"{near}\"?)")))]
     Unknown {
         /// What was asked for.
         name: String,
@@ -67,7 +67,7 @@ pub enum TuneError {
         left: Vec<String>,
     },
     /// There is no apply with this number.
-    #[error("nothing was applied as number {0}: `taillab tune status` lists what was")]
+    #[error("there is no apply number {0}: `taillab tune status` lists what there is")]
     NoApply(u32),
     /// The process that holds it still runs.
     #[error(

@@ -17,8 +17,9 @@ use std::path::{Path, PathBuf};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-use super::change::{Change, Point, Watch};
+use super::change::{Change, ChangeResult, ChangeState, Point, Watch};
 use super::error::TuneError;
+use super::setting::{FileSetting, Form, Setting};
 use crate::clock::unix_s;
 use crate::journal::{JournalFolder, boot_id, failed};
 use crate::process::ProcessIdentity;
@@ -29,6 +30,9 @@ const VERSION: u32 = 1;
 
 /// `USER_HZ` of x86_64.
 const TICKS_PER_SECOND: u64 = 100;
+
+/// The mitigations of a journal that cannot be read.
+pub(super) const UNKNOWN: &str = "unknown";
 
 /// Where the journals of this user are.
 pub(super) fn folder_of_this_user() -> Result<JournalFolder, TuneError> {
@@ -276,6 +280,17 @@ pub(super) fn ids(folder: &JournalFolder) -> Result<Vec<u32>, TuneError> {
         .collect();
     ids.sort_unstable();
     Ok(ids)
+}
+
+/// A stand-in for the settings of a journal that cannot be read.
+pub(super) fn unread(folder: &JournalFolder, id: u32, state: ChangeState) -> ChangeResult {
+    let path = path(folder, id).display().to_string();
+    let setting = Setting::File(FileSetting::new(path, Form::Text));
+    ChangeResult {
+        change: Change::new(setting, "?", ""),
+        old: "?".into(),
+        state,
+    }
 }
 
 /// The journal of an apply; `None` where it was cut off before its first line was whole, so

@@ -18,6 +18,8 @@ mod revert;
 mod scene;
 mod setting;
 mod status;
+#[cfg(test)]
+mod tests;
 
 use crate::journal::JournalFolder;
 use crate::roots::Roots;

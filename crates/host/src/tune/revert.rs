@@ -1,7 +1,7 @@
 //! Puts old values back: only where our value still holds.
 
 use super::Tuner;
-use super::change::{ChangeResult, ChangeState, Point, Watch};
+use super::change::{Change, ChangeResult, ChangeState, Point, Watch};
 use super::error::TuneError;
 use super::heirs;
 use super::journal::{self, ChangeJournal, Entry, Head, Record};
@@ -36,23 +36,34 @@ impl Tuner {
     /// Puts back what was applied, one apply after the other, the latest first.
     ///
     /// # Errors
-    /// [`TuneError`] where a journal cannot be read or the apply is not there. What could not be
-    /// put back is in the result.
+    /// [`TuneError`] where the journals cannot be listed, or the one asked for cannot be read or is
+    /// not there. What could not be put back is in the result, and so are other journals that cannot
+    /// be read.
     pub fn revert(&self, which: Which, watch: &mut Watch) -> Result<Vec<Reverted>, TuneError> {
         if journal::ids(&self.folder)?.is_empty() && !matches!(which, Which::One(_)) {
             return Ok(Vec::new());
         }
         let _lock = journal::lock(&self.folder)?;
-        let mut records = Vec::new();
+        let mut found = Vec::new();
         for id in journal::ids(&self.folder)? {
-            match journal::read(&self.folder, id)? {
-                Some(record) => records.push(record),
+            match journal::read(&self.folder, id) {
+                Ok(Some(record)) => found.push(Ok(record)),
                 // cut off before anything was changed
-                None => ChangeJournal::open(&self.folder, id)?.forget(watch)?,
+                Ok(None) => ChangeJournal::open(&self.folder, id)?.forget(watch)?,
+                Err(error) => found.push(Err((id, error))),
             }
         }
         let mut all = Vec::new();
-        while let Some(record) = records.pop() {
+        while let Some(next) = found.pop() {
+            let record = match (next, which) {
+                (Ok(record), _) => record,
+                (Err((id, error)), Which::One(meant)) if id == meant => return Err(error),
+                (Err(_), Which::One(_)) => continue,
+                (Err((id, error)), _) => {
+                    all.push(self.unread_result(id, &error));
+                    continue;
+                }
+            };
             let is_meant = match which {
                 Which::All => record.head.holder().is_none(),
                 Which::Abandoned => record.head.is_held && record.head.holder().is_none(),
@@ -72,6 +83,17 @@ impl Tuner {
         match which {
             Which::One(id) if all.is_empty() => Err(TuneError::NoApply(id)),
             _ => Ok(all),
+        }
+    }
+
+    /// Nothing of it is put back: its journal cannot be read.
+    fn unread_result(&self, id: u32, error: &TuneError) -> Reverted {
+        let state = ChangeState::Failed(error.to_string());
+        Reverted {
+            id,
+            mitigations: vec![journal::UNKNOWN.into()],
+            changes: vec![journal::unread(&self.folder, id, state)],
+            is_done: false,
         }
     }
 
@@ -111,13 +133,24 @@ impl Tuner {
 
     /// The settings that later applies have changed again, and the others. If the older one were put
     /// back first, the later one would later restore a value that is no longer the old one.
+    ///
+    /// A later apply whose journal cannot be read may have changed every setting where our value does
+    /// not hold.
     fn covered(&self, record: &Record) -> Result<(Vec<ChangeResult>, Vec<Entry>), TuneError> {
-        let mut later = Vec::new();
+        let (mut later, mut unread) = (Vec::new(), None);
         for id in journal::ids(&self.folder)? {
             if id > record.id {
-                later.extend(journal::read(&self.folder, id)?);
+                match journal::read(&self.folder, id) {
+                    Ok(record) => later.extend(record),
+                    Err(_) => unread = Some(id),
+                }
             }
         }
+        let unread = unread.filter(|_| record.head.is_of_this_boot(&self.roots));
+        let is_changed = |Change { setting, new, .. }: &Change| {
+            let now = setting.read(&self.roots);
+            now.is_ok_and(|now| !setting.same(&now, new))
+        };
         let (mut covered, mut free) = (Vec::new(), Vec::new());
         for entry in record.entries.iter().cloned() {
             let has = |other: &&Record| {
@@ -125,10 +158,9 @@ impl Tuner {
                 other.head.is_of_this_boot(&self.roots)
                     && settings.any(|setting| *setting == entry.change.setting)
             };
-            match later.iter().find(has) {
-                Some(other) => {
-                    covered.push(outcome_of(entry, ChangeState::Covered { by: other.id }));
-                }
+            let by = later.iter().find(has).map(|other| other.id);
+            match by.or_else(|| unread.filter(|_| is_changed(&entry.change))) {
+                Some(by) => covered.push(outcome_of(entry, ChangeState::Covered { by })),
                 None => free.push(entry),
             }
         }
@@ -169,6 +201,10 @@ pub(super) fn undo(
     // starts from now on inherits the old values
     for heir in heirs::of(roots, head, entries) {
         let outcome = put_back(roots, &heir, watch);
+        if matches!(outcome, ChangeState::Failed(_)) {
+            // its parent's entry leads the next revert to it
+            done.retain(|number| *number != heir.number);
+        }
         changes.push(outcome_of(heir, outcome));
     }
     journal.undone(&done, watch);

@@ -262,7 +262,7 @@ fn server(roots: &Roots, pid: u32) -> Result<ServerThreads, TuneError> {
         .collect();
     if threads.iter().any(|thread| thread.is_kernel) {
         return Err(TuneError::Scope(format!(
-            "process {pid} is a thread of the kernel ({}): name a server",
+            "process {pid} is a kernel thread ({}): name a server",
             comm(roots, pid)
         )));
     }

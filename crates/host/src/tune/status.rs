@@ -12,7 +12,7 @@ pub struct ApplyStatus {
     pub id: u32,
     /// Its mitigations.
     pub mitigations: Vec<String>,
-    /// When, in seconds since 1970.
+    /// When, in seconds since 1970; 0 where its journal cannot be read.
     pub began_unix_s: u64,
     /// All changes were made; otherwise it was killed in the middle.
     pub is_complete: bool,
@@ -34,18 +34,35 @@ impl ApplyStatus {
 }
 
 impl Tuner {
-    /// All applies that are not put back, in the order in which they were made. Reads only.
+    /// All applies that are not put back, in the order in which they were made. Reads only. Of one
+    /// whose journal cannot be read, the only entry is that file, with the reason.
     ///
     /// # Errors
-    /// [`TuneError`] where a journal cannot be read.
+    /// [`TuneError`] where the journals cannot be listed.
     pub fn status(&self) -> Result<Vec<ApplyStatus>, TuneError> {
         let mut all = Vec::new();
         for id in journal::ids(&self.folder)? {
-            if let Some(record) = journal::read(&self.folder, id)? {
-                all.push(self.status_of(record));
+            match journal::read(&self.folder, id) {
+                Ok(Some(record)) => all.push(self.status_of(record)),
+                Ok(None) => {}
+                Err(error) => all.push(self.unread_status(id, &error)),
             }
         }
         Ok(all)
+    }
+
+    fn unread_status(&self, id: u32, error: &TuneError) -> ApplyStatus {
+        let state = ChangeState::Unknown(error.to_string());
+        ApplyStatus {
+            id,
+            mitigations: vec![journal::UNKNOWN.into()],
+            began_unix_s: 0,
+            // nothing says that it was killed
+            is_complete: true,
+            holder: None,
+            is_of_earlier_boot: false,
+            entries: vec![journal::unread(&self.folder, id, state)],
+        }
     }
 
     fn status_of(&self, record: Record) -> ApplyStatus {

@@ -5,6 +5,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod components;
 mod effects;
 mod interrupt;
 mod receiving;

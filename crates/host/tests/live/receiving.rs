@@ -436,6 +436,8 @@ fn a_driver_coalesces_as_it_is_told() {
     let with = interrupts();
     held.revert();
     println!("{without}, {with} interrupts for {PACKETS} packets; {before} µs before");
+    // how many fewer depends on how fast the guest asks
+    assert!(without > 0 && with > 0, "{without}, {with} interrupts");
     assert_ne!(before, "50");
     assert_eq!(now(), before);
 }

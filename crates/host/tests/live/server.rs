@@ -11,9 +11,9 @@ use crate::common::{
     Helper, Orphan, argument, eventually, is_gone, is_helper, live, tell, wait_for_death,
 };
 use taillab_host::server::{ServerError, ensure_tcp_port_free, ensure_udp_port_free};
-use taillab_host::target::comm;
+use taillab_host::target::{StartedCommand, comm};
 use taillab_host::{
-    CpuSet, NetNamespace, PrivateFolder, Roots, ServerProcess, ServerSpec, User, cpus,
+    CpuSet, Invoker, NetNamespace, PrivateFolder, Roots, ServerProcess, ServerSpec, User, cpus,
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -43,6 +43,24 @@ fn status(pid: u32, name: &str) -> String {
         .split_whitespace()
         .collect::<Vec<_>>()
         .join(" ")
+}
+
+#[test]
+fn a_command_runs_with_the_groups_of_its_user() {
+    if !live("a_command_runs_with_the_groups_of_its_user") {
+        return;
+    }
+    let words: [OsString; 2] = ["sleep".into(), "600".into()];
+    let nobody = Invoker::nobody();
+    let uid = nobody.uid();
+    let command = StartedCommand::start(&words, Some(nobody), None).unwrap();
+    let group = fs::read_to_string("/proc/sys/kernel/overflowgid").unwrap();
+    let group = group.trim();
+    for (name, ids) in [("Uid", uid.to_string()), ("Gid", group.to_owned())] {
+        assert_eq!(status(command.pid(), name), [ids.as_str(); 4].join(" "));
+    }
+    assert_eq!(status(command.pid(), "Groups"), group);
+    command.end(PATIENCE);
 }
 
 #[test]

@@ -211,7 +211,7 @@ fn what_inherits_a_value_is_put_back_with_its_parent() {
         go.display()
     );
     let process = Process::start("sh", &["-c", &script]);
-    let (own, _) = (Setting::scheduling(process.identity()), ());
+    let own = Setting::scheduling(process.identity());
     let before = process.reads(&own);
     let changes = vec![change(&own, "batch nice=9")];
     tuner.apply(&plan(changes), false, &mut quiet).unwrap();

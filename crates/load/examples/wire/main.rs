@@ -302,7 +302,7 @@ fn arguments() -> Result<Setup, Failure> {
             "--stamps" => setup.stamps = KernelStamps::ALL,
             rate => setup
                 .rates
-                .push(rate.parse().map_err(|_| format!("no rate: {rate}"))?),
+                .push(rate.parse().map_err(|_| format!("not a rate: {rate}"))?),
         }
     }
     if setup.rates.is_empty() {

@@ -6,6 +6,7 @@ use super::{Client, Ids, Keys, Received, Traits};
 use crate::protocol::{DatagramProtocol, Planned, Planner};
 use crate::transport::udp::UdpSockets;
 use crate::transport::{DatagramTransport, NotSent, Receipt};
+use crate::wrong_answer::WrongAnswer;
 
 /// Answers of several datagrams that are remembered. One that is still incomplete when this many
 /// newer ones have begun is given up, and its request times out.
@@ -17,8 +18,9 @@ pub struct DatagramClient<T = UdpSockets> {
     pub(crate) transport: T,
     ids: Ids,
     sent: usize,
+    /// In the order in which they began.
     partial: Vec<Partial>,
-    next_partial: usize,
+    wrong: Option<WrongAnswer>,
 }
 
 /// An answer whose datagrams have not all come.
@@ -43,7 +45,7 @@ impl<T: DatagramTransport> DatagramClient<T> {
             ids: Ids::new(ports),
             sent: 0,
             partial: Vec::with_capacity(PARTIAL_ANSWERS),
-            next_partial: 0,
+            wrong: None,
         }
     }
 
@@ -72,10 +74,7 @@ impl<T: DatagramTransport> DatagramClient<T> {
         if partial.seen.count_ones() < u32::from(datagrams) {
             return Received::Part;
         }
-        let outcome = partial.outcome;
-        // marks the slot as done: no request has this number
-        partial.k = usize::MAX;
-        match outcome {
+        match self.partial.remove(at).outcome {
             Some(outcome) => Received::Answer { k, outcome },
             // the datagrams contradict each other about how many there are
             None => Received::Malformed,
@@ -83,20 +82,22 @@ impl<T: DatagramTransport> DatagramClient<T> {
     }
 
     fn new_partial(&mut self, k: usize) -> usize {
-        let fresh = Partial {
+        if self.partial.len() == PARTIAL_ANSWERS {
+            self.partial.remove(0);
+        }
+        self.partial.push(Partial {
             k,
             seen: 0,
             outcome: None,
-        };
-        if self.partial.len() < PARTIAL_ANSWERS {
-            self.partial.push(fresh);
-            return self.partial.len() - 1;
-        }
-        let at = self.next_partial;
-        self.next_partial = (at + 1) % PARTIAL_ANSWERS;
-        self.partial[at] = fresh;
-        at
+        });
+        self.partial.len() - 1
     }
+}
+
+/// Keeps the first wrong answer.
+#[cold]
+fn note(wrong: &mut Option<WrongAnswer>, text: &[u8]) {
+    wrong.get_or_insert_with(|| WrongAnswer::of(text));
 }
 
 impl<T: DatagramTransport> Client for DatagramClient<T> {
@@ -122,7 +123,6 @@ impl<T: DatagramTransport> Client for DatagramClient<T> {
         self.ids.first_id = self.ids.first_id.wrapping_add(used as u16);
         self.sent = 0;
         self.partial.clear();
-        self.next_partial = 0;
     }
 
     fn keys(&mut self) -> Keys {
@@ -145,6 +145,7 @@ impl<T: DatagramTransport> Client for DatagramClient<T> {
             Receipt::Datagram { connection, bytes } => (connection, bytes),
         };
         let Ok(response) = self.protocol.decode(bytes) else {
+            note(&mut self.wrong, self.protocol.text(bytes));
             return Received::Malformed;
         };
         let Some(k) = self.ids.latest(connection, response.id, self.sent) else {
@@ -156,6 +157,9 @@ impl<T: DatagramTransport> Client for DatagramClient<T> {
         let mut outcome = None;
         if response.sequence == 0 {
             outcome = self.protocol.judge(what, &response.body);
+            if outcome == Some(Outcome::ServerError) {
+                note(&mut self.wrong, self.protocol.text(bytes));
+            }
             match outcome {
                 None => return Received::Unexpected,
                 Some(outcome) if response.datagrams == 1 => {
@@ -170,6 +174,10 @@ impl<T: DatagramTransport> Client for DatagramClient<T> {
 
     fn wait(&mut self, at_most: Nanos) {
         self.transport.wait(at_most);
+    }
+
+    fn wrong_answer(&self) -> Option<&WrongAnswer> {
+        self.wrong.as_ref()
     }
 
     #[inline]
@@ -251,7 +259,36 @@ mod tests {
                 outcome: Outcome::Hit,
             };
             assert_eq!(next(), whole);
+            // it no longer takes a place that others are looked for behind
+            assert!(client.partial.is_empty());
         }
+    }
+
+    #[test]
+    fn the_first_wrong_answer_is_kept_without_its_frame() {
+        let mut client = Fake::client(1, |k, request| {
+            let id = u16::from_be_bytes([request[0], request[1]]);
+            vec![match k {
+                0 => answer(request),
+                1 => datagram(id, 0, 1, b"SERVER_ERROR busy\r\n"),
+                _ => b"garbage".to_vec(),
+            }]
+        });
+        let mut said = || {
+            client.send(get()).unwrap();
+            client.receive(|_| Some(get()));
+            client.wrong_answer().map(ToString::to_string)
+        };
+        assert_eq!(said(), None);
+        let busy = Some("SERVER_ERROR busy".to_owned());
+        assert_eq!((said(), said()), (busy.clone(), busy));
+        // what has no frame is shown as it is
+        let text = |bytes: &[u8]| crate::fake::protocol().unwrap().text(bytes).to_vec();
+        assert_eq!(
+            text(b"HTTP/1.1 400 Bad Request"),
+            b"HTTP/1.1 400 Bad Request"
+        );
+        assert_eq!(text(b"short"), b"short");
     }
 
     #[test]

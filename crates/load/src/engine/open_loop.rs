@@ -28,7 +28,7 @@ const QUIET: Nanos = Nanos::new(300);
 const STRAY_TURNS: u32 = 64;
 
 /// From the end of the set-up to the start of the schedule, so that caches settle.
-pub(super) const LEAD: Nanos = Nanos::from_millis(1);
+const LEAD: Nanos = Nanos::from_millis(1);
 
 /// What to send and when.
 #[derive(Debug)]

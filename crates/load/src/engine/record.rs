@@ -358,18 +358,20 @@ impl Record {
 }
 
 fn outcome_of(asked: u32) -> Outcome {
-    match asked & state::MASK {
-        2 => Outcome::SendFailed,
-        3 => Outcome::Hit,
-        4 => Outcome::Miss,
-        5 => Outcome::Stored,
-        6 => Outcome::ServerError,
-        9 => Outcome::Done,
-        10 => Outcome::ConnectionLost,
-        11 => Outcome::Malformed,
-        // waiting: an answer that has not come yet
-        _ => Outcome::TimedOut,
-    }
+    const ENDED: [Outcome; 8] = [
+        Outcome::SendFailed,
+        Outcome::Hit,
+        Outcome::Miss,
+        Outcome::Stored,
+        Outcome::ServerError,
+        Outcome::Done,
+        Outcome::ConnectionLost,
+        Outcome::Malformed,
+    ];
+    let state = asked & state::MASK;
+    let ended = ENDED.into_iter().find(|outcome| *outcome as u32 == state);
+    // waiting: an answer that has not come yet
+    ended.unwrap_or(Outcome::TimedOut)
 }
 
 #[cfg(test)]

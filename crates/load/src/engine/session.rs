@@ -20,7 +20,7 @@ pub(crate) const STOP_CHECK: Nanos = Nanos::from_millis(50);
 pub(crate) const SEND_AGAIN: Nanos = Nanos::from_micros(100);
 
 /// How long an interrupted run waits for missing answers.
-pub(super) const INTERRUPTED_DRAIN: Nanos = Nanos::from_millis(100);
+const INTERRUPTED_DRAIN: Nanos = Nanos::from_millis(100);
 
 /// Empty looks for stamps of sends before a run stops looking at its end.
 const LAST_STAMP_LOOKS: u32 = 64;

@@ -36,6 +36,11 @@ pub trait DatagramProtocol: Planner + Send {
     /// [`Malformed`] when they are not an answer of this protocol.
     fn decode<'a>(&self, datagram: &'a [u8]) -> Result<Response<'a>, Malformed>;
 
+    /// What a wrong answer says, for people: without the protocol's frame header, if there is one.
+    fn text<'a>(&self, datagram: &'a [u8]) -> &'a [u8] {
+        datagram
+    }
+
     /// How the request ended, or `None` if this cannot be the answer to it.
     fn judge(&self, what: Planned, body: &Body<'_>) -> Option<Outcome>;
 }

@@ -29,7 +29,7 @@ pub const PROTOCOL: Protocol = Protocol {
 };
 
 /// The largest message on a stream.
-pub const MAX_STREAM_BYTES: usize = 1 << 24;
+pub const MAX_STREAM_BYTES: usize = 16 << 20;
 
 /// Echo. A message begins with a tag of `TAG` bytes and has at most `MOST` bytes.
 #[derive(Clone, Debug)]
@@ -102,7 +102,7 @@ impl StreamProtocol for EchoStream {
     }
 }
 
-impl DatagramProtocol for EchoDatagrams {
+impl<const MOST: usize> DatagramProtocol for Echo<2, MOST> {
     #[inline]
     fn encode(&mut self, _what: Planned, id: u16) -> &[u8] {
         self.request[..2].copy_from_slice(&id.to_be_bytes());

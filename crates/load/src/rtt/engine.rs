@@ -13,8 +13,12 @@ use crate::clock::now;
 /// After this many messages lost in a row the server counts as gone.
 const PATIENCE: u64 = 10;
 
-/// After this many foreign datagrams, before any counted answer, the server counts as no echo server.
+/// After this many foreign datagrams, before any answer, the server counts as no echo server.
 const FOREIGN: u64 = 3;
+
+/// Messages on each connection before an overdue one is given up while others keep coming. After a
+/// pause of this thread its answer may be there, behind theirs.
+const BEHIND: usize = 4;
 
 /// Round trips between two updates of the progress.
 const NOTED: u64 = 64;
@@ -107,6 +111,9 @@ fn play(task: &ThreadTask<'_>, wire: &mut impl Wire) -> RoundTrips {
         counts: RttCounts::default(),
         open: 0,
         noted: 0,
+        has_answered: false,
+        oldest: now(),
+        since_overdue: 0,
     };
     let failure = engine.run(wire).err();
     task.progress.fetch_add(engine.noted, Relaxed);
@@ -158,6 +165,12 @@ struct Engine<'a> {
     /// Connections that have not finished.
     open: usize,
     noted: u64,
+    /// The server has answered a message, perhaps one of the warm-up.
+    has_answered: bool,
+    /// No message under way was sent before this time.
+    oldest: Monotonic,
+    /// Messages received since one has been overdue.
+    since_overdue: usize,
 }
 
 impl Engine<'_> {
@@ -189,12 +202,15 @@ impl Engine<'_> {
                     } else {
                         self.unexpected(connection, arrived)?;
                     }
+                    if received.saturating_since(self.oldest) >= self.task.timeout {
+                        self.overdue(wire, received)?;
+                    }
                 }
                 Received::Nothing => {
                     if self.task.stop.load(Relaxed) {
                         return Ok(());
                     }
-                    self.give_up(wire)?;
+                    self.give_up(wire, now())?;
                 }
             }
         }
@@ -216,6 +232,7 @@ impl Engine<'_> {
     #[inline]
     fn answered(&mut self, connection: usize, received: Monotonic) {
         let player = &mut self.players[connection];
+        self.has_answered = true;
         player.waits = false;
         player.lost_in_a_row = 0;
         if player.counts() {
@@ -267,7 +284,7 @@ impl Engine<'_> {
         }
         // on a stream, what follows cannot be trusted either
         let is_no_echo = match self.task.is_datagram {
-            true => self.counts.foreign >= FOREIGN && self.counts.answered == 0,
+            true => self.counts.foreign >= FOREIGN && !self.has_answered,
             false => self.counts.foreign > 0,
         };
         if is_no_echo {
@@ -280,10 +297,20 @@ impl Engine<'_> {
         Ok(())
     }
 
-    /// Gives up messages that have waited too long, and sends the next ones.
+    /// Gives up what is overdue once the other connections have had their turns: while they keep the
+    /// wire busy, it never has nothing.
     #[cold]
-    fn give_up(&mut self, wire: &mut impl Wire) -> Result<(), RttError> {
-        let at = now();
+    fn overdue(&mut self, wire: &mut impl Wire, at: Monotonic) -> Result<(), RttError> {
+        self.since_overdue += 1;
+        match self.since_overdue > BEHIND * self.players.len() {
+            true => self.give_up(wire, at),
+            false => Ok(()),
+        }
+    }
+
+    /// Gives up messages that have waited too long at this time, and sends the next ones.
+    #[cold]
+    fn give_up(&mut self, wire: &mut impl Wire, at: Monotonic) -> Result<(), RttError> {
         for connection in 0..self.players.len() {
             let player = &mut self.players[connection];
             let waited = at.saturating_since(player.sent);
@@ -313,6 +340,9 @@ impl Engine<'_> {
             }
             self.next(wire, connection)?;
         }
+        let waiting = self.players.iter().filter(|player| player.waits);
+        self.oldest = waiting.map(|player| player.sent).min().unwrap_or(at);
+        self.since_overdue = 0;
         Ok(())
     }
 }

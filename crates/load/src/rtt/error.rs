@@ -65,8 +65,8 @@ pub enum RttError {
     },
     /// The answers are not an echo.
     #[error(
-        "{server} sent back something else {foreign} times: it is not an echo server, or does not \
-         echo messages of {size} bytes"
+        "{foreign} of the messages from {server} were not echoes: it is not an echo server, or does \
+         not echo messages of {size} bytes"
     )]
     NoEcho {
         /// The server's name.

@@ -7,7 +7,7 @@ use super::message::LEAST_BYTES;
 /// The largest UDP payload over IPv4.
 pub const MOST_DATAGRAM_BYTES: usize = 65_507;
 /// The largest message on a stream or in shared memory.
-pub const MOST_STREAM_BYTES: usize = 16 << 20;
+pub use crate::protocol::echo::MAX_STREAM_BYTES as MOST_STREAM_BYTES;
 
 impl Proto {
     /// Checks that the protocol supports the mode and the size.
@@ -37,6 +37,20 @@ impl Proto {
         }
         Ok(())
     }
+
+    /// Checks that messages of the protocol can be sent by a schedule.
+    ///
+    /// # Errors
+    /// [`RttError::Unavailable`].
+    pub fn check_open(self) -> Result<(), RttError> {
+        match self.is_rdma() {
+            false => Ok(()),
+            true => Err(RttError::Unavailable {
+                proto: self,
+                why: "it has no open loop: remove --open, -R and -u".to_owned(),
+            }),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -57,6 +71,7 @@ mod tests {
             for &mode in proto.modes() {
                 proto.check(mode, 64).unwrap();
             }
+            assert_eq!(proto.check_open().is_err(), proto.is_rdma());
         }
     }
 }

@@ -13,7 +13,8 @@ use super::peer::Peer;
 use super::shm::Memory;
 use super::wire::{Received, Wire};
 use super::xdp::Xdp;
-use crate::protocol::echo::{EchoDatagrams, EchoStream};
+use crate::protocol::DatagramProtocol;
+use crate::protocol::echo::{Echo, EchoDatagrams, EchoStream, MAX_STREAM_BYTES};
 use crate::transport::{DatagramTransport, NotSent, Receipt, Sockets};
 use crate::{
     AnyClient, ClosedLoop, Codec, DatagramClient, EchoWorkload, KernelStamps, LoadError, LoadRun,
@@ -47,30 +48,32 @@ impl OpenClient {
         connections: usize,
         peer: &Peer,
     ) -> Result<Self, RttError> {
+        // RDMA's endpoint is where its connections are set up, and is no echo server
+        proto.check_open()?;
         let workload = EchoWorkload {
             request_bytes: size,
             response_bytes: size,
         };
-        let wire: Box<dyn Wire> = if let Some(pairs) = peer.pairs() {
-            Box::new(Memory::new(pairs.to_vec()))
-        } else if let Some((ends, server)) = peer.xdp_ends() {
-            Box::new(Xdp::open(ends, *server, Mode::Nonblocking, connections)?)
-        } else {
-            let Some(endpoint) = peer.endpoint(0) else {
-                return Err(RttError::Unavailable {
-                    proto,
-                    why: "it has no open loop: remove -R and -u".to_owned(),
-                });
-            };
+        if let Some(endpoint) = peer.endpoint(0) {
             let codec = match proto.is_datagram() {
                 true => Codec::Datagrams(Box::new(EchoDatagrams::new(workload)?)),
                 false => Codec::Streams(Box::new(EchoStream::new(workload)?)),
             };
             let client = AnyClient::connect(&endpoint, connections, codec, KernelStamps::NONE)?;
             return Ok(Self(Kind::Sockets(client)));
+        }
+        let (wire, protocol): (Box<dyn Wire>, Box<dyn DatagramProtocol>) = match peer.xdp_ends() {
+            Some((ends, server)) => (
+                Box::new(Xdp::open(ends, *server, Mode::Nonblocking, connections)?),
+                Box::new(EchoDatagrams::new(workload)?),
+            ),
+            // memory has no packets, which would limit the size
+            None => (
+                Box::new(Memory::new(peer.pairs().unwrap_or_default().to_vec())),
+                Box::new(Echo::<2, MAX_STREAM_BYTES>::new(workload)?),
+            ),
         };
         let transport = InTurn::new(wire, connections, proto.is_datagram());
-        let protocol = Box::new(EchoDatagrams::new(workload)?);
         Ok(Self(Kind::Wire(DatagramClient::new(transport, protocol))))
     }
 
@@ -198,9 +201,12 @@ impl DatagramTransport for InTurn {
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
+    use std::net::{Ipv4Addr, TcpListener};
     use std::rc::Rc;
 
     use super::*;
+    use crate::Endpoint;
+    use crate::rtt::peer::PeerSpec;
 
     /// What is under way, as connection and bytes.
     type UnderWay = Rc<RefCell<VecDeque<(usize, Vec<u8>)>>>;
@@ -232,6 +238,34 @@ mod tests {
                 bytes: &self.received,
             })
         }
+    }
+
+    #[test]
+    fn rdma_is_refused_although_its_server_listens() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let peer = Peer::at(Endpoint::Tcp(listener.local_addr().unwrap()));
+        let refused = OpenClient::connect(Proto::RdmaSend, 64, 1, &peer);
+        let text = refused.err().unwrap().to_string();
+        assert!(text.contains("no open loop"), "{text}");
+    }
+
+    #[test]
+    fn messages_in_shared_memory_may_be_larger_than_a_packet() {
+        let size = 4096;
+        let spec = PeerSpec {
+            proto: Proto::Shm,
+            mode: Mode::Nonblocking,
+            size,
+            conns: 1,
+            threads: 1,
+            address: Ipv4Addr::LOCALHOST.into(),
+            port: 0,
+            path: "unused".into(),
+            xdp: None,
+        };
+        let peer = Peer::start(&spec, |_| Ok(())).unwrap();
+        let connected = OpenClient::connect(Proto::Shm, size, 1, &peer);
+        assert!(connected.is_ok(), "{:?}", connected.err());
     }
 
     #[test]

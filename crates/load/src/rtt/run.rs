@@ -1,5 +1,6 @@
 //! One run: all connections at once, on the client's threads.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -61,9 +62,13 @@ pub fn round_trips(
             .map(|(thread, group)| {
                 let (barrier, unready, prepare) = (&barrier, &unready, &prepare);
                 scope.spawn(move || {
-                    let ready = prepare(thread)
-                        .map_err(RttError::Thread)
-                        .and_then(|()| connect(spec, peer, group.clone()));
+                    let ready = || {
+                        prepare(thread).map_err(RttError::Thread)?;
+                        connect(spec, peer, group.clone())
+                    };
+                    // a panic too must reach the barrier, where the others wait
+                    let ready = catch_unwind(AssertUnwindSafe(ready));
+                    let ready = ready.unwrap_or_else(|_| Err(panicked()));
                     if ready.is_err() {
                         unready.store(true, Relaxed);
                     }
@@ -91,9 +96,7 @@ pub fn round_trips(
             })
             .collect();
         let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
-            thread
-                .join()
-                .unwrap_or_else(|_| Err(RttError::Thread("it panicked, see above".to_owned())))
+            thread.join().unwrap_or_else(|_| Err(panicked()))
         };
         threads.into_iter().map(join).collect()
     });
@@ -120,6 +123,10 @@ pub fn round_trips(
         .max()
         .map_or(Nanos::ZERO, |end| end.saturating_since(first));
     Ok(all)
+}
+
+fn panicked() -> RttError {
+    RttError::Thread("it panicked, see above".to_owned())
 }
 
 /// The connections of each thread.
@@ -182,5 +189,37 @@ fn task<'a>(spec: &RunSpec<'a>, peer: &'a Peer, group: std::ops::Range<usize>) -
         server: peer.name(),
         stop: spec.stop,
         progress: spec.progress,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+    use crate::Endpoint;
+
+    #[test]
+    fn a_panic_in_one_thread_ends_the_others_too() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let peer = Peer::at(Endpoint::Tcp(listener.local_addr().unwrap()));
+        let spec = RunSpec {
+            proto: Proto::Tcp,
+            mode: Mode::Blocking,
+            size: 64,
+            conns: 2,
+            count: 2,
+            warm_up: 0,
+            timeout: Nanos::from_secs(1),
+            threads: 2,
+            stop: &AtomicBool::new(false),
+            progress: &AtomicU64::new(0),
+        };
+        let prepare = |thread: usize| match thread {
+            0 => Ok(()),
+            _ => panic!("as the test wants"),
+        };
+        let error = round_trips(&spec, &peer, prepare).unwrap_err();
+        assert!(error.to_string().contains("it panicked"), "{error}");
     }
 }

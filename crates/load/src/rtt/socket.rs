@@ -24,7 +24,7 @@ use crate::transport::poll::Poll;
 const BUSY_POLL_US: u32 = 100;
 
 /// The longest sleep in the kernel, and so the longest delay of an interruption.
-const LONGEST_SLEEP: Nanos = Nanos::from_millis(200);
+pub(super) const LONGEST_SLEEP: Nanos = Nanos::from_millis(200);
 
 /// Looks at the sockets before a spinning wait returns to the engine.
 const LOOKS: u32 = 512;
@@ -122,8 +122,6 @@ impl Socket {
                         self.take(RecvFlags::DONTWAIT)?;
                     }
                 }
-                // an ICMP error for an earlier datagram: the engine counts the loss
-                Err(Errno::CONNREFUSED) if !self.is_stream && self.received > 0 => {}
                 Err(why) => return Err(self.ended(why, message.len())),
             }
         }
@@ -182,6 +180,7 @@ impl Socket {
             Errno::CONNREFUSED if self.received == 0 => RttError::Refused {
                 server: self.server.clone(),
             },
+            // over UDP an ICMP error for an earlier message, which either call may report
             Errno::CONNREFUSED | Errno::CONNRESET | Errno::PIPE => self.gone(),
             why => RttError::Connect(LoadError::Kernel {
                 call: "send or recv",
@@ -351,5 +350,34 @@ impl Wire for Sockets {
             },
             None => Received::Nothing,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The error of the message before: sending reports it as receiving would.
+    #[test]
+    fn a_udp_server_that_has_gone_is_noticed_by_the_next_send() {
+        let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let endpoint = Endpoint::Udp(server.local_addr().unwrap());
+        let timeout = Nanos::from_secs(1);
+        let mut wire = Sockets::connect(&[endpoint], Mode::Nonblocking, 16, timeout).unwrap();
+        wire.send(0, &[1; 16]).unwrap();
+        let mut buffer = [0; 16];
+        let (length, client) = server.recv_from(&mut buffer).unwrap();
+        server.send_to(&buffer[..length], client).unwrap();
+        while matches!(wire.receive().unwrap(), Received::Nothing) {}
+        drop(server);
+        // the kernel delivers the error a moment later
+        let error = (0..3_000).find_map(|_| {
+            std::thread::sleep(Duration::from_millis(10));
+            wire.send(0, &[1; 16]).err()
+        });
+        assert!(
+            matches!(error, Some(RttError::PeerGone { answered: 1, .. })),
+            "{error:?}"
+        );
     }
 }

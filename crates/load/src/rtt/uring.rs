@@ -11,12 +11,9 @@ use taillab_model::Nanos;
 
 use super::error::RttError;
 use super::kinds::Mode;
-use super::socket::Socket;
+use super::socket::{LONGEST_SLEEP, Socket};
 use super::wire::{Received, Wire};
 use crate::endpoint::Endpoint;
-
-/// The longest sleep, and so the longest delay of an interruption.
-const LONGEST_SLEEP: Nanos = Nanos::from_millis(200);
 
 /// The lowest bit of a completion's user data: set for a receive, clear for a send. The other bits
 /// are the connection.
@@ -27,6 +24,8 @@ struct Port {
     socket: Socket,
     output: Box<[u8]>,
     sent: usize,
+    /// A send is queued or with the kernel.
+    sends: bool,
     /// A receive is queued or with the kernel.
     reads: bool,
 }
@@ -64,6 +63,7 @@ impl Ring {
                 socket,
                 output: vec![1; size].into_boxed_slice(),
                 sent: 0,
+                sends: false,
                 reads: false,
             })
         };
@@ -92,14 +92,15 @@ impl Ring {
             let rest = &mut port.socket.buffer[port.socket.have..];
             opcode::Recv::new(descriptor, rest.as_mut_ptr(), rest.len() as u32).build()
         } else {
+            port.sends = true;
             let rest = &port.output[port.sent..];
             opcode::Send::new(descriptor, rest.as_ptr(), rest.len() as u32)
                 .flags(libc::MSG_NOSIGNAL)
                 .build()
         };
         // SAFETY: descriptor and buffer belong to the port, which lives as long as the ring; the
-        // buffer is not moved, and not touched until the completion: a port has at most one
-        // entry of each kind with the kernel.
+        // buffer is not moved, and not touched until the completion: by `sends` and `reads`, a port
+        // has at most one entry of each kind with the kernel.
         let pushed = unsafe { self.ring.submission().push(&entry.user_data(data)) };
         pushed.map_err(|_| RttError::IoUring {
             source: std::io::Error::other("the submission queue is full"),
@@ -119,8 +120,9 @@ impl Ring {
         let connection = (data >> 1) as usize;
         let port = &mut self.ports[connection];
         let what = data & RECEIVED;
-        if what == RECEIVED {
-            port.reads = false;
+        match what {
+            RECEIVED => port.reads = false,
+            _ => port.sends = false,
         }
         let bytes = match result {
             0 if what == RECEIVED && port.socket.is_stream => {
@@ -177,8 +179,13 @@ impl Wire for Ring {
     }
 
     fn send(&mut self, connection: usize, message: &[u8]) -> Result<(), RttError> {
-        self.taken = self.taken.filter(|taken| *taken != connection);
         let port = &mut self.ports[connection];
+        // The kernel still reads the message before, which was given up. This one is lost too, and
+        // counted as such.
+        if port.sends {
+            return Ok(());
+        }
+        self.taken = self.taken.filter(|taken| *taken != connection);
         port.output.copy_from_slice(message);
         port.sent = 0;
         let reads = port.reads;
@@ -223,5 +230,42 @@ impl Wire for Ring {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+
+    use super::*;
+
+    #[test]
+    fn a_message_that_the_kernel_still_reads_is_not_overwritten() {
+        let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let endpoint = Endpoint::Udp(server.local_addr().unwrap());
+        let mut ring = match Ring::connect(&[endpoint], 16, Nanos::from_millis(1)) {
+            Ok(ring) => ring,
+            // some kernels and containers forbid it
+            Err(RttError::IoUring { source }) => {
+                eprintln!(
+                    "SKIPPED a_message_that_the_kernel_still_reads_is_not_overwritten: {source}"
+                );
+                return;
+            }
+            Err(error) => panic!("{error}"),
+        };
+        // nothing is submitted before the first wait, so the first send cannot be over
+        ring.send(0, &[1; 16]).unwrap();
+        ring.send(0, &[2; 16]).unwrap();
+        assert_eq!(ring.in_flight, 2);
+        assert!(matches!(ring.receive().unwrap(), Received::Nothing));
+        ring.send(0, &[3; 16]).unwrap();
+        assert!(matches!(ring.receive().unwrap(), Received::Nothing));
+        let arrived = || {
+            let mut buffer = [0; 16];
+            server.recv(&mut buffer).unwrap();
+            buffer
+        };
+        assert_eq!([arrived(), arrived()], [[1; 16], [3; 16]]);
     }
 }

@@ -83,6 +83,8 @@ impl FromStr for Listen {
         }
         let loopback = IpAddr::from(Ipv4Addr::LOCALHOST);
         if let Some(port) = text.strip_prefix("localhost:").or(Some(text))
+            // a number may have a sign, a port has none
+            && !port.starts_with('+')
             && let Ok(port) = port.parse()
         {
             return Ok(Self::Inet(SocketAddr::new(loopback, port)));
@@ -282,7 +284,16 @@ mod tests {
         ] {
             assert_eq!(text.parse::<Listen>().unwrap().to_string(), written);
         }
-        for wrong in ["", "unix:", "127.0.0.1", "::1:7777:", "77777", "host:x"] {
+        for wrong in [
+            "",
+            "unix:",
+            "127.0.0.1",
+            "::1:7777:",
+            "77777",
+            "host:x",
+            "+7777",
+            "localhost:+7777",
+        ] {
             let error = wrong.parse::<Listen>().unwrap_err().to_string();
             assert!(error.contains("unix:/path"), "{error}");
         }

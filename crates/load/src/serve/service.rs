@@ -41,7 +41,7 @@ pub enum ServiceTime {
 pub enum BadServiceTime {
     /// Neither `none` nor `spin:` nor `wait:`.
     #[error(
-        "`{0}` is not a service: write none, spin:LAW (keeps the CPU busy) or wait:LAW (sleeps), e.g. spin:exponential:50us"
+        "`{0}` is not a service time: write none, spin:DISTRIBUTION (keeps the CPU busy) or wait:DISTRIBUTION (sleeps), e.g. spin:exponential:50us"
     )]
     Kind(String),
     /// What follows is not a distribution.
@@ -165,9 +165,9 @@ mod tests {
             assert_eq!(text.parse::<ServiceTime>().unwrap().to_string(), text);
         }
         for (text, says) in [
-            ("burn:exponential:50us", "spin:LAW"),
+            ("burn:exponential:50us", "spin:DISTRIBUTION"),
             ("spin", "spin:exponential:50us"),
-            ("exponential:50us", "wait:LAW"),
+            ("exponential:50us", "wait:DISTRIBUTION"),
             ("spin:exponential", "lacks `mean`"),
             ("wait:normal:1ms", "exponential:50us"),
         ] {

@@ -7,11 +7,10 @@ use super::error::ServeError;
 use super::listen::Listen;
 use super::service::ServiceTime;
 use crate::protocol::MessageSizes;
+use crate::protocol::echo::MAX_STREAM_BYTES;
 
 /// A larger number is a mistake.
 const MOST_WORKERS: usize = 4096;
-/// The largest messages on a stream: each connection has a buffer.
-const LARGEST_MESSAGE: usize = 16 << 20;
 /// The largest UDP payload over IPv4.
 const LARGEST_DATAGRAM: usize = 65_507;
 /// Length of the id at the beginning of a datagram.
@@ -67,7 +66,8 @@ impl Spec {
         let (min, max) = if self.architecture.is_datagram() {
             (ID_BYTES, LARGEST_DATAGRAM)
         } else {
-            (1, LARGEST_MESSAGE)
+            // each connection has a buffer of this size
+            (1, MAX_STREAM_BYTES)
         };
         let lengths = [
             ("requests", self.sizes.request_bytes),

@@ -308,16 +308,7 @@ impl DatagramTransport for UdpSockets {
 mod tests {
     use super::*;
     use crate::clock::now;
-
-    /// Waits for what the kernel delivers a moment later.
-    fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
-        loop {
-            if let Some(found) = look() {
-                return found;
-            }
-            std::thread::yield_now();
-        }
-    }
+    use crate::fake::until;
 
     fn echo() -> (UdpSocket, SocketAddr) {
         let server = UdpSocket::bind("127.0.0.1:0").unwrap();

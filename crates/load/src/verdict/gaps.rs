@@ -106,11 +106,8 @@ impl KolmogorovSmirnov {
             return usize::MAX;
         }
         let right = 1.358 / self.d - 0.12;
-        let discriminant = right * right - 0.44;
-        if discriminant < 0.0 {
-            return 0;
-        }
-        let root = (right + discriminant.sqrt()) / 2.0;
+        // D is at most 1, so that there is a root
+        let root = (right + (right * right - 0.44).sqrt()) / 2.0;
         (root * root) as usize
     }
 }

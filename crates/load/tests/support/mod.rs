@@ -3,6 +3,7 @@
 // each test file uses a part of it, and for clippy these are not tests
 #![allow(dead_code, clippy::unwrap_used)]
 
+pub(crate) mod live;
 pub(crate) mod ports;
 pub(crate) mod streams;
 

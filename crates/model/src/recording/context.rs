@@ -89,7 +89,7 @@ impl RecordingContext {
             .workers
             .is_some_and(|workers| !(1..=MAX_WORKERS).contains(&workers))
         {
-            return Err(format!("workers is not from 1 to {MAX_WORKERS}"));
+            return Err(format!("workers is not between 1 and {MAX_WORKERS}"));
         }
         if self
             .measure_from_ns
@@ -98,7 +98,7 @@ impl RecordingContext {
             return Err("measure_from_ns is more than 73 years after boot".into());
         }
         if self.started_unix_s > MAX_UNIX_S {
-            return Err("started_unix_s is after the year 10000".into());
+            return Err("started_unix_s is after the year 10680".into());
         }
         if self
             .observer_cpu_share

@@ -108,7 +108,8 @@ impl<R: Read> RecordingReader<R> {
                 self.lost = footer.lost;
                 (self.settled, self.ended) = (u64::MAX, true);
             }
-            Item::Losses(lost) => self.lost = lost,
+            // the end, where it has been read already, knows more than the middle
+            Item::Losses(lost) => self.lost = self.lost.max(lost),
             Item::CutOff => {
                 self.accounts.cut_off = true;
                 self.blocks.note("its end is missing");

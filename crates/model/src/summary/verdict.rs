@@ -50,17 +50,28 @@ impl Verdict {
         claim.is_some_and(|claim| claim.because.iter().any(|key| key != TOO_FEW))
     }
 
-    /// The highest percentile up to which all hold (`p99`); `None` when all of them hold, or none does.
-    pub fn holds_to(&self) -> Option<ClaimName> {
-        let mut percentiles = (self.claims.iter()).filter(|claim| claim.claim.quantile().is_some());
-        let mut last = None;
-        percentiles
-            .find(|claim| {
-                last = if claim.valid { Some(claim.claim) } else { last };
-                !claim.valid
-            })
-            .and(last)
+    /// How many of the percentiles hold; all of them where there are no claims.
+    pub fn holds_to(&self) -> HoldsTo {
+        let mut last = HoldsTo::NoPercentile;
+        for claim in (self.claims.iter()).filter(|claim| claim.claim.quantile().is_some()) {
+            if !claim.valid {
+                return last;
+            }
+            last = HoldsTo::Percentile(claim.claim);
+        }
+        HoldsTo::All
     }
+}
+
+/// How many of the percentiles of a result hold, from the lowest one on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HoldsTo {
+    /// All of them.
+    All,
+    /// This one and those below it.
+    Percentile(ClaimName),
+    /// Not even the lowest one.
+    NoPercentile,
 }
 
 /// One reason against a measurement, or one warning about it.
@@ -177,11 +188,13 @@ mod tests {
                 .collect(),
             ..Verdict::default()
         };
-        assert_eq!(verdict(&[]).holds_to(), None);
-        assert_eq!(verdict(&[ClaimName::Ideal]).holds_to(), None);
+        assert_eq!(Verdict::default().holds_to(), HoldsTo::All);
+        assert_eq!(verdict(&[]).holds_to(), HoldsTo::All);
+        assert_eq!(verdict(&[ClaimName::Ideal]).holds_to(), HoldsTo::All);
         let spoiled = verdict(&[ClaimName::P999, ClaimName::P9999, ClaimName::P99999]);
-        assert_eq!(spoiled.holds_to(), Some(ClaimName::P99));
-        assert_eq!(verdict(&ClaimName::PERCENTILES).holds_to(), None);
+        assert_eq!(spoiled.holds_to(), HoldsTo::Percentile(ClaimName::P99));
+        let nothing = verdict(&ClaimName::PERCENTILES);
+        assert_eq!(nothing.holds_to(), HoldsTo::NoPercentile);
     }
 
     #[test]

@@ -42,11 +42,15 @@ static __always_inline void note_thread(const struct task_struct *task, u32 tid)
 
 	if (!thread || (thread->tid == tid && thread->comm[0] == comm))
 		return;
+	/* no thread while it is written; x86-64 keeps stores in order */
+	*(volatile u32 *)&thread->tid = 0;
+	barrier();
 	thread->comm[0] = comm;
 	thread->comm[1] = *(const u64 *)(task->comm + 8);
 	thread->tgid = task->tgid;
 	thread->server = in_server(task);
-	thread->tid = tid;
+	barrier();
+	*(volatile u32 *)&thread->tid = tid;
 }
 
 /* the number of the system call that a thread is in; NO_CALL or more: in none */
@@ -290,7 +294,7 @@ struct {
 
 /*
  * Whether a softirq or an interrupt runs: what it asks or waits for is not the interrupted
- * thread's. Known only on the server's CPUs, and only while those are recorded.
+ * thread's. Known only on the server's CPUs; user space attaches the programs of both for it.
  */
 static __always_inline bool on_top(const struct ring *ring)
 {

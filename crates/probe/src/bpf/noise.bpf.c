@@ -115,8 +115,8 @@ int watch_without_interrupts(struct request *request)
 #define SENDS 4096
 
 struct send {
+	u64 which; /* its number, from 1, << 16 | the CPU that sent it; written last */
 	u64 at;
-	u64 from;
 };
 
 struct sends {
@@ -135,13 +135,17 @@ SEC("tp_btf/ipi_send_cpu")
 int BPF_PROG(ipi_sent, unsigned int cpu)
 {
 	struct sends *sends = bpf_map_lookup_elem(&asked, &cpu);
-	u64 place;
+	u64 number, place;
 
 	if (!sends)
 		return 0;
-	place = __sync_fetch_and_add(&sends->count, 1) & (SENDS - 1);
-	sends->last[place].from = bpf_get_smp_processor_id();
+	number = __sync_fetch_and_add(&sends->count, 1);
+	place = number & (SENDS - 1);
 	sends->last[place].at = bpf_ktime_get_ns();
+	/* x86-64 keeps stores in order */
+	barrier();
+	*(volatile u64 *)&sends->last[place].which =
+		(number + 1) << 16 | bpf_get_smp_processor_id();
 	return 0;
 }
 

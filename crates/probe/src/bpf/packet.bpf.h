@@ -131,15 +131,19 @@ static __always_inline int behind_ipv6(const unsigned char *ip, u32 linear, u8 t
 		       -1;
 }
 
-/*
- * Reads the headers at `ip`, of which `linear` bytes may be read, of a packet of `whole`
- * bytes. A fragment other than the first has no ports.
- */
-static __always_inline enum verdict read_headers(const unsigned char *ip, u32 linear, u32 whole,
-						 __be16 protocol, u8 transport, bool incoming,
-						 struct headers *headers)
+/* where a packet's IP header is, how much of it may be read, and how long it is from there */
+struct place {
+	const unsigned char *ip;
+	u32 linear;
+	u32 whole;
+};
+
+/* Reads a packet's headers. A fragment other than the first has no ports. */
+static __always_inline enum verdict read_headers(struct place place, __be16 protocol, u8 transport,
+						 bool incoming, struct headers *headers)
 {
-	const unsigned char *client;
+	const unsigned char *client, *ip = place.ip;
+	u32 linear = place.linear;
 	u32 header, total, word;
 	int behind;
 	u16 ours;
@@ -167,7 +171,7 @@ static __always_inline enum verdict read_headers(const unsigned char *ip, u32 li
 	}
 	/* 0: the length does not fit into 16 bits */
 	if (!total)
-		total = whole;
+		total = place.whole;
 	if (header < IP_BYTES || linear < header + 4 || total < header)
 		return UNREADABLE;
 	word = u32_at(ip + header);
@@ -193,16 +197,10 @@ static __always_inline bool is_ip(__be16 protocol)
 	return protocol == bpf_htons(ETH_P_IP) || protocol == bpf_htons(ETH_P_IPV6);
 }
 
-/* where a packet's IP header is, and how much of it may be read */
-struct place {
-	const unsigned char *ip;
-	u32 linear;
-};
-
 /* on the way in, skb->data is behind the link-layer header */
 static __always_inline struct place place_in(const struct sk_buff *skb)
 {
-	struct place place = { skb->data, skb->len - skb->data_len };
+	struct place place = { skb->data, skb->len - skb->data_len, skb->len };
 
 	return place;
 }
@@ -219,6 +217,7 @@ static __always_inline struct place place_in_frags(const struct sk_buff *skb)
 			      cb + bpf_core_field_offset(struct napi_gro_cb, frag0));
 	bpf_probe_read_kernel(&place.linear, sizeof(place.linear),
 			      cb + bpf_core_field_offset(struct napi_gro_cb, frag0_len));
+	place.whole = skb->len;
 	return place;
 }
 
@@ -246,7 +245,8 @@ static __always_inline struct place place_in_frags(const struct sk_buff *skb)
 static __always_inline struct place place_out(const struct sk_buff *skb)
 {
 	const unsigned char *ip = skb->head + skb->network_header;
-	struct place place = { ip, skb->len - skb->data_len - (u32)(ip - skb->data) };
+	u32 whole = skb->len - (u32)(ip - skb->data);
+	struct place place = { ip, whole - skb->data_len, whole };
 
 	return place;
 }

@@ -34,8 +34,7 @@ static __always_inline enum verdict read_segment(struct place place, const struc
 	u16 offset_flags;
 	u32 own;
 
-	verdict = read_headers(place.ip, place.linear, skb->len, skb->protocol, IPPROTO_TCP,
-			       incoming, &headers);
+	verdict = read_headers(place, skb->protocol, IPPROTO_TCP, incoming, &headers);
 	if (verdict != OURS)
 		return verdict;
 	if (headers.linear < TCP_BYTES)

@@ -36,8 +36,7 @@ static __always_inline enum verdict read_key(struct place place, const struct sk
 	enum verdict verdict;
 	u32 bytes;
 
-	verdict = read_headers(place.ip, place.linear, skb->len, skb->protocol, IPPROTO_UDP,
-			       incoming, &headers);
+	verdict = read_headers(place, skb->protocol, IPPROTO_UDP, incoming, &headers);
 	if (verdict != OURS)
 		return verdict;
 	if (headers.linear < UDP_BYTES)

@@ -103,7 +103,6 @@ struct sk_buff {
 	unsigned int len;
 	unsigned int data_len;
 	__be16 protocol;
-	__u16 transport_header;
 	__u16 network_header;
 	unsigned char *head;
 	unsigned char *data;
@@ -115,20 +114,10 @@ struct napi_gro_cb {
 	unsigned int frag0_len;
 };
 
-struct iphdr {
-	__be32 saddr;
-	__be32 daddr;
-};
-
 struct in6_addr {
 	union {
 		__be32 u6_addr32[4];
 	} in6_u;
-};
-
-struct ipv6hdr {
-	struct in6_addr saddr;
-	struct in6_addr daddr;
 };
 
 struct udphdr {
@@ -154,19 +143,9 @@ struct sock_common {
 	possible_net_t skc_net;
 };
 
-struct sk_buff_head {
-	struct sk_buff *prev;
-	__u32 qlen;
-};
-
 struct sock {
 	struct sock_common __sk_common;
-	struct sk_buff_head sk_receive_queue;
 	__u16 sk_protocol;
-};
-
-struct udp_sock {
-	struct sk_buff_head reader_queue;
 };
 
 struct tcp_sock {

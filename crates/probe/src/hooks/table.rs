@@ -23,6 +23,13 @@ pub(crate) fn stamps(
         MiddleStamps::All | MiddleStamps::Sampled(_) => (middle, Some(&SWITCH)),
         MiddleStamps::Ends => (&[], None),
     };
+    // without these, what an interrupt waits for would be charged to the thread below it
+    let on_top = Disturbances::IRQ | Disturbances::SOFTIRQ;
+    let waits = [Disturbances::STORAGE, Disturbances::LOCK];
+    let disturbances = match waits.into_iter().any(|kind| disturbances.contains(kind)) {
+        true => disturbances | on_top,
+        false => disturbances,
+    };
     let wanted: [(Disturbances, &'static [Stamp]); 10] = [
         (Disturbances::SCHED, &MIGRATION),
         (Disturbances::WAKE, &WAKE),
@@ -244,7 +251,7 @@ static TCP_MIDDLE: [Stamp; 3] = [
                 "tp_btf/sys_exit",
                 &["stream_read_returned"],
                 "reads of the server's other files are stamped as well, and a read is \
-                 taken for the thread's next response, whichever connection it is of",
+                 assigned to the thread's next response, on whichever connection",
             ),
         ],
     ),

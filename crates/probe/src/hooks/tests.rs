@@ -154,6 +154,22 @@ fn only_the_disturbances_that_are_asked_for_are_recorded() {
     assert_eq!(more, [&"woken", &"softirq_begins", &"softirq_ends"]);
     // of streams only
     assert!(!loaded(Disturbances::ALL).contains(&"retransmitted"));
+    // what an interrupt waits for is not the thread's, so interrupts have to be seen
+    for (waits, program) in [
+        (Disturbances::LOCK, "lock_wanted"),
+        (Disturbances::STORAGE, "storage_asked"),
+    ] {
+        let loaded = loaded(waits);
+        for name in [
+            program,
+            "interrupt_begins",
+            "local_timer_ends",
+            "softirq_ends",
+        ] {
+            assert!(loaded.contains(&name), "{name}: {loaded:?}");
+        }
+        assert!(!loaded.contains(&"woken"), "{loaded:?}");
+    }
 }
 
 #[test]

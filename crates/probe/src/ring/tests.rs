@@ -142,6 +142,25 @@ proptest! {
 }
 
 #[test]
+fn what_the_programs_noted_for_themselves_is_forgotten_and_nothing_else() {
+    let producer = Producer::new(2);
+    for ring in producer.rings.positions.items() {
+        for word in &ring.scratch {
+            word.store(7, Ordering::Relaxed);
+        }
+        ring.unreadable.store(3, Ordering::Relaxed);
+        ring.tail.store(1, Ordering::Relaxed);
+    }
+    producer.rings.clear_scratch();
+    for ring in producer.rings.positions.items() {
+        let mut words = ring.scratch.iter();
+        assert!(words.all(|word| word.load(Ordering::Relaxed) == 0));
+        assert_eq!(ring.unreadable.load(Ordering::Relaxed), 3);
+        assert_eq!(ring.tail.load(Ordering::Relaxed), 1);
+    }
+}
+
+#[test]
 fn the_positions_are_laid_out_as_in_the_programs() {
     assert_eq!(size_of::<Positions>(), 256);
     assert_eq!(std::mem::offset_of!(Positions, scratch), 24);

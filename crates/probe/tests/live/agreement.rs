@@ -20,15 +20,10 @@ fn lesser_hooks(transport: &str) -> Vec<(String, String, Vec<String>)> {
         .collect();
     let replaceable = own.iter().filter(|trial| trial.works && !trial.used);
     replaceable
-        .filter(|trial| {
-            // a stamp with several rows of hooks, none of which replaces another
-            own.iter()
-                .any(|other| other.stamp == trial.stamp && other.used)
-        })
         .map(|trial| {
-            let others = own.iter().filter(|other| {
-                other.stamp == trial.stamp && other.hook != trial.hook && other.stamp != "T1"
-            });
+            let others = own
+                .iter()
+                .filter(|other| other.stamp == trial.stamp && other.hook != trial.hook);
             let avoided = others.map(|other| other.hook.clone()).collect();
             (trial.stamp.clone(), trial.hook.clone(), avoided)
         })

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::testbed::recorded::{events_of, own_tid};
-use crate::testbed::{Testbed, await_sleep, eventually, live, times_asleep};
+use crate::testbed::{Testbed, await_sleep, eventually, live, now, times_asleep};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::pwrite;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
@@ -132,6 +132,36 @@ fn a_migration_says_where_to() {
         "{to:?}"
     );
     assert!(to.iter().all(|&cpu| cpu < 2));
+}
+
+#[test]
+fn nothing_reaches_back_to_before_it_was_attached_again() {
+    let Some(_alone) = live("nothing_reaches_back_to_before_it_was_attached_again") else {
+        return;
+    };
+    let testbed = Testbed::veth();
+    let spec = ProbeSpec {
+        disturbances: Disturbances::IDLE | Disturbances::IRQ | Disturbances::SOFTIRQ,
+        ring_bytes_per_cpu: 16 << 20,
+        ..testbed.spec.clone()
+    };
+    let mut probe = Probe::load(&spec).expect("this kernel lets the probe load");
+    // some CPU is idle whenever this thread sleeps
+    let pause = || std::thread::sleep(Duration::from_millis(20));
+    let mut ended = 0;
+    for _ in 0..5 {
+        let from = now();
+        probe.attach().expect("the hooks are there");
+        pause();
+        let recording = probe.take_recording().expect("the counters can be read");
+        pause();
+        for event in recording.into_events() {
+            let lasted = event.kind.lasted();
+            assert!(lasted <= event.at.saturating_since(from), "{event:?}");
+            ended += usize::from(lasted > Nanos::ZERO);
+        }
+    }
+    assert!(ended > 0);
 }
 
 #[test]

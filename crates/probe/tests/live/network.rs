@@ -8,10 +8,10 @@ use std::sync::mpsc::channel;
 use crate::testbed::streams::{Calls, StreamBed};
 use crate::testbed::tap::{Driver, TapBed};
 use crate::testbed::{
-    CLIENT, SERVER, SERVER_PORT, Testbed, begin, eventually, ip, joined, live, round_trip,
+    CLIENT, SERVER, SERVER_PORT, Testbed, begin, eventually, ip, joined, live, round_trip, spec,
 };
 use taillab_model::{Event, EventKind, RequestKey, address_hash};
-use taillab_probe::{Devices, Disturbances, Probe, ProbeSpec, Transport};
+use taillab_probe::{Devices, Disturbances, Probe, ProbeSpec, ServerProcesses, Transport};
 
 /// What is recorded while `cause` runs; nothing may be lost. `reader` is a thread of the server that may be
 /// waiting for datagrams.
@@ -191,11 +191,8 @@ fn streams_of_both_families_have_their_clients_address() {
             2,
         )
     });
-    let spec = ProbeSpec {
-        devices: device.into(),
-        transport: Transport::Tcp,
-        ..Testbed::veth().spec.clone()
-    };
+    let own = ServerProcesses::These(vec![std::process::id()]);
+    let spec = spec(device, Transport::Tcp, own);
     for (to, from) in [
         ("10.99.0.1:11211", "10.99.0.2"),
         ("[fd99::1]:11211", "fd99::2"),
@@ -340,11 +337,10 @@ fn segments_that_are_sent_again_are_seen() {
         return;
     };
     let (server, client, device) = joined();
+    let own = ServerProcesses::These(vec![std::process::id()]);
     let spec = ProbeSpec {
-        devices: device.into(),
-        transport: Transport::Tcp,
         disturbances: Disturbances::RETRANSMIT,
-        ..Testbed::veth().spec.clone()
+        ..spec(device, Transport::Tcp, own)
     };
     let (cut_off, wait_cut_off) = channel();
     let (has_read, wait_has_read) = channel();

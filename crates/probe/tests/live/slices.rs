@@ -10,13 +10,13 @@ use taillab_probe::{Disturbances, Probe, ProbeSpec};
 use crate::testbed::streams::StreamBed;
 use crate::testbed::{Testbed, live};
 
-/// How long attaching and detaching may take on a machine that does other things too.
-const TRANSIENT: Nanos = Nanos::from_millis(500);
+/// A slice of 100 ms in each 400 ms: two slices are 185 ms or 485 ms apart.
+const STAMPS: &str = "sampled:1/4";
 
 /// Records calls for this long. Calls after that are not recorded.
 fn recorded(spec: &ProbeSpec, length: Duration, mut call: impl FnMut(u32)) -> Recording {
     let mut probe = Probe::load(spec).expect("this kernel lets the probe load");
-    assert_eq!(probe.slices(), Some(2));
+    assert_eq!(probe.slices(), Some(4));
     probe.attach().expect("the hooks are there");
     let begin = Instant::now();
     for id in (0..).take_while(|_| begin.elapsed() < length) {
@@ -34,10 +34,27 @@ fn recorded(spec: &ProbeSpec, length: Duration, mut call: impl FnMut(u32)) -> Re
 
 fn sampled(spec: &ProbeSpec) -> ProbeSpec {
     ProbeSpec {
-        stamps: "sampled:1/2".parse().expect("a valid choice"),
+        stamps: STAMPS.parse().expect("a valid choice"),
         disturbances: Disturbances::ALL,
         ..spec.clone()
     }
+}
+
+/// Between the slices, only the ends are recorded. Attaching and detaching take their time, and more on a
+/// machine that does other things too: so this looks at the middle third, and lets one in four be late.
+fn assert_only_ends_between(slices: &[[(bool, Monotonic); 2]], events: &[Event]) {
+    let is_late = |pair: &&[[(bool, Monotonic); 2]]| {
+        let ([_, (_, end)], [(_, begin), _]) = (pair[0], pair[1]);
+        let third = Nanos::new(begin.saturating_since(end).get() / 3);
+        let (from, to) = (end + third, end + third + third);
+        events.iter().any(|event| {
+            let is_sliced = !event.kind.is_always_recorded()
+                && !matches!(event.kind, EventKind::MajorFault { .. });
+            is_sliced && from <= event.at && event.at <= to
+        })
+    };
+    let late = slices.windows(2).filter(is_late).count();
+    assert!(4 * late < slices.len(), "{late} times: {slices:?}");
 }
 
 /// The slices, and the stamps of the requests in them. On each connection that is older than the recording,
@@ -62,22 +79,9 @@ fn check(recording: Recording, connections: u64) {
         let length = to.saturating_since(*from);
         assert!(length >= Nanos::from_millis(90), "{marks:?}");
     }
-    // between the slices, nothing but the ends
-    for event in events
-        .iter()
-        .filter(|event| !event.kind.is_always_recorded())
-    {
-        let near = pairs.iter().any(|[(_, from), (_, to)]| {
-            from.saturating_since(event.at) <= TRANSIENT
-                && event.at.saturating_since(*to) <= TRANSIENT
-        });
-        assert!(
-            near || matches!(event.kind, EventKind::MajorFault { .. }),
-            "{event:?}"
-        );
-    }
+    assert_only_ends_between(pairs, &events);
     let options = MatchOptions {
-        stamps: "sampled:1/2".parse().expect("a valid choice"),
+        stamps: STAMPS.parse().expect("a valid choice"),
         sequential: true,
         ..MatchOptions::default()
     };
@@ -110,7 +114,7 @@ fn datagrams_have_their_ends_all_the_time_and_all_stamps_in_slices() {
         return;
     };
     let testbed = Testbed::veth();
-    let recording = recorded(&sampled(&testbed.spec), Duration::from_secs(3), |id| {
+    let recording = recorded(&sampled(&testbed.spec), Duration::from_secs(5), |id| {
         testbed.round_trip(&(id as u16).to_be_bytes());
     });
     check(recording, 0);
@@ -124,7 +128,7 @@ fn streams_have_their_ends_all_the_time_and_all_stamps_in_slices() {
     let bed = StreamBed::new();
     let _server = bed.memcached(1);
     let mut client = bed.connect();
-    let recording = recorded(&sampled(&bed.spec), Duration::from_secs(3), |_| {
+    let recording = recorded(&sampled(&bed.spec), Duration::from_secs(5), |_| {
         let mut response = [0; 16];
         client.write_all(b"get some-key-of-memcached\r\n").unwrap();
         let n = client.read(&mut response).unwrap();

@@ -20,13 +20,12 @@ struct Stamps {
     t6: Option<Monotonic>,
 }
 
-/// Joins events to requests, for a server that answers one after the other in order.
+/// Joins events to requests, for a server that reads and answers one after the other in order of arrival.
 ///
 /// Panics on an event that fits no request.
 fn join(events: &[Event], server_tid: u32) -> Vec<(RequestKey, Stamps)> {
     let mut requests: Vec<(RequestKey, Stamps)> = Vec::new();
     let mut in_flight = HashMap::new();
-    let mut queued = Vec::new();
     let (mut reads, mut writes) = (0, 0);
     for event in events {
         let at = Some(event.at);
@@ -44,14 +43,13 @@ fn join(events: &[Event], server_tid: u32) -> Vec<(RequestKey, Stamps)> {
             EventKind::Enqueued { packet } => {
                 let request = in_flight.remove(&packet).expect("its PacketIn came before");
                 requests[request].1.t2 = at;
-                queued.push(request);
             }
             EventKind::ReadReturned { tid, .. } if tid == server_tid => {
-                requests[queued[reads]].1.t4 = at;
+                requests[reads].1.t4 = at;
                 reads += 1;
             }
             EventKind::WriteCalled { tid } if tid == server_tid => {
-                requests[queued[writes]].1.t5 = at;
+                requests[writes].1.t5 = at;
                 writes += 1;
             }
             EventKind::PacketOut { tid, key } => {
@@ -69,7 +67,8 @@ fn join(events: &[Event], server_tid: u32) -> Vec<(RequestKey, Stamps)> {
     requests
 }
 
-/// Every request has all stamps, in order, and its own key.
+/// Every request has all stamps, in order, and its own key. Only T2 may come after T4, in one request in a
+/// hundred: a reader that is awake on another CPU can read a datagram while an interrupt delays the stamp.
 fn assert_complete(recording: Recording, testbed: &Testbed, ids: &[u16]) {
     assert_eq!(recording.lost.total(), 0, "{:?}", recording.lost);
     let events: Vec<Event> = recording.into_events().collect();
@@ -86,11 +85,17 @@ fn assert_complete(recording: Recording, testbed: &Testbed, ids: &[u16]) {
         })
         .collect();
     assert_eq!(keys, expected);
+    let mut late = 0;
     for (key, stamps) in &requests {
         let all = [stamps.t1, stamps.t2, stamps.t4, stamps.t5, stamps.t6];
         assert!(all.iter().all(Option::is_some), "{key:?}: {stamps:?}");
-        assert!(all.is_sorted(), "{key:?}: {stamps:?}");
+        let [t1, t2, t4, t5, t6] = all;
+        assert!([t1, t4, t5, t6].is_sorted(), "{key:?}: {stamps:?}");
+        assert!(t1 <= t2, "{key:?}: {stamps:?}");
+        late += usize::from(t2 > t4);
     }
+    let most = requests.len().div_ceil(100);
+    assert!(late <= most, "{late} of {}: {requests:?}", requests.len());
     let count = |wanted: fn(&EventKind) -> bool| events.iter().filter(|e| wanted(&e.kind)).count();
     assert_eq!(
         count(|k| matches!(k, EventKind::PacketIn { .. })),

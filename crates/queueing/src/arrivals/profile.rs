@@ -232,13 +232,18 @@ impl FromStr for RateProfile {
 }
 
 impl fmt::Display for RateProfile {
-    /// The notation that reads back as this profile, with the rates rounded to three decimals.
+    /// The notation that reads back as this profile, with the rates rounded to three decimals, those below
+    /// 1 to twelve digits.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("step:")?;
-        for (i, (length, rate)) in self.to_steps().iter().enumerate() {
+        for (i, (length, rate)) in self.to_steps().into_iter().enumerate() {
             let comma = if i > 0 { "," } else { "" };
-            // the rate per nanosecond has lost the last digits
-            let rate = format!("{rate:.3}");
+            // a low rate is no pause; the rate per nanosecond has lost the last digits
+            let decimals = match rate > 0.0 && rate < 1.0 {
+                true => 12 + (-rate.log10()) as usize,
+                false => 3,
+            };
+            let rate = format!("{rate:.decimals$}");
             let rate = rate.trim_end_matches('0').trim_end_matches('.');
             write!(f, "{comma}{}@{rate}", length.to_exact_string())?;
         }
@@ -279,6 +284,11 @@ mod tests {
                 "step:500ms@5000,60s@1200000,1s@0",
             ),
             (" step:7ns@0.125 ", "step:7ns@0.125"),
+            ("step:1s@0.0004,1s@1", "step:1s@0.0004,1s@1"),
+            (
+                "step:1s@0.0123456789,1s@1e-20",
+                "step:1s@0.0123456789,1s@0.00000000000000000001",
+            ),
         ] {
             assert_eq!(read(text).to_string(), written);
             assert_eq!(read(written).to_string(), written);

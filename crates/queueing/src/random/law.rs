@@ -274,3 +274,31 @@ fn mmpp_gap<const L: usize>(
         *phase = 1 - *phase;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::lanes::Purpose;
+    use super::*;
+
+    /// Around the smallest normal number: some lengths are rounded to zero, others are not.
+    #[test]
+    fn lengths_too_short_for_a_double_are_zero_with_every_instruction_set() {
+        let of = |isa| {
+            let law = Law::Lognormal {
+                mu: -708.0,
+                sigma: 2.0,
+            };
+            let rng = LaneRng::<8>::new(3, Purpose::Service, 0);
+            let mut rows = vec![[0.0; 8]; 33];
+            Sampler::new(law, rng, 0.0).fill(isa, &mut rows);
+            rows
+        };
+        let want = of(Isa::BASELINE);
+        let lengths = want.as_flattened();
+        assert!(lengths.iter().all(|x| (0.0..1e-300).contains(x)));
+        assert!(lengths.contains(&0.0) && lengths.iter().any(|x| *x > 0.0));
+        for isa in Isa::available() {
+            assert_eq!(of(isa), want, "{}", isa.name());
+        }
+    }
+}

@@ -36,7 +36,7 @@ pub(crate) fn neg_ln(u: f64) -> f64 {
     k * -LN_2 - r * p
 }
 
-/// eˣ for |x| < 700; relative error below 10⁻¹³.
+/// eˣ for x < 700; relative error below 10⁻¹³, and 0 below −708.
 #[inline(always)]
 pub(crate) fn exp(x: f64) -> f64 {
     const LOG2_E: f64 = std::f64::consts::LOG2_E;
@@ -63,7 +63,8 @@ pub(crate) fn exp(x: f64) -> f64 {
             .wrapping_add(1023)
             << 52,
     );
-    p * scale
+    // there, the exponent would wrap around into the sign
+    if x < -708.0 { 0.0 } else { p * scale }
 }
 
 /// (sin 2πu, cos 2πu) for u in [0, 1]; absolute error below 10⁻¹¹.
@@ -151,6 +152,14 @@ mod tests {
             assert!((neg_ln(u) / -u.ln() - 1.0).abs() < 3e-10, "ln {u}");
             let near_one = 1.0 - 0.5_f64.powi(e);
             assert!((neg_ln(near_one) / -near_one.ln() - 1.0).abs() < 3e-10);
+        }
+    }
+
+    #[test]
+    fn the_exponential_of_large_negative_numbers_is_zero() {
+        assert!((exp(-708.0) / (-708.0_f64).exp() - 1.0).abs() < 1e-13);
+        for x in [-708.1, -709.5, -712.0, -3.7e5, -1e300, f64::NEG_INFINITY] {
+            assert_eq!(exp(x).to_bits(), 0, "exp {x}");
         }
     }
 

@@ -200,8 +200,8 @@ impl Trace {
         let mut free_from = t1;
         for stretch in &request.stretches {
             let from = t1.saturating_add(stretch.from_ns.get()).max(free_from);
-            let lasted_ns = (stretch.from_ns + stretch.lasted_ns).get();
-            let to = t1.saturating_add(lasted_ns).max(from);
+            let until_ns = (stretch.from_ns + stretch.lasted_ns).get();
+            let to = t1.saturating_add(until_ns).max(from);
             let name = explained::stretch_reason(request, stretch);
             let inherited = if stretch.inherited { "yes" } else { "no" };
             let notes = [("cause", stretch.cause.key()), ("inherited", inherited)];

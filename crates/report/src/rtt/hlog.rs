@@ -2,13 +2,14 @@
 
 use std::io;
 
+use taillab_model::Monotonic;
 use taillab_model::rtt::RoundTrip;
 
 use crate::error::ReportError;
 use crate::hlog;
 
 /// Writes an HdrHistogram interval log of round trips, which must be in order of time; a lost
-/// message counts as long as it was waited for. Writes nothing without round trips.
+/// message counts as long as it was waited for. Without round trips the log has no intervals.
 ///
 /// # Errors
 /// [`ReportError::Write`] when the stream refuses the bytes.
@@ -18,9 +19,8 @@ pub fn write_hlog<'a>(
     out: impl io::Write,
 ) -> Result<(), ReportError> {
     let mut rows = round_trips.into_iter().peekable();
-    let Some(first) = rows.peek().map(|trip| trip.sent) else {
-        return Ok(());
-    };
+    let none = Monotonic::from_nanos_since_boot(0);
+    let first = rows.peek().map_or(none, |trip| trip.sent);
     let rows = rows.map(|trip| hlog::Observed {
         due: Some(trip.sent),
         warm_up: false,

@@ -26,7 +26,7 @@ pub fn chart(report: &SimulationReport) -> Chart {
             } else {
                 "Latency distribution, simulated".to_owned()
             },
-            subtitle: subtitle(report),
+            subtitle: subtitle(report, runs.len()),
             x: Axis::Latency,
             y: Axis::Slower,
             curves: (runs.iter().take(MOST_CURVES))
@@ -37,16 +37,15 @@ pub fn chart(report: &SimulationReport) -> Chart {
     }
 }
 
-fn subtitle(report: &SimulationReport) -> String {
+/// What all runs have in common, and how many of so many `curves` have no place in the figure.
+fn subtitle(report: &SimulationReport, curves: usize) -> String {
     let partial = if report.partial { ", partial" } else { "" };
-    let left_out = report.runs.all().len().saturating_sub(MOST_CURVES);
-    let left_out = if left_out > 0 && report.swept.is_empty() {
-        format!(
+    let left_out = match curves.saturating_sub(MOST_CURVES) {
+        0 => String::new(),
+        n => format!(
             "; {} not drawn",
-            figures::counted(left_out as u64, "curve", "curves")
-        )
-    } else {
-        String::new()
+            figures::counted(n as u64, "curve", "curves")
+        ),
     };
     format!("{}{partial}{left_out}", report.common())
 }
@@ -88,7 +87,7 @@ fn sweep(report: &SimulationReport, axis: Axis) -> Chart {
     };
     Chart {
         title,
-        subtitle: subtitle(report),
+        subtitle: subtitle(report, names.len()),
         x: axis,
         y: Axis::Latency,
         curves,

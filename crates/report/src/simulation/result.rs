@@ -101,7 +101,7 @@ pub struct SimulatedRun {
     pub z: Option<Z>,
     /// Why the numbers may be wrong.
     pub warnings: Vec<String>,
-    /// (quantile, requests) that each quantile without a value needs about.
+    /// For each quantile without a value: about how many requests it needs.
     #[serde(skip)]
     pub needs: Vec<(f64, u64)>,
     /// The share of requests that take longer than a time in nanoseconds.
@@ -278,9 +278,7 @@ impl SimulatedRun {
             |(_, n)| format!("needs {} requests", crate::figures::round_count(*n)),
         )
     }
-}
 
-impl SimulatedRun {
     /// The largest deviation from theory, whichever way.
     pub(crate) fn worst_z(&self) -> Option<f64> {
         let z = self.z.as_ref()?;

@@ -100,8 +100,8 @@ impl Page {
     /// The rows that [`Self::causes`] leaves out.
     pub(super) fn all_causes(&mut self, document: &Document<'_>) {
         let result = &document.report.server;
-        let (shown, all) = shown_culprits(&result.causes, Extent::Chief);
-        if shown.len() < all {
+        let culprits = |extent| shown_culprits(&result.causes, extent).0.len();
+        if culprits(Extent::Chief) < culprits(Extent::All) {
             self.culprits(&result.causes, Extent::All);
         }
         if shown_predictions(&result.predictions, Extent::Chief).len() < result.predictions.len() {

@@ -121,8 +121,9 @@ impl Page {
         let what = match generator.mode {
             Mode::PingPong => {
                 let connections = u64::from(generator.connections);
-                let on = counted(connections, "connection", "each connection");
-                format!("ping-pong: one request in flight on {on}")
+                let each = if connections == 1 { "" } else { "each of " };
+                let on = counted(connections, "connection", "connections");
+                format!("ping-pong: one request in flight on {each}{on}")
             }
             _ => {
                 let requests = counted(u64::from(closed.outstanding), "request", "requests");

@@ -124,6 +124,21 @@ fn a_closed_loop_in_80_columns() {
 }
 
 #[test]
+fn ping_pong_says_on_how_many_connections() {
+    let mut result = samples::closed_loop(Mode::PingPong);
+    let mut shows = |connections, line| {
+        result.server.generator.connections = connections;
+        let text = render_load(&LoadDocument::of(&result), None, Style::PLAIN);
+        assert!(text.contains(line), "{line} in {text}");
+    };
+    shows(1, "ping-pong: one request in flight on 1 connection\n");
+    shows(
+        16,
+        "ping-pong: one request in flight on each of 16 connections\n",
+    );
+}
+
+#[test]
 fn a_search_that_found_nothing_says_what_to_do() {
     let mut search = samples::search();
     let found = search.server.generator.found.as_mut().unwrap();

@@ -65,7 +65,7 @@ pub(super) fn arrival_processes() -> Specification {
             ),
             Claim::new(
                 "section 2.1",
-                "random arrivals make a tail although every request takes the same time \
+                "random arrivals create a tail even though every request takes the same time \
                  (p99 over the service time)",
                 Measure::Ratio {
                     over: (2, 0.99),
@@ -89,8 +89,8 @@ pub(super) fn utilisation() -> Specification {
     let (at_50, at_70, at_95) = (0, 2, 5);
     let from_70 = |statement, q| Claim {
         known_disagreement: Some(
-            "a factor of ten is what lies between 50 % and 95 %; from 70 % to 95 % exact M/D/1 \
-             gives 5.7 (p90) to 6.3 (p99.9)",
+            "the factor is ten between 50 % and 95 %; from 70 % to 95 % exact M/D/1 gives 5.7 (p90) \
+             to 6.3 (p99.9)",
         ),
         ..Claim::new(
             THREAD,
@@ -142,7 +142,7 @@ pub(super) fn workers() -> Specification {
         .collect();
     curves.push(Curve {
         discipline: Discipline::RandomWorker,
-        ..curve("8 workers, a queue each", 8, 0.7)
+        ..curve("8 workers, one queue each", 8, 0.7)
     });
     let (one, eight, own_queues) = (0, 3, 4);
     Specification {
@@ -168,13 +168,13 @@ pub(super) fn workers() -> Specification {
             ),
             Claim::new(
                 "section 2.3",
-                "with a queue each, 8 workers are no better than 1 (ratio of p99)",
+                "with one queue each, 8 workers are no better than 1 (ratio of p99)",
                 ratio(own_queues, one, 0.99),
                 about(1.0, 0.05),
             ),
         ],
         note: Some(
-            "The text names 1 and 8 workers and doublings from 1; the curve of 8 workers with a \
+            "The text names 1 and 8 workers and doublings from 1; the curve of 8 workers with one \
              queue each is ours, for the statement about it.",
         ),
     }

@@ -35,7 +35,7 @@ pub enum BenchCommand {
 #[derive(Debug, Args)]
 #[command(after_help = format!("Examples:\n  sudo taillab bench causes background lock\n\n{}\n\n{CAUSES_EXIT_CODES}", privileges_of("bench")))]
 pub struct CausesArgs {
-    /// What to inject [default: all kinds, and a run without any]
+    /// What to inject [default: every kind, and a run without one]
     #[arg(value_name = "KIND")]
     pub kinds: Vec<CauseKind>,
     /// Length of each block

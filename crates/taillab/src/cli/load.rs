@@ -141,7 +141,7 @@ pub struct ClientArgs {
         default_value = "spin"
     )]
     pub wait: WaitKind,
-    /// Keep all CPUs out of power states meanwhile (as root): sends that wake another CPU become cheaper
+    /// Meanwhile keep all CPUs out of idle states (as root): sends that wake another CPU become cheaper
     /// and arrivals more exact, but a server on this machine becomes faster than it usually is
     #[arg(hide_short_help = true, long)]
     pub keep_awake: bool,

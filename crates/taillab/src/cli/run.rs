@@ -290,11 +290,11 @@ struct CalibrationSettings {
     #[arg(hide_short_help = true, long, value_name = "BYTES")]
     ring_bytes: Option<u32>,
     /// When T2 to T5 and disturbances are recorded: all the time (all), in slices of time that make up a share
-    /// of it (sampled:1/16), or never (ends); T1 and T6 always are. The less, the lower the cost [default: all]
+    /// of it (sampled:1/16), or never (ends); T1 and T6 always are. Recording less costs less [default: all]
     #[arg(long, value_name = "WHICH")]
     stamps: Option<MiddleStamps>,
     /// Kinds of disturbance to record: all, none, or a list of sched, wake, irq, softirq, idle,
-    /// fault, storage, lock, frequency, retransmit [default: all]
+    /// fault, storage, lock, frequency, retransmit; storage and lock add irq and softirq [default: all]
     #[arg(hide_short_help = true, long, value_name = "LIST")]
     disturbances: Option<Disturbances>,
 }

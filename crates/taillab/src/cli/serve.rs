@@ -1,5 +1,6 @@
 //! The command line of `taillab serve`.
 
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -9,7 +10,7 @@ use taillab_load::serve::{Architecture, Listen};
 use taillab_queueing::service::Service;
 use taillab_testkit::fault::Fault;
 
-use super::shared::{Output, wrapped};
+use super::shared::{Output, workers, wrapped};
 
 const EXIT_CODES: &str = "Exit codes:\n  0    stopped by Ctrl-C or SIGTERM: that is how a server \
     ends\n  1    something failed, e.g. the port is taken\n  2    wrong command line\n  5    a \
@@ -52,7 +53,7 @@ pub struct ServeArgs {
     pub listen: Listen,
     /// Worker threads; null-rpc has one for each connection instead [default: 1]
     #[arg(short, long, value_name = "N", value_parser = workers, allow_hyphen_values = true)]
-    pub workers: Option<usize>,
+    pub workers: Option<NonZeroU32>,
     /// The work of a worker for a request
     #[arg(long, value_name = "none|spin:LAW|wait:LAW", default_value = "none")]
     pub service: String,
@@ -112,11 +113,4 @@ fn architectures() -> impl TypedValueParser<Value = Architecture> {
         })
     });
     PossibleValuesParser::new(values).try_map(|name| name.parse::<Architecture>())
-}
-
-fn workers(text: &str) -> Result<usize, String> {
-    match text.trim().parse() {
-        Ok(n) if n > 0 => Ok(n),
-        _ => Err(format!("`{text}` must be a whole number from 1")),
-    }
 }

@@ -191,9 +191,9 @@ pub(super) fn numbers(
     Ok((0..=steps as u32).map(value).collect())
 }
 
-fn workers(text: &str) -> Result<NonZeroU32, String> {
-    text.parse()
-        .map_err(|_| "a number from 1 on is needed".to_owned())
+/// A number of workers.
+pub(super) fn workers(text: &str) -> Result<NonZeroU32, String> {
+    (text.trim().parse()).map_err(|_| "a whole number of at least 1 is needed".to_owned())
 }
 
 /// A length of time above 0.

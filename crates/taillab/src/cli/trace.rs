@@ -104,11 +104,12 @@ pub struct RecordingArgs {
     #[arg(short, long, value_name = "TIME", value_parser = positive)]
     pub duration: Option<Nanos>,
     /// When T2 to T5 and disturbances are recorded: all the time (all), in slices of time that make up a share
-    /// of it (sampled:1/16), or never (ends); T1 and T6 always are. The less, the lower the cost
+    /// of it (sampled:1/16), or never (ends); T1 and T6 always are. Recording less costs less
     #[arg(long, value_name = "WHICH", default_value = "all")]
     pub stamps: MiddleStamps,
     /// Kinds of disturbance to record: all, none, or a list of sched, wake, irq, softirq, idle, fault,
-    /// storage, lock, frequency, retransmit [default: all; with --stamps ends none]
+    /// storage, lock, frequency, retransmit; storage and lock add irq and softirq [default: all; with
+    /// --stamps ends none]
     #[arg(long, value_name = "LIST")]
     pub disturbances: Option<Disturbances>,
     /// How long clients wait for a response; taillab looks for one four times as long
@@ -151,7 +152,8 @@ impl TraceArgs {
 }
 
 fn process(text: &str) -> Result<NonZeroU32, String> {
-    let remedy = "a process is a number from 1 on; look for the server's with `pgrep -a NAME`";
+    let remedy =
+        "a process is a whole number of at least 1; look for the server's with `pgrep -a NAME`";
     text.parse().map_err(|_| remedy.to_owned())
 }
 

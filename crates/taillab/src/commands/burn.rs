@@ -26,8 +26,13 @@ pub fn run(args: &BurnArgs) -> Result<Exit, Failure> {
     let mut planned = Planned::new(args)?;
     let busy = args.busy;
     thread::spawn(move || {
-        while planned.bursts(busy).is_ok() {
-            planned.seed = planned.seed.wrapping_add(1);
+        let began = Instant::now();
+        while let Ok(due) = planned.next_plan() {
+            for due in due {
+                let due = Duration::from_nanos(due.get());
+                thread::sleep(due.saturating_sub(began.elapsed()));
+                burn(busy);
+            }
         }
     });
     // standard input ends when the process that started us ends, or closes it
@@ -35,10 +40,11 @@ pub fn run(args: &BurnArgs) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-/// When the bursts begin.
+/// When the bursts begin: one plan of [`PLANNED`] after the other.
 struct Planned {
     per_s: f64,
     seed: u64,
+    plans: u64,
 }
 
 impl Planned {
@@ -46,27 +52,25 @@ impl Planned {
         let planned = Self {
             per_s: 1.0 / args.every.as_secs_f64(),
             seed: args.seed,
+            plans: 0,
         };
         planned.due()?;
         Ok(planned)
     }
 
+    /// The bursts of the current plan, from its start.
     fn due(&self) -> Result<Vec<Nanos>, Failure> {
         ArrivalProcess::Poisson
-            .schedule(self.per_s, PLANNED, self.seed)
+            .schedule(self.per_s, PLANNED, self.seed.wrapping_add(self.plans))
             .or_exit(Exit::Usage)
     }
 
-    /// The bursts of [`PLANNED`].
-    fn bursts(&self, busy: Nanos) -> Result<(), Failure> {
+    /// The bursts of the next plan, from the start of the first one.
+    fn next_plan(&mut self) -> Result<Vec<Nanos>, Failure> {
+        let start = PLANNED * self.plans;
         let due = self.due()?;
-        let began = Instant::now();
-        for due in due {
-            let due = Duration::from_nanos(due.get());
-            thread::sleep(due.saturating_sub(began.elapsed()));
-            burn(busy);
-        }
-        Ok(())
+        self.plans += 1;
+        Ok(due.into_iter().map(|due| start + due).collect())
     }
 }
 
@@ -79,5 +83,30 @@ fn burn(time: Nanos) {
     let until = used() + Duration::from_nanos(time.get());
     while used() < until {
         std::hint::spin_loop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rare_bursts_are_as_far_apart_as_asked() {
+        for every in [10, 600].map(Nanos::from_secs) {
+            let mut planned = Planned::new(&BurnArgs {
+                cpus: None,
+                busy: Nanos::from_millis(2),
+                every,
+                seed: 1,
+            })
+            .unwrap();
+            let mut due = Vec::new();
+            while due.len() < 1_000 {
+                due.extend(planned.next_plan().unwrap());
+            }
+            assert!(due.is_sorted());
+            let mean = due[due.len() - 1].as_secs_f64() / due.len() as f64 / every.as_secs_f64();
+            assert!((0.9..1.1).contains(&mean), "{every}: {mean}");
+        }
     }
 }

@@ -67,7 +67,7 @@ impl Experiment {
                 server
                     .workers
                     .is_none_or(|n| (1..=MOST_WORKERS).contains(&n)),
-                format!("server.workers must lie in 1 to {MOST_WORKERS}"),
+                format!("server.workers must be between 1 and {MOST_WORKERS}"),
             ),
             (
                 server.workers.is_some() != per_connection,
@@ -210,13 +210,13 @@ impl Experiment {
         let echoes = |bytes: Option<u32>| !echo || bytes.is_none_or(|n| ECHO_BYTES.contains(&n));
         let of_echo = |key: &str| {
             let (least, most) = ECHO_BYTES.into_inner();
-            format!("workload.{key} of an echo must lie in {least} to {most}")
+            format!("workload.{key} of an echo must be between {least} and {most}")
         };
         foreign
             .chain([
                 (
                     (0.0..=1.0).contains(&get_share),
-                    format!("workload.get_share must lie in 0 to 1, not {get_share}"),
+                    format!("workload.get_share must be between 0 and 1, not {get_share}"),
                 ),
                 (
                     w.keys != Some(0),
@@ -225,13 +225,13 @@ impl Experiment {
                 (
                     w.key_bytes.is_none_or(|n| (16..=250).contains(&n)),
                     format!(
-                        "workload.key_bytes must lie in 16 to 250 (memcached's limit), not {}",
+                        "workload.key_bytes must be between 16 and 250 (memcached's limit), not {}",
                         w.key_bytes.unwrap_or_default()
                     ),
                 ),
                 (
                     path.starts_with('/') && path.bytes().all(|b| b.is_ascii_graphic()),
-                    "workload.path must begin with / and hold no space (write %20 for one)"
+                    "workload.path must begin with / and contain no space (write %20 for one)"
                         .to_owned(),
                 ),
                 (echoes(w.request_bytes), of_echo("request_bytes")),
@@ -250,7 +250,7 @@ impl Experiment {
         vec![
             (
                 background.is_none_or(|load| (1..=MOST_PROCESSES).contains(&load.processes)),
-                format!("background.processes must lie in 1 to {MOST_PROCESSES}"),
+                format!("background.processes must be between 1 and {MOST_PROCESSES}"),
             ),
             (
                 background.is_none_or(|load| Nanos::ZERO < load.busy && load.busy < load.every),
@@ -261,7 +261,7 @@ impl Experiment {
             (
                 (1..=most).contains(&self.client.connections),
                 format!(
-                    "client.connections must lie in 1 to {most} over {}",
+                    "client.connections must be between 1 and {most} over {}",
                     self.server.transport.name().to_uppercase()
                 ),
             ),
@@ -281,7 +281,7 @@ impl Experiment {
             ),
             (
                 (6..=1000).contains(&self.calibration.pairs),
-                "calibration.pairs must lie in 6 to 1000: fewer give no interval".to_owned(),
+                "calibration.pairs must be between 6 and 1000: fewer give no interval".to_owned(),
             ),
             (
                 self.calibration.block >= Nanos::from_millis(20),

@@ -11,7 +11,7 @@ use super::server::{Protocol, Server, ServerKind};
 use super::settings::{Calibration, Client, Experiment, Probe, Testbed, TestbedKind, Workload};
 
 /// Our own program, wherever it is: every user can read it by this name.
-const OURSELVES: &str = "/proc/self/exe";
+pub const OURSELVES: &str = "/proc/self/exe";
 
 /// Connections of a stream client, which carry the load as long as nothing stalls.
 const STREAM_CONNECTIONS: u16 = 256;

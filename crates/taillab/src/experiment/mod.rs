@@ -25,6 +25,7 @@ use self::layers::{name, one_line, overlay, remove, set, whence};
 use crate::exit::{Exit, Failure, OrExit};
 
 pub use self::check::MOST_UTILIZATION;
+pub use self::defaults::OURSELVES;
 pub use self::layers::Override;
 pub use self::preset::{PRESETS, Preset};
 pub use self::server::{Protocol, ServerKind};

@@ -148,9 +148,10 @@ impl Workload {
     /// The longest measurement: twice the duration, to make up for stalls of the generator; three times the
     /// duration for a precision; or as given.
     pub fn longest(&self) -> Nanos {
+        let times = |n| Nanos::new(self.duration.get().saturating_mul(n));
         match (&self.precision, self.max_duration) {
-            (None, _) => self.duration * 2,
-            (Some(_), None) => self.duration * 3,
+            (None, _) => times(2),
+            (Some(_), None) => times(3),
             (Some(_), Some(most)) => most,
         }
     }

@@ -214,7 +214,7 @@ fn what_does_not_fit_the_server_is_refused_by_name() {
             ],
             "UDP only",
         ),
-        (Memcached, &[("client.connections", "2000")], "1 to 1024"),
+        (Memcached, &[("client.connections", "2000")], "between 1 and 1024"),
         (NullRpc, &[("server.workers", "2")], "for each connection"),
         (NullRpc, &[("client.connections", "10001")], "1 to 10000"),
         (NullRpc, &[("client.connections", "9900")], "together"),

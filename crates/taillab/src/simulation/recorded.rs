@@ -8,7 +8,7 @@ use taillab_simulator::error::SimulationError;
 use taillab_simulator::run::Outcome;
 use taillab_simulator::trace::{TraceSimulation, TraceSummary};
 
-use super::refusal::refused;
+use super::refusal::{overloaded, refused};
 use super::watch::Gauge;
 use crate::exit::{Exit, Failure};
 use crate::time_stamps::TraceFile;
@@ -62,16 +62,12 @@ pub fn play(
 
 /// Adds to an overload that the trace can be played nevertheless.
 fn overload(trace: &TraceFile, error: SimulationError) -> Failure {
-    let text = error.to_string();
     match error {
-        SimulationError::Overload { .. } => Failure::usage(
-            text.replace(
-                "(a finite trace can be run with overload allowed)",
-                "or play the trace to its end with --allow-overload",
-            )
-            .replace("; lower the utilisation or", "; lower the utilisation, or"),
-        ),
-        SimulationError::Trace(_) => Failure::usage(format!("{}: {text}", trace.name())),
+        SimulationError::Overload { what, load } => {
+            let way_out = ", or play the trace to its end with --allow-overload";
+            Failure::usage(overloaded(&what, load, way_out))
+        }
+        SimulationError::Trace(error) => Failure::usage(format!("{}: {error}", trace.name())),
         other => refused(other),
     }
 }

@@ -5,10 +5,7 @@ use std::process::{Child, Command, Stdio};
 use taillab_host::CpuSet;
 
 use crate::exit::Failure;
-use crate::experiment::Experiment;
-
-/// The running executable, whatever its file is called.
-const OURSELVES: &str = "/proc/self/exe";
+use crate::experiment::{Experiment, OURSELVES};
 
 /// Processes that run until this is dropped. They also end with this process, because it holds the pipes of
 /// their standard inputs.

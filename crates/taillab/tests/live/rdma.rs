@@ -93,7 +93,10 @@ fn send_read_and_write_between_two_namespaces() {
             "20s",
             "--json",
         ]);
-        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        // what failed is in the rows too
+        let said = String::from_utf8_lossy(&output.stdout);
+        let code = output.status.code();
+        assert_eq!(code, Some(0), "{}\n{said}", stderr(&output));
         let result: Value = serde_json::from_slice(&output.stdout).unwrap();
         let found = result["rows"].as_array().unwrap();
         assert_eq!(found.len(), rows);

@@ -23,6 +23,7 @@ fn wrong_arguments_are_usage_errors_that_name_what_is_wrong() {
         (echo, &["-R", "1k", "-d", "0s"], "duration must be above 0"),
         (echo, &["-R", "1k", "-d", "10"], "a number and a unit"),
         (echo, &["-R", "5M", "-d", "10h"], "GB of memory"),
+        (echo, &["--profile", "step:10h@5M"], "GB of memory"),
         (echo, &["-R", "1k", "--timeout", "0s"], "time-out"),
         (echo, &["-R", "1k", "-c", "0"], "0"),
         (echo, &["-R", "1k", "-c", "1000000"], "connections"),
@@ -104,6 +105,13 @@ fn wrong_arguments_are_usage_errors_that_name_what_is_wrong() {
         assert!(ran.stderr.contains(named), "{args:?}: {}", ran.stderr);
         assert!(ran.stdout.is_empty(), "{args:?}");
     }
+}
+
+#[test]
+fn a_share_of_the_capacity_whose_record_does_not_fit_is_refused() {
+    let (_responder, target) = responder("tcp", Listen::loopback());
+    let args = ["-u", "50%", "-d", "100000h", "--floor", "off", "-q"];
+    run(&target, &args).refused(2, "GB of memory");
 }
 
 #[test]

@@ -62,6 +62,12 @@ pub(super) trait Grammar: fmt::Debug + Send {
         Next::Line
     }
 
+    /// Whether a packet that begins like this where a body should begin is the next response. That is possible
+    /// only where a response may state the length of a body that it does not have.
+    fn begins_response(&self, _content: &[u8]) -> bool {
+        false
+    }
+
     /// Blanks what is not needed of a header.
     fn redact_header(&self, _header: &mut [u8]) {}
 

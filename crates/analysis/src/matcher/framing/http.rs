@@ -103,6 +103,11 @@ impl Grammar for Http {
         }
     }
 
+    // the response to HEAD has a length and no body
+    fn begins_response(&self, content: &[u8]) -> bool {
+        content.starts_with(VERSION)
+    }
+
     fn redact_line(&self, line: &mut [u8]) {
         match (self.part, self.direction) {
             (Expected::First, Direction::Requests) => {

@@ -25,41 +25,67 @@ use std::str::FromStr;
 pub use grammar::{BLANK, Direction, Lost, Message};
 use grammar::{Grammar, Next};
 
-/// How the requests of a connection are separated.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Framing {
-    /// By the turns that client and server take: what the client sends in its turn is one request.
-    #[default]
-    OneInTurn,
-    /// Each request and each response has the same length.
-    FixedLength {
-        /// Bytes of a request.
-        request: NonZeroU32,
-        /// Bytes of a response.
-        response: NonZeroU32,
-    },
-    /// HTTP/1.0 and HTTP/1.1.
-    Http1,
-    /// memcached: text, meta or binary commands.
-    Memcached,
-    /// Redis.
-    Resp,
+/// Defines [`Framing`], with a variant for each row: its name in a recording, and its grammar.
+macro_rules! framings {
+    ($($(#[$doc:meta])+ $variant:ident = $name:literal, $grammar:ty;)+) => {
+        /// How the requests of a connection are separated.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub enum Framing {
+            /// By the turns that client and server take: what the client sends in its turn is one
+            /// request.
+            #[default]
+            OneInTurn,
+            /// Each request and each response has the same length.
+            FixedLength {
+                /// Bytes of a request.
+                request: NonZeroU32,
+                /// Bytes of a response.
+                response: NonZeroU32,
+            },
+            $($(#[$doc])+ $variant,)+
+        }
+
+        /// The framings by content, and their names.
+        const BY_CONTENT: &[(Framing, &str)] = &[$((Framing::$variant, $name)),+];
+
+        impl Framing {
+            /// How messages of one direction end; `None` for [`Framing::OneInTurn`].
+            fn ends(self, direction: Direction) -> Option<Ends> {
+                match self {
+                    Self::OneInTurn => None,
+                    Self::FixedLength { request, response } => Some(Ends::Fixed(match direction {
+                        Direction::Requests => request,
+                        Direction::Responses => response,
+                    })),
+                    $(Self::$variant => {
+                        Some(Ends::ByContent(Box::new(<$grammar>::new(direction))))
+                    })+
+                }
+            }
+        }
+
+        impl fmt::Display for Framing {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self {
+                    Self::OneInTurn => f.write_str("one-in-turn"),
+                    Self::FixedLength { request, response } => {
+                        write!(f, "fixed:{request}:{response}")
+                    }
+                    $(Self::$variant => f.write_str($name),)+
+                }
+            }
+        }
+    };
 }
 
-/// The framings by content: the name of each in a recording, and its grammar.
-const BY_CONTENT: [(Framing, &str, MakeGrammar); 3] = [
-    (Framing::Http1, "http", |direction| {
-        Box::new(http::Http::new(direction))
-    }),
-    (Framing::Memcached, "memcached", |direction| {
-        Box::new(memcached::Memcached::new(direction))
-    }),
-    (Framing::Resp, "resp", |direction| {
-        Box::new(resp::Resp::new(direction))
-    }),
-];
-
-type MakeGrammar = fn(Direction) -> Box<dyn Grammar>;
+framings! {
+    /// HTTP/1.0 and HTTP/1.1.
+    Http1 = "http", http::Http;
+    /// memcached: text, meta or binary commands.
+    Memcached = "memcached", memcached::Memcached;
+    /// Redis.
+    Resp = "resp", resp::Resp;
+}
 
 impl Framing {
     /// How many bytes at the beginning of each packet the parsers need; 0 if they need none, and
@@ -77,20 +103,8 @@ impl Framing {
 
     /// The names of the framings by content, for help and messages: `http, memcached, resp`.
     pub fn names() -> String {
-        BY_CONTENT.map(|(_, name, _)| name).join(", ")
-    }
-}
-
-impl fmt::Display for Framing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::OneInTurn => f.write_str("one-in-turn"),
-            Self::FixedLength { request, response } => write!(f, "fixed:{request}:{response}"),
-            _ => {
-                let of_this = |(framing, _, _): &&(Self, &str, MakeGrammar)| framing == self;
-                f.write_str(BY_CONTENT.iter().find(of_this).map_or("", |row| row.1))
-            }
-        }
+        let names: Vec<&str> = BY_CONTENT.iter().map(|(_, name)| *name).collect();
+        names.join(", ")
     }
 }
 
@@ -112,7 +126,7 @@ impl FromStr for Framing {
         if text == "one-in-turn" {
             return Ok(Self::OneInTurn);
         }
-        if let Some((framing, _, _)) = BY_CONTENT.iter().find(|(_, name, _)| *name == text) {
+        if let Some((framing, _)) = BY_CONTENT.iter().find(|(_, name)| *name == text) {
             return Ok(*framing);
         }
         let lengths = text.strip_prefix("fixed:").ok_or_else(error)?;
@@ -170,20 +184,9 @@ impl Parser {
     /// A parser at the beginning of a message; `None` for [`Framing::OneInTurn`], which needs no
     /// parser.
     pub fn new(framing: Framing, direction: Direction) -> Option<Self> {
-        let ends = match framing {
-            Framing::OneInTurn => return None,
-            Framing::FixedLength { request, response } => Ends::Fixed(match direction {
-                Direction::Requests => request,
-                Direction::Responses => response,
-            }),
-            _ => {
-                let (_, _, grammar) = BY_CONTENT.iter().find(|row| row.0 == framing)?;
-                Ends::ByContent(grammar(direction))
-            }
-        };
         Some(Self {
             direction,
-            ends,
+            ends: framing.ends(direction)?,
             state: LineState::Start,
             line: Vec::new(),
             cut: false,
@@ -210,10 +213,14 @@ impl Parser {
         self.state == LineState::Lost
     }
 
-    /// Whether a head that says how long its body is has ended, and nothing of the body has come
-    /// yet.
-    pub fn is_before_body(&self) -> bool {
-        matches!(self.state, LineState::Body { left, .. } if left == self.body)
+    /// Whether a head that says how long its body is has ended, and the next response follows
+    /// instead of the body.
+    pub fn lacks_body(&self, next: &[u8]) -> bool {
+        let before_body = matches!(self.state, LineState::Body { left, .. } if left == self.body);
+        match &self.ends {
+            Ends::Fixed(_) => false,
+            Ends::ByContent(grammar) => before_body && grammar.begins_response(next),
+        }
     }
 
     /// Tells the parser which request the next response answers. To be called before that response

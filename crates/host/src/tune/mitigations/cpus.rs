@@ -32,7 +32,7 @@ pub(super) const OTHERS_AFFINITY: Mitigation = Mitigation {
     needs: "-p or -C, and a CPU that is not among these; CAP_SYS_NICE",
     interface: "sched_setaffinity of every other thread that may run there, also of the kernel's \
                 where it lets them move",
-    undo: "the old CPUs are written back, also to what has inherited ours; it ends with the thread",
+    undo: "the old CPUs are written back, also for threads that inherited ours; the change ends with the thread",
     proof: "/proc/PID/task/TID/status: Cpus_allowed_list",
     reference: "man 2 sched_setaffinity",
     plan: others_affinity,

@@ -52,7 +52,14 @@ fn of_device(scene: &Scene, device: &str) -> Vec<String> {
     }
 }
 
-/// Changes that send all interrupts which may go to `from` to `to`.
+/// Where an interrupt that may go to the CPUs `now` is sent; `None` where it may not go to `from`.
+fn away(now: &CpuSet, from: &CpuSet, to: &CpuSet) -> Option<CpuSet> {
+    let rest = now.intersection(to);
+    let new = if rest.is_empty() { to.clone() } else { rest };
+    (!now.intersection(from).is_empty()).then_some(new)
+}
+
+/// Changes that send all interrupts which may go to `from` to `to`, and new ones too.
 fn moved(scene: &Scene, from: &CpuSet, to: &CpuSet) -> Result<Vec<Change>, Unavailable> {
     let table = scene.text("/proc/interrupts").unwrap_or_default();
     let mut numbers = scene.names("/proc/irq");
@@ -60,7 +67,7 @@ fn moved(scene: &Scene, from: &CpuSet, to: &CpuSet) -> Result<Vec<Change>, Unava
         let own = of_device(scene, device);
         if own.is_empty() {
             return Err(Unavailable(format!(
-                "{device} has no interrupts: it is no device of a bus"
+                "{device} has no interrupts: it is not on a bus"
             )));
         }
         numbers.retain(|number| own.contains(number));
@@ -76,11 +83,9 @@ fn moved(scene: &Scene, from: &CpuSet, to: &CpuSet) -> Result<Vec<Change>, Unava
         else {
             continue;
         };
-        if now.intersection(from).is_empty() {
+        let Some(new) = away(&now, from, to) else {
             continue;
-        }
-        let rest = now.intersection(to);
-        let new = if rest.is_empty() { to } else { &rest };
+        };
         let why = format!(
             "{} may interrupt CPU {}",
             user_of(&table, &number),
@@ -94,12 +99,11 @@ fn moved(scene: &Scene, from: &CpuSet, to: &CpuSet) -> Result<Vec<Change>, Unava
             "/proc/irq/default_smp_affinity",
             Form::CpuMask,
         ));
-        if setting.read(&scene.roots).is_ok() {
-            changes.push(Change::new(
-                setting,
-                to.to_mask(),
-                "new interrupts go there too",
-            ));
+        let now = setting.read(&scene.roots).ok();
+        let now = now.and_then(|mask| CpuSet::from_mask(&mask).ok());
+        if let Some(new) = now.and_then(|now| away(&now, from, to)) {
+            let why = "new interrupts go there too";
+            changes.push(Change::new(setting, new.to_mask(), why));
         }
     }
     Ok(changes)
@@ -142,4 +146,34 @@ fn interrupt_cpu(scene: &Scene) -> Result<Proposal, Unavailable> {
     }
     changes.extend(interrupts);
     Ok(changes.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::roots::testing::tree;
+    use crate::tune::scene::Scope;
+
+    #[test]
+    fn new_interrupts_are_sent_away_where_they_may_come() {
+        let planned = |default: &str| {
+            let (_folder, roots) = tree(&[
+                ("sys/devices/system/cpu/online", "0-3\n"),
+                ("proc/irq/30/smp_affinity_list", "0\n"),
+                ("proc/irq/default_smp_affinity", default),
+            ]);
+            let scope = Scope {
+                cpus: Some("2-3".parse().unwrap()),
+                ..Scope::default()
+            };
+            irq_affinity(&Scene::look(&roots, &scope).unwrap())
+        };
+        let changes = planned("f\n").unwrap().changes;
+        assert_eq!(changes.len(), 1, "{changes:?}");
+        assert_eq!(changes[0].new, "00000003");
+        let Err(Unavailable(reason)) = planned("1\n") else {
+            panic!("nothing goes to CPU 2-3");
+        };
+        assert_eq!(reason, "no interrupt goes to these CPUs");
+    }
 }

@@ -80,7 +80,7 @@ pub const MITIGATIONS: &[&Mitigation] = &[
 
 /// How most of them are undone.
 const PUT_BACK: &str = "the old value is written back";
-const ENDS_WITH_THREAD: &str = "the old value is written back; it ends with the thread";
+const ENDS_WITH_THREAD: &str = "the old value is written back; the change ends with the thread";
 
 /// The mitigation with this name; the error names the nearest one.
 pub(super) fn by_name(name: &str) -> Result<&'static Mitigation, TuneError> {

@@ -37,8 +37,8 @@ pub(super) const RESUME_LATENCY: Mitigation = Mitigation {
 pub(super) const GOVERNOR: Mitigation = Mitigation {
     is: mitigation::GOVERNOR,
     needs: "cpufreq (most virtual machines have none); root",
-    interface: "/sys/devices/system/cpu/cpufreq/policyN/scaling_governor: performance; the tunables of the governor \
-                that goes are kept",
+    interface: "/sys/devices/system/cpu/cpufreq/policyN/scaling_governor: performance; the tunables of the old governor \
+                are kept",
     undo: "the old governor comes back with its tunables",
     proof: "/sys/devices/system/cpu/cpufreq/policyN/scaling_cur_freq",
     reference: FREQUENCY,

@@ -31,7 +31,8 @@ pub(super) const SOFTIRQ_CPU: Mitigation = Mitigation {
 pub(super) const RFS: Mitigation = Mitigation {
     is: mitigation::RFS,
     needs: "a network device; root",
-    interface: "/proc/sys/net/core/rps_sock_flow_entries: 32768; queues/rx-N/rps_flow_cnt: that by the queues",
+    interface: "/proc/sys/net/core/rps_sock_flow_entries: 32768; queues/rx-N/rps_flow_cnt: 32768 divided by the \
+                number of queues, rounded up to a power of two",
     undo: PUT_BACK,
     proof: "/proc/net/softnet_stat: flow_limit and received_rps (tenth field)",
     reference: SCALING,
@@ -135,7 +136,8 @@ fn rfs(scene: &Scene) -> Result<Proposal, Unavailable> {
     }
     for device in scene.devices()? {
         let queues = queues(scene, &device, "rx", "rps_flow_cnt", Form::Text);
-        let each = FLOWS / u32::try_from(queues.len().max(1)).unwrap_or(1);
+        // the kernel rounds it up, and would show another value than the one that was written
+        let each = (FLOWS / u32::try_from(queues.len().max(1)).unwrap_or(1)).next_power_of_two();
         for setting in queues {
             let why = format!("packets of {device} follow their reader");
             changes.push(Change::new(setting, each.to_string(), why));
@@ -158,8 +160,13 @@ fn xps(scene: &Scene) -> Result<Proposal, Unavailable> {
                 .iter()
                 .filter(|cpu| cpu % count == number)
                 .collect();
-            let why =
-                format!("CPU {cpus} sends by queue {number} of {device}, which no other uses");
+            // a queue without a CPU loses those that it has now: each CPU is to have one queue
+            let why = match cpus.is_empty() {
+                true => format!("no CPU sends by queue {number} of {device}"),
+                false => {
+                    format!("CPU {cpus} sends by queue {number} of {device}, which no other uses")
+                }
+            };
             changes.push(Change::new(setting, cpus.to_mask(), why));
         }
     }
@@ -238,4 +245,54 @@ fn irq_suspension(scene: &Scene) -> Result<Proposal, Unavailable> {
         changes,
         "no device can defer its interrupts: Linux 5.7 or later can",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::roots::testing::tree;
+    use crate::tune::scene::Scope;
+
+    /// What is planned for a device with this many queues on a machine with four CPUs.
+    fn planned(plan: fn(&Scene) -> Result<Proposal, Unavailable>, queues: usize) -> Vec<Change> {
+        let mut files = vec![
+            ("proc/self/net/dev".to_owned(), " eth0: 100 10 0\n"),
+            ("proc/sys/net/core/rps_sock_flow_entries".to_owned(), "0\n"),
+            ("sys/devices/system/cpu/online".to_owned(), "0-3\n"),
+        ];
+        for queue in 0..queues {
+            let folder = "sys/class/net/eth0/queues";
+            files.push((format!("{folder}/rx-{queue}/rps_flow_cnt"), "0\n"));
+            files.push((format!("{folder}/tx-{queue}/xps_cpus"), "0\n"));
+        }
+        let files: Vec<(&str, &str)> = (files.iter())
+            .map(|(path, text)| (path.as_str(), *text))
+            .collect();
+        let (_folder, roots) = tree(&files);
+        let scene = Scene::look(&roots, &Scope::default()).unwrap();
+        plan(&scene).unwrap().changes
+    }
+
+    #[test]
+    fn each_queue_gets_a_number_of_flows_that_the_kernel_does_not_round() {
+        for (queues, each) in [(1, "32768"), (2, "16384"), (3, "16384"), (6, "8192")] {
+            let changes = planned(rfs, queues);
+            assert_eq!(changes[0].new, "32768");
+            assert_eq!(changes.len(), queues + 1);
+            let mut of_queues = changes[1..].iter();
+            assert!(of_queues.all(|change| change.new == each), "{changes:?}");
+        }
+    }
+
+    #[test]
+    fn a_queue_more_than_there_are_cpus_is_used_by_none() {
+        let changes = planned(xps, 5);
+        let masks: Vec<&str> = changes.iter().map(|change| change.new.as_str()).collect();
+        assert_eq!(
+            masks,
+            ["00000001", "00000002", "00000004", "00000008", "00000000"]
+        );
+        assert_eq!(changes[4].why, "no CPU sends by queue 4 of eth0");
+        assert!(changes[3].why.starts_with("CPU 3 sends"), "{changes:?}");
+    }
 }

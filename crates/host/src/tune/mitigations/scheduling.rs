@@ -54,10 +54,9 @@ pub(super) const NICE: Mitigation = Mitigation {
 pub(super) const OTHERS_IDLE: Mitigation = Mitigation {
     is: mitigation::OTHERS_IDLE,
     needs: "-p; CAP_SYS_NICE",
-    interface: "sched_setattr of each thread that may run on the server's CPUs: SCHED_IDLE. Not \
-                of the kernel's, of \
-                real-time ones, of this session's",
-    undo: "the old value is written back, also to what has inherited ours; it ends with the thread",
+    interface: "sched_setattr of each thread that may run on the server's CPUs: SCHED_IDLE. \
+                Kernel threads, real-time threads and those of this session are left alone",
+    undo: "the old value is written back, also for threads that inherited ours; the change ends with the thread",
     proof: "/proc/PID/task/TID/schedstat: the waiting time (second field) of the server's threads",
     reference: "man 7 sched (SCHED_IDLE); Tales of the Tail, section 4.1",
     plan: others_idle,
@@ -140,7 +139,7 @@ fn rt_priority(scene: &Scene) -> Result<Proposal, Unavailable> {
     })?;
     if threads.is_empty() {
         return Err(Unavailable(
-            "all threads of the server are scheduled in real time already".into(),
+            "all threads of the server already have a real-time policy".into(),
         ));
     }
     proposal.changes.extend(threads);
@@ -237,7 +236,7 @@ fn slice(scene: &Scene) -> Result<Proposal, Unavailable> {
     )?;
     super::proposal(
         changes,
-        "this kernel has no slices for single threads: Linux 6.12 or later has",
+        "this kernel has no slices for single threads: Linux 6.12 or later has them",
     )
 }
 

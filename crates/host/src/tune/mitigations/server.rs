@@ -63,8 +63,11 @@ pub(super) fn locks_memory(server: &ServerThreads) -> String {
 fn server_threads(scene: &Scene) -> Result<Proposal, Unavailable> {
     let server = scene.server()?;
     let cpus = scene.cpus.len().to_string();
-    let (threads, name) = (server.threads.len(), &server.name);
-    let has = format!("{name} has {threads} threads for CPU {}", scene.cpus);
+    let threads = match server.threads.len() {
+        1 => "1 thread".to_owned(),
+        n => format!("{n} threads"),
+    };
+    let has = format!("{} has {threads} for CPU {}", server.name, scene.cpus);
     Err(Unavailable(match known(server) {
         Some(known) => format!(
             "{has} and takes another number only when it starts: {}",

@@ -90,6 +90,13 @@ impl DatagramProtocol for MemcachedUdp {
         decode(self.dialect, datagram)
     }
 
+    fn text<'a>(&self, datagram: &'a [u8]) -> &'a [u8] {
+        match datagram.split_first_chunk() {
+            Some((frame, text)) if place(frame).is_some() => text,
+            _ => datagram,
+        }
+    }
+
     #[inline]
     fn judge(&self, what: Planned, body: &Body<'_>) -> Option<Outcome> {
         match (what.operation(), body) {
@@ -109,6 +116,14 @@ impl DatagramProtocol for MemcachedUdp {
     }
 }
 
+/// Id, sequence and number of datagrams, if this can be a frame header.
+#[inline]
+fn place(frame: &[u8; FRAME_BYTES]) -> Option<(u16, u16, u16)> {
+    let number = |at: usize| u16::from_be_bytes([frame[at], frame[at + 1]]);
+    let (id, sequence, datagrams) = (number(0), number(2), number(4));
+    (sequence < datagrams).then_some((id, sequence, datagrams))
+}
+
 /// Decodes one datagram of a response.
 ///
 /// # Errors
@@ -117,11 +132,7 @@ fn decode(dialect: Dialect, datagram: &[u8]) -> Result<Response<'_>, Malformed> 
     let (frame, rest) = datagram
         .split_first_chunk::<FRAME_BYTES>()
         .ok_or(Malformed)?;
-    let number = |at: usize| u16::from_be_bytes([frame[at], frame[at + 1]]);
-    let (id, sequence, datagrams) = (number(0), number(2), number(4));
-    if sequence >= datagrams {
-        return Err(Malformed);
-    }
+    let (id, sequence, datagrams) = place(frame).ok_or(Malformed)?;
     let body = if sequence == 0 {
         let whole = datagrams == 1;
         match dialect {
@@ -145,15 +156,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-
-    fn answer(id: u16, sequence: u16, datagrams: u16, text: &[u8]) -> Vec<u8> {
-        let mut d = Vec::new();
-        for n in [id, sequence, datagrams, 0] {
-            d.extend_from_slice(&n.to_be_bytes());
-        }
-        d.extend_from_slice(text);
-        d
-    }
+    use crate::fake::datagram as answer;
 
     #[test]
     fn requests_are_what_memcached_expects() {

@@ -141,6 +141,68 @@ fn what_is_lost_late_twice_or_damaged_is_counted_and_disturbs_no_other_round_tri
 }
 
 #[test]
+fn stray_datagrams_of_the_warm_up_end_no_run_whose_server_echoes() {
+    let script = |n| match n {
+        1..4 => Fate::Damaged,
+        _ => Fate::Answered,
+    };
+    let done = played(script, true);
+    assert!(done.failure.is_none(), "{:?}", done.failure);
+    assert_eq!((done.counts.answered, done.counts.foreign), (COUNT, 3));
+}
+
+/// The first connection always has an answer; what is sent on the second one is lost.
+#[derive(Default)]
+struct HalfDeaf {
+    inbox: std::collections::VecDeque<Vec<u8>>,
+    taken: Vec<u8>,
+}
+
+impl Wire for HalfDeaf {
+    fn send(&mut self, connection: usize, message: &[u8]) -> Result<(), RttError> {
+        if connection == 0 {
+            self.inbox.push_back(message.to_vec());
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self) -> Result<Received<'_>, RttError> {
+        std::thread::sleep(std::time::Duration::from_micros(100));
+        let Some(bytes) = self.inbox.pop_front() else {
+            return Ok(Received::Nothing);
+        };
+        self.taken = bytes;
+        Ok(Received::Message {
+            connection: 0,
+            bytes: &self.taken,
+        })
+    }
+}
+
+#[test]
+fn a_lost_message_is_given_up_while_another_connection_is_busy() {
+    let many = 1_000;
+    let task = ThreadTask {
+        counts: vec![many, PATIENCE],
+        first_connection: 0,
+        warm_up: 0,
+        size: 32,
+        timeout: Nanos::from_millis(1),
+        is_datagram: true,
+        server: "it",
+        stop: &AtomicBool::new(false),
+        progress: &AtomicU64::new(0),
+    };
+    let done = play(&task, &mut HalfDeaf::default());
+    assert!(matches!(
+        done.failure,
+        Some(RttError::Silent { lost: PATIENCE, .. })
+    ));
+    assert_eq!(done.counts.lost, PATIENCE);
+    assert!(done.counts.answered < many, "{:?}", done.counts);
+}
+
+#[test]
 fn a_peer_that_goes_leaves_what_there_was() {
     let script = |n| if n < 55 { Fate::Answered } else { Fate::Gone };
     let done = played(script, false);

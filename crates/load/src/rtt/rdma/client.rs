@@ -214,7 +214,7 @@ impl Wire for Verbs {
         self.connections
             .iter()
             .any(is_software)
-            .then_some("a driver of the kernel does on a CPU what an adapter would do (soft RoCE)")
+            .then_some("a kernel driver does the adapter's work on a CPU (soft RoCE)")
     }
 }
 

@@ -106,6 +106,15 @@ pub(super) fn ask(mut control: &TcpStream, hello: &Hello) -> Result<Address, Han
     Err(HandshakeError::Refused(plain.collect()))
 }
 
+/// Whether [`hear`] would return at once: the client's whole message is there, or the client has gone.
+pub(super) fn has_spoken(control: &TcpStream) -> bool {
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    match recv(control, &mut [0_u8; HELLO][..], flags) {
+        Ok((length, _)) => length == HELLO || length == 0,
+        Err(why) => !matches!(why, Errno::AGAIN | Errno::INTR),
+    }
+}
+
 /// The server's side: reads the client's message.
 pub(super) fn hear(mut control: &TcpStream) -> Result<Hello, HandshakeError> {
     control.set_read_timeout(Some(PATIENCE))?;
@@ -194,6 +203,24 @@ mod tests {
                 thread::sleep(Duration::from_millis(1));
             }
         }
+    }
+
+    #[test]
+    fn a_client_has_spoken_with_the_last_byte_of_its_message_or_its_end() {
+        let until = |server: &TcpStream| {
+            while !has_spoken(server) {
+                thread::sleep(Duration::from_millis(1));
+            }
+        };
+        let (mut client, server) = pair();
+        assert!(!has_spoken(&server));
+        client.write_all(&[0; HELLO - 1]).unwrap();
+        assert!(!has_spoken(&server));
+        client.write_all(&[0]).unwrap();
+        until(&server);
+        let (client, server) = pair();
+        drop(client);
+        until(&server);
     }
 
     #[test]

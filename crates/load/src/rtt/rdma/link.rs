@@ -526,8 +526,8 @@ fn open(library: Library, place: &Place) -> Result<*mut ffi::Context, LinkError>
     let device = &place.device;
     match opened {
         None => Err(LinkError::Missing(format!(
-            "libibverbs does not know {device}: `modprobe ib_uverbs` makes its /dev/infiniband, and \
-             ibverbs-providers has its driver"
+            "libibverbs cannot find {device}: load `ib_uverbs`, which creates its file in \
+             /dev/infiniband, and install ibverbs-providers for its driver"
         ))),
         Some((context, error)) if context.is_null() => Err(LinkError::Missing(format!(
             "{device} cannot be opened ({error}): run as root, or allow /dev/infiniband/uverbs*"

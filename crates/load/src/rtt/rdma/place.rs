@@ -40,7 +40,7 @@ pub(super) fn choose(sys: &Path, address: IpAddr) -> Result<Place, String> {
     if let Some(place) = found {
         return Ok(place.clone());
     }
-    let mut names = names(&sys.join("class/infiniband"));
+    let names = names(&sys.join("class/infiniband"));
     if names.is_empty() {
         return Err(NO_DEVICE.to_owned());
     }
@@ -48,7 +48,6 @@ pub(super) fn choose(sys: &Path, address: IpAddr) -> Result<Place, String> {
     let mut there: Vec<String> = places.iter().map(of).collect();
     there.dedup();
     if there.is_empty() {
-        names.sort();
         return Err(format!(
             "no port of {} is active: check `rdma link`, and set the link up",
             names.join(", ")

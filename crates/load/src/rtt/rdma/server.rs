@@ -5,10 +5,11 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-use super::handshake::{Hello, answer, hear, is_gone};
+use super::handshake::{Hello, PATIENCE, answer, has_spoken, hear, is_gone};
 use super::link::{Link, LinkError, OUT};
 use super::{LOOKS, SLEEP, Verb, place};
 use crate::rtt::error::RttError;
@@ -21,6 +22,12 @@ pub(in crate::rtt) struct RdmaServer {
     listener: TcpListener,
     address: SocketAddr,
     sleeps: bool,
+}
+
+/// A client that has not sent its message yet.
+struct Newcomer {
+    control: TcpStream,
+    since: Instant,
 }
 
 /// One connection. It ends when its client closes the TCP connection.
@@ -66,10 +73,11 @@ impl RdmaServer {
 
     /// Serves until told to stop.
     pub(in crate::rtt) fn serve(self, stop: &AtomicBool) {
+        let mut newcomers: Vec<Newcomer> = Vec::new();
         let mut all: Vec<Served> = Vec::new();
         while !stop.load(Relaxed) {
             if self.sleeps {
-                self.sleep(&mut all);
+                self.sleep(&newcomers, &mut all);
             }
             for _ in 0..LOOKS {
                 let before = all.len();
@@ -79,13 +87,13 @@ impl RdmaServer {
                 }
                 std::hint::spin_loop();
             }
-            self.accept(&mut all);
+            self.accept(&mut newcomers, &mut all);
             all.retain(|served| !is_gone(&served.control));
         }
     }
 
     /// Sleeps until a client comes, goes or sends.
-    fn sleep(&self, all: &mut Vec<Served>) {
+    fn sleep(&self, newcomers: &[Newcomer], all: &mut Vec<Served>) {
         let mut looks_again = false;
         all.retain_mut(|served| match served.link.arm() {
             Ok(is_new) => {
@@ -104,6 +112,12 @@ impl RdmaServer {
             files.push(PollFd::from_borrowed_fd(events, PollFlags::IN));
             files.push(PollFd::new(&served.control, PollFlags::IN));
         }
+        // behind the others, whose places are counted below
+        files.extend(
+            newcomers
+                .iter()
+                .map(|one| PollFd::new(&one.control, PollFlags::IN)),
+        );
         let longest = SLEEP.try_into().ok();
         // an interrupted sleep is a short one
         let _ = poll(&mut files, longest.as_ref());
@@ -117,16 +131,22 @@ impl RdmaServer {
         });
     }
 
-    /// Accepts all waiting clients. One that cannot be served is told why.
-    fn accept(&self, all: &mut Vec<Served>) {
+    /// Accepts all waiting clients, and serves those whose message is there: one that stays silent must
+    /// not hold up the others. One that cannot be served is told why.
+    fn accept(&self, newcomers: &mut Vec<Newcomer>, all: &mut Vec<Served>) {
         while let Ok((control, _)) = self.listener.accept() {
             // Linux does not inherit the flag; set in any case, since the handshake blocks
-            if control.set_nonblocking(false).is_err() {
-                continue;
+            if control.set_nonblocking(false).is_ok() {
+                let since = Instant::now();
+                newcomers.push(Newcomer { control, since });
             }
-            let Ok(hello) = hear(&control) else { continue };
+        }
+        for newcomer in newcomers.extract_if(.., |newcomer| has_spoken(&newcomer.control)) {
+            let Ok(hello) = hear(&newcomer.control) else {
+                continue;
+            };
             // a client that cannot be answered has gone
-            match Served::open(control, &hello) {
+            match Served::open(newcomer.control, &hello) {
                 Ok(served) if answer(&served.control, Ok(&served.link.address())).is_ok() => {
                     all.push(served);
                 }
@@ -134,6 +154,7 @@ impl RdmaServer {
                 Err((control, why)) => drop(answer(&control, Err(&why))),
             }
         }
+        newcomers.retain(|newcomer| newcomer.since.elapsed() < PATIENCE);
     }
 }
 
@@ -189,5 +210,33 @@ impl Served {
             self.link.post(Verb::Send, done.area, done.bytes)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_that_says_nothing_holds_up_nobody() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = RdmaServer {
+            listener,
+            address,
+            sleeps: false,
+        };
+        let silent = TcpStream::connect(address).unwrap();
+        let (mut newcomers, mut all) = (Vec::new(), Vec::new());
+        // the server goes on while the client is still there
+        while newcomers.is_empty() {
+            server.accept(&mut newcomers, &mut all);
+        }
+        drop(silent);
+        while !newcomers.is_empty() {
+            server.accept(&mut newcomers, &mut all);
+        }
+        assert!(all.is_empty());
     }
 }

@@ -95,7 +95,10 @@ fn refused(mode: XdpMode, error: &io::Error) -> RttError {
         Some(libc::EPERM | libc::EACCES) => {
             format!("AF_XDP needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF ({error}): run as root")
         }
-        _ => format!("the kernel refuses an AF_XDP socket ({error})"),
+        _ => format!(
+            "the kernel refuses an AF_XDP socket ({error}): use another device or kernel, or leave \
+             xdp out of --proto"
+        ),
     };
     RttError::Unavailable {
         proto: Proto::Xdp,
@@ -129,13 +132,12 @@ impl Echo {
                     copy.clear();
                     copy.extend_from_slice(bytes);
                 });
-                let is_ours = frame::read(&copy).is_some_and(|(_, to, _)| to == PORT);
                 if taken.is_none() {
                     if self.mode == Mode::Blocking {
                         break;
                     }
                     std::hint::spin_loop();
-                } else if is_ours {
+                } else if frame::read(&copy).is_some_and(|(_, to, _)| to == PORT) {
                     frame::turn_round(&mut copy);
                     // a message that cannot be sent is lost; the client counts it
                     let _ = self.port.socket.send(|frame| {

@@ -1,6 +1,6 @@
 //! What is written comes back, in order and in bounded memory.
 
-use std::io::Cursor;
+use std::io::{Cursor, Read};
 
 use super::*;
 use crate::recording::format::BLOCK_EVENTS;
@@ -163,6 +163,34 @@ fn the_end_can_be_read_first() {
     assert_eq!(reader.context(), &whole_context());
     assert_eq!(reader.lost(), losses());
     assert_eq!(reader.collect::<Vec<_>>(), events);
+}
+
+#[test]
+fn losses_that_the_end_knows_are_not_forgotten_in_the_middle() {
+    let mut writer = RecordingWriter::new(Vec::new(), at(1), &context()).unwrap();
+    for (n, event) in (1..).zip(simple(4)) {
+        writer.insert(event).unwrap();
+        writer.settle(Nanos::new(n)).unwrap();
+        writer.flush().unwrap();
+        let so_far = LostEvents {
+            ring_full: n / 2,
+            ..LostEvents::default()
+        };
+        writer.note_lost(so_far).unwrap();
+    }
+    let file = writer.finish(&whole_context(), losses()).unwrap();
+    let from_the_start = RecordingReader::open(file.as_slice()).unwrap();
+    assert_eq!(lost_after_each_event(from_the_start)[2].ring_full, 1);
+    let from_the_end = RecordingReader::open_whole(Cursor::new(file)).unwrap();
+    assert_eq!(lost_after_each_event(from_the_end), [losses(); 4]);
+}
+
+fn lost_after_each_event<R: Read>(mut reader: RecordingReader<R>) -> Vec<LostEvents> {
+    let mut lost = Vec::new();
+    while reader.next().is_some() {
+        lost.push(reader.lost());
+    }
+    lost
 }
 
 #[test]

@@ -13,7 +13,7 @@ use super::context::Context;
 use super::find::mixed;
 use super::floor;
 use super::outputs::{Wanted, curves};
-use super::plan::{Level, Open};
+use super::plan::{Level, Open, affordable};
 use super::schedule::{Extent, Schedule, Shape};
 use super::session::{LoadMeasurement, Sending};
 use crate::exit::{Exit, Failure, OrExit};
@@ -73,14 +73,17 @@ pub fn sweep(mut context: Context<'_>, work: &Open, wanted: &mut Wanted) -> Resu
             break;
         }
         let seed = mixed(context.plan.seed, place as u64);
-        let planned = Planned::of(&context, work, *level, seed)?;
-        context.say.step(&format!(
-            "load {} of {}: {:.0} per second",
-            place + 1,
-            work.levels.len(),
-            planned.schedule.rate_per_s
-        ));
-        let measured = match planned.measure(&mut context, &work.shape) {
+        let measured = Planned::of(&context, work, *level, seed).and_then(|planned| {
+            context.say.step(&format!(
+                "load {} of {}: {:.0} per second",
+                place + 1,
+                work.levels.len(),
+                planned.schedule.rate_per_s
+            ));
+            let measured = planned.measure(&mut context, &work.shape)?;
+            Ok((planned, measured))
+        });
+        let (planned, measured) = match measured {
             Ok(measured) => measured,
             Err(failure) => {
                 steps.end_early(failure)?;
@@ -124,8 +127,11 @@ impl Planned {
         )
     }
 
-    /// A schedule.
+    /// A schedule; refused where its record would not fit into memory.
     pub fn at(context: &Context<'_>, shape: &Shape, extent: Extent) -> Result<Self, Failure> {
+        if let Some(rate) = extent.rate_per_s {
+            affordable(shape, rate, extent.warmup, extent.duration)?;
+        }
         let schedule = shape.schedule(&extent).or_exit(Exit::Usage)?;
         let peak = context.capacity.map(|capacity| capacity.peak_per_s);
         Ok(Self {

@@ -281,8 +281,14 @@ fn work(args: &ScheduleArgs) -> Result<Work, Failure> {
         _ => args.duration,
     };
     for level in &levels {
-        if let Level::Rate(rate) = level {
-            affordable(&shape, *rate, warmup, duration)?;
+        let rate = match level {
+            Level::Rate(rate) => Some(*rate),
+            Level::AsGiven => shape.own_rate_per_s(),
+            // not known before the capacity is
+            Level::Share(_) => None,
+        };
+        if let Some(rate) = rate {
+            affordable(&shape, rate, warmup, duration)?;
         }
     }
     Ok(Work::Open(Open {
@@ -354,7 +360,7 @@ fn bounds(amounts: Option<(&Amounts, bool)>) -> Result<Bounds, Failure> {
 }
 
 /// Refuses a load whose record would not fit into memory, before it starts.
-fn affordable(
+pub fn affordable(
     shape: &Shape,
     rate_per_s: f64,
     warmup: Nanos,

@@ -103,8 +103,8 @@ fn quota(rows: &[NoiseRow]) -> Option<String> {
     );
     Some(match grows {
         true => format!(
-            "Stalls come with the sum of all CPUs’ use: {figures}. That is how a quota of the \
-             virtual machine or container, or a neighbour on the same core, looks."
+            "Stalls come with the sum of all CPUs’ use: {figures}. This is what a quota of \
+             the virtual machine or container, or a neighbour on the same core, looks like."
         ),
         false => format!("No sign of a quota on the sum of all CPUs: {figures}."),
     })
@@ -151,8 +151,8 @@ fn styles(rows: &[NoiseRow]) -> Option<String> {
     let at = |row: &NoiseRow, q| row.reads.quantile(q).unwrap_or_default();
     Some(format!(
         "Read twice in each turn instead of once, the least time between two reads is {} instead of \
-         {}, the median {} instead of {}, the longest {} instead of {}; what happens between its \
-         pairs it does not see.",
+         {}, the median {} instead of {}, the longest {} instead of {}; it does not see what \
+         happens between its pairs.",
         double.reads.min.unwrap_or_default(),
         single.reads.min.unwrap_or_default(),
         at(double, 0.5),

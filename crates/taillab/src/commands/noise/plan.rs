@@ -112,8 +112,8 @@ fn phases(args: &NoiseArgs, chosen: &CpuSet) -> Result<Vec<Phase>, Failure> {
     let in_kernel = kinds.iter().any(|kind| *kind != LoopKind::User);
     if in_kernel && args.threshold > KERNEL_THRESHOLD {
         return Err(Failure::usage(format!(
-            "the loops in the kernel keep gaps from {KERNEL_THRESHOLD} on at the latest: give \
-                 --threshold 4us or less, or only the loop in user space"
+            "the loops in the kernel support a threshold of at most {KERNEL_THRESHOLD}: give \
+             --threshold 4us or less, or only the loop in user space"
         )));
     }
     Ok((kinds.into_iter())

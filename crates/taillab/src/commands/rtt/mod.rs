@@ -51,12 +51,12 @@ pub fn run(args: RttArgs) -> Result<Exit, Failure> {
         Some(failure) if nothing => return Err(failure),
         _ => wanted.result(&result, &measured.curves)?,
     }
-    Ok(match (measured.failure, interrupt.is_raised()) {
-        (_, true) => Exit::Interrupted,
-        (Some(failure), false) => failure.exit,
-        (None, false) if !is_valid(&result) => Exit::Invalid,
-        (None, false) => Exit::Ok,
-    })
+    match (measured.failure, interrupt.is_raised()) {
+        (_, true) => Ok(Exit::Interrupted),
+        (Some(failure), false) => Err(failure),
+        (None, false) if !is_valid(&result) => Ok(Exit::Invalid),
+        (None, false) => Ok(Exit::Ok),
+    }
 }
 
 /// Whether all open loops are valid.

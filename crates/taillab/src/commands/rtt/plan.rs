@@ -94,7 +94,13 @@ fn rows(args: &RttArgs, target: Option<&Target>) -> Result<(Vec<RowPlan>, Vec<St
         };
         for &mode in modes {
             for &size in &args.size.0 {
-                if let Err(error) = proto.check(mode, size) {
+                let checked = proto.check(mode, size);
+                let open = args.open || args.rate.is_some() || args.utilization.is_some();
+                let checked = checked.and_then(|()| match open {
+                    true => proto.check_open(),
+                    false => Ok(()),
+                });
+                if let Err(error) = checked {
                     let text = error.to_string();
                     if !left_out.contains(&text) {
                         left_out.push(text);

@@ -46,7 +46,7 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
     let roots = Roots::default();
     pipeline::recover(&roots, say)?;
     let interrupt = Interrupt::register().map_err(host)?;
-    let mut rundir = (saves.then(|| directory(output, &experiment))).transpose()?;
+    let mut rundir = (saves.then(|| directory(output, &experiment, save_capture))).transpose()?;
 
     let progress = Progress::new(say.quiet);
     let mut rig = Rig::start(&experiment, progress, interrupt.clone())?;
@@ -112,8 +112,13 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
 }
 
 /// The directory for what is measured.
-fn directory(asked: Option<PathBuf>, experiment: &Experiment) -> Result<RunDir, Failure> {
-    RunDir::create_or_name(asked, &experiment.server.name(), expected_bytes(experiment))
+fn directory(
+    asked: Option<PathBuf>,
+    experiment: &Experiment,
+    save_capture: bool,
+) -> Result<RunDir, Failure> {
+    let bytes = expected_bytes(experiment, save_capture);
+    RunDir::create_or_name(asked, &experiment.server.name(), bytes)
 }
 
 /// Prints the result, and saves it where there is a directory for it.
@@ -266,9 +271,11 @@ fn match_options(load: &FleetRun, experiment: &Experiment, rate_per_s: f64) -> M
 }
 
 /// Disk space that the run may need.
-fn expected_bytes(experiment: &Experiment) -> u64 {
-    /// Upper bound of what one request takes on disk, in all files.
+fn expected_bytes(experiment: &Experiment, save_capture: bool) -> u64 {
+    /// Upper bound of what one request takes on disk, in all files but the recording.
     const BYTES_PER_REQUEST: f64 = 120.0;
+    /// The same for the recording: goldens without content take 11 to 38 bytes for each request.
+    const RECORDED_PER_REQUEST: f64 = 60.0;
     /// What the other files take.
     const BYTES_FIXED: f64 = 8e6;
     /// A rate that a single-core server does not exceed; used before calibration.
@@ -276,11 +283,20 @@ fn expected_bytes(experiment: &Experiment) -> u64 {
     /// The most cores that are assumed to serve at that rate, next to the client on the same machine.
     const MOST_CORES: u32 = 8;
     let workload = &experiment.workload;
-    let seconds = (workload.warmup + workload.duration).as_secs_f64();
+    let measured = match workload.precision {
+        Some(_) => workload.longest(),
+        None => workload.duration,
+    };
+    let seconds = (workload.warmup + measured).as_secs_f64();
     let rate = workload
         .rate_per_s
         .unwrap_or_else(|| RATE_BOUND_PER_S * f64::from(experiment.workers().min(MOST_CORES)));
-    (seconds * rate * BYTES_PER_REQUEST + BYTES_FIXED) as u64
+    let recorded = if save_capture {
+        RECORDED_PER_REQUEST
+    } else {
+        0.0
+    };
+    (seconds * rate * (BYTES_PER_REQUEST + recorded) + BYTES_FIXED) as u64
 }
 
 /// Conditions of the testbed and of the machine that affect this kind of run.
@@ -340,4 +356,27 @@ fn take_measurements(
         calibrated,
         recorded,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::ServerKind;
+
+    #[test]
+    fn the_disk_has_room_for_the_longest_measurement_and_its_recording() {
+        let mut experiment =
+            Experiment::resolve(Some(ServerKind::Memcached), None, Vec::new()).unwrap();
+        experiment.workload.warmup = Nanos::ZERO;
+        experiment.workload.precision = Some("p99=10%".to_owned());
+        let mut bytes = |longest, recording| {
+            experiment.workload.max_duration = Some(longest);
+            expected_bytes(&experiment, recording) as f64
+        };
+        let short = bytes(Nanos::from_secs(100), false);
+        let long = bytes(Nanos::from_secs(300), false);
+        assert!((2.9..=3.0).contains(&(long / short)), "{long} {short}");
+        let recorded = bytes(Nanos::from_secs(300), true);
+        assert!(recorded > 1.3 * long, "{recorded} {long}");
+    }
 }

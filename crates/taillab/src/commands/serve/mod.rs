@@ -37,7 +37,7 @@ pub fn run(args: ServeArgs) -> Result<Exit, Failure> {
     let spec = Spec {
         architecture: args.architecture,
         listen: args.listen,
-        workers: args.workers.unwrap_or(1),
+        workers: args.workers.map_or(1, |n| n.get() as usize),
         service: service(&args.service)?,
         seed: args.seed,
         sizes: MessageSizes {

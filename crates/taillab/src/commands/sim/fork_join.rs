@@ -6,6 +6,7 @@ use std::thread;
 
 use taillab_host::Interrupt;
 use taillab_model::Distribution;
+use taillab_queueing::random::lanes::GOLDEN;
 use taillab_simulator::fork_join::{ForkJoin, warm_up_requests};
 use taillab_simulator::histogram::Histogram;
 use taillab_simulator::sample::Sample;
@@ -87,9 +88,8 @@ pub fn simulate(
 }
 
 fn station(simulation: &Simulation, parts: NonZeroU32, batch: u64) -> Result<ForkJoin, Failure> {
-    /// An odd constant spreads the batches' seeds (2^64 over the golden ratio).
-    const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
-    let seed = simulation.seed.wrapping_add(batch.wrapping_mul(SPREAD));
+    // an odd constant spreads the batches' seeds
+    let seed = simulation.seed.wrapping_add(batch.wrapping_mul(GOLDEN));
     ForkJoin::new(
         &simulation.arrivals,
         &simulation.service,

@@ -31,7 +31,7 @@ const SETTLE: Nanos = Nanos::from_millis(100);
 /// The events of one second.
 pub struct Window {
     pub events: Vec<Event>,
-    /// Windows since the start that the screen did not take in time.
+    /// Windows since the start that the screen did not take in time, or that had too many events for it.
     pub skipped: u64,
 }
 

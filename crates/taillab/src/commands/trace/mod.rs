@@ -52,10 +52,13 @@ pub fn run(args: TraceArgs) -> Result<Exit, Failure> {
         .cpus
         .clone()
         .unwrap_or_else(|| found.server.cpus.clone());
+    let processes = match found.server.processes.len() {
+        1 => "1 process".to_owned(),
+        n => format!("{n} processes"),
+    };
+    let server = &found.server;
     say.step(&format!(
-        "watching {} ({} processes) on CPUs {watched}",
-        found.server,
-        found.server.processes.len()
+        "watching {server} ({processes}) on CPUs {watched}"
     ));
     let environment = capture_environment(&roots, &watched);
 

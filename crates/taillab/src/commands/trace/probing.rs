@@ -46,14 +46,14 @@ fn disturbances(args: &TraceArgs, payload_bytes: u16) -> Result<Disturbances, Fa
     let (stamps, given) = (args.recording.stamps, args.recording.disturbances);
     if !stamps.are_complete() && payload_bytes > 0 {
         return Err(Failure::usage(format!(
-            "--stamps {stamps} does not go with --protocol: content is read of every request; \
-                 leave one of them away"
+            "--stamps {stamps} does not go with --protocol: the content of every request is \
+             read; leave one of them out"
         )));
     }
     match (stamps, given) {
         (MiddleStamps::Ends, Some(given)) if !given.is_empty() => Err(Failure::usage(
-            "--stamps ends follows no request, so nothing can be said of what disturbed it: leave \
-             --disturbances away, or give --stamps sampled:1/16",
+            "--stamps ends follows no request, so nothing can be said about what disturbed it: leave \
+             --disturbances out, or give --stamps sampled:1/16",
         )),
         (MiddleStamps::Ends, _) => Ok(Disturbances::NONE),
         (_, given) => Ok(given.unwrap_or(Disturbances::ALL)),

@@ -261,6 +261,9 @@ impl EventSink for Sinks {
 struct Live {
     order: EventOrder,
     window: Vec<Event>,
+    /// The most events of a window that are shown, so that memory stays bounded.
+    most: usize,
+    /// Windows that the screen did not get, or not whole.
     skipped: u64,
     out: SyncSender<Window>,
 }
@@ -268,13 +271,12 @@ struct Live {
 impl Live {
     /// Length of a window.
     const WINDOW: Nanos = Nanos::from_secs(1);
-    /// The most events of a window that are shown, so that memory stays bounded.
-    const MOST: usize = 4 << 20;
 
     fn new(base: Monotonic, out: SyncSender<Window>) -> Self {
         Self {
             order: EventOrder::new(base),
             window: Vec::new(),
+            most: 4 << 20,
             skipped: 0,
             out,
         }
@@ -285,16 +287,45 @@ impl Live {
             let full = (self.window.first())
                 .is_some_and(|first| event.at.saturating_since(first.at) >= Self::WINDOW);
             if full {
+                let is_cut = self.window.len() >= self.most;
                 let window = Window {
                     events: std::mem::take(&mut self.window),
                     skipped: self.skipped,
                 };
-                // a slow screen skips the window; it is still in the recording
-                self.skipped += u64::from(self.out.try_send(window).is_err());
+                // a slow screen skips the window, or lacks a part of it; all of it is in the recording
+                let is_refused = self.out.try_send(window).is_err();
+                self.skipped += u64::from(is_refused || is_cut);
             }
-            if self.window.len() < Self::MOST {
+            if self.window.len() < self.most {
                 self.window.push(event);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::sync_channel;
+
+    use taillab_model::EventKind;
+
+    use super::*;
+
+    #[test]
+    fn a_window_with_too_many_events_counts_as_skipped() {
+        let (out, windows) = sync_channel(8);
+        let mut live = Live::new(Monotonic::from_nanos_since_boot(0), out);
+        live.most = 2;
+        let events = [0, 1, 2, 1_100, 2_200, 3_300].map(|ms| {
+            let kind = EventKind::CameOn { tid: 7 };
+            PackedEvent::new(Nanos::from_millis(ms), kind)
+        });
+        live.order.take(0, &events).unwrap();
+        live.order.settle(Nanos::from_secs(10)).unwrap();
+        live.pass_on();
+        let got: Vec<_> = (windows.try_iter())
+            .map(|window| (window.events.len(), window.skipped))
+            .collect();
+        assert_eq!(got, [(2, 0), (1, 1), (1, 1)]);
     }
 }

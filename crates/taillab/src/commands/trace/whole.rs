@@ -4,6 +4,7 @@ use taillab_model::explanation::{CauseShare, Share};
 use taillab_model::summary::Matching;
 use taillab_model::{Histogram, Nanos};
 use taillab_report::live::Moment;
+use taillab_report::stages;
 
 use crate::pipeline::Analysed;
 
@@ -28,19 +29,20 @@ impl Whole {
         self.arrivals += report.arrival_rate_per_s * seconds;
         self.sojourns.extend(sojourns);
         let result = &report.server;
-        let stages = &result.stages;
-        let each = [
-            &stages.t1_t2,
-            &stages.t2_t3,
-            &stages.t3_t4,
-            &stages.t4_t5,
-            &stages.t5_t6,
-        ];
-        self.complete += stages.t1_t2.count;
-        for (sum, stage) in self.stages_ns.iter_mut().zip(each) {
+        self.complete += result.stages.t1_t2.count;
+        for (sum, stage) in (self.stages_ns.iter_mut()).zip(stages::all(&result.stages)) {
             *sum += stage.mean.unwrap_or_default() * stage.count as f64;
         }
-        let (sum, new) = (&mut self.matching, &result.matching);
+        self.add_matching(&result.matching);
+        for cause in &result.causes {
+            self.add_cause(cause);
+        }
+    }
+
+    fn add_matching(&mut self, new: &Matching) {
+        let sum = &mut self.matching;
+        sum.stamps = new.stamps;
+        sum.unasked += new.unasked;
         sum.responses += new.responses;
         sum.matched += new.matched;
         sum.complete += new.complete;
@@ -49,9 +51,6 @@ impl Whole {
         sum.lost_events += new.lost_events;
         sum.blind_windows += new.blind_windows;
         sum.blind_ns += new.blind_ns;
-        for cause in &result.causes {
-            self.add_cause(cause);
-        }
     }
 
     fn add_cause(&mut self, new: &CauseShare) {
@@ -118,5 +117,22 @@ mod tests {
         assert_eq!(moment.p999, None);
         whole.matching.unanswered = 20;
         assert_eq!(whole.moment().p99, None, "2 % were not answered");
+    }
+
+    #[test]
+    fn only_the_sample_can_be_complete() {
+        let mut whole = Whole::default();
+        for _ in 0..2 {
+            whole.add_matching(&Matching {
+                responses: 1_000,
+                matched: 1_000,
+                stamps: "sampled:1/4".parse().unwrap(),
+                unasked: 750,
+                complete: 250,
+                ..Matching::default()
+            });
+        }
+        let matching = whole.moment().matching;
+        assert_eq!((matching.complete, matching.asked()), (500, 500));
     }
 }

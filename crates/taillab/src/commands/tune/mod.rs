@@ -193,8 +193,11 @@ fn is_wanted(plan: &Plan, result: &TuneResult) -> Result<bool, Failure> {
         ));
     }
     let text = terminal::render_tune(result, false, style());
-    let changes = plan.changes().count();
-    say::ask(&format!("{text}\nChange {changes} settings? [y/N] "))
+    let changes = match plan.changes().count() {
+        1 => "1 setting".to_owned(),
+        n => format!("{n} settings"),
+    };
+    say::ask(&format!("{text}\nChange {changes}? [y/N] "))
 }
 
 fn status(output: Output, action: Action) -> Result<Exit, Failure> {

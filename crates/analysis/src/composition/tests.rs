@@ -1,0 +1,85 @@
+//! Shares, their intervals, and what a recording in slices is scaled up to.
+
+use taillab_model::{RecordingContext, RequestKey, Stamps};
+
+use super::*;
+use crate::ledger::Who;
+
+#[test]
+fn a_share_that_is_the_same_everywhere_is_certain() {
+    let share = share_of(&[(1.0, 4.0); BLOCKS]);
+    assert_eq!(share.value, 0.25);
+    let (lo, hi) = (share.lo.unwrap(), share.hi.unwrap());
+    assert!((lo - 0.25).abs() < 1e-9 && (hi - 0.25).abs() < 1e-9);
+}
+
+#[test]
+fn a_share_that_comes_in_one_block_is_not() {
+    let mut pairs = [(0.0, 1.0); BLOCKS];
+    pairs[7] = (40.0, 41.0);
+    let share = share_of(&pairs);
+    assert!(share.hi.unwrap() - share.lo.unwrap() > 0.5);
+    assert_eq!(share_of(&[(0.0, 0.0); BLOCKS]), Share::default());
+}
+
+#[test]
+fn few_blocks_support_no_interval() {
+    let mut pairs = [(0.0, 0.0); BLOCKS];
+    pairs[3] = (1.0, 2.0);
+    let share = share_of(&pairs);
+    assert_eq!((share.value, share.lo, share.hi), (0.5, None, None));
+}
+
+/// A thread delays each request of the sample by 300 ns. It came onto the core 70 times in the slices,
+/// which are a fourth of the time; of their requests 70 % are the sample.
+#[test]
+fn in_slices_an_episode_delays_as_many_requests_as_without() {
+    let mut labels = Labels::new(&RecordingContext::default());
+    let label = labels.label(Cause::Background, Who::Thread(7));
+    let at = Monotonic::from_nanos_since_boot;
+    let mut composition = Composition::new(at(0));
+    for place in 0..4_000 {
+        let t1 = at(place * 1_000);
+        let asked = place < 700;
+        let excess = [(label, 300)];
+        composition.add(
+            t1,
+            &Entry {
+                place: place as usize,
+                stamps: Stamps::new(t1, [None; 4], t1 + Nanos::new(400)),
+                key: RequestKey {
+                    address: 0,
+                    port: 1,
+                    id: 1,
+                },
+                worker: 9,
+                asked,
+                slice: asked.then_some(place as u32 / 70),
+                left_late: false,
+                carried_over: false,
+                sojourn_ns: 400,
+                ideal_ns: 100,
+                own_queue_ideal_ns: 100,
+                gain_ns: 0,
+                parts: &[],
+                excess: &excess[..usize::from(asked)],
+                overtaken_by: None,
+                pieces: &[],
+            },
+            &labels,
+        );
+    }
+    let ledger = Ledger {
+        labels,
+        episodes: vec![70],
+        held_up_ns: vec![70 * 5_000],
+        served_ns: Vec::new(),
+    };
+    let shares = composition.finish().shares(&ledger, 4.0);
+    assert_eq!(shares.len(), 2, "{shares:?}");
+    for share in shares {
+        assert_eq!((share.requests, share.episodes), (4_000, 280));
+        assert_eq!(share.mean_episode_ns, 5_000.0);
+        assert_eq!(share.requests_per_episode, 4_000.0 / 280.0);
+    }
+}

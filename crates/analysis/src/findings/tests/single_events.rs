@@ -1,0 +1,60 @@
+//! One or two events that make the tail.
+
+use super::*;
+
+/// A burst of 16 ms once in 20 s makes p99 five times what it is in other runs.
+#[test]
+fn one_event_that_makes_the_tail_is_told_with_what_is_left_without_it() {
+    let once = CauseShare {
+        episodes: 1,
+        mean_episode_ns: 16_200_000.0,
+        ..share(Cause::Background, thread("dpkg"), 0.61)
+    };
+    let mut without = prediction("without dpkg", Cause::Background, 1_300_000);
+    without.cost = None;
+    without.points[0].q = 0.99;
+    let case = Case {
+        causes: vec![share(Cause::Background, None, 0.7), once.clone()],
+        predictions: vec![without],
+        ..Case::default()
+    };
+    let texts = case.texts();
+    let told = texts.iter().find(|text| text.starts_with("Once")).unwrap();
+    assert!(told.contains("for 16.2 ms, `dpkg`"), "{told}");
+    assert!(told.contains("61 % of the excess"), "{told}");
+    assert!(
+        told.ends_with("p99 1.30 ms (1.29 ms to 1.32 ms) instead of 14.1 ms."),
+        "{told}"
+    );
+    // its interval reaches 0: it is not said to be the cause
+    let mut chance = once.clone();
+    chance.excess_share_above_p99.lo = Some(-0.1);
+    let case = Case {
+        causes: vec![chance],
+        ..Case::default()
+    };
+    let findings = case.findings();
+    let told = (findings.iter()).find(|finding| finding.text.starts_with("Once"));
+    let told = told.unwrap();
+    let doubt = "61 % (0 to 64 %) of the excess above p99 may";
+    assert!(told.inconclusive && told.text.contains(doubt), "{told:?}");
+    let often = CauseShare {
+        episodes: 40,
+        ..once.clone()
+    };
+    // what was seen once in slices may have happened often between them
+    let in_slices = Matching {
+        stamps: "sampled:1/2".parse().unwrap(),
+        ..Matching::default()
+    };
+    for (cause, matching) in [(often, Matching::default()), (once, in_slices)] {
+        let case = Case {
+            causes: vec![cause],
+            matching,
+            ..Case::default()
+        };
+        let texts = case.texts();
+        let told = texts.iter().any(|text| text.contains("Another run"));
+        assert!(!told, "{texts:?}");
+    }
+}

@@ -1,0 +1,48 @@
+//! What the reader of a forecast should know about the replay.
+
+use crate::replay::Observed;
+
+/// The limits of a replay of this queue.
+pub(super) fn limits(observed: &Observed) -> Vec<String> {
+    let mut limits = Vec::new();
+    let (replayed, measured) = (observed.replayed() as u64, observed.measured_requests);
+    if replayed < measured {
+        let which = match observed.in_slices {
+            true => "those of the slices".to_owned(),
+            false => format!(
+                "the first part of each of {} equal stretches of time",
+                observed.blocks
+            ),
+        };
+        limits.push(format!(
+            "{replayed} of {measured} requests are replayed: {which}"
+        ));
+    }
+    let share = |count: u64| 100.0 * count as f64 / measured.max(1) as f64;
+    if share(observed.without_worker) > 1.0 {
+        limits.push(format!(
+            "the worker of {:.1} % of the requests is not known: the replay assumes the usual \
+             work for them",
+            share(observed.without_worker)
+        ));
+    }
+    limits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_requests_of_slices_are_not_called_stretches_of_time() {
+        let mut observed = Observed {
+            measured_requests: 10,
+            blocks: 4,
+            ..Observed::default()
+        };
+        let stretches = "the first part of each of 4 equal stretches of time";
+        assert!(limits(&observed)[0].ends_with(stretches));
+        observed.in_slices = true;
+        assert!(limits(&observed)[0].ends_with("are replayed: those of the slices"));
+    }
+}
