@@ -216,7 +216,7 @@ fn what_does_not_fit_the_server_is_refused_by_name() {
         ),
         (Memcached, &[("client.connections", "2000")], "between 1 and 1024"),
         (NullRpc, &[("server.workers", "2")], "for each connection"),
-        (NullRpc, &[("client.connections", "10001")], "1 to 10000"),
+        (NullRpc, &[("client.connections", "10001")], "between 1 and 10000"),
         (NullRpc, &[("client.connections", "9900")], "together"),
         (Memcached, &[("client.reserve", "8")], "reserve is for TCP"),
         (NullRpc, &[("workload.request_bytes", "3")], "request_bytes"),
