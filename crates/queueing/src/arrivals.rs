@@ -30,7 +30,7 @@ pub enum ArrivalProcess {
     },
     /// Independent gamma gaps; with `cv` = 1/√k the Erlang distribution of k stages.
     Gamma {
-        /// Coefficient of variation of a gap, above 0.
+        /// Coefficient of variation of a gap, 0.001 to 100.
         cv: f64,
     },
     /// Independent gaps, each the sum of equal exponential stages.
@@ -50,7 +50,7 @@ pub enum ArrivalProcess {
     },
     /// Independent Pareto gaps; their variance is infinite up to `alpha` = 2.
     Pareto {
-        /// The tail index, above 1.
+        /// The tail index, at least 1.01.
         alpha: f64,
     },
     /// A Poisson process with bursts, in which it is faster: a Markov-modulated Poisson process with two
@@ -60,7 +60,7 @@ pub enum ArrivalProcess {
         ratio: f64,
         /// The share of time within bursts, between 0 and 1.
         share: f64,
-        /// The mean number of requests in a burst, above 0.
+        /// The mean number of requests in a burst, at least 0.001.
         burst: f64,
     },
 }
@@ -268,8 +268,8 @@ impl ArrivalProcess {
     }
 }
 
-const CV_GAMMA: Range = Range::new("a number above 0 and at most 100", |x| {
-    x > 0.0 && x <= 100.0
+const CV_GAMMA: Range = Range::new("a number between 0.001 and 100", |x| {
+    (0.001..=100.0).contains(&x)
 });
 // each stage of each gap is drawn
 const STAGES: Range = Range::new("a whole number between 1 and 10000", |x| {
@@ -277,9 +277,11 @@ const STAGES: Range = Range::new("a whole number between 1 and 10000", |x| {
 });
 const CV_HYPER: Range = Range::new("a number of at least 1", |x| x >= 1.0);
 const SHAPE: Range = Range::new("a number of at least 0.1", |x| x >= 0.1);
-const ALPHA: Range = Range::new("a number above 1, so that the mean is finite", |x| x > 1.0);
+// close to 1 nearly all of the mean is in gaps that a schedule never reaches
+const ALPHA: Range = Range::new("a number of at least 1.01", |x| x >= 1.01);
 const RATIO: Range = Range::new("a number above 1", |x| x > 1.0);
-const BURST: Range = Range::new("a number above 0", |x| x > 0.0);
+// each change of the state is drawn
+const BURST: Range = Range::new("a number of at least 0.001", |x| x >= 0.001);
 
 /// The lognormal law of this mean and coefficient of variation.
 pub(crate) fn lognormal(mean_ns: f64, cv: f64) -> Law {
@@ -442,7 +444,7 @@ mod tests {
         let error = bad.schedule(10.0, second, 1).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "alpha of pareto arrivals must be a number above 1, so that the mean is finite, not 1"
+            "alpha of pareto arrivals must be a number of at least 1.01, not 1"
         );
         let bad = ArrivalProcess::Erlang { stages: 10_001 };
         assert!(bad.schedule(10.0, second, 1).is_err());

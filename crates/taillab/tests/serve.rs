@@ -267,7 +267,7 @@ fn wrong_command_lines_name_the_remedy() {
         (&["udp-shared", "--workers", "100000"], &["between 1 and"]),
         (
             &["udp-shared", "--service", "exponential:50us"],
-            &["spin:DISTRIBUTION"],
+            &["spin:DIST"],
         ),
         (
             &["udp-shared", "--service", "spin:exponential"],
@@ -493,7 +493,7 @@ fn help_shows_examples_and_the_exit_codes() {
     for part in [
         "taillab serve null-rpc\n",
         "stopped by Ctrl-C or SIGTERM",
-        "wait:LAW",
+        "wait:DIST",
         "one queue",
     ] {
         assert!(text.contains(part), "{part}: {text}");

@@ -208,15 +208,27 @@ impl Making<'_, '_, '_> {
                     state: ChangeState::Changed,
                 }),
                 Err(Failure::Setting(error)) if entry.change.optional || is_ended(&error) => {
-                    self.skip(&entry.change, &error.to_string(), &entry.old, done);
+                    self.leave_out(entry, &error.to_string(), done);
                 }
                 Err(Failure::Altered(why)) if entry.change.optional => {
-                    self.skip(&entry.change, &why, &entry.old, done);
+                    self.leave_out(entry, &why, done);
                 }
                 Err(failure) => return Err(failure),
             }
         }
         Ok(())
+    }
+
+    /// Skips a change that is in the journal, where it stays unless its old value is there.
+    fn leave_out(&mut self, entry: &Entry, reason: &str, done: &mut Vec<ChangeResult>) {
+        let setting = &entry.change.setting;
+        let now = setting.read(&self.tuner.roots);
+        if now.is_ok_and(|now| setting.same(&now, &entry.old))
+            && let Some(journal) = &mut self.journal
+        {
+            journal.undone(&[entry.number], self.watch);
+        }
+        self.skip(&entry.change, reason, &entry.old, done);
     }
 
     fn skip(&mut self, change: &Change, reason: &str, old: &str, done: &mut Vec<ChangeResult>) {

@@ -73,6 +73,10 @@ fn a_value_that_the_kernel_alters_is_put_back_and_the_rest_kept_where_it_can_do_
         (value(&roots, "a"), value(&roots, "b")),
         ("2".into(), "1".into())
     );
+    // what was left out is not expected to hold
+    let status = tuner.status().unwrap();
+    assert!(status[0].holds(), "{status:?}");
+    assert_eq!(status[0].entries.len(), 1);
     let reverted = tuner.revert(Which::All, &mut |_| {}).unwrap();
     assert!(reverted[0].is_done);
     assert_eq!(value(&roots, "a"), "1");

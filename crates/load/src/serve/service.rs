@@ -41,7 +41,7 @@ pub enum ServiceTime {
 pub enum BadServiceTime {
     /// Neither `none` nor `spin:` nor `wait:`.
     #[error(
-        "`{0}` is not a service time: write none, spin:DISTRIBUTION (keeps the CPU busy) or wait:DISTRIBUTION (sleeps), e.g. spin:exponential:50us"
+        "`{0}` is not a service time: write none, spin:DIST (keeps the CPU busy) or wait:DIST (sleeps), e.g. spin:exponential:50us"
     )]
     Kind(String),
     /// What follows is not a distribution.
@@ -165,7 +165,7 @@ mod tests {
             assert_eq!(text.parse::<ServiceTime>().unwrap().to_string(), text);
         }
         for (text, says) in [
-            ("burn:exponential:50us", "spin:DISTRIBUTION"),
+            ("burn:exponential:50us", "spin:DIST"),
             ("spin", "spin:exponential:50us"),
             ("exponential:50us", "wait:DISTRIBUTION"),
             ("spin:exponential", "lacks `mean`"),

@@ -241,7 +241,7 @@ struct ServerSettings {
     /// [default: null-rpc]
     #[arg(hide_short_help = true, long, value_name = "NAME")]
     architecture: Option<Architecture>,
-    /// The work of null-rpc for a request: none, spin:LAW (keeps its CPU busy) or wait:LAW (sleeps), e.g.
+    /// The work of null-rpc for a request: none, spin:DIST (keeps its CPU busy) or wait:DIST (sleeps), e.g.
     /// wait:exponential:1ms [default: none]
     #[arg(hide_short_help = true, long, value_name = "WHAT")]
     service: Option<ServiceTime>,

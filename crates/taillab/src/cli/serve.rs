@@ -24,8 +24,8 @@ fn help() -> String {
          two bytes of a datagram are its id; a datagram of another length is counted and gets no answer.\n\n\
          With --json there are two objects, each on a line: `\"event\": \"listening\"` when requests are \
          accepted, and `\"event\": \"stopped\"` with what was served.\n\n\
-         Notation (times need a unit: ns, us, ms, s):\n  service   none, spin:LAW (keeps the CPU busy), \
-         wait:LAW (sleeps)\n  LAW       {},\n            empirical:FILE (measured times, as in taillab sim)\n  fault     {}\n\nExamples:\n  \
+         Notation (times need a unit: ns, us, ms, s):\n  service   none, spin:DIST (keeps the CPU busy), \
+         wait:DIST (sleeps)\n  DIST      {},\n            empirical:FILE (measured times, as in taillab sim)\n  fault     {}\n\nExamples:\n  \
          taillab serve null-rpc\n  \
          taillab serve epoll-per-worker --workers 4 --service spin:exponential:50us --cpus 0-3\n  \
          taillab serve udp-shared --listen [::1]:7777 --workers 8 --service wait:exponential:1ms\n  \
@@ -55,7 +55,7 @@ pub struct ServeArgs {
     #[arg(short, long, value_name = "N", value_parser = workers, allow_hyphen_values = true)]
     pub workers: Option<NonZeroU32>,
     /// The work of a worker for a request
-    #[arg(long, value_name = "none|spin:LAW|wait:LAW", default_value = "none")]
+    #[arg(long, value_name = "none|spin:DIST|wait:DIST", default_value = "none")]
     pub service: String,
     /// Seed of the service times; each worker has its own stream
     #[arg(hide_short_help = true, long, value_name = "N", default_value_t = 1)]

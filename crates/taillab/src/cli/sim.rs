@@ -67,7 +67,7 @@ pub struct SystemArgs {
     )]
     pub arrivals: ArrivalProcess,
     /// The service times
-    #[arg(long, value_name = "LAW", default_value = "deterministic:50us")]
+    #[arg(long, value_name = "DIST", default_value = "deterministic:50us")]
     pub service: String,
     /// The number of workers
     #[arg(short, long, value_name = "N", default_value = "1", value_parser = workers, allow_hyphen_values = true)]
