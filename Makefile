@@ -5,7 +5,7 @@ CARGO   ?= cargo
 BINARY  := target/release/taillab
 SHELL   := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: help run test vm build lint bench soak soak-live fuzz clean
+.PHONY: help run test vm build dist lint bench soak soak-live fuzz clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -19,6 +19,10 @@ run: build ## Measure memcached on this machine and write a report
 build: ## Build the release binary
 	@scripts/setup.sh build
 	@$(CARGO) build --release --locked
+
+dist: ## Build the fastest binary, for packages, with a training run (a quarter of an hour)
+	@scripts/setup.sh build
+	@scripts/dist.sh
 
 test: ## Run every test (lints, units, live here and in QEMU, browser)
 	@scripts/setup.sh test
