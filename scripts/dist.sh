@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds target/dist/taillab for packages: fat LTO, laid out by a training run (profile-guided optimisation).
-# Takes about a quarter of an hour on two cores. Needs no root: what records is not trained.
+# Builds the program of packages: fat LTO, laid out by a training run (profile-guided optimisation). Takes a
+# quarter of an hour on two cores. Needs no root: what records is not trained.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 say() { printf '\n== %s\n' "$*"; }
@@ -11,15 +11,19 @@ work=$PWD/target/pgo
 rm -rf "$work/profiles" "$work/files"
 mkdir -p "$work/profiles" "$work/files"
 
+# The counts are found again by the functions' names, so both builds have the same profile, target and features.
+# --target: otherwise build scripts count, too.
+build() {
+  RUSTFLAGS="-C $1" cargo build --profile dist --locked --target "$host" --target-dir "$work/$2" --workspace "${@:3}"
+}
+
 say "a build that counts what runs"
-# --target: otherwise build scripts count, too
-RUSTFLAGS="-C profile-generate=$work/profiles" cargo build --release --locked --target "$host" \
-  --target-dir "$work" --workspace --bin taillab --example ten_million
+build "profile-generate=$work/profiles" counting --bin taillab --example ten_million
 
 say "training"
 server=
 trap '[ -z "$server" ] || kill -INT "$server" 2>/dev/null || true; rm -rf "$work/files"' EXIT
-built=$work/$host/release recording=$work/files/recording.tlc
+built=$work/counting/$host/dist recording=$work/files/recording.tlc
 taillab() { "$built/taillab" "$@" >/dev/null; }
 "$built/examples/ten_million" 1 "$recording" >/dev/null
 taillab explain "$recording" -o "$work/files/explained"
@@ -42,5 +46,7 @@ taillab rtt -q --proto tcp,udp,unix,shm --count 20000 --runs 1
 "$profdata" merge -o "$work/merged.profdata" "$work/profiles"
 
 say "the build for packages"
-RUSTFLAGS="-C profile-use=$work/merged.profdata" cargo build --profile dist --locked
+build "profile-use=$work/merged.profdata" trained --bin taillab
+mkdir -p target/dist
+cp "$work/trained/$host/dist/taillab" target/dist/taillab
 ls -l target/dist/taillab
