@@ -26,6 +26,8 @@ trap '[ -z "$server" ] || kill -INT "$server" 2>/dev/null || true; rm -rf "$work
 built=$work/counting/$host/dist recording=$work/files/recording.tlc
 taillab() { "$built/taillab" "$@" >/dev/null; }
 "$built/examples/ten_million" 1 "$recording" >/dev/null
+# what runs only with other options would count as seldom used
+taillab explain "$recording" --json
 taillab explain "$recording" -o "$work/files/explained"
 taillab sim -q --workers 4 --discipline fifo,lifo,jsq,static:64,work-stealing:1us,ps \
   --service exponential:50us -n 5M
