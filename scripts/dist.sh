@@ -11,14 +11,16 @@ work=$PWD/target/pgo
 rm -rf "$work/profiles" "$work/files"
 mkdir -p "$work/profiles" "$work/files"
 
-# The counts are found again by the functions' names, so both builds have the same profile, target and features.
+# The counts are found again by the functions' names, so both builds have all in common: profile, target, and what
+# is built, since the example chooses features.
 # --target: otherwise build scripts count, too.
 build() {
-  RUSTFLAGS="-C $1" cargo build --profile dist --locked --target "$host" --target-dir "$work/$2" --workspace "${@:3}"
+  RUSTFLAGS="-C $1" cargo build --profile dist --locked --target "$host" --target-dir "$work/$2" \
+    --workspace --bin taillab --example ten_million
 }
 
 say "a build that counts what runs"
-build "profile-generate=$work/profiles" counting --bin taillab --example ten_million
+build "profile-generate=$work/profiles" counting
 
 say "training"
 server=
@@ -48,7 +50,7 @@ taillab rtt -q --proto tcp,udp,unix,shm --count 20000 --runs 1
 "$profdata" merge -o "$work/merged.profdata" "$work/profiles"
 
 say "the build for packages"
-build "profile-use=$work/merged.profdata" trained --bin taillab
+build "profile-use=$work/merged.profdata" trained
 mkdir -p target/dist
 cp "$work/trained/$host/dist/taillab" target/dist/taillab
 ls -l target/dist/taillab
