@@ -167,7 +167,7 @@ mod tests {
         for (text, says) in [
             ("burn:exponential:50us", "spin:DIST"),
             ("spin", "spin:exponential:50us"),
-            ("exponential:50us", "wait:DISTRIBUTION"),
+            ("exponential:50us", "wait:DIST"),
             ("spin:exponential", "lacks `mean`"),
             ("wait:normal:1ms", "exponential:50us"),
         ] {
