@@ -327,7 +327,8 @@ fn a_hybrid_wait_sends_everything_and_never_early() {
     assert!(result.cpu.asleep + result.cpu.idle + result.cpu.hook <= result.cpu.elapsed);
 }
 
-fn play(client: &mut DatagramClient<Fake>, most: usize, timeout: Nanos) -> LoadRun {
+/// Plays for up to an hour, with any end.
+fn played(client: &mut DatagramClient<Fake>, most: usize, timeout: Nanos) -> LoadRun {
     let load = PingPong {
         warm_up: Nanos::ZERO,
         length: HOUR,
@@ -339,7 +340,12 @@ fn play(client: &mut DatagramClient<Fake>, most: usize, timeout: Nanos) -> LoadR
         stop: &AtomicBool::new(false),
         progress: &Progress::new(),
     };
-    let run = ping_pong(client, &load, &mut NoHooks).unwrap();
+    ping_pong(client, &load, &mut NoHooks).unwrap()
+}
+
+/// Plays until all requests are over.
+fn play(client: &mut DatagramClient<Fake>, most: usize, timeout: Nanos) -> LoadRun {
+    let run = played(client, most, timeout);
     check(&run);
     assert_eq!(run.record.len(), most);
     run
@@ -415,18 +421,7 @@ fn ping_pong_with_a_dead_server_ends_early() {
     client.transport.refuse_sends = usize::MAX;
     client.transport.refuses = true;
     let most = PingPong::MOST;
-    let load = PingPong {
-        warm_up: Nanos::ZERO,
-        length: HOUR,
-        gap: Nanos::ZERO,
-        most,
-        seed: 1,
-        timeout: Nanos::from_millis(2),
-        waiting: Waiting::Spin,
-        stop: &AtomicBool::new(false),
-        progress: &Progress::new(),
-    };
-    let run = ping_pong(&mut client, &load, &mut NoHooks).unwrap();
+    let run = played(&mut client, most, Nanos::from_millis(2));
     assert_eq!(run.stopped, Some(StopReason::Refused));
     assert!(run.errors.send_errors < most as u64 / 10);
 }

@@ -26,7 +26,13 @@ pub fn plan(args: &RttArgs) -> Result<RttPlan, Failure> {
             "--mtu is for devices of our own: add --link veth, or leave --mtu out",
         ));
     }
-    let (rows, left_out) = rows(args, target.as_ref())?;
+    let open = match (args.rate, args.utilization, args.open) {
+        (Some(per_s), ..) => Some(OpenRate::PerS(per_s)),
+        (None, Some(share), _) => Some(OpenRate::OfCapacity(share)),
+        (None, None, true) => Some(OpenRate::OfCapacity(HALF)),
+        (None, None, false) => None,
+    };
+    let (rows, left_out) = rows(args, target.as_ref(), open.is_some())?;
     let roots = Roots::default();
     let (client_cpus, server_cpus) = match &target {
         Some(_) => (client_only(args.client_cpus.as_ref())?, Vec::new()),
@@ -38,12 +44,6 @@ pub fn plan(args: &RttArgs) -> Result<RttPlan, Failure> {
                 placement.server.iter().collect(),
             )
         }
-    };
-    let open = match (args.rate, args.utilization, args.open) {
-        (Some(per_s), ..) => Some(OpenRate::PerS(per_s)),
-        (None, Some(share), _) => Some(OpenRate::OfCapacity(share)),
-        (None, None, true) => Some(OpenRate::OfCapacity(HALF)),
-        (None, None, false) => None,
     };
     let longest = matches!(open, Some(OpenRate::OfCapacity(_))).then_some(LONGEST);
     Ok(RttPlan {
@@ -74,7 +74,11 @@ pub fn plan(args: &RttArgs) -> Result<RttPlan, Failure> {
 }
 
 /// Every possible combination, and in words the impossible ones; an error if none is left.
-fn rows(args: &RttArgs, target: Option<&Target>) -> Result<(Vec<RowPlan>, Vec<String>), Failure> {
+fn rows(
+    args: &RttArgs,
+    target: Option<&Target>,
+    is_open: bool,
+) -> Result<(Vec<RowPlan>, Vec<String>), Failure> {
     let mut rows = Vec::new();
     let mut left_out: Vec<String> = Vec::new();
     let mut why = None;
@@ -95,8 +99,7 @@ fn rows(args: &RttArgs, target: Option<&Target>) -> Result<(Vec<RowPlan>, Vec<St
         for &mode in modes {
             for &size in &args.size.0 {
                 let checked = proto.check(mode, size);
-                let open = args.open || args.rate.is_some() || args.utilization.is_some();
-                let checked = checked.and_then(|()| match open {
+                let checked = checked.and_then(|()| match is_open {
                     true => proto.check_open(),
                     false => Ok(()),
                 });
