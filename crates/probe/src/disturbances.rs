@@ -42,8 +42,8 @@ impl Disturbances {
     pub const IDLE: Self = Self(1 << 4);
     /// Page faults of the server's threads.
     pub const FAULT: Self = Self(1 << 5);
-    /// Waits of the server's threads for locks of the kernel. Interrupts and softirqs are then recorded too,
-    /// since their own waits have to be told apart.
+    /// Waits of the server's threads for locks of the kernel. Interrupts and softirqs are then recorded too:
+    /// what they wait for must not be charged to the thread.
     pub const LOCK: Self = Self(1 << 6);
     /// Changes of the frequency of the server's CPUs.
     pub const FREQUENCY: Self = Self(1 << 7);

@@ -271,7 +271,8 @@ impl WorkerHistory {
         given
     }
 
-    /// Like [`Self::visit`], but delays with the same label may be joined, at the place of the first. `w` is the worker's index; `stretches` caches the stretches of previous calls.
+    /// Like [`Self::visit`], but delays with the same label may be joined, at the place of the first. `w` is
+    /// the worker's index; `stretches` caches the stretches of previous calls.
     pub(super) fn sum(
         &self,
         w: usize,

@@ -227,7 +227,7 @@ pub(super) struct Late {
 }
 
 impl Late {
-    /// Its own service brought about a delay.
+    /// Notes a delay that its own service brought about.
     pub(super) fn add_own(&mut self, label: Label, ns: u64) {
         match self.own.iter_mut().find(|own| own.0 == label) {
             Some(own) => own.1 += ns,
