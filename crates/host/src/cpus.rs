@@ -45,7 +45,7 @@ pub enum CpuError {
     },
     /// Every CPU for one of them.
     #[error(
-        "the {owner} is to have every usable CPU ({usable}), which leaves none for the {other}: \
+        "the {owner} would get every usable CPU ({usable}), which leaves none for the {other}: \
          name fewer"
     )]
     NoneLeft {
