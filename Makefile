@@ -3,8 +3,6 @@
 
 CARGO   ?= cargo
 BINARY  := target/release/taillab
-SHELL   := /bin/bash
-.DELETE_ON_ERROR:
 .PHONY: help run test vm build dist lint bench soak soak-live fuzz clean
 
 help: ## Show this list
@@ -42,7 +40,7 @@ bench: ## Measure the quick part of docs/benchmarks.md (minutes; nothing else sh
 	@scripts/bench.sh
 
 soak: ## Record a server at its peak for ten minutes (ARGS=60: 60 s)
-	@scripts/setup.sh run
+	@scripts/setup.sh test
 	@scripts/soak.sh $(ARGS)
 
 soak-live: ## Run the live tests twenty times and print a table (ARGS="20 busy": beside a busy loop on CPU 1)

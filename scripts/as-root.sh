@@ -8,4 +8,4 @@ if ! command -v sudo >/dev/null; then
   exit 5
 fi
 echo "root needed (sudo): the next step $reason" >&2
-exec sudo --preserve-env=NO_COLOR,TERM,COLUMNS,TAILLAB_SKIP_LIVE,TAILLAB_TEST_BINARY,CI "$@"
+exec sudo --preserve-env=NO_COLOR,TERM,COLUMNS,TAILLAB_SKIP_LIVE,TAILLAB_BLESS,CI "$@"

@@ -55,25 +55,24 @@ def builtin(architecture, *options):
     return lambda folder: [TAILLAB, "serve", architecture, "--listen", f"127.0.0.1:{PORT}", *options]
 
 
-def written(name, text):
-    def command(folder):
-        place = os.path.join(folder, name)
-        with open(place, "w") as file:
-            file.write(text)
-        return {"nginx.conf": ["nginx", "-c", place], "server.py": [sys.executable, place]}[name]
-    return lambda folder: command(folder)
+def written(folder, name, text):
+    place = os.path.join(folder, name)
+    with open(place, "w") as file:
+        file.write(text)
+    return place
 
 
 def nginx(folder):
-    return written("nginx.conf", NGINX.format(folder, PORT))(folder)
+    return ["nginx", "-c", written(folder, "nginx.conf", NGINX.format(folder, PORT))]
+
+
+def python(minor):
+    return lambda folder: [sys.executable, written(folder, "server.py", PYTHON % (minor, PORT))]
 
 
 def go(folder):
-    place = os.path.join(folder, "server.go")
-    with open(place, "w") as file:
-        file.write(GO % PORT)
-    binary = os.path.join(folder, "server")
-    subprocess.run([shutil.which("go") or "/usr/local/go/bin/go", "build", "-o", binary, place], check=True)
+    source, binary = written(folder, "server.go", GO % PORT), os.path.join(folder, "server")
+    subprocess.run([shutil.which("go") or "/usr/local/go/bin/go", "build", "-o", binary, source], check=True)
     return [binary]
 
 
@@ -93,8 +92,8 @@ SERVERS = {
               "redis", 15_000),
     "go": (go, "http", 5_000),
     "go-by-content": (go, "http", 5_000, "--protocol", "http"),
-    "python-1.0": (written("server.py", PYTHON % (0, PORT)), "http", 400),
-    "python-1.1": (written("server.py", PYTHON % (1, PORT)), "http", 600),
+    "python-1.0": (python(0), "http", 400),
+    "python-1.1": (python(1), "http", 600),
 }
 
 
@@ -119,13 +118,14 @@ def listening():
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", PORT), 1):
             return
         time.sleep(0.05)
+    sys.exit(f"error: nothing listens on port {PORT}: is the server installed?")
 
 
 def record(name, seconds, file):
     command, scheme, rate, *options = SERVERS[name]
     udp = scheme.endswith("udp")
     with tempfile.TemporaryDirectory(prefix="taillab-bench-") as folder:
-        with running("0", command(folder), cwd=folder) as server:
+        with running("0", command(folder), cwd=folder):
             time.sleep(0.5) if udp and "memcached" not in name else listening()
             path = "/" if scheme == "http" else ""
             load = [TAILLAB, "load", f"{scheme}://127.0.0.1:{PORT}{path}", "-R", str(rate), "-d", f"{seconds + 5}s",
@@ -151,6 +151,14 @@ def main():
     parser.add_argument("--keep", help="keep the recordings in this directory")
     parser.add_argument("names", nargs="*", help="some of: " + ", ".join(SERVERS))
     args = parser.parse_args()
+    if unknown := set(args.names) - SERVERS.keys():
+        parser.error(f"no server {', '.join(sorted(unknown))}; there are {', '.join(SERVERS)}")
+    if min(args.rounds, args.seconds) < 1:
+        parser.error("--rounds and --seconds are at least 1")
+    # like Ctrl-C: what was started ends, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    # root's rights, also under sudo: taillab writes into root's folder
+    os.environ.pop("SUDO_UID", None)
     folder = args.keep or tempfile.mkdtemp(prefix="taillab-bench-")
     os.makedirs(folder, exist_ok=True)
     try:

@@ -10,8 +10,11 @@ block: without a fix; with the command that the forecast `rt-priority` names (ch
 `dedicated-cpus` (taskset for the noisy program); and once more without a fix, as the control.
 """
 import json
+import math
 import os
 import random
+import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -40,9 +43,7 @@ while True:
 
 def noise():
     """Uses CPU 0 in bursts, like an ordinary program of the same priority."""
-    process = subprocess.Popen([sys.executable, "-c", NOISE])
-    subprocess.run(["taskset", "-a", "-c", "-p", "0", str(process.pid)], check=True, stdout=subprocess.DEVNULL)
-    return process
+    return subprocess.Popen(["taskset", "-c", "0", sys.executable, "-c", NOISE])
 
 
 def memcached_of(parent):
@@ -56,7 +57,7 @@ def memcached_of(parent):
             if fields["Name"] == "memcached" and descends(int(fields["PPid"]), parent):
                 return int(fields["Pid"])
         time.sleep(0.01)
-    sys.exit("memcached did not start")
+    sys.exit("error: taillab run started no memcached: see above")
 
 
 def descends(pid, ancestor):
@@ -77,30 +78,32 @@ def one(folder, seed, fix):
         command = [TAILLAB, "run", "memcached", "-q", "-R", RATE, "-d", LENGTH, "--warmup", "500ms",
                    "--pairs", "6", "--block", CALIBRATION_BLOCK, "--service-time", SERVICE_TIME,
                    "--seed", str(seed), "-C", "0", "--client-cpus", "1", "-o", str(folder)]
-        run = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        server = memcached_of(run.pid)
-        if fix == "rt-priority":
-            subprocess.run(["chrt", "-a", "-f", "-p", "50", str(server)], check=True)
-        if fix == "dedicated-cpus":
-            subprocess.run(["taskset", "-a", "-c", "-p", "1", str(noisy.pid)], check=True, stdout=subprocess.DEVNULL)
+        # `with` waits for the run, also where its fix could not be applied
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as run:
+            server = memcached_of(run.pid)
+            if fix == "rt-priority":
+                subprocess.run(["chrt", "-a", "-f", "-p", "50", str(server)], check=True)
+            if fix == "dedicated-cpus":
+                subprocess.run(["taskset", "-a", "-c", "-p", "1", str(noisy.pid)], check=True, stdout=subprocess.DEVNULL)
         # 4: the run says that it cannot be trusted; it is kept, with its reasons
-        if run.wait() not in (0, 4):
-            sys.exit(f"taillab run failed in {folder}")
+        if run.returncode not in (0, 4):
+            sys.exit(f"error: taillab run ended with exit code {run.returncode} in {folder}")
     finally:
         noisy.kill()
         noisy.wait()
 
 
 def measure(folder, blocks):
-    folder.mkdir(parents=True, exist_ok=True)
     done = len(list(folder.glob("block-*")))
     for block in range(done, done + blocks):
-        place = folder / f"block-{block:02}"
-        place.mkdir()
+        # what was interrupted is no block
+        place = folder / "unfinished"
+        shutil.rmtree(place, ignore_errors=True)
         runs = ["as-it-is", "rt-priority", "dedicated-cpus", "again"]
         random.Random(block).shuffle(runs)
         for name in runs:
             one(place / name, block + 1, name)
+        place.rename(folder / f"block-{block:02}")
 
 
 def quantiles(summary):
@@ -108,9 +111,11 @@ def quantiles(summary):
 
 
 def middle(values):
-    """The median with its interval (sign test, at least 95 %; the range with fewer than nine)."""
+    """The median with its interval by the sign test: at least 95 % from six values on; the range with fewer than nine."""
     values = sorted(values)
-    k = {9: 1, 10: 1, 11: 1, 12: 2}.get(len(values), 0)
+    n, k = len(values), 0
+    while 2 * sum(math.comb(n, i) for i in range(k + 2)) <= 0.05 * 2**n:
+        k += 1
     return statistics.median(values), values[k], values[-1 - k]
 
 
@@ -150,10 +155,15 @@ def show(folder):
 
 
 if __name__ == "__main__":
+    # like Ctrl-C: what was started ends, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     match sys.argv[1:]:
-        case ["measure", folder, *rest]:
-            measure(Path(folder), int(rest[0]) if rest else 6)
+        case ["measure", folder]:
+            measure(Path(folder), 6)
+        case ["measure", folder, blocks] if blocks.isdecimal():
+            measure(Path(folder), int(blocks))
         case ["show", folder]:
             show(Path(folder))
         case _:
-            sys.exit(__doc__)
+            print(__doc__, file=sys.stderr)
+            sys.exit(2)

@@ -24,17 +24,19 @@ MEMCACHED, NGINX, ECHO, SOCKPERF = 21211, 21280, 21277, 21299
 @contextlib.contextmanager
 def server(*command, cwd=None):
     """A server on its own CPU, ended by its process id when the block ends."""
-    process = subprocess.Popen(["taskset", "-c", SERVER_CPU, *command], cwd=cwd,
-                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    time.sleep(0.5)
-    if process.poll() is not None:
-        # connections of the round before may still hold the port for a moment
-        time.sleep(2)
-        process = subprocess.Popen(process.args, cwd=cwd, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        time.sleep(0.5)
-    if process.poll() is not None:
-        sys.exit(f"error: {command[0]} ended at once; is its port taken?")
+    def start():
+        return subprocess.Popen(["taskset", "-c", SERVER_CPU, *command], cwd=cwd,
+                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = start()
     try:
+        time.sleep(0.5)
+        if process.poll() is not None:
+            # connections of the round before may still hold the port for a moment
+            time.sleep(2)
+            process = start()
+            time.sleep(0.5)
+        if process.poll() is not None:
+            sys.exit(f"error: {command[0]} ended at once: is it installed, and its port free?")
         yield
     finally:
         process.send_signal(signal.SIGTERM)
@@ -45,7 +47,7 @@ def server(*command, cwd=None):
             process.wait()
 
 
-def client(*command, ok=(0,), alone=True):
+def client(*command, ok=(0,)):
     """The output of a generator on its CPU, and the CPU seconds that it took."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     pinned = ["taskset", "-c", CLIENT_CPU, *command]
@@ -89,7 +91,7 @@ http {{ access_log off; sendfile on; tcp_nopush on; keepalive_requests 100000000
   uwsgi_temp_path {folder}/d; scgi_temp_path {folder}/e;
   server {{ listen 127.0.0.1:{NGINX}; root {folder}; }} }}""")
     try:
-        with server(shutil.which("nginx", path=os.environ["PATH"] + ":/usr/sbin"), "-c",
+        with server(shutil.which("nginx", path=os.environ["PATH"] + ":/usr/sbin") or "nginx", "-c",
                     os.path.join(folder, "nginx.conf")):
             yield
     finally:
@@ -106,10 +108,10 @@ def sockperf_server(*more):
 
 # --- peak -------------------------------------------------------------------------------------
 
-def peak_taillab(target, outstanding="32", connections="16"):
+def peak_taillab(target):
     # mutilate's defaults
     store = ["--keys", "1000", "--key-bytes", "30", "--value-bytes", "200", "--get-share", "1"]
-    found = taillab_load(target, "-R", "max", "-d", "3s", "-c", connections, "--outstanding", outstanding,
+    found = taillab_load(target, "-R", "max", "-d", "3s", "-c", "16", "--outstanding", "32",
                          *(store if target.startswith("memcached") else []))
     found = found["generator"]["closed_loop"]
     return found["answered_rate_per_s"], found["client"]["cpu_ns_per_request"] / 1000
@@ -194,15 +196,18 @@ def watched(port, rate, *command, udp=False, together=False, seconds=4.0, ok=(0,
     """What a generator really sends, as the kernel stamps it; the watcher runs on the server's CPU."""
     generator = subprocess.Popen(["taskset", "-c", CLIENT_CPU, *command], stdout=subprocess.DEVNULL,
                                  stderr=subprocess.DEVNULL)
-    time.sleep(1.5)
     arguments = ["--device", "lo", "--port", str(port), "--seconds", str(seconds), "--udp" if udp else "--tcp"]
     if rate:
         arguments += ["--rate", str(rate)]
     if together:
         arguments.append("--together")
-    seen = subprocess.run(["taskset", "-c", SERVER_CPU, WATCH, *arguments], capture_output=True, text=True)
-    if generator.wait(60) not in ok:
-        sys.exit(f"error: {' '.join(command)} ended with {generator.returncode}")
+    try:
+        time.sleep(1.5)
+        seen = subprocess.run(["taskset", "-c", SERVER_CPU, WATCH, *arguments], capture_output=True, text=True)
+        if generator.wait(60) not in ok:
+            sys.exit(f"error: {' '.join(command)} ended with {generator.returncode}")
+    finally:
+        generator.kill()
     if seen.returncode:
         sys.exit(f"error: {seen.stderr}")
     return json.loads(seen.stdout)
@@ -282,10 +287,14 @@ def main():
     parser.add_argument("--json", metavar="FILE", help="also write every single figure there")
     parser.add_argument("sections", nargs="*", metavar="section", help=", ".join(SECTIONS))
     arguments = parser.parse_args()
+    if unknown := set(arguments.sections) - SECTIONS.keys():
+        parser.error(f"no section {', '.join(sorted(unknown))}; there are {', '.join(SECTIONS)}")
+    if arguments.rounds < 1:
+        parser.error("--rounds is at least 1")
+    # like Ctrl-C: what was started ends, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     everything = {}
     for name in arguments.sections or SECTIONS:
-        if name not in SECTIONS:
-            parser.error(f"no section {name}; there are {', '.join(SECTIONS)}")
         unit, rows = SECTIONS[name]()
         results = {row: [] for row in rows}
         for _ in range(arguments.rounds):

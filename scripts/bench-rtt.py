@@ -139,10 +139,10 @@ def sockperf_server(tcp, nonblocking):
     command = ["taskset", "-c", "0", "sockperf", "server", "-i", "127.0.0.1", "-p", str(PORT)]
     command += ["--tcp"] * tcp + ["--nonblocked"] * nonblocking
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    time.sleep(1)
-    if process.poll() is not None:
-        sys.exit(f"error: {' '.join(command)} ended at once; is port {PORT} taken?")
     try:
+        time.sleep(1)
+        if process.poll() is not None:
+            sys.exit(f"error: {' '.join(command)} ended at once: is it installed, and port {PORT} free?")
         yield
     finally:
         process.send_signal(signal.SIGTERM)
@@ -243,11 +243,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="*", metavar="{sockperf,shm,connect}")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--seconds", type=float, default=3)
+    parser.add_argument("--seconds", type=int, default=3)
     arguments = parser.parse_args()
     wanted = set(arguments.what) or {"sockperf", "shm"}
     if not wanted <= {"sockperf", "shm", "connect"}:
         parser.error("choose sockperf, shm, connect, or nothing for the first two")
+    if min(arguments.rounds, arguments.seconds) < 1:
+        parser.error("--rounds and --seconds are at least 1")
+    # like Ctrl-C: what was started ends, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if "shm" in wanted:
         compare_shm(arguments.rounds)
     if "connect" in wanted:

@@ -5,20 +5,15 @@ cd "$(dirname "$0")/.."
 cargo build --release --locked --quiet
 out=$(mktemp -d); trap 'rm -rf "$out"' EXIT
 
-echo "== memory with two million requests"
+echo "== memory with two million requests, and the cost of the probe (interleaved blocks of the same run)"
 scripts/as-root.sh "runs memcached under the probe for about a minute" \
   python3 scripts/peak-memory.py target/release/taillab run memcached -q --json -d 50s -o "$out/long" \
   >"$out/long.json" || [ $? -eq 4 ]
 python3 - "$out/long.json" <<'PY'
 import json, sys
-s = json.load(open(sys.argv[1]))
-print(f"{s['load']['requests']} requests")
-PY
-
-echo "== cost of the probe (interleaved blocks with and without, in the run itself)"
-python3 - "$out/long.json" <<'PY'
-import json, sys
-o = json.load(open(sys.argv[1]))["overhead"]
+run = json.load(open(sys.argv[1]))
+o = run["overhead"]
+print(f"{run['load']['requests']} requests")
 print(f"throughput loss {o['throughput_loss']:.1%} ({o['throughput_loss_lo']:.1%} to {o['throughput_loss_hi']:.1%}), "
       f"{o['pairs']} pairs, {o['cpu_ns_per_request']:.0f} ns of server CPU per request")
 PY

@@ -6,10 +6,7 @@ cd "$(dirname "$0")/.."
 peers=$PWD/target/peers
 mkdir -p "$peers"
 
-scripts/as-root.sh "installs sockperf, nginx, redis and what mutilate and wrk2 need to build" \
-  env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-  sockperf nginx-light redis-server git g++ make scons gengetopt libevent-dev libzmq3-dev \
-  cppzmq-dev libssl-dev zlib1g-dev
+scripts/setup.sh peers
 
 # source_of NAME REPOSITORY: makes a shallow clone, once
 source_of() {

@@ -9,10 +9,12 @@ on a terminal where it needs one. Each line has LIMIT_S seconds. A line is wrong
 failure (1), or too late. What this machine lacks (5) is listed with its reason. Ends with a count of each, and with exit
 code 1 if any line is wrong.
 """
+import contextlib
 import os
 import pty
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -67,7 +69,9 @@ class Place:
     def __init__(self):
         self.path = tempfile.mkdtemp(prefix="printed-")
         os.chmod(self.path, 0o755)
-        self.servers, self.groups = [], []
+        self.servers, self.groups, self.pids = [], [], {}
+
+    def begin(self):
         with open(self.file("nginx.conf"), "w") as out:
             out.write(f"daemon off; pid {self.path}/nginx.pid; events {{}} http {{ access_log off; server {{ listen 127.0.0.1:8080; "
                       "location / { return 200 ok; } } }")
@@ -75,11 +79,14 @@ class Place:
             out.write("time_us\n" + "".join(f"{70 * n + n % 7 * 9}\n" for n in range(20000)))
         with open(self.file("racks.toml"), "w") as out:
             out.write('name = "two racks"\nhops = 3\nfibre_m = 40\n')
-        self.pids = {"memcached": self.start("memcached", "-u", "nobody", "-l", "127.0.0.1", "-p", "11211", "-U", "11211", "-t", "1"),
-                     "nginx": self.start("nginx", "-c", self.file("nginx.conf"), "-p", self.path, "-e", "stderr")}
+        self.pids["memcached"] = self.start("memcached", "-u", "nobody", "-l", "127.0.0.1", "-p", "11211", "-U", "11211", "-t", "1")
+        self.pids["nginx"] = self.start("nginx", "-c", self.file("nginx.conf"), "-p", self.path, "-e", "stderr")
         self.start(TAILLAB, "serve", "epoll-shared", "--listen", "127.0.0.1:7777", "-q")
         self.start(sys.executable, "-c", ECHO)
         time.sleep(1)
+        for server in self.servers:
+            if server.poll() is not None:
+                sys.exit(f"error: {server.args[0]} ended at once: is its port taken?")
 
     def file(self, name):
         return os.path.join(self.path, name)
@@ -122,14 +129,10 @@ class Place:
 
     def leave(self):
         self.end(0)
-        for group in reversed(self.groups):
-            while group.count("/") > 3 and not os.path.samefile(group, "/sys/fs/cgroup"):
-                try:
-                    os.rmdir(group)
-                except OSError:
-                    break
-                group = os.path.dirname(group)
-        subprocess.run(["rm", "-rf", self.path], check=False)
+        for group in self.groups:
+            with contextlib.suppress(OSError):
+                os.rmdir(group)
+        shutil.rmtree(self.path, ignore_errors=True)
 
 
 def as_run(line, place):
@@ -186,6 +189,10 @@ def run(words, place):
             process.kill()
             said = process.communicate()[1]
         code = process.returncode if endless else None
+    except SystemExit:  # SIGTERM: the line puts back what it has set
+        process.send_signal(signal.SIGINT)
+        process.communicate()
+        raise
     if terminal:
         os.close(terminal[0])
         os.close(terminal[1])
@@ -213,10 +220,17 @@ def printed(place):
 
 def main():
     if os.geteuid() != 0:
-        sys.exit("run it as root: it traces servers")
+        sys.exit("error: run it as root: it traces servers")
+    if not os.access(TAILLAB, os.X_OK):
+        sys.exit(f"error: there is no program {TAILLAB}: run `make build`, or name another")
+    # like Ctrl-C: what was started ends, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    # root's rights, also under sudo: taillab writes into root's folder
+    os.environ.pop("SUDO_UID", None)
     place = Place()
     right, lacking, wrong = 0, [], []
     try:
+        place.begin()
         began = time.monotonic()
         lines = list(printed(place))
         print(f"{len(lines)} lines, at most {LIMIT_S} s each", flush=True)

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Installs what is missing for one purpose: build, run, test, or vm (a guest in QEMU), on Debian and Ubuntu.
+# Installs what is missing for one purpose, on Debian and Ubuntu: build, run, test, vm (a guest in QEMU), or peers
+# (other load generators, to compare with).
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-purpose=${1:?usage: setup.sh build|run|test|vm}
+purpose=${1:-}
 
 if ! command -v cargo >/dev/null; then
   [ -x "$HOME/.cargo/bin/cargo" ] && hint='add it to the PATH: . "$HOME/.cargo/env"' ||
@@ -19,19 +20,23 @@ run=(iproute2:ip memcached:memcached nginx-light:nginx)
 browser=chromium
 grep -qs '^ID=ubuntu' /etc/os-release && browser=chromium-browser
 vm=(acpica-tools:/usr/bin/iasl qemu-system-x86:/usr/bin/qemu-system-x86_64 busybox-static:/bin/busybox
-    cpio:/bin/cpio kmod:/bin/kmod systemd:/lib/systemd/systemd
+    cpio:/bin/cpio xz-utils:xz kmod:/bin/kmod systemd:/lib/systemd/systemd
     debian-archive-keyring:/usr/share/keyrings/debian-archive-keyring.gpg)
 [ -z "${TAILLAB_SKIP_VM:-}" ] || [ "$purpose" = vm ] || vm=()
 # rdma-core depends on udev; for RDMA in a guest the library and its drivers are enough
-test=("${run[@]}" "${vm[@]}" redis-server:redis-server "$browser:chromium"
+test=("${run[@]}" "${vm[@]}" redis-server:redis-server "$browser:chromium" python3:python3 procps:/bin/kill
       ibverbs-providers:/etc/libibverbs.d/rxe.driver)
+peers=("${run[@]}" sockperf:sockperf git:git g++:g++ make:make scons:scons gengetopt:gengetopt python3:python3
+       libevent-dev:/usr/include/event.h libzmq3-dev:/usr/include/zmq.h cppzmq-dev:/usr/include/zmq.hpp
+       libssl-dev:/usr/include/openssl/ssl.h zlib1g-dev:/usr/include/zlib.h)
 
 case $purpose in
   build) wanted=("${build[@]}") ;;
   run)   wanted=("${run[@]}") ;;
   test)  wanted=("${build[@]}" "${test[@]}") ;;
   vm)    wanted=("${vm[@]}") ;;
-  *) echo "error: setup.sh knows build, run, test and vm, not '$purpose'" >&2; exit 2 ;;
+  peers) wanted=("${peers[@]}") ;;
+  *) echo "error: setup.sh knows build, run, test, vm and peers, not '$purpose'" >&2; exit 2 ;;
 esac
 
 there() { case $1 in /*) [ -e "$1" ] ;; *) PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null ;; esac; }

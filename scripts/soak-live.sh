@@ -16,11 +16,11 @@ mkdir -p "$logs"
 built=$(cargo test --workspace --test live --test 'live_*' --no-run --locked --quiet --message-format=json)
 # the folder of each package, in which cargo runs its tests, and its live tests
 mapfile -t binaries < <(
-  sed -n 's/.*"manifest_path":"\([^"]*\)\/Cargo.toml".*"executable":"\([^"]*\/live[-_][^"]*\)".*/\1 \2/p' <<<"$built")
+  sed -n 's/.*"manifest_path":"\([^"]*\)\/Cargo.toml".*"executable":"\([^"]*\/live[-_][^"]*\)".*/\1\t\2/p' <<<"$built")
 [ "${#binaries[@]}" -gt 0 ] || { echo "error: there are no live tests" >&2; exit 1; }
 
 loop=
-trap '[ -z "$loop" ] || kill "$loop"' EXIT
+trap '[ -z "$loop" ] || kill "$loop" 2>/dev/null || true' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 if [ "$beside" = busy ]; then
@@ -28,7 +28,7 @@ if [ "$beside" = busy ]; then
   setpriv --pdeathsig KILL taskset -c 1 sh -c 'while :; do :; done' & loop=$!
 fi
 
-sum() { grep -E '^test result:' "$1" | grep -oE "[0-9]+ $2" | awk '{n += $1} END {print n + 0}'; }
+sum() { awk -v what="$1;" '/^test result:/ {for (i = 2; i <= NF; i++) if ($i == what) n += $(i - 1)} END {print n + 0}' "$log"; }
 status=0
 row='%5s  %-6s  %6s  %6s  %7s  %7s  %s\n'
 printf "$row" round beside passed failed skipped seconds failures
@@ -36,12 +36,12 @@ for round in $(seq "$rounds"); do
   log=$logs/$beside-$round.log began=$SECONDS ended=0
   : >"$log"
   for binary in "${binaries[@]}"; do
-    (cd "${binary%% *}" && "$OLDPWD/scripts/as-root.sh" "runs the live tests, round $round" \
-      "${binary#* }" --test-threads=1 --nocapture "$@") </dev/null >>"$log" 2>&1 || ended=1
+    (cd "${binary%$'\t'*}" && "$OLDPWD/scripts/as-root.sh" "runs the live tests, round $round" \
+      "${binary#*$'\t'}" --test-threads=1 --nocapture "$@") </dev/null >>"$log" 2>&1 || ended=1
   done
   # libtest lists the failed ones, indented, before the result
   names=$(sed -n 's/^    \([a-z0-9_:]*\)$/\1/p' "$log" | sort -u | paste -sd' ')
-  printf "$row" "$round" "$beside" "$(sum "$log" passed)" "$(sum "$log" failed)" \
+  printf "$row" "$round" "$beside" "$(sum passed)" "$(sum failed)" \
     "$(grep -c 'SKIPPED ' "$log" || true)" $((SECONDS - began)) "$names"
   [ "$ended" -eq 0 ] || status=1
 done

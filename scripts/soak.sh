@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-600}
-case $seconds in ''|*[!0-9]*) echo "error: soak.sh [SECONDS], e.g. soak.sh 60" >&2; exit 2 ;; esac
+case $seconds in ''|0*|*[!0-9]*) echo "error: soak.sh [SECONDS], e.g. soak.sh 60" >&2; exit 2 ;; esac
 target=${CARGO_TARGET_DIR:-target}/release
 cargo build --release --locked --quiet
 cargo build --release --locked --quiet -p taillab-probe --example soak
@@ -18,12 +18,7 @@ echo "== taillab trace, memcached at its peak, $seconds s"
 port=21211 last=$(($(nproc) - 1))
 out=$(mktemp -d)
 children=()
-# root owns the results of a step that ran as root
-cleanup() {
-  for child in "${children[@]}"; do kill "$child" 2>/dev/null || true; done
-  rm -rf "$out" 2>/dev/null || scripts/as-root.sh "removes the recording" rm -rf "$out"
-}
-trap cleanup EXIT
+trap 'kill "${children[@]}" 2>/dev/null || true; rm -rf "$out"' EXIT
 user=(); [ "$(id -u)" -ne 0 ] || user=(-u nobody)
 taskset -c "$last" memcached "${user[@]}" -l 127.0.0.1 -p 0 -U "$port" -t 1 -m 64 &
 children+=($!)
@@ -45,7 +40,8 @@ out, seconds, again_s = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]) / 1e3
 peak_mb = int(re.search(r"peak resident memory (\d+) MB", open(f"{out}/trace.err").read())[1])
 trace, again = (json.load(open(f"{out}/{name}.json")) for name in ("trace", "again"))
 matching, observer = trace["matching"], trace["observer"]
-requests, size = matching["responses"], os.path.getsize(f"{out}/trace/capture.tlc")
+requests = matching["responses"] or sys.exit("error: no request was recorded")
+size = os.path.getsize(f"{out}/trace/capture.tlc")
 events = observer["events_per_request"] * requests
 print(f"{requests} requests, {requests / seconds:.0f} per second, {events / requests:.1f} events each")
 print(f"file {size / 1e6:.0f} MB, {size / events:.2f} bytes an event; observer {observer['cpu_share']:.1%} of a CPU, "

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# cargo's runner for test binaries. test-runner.sh live|units|all BINARY [ARG ...]: live tests (tests/live,
+# cargo's runner for test binaries. test-runner.sh live|units BINARY [ARG ...]: live tests (tests/live,
 # tests/live_*.rs) run as root and one at a time, since they share the machine's CPUs; all others
 # (units) run as the user.
 set -euo pipefail
@@ -8,7 +8,7 @@ case $(basename "$binary") in
   live_* | live-*) kind=live ;;
   *) kind=units ;;
 esac
-[[ $wanted = all || $wanted = "$kind" ]] || exit 0
+[ "$wanted" = "$kind" ] || exit 0
 [ "$kind" = live ] || exec "$binary" "$@"
 exec "$(dirname "$0")/as-root.sh" "runs the live tests of $(basename "$binary")" \
   "$binary" --test-threads=1 --nocapture "$@"

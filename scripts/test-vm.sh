@@ -22,6 +22,9 @@ live_tests() {
            sed -n 's/.*"executable":"\([^"]*live-[^"]*\)".*/\1/p' | tail -n 1)
   echo "${binary:?the live tests of $1 were not built}"
 }
+probe=$(live_tests probe)
+host=$(live_tests host)
+taillab=$(live_tests taillab)
 
 filters=()
 for module in ${VM_TESTS:-stamps streams network disturbances agreement}; do
@@ -35,21 +38,21 @@ for suite in ${VM_SUITES:-$all}; do
       VM_SERVER=1 scripts/vm.sh "$suite" env TAILLAB_GUEST=1 \
         sh -c 'modprobe -a rdma_rxe ib_uverbs virtio_net acpi_cpufreq &&
                echo +cpuset +memory >/sys/fs/cgroup/cgroup.subtree_control && exec "$@"' vm \
-        "$(live_tests taillab)" --test-threads=1 rdma:: hardware:: || status=1
+        "$taillab" --test-threads=1 rdma:: hardware:: || status=1
       # without VM_SERVER: with a server's idle states the kernel does not trust QEMU's time stamp counter
-      scripts/vm.sh "$suite" env TAILLAB_GUEST=1 "$(live_tests taillab)" --test-threads=1 \
+      scripts/vm.sh "$suite" env TAILLAB_GUEST=1 "$taillab" --test-threads=1 \
         noise::a_loop_in_a_guest noise::a_quota || status=1 ;;
     trixie-backports-tune)
       VM_SERVER=1 scripts/vm.sh trixie-backports env TAILLAB_GUEST=1 \
         sh -c 'modprobe -a virtio_net e1000e && exec "$@"' vm \
-        "$(live_tests host)" --test-threads=1 --nocapture receiving:: || status=1
-      VM_SYSTEMD=1 scripts/vm.sh trixie-backports env TAILLAB_GUEST=1 "$(live_tests taillab)" \
+        "$host" --test-threads=1 --nocapture receiving:: || status=1
+      VM_SYSTEMD=1 scripts/vm.sh trixie-backports env TAILLAB_GUEST=1 "$taillab" \
         --test-threads=1 systemd:: || status=1 ;;
     trixie-backports-rt)
-      VM_FLAVOUR=rt-amd64 scripts/vm.sh trixie-backports env TAILLAB_GUEST=1 "$(live_tests taillab)" \
+      VM_FLAVOUR=rt-amd64 scripts/vm.sh trixie-backports env TAILLAB_GUEST=1 "$taillab" \
         --test-threads=1 --nocapture noise::the_kernels_own_meter || status=1 ;;
     *)
-      scripts/vm.sh "$suite" "$(live_tests probe)" --test-threads=1 "${filters[@]}" || status=1 ;;
+      scripts/vm.sh "$suite" "$probe" --test-threads=1 "${filters[@]}" || status=1 ;;
   esac
 done
 exit "$status"

@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 say() { printf '\n== %s\n' "$*"; }
 log=$(mktemp) guest_logs=$(mktemp -d) guests=
-trap '[ -z "$guests" ] || kill -- "-$guests"; rm -rf "$log" "$guest_logs"' EXIT
+trap '[ -z "$guests" ] || kill -- "-$guests" 2>/dev/null || true; rm -rf "$log" "$guest_logs"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
@@ -61,7 +61,7 @@ say "live tests"
 run live
 
 # One line counts everything; a skipped test is counted and shown.
-sum() { grep -E '^test result:' "$log" | grep -oE "[0-9]+ $1" | awk '{n += $1} END {print n + 0}'; }
+sum() { awk -v what="$1;" '/^test result:/ {for (i = 2; i <= NF; i++) if ($i == what) n += $(i - 1)} END {print n + 0}' "$log"; }
 # With one test at a time, the test's name is before it on the same line.
 skipped_lines=$(grep -c 'SKIPPED ' "$log" || true)
 passed=$(sum passed) failed=$(sum failed) ignored=$(sum ignored)

@@ -7,13 +7,13 @@
 # what it changes is lost, except under /out, which is .cache/vm/SUITE.out here. QEMU emulates the CPUs (no KVM
 # needed), about 12 times slower than real ones: test behaviour in it, not times.
 #
-# VM_CPUS (4), VM_MEMORY (2048 MiB), VM_TIMEOUT (540 s), VM_MIRROR (deb.debian.org) and VM_FLAVOUR (amd64;
-# rt-amd64: PREEMPT_RT, and the osnoise tracer) may be set.
+# VM_CPUS (4), VM_MEMORY (2048 MiB), VM_TIMEOUT (540 s), VM_MIRROR (http://deb.debian.org/debian) and
+# VM_FLAVOUR (amd64; rt-amd64: PREEMPT_RT, and the osnoise tracer) may be set.
 # VM_SERVER=1 gives it the hardware of a server: two NUMA nodes, idle states, frequencies (server.asl), and
 # two network devices with an interrupt for each queue, connected to QEMU only.
 # VM_SYSTEMD=1 boots this machine's systemd in it; the only unit that it starts is COMMAND's.
 set -euo pipefail
-[ $# -ge 2 ] || { sed -n '2,3s/^# //p' "$0" >&2; exit 2; }
+[ $# -ge 2 ] || { sed -n '2,4s/^# //p' "$0" >&2; exit 2; }
 suite=$1; shift
 [[ $suite =~ ^[a-z][a-z-]*$ ]] || { echo "error: '$suite' is no Debian suite: try bookworm" >&2; exit 2; }
 here=$(cd "$(dirname "$0")" && pwd)
@@ -30,10 +30,10 @@ server=${VM_SERVER:-} systemd=${VM_SYSTEMD:-}
 
 mkdir -p "$out"
 exec 9>"$kernel.lock"
-flock --timeout 600 9 || { echo "error: another guest with this kernel has been running for ten minutes" >&2; exit 1; }
+flock --timeout 600 9 || { echo "error: another guest has used this kernel for ten minutes: wait until it ends" >&2; exit 1; }
 work=$(mktemp -d)
 guest=
-trap '[ -z "$guest" ] || kill "$guest" 2>/dev/null; rm -rf "$work"' EXIT
+trap '[ -z "$guest" ] || kill "$guest" 2>/dev/null || true; rm -rf "$work"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 

@@ -104,7 +104,8 @@ impl Queue {
             return;
         }
         let begin = *self.begin.get_or_insert_with(|| matched.requests.t1(0));
-        let first = self.cells.cells().len().saturating_sub(1);
+        let last = self.cells.cells().len().saturating_sub(1);
+        let from_ns = last as u64 * self.cells.width();
         let mut crowd = std::mem::take(&mut self.crowd);
         let cut = &matched.cut;
         crowd.walk(matched, |at, inside, step| {
@@ -116,6 +117,8 @@ impl Queue {
             }
         });
         self.crowd = crowd;
+        // cells may have been joined on the way
+        let first = (from_ns / self.cells.width()) as usize;
         // what the CPUs did is needed only where there may be an overload
         let stood: Vec<bool> = (self.cells.cells().iter().skip(first))
             .map(|cell| cell.least.is_some_and(|least| least >= u64::from(workers)))
@@ -130,10 +133,12 @@ impl Queue {
     fn count(&mut self, begin: Monotonic, at: Monotonic, inside: u64, step: Step) {
         let at_ns = at.saturating_since(begin).get();
         // in cells without an event since the last one, the number in the server stayed the same
-        let mut place = self.cells.cells().len().saturating_sub(1) as u64;
-        while (place + 1) * self.cells.width() <= at_ns {
-            self.cells.cell((place + 1) * self.cells.width()).0.least = Some(inside);
-            place += 1;
+        loop {
+            let next_ns = self.cells.cells().len() as u64 * self.cells.width();
+            if next_ns > at_ns {
+                break;
+            }
+            self.cells.cell(next_ns).0.least = Some(inside);
         }
         let cell = self.cells.cell(at_ns).0;
         let after = match step {

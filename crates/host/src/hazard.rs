@@ -33,7 +33,7 @@ struct Machine<'a> {
 /// The commands that check a rule.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum CheckedBy {
-    /// `run` and `trace`, which report it in their results, and `doctor`.
+    /// `run`, which reports it in its verdict, and `doctor`.
     All,
     /// `doctor` only: settings that most machines have, worth changing before a measurement.
     Doctor,

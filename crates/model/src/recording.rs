@@ -85,7 +85,7 @@ impl fmt::Debug for CpuStream {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LostEvents {
-    /// No room was left in the kernel's ring.
+    /// No room was left in the kernel's ring, or in the probe's table of waits for locks.
     pub ring_full: u64,
     /// The kernel skipped a program because it interrupted itself.
     pub recursion: u64,

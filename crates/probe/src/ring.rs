@@ -24,7 +24,7 @@ const LAP: u64 = 1 << 63;
 #[repr(C)]
 struct Positions {
     head: AtomicU64,
-    ring_full: AtomicU64,
+    no_room: AtomicU64,
     unreadable: AtomicU64,
     /// Used by the programs.
     scratch: [AtomicU64; 13],
@@ -93,7 +93,7 @@ impl Rings {
                 .sum()
         };
         LostEvents {
-            ring_full: sum(|ring| &ring.ring_full),
+            ring_full: sum(|ring| &ring.no_room),
             unreadable: sum(|ring| &ring.unreadable),
             ..LostEvents::default()
         }

@@ -103,7 +103,7 @@ const volatile struct config config SEC(".rodata");
  */
 struct ring {
 	u64 head; /* events ever written here */
-	u64 ring_full;
+	u64 no_room; /* events that found none, here or in a table */
 	u64 unreadable;
 	u64 current_packet; /* 1 << 32 | the packet that this CPU takes through the stack; or 0 */
 	u64 softirq_since; /* when the one that runs now began; 0: none runs */
@@ -159,7 +159,7 @@ static __always_inline void emit(u32 cpu, struct ring *ring, u64 now, u64 kind, 
 	u32 index;
 
 	if (*(volatile u64 *)&ring->head - *(volatile u64 *)&ring->tail >= config.slots - MARGIN) {
-		__sync_fetch_and_add(&ring->ring_full, 1);
+		__sync_fetch_and_add(&ring->no_room, 1);
 		return;
 	}
 	position = __sync_fetch_and_add(&ring->head, 1);

@@ -283,8 +283,9 @@ struct ask {
 	u64 call;
 };
 
+/* the least recently used one gives way: that of a thread that wrote, or has ended, stays */
 struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__type(key, u32);
 	__type(value, struct ask);
 	__uint(max_entries, 4096);
@@ -411,7 +412,8 @@ int BPF_PROG(lock_wanted, void *lock, unsigned int flags)
 	wait.tid = task->pid;
 	waited.since = bpf_ktime_get_ns();
 	waited.flags = flags;
-	bpf_map_update_elem(&waits, &wait, &waited, BPF_ANY);
+	if (bpf_map_update_elem(&waits, &wait, &waited, BPF_ANY))
+		__sync_fetch_and_add(&ring->no_room, 1);
 	return 0;
 }
 

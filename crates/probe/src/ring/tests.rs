@@ -43,7 +43,7 @@ impl Producer {
         let ring = &self.rings.positions.items()[cpu];
         let tail = ring.tail.load(Ordering::Acquire);
         if ring.head.load(Ordering::Relaxed) - tail >= u64::from(SLOTS) - MARGIN {
-            ring.ring_full.fetch_add(1, Ordering::Relaxed);
+            ring.no_room.fetch_add(1, Ordering::Relaxed);
             return None;
         }
         Some(ring.head.fetch_add(1, Ordering::Relaxed))

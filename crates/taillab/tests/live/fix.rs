@@ -17,7 +17,7 @@ const FIX: [&str; 16] = [
     "memcached",
     "--json",
     "-R",
-    "4000",
+    "8000",
     "-d",
     "2s",
     "--warmup",
@@ -192,7 +192,7 @@ fn what_disturbs_the_server_is_found_treated_and_put_back() {
         let output = taillab()
             .args(FIX)
             // for the control and the best forecast
-            .args(["--fix-budget", &budget(attempt, 30), "-o"])
+            .args(["--fix-budget", &budget(attempt, 18), "-o"])
             .arg(&dir)
             .output()
             .unwrap();
@@ -347,7 +347,7 @@ fn a_live_server_is_treated_in_blocks_and_left_as_it_was() {
     let run = |attempt| {
         let output = disturbed
             .trace()
-            .args(["--yes", "--fix-budget", &budget(attempt, 24)])
+            .args(["--yes", "--fix-budget", &budget(attempt, 16)])
             .output()
             .unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);
@@ -380,7 +380,7 @@ fn ctrl_c_puts_the_change_of_a_live_server_back() {
         let mut child = disturbed
             .trace()
             // enough for the control and the trial that is interrupted
-            .args(["--yes", "--fix-budget", &budget(attempt, 24)])
+            .args(["--yes", "--fix-budget", &budget(attempt, 16)])
             .stdout(fs::File::create(&printed).unwrap())
             .stderr(Stdio::null())
             .spawn()
@@ -417,7 +417,7 @@ fn all_combinations_give_effects_and_interactions() {
             "nice,timer-slack",
             // no more than the fewest rounds need
             "--fix-budget",
-            "24s",
+            "13s",
             "-o",
         ])
         .arg(place.path().join("run"))

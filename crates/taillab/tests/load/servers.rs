@@ -30,7 +30,7 @@ fn installed(program: &str) -> bool {
     if !found {
         assert!(
             std::env::var_os("TAILLAB_SKIP_LIVE").is_some_and(|value| value == "1"),
-            "{program} is not installed; run scripts/setup.sh, or set TAILLAB_SKIP_LIVE=1 to skip it"
+            "{program} is not installed; run `scripts/setup.sh test`, or set TAILLAB_SKIP_LIVE=1 to skip it"
         );
         println!("SKIPPED: {program} is not installed");
     }
