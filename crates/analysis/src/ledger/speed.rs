@@ -83,19 +83,31 @@ impl Speed {
         }
     }
 
-    /// How much longer than usual work of `length_ns` takes at `at_ns`, in nanoseconds.
+    /// By which factor all work takes longer than usual at `at_ns`.
     #[inline]
-    pub(super) fn longer_ns(&self, at_ns: u64, length_ns: u64) -> u64 {
+    fn factor(&self, at_ns: u64) -> Option<f64> {
         if self.slower.is_empty() {
-            return 0;
+            return None;
         }
         let number = at_ns / STRETCH.get();
         let place = self
             .slower
             .binary_search_by_key(&number, |(number, _)| *number);
-        place.map_or(0, |place| {
-            (length_ns as f64 * (self.slower[place].1 - 1.0)) as u64
-        })
+        place.ok().map(|place| self.slower[place].1)
+    }
+
+    /// How much longer work takes at `at_ns` that usually takes `usual_ns`, in nanoseconds.
+    #[inline]
+    pub(super) fn longer_ns(&self, at_ns: u64, usual_ns: u64) -> u64 {
+        self.factor(at_ns)
+            .map_or(0, |factor| (usual_ns as f64 * (factor - 1.0)) as u64)
+    }
+
+    /// How much shorter work would usually have been that took `length_ns` at `at_ns`, in nanoseconds.
+    #[inline]
+    pub(super) fn shorter_ns(&self, at_ns: u64, length_ns: u64) -> u64 {
+        self.factor(at_ns)
+            .map_or(0, |factor| (length_ns as f64 * (1.0 - 1.0 / factor)) as u64)
     }
 }
 
@@ -186,7 +198,9 @@ mod tests {
         let speed = Speed { slower: found };
         let longer = speed.longer_ns(2_450_000_000, 10_000);
         assert!((4_000..5_000).contains(&longer), "{longer}");
+        assert_eq!(speed.shorter_ns(2_450_000_000, 10_000 + longer), longer);
         assert_eq!(speed.longer_ns(3_050_000_000, 10_000), 0);
+        assert_eq!(speed.shorter_ns(3_050_000_000, 10_000), 0);
     }
 
     #[test]

@@ -94,7 +94,7 @@ pub(crate) struct Plan {
     pub(crate) order: Order,
     /// The server's threads go before ordinary ones.
     pub(crate) real_time: bool,
-    /// From when to when the CPUs take how many times as long for all of a service.
+    /// From when to when the CPUs take how many times as long for all work of the server and the kernel.
     pub(crate) slow_cpu: Option<(u64, u64, f64)>,
 }
 
@@ -306,6 +306,16 @@ impl Cpu<'_> {
         }
     }
 
+    /// How long work takes now that usually takes so long.
+    fn at_this_speed(&self, usual: u64) -> u64 {
+        match self.plan.slow_cpu {
+            Some((from, to, factor)) if (from..to).contains(&self.now) => {
+                (usual as f64 * factor) as u64
+            }
+            _ => usual,
+        }
+    }
+
     fn receive(&mut self, number: usize, t1: u64) {
         let key = self.truth[number].key;
         let packet = PacketId((u32::from(self.number) << 20) + number as u32 % (1 << 20));
@@ -315,11 +325,13 @@ impl Cpu<'_> {
             let lasted = Nanos::new(self.now - self.idle_since);
             self.emit(EventKind::IdleLeft { state: 2, lasted });
         }
-        self.now += IPI;
-        let lasted = Nanos::new(IPI);
+        let ipi = self.at_this_speed(IPI);
+        self.now += ipi;
+        let lasted = Nanos::new(ipi);
         let interrupt = Interrupt::CallFunction;
         self.emit(EventKind::Interrupt { interrupt, lasted });
-        self.now += RECEIVE * 4 / 5;
+        let receive = self.at_this_speed(RECEIVE);
+        self.now += receive * 4 / 5;
         self.emit(EventKind::Enqueued { packet });
         self.queue.push_back(number);
         if !self.awake {
@@ -327,8 +339,8 @@ impl Cpu<'_> {
             let (tid, by) = (self.worker(), self.current);
             self.emit(EventKind::Woken { tid, by });
         }
-        self.now += RECEIVE / 5;
-        let lasted = Nanos::new(RECEIVE);
+        self.now += receive / 5;
+        let lasted = Nanos::new(receive);
         self.emit(EventKind::Softirq { vector: 3, lasted });
     }
 
@@ -448,12 +460,7 @@ impl Cpu<'_> {
 
     fn serve(&mut self, number: usize) {
         let tid = self.worker();
-        let service = match self.plan.slow_cpu {
-            Some((from, to, factor)) if (from..to).contains(&self.now) => {
-                (self.plan.service as f64 * factor) as u64
-            }
-            _ => self.plan.service,
-        };
+        let service = self.at_this_speed(self.plan.service);
         let part = service / 4;
         self.work(part);
         self.emit(EventKind::ReadReturned { tid, returned: 64 });

@@ -49,7 +49,7 @@ impl ServerState {
         // nothing that the CPU does delays a worker that is held back
         let held_back = self.cpus[k].holds_back(from_ns);
         if self.receives(k, top) {
-            return self.received(k, held_back, length);
+            return self.received(k, held_back, (from_ns, length));
         }
         let cpu = &self.cpus[k];
         if cpu.active == 0 {
@@ -102,21 +102,28 @@ impl ServerState {
         }
     }
 
-    /// CPU `k` received packets. Within the tokens, that is work.
-    fn received(&mut self, k: usize, held_back: bool, length: u64) {
-        let work = length.min(self.tokens_ns);
+    /// CPU `k` received packets. Within the tokens, that is work, as far as a slower CPU did not prolong it.
+    fn received(&mut self, k: usize, held_back: bool, (from_ns, length): (u64, u64)) {
+        let slower = self.speed.shorter_ns(from_ns, length);
+        let work = (length - slower).min(self.tokens_ns);
         self.tokens_ns -= work;
         if self.cpus[k].active == 0 {
             return;
         }
         self.histories[k].received(work);
         self.note(k, Happened::Received, work);
-        if length > work {
-            let label = match held_back {
-                true => self.throttled_label(),
-                false => self.label(Cause::Softirq, Who::Softirq(NET_RX)),
-            };
-            self.delay(k, label, length - work, Episode::Segment, None);
+        let over = length - work - slower;
+        if held_back {
+            let label = self.throttled_label();
+            return self.delay(k, label, over + slower, Episode::Segment, None);
+        }
+        if slower > 0 {
+            let label = self.label(Cause::SlowCpu, Who::Nobody);
+            self.delay(k, label, slower, Episode::Segment, None);
+        }
+        if over > 0 {
+            let label = self.label(Cause::Softirq, Who::Softirq(NET_RX));
+            self.delay(k, label, over, Episode::Segment, None);
         }
     }
 
