@@ -36,7 +36,8 @@ pub(crate) fn heat_map(map: &HeatMap) -> Option<Chart> {
         Curve {
             look: Look::Cells,
             class: SHADES[shade],
-            ..Curve::new(count(darkest.round() as u64), corners)
+            // the largest count of the shade; the factor makes up for rounding just below it
+            ..Curve::new(count((darkest * (1.0 + 1e-12)) as u64), corners)
         }
     });
     Some(Chart {
@@ -137,6 +138,18 @@ mod tests {
             (None, Some(7), Some(7))
         );
         assert!(heat_map(&HeatMap::default()).is_none());
+    }
+
+    #[test]
+    fn the_legend_has_the_largest_count_of_each_shade_in_use() {
+        let map = HeatMap {
+            column_ns: Nanos::from_millis(10),
+            row_edges_ns: vec![Nanos::ZERO],
+            counts: (0..=5).map(|requests| vec![requests]).collect(),
+        };
+        let chart = heat_map(&map).unwrap();
+        let labels: Vec<&str> = chart.drawn().map(|(_, curve)| &*curve.label).collect();
+        assert_eq!(labels, ["1", "2", "3", "5"]);
     }
 
     #[test]

@@ -352,15 +352,19 @@ pub(crate) fn inversions_sentence(
             } else {
                 format!("{} before {}", name_of(*over), name_of(*under))
             };
-            format!("{who} {} times", count(*times))
+            format!("{who} {}", counted(*times, "time", "times"))
         })
         .collect();
     let pairs = match pairs.is_empty() {
         true => String::new(),
         false => format!(" ({})", pairs.join(", ")),
     };
+    let were = match inversions.overtaken {
+        1 => "was",
+        _ => "were",
+    };
     Some(format!(
-        "{} ({}) were overtaken by a later one{pairs}.",
+        "{} ({}) {were} overtaken by a later one{pairs}.",
         counted(inversions.overtaken, "request", "requests"),
         percent(inversions.share, 2),
     ))

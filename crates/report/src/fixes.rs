@@ -56,7 +56,7 @@ pub(crate) fn table(fixes: &[Fix]) -> Table {
     let caption = "Latency with each change as a ratio to that without it, with 95 % intervals over pairs of \
                    blocks in random order; below 1 is better. Adjusted: without what other programs, interrupts and the \
                    hypervisor did to the CPUs, where the change does not treat it";
-    let mut table = Table::new(caption, columns).class("fixes");
+    let mut table = Table::new(caption, columns);
     for fix in fixes.iter().filter(|fix| !is_untried(fix)) {
         let q = fix.decided_at.unwrap_or(FARTHEST);
         let (predicted, measured) = (at(&fix.predicted, q), at(&fix.measured, q));
@@ -102,7 +102,7 @@ pub(crate) fn effects(factorial: &Factorial) -> Table {
     let caption = "Latency with a change as a ratio to that without it, averaged over all combinations of the others, \
                    with 95 % intervals over rounds; below 1 is better. Several together: by what factor the effect of \
                    one differs where the others are applied too; 1 where they do not interact";
-    let mut table = Table::new(caption, columns).class("effects");
+    let mut table = Table::new(caption, columns);
     for effect in &factorial.effects {
         let mut cells = vec![name(effect.of.join(" × "))];
         cells.extend([0.5, 0.99, 0.999].map(|q| {

@@ -17,7 +17,7 @@ pub fn junit<Server>(report: &Report<Server>) -> Vec<u8> {
     let errors = count(Held::Undecided) + invalid;
     let seconds = report.duration_ns.as_secs_f64();
     let name = format!("taillab {} {}", report.command, report.target);
-    let (name, class) = (Esc(&name), format!("taillab.{}", report.command));
+    let (name, class) = (Esc(&name), format!("taillab.{}", Esc(&report.command)));
     let mut page = Markup::default();
     put!(
         page,

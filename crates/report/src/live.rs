@@ -6,7 +6,7 @@ use taillab_model::explanation::{CauseShare, Origin};
 use taillab_model::summary::{Matching, Observer, ServerResult};
 use taillab_model::{Nanos, Stage};
 
-use crate::figures::{bytes, count, counted, mean_length, percent, percent_of, rate};
+use crate::figures::{bytes, counted, mean_length, percent, percent_of, rate};
 use crate::table::{Column, Table, cell, known};
 use crate::text::{Ink, Style, clean, columns};
 use crate::{explained, stages};
@@ -272,7 +272,7 @@ impl Screen {
             return vec![style.paint(Ink::Quiet, "  no response yet")];
         }
         let mut parts: Vec<(Ink, String)> = [
-            format!("{} responses", count(m.responses)),
+            counted(m.responses, "response", "responses"),
             format!("{} matched", percent_of(m.matched, m.responses)),
             format!("{} complete", percent_of(m.complete, m.asked())),
         ]

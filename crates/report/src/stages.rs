@@ -3,7 +3,7 @@
 use taillab_model::summary::{ServerResult, Stages};
 use taillab_model::{Distribution, Stage};
 
-use crate::figures::{count, micros, micros_f64, percent, quantile_name};
+use crate::figures::{counted, micros, micros_f64, percent, quantile_name};
 use crate::latency;
 use crate::table::{Column, Table, cell, known, lacking, name};
 use crate::text::Ink;
@@ -37,7 +37,7 @@ pub(crate) fn at_percentiles(result: &ServerResult) -> Table {
             continue;
         }
         let largest = at.mean_stage_ns.iter().copied().fold(0.0, f64::max);
-        let requests = format!("{} requests", count(at.requests));
+        let requests = counted(at.requests, "request", "requests");
         cells.push(cell(micros_f64(at.mean_sojourn_ns)).note(requests));
         cells.extend(at.mean_stage_ns.map(|ns| {
             let ink = if ns >= largest {
@@ -57,12 +57,12 @@ pub(crate) fn distributions(result: &ServerResult) -> Table {
     const QUANTILES: [f64; 3] = [0.5, 0.99, 0.999];
     let stages = all(&result.stages);
     let total_ns: f64 = stages.iter().filter_map(|stage| stage.mean).sum();
-    let complete = count(stages[0].count);
+    let complete = counted(stages[0].count, "complete request", "complete requests");
     let mut columns = vec![Column::left(""), Column::left("").gap(1)];
     columns.extend(QUANTILES.map(|q| Column::right(quantile_name(q))));
     columns.push(Column::right("max").on_page());
     columns.push(Column::right("mean share").short("share"));
-    let caption = format!("In microseconds, over {complete} complete requests");
+    let caption = format!("In microseconds, over {complete}");
     let mut table = Table::new(caption, columns);
     for (stage, distribution) in Stage::ALL.into_iter().zip(stages) {
         let mut cells = vec![name(span(stage)), cell(stage.label())];

@@ -361,17 +361,7 @@ fn an_explanation_fits_every_width_in_light_and_dark() {
             json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] }),
         );
         for width in [360, 768, 1280] {
-            browser.call(
-                "Emulation.setDeviceMetricsOverride",
-                json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500 }),
-            );
-            browser.open(&page.file);
-            let over = browser.value("document.documentElement.scrollWidth - innerWidth");
-            assert!(
-                over.as_f64().unwrap() <= 0.0,
-                "{over} px too wide at {width}, {scheme}"
-            );
-            browser.screenshot(&format!("trace-{scheme}-{width}"));
+            fits(&mut browser, &page, width, &format!("trace-{scheme}"));
             assert_eq!(browser.complaints(), [""; 0]);
         }
     }

@@ -40,7 +40,8 @@ impl FittedAxis {
             Axis::Correlation => (0.0, 1.0),
             Axis::Elapsed => (least, greatest),
             Axis::Utilisation => spread(0.01),
-            Axis::Rate | Axis::Number => spread(greatest * 0.01),
+            Axis::Rate => spread(greatest * 0.01),
+            Axis::Number => spread(1.0),
             Axis::Latency | Axis::Workers => scale::covering(least, greatest, 0.02),
             // bars at both ends need room
             Axis::Lag => scale::covering(least, greatest, 0.05),
@@ -111,13 +112,12 @@ impl FittedAxis {
             Axis::Workers => {
                 let mut ticks: Vec<f64> = (0..32).map(|i| 2_f64.powi(i)).filter(within).collect();
                 if ticks.len() < 2 {
-                    ticks = finer(from, to);
-                    ticks.retain(|n| n.fract() == 0.0);
+                    ticks = whole_numbers(from, to);
                 }
                 (ticks, whole)
             }
             Axis::Rate => (finer(from, to), figures::rate),
-            Axis::Number => (finer(from, to), whole),
+            Axis::Number => (whole_numbers(from, to), whole),
         };
         ticks.into_iter().map(|at| (at, label(at))).collect()
     }
@@ -147,6 +147,13 @@ fn finer(from: f64, to: f64) -> Vec<f64> {
         .collect()
 }
 
+/// Those of [`finer`] that are whole.
+fn whole_numbers(from: f64, to: f64) -> Vec<f64> {
+    let mut ticks = finer(from, to);
+    ticks.retain(|n| n.fract() == 0.0);
+    ticks
+}
+
 impl Axis {
     /// Whether the value has a place on the scale.
     fn has(self, value: f64) -> bool {
@@ -171,6 +178,41 @@ impl Axis {
             Self::Workers | Self::Lag => (1.0, 8.0),
             Self::Elapsed => (0.0, 1e9),
             Self::Rate | Self::Number => (0.0, 1e5),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chart::Curve;
+
+    fn numbers(numbers: std::ops::RangeInclusive<u32>) -> FittedAxis {
+        let points = numbers.map(|n| (f64::from(n), 1e3));
+        let chart = Chart {
+            title: String::new(),
+            subtitle: String::new(),
+            x: Axis::Number,
+            y: Axis::Latency,
+            curves: vec![Curve::new("", points.collect())],
+            rule: None,
+        };
+        FittedAxis::new(chart.x, &chart, |p| p.0, 12)
+    }
+
+    #[test]
+    fn neighbours_fill_their_axis_however_late_they_come() {
+        let axis = numbers(1_000_000..=1_000_200);
+        assert!(axis.to - axis.from < 250.0, "{axis:?}");
+    }
+
+    #[test]
+    fn a_single_number_has_a_place_between_whole_ones() {
+        for (number, place, labels) in [(0, 0.0, vec!["0", "1"]), (5, 0.5, vec!["4", "5", "6"])] {
+            let axis = numbers(number..=number);
+            assert_eq!(axis.position(number.into()), Some(place));
+            let ticks: Vec<&str> = axis.ticks.iter().map(|(_, label)| label.as_str()).collect();
+            assert_eq!(ticks, labels);
         }
     }
 }

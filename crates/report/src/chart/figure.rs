@@ -122,6 +122,12 @@ impl Axis {
 impl Chart {
     /// Whether there is anything to draw.
     pub fn is_empty(&self) -> bool {
-        self.curves.iter().all(|curve| curve.points.is_empty())
+        self.drawn().next().is_none()
+    }
+
+    /// The curves that have points, each with its place: the legend names no others.
+    pub(crate) fn drawn(&self) -> impl Iterator<Item = (usize, &Curve)> {
+        let curves = self.curves.iter().enumerate();
+        curves.filter(|(_, curve)| !curve.points.is_empty())
     }
 }

@@ -396,7 +396,7 @@ fn put_line(
 /// Puts the legend in rows from `y` down; returns the `y` of what follows.
 fn legend(chart: &Chart, mut y: f64, marks: &mut Vec<Mark>) -> f64 {
     let mut x = MARGIN;
-    for (n, curve) in chart.curves.iter().enumerate() {
+    for (n, curve) in chart.drawn() {
         let width = SAMPLE + 8.0 + font::width(&curve.label, LABEL) + 24.0;
         if x > MARGIN && x + width - 24.0 > WIDTH - MARGIN {
             x = MARGIN;

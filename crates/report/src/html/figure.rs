@@ -27,15 +27,11 @@ pub(super) fn put(page: &mut Markup, chart: &Chart, caption: &str) {
     put_as(page, chart, "chart", caption);
 }
 
-/// A section with the chart.
-pub(super) fn put_section(page: &mut Markup, title: &str, chart: &Chart) {
-    put!(page, "<section>\n<h2>{title}</h2>\n");
-    put(page, chart, "");
-    put!(page, "</section>\n");
-}
-
-/// The chart as a figure of this CSS class.
+/// The chart as a figure of this CSS class; none where there is nothing to draw.
 pub(super) fn put_as(page: &mut Markup, chart: &Chart, class: &str, caption: &str) {
+    if chart.is_empty() {
+        return;
+    }
     let attributes = format!("class=\"{class}\"");
     put_scene(page, chart, &Scene::of(chart), &attributes, caption);
 }
@@ -95,7 +91,7 @@ fn put_scene(page: &mut Markup, chart: &Chart, scene: &Scene, attributes: &str, 
         "<figure {attributes}>\n<p class=\"note\">{}</p>\n<ul class=\"legend\">\n",
         Esc(&chart.subtitle)
     );
-    for (n, curve) in chart.curves.iter().enumerate() {
+    for (n, curve) in chart.drawn() {
         let class = curve.class(n);
         let sample = match curve.look {
             Look::Line | Look::Marked => swatch(class, &curve_look(n)),

@@ -1,4 +1,4 @@
-//! `report.html`: one self-contained page, of a run or of a trace.
+//! `report.html`: one self-contained page for each kind of result.
 //!
 //! Everything is in the markup, so the page can be read without JavaScript; the script only
 //! adds reading off values, zooming and hiding curves. The page's Content-Security-Policy

@@ -28,7 +28,9 @@ pub fn render(result: &NoiseResult) -> Vec<u8> {
             }
         });
         for (place, row) in result.rows.iter().enumerate() {
-            let Some(causes) = &row.causes else { continue };
+            let Some(causes) = row.causes.as_deref().filter(|causes| !causes.is_empty()) else {
+                continue;
+            };
             let heading = format!("What took it: {}", noise::name(row));
             section(page, &format!("causes-{place}"), &heading, |page| {
                 if let Some(whose) = noise::attributed(row) {

@@ -10,8 +10,7 @@ use crate::markup::put;
 
 const SCRIPT: &str = include_str!("assets/report.js");
 
-/// The page of a report, in UTF-8; it refers to nothing outside itself. The most important
-/// comes first.
+/// The page of a report, in UTF-8; it refers to nothing outside itself.
 pub fn render(document: &Document<'_>) -> Vec<u8> {
     let report = document.report;
     let title = format!(

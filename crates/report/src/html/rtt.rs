@@ -68,7 +68,10 @@ pub fn render(report: &RttReport<'_>) -> Vec<u8> {
         notices: tables::remarks(rows),
     };
     plain_document(head.command, &head, |page| {
-        figure::put_section(page, "The tail", &ccdf(report));
+        let tail = ccdf(report);
+        section(page, "tail", "The tail", |page| {
+            figure::put(page, &tail, "");
+        });
         section(page, "quantiles", "Quantiles", |page| {
             tables::quantiles(report, &REPORTED_QUANTILES).put(page);
             tables::trimmed(report).put(page);

@@ -22,7 +22,10 @@ pub fn render(report: &SimulationReport) -> Vec<u8> {
         notices: warnings.collect(),
     };
     plain_document(head.command, &head, |page| {
-        figure::put_section(page, "The tail", &chart(report));
+        let tail = chart(report);
+        section(page, "tail", "The tail", |page| {
+            figure::put(page, &tail, "");
+        });
         put_table(page, report);
         put_exact(page, report);
     })

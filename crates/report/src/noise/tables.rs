@@ -73,7 +73,8 @@ fn doubts(row: &NoiseRow) -> Option<String> {
         parts.push(format!("moved to another CPU {times}"));
     }
     if row.gaps_not_kept > 0 {
-        parts.push(format!("{} gaps without a cause", count(row.gaps_not_kept)));
+        let (one, many) = ("gap without a cause", "gaps without a cause");
+        parts.push(counted(row.gaps_not_kept, one, many));
     }
     (!parts.is_empty()).then(|| format!("! {}", parts.join("; ")))
 }

@@ -28,7 +28,8 @@ impl RttReport<'_> {
     pub(crate) fn sample(&self) -> String {
         let result = self.result;
         let runs = figures::counted(u64::from(result.runs), "run", "runs");
-        format!("{runs} of {} round trips", figures::count(result.count))
+        let each = figures::counted(result.count, "round trip", "round trips");
+        format!("{runs} of {each}")
     }
 
     /// `client on CPU 1, server on CPUs 2,3`.

@@ -221,7 +221,7 @@ fn steps(from: (usize, usize), to: (usize, usize)) -> impl Iterator<Item = (usiz
 fn legend(chart: &Chart, style: Style, lead: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let (mut line, mut used) = (" ".repeat(lead), lead);
-    for (n, curve) in chart.curves.iter().enumerate() {
+    for (n, curve) in chart.drawn() {
         let (ink, mark) = mark(curve, n);
         let label = clean(&curve.label);
         let width = columns(&label) + 5;

@@ -7,7 +7,7 @@ use taillab_model::summary::LoadSummary;
 use super::page::Page;
 use crate::chart::Chart;
 use crate::document::Document;
-use crate::figures::{self, count, rate};
+use crate::figures::{self, rate};
 use crate::server::verdict_word;
 use crate::text::{Ink, Style};
 use crate::{bursts, checks, server, stages, tail};
@@ -107,11 +107,9 @@ impl Page {
     }
 
     fn stages(&mut self, document: &Document<'_>) {
-        let complete = count(document.report.server.stages.t1_t2.count);
-        self.heading(
-            "Stages in µs",
-            &format!("over {complete} complete requests"),
-        );
+        let complete = document.report.server.stages.t1_t2.count;
+        let complete = figures::counted(complete, "complete request", "complete requests");
+        self.heading("Stages in µs", &format!("over {complete}"));
         let table = stages::distributions(&document.report.server)
             .fit(self.style, &[&|table| table.shorten()]);
         self.table(&table);

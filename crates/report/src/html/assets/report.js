@@ -53,7 +53,7 @@
   // the time that this share of requests exceeds, between points by straight lines on
   // the logarithmic axes
   const read = (points, share) => {
-    let right = points.findIndex(([, y]) => y <= share);
+    const right = points.findIndex(([, y]) => y <= share);
     if (right < 0) return null;
     const [x1, y1] = points[right];
     if (right === 0) return y1 === share ? x1 : null;
@@ -105,6 +105,16 @@
         element(ticks, "line", { x1: 0, x2: "100%", y1: at, y2: at });
         element(ticks, "text", { class: "y", x: -10, y: at, dy: "0.35em" },
           parseFloat((100 * (1 - share)).toFixed(6)) + " %");
+      }
+      // the mark of t stays at its time
+      for (const mark of wholeTicks.filter((node) => node.classList?.contains("service"))) {
+        const names = mark.localName === "line" ? ["x1", "x2"] : ["x"];
+        const at = parseFloat(mark.getAttribute(names[0])) / 100;
+        const x = left(whole.x[0] * (whole.x[1] / whole.x[0]) ** at);
+        if (x < 0 || x > 1) continue;
+        const moved = mark.cloneNode(true);
+        for (const name of names) moved.setAttribute(name, 100 * x + "%");
+        ticks.append(moved);
       }
     }
     reset.hidden = view === whole;
@@ -197,13 +207,13 @@
     start = null;
     // smaller than this it was a press, not a drag
     const isDrag = x1 - x0 > 0.02 && y1 - y0 > 0.02;
-    // beyond a part in a hundred there is nothing more to see
-    const isFine = view.x[1] / view.x[0] < 1.01;
-    if (isDrag && !isFine)
+    // on a shorter axis the labels, of three digits, would repeat
+    const isTooShort = timeAt(x1) / timeAt(x0) < 1.05;
+    if (isDrag && !isTooShort)
       view = { x: [timeAt(x0), timeAt(x1)], y: [shareAt(y1), shareAt(y0)] };
     draw();
   });
-  frame.addEventListener("pointercancel", () => { start = null; });
+  frame.addEventListener("pointercancel", () => { start = null; point(share); });
   frame.addEventListener("dblclick", () => { view = whole; draw(); });
   draw();
 })();
