@@ -15,16 +15,20 @@ const WARM_UP: Nanos = Nanos::from_millis(300);
 
 fn main() {
     let mut sequential = false;
-    let mut show = 0;
+    let mut show = Some(0_usize);
     let mut files = Vec::new();
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "--sequential" => sequential = true,
-            "--show" => show = args.next().unwrap().parse().unwrap(),
+            "--show" => show = args.next().and_then(|n| n.parse().ok()),
             _ => files.push(arg),
         }
     }
+    let (Some(show), false) = (show, files.is_empty()) else {
+        eprintln!("usage: completeness [--sequential] [--show N] FILE…");
+        std::process::exit(2);
+    };
     for file in files {
         let read = || Recording::read(File::open(&file).unwrap()).unwrap();
         let mut options = MatchOptions::of(&read().context).unwrap();

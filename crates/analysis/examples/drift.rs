@@ -17,9 +17,13 @@ use taillab_model::Histogram;
 const TRUE_RUNS: u64 = 2_000;
 
 fn main() {
-    let mut given = std::env::args().skip(1);
-    let mut next = |otherwise: u64| given.next().map_or(otherwise, |text| text.parse().unwrap());
-    let (seconds, runs, first) = (next(20) as f64, next(400), next(900_000));
+    let given: Result<Vec<u64>, _> = std::env::args().skip(1).map(|n| n.parse()).collect();
+    let Ok(given) = given else {
+        eprintln!("usage: drift [SECONDS [RUNS [FIRST SEED]]], e.g. drift 20 400 900000");
+        std::process::exit(2);
+    };
+    let number = |place: usize, otherwise| given.get(place).copied().unwrap_or(otherwise);
+    let (seconds, runs, first) = (number(0, 20) as f64, number(1, 400), number(2, 900_000));
     println!("{seconds} s, {runs} runs from seed {first}: held, known, open at p50, p99, p99.9");
     for drift in [
         Drift::None,

@@ -99,14 +99,23 @@ fn analyse(block: &[Event], context: &RecordingContext) -> Cost {
 }
 
 fn main() {
-    let mut arguments = std::env::args().skip(1).map(|n| n.parse().unwrap());
-    let queue = arguments.next().unwrap_or(16_000);
-    let culprits = arguments.next().unwrap_or(3);
-    let rounds = arguments.next().unwrap_or(3);
+    let given: Result<Vec<usize>, _> = std::env::args().skip(1).map(|n| n.parse()).collect();
+    let Ok(given) = given else {
+        eprintln!("usage: long_queue [QUEUE [CULPRITS [ROUNDS]]], e.g. long_queue 16000 3 3");
+        std::process::exit(2);
+    };
+    let number = |place: usize, otherwise| given.get(place).copied().unwrap_or(otherwise);
+    let (queue, culprits, rounds) = (number(0, 16_000), number(1, 3), number(2, 3));
     let context = Plan::default().context();
     let blocks = [0, queue].map(|queue| plan(queue, culprits).run().events);
-    for _ in 0..rounds {
-        let [empty, long] = [0, 1].map(|which| analyse(&blocks[which], &context));
+    for round in 0..rounds {
+        // each is first in every other round
+        let mut costs = [0, 1].map(|turn| {
+            let which = (turn + round) % 2;
+            (which, analyse(&blocks[which], &context))
+        });
+        costs.sort_by_key(|cost| cost.0);
+        let [(_, empty), (_, long)] = costs;
         let each = |cost: &Cost| cost.took.as_secs_f64() * 1e6 / cost.requests as f64;
         println!(
             "queue empty: {} requests in {:.2?}, {:.3} µs each, {} MiB; of {queue}: {} in {:.2?}, {:.3} µs each, {} MiB; ratio {:.2}",

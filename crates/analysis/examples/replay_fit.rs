@@ -14,7 +14,12 @@ use taillab_analysis::{MatchOptions, match_events};
 use taillab_model::{Monotonic, Nanos, Recording};
 
 fn main() {
-    for path in std::env::args().skip(1) {
+    let files: Vec<String> = std::env::args().skip(1).collect();
+    if files.is_empty() {
+        eprintln!("usage: replay_fit FILE.tlc …");
+        std::process::exit(2);
+    }
+    for path in files {
         let recording = Recording::read(File::open(&path).unwrap()).unwrap();
         let context = recording.context.clone();
         let options = MatchOptions::of(&context).unwrap();

@@ -53,11 +53,16 @@ fn events(block: &[Event], blocks: usize) -> impl Iterator<Item = Event> + use<'
 }
 
 fn main() {
-    let millions = std::env::args().nth(1).and_then(|n| n.parse().ok());
-    let blocks = millions.unwrap_or(10_usize) * 1_000_000 / BLOCK;
+    let mut arguments = std::env::args().skip(1);
+    let millions = arguments.next().map_or(Ok(10), |n| n.parse::<usize>());
+    let Ok(millions @ 1..) = millions else {
+        eprintln!("usage: ten_million [MILLIONS [FILE.tlc]], e.g. ten_million 10 ten.tlc");
+        std::process::exit(2);
+    };
+    let blocks = millions * 1_000_000 / BLOCK;
     let context = plan(0).context();
     let block: Vec<Event> = plan(1).run().events;
-    if let Some(path) = std::env::args().nth(2) {
+    if let Some(path) = arguments.next() {
         return match File::open(&path) {
             Ok(file) => explain(read(file), &context),
             Err(_) => write(&path, &block, blocks, &context),

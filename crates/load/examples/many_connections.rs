@@ -30,8 +30,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     if first == "serve" {
         return serve();
     }
-    let connections: usize = first.parse()?;
-    let rate: f64 = args.next().map_or(Ok(20_000.0), |rate| rate.parse())?;
+    let rate = args.next();
+    let rate = rate.map_or(Ok(20_000.0), |rate| rate.parse::<f64>());
+    let (Ok(connections @ 1..), Ok(rate)) = (first.parse::<usize>(), rate) else {
+        eprintln!("usage: many_connections [CONNECTIONS [REQUESTS PER SECOND]]");
+        std::process::exit(2);
+    };
     let mut server = Command::new(std::env::current_exe()?)
         .arg("serve")
         .stdin(Stdio::piped())
@@ -83,6 +87,8 @@ fn load(server: &Endpoint, connections: usize, rate: f64) -> Result<(), Box<dyn 
         progress: &Progress::new(),
     };
     let run = open_loop(&mut client, load, &mut NoHooks)?;
+    // before the statistics below need memory too
+    let (with_record, peak) = (resident_kib()?, peak_kib()?);
     let done = run.record.iter().filter(|e| e.outcome == Outcome::Done);
     let used: std::collections::BTreeSet<_> =
         run.record.iter().filter_map(|e| e.connection).collect();
@@ -92,6 +98,9 @@ fn load(server: &Endpoint, connections: usize, rate: f64) -> Result<(), Box<dyn 
         .filter_map(|e| e.response_time())
         .collect();
     response.sort_unstable();
+    if response.is_empty() {
+        return Err(format!("no request was answered: {:?}", run.errors).into());
+    }
     println!(
         "{} requests over {} connections, {} answered, {:?}",
         run.record.len(),
@@ -100,12 +109,10 @@ fn load(server: &Endpoint, connections: usize, rate: f64) -> Result<(), Box<dyn 
         run.errors
     );
     println!(
-        "response p50 {} p99 {}; client {} per request; {} KiB resident with the record, at most {} KiB",
+        "response p50 {} p99 {}; client {} per request; {with_record} KiB resident with the record, at most {peak} KiB",
         response[response.len() / 2],
         response[response.len() * 99 / 100],
         run.cpu.cost().cpu_ns_per_request,
-        resident_kib()?,
-        peak_kib()?,
     );
     Ok(())
 }

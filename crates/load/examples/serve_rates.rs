@@ -4,8 +4,6 @@
 //! `serve_rates [SERVER_CPU CLIENT_CPU [SECONDS]]`, by default 0 1 2. Each line: the server,
 //! requests per second with 16 outstanding, the median of single round trips.
 
-#![allow(clippy::print_stdout, reason = "an example says what it found")]
-
 use std::error::Error;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpStream, UdpSocket};
@@ -115,7 +113,15 @@ fn streams(server: &Responder, length: Duration) -> Result<(f64, Duration), Box<
     while began.elapsed() < length / 2 {
         let sent = Instant::now();
         connections[0].write_all(&buffer)?;
-        while !matches!(connections[0].read(&mut buffer), Ok(BYTES)) {}
+        let mut got = 0;
+        while got < BYTES {
+            match connections[0].read(&mut buffer[got..]) {
+                Ok(0) => return Err("the server closed the connection".into()),
+                Ok(bytes) => got += bytes,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
         trips.push(sent.elapsed());
     }
     Ok((rate, median(trips)))

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use libbpf_rs::libbpf_sys;
 use taillab_analysis::median;
+use taillab_analysis::paired::changed_first;
 use taillab_model::MiddleStamps;
 use taillab_probe::{Disturbances, Probe, ProbeSpec};
 use testbed::Testbed;
@@ -32,8 +33,12 @@ const COUNTED: u32 = 20_000;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1);
-    let rounds: u32 = args.next().map_or(Ok(300), |n| n.parse())?;
+    let rounds = args.next().map_or(Ok(300), |n| n.parse::<u32>());
     let transport = args.next().unwrap_or_else(|| "udp".into());
+    let (Ok(rounds), "udp" | "tcp") = (rounds, transport.as_str()) else {
+        eprintln!("usage: cost [ROUNDS [udp|tcp [DISTURBANCES [STAMPS [AVOIDED HOOK]]]]]");
+        std::process::exit(2);
+    };
     let disturbances: Disturbances = args.next().unwrap_or_else(|| "none".into()).parse()?;
     let stamps: MiddleStamps = args.next().unwrap_or_else(|| "all".into()).parse()?;
     let avoided: Vec<String> = args.collect();
@@ -94,7 +99,8 @@ fn measure(
     counted(spec, avoided, &round_trips)
 }
 
-/// The round trip with and without the probe, in turn.
+/// The round trip with and without the probe in pairs of blocks, whose order is random so that no drift
+/// counts as a cost.
 fn interleaved(
     probe: &mut Probe,
     rounds: u32,
@@ -108,8 +114,9 @@ fn interleaved(
     };
     let (mut without, mut with, mut cost) = (Vec::new(), Vec::new(), Vec::new());
     let (mut attach, mut detach) = (Vec::new(), Vec::new());
-    for _ in 0..rounds {
-        let nothing = block(probe)?;
+    for round in 0..rounds {
+        let with_first = changed_first(1, u64::from(round));
+        let before = (!with_first).then(|| block(probe)).transpose()?;
         let start = Instant::now();
         probe.attach()?;
         attach.push(start.elapsed().as_nanos() as f64);
@@ -117,6 +124,10 @@ fn interleaved(
         let start = Instant::now();
         probe.detach();
         detach.push(start.elapsed().as_nanos() as f64);
+        let nothing = match before {
+            Some(nothing) => nothing,
+            None => block(probe)?,
+        };
         without.push(nothing);
         with.push(all);
         cost.push(all - nothing);
@@ -195,7 +206,7 @@ fn counted(
         recording.lost
     );
     let start = Instant::now();
-    let events = recording.into_events().count();
+    let events = recording.into_events().map(std::hint::black_box).count();
     let each = start.elapsed().as_nanos() as f64 / events as f64;
     println!("merge and decode     {each:.1} ns/event");
     Ok(())

@@ -32,13 +32,12 @@ const GROWTH_KIB: u64 = 16 << 10;
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 fn main() -> Result<()> {
-    let seconds: u64 = match std::env::args().nth(1) {
-        Some(seconds) => seconds.parse()?,
-        None => 600,
-    };
-    let rate: Option<f64> = match std::env::args().nth(2) {
-        Some(rate) if rate != "peak" => Some(rate.parse()?),
-        _ => None,
+    let seconds = std::env::args().nth(1).map_or(Ok(600_u64), |n| n.parse());
+    let rate = std::env::args().nth(2).filter(|rate| rate != "peak");
+    let rate = rate.map(|rate| rate.parse().ok().filter(|rate: &f64| *rate > 0.0));
+    let (Ok(seconds), None | Some(Some(_))) = (seconds, rate) else {
+        eprintln!("usage: soak [SECONDS [RATE PER SECOND|peak [FILE]]]");
+        std::process::exit(2);
     };
     let path = std::env::args_os().nth(3).map(PathBuf::from);
     let temporary = path.is_none();
@@ -46,9 +45,10 @@ fn main() -> Result<()> {
         let name = format!("taillab-soak-{}.tlc", std::process::id());
         std::env::temp_dir().join(name)
     });
-    let result = soak(Duration::from_secs(seconds.max(2)), rate, &path);
+    let result = soak(Duration::from_secs(seconds.max(2)), rate.flatten(), &path);
     if temporary {
-        std::fs::remove_file(&path)?;
+        // there is none if it failed before
+        let _ = std::fs::remove_file(&path);
     }
     result
 }
@@ -108,7 +108,7 @@ fn soak(duration: Duration, rate: Option<f64>, path: &Path) -> Result<()> {
         100.0 * cpu.as_secs_f64() / took.as_secs_f64()
     );
     println!(
-        "memory     {} MiB, of which {} KiB since the first second",
+        "memory     {} MiB, of which {} KiB since the first 1.5 s",
         memory_kib >> 10,
         memory_kib - settled_kib
     );

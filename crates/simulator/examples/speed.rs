@@ -12,9 +12,12 @@ use taillab_simulator::simulation::{Simulation, Stop};
 use taillab_simulator::trace::TraceSimulation;
 
 fn main() {
-    let millions: u64 = std::env::args()
-        .nth(1)
-        .map_or(50, |text| text.parse().expect("millions of requests"));
+    let millions = std::env::args().nth(1);
+    let millions = millions.map_or(Ok(50), |text| text.parse::<u64>());
+    let Ok(millions @ 1..) = millions else {
+        eprintln!("usage: speed [MILLIONS OF REQUESTS [DISCIPLINE]], e.g. speed 50 fifo");
+        std::process::exit(2);
+    };
     let requests = millions * 1_000_000;
     let wanted = std::env::args().nth(2).unwrap_or_default();
     // all instruction sets if no discipline is given, else the best

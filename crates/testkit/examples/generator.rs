@@ -8,19 +8,23 @@
 //! ```
 #![allow(clippy::unwrap_used, reason = "an example fails by panicking")]
 
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use std::{fs, io, thread};
 
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 use taillab_analysis::cut::{self, Span, Spans};
+use taillab_host::Interrupt;
 use taillab_load::{
     AnyClient, Endpoint, Hooks, KernelStamps, LoadRun, NoHooks, OpenLoop, Progress, Protocol,
     Waiting, Workload, arrivals_verdict, open_loop, prefill,
 };
 use taillab_model::{Cut, Monotonic, Nanos};
 use taillab_queueing::arrivals::ArrivalProcess;
+use taillab_queueing::random::lanes::mix;
+
+const USAGE: &str = "usage: generator [ROUNDS [PER_S [SECONDS]]], each from 1 to 1000000";
 
 const PORT: u16 = 21_311;
 const SERVER: usize = 0;
@@ -119,30 +123,53 @@ struct Seen {
     server_waited_ms: f64,
 }
 
-fn main() {
-    let mut arguments = std::env::args().skip(1);
-    let mut number = |otherwise: f64| {
-        let given = arguments.next();
-        given.map_or(otherwise, |text| text.parse().unwrap())
+fn main() -> ExitCode {
+    let Some([rounds, per_s, seconds]) = arguments() else {
+        eprintln!("{USAGE}");
+        return ExitCode::from(2);
     };
-    let (rounds, per_s, seconds) = (number(5.0) as usize, number(40_000.0), number(2.0));
-    let mut server = start_server();
+    let rounds = rounds as usize;
+    // Ctrl-C ends the program after the current run, so that the other threads get their CPUs back
+    let interrupt = Interrupt::register().unwrap();
+    let server = Server::start();
     let mut seen: Vec<Vec<Seen>> = vec![Vec::new(); WAYS.len()];
     for round in 0..rounds {
-        for (way, seen) in WAYS.iter().zip(&mut seen) {
+        for place in order(round) {
+            if interrupt.is_raised() {
+                return ExitCode::from(130);
+            }
+            let (way, pid) = (WAYS[place], server.0.id());
             let away = way.others_away.then(OthersAway::now);
-            let pid = server.id();
-            let run = || run(way, per_s, seconds, round as u64, pid);
-            seen.push(thread::scope(|scope| scope.spawn(run).join().unwrap()));
+            let run = || run(&way, per_s, seconds, round as u64, pid);
+            seen[place].push(thread::scope(|scope| scope.spawn(run).join().unwrap()));
             drop(away);
         }
     }
-    server.kill().unwrap();
-    server.wait().unwrap();
     println!("{rounds} rounds, {per_s} requests/s, {seconds} s each; median (lowest to highest)");
     for (way, seen) in WAYS.iter().zip(&seen) {
         print(way, seen);
     }
+    ExitCode::SUCCESS
+}
+
+/// The arguments or their defaults; `None` where one makes no sense.
+fn arguments() -> Option<[f64; 3]> {
+    let mut given = std::env::args().skip(1);
+    let mut numbers = [5.0, 40_000.0, 2.0];
+    for number in &mut numbers {
+        if let Some(text) = given.next() {
+            let parsed = text.parse::<f64>().ok();
+            *number = parsed.filter(|number| (1.0..=1e6).contains(number))?;
+        }
+    }
+    Some(numbers)
+}
+
+/// The ways in an order drawn at random for each round, so that none always follows the same other.
+fn order(round: usize) -> Vec<usize> {
+    let mut places: Vec<usize> = (0..WAYS.len()).collect();
+    places.sort_by_key(|place| mix((1 + round * WAYS.len() + place) as u64));
+    places
 }
 
 fn print(way: &Way, seen: &[Seen]) {
@@ -151,7 +178,7 @@ fn print(way: &Way, seen: &[Seen]) {
         let mut values: Vec<f64> = seen.iter().map(of).collect();
         values.sort_by(f64::total_cmp);
         let (lo, hi) = (values[0], values[values.len() - 1]);
-        let middle = values[values.len() / 2];
+        let middle = f64::midpoint(values[(values.len() - 1) / 2], values[values.len() / 2]);
         println!("    {what:38} {middle:9.3} ({lo:.3} to {hi:.3})");
     };
     row("lateness p99.9, µs", |seen| seen.late_us);
@@ -166,16 +193,29 @@ fn print(way: &Way, seen: &[Seen]) {
     });
 }
 
-fn start_server() -> Child {
-    let (cpu, port) = (SERVER.to_string(), PORT.to_string());
-    let server = Command::new("taskset")
-        .args(["-c", &cpu, "memcached", "-u", "root", "-t", "1"])
-        .args(["-p", "0", "-U", &port, "-l", "127.0.0.1"])
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
-    thread::sleep(Duration::from_millis(500));
-    server
+/// memcached; dropping it ends it.
+struct Server(Child);
+
+impl Server {
+    fn start() -> Self {
+        let (cpu, port) = (SERVER.to_string(), PORT.to_string());
+        let server = Command::new("taskset")
+            .args(["-c", &cpu, "memcached", "-u", "root", "-t", "1"])
+            .args(["-p", "0", "-U", &port, "-l", "127.0.0.1"])
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        thread::sleep(Duration::from_millis(500));
+        Self(server)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // one that has already ended needs nothing
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// One run, on a thread of its own, whose policy ends with it.

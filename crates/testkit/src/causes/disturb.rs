@@ -1,6 +1,7 @@
 //! Runs the disturbers of a kind during a measurement.
 
 use std::fs;
+use std::path::PathBuf;
 
 use taillab_host::{Journal, JournalFolder, Roots, ServerProcess, Testbed};
 
@@ -25,8 +26,8 @@ pub struct DisturbedServer<'a> {
 /// The disturbances that run now.
 pub struct Disturbers {
     running: Vec<Stop>,
-    /// Lists what would be left behind if we were killed.
-    journal: Option<Journal>,
+    /// Lists what would be left behind if we were killed: this control group.
+    journal: Option<(Journal, Option<PathBuf>)>,
 }
 
 /// The threads whose names end in a number, sorted by it. In a server with a thread for each connection
@@ -113,7 +114,8 @@ impl Disturbers {
                 let folder = JournalFolder::of_this_user();
                 let mut journal = folder.begin(target.roots)?;
                 let group = CpuGroup::new(target.roots, &mut journal);
-                self.journal = Some(journal);
+                let path = group.as_ref().ok().map(|group| group.path().to_owned());
+                self.journal = Some((journal, path));
                 let group = group?;
                 for process in target.server.processes() {
                     group.take_in(process)?;
@@ -138,7 +140,9 @@ impl Disturbers {
 
     fn finish_journal(&mut self) -> Result<(), InjectionError> {
         match self.journal.take() {
-            Some(journal) => Ok(journal.finish()?),
+            // a group that could not be removed stays in the journal: the next start removes it
+            Some((_, Some(group))) if group.exists() => Ok(()),
+            Some((journal, _)) => Ok(journal.finish()?),
             None => Ok(()),
         }
     }

@@ -3,7 +3,6 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use taillab_analysis::paired::PairedEstimate;
 use taillab_analysis::{MedianEstimate, median};
 use taillab_model::Nanos;
 
@@ -69,19 +68,13 @@ impl Forecast {
         }
     }
 
-    /// A criterion for each percentile; one that is inconclusive if there is none.
+    /// A criterion for each percentile; inconclusive where fewer than six pairs have a forecast of it.
     pub(super) fn criteria(&self) -> Vec<Criterion> {
-        if self.points.is_empty() {
-            return vec![Criterion::judge(
-                "forecast",
-                (1.0, FORECAST_TOLERANCE),
-                None,
-            )];
-        }
-        self.points
-            .iter()
-            .map(|point| point.error.clone())
-            .collect()
+        let of = |q: f64| match self.points.iter().find(|point| point.q == q) {
+            Some(point) => point.error.clone(),
+            None => judge(q, None),
+        };
+        QUANTILES.into_iter().map(of).collect()
     }
 }
 
@@ -97,11 +90,9 @@ impl ForecastPoint {
                 middle(&|pair| of(pair).get() as f64)?.value as u64,
             ))
         };
-        let estimate = |MedianEstimate { value, lo, hi }| PairedEstimate { value, lo, hi };
         let error = middle(&|(_, predicted, without)| ratio(*predicted, *without))?;
         let effect = middle(&|(with, _, without)| ratio(*with, *without))?;
-        let what = format!("forecast p{}", 100.0 * q);
-        let judged = Criterion::judge(what, (1.0, FORECAST_TOLERANCE), Some(estimate(error)));
+        let judged = judge(q, Some(error));
         let nothing_changed = (effect.value - 1.0).abs() <= FORECAST_TOLERANCE;
         Some(Self {
             q,
@@ -117,6 +108,12 @@ impl ForecastPoint {
             },
         })
     }
+}
+
+/// Judges the median of predicted ÷ measured.
+fn judge(q: f64, error: Option<MedianEstimate>) -> Criterion {
+    let what = format!("forecast p{}", 100.0 * q);
+    Criterion::judge(what, (1.0, FORECAST_TOLERANCE), error)
 }
 
 #[cfg(test)]
@@ -155,5 +152,20 @@ mod tests {
         assert_eq!(verdict(110, &[(105, 100); 6]), Verdict::Inconclusive);
         // but it can still be wrong
         assert_eq!(verdict(110, &[(50, 100); 6]), Verdict::Fail);
+    }
+
+    #[test]
+    fn a_percentile_without_a_forecast_is_inconclusive() {
+        let forecast = Forecast {
+            change: String::new(),
+            done: "",
+            predicted_pairs: 0,
+            points: ForecastPoint::of(0.5, &[(Nanos::new(30), Nanos::new(10), Nanos::new(10)); 6])
+                .into_iter()
+                .collect(),
+        };
+        let verdicts: Vec<Verdict> = forecast.criteria().iter().map(|it| it.verdict).collect();
+        let expected = [Verdict::Pass, Verdict::Inconclusive, Verdict::Inconclusive];
+        assert_eq!(verdicts, expected);
     }
 }

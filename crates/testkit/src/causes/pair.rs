@@ -5,6 +5,7 @@ use serde::Serialize;
 use taillab_model::explanation::Cause;
 
 use super::block::Block;
+use super::criteria::MOST_CONTAMINATED;
 use super::setup::{Oracle, Setup};
 use crate::ground_truth::InjectedSource;
 
@@ -59,8 +60,11 @@ impl Pair {
             Oracle::Outside => block.excess(),
             _ => block.charged_to_all(&sources),
         };
-        // there the injection itself makes the generator late
-        let is_contaminated = with.is_contaminated() && setup.oracle != Oracle::Outside;
+        let is_contaminated = match setup.oracle {
+            // there the injection itself makes the generator late
+            Oracle::Outside => with.stolen_share > MOST_CONTAMINATED,
+            _ => with.is_contaminated(),
+        };
         let delay_ns = with.longer_than(without);
         PairResult {
             by_source: self.by_source(&sources, delay_ns),

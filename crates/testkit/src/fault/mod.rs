@@ -317,19 +317,21 @@ mod tests {
         assert_eq!(intervals.len(), 5);
 
         let file = DiskFile::mapped_in(here.as_ref(), 3).unwrap();
-        let majors = || rustix_major_faults();
-        let before = majors();
+        let before = major_faults();
         for _ in 0..4 {
             file.strike(&recorder, &account);
         }
-        assert!(majors() >= before + 12, "each page comes from the disk");
+        assert!(
+            major_faults() >= before + 12,
+            "each page comes from the disk"
+        );
 
         let truth = run(&["fault:7,16", "slow:1000000,1ms"], 70);
         assert_eq!(truth.intervals.len(), 10);
         assert_eq!(truth.sources.len(), 2);
     }
 
-    fn rustix_major_faults() -> u64 {
+    fn major_faults() -> u64 {
         let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
         let fields = stat.rsplit_once(')').unwrap().1;
         // the field majflt is the twelfth of all (proc_pid_stat(5))
@@ -338,20 +340,26 @@ mod tests {
 
     #[test]
     fn a_worker_waits_for_the_holder_and_both_say_when() {
-        let specs: Vec<Fault> = vec!["lock:4ms,3ms".parse().unwrap()];
-        let faults = Faults::new(&specs).unwrap();
-        let mut before = faults.before_request().unwrap()();
-        let end = clock::now() + Nanos::from_millis(200);
-        let mut passes = 0_u64;
-        while clock::now() < end {
-            before();
-            passes += 1;
-            std::thread::sleep(Duration::from_micros(200));
-        }
-        faults.end();
-        let truth = faults.truth();
-        assert!(passes > truth.intervals.len() as u64);
-        assert!(!truth.intervals.is_empty(), "the lock was never contended");
+        let in_a_while = |_| {
+            let specs: Vec<Fault> = vec!["lock:4ms,3ms".parse().unwrap()];
+            let faults = Faults::new(&specs).unwrap();
+            let mut before = faults.before_request().unwrap()();
+            let end = clock::now() + Nanos::from_millis(200);
+            let mut passes = 0_u64;
+            while clock::now() < end {
+                before();
+                passes += 1;
+                std::thread::sleep(Duration::from_micros(200));
+            }
+            faults.end();
+            let truth = faults.truth();
+            assert!(passes > truth.intervals.len() as u64);
+            truth
+        };
+        // a busy machine may keep one of them from its CPU for a while
+        let is_contended = |truth: &GroundTruth| !truth.intervals.is_empty();
+        let truth = (0..150).map(in_a_while).find(is_contended);
+        let truth = truth.expect("the lock is contended");
         let Some(Culprit::Thread { name, tid, .. }) = &truth.sources[0].culprit else {
             panic!("{:?}", truth.sources)
         };

@@ -6,14 +6,10 @@ use taillab_model::{Monotonic, Nanos};
 
 use super::disturber::Disturber;
 use super::{InjectionError, Schedule};
-use taillab_host::clock::now;
+use taillab_load::clock::keep_busy;
 
 /// The thread's name, as the kernel knows it.
 const NAME: &str = "tl-background";
-
-/// Two reads of the clock are about ten nanoseconds apart. A longer gap than this means that
-/// something else ran.
-const GAP: Nanos = Nanos::new(1_500);
 
 /// Room for this many stretches: 32 MiB of address space, touched as needed.
 const ROOM: usize = 1 << 21;
@@ -53,31 +49,17 @@ pub fn background(cpu: u32, schedule: Schedule) -> Result<Disturber, InjectionEr
 /// there was no room.
 fn burn(time: Nanos, ran: &mut Vec<(Monotonic, Monotonic)>) -> u64 {
     let mut unrecorded = 0;
-    let mut used = Nanos::ZERO;
-    let mut from = now();
-    let mut last = from;
-    let mut keep = |from, to| match ran.len() < ran.capacity() {
+    keep_busy(time, |from, to| match ran.len() < ran.capacity() {
         true => ran.push((from, to)),
         false => unrecorded += 1,
-    };
-    loop {
-        let at = now();
-        if at.saturating_since(last) > GAP {
-            keep(from, last);
-            used += last.saturating_since(from);
-            from = at;
-        }
-        last = at;
-        if used + at.saturating_since(from) >= time {
-            keep(from, at);
-            return unrecorded;
-        }
-    }
+    });
+    unrecorded
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use taillab_host::clock::now;
     use taillab_host::cpus;
 
     #[test]

@@ -35,6 +35,8 @@ pub fn run(args: BenchArgs) -> Result<Exit, Failure> {
 
 fn causes(args: &CausesArgs) -> Result<Exit, Failure> {
     let bench = Bench::new(args)?;
+    // a directory with a result is refused before anything is measured
+    let mut dir = RunDir::create_if_asked(args.output.clone(), 0)?;
     if args.again.is_none() {
         recover(&Roots::default(), bench.say)?;
     }
@@ -57,8 +59,7 @@ fn causes(args: &CausesArgs) -> Result<Exit, Failure> {
     }
     let result = BenchResult::new(results, interrupted);
     let json = serde_json::to_vec_pretty(&result).or_exit(Exit::Failed)?;
-    if let Some(folder) = &args.output {
-        let mut dir = RunDir::create(folder.clone(), 0)?;
+    if let Some(dir) = &mut dir {
         dir.put("causes.json", &json)?;
     }
     let shown = match args.common.json {
@@ -102,6 +103,13 @@ impl<'a> Bench<'a> {
         if (args.pairs as usize) < MIN_PAIRS {
             return Err(Failure::usage(format!(
                 "at least {MIN_PAIRS} pairs are needed: fewer give no interval"
+            )));
+        }
+        // the interval of a forecast is that of a median, which takes one pair more
+        if args.fix_check && args.again.is_none() && args.pairs as usize <= MIN_PAIRS {
+            return Err(Failure::usage(format!(
+                "--fix-check needs at least {} pairs: fewer give no interval",
+                MIN_PAIRS + 1
             )));
         }
         if args.duration < Nanos::from_millis(500) {

@@ -30,7 +30,8 @@ pub struct Trial {
     pub truth: BlockTruth,
 }
 
-/// A request that is sent later than this is late. Reading a batch of answers takes much less.
+/// A request that is sent later than this after its due time is late. Reading a batch of answers takes
+/// much less.
 const LATE: Nanos = Nanos::from_micros(200);
 
 /// Finds t of the undisturbed server, from the fastest block: other activity of the machine only makes
