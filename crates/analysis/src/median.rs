@@ -62,19 +62,31 @@ pub fn median(values: &[f64]) -> Option<Estimate> {
 mod tests {
     use super::*;
 
+    /// Dixon and Mood 1946, *The Statistical Sign Test*, table 1: the largest number of the rarer sign that is
+    /// significant at 5 %, on both sides together.
     #[test]
     fn the_interval_is_the_sign_test_s() {
-        // Tabulated: n = 6 … 8 take the range, n = 9 … 11 the second from each end,
-        // n = 17 the fifth.
-        let ranks = |n: u32| {
+        let table: [(u32, u32); 10] = [
+            (6, 0),
+            (8, 0),
+            (9, 1),
+            (11, 1),
+            (12, 2),
+            (15, 3),
+            (17, 4),
+            (20, 5),
+            (25, 7),
+            (60, 21),
+        ];
+        for (n, largest) in table {
             let values: Vec<f64> = (1..=n).rev().map(f64::from).collect();
-            let m = median(&values).unwrap();
-            (m.lo, m.value, m.hi)
-        };
-        assert_eq!(ranks(6), (1.0, 3.5, 6.0));
-        assert_eq!(ranks(8), (1.0, 4.5, 8.0));
-        assert_eq!(ranks(9), (2.0, 5.0, 8.0));
-        assert_eq!(ranks(17), (5.0, 9.0, 13.0));
+            let found = median(&values).unwrap();
+            let ends = (f64::from(largest + 1), f64::from(n - largest));
+            assert_eq!((found.lo, found.hi), ends, "{n}");
+            assert_eq!(found.value, f64::from(n + 1) / 2.0, "{n}");
+        }
+        let nine = median(&[9.0, 1.0, 2.0, 3.0, 8.0, 4.0, 5.0, 6.0, 7.0]).unwrap();
+        assert_eq!((nine.lo, nine.value, nine.hi), (2.0, 5.0, 8.0));
     }
 
     #[test]

@@ -301,32 +301,6 @@ mod tests {
         assert!((quotient - ratio.value).abs() < 0.01);
     }
 
-    /// Dixon and Mood 1946, *The Statistical Sign Test*, table 1: the largest number of the rarer sign that is
-    /// significant at 5 %, on both sides together.
-    #[test]
-    fn the_sign_test_has_the_critical_values_of_the_tables() {
-        let tables = [
-            (6, 0),
-            (8, 0),
-            (9, 1),
-            (11, 1),
-            (12, 2),
-            (15, 3),
-            (17, 4),
-            (20, 5),
-            (25, 7),
-            (60, 21),
-        ];
-        for (n, largest) in tables {
-            let values: Vec<f64> = (0..n).map(f64::from).collect();
-            let lo = median(&values).unwrap().lo;
-            assert_eq!(lo, f64::from(largest), "{n}");
-        }
-        assert_eq!(median(&[1.0; 5]), None);
-        let nine = median(&[9.0, 1.0, 2.0, 3.0, 8.0, 4.0, 5.0, 6.0, 7.0]).unwrap();
-        assert_eq!((nine.lo, nine.value, nine.hi), (2.0, 5.0, 8.0));
-    }
-
     #[test]
     fn a_burst_in_one_block_hides_the_ratio_of_all_but_not_of_a_typical_pair() {
         let mut all = Pairs::default();

@@ -220,8 +220,8 @@ fn missing(cut: &CutSummary, q: f64) -> f64 {
     at.map_or(0.0, |at| at.share)
 }
 
-/// What is left between two stalls close together meets an emptier server. The share that is missing is
-/// estimated, rather too high than too low.
+/// What is left between two stalls close together meets an emptier server. The estimate of the share that is
+/// missing may be too high, but hardly too low.
 #[test]
 fn what_stalls_near_to_each_other_cost_is_estimated() {
     let of = |service, stalls_per_s, stall_ms, seconds| Run {

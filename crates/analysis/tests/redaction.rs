@@ -258,8 +258,7 @@ fn what_is_kept_can_be_read() {
     let head = "GET /cart?id=77 HTTP/1.1\r\nCookie: a=1\r\nContent-Length: 2\r\n\r\nhi";
     assert_eq!(
         keep(Framing::Http1, Direction::Requests, head),
-        "GET xxxxxxxxxxx HTTP/1.x\r\ncoxxxx:xxxx\r\nContent-Length: 2\r\n\r\nxx"
-            .replace("coxxxx", "Coxxxx")
+        "GET xxxxxxxxxxx HTTP/1.x\r\nCoxxxx:xxxx\r\nContent-Length: 2\r\n\r\nxx"
     );
     assert_eq!(
         keep(

@@ -3,7 +3,6 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use proptest::{prop_assert, proptest};
 use taillab_analysis::load::{LoadFacts, LoadedRequest, summarise};
 use taillab_analysis::timeline::Timeline;
 use taillab_analysis::verdict::{Evidence, TraceFacts, TracedServer, judge};
@@ -128,15 +127,17 @@ fn the_edge_of_the_recording_is_not_counted() {
 #[test]
 fn dropping_makes_no_percentile_better() {
     let all = analysed(traced(20_000, |_| false)).server.measured.sojourn;
-    proptest!(|(every in 2_u64..400)| {
-        let some = analysed(traced(20_000, |i| i % every == 0)).server.measured.sojourn;
+    // on either side of where p50, p90 and p99 are lost, and between
+    for every in [2, 3, 4, 5, 9, 10, 11, 12, 20, 50, 99, 100, 101, 150, 399] {
+        let dropped = analysed(traced(20_000, |i| i.is_multiple_of(every)));
+        let some = &dropped.server.measured.sojourn;
         for (all, some) in all.quantiles.iter().zip(&some.quantiles) {
             if let Some(value) = some.value {
-                prop_assert!(some.q <= 1.0 - 1.0 / every as f64 + 1e-4);
-                prop_assert!(Some(value) >= all.value);
+                assert!(some.q <= 1.0 - 1.0 / every as f64 + 1e-4, "one in {every}");
+                assert!(Some(value) >= all.value, "one in {every}: {some:?}");
             }
         }
-    });
+    }
 }
 
 fn loaded(requests: u64, answered: impl Fn(u64) -> bool) -> taillab_analysis::load::LoadAnalysis {

@@ -3,7 +3,7 @@
 use crate::common;
 
 use std::num::NonZeroU32;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use common::server::Server;
 use taillab_analysis::statistics::distribution_of;
@@ -35,20 +35,20 @@ fn analyse(matched: Matched, options: AnalysisOptions) -> Result<Analysed, Analy
     analysis.finish(0)
 }
 
-fn analysis() -> Analysed {
+/// The same for all tests.
+static ANALYSIS: LazyLock<Analysed> = LazyLock::new(|| {
     let server = Server {
         requests: 20_000,
         load: 0.5,
         ..Server::default()
     };
-    let stale_after = Nanos::from_secs(100);
-    let options_ = MatchOptions {
-        stale_after,
+    let matching = MatchOptions {
+        stale_after: Nanos::from_secs(100),
         ..MatchOptions::default()
     };
-    let matched = match_events(server.run().events, &options_);
+    let matched = match_events(server.run().events, &matching);
     analyse(matched, options()).unwrap()
-}
+});
 
 /// A run with nothing to object to.
 fn good(analysis: &Analysed) -> Report {
@@ -123,7 +123,7 @@ fn good(analysis: &Analysed) -> Report {
 
 #[test]
 fn the_parts_of_a_summary_agree_with_each_other() {
-    let analysed = analysis();
+    let analysed = &*ANALYSIS;
     let found = &analysed.server;
     let n = found.measured.sojourn.count;
     assert!(n > 15_000 && n < 20_000, "{n}: the warm-up is left out");
@@ -193,10 +193,9 @@ fn without_traffic_or_responses_there_is_a_clear_error() {
 
 /// The verdict on a good run after `spoil` has changed it.
 fn verdict(spoil: impl FnOnce(&mut Report)) -> Verdict {
-    let analysis = analysis();
-    let mut summary = good(&analysis);
+    let mut summary = good(&ANALYSIS);
     spoil(&mut summary);
-    let verdict = judge(&Evidence::of_report(&summary, &analysis.evidence));
+    let verdict = judge(&Evidence::of_report(&summary, &ANALYSIS.evidence));
     assert_eq!(verdict.valid, verdict.reasons.is_empty());
     for Reason { text, .. } in verdict.reasons.iter().chain(&verdict.warnings) {
         assert!(
@@ -388,8 +387,7 @@ fn cut(share: f64, missing: f64) -> CutSummary {
 /// What is withdrawn is no longer in the report, and the rest is.
 #[test]
 fn what_is_withdrawn_is_taken_out_of_the_report() {
-    let analysis = analysis();
-    let mut report = good(&analysis);
+    let mut report = good(&ANALYSIS);
     // one in 500 is missing: p99 is withdrawn
     report.server.matching.client_responses = 10_000;
     report.server.matching.client_matched = 9_980;
@@ -397,8 +395,8 @@ fn what_is_withdrawn_is_taken_out_of_the_report() {
         report.server.measured.sojourn.quantile(0.5),
         report.server.measured.sojourn.quantile(0.9),
     );
-    report.verdict = judge(&Evidence::of_report(&report, &analysis.evidence));
-    let mut points = analysis.measured_ccdf.clone();
+    report.verdict = judge(&Evidence::of_report(&report, &ANALYSIS.evidence));
+    let mut points = ANALYSIS.measured_ccdf.clone();
     assert!(withdraw(&mut report, [&mut points]));
     let found = &report.server;
     let sojourn = &found.measured.sojourn;
@@ -422,13 +420,13 @@ fn what_is_withdrawn_is_taken_out_of_the_report() {
     assert!(report.server.stages_at.iter().all(|at| at.q < 0.99));
     assert!(points.len() > 10 && points.iter().all(|(_, beyond)| *beyond > 0.01));
     // nothing is withdrawn from a report without objections, nor from an invalid one
-    let mut report = good(&analysis);
-    report.verdict = judge(&Evidence::of_report(&report, &analysis.evidence));
+    let mut report = good(&ANALYSIS);
+    report.verdict = judge(&Evidence::of_report(&report, &ANALYSIS.evidence));
     let p99 = report.server.measured.sojourn.quantile(0.99);
     withdraw(&mut report, []);
     assert_eq!(report.server.measured.sojourn.quantile(0.99), p99);
     load(&mut report).client.busy_share = 0.97;
-    report.verdict = judge(&Evidence::of_report(&report, &analysis.evidence));
+    report.verdict = judge(&Evidence::of_report(&report, &ANALYSIS.evidence));
     assert!(!withdraw(&mut report, []) && p99.is_some());
     assert_eq!(report.server.measured.sojourn.quantile(0.99), p99);
 }
@@ -482,11 +480,10 @@ fn each_warning_is_found() {
         let found = (warnings.iter()).any(|w| w.key == key && w.text.contains(line));
         assert!(found, "{line}: {warnings:?}");
     }
-    let analysis = analysis();
-    let summary = good(&analysis);
+    let summary = good(&ANALYSIS);
     let evidence = Evidence {
         hypervisor: Some("kvm"),
-        ..Evidence::of_report(&summary, &analysis.evidence)
+        ..Evidence::of_report(&summary, &ANALYSIS.evidence)
     };
     let warnings = judge(&evidence).warnings;
     assert!((warnings.iter()).any(|w| w.text.contains("virtual machine (kvm)")));
@@ -613,8 +610,7 @@ fn our_own_part_of_the_tail_is_a_warning() {
 /// A trace has no client, and its t is often an estimate, so less is known and less makes it invalid.
 #[test]
 fn a_trace_is_judged_by_what_was_recorded() {
-    let analysis = analysis();
-    let mut result = good(&analysis).server;
+    let mut result = good(&ANALYSIS).server;
     result.ideal.sojourn = result.measured.sojourn.clone();
     result.matching.ambiguous = 3;
     result.matching.lost_events = 2;
@@ -630,7 +626,7 @@ fn a_trace_is_judged_by_what_was_recorded() {
             partial: true,
             server: Some(TracedServer {
                 result: &result,
-                evidence: &analysis.evidence,
+                evidence: &ANALYSIS.evidence,
             }),
             recording: Some(recording),
             ..Evidence::default()

@@ -327,23 +327,31 @@ mod tests {
         assert!(!catches(&roots, 43, Signal::TERM));
     }
 
+    /// A process that sleeps, until the test ends.
+    struct Sleeper(std::process::Child);
+
+    impl Drop for Sleeper {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
     #[test]
     fn only_the_process_that_was_meant_is_killed() {
         let roots = Roots::default();
-        let mut child = std::process::Command::new("sleep")
-            .arg("600")
-            .spawn()
-            .unwrap();
-        let identity = ProcessIdentity::of(&roots, child.id()).unwrap();
+        let mut command = std::process::Command::new("sleep");
+        let mut sleeper = Sleeper(command.arg("600").spawn().unwrap());
+        let identity = ProcessIdentity::of(&roots, sleeper.0.id()).unwrap();
         let later = ProcessIdentity {
             start_time_ticks: identity.start_time_ticks + 1,
             ..identity
         };
-        let patience = Duration::from_secs(10);
+        let patience = Duration::from_secs(30);
         assert!(!later.kill(&roots, patience).unwrap());
         assert!(identity.is_alive(&roots));
         assert!(identity.kill(&roots, patience).unwrap());
-        child.wait().unwrap();
+        sleeper.0.wait().unwrap();
         assert!(!identity.kill(&roots, patience).unwrap());
     }
 }

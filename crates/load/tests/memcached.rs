@@ -1,7 +1,6 @@
 //! The generator with the real memcached, on loopback.
 
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
 
 use taillab_load::protocol::memcached::{Dialect, MemcachedUdp};
 use taillab_load::{
@@ -14,18 +13,9 @@ use taillab_model::{Nanos, Operation};
 use crate::support;
 use crate::support::live::{Server, memcached};
 
-/// Prefills once the server listens: it opens its UDP port after its TCP port.
 fn stored(server: &Server, client: &mut DatagramClient) -> Result<Prefilled, LoadError> {
-    let give_up = Instant::now() + Duration::from_secs(30);
-    loop {
-        let endpoint = Endpoint::Udp(server.address);
-        match prefill(client, &endpoint, &AtomicBool::new(false)) {
-            Err(LoadError::Refused { .. }) if Instant::now() < give_up => {
-                std::thread::sleep(Duration::from_millis(10));
-            }
-            other => return other,
-        }
-    }
+    let endpoint = Endpoint::Udp(server.address);
+    prefill(client, &endpoint, &AtomicBool::new(false))
 }
 
 /// The paper's workload, with its lengths of keys and values.

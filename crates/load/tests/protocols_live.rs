@@ -2,10 +2,9 @@
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
-use std::net::{TcpStream, UdpSocket};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use taillab_load::protocol::http::Http;
 use taillab_load::protocol::memcached::{Dialect, MemcachedStream, MemcachedUdp};
@@ -158,10 +157,17 @@ fn a_value_of_another_size_is_not_taken() {
         let mut request = Vec::new();
         protocol.encode(what, 5, &mut request);
         stream.write_all(&request).unwrap();
-        let mut bytes = vec![0; 4096];
-        let n = stream.read(&mut bytes).unwrap();
-        assert!(n > 0);
-        let found = protocol.decode(what, 5, &bytes[..n]);
+        let mut bytes = Vec::new();
+        let found = loop {
+            let mut buffer = [0; 4096];
+            let n = stream.read(&mut buffer).unwrap();
+            assert!(n > 0, "the server closed the connection");
+            bytes.extend_from_slice(&buffer[..n]);
+            match protocol.decode(what, 5, &bytes) {
+                Decoded::Partial { .. } => {}
+                found => break found,
+            }
+        };
         assert_eq!(found, Decoded::Malformed, "{dialect:?}");
     }
 }
@@ -187,10 +193,7 @@ fn memcached_speaks_every_dialect_over_udp() {
     let Some(server) = memcached("memcached_speaks_every_dialect_over_udp", &[]) else {
         return;
     };
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    socket.connect(server.address).unwrap();
-    let patience = Some(Duration::from_secs(30));
-    socket.set_read_timeout(patience).unwrap();
+    let socket = server.datagrams();
     for dialect in Dialect::ALL {
         let mut protocol = MemcachedUdp::new(dialect, workload(dialect)).unwrap();
         let mut id = 0xfffe_u16;

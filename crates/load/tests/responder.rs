@@ -2,9 +2,10 @@
 
 use crate::support;
 
-use std::net::UdpSocket;
+use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
 
+use support::ports::free_port;
 use support::{Responder, answer, client, datagram, id, is_answered, run};
 use taillab_load::{Endpoint, LoadError, NoHooks, Outcome, StopReason, prefill};
 use taillab_model::Nanos;
@@ -135,10 +136,7 @@ fn a_silent_server_ends_in_time_outs_and_an_error_before_the_run() {
 
 #[test]
 fn a_closed_port_is_named_as_such() {
-    let closed = UdpSocket::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
+    let closed = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let mut client = client(closed);
     let error = prefill(&mut client, &Endpoint::Udp(closed), &AtomicBool::new(false)).unwrap_err();
     assert!(matches!(error, LoadError::Refused { .. }), "{error}");

@@ -5,13 +5,14 @@ use crate::support;
 use crate::support::streams;
 
 use std::io::Write;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixListener;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use streams::{BYTES, Server, client, request, serve};
+use support::ports::free_port;
 use support::run;
 use taillab_load::transport::stream::StreamSockets;
 use taillab_load::{
@@ -65,9 +66,8 @@ fn ipv6_and_unix_sockets_serve_as_well() {
         &mut NoHooks,
     ));
 
-    let folder = std::env::temp_dir().join(format!("taillab-load-{}", std::process::id()));
-    std::fs::create_dir(&folder).unwrap();
-    let path = folder.join("socket");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
     let listener = UnixListener::bind(&path).unwrap();
     let thread = std::thread::spawn(move || {
         let threads: Vec<_> = listener
@@ -86,7 +86,6 @@ fn ipv6_and_unix_sockets_serve_as_well() {
     assert!(result.record.iter().all(|e| e.key.is_none()));
     drop(client);
     thread.join().unwrap();
-    std::fs::remove_dir_all(folder).unwrap();
 }
 
 /// A request never waits in the client: on one connection, requests are pipelined.
@@ -259,10 +258,9 @@ fn half_an_answer_and_none_at_all_time_out() {
 /// A server that reads nothing fills its buffers and the client's; nothing hangs.
 #[test]
 fn a_server_that_does_not_read_makes_sends_fail_in_the_end() {
-    let server = Server::start(|_, stream| {
-        std::thread::sleep(Duration::from_secs(3));
-        drop(stream);
-    });
+    // the server's end closes them
+    let unread = Mutex::new(Vec::new());
+    let server = Server::start(move |_, stream| unread.lock().unwrap().push(stream));
     let sizes = EchoWorkload {
         request_bytes: 1 << 20,
         response_bytes: 4,
@@ -350,10 +348,7 @@ fn a_closed_loop_keeps_its_requests_in_flight() {
 
 #[test]
 fn servers_that_are_not_there_are_named() {
-    let closed = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
+    let closed = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let attempt = |server: &Endpoint, connections| {
         StreamSockets::connect(server, connections, KernelStamps::NONE).unwrap_err()
     };

@@ -48,3 +48,25 @@ impl IdealQueue {
         departure - arrival
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The ideal sojourns of these arrivals if each request takes 10 ns.
+    fn of(arrivals: &[u64], workers: u32) -> Vec<u64> {
+        let arrivals: Vec<Nanos> = arrivals.iter().copied().map(Nanos::new).collect();
+        let workers = NonZeroU32::new(workers).unwrap();
+        let found = sojourns(&arrivals, Nanos::new(10), workers);
+        found.into_iter().map(Nanos::get).collect()
+    }
+
+    #[test]
+    fn a_request_begins_when_it_comes_or_when_a_worker_is_free() {
+        // a request that comes when another leaves does not wait
+        assert_eq!(of(&[7, 8, 27, 37], 1), [10, 19, 10, 10]);
+        assert_eq!(of(&[0, 0, 0, 5, 20, 100], 2), [10, 10, 20, 15, 10, 10]);
+        assert_eq!(of(&[0, 0, 0, 1], 3), [10, 10, 10, 19]);
+        assert!(of(&[], 2).is_empty());
+    }
+}

@@ -36,7 +36,7 @@ mod tests {
     use taillab_queueing::exact::{ExactModel, Mmc, MmcReordered, System};
 
     /// The exact quantile where theory has one; for LIFO and random request in M/D/4, the result of a
-    /// simulation made elsewhere (95 M requests each, `tests/reference/discipline_sim.csv`).
+    /// simulation made elsewhere (95 M requests each, `queueing/tests/reference/discipline_sim.csv`).
     fn quantile_us(curve: &Curve, q: f64) -> Option<f64> {
         let system = System::new(
             &curve.arrivals,

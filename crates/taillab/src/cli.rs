@@ -173,6 +173,7 @@ mod tests {
     #[test]
     fn each_command_says_where_its_result_is_saved() {
         const SAVE: [&str; 2] = ["run", "trace"];
+        let mut found = 0;
         each(&command(), "taillab", &mut |name, command| {
             let mut options = command.get_arguments();
             let Some(output) = options.find(|option| option.get_long() == Some("output")) else {
@@ -189,7 +190,9 @@ mod tests {
             let saves = SAVE.iter().any(|saving| name.ends_with(saving));
             let prints = help.ends_with("[default: it is printed only]");
             assert_eq!(prints, !saves, "{name}: {help}");
+            found += 1;
         });
+        assert!(found > 5, "only {found} commands save a result");
     }
 
     #[test]

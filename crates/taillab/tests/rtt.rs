@@ -1,13 +1,14 @@
 //! `taillab rtt` from the outside: results, files, refusals, and peers that misbehave.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::net::{TcpListener, UdpSocket};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use rustix::net;
 use serde_json::Value;
+
+use crate::support;
 
 /// Long enough for every run here, however busy the machine is.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -348,13 +349,7 @@ fn silence_and_nobody_are_told_apart() {
         said.contains("no answer") && said.contains("firewall"),
         "{said}"
     );
-    // ports that nobody else can take meanwhile: one is connected to another port, one does not listen
-    let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
-    udp.connect("127.0.0.1:9").unwrap();
-    let tcp = net::socket(net::AddressFamily::INET, net::SocketType::STREAM, None).unwrap();
-    net::bind(&tcp, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
-    let tcp_address = SocketAddr::try_from(net::getsockname(&tcp).unwrap()).unwrap();
-    for (proto, address) in [("udp", udp.local_addr().unwrap()), ("tcp", tcp_address)] {
+    for (proto, (address, _socket)) in ["tcp", "udp"].into_iter().zip(support::unused_ports()) {
         let target = address.to_string();
         let mut args = vec!["--proto", proto, "--target", &target];
         args.extend(FEW);
@@ -376,12 +371,10 @@ fn an_interruption_keeps_what_there_is() {
         .spawn()
         .unwrap();
     // how much is measured until then does not matter
-    std::thread::sleep(Duration::from_secs(2));
-    let sent = Command::new("kill")
-        .args(["-s", "INT", &child.id().to_string()])
-        .status()
-        .unwrap();
-    assert!(sent.success());
+    support::wait_for("round trips", || {
+        (support::cpu_time(child.id()) >= Duration::from_secs(2)).then_some(())
+    });
+    support::signal(child.id(), "INT");
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
     let result = result(&output);
@@ -456,12 +449,7 @@ fn what_cannot_be_is_refused_with_its_remedy() {
 
 /// Protocol and mode of each row of a short measurement, and stderr.
 fn measured(args: &[&str]) -> (Vec<(String, String)>, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_taillab"))
-        .arg("rtt")
-        .args(args)
-        .args(["--count", "50", "--runs", "1", "--json"])
-        .output()
-        .unwrap();
+    let output = run(&[args, &["--count", "50", "--runs", "1", "--json"]].concat());
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let result = result(&output);
     let text = |row: &Value, key: &str| row[key].as_str().unwrap().to_owned();

@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::support;
+
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A server under test; killed if the test fails.
@@ -55,12 +57,7 @@ impl Server {
     }
 
     fn signal(&self, name: &str) {
-        let pid = self.child.id().to_string();
-        let sent = Command::new("kill")
-            .args(["-s", name, &pid])
-            .status()
-            .unwrap();
-        assert!(sent.success());
+        support::signal(self.child.id(), name);
     }
 
     /// Ends it with a signal: exit code, the rest of stdout, stderr.
@@ -396,11 +393,7 @@ fn a_quiet_server_says_nothing() {
         assert!(began.elapsed() < PATIENCE, "does not listen");
         std::thread::sleep(Duration::from_millis(5));
     }
-    let sent = Command::new("kill")
-        .args(["-s", "TERM", &pid.to_string()])
-        .status()
-        .unwrap();
-    assert!(sent.success());
+    support::signal(pid, "TERM");
     let mut said = String::new();
     child
         .stdout

@@ -442,7 +442,7 @@ mod tests {
         }
     }
 
-    /// As nginx does: it ends a connection after 1,000 requests.
+    /// As nginx does, which ends a connection after so many requests; here after 100.
     #[test]
     fn clients_whose_connections_the_server_ends_are_found() {
         for seed in 0..5 {

@@ -340,3 +340,80 @@ impl<'c> Cutter<'c> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ns: u64) -> Monotonic {
+        Monotonic::from_nanos_since_boot(ns)
+    }
+
+    /// What is cut of requests that came and left at these times, if t is 10 ns.
+    fn cut_of(
+        cuts: &[(u64, u64)],
+        workers: u32,
+        requests: &[(u64, u64)],
+    ) -> (Vec<(u64, u64)>, CutSummary) {
+        let cut = |&(from, to): &(u64, u64)| Cut {
+            from: at(from),
+            to: at(to),
+            why: CutReason::GeneratorStalled,
+            who: "an interrupt".to_owned(),
+        };
+        let cuts: Vec<Cut> = cuts.iter().map(cut).collect();
+        let workers = NonZeroU32::new(workers).unwrap();
+        let mut cutter = Cutter::new(&cuts, workers, Some(Nanos::new(10)), at(0));
+        let spans = (requests.iter())
+            .filter_map(|&(came, left)| cutter.came(at(came), Some(at(left)), true))
+            .map(|span| (span.from.nanos_since_boot(), span.to.nanos_since_boot()))
+            .collect();
+        (spans, cutter.finish().unwrap())
+    }
+
+    #[test]
+    fn a_cut_lasts_until_a_request_finds_the_server_idle() {
+        let requests = [
+            (50, 60),
+            // the server is idle though requests were due
+            (110, 120),
+            (190, 230),
+            // sends are on time again, but the server is behind
+            (205, 240),
+            (235, 250),
+            // the one before has just left
+            (250, 260),
+            (400, 410),
+        ];
+        let (spans, found) = cut_of(&[(100, 200)], 1, &requests);
+        assert_eq!(spans, [(100, 250)]);
+        assert_eq!((found.length_ns, found.requests), (Nanos::new(150), 4));
+        assert_eq!(found.by_reason[0].times, 1);
+        // of two workers one is idle when the first request is on time again
+        let (spans, found) = cut_of(&[(100, 200)], 2, &requests);
+        assert_eq!((spans, found.requests), (vec![(100, 205)], 2));
+    }
+
+    #[test]
+    fn where_the_server_was_busy_throughout_a_cut_ends_with_the_last_late_send() {
+        let requests = [(90, 400), (110, 410), (180, 420), (200, 430), (500, 510)];
+        let (spans, found) = cut_of(&[(100, 200)], 1, &requests);
+        assert_eq!((spans, found.requests), (vec![(100, 200)], 2));
+    }
+
+    #[test]
+    fn a_cut_that_begins_during_another_extends_it() {
+        let requests = [(50, 60), (110, 120), (160, 170), (250, 255), (300, 310)];
+        let (spans, found) = cut_of(&[(100, 200), (150, 260)], 1, &requests);
+        assert_eq!((spans, found.requests), (vec![(100, 300)], 3));
+        assert_eq!(found.by_reason[0].times, 2);
+    }
+
+    #[test]
+    fn a_cut_that_is_open_at_the_end_lasts_until_the_last_request() {
+        let (spans, found) = cut_of(&[(100, 200)], 1, &[(50, 60), (110, 120), (150, 160)]);
+        assert_eq!(spans, []);
+        assert_eq!((found.length_ns, found.requests), (Nanos::new(50), 2));
+        assert_eq!(found.share, 0.5);
+    }
+}

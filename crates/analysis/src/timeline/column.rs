@@ -371,7 +371,8 @@ mod tests {
                 }
                 prop_assert_eq!(now, plain[ns as usize], "at {}", ns);
             }
-            if let Some(found) = column.reader_from(probe).next(&column) && probe >= first {
+            if probe >= first {
+                let found = column.reader_from(probe).next(&column).unwrap();
                 prop_assert!(found.at_ns <= probe);
                 prop_assert_eq!(found.code, plain[probe as usize]);
             }

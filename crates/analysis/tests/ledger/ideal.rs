@@ -92,6 +92,7 @@ fn an_ideal_that_the_server_beat_is_withdrawn() {
     let true_t = with_service_time(&plan, t_ns);
     assert_eq!(true_t.server.ideal.withdrawn, None);
     assert!(!true_t.server.predictions.is_empty());
+    check(&true_t).unwrap();
     let too_long = with_service_time(&plan, 2 * t_ns);
     let withdrawn = too_long.server.ideal.withdrawn;
     assert!(

@@ -330,14 +330,14 @@ fn an_ordinary_thread_that_has_the_cpu_of_a_real_time_worker_for_long_is_throttl
         real_time,
         ..Plan::default()
     };
-    let cause = |plan: &Plan| {
+    let is_throttling = |plan: &Plan| {
         let charged = explained(plan, &plan.run().events).charged;
         let of = |cause| charged.causes.get(&cause).copied().unwrap_or(0);
         of(Cause::Throttled) > 10 * of(Cause::Background)
     };
-    assert!(cause(&plan(true, 5_000_000)));
-    assert!(!cause(&plan(true, 500_000)));
-    assert!(!cause(&plan(false, 5_000_000)));
+    assert!(is_throttling(&plan(true, 5_000_000)));
+    assert!(!is_throttling(&plan(true, 500_000)));
+    assert!(!is_throttling(&plan(false, 5_000_000)));
 }
 
 #[test]

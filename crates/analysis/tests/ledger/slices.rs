@@ -242,6 +242,7 @@ fn a_request_that_outlasts_its_slice_says_so() {
     assert!(found.left_late > 0);
     let of_slice = |t1: Monotonic| slices.iter().find(|slice| slice.contains(&t1));
     let requests = &found.matched.requests;
+    let mut outlasted = 0;
     for place in 0..requests.len() {
         let (t1, t6) = (requests.t1(place), requests.t6(place));
         let Some(account) = found.accounts.get(&t1) else {
@@ -252,5 +253,7 @@ fn a_request_that_outlasts_its_slice_says_so() {
             account.unobserved() + 10_000 >= beyond.get(),
             "{beyond} of {account:?}"
         );
+        outlasted += u64::from(beyond.get() > 10_000);
     }
+    assert!(outlasted > 0, "{} left late", found.left_late);
 }

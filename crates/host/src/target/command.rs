@@ -155,6 +155,8 @@ mod tests {
     use crate::process::{self, ProcessIdentity};
     use crate::roots::Roots;
 
+    const PATIENCE: Duration = Duration::from_secs(30);
+
     fn words(text: &[&str]) -> Vec<OsString> {
         text.iter().map(OsString::from).collect()
     }
@@ -170,7 +172,7 @@ mod tests {
             if family.len() == 2 {
                 break family;
             }
-            assert!(began.elapsed() < Duration::from_secs(20), "{family:?}");
+            assert!(began.elapsed() < PATIENCE, "{family:?}");
             std::thread::sleep(POLL);
         };
         assert_eq!(command.try_exit().unwrap(), None);
@@ -179,10 +181,11 @@ mod tests {
             .filter_map(|pid| ProcessIdentity::of(&roots, *pid))
             .collect();
         assert_eq!(identities.len(), 2);
-        command.end(Duration::from_secs(20));
+        command.end(PATIENCE);
+        let began = Instant::now();
         let gone = || identities.iter().all(|one| !one.is_alive(&roots));
         while !gone() {
-            assert!(began.elapsed() < Duration::from_secs(20));
+            assert!(began.elapsed() < PATIENCE);
             std::thread::sleep(POLL);
         }
     }
@@ -200,7 +203,7 @@ mod tests {
         let mut command = StartedCommand::start(&words(&["true"]), None, None).unwrap();
         let began = Instant::now();
         while command.try_exit().unwrap().is_none() {
-            assert!(began.elapsed() < Duration::from_secs(20));
+            assert!(began.elapsed() < PATIENCE);
             std::thread::sleep(POLL);
         }
         assert!(command.try_exit().unwrap().unwrap().success());

@@ -12,9 +12,10 @@ fn a_reflector_that_cannot_run_ends_the_measurement() {
         return;
     }
     let here = cpus::allowed().unwrap().first().unwrap();
+    let length = Duration::from_secs(600);
     let bounds = Bounds {
         most: 1 << 10,
-        length: Duration::from_secs(60),
+        length,
         stop: &AtomicBool::new(false),
     };
     let began = Instant::now();
@@ -25,5 +26,5 @@ fn a_reflector_that_cannot_run_ends_the_measurement() {
         line.contains("bind to CPU") || line.contains("/dev/net/tun"),
         "{line}"
     );
-    assert!(began.elapsed() < Duration::from_secs(30), "{line}");
+    assert!(began.elapsed() < length, "{line}");
 }

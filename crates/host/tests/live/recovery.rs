@@ -8,6 +8,7 @@ use std::process::Command;
 use crate::common::{
     Helper, Orphan, argument, eventually, is_gone, is_helper, tell, wait_for_death,
 };
+use crate::tune::Process;
 use taillab_host::{JournalFolder, Roots};
 
 /// The helper's part: a run that starts a server without a death signal (as if the
@@ -129,10 +130,10 @@ fn a_journal_of_another_boot_kills_nobody() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("taillab");
     let (roots, journals_of) = (Roots::default(), JournalFolder::at(&path));
-    let mut server = Command::new("sleep").arg("600").spawn().unwrap();
+    let server = Process::sleeping();
     let mut journal = journals_of.begin(&roots).unwrap();
     journal.plan_server("sleep").unwrap();
-    journal.server_started(&roots, server.id()).unwrap();
+    journal.server_started(&roots, server.pid()).unwrap();
     drop(journal);
     let file = path.join(
         journals(&path)
@@ -145,10 +146,8 @@ fn a_journal_of_another_boot_kills_nobody() {
     assert!(text.contains(boot.trim()));
     fs::write(&file, text.replace(boot.trim(), "another-boot")).unwrap();
     assert_eq!(journals_of.recover(&roots).unwrap(), []);
-    assert!(!is_gone(server.id()));
+    assert!(!is_gone(server.pid()));
     assert_eq!(journals(&path), [""; 0]);
-    server.kill().unwrap();
-    server.wait().unwrap();
 }
 
 #[test]

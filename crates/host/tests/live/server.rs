@@ -231,6 +231,9 @@ fn its_files_are_its_own_and_go_with_it() {
     eventually("it has written its own", || {
         files.path().join("scratch/own").exists()
     });
+    eventually("it could not write what is not its own", || {
+        comm(&Roots::default(), server.pid()) == "sleep"
+    });
     assert_eq!(mounts(), before);
     // More than its size does not fit.
     let error = files.write("flood", &[0; 2 << 20]).unwrap_err().to_string();

@@ -89,7 +89,7 @@ fn socket(namespace: &NetNamespace, at: std::net::IpAddr) -> UdpSocket {
         .run(|| UdpSocket::bind(SocketAddr::new(at, 0)).unwrap())
         .unwrap();
     socket
-        .set_read_timeout(Some(Duration::from_secs(10)))
+        .set_read_timeout(Some(Duration::from_secs(30)))
         .unwrap();
     socket
 }

@@ -11,7 +11,7 @@ use taillab_host::tune::{
 };
 use taillab_host::{CpuSet, JournalFolder, NetNamespace, PrivateFolder, ProcessIdentity, Roots};
 
-use crate::common::{eventually, live};
+use crate::common::{Orphan, eventually, live};
 
 pub(crate) struct Process(Child);
 
@@ -220,16 +220,14 @@ fn what_inherits_a_value_is_put_back_with_its_parent() {
     fs::write(&go, "").unwrap();
     let told = place.path().join("go.pid");
     eventually("the child starts", || told.exists());
-    let child: u32 = fs::read_to_string(&told).unwrap().trim().parse().unwrap();
-    let heir = ProcessIdentity::of(&Roots::default(), child).unwrap();
-    let child = crate::common::Orphan(child);
+    let child = Orphan(fs::read_to_string(&told).unwrap().trim().parse().unwrap());
+    let heir = ProcessIdentity::of(&Roots::default(), child.0).unwrap();
     let heirs = Setting::scheduling(heir);
     let read = || heirs.read(&Roots::default()).unwrap();
     assert!(read().starts_with("batch nice=9"), "{}", read());
     outcomes(&tuner, Which::All);
     assert_eq!(process.reads(&own), before);
     assert_eq!(read(), before);
-    drop(child);
 }
 
 #[test]
@@ -264,8 +262,8 @@ fn a_full_disk_refuses_before_anything_is_changed() {
 }
 
 #[test]
-fn two_at_once_take_turns() {
-    if !live("two_at_once_take_turns") {
+fn several_at_once_take_turns() {
+    if !live("several_at_once_take_turns") {
         return;
     }
     let place = tempfile::tempdir().unwrap();

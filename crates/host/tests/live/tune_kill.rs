@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
 
 use taillab_host::tune::{
     Change, FileSetting, Form, MITIGATIONS, Part, Plan, Proposal, Setting, Tuner, Which,
@@ -14,32 +13,13 @@ use taillab_host::tune::{
 use taillab_host::{JournalFolder, ProcessIdentity, Roots};
 
 use crate::common::{Helper, argument, is_helper, live, tell};
+use crate::tune::Process;
 
 /// Files of the recorded tree; every third is followed by a setting of a thread, so that the
 /// journal is written in many batches.
 const FILES: usize = 36;
 /// The fewest points at which the test must kill.
 const POINTS: usize = 200;
-
-/// A process whose settings are changed; it ends with the test.
-struct Sleeper(Child);
-
-impl Sleeper {
-    fn new() -> Self {
-        Self(Command::new("sleep").arg("600").spawn().unwrap())
-    }
-
-    fn identity(&self) -> ProcessIdentity {
-        ProcessIdentity::of(&Roots::default(), self.0.id()).unwrap()
-    }
-}
-
-impl Drop for Sleeper {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 fn roots(folder: &Path) -> Roots {
     Roots {
@@ -170,13 +150,8 @@ fn a_kill_at_any_step_leaves_nothing_that_one_revert_does_not_put_back() {
         let text = format!("{}\n", value(number, false));
         fs::write(folder.join(format!("sys/setting-{number}")), text).unwrap();
     }
-    let sleepers = [
-        Sleeper::new(),
-        Sleeper::new(),
-        Sleeper::new(),
-        Sleeper::new(),
-    ];
-    let threads = sleepers.each_ref().map(Sleeper::identity);
+    let sleepers = [(); 4].map(|()| Process::sleeping());
+    let threads = sleepers.each_ref().map(Process::identity);
     let pids: Vec<String> = threads
         .iter()
         .map(|thread| thread.pid.to_string())

@@ -113,6 +113,21 @@ pub(crate) fn served(server: &Responder, as_wanted: impl Fn(&Served) -> bool) ->
     }
 }
 
+/// Sends requests, this many in each round, until each worker has had one: a busy machine may keep one of them
+/// from its CPU for a while.
+pub(crate) fn until_all_have_served(server: &Responder, round: usize, mut send: impl FnMut()) {
+    let began = Instant::now();
+    for rounds in 1.. {
+        send();
+        let total = (rounds * round) as u64;
+        let counts = served(server, |now| now.total() == total);
+        if counts.by_worker.iter().all(|&n| n > 0) {
+            return;
+        }
+        assert!(began.elapsed() < PATIENCE, "{counts:?}");
+    }
+}
+
 /// Whether the server has ended the connection.
 pub(crate) fn is_over(stream: &mut dyn Stream) -> bool {
     match stream.read(&mut [0; 16]) {

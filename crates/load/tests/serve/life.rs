@@ -11,6 +11,8 @@ use std::time::Instant;
 use taillab_load::serve::{Architecture, Listen, Responder, ServeError, ServiceTime, Spec};
 use taillab_model::Nanos;
 
+use crate::support::ports::free_port;
+
 use super::clients::{
     DATAGRAMS, PATIENCE, STREAMS, call, connect, exchange, is_over, request, sizes, start, tcp, udp,
 };
@@ -33,6 +35,8 @@ fn a_server_stops_with_clients_connected() {
             let server = Responder::start(&Spec {
                 workers: 3,
                 busy,
+                // that no other test gets when it is free again
+                listen: free_port().to_string().parse().unwrap(),
                 ..Spec::new(architecture)
             })
             .unwrap();

@@ -1,11 +1,15 @@
 //! Real servers, started for a test.
 
 use std::io::{ErrorKind, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use super::datagram;
 use super::ports::free_port;
+
+/// Longer than any working system needs.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A server's process, killed when the test ends.
 pub(crate) struct Server {
@@ -41,7 +45,7 @@ impl Server {
 
     /// Waits until it listens.
     fn wait(&mut self, program: &str) {
-        let give_up = Instant::now() + Duration::from_secs(30);
+        let give_up = Instant::now() + PATIENCE;
         while TcpStream::connect(self.address).is_err() {
             if let Some(status) = self.process.try_wait().unwrap() {
                 panic!("{program} ended at once: {status}");
@@ -54,9 +58,16 @@ impl Server {
     /// A connection to it over TCP.
     pub(crate) fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address).unwrap();
-        let patience = Some(Duration::from_secs(30));
-        stream.set_read_timeout(patience).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream
+    }
+
+    /// A socket of UDP that is connected to it.
+    pub(crate) fn datagrams(&self) -> UdpSocket {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.connect(self.address).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket
     }
 }
 
@@ -80,12 +91,25 @@ fn skip(test: &str, program: &str) {
 
 /// memcached over TCP and UDP on one port.
 pub(crate) fn memcached(test: &str, more: &[&str]) -> Option<Server> {
-    Server::start(test, "memcached", |port| {
+    let server = Server::start(test, "memcached", |port| {
         let mut command = Command::new("memcached");
         command
             .args(["-u", "nobody", "-t", "1", "-l", "127.0.0.1"])
             .args(["-p", port, "-U", port])
             .args(more);
         command
-    })
+    })?;
+    // it opens its UDP port after its TCP port; before that, the kernel refuses what is sent there
+    let socket = server.datagrams();
+    let version = datagram([0, 0], b"version\r\n");
+    let ask = || {
+        socket.send(&version)?;
+        socket.recv(&mut [0; 1024])
+    };
+    let give_up = Instant::now() + PATIENCE;
+    while ask().is_err() {
+        assert!(Instant::now() < give_up, "memcached has no UDP port");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Some(server)
 }

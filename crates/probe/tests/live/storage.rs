@@ -13,6 +13,7 @@ use rustix::io::{pread, pwrite};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use taillab_model::EventKind;
 use taillab_probe::Disturbances;
+use tempfile::NamedTempFile;
 
 const PAGE: usize = 4_096;
 const PAGES: usize = 64;
@@ -26,6 +27,13 @@ fn counted() -> u64 {
         usage.assume_init()
     };
     usage.ru_majflt as u64
+}
+
+/// A file of [`PAGES`] pages in the build directory.
+fn on_disk() -> NamedTempFile {
+    let file = NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).expect("it can be written");
+    fs::write(file.path(), vec![7; PAGES * PAGE]).expect("there is room");
+    file
 }
 
 /// Reads one byte of each page of a file that is not in memory.
@@ -60,19 +68,17 @@ fn a_fault_that_waits_for_a_disk_has_an_end() {
         return;
     };
     let testbed = Testbed::veth();
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pages");
-    fs::write(&path, vec![7; PAGES * PAGE]).expect("there is room");
+    let file = on_disk();
     let me = own_tid();
     let mut truth = 0;
     let (mut events, _) = events_of(&testbed.spec, Disturbances::FAULT, || {
         let before = counted();
         for _ in 0..5 {
-            read_from_disk(&path);
+            read_from_disk(file.path());
         }
         truth = counted() - before;
     });
-    fs::remove_file(&path).expect("it was written");
-    assert!(truth >= 5, "is {} on a disk?", path.display());
+    assert!(truth >= 5, "is {} on a disk?", file.path().display());
     events.sort_by_key(|event| event.at);
     let mut begun = false;
     let mut ended = 0;
@@ -114,11 +120,11 @@ fn reads_and_writes_that_wait_for_a_disk_say_for_how_long() {
         return;
     };
     let testbed = Testbed::veth();
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("blocks");
-    fs::write(&path, vec![7; PAGES * PAGE]).expect("there is room");
+    let file = on_disk();
+    let path = file.path();
     let direct = OFlags::RDWR | OFlags::DIRECT;
-    let direct = open(&path, direct, Mode::empty()).expect("a file system on a disk allows it");
-    let cached = File::open(&path).expect("it was written");
+    let direct = open(path, direct, Mode::empty()).expect("a file system on a disk allows it");
+    let cached = File::open(path).expect("it was written");
     let mut pages = Pages::one();
     let me = own_tid();
     let at = |place: usize| (place * PAGE) as u64;
@@ -140,7 +146,6 @@ fn reads_and_writes_that_wait_for_a_disk_say_for_how_long() {
         }
         took_ns = from.elapsed().as_nanos() as u64;
     });
-    fs::remove_file(&path).expect("it was written");
     let waits = |of: u16| {
         let waited = events.iter().filter_map(move |event| match event.kind {
             EventKind::StorageWaited { tid, call, waited } if tid == me && call == of => {

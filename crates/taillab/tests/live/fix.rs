@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::support::{Machine, free_port, live, signal, taillab, wait_for, wait_within};
+use crate::support::{Guarded, Machine, free_port, live, signal, taillab, wait_for, wait_within};
 use crate::trace::rig::{Running, result};
 
 /// A short run, at a rate at which short blocks have enough requests. t is given: the calibration has the
@@ -42,14 +42,13 @@ const AGAINST_OTHERS: [&str; 6] = [
 ];
 
 /// Programs that use the server's CPU (0) as much as they get.
-struct Burners(Vec<Child>);
+struct Burners(Vec<Guarded>);
 
 impl Burners {
     fn start() -> Self {
         let burner = || {
             let mut command = Command::new("taskset");
-            command.args(["-c", "0", "sh", "-c", "while :; do :; done"]);
-            command.spawn().unwrap()
+            Guarded::spawn(command.args(["-c", "0", "sh", "-c", "while :; do :; done"]))
         };
         let burners = Self(vec![burner(), burner()]);
         wait_for("the burners", || {
@@ -61,7 +60,7 @@ impl Burners {
 
     /// How each is scheduled and where it may run.
     fn scheduling(&self) -> Vec<String> {
-        let of = |child: &Child| {
+        let of = |child: &Guarded| {
             let text = |file: &str| {
                 fs::read_to_string(format!("/proc/{}/{file}", child.id())).unwrap_or_default()
             };
@@ -81,15 +80,6 @@ impl Burners {
             )
         };
         self.0.iter().map(of).collect()
-    }
-}
-
-impl Drop for Burners {
-    fn drop(&mut self) {
-        for child in &mut self.0 {
-            child.kill().unwrap();
-            child.wait().unwrap();
-        }
     }
 }
 
@@ -244,18 +234,17 @@ fn a_trial_that_is_killed_is_undone_by_a_revert() {
     if !live("a_trial_that_is_killed_is_undone_by_a_revert") {
         return;
     }
+    let machine = Machine::now();
     let burners = Burners::start();
     let before = burners.scheduling();
     let place = tempfile::tempdir().unwrap();
     // all combinations have no control before the first change, which may find the machine too uneven
-    let mut child = taillab()
+    let mut command = taillab();
+    command
         .args(FIX)
         .args(["--factorial", "nice,timer-slack", "-o"])
-        .arg(place.path().join("run"))
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+        .arg(place.path().join("run"));
+    let mut child = Guarded::spawn(command.stdout(Stdio::null()).stderr(Stdio::null()));
     assert!(with_a_change(&mut child), "it ended without a change");
     child.kill().unwrap();
     child.wait().unwrap();
@@ -270,6 +259,7 @@ fn a_trial_that_is_killed_is_undone_by_a_revert() {
         .output()
         .unwrap();
     assert_eq!(next.status.code(), Some(1), "{next:?}");
+    assert_eq!(Machine::now(), machine);
 }
 
 /// memcached on CPU 0, together with programs that take as much of it as they get. Clients on CPU 1 send
@@ -377,14 +367,13 @@ fn ctrl_c_puts_the_change_of_a_live_server_back() {
     let place = tempfile::tempdir().unwrap();
     let printed = place.path().join("printed");
     let begun = |attempt| {
-        let mut child = disturbed
-            .trace()
+        let mut command = disturbed.trace();
+        command
             // enough for the control and the trial that is interrupted
             .args(["--yes", "--fix-budget", &budget(attempt, 16)])
             .stdout(fs::File::create(&printed).unwrap())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+            .stderr(Stdio::null());
+        let mut child = Guarded::spawn(&mut command);
         if with_a_change(&mut child) {
             return Some(child);
         }

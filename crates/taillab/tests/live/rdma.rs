@@ -3,16 +3,12 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-use crate::support::{Machine, live, must_be_in_a_guest, taillab};
+use crate::support::{Guarded, Machine, live, must_be_in_a_guest, taillab, wait_for};
 
-/// Long enough for everything here, also under emulation.
-const PATIENCE: Duration = Duration::from_secs(60);
 const PROTOCOLS: [&str; 3] = ["rdma-send", "rdma-read", "rdma-write"];
 
 /// Whether there is soft RoCE.
@@ -36,14 +32,6 @@ fn refused(args: &[&str], parts: &[&str]) {
     assert_eq!(said.lines().count(), 1, "{said}");
     for part in parts {
         assert!(said.contains(part), "{args:?}: {said}");
-    }
-}
-
-fn wait_until(what: &str, condition: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !condition() {
-        assert!(start.elapsed() < PATIENCE, "{what}");
-        sleep(Duration::from_millis(20));
     }
 }
 
@@ -109,7 +97,7 @@ fn send_read_and_write_between_two_namespaces() {
             assert!(why.contains("soft RoCE"), "{row}");
         }
     }
-    wait_until("the devices stay", || devices().is_empty());
+    wait_for("the devices' end", || devices().is_empty().then_some(()));
     assert_eq!(Machine::now(), before);
 }
 
@@ -149,9 +137,10 @@ impl Ends {
         for (device, address) in [("tlrxe0", "0a09:0001"), ("tlrxe1", "0a09:0002")] {
             let gids = format!("/sys/class/infiniband/{device}/ports/1/gids");
             let has = |gid: &Path| fs::read_to_string(gid).is_ok_and(|gid| gid.contains(address));
-            wait_until("an address of RDMA", || {
+            wait_for("an address of RDMA", || {
                 let entries = fs::read_dir(&gids).into_iter().flatten().flatten();
-                entries.map(|entry| entry.path()).any(|gid| has(&gid))
+                let mut paths = entries.map(|entry| entry.path());
+                paths.any(|gid| has(&gid)).then_some(())
             });
         }
         ends
@@ -164,23 +153,23 @@ impl Ends {
     }
 
     /// A server that takes connections.
-    fn serve(at: &str) -> Child {
-        let server = Command::new("ip")
+    fn serve(at: &str) -> Guarded {
+        let mut command = Command::new("ip");
+        command
             .args(["netns", "exec", Self::NAMESPACE])
             .arg(env!("CARGO_BIN_EXE_taillab"))
-            .args(["rtt", "--serve", at, "--mode", "blocking", "-q"])
-            .spawn()
-            .unwrap();
-        wait_until("nobody listens", || {
+            .args(["rtt", "--serve", at, "--mode", "blocking", "-q"]);
+        let server = Guarded::spawn(&mut command);
+        wait_for("a listener", || {
             let output = Command::new("ip")
                 .args(["netns", "exec", Self::NAMESPACE, "cat", "/proc/net/tcp"])
                 .output()
                 .unwrap();
             // state 0A is LISTEN
             let table = String::from_utf8(output.stdout).unwrap();
-            table
-                .lines()
-                .any(|line| line.contains("0200090A:1E61 00000000:0000 0A"))
+            let listener = "0200090A:1E61 00000000:0000 0A";
+            let mut lines = table.lines();
+            lines.any(|line| line.contains(listener)).then_some(())
         });
         server
     }
@@ -216,15 +205,15 @@ fn a_server_that_is_killed_in_mid_run_leaves_what_there_was() {
     for protocol in PROTOCOLS {
         let mut server = Ends::serve(&at);
         let packets = Ends::packets();
-        let client = taillab()
+        let mut command = taillab();
+        command
             .args(["rtt", "--target", &at, "--proto", protocol, "--json"])
             .args(["--mode", "blocking", "--size", "64", "--timeout", "20s"])
-            .args(["--runs", "1", "--warmup", "0", "--count", "100000"])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        wait_until("nothing is sent", || Ends::packets() > packets + 40);
+            .args(["--runs", "1", "--warmup", "0", "--count", "100000"]);
+        let client = Guarded::spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
+        wait_for("round trips", || {
+            (Ends::packets() > packets + 40).then_some(())
+        });
         server.kill().unwrap();
         server.wait().unwrap();
         let output = client.wait_with_output().unwrap();

@@ -3,9 +3,9 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, chown, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Output, Stdio};
 
-use crate::support::{SHORT, free_port, in_mid_run, live, signal, taillab, wait_for};
+use crate::support::{Guarded, SHORT, free_port, in_mid_run, live, signal, taillab, wait_for};
 
 /// An unprivileged user, in the role of the one who called sudo.
 const USER: u32 = 65534;
@@ -225,14 +225,12 @@ fn a_traced_command_ends_with_a_tracer_that_is_killed() {
         "setsid {} serve null-rpc --listen {address} & wait",
         env!("CARGO_BIN_EXE_taillab")
     );
-    let mut tracer = taillab()
+    let mut command = taillab();
+    command
         .args(["trace", "-q", "-d", "600s", "-o"])
         .arg(place.path())
-        .args(["--", "sh", "-c", &script])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+        .args(["--", "sh", "-c", &script]);
+    let mut tracer = Guarded::spawn(command.stdout(Stdio::null()).stderr(Stdio::null()));
     let recording = place.path().join("capture.tlc");
     wait_for("a recording", || recording.exists().then_some(()));
     std::net::TcpStream::connect(&address).unwrap();
@@ -241,7 +239,7 @@ fn a_traced_command_ends_with_a_tracer_that_is_killed() {
     let free = || std::net::TcpListener::bind(&address).ok();
     wait_for("the port", free);
     // the next start forgets the run
-    Command::new(env!("CARGO_BIN_EXE_taillab"))
+    taillab()
         .args(["trace", "-q", "-d", "10ms", "--no-save", "-p", "1"])
         .output()
         .unwrap();

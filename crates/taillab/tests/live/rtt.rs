@@ -9,6 +9,9 @@ use crate::support::{Machine, live, taillab, wait_for};
 /// Short, because each row makes new sockets.
 const SHORT: [&str; 7] = ["--count", "500", "--runs", "3", "--warmup", "50", "--json"];
 
+/// A time-out that no stall of the machine reaches, where nothing is lost.
+const PATIENT: &str = "30s";
+
 fn rtt(args: &[&str]) -> (Option<i32>, Value, String) {
     let output = taillab()
         .arg("rtt")
@@ -42,6 +45,8 @@ fn sockets_and_af_xdp_between_two_namespaces() {
         "blocking,busy-poll",
         "--size",
         "64,1472",
+        "--timeout",
+        PATIENT,
     ]);
     assert_eq!(code, Some(0), "{errors}");
     assert_eq!(answered(&result), [1_500; 8]);
@@ -125,6 +130,8 @@ fn jumbo_datagrams_go_where_the_link_has_room() {
         "udp",
         "--size",
         "1472,8972",
+        "--timeout",
+        PATIENT,
     ];
     let (code, result, errors) = rtt(&jumbo);
     assert_eq!(code, Some(0), "{errors}");

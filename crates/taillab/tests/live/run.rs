@@ -12,7 +12,8 @@ use taillab_model::{CutReason, EventKind, Recording};
 
 use crate::support::promises::{self, summary};
 use crate::support::{
-    Machine, SHORT, alive, free_port, in_mid_run, live, server_of, signal, start, taillab, wait_for,
+    Machine, SHORT, alive, for_everybody, free_port, in_mid_run, live, server_of, signal, start,
+    taillab, wait_for,
 };
 
 /// Works for a few milliseconds now and then on the generator's CPU until it is told to stop; gives
@@ -201,9 +202,10 @@ fn a_port_that_is_taken_is_named_with_a_remedy() {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{stderr}");
     assert!(
-        stderr.contains(&port) && stderr.lines().count() == 1,
+        stderr.contains(&port) && stderr.contains("ss -lntup"),
         "{stderr}"
     );
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
     assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0);
     assert_eq!(Machine::now(), before);
 }
@@ -230,16 +232,6 @@ fn loopback_works_and_says_what_it_shifts() {
     assert!(
         matching["matched"].as_f64().unwrap() >= 0.999 * matching["responses"].as_f64().unwrap()
     );
-}
-
-/// A copy of the command that every user can run, and a folder that every user can write.
-fn for_everybody(place: &Path) -> std::path::PathBuf {
-    use std::os::unix::fs::PermissionsExt;
-    let open = std::fs::Permissions::from_mode(0o777);
-    std::fs::set_permissions(place, open).unwrap();
-    let copy = place.join("taillab");
-    std::fs::copy(env!("CARGO_BIN_EXE_taillab"), &copy).unwrap();
-    copy
 }
 
 #[test]

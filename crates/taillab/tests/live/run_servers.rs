@@ -4,14 +4,13 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::support::promises::{self, summary};
 use crate::support::{
-    Machine, SHORT, alive, children, free_port, in_mid_run, live, server_of, short, signal, start,
-    taillab, wait_for,
+    Machine, Meanwhile, SHORT, alive, children, free_port, in_mid_run, live, server_of, short,
+    signal, start, taillab, wait_for,
 };
 use serde_json::Value;
 
@@ -78,12 +77,10 @@ fn sockets_of_other_programs_hide_no_stamp() {
     if !live("sockets_of_other_programs_hide_no_stamp") {
         return;
     }
-    let end = Arc::new(AtomicBool::new(false));
-    let ended = Arc::clone(&end);
     // the client's CPU is busy with spinning, so this thread runs on the server's
-    let other = std::thread::spawn(move || {
+    let other = Meanwhile::start("other-sockets", |stop| {
         let (one, other) = UnixDatagram::pair().unwrap();
-        while !ended.load(Ordering::Relaxed) {
+        while !stop.load(Ordering::Relaxed) {
             one.send(b"x").unwrap();
             other.recv(&mut [0; 8]).unwrap();
         }
@@ -92,8 +89,7 @@ fn sockets_of_other_programs_hide_no_stamp() {
         &["null-rpc", "--architecture", "epoll-per-worker", "-w", "2"],
         0.9,
     );
-    end.store(true, Ordering::Relaxed);
-    other.join().unwrap();
+    other.end();
     let matching = &summary["matching"];
     let without_t2 = matching["missing_middle"][0].as_u64().unwrap();
     let blind = matching["blind_requests"].as_u64().unwrap();
@@ -198,7 +194,7 @@ fn nginx_answers_85_bytes_with_849() {
     assert_eq!(request.len(), 85);
     let mut stream = TcpStream::connect(&address).unwrap();
     stream
-        .set_read_timeout(Some(Duration::from_secs(10)))
+        .set_read_timeout(Some(Duration::from_secs(30)))
         .unwrap();
     // twice on one connection: it stays open, and the second answer begins after the first
     for _ in 0..2 {

@@ -3,7 +3,8 @@
 use serde_json::Value;
 use taillab_load::serve::Listen;
 
-use super::support::{SHORT, in_mid_load, number, responder, run, short, taillab, wait_for};
+use super::support::{SHORT, in_mid_load, number, responder, run, short, taillab};
+use crate::support::{signal, wait_for};
 
 #[test]
 fn an_echo_is_measured_over_every_transport() {
@@ -316,11 +317,7 @@ fn an_interrupt_keeps_what_was_measured() {
     let mut command = taillab();
     command.arg(&target).args(args).arg(place.path());
     let child = in_mid_load(&mut command);
-    let pid = child.id().to_string();
-    let sent = std::process::Command::new("kill")
-        .args(["-s", "INT", &pid])
-        .status();
-    assert!(sent.unwrap().success());
+    signal(child.id(), "INT");
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130));
     let result: Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -1,9 +1,9 @@
 //! Bad input and unreachable servers: one clear line and the right exit code.
 
-use std::net::{TcpListener, UdpSocket};
 use std::process::Command;
 
 use super::support::{SHORT, finish, responder, run, taillab};
+use crate::support::unused_ports;
 use taillab_load::serve::Listen;
 
 #[test]
@@ -122,17 +122,9 @@ fn a_name_that_does_not_resolve_is_one_line() {
 
 #[test]
 fn a_refused_connection_is_one_line() {
-    // ports that were free just now
-    let tcp = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
+    let [(tcp, _tcp_socket), (udp, _udp_socket)] = unused_ports();
     let ran = run(&format!("http://{tcp}/"), &["-R", "100"]);
     ran.refused(1, "nothing listens at");
-    let udp = UdpSocket::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
     let ran = run(&format!("memcached+udp://{udp}"), &["-R", "100"]);
     ran.refused(1, "nothing listens at");
     let place = tempfile::tempdir().unwrap();

@@ -7,8 +7,8 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
-use super::support::{in_mid_load, number, run, short, taillab, wait_for};
-use crate::support::free_port;
+use super::support::{in_mid_load, number, run, short, taillab};
+use crate::support::{free_port, wait_for};
 
 /// A server's process, killed at the end of the test.
 struct Server(Child);

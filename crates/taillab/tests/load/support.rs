@@ -158,18 +158,3 @@ pub fn in_mid_load(command: &mut Command) -> Child {
     child.stderr = Some(stderr);
     child
 }
-
-/// Asks again and again, for half a minute at most.
-pub fn wait_for<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
-    let began = Instant::now();
-    loop {
-        if let Some(found) = ask() {
-            return found;
-        }
-        assert!(
-            began.elapsed() < Duration::from_secs(30),
-            "no sign of {what}"
-        );
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}

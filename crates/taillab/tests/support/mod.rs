@@ -8,10 +8,19 @@
 mod ports;
 pub mod promises;
 
-use std::io::Read;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::io::{self, Read};
+use std::net::{SocketAddr, UdpSocket};
+use std::ops::{Deref, DerefMut};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+
+use rustix::net;
 
 pub use self::ports::free_port;
 
@@ -39,7 +48,7 @@ pub fn taillab() -> Command {
 
 /// Whether the live tests can run; says loudly why not and fails unless told to skip.
 pub fn live(test: &str) -> bool {
-    let root = rustix_is_root();
+    let root = rustix::process::geteuid().is_root();
     let btf = Path::new("/sys/kernel/btf/vmlinux").exists();
     if root && btf {
         return true;
@@ -59,15 +68,7 @@ pub fn must_be_in_a_guest(is_there: bool) -> bool {
     is_there
 }
 
-fn rustix_is_root() -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    status
-        .lines()
-        .find_map(|line| line.strip_prefix("Uid:"))
-        .is_some_and(|ids| ids.split_whitespace().nth(1) == Some("0"))
-}
-
-/// What a run could leave behind: interfaces, mounts, our server processes, journals.
+/// What a run could leave behind: interfaces, mounts, journals.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Machine {
     interfaces: Vec<String>,
@@ -103,16 +104,93 @@ impl Machine {
     }
 }
 
+/// A process that is killed when this is dropped, also by a test that fails, unless it has ended.
+pub struct Guarded(Option<Child>);
+
+impl Guarded {
+    /// Starts it.
+    pub fn spawn(command: &mut Command) -> Self {
+        Self(Some(command.spawn().unwrap()))
+    }
+
+    /// Waits for its end and reads the rest of what it writes.
+    pub fn wait_with_output(mut self) -> io::Result<Output> {
+        self.0.take().unwrap().wait_with_output()
+    }
+}
+
+impl Deref for Guarded {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        self.0.as_ref().unwrap()
+    }
+}
+
+impl DerefMut for Guarded {
+    fn deref_mut(&mut self) -> &mut Child {
+        self.0.as_mut().unwrap()
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// A thread that goes on until this is ended or dropped, also by a test that fails.
+pub struct Meanwhile<T> {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<T>>,
+}
+
+impl<T: Send + 'static> Meanwhile<T> {
+    /// Starts it; `goes_on` looks at the flag again and again.
+    pub fn start(name: &str, goes_on: impl FnOnce(&AtomicBool) -> T + Send + 'static) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = thread::Builder::new().name(name.to_owned());
+        let thread = thread.spawn(move || goes_on(&stopped)).unwrap();
+        Self {
+            stop,
+            thread: Some(thread),
+        }
+    }
+
+    /// Ends it.
+    pub fn end(mut self) -> T {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.take().unwrap().join().unwrap()
+    }
+}
+
+impl<T> Drop for Meanwhile<T> {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
 /// Starts the command in the background, with stdout and stderr in pipes.
-pub fn start(args: &[&str], output: &Path) -> Child {
-    taillab()
-        .args(args)
-        .arg("-o")
-        .arg(output)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap()
+pub fn start(args: &[&str], output: &Path) -> Guarded {
+    let mut command = taillab();
+    command.args(args).arg("-o").arg(output);
+    Guarded::spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped()))
+}
+
+/// A copy of the command that every user can run, in a folder that every user can write.
+pub fn for_everybody(folder: &Path) -> PathBuf {
+    let open = std::fs::Permissions::from_mode(0o777);
+    std::fs::set_permissions(folder, open).unwrap();
+    let copy = folder.join("taillab");
+    std::fs::copy(env!("CARGO_BIN_EXE_taillab"), &copy).unwrap();
+    copy
 }
 
 /// [`SHORT`] for another server.
@@ -125,18 +203,12 @@ pub fn short<'a>(server: &[&'a str]) -> Vec<&'a str> {
 
 /// A run that says it is measuring and has done so for a moment, and its server process, called
 /// `name`.
-pub fn in_mid_run(args: &[&str], name: &str, output: &Path) -> (Child, u32) {
+pub fn in_mid_run(args: &[&str], name: &str, output: &Path) -> (Guarded, u32) {
     let length = args.iter().position(|arg| *arg == "-d").unwrap() + 1;
     let mut long = args.to_vec();
     long[length] = "600s";
-    let mut child = taillab()
-        .args(long)
-        .args(["-v", "-o"])
-        .arg(output)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    long.push("-v");
+    let mut child = start(&long, output);
     let server = server_of(child.id(), name);
     // Byte by byte, so that what follows this line is left for whoever waits for the child.
     let mut stderr = child.stderr.take().unwrap();
@@ -157,7 +229,7 @@ pub fn in_mid_run(args: &[&str], name: &str, output: &Path) -> (Child, u32) {
 }
 
 /// How long the threads of a process have had a CPU.
-fn cpu_time(pid: u32) -> Duration {
+pub fn cpu_time(pid: u32) -> Duration {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let after = stat.rsplit(')').next().unwrap_or_default();
     // utime and stime, proc_pid_stat(5), in ticks of 10 ms
@@ -212,8 +284,19 @@ pub fn wait_within<T>(most: Duration, what: &str, mut ask: impl FnMut() -> Optio
             return found;
         }
         assert!(began.elapsed() < most, "no sign of {what}");
-        std::thread::sleep(Duration::from_millis(20));
+        thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// Ports of TCP and UDP at which nobody listens. While the sockets live, nobody else can take them: one
+/// socket does not listen, the other is connected to another port.
+pub fn unused_ports() -> [(SocketAddr, OwnedFd); 2] {
+    let tcp = net::socket(net::AddressFamily::INET, net::SocketType::STREAM, None).unwrap();
+    net::bind(&tcp, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    let tcp_address = SocketAddr::try_from(net::getsockname(&tcp).unwrap()).unwrap();
+    let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+    udp.connect("127.0.0.1:9").unwrap();
+    [(tcp_address, tcp), (udp.local_addr().unwrap(), udp.into())]
 }
 
 /// Sends a signal by name.

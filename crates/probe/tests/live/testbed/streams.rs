@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use taillab_model::Monotonic;
@@ -19,7 +19,7 @@ pub(crate) struct StreamBed {
     pub(super) client: Namespace,
 }
 
-/// A server's process; it is stopped when this is dropped.
+/// A process; it is asked to stop when this is dropped.
 pub(crate) struct Process(Child);
 
 impl Process {
@@ -83,7 +83,6 @@ impl StreamBed {
     }
 
     /// A connection from the client's namespace.
-    #[allow(dead_code, reason = "an example uses it")]
     pub(crate) fn connect(&self) -> TcpStream {
         let address = self.address();
         self.client.run(move || {
@@ -128,15 +127,19 @@ impl StreamBed {
         let process = Process(process);
         let address = self.address();
         self.client.run(move || {
-            for _ in 0..500 {
-                if TcpStream::connect(address).is_ok() {
-                    return;
-                }
+            let give_up = Instant::now() + PATIENCE;
+            while TcpStream::connect(address).is_err() {
+                assert!(Instant::now() < give_up, "nobody listens on {address}");
                 std::thread::sleep(Duration::from_millis(10));
             }
-            panic!("the server does not listen on {address}");
         });
         process
+    }
+
+    /// A process that has nothing to do with the server.
+    pub(crate) fn sleeping() -> Process {
+        let sleep = Command::new("sleep").arg("600").spawn();
+        Process(sleep.expect("sleep is there"))
     }
 
     pub(crate) fn memcached(&self, threads: usize) -> Process {
@@ -256,22 +259,23 @@ impl StreamBed {
     }
 }
 
-/// How long a response is, found by waiting for more once it has begun.
+/// Makes a first call, and returns how long its response is.
 fn response_length(stream: &mut TcpStream, request: &[u8], all: &mut Vec<Call>) -> usize {
     let port = stream.local_addr().expect("it is connected").port();
     let sent = now();
     stream.write_all(request).expect("the server reads");
     stream.set_read_timeout(Some(PATIENCE)).expect("an option");
-    let mut buffer = vec![0; 1 << 20];
-    let mut length = 0;
-    while let Ok(n) = stream.read(&mut buffer) {
+    let (mut response, mut some) = (Vec::new(), vec![0; 1 << 20]);
+    let length = loop {
+        let n = stream.read(&mut some).expect("a response");
         assert!(n > 0, "the server closed the connection");
-        length += n;
-        let silence = Some(Duration::from_millis(500));
-        stream.set_read_timeout(silence).expect("an option");
-    }
-    assert!(length > 0, "no response");
-    stream.set_read_timeout(Some(PATIENCE)).expect("an option");
+        response.extend(&some[..n]);
+        let whole = whole_length(request, &response);
+        if let Some(length) = whole.filter(|&length| response.len() >= length) {
+            break length;
+        }
+    };
+    assert_eq!(response.len(), length, "more than was asked for");
     let received = now();
     all.push(Call {
         port,
@@ -279,6 +283,23 @@ fn response_length(stream: &mut TcpStream, request: &[u8], all: &mut Vec<Call>) 
         received,
     });
     length
+}
+
+/// How long a response is, once its beginning tells: one of nginx, one of memcached to a request for what it
+/// does not have, or one of a server that sends back what comes.
+fn whole_length(request: &[u8], response: &[u8]) -> Option<usize> {
+    if request.starts_with(b"GET ") {
+        let head = response.windows(4).position(|end| end == b"\r\n\r\n")? + 4;
+        let lines = std::str::from_utf8(&response[..head]).expect("a head is text");
+        let mut lines = lines.lines();
+        let length = lines.find_map(|line| line.strip_prefix("Content-Length: "));
+        let body: usize = length.expect("it is told").parse().expect("a number");
+        return Some(head + body);
+    }
+    match request.starts_with(b"get ") {
+        true => Some(b"END\r\n".len()),
+        false => Some(request.len()),
+    }
 }
 
 fn round(streams: &mut [TcpStream], calls: &Calls, length: usize, all: &mut Vec<Call>) {

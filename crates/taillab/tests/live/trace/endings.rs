@@ -7,20 +7,18 @@ use std::process::{Command, Stdio};
 use taillab_host::doctor::COMMANDS;
 
 use super::rig::{Running, load, null_rpc, result};
-use crate::support::{Machine, live, signal, taillab, wait_for};
+use crate::support::{Guarded, Machine, for_everybody, live, signal, taillab, wait_for};
 
 /// A trace of `server`, into `dir`, that has recorded for a moment.
-pub fn begun(server: &Running, dir: &std::path::Path) -> std::process::Child {
+pub fn begun(server: &Running, dir: &std::path::Path) -> Guarded {
     // beneath nohup, children ignore SIGHUP
-    let child = Command::new("env")
+    let mut command = Command::new("env");
+    command
         .args(["--default-signal=HUP", env!("CARGO_BIN_EXE_taillab")])
         .args(["trace", "--json", "-d", "600s", "-o"])
         .arg(dir)
-        .args(["-p", &server.pid().to_string()])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .args(["-p", &server.pid().to_string()]);
+    let child = Guarded::spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
     let recording = dir.join("capture.tlc");
     // The file first grows by what is known at the start. Events are written when they are a quarter of
     // a second old, so by the second growth at the latest there are some.
@@ -195,9 +193,7 @@ fn without_privilege_there_is_one_line_and_its_exit_code() {
     }
     let (server, _) = null_rpc();
     let place = tempfile::tempdir().unwrap();
-    let copy = place.path().join("taillab");
-    fs::copy(env!("CARGO_BIN_EXE_taillab"), &copy).unwrap();
-    open_to_all(place.path());
+    let copy = for_everybody(place.path());
     let nobody = ["--reuid", "65534", "--regid", "65534", "--clear-groups"];
     let output = Command::new("setpriv")
         .args(nobody)
@@ -223,9 +219,7 @@ fn with_the_capabilities_of_its_help_it_needs_no_root() {
     let (server, port) = null_rpc();
     let _clients = load(&format!("echo+tcp://127.0.0.1:{port}"), 1000);
     let place = tempfile::tempdir().unwrap();
-    let copy = place.path().join("taillab");
-    fs::copy(env!("CARGO_BIN_EXE_taillab"), &copy).unwrap();
-    open_to_all(place.path());
+    let copy = for_everybody(place.path());
     let needs = COMMANDS
         .iter()
         .find(|needs| needs.command == "trace")
@@ -259,9 +253,4 @@ fn with_the_capabilities_of_its_help_it_needs_no_root() {
         .unwrap();
     assert!(matches!(output.status.code(), Some(0 | 4)), "{output:?}");
     assert!(result(&output)["matching"]["matched"].as_u64().unwrap() > 0);
-}
-
-fn open_to_all(folder: &std::path::Path) {
-    use std::os::unix::fs::PermissionsExt;
-    fs::set_permissions(folder, fs::Permissions::from_mode(0o777)).unwrap();
 }

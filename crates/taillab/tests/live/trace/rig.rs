@@ -72,7 +72,7 @@ impl Drop for Running {
         // nginx ends its workers when asked to, and not when killed
         let asked = Command::new("kill").arg(self.0.id().to_string()).status();
         let began = std::time::Instant::now();
-        while asked.is_ok() && began.elapsed().as_secs() < 5 {
+        while asked.is_ok() && began.elapsed().as_secs() < 30 {
             if matches!(self.0.try_wait(), Ok(Some(_))) {
                 return;
             }

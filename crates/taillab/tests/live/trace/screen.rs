@@ -1,14 +1,14 @@
 //! The screen of `--live`, on a pseudo-terminal that `script` of util-linux makes.
 
 use std::io::{Read, Write};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use tempfile::TempDir;
 
 use super::rig::{load, null_rpc};
-use crate::support::{children, live, wait_for};
+use crate::support::{Guarded, children, live, wait_for};
 
 /// What the terminal was sent, and the exit code.
 struct Session {
@@ -21,7 +21,7 @@ const LEAVE: &str = "\x1b[?1049l";
 
 /// A live view that goes on.
 struct Watching {
-    child: Child,
+    child: Guarded,
     sent: Arc<Mutex<Vec<u8>>>,
     reader: JoinHandle<()>,
     place: TempDir,
@@ -56,9 +56,7 @@ impl Watching {
                 None => command.env_remove(name),
             };
         }
-        let mut child = (command.stdin(Stdio::piped()).stdout(Stdio::piped()))
-            .spawn()
-            .unwrap();
+        let mut child = Guarded::spawn(command.stdin(Stdio::piped()).stdout(Stdio::piped()));
         let sent = Arc::new(Mutex::new(Vec::new()));
         let mut terminal = child.stdout.take().unwrap();
         let reader = std::thread::spawn({
@@ -184,8 +182,9 @@ fn the_screen_says_what_is_going_on_and_q_or_ctrl_c_give_the_terminal_back() {
 /// Each thread's users and capabilities, and whether it can gain any.
 fn rights(pid: u32) -> Vec<(Vec<String>, Vec<String>, String)> {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
-    let rights = threads.flatten().map(|thread| {
-        let status = std::fs::read_to_string(thread.path().join("status")).unwrap();
+    let rights = threads.flatten().filter_map(|thread| {
+        // one that has ended meanwhile has none
+        let status = std::fs::read_to_string(thread.path().join("status")).ok()?;
         let field = |name: &str| {
             let line = status.lines().find(|line| line.starts_with(name)).unwrap();
             let words = line.split_whitespace().skip(1).map(str::to_owned);
@@ -193,7 +192,7 @@ fn rights(pid: u32) -> Vec<(Vec<String>, Vec<String>, String)> {
         };
         let capabilities = ["CapInh:", "CapPrm:", "CapEff:", "CapAmb:"];
         let capabilities = capabilities.iter().flat_map(|name| field(name)).collect();
-        (field("Uid:"), capabilities, field("NoNewPrivs:").concat())
+        Some((field("Uid:"), capabilities, field("NoNewPrivs:").concat()))
     });
     rights.collect()
 }
