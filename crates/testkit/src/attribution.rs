@@ -9,7 +9,10 @@
 //!   The rest is its demand d_i, at most t: more is due to another disturbance. If nothing else
 //!   disturbs the server, the request ends at E_i = max(T2_i, E_{i−1}) + d_i + o_i with the
 //!   injection and at C_i = max(T2_i − r_i, C_{i−1}) + d_i without it (Lindley 1952). So the delay is
-//!   E_i − C_i, including its inherited part. A delay that only two disturbances together cause is not claimed.
+//!   E_i − C_i, including its inherited part.
+//! - **By two sources**: requests that both delay lose more than the sum of what each would cost alone, since the
+//!   second finds the queue of the first. Each source is charged the mean of what it costs alone and what it
+//!   adds to the other (Shapley 1953), which together is what both cost.
 //! - **Loss** ([`lost`]): from when a packet was dropped to when it arrived again.
 
 use crate::ground_truth::GroundTruth;
@@ -34,16 +37,37 @@ pub struct Span {
 /// `spans` may be in any order. Intervals that name no thread hold back every request, also on its
 /// way to its worker; intervals that name a thread hold back the requests that it serves. `usual`
 /// is t: demand beyond it is due to something else.
+///
+/// More than two sources are charged what each costs alone.
 pub fn delays(spans: &[Span], truth: &GroundTruth, usual: Nanos) -> Vec<Vec<Nanos>> {
-    (0..truth.sources.len())
-        .map(|source| delays_by(spans, truth, source, usual))
+    let sources = 0..truth.sources.len();
+    let alone: Vec<Vec<Nanos>> = sources
+        .map(|source| delays_by(spans, truth, &|other| other == source, usual))
+        .collect();
+    let [first, second] = &alone[..] else {
+        return alone;
+    };
+    let both = delays_by(spans, truth, &|_| true, usual);
+    let shared = |one: &[Nanos], other: &[Nanos]| {
+        let each = one.iter().zip(other).zip(&both);
+        each.map(|((&alone, &other), &both)| {
+            Nanos::new((alone + both.saturating_sub(other)).get() / 2)
+        })
         .collect()
+    };
+    vec![shared(first, second), shared(second, first)]
 }
 
-fn delays_by(spans: &[Span], truth: &GroundTruth, source: usize, usual: Nanos) -> Vec<Nanos> {
+/// What the sources for which `is_one` is true cost each request together, if there are no others.
+fn delays_by(
+    spans: &[Span],
+    truth: &GroundTruth,
+    is_one: &dyn Fn(usize) -> bool,
+    usual: Nanos,
+) -> Vec<Nanos> {
     let intervals = |holds: &dyn Fn(Option<Tid>) -> bool| {
         let of = (truth.intervals.iter())
-            .filter(|interval| usize::from(interval.source) == source && holds(interval.held));
+            .filter(|interval| is_one(interval.source.into()) && holds(interval.held));
         let mut of: Vec<(u64, u64)> = of
             .map(|interval| (ns(interval.from_ns), ns(interval.to_ns)))
             .collect();

@@ -111,13 +111,16 @@ fn a_migration_says_where_to() {
     let testbed = Testbed::veth();
     let server = testbed.server_tid;
     let pid = Pid::from_raw(server as i32);
+    let served_on = |round: u16| {
+        let cpu = usize::from(round % 2);
+        sched_setaffinity(pid, &on_cpu(cpu)).expect("a CPU of the server");
+        testbed.round_trip(&round.to_be_bytes());
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    // from wherever it was
+    served_on(1);
     let (events, _) = events_of(&testbed.spec, Disturbances::SCHED, || {
-        for round in 0..40_u16 {
-            let cpu = usize::from(round % 2);
-            sched_setaffinity(pid, &on_cpu(cpu)).expect("a CPU of the server");
-            testbed.round_trip(&round.to_be_bytes());
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        (0..40).for_each(served_on);
     });
     let to: Vec<u16> = events
         .iter()

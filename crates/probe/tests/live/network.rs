@@ -215,7 +215,8 @@ fn streams_of_both_families_have_their_clients_address() {
         for event in &events {
             let (at, key) = match event.kind {
                 EventKind::SegmentIn { key, bytes, .. } if bytes > 0 => (0, key),
-                EventKind::SegmentQueued { key } => (1, key),
+                // after the last response, the client's close wakes the server with nothing to read
+                EventKind::SegmentQueued { key } if counts[3] < 20 => (1, key),
                 EventKind::SegmentRead { key, .. } => (2, key),
                 EventKind::SegmentOut { key, .. } => (3, key),
                 _ => continue,
@@ -223,9 +224,7 @@ fn streams_of_both_families_have_their_clients_address() {
             assert_eq!(key.client(), client, "{:?}", event.kind);
             counts[at] += 1;
         }
-        // the client's close wakes the server once more, with nothing to read
-        assert_eq!((counts[0], counts[2], counts[3]), (20, 20, 20), "{from}");
-        assert!((20..=21).contains(&counts[1]), "{from}: {counts:?}");
+        assert_eq!(counts, [20; 4], "{from}");
     }
 }
 

@@ -102,6 +102,24 @@ fn what_another_disturbance_made_is_not_claimed() {
     assert_eq!(raw(&alone[0]), [30, 25, 25]);
 }
 
+/// The second source delays the third request only because the first has left a queue.
+#[test]
+fn two_sources_share_what_neither_costs_alone() {
+    let spans = [span(0, 40, 1), span(15, 70, 1), span(50, 80, 1)];
+    let truth = GroundTruth {
+        sources: vec![
+            source(Cause::Background, None),
+            source(Cause::SlowService, None),
+        ],
+        intervals: vec![held(0, 5, 35, None), held(1, 45, 65, Some(1))],
+        unrecorded: 0,
+    };
+    // ends: 10, 25, 60 undisturbed; 40, 50, 60 and 10, 45, 60 with one of them
+    let found = delays(&spans, &truth, Nanos::new(10));
+    assert_eq!(raw(&found[0]), [30, 25, 10]);
+    assert_eq!(raw(&found[1]), [0, 20, 10]);
+}
+
 proptest! {
     /// A server that only the injection disturbs is delayed by all the time that it lost.
     #[test]
