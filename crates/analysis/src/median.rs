@@ -22,13 +22,16 @@ impl Estimate {
     }
 }
 
+/// The fewest measurements whose range is an interval of 95 %.
+pub const FEWEST: usize = 6;
+
 /// The median of independent measurements and its interval of at least 95 % confidence,
 /// from the sign test: the widest pair of order statistics that excludes at most 2.5 %
 /// on each side (Conover, *Practical Nonparametric Statistics*, 3.2). `None` with fewer
-/// than six measurements, whose range is not yet a 95 % interval, or if one is not a number.
+/// than [`FEWEST`] measurements, or if one is not a number.
 pub fn median(values: &[f64]) -> Option<Estimate> {
     let n = values.len();
-    if n < 6 || values.iter().any(|v| v.is_nan()) {
+    if n < FEWEST || values.iter().any(|v| v.is_nan()) {
         return None;
     }
     let mut sorted = values.to_vec();

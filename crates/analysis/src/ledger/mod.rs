@@ -18,7 +18,8 @@
 //! the time that this may take) or it is *held up*. Time held up goes into a **delay history** with
 //! its cause and culprit: another thread (`background`), an interrupt, a softirq, a service that takes
 //! longer than it may (`slow_service`), the part of such a service and of receiving that a slower CPU
-//! explains (`slow_cpu`, see `speed`), idle time while somebody waits (`idle_exit`, `wakeup`, `throttled`), a lock, a stall, a blind window.
+//! explains (`slow_cpu`, see `speed`), idle time while somebody waits (`idle_exit`, `wakeup`,
+//! `throttled`), a lock, a stall, a blind window.
 //!
 //! A worker that sleeps in the middle of a request adds pieces of its own (`blocked_*`). They include the
 //! delivery of the wake-up that ends the sleep: a thread that runs until the rescheduling interrupt arrives

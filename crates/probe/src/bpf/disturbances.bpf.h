@@ -283,7 +283,7 @@ struct ask {
 	u64 call;
 };
 
-/* the least recently used one gives way: that of a thread that wrote, or has ended, stays */
+/* nothing removes the entry of a thread that wrote or has ended: the least recently used makes room */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__type(key, u32);

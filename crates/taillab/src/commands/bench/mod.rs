@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
+use taillab_analysis::FEWEST_FOR_MEDIAN;
 use taillab_analysis::paired::{MIN_PAIRS, changed_first};
 use taillab_host::keep_awake::KeepAwake;
 use taillab_host::{Interrupt, Roots, clock};
@@ -105,11 +106,11 @@ impl<'a> Bench<'a> {
                 "at least {MIN_PAIRS} pairs are needed: fewer give no interval"
             )));
         }
-        // the interval of a forecast is that of a median, which takes one pair more
-        if args.fix_check && args.again.is_none() && args.pairs as usize <= MIN_PAIRS {
+        // a forecast is judged by the median of its pairs
+        let is_forecast = args.fix_check && args.again.is_none();
+        if is_forecast && (args.pairs as usize) < FEWEST_FOR_MEDIAN {
             return Err(Failure::usage(format!(
-                "--fix-check needs at least {} pairs: fewer give no interval",
-                MIN_PAIRS + 1
+                "--fix-check needs at least {FEWEST_FOR_MEDIAN} pairs: fewer give no interval"
             )));
         }
         if args.duration < Nanos::from_millis(500) {
