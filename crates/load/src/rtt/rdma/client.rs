@@ -4,11 +4,12 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::thread;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use taillab_model::Nanos;
 
-use super::handshake::{Hello, PATIENCE, ask, is_gone};
+use super::handshake::{Hello, ask, is_gone};
 use super::link::{Link, LinkError, OUT};
 use super::{LOOKS, SLEEP, Verb, place};
 use crate::clock::now;
@@ -20,6 +21,8 @@ use crate::transport::descriptors::{errno, fault};
 
 /// Bytes of a message's number, the part that changes from message to message.
 const NUMBER: usize = 8;
+/// The longest wait for a TCP connection.
+const CONNECT: Duration = Duration::from_secs(5);
 /// Empty waits between two checks that the server is still there.
 const LOOKED_AFTER: u32 = 64;
 
@@ -222,7 +225,7 @@ impl RdmaConnection {
     fn open(address: SocketAddr, verb: Verb, size: usize, sleeps: bool) -> Result<Self, RttError> {
         let server = address.to_string();
         let failed = |error: std::io::Error| fault(&Endpoint::Tcp(address), 1, errno(&error));
-        let control = TcpStream::connect_timeout(&address, PATIENCE).map_err(failed)?;
+        let control = TcpStream::connect_timeout(&address, CONNECT).map_err(failed)?;
         let own = control.local_addr().map_err(failed)?.ip();
         let missing = |why| verb.error(LinkError::Missing(why), &server, 0);
         let place = place::choose(Path::new("/sys"), own).map_err(missing)?;

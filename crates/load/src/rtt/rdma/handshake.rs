@@ -20,8 +20,9 @@ const SERVER: [u8; 8] = *b"tlrdmaS1";
 /// Bytes of an address, and of a client's message.
 const ADDRESS: usize = 4 + 4 + 16 + 2 + 1 + 4 + 8;
 const HELLO: usize = 8 + 1 + 4 + ADDRESS;
-/// The longest wait for a message from the other end.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+/// The longest wait for a message from the other end, which opens its adapter first: on a busy machine that can
+/// take seconds.
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 /// The longest refusal that is read.
 const LONGEST_REFUSAL: u16 = 1024;
 

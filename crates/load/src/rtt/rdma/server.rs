@@ -217,17 +217,20 @@ impl Served {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_client_that_says_nothing_holds_up_nobody() {
+    fn listening() -> RdmaServer {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
-        let address = listener.local_addr().unwrap();
-        let server = RdmaServer {
+        RdmaServer {
+            address: listener.local_addr().unwrap(),
             listener,
-            address,
             sleeps: false,
-        };
-        let silent = TcpStream::connect(address).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_client_that_says_nothing_holds_up_nobody() {
+        let server = listening();
+        let silent = TcpStream::connect(server.address).unwrap();
         let (mut newcomers, mut all) = (Vec::new(), Vec::new());
         // the server goes on while the client is still there
         while newcomers.is_empty() {
@@ -238,5 +241,19 @@ mod tests {
             server.accept(&mut newcomers, &mut all);
         }
         assert!(all.is_empty());
+    }
+
+    #[test]
+    fn a_client_has_time_to_open_its_adapter() {
+        let server = listening();
+        let _clients = [0, 1].map(|_| TcpStream::connect(server.address).unwrap());
+        let (mut newcomers, mut all) = (Vec::new(), Vec::new());
+        while newcomers.len() < 2 {
+            server.accept(&mut newcomers, &mut all);
+        }
+        newcomers[0].since -= PATIENCE;
+        newcomers[1].since -= PATIENCE / 2;
+        server.accept(&mut newcomers, &mut all);
+        assert_eq!((newcomers.len(), all.len()), (1, 0));
     }
 }

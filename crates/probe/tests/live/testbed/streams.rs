@@ -100,9 +100,11 @@ impl StreamBed {
             let mut stream = TcpStream::connect(address).expect("the server listens");
             stream.set_nodelay(true).expect("an option of TCP");
             let mut all = Vec::new();
+            let threads = threads_of(server);
+            // it was awake to accept the connection
+            await_sleep(&threads);
             let length = response_length(&mut stream, &request, &mut all);
             let mut response = vec![0; length];
-            let threads = threads_of(server);
             for _ in 0..calls {
                 await_sleep(&threads);
                 let sent = now();
