@@ -46,6 +46,7 @@ pub mod service_time;
 pub mod slices;
 pub mod slowest;
 pub mod spans;
+mod speed;
 mod spells;
 pub mod stages;
 pub mod statistics;

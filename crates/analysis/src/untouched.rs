@@ -18,11 +18,12 @@ use crate::timeline::Timeline;
 /// Causes outside of the server, and what the probe missed. If a change of a setting does not treat one of
 /// these, it does not influence it either. Softirqs, wake-ups, the order and what the server itself
 /// does may change as a side effect, so they stay.
-const OF_OTHERS: [Cause; 5] = [
+const OF_OTHERS: [Cause; 6] = [
     Cause::Background,
     Cause::Irq,
     Cause::Throttled,
     Cause::Hypervisor,
+    Cause::SlowCpu,
     Cause::Unobserved,
 ];
 

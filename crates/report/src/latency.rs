@@ -44,13 +44,24 @@ pub(crate) fn of_server(document: &Document<'_>) -> Table {
     table(caption, (&views, &document.report.verdict), Some(1))
 }
 
-/// The percentiles without the time taken by the hypervisor, when that was enough to matter: `Without
+/// What the host of a virtual machine may do to its CPUs, the most comprehensive first.
+const BY_THE_HOST: [(&[Cause], &str); 3] = [
+    (
+        &[Cause::Hypervisor, Cause::SlowCpu],
+        "the hypervisor’s stalls and the slow times of the CPUs",
+    ),
+    (&[Cause::Hypervisor], "the hypervisor’s stalls"),
+    (&[Cause::SlowCpu], "the slow times of the CPUs"),
+];
+
+/// The percentiles without what the host did to the CPUs, when that was enough to matter: `Without
 /// the hypervisor's stalls, by the replay: p99 1,300 µs (1,100–1,500).`
-pub(crate) fn without_hypervisor(document: &Document<'_>) -> Option<String> {
+pub(crate) fn without_host(document: &Document<'_>) -> Option<String> {
     let forecasts = &document.report.server.predictions;
-    let forecast = forecasts
-        .iter()
-        .find(|it| it.removes == [Cause::Hypervisor])?;
+    let (forecast, what) = BY_THE_HOST.iter().find_map(|(causes, what)| {
+        let found = forecasts.iter().find(|it| it.removes == *causes)?;
+        Some((found, what))
+    })?;
     let points = forecast.points.iter().map(|point| {
         let interval = match figures::interval(point.lo_ns, point.hi_ns) {
             interval if interval.is_empty() => interval,
@@ -65,7 +76,7 @@ pub(crate) fn without_hypervisor(document: &Document<'_>) -> Option<String> {
     let points: Vec<String> = points.collect();
     (!points.is_empty()).then(|| {
         let points = points.join(", ");
-        format!("Without the hypervisor’s stalls, by the replay: {points}.")
+        format!("Without {what}, by the replay: {points}.")
     })
 }
 

@@ -2,8 +2,8 @@
 
 use taillab_model::Nanos;
 
-use super::speed::Paces;
 use crate::matched::Matched;
+use crate::speed::Paces;
 use crate::statistics::middle;
 use crate::timeline::{NET_RX, Segment, Timeline, Top, WorkerLine};
 

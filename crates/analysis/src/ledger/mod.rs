@@ -126,7 +126,6 @@ mod queues;
 mod receive;
 mod requests;
 mod server;
-mod speed;
 mod trace;
 mod worker;
 

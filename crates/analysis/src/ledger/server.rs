@@ -17,10 +17,10 @@ use super::events::{EventQueue, RequestId};
 use super::history::CpuHistory;
 use super::label::{Label, Labels, Who};
 use super::requests::RequestsInside;
-use super::speed::Speed;
 use super::worker::Worker;
 use crate::id_map::LastFound;
 use crate::matched::Matched;
+use crate::speed::Speed;
 use crate::timeline::{Policies, Timeline};
 
 /// There are tokens for at most this many packets more than there are requests.

@@ -42,6 +42,18 @@ const MAX_CULPRITS: usize = 3;
 /// A mitigation that affects a smaller part of a cause does not treat it.
 const MAIN_PART: f64 = 0.5;
 
+/// Causes that one measure removes, and what there is no more without both.
+const TOGETHER: [([Cause; 2], &str); 2] = [
+    (
+        [Cause::Softirq, Cause::Irq],
+        "no softirqs and interrupts on the server's CPUs",
+    ),
+    (
+        [Cause::Hypervisor, Cause::SlowCpu],
+        "a host that neither takes the server's CPUs away nor slows them down",
+    ),
+];
+
 /// The number of forecasts whose curves are drawn.
 const CURVES: usize = 3;
 
@@ -220,15 +232,15 @@ impl<'a> Forecaster<'a> {
                 change,
             ));
         }
-        let handlers = [Cause::Irq, Cause::Softirq];
-        if handlers.iter().all(|cause| all.contains(cause)) {
-            let mut change = self.unchanged();
-            for cause in handlers {
-                scenario::without(&mut change, observed, cause, service_time);
+        for (pair, description) in TOGETHER {
+            if pair.iter().all(|cause| all.contains(cause)) {
+                let mut change = self.unchanged();
+                for cause in pair {
+                    scenario::without(&mut change, observed, cause, service_time);
+                }
+                let name = format!("without {} and {}", pair[0].key(), pair[1].key());
+                plans.push(plan(name, description.to_owned(), pair.to_vec(), change));
             }
-            let name = "without softirq and irq".to_owned();
-            let description = "no softirqs and interrupts on the server's CPUs".to_owned();
-            plans.push(plan(name, description, handlers.to_vec(), change));
         }
         for (cause, culprit, change) in self.culprits() {
             let name = format!("without {culprit}");

@@ -54,12 +54,10 @@ pub(crate) fn without(
             change.no_loss = observed.has_losses();
             return change.no_loss;
         }
-        Cause::StackRx
-        | Cause::Queue
-        | Cause::Service
-        | Cause::StackTx
-        | Cause::SlowCpu
-        | Cause::Unexplained => return false,
+        Cause::SlowCpu => change.usual_speed = true,
+        Cause::StackRx | Cause::Queue | Cause::Service | Cause::StackTx | Cause::Unexplained => {
+            return false;
+        }
     }
     true
 }

@@ -55,10 +55,12 @@ impl Observed {
             blocks: sample.blocks,
             in_slices: sample.in_slices,
             measured_requests: sample.measured,
+            speed: sample.speed.clone(),
             ..Self::default()
         };
         let resent: Resent = timeline.retransmissions().collect();
         let per_request = observed.add_requests(matched, chosen, &resent);
+        observed.origin_ns = per_request.origin_ns;
         observed.real_time = real_time(&observed.workers, context);
         let cpus = timeline.cpus(&observed.workers);
         observed.servers_are_workers = cpus.len() > 1 && observed.workers.len() <= cpus.len();

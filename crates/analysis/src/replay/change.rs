@@ -57,6 +57,8 @@ pub(crate) struct Change {
     pub(crate) unblocked: u32,
     /// No packet is lost, so nothing is retransmitted.
     pub(crate) no_loss: bool,
+    /// The CPUs are never slower than usual.
+    pub(crate) usual_speed: bool,
     /// The number of servers that are taken out of service; the others take over their requests.
     pub(crate) fewer_servers: usize,
 }
@@ -74,6 +76,7 @@ impl Change {
             eased_limit_ns: u32::MAX,
             unblocked: 0,
             no_loss: false,
+            usual_speed: false,
             fewer_servers: 0,
         }
     }

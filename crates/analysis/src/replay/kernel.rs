@@ -15,6 +15,8 @@ use super::vacations::{Cursor, Vacations};
 
 /// Replays all requests; `done` gets each of them, in no particular order, with the time of its response.
 pub(crate) fn replay(observed: &Observed, change: &Change, mut done: impl FnMut(usize, u64)) {
+    let usual = change.usual_speed.then(|| observed.at_usual_speed());
+    let observed = usual.as_ref().unwrap_or(observed);
     if let Some((earlier, order)) = observed.earlier(change) {
         return queue(&earlier, change, |i, at| done(order[i] as usize, at));
     }

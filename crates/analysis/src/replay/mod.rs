@@ -16,6 +16,7 @@ mod histogram;
 mod kernel;
 mod loss;
 mod observed;
+mod pace;
 mod pool;
 mod reconstruct;
 mod sample;

@@ -6,6 +6,7 @@ use taillab_queueing::random::lanes::split_mix;
 
 use super::change::{Change, Discipline, Order};
 use super::vacations::{Cursor, Vacations};
+use crate::speed::Speed;
 
 /// An unknown length.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -171,6 +172,10 @@ pub(super) fn finishing_order(jobs: &mut [Job]) -> Vec<u32> {
 /// A recorded queue, as a replay needs it.
 #[derive(Clone, Debug, Default)]
 pub struct Observed {
+    /// Time 0 of the queue, in nanoseconds since boot.
+    pub(crate) origin_ns: u64,
+    /// When the CPUs were slower than usual.
+    pub(crate) speed: Speed,
     /// In the order in which they arrive at the queue.
     pub(crate) requests: Vec<Job>,
     /// The vacations of each server of the queue.
@@ -249,6 +254,7 @@ impl Observed {
         let mut away = self.by_source().into_iter().zip(&self.sources);
         (cause == Cause::Wakeup && !self.wakes_ns.is_empty())
             || (cause == Cause::Retransmit && self.has_losses())
+            || (cause == Cause::SlowCpu && !self.speed.is_always_usual())
             || away.any(|(time, source)| time > 0 && source.cause == cause)
             || self.requests.iter().any(slept)
     }

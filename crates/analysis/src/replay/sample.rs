@@ -10,6 +10,7 @@ use crate::coarsening::{Coarsen, Coarsening};
 use crate::matched::Matched;
 use crate::slices::{Slices, TAIL};
 use crate::spans::{Spans, earlier};
+use crate::speed::{Paces, Speed};
 use crate::timeline::{Stretches, Timeline};
 use crate::window::Window;
 
@@ -39,6 +40,8 @@ pub(crate) struct Sample {
     pub(super) in_slices: bool,
     /// The number of all requests of the measurement.
     pub(super) measured: u64,
+    /// When the server's CPUs were slower than usual.
+    pub(super) speed: Speed,
 }
 
 impl Sample {
@@ -74,6 +77,7 @@ impl Sample {
             blocks: BLOCKS,
             in_slices: false,
             measured: count as u64,
+            speed: Speed::of(matched, &Paces::usual(matched)),
         }
     }
 }
@@ -139,6 +143,9 @@ struct SampledStretches {
     /// The parts of the recording that are cut.
     cut: Spans,
     slices: Slices,
+    /// The pace of work in the first window, with which all are compared.
+    usual: Option<Paces>,
+    speed: Speed,
 }
 
 /// The first requests of a stretch of time, with their timeline.
@@ -173,6 +180,8 @@ impl SampledStretches {
             measured: 0,
             cut: Spans::default(),
             slices: Slices::default(),
+            usual: None,
+            speed: Speed::default(),
         }
     }
 
@@ -186,6 +195,8 @@ impl SampledStretches {
             return;
         };
         self.measured += 1 + places.count() as u64;
+        let usual = self.usual.get_or_insert_with(|| Paces::usual(matched));
+        self.speed.append(&Speed::of(matched, usual));
         if matched.slices.are_used() {
             return self.add_slices(window);
         }
@@ -242,6 +253,7 @@ impl SampledStretches {
             blocks: cells.len(),
             in_slices: self.slices.are_used(),
             measured: self.measured,
+            speed: self.speed,
             ..Sample::default()
         };
         let sliced = sample.in_slices;

@@ -42,6 +42,14 @@ impl Vacations {
         }
     }
 
+    /// Shortens each by what `shorter` says of its begin, its length and its source.
+    pub(crate) fn shorten(&mut self, shorter: impl Fn(u64, u32, u16) -> u32) {
+        let of = self.from_ns.iter().zip(&self.source);
+        for (length, (&from, &source)) in self.length_ns.iter_mut().zip(of) {
+            *length -= shorter(from, *length, source).min(*length);
+        }
+    }
+
     /// The begin, length and source of each.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, u32, u16)> + '_ {
         let lengths = self.length_ns.iter().zip(&self.source);

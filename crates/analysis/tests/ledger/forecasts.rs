@@ -116,6 +116,17 @@ fn what_holds_back_threads_of_another_policy_is_no_way_out() {
 }
 
 #[test]
+fn at_the_usual_speed_of_its_cpu_it_is_as_it_then_is() {
+    let plan = Plan {
+        gaps: vec![30_000.0],
+        slow_cpu: Some((400_000_000, 800_000_000, 1.5)),
+        requests: 60_000,
+        ..Plan::default()
+    };
+    comes_true(&plan, "without slow_cpu");
+}
+
+#[test]
 fn without_another_program_it_is_as_it_then_is() {
     comes_true(&busy(What::Thread, false), "without background");
 }

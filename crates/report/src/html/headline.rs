@@ -190,7 +190,7 @@ fn explanation(document: &Document<'_>) -> String {
 pub(super) fn put_table(page: &mut Markup, document: &Document<'_>) {
     section(page, "percentiles", "Percentiles", |page| {
         latency::of_server(document).put(page);
-        if let Some(without) = latency::without_hypervisor(document) {
+        if let Some(without) = latency::without_host(document) {
             paragraph(page, "explain", &without);
         }
     });

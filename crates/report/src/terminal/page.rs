@@ -190,7 +190,7 @@ impl Page {
             ],
         );
         self.latency_table(&table);
-        if let Some(without) = latency::without_hypervisor(document) {
+        if let Some(without) = latency::without_host(document) {
             self.paragraph(Ink::Quiet, &without);
         }
         table

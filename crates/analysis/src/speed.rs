@@ -29,7 +29,7 @@ const LEAST: f64 = 1.15;
 
 /// The pace of work in a stretch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Paces {
+pub(crate) struct Paces {
     /// The lower quartile of T4 to T5, in nanoseconds.
     application_ns: u64,
     /// The lower quartile of T5 to T6.
@@ -41,7 +41,7 @@ pub(super) struct Paces {
 impl Paces {
     /// What is usual in these requests: of each figure the lower quartile over the stretches;
     /// zero where it is not known.
-    pub(super) fn usual(matched: &Matched) -> Self {
+    pub(crate) fn usual(matched: &Matched) -> Self {
         let stretches: Vec<Self> = stretches(matched).map(|(_, paces)| paces).collect();
         let quartile = |of: fn(&Self) -> u64| {
             let mut values: Vec<u64> = stretches.iter().map(of).collect();
@@ -68,14 +68,14 @@ impl Paces {
 
 /// When the CPUs were slower than usual.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Speed {
+pub(crate) struct Speed {
     /// The numbers of the stretches since boot, ascending, with the factor.
     slower: Vec<(u64, f64)>,
 }
 
 impl Speed {
     /// From the requests of a window, compared with what is usual.
-    pub(super) fn of(matched: &Matched, usual: &Paces) -> Self {
+    pub(crate) fn of(matched: &Matched, usual: &Paces) -> Self {
         let slower = stretches(matched)
             .filter_map(|(number, paces)| Some((number, paces.slower_than(usual)?)));
         Self {
@@ -83,7 +83,23 @@ impl Speed {
         }
     }
 
-    /// By which factor all work takes longer than usual at `at_ns`.
+    /// The CPUs are slower by these factors in the stretches of 100 ms with these numbers.
+    #[cfg(test)]
+    pub(crate) const fn slower(slower: Vec<(u64, f64)>) -> Self {
+        Self { slower }
+    }
+
+    /// Adds the next window.
+    pub(crate) fn append(&mut self, next: &Self) {
+        self.slower.extend_from_slice(&next.slower);
+    }
+
+    /// Whether the CPUs were never slower.
+    pub(crate) const fn is_always_usual(&self) -> bool {
+        self.slower.is_empty()
+    }
+
+    /// By which factor all work takes longer than usual at `at_ns`, in nanoseconds since boot.
     #[inline]
     fn factor(&self, at_ns: u64) -> Option<f64> {
         if self.slower.is_empty() {
@@ -98,14 +114,14 @@ impl Speed {
 
     /// How much longer work takes at `at_ns` that usually takes `usual_ns`, in nanoseconds.
     #[inline]
-    pub(super) fn longer_ns(&self, at_ns: u64, usual_ns: u64) -> u64 {
+    pub(crate) fn longer_ns(&self, at_ns: u64, usual_ns: u64) -> u64 {
         self.factor(at_ns)
             .map_or(0, |factor| (usual_ns as f64 * (factor - 1.0)) as u64)
     }
 
     /// How much shorter work would usually have been that took `length_ns` at `at_ns`, in nanoseconds.
     #[inline]
-    pub(super) fn shorter_ns(&self, at_ns: u64, length_ns: u64) -> u64 {
+    pub(crate) fn shorter_ns(&self, at_ns: u64, length_ns: u64) -> u64 {
         self.factor(at_ns)
             .map_or(0, |factor| (length_ns as f64 * (1.0 - 1.0 / factor)) as u64)
     }
