@@ -10,6 +10,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 use taillab_model::Nanos;
+use taillab_model::noise::NoiseResult;
 use taillab_report::html;
 use taillab_report::rtt::RttReport;
 
@@ -407,6 +408,51 @@ fn round_trips_noise_and_budget_fit_every_width_and_captions_stay() {
         }
     }
     assert!(scrolled > 0.0, "no table was wider than its page");
+}
+
+/// The contrast of every curve with the paper is at least that of graphics in WCAG 2.2, 1.4.11.
+#[test]
+fn every_curve_can_be_seen_on_white_and_on_dark_paper() {
+    const CONTRASTS: &str = "(() => { \
+         const light = (colour) => { \
+           const [r, g, b] = colour.match(/[0-9]+/g).map((v) => \
+             v / 255 <= 0.04045 ? v / 255 / 12.92 : ((v / 255 + 0.055) / 1.055) ** 2.4); \
+           return 0.2126 * r + 0.7152 * g + 0.0722 * b + 0.05; }; \
+         const paper = light(getComputedStyle(document.body).backgroundColor); \
+         const seen = (e) => { const style = getComputedStyle(e); \
+           const ink = light(e.matches('circle') ? style.fill : style.stroke); \
+           return Math.max(ink, paper) / Math.min(ink, paper); }; \
+         return [...document.querySelectorAll('.curve, .plot circle')].map(seen); })()";
+    let name = "every_curve_can_be_seen_on_white_and_on_dark_paper";
+    let Some(mut browser) = Browser::launch(name) else {
+        return;
+    };
+    let sample = common::explained::trace(Nanos::from_secs(20));
+    let mut noise: NoiseResult = serde_json::from_str(include_str!("screens/noise.json")).unwrap();
+    noise.rows = noise.rows.iter().cycle().take(8).cloned().collect();
+    for row in &mut noise.rows {
+        row.ccdf = vec![(20, 1.0), (400, 0.01), (9_000, 1e-5)];
+    }
+    for (name, bytes, least) in [
+        ("a trace", html::render(&sample.report()), 6),
+        ("noise", html::render_noise(&noise), 8),
+    ] {
+        let page = Page::of(&bytes);
+        for scheme in ["light", "dark"] {
+            browser.call(
+                "Emulation.setEmulatedMedia",
+                json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] }),
+            );
+            browser.open(&page.file);
+            let contrasts = browser.value(CONTRASTS);
+            let contrasts: Vec<f64> = serde_json::from_value(contrasts).unwrap();
+            assert!(contrasts.len() >= least, "{name}: {contrasts:?}");
+            assert!(
+                contrasts.iter().all(|contrast| *contrast >= 3.0),
+                "{name}, {scheme}: {contrasts:?}"
+            );
+        }
+    }
 }
 
 #[test]

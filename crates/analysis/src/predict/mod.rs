@@ -2,12 +2,13 @@
 //!
 //! A forecast is the measured quantile times the ratio of two replays: with the change, and without it.
 //! Its interval comes from blocks of time ([`bootstrap`]), widened by the error with which the replay
-//! reproduces that quantile. If the replay without changes is off by more than
+//! reproduces that quantile, and by how much the [`part`] that is replayed differs from the whole in it. If the replay without changes is off by more than
 //! [`max_fit_error`](taillab_model::explanation::max_fit_error), there are no forecasts.
 
 mod bootstrap;
 mod limits;
 pub mod mitigation;
+mod part;
 mod scenario;
 pub mod threads;
 
@@ -21,6 +22,7 @@ use taillab_model::{Distribution, Nanos, Tid};
 use self::bootstrap::Bootstrap;
 use self::limits::limits;
 use self::mitigation::{MITIGATIONS, Mitigation};
+use self::part::ReplayedPart;
 use crate::replay::{
     BlockHistogram, Change, FIT_QUANTILES, Fitted, Observed, Order, UNCOUNTED, VacationSource, fit,
     replay,
@@ -99,22 +101,16 @@ pub fn predict(observed: &Observed, basis: &Basis<'_>) -> Predicted {
     let Some(mut fitted) = fit(observed, &supported(&FIT_QUANTILES)) else {
         return predicted;
     };
-    // If only a sample is replayed, its quantiles differ a little from those of all requests. The result
-    // shows the latter, with the same relative error.
-    for point in &mut fitted.fit.points {
-        if let Some(measured) = measured_at(basis.sojourn, point.q) {
-            let replayed = measured.get() as f64 * (1.0 + point.error);
-            point.replayed_ns = Nanos::new(replayed.round() as u64);
-            point.measured_ns = measured;
-        }
-    }
+    let part = ReplayedPart::compare(&mut fitted.fit, basis.sojourn);
     predicted.curves.push(NamedCurve {
         name: "replayed".to_owned(),
         points: ccdf(&fitted.replayed),
     });
     if fitted.fit.good {
-        let quantiles = supported(&PREDICTED_QUANTILES);
-        let forecaster = Forecaster::new(observed, basis, &fitted, &quantiles);
+        let mut quantiles = supported(&PREDICTED_QUANTILES);
+        quantiles.retain(|q| part.is_like_all(*q));
+        predicted.limits.extend(part.limits());
+        let forecaster = Forecaster::new(observed, basis, (&fitted, &part), &quantiles);
         let (predictions, curves) = forecaster.all();
         predicted.predictions = predictions;
         predicted.curves.extend(curves);
@@ -150,6 +146,7 @@ struct Forecaster<'a> {
     observed: &'a Observed,
     basis: &'a Basis<'a>,
     fitted: &'a Fitted,
+    part: &'a ReplayedPart,
     quantiles: Vec<f64>,
     with: BlockHistogram,
     bootstrap: Bootstrap,
@@ -159,7 +156,7 @@ impl<'a> Forecaster<'a> {
     fn new(
         observed: &'a Observed,
         basis: &'a Basis<'a>,
-        fitted: &'a Fitted,
+        (fitted, part): (&'a Fitted, &'a ReplayedPart),
         quantiles: &[f64],
     ) -> Self {
         let with = replayed(observed, &observed.unchanged(fitted.discipline));
@@ -174,6 +171,7 @@ impl<'a> Forecaster<'a> {
             observed,
             basis,
             fitted,
+            part,
             quantiles: quantiles.to_vec(),
             bootstrap: Bootstrap::new(&with, &used, quantiles),
             with,
@@ -436,7 +434,7 @@ impl<'a> Forecaster<'a> {
                 let predicted = measured.get() as f64 * without / with.max(1.0);
                 Nanos::new((predicted * factor).round() as u64)
             };
-            let error = self.fit_error(q);
+            let error = (self.fit_error(q) + self.part.difference(q)).min(1.0);
             let (lo, hi) = factor
                 .map(|(lo, hi)| (lo.min(1.0) * (1.0 - error), hi.max(1.0) * (1.0 + error)))
                 .unzip();

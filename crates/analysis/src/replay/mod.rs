@@ -27,7 +27,6 @@ mod work;
 pub use cores::Cores;
 pub use fit::FIT_QUANTILES;
 pub use observed::Observed;
-pub use sample::MAX_REPLAYED;
 pub use track::{CoreTimeline, CpuStretch, Occupant, SourceId, StretchEnd};
 
 pub(crate) use change::{Change, Order, Sharing};

@@ -15,7 +15,7 @@ use crate::timeline::{Stretches, Timeline};
 use crate::window::Window;
 
 /// The approximate maximum number of requests that are replayed.
-pub const MAX_REPLAYED: usize = 1_000_000;
+const MAX_REPLAYED: usize = 1_000_000;
 
 /// The number of blocks of time for the intervals, if the recording is a single window.
 const BLOCKS: usize = 32;

@@ -23,21 +23,26 @@ fn at(of: &Distribution, q: f64) -> f64 {
 
 /// The measured sojourns of a plan, and what is forecast of them where the recording has this context.
 fn forecast(plan: &Plan, context: &RecordingContext) -> (Distribution, Predicted) {
+    let sojourn = sojourns(&plan.run().truth);
+    let predicted = forecast_of(plan, context, &sojourn);
+    (sojourn, predicted)
+}
+
+/// What is forecast of a plan whose requests had these sojourns.
+fn forecast_of(plan: &Plan, context: &RecordingContext, sojourn: &Distribution) -> Predicted {
     let traffic = plan.run();
     let timeline = Timeline::build(traffic.events.iter().copied(), context);
     let matched = match_events(traffic.events.iter().copied(), &MatchOptions::default());
     let cores = Cores::new(&timeline, context);
     let from = Monotonic::from_nanos_since_boot(0);
     let observed = Observed::build(&matched, &cores, context, from);
-    let sojourn = sojourns(&traffic.truth);
     let basis = Basis {
-        sojourn: &sojourn,
+        sojourn,
         causes: &[],
         service_time: plan.service_time(),
         process: None,
     };
-    let predicted = predict(&observed, &basis);
-    (sojourn, predicted)
+    predict(&observed, &basis)
 }
 
 /// The forecast without what is injected is what the same requests take without it.
@@ -113,6 +118,40 @@ fn what_holds_back_threads_of_another_policy_is_no_way_out() {
         thread.real_time = None;
     }
     assert_eq!(sorted(&quota, &unknown), ["without throttled"]);
+}
+
+/// A percentile that the replayed part does not have cannot be forecast from it.
+#[test]
+fn what_the_replayed_part_lacks_has_no_forecast() {
+    let plan = busy(What::Thread, false);
+    let (measured, whole) = forecast(&plan, &plan.context());
+    let mut all = measured.clone();
+    let p99 = all.quantiles.iter_mut().find(|known| known.q == 0.99);
+    let p99 = p99.unwrap().value.as_mut().unwrap();
+    *p99 = Nanos::new(p99.get() * 3);
+    let part = forecast_of(&plan, &plan.context(), &all);
+    let quantiles = |predicted: &Predicted| -> Vec<f64> {
+        let mut forecasts = predicted.predictions.iter();
+        let found = forecasts.find(|forecast| forecast.change == "without background");
+        found.unwrap().points.iter().map(|point| point.q).collect()
+    };
+    assert_eq!(quantiles(&whole), [0.5, 0.99, 0.999]);
+    assert_eq!(quantiles(&part), [0.5, 0.999]);
+    let says =
+        "no forecasts of p99: in the requests that are replayed, it is 67 % lower than in all";
+    assert!(
+        part.limits.iter().any(|limit| limit == says),
+        "{:?}",
+        part.limits
+    );
+    assert!(
+        !whole
+            .limits
+            .iter()
+            .any(|limit| limit.contains("no forecasts")),
+        "{:?}",
+        whole.limits
+    );
 }
 
 #[test]

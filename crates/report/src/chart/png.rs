@@ -78,6 +78,7 @@ fn draw(pixmap: &mut Pixmap, mark: &Mark, place: &impl Fn((f64, f64)) -> (f64, f
             centre,
             radius,
             ink,
+            ..
         } => {
             let (x, y) = place(*centre);
             let disc = PathBuilder::from_circle(x as f32, y as f32, *radius as f32);

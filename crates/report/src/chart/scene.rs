@@ -37,6 +37,7 @@ pub(super) enum Mark {
         centre: (f64, f64),
         radius: f64,
         ink: Ink,
+        class: &'static str,
     },
     /// A bar of a figure or of its legend.
     Bar {
@@ -97,8 +98,8 @@ impl Ink {
             [0xd5, 0x5e, 0x00],
             [0x00, 0x80, 0x5e],
             [0xc0, 0x5c, 0x91],
-            [0xc9, 0x8a, 0x00],
-            [0x3d, 0xa2, 0xdc],
+            [0xb8, 0x7d, 0x00],
+            [0x2b, 0x8c, 0xc4],
             [0x77, 0x77, 0x77],
             [0x6a, 0x51, 0xa3],
         ];
@@ -382,6 +383,7 @@ fn put_line(
             centre,
             radius: DISC,
             ink,
+            class: curve.class(n),
         }));
     }
     marks.push(Mark::Line {
@@ -438,6 +440,7 @@ fn put_sample(n: usize, curve: &Curve, (x, y): (f64, f64), marks: &mut Vec<Mark>
             centre: (x + SAMPLE / 2.0, y),
             radius: DISC,
             ink,
+            class: "",
         });
     }
 }

@@ -102,11 +102,12 @@ fn put_mark(svg: &mut Markup, mark: &Mark, place: &impl Fn(f64) -> String) {
             centre: (x, y),
             radius,
             ink,
+            class,
         } => {
             let ([x, y], fill) = ([*x, *y].map(place), colour(*ink));
             put!(
                 svg,
-                "<circle cx=\"{x}\" cy=\"{y}\" r=\"{radius}\" fill=\"{fill}\"/>\n"
+                "<circle class=\"{class}\" cx=\"{x}\" cy=\"{y}\" r=\"{radius}\" fill=\"{fill}\"/>\n"
             );
         }
         Mark::Bar {
