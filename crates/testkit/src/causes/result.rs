@@ -37,7 +37,7 @@ pub struct BenchResult {
     pub passed: u32,
     /// Those of them that failed; the others are inconclusive.
     pub failed: u32,
-    /// Interrupted before all had run.
+    /// Interrupted, or ended by a failure, before all had run.
     pub partial: bool,
 }
 

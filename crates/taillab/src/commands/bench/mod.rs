@@ -47,18 +47,24 @@ fn causes(args: &CausesArgs) -> Result<Exit, Failure> {
     };
     let mut capacities = BTreeMap::new();
     let mut results = Vec::new();
-    let mut interrupted = false;
+    let mut stopped = None;
     for kind in kinds {
         match bench.kind(kind, &mut capacities) {
             Ok(result) => results.push(result),
-            Err(failure) if failure.exit == Exit::Interrupted => {
-                interrupted = true;
+            Err(failure) => {
+                stopped = Some(failure);
                 break;
             }
-            Err(failure) => return Err(failure),
         }
     }
-    let result = BenchResult::new(results, interrupted);
+    // what was measured before a failure took an hour, perhaps
+    let stopped = match stopped {
+        Some(failure) if results.is_empty() && failure.exit != Exit::Interrupted => {
+            return Err(failure);
+        }
+        stopped => stopped,
+    };
+    let result = BenchResult::new(results, stopped.is_some());
     let json = serde_json::to_vec_pretty(&result).or_exit(Exit::Failed)?;
     if let Some(dir) = &mut dir {
         dir.put("causes.json", &json)?;
@@ -68,7 +74,10 @@ fn causes(args: &CausesArgs) -> Result<Exit, Failure> {
         false => show::text(&result),
     };
     print(shown.as_bytes())?;
-    Ok(exit(&result))
+    match stopped {
+        Some(failure) if failure.exit != Exit::Interrupted => Err(failure),
+        _ => Ok(exit(&result)),
+    }
 }
 
 /// A success only if all kinds that ran have passed.
@@ -204,6 +213,11 @@ impl<'a> Bench<'a> {
                 let without = block(&without, "without")?;
                 (block(setup, "with")?, without)
             };
+            // in a later pair, this is chance: it counts like the others
+            if pairs.is_empty() && setup.disturbs() && with.truth.injected.intervals.is_empty() {
+                let why = "the injection had no effect on this machine: it held nothing back";
+                return Err(BenchStop::NotHere(why.to_owned()));
+            }
             pairs.push(Pair { with, without });
         }
         Ok(pairs)
@@ -232,10 +246,6 @@ impl<'a> Bench<'a> {
         }
         if let Some(folder) = &self.args.output {
             kept::write(&folder.join(place), &trial).map_err(BenchStop::Failed)?;
-        }
-        if setup.disturbs() && trial.truth.injected.intervals.is_empty() {
-            let why = "the injection had no effect on this machine: it held nothing back";
-            return Err(BenchStop::NotHere(why.to_owned()));
         }
         Block::explained(setup, trial.recorded.events, trial.truth)
             .or_exit(Exit::Failed)
