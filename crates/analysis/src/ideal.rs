@@ -6,6 +6,7 @@ use taillab_model::{Monotonic, Nanos};
 use taillab_queueing::ideal::IdealQueue;
 
 use crate::matched::Matched;
+use crate::spans::Spans;
 
 /// The measured requests of a window, in order of T1.
 #[derive(Clone, Debug, Default)]
@@ -37,8 +38,8 @@ pub struct IdealArrivals {
     /// The first and the last arrival of the measurement.
     span: Option<(Monotonic, Monotonic)>,
     count: u64,
-    /// How much of the span is cut.
-    cut: Nanos,
+    /// What is cut, over all windows.
+    cut: Spans,
 }
 
 impl IdealArrivals {
@@ -49,7 +50,7 @@ impl IdealArrivals {
             measure_from,
             span: None,
             count: 0,
-            cut: Nanos::ZERO,
+            cut: Spans::default(),
         }
     }
 
@@ -77,9 +78,7 @@ impl IdealArrivals {
                 Some(_) => {}
             }
         }
-        if let Some((first, last)) = self.span {
-            self.cut += matched.cut.length(first, last);
-        }
+        self.cut.append(&matched.cut);
         requests
     }
 
@@ -90,8 +89,11 @@ impl IdealArrivals {
 
     /// From the first to the last arrival of the measurement, less what is cut.
     pub fn length(&self) -> Nanos {
-        let length = (self.span).map_or(Nanos::ZERO, |(first, last)| last.saturating_since(first));
-        length.saturating_sub(self.cut)
+        let Some((first, last)) = self.span else {
+            return Nanos::ZERO;
+        };
+        let cut = self.cut.length(first, last);
+        last.saturating_since(first).saturating_sub(cut)
     }
 
     /// Arrivals per second of the measurement.
@@ -211,6 +213,24 @@ mod tests {
         arrivals.take(&matched, Monotonic::MAX);
         assert!(arrivals.length() > Nanos::ZERO);
         assert_eq!((arrivals.count(), arrivals.rate_per_s()), (0, 0.0));
+    }
+
+    #[test]
+    fn a_cut_across_two_windows_is_cut_as_a_whole() {
+        let window = |t1: u64, from, to| {
+            let cut = Span {
+                from: at(from),
+                to: at(to),
+            };
+            Matched {
+                cut: vec![cut].into(),
+                ..matched(&[(t1, t1 + 30)], &[])
+            }
+        };
+        let mut arrivals = arrivals(0);
+        arrivals.take(&window(1_000, 900, 2_000), Monotonic::MAX);
+        arrivals.take(&window(3_000, 2_000, 2_500), Monotonic::MAX);
+        assert_eq!(arrivals.length(), Nanos::new(500));
     }
 
     #[test]

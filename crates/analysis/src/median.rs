@@ -26,7 +26,7 @@ impl Estimate {
 pub const FEWEST: usize = 6;
 
 /// The median of independent measurements and its interval of at least 95 % confidence,
-/// from the sign test: the widest pair of order statistics that excludes at most 2.5 %
+/// from the sign test: the closest pair of order statistics that excludes at most 2.5 %
 /// on each side (Conover, *Practical Nonparametric Statistics*, 3.2). `None` with fewer
 /// than [`FEWEST`] measurements, or if one is not a number.
 pub fn median(values: &[f64]) -> Option<Estimate> {

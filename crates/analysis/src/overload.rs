@@ -189,7 +189,7 @@ impl Queue {
         }
     }
 
-    /// The worst overload; `from` is where the measurement began.
+    /// The worst overload; `from` is where the measurement began. One that ended before is none of it.
     pub(crate) fn finish(
         mut self,
         workers: u32,
@@ -219,7 +219,8 @@ impl Queue {
                 let enough =
                     growth as f64 > by_chance.max((LEAST_GROWTH * u64::from(workers)) as f64);
                 let long = length.as_secs_f64() >= LEAST.as_secs_f64();
-                (enough && long).then_some((growth, run, grew))
+                let is_measured = begin + Nanos::new(run.end as u64 * width) > from;
+                (enough && long && is_measured).then_some((growth, run, grew))
             })
             .max_by_key(|(growth, ..)| *growth);
         let (_, run, grew) = worst?;
@@ -309,6 +310,10 @@ mod tests {
         timeline: &Timeline,
         ends_us: &[u64],
     ) -> Option<Overload> {
+        queue(requests, timeline, ends_us).finish(1, Nanos::from_micros(100), at(0))
+    }
+
+    fn queue(requests: Vec<Request>, timeline: &Timeline, ends_us: &[u64]) -> Queue {
         let key = RequestKey {
             address: 0,
             port: 1,
@@ -334,7 +339,20 @@ mod tests {
             queue.add(&window, 1);
             from = upto;
         }
-        queue.finish(1, Nanos::from_micros(100), at(0))
+        queue
+    }
+
+    #[test]
+    fn an_overload_that_ends_with_the_warm_up_is_none() {
+        // its queue is gone after 6.5 s
+        let requests = requests(150, 200, 2_000_000..5_000_000);
+        let queue = queue(requests, &Timeline::default(), &[]);
+        let found = |from_us| {
+            let t = Nanos::from_micros(100);
+            queue.clone().finish(1, t, at(from_us))
+        };
+        assert!(found(6_000_000).is_some_and(|overload| overload.from_ns == Nanos::ZERO));
+        assert_eq!(found(7_000_000), None);
     }
 
     #[test]

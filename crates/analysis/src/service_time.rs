@@ -117,7 +117,7 @@ fn first_decile(sorted: &[Nanos]) -> Option<(Nanos, Nanos, Nanos)> {
     Some((at(rank - half), at(rank), at(rank + half.ceil())))
 }
 
-/// The first requests of a recording, to be sent through ideal queues.
+/// The first requests of a measurement, and some of its warm-up, to be sent through ideal queues.
 struct Trial {
     workers: NonZeroU32,
     /// T1 and, of a measured request, the sojourn.
@@ -132,8 +132,13 @@ impl Trial {
             let measured = matched.is_measured(place, measure_from);
             measured.then(|| matched.requests.sojourn(place))
         };
+        let warm_up = matched.arrivals();
+        let warm_up = warm_up.take_while(|arrival| arrival.t1 < measure_from);
+        // at most half of what is tried is warm-up
+        let passed_over = warm_up.count().saturating_sub(TRIED / 2);
         let arrivals: Vec<_> = matched
             .arrivals()
+            .skip(passed_over)
             .take(TRIED)
             .map(|arrival| {
                 let t1 = Nanos::new(arrival.t1.nanos_since_boot());
@@ -275,6 +280,14 @@ mod tests {
         let matched = served(&vec![(15_000, 10_000); 5_000]);
         let found = shortened(&matched, at(0), NonZeroU32::MIN, of(10_000));
         assert_eq!(found, of(10_000));
+    }
+
+    /// A warm-up of more requests than are tried does not hide that t is too long.
+    #[test]
+    fn a_long_warm_up_is_passed_over() {
+        let matched = served(&vec![(15_000, 10_000); TRIED + 5_000]);
+        let from = at(15_000 * (TRIED as u64 + 1_000));
+        assert!(shortened(&matched, from, NonZeroU32::MIN, of(20_000)).shortened);
     }
 
     /// Eight clients that wait for their answers keep the worker busy all the time. With a mean

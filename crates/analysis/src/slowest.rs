@@ -6,7 +6,7 @@ use taillab_model::explanation::{Activity, SlowRequest, Stretch, join_shortest};
 use taillab_model::{Monotonic, Nanos};
 
 use crate::ledger::{Entry, Labels, Piece, Who};
-use crate::timeline::{Segment, Timeline, Top};
+use crate::timeline::{CpuLine, Segment, Timeline, Top};
 
 /// The largest number of stretches of a request; the shortest are joined to the stretch before.
 const MAX_STRETCHES: usize = 200;
@@ -14,7 +14,7 @@ const MAX_STRETCHES: usize = 200;
 /// The largest number of activities of a CPU during a request; the shortest are left out.
 const MAX_ACTIVITIES: usize = 60;
 
-/// The largest number of CPUs that are shown.
+/// The largest number of CPUs that are shown; if there are more, those of the worker come first.
 const MAX_CPUS: usize = 8;
 
 /// Everything that is known about a slow request.
@@ -34,7 +34,7 @@ pub fn slow_request(timeline: &Timeline, entry: &Entry<'_>, labels: &Labels) -> 
     // names are strings, so they are made only for what is shown
     let (pieces, joined_stretches) = joined(entry.pieces);
     let (mut activities, mut omitted_activities) = (Vec::new(), 0);
-    for line in timeline.cpus().iter().take(MAX_CPUS) {
+    for line in shown(timeline, entry) {
         let inside = line
             .segments_from(stamps.t1)
             .take_while(|segment| segment.from < stamps.t6);
@@ -59,6 +59,28 @@ pub fn slow_request(timeline: &Timeline, entry: &Entry<'_>, labels: &Labels) -> 
         activities,
         omitted_activities,
     }
+}
+
+/// The CPUs whose activities are shown, in order of their numbers.
+fn shown<'t>(timeline: &'t Timeline, entry: &Entry<'_>) -> Vec<&'t CpuLine> {
+    let mut lines: Vec<&CpuLine> = timeline.cpus().iter().collect();
+    if lines.len() <= MAX_CPUS {
+        return lines;
+    }
+    let mut of_worker: Vec<u16> = Vec::new();
+    if let Some(worker) = timeline.worker(entry.worker) {
+        let mut cursor = worker.cursor_from(entry.stamps.t1);
+        while let Some(span) = cursor.next(worker)
+            && span.from < entry.stamps.t6
+        {
+            of_worker.extend(span.state.cpu());
+        }
+    }
+    // the sort is stable
+    lines.sort_by_key(|line| !of_worker.contains(&line.cpu()));
+    lines.truncate(MAX_CPUS);
+    lines.sort_by_key(|line| line.cpu());
+    lines
 }
 
 /// The pieces as a report shows them, and how many were joined to the piece before.

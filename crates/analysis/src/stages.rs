@@ -2,7 +2,7 @@
 
 use taillab_model::histogram::{HISTOGRAM_BITS, cell};
 use taillab_model::summary::StagesAt;
-use taillab_model::{Histogram, Nanos};
+use taillab_model::{Histogram, Nanos, quantile_rank};
 
 use crate::statistics::{Observations, Values};
 
@@ -22,7 +22,7 @@ fn band(n: u64, q: f64) -> Option<(u64, u64)> {
     if n == 0 || (q < 1.0 && above < 1.0) {
         return None;
     }
-    let centre = ((q * n as f64).ceil() as u64).clamp(1, n) - 1;
+    let centre = quantile_rank(n, q);
     let half = ((BAND_SHARE * above).round() as u64).max(BAND_MIN);
     Some((centre, half.min(n - 1 - centre).min(centre)))
 }

@@ -297,7 +297,8 @@ impl<'c> Analysis<'c> {
         let t = options.service_time;
         let has_requests = self.sums.answered() > 0;
         let Some(explainer) = self.explainer.filter(|_| has_requests) else {
-            return Err(nothing_left(self.cut, self.all_arrivals));
+            let is_all_cut = self.cut > Nanos::ZERO && self.arrivals.count() == 0;
+            return Err(nothing_left(is_all_cut, self.all_arrivals));
         };
         let mut summed = self.sums.finish(options.is_repeated, unanswered);
         let (measured, mut ideal) = (&summed.measured, summed.ideal.distribution());
@@ -445,8 +446,8 @@ fn server_result(
 }
 
 /// Why a measurement has no request in its statistics although requests arrived.
-fn nothing_left(cut: Nanos, arrivals: u64) -> AnalysisError {
-    match cut > Nanos::ZERO {
+fn nothing_left(is_all_cut: bool, arrivals: u64) -> AnalysisError {
+    match is_all_cut {
         true => AnalysisError::AllCut,
         false => AnalysisError::NothingMatched {
             arrivals: arrivals as usize,

@@ -436,6 +436,10 @@ fn what_has_no_known_end_is_said() {
         request(Framing::Resp, "*2\r\n$9\r\nsubscribe\r\n$1\r\na\r\n"),
         (vec![], true)
     );
+    assert_eq!(
+        response(Framing::Memcached, "18446744073709551615\r\n"),
+        (vec![22], false)
+    );
     assert_eq!(response(Framing::Resp, "*?\r\n"), (vec![], true));
     assert_eq!(
         response(Framing::Resp, "*0\r\n*-1\r\n"),
@@ -457,6 +461,32 @@ fn what_has_no_response_is_said() {
             .collect::<Vec<_>>(),
         [(25, true), (32, false)]
     );
+}
+
+/// They are no requests that the server failed to answer.
+#[test]
+fn what_has_no_response_is_not_in_the_result() {
+    let set = (b"set k 0 0 2 noreply\r\nab\r\n".to_vec(), Vec::new());
+    let get = (b"get k\r\n".to_vec(), b"END\r\n".to_vec());
+    let exchanges: Vec<Exchange> = [set, get].into_iter().cycle().take(60).collect();
+    let world = Connection {
+        in_flight: 6,
+        whole: true,
+        ..connection(5)
+    };
+    let (events, truth) = world.run(&exchanges);
+    let gets: Vec<Truth> = truth.into_iter().skip(1).step_by(2).collect();
+    all_right(&matched(&events, Framing::Memcached), &gets).unwrap();
+}
+
+/// However many they are.
+#[test]
+fn messages_of_one_length_are_skipped_at_once() {
+    let mut parser = Parser::new(fixed(3, 3), Direction::Requests).unwrap();
+    assert_eq!(parser.skip_over(u64::MAX - 2), Ok(()));
+    assert!(!parser.is_at_start());
+    assert_eq!(parser.skip_over(2), Ok(()));
+    assert!(parser.is_at_start());
 }
 
 #[test]

@@ -76,3 +76,20 @@ fn the_stamps_of_slices_are_those_of_the_full_recording() {
         assert_same_requests(name, &all, &sample);
     }
 }
+
+/// The first events are held back until they show whether datagrams have ids. They belong to the slices of
+/// their own time.
+#[test]
+fn stamps_are_the_same_if_the_evidence_decides_about_ids() {
+    let events = recorded("memcached_5k_per_s.tlc");
+    let thin = sliced(&events, &regular(&events, LENGTH, PERIOD));
+    let told = options("sampled:1/2".parse().unwrap());
+    let asked = MatchOptions {
+        datagram_ids: None,
+        ..told
+    };
+    let matched = |options: &MatchOptions| match_events(thin.iter().copied(), options);
+    let (told, found) = (matched(&told), matched(&asked));
+    assert_eq!(found.datagram_ids, Some(DatagramIds::Ids));
+    assert_eq!(found.requests, told.requests);
+}

@@ -10,6 +10,9 @@ use rustix::process::{Pid, PidfdFlags, WaitOptions, getpid, pidfd_open, waitpid}
 use crate::invoker::Invoker;
 use crate::server::die_with;
 
+/// How a child ends that may not become the user: instead of a result it has sent the reason.
+const REFUSED: i32 = 1;
+
 /// Forks a child that becomes `user` for good, does `work` and sends back its result. The child ends with
 /// this process.
 ///
@@ -27,10 +30,14 @@ pub fn work_apart(user: &Invoker, work: impl FnOnce() -> Vec<u8>) -> io::Result<
         -1 => Err(io::Error::last_os_error()),
         0 => {
             drop(reader);
-            let done = catch_unwind(AssertUnwindSafe(|| in_child(user, &us, writer, work)));
+            let done = catch_unwind(AssertUnwindSafe(|| in_child(user, &us, &writer, work)));
             let code = match done {
                 Ok(Ok(())) => 0,
-                Ok(Err(_)) => 1,
+                Ok(Err(error)) => {
+                    // without a reader there is nobody to tell
+                    let _ = write!(&writer, "{error}");
+                    REFUSED
+                }
                 Err(_) => 101,
             };
             // SAFETY: takes a number only, and does not return.
@@ -46,6 +53,9 @@ pub fn work_apart(user: &Invoker, work: impl FnOnce() -> Vec<u8>) -> io::Result<
             read?;
             match ended.flatten().and_then(|(_, status)| status.exit_status()) {
                 Some(0) => Ok(result),
+                Some(REFUSED) => Err(io::Error::other(
+                    String::from_utf8_lossy(&result).into_owned(),
+                )),
                 _ => Err(io::Error::other(
                     "the process without privileges has failed",
                 )),
@@ -57,7 +67,7 @@ pub fn work_apart(user: &Invoker, work: impl FnOnce() -> Vec<u8>) -> io::Result<
 fn in_child(
     user: &Invoker,
     parent: &OwnedFd,
-    mut writer: PipeWriter,
+    mut writer: &PipeWriter,
     work: impl FnOnce() -> Vec<u8>,
 ) -> io::Result<()> {
     user.become_for_good(false)?;

@@ -175,7 +175,7 @@ fn text(strings: &[u8], at: u32) -> Option<&[u8]> {
     strings.get(at as usize..)?.split(|byte| *byte == 0).next()
 }
 
-/// The halves of an address, as two words of the attributes.
+/// The halves of an address that the kernel reads, as two words of the attributes.
 fn halves(address: usize) -> [u32; 2] {
     let address = address as u64;
     [address as u32, (address >> 32) as u32]
@@ -190,7 +190,7 @@ fn describe_nothing() -> io::Result<OwnedFd> {
     let words = header.into_iter().chain(INTEGER);
     let mut types: Vec<u8> = words.flat_map(u32::to_ne_bytes).collect();
     types.extend(STRINGS);
-    let [low, high] = halves(types.as_ptr().addr());
+    let [low, high] = halves(types.as_ptr().expose_provenance());
     let attributes = [low, high, 0, 0, types.len() as u32, 0, 0];
     bpf(BPF_BTF_LOAD, &attributes).map(descriptor)
 }
@@ -209,8 +209,8 @@ fn describe(map: &OwnedFd, shape: &Shape) -> io::Result<()> {
     let at = shape.name_at as usize;
     value[at..at + NAME.len()].copy_from_slice(NAME.as_bytes());
     let key = 0_u32;
-    let [key_low, key_high] = halves((&raw const key).addr());
-    let [value_low, value_high] = halves(value.as_ptr().addr());
+    let [key_low, key_high] = halves((&raw const key).expose_provenance());
+    let [value_low, value_high] = halves(value.as_ptr().expose_provenance());
     let number = map.as_raw_fd().cast_unsigned();
     let attributes = [number, 0, key_low, key_high, value_low, value_high, 0, 0];
     bpf(BPF_MAP_UPDATE_ELEM, &attributes).map(drop)

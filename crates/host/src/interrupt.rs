@@ -19,7 +19,8 @@ pub struct InterruptError(#[from] io::Error);
 /// Whether the user wants the run to end. The first SIGINT, SIGTERM or SIGHUP (the terminal has gone) sets
 /// the flag and nothing else; the second kills the process as usual.
 ///
-/// Clones share the flag. When the last one is dropped the flag is disconnected.
+/// Clones share the flag. When the last one is dropped the flag is disconnected, and these signals do
+/// nothing any more.
 #[derive(Clone, Debug)]
 pub struct Interrupt(Arc<Registration>);
 
@@ -30,8 +31,9 @@ struct Registration {
 }
 
 impl Interrupt {
-    /// Handles the signals for the whole process. A signal that is ignored at our start (nohup(1))
-    /// stays ignored.
+    /// Handles the signals for the whole process. A SIGHUP that is ignored at our start (nohup(1))
+    /// stays ignored; the others are handled even so, since shells ignore SIGINT for what they start in
+    /// the background.
     ///
     /// # Errors
     /// [`InterruptError`].

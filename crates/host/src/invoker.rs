@@ -13,6 +13,7 @@ use rustix::thread::{
 
 use crate::roots::Roots;
 use crate::syscall::answer;
+use crate::user::User;
 
 /// A user with the groups that decide which files it may touch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -168,13 +169,10 @@ impl Drop for Back {
 
 /// The groups of a local user (group(5)) with its primary one.
 fn groups_of(roots: &Roots, uid: u32, gid: u32) -> Vec<Gid> {
-    let read = |name| std::fs::read_to_string(roots.etc.join(name)).unwrap_or_default();
-    let (users, groups) = (read("passwd"), read("group"));
-    let name = users.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        let name = fields.next()?;
-        (fields.nth(1)?.parse() == Ok(uid)).then_some(name)
-    });
+    let user = User::first(roots, |user| user.uid == uid);
+    let name = user.as_ref().map(|user| user.name.as_str());
+    let groups = std::fs::read(roots.etc.join("group")).unwrap_or_default();
+    let groups = String::from_utf8_lossy(&groups);
     let member = groups.lines().filter_map(|line| {
         let mut fields = line.split(':');
         let number: u32 = fields.nth(2)?.parse().ok()?;

@@ -476,7 +476,11 @@ impl Journal {
             fs::rename(&new, &path)?;
             File::open(&self.folder)?.sync_all()
         };
-        write().map_err(failed("write", &path))
+        write().map_err(|error| {
+            // mostly a full disk; `finish` does not know of this file
+            let _ = fs::remove_file(&new);
+            failed("write", &path)(error)
+        })
     }
 }
 

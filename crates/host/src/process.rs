@@ -230,6 +230,11 @@ pub(crate) fn catches(roots: &Roots, pid: u32, signal: Signal) -> bool {
     is_in_mask(roots, pid, "SigCgt", signal)
 }
 
+/// Whether a process blocks a signal, perhaps to wait for it (`SigBlk` of proc_pid_status(5)).
+pub(crate) fn blocks(roots: &Roots, pid: u32, signal: Signal) -> bool {
+    is_in_mask(roots, pid, "SigBlk", signal)
+}
+
 /// Whether a process ignores a signal (`SigIgn` of proc_pid_status(5)).
 pub(crate) fn ignores(roots: &Roots, pid: u32, signal: Signal) -> bool {
     is_in_mask(roots, pid, "SigIgn", signal)
@@ -318,13 +323,15 @@ mod tests {
         fs::create_dir_all(&process).unwrap();
         fs::write(
             process.join("status"),
-            "Name:\tx\nSigCgt:\t0000000000004002\n",
+            "Name:\tx\nSigBlk:\t0000000000000001\nSigCgt:\t0000000000004002\n",
         )
         .unwrap();
         assert!(catches(&roots, 42, Signal::TERM));
         assert!(catches(&roots, 42, Signal::INT));
         assert!(!catches(&roots, 42, Signal::HUP));
         assert!(!catches(&roots, 43, Signal::TERM));
+        assert!(blocks(&roots, 42, Signal::HUP));
+        assert!(!blocks(&roots, 42, Signal::TERM));
     }
 
     /// A process that sleeps, until the test ends.

@@ -69,8 +69,11 @@ pub fn set_receive_buffers(
         let (true, Some(number)) = (is_socket, number) else {
             continue;
         };
-        let socket = pidfd_getfd(&pidfd, number, PidfdGetfdFlags::empty())
-            .map_err(refused("borrowing a socket"))?;
+        let socket = match pidfd_getfd(&pidfd, number, PidfdGetfdFlags::empty()) {
+            // closed since we looked
+            Err(rustix::io::Errno::BADF) => continue,
+            socket => socket.map_err(refused("borrowing a socket"))?,
+        };
         // not those of syslog, which are Unix sockets
         let is_inet = matches!(
             sockopt::socket_domain(&socket),

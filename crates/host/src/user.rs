@@ -39,7 +39,9 @@ impl User {
 
     /// The first local user for which `wanted` holds.
     pub(crate) fn first(roots: &Roots, wanted: impl Fn(&Self) -> bool) -> Option<Self> {
-        let users = fs::read_to_string(roots.etc.join("passwd")).unwrap_or_default();
+        let users = fs::read(roots.etc.join("passwd")).unwrap_or_default();
+        // the full name of a user may hold any bytes
+        let users = String::from_utf8_lossy(&users);
         let user = |line: &str| {
             let mut fields = line.split(':');
             Some(Self {
@@ -76,7 +78,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let roots = Roots::below(folder.path());
         fs::create_dir_all(&roots.etc).unwrap();
-        let text = "root:x:0:0:root:/root:/bin/sh\nbroken\nnobody:x:65534:65533:n:/:/bin/false\n";
+        // the first full name is in Latin-1
+        let text = b"root:x:0:0:r\xf6t:/root:/bin/sh\nbroken\nnobody:x:65534:65533:n:/:/bin/sh\n";
         fs::write(roots.etc.join("passwd"), text).unwrap();
         let user = User::find(&roots, "nobody").unwrap();
         assert_eq!((user.uid, user.gid), (65534, 65533));

@@ -232,9 +232,16 @@ pub enum LoadError {
 /// Why the server may have refused to store keys, and what to do.
 fn not_stored(said: Option<&WrongAnswer>) -> String {
     let line = said.map(ToString::to_string).unwrap_or_default();
-    let remedy = match line.starts_with("-DENIED") {
-        true => "start Redis with --protected-mode no, or measure it on loopback",
-        false => "give it more memory (memcached: -m) or use fewer or smaller keys and values",
+    let remedy = match line.split(' ').next() {
+        Some("-DENIED") => "start Redis with --protected-mode no, or measure it on loopback",
+        Some("-NOAUTH") => "start Redis without a password, since none is sent",
+        Some("-READONLY") => "measure the primary, since a replica stores nothing",
+        Some("-MOVED") => "measure a Redis that is not part of a cluster",
+        // Redis, memcached
+        _ if line.contains("number of clients") || line.contains("open connections") => {
+            "use fewer connections, or let it accept more (memcached: -c, Redis: --maxclients)"
+        }
+        _ => "give it more memory (memcached: -m) or use fewer or smaller keys and values",
     };
     match said {
         Some(_) => format!(" (it said `{line}`): {remedy}"),
@@ -258,5 +265,27 @@ fn no_answer(server: &Endpoint, said: Option<&WrongAnswer>) -> String {
              blocks it",
             server.memcached_hint()
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_to_store_has_the_remedy_for_what_the_server_said() {
+        for (said, remedy) in [
+            ("-DENIED Redis is running in", "protected-mode"),
+            ("-NOAUTH Authentication required.", "password"),
+            ("-READONLY You can't write", "primary"),
+            ("-MOVED 3999 127.0.0.1:6381", "cluster"),
+            ("-ERR max number of clients reached", "--maxclients"),
+            ("ERROR Too many open connections", "fewer connections"),
+            ("SERVER_ERROR out of memory", "more memory"),
+        ] {
+            let text = not_stored(Some(&WrongAnswer::of(said.as_bytes())));
+            assert!(text.contains(said) && text.contains(remedy), "{text}");
+        }
+        assert!(not_stored(None).contains("more memory"));
     }
 }

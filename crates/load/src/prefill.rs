@@ -152,7 +152,7 @@ impl<'a, C: Client> Exchange<'a, C> {
                 break;
             }
         }
-        if todo.is_empty() {
+        if todo.is_empty() || self.stop.load(Relaxed) {
             return Ok(self.ended);
         }
         Err(LoadError::NoAnswer {
@@ -226,6 +226,8 @@ impl<'a, C: Client> Exchange<'a, C> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::fake::{Fake, answer, datagram};
 
@@ -328,5 +330,21 @@ mod tests {
         let done = prefill(&mut client, &endpoint(), &AtomicBool::new(true)).unwrap();
         assert!(done.interrupted);
         assert_eq!(done.keys, 0);
+    }
+
+    #[test]
+    fn a_stop_in_the_last_silent_round_is_not_a_silent_server() {
+        let stop = Arc::new(AtomicBool::new(false));
+        let set = Arc::clone(&stop);
+        // each silent round sends a window
+        let last_round = (SILENT_ROUNDS as usize - 1) * WINDOW;
+        let mut client = Fake::client(4, move |k, _| {
+            if k == last_round {
+                set.store(true, Relaxed);
+            }
+            vec![]
+        });
+        let done = prefill(&mut client, &endpoint(), &stop).unwrap();
+        assert!(done.interrupted);
     }
 }

@@ -101,8 +101,8 @@ pub enum TargetError {
     UnixPath(String, String),
     /// The path has bytes that a request line cannot contain.
     #[error(
-        "`{0}` is not a valid request path: it must begin with `/` and must not contain spaces or \
-         control characters (write %20)"
+        "`{0}` is not a valid request path: it must begin with `/` and have only visible ASCII \
+         characters (write %20 for a space)"
     )]
     RequestPath(String),
     /// The protocol has no such dialect.

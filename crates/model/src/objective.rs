@@ -44,11 +44,12 @@ impl FromStr for Objective {
         let (percentile, limit) = parts.ok_or_else(form)?;
         let percent = percentile.trim().strip_prefix(['p', 'P']);
         let percent: f64 = (percent.and_then(|text| text.trim().parse().ok())).ok_or_else(form)?;
-        if !(percent > 0.0 && percent < 100.0) {
-            return Err(ParseObjectiveError::Percentile(percent));
-        }
         // 99.9 / 100 is not the same double as the literal 0.999 in the list of quantiles
         let q = (percent * 1e9).round() / 1e11;
+        // of the rounded one, which may be 0 or 1
+        if !(q > 0.0 && q < 1.0) {
+            return Err(ParseObjectiveError::Percentile(percent));
+        }
         let limit_ns = limit.trim().parse()?;
         Ok(Self { q, limit_ns })
     }
@@ -93,7 +94,13 @@ mod tests {
                 "{text}: {error}"
             );
         }
-        for text in ["p0<=1ms", "p100<=1ms", "p-1<=1ms", "pnan<=1ms"] {
+        for text in [
+            "p0<=1ms",
+            "p100<=1ms",
+            "p99.9999999999<=1ms",
+            "p-1<=1ms",
+            "pnan<=1ms",
+        ] {
             let error = text.parse::<Objective>().unwrap_err();
             assert!(
                 matches!(error, ParseObjectiveError::Percentile(_)),

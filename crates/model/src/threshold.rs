@@ -168,17 +168,24 @@ impl Threshold {
         match self {
             Self::Quantile(objective) => quantile(figures.latency, objective),
             Self::Ratio { q, most } => ratio(figures, *q, *most),
-            Self::Max(limit) => match figures.latency.max {
-                _ if figures.latency.unanswered > 0 => (
-                    Held::Undecided,
-                    "the longest latency is not known: some requests were not answered".to_owned(),
-                ),
-                Some(max) if max <= *limit => (Held::Pass, max.to_string()),
-                Some(max) => (Held::Fail, max.to_string()),
-                None => (Held::Undecided, "there was no request".to_owned()),
-            },
+            Self::Max(limit) => longest(figures.latency, *limit),
             Self::Errors(limit) => errors(figures.errors, *limit),
         }
+    }
+}
+
+/// Requests without an answer took longer than all others, so the longest answer is a lower bound.
+fn longest(latency: &Distribution, limit: Nanos) -> (Held, String) {
+    let is_open = latency.unanswered > 0;
+    match latency.max {
+        Some(max) if max > limit && is_open => (Held::Fail, format!("{max} or more")),
+        Some(max) if max > limit => (Held::Fail, max.to_string()),
+        _ if is_open => {
+            let text = "the longest latency is not known: some requests were not answered";
+            (Held::Undecided, text.to_owned())
+        }
+        Some(max) => (Held::Pass, max.to_string()),
+        None => (Held::Undecided, "there was no request".to_owned()),
     }
 }
 
@@ -202,7 +209,7 @@ fn ratio(figures: &Figures<'_>, q: f64, most: f64) -> (Held, String) {
     let all = compared(before, figures.latency);
     let found = all.iter().find(|at| at.before.q == q);
     let Some((at, value)) = found.and_then(|at| Some((at, at.ratio?))) else {
-        let text = "one of the results has too few requests: measure longer";
+        let text = "this percentile is not known in one of the results: see its verdict";
         return (Held::Undecided, text.to_owned());
     };
     let share = |x: f64| format!("{:.0} %", 100.0 * x);
@@ -322,6 +329,20 @@ mod tests {
             };
             assert_eq!(outcome(text, &invalid), Held::Undecided, "{text}");
         }
+    }
+
+    #[test]
+    fn requests_without_an_answer_do_not_excuse_a_long_one() {
+        let answered: Vec<Nanos> = (1..=1_000).map(Nanos::from_micros).collect();
+        let latency = Distribution::from_sorted_censored(&answered, 1, |_| 1.0);
+        let figures = Figures {
+            latency: &latency,
+            before: None,
+            errors: (1, 1_001),
+            valid: true,
+        };
+        assert_eq!(outcome("max<=2ms", &figures), Held::Undecided);
+        assert_eq!(outcome("max<=999us", &figures), Held::Fail);
     }
 
     #[test]

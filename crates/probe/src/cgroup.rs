@@ -47,7 +47,7 @@ impl Cgroup {
                  outside of the container, or name processes instead"
             ));
         }
-        let mounts = fs::read_to_string("/proc/self/mountinfo")
+        let mounts = read_mounts()
             .map_err(|error| format!("/proc/self/mountinfo cannot be read: {error}"))?;
         let (level, hierarchy) = place(&mounts, &path).ok_or_else(|| {
             format!("{shown} is not in a cgroup file system: give a directory below /sys/fs/cgroup")
@@ -76,13 +76,18 @@ impl Cgroup {
 pub(crate) fn root() -> io::Result<File> {
     /// The inode of the root of every kernfs tree.
     const ROOT: u64 = 1;
-    let mounts = fs::read_to_string("/proc/self/mountinfo")?;
+    let mounts = read_mounts()?;
     let trees = mounts.lines().filter_map(|line| match mount(line)? {
         (_, point, Hierarchy::V2) => File::open(point).ok(),
         _ => None,
     });
     let mut whole = trees.filter(|tree| tree.metadata().is_ok_and(|found| found.ino() == ROOT));
     whole.next().ok_or_else(|| Errno::NOENT.into())
+}
+
+fn read_mounts() -> io::Result<String> {
+    // the path of a mount point may hold any bytes
+    Ok(String::from_utf8_lossy(&fs::read("/proc/self/mountinfo")?).into_owned())
 }
 
 /// A hierarchy of cgroups.

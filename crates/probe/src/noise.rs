@@ -59,7 +59,8 @@ impl KernelLoop {
         }
     }
 
-    /// Reads the clock for this long. Two consecutive reads that are `gap` or more apart count as a gap.
+    /// Reads the clock for this long. Two consecutive reads that are `gap` or more apart count as a gap; a
+    /// `gap` above 4,096 ns counts as 4,096 ns.
     ///
     /// # Errors
     /// [`ProbeError::Kernel`].
@@ -155,7 +156,7 @@ impl IpiWatch {
     }
 
     /// The interrupts sent to this CPU since the last call, in order: when, and by which CPU. At most
-    /// the last 4,096.
+    /// the last 4,096, and none that was sent to several CPUs at once.
     pub fn asked(&mut self, cpu: u16) -> Vec<(Monotonic, u16)> {
         let index = u32::from(cpu).to_ne_bytes();
         let place = usize::from(cpu);

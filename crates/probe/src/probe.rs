@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use libbpf_rs::Link;
+use libbpf_rs::{Link, MapCore};
 use taillab_model::summary::Hook;
 use taillab_model::{LostEvents, MiddleStamps, Recording, RecordingContext, ThreadName};
 
@@ -170,8 +170,20 @@ impl Probe {
     fn attach_those(&mut self, wanted: impl Fn(&str) -> bool) -> Result<(), ProbeError> {
         if !self.is_attached() {
             self.rings.clear_scratch();
+            self.forget_waits()?;
             self.links = object::attach(&self.loaded.object, wanted)
                 .map_err(ProbeError::kernel("attaching its programs again"))?;
+        }
+        Ok(())
+    }
+
+    /// Forgets waits for locks that had begun when the programs were detached: they have ended unseen.
+    fn forget_waits(&self) -> Result<(), ProbeError> {
+        let waits = object::map(&self.loaded.object, "waits")?;
+        let begun: Vec<_> = waits.keys().collect();
+        for wait in begun {
+            // it is there: nothing is attached that would remove it
+            let _ = waits.delete(&wait);
         }
         Ok(())
     }

@@ -45,7 +45,7 @@ pub enum ArrivalProcess {
     },
     /// Independent gaps, each from one of two exponential distributions with balanced means.
     Hyperexponential {
-        /// Coefficient of variation of a gap, at least 1.
+        /// Coefficient of variation of a gap, 1 to 1,000,000.
         cv: f64,
     },
     /// Independent Pareto gaps; their variance is infinite up to `alpha` = 2.
@@ -275,7 +275,10 @@ const CV_GAMMA: Range = Range::new("a number between 0.001 and 100", |x| {
 const STAGES: Range = Range::new("a whole number between 1 and 10000", |x| {
     (1.0..=10_000.0).contains(&x) && x.fract() == 0.0
 });
-const CV_HYPER: Range = Range::new("a number of at least 1", |x| x >= 1.0);
+// far above, the longer of the two exponentials is so rare that it is never drawn
+const CV_HYPER: Range = Range::new("a number between 1 and 1000000", |x| {
+    (1.0..=1e6).contains(&x)
+});
 const SHAPE: Range = Range::new("a number of at least 0.1", |x| x >= 0.1);
 // close to 1 nearly all of the mean is in gaps that a schedule never reaches
 const ALPHA: Range = Range::new("a number of at least 1.01", |x| x >= 1.01);
@@ -448,6 +451,8 @@ mod tests {
         );
         let bad = ArrivalProcess::Erlang { stages: 10_001 };
         assert!(bad.schedule(10.0, second, 1).is_err());
+        let bad = ArrivalProcess::Hyperexponential { cv: 1e9 };
+        assert!(bad.schedule(10.0, second, 1).is_err());
     }
 
     #[test]
@@ -458,6 +463,10 @@ mod tests {
         let lognormal = ArrivalProcess::Lognormal { cv: 2.0 };
         let error = lognormal.schedule(1e-300, Nanos::from_secs(1), 1);
         assert!(matches!(error, Err(ArrivalError::Gap { .. })), "{error:?}");
+        // all rates are zero
+        let mmpp: ArrivalProcess = "mmpp:ratio=10,share=0.1,burst=50".parse().unwrap();
+        let none = mmpp.schedule(1e-300, Nanos::from_secs(1), 1);
+        assert_eq!(none, Ok(Vec::new()));
     }
 
     /// From about cv 8 on, the smallest gaps are too short for a double.

@@ -108,7 +108,7 @@ impl Service {
     /// Measured values, each equally likely.
     ///
     /// # Errors
-    /// [`ServiceError`] if there are none, or all are zero.
+    /// [`ServiceError`] if there are none or too many, or all are zero.
     pub fn empirical(values: impl Into<Arc<[Nanos]>>) -> Result<Self, ServiceError> {
         let service = Self::Empirical {
             values: values.into(),
@@ -139,11 +139,12 @@ impl Service {
             Self::BoundedPareto { alpha, min, max } => {
                 let (low, high, k) = (ns(*min), ns(*max), f64::from(k));
                 let mass = 1.0 - (low / high).powf(*alpha);
-                let scale = alpha * low.powf(*alpha) / mass;
+                // relative to the smallest value, whose power of alpha may be too large for a double
+                let scale = alpha * low.powf(k) / mass;
                 if (k - alpha).abs() < 1e-12 {
                     scale * (high / low).ln()
                 } else {
-                    scale * (high.powf(k - alpha) - low.powf(k - alpha)) / (k - alpha)
+                    scale * ((high / low).powf(k - alpha) - 1.0) / (k - alpha)
                 }
             }
             Self::Empirical { values } => {
@@ -396,6 +397,18 @@ mod tests {
         ] {
             assert!(service.check().is_err(), "{service}");
         }
+    }
+
+    /// Nearly all of a steep Pareto distribution is at its smallest value.
+    #[test]
+    fn a_steep_tail_has_a_mean() {
+        let steep: Service = "bounded-pareto:alpha=1000,min=10us,max=10ms"
+            .parse()
+            .unwrap();
+        // α/(α − 1) of the smallest value
+        let want = 10_000.0 * 1000.0 / 999.0;
+        assert!((steep.mean_ns() / want - 1.0).abs() < 1e-12);
+        assert!((steep.cv() - 1e-3).abs() < 1e-5, "{}", steep.cv());
     }
 
     /// Drawn service times have the moments that the formulas give.

@@ -319,8 +319,8 @@ fn probe(o: &Overhead) -> TrustCheck {
 }
 
 fn calibration(document: &Document<'_>, c: &Calibration) -> TrustCheck {
-    /// With a smaller share the server was not the limit at the peak.
-    const BUSY: f64 = 0.9;
+    /// With a smaller share the server was not the limit at the peak, as the verdict says too.
+    const BUSY: f64 = 0.95;
     let result = &document.report.server;
     let mut lines = vec![format!(
         "peak {}/s (95 % interval {} to {}) in {}, server CPU {} busy; t = {} = {}",
@@ -379,8 +379,8 @@ pub(crate) fn hooks_table(hooks: &[Hook]) -> Table {
 
 /// What the observation cost, as the observer measured it.
 fn observer(o: &Observer) -> TrustCheck {
-    /// A larger share of a CPU is worth knowing.
-    const DEAR: f64 = 0.5;
+    /// A larger share of a CPU is worth knowing, as the verdict says too.
+    const DEAR: f64 = 0.2;
     let programs = (o.program_ns_per_request).map(|ns| {
         let micros = micros_f64(ns);
         format!("; its programs in the kernel took {micros} µs for each request")

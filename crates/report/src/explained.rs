@@ -4,6 +4,7 @@ use taillab_model::explanation::{
     Band, Cause, CauseShare, Clustering, Culprit, Explanation, FanOut, Inversions, ModelFit,
     NamedCurve, Share, SlowRequest, Stretch,
 };
+use taillab_model::summary::{Claim, ClaimName, Verdict};
 use taillab_model::{Nanos, Tid};
 
 use crate::figures::{count, counted, percent, quantile_name};
@@ -266,11 +267,15 @@ pub(crate) fn mean_count(x: f64) -> String {
     crate::figures::grouped(x, usize::from(x.abs() < 10.0))
 }
 
-/// The model behind the forecasts, and how accurate it is.
-pub(crate) fn fit_sentence(fit: Option<&ModelFit>) -> String {
+/// The model behind the forecasts, and how accurate it is; without one, why there is none.
+pub(crate) fn fit_sentence(fit: Option<&ModelFit>, verdict: &Verdict) -> String {
     let Some(fit) = fit else {
-        return "No forecasts: too few requests to check a model of the server; trace longer."
-            .to_owned();
+        let withdrawn = |claim: &Claim| claim.claim == ClaimName::Causes && !claim.valid;
+        let text = match verdict.valid && verdict.claims.iter().any(withdrawn) {
+            true => "No forecasts: the verdict withdraws them, and says why.",
+            false => "No forecasts: too few requests to check a model of the server; trace longer.",
+        };
+        return text.to_owned();
     };
     let worst = fit
         .points
@@ -503,6 +508,21 @@ mod tests {
         assert!(Composition::of(&[], 6).is_none());
         let bands = [band(&[(Cause::StackRx, -5.0)])];
         assert!(Composition::of(&bands, 6).is_none());
+    }
+
+    #[test]
+    fn a_model_that_was_withdrawn_is_not_said_to_lack_requests() {
+        let verdict = |valid| Verdict {
+            valid: true,
+            claims: vec![Claim {
+                claim: ClaimName::Causes,
+                valid,
+                because: Vec::new(),
+            }],
+            ..Verdict::default()
+        };
+        assert!(fit_sentence(None, &verdict(false)).contains("the verdict withdraws them"));
+        assert!(fit_sentence(None, &verdict(true)).contains("too few requests"));
     }
 
     #[test]

@@ -145,9 +145,11 @@ pub(crate) fn ratio_at(measured: &Distribution, ideal: &Distribution, q: f64) ->
     Some(value(measured, q)?.get() as f64 / ideal.get() as f64)
 }
 
-/// Why a quantile is missing: what the sample lacks, or that the verdict withdraws it.
+/// Why a quantile is missing: what the sample lacks, or that the verdict withdraws it. From an invalid result
+/// nothing is taken out.
 pub(crate) fn lacks(distribution: &Distribution, q: f64, verdict: &Verdict) -> String {
-    match verdict.withdraws(q) && q <= distribution.answered_share() {
+    let is_withdrawn = verdict.valid && verdict.withdraws(q);
+    match is_withdrawn && q <= distribution.answered_share() {
         true => "withdrawn: see the verdict".to_owned(),
         false => needs(distribution, q),
     }

@@ -150,8 +150,8 @@ pub(crate) fn utilization(document: &Document<'_>) -> String {
     }
 }
 
-/// What a request cost at the peak and at this rate, where both are known: `a request cost
-/// 43.1 µs, 38.0 µs at the peak`.
+/// What a request cost at this rate, and t, where both are known: `a request cost 43.1 µs (38.0 µs at the
+/// peak)`.
 pub(crate) fn cost_of_a_request(result: &ServerResult) -> Option<String> {
     let cost = result.measured.busy_ns_per_request?;
     let t = result.service_time_ns;
@@ -181,7 +181,8 @@ pub(crate) fn reservations(verdict: &Verdict) -> Vec<&str> {
     let foremost = all.filter(|reason| KEYS.contains(&reason.key.as_str()));
     foremost
         .map(|Reason { text, .. }| {
-            text.split_once(": ")
+            // what was seen may have a colon too: the rate of a sweep, or an answer of the server
+            text.rsplit_once(": ")
                 .map_or(text.as_str(), |(seen, _)| seen)
         })
         .collect()
@@ -237,6 +238,16 @@ mod tests {
     use taillab_model::summary::{Claim, ClaimName};
 
     use super::*;
+
+    #[test]
+    fn a_reservation_lacks_only_its_remedy() {
+        let seen = "at 1000/s: 9 error responses in 90 requests, the first: HTTP/1.1 404";
+        let verdict = Verdict {
+            reasons: vec![Reason::new("errors", format!("{seen}: check the path"))],
+            ..Verdict::default()
+        };
+        assert_eq!(reservations(&verdict), [seen]);
+    }
 
     #[test]
     fn a_verdict_says_how_many_percentiles_hold() {

@@ -12,7 +12,9 @@ pub enum TraceError {
     #[error("the trace is empty; it needs at least two time stamps")]
     Empty,
     /// All requests arrive at once.
-    #[error("the trace has no rate: all its {0} time stamps are equal")]
+    #[error(
+        "the trace has no rate: all its {0} time stamps are equal; give at least two that differ"
+    )]
     NoDuration(u64),
     /// It is not in order of time.
     #[error(
@@ -27,7 +29,10 @@ pub enum TraceError {
         later: u64,
     },
     /// It differs from its summary.
-    #[error("the trace changed while it was read: {expected} time stamps at first, {found} now")]
+    #[error(
+        "the trace changed while it was read: {expected} time stamps at first, {found} now; run \
+         again when nothing writes to it"
+    )]
     Changed {
         /// The number of time stamps in the summary.
         expected: u64,

@@ -65,7 +65,8 @@ pub fn round_trip(parts: &[Part], draws: usize, seed: u64) -> Result<RoundTrip, 
     let mut order: Vec<usize> = (0..draws).collect();
     order.sort_by_key(|&draw| totals[draw]);
     let rank = |share: f64| ((share * draws as f64) as usize).min(draws);
-    let middle = &order[rank(0.5 - MEDIAN_BAND)..rank(0.5 + MEDIAN_BAND).max(1).min(draws)];
+    let from = rank(0.5 - MEDIAN_BAND);
+    let middle = &order[from..rank(0.5 + MEDIAN_BAND).max(from + 1).min(draws)];
     let slowest = &order[draws - rank(TAIL).max(1).min(draws)..];
     let mean = |part: &[u64], among: &[usize]| {
         let sum: u64 = among.iter().map(|&draw| part[draw]).sum();
@@ -144,6 +145,20 @@ mod tests {
         // four exponentials of 5 µs: mean 20 µs, standard error 10 µs / √20,000
         let found = one.total.mean.unwrap();
         assert!((found - 20_000.0).abs() < 5.0 * 71.0, "{found}");
+    }
+
+    #[test]
+    fn a_few_draws_have_a_middle_too() {
+        let parts = [part("fibre", 1, Service::deterministic(Nanos::new(7)))];
+        for draws in 1..20 {
+            let sum = round_trip(&parts, draws, 1).unwrap();
+            let fibre = &sum.contributions[0];
+            assert_eq!(
+                (fibre.at_median_ns, fibre.in_tail_ns),
+                (7.0, 7.0),
+                "{draws}"
+            );
+        }
     }
 
     #[test]

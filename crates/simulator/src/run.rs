@@ -14,7 +14,6 @@ use crate::kernels::LANES;
 use crate::lane_job::{self, Length, RecordedLane, Recorder, Source};
 use crate::sample::Sample;
 use crate::simulation::{Simulation, Stop, WarmUpLength};
-use taillab_queueing::discipline::{Assignment, Discipline};
 use taillab_queueing::grid::Grid;
 use taillab_queueing::isa::Isa;
 use taillab_queueing::random::lanes::{LaneRng, Purpose};
@@ -275,7 +274,7 @@ impl Simulation {
             utilization: self.utilization,
             warm_up,
             replications,
-            overloaded_replications: self.overloaded(replications),
+            overloaded_replications: self.station().overloaded(self.utilization, replications),
             stopped,
             engine: Engine {
                 kernel: self.station().kernel::<LANES>(jobs.grid, 0).name(),
@@ -320,27 +319,5 @@ impl Simulation {
         } else {
             stopped
         }
-    }
-
-    /// The number of replications that their random assignment of connections overloads.
-    fn overloaded(&self, replications: u64) -> u64 {
-        let Discipline::Static {
-            connections,
-            assignment: Assignment::Random,
-        } = self.discipline
-        else {
-            return 0;
-        };
-        let station = self.station();
-        let of_connection = self.utilization * station.capacity() / f64::from(connections);
-        let overloads = |replication: &u64| {
-            let mut load = vec![0.0; station.count()];
-            for worker in station.connections(*replication) {
-                let slowdown = self.slowdown.get(worker as usize).copied().unwrap_or(1.0);
-                load[worker as usize] += of_connection * slowdown;
-            }
-            load.iter().any(|l| *l >= 1.0)
-        };
-        (0..replications).filter(overloads).count() as u64
     }
 }

@@ -7,6 +7,9 @@ use crate::unavailable::Unavailable;
 use taillab_queueing::discipline::{Assignment, Discipline};
 use taillab_queueing::service::Service;
 
+/// A limit, since each replication has a table of its connections.
+const MOST_CONNECTIONS: u32 = 1_000_000;
+
 /// The part of a specification that does not depend on the arrivals.
 #[derive(Clone, Copy)]
 pub(crate) struct Station<'a> {
@@ -102,7 +105,7 @@ impl Station<'_> {
         }
         // with a queue for each worker, each must keep up by itself
         let shares: Vec<f64> = match self.discipline {
-            Discipline::RandomWorker | Discipline::RoundRobin => {
+            Discipline::RandomWorker | Discipline::RoundRobin | Discipline::PowerOfD { d: 1 } => {
                 vec![1.0 / self.count() as f64; self.count()]
             }
             Discipline::Static {
@@ -128,6 +131,33 @@ impl Station<'_> {
             }
         }
         Ok(())
+    }
+
+    /// How many of the first `replications` have a random assignment of connections that overloads some
+    /// worker.
+    pub(crate) fn overloaded(&self, utilization: f64, replications: u64) -> u64 {
+        let Discipline::Static {
+            connections,
+            assignment: Assignment::Random,
+        } = self.discipline
+        else {
+            return 0;
+        };
+        let of_connection = utilization * self.capacity() / f64::from(*connections);
+        let present: Vec<f64> = (0..self.count())
+            .map(|k| 1.0 - self.vacation_share(k))
+            .collect();
+        let overloads = |replication: &u64| {
+            let mut load = vec![0.0; self.count()];
+            for worker in self.connections(*replication) {
+                let slowdown = self.slowdown.get(worker as usize).copied().unwrap_or(1.0);
+                load[worker as usize] += of_connection * slowdown;
+            }
+            load.iter()
+                .zip(&present)
+                .any(|(load, present)| load >= present)
+        };
+        (0..replications).filter(overloads).count() as u64
     }
 
     /// Checks the parameters.
@@ -179,7 +209,8 @@ impl Station<'_> {
             }
             Discipline::Static { connections: n, .. } => {
                 let what = "the number of connections";
-                parameter(what, "at least 1", f64::from(*n), *n > 0)?;
+                let good = (1..=MOST_CONNECTIONS).contains(n);
+                parameter(what, "between 1 and 1000000", f64::from(*n), good)?;
             }
             _ => {}
         }

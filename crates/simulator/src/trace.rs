@@ -210,6 +210,7 @@ impl TraceSimulation {
             batches: Vec::new(),
             batch_end: batch_end(1, summary.count),
             utilization,
+            overloaded: station.overloaded(utilization, 1),
             scale,
             rounder: grid.rounder(),
             horizon_ns: grid.horizon_ns(),
@@ -235,6 +236,8 @@ pub struct TraceRun {
     /// The end of the current batch.
     batch_end: u64,
     utilization: f64,
+    /// 1 if the random assignment of connections overloads some worker, otherwise 0.
+    overloaded: u64,
     scale: f64,
     rounder: f64,
     horizon_ns: f64,
@@ -344,7 +347,7 @@ impl TraceRun {
                 capped: false,
             },
             replications: 1,
-            overloaded_replications: 0,
+            overloaded_replications: self.overloaded,
             stopped: Stopped::Finished,
             engine: Engine {
                 kernel: self.kernel.name(),
@@ -389,6 +392,25 @@ multiversion! {
         for (x, t) in out.iter_mut().zip(stamps) {
             let at = (t.get() - first_ns) as f64 * scale;
             *x = ((at + rounder) - rounder) - origin_ns;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_assignment_that_overloads_a_worker_is_noted() {
+        let trace: Vec<Nanos> = (1..=1_000).map(Nanos::from_micros).collect();
+        let service = Service::deterministic(Nanos::from_micros(50));
+        let mut simulation = TraceSimulation::new(service, NonZeroU32::new(2).unwrap());
+        simulation.speed = TraceSpeed::Utilization(0.8);
+        // one connection, so one of the two workers gets everything
+        for (discipline, overloaded) in [("fifo", 0), ("static:1,random", 1)] {
+            simulation.discipline = discipline.parse().unwrap();
+            let outcome = simulation.run(&trace).unwrap();
+            assert_eq!(outcome.overloaded_replications, overloaded, "{discipline}");
         }
     }
 }

@@ -145,7 +145,7 @@ fn fifo(file: &str, service: &str, least: usize) {
     let mut cells = Cells::default();
     for (i, row) in table(file).into_iter().enumerate() {
         let (c, rho) = (number(&row, "c").unwrap(), number(&row, "rho").unwrap());
-        let millions = if rho > 0.85 { 200 } else { 60 };
+        let millions = if rho > 0.85 { 400 } else { 100 };
         let outcome = simulate(i, service, c as u32, rho, "fifo", millions);
         let name = |column: &str| format!("{} c={c} rho={rho} {column}", row["model"]);
         let waits = outcome.wait.share_above(0.0).unwrap();

@@ -19,6 +19,7 @@ mod tune;
 
 use std::path::PathBuf;
 
+use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint};
 
 pub use self::bench::{BenchArgs, BenchCommand, CausesArgs};
@@ -136,6 +137,10 @@ pub fn parse() -> Result<Cli, clap::Error> {
 
 /// What is wrong with a command line and what to do, without the usage that clap adds.
 pub fn in_one_line(error: &clap::Error) -> String {
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        // clap's text for this is the whole help
+        return "a command is missing; see --help".to_owned();
+    }
     let rendered = error.render().to_string();
     let is_message =
         |line: &&str| !line.starts_with("Usage:") && !line.starts_with("For more information");
@@ -302,6 +307,8 @@ mod tests {
                 &["earthquake", "background"],
             ),
             (&["explain"], &["FILE|DIR"]),
+            (&[], &["a command is missing", "--help"]),
+            (&["tune"], &["a command is missing", "--help"]),
         ] {
             let error = Cli::try_parse_from(["taillab"].iter().chain(words)).unwrap_err();
             let line = in_one_line(&error);

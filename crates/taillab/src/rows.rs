@@ -123,9 +123,13 @@ impl<R: Read> Rows<R> {
 
     /// All cells of the row.
     pub fn cells(&self) -> Vec<String> {
-        (0..)
-            .map_while(|column| self.cell(column).map(str::to_owned))
-            .collect()
+        match self.separator {
+            Separator::Byte(_) => {
+                let cells = self.row.iter().map(str::trim);
+                cells.map(str::to_owned).collect()
+            }
+            Separator::Blanks => self.row[0].split_whitespace().map(str::to_owned).collect(),
+        }
     }
 }
 

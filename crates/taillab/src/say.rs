@@ -2,20 +2,31 @@
 
 use std::io::{self, BufRead, Write};
 
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+
 use crate::cli::Output;
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 
 /// Asks a question on the terminal: whether the answer is yes.
 ///
 /// # Errors
-/// The terminal is gone.
+/// The terminal is gone, or [`Exit::Interrupted`]: Ctrl-C, where it only raises a flag.
 pub fn ask(question: &str) -> Result<bool, Failure> {
     let failed = |error: io::Error| Failure::failed(format!("cannot ask: {error}"));
     let mut terminal = io::stderr();
     terminal.write_all(question.as_bytes()).map_err(failed)?;
     terminal.flush().map_err(failed)?;
+    let stdin = io::stdin();
+    // unlike a read, this does not go on after such a signal
+    let polled = poll(&mut [PollFd::new(&stdin, PollFlags::IN)], None);
+    if polled == Err(Errno::INTR) {
+        let text = "interrupted at a question";
+        return Err(Failure::new(Exit::Interrupted, text));
+    }
+    polled.map_err(|error| failed(error.into()))?;
     let mut answer = String::new();
-    io::stdin().lock().read_line(&mut answer).map_err(failed)?;
+    stdin.lock().read_line(&mut answer).map_err(failed)?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 

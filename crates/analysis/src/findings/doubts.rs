@@ -1,5 +1,6 @@
 //! Findings that are not conclusive, with what to measure next.
 
+use taillab_model::MiddleStamps;
 use taillab_model::explanation::{Cause, Finding};
 
 use super::facts::{Facts, Whole};
@@ -38,6 +39,18 @@ pub(super) fn unobserved(facts: &Facts<'_>) -> Option<Finding> {
     let share = facts.share_above_p99(Cause::Unobserved);
     (share >= MAX_UNEXPLAINED).then(|| {
         let matching = &facts.server.matching;
+        let in_slices = matches!(matching.stamps, MiddleStamps::Sampled(_));
+        // the times between slices are no blind windows
+        if in_slices && matching.blind_windows == 0 && matching.lost_events == 0 {
+            let text = format!(
+                "{} of the excess above p99 falls into times between slices: {} after the end of a \
+                 slice.",
+                Whole(share),
+                Counted(matching.left_late, "request left", "requests left")
+            );
+            let advice = "Record everything all the time (--stamps all).";
+            return inconclusive(text, advice, Some(Cause::Unobserved));
+        }
         let text = format!(
             "{} of the excess above p99 falls into times when the probe was blind: {}, {} in \
              total, {}.",

@@ -8,6 +8,9 @@ use crate::fmt::{Count, Counted, Percentile, plural, share};
 /// Up to this multiple of the ideal, there is little to gain.
 const NEAR: f64 = 1.5;
 
+/// Lower percentiles do not show the tail.
+const TAIL: f64 = 0.99;
+
 /// A larger share of overtaken requests is worth a sentence.
 const MANY_OVERTAKEN: f64 = 0.01;
 
@@ -21,7 +24,8 @@ const IN_BURSTS: f64 = 0.5;
 const MANY_IN_A_BURST: f64 = 1.5;
 
 pub(super) fn near_the_ideal(facts: &Facts<'_>) -> Option<Finding> {
-    let tail = facts.tail()?;
+    // a median near the ideal says nothing of a tail that is not known
+    let tail = facts.tail().filter(|tail| tail.q >= TAIL)?;
     let ratio = tail.measured.get() as f64 / tail.ideal.get().max(1) as f64;
     (ratio <= NEAR).then(|| {
         let text = format!(
@@ -47,8 +51,9 @@ pub(super) fn overtaking(facts: &Facts<'_>) -> Option<Finding> {
             text += &format!(", most often those of worker {of} by those of worker {by} ({times})");
         }
         text.push('.');
-        let compared = facts.server.ideal.withdrawn.is_none();
-        let advice = (compared && !matters).then(|| {
+        // without causes, because they were withdrawn or not recorded, its share is not known
+        let is_known = !facts.server.causes.is_empty();
+        let advice = (is_known && !matters).then(|| {
             format!(
                 "It accounts for {} of the excess above p99: there is no need to change it.",
                 Whole(facts.share_above_p99(Cause::Order))

@@ -105,7 +105,7 @@ pub(super) fn single_events(facts: &Facts<'_>) -> Option<Finding> {
         }
         text += &format!(" instead of {with}.");
     }
-    let advice = "Measure for longer: --precision p99=20%.".to_owned();
+    let advice = "Measure for longer (-d), or with `taillab run --precision p99=20%`.".to_owned();
     Some(Finding {
         inconclusive: above_p99.is_in_doubt(),
         ..conclusive(text, Some(advice), None)

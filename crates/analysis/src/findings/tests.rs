@@ -372,6 +372,16 @@ fn a_server_near_its_ideal_is_left_alone() {
 }
 
 #[test]
+fn a_median_near_the_ideal_does_not_vouch_for_the_tail() {
+    let case = Case {
+        sojourn: distribution(&[(0.5, 52_000), (0.9, 60_000)]),
+        ideal: distribution(&[(0.5, 50_000), (0.9, 58_000), (0.99, 60_000)]),
+        ..Case::default()
+    };
+    assert!(case.texts().is_empty());
+}
+
+#[test]
 fn what_is_not_explained_is_inconclusive_and_says_what_to_measure() {
     let mut case = Case {
         causes: vec![
@@ -400,6 +410,23 @@ fn what_is_not_explained_is_inconclusive_and_says_what_to_measure() {
     let again = "Record again with `--disturbances all`.";
     assert_eq!(findings[0].advice.as_deref(), Some(again));
     assert_eq!(findings[2].advice.as_deref(), Some(again));
+}
+
+#[test]
+fn what_lies_between_slices_is_not_called_blind() {
+    let case = Case {
+        causes: vec![share(Cause::Unobserved, None, 0.2)],
+        matching: Matching {
+            stamps: "sampled:1/2".parse().unwrap(),
+            left_late: 7,
+            ..Matching::default()
+        },
+        ..Case::default()
+    };
+    let finding = &case.findings()[0];
+    let said = "20 % of the excess above p99 falls into times between slices: 7 requests left";
+    assert!(finding.text.starts_with(said), "{finding:?}");
+    assert!(finding.advice.as_ref().unwrap().contains("--stamps all"));
 }
 
 #[test]
@@ -503,7 +530,8 @@ fn uneven_workers_matter_only_where_requests_wait_for_them() {
 
 #[test]
 fn overtaking_is_told_with_the_workers_that_do_it() {
-    let case = Case {
+    let mut case = Case {
+        causes: vec![share(Cause::Order, None, 0.0)],
         inversions: Inversions {
             overtaken: 5_120,
             share: 0.041,
@@ -521,6 +549,9 @@ fn overtaking_is_told_with_the_workers_that_do_it() {
         findings[0].advice.as_deref(),
         Some("It accounts for 0 % of the excess above p99: there is no need to change it.")
     );
+    // withdrawn causes leave nothing to say about its share
+    case.causes.clear();
+    assert_eq!(case.findings()[0].advice, None);
 }
 
 #[test]

@@ -43,6 +43,8 @@ pub(super) struct Pieces {
     parts: BTreeMap<GapCause, Nanos>,
     /// Who is current instead of the loop's thread, and since when.
     away: Option<(GapCause, Monotonic)>,
+    /// The thread handles a page fault, until it reads the clock.
+    faulting: bool,
 }
 
 impl Pieces {
@@ -53,6 +55,7 @@ impl Pieces {
             taken: Vec::new(),
             parts: BTreeMap::new(),
             away: None,
+            faulting: false,
         }
     }
 
@@ -78,6 +81,7 @@ impl Pieces {
             }
             // the event only shows when the fault began; while it waits, another thread or the idle one runs
             EventKind::PageFault { tid, .. } if tid == self.tid => {
+                self.faulting = true;
                 self.close(at);
                 self.away = Some((GapCause::PageFault, at));
             }
@@ -95,16 +99,16 @@ impl Pieces {
 
     /// Somebody else is current from here on, or the loop's own thread again.
     fn switch(&mut self, at: Monotonic, next: Tid) {
-        let faulting = matches!(self.away, Some((GapCause::PageFault, _)));
         self.close(at);
-        self.away = match next {
-            // the thread goes on handling the fault
-            next if next == self.tid && faulting => Some((GapCause::PageFault, at)),
+        let cause = match next {
+            // the thread goes on handling the fault, or sleeps in it
+            next if self.faulting && (next == self.tid || next == 0) => Some(GapCause::PageFault),
             next if next == self.tid => None,
-            // the loop never sleeps, so it was held back
-            0 => Some((GapCause::HeldBack, at)),
-            next => Some((GapCause::Thread(next), at)),
+            // otherwise the loop never sleeps, so it was held back
+            0 => Some(GapCause::HeldBack),
+            next => Some(GapCause::Thread(next)),
         };
+        self.away = cause.map(|cause| (cause, at));
     }
 
     fn close(&mut self, at: Monotonic) {
@@ -113,7 +117,8 @@ impl Pieces {
         }
     }
 
-    /// Charges the part of this time that is not charged yet.
+    /// Charges the part of this time that is not charged yet. Nothing that was charged ends after `to`, since
+    /// events come in order of their ends.
     fn give(&mut self, cause: GapCause, from: Monotonic, to: Monotonic) {
         let (from, to) = (from.max(self.gap.from), to.min(self.gap.to));
         if from >= to {
@@ -121,24 +126,12 @@ impl Pieces {
             self.parts.entry(cause).or_default();
             return;
         }
-        let mut free = to.saturating_since(from);
-        for &(a, b) in &self.taken {
-            let (a, b) = (a.max(from), b.min(to));
-            free = free.saturating_sub(b.saturating_since(a));
+        let (mut free, mut first) = (to.saturating_since(from), from);
+        while let Some((a, b)) = self.taken.pop_if(|(_, b)| *b >= from) {
+            free = free.saturating_sub(b.saturating_since(a.max(from)));
+            first = first.min(a);
         }
         *self.parts.entry(cause).or_default() += free;
-        self.mark(from, to);
-    }
-
-    fn mark(&mut self, mut from: Monotonic, mut to: Monotonic) {
-        self.taken.retain(|&(a, b)| {
-            let apart = b < from || a > to;
-            if !apart {
-                (from, to) = (from.min(a), to.max(b));
-            }
-            apart
-        });
-        let place = self.taken.partition_point(|&(a, _)| a < from);
-        self.taken.insert(place, (from, to));
+        self.taken.push((first, to));
     }
 }

@@ -15,6 +15,9 @@ const LONGEST: usize = 20;
 /// With more causes than this, the threads that took the least time count as one. (The number of other
 /// causes is limited by the interrupts and CPUs of the machine.)
 const MOST_CAUSES: usize = 256;
+/// So many threads keep their names in any case: where there are many CPUs, the other causes alone may be
+/// more than [`MOST_CAUSES`].
+const NAMED_THREADS: usize = 64;
 /// The largest number of windows of the account over time.
 const WINDOWS: usize = 600;
 
@@ -94,13 +97,16 @@ impl CpuSum {
         self.keep(gap, parts);
     }
 
-    /// Counts the half of the threads that took the least time as one. A thread that appears later and takes
-    /// much keeps its name.
+    /// Counts the half of the threads that took the least time as one, if they are many. A thread that appears
+    /// later and takes much keeps its name.
     fn fold_threads(&mut self) {
         let mut threads: Vec<(Nanos, GapCause)> = (self.causes.iter())
             .filter(|(cause, _)| matches!(cause, GapCause::Thread(_)))
             .map(|(cause, sum)| (sum.stolen, *cause))
             .collect();
+        if threads.len() < 2 * NAMED_THREADS {
+            return;
+        }
         threads.sort_unstable();
         let mut folded = self
             .causes

@@ -208,6 +208,23 @@ fn a_page_fault_lasts_until_the_clock_is_read() {
     assert_eq!(stolen(&sum), [(GapCause::PageFault, 5_000)]);
 }
 
+#[test]
+fn what_a_page_fault_waits_for_is_no_throttling() {
+    let fault = EventKind::PageFault {
+        tid: METER,
+        write: true,
+    };
+    let events = [
+        event(1_000, fault),
+        switch(2_000, METER, 0),
+        switch(40_000, 0, 7),
+        switch(45_000, 7, METER),
+    ];
+    let sum = account(true, &[(0, 50_000)], &events, &[]);
+    let (other, own) = (GapCause::Thread(7), GapCause::PageFault);
+    assert_eq!(stolen(&sum), [(other, 5_000), (own, 45_000)]);
+}
+
 /// Settling as gaps and events come gives the same account as settling once at the end, and the
 /// parts add up to the gaps.
 #[test]
@@ -276,6 +293,29 @@ fn a_gap_longer_than_a_window_is_spread_over_those_that_it_lies_in() {
     );
     let all: Nanos = over_time.stolen_ns.iter().copied().sum();
     assert_eq!(all, Nanos::new(280_000));
+}
+
+/// On a machine with many CPUs, their interrupts are more causes than there may be threads.
+#[test]
+fn a_thread_keeps_its_name_among_the_interrupts_of_many_cpus() {
+    let (mut gaps, mut events, mut sends) = (Vec::new(), Vec::new(), Vec::new());
+    for cpu in 0..300 {
+        let from = 20_000_000 * u64::from(cpu);
+        gaps.push((from, from + 3_000));
+        sends.push((from + 100, cpu));
+        events.push(interrupt(from + 2_500, Interrupt::Reschedule, 2_000));
+    }
+    for thread in [7, 8] {
+        let from = 10_000_000_000 + u64::from(thread) * 1_000_000;
+        gaps.push((from, from + 3_000));
+        events.push(switch(from + 500, METER, thread));
+        events.push(switch(from + 2_500, thread, METER));
+    }
+    let sum = account(true, &gaps, &events, &sends);
+    assert_eq!(sum.causes.len(), 302);
+    for thread in [7, 8] {
+        assert_eq!(sum.causes[&GapCause::Thread(thread)].gaps.count(), 1);
+    }
 }
 
 /// A day has some hundred million gaps, of threads that come and go.

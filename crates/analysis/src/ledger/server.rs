@@ -86,14 +86,6 @@ impl ServerState {
     pub(super) fn enter(&mut self, matched: &Matched, timeline: &Timeline, from_ns: u64) {
         self.timeline = timeline.clone();
         self.speed = Speed::of(matched, &self.baseline.paces);
-        for (place, line) in timeline.cpus().iter().enumerate() {
-            let k = self.cpu_index(line.cpu()).unwrap_or_else(|| {
-                self.cpus.push(CpuClock::new(line.cpu()));
-                self.histories.push(CpuHistory::default());
-                self.cpus.len() - 1
-            });
-            self.cpus[k].read_on(place, line, &mut self.by_tid);
-        }
         let mut last = 0;
         let unknown = self.label(Cause::Unobserved, Who::Nobody);
         for &tid in &matched.workers {
@@ -106,6 +98,15 @@ impl ServerState {
                 self.workers.push(Worker::new(tid, unknown));
             }
         }
+        // a new worker may be current already
+        for (place, line) in timeline.cpus().iter().enumerate() {
+            let k = self.cpu_index(line.cpu()).unwrap_or_else(|| {
+                self.cpus.push(CpuClock::new(line.cpu()));
+                self.histories.push(CpuHistory::default());
+                self.cpus.len() - 1
+            });
+            self.cpus[k].read_on(place, line, &mut self.by_tid);
+        }
         for w in 0..self.workers.len() {
             let worker = &mut self.workers[w];
             let before = (worker.state, worker.until_ns);
@@ -116,6 +117,11 @@ impl ServerState {
             if worker.outstanding > 0 && before != (worker.state, worker.until_ns) {
                 worker.busy_period = worker.busy_period.wrapping_add(1);
                 self.enter_state(w, from_ns);
+                // how long it waits was not known before
+                let until_ns = self.workers[w].until_ns;
+                if let Some((k, _)) = self.workers[w].counted.waiting {
+                    self.look_ahead(k, w, (from_ns, until_ns));
+                }
             }
         }
     }

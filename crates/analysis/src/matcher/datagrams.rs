@@ -248,11 +248,17 @@ impl Datagrams {
         }
         if self.by_order() {
             self.in_hand.enqueued(at, slot);
-            if let Some(unqueued) = open_key.and_then(|key| self.unqueued.get_mut(&key))
-                && let Ok(place) = unqueued.binary_search(&slot)
-            {
-                unqueued.remove(place);
+            if let Some(open_key) = open_key {
+                self.forget_unqueued(open_key, slot);
             }
+        }
+    }
+
+    fn forget_unqueued(&mut self, open_key: u64, slot: Slot) {
+        if let Some(unqueued) = self.unqueued.get_mut(&open_key)
+            && let Ok(place) = unqueued.binary_search(&slot)
+        {
+            unqueued.remove(place);
         }
     }
 
@@ -388,11 +394,15 @@ impl Datagrams {
 
     /// Stops waiting for a response to this request.
     pub(super) fn give_up(&mut self, slot: Slot, key: RequestKey) {
-        self.open.close(self.open_key(key), slot);
+        let open_key = self.open_key(key);
+        self.open.close(open_key, slot);
+        self.forget_unqueued(open_key, slot);
     }
 
-    /// Forgets packets that were never queued and whose requests are no longer in `held`.
+    /// Forgets packets that were never queued, and reads that were never answered, whose requests
+    /// are no longer in `held`.
     pub(super) fn forget(&mut self, held: &HeldRequests) {
+        self.in_hand.forget(|slot| held.get(slot).is_none());
         if self.packets.len() > 1_024 + 4 * held.len() {
             self.packets.retain(|_, &mut slot| held.get(slot).is_some());
         }

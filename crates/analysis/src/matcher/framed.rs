@@ -3,7 +3,8 @@
 //! While both directions are followed from the beginning of a message, each request ends where its
 //! parser says, and the n-th response answers the n-th request: T1 is the packet with the request's
 //! last byte, T6 the one with the last byte of its response. How the server reads and writes does
-//! not matter then.
+//! not matter then. Requests to which no response is due (memcached's `noreply`, and quiet commands
+//! that were not answered) are not part of the result: nobody waits for them.
 //!
 //! When a parser is lost (packets were not seen, the protocol is another one, or a length is in a
 //! part of a packet that was not recorded), the connection is judged by its turns, as without
@@ -86,6 +87,7 @@ impl Connection {
         framer.synced &= follows && framer.request_ends(payload, bytes, &mut ends).is_ok();
         let begins_another = ends.last().is_some_and(|(end, _)| *end < bytes);
         framer.pipelines |= ends.len() > 1 || begins_another;
+        framer.pipelines |= ends.iter().any(|(_, message)| message.silent);
         framer.pipelines |= was_synced && self.requests() > 0;
         let synced = framer.synced;
         self.framer = Some(framer);
@@ -104,7 +106,8 @@ impl Connection {
         let start = id.wrapping_sub(bytes as u16);
         let mut before = 0;
         for (end, message) in ends {
-            let slot = open(end);
+            // without a response to come, there is nothing to match
+            let slot = if message.silent { None } else { open(end) };
             let place = start.wrapping_add(end as u16);
             self.arrived(at, place, end - before, slot, Some(message));
             before = end;
@@ -236,8 +239,9 @@ impl Connection {
         let write = framer.begun.take();
         while let Some((slot, read, request)) = self.take_request() {
             let mismatch = request.tag != response.tag;
-            if request.silent || mismatch && request.quiet {
-                settled.extend(slot.map(Settled::Unanswered));
+            if mismatch && request.quiet {
+                // nobody waited for a response
+                settled.extend(slot.map(Settled::Part));
                 continue;
             }
             let Some(t6) = t6 else {

@@ -24,7 +24,7 @@ pub(super) enum Fate {
     Ambiguous,
     /// It will not be answered any more.
     Unanswered,
-    /// It turned out to be the beginning of another request.
+    /// It turned out to be the beginning of another request, or one without a response.
     Part,
 }
 

@@ -120,9 +120,6 @@ impl Matcher {
 
     /// Takes the next event, in order of time.
     pub fn observe(&mut self, event: &Event) {
-        if !self.shared.slices.let_pass(event) {
-            return;
-        }
         let mut ready = None;
         if !self.datagrams.hold_back(event, &mut ready) {
             return self.note(event);
@@ -134,6 +131,10 @@ impl Matcher {
 
     fn note(&mut self, event: &Event) {
         let (shared, streams) = (&mut self.shared, &mut self.streams);
+        // only now: an event that was held back belongs to the slice of its own time
+        if !shared.slices.let_pass(event) {
+            return;
+        }
         shared.saw(event);
         if shared.options.framing != Framing::OneInTurn && streams.collect(shared, event) {
             return;

@@ -40,7 +40,7 @@ pub(super) enum Settled {
     /// It is one of several that may have been answered; the time is that of the last response that
     /// may be to it.
     Ambiguous(Slot, Monotonic),
-    /// It was only the beginning of a request.
+    /// It was only the beginning of a request, or no response to it was due.
     Part(Slot),
     /// It was read, or the matcher lost track of it, and no response to it was seen.
     Unanswered(Slot),

@@ -50,7 +50,7 @@ struct RequestSegment {
     packet_end: Position,
     /// T1.
     at: Monotonic,
-    /// The request that ends here; none in the middle of one.
+    /// The request that ends here; none in the middle of one, or if no response to it is due.
     request: Option<Slot>,
     /// That request may be only the beginning of the next one.
     may_go_on: bool,
@@ -338,11 +338,31 @@ impl Connection {
             doubt.end(settled);
         }
         self.read = position;
-        let until = self.segments.iter_mut();
-        for segment in until.take_while(|segment| segment.end <= position) {
-            segment.read.get_or_insert(read);
+        let upto = self
+            .segments
+            .partition_point(|segment| segment.end <= position);
+        // from the end: there may be thousands that were read before
+        let newest = self.segments.range_mut(..upto).rev();
+        for segment in newest.take_while(|segment| segment.read.is_none()) {
+            segment.read = Some(read);
         }
-        self.batch().next_back().is_some_and(|last| !last.may_go_on)
+        let last = self.segments.range(..upto).next_back();
+        let is_silent = last.is_some_and(|last| last.message.silent);
+        let ends = is_silent || self.batch().next_back().is_some_and(|last| !last.may_go_on);
+        if self.is_framed() {
+            self.forget_read();
+        }
+        ends
+    }
+
+    /// Forgets what was read before the segment in which the oldest request ends, where the content
+    /// is followed: a long request has many such segments, and `noreply` has nothing else.
+    fn forget_read(&mut self) {
+        let read = self.read;
+        let goes = |segment: &&RequestSegment| segment.request.is_none() && segment.end <= read;
+        let gone = self.segments.iter().take_while(goes).count();
+        let last = self.segments.drain(..gone).next_back();
+        self.done = last.map_or(self.done, |last| last.end.max(self.done));
     }
 
     /// T6: the role of this segment. After [`Role::Begins`] and [`Role::Continues`], the caller

@@ -18,12 +18,13 @@ pub(super) fn limits(observed: &Observed) -> Vec<String> {
             "{replayed} of {measured} requests are replayed: {which}"
         ));
     }
-    let share = |count: u64| 100.0 * count as f64 / measured.max(1) as f64;
-    if share(observed.without_worker) > 1.0 {
+    // of the requests that are replayed: of the others it is not counted
+    let all = observed.requests.len().max(1) as f64;
+    let unknown = 100.0 * observed.without_worker as f64 / all;
+    if unknown > 1.0 {
         limits.push(format!(
-            "the worker of {:.1} % of the requests is not known: the replay assumes the usual \
-             work for them",
-            share(observed.without_worker)
+            "the worker of {unknown:.1} % of the requests is not known: the replay assumes the \
+             usual work for them"
         ));
     }
     limits

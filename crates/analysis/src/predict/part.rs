@@ -6,7 +6,7 @@
 use taillab_model::explanation::ModelFit;
 use taillab_model::{Distribution, Nanos};
 
-use super::measured_at;
+use super::{PREDICTED_QUANTILES, measured_at};
 use crate::fmt::Percentile;
 
 /// A percentile of the part that differs by more than this from that of all requests has no forecast.
@@ -48,7 +48,9 @@ impl ReplayedPart {
 
     /// What cannot be forecast, and why.
     pub(super) fn limits(&self) -> impl Iterator<Item = String> + '_ {
-        let unlike = self.0.iter().filter(|(q, _)| !self.is_like_all(*q));
+        let is_predicted = |(q, _): &&(f64, f64)| PREDICTED_QUANTILES.contains(q);
+        let predicted = self.0.iter().filter(is_predicted);
+        let unlike = predicted.filter(|(q, _)| !self.is_like_all(*q));
         unlike.map(|(q, difference)| {
             format!(
                 "no forecasts of {}: in the requests that are replayed, it is {:.0} % {} than in all",

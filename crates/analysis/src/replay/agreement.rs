@@ -354,6 +354,16 @@ fn requests_that_wait_together_are_answered_together() {
 }
 
 #[test]
+fn a_response_that_is_sent_late_holds_up_no_other_of_its_batch() {
+    let mut observed = observed(&[(0, 10, 0, 0), (0, 10, 0, 0)], &[vec![]]);
+    observed.requests[0].blocked_ns = 100;
+    observed.requests[0].blocked_cause = Cause::StackTx as u8;
+    let change = change(&observed, Sharing::Assigned, Order::Batches);
+    // both are computed first, and the replies take no time
+    assert_eq!(departures(&observed, &change), [120, 20]);
+}
+
+#[test]
 fn a_worker_that_another_cpu_wakes_is_not_ready_before() {
     // two workers on one CPU: the second one is woken at 6 and is ready 30 later
     let mut observed = observed(&[(1, 10, 0, 0), (5, 10, 0, 0)], &[Vec::new()]);
@@ -369,6 +379,12 @@ fn a_worker_that_another_cpu_wakes_is_not_ready_before() {
         let change = change(&observed, Sharing::Assigned, order);
         assert_eq!(departures(&observed, &change), [11, 46]);
     }
+    // a CPU without power states has none to leave
+    observed.requests[1].exit_wake_ns = 10;
+    let mut change = change(&observed, Sharing::Assigned, Order::Arrival);
+    assert_eq!(departures(&observed, &change), [11, 46]);
+    change.no_exit = true;
+    assert_eq!(departures(&observed, &change), [11, 36]);
 }
 
 #[test]

@@ -180,15 +180,34 @@ fn real_time(workers: &[Tid], context: &RecordingContext) -> Option<bool> {
         .then_some(first)
 }
 
-/// Whether each client stays with one worker: at most 1 in 1,000 requests changes the worker.
+/// Whether each client stays with one worker: at most 1 in 1,000 requests changes the worker, as far as that
+/// is known.
 fn bound(requests: &[Job], clients: &[u32]) -> bool {
     let mut of: HashMap<u32, u16> = HashMap::new();
     let (mut other, mut again) = (0_u64, 0_u64);
-    for (client, job) in clients.iter().zip(requests) {
+    let known = clients.iter().zip(requests);
+    for (client, job) in known.filter(|(_, job)| job.worker != u16::MAX) {
         if let Some(before) = of.insert(*client, job.worker) {
             again += 1;
             other += u64::from(before != job.worker);
         }
     }
     again > 0 && other * 1_000 <= again
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_whose_worker_is_unknown_does_not_move_its_client() {
+        let jobs = |workers: [u16; 3]| {
+            workers.map(|worker| Job {
+                worker,
+                ..Job::default()
+            })
+        };
+        assert!(bound(&jobs([0, u16::MAX, 0]), &[7; 3]));
+        assert!(!bound(&jobs([0, 1, 0]), &[7; 3]));
+    }
 }

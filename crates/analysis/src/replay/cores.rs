@@ -291,6 +291,7 @@ impl Iterator for CoreSegments<'_> {
         let to_ns = segment.to.nanos_since_boot();
         let thread = segment.thread;
         let is_server = thread != 0 && self.is_server(thread);
+        let left = self.current.take_if(|tid| *tid != thread);
         let who = match segment.top {
             Top::Nothing | Top::KernelLock | Top::Storage { .. } if is_server => {
                 let end = if next_thread == Some(thread) {
@@ -336,7 +337,7 @@ impl Iterator for CoreSegments<'_> {
             who,
         };
         // a thread that left while a handler ran on top of it gets a last stretch, without length
-        if let Some(tid) = self.current.take_if(|tid| *tid != thread) {
+        if let Some(tid) = left {
             let end = self.end_of(tid, from_ns);
             self.pending = Some(found);
             return Some(CpuStretch {

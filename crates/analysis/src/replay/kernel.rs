@@ -125,14 +125,19 @@ impl<F: FnMut(usize, u64)> SingleQueue<'_, F> {
         self.requests[i].blocked_ns(self.change)
     }
 
+    /// When the response to request `i` leaves whose work is done at `at_ns`, and when its worker continues.
+    fn departs(&self, i: usize, at_ns: u64) -> (u64, u64) {
+        let departure = at_ns + self.blocked_ns(i);
+        let free = match self.requests[i].is_sent_late() {
+            true => at_ns,
+            false => departure,
+        };
+        (departure, free)
+    }
+
     /// The work for request `i` is done at `at_ns`: it leaves, and the server continues.
     fn complete(&mut self, i: usize, at_ns: u64, server: &mut QueueServer<'_>) {
-        let blocked = self.blocked_ns(i);
-        let departure = at_ns + blocked;
-        let mut free = departure;
-        if blocked > 0 && self.requests[i].is_sent_late() {
-            free = at_ns;
-        }
+        let (departure, free) = self.departs(i, at_ns);
         (self.done)(i, departure);
         let after = u64::from(self.requests[i].after_ns);
         server.free_ns = if after == 0 {
@@ -302,9 +307,9 @@ impl<F: FnMut(usize, u64)> SingleQueue<'_, F> {
             if place == last {
                 self.complete(i, at, server);
             } else {
-                let departure = at + self.blocked_ns(i);
+                let (departure, free) = self.departs(i, at);
                 (self.done)(i, departure);
-                server.free_ns = departure;
+                server.free_ns = free;
             }
         }
     }

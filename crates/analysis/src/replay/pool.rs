@@ -238,7 +238,11 @@ impl<'a, F: FnMut(usize, u64)> Pool<'a, F> {
             self.runnable(w, now_ns);
         } else {
             self.workers[w].state = State::Held;
-            let ready = now_ns + u64::from(measured);
+            let exit = match self.change.no_exit {
+                true => self.requests[i].exit_wake_ns,
+                false => 0,
+            };
+            let ready = now_ns + u64::from(measured.saturating_sub(exit));
             let worker = w as u32;
             self.events
                 .push(Reverse((ready, PoolEvent::Ready { worker })));

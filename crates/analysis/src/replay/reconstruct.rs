@@ -51,7 +51,8 @@ pub(super) fn reconstruct(
             .collect(),
         workers: vec![WorkerPass::default(); observed.workers.len()],
         idle: vec![VecDeque::new(); cpus.len()],
-        waiting: vec![BTreeSet::new(); cpus.len()],
+        // at least one, since workers wait even where no CPU was recorded
+        waiting: vec![BTreeSet::new(); cpus.len().max(1)],
         own_sources: HashMap::new(),
         sleep_sources: HashMap::new(),
         shared: !observed.servers_are_workers && observed.workers.len() > cpus.len(),
@@ -179,6 +180,8 @@ struct WorkerPass {
     blocked: Option<(u64, u64, Cause)>,
     /// The place of the CPU that it waits for, and since when.
     waits: Option<(usize, u64)>,
+    /// Up to when it counts as hidden. The probe may be blind on several CPUs at once.
+    hidden_to: u64,
 }
 
 impl Default for WorkerPass {
@@ -192,6 +195,7 @@ impl Default for WorkerPass {
             early_ns: 0,
             blocked: None,
             waits: None,
+            hidden_to: 0,
         }
     }
 }
@@ -336,7 +340,9 @@ impl<F: Fn(SourceId) -> Cause> Reconstruction<'_, F> {
     fn unobserved(&mut self, from: u64, to: u64) {
         let requests = &mut self.observed.requests;
         // a worker that sleeps in a request is unavailable anyway
-        for worker in self.workers.iter().filter(|w| w.blocked.is_none()) {
+        for worker in self.workers.iter_mut().filter(|w| w.blocked.is_none()) {
+            let from = from.max(worker.hidden_to);
+            worker.hidden_to = worker.hidden_to.max(to);
             let previous = worker.next.checked_sub(1).map(|last| worker.queue[last]);
             let mut free = previous.map_or(0, |last| requests[last as usize].finish_ns());
             for &i in &worker.queue[worker.next..] {

@@ -72,7 +72,11 @@ pub(super) fn split_work(
     for job in requests.iter_mut() {
         job.exit_stack_ns = job.exit_stack_ns.saturating_sub(usual_shallow);
         if job.before_ns == NONE {
-            (job.before_ns, job.compute_ns) = (usual, usual);
+            job.before_ns = usual;
+            // in a batch, it has its share already
+            if job.compute_ns == 0 && job.reply_ns == 0 {
+                job.compute_ns = usual;
+            }
         }
         if job.after_ns == NONE {
             job.after_ns = usual_after;
@@ -113,6 +117,13 @@ fn batches(queues: &[Vec<u32>], requests: &mut [Job], read_ns: &[u64]) -> u64 {
     for batch in found {
         let before = requests[batch[0] as usize].before_ns;
         if before == NONE {
+            // its work is assumed later; what is known of the others is theirs
+            for &j in &batch[1..] {
+                let job = &mut requests[j as usize];
+                if job.before_ns != NONE {
+                    job.reply_ns = job.before_ns;
+                }
+            }
             continue;
         }
         let compute = before - usual.min(before / 2);
@@ -128,4 +139,32 @@ fn batches(queues: &[Vec<u32>], requests: &mut [Job], read_ns: &[u64]) -> u64 {
         }
     }
     batched
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::agreement::observed;
+    use super::*;
+
+    /// The computation and the reply of each of two requests that are read together.
+    fn batch_of_two(before_ns: [u32; 2]) -> [(u32, u32); 2] {
+        let jobs = before_ns.map(|before_ns| (0, before_ns, 0, 0));
+        let mut observed = observed(&jobs, &[vec![]]);
+        for (job, measured_ns) in observed.requests.iter_mut().zip([100, 150]) {
+            (job.compute_ns, job.measured_ns) = (0, measured_ns);
+        }
+        split_work(&mut observed, &[vec![0, 1]], &[1, 2], Vec::new());
+        assert_eq!(observed.batched, u64::from(before_ns[1] != NONE));
+        [0, 1].map(|i| {
+            let job = &observed.requests[i];
+            (job.compute_ns, job.reply_ns)
+        })
+    }
+
+    #[test]
+    fn a_request_of_a_batch_whose_work_is_unknown_leaves_the_others_theirs() {
+        assert_eq!(batch_of_two([100, 30]), [(35, 30), (35, 30)]);
+        assert_eq!(batch_of_two([NONE, 30]), [(30, 0), (0, 30)]);
+        assert_eq!(batch_of_two([100, NONE]), [(50, 0), (50, 0)]);
+    }
 }

@@ -5,7 +5,8 @@ use taillab_model::REPORTED_QUANTILES;
 use taillab_model::rtt::{RttAdded, RttElimination, RttRow, RttSuspect};
 use taillab_model::{Nanos, Quantile};
 
-/// Protocols that bypass the kernel's stack; the first one that was measured is used.
+/// Protocols that bypass the kernel's stack, by the beginning of their names (`rdma-send`); the first one
+/// that was measured is used.
 const AROUND: [&str; 3] = ["rdma", "xdp", "shm"];
 
 /// An elimination for each size and number of connections that has rows to compare.
@@ -39,7 +40,12 @@ fn suspects(rows: &[&RttRow]) -> Option<Vec<RttSuspect>> {
         let is_it = |row: &&&RttRow| row.proto == proto && mode.is_none_or(|mode| row.mode == mode);
         rows.iter().find(is_it).copied()
     };
-    let around = AROUND.iter().find_map(|proto| first(proto, None));
+    let around = AROUND.iter().find_map(|proto| {
+        // a driver that does an adapter's work on a CPU bypasses nothing
+        let goes_around =
+            |row: &&&RttRow| row.proto.starts_with(*proto) && row.functional_only.is_none();
+        rows.iter().find(goes_around).copied()
+    });
     let udps = rows.iter().filter(|row| row.proto == "udp").copied();
     let both = udps
         .clone()
@@ -163,5 +169,18 @@ mod tests {
         assert_eq!(elimination(&[]), []);
         let two = [row("tcp", "blocking", 50), row("shm", "nonblocking", 3)];
         assert_eq!(elimination(&two)[0].suspects.len(), 2);
+    }
+
+    #[test]
+    fn an_adapter_goes_around_the_kernel_unless_a_driver_does_its_work() {
+        let mut rows = [
+            row("udp", "blocking", 40),
+            row("rdma-send", "nonblocking", 2),
+            row("shm", "nonblocking", 3),
+        ];
+        let last = |rows: &[RttRow]| elimination(rows)[0].suspects.last().unwrap().with.clone();
+        assert_eq!(last(&rows), "rdma-send nonblocking");
+        rows[1].functional_only = Some("soft RoCE".to_owned());
+        assert_eq!(last(&rows), "shm nonblocking");
     }
 }

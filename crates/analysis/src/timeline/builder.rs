@@ -24,6 +24,9 @@ use crate::spans::earlier;
 /// The minimum number of silences of a CPU that are kept for the next part of a recording.
 const MANY_SILENCES: usize = 4_096;
 
+/// The counter of throttled time is read more often than this, and an event comes only if it grew.
+const READ_WITHIN: Nanos = Nanos::from_secs(1);
+
 impl Timeline {
     /// The timeline of these events, which are in order of time to within a millisecond.
     pub fn build(events: impl IntoIterator<Item = Event>, context: &RecordingContext) -> Self {
@@ -128,6 +131,7 @@ impl TimelineBuilder {
                 self.seen.interrupts = true;
                 if interrupt == Interrupt::CallFunction
                     && let Some(quiet) = &mut self.cpu(cpu).quiet
+                    && earlier(at, lasted).saturating_since(quiet.to) <= stalls::RIGHT_AFTER
                 {
                     quiet.interrupted = true;
                 }
@@ -235,6 +239,8 @@ impl TimelineBuilder {
             EventKind::Throttled { lasted } => {
                 self.seen.throttling = true;
                 let from = self.last_throttled.replace(at).unwrap_or(first);
+                // it grows when the group may go on: that was since the last reading
+                let from = from.max(earlier(earlier(at, lasted), READ_WITHIN));
                 if lasted > Nanos::ZERO {
                     self.throttled.push(ThrottleWindow {
                         from: from.min(at),
@@ -347,10 +353,10 @@ impl TimelineBuilder {
             self.worker(prev, cpu);
         }
         let missed = self.cpu(cpu).current.filter(|&current| current != prev);
-        match missed {
-            Some(current) => self.was_blind(cpu, current, at),
-            None => self.unwatched.left(prev),
+        if let Some(current) = missed {
+            self.was_blind(cpu, current, at);
         }
+        self.unwatched.left(prev);
         let line = self.cpu(cpu);
         let proven_ns = line.proven_ns;
         line.is_current(at, next);
@@ -422,6 +428,8 @@ impl TimelineBuilder {
         let from = instant(line.proven_ns.min(ns(at)));
         if !unwatched {
             line.blind_between(from, at);
+            // events were lost, so silence shows nothing
+            line.was_not_silent(ns(from));
         }
     }
 
@@ -463,6 +471,8 @@ impl TimelineBuilder {
             return;
         };
         line.blind_between(from, at);
+        // nor was it silent
+        line.active_ns = line.active_ns.max(ns(at));
         for worker in &mut self.workers {
             if worker.cpu == cpu {
                 worker.lost(ns(from), at);

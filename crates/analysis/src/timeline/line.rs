@@ -44,9 +44,10 @@ pub struct WorkerSpan {
 /// A stretch of time in which the server's cgroup may have been held back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThrottleWindow {
-    /// The last reading of the cgroup's counter before it grew.
+    /// Before this, it was not held back: when the cgroup's counter last grew, or a second and the time by
+    /// which it grew before `to`, if that is later.
     pub from: Monotonic,
-    /// The first reading after it grew.
+    /// The first reading of the counter after it grew.
     pub to: Monotonic,
     /// By how much it grew, summed over the threads.
     pub held_back: Nanos,

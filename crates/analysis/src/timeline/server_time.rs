@@ -25,27 +25,28 @@ pub(crate) struct ServerTime {
 }
 
 impl ServerTime {
-    /// Adds these stretches of a window.
+    /// Adds these stretches of a window, which are in order of time.
     pub(crate) fn add(
         &mut self,
         matched: &Matched,
         timeline: &Timeline,
         stretches: impl Iterator<Item = (Monotonic, Monotonic)>,
     ) {
+        let stretches: Vec<(Monotonic, Monotonic)> = stretches.collect();
+        let (Some(&(from, _)), Some(&(_, upto))) = (stretches.first(), stretches.last()) else {
+            return;
+        };
         let mut on_core: BTreeMap<Tid, u64> = BTreeMap::new();
-        let mut span: Option<(Monotonic, Monotonic)> = None;
-        for (from, upto) in stretches {
-            span = Some((span.map_or(from, |(first, _)| first), upto));
-            self.add_stretch(timeline, (from, upto), &mut on_core);
+        for &stretch in &stretches {
+            self.add_stretch(timeline, stretch, &mut on_core);
         }
-        let Some((from, upto)) = span else { return };
         let lines = timeline.workers().iter();
         let awake = lines.filter(|line| line.never_sleeps(from, upto));
         let awake: Vec<Tid> = awake.map(WorkerLine::tid).collect();
         if awake.is_empty() {
             return;
         }
-        let served = served(matched, (from, upto));
+        let served = served(matched, &stretches);
         for tid in awake {
             let ns = |of: &BTreeMap<Tid, u64>| of.get(&tid).copied().unwrap_or(0);
             let (on_core, at_work) = (ns(&on_core), ns(&served));
@@ -114,22 +115,51 @@ fn count(of: Option<(Tid, u64)>, threads: &mut u64, on_core: &mut BTreeMap<Tid, 
     }
 }
 
-/// For how many nanoseconds each thread had at least one of these requests, between two instants.
-fn served(matched: &Matched, (from, upto): (Monotonic, Monotonic)) -> BTreeMap<Tid, u64> {
+/// For how many nanoseconds of these stretches each thread had at least one of these requests.
+fn served(matched: &Matched, stretches: &[(Monotonic, Monotonic)]) -> BTreeMap<Tid, u64> {
+    let boot = Monotonic::from_nanos_since_boot(0);
     let mut by_end: Vec<usize> = (0..matched.requests.len()).collect();
     by_end.sort_unstable_by_key(|&place| matched.requests.t6(place));
     let mut served: BTreeMap<Tid, (u64, Monotonic)> = BTreeMap::new();
     for place in by_end {
-        let (sum, free) = (served.entry(matched.workers[place])).or_insert((0, from));
+        let (sum, free) = (served.entry(matched.workers[place])).or_insert((0, boot));
         let stamps = matched.requests.stamps(place);
         let [t2, t3, t4, _] = stamps.middle();
-        let began = t3.or(t2).or(t4).unwrap_or(stamps.t1);
-        let ended = stamps.t6.min(upto);
-        *sum += ended.saturating_since(began.max(*free)).get();
-        *free = ended.max(*free);
+        let began = t3.or(t2).or(t4).unwrap_or(stamps.t1).max(*free);
+        let first = stretches.partition_point(|(_, upto)| *upto <= began);
+        let met = stretches[first..].iter();
+        for &(from, upto) in met.take_while(|(from, _)| *from < stamps.t6) {
+            let ended = stamps.t6.min(upto);
+            *sum += ended.saturating_since(began.max(from)).get();
+        }
+        *free = stamps.t6.max(*free);
     }
     served
         .into_iter()
         .map(|(tid, (sum, _))| (tid, sum))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use taillab_model::{Request, Stamps};
+
+    use super::*;
+
+    #[test]
+    fn only_requests_within_the_stretches_are_work() {
+        let at = |us: u64| Monotonic::from_nanos_since_boot(us * 1_000);
+        let mut matched = Matched::default();
+        for (came, answered) in [(0, 30), (20, 40), (110, 130), (195, 400)] {
+            matched.requests.push(Request {
+                server: Stamps::new(at(came), [None; 4], at(answered)),
+                client: None,
+                operation: None,
+            });
+            matched.workers.push(9);
+        }
+        let stretches = [(10, 35), (100, 200), (300, 310)].map(|(from, to)| (at(from), at(to)));
+        // 10 to 35, 110 to 130, 195 to 200, and all of the last
+        assert_eq!(served(&matched, &stretches)[&9], 60_000);
+    }
 }

@@ -22,7 +22,8 @@
 //!   [`super::unheard`]). This needs no current thread: an idle CPU must react too, except for one in
 //!   a power state, which takes its time to leave it.
 //!
-//! Without evidence the time remains that of the thread.
+//! Without evidence the time remains that of the thread. Where events were lost (in a blind window),
+//! silence shows nothing.
 
 use std::collections::BTreeMap;
 
@@ -83,7 +84,7 @@ pub(super) struct Silence {
 
 /// Interrupts that waited for the end of the same silence come within this time. Those with a higher vector
 /// than the timer's come before the tick, and so do their softirqs.
-const RIGHT_AFTER: Nanos = Nanos::from_micros(50);
+pub(super) const RIGHT_AFTER: Nanos = Nanos::from_micros(50);
 
 /// Time stolen from a CPU, as one event reports it: since the CPU's last such event.
 #[derive(Clone, Copy, Debug)]
@@ -120,12 +121,16 @@ pub(super) fn find(
     unheard: &[(u16, Stall)],
 ) -> BTreeMap<u16, Vec<Stall>> {
     let mut found: BTreeMap<u16, Vec<Stall>> = BTreeMap::new();
-    let mut missed: Vec<(Monotonic, Monotonic)> = canary.iter().map(|&(_, a, b)| (a, b)).collect();
-    missed.sort_unstable();
+    // what one canary missed does not overlap; what several missed may
+    let mut missed: BTreeMap<u16, Vec<(Monotonic, Monotonic)>> = BTreeMap::new();
+    for &(of, from, to) in canary {
+        missed.entry(of).or_default().push((from, to));
+    }
+    missed.values_mut().for_each(|times| times.sort_unstable());
     for (&cpu, own) in silences {
         let stalls = found.entry(cpu).or_default();
         for silence in own {
-            let by_canary = seen_by_canary(silence, &missed);
+            let by_canary = missed.values().find_map(|of| seen_by_canary(silence, of));
             let others = silences.iter().filter(|(other, _)| **other != cpu);
             let by_other = || {
                 others
@@ -161,7 +166,7 @@ pub(super) fn find(
     found
 }
 
-/// The part of the silence that a canary missed, if it is at least half of the silence and of what the
+/// The part of the silence that this canary missed, if it is at least half of the silence and of what the
 /// canary missed.
 fn seen_by_canary(
     silence: &Silence,
@@ -355,6 +360,16 @@ mod tests {
         assert_eq!(stall, [(1_100, 2_950, StallEvidence::Canary)]);
         assert!(found(&own, &[], &[(2_500, 2_950)], None).is_empty());
         assert!(found(&own, &[], &[(2_000, 9_000)], None).is_empty());
+    }
+
+    #[test]
+    fn a_canary_is_heard_though_another_one_missed_less_meanwhile() {
+        let silences = BTreeMap::from([(0, vec![silence(5_000, 9_000)])]);
+        let canaries = [(7, at(4_800), at(9_000)), (8, at(4_900), at(4_950))];
+        let stalls = find(&silences, &canaries, &[], &[]);
+        let evidence = StallEvidence::Canary;
+        let (from, to) = (at(5_000), at(9_000));
+        assert_eq!(stalls[&0], [Stall { from, to, evidence }]);
     }
 
     #[test]

@@ -7,7 +7,8 @@ use taillab_model::{Monotonic, Tid};
 
 use super::codes::pack_state;
 use super::column::Column;
-use super::line::{CpuLine, Seen, Timeline, WorkerLine, ns};
+use super::line::{CpuLine, Seen, ThrottleWindow, Timeline, WorkerLine, ns};
+use super::stalls::Stall;
 use super::state::WorkerState;
 
 /// The timelines of some stretches of a recording. Between two stretches, the states of the workers are
@@ -16,6 +17,8 @@ use super::state::WorkerState;
 pub struct Stretches {
     cpus: BTreeMap<u16, CpuLine>,
     workers: BTreeMap<Tid, WorkerLine>,
+    throttled: Vec<ThrottleWindow>,
+    retransmissions: Vec<(Monotonic, u32)>,
     span: Option<(Monotonic, Monotonic)>,
     seen: Seen,
 }
@@ -41,11 +44,24 @@ impl Stretches {
             // a part has all codes of earlier parts
             own.meanings.clone_from(&line.meanings);
             copy(&line.changes, &mut own.changes, ns(from), ns(to));
-            let inside = |from: Monotonic| move |at: &Monotonic| from <= *at && *at < to;
-            let stalls = line.stalls.iter().filter(|stall| inside(from)(&stall.from));
-            own.stalls.extend(stalls);
+            // a stall that began before the stretch is a part of it too
+            let inside = (line.stalls.iter()).filter(|stall| stall.from < to && stall.to > from);
+            own.stalls.extend(inside.map(|stall| Stall {
+                from: stall.from.max(from),
+                to: stall.to.min(to),
+                ..*stall
+            }));
             own.end_ns = ns(to);
         }
+        // one that reaches into the stretch says how much of it was taken
+        let last = self.throttled.last().map(|window| window.to);
+        let windows = part.throttled().iter();
+        let inside = windows.filter(|window| window.from < to && window.to > from);
+        self.throttled
+            .extend(inside.filter(|window| last.is_none_or(|last| window.to > last)));
+        let sent_again = part.retransmissions().iter();
+        self.retransmissions
+            .extend(sent_again.filter(|(at, _)| (from..to).contains(at)));
         let unknown = pack_state(WorkerState::Unknown);
         for line in part.workers() {
             let own = self.workers.entry(line.tid).or_insert_with(|| WorkerLine {
@@ -85,8 +101,9 @@ impl Stretches {
             places: Arc::new(places.map(|(place, line)| (line.tid, place)).collect()),
             cpus: cpus.into(),
             workers: workers.into(),
+            throttled: self.throttled.into(),
+            retransmissions: self.retransmissions.into(),
             seen: self.seen,
-            ..Timeline::default()
         }
     }
 }
@@ -98,5 +115,68 @@ fn copy(from: &Column, to: &mut Column, from_ns: u64, to_ns: u64) {
         && change.at_ns < to_ns
     {
         to.push(change.at_ns.max(from_ns), change.code);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use taillab_model::Nanos;
+
+    use super::*;
+    use crate::timeline::StallEvidence;
+
+    #[test]
+    fn a_stall_that_began_before_a_stretch_is_a_part_of_it() {
+        let at = Monotonic::from_nanos_since_boot;
+        let stall = |from, to| Stall {
+            from: at(from),
+            to: at(to),
+            evidence: StallEvidence::Canary,
+        };
+        let line = CpuLine {
+            cpu: 0,
+            changes: Column::default(),
+            meanings: Vec::new(),
+            stalls: vec![stall(50, 150), stall(180, 260)],
+            end_ns: 400,
+        };
+        let part = Timeline {
+            span: Some((at(0), at(400))),
+            cpus: [line].into(),
+            ..Timeline::default()
+        };
+        let mut stretches = Stretches::default();
+        stretches.add(&part, at(100), at(200));
+        stretches.add(&part, at(200), at(300));
+        let all = stretches.finish();
+        let expected = [stall(100, 150), stall(180, 200), stall(200, 260)];
+        assert_eq!(all.cpu(0).unwrap().stalls(), expected);
+    }
+
+    /// Parts overlap, since a window keeps what the next one may refer to.
+    #[test]
+    fn what_lies_in_a_stretch_is_kept_once() {
+        let at = Monotonic::from_nanos_since_boot;
+        let window = |from, to| ThrottleWindow {
+            from: at(from),
+            to: at(to),
+            held_back: Nanos::new(to - from),
+        };
+        let part = |span: (u64, u64), windows: &[ThrottleWindow], resent: &[u64]| Timeline {
+            span: Some((at(span.0), at(span.1))),
+            throttled: windows.into(),
+            retransmissions: resent.iter().map(|ns| (at(*ns), 7)).collect(),
+            ..Timeline::default()
+        };
+        let mut stretches = Stretches::default();
+        let (early, across, late) = (window(0, 90), window(180, 220), window(300, 310));
+        let first = part((0, 250), &[early, across], &[95, 150, 199, 240]);
+        stretches.add(&first, at(100), at(200));
+        let second = part((90, 400), &[across, late], &[150, 199, 240, 390]);
+        stretches.add(&second, at(150), at(350));
+        let all = stretches.finish();
+        assert_eq!(all.throttled(), [across, late]);
+        let resent: Vec<Monotonic> = all.retransmissions().iter().map(|(at, _)| *at).collect();
+        assert_eq!(resent, [at(150), at(199), at(240)]);
     }
 }

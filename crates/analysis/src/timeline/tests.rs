@@ -184,6 +184,10 @@ fn a_thread_that_is_never_seen_to_leave_had_the_cpu_until_another_one_shows_itse
     ]);
     let found = of_init(&seen);
     assert_eq!(found[3..], [(300, 350, Top::Blind), (400, 450, Top::Blind)]);
+    // the same if it was not seen to come that time
+    let seen = timeline(vec![preempt(260, INIT, SERVER)]);
+    let found = of_init(&seen);
+    assert_eq!(found[2..], [(300, 350, Top::Blind), (400, 450, Top::Blind)]);
 }
 
 #[test]
@@ -386,6 +390,21 @@ fn what_a_read_waits_for_is_the_storages_though_the_cpu_stood_still() {
         unknown.iter().all(|segment| segment.3 != READ),
         "{unknown:?}"
     );
+}
+
+#[test]
+fn a_group_is_held_back_only_for_a_while_before_its_counter_grows() {
+    let grew = |ms: u64| {
+        let lasted = Nanos::from_millis(50);
+        event(ms * 1_000_000, 0, EventKind::Throttled { lasted })
+    };
+    let first = switch(10_000_000, 0, 5, None);
+    let timeline = build(vec![first, grew(200), grew(60_000), grew(60_100)]);
+    let windows = timeline.throttled().iter();
+    let windows: Vec<(u64, u64)> = windows
+        .map(|window| (ns(window.from) / 1_000_000, ns(window.to) / 1_000_000))
+        .collect();
+    assert_eq!(windows, [(10, 200), (58_950, 60_000), (60_000, 60_100)]);
 }
 
 fn any_events() -> impl Strategy<Value = Vec<Event>> {

@@ -1,6 +1,6 @@
 //! Removes from a result what its verdict withdraws, so that nobody relies on it.
 
-use taillab_model::explanation::Explanation;
+use taillab_model::explanation::{Explanation, FanOut};
 use taillab_model::summary::{ClaimName, LoadSummary, Report, ServerResult, Stages, Verdict};
 use taillab_model::{Distribution, Nanos};
 
@@ -84,12 +84,23 @@ impl Withdrawn {
         if self.causes {
             explanation.bands.clear();
         }
+        for at in &mut explanation.fan_out {
+            self.fan_out(at);
+        }
         if self.forecasts {
             explanation.curves.clear();
         }
         for curve in &mut explanation.curves {
             self.curve(&mut curve.points);
         }
+    }
+
+    /// What a user of several servers waits is a far percentile of one of them.
+    fn fan_out(&self, at: &mut FanOut) {
+        let servers = f64::from(at.servers.max(1));
+        let keeps = |q: f64| self.keeps(q.powf(servers.recip()));
+        at.p50_ns = at.p50_ns.filter(|_| keeps(0.5));
+        at.p99_ns = at.p99_ns.filter(|_| keeps(0.99));
     }
 
     fn load(&self, load: &mut LoadSummary) {
@@ -125,5 +136,33 @@ pub fn withdraw_from_load<'c>(
     withdrawn.load(load);
     for points in curves {
         withdrawn.curve(points);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_many_servers_take_goes_with_the_percentile_of_one() {
+        let withdrawn = Withdrawn {
+            from: Some(0.99),
+            causes: true,
+            forecasts: true,
+        };
+        let at = |servers| FanOut {
+            servers,
+            p50_ns: Some(Nanos::new(1)),
+            p99_ns: Some(Nanos::new(2)),
+        };
+        let mut explanation = Explanation {
+            fan_out: vec![at(1), at(50), at(100)],
+            ..Explanation::default()
+        };
+        withdrawn.explanation(&mut explanation);
+        // the median of 50 is p98.6 of one, the median of 100 is p99.3 of one
+        let kept = explanation.fan_out.iter().map(|at| at.p50_ns.is_some());
+        assert_eq!(kept.collect::<Vec<_>>(), [true, true, false]);
+        assert!(explanation.fan_out.iter().all(|at| at.p99_ns.is_none()));
     }
 }

@@ -3,7 +3,7 @@
 use taillab_model::doctor::{Check, CheckState, Group};
 
 use super::privilege::{
-    BPF, Capability, DAC_OVERRIDE, DAC_READ_SEARCH, NET_ADMIN, NET_RAW, PERFMON, Privileges, SUDO,
+    BPF, Capability, DAC_OVERRIDE, DAC_READ_SEARCH, NET_ADMIN, NET_RAW, PERFMON, Privileges,
     SYS_ADMIN, SYS_NICE, SYS_PTRACE,
 };
 
@@ -103,21 +103,32 @@ pub(super) fn check(privileges: &Privileges) -> Check {
             .collect();
         (!missing.is_empty()).then(|| format!("{} ({})", needs.command, names(&missing)))
     };
-    let lacking: Vec<String> = COMMANDS.iter().filter_map(lacks).collect();
-    if lacking.is_empty() {
+    let mut wanted = COMMANDS.iter().flat_map(|needs| needs.least);
+    let Some(first) = wanted.find(|one| !privileges.holds(**one)) else {
         return Check::ok(
             Group::Privilege,
             NAME,
             "each has the capabilities that it needs",
         );
-    }
+    };
+    let lacking: Vec<String> = COMMANDS.iter().filter_map(lacks).collect();
     let found = format!("without what they need: {}", lacking.join(", "));
-    Check::not_ok(Group::Privilege, NAME, CheckState::Warning, found, SUDO)
+    let remedy = privileges.how_to_get(*first);
+    Check::not_ok(Group::Privilege, NAME, CheckState::Warning, found, remedy)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::tree;
     use super::*;
+
+    #[test]
+    fn root_without_capabilities_is_not_told_to_become_root() {
+        let status = "Uid:\t0\t0\t0\t0\nCapEff:\t0000000000000000\n";
+        let (_folder, roots) = tree(&[("proc/self/status", status)]);
+        let remedy = check(&Privileges::read(&roots)).remedy.unwrap();
+        assert!(remedy.contains("--cap-add SYS_ADMIN"), "{remedy}");
+    }
 
     #[test]
     fn help_names_what_is_needed_and_what_for() {

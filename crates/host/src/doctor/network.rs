@@ -56,16 +56,13 @@ fn judge(outcome: Result<(), TestbedError>, privileges: &Privileges) -> Vec<Chec
             (2, (found, remedy.to_owned()))
         }
     };
-    let needs = ["a network", "a namespace", "a veth pair"][failed];
-    let untried = [NAMESPACES, VETH, STEERING]
-        .into_iter()
-        .skip(failed + 1)
-        .map(|name| {
-            let found = format!("not tried: it needs {needs}");
-            Check::not_ok(GROUP, name, CheckState::Unknown, found, remedy.as_str())
-        });
+    let names = [NAMESPACES, VETH, STEERING];
+    let name = names[failed];
+    let untried = names.into_iter().skip(failed + 1).map(|untried| {
+        let found = format!("not tried: it needs {name}");
+        Check::not_ok(GROUP, untried, CheckState::Unknown, found, remedy.as_str())
+    });
     let untried: Vec<Check> = untried.collect();
-    let name = [NAMESPACES, VETH, STEERING][failed];
     let failure = Check::not_ok(GROUP, name, CheckState::Missing, found, remedy.as_str());
     made.into_iter()
         .take(failed)
@@ -153,6 +150,11 @@ mod tests {
             remedy: String::new(),
         })));
         assert_eq!(states(&no_ip), [Ok, Missing, Unknown]);
+        assert_eq!(
+            of(&no_right, VETH).found,
+            "not tried: it needs network namespaces"
+        );
+        assert_eq!(of(&no_ip, STEERING).found, "not tried: it needs veth");
         assert!(
             of(&no_ip, VETH)
                 .remedy

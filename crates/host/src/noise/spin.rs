@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -102,14 +102,14 @@ impl Loop {
 pub struct RunningLoops {
     /// In the order of their specifications.
     pub loops: Vec<Loop>,
-    begin: Arc<Barrier>,
+    begin: Arc<Gate>,
     stop: Arc<AtomicBool>,
 }
 
 impl RunningLoops {
     /// Lets all of them begin.
     pub fn begin(&self) {
-        self.begin.wait();
+        self.begin.open();
     }
 
     /// Tells all of them to end, which takes them up to a millisecond.
@@ -118,44 +118,54 @@ impl RunningLoops {
     }
 }
 
+/// Threads wait at it until it is opened.
+#[derive(Debug, Default)]
+struct Gate {
+    is_open: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Gate {
+    fn open(&self) {
+        *self.is_open.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.opened.notify_all();
+    }
+
+    fn pass(&self) {
+        let mut is_open = self.is_open.lock().unwrap_or_else(PoisonError::into_inner);
+        while !*is_open {
+            let woken = self.opened.wait(is_open);
+            is_open = woken.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
 /// Starts a thread for each loop; they begin to read with [`RunningLoops::begin`].
 ///
 /// # Errors
 /// [`NoiseError`]: a CPU or a policy that the kernel refuses. No thread is left then.
 pub fn start(specs: Vec<LoopSpec>) -> Result<RunningLoops, NoiseError> {
-    let begin = Arc::new(Barrier::new(specs.len() + 1));
-    let stop = Arc::new(AtomicBool::new(false));
-    let mut loops = Vec::with_capacity(specs.len());
-    let mut refused = None;
-    let wanted = specs.len();
+    let mut running = RunningLoops {
+        loops: Vec::with_capacity(specs.len()),
+        begin: Arc::default(),
+        stop: Arc::default(),
+    };
     for spec in specs {
-        match launch(spec, &begin, &stop) {
-            Ok(running) => loops.push(running),
+        match launch(spec, &running.begin, &running.stop) {
+            Ok(one) => running.loops.push(one),
             Err(error) => {
-                refused = Some(error);
-                break;
+                // those that are there must get past the gate to end
+                running.stop();
+                running.begin();
+                running.loops.into_iter().for_each(|one| drop(one.join()));
+                return Err(error);
             }
         }
     }
-    let Some(error) = refused else {
-        return Ok(RunningLoops { loops, begin, stop });
-    };
-    // those that are there must get past the barrier to end
-    stop.store(true, Ordering::Relaxed);
-    for _ in loops.len()..wanted {
-        let begin = Arc::clone(&begin);
-        thread::spawn(move || begin.wait());
-    }
-    begin.wait();
-    loops.into_iter().for_each(|running| drop(running.join()));
-    Err(error)
+    Ok(running)
 }
 
-fn launch(
-    spec: LoopSpec,
-    begin: &Arc<Barrier>,
-    stop: &Arc<AtomicBool>,
-) -> Result<Loop, NoiseError> {
+fn launch(spec: LoopSpec, begin: &Arc<Gate>, stop: &Arc<AtomicBool>) -> Result<Loop, NoiseError> {
     let (out, gaps) = sync_channel(KEPT);
     let (ready, is_ready) = sync_channel(1);
     let (begin, stop) = (Arc::clone(begin), Arc::clone(stop));
@@ -170,13 +180,14 @@ fn launch(
                 .and_then(|()| own.policy.apply());
             let failed = prepared.is_err();
             let tid = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+            // before it is ready, so that all loops begin at once
+            let counts = TickCounts::default();
             // `launch` waits for this
             let _ = ready.send(prepared.map(|()| tid));
-            let counts = TickCounts::default();
             if failed {
                 return LoopEnd::nothing(counts);
             }
-            begin.wait();
+            begin.pass();
             spin(&own, counts, &stop, &out)
         })
         .map_err(NoiseError::Thread)?;

@@ -46,7 +46,10 @@ pub enum ServerError {
         address: SocketAddr,
     },
     /// The address cannot be used at all.
-    #[error("cannot use {transport} port {} at {}: {source}", address.port(), address.ip())]
+    #[error(
+        "cannot use {transport} port {} at {}: {source}; choose another port, or run as root (sudo) for \
+         one below 1024", address.port(), address.ip()
+    )]
     Port {
         /// `TCP` or `UDP`.
         transport: &'static str,

@@ -99,6 +99,8 @@ impl ServerProcess {
             reason,
         };
         let failed = |e: io::Error| start_failed(e.to_string());
+        // it is started in its folder, where a relative path leads elsewhere
+        let path = std::path::absolute(path).map_err(failed)?;
         let (reader, writer) = io::pipe().map_err(failed)?;
         // the child needs a separate descriptor: the standard streams have locks
         let complaints = writer.try_clone().map_err(failed)?;
@@ -222,8 +224,8 @@ impl ServerProcess {
     }
 
     /// Ends it: SIGTERM, and SIGKILL after `patience`; waits for its end. The first
-    /// process of a pid namespace does not get a SIGTERM that it has no handler for
-    /// (pid_namespaces(7)), so such a server gets the SIGKILL at once.
+    /// process of a pid namespace does not get a SIGTERM that it neither handles nor
+    /// waits for (pid_namespaces(7)), so such a server gets the SIGKILL at once.
     ///
     /// # Errors
     /// [`ServerError::Watch`].

@@ -25,9 +25,12 @@ pub(crate) struct Parent {
 
 impl Parent {
     /// Whether the kernel keeps SIGTERM from the child `pid`: the first process of a pid namespace gets
-    /// only signals that it handles (pid_namespaces(7)).
+    /// only signals that it handles (pid_namespaces(7)), or that it blocks to wait for them (signalfd(2)).
     pub(crate) fn is_deaf(&self, pid: u32) -> bool {
-        self.has_pid_namespace && !process::catches(&Roots::default(), pid, Signal::TERM)
+        let roots = Roots::default();
+        let hears = process::catches(&roots, pid, Signal::TERM)
+            || process::blocks(&roots, pid, Signal::TERM);
+        self.has_pid_namespace && !hears
     }
 
     /// Starts `command` as the child of a new thread, in a new pid namespace where one may be

@@ -49,6 +49,8 @@ pub struct StartedCommand {
     child: Child,
     program: String,
     ended: bool,
+    /// It is ended, and so is what it had started.
+    stopped: bool,
     /// Dropped last, since the kernel then kills the command.
     parent: Parent,
 }
@@ -92,6 +94,7 @@ impl StartedCommand {
             child,
             program: name,
             ended: false,
+            stopped: false,
             parent,
         })
     }
@@ -137,13 +140,14 @@ impl StartedCommand {
         let _ = self.child.kill();
         let _ = kill_process_group(pid, Signal::KILL);
         let _ = self.child.wait();
-        self.ended = true;
+        self.stopped = true;
     }
 }
 
 impl Drop for StartedCommand {
     fn drop(&mut self) {
-        if !self.ended {
+        // also where it has ended by itself: its children may be left
+        if !self.stopped {
             self.stop(Duration::ZERO);
         }
     }
@@ -185,6 +189,33 @@ mod tests {
         let began = Instant::now();
         let gone = || identities.iter().all(|one| !one.is_alive(&roots));
         while !gone() {
+            assert!(began.elapsed() < PATIENCE);
+            std::thread::sleep(POLL);
+        }
+    }
+
+    #[test]
+    fn the_children_of_a_command_that_has_ended_are_ended_too() {
+        let roots = Roots::default();
+        let (name, value) = ("TAILLAB_TEST_COMMAND", std::process::id().to_string());
+        let mark = format!("{name}={value}");
+        let is_marked = |pid: &u32| {
+            let text = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            let mut variables = text.split(|byte| *byte == 0);
+            variables.any(|variable| variable == mark.as_bytes())
+        };
+        let left = || process::numbers_in(&roots.proc).iter().any(is_marked);
+        let script = words(&["sh", "-c", "sleep 600 & true"]);
+        let variable = Some((name.into(), value.into()));
+        let mut command = StartedCommand::start(&script, None, variable).unwrap();
+        let began = Instant::now();
+        while command.try_exit().unwrap().is_none() {
+            assert!(began.elapsed() < PATIENCE);
+            std::thread::sleep(POLL);
+        }
+        drop(command);
+        let began = Instant::now();
+        while left() {
             assert!(began.elapsed() < PATIENCE);
             std::thread::sleep(POLL);
         }

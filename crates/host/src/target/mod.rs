@@ -99,10 +99,11 @@ impl Target {
             pid,
             name: name.clone(),
         };
-        let namespace = namespace_of(roots, pid).ok_or_else(not_permitted)?;
+        // first, since everybody may see that, and root's rights would not help
         if Stat::of(roots, pid).is_some_and(|stat| stat.is_kernel()) {
             return Err(TargetError::KernelThread { pid, name });
         }
+        let namespace = namespace_of(roots, pid).ok_or_else(not_permitted)?;
         let held = all_held(roots, &processes).map_err(|error| match error.kind() {
             io::ErrorKind::PermissionDenied => not_permitted(),
             _ => TargetError::NoProcess { pid },
@@ -187,22 +188,29 @@ impl Target {
             return Err(TargetError::NoCgroup { path: shown });
         };
         let processes = cgroup.processes();
+        let held = all_held(roots, &processes).unwrap_or_default();
         // take the first that listens, else report the first reason why none does
         let mut first_error = None;
         for &pid in &processes {
-            match Self::of_process(roots, pid) {
+            let error = match Self::of_process(roots, pid) {
                 Ok(target) => {
-                    let held = all_held(roots, &processes).unwrap_or_default();
-                    return Ok(Self {
-                        name: format!("control group {shown}"),
-                        waiting: of_servers(roots, pid, |socket| held.contains(&socket.inode)),
-                        processes,
-                        cgroup: Some(cgroup),
-                        ..target
-                    });
+                    let waiting = of_servers(roots, pid, |socket| held.contains(&socket.inode));
+                    if !waiting.is_empty() {
+                        return Ok(Self {
+                            name: format!("control group {shown}"),
+                            waiting,
+                            processes,
+                            cgroup: Some(cgroup),
+                            ..target
+                        });
+                    }
+                    // what listens came from it, and is in another group
+                    let name = comm(roots, pid);
+                    TargetError::NoPort { pid, name }
                 }
-                Err(error) => first_error = first_error.or(Some(error)),
-            }
+                Err(error) => error,
+            };
+            first_error = first_error.or(Some(error));
         }
         Err(first_error.unwrap_or(TargetError::EmptyCgroup { path: shown }))
     }
@@ -394,8 +402,11 @@ fn all_held(roots: &Roots, processes: &[u32]) -> io::Result<BTreeSet<u64>> {
                 all.extend(held);
                 refused = Ok(());
             }
-            // a child that may not be inspected does not hide its parent's sockets
-            Err(error) if refused.is_err() => refused = Err(error),
+            // a child that may not be inspected does not hide its parent's sockets, and one that has ended
+            // does not hide that its parent may not be inspected
+            Err(error) if matches!(&refused, Err(e) if e.kind() == io::ErrorKind::NotFound) => {
+                refused = Err(error);
+            }
             Err(_) => {}
         }
     }

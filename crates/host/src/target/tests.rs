@@ -260,6 +260,26 @@ fn a_control_group_is_its_processes() {
 }
 
 #[test]
+fn what_a_process_of_a_control_group_has_started_in_another_one_is_not_its_server() {
+    let machine = Machine::new();
+    machine.process(7, 1, "shim", "0", &[]);
+    machine.process(8, 7, "nginx", "0", &[1]);
+    machine.sockets(&[7, 8], &[(80, 1)], &[]);
+    machine.file("sys/fs/cgroup/shims/cgroup.procs", "7\n");
+    let error = Target::of_cgroup(&machine.roots, Path::new("shims")).unwrap_err();
+    let is_meant = matches!(error, TargetError::NoPort { pid: 7, .. });
+    assert!(is_meant, "{error}");
+}
+
+#[test]
+fn a_process_that_has_ended_does_not_hide_that_another_cannot_be_seen() {
+    let machine = Machine::new();
+    machine.file("proc/7/fd", "no folder\n");
+    let error = all_held(&machine.roots, &[7, 8]).unwrap_err();
+    assert_ne!(error.kind(), io::ErrorKind::NotFound, "{error}");
+}
+
+#[test]
 fn this_process_is_found_by_its_own_port() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();

@@ -27,8 +27,9 @@ pub(super) fn of(roots: &Roots, head: &Head, entries: &[Entry]) -> Vec<Entry> {
         let process = (setting.inherited_from())
             .and_then(|thread| status(roots, thread.pid, "Tgid")?.parse::<u32>().ok());
         let Some(process) = process else { continue };
-        // all threads of a process have the same heirs, so one look per process is enough
-        if !asked.insert((discriminant(setting), process)) {
+        // all threads of a process have the same heirs, so one look per process and value is enough
+        let value = entry.change.new.as_str();
+        if !asked.insert((discriminant(setting), process, value)) {
             continue;
         }
         for heir in tree.heirs_of(process) {
@@ -97,5 +98,64 @@ impl Tree {
             next.extend(self.children.get(&process).into_iter().flatten());
         }
         heirs
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::roots::testing::tree;
+
+    #[test]
+    fn an_heir_gets_the_old_value_of_the_thread_whose_value_it_has() {
+        let (folder, roots) = tree(&[]);
+        let add = |pid: u32, process: u32, parent: u32, start: u64, cpus: &str| {
+            let place = folder.path().join(format!("proc/{pid}"));
+            fs::create_dir_all(place.join(format!("task/{pid}"))).unwrap();
+            let stat = format!(
+                "{pid} (x) S {parent} 1 1 0 -1 0 0 0 0 0 7 9 0 0 20 0 5 0 {start} 1000 200 0 1 1 0 \
+                 0 0 0 0 0 0 0 0 0 17 3 0 0 0"
+            );
+            fs::write(place.join("stat"), stat).unwrap();
+            let status = format!("Tgid:\t{process}\nCpus_allowed_list:\t{cpus}\n");
+            fs::write(place.join("status"), status).unwrap();
+            ProcessIdentity {
+                pid,
+                start_time_ticks: start,
+            }
+        };
+        // a process with two threads, which had different CPUs and got different ones
+        let of_threads = [
+            (add(7, 7, 1, 50, "0-3"), "0-3", "0-1"),
+            (add(8, 7, 1, 50, "0,2"), "0,2", "0"),
+        ];
+        let entries: Vec<Entry> = (0..)
+            .zip(of_threads)
+            .map(|(number, (thread, old, new))| Entry {
+                number,
+                old: old.into(),
+                change: Change::new(Setting::affinity(thread), new, "a test"),
+            })
+            .collect();
+        add(20, 20, 7, 200, "0");
+        add(21, 21, 7, 200, "0-1");
+        add(22, 22, 7, 200, "3");
+        let mut head = Head::new(&roots, false, Vec::new()).unwrap();
+        head.began_ticks = 100;
+        let mut found: Vec<(u32, String, usize)> = of(&roots, &head, &entries)
+            .into_iter()
+            .map(|heir| {
+                let thread = heir.change.setting.inherited_from().unwrap();
+                (thread.pid, heir.old, heir.number)
+            })
+            .collect();
+        found.sort();
+        let wanted = [
+            (20_u32, "0,2".to_owned(), 1_usize),
+            (21, "0-3".to_owned(), 0),
+        ];
+        assert_eq!(found, wanted);
     }
 }

@@ -257,8 +257,12 @@ fn sync(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
+fn file_name(id: u32) -> String {
+    format!("{id:06}.jsonl")
+}
+
 fn path(folder: &JournalFolder, id: u32) -> PathBuf {
-    folder.path().join(format!("{id:06}.jsonl"))
+    folder.path().join(file_name(id))
 }
 
 /// The bytes up to the last line break.
@@ -274,7 +278,11 @@ pub(super) fn ids(folder: &JournalFolder) -> Result<Vec<u32>, TuneError> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(e) => return Err(failed("list", folder.path())(e).into()),
     };
-    let number = |name: &str| name.strip_suffix(".jsonl")?.parse::<u32>().ok();
+    let number = |name: &str| {
+        let id = name.strip_suffix(".jsonl")?.parse().ok()?;
+        // not a copy that somebody has made
+        (name == file_name(id)).then_some(id)
+    };
     let mut ids: Vec<u32> = entries
         .filter_map(|entry| number(entry.ok()?.file_name().to_str()?))
         .collect();
@@ -294,10 +302,14 @@ pub(super) fn unread(folder: &JournalFolder, id: u32, state: ChangeState) -> Cha
 }
 
 /// The journal of an apply; `None` where it was cut off before its first line was whole, so
-/// that nothing had been changed.
+/// that nothing had been changed, and where the apply was put back meanwhile (only without the lock).
 pub(super) fn read(folder: &JournalFolder, id: u32) -> Result<Option<Record>, TuneError> {
     let path = path(folder, id);
-    let text = fs::read(&path).map_err(failed("read", &path))?;
+    let text = match fs::read(&path) {
+        Ok(text) => text,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(failed("read", &path)(e).into()),
+    };
     let damaged = |reason: String| TuneError::Damaged {
         path: path.clone(),
         reason,

@@ -186,8 +186,17 @@ pub(super) fn undo(
 ) -> Vec<ChangeResult> {
     let mut changes = Vec::new();
     let groups: Vec<String> = entries.iter().filter_map(group_of).collect();
+    let mut members: Vec<Entry> = (entries.iter())
+        .filter(|entry| matches!(entry.change.setting, Setting::Membership(_)))
+        .cloned()
+        .collect();
     let mut done = Vec::new();
     for entry in entries.iter().rev() {
+        if group_of(entry).is_some() {
+            // before it is removed, which moves what is left in it to the group above
+            let heirs = heirs::of(roots, head, &std::mem::take(&mut members));
+            put_heirs_back(roots, heirs, &mut done, &mut changes, watch);
+        }
         let outcome = match goes_with(&groups, entry) {
             true => ChangeState::Gone,
             false => put_back(roots, entry, watch),
@@ -199,7 +208,20 @@ pub(super) fn undo(
     }
     // last: a thread still in a control group of ours cannot have its old CPUs back, and one that
     // starts from now on inherits the old values
-    for heir in heirs::of(roots, head, entries) {
+    let heirs = heirs::of(roots, head, entries);
+    put_heirs_back(roots, heirs, &mut done, &mut changes, watch);
+    journal.undone(&done, watch);
+    changes
+}
+
+fn put_heirs_back(
+    roots: &Roots,
+    heirs: Vec<Entry>,
+    done: &mut Vec<usize>,
+    changes: &mut Vec<ChangeResult>,
+    watch: &mut Watch,
+) {
+    for heir in heirs {
         let outcome = put_back(roots, &heir, watch);
         if matches!(outcome, ChangeState::Failed(_)) {
             // its parent's entry leads the next revert to it
@@ -207,8 +229,6 @@ pub(super) fn undo(
         }
         changes.push(outcome_of(heir, outcome));
     }
-    journal.undone(&done, watch);
-    changes
 }
 
 /// The folder of a control group that the apply has made.

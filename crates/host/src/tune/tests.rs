@@ -223,3 +223,75 @@ fn an_heir_that_could_not_be_put_back_is_tried_again() {
     assert!(heir.same(&heir.read(&roots).unwrap(), &before));
     assert!(tuner.status().unwrap().is_empty());
 }
+
+#[test]
+fn an_apply_that_somebody_else_puts_back_meanwhile_is_not_told() {
+    let (folder, roots) = machine();
+    let tuner = tuner(&roots, folder.path());
+    fs::create_dir(folder.path().join("journal")).unwrap();
+    // its name is listed, and its file is gone when it is read
+    let journal = folder.path().join("journal/000001.jsonl");
+    std::os::unix::fs::symlink("nowhere", journal).unwrap();
+    assert!(tuner.status().unwrap().is_empty());
+}
+
+/// A process of a recorded tree, in this control group.
+fn recorded(roots: &Roots, pid: u32, parent: u32, start: u64, group: &str) -> ProcessIdentity {
+    let place = roots.proc.join(pid.to_string());
+    fs::create_dir_all(place.join(format!("task/{pid}"))).unwrap();
+    let stat = format!(
+        "{pid} (x) S {parent} 1 1 0 -1 0 0 0 0 0 7 9 0 0 20 0 5 0 {start} 1000 200 0 1 1 0 \
+         0 0 0 0 0 0 0 0 0 17 3 0 0 0"
+    );
+    fs::write(place.join("stat"), stat).unwrap();
+    fs::write(place.join("status"), format!("Tgid:\t{pid}\n")).unwrap();
+    fs::write(place.join("cgroup"), format!("0::{group}\n")).unwrap();
+    ProcessIdentity {
+        pid,
+        start_time_ticks: start,
+    }
+}
+
+#[test]
+fn a_child_of_a_process_that_was_moved_goes_back_to_the_group_of_its_parent() {
+    let (folder, roots) = machine();
+    let tuner = tuner(&roots, folder.path());
+    fs::create_dir_all(roots.sys.join("fs/cgroup/web")).unwrap();
+    let server = recorded(&roots, 7, 1, 50, "/web");
+    let members = roots.sys.join("fs/cgroup/ours/cgroup.procs");
+    // what the kernel does
+    let mut kernel = |point: Point<'_>| {
+        let (change, group) = match point {
+            Point::Written { change } => (change, "/ours"),
+            Point::Undone { change } => (change, "/web"),
+            // a group's files go with it
+            Point::Undo { change, .. } if matches!(change.setting, Setting::Group(_)) => {
+                return fs::remove_file(&members).unwrap();
+            }
+            _ => return,
+        };
+        if let Setting::Membership(of) = &change.setting {
+            let file = roots.proc.join(format!("{}/cgroup", of.member.pid));
+            fs::write(file, format!("0::{group}\n")).unwrap();
+        }
+    };
+    let group = GroupFolder {
+        folder: "/sys/fs/cgroup/ours".into(),
+    };
+    let own = Membership {
+        member: server,
+        mount: "/sys/fs/cgroup".into(),
+        controller: String::new(),
+    };
+    let changes = vec![
+        Change::new(Setting::Group(group), "present", "a test"),
+        Change::new(Setting::Membership(own), "/ours", "a test"),
+    ];
+    tuner.apply(&plan(changes), false, &mut kernel).unwrap();
+    recorded(&roots, 20, 7, u64::MAX, "/ours");
+    let reverted = tuner.revert(Which::All, &mut kernel).unwrap();
+    assert!(reverted[0].is_done, "{reverted:?}");
+    let read = |pid: u32| fs::read_to_string(roots.proc.join(format!("{pid}/cgroup"))).unwrap();
+    assert_eq!([read(7), read(20)], ["0::/web\n", "0::/web\n"]);
+    assert!(!roots.sys.join("fs/cgroup/ours").exists());
+}

@@ -96,11 +96,13 @@ pub(crate) fn open_loop_from<C: Client, H: Hooks>(
     }
     let plan = client.planner().plan(n, load.seed);
     client.begin(n);
+    // at a pace, the measurement begins at a time: which request is the first shows then
+    let measure_from = if pace.is_some() { n } else { load.measure_from };
     let record = Record::new(
         client.traits().key_period,
         load.schedule,
         &plan,
-        load.measure_from,
+        measure_from,
         load.timeout,
     )
     .with_stamps(client.traits().stamps);
@@ -151,7 +153,7 @@ fn spin<C: Client, H: Hooks>(
     hooks: &mut H,
 ) -> (Monotonic, Option<StopReason>) {
     let n = run.record.planned_len();
-    run.record.begin(start);
+    run.begin(start);
     let mut at = now();
     if let Some(pacing) = &mut pacing {
         pacing.fix(run);

@@ -114,7 +114,7 @@ fn spin<C: Client, H: Hooks>(
     let traits = run.client.traits();
     let connections = traits.connections;
     let start = now();
-    run.record.begin(start);
+    run.begin(start);
     let measure_from = start + load.warm_up;
     let end = measure_from + load.length;
     let mut turns = if traits.takes_idle_connection {

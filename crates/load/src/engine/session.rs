@@ -19,8 +19,9 @@ pub(crate) const STOP_CHECK: Nanos = Nanos::from_millis(50);
 /// Where requests follow answers, nothing is sent for this long after a failed send.
 pub(crate) const SEND_AGAIN: Nanos = Nanos::from_micros(100);
 
-/// How long an interrupted run waits for missing answers.
-const INTERRUPTED_DRAIN: Nanos = Nanos::from_millis(100);
+/// How long an interrupted run waits for missing answers: until the next look at the stop flag,
+/// which is still set.
+const INTERRUPTED_DRAIN: Nanos = STOP_CHECK;
 
 /// Empty looks for stamps of sends before a run stops looking at its end.
 const LAST_STAMP_LOOKS: u32 = 64;
@@ -117,6 +118,13 @@ impl<'a, C: Client> Session<'a, C> {
             measured_cpu: CpuUse::default(),
             window: None,
         }
+    }
+
+    /// The schedule begins at `start`. Only from then on can the server be silent: the time in which
+    /// other threads were prepared does not count.
+    pub(super) fn begin(&mut self, start: Monotonic) {
+        self.record.begin(start);
+        self.last_answer = start;
     }
 
     /// Sends the next request; whether the kernel took it.

@@ -235,6 +235,28 @@ fn a_stop_during_the_warm_up_leaves_an_empty_measurement() {
     assert_eq!(result.cpu.cost().cpu_ns_per_request, Nanos::ZERO);
 }
 
+/// At a pace, the clock says when the measurement begins, whatever number the schedule says.
+#[test]
+fn a_paced_run_that_ends_in_its_warm_up_has_measured_nothing() {
+    let mut client = Fake::client(4, |_, request| vec![answer(request)]);
+    let load = OpenLoop {
+        schedule: vec![Nanos::ZERO; 10],
+        measure_from: 5,
+        seed: 1,
+        timeout: HOUR,
+        waiting: Waiting::Spin,
+        stop: &AtomicBool::new(false),
+        progress: &Progress::new(),
+    };
+    let pace = Pace::new(HOUR, HOUR * 2, HOUR * 2);
+    let hooks = &mut NoHooks;
+    let result = open_loop_from(&mut client, load, Some(&pace), hooks, crate::clock::now).unwrap();
+    check(&result);
+    assert_eq!(result.record.len(), 10);
+    assert!(result.record.measured().is_empty());
+    assert_eq!(result.cpu, CpuUse::default());
+}
+
 #[test]
 fn the_hook_runs_only_far_from_a_send() {
     struct Spy(Rc<Cell<u64>>);

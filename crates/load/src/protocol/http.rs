@@ -94,6 +94,14 @@ impl Resource {
             format!("GET {path} HTTP/1.1\r\nHost: {space}{host}\r\n{headers}{padding}\r\n")
         };
         let bare = of("", "");
+        if bare.len() > MAX_REQUEST_BYTES {
+            return Err(LoadError::MessageSize {
+                what: "an HTTP request with this path and these headers",
+                bytes: bare.len(),
+                min: 0,
+                max: MAX_REQUEST_BYTES,
+            });
+        }
         let wanted = self.request_bytes.unwrap_or(bare.len());
         let Some(more) = wanted
             .checked_sub(bare.len())

@@ -103,8 +103,8 @@ pub enum RttError {
     },
     /// The kernel refuses io_uring.
     #[error(
-        "io_uring cannot be used ({source}): check `sysctl kernel.io_uring_disabled`, and whether \
-         a container's seccomp profile forbids it"
+        "io_uring cannot be used ({source}): check that the kernel is Linux 6.0 or later, `sysctl \
+         kernel.io_uring_disabled`, and whether a container's seccomp profile forbids it"
     )]
     IoUring {
         /// The kernel's error.

@@ -57,18 +57,19 @@ impl Socket {
                 let patience = Duration::from_nanos(timeout.get()).max(Duration::from_secs(3));
                 let stream = TcpStream::connect_timeout(address, patience).map_err(failed)?;
                 stream.set_nodelay(true).map_err(failed)?;
-                (OwnedFd::from(stream), true, Some(address.ip()))
+                (OwnedFd::from(stream), true, Some(*address))
             }
-            Endpoint::Udp(address) => (
-                open_udp(*address).map_err(failed)?,
-                false,
-                Some(address.ip()),
-            ),
+            Endpoint::Udp(address) => (open_udp(*address).map_err(failed)?, false, Some(*address)),
             Endpoint::Unix(path) => {
                 let stream = UnixStream::connect(path).map_err(failed)?;
                 (OwnedFd::from(stream), true, None)
             }
         };
+        if address.is_some() && own_address(&descriptor) == address {
+            // Nothing listens, and the kernel picked the server's port for the client: the socket
+            // is connected to itself.
+            return Err(failed(Errno::CONNREFUSED.into()).into());
+        }
         let prepared = prepare(&descriptor, mode, timeout);
         prepared.map_err(|error| RttError::Kernel {
             call: "setsockopt",
@@ -89,7 +90,7 @@ impl Socket {
         Ok(Self {
             descriptor,
             is_stream,
-            address,
+            address: address.map(|address| address.ip()),
             server: endpoint.to_string(),
             buffer: vec![1; room].into_boxed_slice(),
             have: 0,
@@ -122,7 +123,7 @@ impl Socket {
                         self.take(RecvFlags::DONTWAIT)?;
                     }
                 }
-                Err(why) => return Err(self.ended(why, message.len())),
+                Err(why) => return Err(self.ended(why)),
             }
         }
     }
@@ -140,7 +141,7 @@ impl Socket {
                 Ok(!self.is_stream || self.have == self.buffer.len())
             }
             Err(Errno::AGAIN | Errno::INTR) => Ok(false),
-            Err(why) => Err(self.ended(why, self.buffer.len())),
+            Err(why) => Err(self.ended(why)),
         }
     }
 
@@ -170,10 +171,11 @@ impl Socket {
     }
 
     #[cold]
-    pub(super) fn ended(&self, why: Errno, size: usize) -> RttError {
+    pub(super) fn ended(&self, why: Errno) -> RttError {
         match why {
             Errno::MSGSIZE => RttError::TooLarge {
-                size,
+                // without the byte more
+                size: self.buffer.len() - usize::from(!self.is_stream),
                 server: self.server.clone(),
                 most: self.largest_datagram(),
             },
@@ -191,9 +193,7 @@ impl Socket {
 
     /// The client's port, where there is one.
     pub(super) fn port(&self) -> Option<u16> {
-        self.address?;
-        let own = rustix::net::getsockname(&self.descriptor).ok()?;
-        Some(SocketAddr::try_from(own).ok()?.port())
+        Some(own_address(&self.descriptor)?.port())
     }
 
     /// UDP payload that the path carries in one packet.
@@ -205,6 +205,12 @@ impl Socket {
         };
         (mtu as usize).checked_sub(header + UDP)
     }
+}
+
+/// The client's address; `None` for a Unix socket.
+fn own_address(socket: &OwnedFd) -> Option<SocketAddr> {
+    let own = rustix::net::getsockname(socket).ok()?;
+    SocketAddr::try_from(own).ok()
 }
 
 fn open_udp(server: SocketAddr) -> std::io::Result<OwnedFd> {
@@ -356,6 +362,20 @@ impl Wire for Sockets {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_message_that_is_too_large_is_named_by_its_own_size() {
+        let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let endpoint = Endpoint::Udp(server.local_addr().unwrap());
+        let timeout = Nanos::from_secs(1);
+        let socket = Socket::connect(&endpoint, Mode::Nonblocking, 64, timeout).unwrap();
+        // the kernel reports it to a receive, too
+        let error = socket.ended(Errno::MSGSIZE);
+        assert!(
+            matches!(error, RttError::TooLarge { size: 64, .. }),
+            "{error}"
+        );
+    }
 
     /// The error of the message before: sending reports it as receiving would.
     #[test]

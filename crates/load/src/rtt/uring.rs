@@ -132,7 +132,7 @@ impl Ring {
             error => match Errno::from_raw_os_error(-error) {
                 // a receive timeout of the socket, or a signal: queued again
                 Errno::AGAIN | Errno::INTR => 0,
-                why => return Err(port.socket.ended(why, port.output.len())),
+                why => return Err(port.socket.ended(why)),
             },
         };
         if what != RECEIVED {

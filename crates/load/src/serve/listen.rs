@@ -6,15 +6,14 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use rustix::fs::{Mode, fchmod};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, getsockname, listen, socket_with,
-    sockopt,
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, getsockname, listen,
+    socket_with, sockopt,
 };
 
 use super::ServeError;
@@ -220,14 +219,8 @@ fn unix(path: &Path) -> Result<(OwnedFd, SocketPath), ServeError> {
         source,
     };
     let address = SocketAddrUnix::new(path).map_err(|e| failed(e.into()))?;
-    clear(path)?;
-    let socket = socket_with(
-        AddressFamily::UNIX,
-        SocketType::STREAM,
-        SocketFlags::NONBLOCK | SocketFlags::CLOEXEC,
-        None,
-    )
-    .map_err(|e| failed(e.into()))?;
+    clear(path, &address)?;
+    let socket = unix_socket().map_err(|e| failed(e.into()))?;
     // The path gets the mode of the socket's own inode (unix_bind_bsd). So it is never open to
     // other users, not even for a moment, and the process's umask need not change.
     fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(|e| failed(e.into()))?;
@@ -245,8 +238,14 @@ fn unix(path: &Path) -> Result<(OwnedFd, SocketPath), ServeError> {
     Ok((socket, guard))
 }
 
+/// A stream socket that never blocks.
+fn unix_socket() -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+}
+
 /// Removes the Unix socket at `path` if no process listens on it, and nothing else.
-fn clear(path: &Path) -> Result<(), ServeError> {
+fn clear(path: &Path, address: &SocketAddrUnix) -> Result<(), ServeError> {
     let Ok(there) = fs::symlink_metadata(path) else {
         return Ok(());
     };
@@ -255,13 +254,12 @@ fn clear(path: &Path) -> Result<(), ServeError> {
             path: path.to_owned(),
         });
     }
-    match UnixStream::connect(path) {
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path)
-            .map_err(|source| ServeError::Unix {
-                path: path.to_owned(),
-                source,
-            }),
-        // also if this process may not connect to it
+    match unix_socket().and_then(|socket| connect(&socket, address)) {
+        Err(Errno::CONNREFUSED) => fs::remove_file(path).map_err(|source| ServeError::Unix {
+            path: path.to_owned(),
+            source,
+        }),
+        // also if this process may not connect to it, or its queue of connections is full
         _ => Err(ServeError::UnixInUse {
             path: path.to_owned(),
         }),

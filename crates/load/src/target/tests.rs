@@ -80,6 +80,7 @@ fn what_is_wrong_is_said_with_what_would_be_right() {
         ),
         ("echo+unix:/run/", "is not a path for a Unix socket"),
         ("http://h/a b", "is not a valid request path"),
+        ("http://h/\u{e4}", "only visible ASCII characters"),
         ("http+unix:/s:x", "is not a valid request path"),
     ] {
         let error = text.parse::<Target>().unwrap_err().to_string();

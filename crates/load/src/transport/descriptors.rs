@@ -1,5 +1,7 @@
 //! Room for open files (every connection is one), and why a socket cannot be opened.
 
+use std::io::ErrorKind;
+
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -47,7 +49,8 @@ pub(crate) fn fault(server: &Endpoint, connections: usize, error: Errno) -> Load
         Errno::CONNREFUSED | Errno::NOENT => LoadError::Refused {
             server: server.clone(),
         },
-        Errno::ADDRNOTAVAIL => LoadError::TooManyPorts {
+        // from connecting a stream, and from binding a datagram socket
+        Errno::ADDRNOTAVAIL | Errno::ADDRINUSE => LoadError::TooManyPorts {
             server: server.clone(),
             connections,
         },
@@ -62,7 +65,37 @@ pub(crate) fn fault(server: &Endpoint, connections: usize, error: Errno) -> Load
     }
 }
 
-/// The kernel's error in an error of the standard library.
+/// The kernel's error in an error of the standard library, or the one that comes nearest to an error
+/// of its own.
 pub(crate) fn errno(error: &std::io::Error) -> Errno {
-    Errno::from_io_error(error).unwrap_or(Errno::IO)
+    Errno::from_io_error(error).unwrap_or(match error.kind() {
+        ErrorKind::TimedOut => Errno::TIMEDOUT,
+        ErrorKind::InvalidInput => Errno::INVAL,
+        _ => Errno::IO,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_out_of_the_standard_library_is_one_of_the_kernel() {
+        let late = std::io::Error::from(ErrorKind::TimedOut);
+        assert_eq!(errno(&late), Errno::TIMEDOUT);
+        let refused = std::io::Error::from(Errno::CONNREFUSED);
+        assert_eq!(errno(&refused), Errno::CONNREFUSED);
+    }
+
+    #[test]
+    fn a_lack_of_ports_is_told_whichever_call_meets_it() {
+        let server = Endpoint::Udp(([127, 0, 0, 1], 9).into());
+        for error in [Errno::ADDRNOTAVAIL, Errno::ADDRINUSE] {
+            let fault = fault(&server, 7, error);
+            assert!(
+                matches!(fault, LoadError::TooManyPorts { connections: 7, .. }),
+                "{fault}"
+            );
+        }
+    }
 }

@@ -66,7 +66,8 @@ impl UdpSockets {
     /// The kernel's `stamps` are on from the beginning.
     ///
     /// # Errors
-    /// [`LoadError::NoConnections`], [`LoadError::TooManyFiles`] or [`LoadError::Socket`].
+    /// [`LoadError::NoConnections`], [`LoadError::TooManyFiles`], [`LoadError::TooManyPorts`],
+    /// [`LoadError::Refused`] or [`LoadError::Socket`].
     pub fn connect(
         server: SocketAddr,
         connections: usize,
@@ -166,13 +167,17 @@ fn open(server: SocketAddr) -> std::io::Result<(UdpSocket, u16)> {
     };
     let socket = UdpSocket::bind(any)?;
     socket.connect(server)?;
+    let own = socket.local_addr()?;
+    if own == server {
+        // Nothing listens, and the kernel picked the server's port: the socket would answer itself.
+        return Err(Errno::CONNREFUSED.into());
+    }
     // Without the privilege the kernel caps the size at net.core.rmem_max, which may be enough;
     // answers lost for lack of space are counted like other lost ones.
     if sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER_BYTES).is_err() {
         sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER_BYTES)?;
     }
-    let port = socket.local_addr()?.port();
-    Ok((socket, port))
+    Ok((socket, own.port()))
 }
 
 impl Sockets for UdpSockets {
@@ -204,20 +209,19 @@ impl DatagramTransport for UdpSockets {
     #[inline]
     fn send(&mut self, connection: usize, datagram: &[u8]) -> Result<(), NotSent> {
         let attempt = || send(&self.sockets[connection], datagram, SendFlags::DONTWAIT);
+        let Err(why) = attempt() else {
+            return Ok(());
+        };
+        self.counted[connection] = false;
         // A refusal is the response to an earlier datagram, so this one is tried once more.
-        let result = match attempt() {
-            Err(Errno::CONNREFUSED | Errno::INTR) => attempt(),
-            other => other,
+        let result = match why {
+            Errno::CONNREFUSED | Errno::INTR => attempt(),
+            other => Err(other),
         };
         match result {
             Ok(_) => Ok(()),
-            Err(why) => {
-                self.counted[connection] = false;
-                Err(match why {
-                    Errno::CONNREFUSED => NotSent::Refused,
-                    _ => NotSent::Failed,
-                })
-            }
+            Err(Errno::CONNREFUSED) => Err(NotSent::Refused),
+            Err(_) => Err(NotSent::Failed),
         }
     }
 

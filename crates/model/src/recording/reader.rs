@@ -116,6 +116,11 @@ impl<R: Read> RecordingReader<R> {
                 (self.settled, self.ended) = (u64::MAX, true);
             }
         }
+        self.note_unreadable();
+    }
+
+    /// Takes note of the blocks that were unpacked since and whose contents could not be read.
+    fn note_unreadable(&mut self) {
         for queue in self.merge.streams_mut() {
             for (header, what) in queue.unreadable.drain(..) {
                 self.blocks.note(what);
@@ -163,6 +168,8 @@ impl<R: Read> RecordingReader<R> {
                 return Some(event);
             }
             if self.ended {
+                // most blocks are unpacked when the end has been read already
+                self.note_unreadable();
                 return None;
             }
             self.read_block();

@@ -56,6 +56,8 @@ pub struct EventOrder {
     base: Monotonic,
     merge: Merge<EventQueue>,
     settled: Nanos,
+    /// Events came since the last one was asked for.
+    came: bool,
 }
 
 impl EventOrder {
@@ -65,12 +67,17 @@ impl EventOrder {
             base,
             merge: Merge::new(Vec::new()),
             settled: Nanos::ZERO,
+            came: false,
         }
     }
 
     /// The next event, if it is settled that no earlier one will come.
     #[inline]
     pub fn next_settled(&mut self) -> Option<Event> {
+        // once for all CPUs, since it looks at each of them
+        if std::mem::take(&mut self.came) {
+            self.merge.look_again();
+        }
         let (event, cpu) = self.merge.next_before(self.settled.get())?;
         // the index is the CPU's number
         Some(event.on_cpu(self.base, cpu as u16))
@@ -92,7 +99,7 @@ impl EventSink for EventOrder {
         for &event in events {
             queues[index].push(event);
         }
-        self.merge.look_again();
+        self.came = true;
         Ok(())
     }
 

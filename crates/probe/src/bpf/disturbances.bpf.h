@@ -38,15 +38,16 @@ static __always_inline void note_thread(const struct task_struct *task, u32 tid)
 {
 	u32 index = tid % THREADS;
 	struct thread *thread = bpf_map_lookup_elem(&threads, &index);
-	u64 comm = *(const u64 *)task->comm;
+	u64 comm = *(const u64 *)task->comm, rest = *(const u64 *)(task->comm + 8);
 
-	if (!thread || (thread->tid == tid && thread->comm[0] == comm))
+	if (!thread ||
+	    (thread->tid == tid && thread->comm[0] == comm && thread->comm[1] == rest))
 		return;
 	/* no thread while it is written; x86-64 keeps stores in order */
 	*(volatile u32 *)&thread->tid = 0;
 	barrier();
 	thread->comm[0] = comm;
-	thread->comm[1] = *(const u64 *)(task->comm + 8);
+	thread->comm[1] = rest;
 	thread->tgid = task->tgid;
 	thread->server = in_server(task);
 	barrier();
@@ -394,11 +395,14 @@ struct {
 	__uint(max_entries, 4096);
 } waits SEC(".maps");
 
+/* of the kernel's flags of a lock */
+#define LCB_F_MUTEX 32
+
 SEC("tp_btf/contention_begin")
 int BPF_PROG(lock_wanted, void *lock, unsigned int flags)
 {
 	const struct task_struct *task = bpf_get_current_task_btf();
-	struct waited waited = {};
+	struct waited *before, waited = {};
 	struct wait wait = {};
 	struct ring *ring;
 
@@ -410,6 +414,14 @@ int BPF_PROG(lock_wanted, void *lock, unsigned int flags)
 		return 0;
 	wait.lock = (u64)lock;
 	wait.tid = task->pid;
+	/* who waits for a mutex spins and sleeps in turn, and each time it begins again: one wait */
+	if (flags & LCB_F_MUTEX) {
+		before = bpf_map_lookup_elem(&waits, &wait);
+		if (before && before->flags != flags) {
+			before->flags = flags;
+			return 0;
+		}
+	}
 	waited.since = bpf_ktime_get_ns();
 	waited.flags = flags;
 	if (bpf_map_update_elem(&waits, &wait, &waited, BPF_ANY))

@@ -44,18 +44,21 @@ impl Md1Random {
             }
         };
         let states = (NEGLIGIBLE.ln().abs() / backlog.tau().ln()).ceil() as usize + 40;
+        let arrivals: Vec<f64> = (0..60)
+            .map(|k| poisson(f64::from(k), utilization))
+            .take_while(|p| *p > 1e-19)
+            .collect();
+        let mut tail = vec![utilization];
+        // not even one step; so many states might not fit into memory
+        if states > BUDGET / arrivals.len() {
+            return Ok(Self { tail });
+        }
         let mut present: Vec<f64> = (0..states as i64)
             .map(|n| match n {
                 0 => utilization * (1.0 - utilization),
                 n => utilization * (more_than(n - 1) - more_than(n)),
             })
             .collect();
-        let arrivals: Vec<f64> = (0..60)
-            .map(|k| poisson(f64::from(k), utilization))
-            .take_while(|p| *p > 1e-19)
-            .collect();
-
-        let mut tail = vec![utilization];
         let mut work = 0;
         let mut next = vec![0.0; states];
         loop {
@@ -141,5 +144,8 @@ mod tests {
         assert!(queue.sojourn_upper_quantile_services(1e-4).is_some());
         assert_eq!(queue.sojourn_upper_quantile_services(1e-9), None);
         assert_eq!(queue.wait_ccdf(1e6), None);
+        // so near saturation that the chain has more states than memory
+        let nearly_full = Md1Random::new(1.0 - 1e-12, 1e-4).unwrap();
+        assert_eq!(nearly_full.sojourn_upper_quantile_services(0.5), None);
     }
 }

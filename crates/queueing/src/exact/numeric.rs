@@ -73,8 +73,8 @@ pub(super) fn invert_tail(ccdf: impl Fn(f64) -> f64, p: f64, scale: f64) -> f64 
     if p <= 0.0 {
         return f64::INFINITY;
     }
-    let log_p = p.ln();
-    // a tail that has underflowed counts as the smallest positive double
+    // a tail that has underflowed counts as the smallest positive double, and so does a smaller `p`
+    let log_p = p.max(f64::MIN_POSITIVE).ln();
     let excess = |x: f64| ccdf(x).max(f64::MIN_POSITIVE).ln() - log_p;
     let (mut lo, mut at_lo) = (0.0, excess(0.0));
     if at_lo <= 0.0 {

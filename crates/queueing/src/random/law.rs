@@ -267,8 +267,10 @@ fn mmpp_gap<const L: usize>(
     let mut gap = 0.0;
     loop {
         let (arrive, leave) = (m.arrival_rates[*phase], m.leave_rates[*phase]);
-        gap += neg_ln(rng.uniform_of(lane)) / (arrive + leave);
-        if rng.uniform_of(lane) * (arrive + leave) < arrive {
+        let either = arrive + leave;
+        gap += neg_ln(rng.uniform_of(lane)) / either;
+        // without a rate that a double can hold, no arrival would ever come
+        if !either.is_normal() || rng.uniform_of(lane) * either < arrive {
             return gap;
         }
         *phase = 1 - *phase;

@@ -76,6 +76,10 @@ fn put_head(page: &mut Markup, report: &Report, facts: &[(&str, String)]) {
         put!(page, "</section>\n");
     }
     put_reservations(page, verdict);
+    if let Some(cut) = &report.cut {
+        let text = format!("Left out of all statistics: {}.", server::cut(cut));
+        paragraph(page, "notice notable", &text);
+    }
     if report.partial {
         put!(
             page,

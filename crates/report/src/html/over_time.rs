@@ -61,7 +61,7 @@ fn fan_out_table(fan_out: &[FanOut]) -> Table {
     let share = |time: Option<Nanos>| time.map_or(0.0, |time| time.get() as f64 / longest);
     let time = |time: Option<Nanos>| match time {
         Some(time) => cell(time.to_string()),
-        None => lacking("too few requests"),
+        None => lacking("too few requests, or withdrawn"),
     };
     let heads = ["p50", "p99", ""].map(Column::right);
     let columns = [Column::right("servers")].into_iter().chain(heads);

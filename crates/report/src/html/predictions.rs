@@ -17,7 +17,8 @@ pub(super) fn put(page: &mut Markup, document: &Document<'_>) {
             Some(fit) if fit.good => "explain",
             _ => "notice notable",
         };
-        paragraph(page, class, &explained::fit_sentence(fit));
+        let text = explained::fit_sentence(fit, &document.report.verdict);
+        paragraph(page, class, &text);
         if let Some(fit) = fit {
             let summary = "The replay against the measurement";
             put_details(page, summary, |page| fit_table(fit).put(page));

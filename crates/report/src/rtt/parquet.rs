@@ -39,9 +39,8 @@ pub fn write_parquet<W: io::Write + Send>(
     runs: &[Vec<RoundTrip>],
     out: W,
 ) -> Result<u64, ReportError> {
-    let of_run = |(run, trips): (u32, &'_ Vec<RoundTrip>)| {
-        trips.clone().into_iter().map(move |trip| (run, trip))
-    };
-    let rows = (0..).zip(runs).flat_map(of_run);
+    let rows = (0..)
+        .zip(runs)
+        .flat_map(|(run, trips)| trips.iter().map(move |trip| (run, *trip)));
     write_rows(rows, out, &COLUMNS, "CLOCK_MONOTONIC of the client's host")
 }

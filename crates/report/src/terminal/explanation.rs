@@ -90,7 +90,8 @@ impl Page {
                     Some(fit) if fit.good => Ink::Quiet,
                     _ => Ink::Notable,
                 };
-                self.paragraph(ink, &explained::fit_sentence(fit));
+                let text = explained::fit_sentence(fit, &document.report.verdict);
+                self.paragraph(ink, &text);
                 self.predictions(&result.predictions, Extent::Chief);
             }
             self.slow_requests(explanation);

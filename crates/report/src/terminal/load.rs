@@ -270,6 +270,7 @@ impl Page {
         };
         match found.fails_at_per_s {
             Some(fails) => text.push_str(&format!(" and missed at {}/s", rate(fails))),
+            None if !found.held => text.push_str(", since none was measured to its end"),
             None => text.push_str("; no measured rate misses it: search higher"),
         }
         text.push_str(". ");

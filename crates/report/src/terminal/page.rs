@@ -181,12 +181,17 @@ impl Page {
 
     /// The latency of a server, with as many intervals as fit; that of the measured latency goes last.
     pub(super) fn latency_of_server(&mut self, document: &Document<'_>) -> Table {
+        // the columns of ideal and client, then that of the measured latency
+        let (others, measured) = match document.is_compared() {
+            true => ([1, 4], 2),
+            false => ([2, 2], 1),
+        };
         let table = latency::of_server(document).fit(
             self.style,
             &[
-                &|table| table.hide_notes(1),
-                &|table| table.hide_notes(4),
-                &|table| table.hide_notes(2),
+                &|table| table.hide_notes(others[0]),
+                &|table| table.hide_notes(others[1]),
+                &|table| table.hide_notes(measured),
             ],
         );
         self.latency_table(&table);

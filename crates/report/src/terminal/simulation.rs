@@ -58,29 +58,16 @@ impl Page {
             let unit = Unit::of(runs).name;
             self.fact("mean service", &format!("{mean} {unit}"));
         }
-        let least = runs.iter().map(|run| run.sojourn.count).min().unwrap_or(0);
-        let most = runs.iter().map(|run| run.sojourn.count).max().unwrap_or(0);
-        let requests = if least == most {
-            figures::counted(most, "request", "requests")
-        } else {
-            format!(
-                "{} to {} requests",
-                figures::count(least),
-                figures::count(most)
-            )
-        };
+        let (one, many) = ("independent replication", "independent replications");
+        let requests = range(runs, |run| run.sojourn.count, ("request", "requests"));
         let each = if runs.len() > 1 { " each" } else { "" };
-        let how = match (run.replications, run.stopped) {
-            (1, _) => "one pass through the trace, from an empty queue".to_owned(),
-            (n, stopped) => format!(
-                "{} independent replications, the first {} of each discarded{}",
-                figures::count(n),
-                figures::counted(run.warm_up.requests, "request", "requests"),
-                match stopped {
-                    "precise" => "; stopped at the wanted precision",
-                    "limit" => "; stopped at the limit, before the wanted precision",
-                    _ => "",
-                }
+        let how = match run.replications {
+            1 => "one pass through the trace, from an empty queue".to_owned(),
+            _ => format!(
+                "{}, the first {} of each discarded{}",
+                range(runs, |run| run.replications, (one, many)),
+                range(runs, |run| run.warm_up.requests, ("request", "requests")),
+                precision(runs)
             ),
         };
         self.fact(
@@ -266,6 +253,31 @@ impl Page {
                 self.paragraph(Ink::Notable, &text);
             }
         }
+    }
+}
+
+/// `8 requests`, or `8 to 16 requests` where the runs differ.
+fn range(runs: &[SimulatedRun], of: fn(&SimulatedRun) -> u64, (one, many): (&str, &str)) -> String {
+    let least = runs.iter().map(of).min().unwrap_or(0);
+    let most = runs.iter().map(of).max().unwrap_or(0);
+    let counted = figures::counted(most, one, many);
+    match least == most {
+        true => counted,
+        false => format!("{} to {counted}", figures::count(least)),
+    }
+}
+
+/// Whether the runs reached the precision that was wanted; empty where none was.
+fn precision(runs: &[SimulatedRun]) -> &'static str {
+    let all = |why: &str| runs.iter().all(|run| run.stopped == why);
+    if all("precise") {
+        "; stopped at the wanted precision"
+    } else if all("limit") {
+        "; stopped at the limit, before the wanted precision"
+    } else if runs.iter().any(|run| run.stopped == "limit") {
+        "; some stopped at the limit, before the wanted precision"
+    } else {
+        ""
     }
 }
 

@@ -8,9 +8,14 @@
 use super::kernel::{Block, Finished, Kernel, rebase_rows};
 use taillab_queueing::isa::multiversion;
 
+/// Up to this number of workers, their state stays in registers.
+const FEW: usize = 8;
+
 pub(super) struct RoundRobin<const L: usize> {
-    /// When each worker is free, beginning with the worker that is next.
+    /// When each worker is free. If they are few, the first is the worker that is next.
     free_at: Vec<[f64; L]>,
+    /// The place of the worker that is next.
+    next: usize,
     /// All service times are equal, so this is FIFO.
     is_fifo: bool,
 }
@@ -19,6 +24,7 @@ impl<const L: usize> RoundRobin<L> {
     pub(super) fn new(workers: usize) -> Self {
         Self {
             free_at: vec![[0.0; L]; workers],
+            next: 0,
             is_fifo: false,
         }
     }
@@ -69,11 +75,16 @@ impl<const L: usize> Kernel<L> for RoundRobin<L> {
                 6 => few::<6, L>(isa, arrivals, services, free_at, waits),
                 7 => few::<7, L>(isa, arrivals, services, free_at, waits),
                 8 => few::<8, L>(isa, arrivals, services, free_at, waits),
-                _ => many(isa, arrivals, services, free_at, waits),
+                _ => many(isa, arrivals, services, free_at, self.next, waits),
             }
         }
         let turns = arrivals.len() % free_at.len();
-        free_at.rotate_left(turns);
+        if free_at.len() <= FEW {
+            free_at.rotate_left(turns);
+        } else {
+            // to move them all would take longer than the requests
+            self.next = (self.next + turns) % free_at.len();
+        }
     }
 
     fn rebase(&mut self, by: &[f64; L]) {
@@ -158,13 +169,15 @@ multiversion! {
         arrivals: &[[f64; L]],
         services: &[[f64; L]],
         free_at: &mut [[f64; L]],
+        first: usize,
         waits: &mut [[f64; L]],
     ) {
-        let workers = free_at.len();
-        for (from, a) in arrivals.chunks(workers).enumerate() {
-            let at = from * workers;
-            for (j, a) in a.iter().enumerate() {
-                step(a, &services[at + j], &mut free_at[j], &mut waits[at + j]);
+        let mut next = first;
+        for ((a, s), w) in arrivals.iter().zip(services).zip(waits) {
+            step(a, s, &mut free_at[next], w);
+            next += 1;
+            if next == free_at.len() {
+                next = 0;
             }
         }
     }

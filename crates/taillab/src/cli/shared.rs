@@ -152,7 +152,7 @@ pub(super) fn load_share(text: &str) -> Result<f64, String> {
     }
     let without_sign = !text.contains('%') && (MOST_UTILIZATION..=100.0).contains(&value);
     let percent = match without_sign {
-        true => format!("; a percentage needs its sign, e.g. {value:.0}%"),
+        true => format!("; a percentage needs its sign, e.g. {value}%"),
         false => String::new(),
     };
     Err(format!(

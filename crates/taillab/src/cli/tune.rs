@@ -10,7 +10,7 @@ use super::shared::Output;
 
 const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed; nothing is changed, unless the \
     message says so\n  2    wrong command line, no such process or CPU, a harmful combination, or no terminal to ask on \
-    and no --yes\n  3    verify: a setting no longer has our value; revert: some could not be put back\n  5    a \
+    and no --yes\n  3    verify: a setting no longer has our value; revert, apply --hold: some could not be put back\n  5    a \
     privilege or a feature of the machine is missing\n  130  interrupted; with --hold everything is put back";
 
 fn help() -> String {

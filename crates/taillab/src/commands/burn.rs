@@ -1,6 +1,6 @@
 //! `taillab burn`: CPU time in bursts.
 
-use std::io::{self, Read};
+use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -36,7 +36,7 @@ pub fn run(args: &BurnArgs) -> Result<Exit, Failure> {
         }
     });
     // standard input ends when the process that started us ends, or closes it
-    let _ = io::stdin().lock().read_to_end(&mut Vec::new());
+    let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
     Ok(Exit::Ok)
 }
 

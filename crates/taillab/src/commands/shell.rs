@@ -1,32 +1,46 @@
 //! `taillab completions` and `taillab man`.
 
-use std::io;
 use std::path::Path;
 
 use crate::cli;
-use crate::exit::{Exit, Failure, OrExit};
+use crate::exit::{Exit, Failure};
+use crate::pipeline::print;
 
 /// Prints the completion script of `shell`.
 pub fn completions(shell: clap_complete::Shell) -> Result<Exit, Failure> {
-    clap_complete::generate(shell, &mut cli::command(), "taillab", &mut io::stdout());
+    // not to stdout: the generator panics where the reader has closed the pipe (`| head`)
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut cli::command(), "taillab", &mut script);
+    print(&script)?;
     Ok(Exit::Ok)
 }
 
 /// Writes `taillab.1`, `taillab-run.1` … into `directory`.
 pub fn man(directory: &Path) -> Result<Exit, Failure> {
-    std::fs::create_dir_all(directory).map_err(|error| {
-        Failure::failed(format!(
-            "cannot make the directory {}: {error}",
-            directory.display()
-        ))
-    })?;
-    clap_mangen::generate_to(cli::command(), directory).or_exit(Exit::Failed)?;
+    std::fs::create_dir_all(directory)
+        .and_then(|()| clap_mangen::generate_to(cli::command(), directory))
+        .map_err(|error| {
+            Failure::failed(format!(
+                "cannot write the pages into {}: {error}; name a directory that you may write to",
+                directory.display()
+            ))
+        })?;
     Ok(Exit::Ok)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_directory_that_cannot_be_written_is_named() {
+        let place = tempfile::tempdir().unwrap();
+        // a page cannot replace a folder
+        std::fs::create_dir(place.path().join("taillab.1")).unwrap();
+        let said = man(place.path()).unwrap_err().message;
+        let named = place.path().display().to_string();
+        assert!(said.contains(&named) && said.contains("; name"), "{said}");
+    }
 
     /// Every command of the definition with the name of its page.
     fn commands(command: &clap::Command, name: &str, found: &mut Vec<(String, clap::Command)>) {

@@ -164,6 +164,12 @@ impl Experiment {
                     .to_owned(),
             ),
             (
+                w.max_duration.is_none() || w.precision.is_some(),
+                "workload.max_duration is the limit of workload.precision: give both, or only \
+                 workload.duration"
+                    .to_owned(),
+            ),
+            (
                 w.max_duration.is_none_or(|most| most >= w.duration),
                 "workload.max_duration must be at least workload.duration".to_owned(),
             ),

@@ -61,8 +61,12 @@ fn a_wrong_setting_is_a_usage_error_that_names_it() {
             "workload.precision must name a percentile",
         ),
         (
-            "[workload]\nmax_duration = \"1s\"\n",
-            "workload.max_duration",
+            "[workload]\nmax_duration = \"60s\"\n",
+            "limit of workload.precision",
+        ),
+        (
+            "[workload]\nprecision = \"p99=20%\"\nmax_duration = \"1s\"\n",
+            "workload.max_duration must be at least",
         ),
         ("[workload]\nrate_per_s = -1\n", "rate_per_s"),
         ("[workload]\nrate_per_s = nan\n", "rate_per_s"),

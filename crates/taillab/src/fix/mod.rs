@@ -243,10 +243,11 @@ impl Tried {
     pub fn tell(self, report: &mut Report, args: &FixArgs, say: Say) -> Result<(), Failure> {
         report.fixes = self.fixes;
         report.factorial = self.factorial;
-        self.ended?;
+        // trials that ended early may have left winners applied too
         if let Some(kept) = kept::sentence(&self.left) {
             say.note(&kept);
         }
+        self.ended?;
         let Some(folder) = &args.export else {
             return Ok(());
         };

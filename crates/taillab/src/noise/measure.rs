@@ -175,6 +175,7 @@ impl<'a> Measuring<'a> {
             threshold: phase.threshold,
             interrupt: self.interrupt,
         };
+        let _aside = Aside::step(self.cpus);
         let began = Instant::now();
         let first = Anchor::take();
         let mut take = Take::new(self.analysis(first.at, Vec::new()), watch, first);

@@ -145,6 +145,8 @@ pub struct Pass<'c> {
     ideal_server: IdealServer,
     analysis: Analysis<'c>,
     rows: Option<Rows>,
+    /// Whether disturbances were recorded, without which requests have no accounts.
+    has_accounts: bool,
     /// What was cut; known after the last window.
     pub cut: Option<CutSummary>,
 }
@@ -181,6 +183,7 @@ impl<'c> Pass<'c> {
             ideal_server,
             analysis: Analysis::new(context, options),
             rows: None,
+            has_accounts: false,
             cut: None,
         })
     }
@@ -194,7 +197,8 @@ impl<'c> Pass<'c> {
     pub fn push(&mut self, window: &Arc<Window>) {
         match &mut self.rows {
             Some(rows) => {
-                rows.came(&window.matched);
+                self.has_accounts |= window.timeline.has_disturbances();
+                rows.came(&window.matched, self.has_accounts);
                 let ideal =
                     (self.analysis).push(window, |entry, labels| rows.account(entry, labels));
                 rows.write(&window.matched, ideal);

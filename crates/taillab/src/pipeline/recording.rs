@@ -169,7 +169,8 @@ impl<I: Iterator<Item: Timed + Copy + Into<Event> + Send>> Reading<I> {
                 {}
                 self.last
             });
-            windows.iter().for_each(&mut take);
+            // where `take` panics this drops the channel, and the reader ends
+            windows.into_iter().for_each(&mut take);
             match reader.join() {
                 Ok(last) => last,
                 Err(panic) => std::panic::resume_unwind(panic),

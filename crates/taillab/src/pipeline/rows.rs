@@ -48,10 +48,11 @@ impl Rows {
         }
     }
 
-    /// Registers the next requests; their rows follow with [`Self::write`].
-    pub fn came(&mut self, matched: &Matched) {
+    /// Registers the next requests; their rows follow with [`Self::write`]. Without accounts, as where no
+    /// disturbances were recorded, their rows wait for nothing.
+    pub fn came(&mut self, matched: &Matched, have_accounts: bool) {
         let fates = (0..matched.requests.len()).map(|place| {
-            match matched.is_measured(place, self.from) {
+            match have_accounts && matched.is_measured(place, self.from) {
                 true => Fate::Open,
                 // the ledger does not account for it
                 false => Fate::Told(None),
@@ -62,7 +63,9 @@ impl Rows {
 
     /// Takes the main cause of one of these requests from its account.
     pub fn account(&mut self, entry: &Entry<'_>, labels: &Labels) {
-        if let Some(fate) = self.fates.get_mut(entry.place - self.written) {
+        // a row without an account may have been written already
+        let place = entry.place.checked_sub(self.written);
+        if let Some(fate) = place.and_then(|place| self.fates.get_mut(place)) {
             // without T2 to T5 the account is only an estimate
             let cause = entry.asked.then(|| entry.main_cause(labels));
             *fate = Fate::Told(cause.flatten());
@@ -113,8 +116,14 @@ impl Rows {
         mut self,
         others: impl Iterator<Item = RequestRow>,
     ) -> Result<WrittenRows, Failure> {
-        // requests that the ledger could not account for
-        for row in self.waiting.into_iter().chain(others) {
+        // requests that the ledger could not account for, and those behind them
+        for mut row in self.waiting {
+            if let Some(Fate::Told(cause)) = self.fates.pop_front() {
+                row.main_cause = cause;
+            }
+            self.files.push(row);
+        }
+        for row in others {
             self.files.push(row);
         }
         self.files.finish()
@@ -266,5 +275,50 @@ impl Writer {
             unfinished: self.unfinished,
             file,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use taillab_model::{Request, RequestKey, Stamps};
+
+    use super::*;
+
+    #[test]
+    fn a_row_waits_only_where_its_account_comes() {
+        let at = Monotonic::from_nanos_since_boot;
+        let request = |t1| Request {
+            server: Stamps {
+                t1: at(t1),
+                t2: None,
+                t3: None,
+                t4: None,
+                t5: None,
+                t6: at(t1 + 5),
+            },
+            client: None,
+            operation: None,
+        };
+        let key = RequestKey {
+            address: 0,
+            port: 1,
+            id: 1,
+        };
+        let matched = Matched {
+            requests: [10, 20].into_iter().map(request).collect(),
+            keys: vec![key; 2],
+            workers: vec![1; 2],
+            ..Matched::default()
+        };
+        let place = tempfile::tempdir().unwrap();
+        let dir = RunDir::create(place.path().join("run"), 0).unwrap();
+        let waiting = |have_accounts| {
+            let files = RowFiles::begin(&dir, at(1), 0).unwrap();
+            let mut rows = Rows::new(at(1), files);
+            rows.came(&matched, have_accounts);
+            rows.write(&matched, vec![Nanos::new(5); 2]);
+            rows.waiting.len()
+        };
+        assert_eq!((waiting(true), waiting(false)), (2, 0));
     }
 }

@@ -22,7 +22,7 @@ use crate::fail::host;
 pub const RECORDING: &str = "capture.tlc";
 
 /// The files of the commands' results: a directory with one of these holds a result.
-const RESULTS: [&str; 7] = [
+const RESULTS: [&str; 9] = [
     "summary.json",
     "result.json",
     "report.html",
@@ -30,6 +30,8 @@ const RESULTS: [&str; 7] = [
     "budget.json",
     "sim.json",
     "causes.json",
+    "tales.json",
+    "deconstructing.json",
 ];
 
 /// Only the owner may enter the directory: a recording may hold parts of what the server was sent.

@@ -18,7 +18,7 @@ use crate::exit::{Exit, Failure, OrExit};
 use crate::fail::probe as probe_failure;
 use crate::pipeline::ring_bytes_per_cpu;
 
-/// Warm-up of each part, in round trips of each connection.
+/// The longest warm-up of a part, in round trips of each connection.
 const WARM_UP: u64 = 100;
 /// The most events of a round trip on one CPU, and more for each 4 KiB of its message.
 const EVENTS: u64 = 24;
@@ -71,7 +71,8 @@ impl Measurement<'_> {
         explainer: &mut Explainer,
     ) -> Result<(), Failure> {
         probe.attach().map_err(probe_failure)?;
-        let of_run = (count, self.plan.warm_up.min(WARM_UP));
+        let warm_up = warm_up_of_part(plan, ring_bytes_per_cpu() as u64);
+        let of_run = (count, self.plan.warm_up.min(warm_up));
         let played = self.play(plan, peer, of_run, self.interrupt.flag());
         let mut events = EventOrder::new(probe.base());
         probe.finish_into(&mut events).or_exit(Exit::Failed)?;
@@ -152,6 +153,13 @@ fn round_trips_of_part(plan: &RowPlan, ring_bytes: u64) -> u64 {
     (ring_bytes / EVENT_BYTES / 4 * 3 / events).max(1)
 }
 
+/// The warm-up of each connection in a part: all of them together fit the room that the part spares.
+fn warm_up_of_part(plan: &RowPlan, ring_bytes: u64) -> u64 {
+    // a part takes three quarters of the ring
+    let spared = round_trips_of_part(plan, ring_bytes) / 3;
+    WARM_UP.min(spared / plan.conns.max(1) as u64)
+}
+
 fn both_ends(plan: &RttPlan) -> Vec<u16> {
     let all = plan.server_cpus.iter().chain(&plan.client_cpus).copied();
     let all: CpuSet = all.collect();
@@ -164,4 +172,35 @@ fn numbers(cpus: &[u32]) -> Vec<u16> {
 
 fn number(cpu: u32) -> u16 {
     u16::try_from(cpu).unwrap_or(u16::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use taillab_load::rtt::Mode;
+
+    use super::*;
+
+    #[test]
+    fn a_part_fits_the_ring_with_the_warm_up_of_all_connections() {
+        let ring_bytes = 8 << 20;
+        for (size, conns) in [(64, 1), (64, 1_000), (16 << 20, 1), (16 << 20, 64)] {
+            let plan = RowPlan {
+                proto: Proto::Tcp,
+                mode: Mode::Blocking,
+                size,
+                conns,
+            };
+            let warm_up = warm_up_of_part(&plan, ring_bytes) * conns as u64;
+            let events = EVENTS + size as u64 / 4096 * EVENTS_PER_PAGE;
+            let all = (round_trips_of_part(&plan, ring_bytes) + warm_up) * events;
+            assert!(all <= ring_bytes / EVENT_BYTES, "{plan:?}: {all}");
+        }
+        let plan = RowPlan {
+            proto: Proto::Udp,
+            mode: Mode::Blocking,
+            size: 64,
+            conns: 1,
+        };
+        assert_eq!(warm_up_of_part(&plan, ring_bytes), WARM_UP);
+    }
 }

@@ -29,6 +29,22 @@ pub fn check(experiment: &Experiment, address: SocketAddr) -> Result<(), Failure
     codec(experiment, address).map(drop).or_exit(Exit::Usage)
 }
 
+/// Checks that each of the generator's threads gets a connection.
+///
+/// # Errors
+/// A usage failure that says how many are needed.
+pub fn check_threads(experiment: &Experiment, threads: usize) -> Result<(), Failure> {
+    let client = &experiment.client;
+    if usize::from(client.connections.max(client.reserve)) >= threads {
+        return Ok(());
+    }
+    Err(Failure::usage(format!(
+        "client.connections must be at least {threads}: the thread on each of the CPUs {} \
+         (client.cpus) has its own",
+        client.cpus
+    )))
+}
+
 /// Opens the connections of each thread, from its own CPU and inside `namespace`.
 ///
 /// # Errors
@@ -119,6 +135,19 @@ mod tests {
             &[("server.transport", "udp")]
         ));
         assert!(is_stream(ServerKind::Nginx, &[]));
+    }
+
+    #[test]
+    fn a_thread_without_a_connection_is_a_usage_failure() {
+        let datagrams = Experiment::resolve(Some(ServerKind::Memcached), None, vec![]).unwrap();
+        assert!(check_threads(&datagrams, 16).is_ok());
+        let failure = check_threads(&datagrams, 17).unwrap_err();
+        assert_eq!(failure.exit, Exit::Usage);
+        assert!(failure.message.contains("at least 17"), "{failure}");
+        // a connection in reserve is one
+        let flags = vec![("client.connections", toml::Value::Integer(1))];
+        let streams = Experiment::resolve(Some(ServerKind::Nginx), None, flags).unwrap();
+        assert!(check_threads(&streams, 17).is_ok());
     }
 
     #[test]

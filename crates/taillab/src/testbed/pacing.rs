@@ -153,7 +153,8 @@ impl<'a> Follower<'a> {
         let Some(watched) = &mut self.watched else {
             return;
         };
-        if !watched.is_known(now, progress) && since + BEFORE_THE_END >= self.pace.end() {
+        watched.look(now, progress);
+        if since + BEFORE_THE_END >= self.pace.end() && !watched.is_known() {
             self.pace.put_off_to(since + STEP, since);
         }
     }

@@ -34,9 +34,8 @@ impl Watched {
         }
     }
 
-    /// Whether the percentile is known as precisely as wanted. Call this about twice a second during the
-    /// measurement.
-    pub fn is_known(&mut self, now: Monotonic, progress: &FleetProgress) -> bool {
+    /// Takes the response times so far. Call this about twice a second during the measurement.
+    pub fn look(&mut self, now: Monotonic, progress: &FleetProgress) {
         let is_due = |cut_at: Monotonic| now.saturating_since(cut_at) >= PIECE;
         if self.cut_at.is_none_or(is_due) {
             let is_first = self.cut_at.replace(now).is_none();
@@ -44,6 +43,11 @@ impl Watched {
             // earlier counts belong to the warm-up
             self.pieces.extend((!is_first).then_some(counts));
         }
+    }
+
+    /// Whether the percentile is known as precisely as wanted. This compares all pieces, perhaps on the
+    /// generator's CPU, so ask only where the answer decides.
+    pub fn is_known(&self) -> bool {
         let width = relative_half_width(&self.pieces, self.wanted.quantile);
         width.is_some_and(|width| width <= self.wanted.relative)
     }

@@ -63,6 +63,7 @@ impl Rig {
         servers::check(experiment)?;
         let stand_in = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), experiment.server.port);
         client::check(experiment, stand_in)?;
+        client::check_threads(experiment, placement.client.len())?;
         let folder_of_locks = JournalFolder::of_this_user();
         let both = placement.server.iter().chain(placement.client.iter());
         let locks = CpuLocks::take(&folder_of_locks, &both.collect()).map_err(host)?;

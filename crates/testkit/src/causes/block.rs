@@ -90,7 +90,7 @@ pub struct Block {
     pub lost_events: u64,
     /// All charges, by cause and culprit.
     pub charges: Vec<Charge>,
-    /// Charge and truth of each request, in order of T1; empty if single requests have no truth.
+    /// Charge and truth of each request, in the order of the answers; empty if single requests have no truth.
     pub requests: Vec<RequestCharge>,
     /// What each source of the truth cost these requests together, by the stamps of both; empty if
     /// single requests have no truth.

@@ -158,6 +158,8 @@ impl ServerState {
         let ahead = cpu.ahead(line);
         let (wait, tid) = ((at_ns, until_ns), worker.tid);
         if self.policies.hold_back(&self.timeline, tid, wait, ahead) {
+            // of a wait that has not ended in this window, no more is known
+            let until_ns = until_ns.min(self.timeline.to().nanos_since_boot());
             cpu.held_back_until_ns = cpu.held_back_until_ns.max(until_ns);
         }
         // if others wait too, the thread that has the CPU keeps them waiting

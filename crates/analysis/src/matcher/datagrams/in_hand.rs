@@ -80,6 +80,11 @@ impl InHand {
         self.certain = false;
     }
 
+    /// Forgets what was read of requests that are `gone`: nothing answers them any more.
+    pub(super) fn forget(&mut self, gone: impl Fn(Slot) -> bool) {
+        self.read.retain(|&(slot, _)| !gone(slot));
+    }
+
     /// Which request `tid` answers, among those for which `is_clients` is true; `None` if that is
     /// not certain. `unseen` says for a T4 whether the client has an open request that came in
     /// earlier and was not seen to be queued.

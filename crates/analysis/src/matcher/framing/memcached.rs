@@ -249,7 +249,8 @@ impl Memcached {
                 Ok(Next::LastBody(bytes + 2))
             }
             _ if ANSWERS.contains(&word) => Ok(Next::End),
-            _ if number(word).is_some() => Ok(Next::End),
+            // a counter, of up to 20 digits
+            _ if word.iter().all(u8::is_ascii_digit) => Ok(Next::End),
             _ => Err(Lost),
         }
     }

@@ -69,7 +69,9 @@ fn an_interrupt_that_waited_ends_a_stall_and_not_a_computation() {
         let packet = PacketId(number);
         event(us * 1_000, 1, EventKind::PacketIn { packet, key })
     };
-    let stands_still = |interrupt: Interrupt| {
+    // the silence ends at 2 ms, and the interrupt comes so many microseconds later
+    let stands_still = |interrupt: Interrupt, after_us: u64| {
+        let after = after_us * 1_000;
         let lasted = Nanos::new(3_000);
         let packet = PacketId(7);
         let timeline = build(vec![
@@ -77,14 +79,39 @@ fn an_interrupt_that_waited_ends_a_stall_and_not_a_computation() {
             read(110_000),
             came(200, 7),
             came(700, 8),
-            event(2_003_000, 0, EventKind::Interrupt { interrupt, lasted }),
-            event(2_010_000, 0, EventKind::Enqueued { packet }),
-            switch(2_020_000, SERVER, 0, Some(Some(232))),
+            read(2_000_000),
+            event(
+                2_003_000 + after,
+                0,
+                EventKind::Interrupt { interrupt, lasted },
+            ),
+            event(2_010_000 + after, 0, EventKind::Enqueued { packet }),
+            switch(2_020_000 + after, SERVER, 0, Some(Some(232))),
         ]);
         line(&timeline).contains(&(700_000, 2_000_000, SERVER, Top::Stall))
     };
-    assert!(stands_still(Interrupt::CallFunction));
-    assert!(!stands_still(Interrupt::LocalTimer));
+    assert!(stands_still(Interrupt::CallFunction, 0));
+    assert!(!stands_still(Interrupt::LocalTimer, 0));
+    // it came for something else
+    assert!(!stands_still(Interrupt::CallFunction, 80));
+}
+
+#[test]
+fn silence_shows_nothing_where_events_were_lost() {
+    let lasted = Nanos::new(900_000);
+    let stands_still = |then: &[Event]| {
+        let canary = event(1_003_000, 7, EventKind::Stalled { lasted });
+        let mut events = vec![switch(1_000, 0, 5, None), read(2_000)];
+        events.extend_from_slice(then);
+        events.extend([canary, switch(2_000_000, SERVER, 0, None)]);
+        let line = line(&build(events));
+        line.iter().any(|segment| segment.3 == Top::Stall)
+    };
+    assert!(stands_still(&[read(1_002_000)]));
+    // nobody saw 6 come
+    assert!(!stands_still(&[switch(1_002_000, 6, SERVER, None)]));
+    let lost = event(1_000_000, 0, EventKind::Unreadable { lasted });
+    assert!(!stands_still(&[lost, read(1_002_000)]));
 }
 
 #[test]

@@ -41,7 +41,7 @@ fn user_of(table: &str, number: &str) -> String {
     last.map_or_else(|| format!("interrupt {number}"), str::to_owned)
 }
 
-/// The interrupts of a network device; none where it is not on a bus.
+/// The interrupts of a network device; none where it is not on a bus, or has none by messages (MSI).
 fn of_device(scene: &Scene, device: &str) -> Vec<String> {
     let folder = format!("/sys/class/net/{device}/device");
     let own = scene.names(&format!("{folder}/msi_irqs"));
@@ -67,7 +67,8 @@ fn moved(scene: &Scene, from: &CpuSet, to: &CpuSet) -> Result<Vec<Change>, Unava
         let own = of_device(scene, device);
         if own.is_empty() {
             return Err(Unavailable(format!(
-                "{device} has no interrupts: it is not on a bus"
+                "{device} has no interrupts that /sys shows (it is virtual, or they are not MSI): \
+                 leave --device out, which moves those of all devices"
             )));
         }
         numbers.retain(|number| own.contains(number));
@@ -133,14 +134,23 @@ fn interrupt_cpu(scene: &Scene) -> Result<Proposal, Unavailable> {
         return Err(Unavailable("no interrupt goes to the server's CPUs".into()));
     }
     let mut changes = Vec::new();
-    for thread in server.threads.iter().filter(|thread| thread.cpus != rest) {
+    for thread in &server.threads {
+        // one that the server has bound to some of them stays there
+        let own = thread.cpus.intersection(&rest);
+        let to = match own.is_empty() || scene.cpus_are_named {
+            true => &rest,
+            false => &own,
+        };
+        if thread.cpus == *to {
+            continue;
+        }
         let why = format!(
             "{} of {} leaves CPU {last} to interrupts",
             thread.name, server.name
         );
         changes.push(Change::new(
             Setting::affinity(thread.identity),
-            rest.to_string(),
+            to.to_string(),
             why,
         ));
     }
@@ -175,5 +185,37 @@ mod tests {
             panic!("nothing goes to CPU 2-3");
         };
         assert_eq!(reason, "no interrupt goes to these CPUs");
+    }
+
+    #[test]
+    fn a_thread_that_is_bound_to_one_cpu_leaves_only_that_of_the_interrupts() {
+        let stat = "7 (x) S 1 1 1 0 -1 0 0 0 0 0 7 9 0 0 20 0 5 0 12345 1000 200 0 1 1 0 \
+                    0 0 0 0 0 0 0 0 0 17 3 0 0 0";
+        let (_folder, roots) = tree(&[
+            ("sys/devices/system/cpu/online", "0-3\n"),
+            ("proc/irq/30/smp_affinity_list", "0\n"),
+            ("proc/7/stat", stat),
+            ("proc/7/task/7/stat", stat),
+            ("proc/7/task/7/status", "Cpus_allowed_list:\t0-2\n"),
+            ("proc/7/task/8/stat", stat),
+            ("proc/7/task/8/status", "Cpus_allowed_list:\t1\n"),
+            ("proc/7/task/9/stat", stat),
+            ("proc/7/task/9/status", "Cpus_allowed_list:\t2\n"),
+        ]);
+        let scope = Scope {
+            pid: Some(7),
+            ..Scope::default()
+        };
+        let scene = Scene::look(&roots, &scope).unwrap();
+        let changes = interrupt_cpu(&scene).unwrap().changes;
+        let planned: Vec<(String, &str)> = (changes.iter())
+            .map(|change| (change.setting.to_string(), change.new.as_str()))
+            .collect();
+        let wanted = [
+            ("sched_setaffinity(thread 7)", "0-1"),
+            ("sched_setaffinity(thread 9)", "0-1"),
+            ("/proc/irq/30/smp_affinity_list", "2"),
+        ];
+        assert_eq!(planned, wanted.map(|(what, new)| (what.to_owned(), new)));
     }
 }

@@ -37,19 +37,22 @@ const RECEIVE_BYTES: u64 = 16 << 20;
 
 fn tcp_loss(scene: &Scene) -> Result<Proposal, Unavailable> {
     let mut changes = Vec::new();
-    for (path, least, why) in [
+    for (path, namespace, least, why) in [
         (
             "/proc/sys/net/core/netdev_max_backlog",
+            // it is the machine's, and only the first network namespace shows it
+            None,
             BACKLOG,
             "a burst of packets finds room while the CPU is busy",
         ),
         (
             "/proc/sys/net/ipv4/tcp_rmem",
+            scene.namespace,
             RECEIVE_BYTES,
             "a connection finds room while the server is held up",
         ),
     ] {
-        let setting = Setting::File(FileSetting::new(path, Form::Text).within(scene.namespace));
+        let setting = Setting::File(FileSetting::new(path, Form::Text).within(namespace));
         let Ok(now) = setting.read(&scene.roots) else {
             continue;
         };
@@ -94,4 +97,27 @@ fn tcp_latency(scene: &Scene) -> Result<Proposal, Unavailable> {
         }
     }
     proposal(changes, "the kernel has none of these settings")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::roots::testing::tree;
+    use crate::tune::scene::Scope;
+
+    #[test]
+    fn the_backlog_is_the_machines_wherever_the_server_is() {
+        let path = "/proc/sys/net/core/netdev_max_backlog";
+        let (_folder, roots) = tree(&[
+            ("sys/devices/system/cpu/online", "0-1\n"),
+            ("proc/sys/net/core/netdev_max_backlog", "1000\n"),
+        ]);
+        let mut scene = Scene::look(&roots, &Scope::default()).unwrap();
+        scene.namespace = Some(1);
+        let changes = tcp_loss(&scene).unwrap().changes;
+        assert_eq!(changes.len(), 1, "{changes:?}");
+        let backlog = Setting::File(FileSetting::new(path, Form::Text));
+        assert_eq!(changes[0].setting, backlog);
+        assert_eq!(changes[0].new, "16384");
+    }
 }

@@ -214,7 +214,8 @@ impl Setting {
     pub(crate) const fn inherited_from(&self) -> Option<ProcessIdentity> {
         match self {
             Self::Scheduling(ThreadScheduling { thread })
-            | Self::Affinity(ThreadAffinity { thread }) => Some(*thread),
+            | Self::Affinity(ThreadAffinity { thread })
+            | Self::Membership(Membership { member: thread, .. }) => Some(*thread),
             _ => None,
         }
     }
@@ -224,6 +225,10 @@ impl Setting {
         match self {
             Self::Scheduling(_) => Some(Self::scheduling(thread)),
             Self::Affinity(_) => Some(Self::affinity(thread)),
+            Self::Membership(of) => Some(Self::Membership(Membership {
+                member: thread,
+                ..of.clone()
+            })),
             _ => None,
         }
     }

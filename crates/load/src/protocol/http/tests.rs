@@ -55,6 +55,14 @@ fn a_request_can_have_any_size_from_the_smallest_on() {
         let text = error.to_string();
         assert!(text.contains(&smallest.to_string()), "{text}");
     }
+    // no size would do
+    let long = Resource {
+        headers: vec![("X-Long".into(), "v".repeat(MAX_REQUEST_BYTES))],
+        ..base
+    };
+    let text = Http::new(&long).unwrap_err().to_string();
+    assert!(text.contains("headers cannot have"), "{text}");
+    assert!(text.contains("between 0 and 65536"), "{text}");
 }
 
 #[test]

@@ -58,11 +58,13 @@ impl MemcachedUdp {
         Ok(Self { dialect, store })
     }
 
-    /// The largest value that fits one datagram together with a key of this size.
+    /// The largest value that fits one datagram together with a key of this size, or with the
+    /// longest key if this one is longer.
     pub fn value_limit(dialect: Dialect, key_bytes: usize) -> usize {
         // four digits, like the largest size
         let workload = StoreWorkload {
-            key_bytes,
+            // a longer key is refused later, and must not take its memory here
+            key_bytes: key_bytes.min(MAX_KEY_BYTES),
             value_bytes: 1000,
             ..StoreWorkload::default()
         };
@@ -195,6 +197,21 @@ mod tests {
             workload.value_bytes = limit + 1;
             let error = MemcachedUdp::new(dialect, workload).unwrap_err();
             assert!(error.to_string().contains(&limit.to_string()), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_key_that_is_too_long_is_what_is_refused() {
+        for (key_bytes, dialect) in [251, 2000, usize::MAX]
+            .into_iter()
+            .flat_map(|k| Dialect::ALL.map(|d| (k, d)))
+        {
+            let workload = StoreWorkload {
+                key_bytes,
+                ..StoreWorkload::default()
+            };
+            let error = MemcachedUdp::new(dialect, workload).unwrap_err();
+            assert!(matches!(error, LoadError::KeySize { .. }), "{error}");
         }
     }
 

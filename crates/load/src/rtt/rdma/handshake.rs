@@ -4,7 +4,7 @@
 //! of its own, or with the reason why there is none. Then the TCP connection is silent until one end
 //! closes it, which tells the other one that it is gone. Numbers are in network byte order.
 
-use std::io::{self, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv6Addr, TcpStream};
 use std::time::Duration;
 
@@ -45,8 +45,17 @@ pub(super) enum HandshakeError {
     #[error("{0}")]
     Refused(String),
     /// The other end was silent or has gone.
-    #[error("{0}")]
+    #[error("{}", in_words(.0))]
     Io(#[from] io::Error),
+}
+
+/// What the other end did.
+fn in_words(error: &io::Error) -> String {
+    match error.kind() {
+        ErrorKind::UnexpectedEof => "it closed the connection".to_owned(),
+        ErrorKind::WouldBlock => format!("it was silent for {} s", PATIENCE.as_secs()),
+        _ => error.to_string(),
+    }
 }
 
 fn written(address: &Address) -> [u8; ADDRESS] {
@@ -248,6 +257,14 @@ mod tests {
             answer(&server, Err("there is no RDMA device")).unwrap();
             let error = asked.join().unwrap().unwrap_err();
             assert_eq!(error.to_string(), "there is no RDMA device");
+        });
+        let (client, server) = pair();
+        thread::scope(|scope| {
+            let asked = scope.spawn(|| ask(&client, &hello));
+            hear(&server).unwrap();
+            drop(server);
+            let error = asked.join().unwrap().unwrap_err();
+            assert_eq!(error.to_string(), "it closed the connection");
         });
         let (mut client, server) = pair();
         client.write_all(&[b'G'; HELLO]).unwrap();

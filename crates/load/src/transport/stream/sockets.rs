@@ -88,7 +88,8 @@ pub struct StreamSockets {
 struct Link {
     socket: Option<OwnedFd>,
     state: SocketState,
-    /// A send found that the connection was reset; the socket reports that only once.
+    /// A send found that the connection was reset, or failed in the network; the socket reports that
+    /// only once.
     was_reset: bool,
     origin: Option<Origin>,
     /// Bytes that the kernel has not taken yet.
@@ -328,7 +329,7 @@ impl StreamSockets {
             Err(Errno::AGAIN | Errno::INTR) => {}
             Err(error) => {
                 // the next look finds the end
-                link.was_reset |= error == Errno::CONNRESET;
+                link.was_reset |= error != Errno::PIPE;
                 link.output.clear();
             }
         }
@@ -469,7 +470,7 @@ impl StreamTransport for StreamSockets {
             Ok(taken) => taken,
             Err(Errno::AGAIN | Errno::INTR | Errno::NOBUFS) => 0,
             Err(error) => {
-                link.was_reset |= error == Errno::CONNRESET;
+                link.was_reset |= error != Errno::PIPE;
                 return Err(NotTaken::Ended);
             }
         };

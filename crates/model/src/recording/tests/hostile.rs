@@ -79,6 +79,16 @@ fn lost_events_beyond_64_bits_are_not_none() {
     assert_eq!(lost.total(), u64::MAX);
 }
 
+/// The events of this block are unpacked after the end of the file was read.
+#[test]
+fn a_block_that_claims_too_many_events_is_lost_and_counted() {
+    let bytes = with_second_block(|header| header.events = 2);
+    let (recording, damage) = Recording::recover(bytes.as_slice()).unwrap();
+    assert_eq!(recording.events().count(), 1);
+    assert_eq!(damage.unwrap().lost(), 2);
+    assert_eq!(recording.lost.damaged, 2);
+}
+
 #[test]
 fn a_cpu_that_no_machine_has_is_no_block() {
     let bytes = with_second_block(|header| header.cpu = 1_024);

@@ -22,7 +22,7 @@ use taillab_testkit::causes::{
 use crate::cli::{BenchArgs, BenchCommand, CausesArgs};
 use crate::exit::{Exit, Failure, OrExit};
 use crate::fail::host;
-use crate::pipeline::{RunDir, print, recover};
+use crate::pipeline::{RunDir, print_result, recover};
 use crate::progress::Progress;
 use crate::say::Say;
 use crate::testbed::Calibrated;
@@ -49,7 +49,12 @@ fn causes(args: &CausesArgs) -> Result<Exit, Failure> {
     let mut results = Vec::new();
     let mut stopped = None;
     for kind in kinds {
-        match bench.kind(kind, &mut capacities) {
+        // also with --again, which measures nothing that would notice it
+        let found = match bench.interrupt.is_raised() {
+            true => Err(Failure::new(Exit::Interrupted, "interrupted")),
+            false => bench.kind(kind, &mut capacities),
+        };
+        match found {
             Ok(result) => results.push(result),
             Err(failure) => {
                 stopped = Some(failure);
@@ -65,15 +70,11 @@ fn causes(args: &CausesArgs) -> Result<Exit, Failure> {
         stopped => stopped,
     };
     let result = BenchResult::new(results, stopped.is_some());
-    let json = serde_json::to_vec_pretty(&result).or_exit(Exit::Failed)?;
     if let Some(dir) = &mut dir {
+        let json = serde_json::to_vec_pretty(&result).or_exit(Exit::Failed)?;
         dir.put("causes.json", &json)?;
     }
-    let shown = match args.common.json {
-        true => String::from_utf8_lossy(&json).into_owned() + "\n",
-        false => show::text(&result),
-    };
-    print(shown.as_bytes())?;
+    print_result(args.common, &result, || show::text(&result))?;
     match stopped {
         Some(failure) if failure.exit != Exit::Interrupted => Err(failure),
         _ => Ok(exit(&result)),

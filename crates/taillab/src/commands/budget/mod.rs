@@ -23,7 +23,7 @@ use self::row::Row;
 use crate::cli::BudgetArgs;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::fail::host;
-use crate::pipeline::{Rendered, RunDir, style};
+use crate::pipeline::{Rendered, RunDir, recover, style};
 use crate::say::Say;
 
 /// Measures row by row, adds up the networks, and prints. `command` is `budget`, or `reproduce` to
@@ -49,7 +49,8 @@ fn measure(
     own: &[Network],
     (here, there): (u32, Option<u32>),
 ) -> Result<BudgetResult, Failure> {
-    let roots = Roots::default();
+    let (roots, say) = (Roots::default(), Say::of(args.common));
+    recover(&roots, say)?;
     let interrupt = Interrupt::register().map_err(host)?;
     let started_unix_s = clock::unix_s();
     let bench = Bench {
@@ -58,7 +59,7 @@ fn measure(
         length: args.duration,
         here,
         there,
-        say: Say::of(args.common),
+        say,
     };
     let rows = rows(&bench);
     let (topologies, mut notes) = topology::all(&rows, own, args.draws as usize, args.seed);

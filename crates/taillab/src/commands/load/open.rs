@@ -5,8 +5,8 @@ use taillab_analysis::verdict::{
     Evidence, LoadEvidence, SentLoad, client_failed, is_overload, judge, withdraw_from_load,
 };
 use taillab_load::StopReason;
-use taillab_model::Objective;
 use taillab_model::load_result::{Generator, LoadStep, Mode, SearchResult};
+use taillab_model::{Nanos, Objective};
 use taillab_report::load::LoadDocument;
 
 use super::context::Context;
@@ -133,6 +133,12 @@ impl Planned {
             affordable(shape, rate, extent.warmup, extent.duration)?;
         }
         let schedule = shape.schedule(&extent).or_exit(Exit::Usage)?;
+        if schedule.duration() == Nanos::ZERO {
+            return Err(Failure::usage(format!(
+                "the warm-up of {} takes the whole trace, which lasts {}: use a shorter --warmup",
+                extent.warmup, schedule.length
+            )));
+        }
         let peak = context.capacity.map(|capacity| capacity.peak_per_s);
         Ok(Self {
             utilization: peak.map(|peak| schedule.rate_per_s / peak),
@@ -191,7 +197,8 @@ impl Steps {
             }),
             ..Evidence::default()
         });
-        if self.steps.is_empty() {
+        // a longer measurement may replace the first step, but not when it all began
+        if self.started_unix_s == 0 {
             self.started_unix_s = measured.started_unix_s;
         }
         self.stopped = measured.run.stopped;

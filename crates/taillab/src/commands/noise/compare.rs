@@ -93,9 +93,13 @@ fn quota(rows: &[NoiseRow]) -> Option<String> {
         let shares: Vec<f64> = rows.map(outside).collect();
         (!shares.is_empty()).then(|| shares.iter().sum::<f64>() / shares.len() as f64)
     };
-    let most = stepped().map(|row| row.busy_cpus).max()?;
+    // one CPU alone, or one step before Ctrl-C, says nothing about a sum
+    let most = stepped()
+        .map(|row| row.busy_cpus)
+        .max()
+        .filter(|most| *most > 1)?;
     let (one, all) = (share(1)?, share(most)?);
-    let grows = most > 1 && all > LEAST_SHARE && all > GROWTH * one;
+    let grows = all > LEAST_SHARE && all > GROWTH * one;
     let figures = format!(
         "with one CPU busy {:.2} % of the time is lost, with all {most} {:.2} % of each",
         100.0 * one,
@@ -117,6 +121,10 @@ fn improved(rows: &[NoiseRow]) -> Option<String> {
     let others = rows.iter().filter(|row| {
         row.kind == LoopKind::User && row.reads_clock == ReadStyle::Single && !row.step.is_empty()
     });
+    if others.clone().count() < 2 {
+        // no other step was tried
+        return None;
+    }
     let best = others.min_by(|a, b| a.stolen_share.total_cmp(&b.stolen_share))?;
     if best.step == first.step {
         return Some(format!(
@@ -233,6 +241,7 @@ pub(super) mod tests {
         );
         let none = sentences(&[step(1, 0.02), step(2, 0.03), step(2, 0.02)], None).join("");
         assert!(none.contains("No sign"), "{none}");
+        assert!(sentences(&[step(1, 0.1)], None).is_empty());
     }
 
     #[test]
@@ -284,6 +293,7 @@ pub(super) mod tests {
         let said = |share| improved(&[step("as it comes", 0.01), step("pinned", share)]).unwrap();
         assert!(said(0.002).contains("From “as it comes” to “pinned”"));
         assert!(said(0.05).contains("No step lowered"));
+        assert_eq!(improved(&[step("as it comes", 0.01)]), None);
     }
 
     #[test]

@@ -72,7 +72,7 @@ fn measure(
     held: &mut Vec<String>,
     say: Say,
 ) -> Result<Vec<NoiseRow>, Failure> {
-    let mut rows = Vec::new();
+    let (mut rows, mut refused) = (Vec::new(), None);
     for phase in &plan.phases {
         if measuring.is_interrupted() {
             break;
@@ -92,14 +92,21 @@ fn measure(
         match found {
             Ok(found) => rows.extend(found),
             // a loop that this kernel refuses does not spoil the others
-            Err(failure) if plan.phases.len() > 1 => measuring.notes.push(format!(
-                "the loop “{}” is missing: {failure}",
-                phase.kind.label()
-            )),
-            Err(failure) => return Err(failure),
+            Err(failure) => {
+                let name = match phase.step.as_str() {
+                    "" => phase.kind.label(),
+                    step => step,
+                };
+                let note = format!("the loop “{name}” is missing: {failure}");
+                measuring.notes.push(note);
+                refused = refused.or(Some(failure));
+            }
         }
     }
-    Ok(rows)
+    match refused {
+        Some(failure) if rows.is_empty() => Err(failure),
+        _ => Ok(rows),
+    }
 }
 
 /// How often and how long the quota held the group back since `before`.

@@ -71,6 +71,19 @@ fn choose(wanted: Option<&CpuSet>, usable: &CpuSet, roots: &Roots) -> Result<Cpu
 }
 
 fn phases(args: &NoiseArgs, chosen: &CpuSet) -> Result<Vec<Phase>, Failure> {
+    let phases = asked(args, chosen);
+    let in_kernel = phases.iter().any(|phase| phase.kind != LoopKind::User);
+    if in_kernel && args.threshold > KERNEL_THRESHOLD {
+        return Err(Failure::usage(format!(
+            "the loops in the kernel support a threshold of at most {KERNEL_THRESHOLD}: give \
+             --threshold 4us or less, or run only loops in user space"
+        )));
+    }
+    Ok(phases)
+}
+
+/// The phases that the command line asks for.
+fn asked(args: &NoiseArgs, chosen: &CpuSet) -> Vec<Phase> {
     let style = match args.style {
         StyleName::Single => ReadStyle::Single,
         StyleName::Double => ReadStyle::Double,
@@ -86,7 +99,7 @@ fn phases(args: &NoiseArgs, chosen: &CpuSet) -> Result<Vec<Phase>, Failure> {
         interrupts_away: false,
     };
     if args.improve {
-        return Ok(improvements(&plain, chosen, args.move_interrupts));
+        return improvements(&plain, chosen, args.move_interrupts);
     }
     if args.by_cpus {
         let numbers: Vec<u32> = chosen.iter().collect();
@@ -98,7 +111,7 @@ fn phases(args: &NoiseArgs, chosen: &CpuSet) -> Result<Vec<Phase>, Failure> {
             cpus: Some(numbers[..n].iter().copied().collect()),
             ..plain.clone()
         };
-        return Ok((1..=numbers.len()).map(step).collect());
+        return (1..=numbers.len()).map(step).collect();
     }
     let mut kinds: Vec<LoopKind> = Vec::new();
     for name in &args.loops {
@@ -109,19 +122,12 @@ fn phases(args: &NoiseArgs, chosen: &CpuSet) -> Result<Vec<Phase>, Failure> {
             LoopName::All => &[LoopKind::User, LoopKind::Kernel, LoopKind::Masked],
         });
     }
-    let in_kernel = kinds.iter().any(|kind| *kind != LoopKind::User);
-    if in_kernel && args.threshold > KERNEL_THRESHOLD {
-        return Err(Failure::usage(format!(
-            "the loops in the kernel support a threshold of at most {KERNEL_THRESHOLD}: give \
-             --threshold 4us or less, or only the loop in user space"
-        )));
-    }
-    Ok((kinds.into_iter())
+    (kinds.into_iter())
         .map(|kind| Phase {
             kind,
             ..plain.clone()
         })
-        .collect())
+        .collect()
 }
 
 /// The paper's list, from nothing to everything.
@@ -396,6 +402,9 @@ mod tests {
         let cpus = "0".parse().unwrap();
         let wanted = args(&["--loops", "user,kernel", "--threshold", "10us"]);
         assert!(phases(&wanted, &cpus).is_err());
+        // its last step is such a loop
+        let improve = args(&["--improve", "--threshold", "10us"]);
+        assert!(phases(&improve, &cpus).is_err());
         assert!(phases(&args(&["--threshold", "10us"]), &cpus).is_ok());
     }
 }

@@ -20,8 +20,8 @@ use crate::pipeline::{Rendered, RunDir, save_figure, style};
 pub use self::deconstructing::run as deconstructing;
 pub use self::tales::run as tales;
 
-/// Makes the figures one by one until Ctrl-C, then writes and prints them. `make` also says whether its
-/// figure is partial.
+/// Makes the figures one by one until Ctrl-C or a failure, then writes and prints them. `make` also says
+/// whether its figure is partial.
 fn reproduce<F>(
     (name, paper): (&'static str, &'static str),
     figures: Vec<F>,
@@ -37,12 +37,22 @@ fn reproduce<F>(
         partial: false,
         figures: Vec::new(),
     };
+    let mut ended = None;
     for figure in figures {
         if interrupt.is_raised() {
             reproduction.partial = true;
             break;
         }
-        let (figure, partial) = make(figure)?;
+        let (figure, partial) = match make(figure) {
+            Ok(made) => made,
+            // what was measured before a failure took an hour, perhaps
+            Err(failure) if !reproduction.figures.is_empty() => {
+                reproduction.partial = true;
+                ended = Some(failure);
+                break;
+            }
+            Err(failure) => return Err(failure),
+        };
         if let Some(dir) = &mut dir {
             save_figure(dir, &figure.figure, &figure.chart())?;
         }
@@ -56,7 +66,7 @@ fn reproduce<F>(
         text: terminal::render_reproduction(&reproduction, style()),
     };
     rendered.save_and_print(dir.as_mut(), common)?;
-    Ok(reproduction)
+    ended.map_or(Ok(reproduction), Err)
 }
 
 /// A claim next to our number. If that is missing, `missing` says why.

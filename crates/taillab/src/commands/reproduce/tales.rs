@@ -89,7 +89,7 @@ fn reproduce(
         let name = format!("{figure}: {}", curve.label);
         outcomes.push(simulate(&simulation, &name, args.common.quiet, interrupt)?);
     }
-    let partial = outcomes
+    let mut partial = outcomes
         .iter()
         .any(|outcome| outcome.stopped == Stopped::Interrupted);
     let claims = judged(&specification, &outcomes);
@@ -109,7 +109,15 @@ fn reproduce(
         let name = format!("{figure}: trace");
         let played = watched(&name, args.common.quiet, &gauge, || {
             play(trace, &[simulation], &gauge, interrupt)
-        })?;
+        });
+        let played = match played {
+            // only the curve of the trace is missing
+            Err(failure) if failure.exit == Exit::Interrupted => {
+                partial = true;
+                Vec::new()
+            }
+            played => played?,
+        };
         let label = format!("trace {}", trace.name());
         curves.extend(
             played

@@ -111,12 +111,18 @@ fn rows(
                     why = why.or(Some(error));
                     continue;
                 }
-                rows.extend(args.conns.iter().map(|conns| RowPlan {
-                    proto,
-                    mode,
-                    size,
-                    conns: conns.get() as usize,
-                }));
+                for conns in &args.conns {
+                    let row = RowPlan {
+                        proto,
+                        mode,
+                        size,
+                        conns: conns.get() as usize,
+                    };
+                    // named twice (--size 1K,1024): the files of the second would replace those of the first
+                    if !rows.contains(&row) {
+                        rows.push(row);
+                    }
+                }
             }
         }
     }

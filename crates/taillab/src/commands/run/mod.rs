@@ -52,13 +52,13 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
     let mut rig = Rig::start(&experiment, progress, interrupt.clone())?;
     let environment = environment(&rig, &experiment);
     let session = take_measurements(&mut rig, &experiment, &environment, say);
-    let server_failure = rig.server_failure();
+    let mut server_failure = rig.server_failure();
     // put the machine back before reporting what went wrong
     let torn_down = rig.take_down();
     let RunSession {
         calibrated,
         recorded,
-    } = session?;
+    } = session.map_err(|seen| root_cause(seen, &mut server_failure))?;
     torn_down?;
     if !fix.fix {
         pipeline::give_up_root(&roots, pipeline::Remaining::Files)?;
@@ -108,6 +108,14 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
         (_, Some(failure)) => Err(failure),
         (Some(StopReason::Interrupted), None) => Ok(Exit::Interrupted),
         _ => fixed.map(|()| analysed.exit()),
+    }
+}
+
+/// Why the measurements failed: how the server ended says more than what its client saw of that.
+fn root_cause(seen: Failure, server: &mut Option<Failure>) -> Failure {
+    match seen.exit {
+        Exit::Failed => server.take().unwrap_or(seen),
+        _ => seen,
     }
 }
 
@@ -184,21 +192,27 @@ fn note_precision(experiment: &Experiment, report: &Report, say: Say) {
 /// How well the percentile of `--precision` is known.
 fn precision_reached(wanted: Precision, sojourn: &Distribution) -> String {
     let name = format!("p{}", (wanted.quantile * 1e9).round() / 1e7);
+    // to a tenth of a percent: half a percent is none, and 10.4 % is more than 10 %
+    let percent = |share: f64| format!("±{} %", (1e3 * share).round() / 10.0);
+    let asked = format!("{} was asked for", percent(wanted.relative));
     let mut known = sojourn.quantiles.iter();
-    let width = known
-        .find(|at| (at.q - wanted.quantile).abs() < 1e-12)
-        .and_then(|at| {
-            let half = (at.hi?.as_secs_f64() - at.lo?.as_secs_f64()) / 2.0;
-            Some(half / at.value?.as_secs_f64())
-        });
-    let asked = format!("±{:.0} % was asked for", 100.0 * wanted.relative);
-    match width {
+    let Some(at) = known.find(|at| (at.q - wanted.quantile).abs() < 1e-12) else {
+        return format!(
+            "the result has no interval of {name}, and {asked}: ask for p50, p90, p99, p99.9, p99.99 \
+             or p99.999"
+        );
+    };
+    let width = || -> Option<f64> {
+        let half = (at.hi?.as_secs_f64() - at.lo?.as_secs_f64()) / 2.0;
+        Some(half / at.value?.as_secs_f64())
+    };
+    match width() {
         Some(width) if width <= wanted.relative => {
-            format!("{name} is known to ±{:.0} %; {asked}", 100.0 * width)
+            format!("{name} is known to {}; {asked}", percent(width))
         }
         Some(width) => format!(
-            "{name} is known only to ±{:.0} %; {asked}: raise --max-duration",
-            100.0 * width
+            "{name} is known only to {}; {asked}: raise --max-duration",
+            percent(width)
         ),
         None => format!("the interval of {name} has no end; {asked}: raise --max-duration"),
     }
@@ -362,6 +376,19 @@ fn take_measurements(
 mod tests {
     use super::*;
     use crate::experiment::ServerKind;
+
+    #[test]
+    fn a_precision_is_judged_only_by_an_interval_of_its_percentile() {
+        let sojourn = Distribution::from_sorted(&[Nanos::from_micros(1); 100]);
+        let said = |text: &str| precision_reached(text.parse().unwrap(), &sojourn);
+        let other = said("p95=10%");
+        assert!(other.contains("no interval of p95"), "{other}");
+        let small = said("p99.999=0.5%");
+        assert!(
+            small.contains("p99.999 has no end; ±0.5 % was asked for"),
+            "{small}"
+        );
+    }
 
     #[test]
     fn the_disk_has_room_for_the_longest_measurement_and_its_recording() {

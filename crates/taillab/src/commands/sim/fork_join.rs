@@ -39,7 +39,8 @@ pub fn simulate(
     let threads = simulation
         .threads
         .or_else(|| thread::available_parallelism().ok())
-        .map_or(1, |n| n.get() as u64);
+        .map_or(1, |n| n.get() as u64)
+        .min(BATCHES);
     // refuse before the threads start
     station(simulation, parts, 0)?;
     let gauge = Gauge::default();

@@ -30,7 +30,9 @@ pub fn run(plan: &RandomPlan, interrupt: &Interrupt) -> Result<(Vec<SimulatedRun
         }
         runs.push(described(plan, simulation, &outcome, interrupt)?);
     }
-    let cut = runs.iter().any(|run| run.stopped == "interrupted");
+    let cut = runs.iter().any(|run| run.stopped == "interrupted")
+        // a fork-join that was cut short does not show in its run
+        || plan.fork_join && interrupt.is_raised();
     let partial = cut || runs.len() < all;
     Ok((runs, partial))
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use taillab_host::tune::{Applied, Hold, MITIGATIONS, Plan, Point, Scope, Tuner, Which};
 use taillab_host::{Interrupt, Roots};
-use taillab_model::tune::{Action, SCHEMA_VERSION, TuneResult};
+use taillab_model::tune::{Action, ApplyRow, SCHEMA_VERSION, TuneResult};
 use taillab_report::terminal;
 
 use crate::cli::{ApplyArgs, Output, PlanArgs, TuneArgs, TuneCommand};
@@ -153,14 +153,32 @@ fn hold(tuner: &Tuner, applied: Applied, interrupt: &Interrupt, say: Say) -> Res
     let reverted = tuner
         .revert(Which::One(id), &mut |point| tell(say, point))
         .map_err(host)?;
-    let mut rows = reverted.iter().map(rows::reverted);
-    match rows.all(|row| row.good) {
-        true => Ok(Exit::Interrupted),
-        false => Err(Failure::new(
-            Exit::Missed,
-            "not all could be put back: `taillab tune status` says what",
-        )),
+    let applies: Vec<ApplyRow> = reverted.iter().map(rows::reverted).collect();
+    if is_all_back(&applies) {
+        return Ok(Exit::Interrupted);
     }
+    let changes = applies.iter().flat_map(|apply| &apply.changes);
+    let left: Vec<String> = changes
+        .filter(|change| !change.state.is_good())
+        .map(|change| {
+            let why = change.problem.as_deref().unwrap_or("not put back");
+            format!("{}: {why}", change.setting)
+        })
+        .collect();
+    let again = match applies.iter().all(|apply| apply.good) {
+        true => "",
+        false => "; `taillab tune revert` tries again",
+    };
+    let text = format!("not all was put back: {}{again}", left.join("; "));
+    Err(Failure::new(Exit::Missed, text))
+}
+
+/// Whether every setting has its old value again, or is gone.
+fn is_all_back(applies: &[ApplyRow]) -> bool {
+    applies.iter().all(|apply| {
+        let mut changes = apply.changes.iter();
+        apply.good && changes.all(|change| change.state.is_good())
+    })
 }
 
 /// Reports each write with -v.
@@ -221,11 +239,7 @@ fn revert(number: Option<u32>, output: Output) -> Result<Exit, Failure> {
     let mut result = result(Action::Revert);
     result.applies = reverted.iter().map(rows::reverted).collect();
     show(output, &result)?;
-    let all = result.applies.iter().all(|apply| {
-        let mut changes = apply.changes.iter();
-        apply.good && changes.all(|change| change.state.is_good())
-    });
-    Ok(match all {
+    Ok(match is_all_back(&result.applies) {
         true => Exit::Ok,
         false => Exit::Missed,
     })
