@@ -22,7 +22,7 @@ pub struct Reproduction {
     pub command: &'static str,
     /// The paper.
     pub paper: &'static str,
-    /// It was interrupted; some curves are missing or short.
+    /// It was interrupted, or a figure failed; some curves are missing or short.
     pub partial: bool,
     /// The figures, in the paper's order.
     pub figures: Vec<ReproducedFigure>,

@@ -7,13 +7,13 @@ use crate::reproduction::{ReproducedFigure, Reproduction};
 
 /// The page, in UTF-8; it refers to nothing outside itself.
 pub fn render(reproduction: &Reproduction) -> Vec<u8> {
-    let interrupted = "Interrupted: these are the results so far.".to_owned();
+    let ended_early = "It ended early: these are the results so far.".to_owned();
     let head = Head {
         command: "taillab reproduce",
         heading: reproduction.paper,
         partial: false,
         facts: vec![reproduction.tally()],
-        notices: Vec::from_iter(reproduction.partial.then_some(interrupted)),
+        notices: Vec::from_iter(reproduction.partial.then_some(ended_early)),
     };
     plain_document(&format!("taillab: {}", reproduction.paper), &head, |page| {
         for figure in &reproduction.figures {

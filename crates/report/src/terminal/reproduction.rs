@@ -13,7 +13,7 @@ pub fn render(reproduction: &Reproduction, style: Style) -> String {
     if reproduction.partial {
         page.paragraph(
             Ink::Notable,
-            "PARTIAL: interrupted; these are the results so far",
+            "PARTIAL: it ended early; these are the results so far",
         );
     }
     for figure in &reproduction.figures {
