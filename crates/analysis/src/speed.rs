@@ -34,8 +34,8 @@ pub(crate) struct Paces {
     application_ns: u64,
     /// The lower quartile of T5 to T6.
     sending_ns: u64,
-    /// Requests that came.
-    requests: usize,
+    /// Requests that came per second. A stretch may be cut by the end of a window.
+    per_s: u64,
 }
 
 impl Paces {
@@ -50,7 +50,7 @@ impl Paces {
         Self {
             application_ns: quartile(|paces| paces.application_ns),
             sending_ns: quartile(|paces| paces.sending_ns),
-            requests: quartile(|paces| paces.requests as u64) as usize,
+            per_s: quartile(|paces| paces.per_s),
         }
     }
 
@@ -61,7 +61,7 @@ impl Paces {
             (this, usual) => this as f64 / usual as f64,
         };
         let factor = ratio(|paces| paces.application_ns).min(ratio(|paces| paces.sending_ns));
-        let as_busy = self.requests as f64 >= AS_BUSY * usual.requests as f64;
+        let as_busy = self.per_s as f64 >= AS_BUSY * usual.per_s as f64;
         (as_busy && factor >= LEAST).then_some(factor)
     }
 }
@@ -144,8 +144,10 @@ fn stretches(matched: &Matched) -> impl Iterator<Item = (u64, Paces)> {
         Some((this, places))
     })
     .filter_map(move |(this, places)| {
-        let came = places.len();
-        let step = (came / SAMPLE).max(1);
+        let (first, last) = (requests.t1(places.start), requests.t1(places.end - 1));
+        let gaps = places.len() as u64 - 1;
+        let per_s = gaps * 1_000_000_000 / last.saturating_since(first).get().max(1);
+        let step = (places.len() / SAMPLE).max(1);
         let (mut application, mut sending) = (Vec::new(), Vec::new());
         for place in places.step_by(step) {
             let stamps = requests.stamps(place);
@@ -158,7 +160,7 @@ fn stretches(matched: &Matched) -> impl Iterator<Item = (u64, Paces)> {
         let paces = Paces {
             application_ns: lower_quartile(&mut application)?,
             sending_ns: lower_quartile(&mut sending)?,
-            requests: came,
+            per_s,
         };
         enough.then_some((this, paces))
     })

@@ -171,7 +171,7 @@ impl Screen {
 
     /// p99 of each second as a row of blocks, on a logarithmic scale.
     fn history(&self, style: Style) -> Vec<String> {
-        let room = style.width - 4;
+        let room = style.width.saturating_sub(4);
         let shown = &self.p99_history[self.p99_history.len().saturating_sub(room)..];
         let known = || shown.iter().flatten().map(|time| time.get().max(1));
         let (Some(least), Some(most)) = (known().min(), known().max()) else {

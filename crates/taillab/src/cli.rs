@@ -40,7 +40,7 @@ pub use self::run::RunArgs;
 pub use self::serve::ServeArgs;
 pub use self::shared::{AnalysisArgs, LimitArgs, Output, StoreArgs};
 pub use self::sim::{FigureName, Paper, ReproduceArgs, SimArgs, Sweep, TalesArgs};
-pub use self::trace::{ProtocolChoice, TraceArgs};
+pub use self::trace::{LONGEST_RECORDING, ProtocolChoice, TraceArgs};
 pub use self::tune::{ApplyArgs, PlanArgs, TuneArgs, TuneCommand};
 
 /// A tail-latency laboratory for Linux servers.
@@ -297,6 +297,7 @@ mod tests {
             (&["trace", "-p", "x"][..], &["`pgrep", "--help"][..]),
             (&["trace", "-p", "0"], &["at least 1"]),
             (&["trace", "--port", "70000"], &["from 1 to 65535"]),
+            (&["trace", "-p", "1", "-d", "73h"], &["at most 72h"]),
             (
                 &["trace", "--sloest", "3"],
                 &["--sloest", "tip: ", "--slowest"],

@@ -26,8 +26,11 @@ pub enum Class {
 const UNBOUND_KERNEL: &[&str] = &[
     "kthreadd",
     "kworker/u",
+    "kworker/R-",
     "rcu_",
     "rcuo",
+    "rcub/",
+    "pr/",
     "kswapd",
     "kcompactd",
     "khugepaged",
@@ -74,6 +77,7 @@ const PER_CPU_KERNEL: &[&str] = &[
     "ktimers/",
     "backlog_napi/",
     "cpu_stopper/",
+    "irq_work/",
 ];
 
 /// Kernel threads of the stop class, or of the real-time class above the middle priority.

@@ -100,8 +100,8 @@ pub struct ServerArgs {
 /// The recording.
 #[derive(Debug, Args)]
 pub struct RecordingArgs {
-    /// Length of the recording [default: 10s; with --live until q is pressed]
-    #[arg(short, long, value_name = "TIME", value_parser = positive)]
+    /// Length of the recording, at most 72h [default: 10s; with --live until q is pressed]
+    #[arg(short, long, value_name = "TIME", value_parser = recorded)]
     pub duration: Option<Nanos>,
     /// When T2 to T5 and disturbances are recorded: all the time (all), in slices of time that make up a share
     /// of it (sampled:1/16), or never (ends); T1 and T6 always are. Recording less costs less
@@ -148,6 +148,18 @@ impl TraceArgs {
         self.recording
             .duration
             .or((!self.result.live).then_some(DEFAULT))
+    }
+}
+
+/// The longest recording. The times of its events have 48 bits, 78 hours in nanoseconds.
+pub const LONGEST_RECORDING: Nanos = Nanos::from_secs(72 * 3_600);
+
+fn recorded(text: &str) -> Result<Nanos, String> {
+    match positive(text)? {
+        length if length > LONGEST_RECORDING => {
+            Err("a recording lasts for at most 72h: take several, one after the other".to_owned())
+        }
+        length => Ok(length),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use taillab_model::MiddleStamps;
 use taillab_report::terminal::NextStep;
 
 use super::analyse::Analysed;
@@ -27,13 +28,14 @@ pub fn of_recording(recording: &Path, analysed: &Analysed) -> Vec<NextStep> {
     slowest.into_iter().chain([everything]).collect()
 }
 
-/// For a run: try what its forecasts promise, unless that was done.
+/// For a run: try what its forecasts promise, unless that was done, or the run follows no request.
 pub fn of_run(folder: &Path, recorded: bool, analysed: &Analysed) -> Vec<NextStep> {
     let mut steps = match recorded {
         true => of_recording(folder, analysed),
         false => Vec::new(),
     };
-    if analysed.report.fixes.is_empty() {
+    let is_followed = analysed.report.server.matching.stamps != MiddleStamps::Ends;
+    if analysed.report.fixes.is_empty() && is_followed {
         let experiment = quoted(&folder.join("experiment.toml"));
         let fix = NextStep::new(
             format!("sudo taillab run -f {experiment} --fix"),

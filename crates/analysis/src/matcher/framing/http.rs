@@ -27,8 +27,9 @@ pub(super) struct Http {
     chunked: bool,
 }
 
-/// The methods of RFC 9110, 5789 and 4918: a message that begins with anything else is not HTTP.
-const METHODS: [&[u8]; 16] = [
+/// The methods of RFC 9110, 5789, 4918, 3253 and 5323, QUERY, and the PURGE of caches: a message that begins
+/// with anything else is not HTTP.
+const METHODS: [&[u8]; 20] = [
     b"GET",
     b"HEAD",
     b"POST",
@@ -45,6 +46,10 @@ const METHODS: [&[u8]; 16] = [
     b"MOVE",
     b"LOCK",
     b"UNLOCK",
+    b"REPORT",
+    b"SEARCH",
+    b"QUERY",
+    b"PURGE",
 ];
 
 const VERSION: &[u8] = b"HTTP/1.";

@@ -123,6 +123,12 @@ impl<'a> Bench<'a> {
                 "--fix-check needs at least {FEWEST_FOR_MEDIAN} pairs: fewer give no interval"
             )));
         }
+        if let Some(folder) = args.again.as_ref().filter(|folder| !folder.is_dir()) {
+            return Err(Failure::usage(format!(
+                "there is no directory {}: name one that `taillab bench causes -o` has written",
+                folder.display()
+            )));
+        }
         if args.duration < Nanos::from_millis(500) {
             return Err(Failure::usage(
                 "a block must last at least 500 ms: otherwise too little is injected",

@@ -12,7 +12,7 @@ use taillab_testkit::causes::{
 use taillab_testkit::ground_truth::GroundTruth;
 
 use super::setup::experiment;
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 use crate::experiment::Experiment;
 use crate::fail::injection;
 use crate::progress::Progress;
@@ -83,7 +83,7 @@ fn disturb(
 /// Measures a server while it is disturbed.
 ///
 /// # Errors
-/// As `taillab run`; [`Exit::Unsupported`](crate::exit::Exit::Unsupported) where this disturbance is
+/// As `taillab run`; [`Exit::Unsupported`] where this disturbance is
 /// impossible on this machine.
 pub fn measure(
     setup: &Setup,
@@ -119,10 +119,12 @@ pub fn measure(
         let folder = folder?;
         Some(fs::read(folder.path().join(FAULT_LOG)))
     });
-    let (recorded, mut truth) = measured?;
-    if let Some(failure) = failure {
-        return Err(failure);
-    }
+    let (recorded, mut truth) = match (measured, failure) {
+        // the client's error is only a consequence
+        (Err(error), Some(ended)) if error.exit == Exit::Failed => return Err(ended),
+        (Ok(_), Some(ended)) => return Err(ended),
+        (measured, _) => measured?,
+    };
     if let Some(log) = log? {
         truth.extend(faults(&log, &names)?);
     }

@@ -17,7 +17,7 @@ use super::find::Found;
 use super::framing::Identification;
 use super::live::Screen;
 use super::recorder::{Recorder, Shared, Sinks, unwritable};
-use crate::cli::TraceArgs;
+use crate::cli::{LONGEST_RECORDING, TraceArgs};
 use crate::exit::Failure;
 use crate::fail::{host, probe as probe_failure};
 use crate::pipeline::{Canary, RecordingCost, cpu_numbers, give_up_root};
@@ -170,9 +170,8 @@ fn settle(asked: Option<Nanos>) -> Nanos {
 
 /// How long to record in all for a measurement of the length asked for (`None`: until the user ends it).
 fn with_settling(asked: Option<Nanos>, settle: Nanos) -> Duration {
-    asked.map_or(Duration::MAX, |asked| {
-        Duration::from_nanos(asked.get().saturating_add(settle.get()))
-    })
+    let length = asked.unwrap_or(LONGEST_RECORDING);
+    Duration::from_nanos(length.get().saturating_add(settle.get()))
 }
 
 /// What is known when the recording begins.
