@@ -1,5 +1,6 @@
 //! Ctrl-C, SIGTERM and SIGHUP as a flag that the run checks.
 
+use std::ffi::c_int;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,6 +28,7 @@ pub struct Interrupt(Arc<Registration>);
 #[derive(Debug)]
 struct Registration {
     raised: Arc<AtomicBool>,
+    signals: Vec<c_int>,
     ids: Vec<SigId>,
 }
 
@@ -39,14 +41,15 @@ impl Interrupt {
     /// [`InterruptError`].
     pub fn register() -> Result<Self, InterruptError> {
         let raised = Arc::new(AtomicBool::new(false));
-        let mut registration = Registration {
-            raised: Arc::clone(&raised),
-            ids: Vec::new(),
-        };
         let mut signals = vec![SIGINT, SIGTERM];
         if !process::ignores(&Roots::default(), std::process::id(), Signal::HUP) {
             signals.push(SIGHUP);
         }
+        let mut registration = Registration {
+            raised: Arc::clone(&raised),
+            signals: signals.clone(),
+            ids: Vec::new(),
+        };
         for signal in signals {
             // Actions run in the order of their registration: at the first signal the
             // flag is still down, so the default action stays off until the second.
@@ -62,6 +65,11 @@ impl Interrupt {
     /// Whether a signal has come.
     pub fn is_raised(&self) -> bool {
         self.0.raised.load(Ordering::Relaxed)
+    }
+
+    /// The signals that it handles, for a thread that waits for them and does not poll the flag.
+    pub fn signals(&self) -> &[c_int] {
+        &self.0.signals
     }
 
     /// The flag itself, for a loop that knows nothing of signals.

@@ -140,6 +140,13 @@ pub struct Observer {
     pub peak_memory_bytes: u64,
 }
 
+impl Observer {
+    /// Recording takes so much of a CPU that the reader should know.
+    pub fn is_notable(&self) -> bool {
+        self.cpu_share > 0.2
+    }
+}
+
 /// The server as the probe saw it, and what follows from that. It does not matter who sent the
 /// requests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -197,6 +204,13 @@ pub struct Calibration {
     pub server_cpu_busy_share: f64,
     /// Blocks measured.
     pub blocks: u32,
+}
+
+impl Calibration {
+    /// The server's CPUs were busy enough at the peak to have been the limit. If not, something else was.
+    pub fn server_was_limit(&self) -> bool {
+        self.server_cpu_busy_share >= 0.95
+    }
 }
 
 /// The measured sojourn, T6 − T1.

@@ -319,8 +319,6 @@ fn probe(o: &Overhead) -> TrustCheck {
 }
 
 fn calibration(document: &Document<'_>, c: &Calibration) -> TrustCheck {
-    /// With a smaller share the server was not the limit at the peak, as the verdict says too.
-    const BUSY: f64 = 0.95;
     let result = &document.report.server;
     let mut lines = vec![format!(
         "peak {}/s (95 % interval {} to {}) in {}, server CPU {} busy; t = {} = {}",
@@ -339,7 +337,7 @@ fn calibration(document: &Document<'_>, c: &Calibration) -> TrustCheck {
             server::utilization(document),
         ));
     }
-    let was_limit = c.server_cpu_busy_share >= BUSY || result.ideal.virtual_workers;
+    let was_limit = c.server_was_limit() || result.ideal.virtual_workers;
     check(
         "calibration",
         State::good_if(was_limit, State::Notable),
@@ -379,8 +377,6 @@ pub(crate) fn hooks_table(hooks: &[Hook]) -> Table {
 
 /// What the observation cost, as the observer measured it.
 fn observer(o: &Observer) -> TrustCheck {
-    /// A larger share of a CPU is worth knowing, as the verdict says too.
-    const DEAR: f64 = 0.2;
     let programs = (o.program_ns_per_request).map(|ns| {
         let micros = micros_f64(ns);
         format!("; its programs in the kernel took {micros} µs for each request")
@@ -403,7 +399,7 @@ fn observer(o: &Observer) -> TrustCheck {
     ];
     check(
         "observer",
-        State::good_if(o.cpu_share <= DEAR, State::Notable),
+        State::good_if(!o.is_notable(), State::Notable),
         lines,
     )
 }

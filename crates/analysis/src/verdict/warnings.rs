@@ -12,14 +12,8 @@ use super::evidence::Evidence;
 use super::rule::{Rule, exceeds, is_overload, remedy_for_ambiguity};
 use crate::fmt::{Count, Counted, Grew, Percent, Percentile, plural, share};
 
-/// If the server's CPUs are less busy than this at the calibrated peak, something else was the limit.
-const MIN_BUSY_AT_PEAK: f64 = 0.95;
-
 /// A probe that costs a larger share of the throughput changes what it measures.
 const MAX_PROBE_COST: f64 = 0.10;
-
-/// If recording takes a larger share of a CPU, the reader should know.
-const NOTABLE_OBSERVER_SHARE: f64 = 0.2;
 
 /// If a larger share of the excess above p99 is taillab's own doing, the reader should know.
 const NOTABLE_SHARE_OF_TAIL: f64 = 0.05;
@@ -72,14 +66,14 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         key: "not_server_limited",
         seen: |e| {
-            let busy = e.calibration?.server_cpu_busy_share;
+            let calibration = e.calibration?;
             // Virtual workers leave their CPUs idle, and t is not taken from their peak.
             let computes = !e.server?.result.ideal.virtual_workers;
-            (computes && busy < MIN_BUSY_AT_PEAK).then(|| {
+            (computes && !calibration.server_was_limit()).then(|| {
                 format!(
                     "at the calibrated peak the server's CPUs were only {} busy, so the client \
                      was the limit and t is too long",
-                    Percent(busy)
+                    Percent(calibration.server_cpu_busy_share)
                 )
             })
         },
@@ -337,9 +331,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         key: "observer_cost",
         seen: |e| {
-            let cpu_share = e.recording?.observer?.cpu_share;
-            (cpu_share > NOTABLE_OBSERVER_SHARE)
-                .then(|| format!("recording took {} of a CPU", Percent(cpu_share)))
+            let observer = e.recording?.observer?;
+            (observer.is_notable())
+                .then(|| format!("recording took {} of a CPU", Percent(observer.cpu_share)))
         },
         remedy: |_| "record fewer kinds of disturbance to make it cheaper",
     },

@@ -288,14 +288,7 @@ mod tests {
     fn a_row_waits_only_where_its_account_comes() {
         let at = Monotonic::from_nanos_since_boot;
         let request = |t1| Request {
-            server: Stamps {
-                t1: at(t1),
-                t2: None,
-                t3: None,
-                t4: None,
-                t5: None,
-                t6: at(t1 + 5),
-            },
+            server: Stamps::new(at(t1), [None; 4], at(t1 + 5)),
             client: None,
             operation: None,
         };

@@ -62,23 +62,21 @@ fn causes(args: &CausesArgs) -> Result<Exit, Failure> {
             }
         }
     }
-    // what was measured before a failure took an hour, perhaps
-    let stopped = match stopped {
-        Some(failure) if results.is_empty() && failure.exit != Exit::Interrupted => {
-            return Err(failure);
-        }
-        stopped => stopped,
-    };
-    let result = BenchResult::new(results, stopped.is_some());
+    // what was measured before a failure is shown, too: it may have taken an hour
+    let partial = stopped.is_some();
+    let failed = stopped.filter(|failure| failure.exit != Exit::Interrupted);
+    if results.is_empty()
+        && let Some(failure) = failed
+    {
+        return Err(failure);
+    }
+    let result = BenchResult::new(results, partial);
     if let Some(dir) = &mut dir {
         let json = serde_json::to_vec_pretty(&result).or_exit(Exit::Failed)?;
         dir.put("causes.json", &json)?;
     }
     print_result(args.common, &result, || show::text(&result))?;
-    match stopped {
-        Some(failure) if failure.exit != Exit::Interrupted => Err(failure),
-        _ => Ok(exit(&result)),
-    }
+    failed.map_or_else(|| Ok(exit(&result)), Err)
 }
 
 /// A success only if all kinds that ran have passed.

@@ -83,8 +83,7 @@ fn disturb(
 /// Measures a server while it is disturbed.
 ///
 /// # Errors
-/// As `taillab run`; [`Exit::Unsupported`] where this disturbance is
-/// impossible on this machine.
+/// As `taillab run`; [`Exit::Unsupported`] where this disturbance is impossible on this machine.
 pub fn measure(
     setup: &Setup,
     asked: &BenchOptions,

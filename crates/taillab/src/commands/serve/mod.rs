@@ -3,15 +3,13 @@
 mod fault_log;
 pub(crate) mod output;
 
+use std::ffi::c_int;
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use rustix::process::{Resource, getrlimit, setrlimit};
-use signal_hook::consts::{SIGINT, SIGTERM};
 use taillab_host::target::{Target, Transport};
-use taillab_host::{Roots, cpus};
+use taillab_host::{Interrupt, Roots, cpus};
 use taillab_load::protocol::MessageSizes;
 use taillab_load::serve::{Architecture, Responder, ServeError, ServiceTime, Spec};
 use taillab_testkit::fault::{Fault, Faults};
@@ -50,7 +48,9 @@ pub fn run(args: ServeArgs) -> Result<Exit, Failure> {
         skew: args.fault.iter().find_map(Fault::skew),
     };
     let log = args.fault_log.map(FaultLog::create).transpose()?;
-    let ended = Ended::register().or_exit(Exit::Failed)?;
+    // a second signal kills us, in case a worker takes long for its last request
+    let interrupt = Interrupt::register().or_exit(Exit::Failed)?;
+    let ended = Ended::register(interrupt.signals()).or_exit(Exit::Failed)?;
     let faults = Faults::new(&args.fault).or_exit(Exit::Failed)?;
     let server = Responder::start_before(&spec, faults.before_request())
         .map_err(|error| refusal(&spec, error))?;
@@ -74,19 +74,13 @@ fn service(text: &str) -> Result<ServiceTime, Failure> {
     }
 }
 
-/// SIGINT and SIGTERM as something to wait for, so that no thread has to poll. SIGHUP, of a terminal that
-/// has gone, ends us as usual.
+/// Signals as something to wait for, so that no thread has to poll.
 struct Ended(UnixStream);
 
 impl Ended {
-    fn register() -> io::Result<Self> {
+    fn register(signals: &[c_int]) -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
-        // a second signal kills us, in case a worker takes long for its last request
-        let raised = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM] {
-            // in this order: at the first signal the flag is still down
-            signal_hook::flag::register_conditional_default(signal, Arc::clone(&raised))?;
-            signal_hook::flag::register(signal, Arc::clone(&raised))?;
+        for &signal in signals {
             signal_hook::low_level::pipe::register(signal, theirs.try_clone()?)?;
         }
         Ok(Self(ours))
