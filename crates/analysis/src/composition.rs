@@ -5,7 +5,8 @@
 //!
 //! The accounts of the ledger are summed as they come, by the histogram cell of the sojourn; nothing
 //! is kept of a single request. The bands are found at the end. They begin with a cell, so within 0.2 %
-//! of the percentile.
+//! of the percentile. A request without an answer ranks above all others, as in the percentiles, and is in
+//! no band.
 //!
 //! Shares have intervals from a jackknife over time: the measurement is cut into equal blocks
 //! (except for the last), and each is left out once. The spread of the results says how far
@@ -285,18 +286,18 @@ impl Composition {
         self.group_of[label as usize]
     }
 
-    /// The cells in which the bands begin.
-    fn thresholds(&self) -> [usize; 4] {
-        let n = self.requests();
+    /// The cells in which the bands begin; behind the last one if no request of the band was answered.
+    fn thresholds(&self, unanswered: u64) -> [usize; 4] {
+        let n = self.requests() + unanswered;
+        let end = self.cells.len().max(self.others.len());
         BANDS.map(|q| {
             let rank = quantile_rank(n, q);
             let mut below = 0;
-            let mut cells = 0..self.cells.len().max(self.others.len());
-            let found = cells.find(|&cell| {
+            let found = (0..end).find(|&cell| {
                 below += self.requests_in(cell);
                 below > rank
             });
-            found.unwrap_or(0)
+            found.unwrap_or(end)
         })
     }
 
@@ -311,11 +312,11 @@ impl Composition {
         cells.map(|cell| self.requests_in(cell)).sum()
     }
 
-    /// The result, after the last account.
-    pub fn finish(mut self) -> Composed {
+    /// The result, after the last account; `unanswered` is the number of requests that nobody answered.
+    pub fn finish(mut self, unanswered: u64) -> Composed {
         self.add_new();
         self.latest.give_to(&mut self.blocks);
-        let thresholds = self.thresholds();
+        let thresholds = self.thresholds(unanswered);
         let band_of = |cell: usize| thresholds.iter().rposition(|&from| cell >= from);
         let blocks = self.blocks.cells().len();
         let (all, others) = (self.requests(), self.others.iter().sum::<u64>());

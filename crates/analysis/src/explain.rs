@@ -191,7 +191,8 @@ impl Explainer {
             ..Explained::default()
         };
         if withdrawn.is_none() {
-            if let Some(composed) = self.composition.map(Composition::finish) {
+            if let Some(composition) = self.composition {
+                let composed = composition.finish(sojourn.distribution.unanswered);
                 explained.causes = composed.shares(&ledger, one_in.max(1.0));
                 explanation.bands = composed.bands();
                 explained.beyond_slice = self.slices.map(|_| composed.beyond_slice());

@@ -24,11 +24,12 @@ pub struct MeasuredRequests {
 /// Sends the measured arrivals through the ideal queue, window by window: FIFO, c workers, and t for
 /// each request.
 ///
-/// *Every* request that arrived is an arrival of the ideal queue. This includes the warm-up, so that
-/// the queue is in the right state when the measurement begins. It also includes requests whose
-/// response was not seen: either the server answered and the probe missed it, or the server dropped
-/// the request, which an ideal server does not do. If such a request was never served, the ideal has a
-/// little more work than the real server, and the excess comes out a little too small.
+/// *Every* request that arrived is an arrival of the ideal queue, except for those that ask for no
+/// response: what they cost is not known, and the report says how many they are. Arrivals of the
+/// warm-up count, so that the queue is in the right state when the measurement begins, and so do
+/// requests whose response was not seen: either the server answered and the probe missed it, or the
+/// server dropped the request, which an ideal server does not do. If such a request was never served,
+/// the ideal has a little more work than the real server, and the excess comes out a little too small.
 ///
 /// A request without a response has waited until the end of the recording. If that is longer than
 /// answers take, it is unanswered; otherwise the end cut it off, and it does not count.

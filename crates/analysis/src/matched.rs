@@ -73,6 +73,8 @@ pub struct Matched {
     pub ambiguous: Vec<Monotonic>,
     /// T6 of each response whose request was not seen.
     pub without_request: Vec<Monotonic>,
+    /// The number of requests to which no response is due. They are not in the other lists.
+    pub silent: u64,
     /// How the responses to datagrams were found; `None` without datagrams.
     pub datagram_ids: Option<DatagramIds>,
     /// The blind windows of all CPUs, in order of their ends.

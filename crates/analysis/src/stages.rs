@@ -15,37 +15,47 @@ const BAND_SHARE: f64 = 0.05;
 /// The least half width of a band, in requests; less if the slowest or the fastest request is nearer.
 const BAND_MIN: u64 = 10;
 
-/// The rank of a percentile among `n`, and the half width of its band; `None` if less than one request
-/// is above it.
-fn band(n: u64, q: f64) -> Option<(u64, u64)> {
+/// The rank of a percentile and the half width of its band; `None` if less than one request is above it,
+/// or if the request at that rank was not answered. The unanswered ones rank above all others; the slowest
+/// request is the slowest that was answered.
+fn band((answered, unanswered): (u64, u64), q: f64) -> Option<(u64, u64)> {
+    let last = answered.checked_sub(1)?;
+    let n = match q < 1.0 {
+        true => answered + unanswered,
+        false => answered,
+    };
     let above = (1.0 - q) * n as f64;
-    if n == 0 || (q < 1.0 && above < 1.0) {
+    if q < 1.0 && above < 1.0 {
         return None;
     }
     let centre = quantile_rank(n, q);
     let half = ((BAND_SHARE * above).round() as u64).max(BAND_MIN);
-    Some((centre, half.min(n - 1 - centre).min(centre)))
+    let to_last = last.checked_sub(centre)?;
+    Some((centre, half.min(to_last).min(centre)))
 }
 
 /// Mean stages of the requests around each of [`STAGE_PERCENTILES`] of the sojourn.
 ///
-/// All requests are ranked by sojourn, complete or not, so that the band lies at the percentile
-/// that is reported elsewhere. The band is the rank of the percentile and 5 % of the requests
+/// All requests are ranked by sojourn, complete or not, answered or not, so that the band lies at the
+/// percentile that is reported elsewhere. The band is the rank of the percentile and 5 % of the requests
 /// above it on either side, at least ten, but never past the slowest; its complete requests are
 /// averaged. A band without a complete one grows until it has one. A percentile with less than one
-/// request above it is left out.
+/// request above it, or at which no request was answered, is left out.
 ///
 /// Up to a limit the requests are kept. Beyond it, they are summed by the histogram cells of their
 /// sojourns: a band then consists of the complete requests from the cell of its lower end to that of
 /// its upper end, and is left out if there is none.
 #[derive(Clone, Debug)]
 pub struct StageBands {
-    /// The sojourn and, of a complete request, the stages; while there are no more than `exact`.
-    kept: Vec<(Nanos, Option<[Nanos; 5]>)>,
+    /// All requests, while there are no more than `exact`.
+    kept: Vec<Kept>,
     exact: usize,
     /// By the cell of the sojourn; empty as long as the requests are kept.
     cells: Vec<StageSums>,
 }
+
+/// The sojourn and, of a complete request, the stages.
+type Kept = (Nanos, Option<[Nanos; 5]>);
 
 /// The complete requests of a band, or of a cell.
 #[derive(Clone, Copy, Debug, Default)]
@@ -107,27 +117,32 @@ impl StageBands {
         }
     }
 
-    /// The means; `sojourns` are those of all requests that were added.
+    /// The means; `sojourns` are those of all requests that were added, and of those without an answer.
     pub fn finish(mut self, sojourns: &Observations) -> Vec<StagesAt> {
+        let unanswered = sojourns.unanswered();
         match sojourns.values() {
             Values::Sorted(_) => {
                 // the sort is stable: of equal sojourns, the earlier request comes first
                 self.kept.sort_by_key(|(sojourn, _)| *sojourn);
-                let at = |&q: &f64| band_of_kept(&self.kept, q);
+                let at = |&q: &f64| band_of_kept((&self.kept, unanswered), q);
                 STAGE_PERCENTILES.iter().filter_map(at).collect()
             }
             Values::Counted(histogram) => {
-                let at = |&q: &f64| band_of_cells(&self.cells, histogram, q);
+                let at = |&q: &f64| band_of_cells(&self.cells, (histogram, unanswered), q);
                 STAGE_PERCENTILES.iter().filter_map(at).collect()
             }
         }
     }
 }
 
-fn band_of_cells(cells: &[StageSums], sojourns: &Histogram, q: f64) -> Option<StagesAt> {
+fn band_of_cells(
+    cells: &[StageSums],
+    (sojourns, unanswered): (&Histogram, u64),
+    q: f64,
+) -> Option<StagesAt> {
     let ranked = sojourns.ranked();
     let place = |rank: u64| Some(cell(ranked.at(rank)?.from.get(), HISTOGRAM_BITS));
-    let (centre, half) = band(sojourns.count(), q)?;
+    let (centre, half) = band((sojourns.count(), unanswered), q)?;
     let (first, last) = (place(centre - half)?, place(centre + half)?);
     let mut all = StageSums::default();
     for cell in cells.iter().take(last + 1).skip(first) {
@@ -140,9 +155,9 @@ fn band_of_cells(cells: &[StageSums], sojourns: &Histogram, q: f64) -> Option<St
 }
 
 /// The requests are in order of their sojourns.
-fn band_of_kept(ranked: &[(Nanos, Option<[Nanos; 5]>)], q: f64) -> Option<StagesAt> {
+fn band_of_kept((ranked, unanswered): (&[Kept], u64), q: f64) -> Option<StagesAt> {
     let n = ranked.len() as u64;
-    let (centre, mut half) = band(n, q)?;
+    let (centre, mut half) = band((n, unanswered), q)?;
     loop {
         let (from, to) = (centre.saturating_sub(half), (centre + half).min(n - 1));
         let mut sums = StageSums::default();
@@ -214,6 +229,28 @@ mod tests {
         assert!(bands.iter().all(|band| band.q != 0.9999));
         assert!(stages_at((1..=50).map(|i| stamps(i, false)), 50).is_empty());
         assert!(stages_at(std::iter::empty(), 0).is_empty());
+    }
+
+    #[test]
+    fn requests_without_an_answer_rank_above_all_others() {
+        for exact in [9_500, 0] {
+            let (mut bands, mut series) = (StageBands::new(exact), Series::new(exact));
+            for i in 1..=9_500 {
+                let stamps = stamps(i, true);
+                let sojourn = stamps.t6.saturating_since(stamps.t1);
+                bands.add(sojourn, stamps.stages());
+                series.extend(&[sojourn]);
+            }
+            let found = bands.finish(&series.finish().with_unanswered(500));
+            // p99 is one of those without an answer; the slowest answer is known
+            let shown: Vec<f64> = found.iter().map(|at| at.q).collect();
+            assert_eq!(shown, [0.5, 0.9, 1.0]);
+            // ranks among all 10,000
+            for (at, rank) in found.iter().zip([5_000.0, 9_000.0, 9_500.0]) {
+                let off = at.mean_sojourn_ns / (15.0 * rank) - 1.0;
+                assert!(off.abs() < 2.0 * HISTOGRAM_ERROR, "{exact}: {at:?}");
+            }
+        }
     }
 
     #[test]

@@ -125,10 +125,12 @@ pub enum AnalysisError {
         /// Events read.
         events: u64,
     },
-    /// Requests came in and were answered, but something held the generator up all the time.
+    /// Requests came in and were answered, but the generator was late all the time: the load is more than it
+    /// can send, or something held it up.
     #[error(
-        "nothing is left of the measurement: all of it was cut, because other programs held up \
-         the generator the whole time; stop them, or give the generator another CPU (--client-cpus)"
+        "nothing is left of the measurement: all of it was cut, because the generator was late the \
+         whole time; give it more CPUs (--client-cpus) or lower the load, and stop other programs on \
+         its CPUs"
     )]
     AllCut,
     /// Requests came in, but none of the measurement was matched.
@@ -155,6 +157,8 @@ pub struct Analysis<'c> {
     cut: Nanos,
     /// Requests of the first window.
     shown_by: usize,
+    /// Requests to which no response is due.
+    silent: u64,
     /// Matched requests that no record of the client explains; `None` without a client.
     unexplained: Option<u64>,
     /// A window shows what the CPUs did.
@@ -187,6 +191,7 @@ impl<'c> Analysis<'c> {
             windows: 0,
             cut: Nanos::ZERO,
             shown_by: 0,
+            silent: 0,
             unexplained: None,
             disturbances: false,
             counts: MatchCounts::default(),
@@ -224,6 +229,7 @@ impl<'c> Analysis<'c> {
         self.all_arrivals += (matched.requests.len() + matched.unmatched.len()) as u64;
         self.events += matched.events;
         self.late_events += matched.late_events;
+        self.silent += matched.silent;
         self.unexplained = matched.client.map(|client| client.unexplained);
         self.disturbances |= timeline.has_disturbances();
         self.counts.add(matched, measure_from, (*from, *upto));
@@ -295,8 +301,7 @@ impl<'c> Analysis<'c> {
         let mut server_measured = self.business(&matching);
         let (options, workers) = (self.options, self.options.workers.get());
         let t = options.service_time;
-        let has_requests = self.sums.answered() > 0;
-        let Some(explainer) = self.explainer.filter(|_| has_requests) else {
+        let Some(explainer) = self.explainer.filter(|_| self.sums.answered() > 0) else {
             let is_all_cut = self.cut > Nanos::ZERO && self.arrivals.count() == 0;
             return Err(nothing_left(is_all_cut, self.all_arrivals));
         };
@@ -316,6 +321,7 @@ impl<'c> Analysis<'c> {
         let explained = if self.disturbances {
             let mut limits = limits(measured, self.windows, self.shown_by);
             limits.extend(self.busy.polls().then(|| POLLS.to_owned()));
+            limits.extend(without_response(self.silent, self.all_arrivals));
             limits.extend(in_slices(&matching));
             explainer.finish(&sojourn, &ideal, withdrawn, limits, || {
                 self.sampler.finish(self.context)
@@ -459,6 +465,21 @@ fn nothing_left(is_all_cut: bool, arrivals: u64) -> AnalysisError {
 const POLLS: &str = "A thread of the server never sleeps, and has no request most of the time: it polls. \
     Utilisation and t count only its time with requests.";
 
+/// The limit of a server that has requests to which no response is due, besides `others`.
+fn without_response(silent: u64, others: u64) -> Option<String> {
+    /// A smaller share changes nothing: clients say `quit`, for example.
+    const LEAST: f64 = 0.001;
+    let share = silent as f64 / (silent + others).max(1) as f64;
+    (share >= LEAST).then(|| {
+        format!(
+            "{:.1} % of the requests ask for no response (memcached's `noreply`, quiet commands). \
+             They have no sojourn and are no arrivals of the ideal queue: their work is part of \
+             the busy time of the others, and a wait behind them is part of the excess.",
+            100.0 * share
+        )
+    })
+}
+
 /// The limit of a recording in slices.
 fn in_slices(matching: &Matching) -> Option<String> {
     let one_in = matching.stamps.one_in()?;
@@ -488,4 +509,20 @@ fn limits(measured: &Observations, windows: u64, shown_by: usize) -> Vec<String>
         )
     });
     percentiles.into_iter().chain(usual).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_that_ask_for_no_response_are_named_unless_they_are_few() {
+        let limit = without_response(1, 3).unwrap();
+        assert!(
+            limit.starts_with("25.0 % of the requests ask for no response"),
+            "{limit}"
+        );
+        assert_eq!(without_response(1, 9_999), None);
+        assert_eq!(without_response(0, 0), None);
+    }
 }

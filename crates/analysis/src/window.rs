@@ -24,6 +24,10 @@ pub const REQUESTS: usize = 250_000;
 /// recorded this much later (the shortest time-out is 200 ms).
 pub const MARGIN: Nanos = Nanos::from_millis(300);
 
+/// The first window shows what is usual for the server. It has at least this many matched requests,
+/// unless fewer are asked for.
+const SHOWS: usize = 1_000;
+
 /// The number of events between two checks whether a window is complete.
 const LOOK_EVERY: u32 = 4_096;
 
@@ -95,20 +99,30 @@ impl Windows {
             return None;
         }
         self.since_look = 0;
-        self.cut(event.at, self.requests)
+        let is_first = self.from == Monotonic::from_nanos_since_boot(0);
+        let matched = if is_first {
+            SHOWS.min(self.requests)
+        } else {
+            0
+        };
+        self.cut(event.at, self.requests, matched)
     }
 
     /// Cuts a window of everything that is settled, even if that is only a few requests; `None` if no
-    /// request is settled. `now` is the time of the last event.
+    /// matched request is settled. `now` is the time of the last event.
     pub fn cut_now(&mut self, now: Monotonic) -> Option<Window> {
-        self.cut(now, 1)
+        self.cut(now, 1, 1)
     }
 
-    /// Cuts a window if at least this many requests are settled.
-    fn cut(&mut self, now: Monotonic, least: usize) -> Option<Window> {
+    /// Cuts a window if at least this many requests are settled, so many of them `matched`.
+    fn cut(&mut self, now: Monotonic, least: usize, matched: usize) -> Option<Window> {
         let settled = self.matcher.settled()?;
         let upto = settled.min(earlier(now, MARGIN));
-        if upto <= self.from || self.matcher.found_before(upto) < least {
+        if upto <= self.from {
+            return None;
+        }
+        let found = self.matcher.found_before(upto);
+        if found < matched || found + self.matcher.unmatched_before(upto) < least {
             return None;
         }
         let matched = self.matcher.take_settled(upto);
@@ -137,5 +151,48 @@ impl Windows {
             from: self.from,
             upto: Monotonic::MAX,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use taillab_model::{EventKind, PacketId, RequestKey};
+
+    use super::*;
+    use crate::matched::DatagramIds;
+
+    /// One request every 100 µs, of which the server answers the first ones.
+    #[test]
+    fn requests_without_an_answer_fill_windows_too() {
+        let options = MatchOptions {
+            stale_after: Nanos::from_millis(10),
+            datagram_ids: Some(DatagramIds::Ids),
+            ..MatchOptions::default()
+        };
+        let mut windows = Windows::new(options, &RecordingContext::default(), 1_000);
+        let mut found = Vec::new();
+        for number in 0..40_000_u16 {
+            let at = Monotonic::from_nanos_since_boot(1_000_000 + u64::from(number) * 100_000);
+            let key = RequestKey {
+                address: 0,
+                port: 1,
+                id: number,
+            };
+            let packet = PacketId(number.into());
+            let came = EventKind::PacketIn { packet, key };
+            let left = EventKind::PacketOut { tid: 9, key };
+            let events = [(at, came), (at + Nanos::from_micros(10), left)];
+            let seen = if number < 2_000 { 2 } else { 1 };
+            for (at, kind) in events.into_iter().take(seen) {
+                found.extend(windows.observe(&Event { at, cpu: 0, kind }));
+            }
+        }
+        assert!(found.len() > 4, "{} windows", found.len());
+        found.push(windows.finish(0));
+        let sizes = found.iter().map(|window| &window.matched);
+        let sizes = sizes.map(|matched| (matched.requests.len(), matched.unmatched.len()));
+        let sum = sizes.fold((0, 0), |sum, size| (sum.0 + size.0, sum.1 + size.1));
+        assert_eq!(sum, (2_000, 38_000));
+        assert!(found[0].matched.requests.len() >= SHOWS);
     }
 }

@@ -6,13 +6,14 @@ use rand::SeedableRng;
 use rand_distr::{Distribution, Exp1};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use taillab_analysis::load::{
-    LoadAnalysis, LoadFacts, LoadedRequest, found, objective_at, summarise,
+    LoadAnalysis, LoadFacts, LoadedRequest, found, objective_at, of_closed_loop, summarise,
 };
 use taillab_analysis::verdict::{
     ClientSide, Evidence, Growth, SentLoad, Sweep, client_failed, is_overload, judge,
+    withdraw_from_closed_loop,
 };
 use taillab_model::Objective;
-use taillab_model::load_result::LoadStep;
+use taillab_model::load_result::{ClosedLoop, LoadStep};
 use taillab_model::summary::{
     ArrivalsReference, ArrivalsVerdict, ClaimName, ClientCost, DispersionAt, HoldsTo, LoadErrors,
     LoadSummary, Reason, Verdict,
@@ -377,6 +378,68 @@ fn a_queue_that_only_grows_is_found_and_one_that_does_not_is_not() {
     assert_eq!(analysed(&requests(50_000, 90_000)).evidence.growth, None);
 }
 
+/// Every service time below `n` ns once, in no order that shows.
+fn service_times(n: u64) -> Vec<Nanos> {
+    (0..n).map(|i| Nanos::new(i * 997 % n)).collect()
+}
+
+#[test]
+fn a_closed_loop_claims_no_percentile_that_it_was_too_short_for() {
+    let (service_time, evidence) = of_closed_loop(&service_times(5_000), 0);
+    let verdict = judge(&Evidence {
+        closed_loop: Some(ClientSide {
+            requests: 5_000,
+            service_time: &service_time,
+            cost: good().summary.client,
+            errors: &LoadErrors::default(),
+            evidence: Some(&evidence),
+        }),
+        ..Evidence::default()
+    });
+    assert_eq!(service_time.quantile(0.9999), None);
+    assert!(verdict.valid && !verdict.withdraws(0.9999), "{verdict:?}");
+    assert_eq!(verdict.warnings[0].key, "unsupported_percentile");
+    for claim in &verdict.claims {
+        let known = service_time.quantile(claim.claim.quantile().unwrap());
+        assert_eq!(claim.valid, known.is_some(), "{claim:?}");
+    }
+}
+
+/// A request without an answer has waited for longer than any answer took. One in 20 spoils p90.
+#[test]
+fn time_outs_of_a_closed_loop_are_longer_than_its_answers() {
+    let (service_time, evidence) = of_closed_loop(&service_times(9_500), 500);
+    assert_eq!(service_time.unanswered, 500);
+    assert!(service_time.quantile(0.9).is_some());
+    assert_eq!(service_time.quantile(0.99), None);
+    assert_eq!(evidence.unsupported, [], "more requests would not help");
+    let mut closed = ClosedLoop {
+        outstanding: 1,
+        requests: 10_000,
+        duration_ns: Nanos::from_secs(1),
+        answered_rate_per_s: 9_500.0,
+        service_time,
+        client: good().summary.client,
+        errors: LoadErrors {
+            timeouts: 500,
+            ..LoadErrors::default()
+        },
+    };
+    let verdict = judge(&Evidence {
+        closed_loop: Some(ClientSide {
+            requests: closed.requests,
+            service_time: &closed.service_time,
+            cost: closed.client,
+            errors: &closed.errors,
+            evidence: Some(&evidence),
+        }),
+        ..Evidence::default()
+    });
+    withdraw_from_closed_loop(&verdict, &mut closed);
+    assert!(closed.service_time.quantile(0.5).is_some(), "{verdict:?}");
+    assert_eq!(closed.service_time.quantile(0.9), None, "{verdict:?}");
+}
+
 #[test]
 fn a_closed_loop_is_judged_by_its_answers() {
     let load = good().summary;
@@ -391,6 +454,7 @@ fn a_closed_loop_is_judged_by_its_answers() {
                 service_time: answers,
                 cost: client,
                 errors: &errors,
+                evidence: None,
             }),
             ..Evidence::default()
         })

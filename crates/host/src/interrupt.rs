@@ -3,14 +3,21 @@
 use std::ffi::c_int;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::process::Signal;
 use signal_hook::SigId;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::low_level::{emulate_default_handler, register};
+use taillab_model::Nanos;
 
+use crate::clock;
 use crate::process;
 use crate::roots::Roots;
+
+/// A signal that comes this soon after the first one is the same request: timeout(1) signals its child, and
+/// then the child's whole process group.
+const SAME_REQUEST: Nanos = Nanos::from_millis(500);
 
 /// The signals could not be taken over.
 #[derive(Debug, thiserror::Error)]
@@ -18,7 +25,7 @@ use crate::roots::Roots;
 pub struct InterruptError(#[from] io::Error);
 
 /// Whether the user wants the run to end. The first SIGINT, SIGTERM or SIGHUP (the terminal has gone) sets
-/// the flag and nothing else; the second kills the process as usual.
+/// the flag and nothing else; the second kills the process as usual, unless it comes within half a second.
 ///
 /// Clones share the flag. When the last one is dropped the flag is disconnected, and these signals do
 /// nothing any more.
@@ -50,14 +57,26 @@ impl Interrupt {
             signals: signals.clone(),
             ids: Vec::new(),
         };
+        // 0 until the first signal
+        let first_ns = Arc::new(AtomicU64::new(0));
         for signal in signals {
-            // Actions run in the order of their registration: at the first signal the
-            // flag is still down, so the default action stays off until the second.
-            let kill =
-                signal_hook::flag::register_conditional_default(signal, Arc::clone(&raised))?;
-            registration.ids.push(kill);
-            let raise = signal_hook::flag::register(signal, Arc::clone(&raised))?;
-            registration.ids.push(raise);
+            let (raised, first_ns) = (Arc::clone(&raised), Arc::clone(&first_ns));
+            let came = move || {
+                let now_ns = clock::now().nanos_since_boot();
+                let exchanged =
+                    first_ns.compare_exchange(0, now_ns, Ordering::Relaxed, Ordering::Relaxed);
+                match exchanged {
+                    Ok(_) => raised.store(true, Ordering::Relaxed),
+                    Err(first_ns) if now_ns.saturating_sub(first_ns) >= SAME_REQUEST.get() => {
+                        // it ends the process, so there is nobody to hear of an error
+                        let _ = emulate_default_handler(signal);
+                    }
+                    Err(_) => {}
+                }
+            };
+            // SAFETY: the action only reads a clock, uses atomics and ends the process, which are all
+            // allowed in a signal handler.
+            registration.ids.push(unsafe { register(signal, came) }?);
         }
         Ok(Self(Arc::new(registration)))
     }

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use taillab_model::Nanos;
 use taillab_queueing::arrivals::ArrivalError;
 
 use crate::Endpoint;
@@ -53,12 +54,17 @@ pub enum LoadError {
         server: Endpoint,
     },
     /// The server does not answer.
-    #[error("no answer from {server} to {requests} requests: {}", no_answer(server, said.as_ref()))]
+    #[error(
+        "no answer from {server} to {requests} requests for {waited}: {}",
+        no_answer(server, said.as_ref())
+    )]
     NoAnswer {
         /// The server.
         server: Endpoint,
         /// Requests that were sent, repeated ones included, and have no answer.
         requests: u64,
+        /// Since the last answer, or since the first request.
+        waited: Nanos,
         /// The first wrong answer that the client noted.
         said: Option<WrongAnswer>,
     },
@@ -216,14 +222,6 @@ pub enum LoadError {
         /// The maximum.
         max: usize,
     },
-    /// A system call failed that should not fail.
-    #[error("{call} failed: {source}; run again, and report this if it persists")]
-    Kernel {
-        /// The system call.
-        call: &'static str,
-        /// What the kernel said.
-        source: io::Error,
-    },
     /// The schedule cannot be made.
     #[error(transparent)]
     Arrivals(#[from] ArrivalError),
@@ -261,8 +259,8 @@ fn no_answer(server: &Endpoint, said: Option<&WrongAnswer>) -> String {
              protocol"
         ),
         None => format!(
-            "check that it runs, that it speaks this protocol there{}, and that no firewall \
-             blocks it",
+            "check that it runs, that it speaks this protocol there{}, that no firewall blocks it, \
+             and that it is not too busy to answer",
             server.memcached_hint()
         ),
     }

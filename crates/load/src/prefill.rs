@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use taillab_model::{Nanos, Operation, Outcome};
+use taillab_model::{Monotonic, Nanos, Operation, Outcome};
 
 use crate::client::{Client, Received};
 use crate::clock::now;
@@ -13,10 +13,17 @@ use crate::{Endpoint, LoadError};
 /// Requests in flight at once: the server's default socket buffer holds this many sets.
 const WINDOW: usize = 32;
 
-/// How long to wait for the missing answers of one round.
-const PATIENCE: Nanos = Nanos::from_millis(200);
+/// How long to wait for an answer: longer than a round trip by satellite.
+const PATIENCE: Nanos = Nanos::from_secs(1);
 
-/// After this many rounds without any answer the server counts as silent.
+/// Where requests can be lost, what has no answer is sent again after this many times the first
+/// answer's time, but not before [`LEAST_PATIENCE`].
+const ROUND_TRIPS: u64 = 4;
+
+/// A server near by may pause for so long.
+const LEAST_PATIENCE: Nanos = Nanos::from_millis(200);
+
+/// After this many rounds without any answer, about 5 s, the server counts as silent.
 const SILENT_ROUNDS: u32 = 5;
 
 /// After this many rounds the missing keys are given up.
@@ -115,6 +122,9 @@ struct Exchange<'a, C> {
     answers: usize,
     /// Requests sent, repeated ones included, that have no answer.
     unanswered: u64,
+    patience: Nanos,
+    /// The last answer, or the beginning.
+    heard: Monotonic,
     ended: Ended,
 }
 
@@ -132,6 +142,8 @@ impl<'a, C: Client> Exchange<'a, C> {
             progress,
             answers: 0,
             unanswered: 0,
+            patience: PATIENCE,
+            heard: now(),
             ended: Ended::default(),
         }
     }
@@ -158,6 +170,7 @@ impl<'a, C: Client> Exchange<'a, C> {
         Err(LoadError::NoAnswer {
             server: self.server.clone(),
             requests: self.unanswered,
+            waited: now().saturating_since(self.heard),
             said: self.client.wrong_answer().cloned(),
         })
     }
@@ -189,15 +202,9 @@ impl<'a, C: Client> Exchange<'a, C> {
                     // an answer may come after its window was given up: stay at 0
                     in_flight = in_flight.saturating_sub(1);
                     answered = true;
-                    self.answers += 1;
-                    self.unanswered = self.unanswered.saturating_sub(1);
-                    self.progress.set_received(self.answers);
-                    last = now();
-                    match outcome {
-                        Outcome::Miss => self.ended.misses += 1,
-                        Outcome::ServerError => self.ended.server_errors += 1,
-                        _ => self.ended.good += 1,
-                    }
+                    let at = now();
+                    self.answered(outcome, at, at.saturating_since(last));
+                    last = at;
                 }
                 Received::Lost { .. } => in_flight = in_flight.saturating_sub(1),
                 Received::Refused => {
@@ -206,10 +213,11 @@ impl<'a, C: Client> Exchange<'a, C> {
                     });
                 }
                 // also if it gets something else without pause
-                _ if now().saturating_since(last) > PATIENCE => {
+                _ if now().saturating_since(last) > self.patience => {
                     // What is in flight is lost. If this window had no answer at all, the next one
                     // would have none either, so the round ends.
                     if !answered {
+                        self.patience = PATIENCE;
                         break;
                     }
                     in_flight = 0;
@@ -221,6 +229,22 @@ impl<'a, C: Client> Exchange<'a, C> {
         }
         let unsent = todo[waiting.len()..].iter().copied();
         Ok(waiting.into_iter().flatten().chain(unsent).collect())
+    }
+
+    /// Counts an answer that was waited for this long.
+    fn answered(&mut self, outcome: Outcome, at: Monotonic, waited: Nanos) {
+        if self.answers == 0 && self.client.traits().is_lossy {
+            self.patience = (waited * ROUND_TRIPS).clamp(LEAST_PATIENCE, PATIENCE);
+        }
+        self.answers += 1;
+        self.unanswered = self.unanswered.saturating_sub(1);
+        self.progress.set_received(self.answers);
+        self.heard = at;
+        match outcome {
+            Outcome::Miss => self.ended.misses += 1,
+            Outcome::ServerError => self.ended.server_errors += 1,
+            _ => self.ended.good += 1,
+        }
     }
 }
 

@@ -1,12 +1,13 @@
 //! The closed loop: a fixed number of requests in flight, as fast as the server answers.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use taillab_model::summary::LoadErrors;
 use taillab_model::{Monotonic, Nanos, Outcome};
 
 use crate::LoadError;
-use crate::client::{Client, Received};
+use crate::client::{Client, Received, Traits};
 use crate::clock::now;
 use crate::engine::{Hooks, Progress, SEND_AGAIN, STOP_CHECK, StopReason};
 use crate::protocol::Planned;
@@ -15,8 +16,15 @@ use crate::transport::NotSent;
 /// Requests drawn in advance; after the last one they begin again.
 const PLAN: usize = 1 << 16;
 
-/// Rows for requests in flight: a power of two, well above the number in flight.
+/// Rows reserved, from the oldest request that waits to the newest: well above those in flight.
 const ROWS: usize = 1 << 14;
+
+/// The most rows: more requests than a thread sends until it gives one up, so that no other request
+/// waits for a lost one.
+const MOST_ROWS: usize = 1 << 22;
+
+/// Requests given up that are remembered, so that their late answers are known.
+const GIVEN_UP: usize = 1 << 16;
 
 /// Where requests can be lost, one that is unanswered for this long is given up and replaced.
 const GIVE_UP: Nanos = Nanos::from_millis(20);
@@ -32,9 +40,6 @@ const LOOKS_AFTER_STALL: u32 = 256;
 
 /// The idle hook is called at least this often, however busy the loop is.
 const HOOK_PERIOD: Nanos = Nanos::from_micros(200);
-
-/// Answers whose times are kept: enough for every quantile.
-const TIMES: usize = 1 << 22;
 
 /// How to saturate a server.
 #[derive(Debug)]
@@ -82,8 +87,8 @@ pub struct Saturation {
 }
 
 impl Saturation {
-    /// How many times each thread keeps at most.
-    pub const MAX_TIMES: usize = TIMES;
+    /// How many times each thread keeps at most: enough for every quantile.
+    pub const MAX_TIMES: usize = 1 << 22;
 
     /// Answers per second; 0 when nothing was counted.
     pub fn rate_per_s(&self) -> f64 {
@@ -111,27 +116,15 @@ pub fn saturate<C: Client, H: Hooks>(
     }
     let plan = client.planner().plan(PLAN, load.seed);
     client.begin(0);
-    let give_up = if client.traits().is_lossy {
-        GIVE_UP
-    } else {
-        GIVE_UP_STREAM
-    };
     let run = Loop {
+        flight: Flight::new(plan, client.traits()),
         client,
-        flight: Flight {
-            plan,
-            sent_ns: vec![IDLE; ROWS],
-            next: 0,
-            oldest: 0,
-            count: 0,
-            give_up,
-        },
         refused: false,
         errors: LoadErrors::default(),
         responses: 0,
         idle: Nanos::ZERO,
         // reserved, not touched: a short run needs little of it
-        times: Vec::with_capacity(TIMES),
+        times: Vec::with_capacity(Saturation::MAX_TIMES),
         send_from: Monotonic::from_nanos_since_boot(0),
         last_answer: Monotonic::from_nanos_since_boot(0),
     };
@@ -144,63 +137,99 @@ const IDLE: u64 = u64::MAX;
 /// The requests in flight.
 struct Flight {
     plan: Vec<Planned>,
-    /// When request k was sent, at k modulo [`ROWS`].
-    sent_ns: Vec<u64>,
-    /// Number of the next request.
-    next: usize,
-    /// No request before this one waits.
+    /// Number of the oldest request that waits, or of the next one.
     oldest: usize,
+    /// When each request from the oldest on was sent, or [`IDLE`].
+    sent_ns: VecDeque<u64>,
+    /// The most of them.
+    most: usize,
     count: usize,
     give_up: Nanos,
+    /// Requests given up whose answers may still come, in ascending order.
+    given_up: VecDeque<usize>,
 }
 
 impl Flight {
+    fn new(plan: Vec<Planned>, traits: Traits) -> Self {
+        Self {
+            plan,
+            oldest: 0,
+            sent_ns: VecDeque::with_capacity(ROWS),
+            // of two requests with one key, only the newer one could have an answer
+            most: MOST_ROWS.min(traits.key_period),
+            count: 0,
+            give_up: if traits.is_lossy {
+                GIVE_UP
+            } else {
+                GIVE_UP_STREAM
+            },
+            given_up: VecDeque::new(),
+        }
+    }
+
+    /// Number of the next request.
+    #[inline]
+    fn next(&self) -> usize {
+        self.oldest + self.sent_ns.len()
+    }
+
     #[inline]
     fn planned(&self, k: usize) -> Planned {
         self.plan[k % PLAN]
     }
 
+    /// Whether a request waits for its answer and was not given up.
     #[inline]
-    fn outstanding(&self, k: usize) -> Option<Planned> {
-        let near = k >= self.oldest && k < self.next;
-        (near && self.sent_ns[k % ROWS] != IDLE).then(|| self.planned(k))
+    fn waits(&self, k: usize) -> bool {
+        let row = k.checked_sub(self.oldest);
+        row.and_then(|row| self.sent_ns.get(row))
+            .is_some_and(|&sent_ns| sent_ns != IDLE)
     }
 
-    /// Whether another request may be sent: its row must be free.
+    /// What a request asked for whose answer may come, in time or late.
+    #[inline]
+    fn outstanding(&self, k: usize) -> Option<Planned> {
+        let may_come = self.waits(k) || self.given_up.binary_search(&k).is_ok();
+        may_come.then(|| self.planned(k))
+    }
+
+    /// Whether another request may be sent.
     #[inline]
     fn has_room(&self, outstanding: usize) -> bool {
-        self.count < outstanding && self.next - self.oldest < ROWS
+        self.count < outstanding && self.sent_ns.len() < self.most
     }
 
     #[inline]
     fn sent(&mut self, at: Monotonic) {
-        self.sent_ns[self.next % ROWS] = at.nanos_since_boot();
-        self.next += 1;
+        self.sent_ns.push_back(at.nanos_since_boot());
         self.count += 1;
     }
 
     #[inline]
     fn not_sent(&mut self) {
-        self.sent_ns[self.next % ROWS] = IDLE;
-        self.next += 1;
+        self.sent_ns.push_back(IDLE);
+        self.skip_done();
     }
 
-    /// How long a request has waited for its answer.
+    /// How long a request that waits has waited for its answer.
     #[inline]
     fn waited(&self, k: usize, at: Monotonic) -> Nanos {
-        at.saturating_since(Monotonic::from_nanos_since_boot(self.sent_ns[k % ROWS]))
+        let sent_ns = self.sent_ns[k - self.oldest];
+        at.saturating_since(Monotonic::from_nanos_since_boot(sent_ns))
     }
 
+    /// A request that waits has ended.
     #[inline]
     fn done(&mut self, k: usize) {
-        self.sent_ns[k % ROWS] = IDLE;
+        self.sent_ns[k - self.oldest] = IDLE;
         self.count -= 1;
         self.skip_done();
     }
 
     #[inline]
     fn skip_done(&mut self) {
-        while self.oldest < self.next && self.sent_ns[self.oldest % ROWS] == IDLE {
+        while self.sent_ns.front() == Some(&IDLE) {
+            self.sent_ns.pop_front();
             self.oldest += 1;
         }
     }
@@ -208,15 +237,24 @@ impl Flight {
     /// Gives up the oldest request if it has waited too long.
     #[inline]
     fn give_up(&mut self, now: Monotonic) -> bool {
-        self.skip_done();
-        if self.oldest == self.next {
-            return false;
-        }
-        let lost = self.waited(self.oldest, now) > self.give_up;
+        let oldest = self.oldest;
+        let lost = self.waits(oldest) && self.waited(oldest, now) > self.give_up;
         if lost {
-            self.done(self.oldest);
+            if self.given_up.len() == GIVEN_UP {
+                self.given_up.pop_front();
+            }
+            self.given_up.push_back(oldest);
+            self.done(oldest);
         }
         lost
+    }
+
+    /// The answer to a request that was given up has come.
+    #[cold]
+    fn came_late(&mut self, k: usize) {
+        if let Ok(at) = self.given_up.binary_search(&k) {
+            self.given_up.remove(at);
+        }
     }
 }
 
@@ -290,7 +328,7 @@ impl<C: Client> Loop<'_, C> {
             }
             if self.flight.has_room(load.outstanding) && at >= self.send_from {
                 self.send(at);
-                load.progress.set_sent(self.flight.next);
+                load.progress.set_sent(self.flight.next());
                 at = now();
                 continue;
             }
@@ -374,7 +412,7 @@ impl<C: Client> Loop<'_, C> {
 
     #[inline]
     fn send(&mut self, at: Monotonic) {
-        let what = self.flight.planned(self.flight.next);
+        let what = self.flight.planned(self.flight.next());
         match self.client.send(what) {
             Ok(()) => self.flight.sent(at),
             Err(why) => {
@@ -396,8 +434,10 @@ impl<C: Client> Loop<'_, C> {
         }
         let at = now();
         match received {
+            // its request counts as a time-out
+            Received::Answer { k, .. } if !self.flight.waits(k) => self.flight.came_late(k),
             Received::Answer { k, outcome } => {
-                if self.times.len() < TIMES {
+                if self.times.len() < Saturation::MAX_TIMES {
                     self.times.push(self.flight.waited(k, at));
                 }
                 self.flight.done(k);
@@ -411,7 +451,7 @@ impl<C: Client> Loop<'_, C> {
                 }
             }
             Received::Lost { k, outcome } => {
-                if self.flight.outstanding(k).is_some() {
+                if self.flight.waits(k) {
                     self.flight.done(k);
                     match outcome {
                         Outcome::Malformed => self.errors.malformed_responses += 1,
@@ -427,166 +467,4 @@ impl<C: Client> Loop<'_, C> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::engine::NoHooks;
-    use crate::fake::{Fake, answer, datagram};
-
-    /// Ends the loop once the server has had a number of requests.
-    struct Until<'a> {
-        progress: &'a Progress,
-        requests: u64,
-        idle: u64,
-    }
-    impl Hooks for Until<'_> {
-        fn idle(&mut self, _until_next: Nanos) {
-            self.idle += 1;
-        }
-        fn should_stop(&mut self) -> bool {
-            self.progress.sent() >= self.requests
-        }
-    }
-
-    fn run(
-        requests: u64,
-        server: impl FnMut(usize, &[u8]) -> Vec<Vec<u8>> + Send + 'static,
-    ) -> Saturation {
-        let progress = Progress::new();
-        let load = ClosedLoop {
-            outstanding: 32,
-            length: Nanos::from_secs(3600),
-            warm_up: Nanos::ZERO,
-            seed: 1,
-            stop: &AtomicBool::new(false),
-            progress: &progress,
-        };
-        let mut hooks = Until {
-            progress: &progress,
-            requests,
-            idle: 0,
-        };
-        let found = saturate(&mut Fake::client(4, server), &load, &mut hooks).unwrap();
-        assert_eq!(found.stopped, Some(StopReason::Hook));
-        assert!(hooks.idle > 0);
-        assert!(progress.sent() >= requests);
-        // every request was answered, given up, or is one of those in flight
-        let done = found.responses + found.errors.timeouts;
-        assert!(done <= progress.sent() && progress.sent() <= done + 32);
-        found
-    }
-
-    #[test]
-    fn every_answer_is_counted() {
-        let found = run(1000, |_, request| vec![answer(request)]);
-        assert!(found.responses >= 1000 - 32 && found.rate_per_s() > 0.0);
-        assert_eq!(found.errors, LoadErrors::default());
-    }
-
-    /// Every 50th request is lost: without replacement, all 32 in flight would soon be lost ones.
-    #[test]
-    fn lost_requests_are_replaced() {
-        let found = run(5000, |k, request| match k % 50 {
-            0 => vec![],
-            _ => vec![answer(request)],
-        });
-        assert!(found.errors.timeouts >= 100 - 32, "{found:?}");
-    }
-
-    #[test]
-    fn nasty_answers_are_counted_by_kind() {
-        let nasty = |k: usize, request: &[u8]| {
-            let id = u16::from_be_bytes([request[0], request[1]]);
-            let right = answer(request);
-            match k % 4 {
-                0 => vec![right.clone(), right],
-                1 => vec![b"garbage".to_vec(), right],
-                2 => vec![datagram(id, 0, 1, b"SERVER_ERROR busy\r\n")],
-                _ => vec![right],
-            }
-        };
-        let errors = run(1000, nasty).errors;
-        for count in [
-            errors.unexpected_responses,
-            errors.malformed_responses,
-            errors.server_errors,
-        ] {
-            assert!(count >= (1000 - 32) / 4, "{errors:?}");
-        }
-        assert_eq!((errors.timeouts, errors.misses), (0, 0));
-    }
-
-    /// Refusals are no answers, however many come.
-    #[test]
-    fn a_server_that_refuses_everything_ends_the_run() {
-        let mut client = Fake::client(4, |_, _| vec![]);
-        client.transport.refuses = true;
-        let load = ClosedLoop {
-            outstanding: 1,
-            length: Nanos::from_secs(3600),
-            warm_up: Nanos::ZERO,
-            seed: 1,
-            stop: &AtomicBool::new(false),
-            progress: &Progress::new(),
-        };
-        let found = saturate(&mut client, &load, &mut NoHooks).unwrap();
-        assert_eq!(found.stopped, Some(StopReason::Refused));
-        assert_eq!(found.responses, 0);
-    }
-
-    #[test]
-    fn the_time_counted_begins_after_the_warm_up() {
-        let mut client = Fake::client(4, |_, request| vec![answer(request)]);
-        let load = ClosedLoop {
-            outstanding: 1,
-            length: Nanos::from_millis(10),
-            warm_up: Nanos::from_millis(20),
-            seed: 1,
-            stop: &AtomicBool::new(false),
-            progress: &Progress::new(),
-        };
-        let found = saturate(&mut client, &load, &mut NoHooks).unwrap();
-        assert!(found.elapsed >= load.length);
-        assert!(found.responses < load.progress.received());
-        assert_eq!(found.stopped, None);
-    }
-
-    #[test]
-    fn what_is_stopped_in_the_warm_up_has_counted_nothing() {
-        let mut client = Fake::client(4, |_, _| vec![]);
-        let progress = Progress::new();
-        let load = ClosedLoop {
-            outstanding: 1,
-            length: Nanos::from_secs(3600),
-            warm_up: Nanos::from_secs(3600),
-            seed: 1,
-            stop: &AtomicBool::new(false),
-            progress: &progress,
-        };
-        // the second request replaces the first, which has timed out
-        let mut hooks = Until {
-            progress: &progress,
-            requests: 2,
-            idle: 0,
-        };
-        let found = saturate(&mut client, &load, &mut hooks).unwrap();
-        assert_eq!(found.stopped, Some(StopReason::Hook));
-        assert_eq!((found.responses, found.idle_share), (0, 0.0));
-        assert_eq!(found.errors, LoadErrors::default());
-    }
-
-    #[test]
-    fn numbers_in_flight_that_cannot_be_are_refused() {
-        for outstanding in [0, ClosedLoop::MAX_OUTSTANDING + 1] {
-            let load = ClosedLoop {
-                outstanding,
-                length: Nanos::ZERO,
-                warm_up: Nanos::ZERO,
-                seed: 1,
-                stop: &AtomicBool::new(false),
-                progress: &Progress::new(),
-            };
-            let mut client = Fake::client(1, |_, _| vec![]);
-            assert!(saturate(&mut client, &load, &mut NoHooks).is_err());
-        }
-    }
-}
+mod tests;

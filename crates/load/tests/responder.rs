@@ -4,6 +4,7 @@ use crate::support;
 
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use support::ports::free_port;
 use support::{Responder, answer, client, datagram, id, is_answered, run};
@@ -132,6 +133,26 @@ fn a_silent_server_ends_in_time_outs_and_an_error_before_the_run() {
     )
     .unwrap_err();
     assert!(matches!(error, LoadError::NoAnswer { .. }), "{error}");
+}
+
+/// Its answers take longer than those of a server near by may.
+#[test]
+fn a_server_far_away_is_waited_for() {
+    let server = Responder::start(|k, request| {
+        // the others of a window wait behind its first request
+        if k.is_multiple_of(32) {
+            std::thread::sleep(Duration::from_millis(300));
+        }
+        Some(vec![answer(request)])
+    });
+    let mut client = client(server.address);
+    let done = prefill(
+        &mut client,
+        &Endpoint::Udp(server.address),
+        &AtomicBool::new(false),
+    )
+    .unwrap();
+    assert_eq!((done.keys, done.verified), (100, 100));
 }
 
 #[test]

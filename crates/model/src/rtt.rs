@@ -115,6 +115,9 @@ pub struct RttRow {
     /// Why the times say nothing about the protocol, where that is so: the row then shows only that the
     /// exchange works.
     pub functional_only: Option<String>,
+    /// Where the kernel takes the packets of AF_XDP; `generic` if it is so at one of the two ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub xdp_attachment: Option<XdpAttachment>,
     /// The row ended early: it has only what was measured until then.
     pub partial: bool,
     /// The longest that a run could last, where this limit ended a run before its count.
@@ -130,8 +133,20 @@ pub struct RttOpenLoop {
     pub capacity: Option<Capacity>,
     /// The load of all runs, one after another.
     pub load: LoadSummary,
-    /// Whether it can be believed.
+    /// Whether it can be believed; a percentile that it withdraws is nowhere in the row.
     pub verdict: Verdict,
+}
+
+/// Where the kernel passes a packet to an XDP program, the earlier place first.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum XdpAttachment {
+    /// In the driver (native mode), before the kernel makes a socket buffer for it.
+    Native,
+    /// After that, which works with every driver (generic mode, also called SKB mode).
+    Generic,
 }
 
 /// One round trip, as the client measured it.

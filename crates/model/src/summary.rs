@@ -360,3 +360,10 @@ pub struct Overhead {
     /// The average loss as CPU time of the server's core per request, in nanoseconds.
     pub cpu_ns_per_request: Option<f64>,
 }
+
+impl Overhead {
+    /// The probe costs so much of the peak throughput that it changes what it measures.
+    pub fn is_notable(&self) -> bool {
+        self.throughput_loss.is_some_and(|loss| loss > 0.1)
+    }
+}

@@ -117,7 +117,8 @@ fn percent(share: f64) -> f64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Held {
-    /// The whole interval of the figure is within the limit.
+    /// The whole interval of the figure is within the limit. With `max` and `errors<=0%`, what was
+    /// measured is.
     Pass,
     /// The whole interval is beyond it.
     Fail,
@@ -249,6 +250,11 @@ fn errors((failed, all): (u64, u64), limit: f64) -> (Held, String) {
         share(lo),
         share(hi)
     );
+    if failed == 0 && limit == 0.0 {
+        // no sample proves a share of 0, so this limit is on the measured requests
+        let text = format!("{text}; none of these failed, and the interval says what that proves");
+        return (Held::Pass, text);
+    }
     (held(Some(lo), Some(hi), limit), text)
 }
 
@@ -329,6 +335,25 @@ mod tests {
             };
             assert_eq!(outcome(text, &invalid), Held::Undecided, "{text}");
         }
+    }
+
+    /// The interval of a share always ends above 0.
+    #[test]
+    fn no_error_at_all_is_a_limit_on_the_measured_requests() {
+        let latency = Distribution::from_sorted(&[]);
+        let held = |failed| {
+            let figures = Figures {
+                latency: &latency,
+                before: None,
+                errors: (failed, 10_000),
+                valid: true,
+            };
+            Threshold::Errors(0.0).hold(&figures)
+        };
+        let none = held(0);
+        assert_eq!(none.outcome, Held::Pass);
+        assert!(none.text.contains("(0.000 % to 0.038 %)"), "{}", none.text);
+        assert_eq!(held(1).outcome, Held::Fail);
     }
 
     #[test]

@@ -288,8 +288,6 @@ pub(crate) fn errors(errors: &LoadErrors) -> TrustCheck {
 }
 
 fn probe(o: &Overhead) -> TrustCheck {
-    /// A larger share of the peak throughput is worth knowing.
-    const DEAR: f64 = 0.1;
     let Some(loss) = o.throughput_loss else {
         let line = "its cost was not measured".to_owned();
         return check("probe", State::Notable, [line]);
@@ -313,7 +311,7 @@ fn probe(o: &Overhead) -> TrustCheck {
     );
     check(
         "probe",
-        State::good_if(loss <= DEAR, State::Notable),
+        State::good_if(!o.is_notable(), State::Notable),
         [line],
     )
 }

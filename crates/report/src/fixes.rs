@@ -136,6 +136,11 @@ pub(crate) fn effects_sentence(factorial: &Factorial) -> String {
     };
     let rounds = counted(factorial.rounds.into(), "round", "rounds");
     let mut text = format!("{rounds} of {} combinations.", factorial.cells.len());
+    if factorial.effects.iter().all(|effect| effect.at.is_empty()) {
+        text.push_str(
+            " These are too few, or have too few requests, for the interval of any effect.",
+        );
+    }
     let mut say = |names: Vec<String>, what: &str| {
         if !names.is_empty() {
             text.push_str(&format!(" {what}: {}.", names.join(", ")));

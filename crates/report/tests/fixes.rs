@@ -179,3 +179,17 @@ fn effects_and_interactions_in_80_columns_and_on_the_page() {
     let page = String::from_utf8(html::render(&sample.report())).unwrap();
     assert!(page.contains("rt-priority × irq-affinity") && page.contains("1.60×"));
 }
+
+#[test]
+fn rounds_that_support_no_effect_say_so() {
+    let mut sample = common::sample(Nanos::from_secs(20));
+    let mut few = factorial();
+    few.rounds = 3;
+    for effect in &mut few.effects {
+        effect.at.clear();
+    }
+    sample.summary.factorial = Some(few);
+    let page = String::from_utf8(html::render(&sample.report())).unwrap();
+    let said = "3 rounds of 4 combinations. These are too few, or have too few requests";
+    assert!(page.contains(said));
+}

@@ -53,7 +53,7 @@ fn wrong_values_are_refused_in_one_line() {
     for (words, part) in [
         (&["-p", "0"][..], "at least 1"),
         (&["--port", "70000"], "from 1 to 65535"),
-        (&["--port", "80", "--protocol", "grpc"], "memcached, resp"),
+        (&["--port", "80", "--protocol", "grpc"], "resp"),
         (&["--port", "80", "-d", "10"], "a number and a unit"),
         (&["--port", "80", "-d", "0s"], "above 0"),
         (&["--port", "80", "--cpus", "0-"], "write it like"),

@@ -30,6 +30,49 @@ fn few_blocks_support_no_interval() {
     assert_eq!((share.value, share.lo, share.hi), (0.5, None, None));
 }
 
+/// The account of a request that arrived at `t1`.
+fn entry(t1: Monotonic, sojourn_ns: u64, excess: &[(Label, u64)]) -> Entry<'_> {
+    Entry {
+        place: 0,
+        stamps: Stamps::new(t1, [None; 4], t1 + Nanos::new(sojourn_ns)),
+        key: RequestKey {
+            address: 0,
+            port: 1,
+            id: 1,
+        },
+        worker: 9,
+        asked: true,
+        slice: None,
+        left_late: false,
+        carried_over: false,
+        sojourn_ns,
+        ideal_ns: 100,
+        own_queue_ideal_ns: 100,
+        gain_ns: 0,
+        parts: &[],
+        excess,
+        overtaken_by: None,
+        pieces: &[],
+    }
+}
+
+/// Of 1,000 requests, 50 have no answer, so p90 is the 900th answer and p99 is none.
+#[test]
+fn bands_begin_at_the_percentiles_of_all_requests() {
+    let labels = Labels::new(&RecordingContext::default());
+    let at = Monotonic::from_nanos_since_boot;
+    let mut composition = Composition::new(at(0));
+    for i in 1..=950 {
+        let t1 = at(i * 1_000);
+        composition.add(t1, &entry(t1, i, &[]), &labels);
+    }
+    let bands = composition.finish(50).bands();
+    let found: Vec<(f64, u64)> = (bands.iter())
+        .map(|band| (band.from_q, band.requests))
+        .collect();
+    assert_eq!(found, [(0.0, 899), (0.9, 51)]);
+}
+
 /// A thread delays each request of the sample by 300 ns. It came onto the core 70 times in the slices,
 /// which are a fourth of the time; of their requests 70 % are the sample.
 #[test]
@@ -42,32 +85,12 @@ fn in_slices_an_episode_delays_as_many_requests_as_without() {
         let t1 = at(place * 1_000);
         let asked = place < 700;
         let excess = [(label, 300)];
-        composition.add(
-            t1,
-            &Entry {
-                place: place as usize,
-                stamps: Stamps::new(t1, [None; 4], t1 + Nanos::new(400)),
-                key: RequestKey {
-                    address: 0,
-                    port: 1,
-                    id: 1,
-                },
-                worker: 9,
-                asked,
-                slice: asked.then_some(place as u32 / 70),
-                left_late: false,
-                carried_over: false,
-                sojourn_ns: 400,
-                ideal_ns: 100,
-                own_queue_ideal_ns: 100,
-                gain_ns: 0,
-                parts: &[],
-                excess: &excess[..usize::from(asked)],
-                overtaken_by: None,
-                pieces: &[],
-            },
-            &labels,
-        );
+        let entry = Entry {
+            asked,
+            slice: asked.then_some(place as u32 / 70),
+            ..entry(t1, 400, &excess[..usize::from(asked)])
+        };
+        composition.add(t1, &entry, &labels);
     }
     let ledger = Ledger {
         labels,
@@ -75,7 +98,7 @@ fn in_slices_an_episode_delays_as_many_requests_as_without() {
         held_up_ns: vec![70 * 5_000],
         served_ns: Vec::new(),
     };
-    let shares = composition.finish().shares(&ledger, 4.0);
+    let shares = composition.finish(0).shares(&ledger, 4.0);
     assert_eq!(shares.len(), 2, "{shares:?}");
     for share in shares {
         assert_eq!((share.requests, share.episodes), (4_000, 280));

@@ -167,11 +167,16 @@ impl Attribution {
             usual.min(read.unwrap_or(usual))
         });
         let queued_ns = queued.nanos_since_boot().clamp(t1_ns, t6_ns);
+        let measured = matched.is_measured(place, self.options.measure_from);
+        // those of the warm-up or of a cut get no entry, and they can be slow by the thousand
+        let wanted = measured
+            && matched.is_asked(place)
+            && Nanos::new(t6_ns - t1_ns) >= self.options.trace_from;
         let id = self.server.requests.insert(OpenRequest {
             place: self.requests_before + place,
             stamps,
             key,
-            measured: matched.is_measured(place, self.options.measure_from),
+            measured,
             asked: matched.is_asked(place),
             slice: matched.sampling(place),
             busy_since_ns: self.busy_since_ns.get(place).copied().unwrap_or(0),
@@ -195,7 +200,7 @@ impl Attribution {
             line: None,
             overtaken_by: None,
             stack: Vec::new(),
-            wanted: matched.is_asked(place) && Nanos::new(t6_ns - t1_ns) >= self.options.trace_from,
+            wanted,
             traced: None,
         });
         self.server.events.push(queued_ns, RequestEvent::Queued(id));

@@ -1,7 +1,7 @@
 //! From the client's records to the result of a load: pure, for any generator.
 //!
 //! 1. [`summarise`] computes the distributions, with intervals that allow for autocorrelation, and the
-//!    evidence for the verdict;
+//!    evidence for the verdict ([`of_closed_loop`] where there is no schedule);
 //! 2. [`crate::verdict::judge`] says whether they can be trusted;
 //! 3. [`objective_at`] and [`found`] give the results of a search for an objective.
 
@@ -9,7 +9,7 @@ mod objective;
 
 use taillab_model::load_result::Wire;
 use taillab_model::summary::{ArrivalsVerdict, ClientCost, LoadErrors, LoadSummary};
-use taillab_model::{ClientTimes, Monotonic, Nanos, WireTimes};
+use taillab_model::{ClientTimes, Distribution, Monotonic, Nanos, WireTimes};
 
 use crate::statistics::{Observations, distribution_of};
 use crate::verdict::{Growth, LoadEvidence, Unsupported};
@@ -123,6 +123,18 @@ where
             growth,
         },
     }
+}
+
+/// The service times of a closed loop, which are given in order of time, and the evidence for the verdict.
+/// A request without an answer counts as longer than all that were answered.
+pub fn of_closed_loop(service_times: &[Nanos], unanswered: u64) -> (Distribution, LoadEvidence) {
+    let observed = Observations::of(service_times).with_unanswered(unanswered);
+    let distribution = observed.distribution();
+    let evidence = LoadEvidence {
+        unsupported: Unsupported::of(&distribution, observed.factors()),
+        ..LoadEvidence::default()
+    };
+    (distribution, evidence)
 }
 
 /// From the intended send to the answer.

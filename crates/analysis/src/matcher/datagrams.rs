@@ -359,15 +359,13 @@ impl Datagrams {
             }
         }
         let t1 = |slot: Slot| held.get(slot).map(|request| request.t1);
-        let overtaken = |t1: Monotonic| {
-            // by order: a request that came in after the read cannot be what was read
-            by_order && response.sent.read.is_some_and(|read| read.at < t1)
-                || response.has_overtaken(t1, options)
-        };
+        // by order: a request that came in after the read cannot be what was read
+        let read = response.sent.read.filter(|_| by_order);
         self.open.answer(
             open_key,
             in_hand,
-            |slot| t1(slot).is_some_and(overtaken),
+            |slot| t1(slot).is_none_or(|t1| response.has_overtaken(t1, options)),
+            |slot| t1(slot).is_some_and(|t1| read.is_some_and(|read| read.at < t1)),
             |slot| t1(slot).is_none_or(|t1| response.too_late_for(t1, options)),
             |slot| doubtful.push(slot),
         )

@@ -4,7 +4,7 @@
 //! parser says, and the n-th response answers the n-th request: T1 is the packet with the request's
 //! last byte, T6 the one with the last byte of its response. How the server reads and writes does
 //! not matter then. Requests to which no response is due (memcached's `noreply`, and quiet commands
-//! that were not answered) are not part of the result: nobody waits for them.
+//! that were not answered) are only counted: nobody waits for them.
 //!
 //! When a parser is lost (packets were not seen, the protocol is another one, or a length is in a
 //! part of a packet that was not recorded), the connection is judged by its turns, as without
@@ -106,8 +106,13 @@ impl Connection {
         let start = id.wrapping_sub(bytes as u16);
         let mut before = 0;
         for (end, message) in ends {
-            // without a response to come, there is nothing to match
-            let slot = if message.silent { None } else { open(end) };
+            let slot = if message.silent {
+                // without a response to come, there is nothing to match
+                settled.push(Settled::Silent(None));
+                None
+            } else {
+                open(end)
+            };
             let place = start.wrapping_add(end as u16);
             self.arrived(at, place, end - before, slot, Some(message));
             before = end;
@@ -241,7 +246,7 @@ impl Connection {
             let mismatch = request.tag != response.tag;
             if mismatch && request.quiet {
                 // nobody waited for a response
-                settled.extend(slot.map(Settled::Part));
+                settled.push(Settled::Silent(slot));
                 continue;
             }
             let Some(t6) = t6 else {

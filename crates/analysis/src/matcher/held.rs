@@ -166,6 +166,11 @@ impl HeldRequests {
         self.recent.len()
     }
 
+    /// How many were set aside and are not decided.
+    pub(super) fn aside(&self) -> usize {
+        self.stragglers.len()
+    }
+
     /// The oldest one, stragglers aside.
     pub(super) fn front(&self) -> Option<(Slot, &Held)> {
         Some((self.first, self.recent.front()?))

@@ -206,7 +206,14 @@ impl Matcher {
 
     /// How many requests have come in and have not been taken with [`Matcher::take_settled`].
     pub fn held(&self) -> usize {
-        self.shared.found.requests.len() + self.shared.held.len()
+        let Shared { found, held, .. } = &self.shared;
+        found.requests.len() + found.unmatched.len() + held.len() + held.aside()
+    }
+
+    /// How many of the held requests are decided, without a match, and came in before `upto`.
+    pub fn unmatched_before(&self, upto: Monotonic) -> usize {
+        let unmatched = self.shared.found.unmatched.iter();
+        unmatched.filter(|request| request.t1 < upto).count()
     }
 
     /// About how many of the held requests are matched and came in before `upto`.

@@ -90,21 +90,23 @@ impl Several {
         }
     }
 
-    /// Taints the requests for which `is_such` is true, and passes each that was certain to
-    /// `doubtful`.
-    fn taint(&mut self, is_such: impl Fn(Slot) -> bool, mut doubtful: impl FnMut(Slot)) {
-        let mut certain = std::mem::take(&mut self.certain);
-        certain.retain(|&slot| {
-            if !is_such(slot) {
-                return true;
-            }
+    /// Taints the requests after the `earlier` ones and before the `later` ones, and passes each
+    /// that was certain to `doubtful`.
+    fn taint(
+        &mut self,
+        earlier: impl Fn(Slot) -> bool,
+        later: impl Fn(Slot) -> bool,
+        mut doubtful: impl FnMut(Slot),
+    ) {
+        let from = self.certain.partition_point(|&slot| earlier(slot));
+        let upto = self.certain.partition_point(|&slot| !later(slot));
+        let tainted: Vec<Slot> = self.certain.drain(from..upto.max(from)).collect();
+        for slot in tainted {
             doubtful(slot);
             if let Some(place) = self.find(slot) {
                 self.candidates[place].tainted = true;
             }
-            false
-        });
-        self.certain = certain;
+        }
     }
 }
 
@@ -132,12 +134,26 @@ impl Waiting {
         }
     }
 
-    fn candidates(&self) -> impl Iterator<Item = Candidate> {
-        let (one, several) = match self {
-            Self::One(one) => (Some(*one), None),
-            Self::Several(several) => (None, Some(several.candidates.iter().copied())),
-        };
-        one.into_iter().chain(several.into_iter().flatten())
+    /// The first two requests after the `earlier` ones and before the `later` ones. The earlier ones
+    /// are not looked at one by one: there may be thousands.
+    fn first_two(
+        &self,
+        earlier: impl Fn(Slot) -> bool,
+        later: impl Fn(Slot) -> bool,
+    ) -> [Option<Candidate>; 2] {
+        match self {
+            Self::One(one) => [
+                Some(*one).filter(|one| !earlier(one.slot) && !later(one.slot)),
+                None,
+            ],
+            Self::Several(several) => {
+                let all = &several.candidates;
+                let from = all.partition_point(|candidate| earlier(candidate.slot));
+                let others = all.range(from..).copied();
+                let mut others = others.take_while(|other| !later(other.slot));
+                [others.next(), others.next()]
+            }
+        }
     }
 
     /// Removes a request; returns false when nothing is left.
@@ -161,14 +177,19 @@ impl Waiting {
         }
     }
 
-    fn taint(&mut self, is_such: impl Fn(Slot) -> bool, mut doubtful: impl FnMut(Slot)) {
+    fn taint(
+        &mut self,
+        earlier: impl Fn(Slot) -> bool,
+        later: impl Fn(Slot) -> bool,
+        mut doubtful: impl FnMut(Slot),
+    ) {
         match self {
-            Self::One(one) if is_such(one.slot) => {
+            Self::One(one) if !earlier(one.slot) && !later(one.slot) => {
                 one.tainted = true;
                 doubtful(one.slot);
             }
             Self::One(_) => {}
-            Self::Several(several) => several.taint(is_such, doubtful),
+            Self::Several(several) => several.taint(earlier, later, doubtful),
         }
     }
 
@@ -176,21 +197,19 @@ impl Waiting {
         &mut self,
         in_hand: Option<Slot>,
         overtaken: impl Fn(Slot) -> bool,
+        later: impl Fn(Slot) -> bool,
         stale: impl Fn(Slot) -> bool,
         doubtful: impl FnMut(Slot),
     ) -> Answer {
         if let Some(slot) = in_hand.filter(|&slot| self.is_certain(slot)) {
             return Answer::One(slot);
         }
-        let mut possible = self.candidates().filter(|c| !overtaken(c.slot));
-        let two = (possible.next(), possible.next());
-        drop(possible);
-        match two {
-            (None, _) => Answer::None,
-            (Some(only), None) if stale(only.slot) => Answer::None,
-            (Some(only), None) if !only.tainted => Answer::One(only.slot),
+        match self.first_two(&overtaken, &later) {
+            [None, _] => Answer::None,
+            [Some(only), None] if stale(only.slot) => Answer::None,
+            [Some(only), None] if !only.tainted => Answer::One(only.slot),
             _ => {
-                self.taint(|slot| !overtaken(slot), doubtful);
+                self.taint(overtaken, later, doubtful);
                 Answer::Ambiguous
             }
         }
@@ -243,18 +262,20 @@ impl OpenRequests {
     /// `doubtful`.
     pub(super) fn taint(&mut self, key: u64, doubtful: impl FnMut(Slot)) {
         if let Some(waiting) = self.by_key.get_mut(&key) {
-            waiting.taint(|_| true, doubtful);
+            waiting.taint(|_| false, |_| false, doubtful);
         }
     }
 
     /// Which request a response with `key` answers; that request is then closed. If it may have
     /// answered several, those that were not doubtful before are passed to `doubtful`. If the
     /// request `in_hand` is known, and is open and certain, it is the one that is answered.
+    /// Those that are `overtaken` came before all others, and those that are too `late` after them.
     pub(super) fn answer(
         &mut self,
         key: u64,
         in_hand: Option<Slot>,
         overtaken: impl Fn(Slot) -> bool,
+        late: impl Fn(Slot) -> bool,
         stale: impl Fn(Slot) -> bool,
         doubtful: impl FnMut(Slot),
     ) -> Answer {
@@ -262,7 +283,7 @@ impl OpenRequests {
             return Answer::None;
         };
         let waiting = entry.get_mut();
-        let answer = waiting.answer(in_hand, overtaken, stale, doubtful);
+        let answer = waiting.answer(in_hand, overtaken, late, stale, doubtful);
         if let Answer::One(slot) = answer
             && !waiting.close(slot)
         {
@@ -278,5 +299,40 @@ impl OpenRequests {
         {
             entry.remove();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn what_was_overtaken_is_not_looked_at_again_for_each_response() {
+        let looked_at = Cell::new(0);
+        let mut open = OpenRequests::default();
+        (0..10_000).for_each(|slot| open.insert(1, slot));
+        let mut answer = |from: Slot, upto: Slot| {
+            let mut doubtful = Vec::new();
+            let overtaken = |slot: Slot| {
+                looked_at.set(looked_at.get() + 1);
+                slot < from
+            };
+            let late = |slot: Slot| slot >= upto;
+            let doubt = |slot: Slot| doubtful.push(slot);
+            let answer = open.answer(1, None, overtaken, late, |_| false, doubt);
+            (answer, doubtful)
+        };
+        assert_eq!(answer(8_000, 8_000), (Answer::None, vec![]));
+        assert_eq!(answer(8_000, 8_001), (Answer::One(8_000), vec![]));
+        assert_eq!(
+            answer(8_000, 8_003),
+            (Answer::Ambiguous, vec![8_001, 8_002])
+        );
+        // one of these two may have been answered already
+        assert_eq!(answer(8_002, 8_003), (Answer::Ambiguous, vec![]));
+        assert_eq!(answer(9_999, 10_000), (Answer::One(9_999), vec![]));
+        assert!(looked_at.get() < 200, "{}", looked_at.get());
     }
 }

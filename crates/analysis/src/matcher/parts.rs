@@ -40,8 +40,10 @@ pub(super) enum Settled {
     /// It is one of several that may have been answered; the time is that of the last response that
     /// may be to it.
     Ambiguous(Slot, Monotonic),
-    /// It was only the beginning of a request, or no response to it was due.
+    /// It was only the beginning of a request.
     Part(Slot),
+    /// A request to which no response is due, with its slot if it has one.
+    Silent(Option<Slot>),
     /// It was read, or the matcher lost track of it, and no response to it was seen.
     Unanswered(Slot),
     /// The end of a response was not seen; its request counts as unanswered.

@@ -42,6 +42,10 @@ const fn forward(base: Position, id: u16) -> Position {
 /// packet is always whole.
 const MAY_GO_ON: Position = 2_048;
 
+/// With more pieces of a client's stream than this, those whose requests are given up are forgotten:
+/// a client that sends and expects no response would have ever more.
+const MOST_WAITING: usize = 1_024;
+
 /// A piece of the client's stream that has come in and is not settled.
 struct RequestSegment {
     start: Position,
@@ -538,11 +542,15 @@ impl Connection {
     pub(super) fn expire(
         &mut self,
         slot: Slot,
+        now: Monotonic,
         options: &MatchOptions,
         settled: &mut Vec<Settled>,
     ) {
         if let Some(doubt) = self.doubt.as_mut().filter(|doubt| doubt.holds(slot)) {
             doubt.give_up(settled);
+        }
+        if self.segments.len() > MOST_WAITING {
+            return self.give_up_to(slot, now, options, settled);
         }
         let mut batch = self.batch().filter_map(|segment| segment.request);
         if !self.departures.is_empty() && batch.any(|other| other == slot) {

@@ -284,8 +284,10 @@ impl Streams {
 
     /// Stops waiting for more of the response to this request.
     pub(super) fn expire(&mut self, shared: &mut Shared, slot: Slot, key: RequestKey) {
-        if let Some(connection) = self.by_client.get_mut(&key.client()) {
-            connection.expire(slot, &shared.options, &mut self.settled);
+        if let Some(connection) = self.by_client.get_mut(&key.client())
+            && let Some(now) = shared.last
+        {
+            connection.expire(slot, now, &shared.options, &mut self.settled);
             self.pass_on(shared);
         }
     }
@@ -325,6 +327,12 @@ impl Streams {
                     found.ambiguous.push(at);
                 }
                 Settled::Part(slot) => held.decide(slot, Fate::Part),
+                Settled::Silent(slot) => {
+                    found.silent += 1;
+                    if let Some(slot) = slot {
+                        held.decide(slot, Fate::Part);
+                    }
+                }
                 Settled::Unanswered(slot) => held.decide(slot, Fate::Unanswered),
                 Settled::Unfinished(at) => found.without_request.push(at),
             }

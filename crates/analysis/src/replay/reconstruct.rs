@@ -71,15 +71,13 @@ pub(super) fn reconstruct(
     }
     // a worker that has not been seen yet is runnable from its first request on
     for w in 0..pass.workers.len() {
-        let first = pass.workers[w].queue.first().copied();
-        if let Some(i) = first {
+        if let Some(&i) = pass.workers[w].queue.first() {
             let arrival = pass.observed.requests[i as usize].arrival_ns;
             pass.waits(w, 0, arrival);
         }
     }
     let servers = if pass.observed.servers_are_workers {
-        let worker_cpus = WorkerCpus::of(timeline, cpus, &pass.of_tid);
-        pass.worker_cpus = Some(worker_cpus);
+        pass.worker_cpus = Some(WorkerCpus::of(timeline, cpus, &pass.of_tid));
         pass.workers.len()
     } else {
         cpus.len()
@@ -253,7 +251,7 @@ impl<F: Fn(SourceId) -> Cause> Reconstruction<'_, F> {
                 }
                 match self.cause(source) {
                     Cause::Unobserved if !self.shared || self.waiting.len() > 1 => {
-                        self.unobserved(from, to);
+                        self.unobserved(cpu, from, to);
                     }
                     Cause::Background | Cause::Unobserved => {
                         self.other_thread(cpu, from, to, source);
@@ -281,11 +279,10 @@ impl<F: Fn(SourceId) -> Cause> Reconstruction<'_, F> {
         let requests = &mut self.observed.requests;
         let first = requests.partition_point(|job| job.arrival_ns < to);
         for job in &mut requests[first..] {
-            let arrival = job.arrival_ns;
-            if arrival - to > BACKLOG_NS {
+            if job.arrival_ns - to > BACKLOG_NS {
                 break;
             }
-            let t1 = arrival.saturating_sub(job.stack_ns);
+            let t1 = job.arrival_ns.saturating_sub(job.stack_ns);
             let held = short(to.saturating_sub(t1.max(from)));
             if held > job.held_ns && job.lost_ns == 0 {
                 (job.held_ns, job.held_by) = (held, source.0);
@@ -337,27 +334,30 @@ impl<F: Fn(SourceId) -> Cause> Reconstruction<'_, F> {
     /// It is unknown what ran on the CPU: nothing, a worker, or another thread. This is not a vacation: it
     /// delays only the requests that a worker had to serve then. (If workers share one CPU, it delays all
     /// that are runnable, as another thread does.)
-    fn unobserved(&mut self, from: u64, to: u64) {
+    fn unobserved(&mut self, cpu: usize, from: u64, to: u64) {
         let requests = &mut self.observed.requests;
+        let span = [from, to].map(|at| at + self.origin);
+        let cpus = self.worker_cpus.as_ref();
+        let may_be_there = |w| cpus.is_none_or(|cpus| cpus.may_be_on(w, cpu, span));
+        let workers = self.workers.iter_mut().enumerate();
         // a worker that sleeps in a request is unavailable anyway
-        for worker in self.workers.iter_mut().filter(|w| w.blocked.is_none()) {
+        for (_, worker) in workers.filter(|(w, it)| it.blocked.is_none() && may_be_there(*w)) {
             let from = from.max(worker.hidden_to);
             worker.hidden_to = worker.hidden_to.max(to);
             let previous = worker.next.checked_sub(1).map(|last| worker.queue[last]);
             let mut free = previous.map_or(0, |last| requests[last as usize].finish_ns());
             for &i in &worker.queue[worker.next..] {
-                let i = i as usize;
-                let begin = requests[i].arrival_ns.max(free).max(from);
-                let finish = requests[i].finish_ns();
+                let job = &mut requests[i as usize];
+                let begin = job.arrival_ns.max(free).max(from);
+                let finish = job.finish_ns();
                 if begin >= to {
                     break;
                 }
                 let hidden = finish.min(to).saturating_sub(begin);
                 if hidden > 0 {
-                    let all = requests[i].blocked_ns.saturating_add(short(hidden));
-                    requests[i].blocked_ns = all;
-                    requests[i].blocked_cause = Cause::Unobserved as u8;
-                    requests[i].hidden = true;
+                    job.blocked_ns = job.blocked_ns.saturating_add(short(hidden));
+                    job.blocked_cause = Cause::Unobserved as u8;
+                    job.hidden = true;
                 }
                 free = finish;
                 if finish > to {

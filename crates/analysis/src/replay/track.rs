@@ -129,6 +129,17 @@ impl WorkerCpus {
         }
     }
 
+    /// Whether a worker may have been on `cpu` between these times (since boot): when they began, or
+    /// later. One that was never seen may have been on any.
+    pub(super) fn may_be_on(&self, worker: usize, cpu: usize, [from_ns, to_ns]: [u64; 2]) -> bool {
+        let changes = &self.changes[worker];
+        let begun = changes.partition_point(|(since, _)| *since < from_ns);
+        let mut there = changes[begun.saturating_sub(1)..]
+            .iter()
+            .take_while(|(since, _)| *since < to_ns);
+        changes.is_empty() || there.any(|(_, on)| *on == cpu)
+    }
+
     /// The workers on `cpu` at `at_ns` (since boot), which never decreases from call to call.
     pub(super) fn workers_on(
         &mut self,
@@ -143,5 +154,24 @@ impl WorkerCpus {
             }
             (changes.get(*place)?.1 == cpu).then_some(worker)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_may_be_where_it_was_and_where_it_comes_to() {
+        let cpus = WorkerCpus {
+            changes: vec![vec![(0, 0), (100, 1), (200, 2)], Vec::new()],
+            place: vec![0; 2],
+        };
+        let on = |worker, from, to| [0, 1, 2].map(|cpu| cpus.may_be_on(worker, cpu, [from, to]));
+        // it left the first CPU when this began
+        assert_eq!(on(0, 100, 150), [true, true, false]);
+        assert_eq!(on(0, 110, 200), [false, true, false]);
+        assert_eq!(on(0, 150, 250), [false, true, true]);
+        assert_eq!(on(1, 0, 10), [true; 3]);
     }
 }

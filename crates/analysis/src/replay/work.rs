@@ -89,6 +89,17 @@ pub(super) fn split_work(
     observed.wakes_ns = wakes.into_iter().step_by(step).collect();
     observed.wakes_ns.sort_unstable();
     observed.linger_ns = u64::from(linger);
+    spread_unknown(observed);
+}
+
+/// Gives each server of the queue its share of the requests whose worker is unknown.
+fn spread_unknown(observed: &mut Observed) {
+    let servers = observed.vacations.len().max(1);
+    let jobs = observed.requests.iter_mut();
+    let unknown = jobs.filter(|job| job.worker == u16::MAX);
+    for (number, job) in unknown.enumerate() {
+        job.server = (number % servers) as u16;
+    }
 }
 
 /// Divides the work of requests that are read together: a computation for all of them, in equal shares, and
@@ -159,6 +170,17 @@ mod tests {
             let job = &observed.requests[i];
             (job.compute_ns, job.reply_ns)
         })
+    }
+
+    #[test]
+    fn requests_of_unknown_workers_are_spread_over_the_servers() {
+        let mut observed = observed(&[(0, 100, 0, 1); 5], &[vec![], vec![]]);
+        for job in &mut observed.requests[1..] {
+            job.worker = u16::MAX;
+        }
+        split_work(&mut observed, &[], &[], Vec::new());
+        let servers: Vec<u16> = observed.requests.iter().map(|job| job.server).collect();
+        assert_eq!(servers, [1, 0, 1, 0, 1]);
     }
 
     #[test]

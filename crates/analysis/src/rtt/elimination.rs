@@ -129,6 +129,7 @@ mod tests {
             explanation: None,
             unexplained_because: None,
             functional_only: None,
+            xdp_attachment: None,
             ended_after_ns: None,
             partial: false,
             failure: None,

@@ -207,6 +207,11 @@ impl Observations {
         }
     }
 
+    /// The number of further observations that are longer than all others.
+    pub(crate) const fn unanswered(&self) -> u64 {
+        self.unanswered
+    }
+
     pub(crate) const fn values(&self) -> &Values {
         &self.values
     }

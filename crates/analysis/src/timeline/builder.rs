@@ -24,7 +24,8 @@ use crate::spans::earlier;
 /// The minimum number of silences of a CPU that are kept for the next part of a recording.
 const MANY_SILENCES: usize = 4_096;
 
-/// The counter of throttled time is read more often than this, and an event comes only if it grew.
+/// The counters of stolen and of throttled time are read more often than this, and an event comes
+/// only if one grew.
 const READ_WITHIN: Nanos = Nanos::from_secs(1);
 
 impl Timeline {
@@ -224,10 +225,13 @@ impl TimelineBuilder {
         match event.kind {
             EventKind::Stolen { lasted } => {
                 self.seen.stalls = true;
+                // it grows when the CPU is back, and a silence twice as long shows nothing
+                let longest = Nanos::new(lasted.get().saturating_mul(2));
+                let earliest = earlier(earlier(at, longest), READ_WITHIN);
                 let since = self.cpu(cpu).last_stolen.replace(at);
                 self.stolen.push(Stolen {
                     cpu,
-                    from: since,
+                    from: since.map(|since| since.max(earliest)),
                     to: at,
                     lasted,
                 });

@@ -7,9 +7,10 @@
 //!
 //! - **a canary** (a thread that only looks at the clock) missed at least half of the same time, and
 //!   at least half of what it missed was this;
-//! - **steal**: the hypervisor itself reports that it took this CPU, and one silence since its last
-//!   report is about as long. The report counts in ticks and does not say when. Time taken in many
-//!   small parts is therefore not assigned to any silence, rather than to the wrong one;
+//! - **steal**: the hypervisor itself reports that it took this CPU, and one silence shortly before,
+//!   and since its last report, is about as long. The report counts in ticks and does not say when.
+//!   Time taken in many small parts is therefore not assigned to any silence, rather than to the
+//!   wrong one;
 //! - **another CPU** fell silent and spoke again at the same two moments, to within a tenth of the
 //!   silence, and both had threads of the server. (For other threads only switches are recorded: while
 //!   one of them computes, a thread that spins for its answer on another CPU is silent for exactly as
@@ -86,7 +87,8 @@ pub(super) struct Silence {
 /// than the timer's come before the tick, and so do their softirqs.
 pub(super) const RIGHT_AFTER: Nanos = Nanos::from_micros(50);
 
-/// Time stolen from a CPU, as one event reports it: since the CPU's last such event.
+/// Time stolen from a CPU, as one event reports it: since the CPU's last such event, or shortly before
+/// this one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stolen {
     pub(super) cpu: u16,

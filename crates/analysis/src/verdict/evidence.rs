@@ -128,7 +128,8 @@ pub struct SentLoad<'a> {
 /// What the analysis of a load knows and its summary does not contain.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LoadEvidence {
-    /// Percentiles of the response time that the load was too short for.
+    /// Percentiles of the response time (in a closed loop, of the service time) that the load was too short
+    /// for.
     pub unsupported: Vec<Unsupported>,
     /// Rate at which the same requests were due, per second; 0 with fewer than two.
     pub planned_rate_per_s: f64,
@@ -156,6 +157,8 @@ pub struct ClientSide<'a> {
     pub cost: ClientCost,
     /// What went wrong.
     pub errors: &'a LoadErrors,
+    /// What is known besides; `None` where only the server's side was analysed.
+    pub evidence: Option<&'a LoadEvidence>,
 }
 
 /// Several loads, one after the other.
@@ -189,12 +192,15 @@ impl<'a> Evidence<'a> {
     /// The generator, whichever it was.
     pub(super) fn client(&self) -> Option<ClientSide<'a>> {
         self.closed_loop.or_else(|| {
-            let load = self.load?.summary;
+            let SentLoad {
+                summary, evidence, ..
+            } = self.load?;
             Some(ClientSide {
-                requests: load.requests,
-                service_time: &load.service_time,
-                cost: load.client,
-                errors: &load.errors,
+                requests: summary.requests,
+                service_time: &summary.service_time,
+                cost: summary.client,
+                errors: &summary.errors,
+                evidence,
             })
         })
     }
@@ -238,17 +244,11 @@ impl<'a> Evidence<'a> {
 
     /// The lowest unsupported percentile, and the number of requests in the sample.
     pub(super) fn unsupported(&self) -> Option<(Unsupported, u64)> {
-        let (unsupported, has) = match (self.server, self.load) {
-            (Some(server), _) => (
-                &server.evidence.unsupported,
-                server.result.measured.sojourn.count,
-            ),
-            (None, Some(load)) => (
-                &load.evidence?.unsupported,
-                load.summary.response_time.count,
-            ),
-            (None, None) => return None,
+        let unsupported = match self.server {
+            Some(server) => &server.evidence.unsupported,
+            None => &self.client()?.evidence?.unsupported,
         };
+        let has = self.measured()?.count;
         // The percentiles beyond the first need even more.
         Some((*unsupported.first()?, has))
     }

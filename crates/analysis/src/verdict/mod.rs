@@ -21,7 +21,7 @@ pub use evidence::{
     TracedServer, Unsupported, VirtualWorkers,
 };
 pub use rule::{Rule, is_overload};
-pub use withdraw::{withdraw, withdraw_from_load};
+pub use withdraw::{withdraw, withdraw_from_closed_loop, withdraw_from_load, withdraw_from_rtt};
 
 /// The rules about the server's own failures.
 const SERVER_FAILED: [&str; 4] = ["errors", "few_errors", "no_answer", "unanswered"];

@@ -12,9 +12,6 @@ use super::evidence::Evidence;
 use super::rule::{Rule, exceeds, is_overload, remedy_for_ambiguity};
 use crate::fmt::{Count, Counted, Grew, Percent, Percentile, plural, share};
 
-/// A probe that costs a larger share of the throughput changes what it measures.
-const MAX_PROBE_COST: f64 = 0.10;
-
 /// If a larger share of the excess above p99 is taillab's own doing, the reader should know.
 const NOTABLE_SHARE_OF_TAIL: f64 = 0.05;
 
@@ -311,8 +308,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         key: "probe_cost",
         seen: |e| {
-            let loss = e.server?.result.overhead.throughput_loss?;
-            (loss > MAX_PROBE_COST)
+            let overhead = &e.server?.result.overhead;
+            let loss = overhead.throughput_loss?;
+            (overhead.is_notable())
                 .then(|| format!("the probe costs {} of the peak throughput", Percent(loss)))
         },
         remedy: |_| "without it the server would be about that much faster",

@@ -1,6 +1,8 @@
 //! Removes from a result what its verdict withdraws, so that nobody relies on it.
 
 use taillab_model::explanation::{Explanation, FanOut};
+use taillab_model::load_result::ClosedLoop;
+use taillab_model::rtt::{RttCurves, RttOpenLoop, RttRow};
 use taillab_model::summary::{ClaimName, LoadSummary, Report, ServerResult, Stages, Verdict};
 use taillab_model::{Distribution, Nanos};
 
@@ -139,9 +141,155 @@ pub fn withdraw_from_load<'c>(
     }
 }
 
+/// Removes from the result of a closed loop what the verdict on it withdraws.
+pub fn withdraw_from_closed_loop(verdict: &Verdict, closed: &mut ClosedLoop) {
+    Withdrawn::by(verdict).distribution(&mut closed.service_time);
+}
+
+/// Removes from a row of `rtt` and its curves what the verdict on its load withdraws.
+pub fn withdraw_from_rtt(row: &mut RttRow, curves: &mut RttCurves) {
+    let Some(RttOpenLoop { load, verdict, .. }) = &mut row.open_loop else {
+        return;
+    };
+    withdraw_from_load(verdict, load, [&mut curves.ccdf]);
+    let withdrawn = Withdrawn::by(verdict);
+    withdrawn.distribution(&mut row.rtt);
+    for run in &mut row.runs {
+        withdrawn.distribution(&mut run.rtt);
+    }
+    for at in row.trimmed.iter_mut().filter(|at| !withdrawn.keeps(at.q)) {
+        (at.mean_ns, at.runs) = (None, 0);
+    }
+    for at in &mut row.fan_out {
+        withdrawn.fan_out(at);
+    }
+    // too few round trips for an interval of p99 can still show whether those above it come in bursts
+    if verdict.valid && verdict.withdraws(0.99) {
+        row.bursts = None;
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use taillab_model::Monotonic;
+    use taillab_model::rtt::{RoundTrip, RttCounts, RttRun};
+    use taillab_model::summary::{
+        ArrivalsReference, ArrivalsVerdict, Claim, ClientCost, LoadErrors,
+    };
+
     use super::*;
+
+    /// A load of which nothing but the times matters.
+    fn load(times: &Distribution) -> LoadSummary {
+        LoadSummary {
+            target_rate_per_s: 1e3,
+            target_utilization: None,
+            sent_rate_per_s: 1e3,
+            duration_ns: Nanos::from_secs(30),
+            requests: times.count,
+            response_time: times.clone(),
+            service_time: times.clone(),
+            lateness: times.clone(),
+            segments: Vec::new(),
+            arrivals: ArrivalsVerdict {
+                process: "poisson".to_owned(),
+                reference: ArrivalsReference::Process,
+                cv: 1.0,
+                ks_d: 0.0,
+                ks_critical: 1.0,
+                ad_a2: 0.0,
+                ad_critical: 1.0,
+                idc: Vec::new(),
+                passed: true,
+            },
+            client: ClientCost {
+                cpu_ns_per_request: Nanos::ZERO,
+                busy_share: 0.0,
+            },
+            errors: LoadErrors::default(),
+        }
+    }
+
+    /// A row by a schedule, with three runs.
+    fn open_row(verdict: Verdict) -> (RttRow, RttCurves) {
+        let trip = |n: u64| RoundTrip {
+            sent: Monotonic::from_nanos_since_boot(n * 1_000_000),
+            rtt: Nanos::new(100 + n * 7_919 % 1_000),
+            connection: 0,
+            lost: false,
+        };
+        let run: Vec<RoundTrip> = (0..10_000).map(trip).collect();
+        let found = crate::rtt::summarise(&[run.clone(), run.clone(), run]);
+        let runs = found.runs.into_iter().map(|rtt| RttRun {
+            length_ns: Nanos::from_secs(10),
+            client_cpu_ns_per_round_trip: None,
+            rtt,
+        });
+        let row = RttRow {
+            proto: "udp".to_owned(),
+            mode: "blocking".to_owned(),
+            size_bytes: 64,
+            conns: 1,
+            counts: RttCounts::default(),
+            open_loop: Some(RttOpenLoop {
+                capacity: None,
+                load: load(&found.rtt),
+                verdict,
+            }),
+            rtt: found.rtt,
+            runs: runs.collect(),
+            trimmed: found.trimmed,
+            worst_to_median: found.worst_to_median,
+            bursts: found.bursts,
+            fan_out: found.fan_out,
+            needs: found.needs,
+            explanation: None,
+            unexplained_because: None,
+            functional_only: None,
+            xdp_attachment: None,
+            partial: false,
+            ended_after_ns: None,
+            failure: None,
+        };
+        (row, found.curves)
+    }
+
+    #[test]
+    fn a_withdrawn_percentile_is_nowhere_in_a_row_of_round_trips() {
+        // from an invalid result nothing is taken out
+        for (valid, is_kept) in [(false, true), (true, false)] {
+            let (mut row, mut curves) = open_row(Verdict {
+                valid,
+                claims: vec![Claim {
+                    claim: ClaimName::P99,
+                    valid: false,
+                    because: vec!["late_client".to_owned()],
+                }],
+                ..Verdict::default()
+            });
+            withdraw_from_rtt(&mut row, &mut curves);
+            let kept = [
+                row.rtt.quantile(0.9),
+                row.runs[2].rtt.quantile(0.9),
+                row.trimmed[1].mean_ns,
+                row.fan_out[0].p50_ns,
+            ];
+            assert!(kept.iter().all(Option::is_some), "{kept:?}");
+            let load = &row.open_loop.as_ref().unwrap().load;
+            // the median of 100 nodes is p99.3 of one
+            let spoiled = [
+                load.response_time.quantile(0.99),
+                row.rtt.quantile(0.99),
+                row.runs[2].rtt.quantile(0.99),
+                row.trimmed[2].mean_ns,
+                row.fan_out[3].p50_ns,
+                row.bursts.as_ref().map(|bursts| bursts.threshold_ns),
+            ];
+            assert_eq!(spoiled.map(|at| at.is_some()), [is_kept; 6], "{spoiled:?}");
+            let is_drawn = curves.ccdf.iter().any(|(_, beyond)| *beyond < 0.009);
+            assert_eq!(is_drawn, is_kept);
+        }
+    }
 
     #[test]
     fn what_many_servers_take_goes_with_the_percentile_of_one() {

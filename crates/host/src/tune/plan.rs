@@ -1,5 +1,7 @@
 //! What an apply would do: mitigations, each with its changes and reasons.
 
+use std::collections::HashMap;
+
 use super::Tuner;
 use super::change::{Change, Hold};
 use super::conflicts;
@@ -7,7 +9,9 @@ use super::error::TuneError;
 use super::mitigations::{self, Mitigation};
 use super::proposal::{Conflict, Proposal, Unavailable};
 use super::scene::{Scene, Scope};
+use super::setting::{SchedulingValue, Setting};
 use crate::process::ProcessIdentity;
+use crate::roots::Roots;
 
 /// The part of one mitigation in a plan.
 #[derive(Clone, Debug)]
@@ -96,7 +100,7 @@ impl Tuner {
             }
         }
         let scene = Scene::look(&self.roots, scope)?;
-        let parts: Vec<Part> = (wanted.into_iter())
+        let mut parts: Vec<Part> = (wanted.into_iter())
             .map(|mitigation| {
                 let mut proposal = (mitigation.plan)(&scene);
                 if let Ok(proposal) = &mut proposal {
@@ -110,6 +114,7 @@ impl Tuner {
                 }
             })
             .collect();
+        join(&self.roots, &mut parts);
         let possible = parts.iter().filter_map(|part| part.proposal.as_ref().ok());
         let conflicts = conflicts::of(&scene, possible);
         Ok(Plan {
@@ -117,5 +122,80 @@ impl Tuner {
             conflicts,
             process: scene.server.map(|server| server.process),
         })
+    }
+}
+
+/// One call sets everything about how a thread is scheduled. So mitigations that change different parts of it, as
+/// `nice` and `slice` do, all plan the value with all of their changes: none undoes another, and each is seen to hold.
+fn join(roots: &Roots, parts: &mut [Part]) {
+    let mut by_thread: HashMap<Setting, Vec<&mut Change>> = HashMap::new();
+    let proposals = parts.iter_mut().flat_map(|part| &mut part.proposal);
+    for change in proposals.flat_map(|proposal| &mut proposal.changes) {
+        if matches!(change.setting, Setting::Scheduling(_)) {
+            let of_thread = by_thread.entry(change.setting.clone()).or_default();
+            of_thread.push(change);
+        }
+    }
+    let parsed = |text: &str| text.parse::<SchedulingValue>().ok();
+    for (setting, changes) in by_thread {
+        if changes.len() < 2 {
+            continue;
+        }
+        let now = setting.read(roots).ok().and_then(|now| parsed(&now));
+        let Some(now) = now else { continue };
+        let mut joined: Option<SchedulingValue> = None;
+        let mut joining = Vec::new();
+        for change in changes {
+            let Some(value) = parsed(&change.new) else {
+                continue;
+            };
+            let with_it = joined.map_or(Some(value), |others| others.joined(value, now));
+            if with_it.is_some() {
+                joined = with_it;
+                joining.push(change);
+            }
+        }
+        if let Some(joined) = joined {
+            for change in joining {
+                change.new = joined.to_string();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_of_different_parts_of_a_value_are_planned_together() {
+        let roots = Roots::default();
+        let own = Setting::scheduling(ProcessIdentity::current(&roots).unwrap());
+        let now: SchedulingValue = own.read(&roots).unwrap().parse().unwrap();
+        let nice = SchedulingValue {
+            nice: now.nice - 1,
+            ..now
+        };
+        let slice = SchedulingValue {
+            runtime_ns: now.runtime_ns + 1,
+            ..now
+        };
+        let real_time = now.with_fifo(49);
+        let part = |value: SchedulingValue| Part {
+            mitigation: mitigations::MITIGATIONS[0],
+            proposal: Ok(vec![Change::new(own.clone(), value.to_string(), "a test")].into()),
+        };
+        let mut parts = [nice, real_time, slice].map(part);
+        join(&roots, &mut parts);
+        let both = SchedulingValue {
+            nice: nice.nice,
+            ..slice
+        };
+        let new: Vec<&str> = (parts.iter())
+            .flat_map(|part| &part.proposal.as_ref().unwrap().changes)
+            .map(|change| change.new.as_str())
+            .collect();
+        let [both, real_time] = [both, real_time].map(|value| value.to_string());
+        assert_eq!(new, [&both, &real_time, &both]);
     }
 }

@@ -358,14 +358,21 @@ fn a_cpuset_is_made_filled_emptied_and_removed() {
         return;
     }
     let (_place, tuner, process) = start();
+    // one that is bound already, so that nothing but its group is changed
+    let bound = Process::start("taskset", &["-c", "0", "sleep", "600"]);
+    let is_bound = || bound.reads(&Setting::affinity(bound.identity())) == "0";
+    eventually("the process is bound to CPU 0", is_bound);
     let folder = format!("{MOUNT}/taillab-test-{}", process.pid());
     let file =
         |name: &str| Setting::File(FileSetting::new(format!("{folder}/{name}"), Form::CpuList));
-    let member = Setting::Membership(Membership {
-        member: process.identity(),
-        mount: MOUNT.into(),
-        controller: "cpuset".into(),
-    });
+    let member_of = |process: &Process| {
+        Setting::Membership(Membership {
+            member: process.identity(),
+            mount: MOUNT.into(),
+            controller: "cpuset".into(),
+        })
+    };
+    let member = member_of(&process);
     let affinity = Setting::affinity(process.identity());
     let before = (process.reads(&member), process.reads(&affinity));
     let group = Setting::Group(GroupFolder {
@@ -377,6 +384,10 @@ fn a_cpuset_is_made_filled_emptied_and_removed() {
         change(&file("cpuset.cpus"), "0"),
         change(&file("cpuset.mems"), "0"),
         change(&member, &format!("/taillab-test-{}", process.pid())),
+        change(
+            &member_of(&bound),
+            &format!("/taillab-test-{}", process.pid()),
+        ),
     ];
     let applied = tuner.apply(&plan(changes), false, &mut quiet).unwrap();
     let good = |change: &taillab_host::tune::ChangeResult| change.state == ChangeState::Changed;
@@ -394,6 +405,7 @@ fn a_cpuset_is_made_filled_emptied_and_removed() {
     );
     assert!(!Path::new(&folder).exists());
     assert_eq!((process.reads(&member), process.reads(&affinity)), before);
+    assert!(is_bound());
 }
 
 #[test]
@@ -428,6 +440,32 @@ fn real_time_takes_effect_with_the_limit_that_would_stop_it() {
         "{outcomes:?}"
     );
     assert_eq!((process.reads(&setting), runtime()), (before, limit));
+}
+
+#[test]
+fn niceness_and_slice_are_set_together_and_put_back() {
+    if !live("niceness_and_slice_are_set_together_and_put_back") {
+        return;
+    }
+    let (_place, tuner, process) = start();
+    let setting = Setting::scheduling(process.identity());
+    let before = process.reads(&setting);
+    let plan = tuner.plan(&["nice", "slice"], &scope_of(&process)).unwrap();
+    if let Err(error) = plan.check(false) {
+        // a kernel before 6.12 has no slices
+        assert!(error.to_string().contains("6.12"), "{error}");
+        return;
+    }
+    tuner.apply(&plan, false, &mut quiet).unwrap();
+    let now = process.reads(&setting);
+    assert!(now.starts_with("other nice=-20 slice_ns=100000"), "{now}");
+    assert!(tuner.status().unwrap()[0].holds());
+    // one write puts both back
+    assert_eq!(
+        outcomes(&tuner, Which::All),
+        [ChangeState::Restored, ChangeState::AsBefore]
+    );
+    assert_eq!(process.reads(&setting), before);
 }
 
 #[test]

@@ -161,13 +161,6 @@ impl<C: Client + Send> Fleet<C> {
         self.clients.len()
     }
 
-    /// Connections of all threads.
-    pub fn connections(&self) -> usize {
-        (self.clients.iter())
-            .map(|client| client.traits().connections)
-            .sum()
-    }
-
     /// The clients, thread 0's first.
     pub fn clients(&self) -> &[C] {
         &self.clients

@@ -65,12 +65,59 @@ impl FromStr for KeyDistribution {
     }
 }
 
+/// Digits of the largest key number. In a longer key, zeros come before them.
+const MAX_DIGITS: usize = Planned::MAX_KEYS.ilog10() as usize + 1;
+
 /// All keys of a store: decimal numbers of one width, so that all requests have one length.
+///
+/// Each is written when it is needed: together they could take more memory than there is.
 #[derive(Clone, Debug)]
 pub struct KeySet {
-    /// All keys, one after the other.
-    bytes: Vec<u8>,
-    key_bytes: usize,
+    keys: u32,
+    /// What all of them begin with.
+    zeros: Vec<u8>,
+    /// Bytes of a key after the zeros.
+    digits: usize,
+}
+
+/// A key of a [`KeySet`].
+#[derive(Clone, Copy, Debug)]
+pub struct Key<'a> {
+    number: u32,
+    zeros: &'a [u8],
+    digits: usize,
+}
+
+impl Key<'_> {
+    /// Writes it over another key of its set: the one at the end of `bytes`.
+    #[inline]
+    pub fn write(self, bytes: &mut [u8]) {
+        let mut rest = self.number;
+        for digit in bytes.iter_mut().rev().take(self.digits) {
+            *digit = b'0' + (rest % 10) as u8;
+            rest /= 10;
+        }
+    }
+
+    /// Whether `text` is this key.
+    #[inline]
+    pub fn is(self, text: &[u8]) -> bool {
+        let mut digits = [b'0'; MAX_DIGITS];
+        self.write(&mut digits);
+        text.strip_prefix(self.zeros) == Some(&digits[MAX_DIGITS - self.digits..])
+    }
+}
+
+#[cfg(test)]
+impl Key<'static> {
+    /// A key of four digits.
+    pub(super) const fn of_four(number: u32) -> Self {
+        Self {
+            number,
+            zeros: b"",
+            digits: 4,
+        }
+    }
 }
 
 impl KeySet {
@@ -94,28 +141,27 @@ impl KeySet {
                 max: max_key_bytes,
             });
         }
-        let mut bytes = Vec::with_capacity(keys as usize * key_bytes);
-        for n in 0..keys {
-            bytes.extend_from_slice(format!("{n:0key_bytes$}").as_bytes());
-        }
-        Ok(Self { bytes, key_bytes })
+        let digits = key_bytes.min(MAX_DIGITS);
+        Ok(Self {
+            keys,
+            zeros: vec![b'0'; key_bytes - digits],
+            digits,
+        })
     }
 
     /// Key number `n`, which is below the number of keys.
     #[inline]
-    pub fn get(&self, n: u32) -> &[u8] {
-        &self.bytes[n as usize * self.key_bytes..][..self.key_bytes]
-    }
-
-    /// The number of keys.
-    pub fn keys(&self) -> u32 {
-        // at most Planned::MAX_KEYS
-        (self.bytes.len() / self.key_bytes) as u32
+    pub fn get(&self, n: u32) -> Key<'_> {
+        Key {
+            number: n,
+            zeros: &self.zeros,
+            digits: self.digits,
+        }
     }
 
     /// One set of each key, in order, so that every later get is a hit.
     pub(crate) fn sets(&self) -> Vec<Planned> {
-        let keys = 0..self.keys();
+        let keys = 0..self.keys;
         keys.map(|key| Planned::new(Operation::Set, key)).collect()
     }
 }
@@ -305,10 +351,22 @@ mod tests {
 
     #[test]
     fn keys_have_one_width() {
-        let keys = KeySet::new(101, 5, 250).unwrap();
-        assert_eq!(keys.keys(), 101);
-        assert_eq!(keys.get(0), b"00000");
-        assert_eq!(keys.get(100), b"00100");
+        for (keys, key_bytes) in [(1, 1), (101, 5), (1000, 64), (Planned::MAX_KEYS, 8)] {
+            let set = KeySet::new(keys, key_bytes, 250).unwrap();
+            let mut text = vec![b'0'; key_bytes];
+            for n in [keys - 1, 0, keys / 2] {
+                let key = set.get(n);
+                key.write(&mut text);
+                assert_eq!(text, format!("{n:0key_bytes$}").as_bytes());
+                assert!(key.is(&text) && !key.is(&text[1..]));
+                assert!(!key.is(&[&text[..], b"0"].concat()));
+                for at in 0..key_bytes {
+                    let mut other = text.clone();
+                    other[at] ^= 1;
+                    assert!(!key.is(&other));
+                }
+            }
+        }
         assert!(KeySet::new(101, 2, 250).is_err());
         assert!(KeySet::new(0, 2, 250).is_err());
         assert!(KeySet::new(1, 251, 250).is_err());

@@ -2,7 +2,7 @@
 
 use taillab_model::Operation;
 
-use super::keys::{self, KeySet};
+use super::keys::{self, Key, KeySet};
 use super::{MessageSizes, Planned, Planner, StoreWorkload};
 use crate::LoadError;
 
@@ -17,8 +17,8 @@ pub(super) struct Limits {
 #[derive(Clone, Debug)]
 pub(super) struct Template {
     pub(super) bytes: Vec<u8>,
-    /// Offset of the key.
-    pub(super) key_at: usize,
+    /// Where the key ends.
+    pub(super) key_end: usize,
     pub(super) tag: Tag,
 }
 
@@ -38,7 +38,7 @@ impl Template {
     pub(super) fn untagged(before: &[u8], key_bytes: usize, after: &[u8]) -> Self {
         Self {
             bytes: [before, &vec![b'0'; key_bytes], after].concat(),
-            key_at: before.len(),
+            key_end: before.len() + key_bytes,
             tag: Tag::None,
         }
     }
@@ -48,7 +48,7 @@ impl Template {
         let shift = frame.len();
         Self {
             bytes: [frame, &self.bytes].concat(),
-            key_at: self.key_at + shift,
+            key_end: self.key_end + shift,
             tag: match self.tag {
                 Tag::None => Tag::None,
                 Tag::Binary(at) => Tag::Binary(at + shift),
@@ -58,8 +58,8 @@ impl Template {
     }
 
     #[inline]
-    pub(super) fn fill(&mut self, key: &[u8], tag: u32) -> &[u8] {
-        self.bytes[self.key_at..][..key.len()].copy_from_slice(key);
+    pub(super) fn fill(&mut self, key: Key<'_>, tag: u32) -> &[u8] {
+        key.write(&mut self.bytes[..self.key_end]);
         match self.tag {
             Tag::None => {}
             Tag::Binary(at) => self.bytes[at..][..4].copy_from_slice(&tag.to_be_bytes()),
@@ -78,7 +78,7 @@ impl Template {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked<'a> {
     pub(super) operation: Operation,
-    pub(super) key: &'a [u8],
+    pub(super) key: Key<'a>,
     pub(super) value_bytes: usize,
     pub(super) tag: u32,
 }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use taillab_model::rtt::{RoundTrip, RttCounts};
+use taillab_model::rtt::{RoundTrip, RttCounts, XdpAttachment};
 use taillab_model::{Monotonic, Nanos};
 
 use super::error::RttError;
@@ -74,6 +74,8 @@ pub struct RoundTrips {
     pub failure: Option<RttError>,
     /// Why the times do not measure the protocol, if they do not.
     pub functional_only: Option<&'static str>,
+    /// Where the kernel takes the packets of AF_XDP, if it was that.
+    pub xdp_attachment: Option<XdpAttachment>,
 }
 
 /// One connection during a run.

@@ -28,6 +28,17 @@ pub enum RttError {
         /// The server's name.
         server: String,
     },
+    /// The network carries no messages to the server, or no longer does.
+    #[error(
+        "{server} cannot be reached ({source}): check that its host runs, the route to it, and \
+         that no firewall is in the way"
+    )]
+    Unreachable {
+        /// The server's name.
+        server: String,
+        /// The kernel's error.
+        source: io::Error,
+    },
     /// The server does not answer, or has stopped answering.
     #[error(
         "no answer from {server} within {waited} to {lost} messages in a row: check that it \

@@ -3,11 +3,10 @@
 use super::error::RttError;
 use super::kinds::{Mode, Proto};
 use super::message::LEAST_BYTES;
+use crate::protocol::echo::MAX_STREAM_BYTES;
 
 /// The largest UDP payload over IPv4.
-pub const MOST_DATAGRAM_BYTES: usize = 65_507;
-/// The largest message on a stream or in shared memory.
-pub use crate::protocol::echo::MAX_STREAM_BYTES as MOST_STREAM_BYTES;
+const MOST_DATAGRAM_BYTES: usize = 65_507;
 
 impl Proto {
     /// Checks that the protocol supports the mode and the size.
@@ -25,7 +24,7 @@ impl Proto {
         }
         let max = match self.is_datagram() {
             true => MOST_DATAGRAM_BYTES,
-            false => MOST_STREAM_BYTES,
+            false => MAX_STREAM_BYTES,
         };
         if !(LEAST_BYTES..=max).contains(&size) {
             return Err(RttError::Size {

@@ -33,7 +33,6 @@ mod xdp;
 pub use self::engine::{ConnectionEnd, RoundTrips};
 pub use self::error::RttError;
 pub use self::kinds::{Mode, Proto, RDMA, UnknownMode, UnknownProto};
-pub use self::limits::{MOST_DATAGRAM_BYTES, MOST_STREAM_BYTES};
 pub use self::message::LEAST_BYTES;
 pub use self::open::OpenClient;
 pub use self::peer::{Peer, PeerSpec};

@@ -7,6 +7,8 @@
 
 use std::collections::VecDeque;
 
+use taillab_model::rtt::XdpAttachment;
+
 use super::error::RttError;
 use super::kinds::{Mode, Proto};
 use super::peer::Peer;
@@ -25,7 +27,10 @@ use crate::{
 const LAST_LOOKS: u32 = 1 << 20;
 
 /// A client that sends by a schedule, on one thread.
-pub struct OpenClient(Kind);
+pub struct OpenClient {
+    kind: Kind,
+    xdp_attachment: Option<XdpAttachment>,
+}
 
 #[expect(
     clippy::large_enum_variant,
@@ -60,11 +65,14 @@ impl OpenClient {
                 false => Codec::Streams(Box::new(EchoStream::new(workload)?)),
             };
             let client = AnyClient::connect(&endpoint, connections, codec, KernelStamps::NONE)?;
-            return Ok(Self(Kind::Sockets(client)));
+            return Ok(Self {
+                kind: Kind::Sockets(client),
+                xdp_attachment: None,
+            });
         }
-        let (wire, protocol): (Box<dyn Wire>, Box<dyn DatagramProtocol>) = match peer.xdp_ends() {
-            Some((ends, server)) => (
-                Box::new(Xdp::open(ends, *server, Mode::Nonblocking, connections)?),
+        let (wire, protocol): (Box<dyn Wire>, Box<dyn DatagramProtocol>) = match peer.xdp_server() {
+            Some(server) => (
+                Box::new(Xdp::open(server, Mode::Nonblocking, connections)?),
                 Box::new(EchoDatagrams::new(workload)?),
             ),
             // memory has no packets, which would limit the size
@@ -73,8 +81,17 @@ impl OpenClient {
                 Box::new(Echo::<2, MAX_STREAM_BYTES>::new(workload)?),
             ),
         };
+        let xdp_attachment = wire.xdp_attachment();
         let transport = InTurn::new(wire, connections, proto.is_datagram());
-        Ok(Self(Kind::Wire(DatagramClient::new(transport, protocol))))
+        Ok(Self {
+            kind: Kind::Wire(DatagramClient::new(transport, protocol)),
+            xdp_attachment,
+        })
+    }
+
+    /// Where the kernel takes the packets of AF_XDP, if it is that.
+    pub fn xdp_attachment(&self) -> Option<XdpAttachment> {
+        self.xdp_attachment
     }
 
     /// As [`saturate()`]: the peak of the server with this client.
@@ -82,7 +99,7 @@ impl OpenClient {
     /// # Errors
     /// As there.
     pub fn saturate(&mut self, load: &ClosedLoop<'_>) -> Result<Saturation, LoadError> {
-        match &mut self.0 {
+        match &mut self.kind {
             Kind::Sockets(client) => saturate(client, load, &mut NoHooks),
             Kind::Wire(client) => saturate(client, load, &mut NoHooks),
         }
@@ -93,7 +110,7 @@ impl OpenClient {
     /// # Errors
     /// As there.
     pub fn open_loop(&mut self, load: OpenLoop<'_>) -> Result<LoadRun, LoadError> {
-        match &mut self.0 {
+        match &mut self.kind {
             Kind::Sockets(client) => open_loop(client, load, &mut NoHooks),
             Kind::Wire(client) => open_loop(client, load, &mut NoHooks),
         }

@@ -12,7 +12,7 @@ use super::error::RttError;
 use super::kinds::{Mode, Proto};
 use super::rdma;
 use super::shm::{self, Pair};
-use super::xdp::{Echo, XdpEnds};
+use super::xdp::{Echo, XdpEnds, XdpServer};
 use crate::endpoint::Endpoint;
 use crate::protocol::MessageSizes;
 use crate::serve::{Architecture, Listen, Responder, Spec};
@@ -47,7 +47,7 @@ pub struct Peer {
     endpoints: Vec<Endpoint>,
     name: String,
     pairs: Option<Vec<Arc<Pair>>>,
-    xdp: Option<(XdpEnds, [u8; 6])>,
+    xdp: Option<XdpServer>,
     /// The server; it stops when it is dropped.
     _server: Box<dyn Any + Send + Sync>,
 }
@@ -203,11 +203,11 @@ impl Peer {
                     .to_owned(),
             });
         };
-        let (echo, server) = Echo::open(&ends, spec.mode)?;
+        let (echo, server) = Echo::open(ends, spec.mode)?;
         let thread = PeerThread::start("xdp-echo", prepare, |stop| echo.serve(stop))?;
         let name = format!("our echo server at {} (AF_XDP)", ends.server_address);
         Ok(Self {
-            xdp: Some((ends, server)),
+            xdp: Some(server),
             ..Self::new(name, Vec::new(), thread)
         })
     }
@@ -245,8 +245,8 @@ impl Peer {
         self.pairs.as_deref()
     }
 
-    /// Its AF_XDP devices and the link-layer address of the server's device, if it serves that.
-    pub(super) fn xdp_ends(&self) -> Option<&(XdpEnds, [u8; 6])> {
+    /// Its end of AF_XDP, if it serves that.
+    pub(super) fn xdp_server(&self) -> Option<&XdpServer> {
         self.xdp.as_ref()
     }
 }

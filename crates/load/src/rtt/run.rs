@@ -95,6 +95,7 @@ pub fn round_trips(
                         cpu: thread_cpu_time().saturating_sub(before),
                         ends,
                         functional_only: wire.functional_only(),
+                        xdp_attachment: wire.xdp_attachment(),
                         ..played
                     })
                 })
@@ -107,17 +108,7 @@ pub fn round_trips(
     });
     let mut all = RoundTrips::default();
     for result in results {
-        let thread = result?;
-        all.cpu += thread.cpu;
-        all.ends.extend(thread.ends);
-        all.functional_only = all.functional_only.or(thread.functional_only);
-        all.counts += thread.counts;
-        if all.round_trips.is_empty() {
-            all.round_trips = thread.round_trips;
-        } else {
-            all.round_trips.extend(thread.round_trips);
-        }
-        all.failure = all.failure.or(thread.failure);
+        add(&mut all, result?);
     }
     if spec.conns > 1 {
         all.round_trips.sort_unstable_by_key(|trip| trip.sent);
@@ -128,6 +119,21 @@ pub fn round_trips(
         .max()
         .map_or(Nanos::ZERO, |end| end.saturating_since(first));
     Ok(all)
+}
+
+/// Adds the result of one thread.
+fn add(all: &mut RoundTrips, thread: RoundTrips) {
+    all.cpu += thread.cpu;
+    all.ends.extend(thread.ends);
+    all.functional_only = all.functional_only.or(thread.functional_only);
+    all.xdp_attachment = all.xdp_attachment.max(thread.xdp_attachment);
+    all.counts += thread.counts;
+    if all.round_trips.is_empty() {
+        all.round_trips = thread.round_trips;
+    } else {
+        all.round_trips.extend(thread.round_trips);
+    }
+    all.failure = all.failure.take().or(thread.failure);
 }
 
 fn panicked() -> RttError {
@@ -155,8 +161,8 @@ fn connect(
     if let Some(pairs) = peer.pairs() {
         return Ok(Box::new(Memory::new(pairs[group].to_vec())));
     }
-    if let Some((ends, server)) = peer.xdp_ends() {
-        return Ok(Box::new(Xdp::open(ends, *server, spec.mode, group.len())?));
+    if let Some(server) = peer.xdp_server() {
+        return Ok(Box::new(Xdp::open(server, spec.mode, group.len())?));
     }
     let endpoints: Vec<_> = group.filter_map(|c| peer.endpoint(c)).collect();
     if let Some(verb) = Verb::of(spec.proto) {

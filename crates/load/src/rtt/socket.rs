@@ -16,7 +16,6 @@ use super::kinds::Mode;
 use super::wire::{Received, Wire};
 use crate::clock::now;
 use crate::endpoint::Endpoint;
-use crate::error::LoadError;
 use crate::transport::descriptors::{errno, fault};
 use crate::transport::poll::Poll;
 
@@ -184,10 +183,16 @@ impl Socket {
             },
             // over UDP an ICMP error for an earlier message, which either call may report
             Errno::CONNREFUSED | Errno::CONNRESET | Errno::PIPE => self.gone(),
-            why => RttError::Connect(LoadError::Kernel {
+            Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::HOSTDOWN | Errno::NETDOWN => {
+                RttError::Unreachable {
+                    server: self.server.clone(),
+                    source: why.into(),
+                }
+            }
+            why => RttError::Kernel {
                 call: "send or recv",
                 source: why.into(),
-            }),
+            },
         }
     }
 
@@ -375,6 +380,21 @@ mod tests {
             matches!(error, RttError::TooLarge { size: 64, .. }),
             "{error}"
         );
+    }
+
+    #[test]
+    fn a_host_that_cannot_be_reached_any_more_is_no_fault_of_this_program() {
+        let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let endpoint = Endpoint::Udp(server.local_addr().unwrap());
+        let timeout = Nanos::from_secs(1);
+        let socket = Socket::connect(&endpoint, Mode::Nonblocking, 64, timeout).unwrap();
+        for error in [Errno::HOSTUNREACH, Errno::NETUNREACH] {
+            let text = socket.ended(error).to_string();
+            assert!(
+                text.contains(&endpoint.to_string()) && text.contains("route"),
+                "{text}"
+            );
+        }
     }
 
     /// The error of the message before: sending reports it as receiving would.

@@ -1,5 +1,7 @@
 //! The interface between the engine and the ways in which messages travel.
 
+use taillab_model::rtt::XdpAttachment;
+
 use super::error::RttError;
 
 /// Carries messages between the client and its peer over numbered connections.
@@ -40,6 +42,11 @@ pub(super) trait Wire {
 
     /// Why its times do not measure the protocol, if they do not.
     fn functional_only(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Where the kernel takes the packets of AF_XDP, if it is that.
+    fn xdp_attachment(&self) -> Option<XdpAttachment> {
         None
     }
 }

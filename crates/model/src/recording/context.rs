@@ -49,7 +49,7 @@ pub struct RecordingContext {
     /// For which requests T2 to T5 were recorded.
     #[serde(skip_serializing_if = "MiddleStamps::are_complete")]
     pub stamps: MiddleStamps,
-    /// Requests are identified by their content: `http`, `memcached`, `resp`, `fixed:N`.
+    /// Requests are identified by their content: the name of a framing, as `--protocol` takes it.
     pub framing: Option<String>,
     /// CPU time of the observer's threads while it recorded, as a share of one CPU.
     pub observer_cpu_share: Option<f64>,

@@ -181,7 +181,8 @@ pub struct LoadErrors {
     pub send_errors: u64,
     /// The server answered with an error.
     pub server_errors: u64,
-    /// A response that no request asked for, or one that came twice.
+    /// A response that no request asked for, that came twice, or that two requests with one id
+    /// could have asked for.
     pub unexpected_responses: u64,
     /// A response that could not be read as the protocol's.
     pub malformed_responses: u64,

@@ -54,12 +54,9 @@ fn where_from(page: &mut Markup, report: &RttReport<'_>) {
 /// The page, in UTF-8; it refers to nothing outside itself.
 pub fn render(report: &RttReport<'_>) -> Vec<u8> {
     let rows = &report.result.rows;
-    let facts = [
-        report.way(),
-        report.sample(),
-        report.cpus(),
-        format!("from {}", utc(report.result.started_unix_s)),
-    ];
+    let mut facts = vec![report.way(), report.sample(), report.cpus()];
+    facts.extend(report.af_xdp().map(|mode| format!("AF_XDP in {mode}")));
+    facts.push(format!("from {}", utc(report.result.started_unix_s)));
     let head = Head {
         command: "taillab rtt",
         heading: "Round trips",

@@ -1,6 +1,6 @@
 //! The result of `taillab rtt` and the words of its rows.
 
-use taillab_model::rtt::{Link, RttCurves, RttResult, RttRow};
+use taillab_model::rtt::{Link, RttCurves, RttResult, RttRow, XdpAttachment};
 
 use crate::figures;
 
@@ -45,6 +45,19 @@ impl RttReport<'_> {
             server => format!("{client}, server on {}", list(server)),
         }
     }
+
+    /// The mode of AF_XDP, if any row is of it.
+    pub(crate) fn af_xdp(&self) -> Option<&'static str> {
+        let rows = self.result.rows.iter();
+        let attachment = rows.filter_map(|row| row.xdp_attachment).max()?;
+        Some(match attachment {
+            XdpAttachment::Native => "native mode: the driver itself hands over each packet",
+            XdpAttachment::Generic => {
+                "generic mode (SKB): the driver refused its own, as veth does with a large --mtu, \
+                 so the kernel makes a socket buffer for each packet first"
+            }
+        })
+    }
 }
 
 /// `tcp blocking 1K ×2`: the row among others.
@@ -70,5 +83,28 @@ pub fn size(bytes: u32) -> String {
         n if n >= 1 << 20 && n % (1 << 20) == 0 => format!("{}M", n >> 20),
         n if n >= 1 << 10 && n % (1 << 10) == 0 => format!("{}K", n >> 10),
         n => n.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mode_of_af_xdp_is_said_where_it_is_used() {
+        let several = include_str!("../../tests/screens/rtt-several.json");
+        let mut result: RttResult = serde_json::from_str(several).unwrap();
+        let mode = |result: &RttResult| {
+            RttReport {
+                result,
+                curves: &[],
+            }
+            .af_xdp()
+        };
+        assert_eq!(mode(&result), None);
+        result.rows[0].xdp_attachment = Some(XdpAttachment::Native);
+        assert!(mode(&result).unwrap().starts_with("native mode"));
+        result.rows[1].xdp_attachment = Some(XdpAttachment::Generic);
+        assert!(mode(&result).unwrap().starts_with("generic mode"));
     }
 }

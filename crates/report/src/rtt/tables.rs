@@ -1,10 +1,11 @@
 //! Round trips as tables.
 
-use taillab_model::rtt::{RttBursts, RttCounts, RttRow};
+use taillab_model::rtt::{RttBursts, RttCounts, RttOpenLoop, RttRow};
 use taillab_model::{Nanos, Quantile, REPORTED_QUANTILES};
 
 use super::result::{RttReport, label};
 use crate::figures::{self, count, counted, percent, quantile_name};
+use crate::latency;
 use crate::table::{Cell, Column, Table, cell, known, lacking, name};
 use crate::text::Ink;
 
@@ -42,7 +43,7 @@ pub(crate) fn quantiles(report: &RttReport<'_>, quantiles: &[f64]) -> Table {
     table
 }
 
-/// A quantile with its interval as a note, or what it needs.
+/// A quantile with its interval as a note, or why it is missing.
 fn quantile(row: &RttRow, q: f64) -> Cell {
     match row.rtt.at(q) {
         Some(Quantile {
@@ -51,17 +52,18 @@ fn quantile(row: &RttRow, q: f64) -> Cell {
             hi,
             ..
         }) => cell(micros(*value)).note(figures::interval_by(micros, *lo, *hi)),
-        _ => lacking(needs(row, q)),
+        _ => lacking(lacks(row, q)),
     }
 }
 
-/// `needs about 380,000 round trips`.
-fn needs(row: &RttRow, q: f64) -> String {
+/// `needs about 380,000 round trips`, or what the verdict on the load has against the quantile.
+fn lacks(row: &RttRow, q: f64) -> String {
     let need = row.needs.iter().find(|need| need.q == q);
-    need.map_or_else(
-        || "no round trip".to_owned(),
-        |need| format!("needs about {} round trips", count(need.round_trips)),
-    )
+    match (need, &row.open_loop) {
+        (Some(need), _) => format!("needs about {} round trips", count(need.round_trips)),
+        (None, Some(open)) => latency::lacks(&row.rtt, q, &open.verdict),
+        (None, None) => "no round trip".to_owned(),
+    }
 }
 
 /// One row by itself: a line for each quantile with all ways of taking it.
@@ -148,7 +150,11 @@ pub(crate) fn bursts(row: &RttRow) -> String {
         longest,
     }) = &row.bursts
     else {
-        return "too few round trips to say".to_owned();
+        let withdraws = |open: &RttOpenLoop| open.verdict.valid && open.verdict.withdraws(0.99);
+        return match row.open_loop.as_ref().is_some_and(withdraws) {
+            true => "withdrawn with p99, above which a round trip is slow".to_owned(),
+            false => "too few round trips to say".to_owned(),
+        };
     };
     let single = run_lengths.first().map_or(0, |(_, n)| *n);
     let all: u64 = run_lengths.iter().map(|(_, n)| n).sum();

@@ -23,6 +23,9 @@ pub fn render(report: &RttReport<'_>, saved_in: Option<&str>, all: bool, style: 
     page.title("taillab rtt", word);
     page.fact("server", &report.way());
     page.fact("sample", &format!("{}; {}", report.sample(), report.cpus()));
+    if let Some(mode) = report.af_xdp() {
+        page.fact("AF_XDP", mode);
+    }
     if let Some(place) = saved_in {
         page.fact("saved in", place);
     }

@@ -33,6 +33,8 @@ pub struct CompareArgs {
     pub after: PathBuf,
     /// A limit that the second result must meet: p99<=110% of the first, p99.9<=2ms, max<=20ms or
     /// errors<0.1%; may be repeated. Exit code 3: not met; 4: the interval does not decide
+    ///
+    /// max and errors<=0% are limits on the measured requests, without an interval
     #[arg(long = "assert", value_name = "LIMIT", help_heading = "Limits")]
     pub limits: Vec<Threshold>,
     #[command(flatten)]

@@ -55,6 +55,8 @@ impl Output {
 pub struct LimitArgs {
     /// A limit that the result must meet: p99.9<=2ms, max<=20ms or errors<0.1%; may be repeated.
     /// Exit code 3: not met; 4: the interval does not decide
+    ///
+    /// max and errors<=0% are limits on the measured requests, without an interval
     #[arg(long = "assert", value_name = "LIMIT")]
     pub limits: Vec<Threshold>,
     /// Write the verdict and the limits as JUnit XML; an existing file is replaced

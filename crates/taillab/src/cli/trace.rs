@@ -186,7 +186,7 @@ fn protocol_help() -> String {
 /// How requests are separated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProtocolChoice {
-    /// By turns; the server's name decides the framing, if it is a known one.
+    /// By turns; the server's name says whether it answers in order.
     Auto,
     /// As the user says.
     As(Framing),

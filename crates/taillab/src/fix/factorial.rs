@@ -42,27 +42,36 @@ pub fn named(names: &[String]) -> Result<Vec<&'static Mitigation>, Failure> {
     }
 }
 
-/// Measures all combinations in rounds until the budget of the bench is spent.
-///
-/// # Errors
-/// A mitigation is not possible here or cannot be combined with another, or a trial fails.
-pub fn run(bench: &mut Bench<'_>, factors: &[&'static Mitigation]) -> Result<Factorial, Failure> {
+/// Measures all combinations in rounds until the budget of the bench is spent. Returns what the finished rounds show
+/// (`None` where there are none), and the failure that ended them early: Ctrl-C, a mitigation that is not possible here
+/// or cannot be combined with another, a trial that failed.
+pub fn run(
+    bench: &mut Bench<'_>,
+    factors: &[&'static Mitigation],
+) -> (Option<Factorial>, Result<(), Failure>) {
     let mut rounds = Rounds::new(factors.len());
     let round_takes = bench.block_takes() * rounds.combinations().len() as u32;
     let left = |bench: &Bench<'_>| bench.ends.saturating_duration_since(Instant::now());
     if left(bench) < round_takes * MIN_PAIRS as u32 {
-        return Err(too_little_time(round_takes));
+        return (None, Err(too_little_time(round_takes)));
     }
     let most = (left(bench).as_secs_f64() / round_takes.as_secs_f64()) as usize;
     let most = most.clamp(MIN_PAIRS, MOST_ROUNDS);
     let bar = bench.bar("all combinations", most, "rounds");
+    let mut ended = Ok(());
     while rounds.count() < most && (rounds.count() < MIN_PAIRS || left(bench) >= round_takes) {
-        let round = round(bench, factors, &rounds)?;
-        rounds.push(round);
+        match round(bench, factors, &rounds) {
+            Ok(round) => rounds.push(round),
+            Err(failure) => {
+                ended = Err(failure);
+                break;
+            }
+        }
         bench.tell(&bar, rounds.count(), String::new());
     }
     bar.finish_and_clear();
-    Ok(result(&rounds, factors))
+    let found = (rounds.count() > 0).then(|| result(&rounds, factors));
+    (found, ended)
 }
 
 /// Measures each combination once, in random order and with the same arrivals.
@@ -166,6 +175,17 @@ mod tests {
         assert!(refused(&["nice"]).unwrap().contains("2 to 4"));
         assert!(refused(&["nice", "nice"]).unwrap().contains("twice"));
         assert!(refused(&["nice", "nicer"]).unwrap().contains("nicer"));
+    }
+
+    #[test]
+    fn fewer_rounds_than_an_interval_needs_show_latencies_and_no_effect() {
+        let factors = named(&["nice".to_owned(), "slice".to_owned()]).unwrap();
+        let mut rounds = Rounds::new(2);
+        rounds.push(vec![vec![Nanos::new(1_000); 100]; 4]);
+        let result = result(&rounds, &factors);
+        assert_eq!(result.rounds, 1);
+        assert!(result.effects.iter().all(|effect| effect.at.is_empty()));
+        assert!(result.cells.iter().all(|cell| !cell.at.is_empty()));
     }
 
     #[test]

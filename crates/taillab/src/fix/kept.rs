@@ -22,6 +22,14 @@ pub fn needs_a_holder(name: &str) -> NotKept {
     }
 }
 
+/// Why `--keep` cannot keep a winner that could not be left applied after its trial.
+pub fn not_applied(name: &str, failure: &Failure) -> NotKept {
+    NotKept {
+        why: failure.to_string(),
+        command: format!("sudo taillab tune apply {name} -p PID"),
+    }
+}
+
 /// Why a winner cannot be kept, or only in part: settings of a server end with it.
 /// `None` if all of its settings stay.
 fn ended(winner: &Winner, settings: Settings) -> Option<NotKept> {
@@ -130,6 +138,13 @@ mod tests {
             sentence(&[left("rt-priority"), left("others-idle")]).unwrap(),
             "kept: rt-priority, others-idle; `taillab tune revert` puts that back"
         );
+    }
+
+    #[test]
+    fn a_winner_that_could_not_be_left_applied_is_named_with_what_failed() {
+        let not_kept = not_applied("nice", &Failure::failed("the disk is full"));
+        assert_eq!(not_kept.why, "the disk is full");
+        assert_eq!(not_kept.command, "sudo taillab tune apply nice -p PID");
     }
 
     #[test]

@@ -23,7 +23,7 @@ use taillab_analysis::paired::MIN_PAIRS;
 use taillab_host::tune::Mitigation;
 use taillab_host::{Interrupt, Invoker, Roots};
 use taillab_model::fix::{Factorial, Fix};
-use taillab_model::summary::Report;
+use taillab_model::summary::{Reason, Report};
 use taillab_model::{MiddleStamps, Nanos, RecordingContext};
 use taillab_probe::Probe;
 
@@ -115,7 +115,7 @@ pub struct Setting<'a> {
 pub struct Tried {
     /// Each mitigation in the order of the trials, including those before a failure.
     fixes: Vec<Fix>,
-    /// All combinations, if they were asked for.
+    /// All combinations, if they were asked for and a round was finished.
     factorial: Option<Factorial>,
     /// What the winners changed.
     winners: Vec<export::Winner>,
@@ -197,11 +197,7 @@ fn with(load: Box<dyn Load + '_>, asked: &Asked, setting: &Setting<'_>) -> Tried
         ends: Instant::now() + asked.budget,
     };
     if !asked.factorial.is_empty() {
-        let found = factorial::run(&mut bench, &asked.factorial);
-        let (factorial, ended) = match found {
-            Ok(found) => (Some(found), Ok(())),
-            Err(failure) => (None, Err(failure)),
-        };
+        let (factorial, ended) = factorial::run(&mut bench, &asked.factorial);
         return Tried {
             factorial,
             ..Tried::ended(ended)
@@ -210,7 +206,7 @@ fn with(load: Box<dyn Load + '_>, asked: &Asked, setting: &Setting<'_>) -> Tried
     let mut session = Session::new(bench, asked, setting);
     let tried = session.try_all();
     // put everything back before reporting what went wrong
-    let put_back = session.end(asked.keep);
+    let put_back = session.end();
     let (fixes, winners, left) = session.into_results();
     Tried {
         fixes,
@@ -218,6 +214,15 @@ fn with(load: Box<dyn Load + '_>, asked: &Asked, setting: &Setting<'_>) -> Tried
         left,
         ..Tried::ended(put_back.and(tried))
     }
+}
+
+/// A warning for a report whose trials are not complete.
+fn ended_early(failure: &Failure) -> Reason {
+    let text = format!(
+        "the trials of --fix ended early ({failure}): what was finished before is shown; run it again \
+         to try the rest"
+    );
+    Reason::new("fix_partial", text)
 }
 
 impl Tried {
@@ -243,6 +248,9 @@ impl Tried {
     pub fn tell(self, report: &mut Report, args: &FixArgs, say: Say) -> Result<(), Failure> {
         report.fixes = self.fixes;
         report.factorial = self.factorial;
+        if let Err(failure) = &self.ended {
+            report.verdict.warnings.push(ended_early(failure));
+        }
         // trials that ended early may have left winners applied too
         if let Some(kept) = kept::sentence(&self.left) {
             say.note(&kept);

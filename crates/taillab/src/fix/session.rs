@@ -27,6 +27,8 @@ pub struct Session<'a, 'r> {
     bench: Bench<'r>,
     setting: &'a Setting<'a>,
     consent: Consent,
+    /// Whether the winners stay applied at the end.
+    keeps: bool,
     fixes: Vec<Fix>,
     winners: Vec<Held>,
     exported: Vec<Winner>,
@@ -40,6 +42,7 @@ impl<'a, 'r> Session<'a, 'r> {
             bench,
             setting,
             consent: asked.consent,
+            keeps: asked.keep,
             fixes: Vec::new(),
             winners: Vec::new(),
             exported: Vec::new(),
@@ -170,8 +173,18 @@ impl<'a, 'r> Session<'a, 'r> {
         };
         let judgement = decide::judge(&trial);
         let mut fix = self.seen(&trial, &judgement, untried(candidate, ""));
-        if judgement.outcome == FixOutcome::Kept {
-            self.keep(candidate, &judgement, &mut fix)?;
+        if judgement.outcome == FixOutcome::Kept
+            && let Err(failure) = self.keep(candidate, &judgement, &mut fix)
+        {
+            // the trial itself is finished, so its result stays
+            fix.reason = format!(
+                "{}; then it could not be left applied: {failure}",
+                judgement.reason
+            );
+            let not_kept = || kept::not_applied(mitigation.is.name, &failure);
+            fix.not_kept = self.keeps.then(not_kept);
+            self.fixes.push(fix);
+            return Err(failure);
         }
         Ok((fix, trial.changed.into()))
     }
@@ -261,14 +274,14 @@ impl<'a, 'r> Session<'a, 'r> {
     ///
     /// # Errors
     /// Something could not be put back or applied again.
-    pub fn end(&mut self, keeps: bool) -> Result<(), Failure> {
+    pub fn end(&mut self) -> Result<(), Failure> {
         let mut ended = Ok(());
         while let Some(held) = self.winners.pop() {
             // try all before returning the first failure
             ended = ended.and(self.bench.changes.take_back(held));
         }
         ended?;
-        for winner in self.exported.iter().filter(|_| keeps) {
+        for winner in self.exported.iter().filter(|_| self.keeps) {
             let name = winner.mitigation.is.name;
             if winner.needs_a_holder {
                 kept::note(&mut self.fixes, name, kept::needs_a_holder(name));

@@ -30,7 +30,7 @@ pub struct ClientMeasured {
 }
 
 impl ClientMeasured {
-    /// The report with its verdict; `evidence` has what is not in the summary of the load.
+    /// The report with its verdict; `evidence` has what is not in the result of the load or closed loop.
     pub fn conclude(self, evidence: &LoadEvidence) -> LoadReport {
         let (duration_ns, requests) = self.extent();
         let verdict = self.judged(evidence);
@@ -77,6 +77,7 @@ impl ClientMeasured {
             service_time: &closed.service_time,
             cost: closed.client,
             errors: &closed.errors,
+            evidence: Some(evidence),
         });
         let several = matches!(generator.mode, Mode::Sweep | Mode::Search);
         let hypervisor = Virtualization::read(&Roots::default()).hypervisor();

@@ -9,7 +9,7 @@ use taillab_analysis::rtt::summarise;
 use taillab_host::{CpuSet, Interrupt, Testbed, TestbedSpec, cpus};
 use taillab_load::rtt::{Peer, PeerSpec, RoundTrips, RttError, RunSpec, XdpEnds, round_trips};
 use taillab_model::Nanos;
-use taillab_model::rtt::{Link, RoundTrip, RttCounts, RttCurves, RttRow, RttRun};
+use taillab_model::rtt::{Link, RoundTrip, RttCounts, RttCurves, RttRow, RttRun, XdpAttachment};
 
 use super::failure::failure;
 use super::plan::{RowPlan, RttPlan};
@@ -110,6 +110,7 @@ impl<'a> Measurement<'a> {
         let mut failure = None;
         let mut explained = None;
         let mut functional_only = None;
+        let mut xdp_attachment: Option<XdpAttachment> = None;
         match self.peer(plan) {
             Err(error) => failure = Some(error),
             Ok(peer) => {
@@ -122,6 +123,7 @@ impl<'a> Measurement<'a> {
                         Ok(run) => {
                             counts += run.counts;
                             functional_only = functional_only.or(run.functional_only);
+                            xdp_attachment = xdp_attachment.max(run.xdp_attachment);
                             let n = run.round_trips.len() as u64;
                             let cpu = run.cpu.get().checked_div(n).map(Nanos::new);
                             if n > 0 {
@@ -144,6 +146,7 @@ impl<'a> Measurement<'a> {
             Some(Err(why)) => row.row.unexplained_because = Some(why.message),
         }
         row.row.functional_only = functional_only.map(str::to_owned);
+        row.row.xdp_attachment = xdp_attachment;
         row
     }
 
@@ -184,6 +187,7 @@ impl<'a> Measurement<'a> {
             explanation: None,
             unexplained_because: None,
             functional_only: None,
+            xdp_attachment: None,
             ended_after_ns: self.plan.at_most.filter(|_| by_limit),
             failure: failure.as_ref().map(ToString::to_string),
         };

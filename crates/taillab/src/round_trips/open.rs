@@ -5,7 +5,7 @@ use std::thread;
 
 use taillab_analysis::load::{LoadFacts, LoadedRequest, summarise};
 use taillab_analysis::median;
-use taillab_analysis::verdict::{Evidence, SentLoad, judge, withdraw_from_load};
+use taillab_analysis::verdict::{Evidence, SentLoad, judge, withdraw_from_rtt};
 use taillab_host::environment::Virtualization;
 use taillab_host::{CpuSet, Roots, cpus};
 use taillab_load::rtt::{OpenClient, Peer, Proto, RttError};
@@ -14,7 +14,7 @@ use taillab_load::{
     arrivals_verdict,
 };
 use taillab_model::load_result::Capacity;
-use taillab_model::rtt::{RoundTrip, RttCounts, RttOpenLoop};
+use taillab_model::rtt::{RoundTrip, RttCounts, RttOpenLoop, XdpAttachment};
 use taillab_model::summary::LoadErrors;
 use taillab_model::{ClientTimes, Monotonic, Nanos};
 use taillab_queueing::arrivals::ArrivalProcess;
@@ -42,6 +42,7 @@ struct Sent {
     lengths: Vec<Nanos>,
     errors: LoadErrors,
     cpu: CpuUse,
+    xdp_attachment: Option<XdpAttachment>,
     partial: bool,
     failure: Option<RttError>,
 }
@@ -125,7 +126,9 @@ impl Measurement<'_> {
                 stop: self.interrupt.flag(),
                 progress: &self.sending,
             };
-            let run = connect()?.open_loop(load)?;
+            let mut client = connect()?;
+            sent.xdp_attachment = sent.xdp_attachment.max(client.xdp_attachment());
+            let run = client.open_loop(load)?;
             self.done.fetch_add(self.sending.sent(), Relaxed);
             self.sending.restart();
             let stopped = run.stopped;
@@ -226,6 +229,7 @@ impl Measurement<'_> {
         let failure = sent.failure.take();
         let mut row = self.summarised(plan, runs, &played, counts, failure);
         row.row.partial = row.failure.is_some() || sent.partial;
+        row.row.xdp_attachment = sent.xdp_attachment;
         if all > 1 {
             let share = match rate {
                 OpenRate::PerS(_) => None,
@@ -234,9 +238,9 @@ impl Measurement<'_> {
             row.row.open_loop = sent.judged(share);
         }
         if let Some(open) = &row.row.open_loop {
-            // what the verdict has not withdrawn
             row.row.rtt = open.load.response_time.clone();
         }
+        withdraw_from_rtt(&mut row.row, &mut row.curves);
         row
     }
 
@@ -318,11 +322,9 @@ impl Sent {
             }),
             ..Evidence::default()
         });
-        let mut load = analysis.summary;
-        withdraw_from_load(&verdict, &mut load, []);
         Some(RttOpenLoop {
             capacity: self.capacity,
-            load,
+            load: analysis.summary,
             verdict,
         })
     }

@@ -388,6 +388,14 @@ fn ctrl_c_puts_the_change_of_a_live_server_back() {
     let ended = child.wait().unwrap();
     assert_eq!(ended.code(), Some(130));
     disturbed.is_as_it_was();
+    // what was finished is shown, and the verdict says that the rest is missing
+    let result: Value = serde_json::from_slice(&fs::read(&printed).unwrap()).unwrap();
+    assert_eq!(fixes_of(&result)[0]["mitigation"], "control");
+    let warnings = result["verdict"]["warnings"].as_array().unwrap();
+    let is_told = warnings
+        .iter()
+        .any(|warning| warning["key"] == "fix_partial");
+    assert!(is_told, "{result:#}");
 }
 
 #[test]

@@ -69,6 +69,7 @@ fn sockets_and_af_xdp_between_two_namespaces() {
         assert_eq!(count("sent"), 1_500, "{row}");
         assert_eq!(count("answered") + count("lost"), 1_500, "{row}");
         assert_eq!(count("foreign"), 0, "{row}");
+        assert_eq!(row["xdp_attachment"], "native");
     }
     assert_eq!(result["rows"].as_array().unwrap().len(), 8);
     assert_eq!(Machine::now(), before);
@@ -136,6 +137,10 @@ fn jumbo_datagrams_go_where_the_link_has_room() {
     let (code, result, errors) = rtt(&jumbo);
     assert_eq!(code, Some(0), "{errors}");
     assert_eq!(answered(&result), [1_500; 2]);
+    // veth's own XDP has no room for them
+    let (code, result, errors) = rtt(&["--link", "veth", "--mtu", "9000", "--proto", "xdp"]);
+    assert_eq!(code, Some(0), "{errors}");
+    assert_eq!(result["rows"][0]["xdp_attachment"], "generic");
     assert_eq!(Machine::now(), before);
 }
 
@@ -150,6 +155,7 @@ fn af_xdp_takes_messages_by_a_schedule() {
     let row = &result["rows"][0];
     assert_eq!(row["counts"]["sent"], 1_500, "{row}");
     assert_eq!(row["open_loop"]["load"]["requests"], 1_500);
+    assert_eq!(row["xdp_attachment"], "native");
     let verdict = &row["open_loop"]["verdict"];
     assert_eq!(verdict["valid"], code == Some(0));
 }

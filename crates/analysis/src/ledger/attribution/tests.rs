@@ -192,6 +192,21 @@ fn the_work_for_a_request_does_not_grow_with_the_queue() {
     assert!(most[2] < 2 * most[0] && most[2] < 1_000, "{most:?}");
 }
 
+#[test]
+fn what_gets_no_entry_is_not_split_into_pieces() {
+    let plan = busy(300, 600);
+    let split = |measure_from| {
+        let all = options(&plan, Nanos::ZERO);
+        let options = LedgerOptions {
+            measure_from,
+            ..all
+        };
+        check(&plan, &options, None).told
+    };
+    assert!(split(Monotonic::from_nanos_since_boot(0)) > 500);
+    assert_eq!(split(Monotonic::MAX), 0);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
 

@@ -78,6 +78,46 @@ impl Connection {
         self.done = self.done.max(read);
     }
 
+    /// Forgets the requests up to `slot`, which came in too long ago to be answered. If a response
+    /// comes nevertheless, it may be to one of them.
+    pub(super) fn give_up_to(
+        &mut self,
+        slot: Slot,
+        now: Monotonic,
+        options: &MatchOptions,
+        settled: &mut Vec<Settled>,
+    ) {
+        let oldest = self.segments.iter().find_map(|segment| segment.request);
+        if oldest.is_none_or(|oldest| oldest > slot) {
+            return;
+        }
+        if !self.departures.is_empty() {
+            self.settle(options, settled);
+        }
+        let is_older =
+            |segment: &&RequestSegment| segment.request.is_none_or(|request| request <= slot);
+        let older = self.segments.iter().take_while(is_older);
+        let requests = older.filter(|segment| segment.request.is_some());
+        let Some(end) = requests.map(|segment| segment.end).last() else {
+            return;
+        };
+        let gone = self.segments.partition_point(|segment| segment.end <= end);
+        let gone = self.segments.drain(..gone);
+        settled.extend(gone.filter_map(|segment| segment.request.map(Settled::Unanswered)));
+        self.writes.end_batch(end);
+        if end > self.read {
+            // it may still be read
+            self.read = end;
+            self.from_its_beginning = false;
+        }
+        self.done = self.done.max(end);
+        if let Some(framer) = &mut self.framer {
+            framer.synced = false;
+            framer.turns = false;
+        }
+        self.doubted(now, settled);
+    }
+
     /// Ends a batch after a response has begun to leave; `last` is its last segment.
     fn settle_answered(
         &mut self,
@@ -207,5 +247,38 @@ impl Connection {
         let together = |other: &RequestSegment| other.read.is_some_and(|other| other.at == read.at);
         let bytes = self.read - first.start;
         batch.all(together) && read.bytes_mod_1024 == Some((bytes % 1024) as u16)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::matcher::framing::Framing;
+
+    fn at(ms: u64) -> Monotonic {
+        Monotonic::from_nanos_since_boot(1_000_000 * ms)
+    }
+
+    #[test]
+    fn a_client_that_is_never_answered_does_not_fill_the_memory() {
+        let options = MatchOptions::default();
+        let mut settled = Vec::new();
+        let mut connection = Connection::opened(0, Framing::OneInTurn);
+        for slot in 0..3_000_u16 {
+            let end = 10 * (slot + 1);
+            connection.arrived(at(slot.into()), end, 10, Some(slot.into()), None);
+        }
+        let mut left_after = |slot: Slot| {
+            connection.expire(slot, at(5_000), &options, &mut settled);
+            connection.requests()
+        };
+        assert_eq!([0, 999, 10].map(&mut left_after), [2_999, 2_000, 2_000]);
+        assert_eq!(left_after(2_499), 500);
+        // so few are kept: a response may still be told from others
+        assert_eq!(left_after(2_999), 500);
+        assert!(connection.doubt.is_some());
+        let unanswered = settled.iter();
+        let unanswered = unanswered.filter(|settled| matches!(settled, Settled::Unanswered(_)));
+        assert_eq!(unanswered.count(), 2_500);
     }
 }

@@ -188,3 +188,25 @@ fn a_client_that_spins_for_an_answer_is_no_evidence_of_a_stall() {
     assert_eq!(stalls(true), (0, 0));
     assert_eq!(stalls(false), (1, 1));
 }
+
+#[test]
+fn a_computation_long_before_a_report_was_not_stolen() {
+    let stolen = |ms: u64| {
+        let lasted = Nanos::from_millis(10);
+        event(ms * 1_000_000, 0, EventKind::Stolen { lasted })
+    };
+    let is_stolen = |reported_ms: u64| {
+        let line = line(&build(vec![
+            switch(1_000_000, 0, SERVER, None),
+            stolen(2),
+            read(100_000_000),
+            read(112_000_000),
+            switch(112_050_000, SERVER, 0, Some(Some(232))),
+            stolen(reported_ms),
+        ]));
+        line.iter().any(|segment| segment.3 == Top::Stall)
+    };
+    assert!(is_stolen(120));
+    assert!(is_stolen(900));
+    assert!(!is_stolen(5_000));
+}

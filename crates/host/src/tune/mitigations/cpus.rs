@@ -2,7 +2,7 @@
 
 use taillab_model::mitigation;
 
-use super::{Mitigation, PUT_BACK, existing};
+use super::{Mitigation, PUT_BACK, at_least, existing};
 use crate::cpus::CpuSet;
 use crate::target::comm;
 use crate::tune::change::Change;
@@ -43,7 +43,7 @@ pub(super) const HOUSEKEEPING: Mitigation = Mitigation {
     needs: "-p or -C, and a CPU that is not among these; root",
     interface: "/sys/devices/virtual/workqueue/cpumask, /proc/sys/kernel/watchdog_cpumask: the \
                 other CPUs; \
-                /proc/sys/vm/stat_interval: 120 s",
+                /proc/sys/vm/stat_interval: 120 s at least",
     undo: PUT_BACK,
     proof: "taillab noise -C CPUS: no kworker/u… among the causes",
     reference: "kernel Documentation/core-api/workqueue.rst, \
@@ -119,8 +119,12 @@ fn dedicated_cpus(scene: &Scene) -> Result<Proposal, Unavailable> {
     if scene.text("/sys/fs/cgroup/cpuset/cpuset.cpus").is_some() {
         return Ok(version_1(scene, server, &others).into());
     }
+    let notes: Vec<String> = forgotten(scene).into_iter().collect();
     if let Some(changes) = by_systemd(scene, server, &others) {
-        return Ok(changes.into());
+        return Ok(Proposal {
+            notes,
+            ..Proposal::from(changes)
+        });
     }
     let delegated = scene
         .text("/sys/fs/cgroup/cgroup.subtree_control")
@@ -129,7 +133,10 @@ fn dedicated_cpus(scene: &Scene) -> Result<Proposal, Unavailable> {
         .split_ascii_whitespace()
         .any(|name| name == "cpuset")
     {
-        return Ok(version_2(scene, server).into());
+        return Ok(Proposal {
+            notes,
+            ..Proposal::from(version_2(scene, server))
+        });
     }
     let mut changes = pin_server(scene, server);
     changes.extend(away(scene, &others, |_| true));
@@ -138,6 +145,22 @@ fn dedicated_cpus(scene: &Scene) -> Result<Proposal, Unavailable> {
         "there is no cpuset here, so every thread is moved by its affinity: it can move itself \
          back",
     ))
+}
+
+/// What no revert brings back where whole control groups get other CPUs: only threads that we bind are in the
+/// journal.
+fn forgotten(scene: &Scene) -> Option<String> {
+    let release = scene.text("/proc/sys/kernel/osrelease")?;
+    let mut numbers = release
+        .split('.')
+        .map_while(|part| part.parse::<u32>().ok());
+    let version = (numbers.next()?, numbers.next()?);
+    (version < (6, 2)).then(|| {
+        format!(
+            "Linux {release} forgets which CPUs a thread was bound to when those of its control group change \
+             (6.2 or later does not): programs that bind their threads must be restarted after the revert"
+        )
+    })
 }
 
 fn in_group(group: &str, file: &str, new: impl Into<String>, why: &str) -> Change {
@@ -176,7 +199,7 @@ fn version_1(scene: &Scene, server: &ServerThreads, others: &CpuSet) -> Vec<Chan
         let group = Setting::Membership(member(thread)).read(&scene.roots);
         !thread.is_bound && group.is_ok_and(|group| group == "/")
     });
-    // A thread that changes its cpuset may lose its affinity. So the affinity is changed first and
+    // A thread in a cpuset of ours cannot have its old CPUs. So the affinity is changed first and
     // put back last.
     let mut changes = pin_server(scene, server);
     changes.extend(away(scene, others, |_| true));
@@ -319,6 +342,7 @@ fn by_systemd(scene: &Scene, server: &ServerThreads, others: &CpuSet) -> Option<
 
 fn housekeeping(scene: &Scene) -> Result<Proposal, Unavailable> {
     let others = scene.other_cpus()?;
+    let interval = FileSetting::new("/proc/sys/vm/stat_interval", Form::Text);
     let changes = [
         existing(
             scene,
@@ -334,11 +358,10 @@ fn housekeeping(scene: &Scene) -> Result<Proposal, Unavailable> {
             others.to_string(),
             "no watchdog on the server's CPUs",
         ),
-        existing(
+        at_least(
             scene,
-            "/proc/sys/vm/stat_interval",
-            Form::Text,
-            "120",
+            Setting::File(interval),
+            120,
             "a worker on each CPU gathers memory counters",
         ),
     ];
@@ -358,5 +381,29 @@ fn smt(scene: &Scene) -> Result<Proposal, Unavailable> {
         _ => Err(Unavailable(
             "this processor has one thread for each core".into(),
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::roots::testing::tree;
+    use crate::tune::scene::Scope;
+
+    #[test]
+    fn a_kernel_that_forgets_bindings_is_named() {
+        let said = |release: &str| {
+            let (_folder, roots) = tree(&[
+                ("sys/devices/system/cpu/online", "0-1\n"),
+                ("proc/sys/kernel/osrelease", release),
+            ]);
+            forgotten(&Scene::look(&roots, &Scope::default()).unwrap())
+        };
+        for release in ["6.2.0-1", "6.12.3", "7.0"] {
+            assert_eq!(said(release), None);
+        }
+        let note = said("6.1.0-13-amd64\n").unwrap();
+        assert!(note.starts_with("Linux 6.1.0-13-amd64 forgets"), "{note}");
+        assert!(said("5.15.0").is_some());
     }
 }

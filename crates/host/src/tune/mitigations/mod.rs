@@ -121,6 +121,18 @@ fn existing(
     Some(Change::new(setting, new, why))
 }
 
+/// A setting that gets `least`, if it has no larger number already: that one stays. `None` where it cannot be read.
+fn at_least(scene: &Scene, setting: Setting, least: u32, why: impl Into<String>) -> Option<Change> {
+    let now = setting.read(&scene.roots).ok()?;
+    let is_more = now
+        .parse::<u64>()
+        .is_ok_and(|number| number > u64::from(least));
+    Some(match is_more {
+        true => Change::new(setting, now, format!("it is at least {least} already")),
+        false => Change::new(setting, least.to_string(), why),
+    })
+}
+
 /// A proposal of changes, or why there is none.
 fn proposal(changes: Vec<Change>, otherwise: &str) -> Result<Proposal, Unavailable> {
     match changes.is_empty() {
@@ -137,6 +149,8 @@ mod rows {
     use std::collections::HashSet;
 
     use super::*;
+    use crate::roots::testing::tree;
+    use crate::tune::scene::Scope;
 
     #[test]
     fn each_row_is_complete_and_there_once() {
@@ -148,6 +162,25 @@ mod rows {
             }
             assert!(mitigation::MITIGATIONS.contains(&row.is), "{}", row.is.name);
         }
+    }
+
+    #[test]
+    fn a_number_that_is_larger_already_stays() {
+        let (_folder, roots) = tree(&[
+            ("sys/devices/system/cpu/online", "0-1\n"),
+            ("sys/less", "60\n"),
+            ("sys/more", "300\n"),
+        ]);
+        let scene = Scene::look(&roots, &Scope::default()).unwrap();
+        let planned = |name: &str| {
+            let setting = Setting::File(FileSetting::new(format!("/sys/{name}"), Form::Text));
+            let change = at_least(&scene, setting, 120, "a test")?;
+            Some((change.new, change.why))
+        };
+        assert_eq!(planned("less"), Some(("120".into(), "a test".into())));
+        let stays = "it is at least 120 already";
+        assert_eq!(planned("more"), Some(("300".into(), stays.into())));
+        assert_eq!(planned("none"), None);
     }
 
     #[test]

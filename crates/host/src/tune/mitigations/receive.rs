@@ -2,7 +2,7 @@
 
 use taillab_model::mitigation;
 
-use super::{Mitigation, PUT_BACK, existing, proposal};
+use super::{Mitigation, PUT_BACK, at_least, existing, proposal};
 use crate::cpus::CpuSet;
 use crate::tune::change::Change;
 use crate::tune::proposal::{Proposal, Unavailable};
@@ -31,8 +31,8 @@ pub(super) const SOFTIRQ_CPU: Mitigation = Mitigation {
 pub(super) const RFS: Mitigation = Mitigation {
     is: mitigation::RFS,
     needs: "a network device; root",
-    interface: "/proc/sys/net/core/rps_sock_flow_entries: 32768; queues/rx-N/rps_flow_cnt: 32768 divided by the \
-                number of queues, rounded up to a power of two",
+    interface: "/proc/sys/net/core/rps_sock_flow_entries: 32768 at least; queues/rx-N/rps_flow_cnt: at least 32768 \
+                divided by the number of queues, rounded up to a power of two",
     undo: PUT_BACK,
     proof: "/proc/net/softnet_stat: flow_limit and received_rps (tenth field)",
     reference: SCALING,
@@ -122,25 +122,18 @@ fn softirq_cpu(scene: &Scene) -> Result<Proposal, Unavailable> {
 }
 
 fn rfs(scene: &Scene) -> Result<Proposal, Unavailable> {
-    let mut changes: Vec<Change> = existing(
-        scene,
-        "/proc/sys/net/core/rps_sock_flow_entries",
-        Form::Text,
-        FLOWS.to_string(),
-        "remembers where each flow is read",
-    )
-    .into_iter()
-    .collect();
-    if changes.is_empty() {
-        return Err(Unavailable("the kernel has no RFS (CONFIG_RPS)".into()));
-    }
+    let path = "/proc/sys/net/core/rps_sock_flow_entries";
+    let table = Setting::File(FileSetting::new(path, Form::Text));
+    let table = at_least(scene, table, FLOWS, "remembers where each flow is read");
+    let table = table.ok_or_else(|| Unavailable("the kernel has no RFS (CONFIG_RPS)".into()))?;
+    let mut changes = vec![table];
     for device in scene.devices()? {
         let queues = queues(scene, &device, "rx", "rps_flow_cnt", Form::Text);
         // the kernel rounds it up, and would show another value than the one that was written
         let each = (FLOWS / u32::try_from(queues.len().max(1)).unwrap_or(1)).next_power_of_two();
         for setting in queues {
             let why = format!("packets of {device} follow their reader");
-            changes.push(Change::new(setting, each.to_string(), why));
+            changes.extend(at_least(scene, setting, each, why));
         }
     }
     Ok(changes.into())
@@ -282,6 +275,22 @@ mod tests {
             let mut of_queues = changes[1..].iter();
             assert!(of_queues.all(|change| change.new == each), "{changes:?}");
         }
+    }
+
+    #[test]
+    fn a_table_of_flows_is_never_made_smaller() {
+        let (_folder, roots) = tree(&[
+            ("proc/self/net/dev", " eth0: 100 10 0\n"),
+            ("proc/sys/net/core/rps_sock_flow_entries", "65536\n"),
+            ("sys/devices/system/cpu/online", "0-3\n"),
+            ("sys/class/net/eth0/queues/rx-0/rps_flow_cnt", "65536\n"),
+            ("sys/class/net/eth0/queues/rx-1/rps_flow_cnt", "4096\n"),
+        ]);
+        let scene = Scene::look(&roots, &Scope::default()).unwrap();
+        let changes = rfs(&scene).unwrap().changes;
+        let new: Vec<&str> = changes.iter().map(|change| change.new.as_str()).collect();
+        assert_eq!(new, ["65536", "65536", "16384"]);
+        assert_eq!(changes[0].why, "it is at least 32768 already");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Knob, SettingError, with_thread};
+use super::{Knob, SettingError, ThreadAffinity, with_thread};
 use crate::process::ProcessIdentity;
 use crate::roots::Roots;
 
@@ -134,13 +134,30 @@ impl Knob for Membership {
         let group = format!("{}/{}", self.mount, value.trim_start_matches('/'));
         let place = below_sys(roots, &group)
             .ok_or_else(|| self.refused(value, rustix::io::Errno::INVAL))?;
+        let affinity = ThreadAffinity {
+            thread: self.member,
+        };
+        let bound = match self.controller.is_empty() {
+            true => None,
+            false => affinity.read(roots).ok(),
+        };
         with_thread(self, roots, self.member, |_| {
             let file = match self.controller.is_empty() {
                 true => place.join("cgroup.procs"),
                 false => members_file(&place),
             };
             fs::write(file, self.member.pid.to_string()).map_err(|e| self.refused(value, e))
-        })
+        })?;
+        // Before Linux 6.2 the kernel forgets what a thread was bound to, and gives it all CPUs of its new
+        // cpuset. Where that has none of the old ones, the kernel refuses, and its choice stays.
+        if let Some(bound) = bound
+            && affinity
+                .read(roots)
+                .is_ok_and(|now| !affinity.same(&now, &bound))
+        {
+            let _ = affinity.write(roots, &bound);
+        }
+        Ok(())
     }
 }
 

@@ -80,6 +80,32 @@ impl SchedulingValue {
         }
     }
 
+    /// This value of a thread that has `old`, with what `other` changes: the niceness, the slice. `None` where they
+    /// cannot both hold.
+    pub(crate) fn joined(self, other: Self, old: Self) -> Option<Self> {
+        let both = Self {
+            nice: match self.nice == old.nice {
+                true => other.nice,
+                false => self.nice,
+            },
+            runtime_ns: match self.runtime_ns == old.runtime_ns {
+                true => other.runtime_ns,
+                false => self.runtime_ns,
+            },
+            ..self
+        };
+        // what `other` wants holds too, except for what it leaves as it was
+        let unlike = Self {
+            nice: other.nice,
+            runtime_ns: other.runtime_ns,
+            ..both
+        };
+        let holds = unlike == other
+            && [both.nice, old.nice].contains(&other.nice)
+            && [both.runtime_ns, old.runtime_ns].contains(&other.runtime_ns);
+        holds.then_some(both)
+    }
+
     fn of(attr: &sched_attr) -> Option<Self> {
         let (policy, ..) = *POLICIES
             .iter()
@@ -277,6 +303,29 @@ mod tests {
         }
         for wrong in ["", "best", "other nice", "other nice=x", "other colour=1"] {
             assert!(wrong.parse::<SchedulingValue>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn niceness_and_slice_are_joined_and_nothing_else_is() {
+        let value = |text: &str| text.parse::<SchedulingValue>().unwrap();
+        let old = value("other nice=0 slice_ns=2800000");
+        let joined = |one: &str, other: &str| {
+            let of = |one, other| value(one).joined(value(other), old);
+            let both = of(one, other);
+            assert_eq!(both, of(other, one));
+            both.map(|both| both.to_string())
+        };
+        let (nice, slice) = (
+            "other nice=-20 slice_ns=2800000",
+            "other nice=0 slice_ns=100000",
+        );
+        let both = "other nice=-20 slice_ns=100000";
+        assert_eq!(joined(nice, slice).as_deref(), Some(both));
+        assert_eq!(joined(both, slice).as_deref(), Some(both));
+        assert_eq!(joined(nice, nice).as_deref(), Some(nice));
+        for other in ["other nice=5 slice_ns=2800000", "fifo priority=49"] {
+            assert_eq!(joined(nice, other), None, "{other}");
         }
     }
 

@@ -48,7 +48,8 @@ pub(super) fn decode(asked: &Asked<'_>, bytes: &[u8]) -> Decoded {
     let whole = |bytes, outcome| Decoded::Answer { bytes, outcome };
     if let Some(rest) = text.strip_prefix(b"VALUE ") {
         let fits = asked.operation == Operation::Get
-            && value_line(rest) == Some((asked.key, asked.value_bytes));
+            && value_line(rest)
+                .is_some_and(|(key, bytes)| asked.key.is(key) && bytes == asked.value_bytes);
         if !fits {
             return Decoded::Malformed;
         }
@@ -125,11 +126,12 @@ pub(super) fn body(bytes: &[u8], whole: bool) -> Result<Body<'_>, Malformed> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::keys::Key;
 
     fn asked(operation: Operation) -> Asked<'static> {
         Asked {
             operation,
-            key: b"0042",
+            key: Key::of_four(42),
             value_bytes: 3,
             tag: 9,
         }
@@ -138,8 +140,8 @@ mod tests {
     #[test]
     fn requests_are_what_memcached_expects() {
         let mut messages = messages(4, 3);
-        assert_eq!(messages.get.fill(b"0042", 1), b"get 0042\r\n");
-        let set = messages.set.fill(b"0007", 1);
+        assert_eq!(messages.get.fill(Key::of_four(42), 1), b"get 0042\r\n");
+        let set = messages.set.fill(Key::of_four(7), 1);
         assert_eq!(set, b"set 0007 0 0 3\r\nvvv\r\n");
     }
 

@@ -33,12 +33,12 @@ fn request(opcode: u8, key_bytes: usize, extras: &[u8], value_bytes: usize) -> T
     let body = (extras.len() + key_bytes + value_bytes) as u32;
     bytes[8..12].copy_from_slice(&body.to_be_bytes());
     bytes.extend_from_slice(extras);
-    let key_at = bytes.len();
-    bytes.resize(key_at + key_bytes, b'0');
-    bytes.resize(key_at + key_bytes + value_bytes, b'v');
+    let key_end = bytes.len() + key_bytes;
+    bytes.resize(key_end, b'0');
+    bytes.resize(key_end + value_bytes, b'v');
     Template {
         bytes,
-        key_at,
+        key_end,
         tag: Tag::Binary(OPAQUE_AT),
     }
 }
@@ -151,11 +151,12 @@ pub(super) fn body(bytes: &[u8], whole: bool) -> Result<Body<'_>, Malformed> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::keys::Key;
 
     fn asked(operation: Operation) -> Asked<'static> {
         Asked {
             operation,
-            key: b"0042",
+            key: Key::of_four(42),
             value_bytes: 3,
             tag: 0x0102_0304,
         }
@@ -176,11 +177,11 @@ mod tests {
     fn requests_are_what_memcached_expects() {
         let mut messages = messages(4, 3);
         assert_eq!(
-            messages.get.fill(b"0042", 0x0102_0304),
+            messages.get.fill(Key::of_four(42), 0x0102_0304),
             b"\x80\x00\0\x04\0\0\0\0\0\0\0\x04\x01\x02\x03\x04\0\0\0\0\0\0\0\x000042"
         );
         assert_eq!(
-            messages.set.fill(b"0042", 0x0102_0304),
+            messages.set.fill(Key::of_four(42), 0x0102_0304),
             b"\x80\x01\0\x04\x08\0\0\0\0\0\0\x0f\x01\x02\x03\x04\0\0\0\0\0\0\0\0\
               \0\0\0\0\0\0\0\x000042vvv"
         );

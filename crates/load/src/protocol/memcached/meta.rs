@@ -73,7 +73,7 @@ pub(super) fn decode(asked: &Asked<'_>, bytes: &[u8]) -> Decoded {
             let (size, flags) = word(rest);
             let flags = Flags::read(flags);
             let fits = decimal(size) == Some(asked.value_bytes)
-                && flags.key == Some(asked.key)
+                && flags.key.is_some_and(|key| asked.key.is(key))
                 && flags.opaque == Some(asked.tag);
             if !fits {
                 return Decoded::Malformed;
@@ -120,11 +120,12 @@ pub(super) fn body(bytes: &[u8], whole: bool) -> Result<Body<'_>, Malformed> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::keys::Key;
 
     fn asked(operation: Operation) -> Asked<'static> {
         Asked {
             operation,
-            key: b"0042",
+            key: Key::of_four(42),
             value_bytes: 3,
             tag: 0x0102_abcd,
         }
@@ -134,11 +135,11 @@ mod tests {
     fn requests_are_what_memcached_expects() {
         let mut messages = messages(4, 3);
         assert_eq!(
-            messages.get.fill(b"0042", 0x0102_abcd),
+            messages.get.fill(Key::of_four(42), 0x0102_abcd),
             b"mg 0042 O0102abcd k v\r\n"
         );
         assert_eq!(
-            messages.set.fill(b"0042", 0x0102_abcd),
+            messages.set.fill(Key::of_four(42), 0x0102_abcd),
             b"ms 0042 3 O0102abcd\r\nvvv\r\n"
         );
     }

@@ -108,7 +108,7 @@ impl DatagramProtocol for MemcachedUdp {
                 let asked = self.store.asked(what, what.key());
                 let named = match self.dialect {
                     Dialect::Binary => *key == asked.tag.to_be_bytes(),
-                    Dialect::Ascii | Dialect::Meta => *key == asked.key,
+                    Dialect::Ascii | Dialect::Meta => asked.key.is(key),
                 };
                 (named && *bytes == asked.value_bytes).then_some(Outcome::Hit)
             }

@@ -12,9 +12,9 @@ use rustix::event::{PollFd, PollFlags, poll};
 use super::handshake::{Hello, PATIENCE, answer, has_spoken, hear, is_gone};
 use super::link::{Link, LinkError, OUT};
 use super::{LOOKS, SLEEP, Verb, place};
+use crate::protocol::echo::MAX_STREAM_BYTES;
 use crate::rtt::error::RttError;
 use crate::rtt::kinds::{Mode, Proto};
-use crate::rtt::limits::MOST_STREAM_BYTES;
 use crate::rtt::message::{LEAST_BYTES, Message};
 
 /// Takes connections over TCP and answers on them by verbs.
@@ -174,7 +174,7 @@ impl Served {
     /// A link that is ready for the client's first message.
     fn link(control: &TcpStream, hello: &Hello) -> Result<Link, String> {
         let size = hello.size as usize;
-        if !(LEAST_BYTES..=MOST_STREAM_BYTES).contains(&size) {
+        if !(LEAST_BYTES..=MAX_STREAM_BYTES).contains(&size) {
             return Err(format!("messages of {size} bytes are not served"));
         }
         let own = control.local_addr().map_err(|error| error.to_string())?;

@@ -12,6 +12,8 @@ use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use taillab_model::rtt::XdpAttachment;
+
 use self::frame::{Ends, HEADERS, Mac};
 use self::program::Attached;
 pub use self::socket::XdpMode;
@@ -44,10 +46,19 @@ pub struct XdpEnds {
     pub mode: XdpMode,
 }
 
+/// A server at one of the two devices.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct XdpServer {
+    ends: XdpEnds,
+    /// The link-layer address of its device.
+    mac: Mac,
+    attachment: XdpAttachment,
+}
+
 /// A socket that gets all packets of a device.
 struct Port {
     // dropped, and so detached, before the socket
-    _attached: Attached,
+    attached: Attached,
     socket: XdpSocket,
 }
 
@@ -57,10 +68,7 @@ impl Port {
         let socket = socket.map_err(|error| refused(mode, &error))?;
         let attached = once_released(|| program::attach(device, socket.descriptor()));
         let attached = attached.map_err(|error| refused(mode, &error))?;
-        Ok(Self {
-            _attached: attached,
-            socket,
-        })
+        Ok(Self { attached, socket })
     }
 }
 
@@ -113,11 +121,16 @@ pub(super) struct Echo {
 }
 
 impl Echo {
-    /// Opens it in the calling thread's network namespace; also returns its device's address.
-    pub(super) fn open(ends: &XdpEnds, mode: Mode) -> Result<(Self, Mac), RttError> {
+    /// Opens it in the calling thread's network namespace.
+    pub(super) fn open(ends: XdpEnds, mode: Mode) -> Result<(Self, XdpServer), RttError> {
         let mac = mac_of(ends.server_device).map_err(|error| refused(ends.mode, &error))?;
         let port = Port::open(ends.server_device, ends.mode)?;
-        Ok((Self { port, mode }, mac))
+        let server = XdpServer {
+            ends,
+            mac,
+            attachment: port.attached.attachment,
+        };
+        Ok((Self { port, mode }, server))
     }
 
     /// Sends every message back until told to stop.
@@ -158,27 +171,29 @@ pub(super) struct Xdp {
     blocks: bool,
     message: Vec<u8>,
     server: String,
+    server_attachment: XdpAttachment,
 }
 
 impl Xdp {
     /// Opens it in the calling thread's network namespace.
     pub(super) fn open(
-        ends: &XdpEnds,
-        server: Mac,
+        server: &XdpServer,
         mode: Mode,
         connections: usize,
     ) -> Result<Self, RttError> {
+        let ends = server.ends;
         let own = mac_of(ends.client_device).map_err(|error| refused(ends.mode, &error))?;
         Ok(Self {
             port: Port::open(ends.client_device, ends.mode)?,
             ends: Ends {
                 from: (own, ends.client_address),
-                to: (server, ends.server_address),
+                to: (server.mac, ends.server_address),
             },
             connections,
             blocks: mode == Mode::Blocking,
             message: Vec::with_capacity(socket::FRAME),
             server: format!("{} (AF_XDP)", ends.server_address),
+            server_attachment: server.attachment,
         })
     }
 }
@@ -211,6 +226,10 @@ impl Wire for Xdp {
 
     fn look(&mut self) -> Result<Received<'_>, RttError> {
         self.within(1)
+    }
+
+    fn xdp_attachment(&self) -> Option<XdpAttachment> {
+        Some(self.port.attached.attachment.max(self.server_attachment))
     }
 }
 

@@ -6,6 +6,8 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+use taillab_model::rtt::XdpAttachment;
+
 /// Commands of bpf(2), from `enum bpf_cmd`.
 const MAP_CREATE: libc::c_long = 0;
 const MAP_UPDATE_ELEM: libc::c_long = 2;
@@ -21,6 +23,7 @@ const FLAGS_DRV_MODE: u32 = 1 << 2;
 
 /// A program on a device; detached when dropped.
 pub(super) struct Attached {
+    pub(super) attachment: XdpAttachment,
     _link: OwnedFd,
     _program: OwnedFd,
     _map: OwnedFd,
@@ -116,8 +119,12 @@ pub(super) fn attach(device: u32, socket: BorrowedFd<'_>) -> io::Result<Attached
             },
         )
     };
-    let link = link(FLAGS_DRV_MODE).or_else(|_| link(FLAGS_SKB_MODE))?;
+    let (link, attachment) = match link(FLAGS_DRV_MODE) {
+        Ok(link) => (link, XdpAttachment::Native),
+        Err(_) => (link(FLAGS_SKB_MODE)?, XdpAttachment::Generic),
+    };
     Ok(Attached {
+        attachment,
         _link: link,
         _program: program,
         _map: map,

@@ -1,7 +1,7 @@
 //! `-R max` and `--ping-pong`: no schedule, each answer triggers the next request.
 
-use taillab_analysis::statistics::distribution_of;
-use taillab_analysis::verdict::LoadEvidence;
+use taillab_analysis::load::of_closed_loop;
+use taillab_analysis::verdict::{LoadEvidence, withdraw_from_closed_loop};
 use taillab_load::{FleetRun, Outcome, Saturation, StopReason};
 use taillab_model::Nanos;
 use taillab_model::load_result::{ClosedLoop, Floor, Generator, Mode};
@@ -48,7 +48,10 @@ pub fn run(mut context: Context<'_>, work: &Closed, wanted: &mut Wanted) -> Resu
             ..context.generator(mode)
         },
     }
-    .conclude(&LoadEvidence::default());
+    .conclude(&found.evidence);
+    if let Some(closed) = &mut report.server.generator.closed_loop {
+        withdraw_from_closed_loop(&report.verdict, closed);
+    }
     wanted.hold(&mut report)?;
     wanted.write(&LoadDocument::of(&report), None)?;
     context.end(found.stopped, &report)
@@ -57,6 +60,7 @@ pub fn run(mut context: Context<'_>, work: &Closed, wanted: &mut Wanted) -> Resu
 /// One measurement: the result, why it ended early if it did, and when it began.
 struct PeakFound {
     closed_loop: ClosedLoop,
+    evidence: LoadEvidence,
     stopped: Option<StopReason>,
     started_unix_s: u64,
 }
@@ -72,16 +76,20 @@ impl PeakFound {
             Some(outstanding) => {
                 let (found, started_unix_s) =
                     session.closed_loop(outstanding, warm_up, length, plan.seed)?;
+                let (closed_loop, evidence) = of_saturation(&found, outstanding);
                 Self {
-                    closed_loop: of_saturation(&found, outstanding),
+                    closed_loop,
+                    evidence,
                     stopped: found.stopped,
                     started_unix_s,
                 }
             }
             None => {
                 let (run, started_unix_s) = session.ping_pong(warm_up, length, plan.seed)?;
+                let (closed_loop, evidence) = of_ping_pong(&run, plan.client.connections);
                 Self {
-                    closed_loop: of_ping_pong(&run, plan.client.connections),
+                    closed_loop,
+                    evidence,
                     stopped: run.stopped,
                     started_unix_s,
                 }
@@ -90,24 +98,31 @@ impl PeakFound {
     }
 }
 
-fn of_saturation(found: &Saturation, outstanding: usize) -> ClosedLoop {
+fn of_saturation(found: &Saturation, outstanding: usize) -> (ClosedLoop, LoadEvidence) {
     let busy_share = 1.0 - found.idle_share;
     let busy_ns = found.elapsed.get() as f64 * busy_share;
-    ClosedLoop {
+    let answers = found.responses;
+    // an error of the server is an answer
+    let unanswered = found.errors.failed_requests() - found.errors.server_errors;
+    // the times of a long run are not all kept, so its unanswered requests count in proportion
+    let in_proportion = (unanswered * found.times.len() as u64).div_ceil(answers.max(1));
+    let (service_time, evidence) = of_closed_loop(&found.times, in_proportion);
+    let closed_loop = ClosedLoop {
         outstanding: u32::try_from(outstanding).unwrap_or(u32::MAX),
-        requests: found.responses + found.errors.failed_requests(),
+        requests: answers + unanswered,
         duration_ns: found.elapsed,
-        answered_rate_per_s: per_s(found.responses, found.elapsed),
-        service_time: distribution_of(&found.times),
+        answered_rate_per_s: per_s(answers, found.elapsed),
+        service_time,
         client: ClientCost {
-            cpu_ns_per_request: Nanos::new((busy_ns / found.responses.max(1) as f64) as u64),
+            cpu_ns_per_request: Nanos::new((busy_ns / answers.max(1) as f64) as u64),
             busy_share,
         },
         errors: found.errors,
-    }
+    };
+    (closed_loop, evidence)
 }
 
-fn of_ping_pong(run: &FleetRun, connections: usize) -> ClosedLoop {
+fn of_ping_pong(run: &FleetRun, connections: usize) -> (ClosedLoop, LoadEvidence) {
     let answered = || {
         run.iter_measured()
             .filter(|entry| entry.outcome != Outcome::TimedOut)
@@ -122,15 +137,18 @@ fn of_ping_pong(run: &FleetRun, connections: usize) -> ClosedLoop {
         (Some(first), Some(last)) => last.saturating_since(first),
         _ => Nanos::ZERO,
     };
-    ClosedLoop {
+    let (requests, answers) = (sends().count() as u64, service_times.len() as u64);
+    let (service_time, evidence) = of_closed_loop(&service_times, requests - answers);
+    let closed_loop = ClosedLoop {
         outstanding: u32::try_from(connections).unwrap_or(u32::MAX),
-        requests: sends().count() as u64,
+        requests,
         duration_ns: elapsed,
-        answered_rate_per_s: per_s(service_times.len() as u64, elapsed),
-        service_time: distribution_of(&service_times),
+        answered_rate_per_s: per_s(answers, elapsed),
+        service_time,
         client: run.cpu().cost(),
         errors: run.errors(),
-    }
+    };
+    (closed_loop, evidence)
 }
 
 fn per_s(answers: u64, elapsed: Nanos) -> f64 {
