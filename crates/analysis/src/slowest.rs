@@ -73,7 +73,9 @@ fn shown<'t>(timeline: &'t Timeline, entry: &Entry<'_>) -> Vec<&'t CpuLine> {
         while let Some(span) = cursor.next(worker)
             && span.from < entry.stamps.t6
         {
-            of_worker.extend(span.state.cpu());
+            // it may come back to a CPU thousands of times
+            let cpu = span.state.cpu().filter(|cpu| !of_worker.contains(cpu));
+            of_worker.extend(cpu);
         }
     }
     // the sort is stable

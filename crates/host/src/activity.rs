@@ -51,12 +51,15 @@ impl Threads {
             let tasks = roots.proc.join(pid.to_string()).join("task");
             for tid in numbers_in(&tasks) {
                 let task = tasks.join(tid.to_string());
-                let on_cpus =
-                    Stat::read(&task.join("stat")).is_some_and(|stat| cpus.contains(stat.cpu));
+                let stat = Stat::read(&task.join("stat"));
+                // a large machine has many threads elsewhere
+                if !stat.is_some_and(|stat| cpus.contains(stat.cpu)) {
+                    continue;
+                }
                 let run_ns = fs::read_to_string(task.join("schedstat"))
                     .ok()
                     .and_then(|text| text.split_ascii_whitespace().next()?.parse().ok());
-                if let (true, Some(run_ns)) = (on_cpus, run_ns) {
+                if let Some(run_ns) = run_ns {
                     run_time_ns.insert((pid, tid), run_ns);
                 }
             }

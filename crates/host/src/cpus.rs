@@ -318,7 +318,23 @@ impl Placement {
         server: Option<&CpuSet>,
         client: Option<&CpuSet>,
     ) -> Result<Self, CpuError> {
-        Self::choose_among(&allowed()?, |cpu| siblings(roots, cpu), server, client)
+        let siblings = |cpu| siblings(roots, cpu);
+        Self::choose_among(&allowed()?, siblings, (server, client), |_| 1)
+    }
+
+    /// The same for a load that the server can hardly bear: a client that is not named gets a CPU for every
+    /// two of the server's, as far as there are so many.
+    ///
+    /// # Errors
+    /// As [`Self::choose`].
+    pub fn choose_for_load(
+        roots: &Roots,
+        server: Option<&CpuSet>,
+        client: Option<&CpuSet>,
+    ) -> Result<Self, CpuError> {
+        let siblings = |cpu| siblings(roots, cpu);
+        let share = |server: &CpuSet| server.len().div_ceil(2);
+        Self::choose_among(&allowed()?, siblings, (server, client), share)
     }
 
     /// Where a third thread disturbs the measurement least: neither the server's CPUs nor the
@@ -333,11 +349,19 @@ impl Placement {
         }
     }
 
+    /// The usable CPUs that share no core with the server's or the generator's.
+    pub fn apart(&self, roots: &Roots, usable: &CpuSet) -> CpuSet {
+        let both = self.server.iter().chain(self.client.iter());
+        let near: CpuSet = both.flat_map(|cpu| siblings(roots, cpu).0).collect();
+        usable.difference(&near)
+    }
+
+    /// `for_client` says how many CPUs the client gets beside the server's, if there are enough.
     fn choose_among(
         usable: &CpuSet,
         siblings: impl Fn(u32) -> CpuSet,
-        server: Option<&CpuSet>,
-        client: Option<&CpuSet>,
+        (server, client): (Option<&CpuSet>, Option<&CpuSet>),
+        for_client: impl Fn(&CpuSet) -> usize,
     ) -> Result<Self, CpuError> {
         if usable.len() < 2 {
             return Err(CpuError::TooFew {
@@ -356,25 +380,36 @@ impl Placement {
         let pick = |taken: &CpuSet| {
             let free = usable.difference(taken);
             let near: CpuSet = taken.iter().flat_map(|cpu| siblings(cpu).0).collect();
-            free.difference(&near)
-                .first()
-                .or(free.first())
-                .map(CpuSet::single)
+            free.difference(&near).first().or(free.first())
         };
-        let beside = |taken: &CpuSet, owner, other| {
-            pick(taken).ok_or_else(|| CpuError::NoneLeft {
-                owner,
-                other,
-                usable: usable.clone(),
-            })
+        let beside = |taken: &CpuSet, most: usize, owner, other| {
+            let mut all = taken.clone();
+            for _ in 0..most {
+                let next = pick(&all);
+                all.0.extend(next);
+            }
+            let found = all.difference(taken);
+            let usable = usable.clone();
+            match found.is_empty() {
+                true => Err(CpuError::NoneLeft {
+                    owner,
+                    other,
+                    usable,
+                }),
+                false => Ok(found),
+            }
         };
         let (server, client) = match (server, client) {
             (Some(server), Some(client)) => (server.clone(), client.clone()),
-            (None, Some(client)) => (beside(client, "load generator", "server")?, client.clone()),
+            (None, Some(client)) => {
+                let server = beside(client, 1, "load generator", "server")?;
+                (server, client.clone())
+            }
             (server, None) => {
                 let first = || usable.first().map(CpuSet::single).unwrap_or_default();
                 let server = server.cloned().unwrap_or_else(first);
-                let client = beside(&server, "server", "load generator")?;
+                let most = for_client(&server);
+                let client = beside(&server, most, "server", "load generator")?;
                 (server, client)
             }
         };
@@ -398,7 +433,8 @@ mod tests {
         // pairs 0-1, 2-3, … share a core
         let siblings = |cpu: u32| [cpu & !1, cpu | 1].into_iter().collect();
         let (server, client) = (server.map(set), client.map(set));
-        Placement::choose_among(&set(usable), siblings, server.as_ref(), client.as_ref())
+        let named = (server.as_ref(), client.as_ref());
+        Placement::choose_among(&set(usable), siblings, named, |server| server.len())
             .map(|p| format!("{} {}", p.server, p.client))
             .map_err(|e| e.to_string())
     }
@@ -438,6 +474,10 @@ mod tests {
         assert_eq!(choose("0-3", Some("2"), None), Ok("2 0".into()));
         assert_eq!(choose("0-3", None, Some("0")), Ok("2 0".into()));
         assert_eq!(choose("0-3", Some("0-1"), Some("3")), Ok("0-1 3".into()));
+        // as many for the client as for the server, as far as there are so many
+        assert_eq!(choose("0-7", Some("0-1"), None), Ok("0-1 2,4".into()));
+        assert_eq!(choose("0-3", Some("0-1"), None), Ok("0-1 2-3".into()));
+        assert_eq!(choose("0-2", Some("0-1"), None), Ok("0-1 2".into()));
     }
 
     #[test]
@@ -502,5 +542,11 @@ mod tests {
         assert_eq!(online(&roots), Some(set("0-7")));
         assert_eq!(siblings(&roots, 4), set("0,4"));
         assert_eq!(siblings(&roots, 5), set("5"));
+        let placement = Placement {
+            server: set("4"),
+            client: set("5"),
+        };
+        assert_eq!(placement.apart(&roots, &set("0-7")), set("1-3,6-7"));
+        assert!(placement.apart(&roots, &set("4-5")).is_empty());
     }
 }

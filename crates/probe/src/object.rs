@@ -268,6 +268,12 @@ fn slots(ring_bytes: usize, cpus: usize) -> Result<u32, String> {
         })
 }
 
+/// Entries of the programs' table of requests to storage. Each CPU keeps up to 128 free ones for itself;
+/// with too few, entries that are in use make room for others.
+fn asks(cpus: usize) -> u32 {
+    (cpus as u32 * 256).max(4_096)
+}
+
 /// How the programs recognise the server's threads: their membership, its cgroup, its processes.
 fn server(processes: &ServerProcesses) -> Result<(u32, Cgroup, &[u32]), String> {
     let processes = match processes {
@@ -334,6 +340,7 @@ fn configure(
         match name.as_str() {
             "rings" => map.set_max_entries(checked.cpus as u32)?,
             "slots" => map.set_max_entries(checked.cpus as u32 * checked.config.slots)?,
+            "asks" => map.set_max_entries(asks(checked.cpus))?,
             name if name.ends_with(".rodata") => map.set_initial_value(checked.config.bytes())?,
             _ => {}
         }
@@ -437,4 +444,15 @@ pub(crate) fn map<'o>(object: &'o Object, name: &str) -> Result<libbpf_rs::Map<'
     let mut maps = object.maps();
     maps.find(|map| map.name() == name)
         .ok_or_else(ProbeError::missing)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_cpu_has_entries_of_the_table_beside_those_it_keeps() {
+        assert_eq!([asks(1), asks(2), asks(16)], [4_096; 3]);
+        assert_eq!(asks(256), 65_536);
+    }
 }

@@ -18,9 +18,12 @@ use crate::{ProbeError, ProbeSpec, ProgramCost};
 
 mod drain;
 
-/// CPUs with a partly filled last chunk, for which a reservation leaves room: those of the
-/// server and of the client in any experiment on one machine.
+/// The fewest CPUs with a partly filled last chunk for which a reservation leaves room.
 const BUSY_CPUS: usize = 8;
+
+/// Rings that a drain looks at even if fewer events are wanted. Looking at one takes about as long as
+/// moving an event.
+const LOOKS: usize = 64;
 
 /// eBPF programs in the kernel that stamp one server's requests, and what they recorded.
 ///
@@ -34,8 +37,10 @@ pub struct Probe {
     rings: Rings,
     threads: Threads,
     store: Store,
-    /// The CPU at which the next drain begins, so that no ring is starved.
-    first_cpu: usize,
+    /// The CPU at which the next drain begins: behind the last one, so that no ring is starved.
+    next_cpu: usize,
+    /// The watched CPUs, each of which may have a partly filled last chunk.
+    watched_cpus: usize,
     /// What had been lost when the recording began.
     lost_before: LostEvents,
 }
@@ -80,7 +85,8 @@ impl Probe {
             threads,
             store: Store::new(rings.cpus()),
             rings,
-            first_cpu: 0,
+            next_cpu: 0,
+            watched_cpus: spec.server_cpus.len() + spec.generator_cpus.len(),
             lost_before: LostEvents::default(),
             loaded,
         })
@@ -109,7 +115,7 @@ impl Probe {
     /// # Errors
     /// [`ProbeError::OutOfMemory`].
     pub fn reserve(&mut self, expected_events: u64) -> Result<(), ProbeError> {
-        let busy_cpus = self.rings.cpus().min(BUSY_CPUS);
+        let busy_cpus = self.rings.cpus().min(self.watched_cpus.max(BUSY_CPUS));
         self.store
             .reserve(expected_events, busy_cpus)
             .map_err(|source| ProbeError::OutOfMemory {
@@ -214,12 +220,14 @@ impl Probe {
     ///
     /// It leaves a ring with less than one batch alone, so that each cache line with events
     /// moves to this CPU only once. It enters the kernel only when more events
-    /// come than were reserved.
+    /// come than were reserved. Where there are more CPUs than events are wanted, and more than 64, it
+    /// looks only at some of the rings, and the next call goes on behind them.
     pub fn drain(&mut self, max_events: usize) -> usize {
         let cpus = self.rings.cpus();
         let mut moved = 0;
-        for offset in 0..cpus {
-            let cpu = (self.first_cpu + offset) % cpus;
+        for _ in 0..cpus.min(max_events.max(LOOKS)) {
+            let cpu = self.next_cpu;
+            self.next_cpu = (cpu + 1) % cpus;
             while moved < max_events && self.rings.has_batch(cpu) {
                 let taken = self.move_from(cpu, max_events - moved);
                 if taken == 0 {
@@ -228,7 +236,6 @@ impl Probe {
                 moved += taken;
             }
             if moved >= max_events {
-                self.first_cpu = cpu;
                 break;
             }
         }

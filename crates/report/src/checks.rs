@@ -203,13 +203,19 @@ fn matching(m: &Matching) -> TrustCheck {
 
 fn lost_and_blind(document: &Document<'_>) -> TrustCheck {
     let m = &document.report.server.matching;
+    // windows of several CPUs may overlap, and then the sum may exceed the time
+    let length = document.report.duration_ns;
+    let share = percent_of(m.blind_ns.get(), length.get());
+    let of_time = match m.blind_ns > length {
+        true => "on all CPUs".to_owned(),
+        false => format!("{share} of the time"),
+    };
     let blind = match m.blind_windows {
         0 => "no blind window".to_owned(),
         n => format!(
-            "{}, {} in total ({} of the time), during {}",
+            "{}, {} in total ({of_time}), during {}",
             counted(n, "blind window", "blind windows"),
             m.blind_ns,
-            percent_of(m.blind_ns.get(), document.report.duration_ns.get()),
             counted(m.blind_requests, "request", "requests"),
         ),
     };

@@ -115,6 +115,48 @@ fn a_cause_is_read_with_its_share_and_what_was_held() {
     assert!(page.contains("evil") && page.contains("thread"));
 }
 
+/// Of 64 CPUs, 33 to 39 lose most, and CPU 3 loses little but has the longest gap.
+fn on_64_cpus() -> NoiseResult {
+    let mut result = result();
+    let one = result.rows.remove(0);
+    let row = |cpu: u16| NoiseRow {
+        cpu: Some(cpu),
+        stolen_share: f64::from(cpu % 40) / 1_000.0,
+        ..one.clone()
+    };
+    result.rows = (0..64).map(row).collect();
+    result.rows[3].reads = distribution(1_000_000);
+    result
+}
+
+#[test]
+fn of_many_cpus_a_screen_shows_the_worst_and_counts_the_others() {
+    let text = terminal::render_noise(&on_64_cpus(), false, Style::PLAIN);
+    let rows: Vec<&str> = (text.lines())
+        .filter_map(|line| line.strip_prefix("  user space, CPU "))
+        .filter_map(|line| line.split(' ').next())
+        .collect();
+    assert_eq!(rows, ["3", "33", "34", "35", "36", "37", "38", "39"]);
+    assert!(text.contains("and 56 loops with less stolen"), "{text}");
+    let headed = |text: &str| text.matches("What took it: user space").count();
+    assert_eq!(headed(&text), 2, "{text}");
+    assert!(text.contains("from 62 other loops"), "{text}");
+    assert!(text.lines().count() <= 45, "{text}");
+    let all = terminal::render_noise(&on_64_cpus(), true, Style::PLAIN);
+    assert_eq!(headed(&all), 64);
+    assert!(all.contains("the worst 8 of 64 loops") && !all.contains("other loops"));
+}
+
+#[test]
+fn of_many_cpus_a_page_has_a_line_for_each_and_the_causes_of_the_worst() {
+    let page = String::from_utf8(html::render_noise(&on_64_cpus())).expect("it is UTF-8");
+    assert_eq!(page.matches("What took it: user space").count(), 8);
+    assert!(page.contains("The causes of 56 other loops are in the JSON."));
+    for cpu in 0..64 {
+        assert!(page.contains(&format!(">user space, CPU {cpu}<")), "{cpu}");
+    }
+}
+
 #[test]
 fn a_row_says_how_it_came_about_beside_the_papers() {
     let row = |component: &str, standing, latency: Option<Distribution>| BudgetRow {

@@ -5,7 +5,7 @@
     reason = "helpers of a test may panic, as the test itself may"
 )]
 
-use taillab_model::explanation::{Cause, Culprit};
+use taillab_model::explanation::{Cause, Culprit, WorkerShare};
 use taillab_model::summary::Reason;
 use taillab_model::{Distribution, Nanos};
 use taillab_report::terminal::{self, NextStep, Style};
@@ -441,4 +441,29 @@ fn a_run_is_explained_in_the_same_words() {
             .to_owned()
     };
     assert_eq!(part(&of_run), part(&of_trace));
+}
+
+#[test]
+fn of_many_workers_the_page_has_the_slowest_and_counts_the_others() {
+    let mut sample = trace(LENGTH);
+    let explanation = sample.explanation();
+    let one = explanation.workers[0].clone();
+    let worker = |i: u32| WorkerShare {
+        tid: 20_000 + i,
+        mean_sojourn_ns: 1_000.0 * f64::from(i),
+        ..one.clone()
+    };
+    explanation.workers = (0..256).map(worker).collect();
+    let page = String::from_utf8(html::render(&sample.report())).unwrap();
+    assert!(page.contains("memcached 20255") && page.contains("memcached 20224"));
+    assert!(!page.contains("memcached 20223"));
+    assert!(page.contains("And 224 workers with a shorter mean"));
+}
+
+#[test]
+fn blind_times_of_many_cpus_together_are_no_share_of_the_time() {
+    let mut sample = trace(LENGTH);
+    sample.summary.server.matching.blind_ns = LENGTH * 20;
+    let text = terminal::render(&sample.report(), None, plain(110));
+    assert!(text.contains("in total (on all CPUs)"), "{text}");
 }

@@ -409,6 +409,29 @@ mod tests {
         assert_eq!(found.by_reason[0].times, 2);
     }
 
+    /// The client's figures have no ideal queue.
+    #[test]
+    fn a_server_with_several_workers_need_not_be_empty_at_the_end_of_a_cut() {
+        let cut = Cut {
+            from: at(100),
+            to: at(200),
+            why: CutReason::GeneratorStalled,
+            who: "an interrupt".to_owned(),
+        };
+        // it was empty during the cut, and later one or two requests are always under way
+        let later = (0..50_u64).map(|k| (205 + 10 * k, 220 + 10 * k));
+        let requests = [(50, 60), (110, 120), (190, 230)].into_iter().chain(later);
+        let until = |workers: u32| {
+            let workers = NonZeroU32::new(workers).unwrap();
+            let cutter = Cutter::new(std::slice::from_ref(&cut), workers, None, at(0));
+            let times = requests.clone();
+            let spans = cutter.spans(times.map(|(came, left)| (at(came), Some(at(left)))));
+            [204, 206, 600].map(|ns| spans.contain(at(ns)))
+        };
+        assert_eq!(until(2), [true, false, false]);
+        assert_eq!(until(1), [true; 3]);
+    }
+
     #[test]
     fn a_cut_that_is_open_at_the_end_lasts_until_the_last_request() {
         let (spans, found) = cut_of(&[(100, 200)], 1, &[(50, 60), (110, 120), (150, 160)]);

@@ -12,30 +12,36 @@ pub struct Occupants<'r> {
 }
 
 impl<'r> Occupants<'r> {
-    /// From a recording, with the names in its context.
-    pub fn of(recording: &'r Recording, cpu: u32) -> Self {
+    /// Those of each of these CPUs, from a recording with the names in its context. The recording is read
+    /// once, however many CPUs there are.
+    pub fn of(recording: &'r Recording, cpus: &[u32]) -> Vec<Self> {
         let has_slices = matches!(recording.context.stamps, MiddleStamps::Sampled(_));
-        let mut came = Vec::new();
+        let mut came: Vec<Vec<(Monotonic, Option<Tid>)>> = vec![Vec::new(); cpus.len()];
+        let mut ends = Vec::new();
         for stream in &recording.streams {
-            let is_here = u32::from(stream.cpu()) == cpu;
+            let here = cpus.iter().position(|cpu| *cpu == u32::from(stream.cpu()));
             // the end of a slice may be recorded on any CPU: that of the thread that detaches the programs
-            if !is_here && !has_slices {
+            if here.is_none() && !has_slices {
                 continue;
             }
-            came.extend(stream.slices().flatten().filter_map(|event| {
-                let who = match event.kind() {
-                    EventKind::CameOn { tid } if is_here => Some(tid),
-                    EventKind::Slice { begins: false } => None,
-                    _ => return None,
-                };
-                Some((recording.base + event.since_base(), who))
-            }));
+            for event in stream.slices().flatten() {
+                let at = || recording.base + event.since_base();
+                match (event.kind(), here) {
+                    (EventKind::CameOn { tid }, Some(place)) => came[place].push((at(), Some(tid))),
+                    (EventKind::Slice { begins: false }, _) => ends.push((at(), None)),
+                    _ => {}
+                }
+            }
         }
-        came.sort_by_key(|(at, _)| *at);
-        Self {
-            came,
-            threads: &recording.context.threads,
-        }
+        let of_one = |mut came: Vec<(Monotonic, Option<Tid>)>| {
+            came.extend_from_slice(&ends);
+            came.sort_by_key(|(at, _)| *at);
+            Self {
+                came,
+                threads: &recording.context.threads,
+            }
+        };
+        came.into_iter().map(of_one).collect()
     }
 
     /// Who had the CPU for longest between two times, apart from the generator and the idle
@@ -135,7 +141,7 @@ mod tests {
     #[test]
     fn the_one_that_had_the_cpu_for_longest_is_named() {
         let recording = recording(&[(0, 5), (100, 78), (200, 77), (900, 5), (950, 0), (990, 5)]);
-        let occupants = Occupants::of(&recording, 1);
+        let occupants = &Occupants::of(&recording, &[1])[0];
         let chief = |from, to, least| occupants.chief(at(from), at(to), Nanos::from_micros(least));
         assert_eq!(chief(50, 1_000, 300).unwrap(), "stress (pid 70)");
         // a thread that came before the stretch began, and one that had the CPU for less than `least`
@@ -158,7 +164,7 @@ mod tests {
             cpu: 0,
             kind: EventKind::Slice { begins: false },
         }]);
-        let occupants = Occupants::of(&recording, 1);
+        let occupants = &Occupants::of(&recording, &[1])[0];
         let chief = |from, to| occupants.chief(at(from), at(to), Nanos::from_micros(50));
         // from the end of the slice until a thread is seen again, nobody is known to have the CPU
         assert_eq!(chief(100, 900).unwrap(), "kworker/1:2 (pid 78)");
@@ -167,9 +173,21 @@ mod tests {
     }
 
     #[test]
+    fn each_cpu_has_its_own() {
+        let recording = recording(&[(0, 77), (500, 78)]);
+        let all = Occupants::of(&recording, &[2, 7, 1]);
+        let chiefs = all.iter().map(|of| of.chief(at(0), at(300), Nanos::ZERO));
+        let chiefs: Vec<Option<String>> = chiefs.collect();
+        assert!(chiefs[0].as_ref().is_some_and(|who| who.contains("99")));
+        // nothing was recorded there
+        assert_eq!(chiefs[1], None);
+        assert_eq!(chiefs[2].as_deref(), Some("stress (pid 70)"));
+    }
+
+    #[test]
     fn a_thread_without_a_name_has_its_number() {
         let recording = recording(&[(10, 1_234)]);
-        let occupants = Occupants::of(&recording, 1);
+        let occupants = &Occupants::of(&recording, &[1])[0];
         let who = occupants
             .chief(at(0), at(20), Nanos::from_micros(5))
             .unwrap();

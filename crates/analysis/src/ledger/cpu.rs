@@ -23,8 +23,6 @@ pub(super) struct Stretch {
 /// A CPU, and the workers that need it.
 #[derive(Default)]
 pub(super) struct CpuClock {
-    /// The number of the CPU.
-    pub(super) cpu: u16,
     /// The place of its line in the timeline, and the place in that line.
     pub(super) line: Option<usize>,
     cursor: SegmentCursor,
@@ -60,9 +58,8 @@ pub(super) struct CpuClock {
 }
 
 impl CpuClock {
-    pub(super) fn new(cpu: u16) -> Self {
+    pub(super) fn new() -> Self {
         Self {
-            cpu,
             recent: VecDeque::with_capacity(RECENT + 1),
             ..Self::default()
         }

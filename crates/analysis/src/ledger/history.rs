@@ -262,6 +262,14 @@ impl WorkerHistory {
                     visit(label, hi - lo);
                     hi - lo
                 }
+                _ if self.is_only_ended(place, cpus, (lo, hi)) => {
+                    let mut forgotten = 0;
+                    let all = self.ended.visit(lo, hi, |label, ns| match label {
+                        FORGOTTEN => forgotten += ns,
+                        label => visit(label - 1, ns),
+                    });
+                    all - forgotten
+                }
                 Origin::Cpu(k, at) => {
                     let (lo, hi) = (at + (lo - begin), at + (hi - begin));
                     cpus[k].visit(lo, hi, &mut *visit)
@@ -269,6 +277,17 @@ impl WorkerHistory {
             };
         }
         given
+    }
+
+    /// Whether the CPU of a piece before the last has dropped some of this stretch: the worker has moved, and
+    /// the CPU had nothing more to do for the server. The sums of the ended pieces still have it.
+    fn is_only_ended(&self, place: usize, cpus: &[CpuHistory], (from, to): (u64, u64)) -> bool {
+        let HistoryPiece { begin, origin } = self.pieces[place];
+        let Origin::Cpu(k, at) = origin else {
+            return false;
+        };
+        let (from, to) = (at + (from - begin), at + (to - begin));
+        place + 1 < self.pieces.len() && cpus[k].kept_ns(from, to) < to - from
     }
 
     /// Like [`Self::visit`], but delays with the same label may be joined, at the place of the first. `w` is
@@ -292,24 +311,33 @@ impl WorkerHistory {
         let Some(last) = after.checked_sub(1) else {
             return 0;
         };
-        let mut given = self.sum_of_piece(first, cpus, (from, to), stretches, add);
+        let mut given = self.sum_of_piece((w, first), cpus, (from, to), stretches, add);
         if last > first {
             let (from, upto) = (self.pieces[first + 1].begin, self.pieces[last].begin);
-            let mut forgotten = 0;
-            let ended = stretches.of_worker(w);
-            given += ended.sum(&self.ended, from, upto, |label, ns| match label {
-                FORGOTTEN => forgotten += ns,
-                label => add(label - 1, ns),
-            });
-            given -= forgotten;
-            given += self.sum_of_piece(last, cpus, (upto, to), stretches, add);
+            given += self.sum_of_ended((from, upto), stretches.of_worker(w), add);
+            given += self.sum_of_piece((w, last), cpus, (upto, to), stretches, add);
         }
         given
     }
 
+    /// Of pieces before the last.
+    fn sum_of_ended(
+        &self,
+        (from, to): (u64, u64),
+        stretch: &mut Stretch,
+        add: &mut impl FnMut(Label, u64),
+    ) -> u64 {
+        let mut forgotten = 0;
+        let all = stretch.sum(&self.ended, from, to, |label, ns| match label {
+            FORGOTTEN => forgotten += ns,
+            label => add(label - 1, ns),
+        });
+        all - forgotten
+    }
+
     fn sum_of_piece(
         &self,
-        place: usize,
+        (w, place): (usize, usize),
         cpus: &[CpuHistory],
         (from, to): (u64, u64),
         stretches: &mut Stretches,
@@ -324,6 +352,9 @@ impl WorkerHistory {
             Origin::Own(label) => {
                 add(label, to - from);
                 to - from
+            }
+            _ if self.is_only_ended(place, cpus, (from, to)) => {
+                self.sum_of_ended((from, to), stretches.of_worker(w), add)
             }
             Origin::Cpu(k, at) => {
                 let (from, to) = (at + (from - begin), at + (to - begin));

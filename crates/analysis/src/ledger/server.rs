@@ -34,6 +34,8 @@ pub(super) struct ServerState {
     /// When the CPUs were slower than usual in it.
     speed: Speed,
     pub(super) cpus: Vec<CpuClock>,
+    /// Their places, by the numbers of the CPUs.
+    places_of_cpus: Vec<Option<usize>>,
     /// The delay history of each CPU.
     pub(super) histories: Vec<CpuHistory>,
     pub(super) workers: Vec<Worker>,
@@ -56,6 +58,7 @@ impl ServerState {
             timeline: Timeline::default(),
             speed: Speed::default(),
             cpus: Vec::new(),
+            places_of_cpus: Vec::new(),
             histories: Vec::new(),
             workers: Vec::new(),
             traced_workers: Vec::new(),
@@ -100,11 +103,8 @@ impl ServerState {
         }
         // a new worker may be current already
         for (place, line) in timeline.cpus().iter().enumerate() {
-            let k = self.cpu_index(line.cpu()).unwrap_or_else(|| {
-                self.cpus.push(CpuClock::new(line.cpu()));
-                self.histories.push(CpuHistory::default());
-                self.cpus.len() - 1
-            });
+            let k = self.cpu_index(line.cpu());
+            let k = k.unwrap_or_else(|| self.add_cpu(line.cpu()));
             self.cpus[k].read_on(place, line, &mut self.by_tid);
         }
         for w in 0..self.workers.len() {
@@ -168,8 +168,20 @@ impl ServerState {
         }
     }
 
+    fn add_cpu(&mut self, cpu: u16) -> usize {
+        let (k, number) = (self.cpus.len(), usize::from(cpu));
+        self.cpus.push(CpuClock::new());
+        self.histories.push(CpuHistory::default());
+        if number >= self.places_of_cpus.len() {
+            self.places_of_cpus.resize(number + 1, None);
+        }
+        self.places_of_cpus[number] = Some(k);
+        k
+    }
+
+    /// The place of a CPU. Every change of a worker's state needs it, and there may be hundreds of CPUs.
     fn cpu_index(&self, cpu: u16) -> Option<usize> {
-        self.cpus.iter().position(|clock| clock.cpu == cpu)
+        self.places_of_cpus.get(usize::from(cpu)).copied().flatten()
     }
 
     fn label(&mut self, cause: Cause, who: Who) -> Label {

@@ -9,10 +9,7 @@ pub(super) fn limits(observed: &Observed) -> Vec<String> {
     if replayed < measured {
         let which = match observed.in_slices {
             true => "those of the slices".to_owned(),
-            false => format!(
-                "the first part of each of {} equal stretches of time",
-                observed.blocks
-            ),
+            false => "the first part of each of many equal stretches of time".to_owned(),
         };
         limits.push(format!(
             "{replayed} of {measured} requests are replayed: {which}"
@@ -38,10 +35,9 @@ mod tests {
     fn the_requests_of_slices_are_not_called_stretches_of_time() {
         let mut observed = Observed {
             measured_requests: 10,
-            blocks: 4,
             ..Observed::default()
         };
-        let stretches = "the first part of each of 4 equal stretches of time";
+        let stretches = "the first part of each of many equal stretches of time";
         assert!(limits(&observed)[0].ends_with(stretches));
         observed.in_slices = true;
         assert!(limits(&observed)[0].ends_with("are replayed: those of the slices"));

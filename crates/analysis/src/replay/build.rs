@@ -59,8 +59,11 @@ impl Observed {
             ..Self::default()
         };
         let resent: Resent = timeline.retransmissions().collect();
-        let per_request = observed.add_requests(matched, chosen, &resent);
+        let mut per_request = observed.add_requests(matched, chosen, &resent);
         observed.origin_ns = per_request.origin_ns;
+        let begins = sample.begins.iter();
+        let begins = begins.map(|at| ns(*at).saturating_sub(per_request.origin_ns));
+        per_request.covered = covered(&observed.requests, begins);
         observed.real_time = real_time(&observed.workers, context);
         let cpus = timeline.cpus(&observed.workers);
         observed.servers_are_workers = cpus.len() > 1 && observed.workers.len() <= cpus.len();
@@ -136,6 +139,26 @@ impl Observed {
     }
 }
 
+/// The stretches of time that have requests to replay. A new one begins at each of `begins`, and where
+/// nothing came in for more than a thousandth of the total time.
+fn covered(requests: &[Job], begins: impl Iterator<Item = u64>) -> Vec<(u64, u64)> {
+    let end = requests.iter().map(Job::finish_ns).max().unwrap_or(0);
+    let apart = (end / 1_000).max(1);
+    let mut begins = begins.peekable();
+    let mut covered: Vec<(u64, u64)> = Vec::new();
+    for job in requests {
+        let (arrival, finish) = (job.arrival_ns, job.finish_ns());
+        let begins_here = begins.next_if(|begin| *begin <= arrival).is_some();
+        match covered.last_mut() {
+            Some((_, end)) if !begins_here && arrival <= end.saturating_add(apart) => {
+                *end = finish.max(*end);
+            }
+            _ => covered.push((arrival, finish)),
+        }
+    }
+    covered
+}
+
 fn ns(at: Monotonic) -> u64 {
     at.nanos_since_boot()
 }
@@ -198,6 +221,20 @@ fn bound(requests: &[Job], clients: &[u32]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_left_out_is_not_covered() {
+        let job = |arrival_ns| Job {
+            arrival_ns,
+            measured_ns: 5,
+            ..Job::default()
+        };
+        let jobs = [0, 6, 100_000, 100_004, 100_012].map(job);
+        let whole = covered(&jobs, [].into_iter());
+        assert_eq!(whole, [(0, 11), (100_000, 100_017)]);
+        let stretches = covered(&jobs, [0, 100_000, 100_010].into_iter());
+        assert_eq!(stretches, [(0, 11), (100_000, 100_009), (100_012, 100_017)]);
+    }
 
     #[test]
     fn a_request_whose_worker_is_unknown_does_not_move_its_client() {

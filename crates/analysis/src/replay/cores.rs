@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::iter::Peekable;
 
 use taillab_model::explanation::{Cause, Culprit};
-use taillab_model::{RecordingContext, Tid};
+use taillab_model::{Monotonic, RecordingContext, Tid};
 
 use super::track::{CoreTimeline, CpuStretch, Occupant, SourceId, StretchEnd};
 use crate::ledger::{GroupKey, Label, Labels, Who, of_storage, of_top};
@@ -23,6 +23,10 @@ const HELD_BACK_NS: u64 = 100_000;
 
 /// With more threads than this, short idle times are not searched for a thread that is held back.
 const MANY_THREADS: usize = 64;
+
+/// Further spans than this are not read one by one: a thread that comes back to a CPU may have been on
+/// many others.
+const FAR: usize = 64;
 
 /// A CPU with less than this fraction (1 ÷ n) of the threads' time is not one of the server's.
 const NOTABLE_CPU: u64 = 1_000;
@@ -160,9 +164,12 @@ fn wait_ns(span: &WorkerSpan) -> (u64, u64) {
     (span.from.nanos_since_boot(), span.to.nanos_since_boot())
 }
 
+type Spans<'a> = Peekable<Box<dyn Iterator<Item = WorkerSpan> + 'a>>;
+
 /// The spans of one thread, read forwards.
 struct States<'a> {
-    spans: Peekable<Box<dyn Iterator<Item = WorkerSpan> + 'a>>,
+    line: &'a WorkerLine,
+    spans: Spans<'a>,
     current: Option<WorkerSpan>,
     /// Whether the thread is held back in the current span, if that has been determined.
     held_back: Option<bool>,
@@ -172,6 +179,7 @@ impl<'a> States<'a> {
     fn of(line: &'a WorkerLine) -> Self {
         let spans: Box<dyn Iterator<Item = WorkerSpan> + 'a> = Box::new(line.spans());
         Self {
+            line,
             spans: spans.peekable(),
             current: None,
             held_back: None,
@@ -181,12 +189,25 @@ impl<'a> States<'a> {
     /// The span in which `at_ns` lies, which never decreases from call to call.
     fn at(&mut self, at_ns: u64) -> Option<WorkerSpan> {
         let begun = |span: &WorkerSpan| span.from.nanos_since_boot() <= at_ns;
+        let mut passed = 0;
         while let Some(span) = self.spans.next_if(begun) {
             self.current = Some(span);
             self.held_back = None;
+            passed += 1;
+            if passed == FAR {
+                self.spans = spans_from(self.line, Monotonic::from_nanos_since_boot(at_ns));
+            }
         }
         self.current
     }
+}
+
+/// The spans of a thread from the one in which `at` lies.
+fn spans_from(line: &WorkerLine, at: Monotonic) -> Spans<'_> {
+    let mut cursor = line.cursor_from(at);
+    let spans: Box<dyn Iterator<Item = WorkerSpan> + '_> =
+        Box::new(std::iter::from_fn(move || cursor.next(line)));
+    spans.peekable()
 }
 
 struct CoreSegments<'a> {
@@ -347,5 +368,63 @@ impl Iterator for CoreSegments<'_> {
             });
         }
         Some(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use taillab_model::{Event, EventKind, ThreadName};
+
+    use super::*;
+
+    const SERVER: Tid = 9;
+
+    /// A thread that comes onto its CPU every 200 ns, 2,000 times, and sleeps again.
+    fn timeline() -> Timeline {
+        let context = RecordingContext {
+            threads: vec![ThreadName {
+                tid: SERVER,
+                pid: SERVER,
+                comm: "server".to_owned(),
+                server: true,
+                real_time: None,
+            }],
+            ..RecordingContext::default()
+        };
+        let switch = |number: u64| {
+            let (prev, next) = match number % 2 {
+                0 => (0, SERVER),
+                _ => (SERVER, 0),
+            };
+            Event {
+                at: Monotonic::from_nanos_since_boot(1_000 + 100 * number),
+                cpu: 0,
+                kind: EventKind::Switched {
+                    prev,
+                    next,
+                    preempted: false,
+                    asleep: None,
+                },
+            }
+        };
+        Timeline::build((0..4_000).map(switch), &context)
+    }
+
+    #[test]
+    fn a_state_is_the_same_however_many_are_passed() {
+        let timeline = timeline();
+        let line = timeline.worker(SERVER).unwrap();
+        let spans: Vec<WorkerSpan> = line.spans().collect();
+        assert_eq!(spans.len(), 4_000);
+        let begun = |span: &WorkerSpan, at_ns: u64| span.from.nanos_since_boot() <= at_ns;
+        for step in [70, 1_000, 7_000, 50_000] {
+            let mut states = States::of(line);
+            for at_ns in (0..420_000).step_by(step) {
+                let passed = spans.partition_point(|span| begun(span, at_ns));
+                let expected = passed.checked_sub(1).map(|last| spans[last]);
+                assert_eq!(states.at(at_ns), expected, "{at_ns}");
+                assert_eq!(states.spans.peek(), spans.get(passed), "{at_ns}");
+            }
+        }
     }
 }

@@ -32,6 +32,8 @@ pub(super) struct PerRequest {
     pub(super) read_ns: Vec<u64>,
     /// The requests in the order of T6.
     pub(super) finished: Vec<u32>,
+    /// The stretches of time that have requests to replay.
+    pub(super) covered: Vec<(u64, u64)>,
 }
 
 /// Fills in work, vacations and wake-ups.
@@ -83,8 +85,7 @@ pub(super) fn reconstruct(
         cpus.len()
     };
     pass.observed.vacations = vec![Vacations::default(); servers.max(1)];
-    let covered = covered(pass.observed, &per_request.finished);
-    let mut covered = covered.into_iter().peekable();
+    let mut covered = per_request.covered.iter().peekable();
     for (cpu, segment) in by_time(timeline, cpus) {
         let from = segment.from_ns.saturating_sub(pass.origin);
         let to = segment.to_ns.saturating_sub(pass.origin);
@@ -130,24 +131,6 @@ impl Observed {
             });
         }
     }
-}
-
-/// The stretches of time that have requests to replay: a single one, or one for each block. They are more
-/// than a thousandth of the total time apart.
-fn covered(observed: &Observed, finished: &[u32]) -> Vec<(u64, u64)> {
-    let requests = &observed.requests;
-    let finish = |i: &u32| requests[*i as usize].finish_ns();
-    let end = finished.last().map_or(0, finish);
-    let apart = (end / 1_000).max(1);
-    let mut covered: Vec<(u64, u64)> = Vec::new();
-    for job in requests {
-        let (arrival, finish) = (job.arrival_ns, job.finish_ns());
-        match covered.last_mut() {
-            Some((_, end)) if arrival <= end.saturating_add(apart) => *end = finish.max(*end),
-            _ => covered.push((arrival, finish)),
-        }
-    }
-    covered
 }
 
 /// An idle stretch of a CPU.
@@ -411,7 +394,7 @@ impl<F: Fn(SourceId) -> Cause> Reconstruction<'_, F> {
             None if !self.shared && self.workers.iter().any(|w| w.blocked.is_some()) => {}
             None => vacations[cpu].push(from, to, source),
             Some(worker_cpus) => {
-                for worker in worker_cpus.workers_on(cpu, from + self.origin) {
+                for &worker in worker_cpus.workers_on(cpu, from + self.origin) {
                     if Some(worker) != but && self.workers[worker].blocked.is_none() {
                         vacations[worker].push(from, to, source);
                     }

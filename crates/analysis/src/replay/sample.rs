@@ -1,5 +1,6 @@
 //! Chooses which part of a recording is replayed: all of it, or stretches of time at equal distances.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use taillab_model::{Monotonic, Nanos, RecordingContext};
@@ -20,21 +21,33 @@ const MAX_REPLAYED: usize = 1_000_000;
 /// The number of blocks of time for the intervals, if the recording is a single window.
 const BLOCKS: usize = 32;
 
+/// The maximum number of stretches, if such a recording is not replayed as a whole: so many that a spell of
+/// half a second in a minute is not missed.
+const MOST_CHOSEN: usize = 256;
+
 /// The maximum number of blocks of time, if the recording has several windows.
 const MOST_BLOCKS: usize = 64;
 
-/// The maximum number of requests in each of those: [`MAX_REPLAYED`] ÷ 2 in all, because blocks that are
-/// joined later also take memory.
-const OF_BLOCK: usize = MAX_REPLAYED / 2 / MOST_BLOCKS;
+/// The maximum number of stretches of such a recording.
+const MOST_STRETCHES: usize = 2 * MOST_BLOCKS;
+
+/// The maximum number of requests in each of those: [`MAX_REPLAYED`] ÷ 2 in all, because stretches that
+/// are joined later also take memory.
+const OF_STRETCH: usize = MAX_REPLAYED / 2 / MOST_STRETCHES;
 
 /// This share of a stretch is replayed only for the state of the queue, if there is a gap before it.
-const LEAD_IN: f64 = 1.0 / 16.0;
+const LEAD_IN: f64 = 1.0 / 8.0;
+
+/// In a single window, at most this share of a stretch is replayed before it for that.
+const MOST_LEAD_IN: usize = 4;
 
 /// The requests that are replayed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sample {
     /// Their places in the order of T1, each with its block of time or [`UNCOUNTED`].
     pub(super) chosen: Vec<(u32, u8)>,
+    /// T1 of the first request of each stretch after which others are left out.
+    pub(super) begins: Vec<Monotonic>,
     pub(super) blocks: usize,
     /// They are those of slices.
     pub(super) in_slices: bool,
@@ -47,6 +60,10 @@ pub(crate) struct Sample {
 impl Sample {
     /// Of a whole recording.
     pub(super) fn of(matched: &Matched, measure_from: Monotonic) -> Self {
+        Self::of_at_most(MAX_REPLAYED, matched, measure_from)
+    }
+
+    fn of_at_most(most: usize, matched: &Matched, measure_from: Monotonic) -> Self {
         let measured = |place: usize| matched.is_measured(place, measure_from);
         let n = matched.requests.len();
         let Some(first) = (0..n).find(|&place| measured(place)) else {
@@ -55,31 +72,65 @@ impl Sample {
         let count = matched.measured_places(measure_from).count();
         let t1_ns = |place: usize| matched.requests.t1(place).nanos_since_boot();
         let begin_ns = t1_ns(first);
-        let length = t1_ns(n - 1) + 1 - begin_ns.min(t1_ns(n - 1));
-        let block_ns = (length as f64 / BLOCKS as f64).max(1.0);
-        let part = MAX_REPLAYED as f64 / count as f64;
-        let all = part >= 1.0;
-        let mut chosen = Vec::with_capacity(n.min(MAX_REPLAYED * 11 / 10));
-        for place in if all { 0 } else { first }..n {
-            let into = t1_ns(place).saturating_sub(begin_ns) as f64 / block_ns;
-            let block = (into as usize).min(BLOCKS - 1);
-            let within = into - block as f64;
-            if !all && within >= part {
-                continue;
-            }
-            let lead_in = !all && within < part * LEAD_IN;
-            let counted = measured(place) && !lead_in;
-            let block = if counted { block as u8 } else { UNCOUNTED };
-            chosen.push((place as u32, block));
-        }
-        Self {
-            chosen,
+        let length = (t1_ns(n - 1) + 1 - begin_ns.min(t1_ns(n - 1))) as f64;
+        let block = |place: usize| {
+            let into = t1_ns(place).saturating_sub(begin_ns) as f64 / length;
+            ((into * BLOCKS as f64) as usize).min(BLOCKS - 1) as u8
+        };
+        let mut sample = Self {
             blocks: BLOCKS,
-            in_slices: false,
             measured: count as u64,
             speed: Speed::of(matched, &Paces::usual(matched)),
+            ..Self::default()
+        };
+        let mut choose = |places: Range<usize>, counts: bool| {
+            sample.chosen.extend(places.map(|place| {
+                let counted = counts && measured(place);
+                (place as u32, if counted { block(place) } else { UNCOUNTED })
+            }));
+        };
+        let part = most as f64 / count as f64;
+        if part >= 1.0 {
+            choose(0..n, true);
+            return sample;
         }
+        // fewer where little is left out between two of them
+        let stretches = ((500.0 * (1.0 - part)) as usize).clamp(1, MOST_CHOSEN);
+        let place_at = |stretches_passed: f64| {
+            let into = stretches_passed / stretches as f64 * length;
+            let at_ns = begin_ns + into as u64;
+            (matched.requests).first_from(Monotonic::from_nanos_since_boot(at_ns))
+        };
+        let (mut begins, mut chosen_to) = (Vec::new(), 0);
+        for number in 0..stretches {
+            let from = place_at(number as f64);
+            let to = place_at(number as f64 + part);
+            let room = (from - chosen_to).min((to - from) / MOST_LEAD_IN);
+            let lead_in = last_empty(matched, from - room, from);
+            if lead_in < to {
+                begins.push(matched.requests.t1(lead_in));
+            }
+            choose(lead_in..from, false);
+            choose(from..to, true);
+            chosen_to = to;
+        }
+        sample.begins = begins;
+        sample
     }
+}
+
+/// The last place up to `to` at which the server was empty when the request came in, as far as the requests
+/// since `from` show; `from` if it never was.
+fn last_empty(matched: &Matched, from: usize, to: usize) -> usize {
+    let requests = &matched.requests;
+    let (mut found, mut busy_to) = (from, None);
+    for place in from..(to + 1).min(requests.len()) {
+        if busy_to.is_some_and(|end| end <= requests.t1(place)) {
+            found = place;
+        }
+        busy_to = busy_to.max(Some(requests.t6(place)));
+    }
+    found
 }
 
 /// Chooses what is replayed, window by window. A single window is replayed as a whole; of several
@@ -158,7 +209,7 @@ struct SampledStretch {
 impl Coarsen for SampledStretch {
     /// Adds requests up to the maximum number.
     fn add(&mut self, next: Self) {
-        let spare = OF_BLOCK.saturating_sub(self.requests.requests.len());
+        let spare = OF_STRETCH.saturating_sub(self.requests.requests.len());
         let more = next.requests.requests.len().min(spare);
         if more > 0 {
             for place in 0..more {
@@ -176,7 +227,7 @@ impl SampledStretches {
         Self {
             measure_from,
             from: None,
-            cells: Coarsening::new(1, MOST_BLOCKS),
+            cells: Coarsening::new(1, MOST_STRETCHES),
             measured: 0,
             cut: Spans::default(),
             slices: Slices::default(),
@@ -205,7 +256,7 @@ impl SampledStretches {
             Some(from) => from,
             None => {
                 let length = t1(n - 1).saturating_since(t1(first)).get();
-                self.cells = Coarsening::new(length / MOST_BLOCKS as u64 + 1, MOST_BLOCKS);
+                self.cells = Coarsening::new(length / MOST_STRETCHES as u64 + 1, MOST_STRETCHES);
                 *self.from.insert(t1(first))
             }
         };
@@ -216,7 +267,7 @@ impl SampledStretches {
                 .requests
                 .first_from(from + Nanos::new(end))
                 .max(place + 1);
-            let spare = OF_BLOCK.saturating_sub(cell.requests.requests.len());
+            let spare = OF_STRETCH.saturating_sub(cell.requests.requests.len());
             let last = end.min(place + spare);
             if place < last {
                 cell.keep(window, place, last);
@@ -234,7 +285,7 @@ impl SampledStretches {
             let first = matched.requests.first_from(slice.from);
             let end = matched.requests.first_from(earlier(slice.to, TAIL));
             let (cell, _) = self.cells.cell(number.into());
-            let spare = OF_BLOCK.saturating_sub(cell.requests.requests.len());
+            let spare = OF_STRETCH.saturating_sub(cell.requests.requests.len());
             let last = end.min(first + spare);
             if first < last {
                 cell.keep(window, first, last);
@@ -249,8 +300,9 @@ impl SampledStretches {
         let cells: Vec<SampledStretch> = cells
             .filter(|cell| !cell.requests.requests.is_empty())
             .collect();
+        let stretches = cells.len();
         let mut sample = Sample {
-            blocks: cells.len(),
+            blocks: stretches.min(MOST_BLOCKS),
             in_slices: self.slices.are_used(),
             measured: self.measured,
             speed: self.speed,
@@ -258,11 +310,15 @@ impl SampledStretches {
         };
         let sliced = sample.in_slices;
         let mut follows = sliced;
-        for (block, cell) in cells.into_iter().enumerate() {
+        for (number, cell) in cells.into_iter().enumerate() {
+            let block = number * sample.blocks / stretches;
             let n = cell.requests.requests.len();
+            if sliced || !follows {
+                sample.begins.push(cell.requests.requests.t1(0));
+            }
             // after a stretch that is kept as a whole, the queue is already in its state
             let lead_in = if follows { 0.0 } else { n as f64 * LEAD_IN } as usize;
-            follows = sliced || n < OF_BLOCK;
+            follows = sliced || n < OF_STRETCH;
             for place in 0..n {
                 let t1 = cell.requests.requests.t1(place);
                 let counted = place >= lead_in
@@ -294,5 +350,81 @@ impl SampledStretch {
         let upto = (upto.min(known) + Nanos::from_millis(1)).min(known);
         self.lines
             .add(&window.timeline, matched.requests.t1(first), upto);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use taillab_model::{RequestKey, Stamps};
+
+    use super::*;
+
+    const NS: u64 = 100;
+
+    fn at(ns: u64) -> Monotonic {
+        Monotonic::from_nanos_since_boot(ns)
+    }
+
+    /// One request every [`NS`] nanoseconds, of which number i leaves at `left_ns(i)`.
+    fn requests(n: u64, left_ns: impl Fn(u64) -> u64) -> Matched {
+        let mut matched = Matched::default();
+        for i in 0..n {
+            let stamps = Stamps::new(at(i * NS), [None; 4], at(left_ns(i)));
+            matched.requests.push_stamps(stamps);
+            matched.keys.push(RequestKey {
+                address: 0,
+                port: 1,
+                id: i as u16,
+            });
+            matched.workers.push(1);
+        }
+        matched
+    }
+
+    #[test]
+    fn a_spell_of_half_a_second_in_a_minute_is_replayed_in_its_share() {
+        let (all, spell) = (120_000, 1_000);
+        let matched = requests(all as u64, |i| i * NS + 10);
+        let sample = Sample::of_at_most(all / 4, &matched, at(0));
+        let mut spells = vec![0; all / spell];
+        let mut blocks = [0; BLOCKS];
+        for &(place, block) in &sample.chosen {
+            // the server is always empty, so nothing leads in
+            assert_ne!(block, UNCOUNTED, "{place}");
+            spells[place as usize / spell] += 1;
+            blocks[usize::from(block)] += 1;
+        }
+        let share = 200..=300;
+        assert!(spells.iter().all(|n| share.contains(n)), "{spells:?}");
+        let share = 900..=1_000;
+        assert!(blocks.iter().all(|n| share.contains(n)), "{blocks:?}");
+    }
+
+    #[test]
+    fn a_replay_begins_where_the_server_was_empty() {
+        // only the first of each group finds it empty
+        let group = 97;
+        let matched = requests(400_000, |i| (i / group + 1) * group * NS - 1);
+        let sample = Sample::of_at_most(100_000, &matched, at(0));
+        assert_eq!(sample.begins.len(), MOST_CHOSEN);
+        for begin in &sample.begins {
+            assert_eq!(begin.nanos_since_boot() % (group * NS), 0);
+        }
+        let counted = sample
+            .chosen
+            .iter()
+            .filter(|(_, block)| *block != UNCOUNTED);
+        assert!((99_000..=101_000).contains(&counted.count()));
+        assert!(sample.chosen.len() < 130_000);
+        assert!(sample.chosen.is_sorted_by_key(|(place, _)| *place));
+    }
+
+    #[test]
+    fn a_recording_that_is_not_too_long_is_replayed_as_a_whole() {
+        let sample = Sample::of(&requests(1_000, |i| i * NS + 10), at(500 * NS));
+        assert_eq!(sample.chosen.len(), 1_000);
+        assert_eq!(sample.chosen[499], (499, UNCOUNTED));
+        assert_eq!((sample.chosen[500].1, sample.chosen[999].1), (0, 31));
+        assert!(sample.begins.is_empty());
     }
 }

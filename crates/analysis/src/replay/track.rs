@@ -1,6 +1,8 @@
 //! What the replay needs to know about the server's CPUs.
 
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::binary_heap::PeekMut;
+use std::collections::{BinaryHeap, HashMap};
 
 use taillab_model::Tid;
 use taillab_model::explanation::{Cause, Culprit};
@@ -84,12 +86,22 @@ pub(super) fn by_time<'a, T: CoreTimeline>(
         .iter()
         .map(|&cpu| timeline.segments(cpu).peekable())
         .collect();
+    // when the next stretch of each begins: there may be hundreds
+    let begins = streams.iter_mut().enumerate();
+    let mut begins: BinaryHeap<Reverse<(u64, usize)>> = begins
+        .filter_map(|(cpu, stream)| Some(Reverse((stream.peek()?.from_ns, cpu))))
+        .collect();
     std::iter::from_fn(move || {
-        let begins = streams.iter_mut().enumerate();
-        let (_, cpu) = begins
-            .filter_map(|(cpu, stream)| Some((stream.peek()?.from_ns, cpu)))
-            .min()?;
-        Some((cpu, streams[cpu].next()?))
+        let mut first = begins.peek_mut()?;
+        let Reverse((_, cpu)) = *first;
+        let stretch = streams[cpu].next()?;
+        match streams[cpu].peek() {
+            Some(next) => *first = Reverse((next.from_ns, cpu)),
+            None => {
+                PeekMut::pop(first);
+            }
+        }
+        Some((cpu, stretch))
     })
 }
 
@@ -98,8 +110,13 @@ pub(super) fn by_time<'a, T: CoreTimeline>(
 pub(super) struct WorkerCpus {
     /// For each worker, in order of time: since when (since boot), and the place of the CPU.
     changes: Vec<Vec<(u64, usize)>>,
-    /// For each worker, the place in `changes` that the last call reached.
-    place: Vec<usize>,
+    /// The changes of all workers in the order in which they come into force: since when, the worker, and
+    /// the place of the CPU.
+    in_order: Vec<(u64, usize, usize)>,
+    /// How many of them have come into force; then where each worker is, and who is on each CPU.
+    passed: usize,
+    place: Vec<Option<usize>>,
+    there: Vec<Vec<usize>>,
 }
 
 impl WorkerCpus {
@@ -123,8 +140,28 @@ impl WorkerCpus {
             }
             left[worker] = segment.to_ns;
         }
+        Self::new(changes, cpus.len())
+    }
+
+    fn new(changes: Vec<Vec<(u64, usize)>>, cpus: usize) -> Self {
+        let mut in_order = Vec::new();
+        for (worker, changes) in changes.iter().enumerate() {
+            let mut since = 0;
+            for (place, &(from, cpu)) in changes.iter().enumerate() {
+                // it is on its first CPU from the beginning, and none of its changes overtakes another
+                if place > 0 {
+                    since = from.max(since);
+                }
+                in_order.push((since, worker, cpu));
+            }
+        }
+        // the sort is stable
+        in_order.sort_by_key(|(since, ..)| *since);
         Self {
-            place: vec![0; changes.len()],
+            place: vec![None; changes.len()],
+            there: vec![Vec::new(); cpus],
+            passed: 0,
+            in_order,
             changes,
         }
     }
@@ -141,19 +178,19 @@ impl WorkerCpus {
     }
 
     /// The workers on `cpu` at `at_ns` (since boot), which never decreases from call to call.
-    pub(super) fn workers_on(
-        &mut self,
-        cpu: usize,
-        at_ns: u64,
-    ) -> impl Iterator<Item = usize> + '_ {
-        let all = self.changes.iter().zip(&mut self.place).enumerate();
-        all.filter_map(move |(worker, (changes, place))| {
-            let has_begun = |(from, _): &(u64, usize)| *from <= at_ns;
-            while changes.get(*place + 1).is_some_and(has_begun) {
-                *place += 1;
+    pub(super) fn workers_on(&mut self, cpu: usize, at_ns: u64) -> &[usize] {
+        while let Some(&(since, worker, to)) = self.in_order.get(self.passed)
+            && since <= at_ns
+        {
+            self.passed += 1;
+            if let Some(from) = self.place[worker].replace(to) {
+                self.there[from].retain(|other| *other != worker);
             }
-            (changes.get(*place)?.1 == cpu).then_some(worker)
-        })
+            let there = &mut self.there[to];
+            let behind = there.partition_point(|other| *other < worker);
+            there.insert(behind, worker);
+        }
+        &self.there[cpu]
     }
 }
 
@@ -163,15 +200,64 @@ mod tests {
 
     #[test]
     fn a_worker_may_be_where_it_was_and_where_it_comes_to() {
-        let cpus = WorkerCpus {
-            changes: vec![vec![(0, 0), (100, 1), (200, 2)], Vec::new()],
-            place: vec![0; 2],
-        };
+        let changes = vec![vec![(0, 0), (100, 1), (200, 2)], Vec::new()];
+        let cpus = WorkerCpus::new(changes, 3);
         let on = |worker, from, to| [0, 1, 2].map(|cpu| cpus.may_be_on(worker, cpu, [from, to]));
         // it left the first CPU when this began
         assert_eq!(on(0, 100, 150), [true, true, false]);
         assert_eq!(on(0, 110, 200), [false, true, false]);
         assert_eq!(on(0, 150, 250), [false, true, true]);
         assert_eq!(on(1, 0, 10), [true; 3]);
+    }
+
+    #[test]
+    fn a_worker_is_where_it_went_last() {
+        let changes = vec![
+            vec![(0, 0), (100, 1)],
+            vec![(30, 2), (50, 1), (40, 0), (200, 2)],
+            Vec::new(),
+        ];
+        let mut cpus = WorkerCpus::new(changes, 4);
+        let mut on = |at_ns| [0, 1, 2, 3].map(|cpu| cpus.workers_on(cpu, at_ns).to_vec());
+        assert_eq!(on(0), [vec![0], vec![], vec![1], vec![]]);
+        assert_eq!(on(49), [vec![0], vec![], vec![1], vec![]]);
+        assert_eq!(on(99), [vec![0, 1], vec![], vec![], vec![]]);
+        assert_eq!(on(100), [vec![1], vec![0], vec![], vec![]]);
+        assert_eq!(on(200), [vec![], vec![0], vec![1], vec![]]);
+    }
+
+    /// When the stretches of each CPU begin.
+    struct Begins(Vec<Vec<u64>>);
+
+    impl CoreTimeline for Begins {
+        fn cpus(&self, _: &[Tid]) -> Vec<u16> {
+            (0..self.0.len() as u16).collect()
+        }
+
+        fn segments(&self, cpu: u16) -> impl Iterator<Item = CpuStretch> + '_ {
+            let begins = self.0[usize::from(cpu)].iter();
+            begins.map(|&from_ns| CpuStretch {
+                from_ns,
+                to_ns: from_ns + 1,
+                who: Occupant::Idle { deep: false },
+            })
+        }
+
+        fn sources(&self) -> usize {
+            0
+        }
+
+        fn source(&self, _: SourceId) -> (Cause, Option<Culprit>) {
+            (Cause::Unexplained, None)
+        }
+    }
+
+    #[test]
+    fn of_stretches_that_begin_together_those_of_the_first_cpu_come_first() {
+        let begins = Begins(vec![vec![5, 5, 9], vec![1, 5], vec![], vec![5, 7]]);
+        let merged = by_time(&begins, &begins.cpus(&[]));
+        let found: Vec<(usize, u64)> = merged.map(|(cpu, it)| (cpu, it.from_ns)).collect();
+        let expected = [(1, 1), (0, 5), (0, 5), (1, 5), (3, 5), (3, 7), (0, 9)];
+        assert_eq!(found, expected);
     }
 }

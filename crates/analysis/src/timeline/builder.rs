@@ -457,6 +457,10 @@ impl TimelineBuilder {
     /// fault. If the CPU stood still meanwhile, that is a part of the wait.
     fn waited_for_storage(&mut self, tid: Tid, from_ns: u64, at: Monotonic, call: Option<u16>) {
         for line in self.cpus.iter_mut().flatten() {
+            // it was on few of them
+            if !line.had(tid, from_ns, ns(at)) {
+                continue;
+            }
             let mut was_there = false;
             line.relabel(from_ns, ns(at), |(thread, top)| {
                 was_there |= thread == tid;
@@ -509,7 +513,7 @@ impl TimelineBuilder {
             cpus.push(CpuLine {
                 cpu,
                 changes: line.changes.part(ns(keep_from)),
-                meanings: line.meanings.clone(),
+                meanings: line.meanings.as_slice().into(),
                 stalls: Vec::new(),
                 end_ns,
             });

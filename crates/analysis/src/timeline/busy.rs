@@ -26,6 +26,10 @@ use crate::matched::Matched;
 /// `NET_RX_SOFTIRQ` of the kernel.
 pub(crate) const NET_RX: u8 = 3;
 
+/// Further segments than this are not read one by one: a thread that comes back to a CPU may have been on
+/// many others.
+const FAR: usize = 64;
+
 /// The cost of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BusyTime {
@@ -183,12 +187,18 @@ fn add_services(
         let Ok(place) = timeline.cpus.binary_search_by_key(&cpu, |line| line.cpu()) else {
             continue;
         };
-        let segments = segments[place].get_or_insert_with(|| timeline.cpus[place].segments());
+        let of_cpu = &timeline.cpus[place];
+        let segments = segments[place].get_or_insert_with(|| of_cpu.segments());
         let reached = intervals[next..].iter().zip(&served[next..]);
         for (&(begin, end), &(_, request)) in reached.take_while(|(i, _)| i.0 < to) {
             let (begin, end) = (begin.max(from), end.min(to));
+            let mut passed = 0;
             while segments.peek().is_some_and(|s| ns(s.to) <= begin) {
                 segments.next();
+                passed += 1;
+                if passed == FAR {
+                    *segments = of_cpu.segments_from(Monotonic::from_nanos_since_boot(begin));
+                }
             }
             let mut ahead = segments.clone();
             while let Some(segment) = ahead.next()
@@ -200,5 +210,69 @@ fn add_services(
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use taillab_model::{Event, EventKind, RecordingContext, Request, Stamps, ThreadName, Tid};
+
+    use super::*;
+
+    const SERVER: Tid = 9;
+
+    fn at(us: u64) -> Monotonic {
+        Monotonic::from_nanos_since_boot(us * 1_000)
+    }
+
+    fn switched(us: u64, prev: Tid, next: Tid) -> Event {
+        Event {
+            at: at(us),
+            cpu: 0,
+            kind: EventKind::Switched {
+                prev,
+                next,
+                preempted: false,
+                asleep: None,
+            },
+        }
+    }
+
+    /// Services of 5 and 7 µs, and a thousand stays of another thread between them.
+    #[test]
+    fn a_thread_that_comes_back_after_many_others_is_found() {
+        let context = RecordingContext {
+            threads: vec![ThreadName {
+                tid: SERVER,
+                pid: SERVER,
+                comm: "server".to_owned(),
+                server: true,
+                real_time: None,
+            }],
+            ..RecordingContext::default()
+        };
+        let mut events = vec![switched(10, 0, SERVER), switched(15, SERVER, 0)];
+        let others = (100..2_100).map(|us| match us % 2 {
+            0 => switched(us, 0, 8),
+            _ => switched(us, 8, 0),
+        });
+        events.extend(others);
+        events.extend([switched(3_000, 0, SERVER), switched(3_007, SERVER, 0)]);
+        let mut matched = Matched::default();
+        for (came, answered) in [(10, 15), (3_000, 3_007)] {
+            matched.requests.push(Request {
+                server: Stamps::new(at(came), [None; 4], at(answered)),
+                client: None,
+                operation: None,
+            });
+            matched.workers.push(SERVER);
+        }
+        let timeline = Timeline::build(events, &context);
+        let expected = BusyTime {
+            per_request: Nanos::from_micros(6),
+            busy: Nanos::from_micros(12),
+            requests: 2,
+        };
+        assert_eq!(busy_stretches(&matched, &timeline, at(0), 1), [expected]);
     }
 }

@@ -125,6 +125,20 @@ impl Column {
         }
     }
 
+    /// Whether `is` is true of anything between two times, as far back as the changes are unpacked.
+    pub(super) fn any(&self, from_ns: u64, to_ns: u64, is: impl Fn(u64) -> bool) -> bool {
+        let latest_first = self.tail.iter().rev();
+        for change in latest_first.skip_while(|change| change.at_ns >= to_ns) {
+            if is(change.code) {
+                return true;
+            }
+            if change.at_ns <= from_ns {
+                break;
+            }
+        }
+        false
+    }
+
     /// Makes sure that there is a change at `at_ns`, without altering any state; returns its place.
     fn boundary(&mut self, at_ns: u64) -> usize {
         let mut place = self.tail.len();
@@ -317,6 +331,20 @@ mod tests {
         column.rewrite(30, 40, |_| 7);
         column.finish();
         assert_eq!(pairs(&column), [(10, 1), (20, 7), (40, 1)]);
+    }
+
+    #[test]
+    fn what_lies_between_two_times_is_seen() {
+        let mut column = Column::default();
+        for (at, code) in [(10, 1), (20, 2), (30, 3)] {
+            column.push(at, code);
+        }
+        let seen = |from, to| [1, 2, 3].map(|code| column.any(from, to, |other| other == code));
+        assert_eq!(seen(0, 10), [false; 3]);
+        assert_eq!(seen(0, 11), [true, false, false]);
+        assert_eq!(seen(19, 21), [true, true, false]);
+        assert_eq!(seen(20, 30), [false, true, false]);
+        assert_eq!(seen(40, 50), [false, false, true]);
     }
 
     #[test]

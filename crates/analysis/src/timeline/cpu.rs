@@ -165,6 +165,12 @@ impl CpuBuilder {
         });
     }
 
+    /// Whether the thread was current here at some time between the two.
+    pub(super) fn had(&self, thread: Tid, from_ns: u64, to_ns: u64) -> bool {
+        let is_thread = |code: u64| self.meanings[code as usize].0 == thread;
+        self.changes.any(from_ns, to_ns, is_thread)
+    }
+
     pub(super) fn relabel(
         &mut self,
         from_ns: u64,

@@ -161,8 +161,9 @@ impl Timeline {
 pub struct CpuLine {
     pub(super) cpu: u16,
     pub(super) changes: Column,
-    /// Meaning of the codes in `changes`.
-    pub(super) meanings: Vec<(Tid, Top)>,
+    /// Meaning of the codes in `changes`. All stretches of a window share it: where many threads move
+    /// between many CPUs, each CPU has thousands.
+    pub(super) meanings: Arc<[(Tid, Top)]>,
     pub(super) stalls: Vec<Stall>,
     pub(super) end_ns: u64,
 }

@@ -12,9 +12,10 @@
 //!   Time taken in many small parts is therefore not assigned to any silence, rather than to the
 //!   wrong one;
 //! - **another CPU** fell silent and spoke again at the same two moments, to within a tenth of the
-//!   silence, and both had threads of the server. (For other threads only switches are recorded: while
-//!   one of them computes, a thread that spins for its answer on another CPU is silent for exactly as
-//!   long);
+//!   silence, and both had threads of the server. With more such CPUs, they must agree as much more
+//!   closely: of many that compute for equally long, some always begin together by chance. (For other
+//!   threads only switches are recorded: while one of them computes, a thread that spins for its answer
+//!   on another CPU is silent for exactly as long);
 //! - **the timer**: the silence ended with a tick of the local timer (or with other interrupts
 //!   that had waited too, and then a tick), and by the rhythm of the ticks before, that tick
 //!   was due in the middle of it. A thread that computes does not delay a tick;
@@ -29,6 +30,8 @@
 use std::collections::BTreeMap;
 
 use taillab_model::{Monotonic, Nanos};
+
+use crate::spans::earlier;
 
 /// Shorter silences are ignored.
 pub const MIN_SILENCE: Nanos = Nanos::from_micros(100);
@@ -129,20 +132,15 @@ pub(super) fn find(
         missed.entry(of).or_default().push((from, to));
     }
     missed.values_mut().for_each(|times| times.sort_unstable());
+    let of_server = OfServer::among(silences);
     for (&cpu, own) in silences {
         let stalls = found.entry(cpu).or_default();
         for silence in own {
             let by_canary = missed.values().find_map(|of| seen_by_canary(silence, of));
-            let others = silences.iter().filter(|(other, _)| **other != cpu);
-            let by_other = || {
-                others
-                    .into_iter()
-                    .find_map(|(_, o)| simultaneous(silence, o))
-            };
             if let Some((from, to)) = by_canary {
                 let evidence = StallEvidence::Canary;
                 stalls.push(Stall { from, to, evidence });
-            } else if let Some((from, to)) = by_other() {
+            } else if let Some((from, to)) = of_server.simultaneous(cpu, silence) {
                 let evidence = StallEvidence::OtherCpu;
                 stalls.push(Stall { from, to, evidence });
             }
@@ -187,21 +185,49 @@ fn seen_by_canary(
     .next()
 }
 
-/// A silence of another CPU that begins and ends with this one.
-fn simultaneous(silence: &Silence, others: &[Silence]) -> Option<(Monotonic, Monotonic)> {
-    let slack = Nanos::new(silence.length() / 10);
-    let apart = |a: Monotonic, b: Monotonic| a.max(b).saturating_since(a.min(b));
-    let first = others.partition_point(|other| other.to <= silence.from);
-    let near = others[first..]
-        .iter()
-        .take_while(|other| other.from < silence.to);
-    near.filter(|other| {
-        let both_speak = silence.own && other.own;
-        both_speak
-            && apart(silence.from, other.from) <= slack
-            && apart(silence.to, other.to) <= slack
-    })
-    .find_map(|other| silence.both(other.from, other.to))
+/// The silences of the server's threads on all CPUs, in order of their beginnings: CPUs are not compared
+/// with each other one by one, since there may be hundreds.
+struct OfServer<'s> {
+    /// Each with its CPU.
+    silences: Vec<(u16, &'s Silence)>,
+    /// How many CPUs have any.
+    cpus: u64,
+}
+
+impl<'s> OfServer<'s> {
+    fn among(silences: &'s BTreeMap<u16, Vec<Silence>>) -> Self {
+        let mut of_server = Self {
+            silences: Vec::new(),
+            cpus: 0,
+        };
+        for (&cpu, of_cpu) in silences {
+            let before = of_server.silences.len();
+            let own = of_cpu.iter().filter(|silence| silence.own);
+            of_server.silences.extend(own.map(|silence| (cpu, silence)));
+            of_server.cpus += u64::from(of_server.silences.len() > before);
+        }
+        // the sort is stable
+        of_server.silences.sort_by_key(|(_, silence)| silence.from);
+        of_server
+    }
+
+    /// What a silence of `cpu` has in common with the one of another CPU that begins and ends with it; of
+    /// several, of the CPU with the lowest number.
+    fn simultaneous(&self, cpu: u16, silence: &Silence) -> Option<(Monotonic, Monotonic)> {
+        if !silence.own {
+            return None;
+        }
+        let others = self.cpus.saturating_sub(1).max(1);
+        let slack = Nanos::new(silence.length() / (10 * others));
+        let apart = |a: Monotonic, b: Monotonic| a.max(b).saturating_since(a.min(b));
+        let (least, most) = (earlier(silence.from, slack), silence.from + slack);
+        let first = self.silences.partition_point(|(_, o)| o.from < least);
+        let near = self.silences[first..].iter();
+        near.take_while(|(_, other)| other.from <= most)
+            .filter(|(of, other)| *of != cpu && apart(silence.to, other.to) <= slack)
+            .min_by_key(|(of, _)| *of)
+            .and_then(|(_, other)| silence.both(other.from, other.to))
+    }
 }
 
 /// Periods of the kernel's tick: 100, 250, 300 and 1,000 per second. The longest that fits is used, since a
@@ -380,6 +406,26 @@ mod tests {
         let stall = found(&own, &[silence(1_150, 3_050)], &[], None);
         assert_eq!(stall, [(1_150, 3_000, StallEvidence::OtherCpu)]);
         assert!(found(&own, &[silence(1_000, 3_500)], &[], None).is_empty());
+    }
+
+    /// Sixteen CPUs whose numbers have gaps compute for 1.5 ms each, and begin one after the other.
+    #[test]
+    fn with_many_cpus_silences_must_agree_more_closely() {
+        let found = |apart: u64| {
+            let of = |place: u16| {
+                let from = 1_000 + apart * u64::from(place);
+                (17 * place, vec![silence(from, from + 1_500)])
+            };
+            find(&(0..16).map(of).collect(), &[], &[], &[])
+        };
+        // a hundred and fiftieth is 10 µs
+        assert!(found(11).values().all(Vec::is_empty));
+        let stalls = found(10);
+        assert!(stalls.values().all(|stalls| stalls.len() == 1));
+        let evidence = StallEvidence::OtherCpu;
+        // 10 µs before or after it: the lower number counts
+        let (from, to) = (at(1_020), at(2_510));
+        assert_eq!(stalls[&34], [Stall { from, to, evidence }]);
     }
 
     #[test]

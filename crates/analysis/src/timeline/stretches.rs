@@ -37,12 +37,12 @@ impl Stretches {
             let own = self.cpus.entry(line.cpu).or_insert_with(|| CpuLine {
                 cpu: line.cpu,
                 changes: Column::default(),
-                meanings: Vec::new(),
+                meanings: Arc::default(),
                 stalls: Vec::new(),
                 end_ns: 0,
             });
             // a part has all codes of earlier parts
-            own.meanings.clone_from(&line.meanings);
+            own.meanings = Arc::clone(&line.meanings);
             copy(&line.changes, &mut own.changes, ns(from), ns(to));
             // a stall that began before the stretch is a part of it too
             let inside = (line.stalls.iter()).filter(|stall| stall.from < to && stall.to > from);
@@ -136,7 +136,7 @@ mod tests {
         let line = CpuLine {
             cpu: 0,
             changes: Column::default(),
-            meanings: Vec::new(),
+            meanings: Arc::default(),
             stalls: vec![stall(50, 150), stall(180, 260)],
             end_ns: 400,
         };

@@ -101,9 +101,9 @@ fn real_time() -> io::Result<()> {
 
 fn real_time_remedy(privileges: &Privileges) -> String {
     if privileges.holds(SYS_NICE) {
-        // RT_GROUP_SCHED: a new group has no real-time runtime at all
-        "give this control group some: echo 950000 > …/cpu.rt_runtime_us, or boot with \
-         rt_group_sched=0"
+        // RT_GROUP_SCHED: a new group has no real-time runtime at all, and version 2 cannot give it any
+        "give this control group some (version 1: echo 950000 > …/cpu.rt_runtime_us), or start from \
+         the root group (echo $$ > /sys/fs/cgroup/cgroup.procs), or boot with rt_group_sched=0"
             .into()
     } else {
         privileges.how_to_get(SYS_NICE)

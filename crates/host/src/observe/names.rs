@@ -17,12 +17,22 @@ pub fn name(
     seen: Vec<ThreadName>,
     processes: &[u32],
 ) {
+    name_threads(context, roots, seen, processes);
+    context.interrupts = interrupts(roots);
+}
+
+/// As [`name`], without the interrupts: on many CPUs, listing them takes tens of milliseconds.
+pub fn name_threads(
+    context: &mut RecordingContext,
+    roots: &Roots,
+    seen: Vec<ThreadName>,
+    processes: &[u32],
+) {
     let nameless: Vec<Tid> = (seen.iter().filter(|thread| thread.comm.is_empty()))
         .map(|thread| thread.tid)
         .collect();
     let known = seen.into_iter().chain(of_server(roots, processes));
     context.threads = of_threads(roots, known, nameless);
-    context.interrupts = interrupts(roots);
 }
 
 /// Names our own threads by what they do, so that a reader does not take them for another program's.

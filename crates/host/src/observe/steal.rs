@@ -1,5 +1,6 @@
 //! Time that the hypervisor says it took from single CPUs.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -23,7 +24,7 @@ pub(super) struct StealSampler {
     file: File,
     text: Vec<u8>,
     /// Each CPU with its ticks so far.
-    last: Vec<(u32, Option<u64>)>,
+    last: BTreeMap<u32, Option<u64>>,
 }
 
 impl StealSampler {
@@ -48,7 +49,7 @@ impl StealSampler {
         let lines = text.lines().take_while(|line| line.starts_with("cpu"));
         for (cpu, ticks) in lines.filter_map(parse_cpu) {
             let ticks = ticks.steal();
-            let Some((_, last)) = self.last.iter_mut().find(|(one, _)| *one == cpu) else {
+            let Some(last) = self.last.get_mut(&cpu) else {
                 continue;
             };
             let since = last.map_or(0, |last| ticks.saturating_sub(last));

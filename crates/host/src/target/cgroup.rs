@@ -36,6 +36,15 @@ impl Cgroup {
         candidates.into_iter().find_map(Self::at)
     }
 
+    /// The group of version 2 that has exactly these processes, given in ascending order.
+    pub fn of_exactly(roots: &Roots, processes: &[u32]) -> Option<Self> {
+        let of_first = roots.proc.join(format!("{}/cgroup", processes.first()?));
+        let text = fs::read_to_string(of_first).ok()?;
+        let path = text.lines().find_map(|line| line.strip_prefix("0::"))?;
+        let group = Self::find(roots, Path::new(path))?;
+        (group.processes() == processes).then_some(group)
+    }
+
     fn at(folder: PathBuf) -> Option<Self> {
         let is_group = folder.is_absolute() && folder.join("cgroup.procs").is_file();
         let id = is_group.then(|| fs::metadata(&folder).ok())??.ino();
@@ -132,6 +141,21 @@ mod tests {
             assert_eq!(group.id, fs::metadata(&whole).unwrap().ino());
         }
         assert_eq!(Cgroup::find(&roots, Path::new("other.slice")), None);
+    }
+
+    #[test]
+    fn a_service_has_a_group_with_its_processes_and_no_others() {
+        let (_folder, roots) = tree(&[
+            ("proc/7/cgroup", "1:name=x:/\n0::/web.service\n"),
+            ("proc/9/cgroup", "0::/user.slice\n"),
+            ("sys/fs/cgroup/web.service/cgroup.procs", "8\n7\n"),
+            ("sys/fs/cgroup/user.slice/cgroup.procs", "9\n10\n11\n"),
+        ]);
+        let group = Cgroup::of_exactly(&roots, &[7, 8]).unwrap();
+        assert!(group.folder.ends_with("web.service"));
+        assert_eq!(Cgroup::of_exactly(&roots, &[9, 10]), None);
+        assert_eq!(Cgroup::of_exactly(&roots, &[12]), None);
+        assert_eq!(Cgroup::of_exactly(&roots, &[]), None);
     }
 
     #[test]

@@ -68,12 +68,22 @@ pub fn open_loop<C: Client, H: Hooks>(
     load: OpenLoop<'_>,
     hooks: &mut H,
 ) -> Result<LoadRun, LoadError> {
+    let requests = load.schedule.len();
+    if requests == 0 {
+        return Err(LoadError::EmptySchedule);
+    }
+    if load.measure_from >= requests {
+        return Err(LoadError::NothingMeasured {
+            measure_from: load.measure_from,
+            requests,
+        });
+    }
     open_loop_from(client, load, None, hooks, || now() + LEAD)
 }
 
 /// [`open_loop`] whose schedule begins at the time that `start` returns; `start` is called when
 /// everything is prepared. A pace sets the speed of the schedule and when the measurement
-/// begins and ends.
+/// begins and ends. The schedule may be empty, as that of one of many threads may be.
 pub(crate) fn open_loop_from<C: Client, H: Hooks>(
     client: &mut C,
     load: OpenLoop<'_>,
@@ -82,15 +92,6 @@ pub(crate) fn open_loop_from<C: Client, H: Hooks>(
     start: impl FnOnce() -> Monotonic,
 ) -> Result<LoadRun, LoadError> {
     let n = load.schedule.len();
-    if n == 0 {
-        return Err(LoadError::EmptySchedule);
-    }
-    if load.measure_from >= n {
-        return Err(LoadError::NothingMeasured {
-            measure_from: load.measure_from,
-            requests: n,
-        });
-    }
     if let Some(before) = load.schedule.windows(2).position(|w| w[1] < w[0]) {
         return Err(LoadError::UnsortedSchedule { at: before + 1 });
     }
@@ -155,6 +156,9 @@ fn spin<C: Client, H: Hooks>(
     let n = run.record.planned_len();
     run.begin(start);
     let mut at = now();
+    if n == 0 {
+        return (at, None);
+    }
     if let Some(pacing) = &mut pacing {
         pacing.fix(run);
     }

@@ -60,6 +60,25 @@ pub struct OpenFleet<'a> {
     pub stop: &'a AtomicBool,
 }
 
+impl OpenFleet<'_> {
+    /// Refuses a load without a request in its measurement. A single thread need not have one: at a low
+    /// rate, the schedules of some of many threads are empty.
+    fn check_is_measured(&self) -> Result<(), LoadError> {
+        let requests: usize = self.schedules.iter().map(Vec::len).sum();
+        if requests == 0 {
+            return Err(LoadError::EmptySchedule);
+        }
+        let ends = self.schedules.iter().filter_map(|schedule| schedule.last());
+        match ends.max().is_some_and(|last| *last >= self.warm_up) {
+            true => Ok(()),
+            false => Err(LoadError::NothingMeasured {
+                measure_from: requests,
+                requests,
+            }),
+        }
+    }
+}
+
 /// How a fleet saturates a server.
 #[derive(Debug)]
 pub struct ClosedFleet<'a> {
@@ -222,7 +241,7 @@ impl<C: Client + Send> Fleet<C> {
     /// A thread that ends early, whatever the reason, ends the others.
     ///
     /// # Errors
-    /// As [`crate::open_loop()`] for any thread's schedule, [`LoadError::Schedules`], and
+    /// As [`crate::open_loop()`] for all schedules together, [`LoadError::Schedules`], and
     /// [`LoadError::Thread`] or [`LoadError::ThreadPanicked`].
     pub fn open_loop<H: Hooks>(
         &mut self,
@@ -250,6 +269,7 @@ impl<C: Client + Send> Fleet<C> {
                 threads,
             });
         }
+        load.check_is_measured()?;
         let start = StartLine::new(threads);
         let parts: Vec<_> = load
             .schedules

@@ -63,6 +63,31 @@ fn threads_share_a_schedule_and_their_records_are_read_as_one() {
     assert_ne!(asked(0)[..300], asked(1)[..300]);
 }
 
+/// At a low rate, many threads have few requests: one has none, one only in the warm-up.
+#[test]
+fn a_thread_without_a_request_holds_nobody_up() {
+    let stop = AtomicBool::new(false);
+    let due = |us: &[u64]| -> Vec<Nanos> { us.iter().copied().map(Nanos::from_micros).collect() };
+    let few = vec![due(&[]), due(&[5]), due(&[10, 200, 300])];
+    let run = fleet(3).open_loop(load(few, &stop), &mut NoHooks).unwrap();
+    assert_eq!((run.stopped, run.iter().count()), (None, 4));
+    assert_eq!(run.iter_measured().count(), 2);
+    assert_eq!(run.cpu().requests, 2);
+    let start = run.start().unwrap();
+    assert!(run.runs.iter().all(|part| part.record.start() == start));
+    let refused = |schedules| {
+        let refused = fleet(3).open_loop(load(schedules, &stop), &mut NoHooks);
+        refused.unwrap_err()
+    };
+    let none = refused(vec![Vec::new(); 3]);
+    assert!(matches!(none, LoadError::EmptySchedule), "{none}");
+    let warm_up = refused(vec![due(&[]), due(&[5]), due(&[10])]);
+    assert!(
+        matches!(warm_up, LoadError::NothingMeasured { .. }),
+        "{warm_up}"
+    );
+}
+
 #[test]
 fn a_schedule_is_dealt_out_in_turn() {
     let all: Vec<_> = (0..7).map(Nanos::new).collect();

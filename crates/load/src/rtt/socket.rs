@@ -183,12 +183,15 @@ impl Socket {
             },
             // over UDP an ICMP error for an earlier message, which either call may report
             Errno::CONNREFUSED | Errno::CONNRESET | Errno::PIPE => self.gone(),
-            Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::HOSTDOWN | Errno::NETDOWN => {
-                RttError::Unreachable {
-                    server: self.server.clone(),
-                    source: why.into(),
-                }
-            }
+            // a firewall on this machine gives EPERM
+            Errno::HOSTUNREACH
+            | Errno::NETUNREACH
+            | Errno::HOSTDOWN
+            | Errno::NETDOWN
+            | Errno::PERM => RttError::Unreachable {
+                server: self.server.clone(),
+                source: why.into(),
+            },
             why => RttError::Kernel {
                 call: "send or recv",
                 source: why.into(),
@@ -388,7 +391,7 @@ mod tests {
         let endpoint = Endpoint::Udp(server.local_addr().unwrap());
         let timeout = Nanos::from_secs(1);
         let socket = Socket::connect(&endpoint, Mode::Nonblocking, 64, timeout).unwrap();
-        for error in [Errno::HOSTUNREACH, Errno::NETUNREACH] {
+        for error in [Errno::HOSTUNREACH, Errno::NETUNREACH, Errno::PERM] {
             let text = socket.ended(error).to_string();
             assert!(
                 text.contains(&endpoint.to_string()) && text.contains("route"),

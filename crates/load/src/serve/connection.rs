@@ -122,7 +122,13 @@ pub(super) struct Connections {
     blocks: Box<[OnceLock<Box<ConnectionBlock>>]>,
 }
 
-type ConnectionBlock = [Mutex<Option<Connection>>; BLOCK];
+type ConnectionBlock = [ConnectionSlot; BLOCK];
+
+/// Has cache lines of its own: its neighbours may be served on other CPUs.
+#[derive(Default)]
+#[repr(align(128))]
+struct ConnectionSlot(Mutex<Option<Connection>>);
+
 const BLOCK: usize = 1024;
 /// Room for four million files; the default of fs.nr_open is one million.
 const BLOCKS: usize = 4096;
@@ -140,7 +146,8 @@ impl Connections {
         let Some(block) = self.blocks.get(fd / BLOCK) else {
             return Err(connection);
         };
-        let block = block.get_or_init(|| Box::new(std::array::from_fn(|_| Mutex::new(None))));
+        let slot = |_| ConnectionSlot::default();
+        let block = block.get_or_init(|| Box::new(std::array::from_fn(slot)));
         *lock(&block[fd % BLOCK]) = Some(connection);
         Ok(fd as u64)
     }
@@ -166,6 +173,6 @@ impl Connections {
     }
 }
 
-fn lock(slot: &Mutex<Option<Connection>>) -> MutexGuard<'_, Option<Connection>> {
-    slot.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(slot: &ConnectionSlot) -> MutexGuard<'_, Option<Connection>> {
+    slot.0.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -289,7 +289,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__type(key, u32);
 	__type(value, struct ask);
-	__uint(max_entries, 4096);
+	__uint(max_entries, 4096); /* on many CPUs more: set before loading */
 } asks SEC(".maps");
 
 #define NR_IO_URING_ENTER 426

@@ -4,8 +4,12 @@ use taillab_model::noise::NoiseResult;
 
 use super::figure;
 use super::page::{Head, plain_document};
+use crate::figures::counted;
 use crate::markup::{paragraph, section};
 use crate::noise;
+
+/// Of the loops that ran at the same time, how many get a section of their own: the worst.
+const SECTIONS: usize = 8;
 
 /// The page, in UTF-8; it refers to nothing outside itself.
 pub fn render(result: &NoiseResult) -> Vec<u8> {
@@ -22,12 +26,13 @@ pub fn render(result: &NoiseResult) -> Vec<u8> {
     plain_document(head.command, &head, |page| {
         section(page, "reads", "Time between two reads", |page| {
             figure::put(page, &noise::chart(result), "");
-            noise::rows_table(result).put(page);
+            noise::rows_table(&result.rows).put(page);
             for sentence in &result.comparison {
                 paragraph(page, "explain", sentence);
             }
         });
-        for (place, row) in result.rows.iter().enumerate() {
+        let shown = noise::worst(&result.rows, SECTIONS);
+        for (place, row) in shown.iter().enumerate() {
             let Some(causes) = row.causes.as_deref().filter(|causes| !causes.is_empty()) else {
                 continue;
             };
@@ -39,6 +44,14 @@ pub fn render(result: &NoiseResult) -> Vec<u8> {
                 }
                 noise::causes_page(causes).put(page);
                 noise::longest_table(row, usize::MAX).put(page);
+            });
+        }
+        let left = noise::not_shown(&result.rows, &shown);
+        if left > 0 {
+            section(page, "causes-others", "What took it: other loops", |page| {
+                let left = counted(left as u64, "other loop is", "other loops are");
+                let text = format!("The causes of {left} in the JSON.");
+                paragraph(page, "explain", &text);
             });
         }
     })

@@ -8,9 +8,12 @@ use crate::bursts;
 use crate::causes::workers_table;
 use crate::document::Document;
 use crate::explained;
-use crate::figures::count;
+use crate::figures::{count, counted};
 use crate::markup::{Markup, paragraph, section};
 use crate::table::{Column, Table, cell, lacking};
+
+/// Workers in the table, the slowest first; the others are only counted.
+const WORKERS: usize = 32;
 
 pub(super) fn put(page: &mut Markup, document: &Document<'_>) {
     let Some(explanation) = &document.report.server.explanation else {
@@ -93,7 +96,13 @@ fn put_workers(page: &mut Markup, explanation: &Explanation) {
             paragraph(page, "explain", &sentence);
         }
         if !explanation.workers.is_empty() {
-            workers_table(&explanation.workers, usize::MAX).put(page);
+            workers_table(&explanation.workers, WORKERS).put(page);
+        }
+        let left = explanation.workers.len().saturating_sub(WORKERS);
+        if left > 0 {
+            let left = counted(left as u64, "worker", "workers");
+            let text = format!("And {left} with a shorter mean: see the JSON.");
+            paragraph(page, "note", &text);
         }
     });
 }

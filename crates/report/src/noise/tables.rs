@@ -1,6 +1,6 @@
 //! The rows, what took the time, and the longest gaps, as tables.
 
-use taillab_model::noise::{NoiseCause, NoiseKind, NoiseResult, NoiseRow};
+use taillab_model::noise::{NoiseCause, NoiseKind, NoiseRow};
 use taillab_model::{Distribution, Nanos};
 
 use super::texts::name as name_of;
@@ -16,7 +16,7 @@ const ON_PAGE: usize = 30;
 const WORTH_A_LINE: f64 = 0.01;
 
 /// The distribution and the gaps of each row.
-pub(crate) fn rows_table(result: &NoiseResult) -> Table {
+pub(crate) fn rows_table<'a>(rows: impl IntoIterator<Item = &'a NoiseRow>) -> Table {
     let columns = [
         Column::left(""),
         Column::right("min").gap(2),
@@ -29,7 +29,7 @@ pub(crate) fn rows_table(result: &NoiseResult) -> Table {
         Column::right("stolen").gap(2),
     ];
     let mut table = Table::new("Time between two reads, and gaps per second", columns);
-    for row in &result.rows {
+    for row in rows {
         let reads = &row.reads;
         let cells = [
             name(name_of(row)),
@@ -52,8 +52,8 @@ pub(crate) fn rows_table(result: &NoiseResult) -> Table {
 }
 
 /// The same with as many columns as fit a terminal.
-pub(crate) fn rows_screen(result: &NoiseResult, style: Style) -> Table {
-    rows_table(result).fit(
+pub(crate) fn rows_screen(rows: &[&NoiseRow], style: Style) -> Table {
+    rows_table(rows.iter().copied()).fit(
         style,
         &[
             &|table| table.shorten(),

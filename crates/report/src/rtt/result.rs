@@ -35,9 +35,8 @@ impl RttReport<'_> {
     /// `client on CPU 1, server on CPUs 2,3`.
     pub(crate) fn cpus(&self) -> String {
         let list = |cpus: &[u32]| {
-            let names: Vec<String> = cpus.iter().map(u32::to_string).collect();
-            let plural = if names.len() == 1 { "" } else { "s" };
-            format!("CPU{plural} {}", names.join(","))
+            let plural = if cpus.len() == 1 { "" } else { "s" };
+            format!("CPU{plural} {}", ranges(cpus))
         };
         let client = format!("client on {}", list(&self.result.client_cpus));
         match self.result.server_cpus.as_slice() {
@@ -58,6 +57,18 @@ impl RttReport<'_> {
             }
         })
     }
+}
+
+/// `2,3` or `0-15,20`: three or more in sequence are a range.
+fn ranges(cpus: &[u32]) -> String {
+    let in_sequence = cpus.chunk_by(|a, b| a.checked_add(1) == Some(*b));
+    let parts: Vec<String> = in_sequence
+        .flat_map(|cpus| match cpus {
+            [first, _, .., last] => vec![format!("{first}-{last}")],
+            few => few.iter().map(u32::to_string).collect(),
+        })
+        .collect();
+    parts.join(",")
 }
 
 /// `tcp blocking 1K ×2`: the row among others.
@@ -89,6 +100,15 @@ pub fn size(bytes: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn many_cpus_are_named_in_ranges_and_few_one_by_one() {
+        let all: Vec<u32> = (0..64).collect();
+        assert_eq!(ranges(&all), "0-63");
+        assert_eq!(ranges(&[1]), "1");
+        assert_eq!(ranges(&[2, 3]), "2,3");
+        assert_eq!(ranges(&[0, 2, 3, 6, 7, 8, 200]), "0,2,3,6-8,200");
+    }
 
     #[test]
     fn the_mode_of_af_xdp_is_said_where_it_is_used() {

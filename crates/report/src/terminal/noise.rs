@@ -4,14 +4,18 @@ use taillab_model::noise::{NoiseResult, NoiseRow};
 
 use super::chart;
 use super::page::Page;
-use crate::figures::percent;
+use crate::figures::{counted, percent};
 use crate::noise;
 use crate::text::{Ink, Style};
 
 /// How many of each row's longest gaps are shown.
 const LONGEST: usize = 5;
+/// Of the loops that ran at the same time, how many get a line on a screen: the worst.
+const LINES: usize = 8;
+/// And how many a table of what took their time.
+const TABLES: usize = 2;
 
-/// Rows, causes and the figure; `all` shows every cause and the longest gaps.
+/// Rows, causes and the figure; `all` shows every row and cause, and the longest gaps.
 pub fn render(result: &NoiseResult, all: bool, style: Style) -> String {
     let mut page = Page::new(style);
     page.title_of_done("taillab noise", result.partial);
@@ -22,10 +26,8 @@ pub fn render(result: &NoiseResult, all: bool, style: Style) -> String {
         "Time between two reads",
         "a longer one than usual is a gap; gaps per second, by length",
     );
-    page.table(&noise::rows_screen(result, style));
-    for row in &result.rows {
-        page.causes_of(row, all);
-    }
+    page.rows(&result.rows, all, style);
+    page.causes_of_rows(&result.rows, all);
     if !result.comparison.is_empty() {
         page.heading("The loops against each other", "");
         for sentence in &result.comparison {
@@ -42,6 +44,31 @@ pub fn render(result: &NoiseResult, all: bool, style: Style) -> String {
 }
 
 impl Page {
+    fn rows(&mut self, rows: &[NoiseRow], all: bool, style: Style) {
+        let shown = noise::worst(rows, if all { usize::MAX } else { LINES });
+        self.table(&noise::rows_screen(&shown, style));
+        let left = rows.len() - shown.len();
+        if left > 0 {
+            let left = counted(left as u64, "loop", "loops");
+            let less = "with less stolen and shorter gaps: --verbose or --json shows them";
+            self.paragraph(Ink::Quiet, &format!("and {left} {less}"));
+        }
+    }
+
+    fn causes_of_rows(&mut self, rows: &[NoiseRow], all: bool) {
+        let shown = noise::worst(rows, if all { usize::MAX } else { TABLES });
+        for row in &shown {
+            self.causes_of(row, all);
+        }
+        let left = noise::not_shown(rows, &shown);
+        if left > 0 {
+            let left = counted(left as u64, "other loop", "other loops");
+            let text = format!("What took it from {left}: --verbose or --json shows it");
+            self.line("");
+            self.paragraph(Ink::Quiet, &text);
+        }
+    }
+
     fn causes_of(&mut self, row: &NoiseRow, all: bool) {
         let Some(causes) = row.causes.as_deref().filter(|causes| !causes.is_empty()) else {
             return;

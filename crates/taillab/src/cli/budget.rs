@@ -43,7 +43,7 @@ pub struct BudgetArgs {
     /// How long each row is measured
     #[arg(short, long, value_name = "TIME", default_value = "2s", value_parser = positive)]
     pub duration: Nanos,
-    /// Two CPUs: for the client and for the server [default: the first two]
+    /// Two CPUs: for the client and for the server [default: the first two of different cores]
     #[arg(long, short = 'C', value_name = "CPUS")]
     pub cpus: Option<CpuSet>,
     /// A topology of your own (TOML); may be repeated

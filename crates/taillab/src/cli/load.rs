@@ -107,7 +107,8 @@ pub struct ScheduleArgs {
     /// Keep one request in flight on each connection: the next one is sent as soon as it is answered
     #[arg(long, conflicts_with_all = ["rate", "utilization", "profile", "trace"])]
     pub ping_pong: bool,
-    /// Requests in flight with -R max and while the capacity is measured [default: 32]
+    /// Requests in flight with -R max and while the capacity is measured [default: 32, or 8 for each thread, if
+    /// that is more]
     #[arg(hide_short_help = true, long, value_name = "N")]
     pub outstanding: Option<NonZeroUsize>,
     /// Seed of the schedule and of the requests

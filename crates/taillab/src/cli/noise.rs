@@ -74,7 +74,7 @@ pub struct NoiseArgs {
     /// With --improve: also move interrupts and receive work off the CPU for one loop, and put them back
     #[arg(hide_short_help = true, long, requires = "improve")]
     pub move_interrupts: bool,
-    /// Load one CPU, then two … then all, to see whether stalls depend on their number
+    /// Load one CPU, then two, four … then all, to see whether stalls depend on their number
     #[arg(long, conflicts_with = "loops")]
     pub by_cpus: bool,
     /// Do not look for causes

@@ -26,7 +26,7 @@ fn help() -> String {
          sudo taillab run memcached\n  \
          sudo taillab run memcached -u 50% -d 60s -o result\n  \
          sudo taillab run nginx -R 20k --assert 'p99<=1ms'\n  \
-         sudo taillab run null-rpc --architecture epoll-shared -w 4 -C 0-3 --client-cpus 4\n  \
+         sudo taillab run null-rpc --architecture epoll-shared -w 4 -C 0-3\n  \
          sudo taillab run --server 'redis-server --port {{port}} --bind {{address}} \
          --protected-mode no' \\\n      \
              --port 6379 --protocol redis\n\n\
@@ -220,10 +220,11 @@ struct LoadSettings {
 
 #[derive(Debug, Default, Args)]
 struct ServerSettings {
-    /// CPUs of the server, e.g. 0 or 0-2 [default: 0]
+    /// CPUs of the server, e.g. 0 or 0-2 [default: 0, or one beside the generator's]
     #[arg(short = 'C', long, value_name = "CPUS")]
     server_cpus: Option<String>,
-    /// CPUs of the generator, one thread spinning on each, e.g. 1 or 4-7 [default: 1]
+    /// CPUs of the generator, one thread spinning on each, e.g. 1 or 4-7 [default: 1; with -C, one for every
+    /// two of the server's, beside them]
     #[arg(long, visible_alias = "client-cpu", value_name = "CPUS")]
     client_cpus: Option<String>,
     /// The transport of the requests [default: tcp, memcached udp]
@@ -280,7 +281,8 @@ struct CalibrationSettings {
     /// Length of a calibration block [default: 400ms]
     #[arg(hide_short_help = true, long, value_name = "TIME")]
     block: Option<Nanos>,
-    /// Outstanding requests in a calibration block [default: 32]
+    /// Outstanding requests in a calibration block [default: 32, or 8 for each worker that has a CPU, if that is
+    /// more]
     #[arg(hide_short_help = true, long, value_name = "N")]
     outstanding: Option<u16>,
     /// Use this service time instead of the measured one

@@ -17,12 +17,14 @@ mod text;
 
 use std::path::Path;
 
+use taillab_host::{CpuSet, Placement, Roots};
 use taillab_load::serve::Architecture;
 use taillab_load::{EchoWorkload, Resource, StoreWorkload};
 
 use self::defaults::Choice;
 use self::layers::{name, one_line, overlay, remove, set, whence};
 use crate::exit::{Exit, Failure, OrExit};
+use crate::fail::host;
 
 pub use self::check::MOST_UTILIZATION;
 pub use self::defaults::OURSELVES;
@@ -37,6 +39,26 @@ impl Client {
     pub fn all_connections(&self) -> u32 {
         u32::from(self.connections) + u32::from(self.reserve)
     }
+}
+
+/// Where only the server's CPUs are named, or only the generator's, the other side gets some beside them:
+/// the defaults may be among them.
+fn place_other_side(asked: &mut toml::Table) -> Result<(), Failure> {
+    let is_named = |side: &str| (asked.get(side)).is_some_and(|side| side.get("cpus").is_some());
+    if is_named("server") == is_named("client") {
+        return Ok(());
+    }
+    let cpus = |side| name::<CpuSet>(asked, side, "cpus");
+    let (server, client) = (cpus("server"), cpus("client"));
+    if server.is_none() && client.is_none() {
+        // what is no list of CPUs is refused later
+        return Ok(());
+    }
+    let (server, client) = (server.as_ref(), client.as_ref());
+    let placement = Placement::choose_for_load(&Roots::default(), server, client).map_err(host)?;
+    set(asked, "server.cpus", placement.server.to_string().into());
+    set(asked, "client.cpus", placement.client.to_string().into());
+    Ok(())
 }
 
 impl Experiment {
@@ -76,6 +98,7 @@ impl Experiment {
         for (key, value) in flags {
             set(&mut asked, key, value);
         }
+        place_other_side(&mut asked)?;
         let choice = choose(kind, &asked)?;
         let mut table = toml::Table::try_from(Self::defaults(choice)).or_exit(Exit::Failed)?;
         overlay(&mut table, asked);
@@ -166,9 +189,34 @@ fn choose(kind: Option<ServerKind>, asked: &toml::Table) -> Result<Choice, Failu
         )));
     }
     let usual = Choice::of(kind, architecture);
+    let transport = name(asked, "server", "transport").unwrap_or(usual.transport);
     Ok(Choice {
-        transport: name(asked, "server", "transport").unwrap_or(usual.transport),
+        transport,
         protocol: name(asked, "server", "protocol").unwrap_or(usual.protocol),
+        busy_at_once: busy_at_once(kind, architecture, transport, asked),
         ..usual
     })
+}
+
+/// How many workers have a CPU to compute on. Those that only wait need none, and t is not taken from
+/// their peak.
+fn busy_at_once(
+    kind: ServerKind,
+    architecture: Option<Architecture>,
+    transport: Transport,
+    asked: &toml::Table,
+) -> usize {
+    let waits = name::<String>(asked, "server", "service")
+        .is_some_and(|service| service.trim_start().starts_with("wait"));
+    let cpus = name::<CpuSet>(asked, "server", "cpus").map_or(1, |cpus| cpus.len());
+    let is_null_rpc = kind == ServerKind::NullRpc
+        && transport == Transport::Tcp
+        && architecture.is_none_or(|other| other == Architecture::NullRpc);
+    let workers = match name::<usize>(asked, "server", "workers") {
+        Some(workers) => workers,
+        // a thread for each connection
+        None if is_null_rpc => usize::MAX,
+        None => 1,
+    };
+    if waits { 1 } else { workers.min(cpus) }
 }

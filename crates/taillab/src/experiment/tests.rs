@@ -143,6 +143,32 @@ fn the_architecture_chooses_the_transport_and_the_transport_an_architecture() {
 }
 
 #[test]
+fn many_workers_are_kept_busy_while_the_peak_is_measured() {
+    let outstanding = |kind, workers: &str, more: &[(&'static str, &str)]| {
+        let both = [("server.cpus", "0-15"), ("client.cpus", "16-17")];
+        let workers = (!workers.is_empty()).then_some(("server.workers", workers));
+        let flags = both.into_iter().chain(workers).chain(more.iter().copied());
+        let flags: Vec<(&'static str, &str)> = flags.collect();
+        of(kind, &flags).unwrap().calibration.outstanding
+    };
+    let memcached = |workers| outstanding(ServerKind::Memcached, workers, &[]);
+    assert_eq!(["1", "4", "16"].map(memcached), [32, 32, 128]);
+    // no more than have a CPU
+    assert_eq!(memcached("64"), 128);
+    let one_cpu = [("server.cpus", "0-0")];
+    assert_eq!(outstanding(ServerKind::Nginx, "16", &one_cpu), 32);
+    // a thread for each connection
+    assert_eq!(outstanding(ServerKind::NullRpc, "", &[]), 128);
+    let waits = [
+        ("server.architecture", "epoll-shared"),
+        ("server.service", "wait:deterministic:1ms"),
+    ];
+    assert_eq!(outstanding(ServerKind::NullRpc, "16", &waits), 32);
+    let asked = [("calibration.outstanding", "40")];
+    assert_eq!(outstanding(ServerKind::Memcached, "16", &asked), 40);
+}
+
+#[test]
 fn a_server_of_the_users_own_says_what_it_speaks_and_where() {
     let with = |more: &[(&'static str, &str)]| {
         let flags: Vec<(&'static str, &str)> = CUSTOM.iter().chain(more).copied().collect();
@@ -374,6 +400,22 @@ fn no_file_does_harm() {
         refused += usize::from(resolve(&lines.join("\n"), vec![]).is_err());
     }
     assert!((300..3_000).contains(&refused), "{refused} were refused");
+}
+
+#[test]
+fn the_side_whose_cpus_are_not_named_gets_others() {
+    let usable = taillab_host::cpus::allowed().unwrap();
+    for cpu in usable.iter().take(2).map(|cpu| cpu.to_string()) {
+        let flag = |key| vec![(key, toml::Value::String(cpu.clone()))];
+        let client = resolve("", flag("server.cpus")).unwrap().client.cpus;
+        let server = resolve("", flag("client.cpus")).unwrap().server.cpus;
+        for other in [client, server] {
+            let other: CpuSet = other.parse().unwrap();
+            assert!(!other.contains(cpu.parse().unwrap()), "{cpu}: {other}");
+        }
+    }
+    let failure = resolve("[server]\ncpus = \"1023\"\n", vec![]).unwrap_err();
+    assert!(failure.message.contains("choose among"), "{failure}");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Short blocks of our own load on the rig, all at the same rate, measured by the client.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -18,7 +19,7 @@ use crate::exit::{Exit, Failure, OrExit};
 use crate::experiment::Experiment;
 use crate::fail::probe as probe_failure;
 use crate::pipeline;
-use crate::testbed::{DrainProbe, LoadClient, Rig, measure};
+use crate::testbed::{DrainProbe, LoadClient, Rig, draining, measure};
 
 /// Load before each block, which fills the queue and is not counted.
 const WARM_UP: Nanos = Nanos::from_millis(150);
@@ -96,7 +97,10 @@ impl<'r> GeneratedLoad<'r> {
         observe::name_own(&mut context, self.rig.roots());
         recording.context = context;
         let cuts = pipeline::cuts(load, client, &recording);
-        let unseen = pipeline::unseen_by_client(load, &cuts, from.unwrap_or(recording.base));
+        let workers = self.context.workers.and_then(NonZeroU32::new);
+        let workers = workers.unwrap_or(NonZeroU32::MIN);
+        let from = from.unwrap_or(recording.base);
+        let unseen = pipeline::unseen_by_client(load, &cuts, workers, from);
         recording.context.cuts = cuts;
         recording.insert(counted);
         recording.insert(pipeline::stalls(load, client));
@@ -124,6 +128,7 @@ impl Load for GeneratedLoad<'_> {
         let mut counted = Vec::new();
         let (client, probe) = (&mut self.client, &mut self.probe);
         let (stop, gone) = (&self.stop, &self.gone);
+        let free_cpus = self.rig.free_cpus();
         let load = self.rig.on_client_cpu(
             &[],
             || {
@@ -139,11 +144,9 @@ impl Load for GeneratedLoad<'_> {
                     waiting: Waiting::Spin,
                     stop,
                 };
-                let mut hooks = DrainProbe {
-                    probe: Some(probe),
-                    server_gone: gone,
-                };
-                client.open_loop(open, &mut hooks)
+                draining(Some(probe), &free_cpus, gone, |hooks| {
+                    client.open_loop(open, hooks)
+                })
             },
         )??;
         let (recorded, unseen) = self.recorded(&load, counted)?;

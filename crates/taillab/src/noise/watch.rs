@@ -11,8 +11,10 @@ use taillab_probe::{
     Devices, Disturbances, IpiWatch, Probe, ProbeError, ProbeSpec, ServerProcesses, Transport,
 };
 
-/// Room for events of one CPU: a quarter of a million, for when real-time loops leave no CPU to the thread
-/// that drains them.
+use crate::pipeline::ring_bytes_per_cpu;
+
+/// Room for events of one CPU where there are few: a quarter of a million, for when real-time loops leave
+/// no CPU to the thread that drains them.
 const RING_BYTES: usize = 4 << 20;
 
 /// The port "discard": no requests are traced here.
@@ -42,7 +44,8 @@ impl Watch {
             stamps: MiddleStamps::All,
             disturbances: wanted,
             payload_bytes: 0,
-            ring_bytes_per_cpu: RING_BYTES,
+            // every possible CPU has a ring, also those that are not measured
+            ring_bytes_per_cpu: RING_BYTES.min(ring_bytes_per_cpu()),
         };
         let mut probe = Probe::load(&spec)?;
         probe.attach()?;

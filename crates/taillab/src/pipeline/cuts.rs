@@ -12,28 +12,41 @@ const READ_LATE: Nanos = Nanos::from_millis(1);
 
 /// Where the generator's threads sent late. The recording shows which threads occupied their CPUs.
 pub fn cuts(load: &FleetRun, cpus: &CpuSet, recording: &Recording) -> Vec<Cut> {
-    let threads = load.runs.iter().zip(cpus.iter()).map(|(run, cpu)| {
-        let waits: Vec<_> = run
-            .waits
-            .iter()
-            .map(|wait| (wait.at, wait.lasted))
-            .collect();
-        let sends = run.record.iter().map(|entry| entry.times);
-        let sends = sends.map(|times| (times.intended, times.sent));
-        let thread = cut::Thread {
-            waits: &waits,
-            cpu,
-            occupants: &Occupants::of(recording, cpu),
-        };
-        cut::cuts_of(sends, thread)
-    });
+    let cpus: Vec<u32> = cpus.iter().collect();
+    let occupants = Occupants::of(recording, &cpus);
+    let places = cpus.iter().zip(&occupants);
+    let threads = load
+        .runs
+        .iter()
+        .zip(places)
+        .map(|(run, (&cpu, occupants))| {
+            let waits: Vec<_> = run
+                .waits
+                .iter()
+                .map(|wait| (wait.at, wait.lasted))
+                .collect();
+            let sends = run.record.iter().map(|entry| entry.times);
+            let sends = sends.map(|times| (times.intended, times.sent));
+            let thread = cut::Thread {
+                waits: &waits,
+                cpu,
+                occupants,
+            };
+            cut::cuts_of(sends, thread)
+        });
     cut::merged(threads)
 }
 
-/// The spans that the client's own figures leave out: from a little before each cut until all requests
-/// sent so far are answered.
-pub fn unseen_by_client(load: &FleetRun, cuts: &[Cut], measure_from: Monotonic) -> Spans {
-    let cutter = Cutter::new(cuts, NonZeroU32::MIN, None, measure_from);
+/// The spans that the client's own figures leave out: from a little before each cut until fewer requests
+/// are under way than the server has `workers`, so that one of them is idle. To be idle as a whole is
+/// rare for a server with many workers, and a cut would not end.
+pub fn unseen_by_client(
+    load: &FleetRun,
+    cuts: &[Cut],
+    workers: NonZeroU32,
+    measure_from: Monotonic,
+) -> Spans {
+    let cutter = Cutter::new(cuts, workers, None, measure_from);
     let times = load
         .iter()
         .map(|entry| (entry.times.sent, entry.times.received));

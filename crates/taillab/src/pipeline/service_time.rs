@@ -16,6 +16,10 @@ use crate::exit::Failure;
 /// were assigned, or does something else.
 const LEAST_SHARE: f64 = 0.001;
 
+/// It is one nevertheless if it has this share of what the busiest thread has: of a thousand threads, each
+/// may have less than [`LEAST_SHARE`].
+const SHARE_OF_BUSIEST: f64 = 0.1;
+
 /// The ideal server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdealServer {
@@ -108,7 +112,8 @@ fn workers(matched: &Matched, from: Monotonic, cpus: u32) -> NonZeroU32 {
     }
     served.remove(&0);
     let all: u64 = served.values().sum();
-    let least = all as f64 * LEAST_SHARE;
+    let busiest = served.values().max().copied().unwrap_or(0);
+    let least = (all as f64 * LEAST_SHARE).min(busiest as f64 * SHARE_OF_BUSIEST);
     let threads = served.values().filter(|n| **n as f64 >= least).count();
     let threads = u32::try_from(threads).unwrap_or(u32::MAX);
     NonZeroU32::new(threads.min(cpus)).unwrap_or(NonZeroU32::MIN)
@@ -202,5 +207,15 @@ mod tests {
         let count = |cpus| workers(&matched, at(1), cpus).get();
         assert_eq!((count(u32::MAX), count(1)), (2, 1));
         assert_eq!(workers(&Matched::default(), at(1), 4).get(), 1);
+    }
+
+    #[test]
+    fn a_thousand_threads_that_share_the_requests_are_workers() {
+        let requests: Vec<(u64, u64, Tid)> = (0..4500)
+            .map(|i| (10 + i, 20 + i, 5 + i as Tid % 1500))
+            .collect();
+        let matched = matched(&requests);
+        assert_eq!(workers(&matched, at(1), 64).get(), 64);
+        assert_eq!(workers(&matched, at(1), u32::MAX).get(), 1500);
     }
 }

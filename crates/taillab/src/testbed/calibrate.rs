@@ -10,26 +10,24 @@
 //! requests the server answered for each second of CPU time.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use taillab_analysis::median;
 use taillab_host::{CpuSample, CpuSet, Roots};
-use taillab_load::{ClosedFleet, Hooks, Saturation, StopReason};
+use taillab_load::{ClosedFleet, Saturation, StopReason};
 use taillab_model::Nanos;
 use taillab_model::summary::{Calibration, LoadSegment, Overhead, ServiceTimeSource};
 use taillab_probe::Probe;
 
 use super::capacity::Capacity;
 use super::client::LoadClient;
+use super::drain::draining;
 use super::rig::Rig;
 use crate::exit::{Exit, Failure};
 use crate::experiment::Experiment;
 use crate::fail::{host, probe as probe_failure};
 use crate::progress::Phase;
-
-/// Events that are moved out of the rings at a time: about a microsecond of work.
-const DRAIN_AT_ONCE: usize = 48;
 
 /// Load before each block, to fill the server's queue.
 const BLOCK_WARM_UP: Nanos = Nanos::from_millis(40);
@@ -109,27 +107,6 @@ impl Calibrated {
     }
 }
 
-/// Drains the probe in the generator's idle gaps, and stops the load if the server has died.
-pub struct DrainProbe<'a> {
-    /// The probe, where one is attached.
-    pub probe: Option<&'a mut Probe>,
-    /// Set when the server is known to be dead.
-    pub server_gone: &'a AtomicBool,
-}
-
-impl Hooks for DrainProbe<'_> {
-    #[inline]
-    fn idle(&mut self, _until_next: Nanos) {
-        if let Some(probe) = &mut self.probe {
-            probe.drain(DRAIN_AT_ONCE);
-        }
-    }
-
-    fn should_stop(&mut self) -> bool {
-        self.server_gone.load(Ordering::Relaxed)
-    }
-}
-
 /// Which programs of the probe are attached in a block.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Attached {
@@ -168,6 +145,7 @@ pub fn calibrate(
     let runner = BlockRunner {
         roots: rig.roots().clone(),
         server_cpus: rig.placement().server.clone(),
+        free_cpus: rig.free_cpus(),
         stop: rig.interrupt().shared_flag(),
         server_gone: rig.server_gone(),
         kinds,
@@ -180,8 +158,9 @@ pub fn calibrate(
     )?;
     match found? {
         Found::Blocks(blocks) => {
-            let capacity = Capacity::of(experiment, &rig.placement().server);
-            summarise(&blocks, probe.slices(), capacity, experiment)
+            let cpus = &rig.placement().server;
+            let capacity = Capacity::of(experiment, cpus);
+            summarise(&blocks, probe.slices(), (capacity, cpus.len()), experiment)
         }
         Found::Cut(reason) => Err(cut_short(rig, reason)),
     }
@@ -191,6 +170,8 @@ pub fn calibrate(
 struct BlockRunner<'a> {
     roots: Roots,
     server_cpus: CpuSet,
+    /// For the thread that drains the probe.
+    free_cpus: CpuSet,
     stop: Arc<AtomicBool>,
     server_gone: Arc<AtomicBool>,
     kinds: &'static [Attached],
@@ -250,19 +231,17 @@ impl BlockRunner<'_> {
         let mut probe = (kind != Attached::Nothing).then_some(probe);
         let settings = &self.experiment.calibration;
         let before = CpuSample::take(&self.roots).map_err(host)?;
-        let saturation = client.saturate(
-            &ClosedFleet {
-                outstanding: settings.outstanding.into(),
-                length: settings.block,
-                warm_up: BLOCK_WARM_UP,
-                seed: self.experiment.workload.seed ^ place,
-                stop: &self.stop,
-            },
-            &mut DrainProbe {
-                probe: probe.as_deref_mut(),
-                server_gone: &self.server_gone,
-            },
-        )?;
+        let load = ClosedFleet {
+            outstanding: settings.outstanding.into(),
+            length: settings.block,
+            warm_up: BLOCK_WARM_UP,
+            seed: self.experiment.workload.seed ^ place,
+            stop: &self.stop,
+        };
+        let attached = probe.as_deref_mut();
+        let saturation = draining(attached, &self.free_cpus, &self.server_gone, |hooks| {
+            client.saturate(&load, hooks)
+        })?;
         let after = CpuSample::take(&self.roots).map_err(host)?;
         if let Some(probe) = probe {
             probe.detach();
@@ -330,10 +309,11 @@ fn costs(
     }
 }
 
+/// The server had `cpus` CPUs.
 fn summarise(
     blocks: &Blocks,
     slices: Option<u32>,
-    capacity: Capacity,
+    (capacity, cpus): (Capacity, usize),
     experiment: &Experiment,
 ) -> Result<Calibrated, Failure> {
     let without = &blocks.without;
@@ -346,9 +326,10 @@ fn summarise(
     let losses = costs(blocks, slices, lost);
     let loss = median(&losses).ok_or_else(too_few)?;
     let in_slices = slices.and_then(|_| median(&costs(blocks, None, lost)));
+    // the share is of all CPUs together
+    let busy_s = |block: &CalibrationBlock| block.server_busy_share / block.rate_per_s;
     let cpu_ns = costs(blocks, slices, |without, with| {
-        1e9 * (with.server_busy_share / with.rate_per_s
-            - without.server_busy_share / without.rate_per_s)
+        1e9 * cpus as f64 * (busy_s(with) - busy_s(without))
     });
     let busy: Vec<f64> = without
         .iter()
@@ -392,6 +373,35 @@ mod tests {
     use std::num::NonZeroU32;
 
     use super::*;
+    use crate::experiment::ServerKind;
+
+    #[test]
+    fn the_cost_of_the_probe_is_the_time_of_all_cpus() {
+        let of = |rate_per_s| -> Vec<CalibrationBlock> {
+            let block = || CalibrationBlock {
+                rate_per_s,
+                server_busy_share: 1.0,
+            };
+            (0..9).map(|_| block()).collect()
+        };
+        let blocks = Blocks {
+            without: of(50_000.0),
+            with: of(40_000.0),
+            between: Vec::new(),
+        };
+        let experiment = Experiment::resolve(Some(ServerKind::Nginx), None, vec![]).unwrap();
+        let capacity = Capacity {
+            workers: NonZeroU32::MIN,
+            waits: None,
+        };
+        let cost = |cpus| {
+            let found = summarise(&blocks, None, (capacity, cpus), &experiment);
+            found.unwrap().overhead.cpu_ns_per_request.unwrap()
+        };
+        // of each CPU, a request takes 20 µs without the probe and 25 µs with it
+        assert!((cost(1) - 5_000.0).abs() < 1e-3);
+        assert!((cost(8) - 40_000.0).abs() < 1e-3);
+    }
 
     fn answered(responses: u64, stopped: Option<StopReason>) -> Saturation {
         Saturation {

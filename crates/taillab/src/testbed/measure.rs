@@ -12,8 +12,9 @@ use taillab_model::{Monotonic, Nanos, Recording, RecordingContext};
 use taillab_probe::Probe;
 use taillab_queueing::arrivals::ArrivalProcess;
 
-use super::calibrate::{Calibrated, DrainProbe, EVENTS_PER_REQUEST};
+use super::calibrate::{Calibrated, EVENTS_PER_REQUEST};
 use super::client::LoadClient;
+use super::drain::draining;
 use super::pacing::{Follower, Following};
 use super::rig::Rig;
 use crate::exit::{Exit, Failure, OrExit};
@@ -126,7 +127,7 @@ pub fn measure(
     let progress = client.progress();
     progress.restart();
     let started_unix_s = clock::unix_s();
-    let server_cpus = rig.placement().server.clone();
+    let (server_cpus, free_cpus) = (rig.placement().server.clone(), rig.free_cpus());
     let mut counters = Counters::begin(&roots, &server_cpus, &rig.server_processes());
     let mut counted = Vec::new();
     let wanted = (rate.following(), experiment.workload.precision());
@@ -148,11 +149,9 @@ pub fn measure(
         },
         || {
             let before = CpuSample::take(&roots);
-            let mut hooks = DrainProbe {
-                probe: Some(&mut probe),
-                server_gone: &gone,
-            };
-            let load = client.open_loop_at(open, Some(&pace), &mut hooks);
+            let load = draining(Some(&mut probe), &free_cpus, &gone, |hooks| {
+                client.open_loop_at(open, Some(&pace), hooks)
+            });
             (before, load, CpuSample::take(&roots))
         },
     )?;

@@ -5,6 +5,7 @@ mod calibrate;
 mod capacity;
 mod client;
 pub mod context;
+mod drain;
 pub mod measure;
 mod pacing;
 mod precision;
@@ -12,7 +13,8 @@ mod rig;
 pub mod servers;
 
 pub use self::background::BackgroundLoad;
-pub use self::calibrate::{Calibrated, DrainProbe, calibrate};
+pub use self::calibrate::{Calibrated, calibrate};
 pub use self::client::LoadClient;
+pub use self::drain::{DrainProbe, draining};
 pub use self::measure::Recorded;
 pub use self::rig::Rig;

@@ -97,6 +97,11 @@ impl Rig {
         cpus::pin_current_thread(&self.placement.spare(&self.allowed)).map_err(host)
     }
 
+    /// CPUs for a thread that disturbs neither the server nor the generator.
+    pub fn free_cpus(&self) -> CpuSet {
+        self.placement.apart(&self.roots, &self.allowed)
+    }
+
     /// Loads the probe for this server; nothing is attached yet.
     pub fn load_probe(&self, experiment: &Experiment) -> Result<Probe, Failure> {
         let device = self.testbed.server_device();

@@ -84,6 +84,29 @@ fn the_oldest_runs_are_forgotten() {
     assert_eq!((given, summed), (kept, one_by_one));
 }
 
+/// Once no worker is left on a CPU, its history begins anew.
+#[test]
+fn what_held_a_worker_up_before_it_moved_is_not_forgotten() {
+    let mut cpus = [CpuHistory::default(), CpuHistory::default()];
+    let mut worker = WorkerHistory::default();
+    worker.attach(0, &cpus);
+    cpus[0].push(1, 10);
+    worker.attach(1, &cpus);
+    cpus[0].clear();
+    cpus[1].push(2, 5);
+    let (mut seen, mut summed) = (Vec::new(), Vec::new());
+    let given = worker.visit(&cpus, 4, 15, &mut |label, ns| seen.push((label, ns)));
+    assert_eq!((given, seen), (11, vec![(1, 6), (2, 5)]));
+    let stretches = &mut Stretches::default();
+    let given = worker.sum(0, &cpus, (4, 15), stretches, &mut |label, ns| {
+        summed.push((label, ns));
+    });
+    assert_eq!((given, summed), (11, vec![(1, 6), (2, 5)]));
+    // only of the first CPU
+    let given = worker.sum(0, &cpus, (2, 8), stretches, &mut |_, _| {});
+    assert_eq!(given, 6);
+}
+
 /// What happens to a worker and two CPUs.
 #[derive(Clone, Copy, Debug)]
 enum Step {

@@ -1,5 +1,7 @@
 //! Where devices' interrupts are handled.
 
+use std::collections::HashMap;
+
 use taillab_model::mitigation;
 
 use super::receive::steer;
@@ -31,14 +33,14 @@ pub(super) const INTERRUPT_CPU: Mitigation = Mitigation {
     plan: interrupt_cpu,
 };
 
-/// The name of an interrupt's user in /proc/interrupts: `virtio0-input.0`.
-fn user_of(table: &str, number: &str) -> String {
-    let line = table.lines().find_map(|line| {
-        let (name, rest) = line.split_once(':')?;
-        (name.trim() == number).then_some(rest)
-    });
-    let last = line.and_then(|line| line.split_ascii_whitespace().last());
-    last.map_or_else(|| format!("interrupt {number}"), str::to_owned)
+/// The names of the interrupts' users in /proc/interrupts, such as `virtio0-input.0`, by their numbers. With many
+/// CPUs the table has megabytes, so it is read once.
+fn users(table: &str) -> HashMap<&str, &str> {
+    fn user(line: &str) -> Option<(&str, &str)> {
+        let (number, rest) = line.split_once(':')?;
+        Some((number.trim(), rest.split_ascii_whitespace().next_back()?))
+    }
+    table.lines().filter_map(user).collect()
 }
 
 /// The interrupts of a network device; none where it is not on a bus, or has none by messages (MSI).
@@ -62,6 +64,7 @@ fn away(now: &CpuSet, from: &CpuSet, to: &CpuSet) -> Option<CpuSet> {
 /// Changes that send all interrupts which may go to `from` to `to`, and new ones too.
 fn moved(scene: &Scene, from: &CpuSet, to: &CpuSet) -> Result<Vec<Change>, Unavailable> {
     let table = scene.text("/proc/interrupts").unwrap_or_default();
+    let users = users(&table);
     let mut numbers = scene.names("/proc/irq");
     if let Some(device) = scene.named_device() {
         let own = of_device(scene, device);
@@ -87,9 +90,11 @@ fn moved(scene: &Scene, from: &CpuSet, to: &CpuSet) -> Result<Vec<Change>, Unava
         let Some(new) = away(&now, from, to) else {
             continue;
         };
+        let nameless = || format!("interrupt {number}");
+        let user = users.get(number.as_str()).copied();
         let why = format!(
             "{} may interrupt CPU {}",
-            user_of(&table, &number),
+            user.map_or_else(nameless, str::to_owned),
             now.intersection(from)
         );
         // the kernel alone places managed interrupts
@@ -163,6 +168,18 @@ mod tests {
     use super::*;
     use crate::roots::testing::tree;
     use crate::tune::scene::Scope;
+
+    #[test]
+    fn an_interrupt_is_called_as_its_user_is() {
+        let table =
+            "  CPU0 CPU1\n 30:  1 2  PCI-MSIX 1-edge  eth0-rx-0\n131: 1 2  IR-PCI  nvme0q1\n";
+        let users = users(table);
+        let user = |number: &str| users.get(number).copied();
+        assert_eq!(
+            [user("30"), user("131"), user("3")],
+            [Some("eth0-rx-0"), Some("nvme0q1"), None]
+        );
+    }
 
     #[test]
     fn new_interrupts_are_sent_away_where_they_may_come() {

@@ -23,7 +23,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::thread::{UnshareFlags, gettid};
+use rustix::thread::{CpuSet, UnshareFlags, gettid, sched_getaffinity};
 use rustix::time::{ClockId, clock_gettime};
 use taillab_analysis::{BlindWindow, Matched};
 use taillab_model::{MiddleStamps, Monotonic, Recording, Stamps};
@@ -150,13 +150,14 @@ pub(crate) fn spec(
     transport: Transport,
     server: ServerProcesses,
 ) -> ProbeSpec {
-    let cpus = std::thread::available_parallelism().expect("CPUs can be counted");
+    let allowed = sched_getaffinity(None).expect("the affinity can be read");
+    let cpus = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu));
     ProbeSpec {
         devices: devices.into(),
         transport,
         server_port: SERVER_PORT,
         server,
-        server_cpus: (0..cpus.get() as u16).collect(),
+        server_cpus: cpus.map(|cpu| cpu as u16).collect(),
         generator_cpus: Vec::new(),
         stamps: MiddleStamps::All,
         disturbances: Disturbances::NONE,

@@ -129,11 +129,17 @@ fn places(wanted: Option<&CpuSet>) -> Result<(u32, Option<u32>), Failure> {
     if !unusable.is_empty() {
         return Err(host(cpus::CpuError::Unusable { unusable, usable }));
     }
-    let mut numbers = chosen.iter();
-    match (numbers.next(), numbers.next()) {
-        (Some(here), there) => Ok((here, there)),
-        (None, _) => Err(Failure::usage("no CPU is named; give two: --cpus 0,1")),
-    }
+    let roots = Roots::default();
+    pair(chosen, |cpu| cpus::siblings(&roots, cpu))
+        .ok_or_else(|| Failure::usage("no CPU is named; give two: --cpus 0,1"))
+}
+
+/// The first CPU and the next that shares no core with it; any other, where all share it.
+fn pair(chosen: &CpuSet, siblings: impl Fn(u32) -> CpuSet) -> Option<(u32, Option<u32>)> {
+    let here = chosen.first()?;
+    let others = chosen.difference(&CpuSet::single(here));
+    let apart = others.difference(&siblings(here));
+    Some((here, apart.first().or(others.first())))
 }
 
 fn show(args: &BudgetArgs, dir: Option<&mut RunDir>, result: &BudgetResult) -> Result<(), Failure> {
@@ -144,4 +150,22 @@ fn show(args: &BudgetArgs, dir: Option<&mut RunDir>, result: &BudgetResult) -> R
         text: terminal::render_budget(result, args.common.verbose > 0, style()),
     };
     rendered.save_and_print(dir, args.common)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_other_cpu_is_on_another_core_where_there_is_one() {
+        let pair = |cpus: &str| {
+            // each core has two neighbours
+            let siblings = |cpu: u32| [cpu & !1, cpu | 1].into_iter().collect();
+            pair(&cpus.parse().unwrap(), siblings)
+        };
+        assert_eq!(pair("0-15"), Some((0, Some(2))));
+        assert_eq!(pair("3,8,9"), Some((3, Some(8))));
+        assert_eq!(pair("0-1"), Some((0, Some(1))));
+        assert_eq!(pair("5"), Some((5, None)));
+    }
 }

@@ -47,8 +47,9 @@ pub fn of_schedule(
     })
 }
 
-/// Runs `measure` with a client like the load's that is connected to a built-in responder on another
-/// CPU. An error here does not spoil the result: there is then no floor.
+/// Runs `measure` with a client like the load's that is connected to a built-in responder on other
+/// CPUs: one for each of the client's threads, as far as there are so many, so that the responder is not
+/// the bottleneck. An error here does not spoil the result: there is then no floor.
 pub fn against_responder<T>(
     context: &Context<'_>,
     measure: impl FnOnce(&mut Session<'_>, Nanos, String) -> Result<Option<T>, Failure>,
@@ -60,15 +61,17 @@ pub fn against_responder<T>(
     if context.interrupt.is_raised() {
         return Err("interrupted before it was measured".to_owned());
     }
-    let Some(&cpu) = plan.client.placing.rest.first() else {
+    let rest = &plan.client.placing.rest;
+    let places = &rest[..rest.len().min(plan.client.threads())];
+    if places.is_empty() {
         return Err(
             "the client's threads leave no CPU for a responder: use fewer threads (-t) or more CPUs"
                 .to_owned(),
         );
-    };
+    }
     context.say.step("measuring the client's own floor");
     let server = context.session.endpoint();
-    let outcome = start(plan, server, cpu).and_then(|running| {
+    let outcome = start(plan, server, places).and_then(|running| {
         let mut session = Session::connect(
             running.endpoint.clone(),
             &running.echo,
@@ -76,7 +79,7 @@ pub fn against_responder<T>(
             context.interrupt,
             context.say,
         )?;
-        let description = describe(server, running.sizes, cpu);
+        let description = describe(server, running.sizes, places);
         measure(&mut session, length, description)
     });
     match outcome {
@@ -95,21 +98,28 @@ struct RunningResponder {
     sizes: MessageSizes,
 }
 
-fn start(plan: &LoadPlan, server: &Endpoint, cpu: u32) -> Result<RunningResponder, Failure> {
+/// Starts a responder with a thread on each of these CPUs, of which there is at least one.
+fn start(plan: &LoadPlan, server: &Endpoint, places: &[u32]) -> Result<RunningResponder, Failure> {
     let (echo, sizes) = plan.requests.imitated()?;
     let folder = folder_for(server)?;
     let datagrams = plan.requests.are_datagrams();
     let architecture = match datagrams {
+        true if places.len() > 1 => Architecture::UdpReuseport,
         true => Architecture::UdpShared,
         false => Architecture::EpollPerWorker,
     };
     let spec = Spec {
         listen: listen(server, folder.as_ref()),
+        workers: places.len(),
         sizes,
         busy: true,
         ..Spec::new(architecture)
     };
-    let pin = move |_| cpus::pin_current_thread(&CpuSet::single(cpu));
+    let places = places.to_vec();
+    let pin = move |thread: usize| {
+        let place = places[thread % places.len()];
+        cpus::pin_current_thread(&CpuSet::single(place))
+    };
     let responder = Responder::start_with(&spec, pin).or_exit(Exit::Failed)?;
     let endpoint = match responder.address() {
         Listen::Inet(address) if datagrams => Endpoint::Udp(*address),
@@ -125,14 +135,15 @@ fn start(plan: &LoadPlan, server: &Endpoint, cpu: u32) -> Result<RunningResponde
     })
 }
 
-fn describe(server: &Endpoint, sizes: MessageSizes, cpu: u32) -> String {
+fn describe(server: &Endpoint, sizes: MessageSizes, places: &[u32]) -> String {
+    let places: CpuSet = places.iter().copied().collect();
     let transport = match server {
         Endpoint::Udp(_) => "UDP on loopback",
         Endpoint::Tcp(_) => "TCP on loopback",
         Endpoint::Unix(_) => "a Unix socket",
     };
     format!(
-        "built-in null responder over {transport}, {} bytes in and {} bytes out, on CPU {cpu}",
+        "built-in null responder over {transport}, {} bytes in and {} bytes out, on CPU {places}",
         sizes.request_bytes, sizes.response_bytes,
     )
 }
@@ -188,6 +199,16 @@ fn beginning(mut schedule: Schedule, length: Nanos) -> Schedule {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_responder_says_on_which_cpus_it_runs() {
+        let server = Endpoint::Udp(([127, 0, 0, 1], 9).into());
+        let on = |places: &[u32]| describe(&server, MessageSizes::default(), places);
+        let one = "built-in null responder over UDP on loopback, 128 bytes in and 128 bytes out, \
+                   on CPU 0";
+        assert_eq!(on(&[0]), one);
+        assert!(on(&[0, 1, 2]).ends_with("on CPU 0-2"));
+    }
 
     #[test]
     fn the_floor_takes_the_beginning_of_the_schedule() {

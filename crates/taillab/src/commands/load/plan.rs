@@ -26,6 +26,8 @@ const FLOOR: Nanos = Nanos::from_secs(3);
 const MOST_PER_S: f64 = 100e6;
 /// The most connections that the ports and descriptors of one machine allow.
 const MOST_CONNECTIONS: usize = 100_000;
+/// Requests in flight for each of many threads, where no number is given.
+const OUTSTANDING_EACH: usize = 8;
 /// Bytes that a request takes in the record and while its result is made.
 const BYTES_PER_REQUEST: f64 = 80.0;
 
@@ -148,7 +150,7 @@ fn planned(args: &LoadArgs) -> Result<LoadPlan, Failure> {
     .or_exit(Exit::Usage)?;
     let requests = Requests::of(&target, &args.requests)?;
     let client = client(&args.client)?;
-    let work = work(&args.load)?;
+    let work = work(&args.load, client.threads())?;
     let floor = match args.client.floor {
         Some(Floor::Off) => None,
         Some(Floor::For(length)) => Some(length),
@@ -226,7 +228,7 @@ fn client(args: &ClientArgs) -> Result<ClientPlan, Failure> {
     })
 }
 
-fn work(args: &ScheduleArgs) -> Result<Work, Failure> {
+fn work(args: &ScheduleArgs, threads: usize) -> Result<Work, Failure> {
     if args.duration == Some(Nanos::ZERO) {
         return Err(Failure::usage(
             "the duration must be above 0; give e.g. -d 10s",
@@ -239,7 +241,8 @@ fn work(args: &ScheduleArgs) -> Result<Work, Failure> {
                 ClosedLoop::MAX_OUTSTANDING
             )));
         }
-        given => given.unwrap_or(ClosedLoop::OUTSTANDING),
+        Some(given) => given,
+        None => usual_outstanding(threads),
     };
     let warmup = args.warmup.unwrap_or(WARM_UP);
     if args.ping_pong || args.rate == Some(Amounts::Max) {
@@ -298,6 +301,13 @@ fn work(args: &ScheduleArgs) -> Result<Work, Failure> {
         duration,
         outstanding,
     }))
+}
+
+/// Requests in flight if nothing else is asked for. Each of many threads needs some: with fewer requests than
+/// threads, the others would do nothing.
+fn usual_outstanding(threads: usize) -> usize {
+    let for_all = threads.saturating_mul(OUTSTANDING_EACH);
+    for_all.clamp(ClosedLoop::OUTSTANDING, ClosedLoop::MAX_OUTSTANDING)
 }
 
 fn shape(args: &ScheduleArgs) -> Result<Shape, Failure> {
@@ -383,4 +393,15 @@ pub fn affordable(
         needed / 1e9,
         free / 1e9
     )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_thread_has_requests_in_flight() {
+        let usual = [1, 4, 16, 10_000].map(usual_outstanding);
+        assert_eq!(usual, [32, 32, 128, ClosedLoop::MAX_OUTSTANDING]);
+    }
 }

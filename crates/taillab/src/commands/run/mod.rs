@@ -230,7 +230,8 @@ fn known(
     } = recorded;
     let capacity = calibrated.capacity;
     let cuts = &recorded.events.context.cuts;
-    let unseen = pipeline::unseen_by_client(load, cuts, recorded.measured_from());
+    let from = recorded.measured_from();
+    let unseen = pipeline::unseen_by_client(load, cuts, capacity.workers, from);
     let utilization = match recorded.segments.is_empty() {
         true => capacity.utilization(*rate_per_s, calibrated.service_time),
         false => experiment.workload.utilization,

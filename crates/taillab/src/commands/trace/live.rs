@@ -208,7 +208,7 @@ impl<'a> Screen<'a> {
             server: false,
             real_time: None,
         }));
-        observe::name(&mut self.context, self.roots, seen, self.processes);
+        observe::name_threads(&mut self.context, self.roots, seen, self.processes);
         observe::name_own(&mut self.context, self.roots);
         // threads that are gone stay numbers
         self.context

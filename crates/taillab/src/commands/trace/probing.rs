@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use taillab_host::CpuSet;
-use taillab_host::target::Server;
+use taillab_host::target::{Cgroup, Server};
+use taillab_host::{CpuSet, Roots};
 use taillab_model::MiddleStamps;
 use taillab_probe::{Devices, Disturbances, Probe, ProbeSpec, ServerProcesses, UNCONNECTED_T5};
 
@@ -65,6 +65,10 @@ fn processes(server: &Server) -> Result<ServerProcesses, Failure> {
         return Ok(ServerProcesses::Cgroup(PathBuf::from(&cgroup.folder)));
     }
     if server.processes.len() > MOST_PROCESSES {
+        // a service has a control group of its own
+        if let Some(cgroup) = Cgroup::of_exactly(&Roots::default(), &server.processes) {
+            return Ok(ServerProcesses::Cgroup(cgroup.folder));
+        }
         return Err(Failure::usage(format!(
             "{} has {} processes, and at most {MOST_PROCESSES} can be watched by their \
                  numbers: name its control group with --cgroup (`systemd-cgls` lists them)",

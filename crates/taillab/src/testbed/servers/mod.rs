@@ -72,9 +72,11 @@ pub fn check(experiment: &Experiment) -> Result<(), Failure> {
 }
 
 /// How many descriptors the server may need: two for each connection (nginx opens the file for each
-/// request), plus its own.
+/// request), plus its own and those of its workers.
 pub fn open_files(experiment: &Experiment) -> u64 {
-    2 * u64::from(experiment.client.all_connections()) + 256
+    let connections = u64::from(experiment.client.all_connections());
+    let workers = u64::from(experiment.server.workers.unwrap_or(0));
+    2 * connections + 256 + 8 * workers
 }
 
 /// The server's program and the version that it reports.

@@ -161,9 +161,13 @@ pub fn keeps_its_promises(output: &Output, dir: &Path) -> Value {
     let count = |name: &str| matching[name].as_u64().unwrap();
     assert!(count("matched") > 100, "{matching}");
     assert_eq!(count("lost_events"), 0, "{matching}");
-    // requests that wait while the machine stops the server for longer stay ambiguous, and are counted
+    // requests that wait while the machine stops the server stay ambiguous, and are counted: as many as
+    // come in while the slowest of the others waits, and later ones on the same connections
+    let longest_s = result["measured"]["sojourn"]["max"].as_f64().unwrap() / 1e9;
+    let waiting = 2.0 * longest_s * result["arrival_rate_per_s"].as_f64().unwrap();
     let unmatched = count("responses") - count("matched");
-    assert!(unmatched <= count("responses") / 10, "{matching}");
+    let most = count("responses") / 10 + waiting as u64;
+    assert!(unmatched <= most, "{longest_s} s: {matching}");
     assert!(unmatched <= count("ambiguous"), "{matching}");
     assert_eq!(result["command"], "trace");
     assert_eq!(result["partial"], false);

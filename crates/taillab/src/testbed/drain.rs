@@ -1,0 +1,127 @@
+//! Who drains the probe while the generator sends.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use taillab_host::{CpuSet, cpus};
+use taillab_load::Hooks;
+use taillab_model::Nanos;
+use taillab_probe::Probe;
+
+/// Events that the generator moves out of the rings at a time: about a microsecond of work.
+const DRAIN_AT_ONCE: usize = 48;
+
+/// How long a thread that only drains sleeps. The usual ring takes what a busy CPU records in a tenth of a
+/// second.
+const PERIOD: Duration = Duration::from_millis(2);
+
+/// Drains the probe in the generator's idle gaps, and stops the load if the server has died.
+pub struct DrainProbe<'a> {
+    /// The probe, where one is attached and no other thread drains it.
+    pub probe: Option<&'a mut Probe>,
+    /// Set when the server is known to be dead.
+    pub server_gone: &'a AtomicBool,
+}
+
+impl Hooks for DrainProbe<'_> {
+    #[inline]
+    fn idle(&mut self, _until_next: Nanos) {
+        if let Some(probe) = &mut self.probe {
+            probe.drain(DRAIN_AT_ONCE);
+        }
+    }
+
+    fn should_stop(&mut self) -> bool {
+        self.server_gone.load(Ordering::Relaxed)
+    }
+}
+
+/// Sends a load while the probe, where one is attached, is drained: by a thread on the `free` CPUs, or in the
+/// generator's idle gaps where there are none. The gaps of one generator thread are too short for the events
+/// of a server with many workers.
+pub fn draining<T>(
+    probe: Option<&mut Probe>,
+    free: &CpuSet,
+    server_gone: &AtomicBool,
+    load: impl FnOnce(&mut DrainProbe<'_>) -> T,
+) -> T {
+    match probe {
+        Some(probe) if !free.is_empty() => {
+            let drain = || {
+                probe.drain(usize::MAX);
+            };
+            beside(free, drain, || {
+                load(&mut DrainProbe {
+                    probe: None,
+                    server_gone,
+                })
+            })
+        }
+        probe => load(&mut DrainProbe { probe, server_gone }),
+    }
+}
+
+/// Does the work while a thread on these CPUs drains every [`PERIOD`].
+fn beside<T>(cpus: &CpuSet, mut drain: impl FnMut() + Send, work: impl FnOnce() -> T) -> T {
+    let over = AtomicBool::new(false);
+    let end = Over(&over);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            // if this fails it sleeps and drains beside the generator, whose record shows the delays
+            let _ = cpus::pin_current_thread(cpus);
+            while !over.load(Ordering::Relaxed) {
+                drain();
+                thread::sleep(PERIOD);
+            }
+        });
+        let _end = end;
+        work()
+    })
+}
+
+/// Ends the draining thread, also where the load panics.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU32;
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn it_is_drained_beside_the_work_until_that_is_done() {
+        let allowed = cpus::allowed().unwrap();
+        let drained = AtomicU32::new(0);
+        let count = || {
+            drained.fetch_add(1, Ordering::Relaxed);
+        };
+        let began = Instant::now();
+        let work = || {
+            while drained.load(Ordering::Relaxed) < 3 {
+                assert!(began.elapsed() < Duration::from_secs(30));
+                thread::yield_now();
+            }
+            7
+        };
+        assert_eq!(beside(&allowed, count, work), 7);
+        let at_the_end = drained.load(Ordering::Relaxed);
+        thread::sleep(3 * PERIOD);
+        assert_eq!(drained.load(Ordering::Relaxed), at_the_end);
+    }
+
+    #[test]
+    fn a_load_that_panics_ends_the_draining_thread() {
+        let allowed = cpus::allowed().unwrap();
+        let work = || -> u32 { panic!("on purpose") };
+        let failed = std::panic::catch_unwind(|| beside(&allowed, || {}, work));
+        assert!(failed.is_err());
+    }
+}
