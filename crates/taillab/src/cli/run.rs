@@ -220,11 +220,11 @@ struct LoadSettings {
 
 #[derive(Debug, Default, Args)]
 struct ServerSettings {
-    /// CPUs of the server, e.g. 0 or 0-2 [default: 0, or one beside the generator's]
+    /// CPUs of the server, e.g. 0 or 0-2 [default: the first one, or one beside the generator's]
     #[arg(short = 'C', long, value_name = "CPUS")]
     server_cpus: Option<String>,
-    /// CPUs of the generator, one thread spinning on each, e.g. 1 or 4-7 [default: 1; with -C, one for every
-    /// two of the server's, beside them]
+    /// CPUs of the generator, one thread spinning on each, e.g. 1 or 4-7 [default: the next one on another core;
+    /// with -C, one for every two of the server's]
     #[arg(long, visible_alias = "client-cpu", value_name = "CPUS")]
     client_cpus: Option<String>,
     /// The transport of the requests [default: tcp, memcached udp]

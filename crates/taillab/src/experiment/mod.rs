@@ -41,23 +41,27 @@ impl Client {
     }
 }
 
-/// Where only the server's CPUs are named, or only the generator's, the other side gets some beside them:
-/// the defaults may be among them.
-fn place_other_side(asked: &mut toml::Table) -> Result<(), Failure> {
+/// Chooses CPUs where they are not named: for one side some beside those of the other, for both some that
+/// share no core.
+fn place(asked: &mut toml::Table) -> Result<(), Failure> {
     let is_named = |side: &str| (asked.get(side)).is_some_and(|side| side.get("cpus").is_some());
-    if is_named("server") == is_named("client") {
-        return Ok(());
-    }
     let cpus = |side| name::<CpuSet>(asked, side, "cpus");
     let (server, client) = (cpus("server"), cpus("client"));
-    if server.is_none() && client.is_none() {
-        // what is no list of CPUs is refused later
-        return Ok(());
+    let roots = Roots::default();
+    let placement = match (is_named("server"), is_named("client")) {
+        (true, true) => return Ok(()),
+        (false, false) => Placement::choose(&roots, None, None).ok(),
+        _ if server.is_none() && client.is_none() => None,
+        _ => {
+            let (server, client) = (server.as_ref(), client.as_ref());
+            Some(Placement::choose_for_load(&roots, server, client).map_err(host)?)
+        }
+    };
+    // a machine with too few CPUs, and what is no list of them, are refused when they are used
+    if let Some(placement) = placement {
+        set(asked, "server.cpus", placement.server.to_string().into());
+        set(asked, "client.cpus", placement.client.to_string().into());
     }
-    let (server, client) = (server.as_ref(), client.as_ref());
-    let placement = Placement::choose_for_load(&Roots::default(), server, client).map_err(host)?;
-    set(asked, "server.cpus", placement.server.to_string().into());
-    set(asked, "client.cpus", placement.client.to_string().into());
     Ok(())
 }
 
@@ -98,7 +102,7 @@ impl Experiment {
         for (key, value) in flags {
             set(&mut asked, key, value);
         }
-        place_other_side(&mut asked)?;
+        place(&mut asked)?;
         let choice = choose(kind, &asked)?;
         let mut table = toml::Table::try_from(Self::defaults(choice)).or_exit(Exit::Failed)?;
         overlay(&mut table, asked);
