@@ -114,7 +114,7 @@ impl Windows {
         self.cut(now, 1, 1)
     }
 
-    /// Cuts a window if at least this many requests are settled, so many of them `matched`.
+    /// Cuts a window if at least this many requests are settled, and at least this many of them matched.
     fn cut(&mut self, now: Monotonic, least: usize, matched: usize) -> Option<Window> {
         let settled = self.matcher.settled()?;
         let upto = settled.min(earlier(now, MARGIN));

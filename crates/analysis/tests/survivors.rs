@@ -4,10 +4,14 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use taillab_analysis::load::{LoadFacts, LoadedRequest, summarise};
+use taillab_analysis::rtt::summarise as summarise_rtt;
 use taillab_analysis::timeline::Timeline;
-use taillab_analysis::verdict::{Evidence, TraceFacts, TracedServer, judge};
+use taillab_analysis::verdict::{Evidence, TraceFacts, TracedServer, judge, withdraw_from_rtt};
 use taillab_analysis::{Analysed, Analysis, AnalysisOptions, Matched, Unmatched, Window};
-use taillab_model::summary::{ArrivalsVerdict, ClientCost, LoadErrors};
+use taillab_model::rtt::{RoundTrip, RttCounts, RttCurves, RttOpenLoop, RttRow, RttRun};
+use taillab_model::summary::{
+    ArrivalsVerdict, Claim, ClaimName, ClientCost, LoadErrors, LoadSummary, Verdict,
+};
 use taillab_model::{
     ClientTimes, Monotonic, Nanos, RecordingContext, Request, RequestKey, Stamps, WireTimes,
 };
@@ -183,4 +187,88 @@ fn time_outs_of_a_load_are_longer_than_its_answers() {
     }
     let none = loaded(5_000, |_| false).summary.response_time;
     assert!(none.quantiles.iter().all(|q| q.value.is_none()), "{none:?}");
+}
+
+/// A row by a schedule, with three runs.
+fn open_row(verdict: Verdict) -> (RttRow, RttCurves) {
+    let trip = |n: u64| RoundTrip {
+        sent: Monotonic::from_nanos_since_boot(n * 1_000_000),
+        rtt: Nanos::new(100 + n * 7_919 % 1_000),
+        connection: 0,
+        lost: false,
+    };
+    let run: Vec<RoundTrip> = (0..10_000).map(trip).collect();
+    let found = summarise_rtt(&[run.clone(), run.clone(), run]);
+    let runs = found.runs.into_iter().map(|rtt| RttRun {
+        length_ns: Nanos::from_secs(10),
+        client_cpu_ns_per_round_trip: None,
+        rtt,
+    });
+    let row = RttRow {
+        proto: "udp".to_owned(),
+        mode: "blocking".to_owned(),
+        size_bytes: 64,
+        conns: 1,
+        counts: RttCounts::default(),
+        open_loop: Some(RttOpenLoop {
+            capacity: None,
+            load: LoadSummary {
+                response_time: found.rtt.clone(),
+                ..loaded(30_000, |_| true).summary
+            },
+            verdict,
+        }),
+        rtt: found.rtt,
+        runs: runs.collect(),
+        trimmed: found.trimmed,
+        worst_to_median: found.worst_to_median,
+        bursts: found.bursts,
+        fan_out: found.fan_out,
+        needs: found.needs,
+        explanation: None,
+        unexplained_because: None,
+        functional_only: None,
+        xdp_attachment: None,
+        partial: false,
+        ended_after_ns: None,
+        failure: None,
+    };
+    (row, found.curves)
+}
+
+#[test]
+fn a_withdrawn_percentile_is_nowhere_in_a_row_of_round_trips() {
+    // from an invalid result nothing is taken out
+    for (valid, is_kept) in [(false, true), (true, false)] {
+        let (mut row, mut curves) = open_row(Verdict {
+            valid,
+            claims: vec![Claim {
+                claim: ClaimName::P99,
+                valid: false,
+                because: vec!["late_client".to_owned()],
+            }],
+            ..Verdict::default()
+        });
+        withdraw_from_rtt(&mut row, &mut curves);
+        let kept = [
+            row.rtt.quantile(0.9),
+            row.runs[2].rtt.quantile(0.9),
+            row.trimmed[1].mean_ns,
+            row.fan_out[0].p50_ns,
+        ];
+        assert!(kept.iter().all(Option::is_some), "{kept:?}");
+        let load = &row.open_loop.as_ref().unwrap().load;
+        // the median of 100 nodes is p99.3 of one
+        let spoiled = [
+            load.response_time.quantile(0.99),
+            row.rtt.quantile(0.99),
+            row.runs[2].rtt.quantile(0.99),
+            row.trimmed[2].mean_ns,
+            row.fan_out[3].p50_ns,
+            row.bursts.as_ref().map(|bursts| bursts.threshold_ns),
+        ];
+        assert_eq!(spoiled.map(|at| at.is_some()), [is_kept; 6], "{spoiled:?}");
+        let is_drawn = curves.ccdf.iter().any(|(_, beyond)| *beyond < 0.009);
+        assert_eq!(is_drawn, is_kept);
+    }
 }

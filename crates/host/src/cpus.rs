@@ -297,6 +297,23 @@ pub fn pin_current_thread(cpus: &CpuSet) -> Result<(), CpuError> {
     })
 }
 
+/// The usable CPUs that share no core with those that are taken.
+fn apart(usable: &CpuSet, taken: &CpuSet, siblings: impl Fn(u32) -> CpuSet) -> CpuSet {
+    let near: CpuSet = taken.iter().flat_map(|cpu| siblings(cpu).0).collect();
+    usable.difference(&near)
+}
+
+/// The usable CPUs besides those that are taken: those on other cores or, where there are none, all others.
+/// `siblings` are the CPUs that share a core with one, itself included, as [`siblings`] gives them.
+pub fn others(usable: &CpuSet, taken: &CpuSet, siblings: impl Fn(u32) -> CpuSet) -> CpuSet {
+    let apart = apart(usable, taken, siblings);
+    if apart.is_empty() {
+        usable.difference(taken)
+    } else {
+        apart
+    }
+}
+
 /// Which CPUs the server and the load generator get.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placement {
@@ -322,8 +339,8 @@ impl Placement {
         Self::choose_among(&allowed()?, siblings, (server, client), |_| 1)
     }
 
-    /// The same for a load that the server can hardly bear: a client that is not named gets a CPU for every
-    /// two of the server's, as far as there are so many.
+    /// The same for a load near the server's capacity: a client that is not named gets a CPU for every two
+    /// of the server's, if there are enough.
     ///
     /// # Errors
     /// As [`Self::choose`].
@@ -351,9 +368,8 @@ impl Placement {
 
     /// The usable CPUs that share no core with the server's or the generator's.
     pub fn apart(&self, roots: &Roots, usable: &CpuSet) -> CpuSet {
-        let both = self.server.iter().chain(self.client.iter());
-        let near: CpuSet = both.flat_map(|cpu| siblings(roots, cpu).0).collect();
-        usable.difference(&near)
+        let both = self.server.iter().chain(self.client.iter()).collect();
+        apart(usable, &both, |cpu| siblings(roots, cpu))
     }
 
     /// `for_client` says how many CPUs the client gets beside the server's, if there are enough.
@@ -377,15 +393,10 @@ impl Placement {
                 });
             }
         }
-        let pick = |taken: &CpuSet| {
-            let free = usable.difference(taken);
-            let near: CpuSet = taken.iter().flat_map(|cpu| siblings(cpu).0).collect();
-            free.difference(&near).first().or(free.first())
-        };
         let beside = |taken: &CpuSet, most: usize, owner, other| {
             let mut all = taken.clone();
             for _ in 0..most {
-                let next = pick(&all);
+                let next = others(usable, &all, &siblings).first();
                 all.0.extend(next);
             }
             let found = all.difference(taken);

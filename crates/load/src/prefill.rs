@@ -20,7 +20,7 @@ const PATIENCE: Nanos = Nanos::from_secs(1);
 /// answer's time, but not before [`LEAST_PATIENCE`].
 const ROUND_TRIPS: u64 = 4;
 
-/// A server near by may pause for so long.
+/// A nearby server may pause for this long.
 const LEAST_PATIENCE: Nanos = Nanos::from_millis(200);
 
 /// After this many rounds without any answer, about 5 s, the server counts as silent.

@@ -65,6 +65,15 @@ impl ClosedLoop<'_> {
 
     /// The most requests in flight.
     pub const MAX_OUTSTANDING: usize = ROWS / 4;
+    /// Requests in flight for each of many workers or threads. If each has its own queue, one in 3,000
+    /// queues is empty.
+    const OUTSTANDING_EACH: usize = 8;
+
+    /// Requests in flight that keep this number of workers or threads busy.
+    pub fn outstanding_for(number: usize) -> usize {
+        let for_all = number.saturating_mul(Self::OUTSTANDING_EACH);
+        for_all.clamp(Self::OUTSTANDING, Self::MAX_OUTSTANDING)
+    }
 }
 
 /// The result of a closed loop.

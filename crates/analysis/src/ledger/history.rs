@@ -141,6 +141,14 @@ struct HistoryPiece {
 /// In the runs of a worker's ended pieces: a delay whose label is no longer known. All labels come after it.
 const FORGOTTEN: Label = 0;
 
+/// Gives the delays of ended pieces to `give`, except for those that are forgotten, which it adds up.
+fn known(forgotten: &mut u64, give: &mut impl FnMut(Label, u64)) -> impl FnMut(Label, u64) {
+    |label, ns| match label {
+        FORGOTTEN => *forgotten += ns,
+        label => give(label - 1, ns),
+    }
+}
+
 /// The delay history of a worker, while it has requests.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WorkerHistory {
@@ -264,10 +272,7 @@ impl WorkerHistory {
                 }
                 _ if self.is_only_ended(place, cpus, (lo, hi)) => {
                     let mut forgotten = 0;
-                    let all = self.ended.visit(lo, hi, |label, ns| match label {
-                        FORGOTTEN => forgotten += ns,
-                        label => visit(label - 1, ns),
-                    });
+                    let all = (self.ended).visit(lo, hi, known(&mut forgotten, visit));
                     all - forgotten
                 }
                 Origin::Cpu(k, at) => {
@@ -328,10 +333,7 @@ impl WorkerHistory {
         add: &mut impl FnMut(Label, u64),
     ) -> u64 {
         let mut forgotten = 0;
-        let all = stretch.sum(&self.ended, from, to, |label, ns| match label {
-            FORGOTTEN => forgotten += ns,
-            label => add(label - 1, ns),
-        });
+        let all = stretch.sum(&self.ended, from, to, known(&mut forgotten, add));
         all - forgotten
     }
 

@@ -10,7 +10,7 @@ use taillab_model::{Monotonic, RecordingContext, Tid};
 use super::track::{CoreTimeline, CpuStretch, Occupant, SourceId, StretchEnd};
 use crate::ledger::{GroupKey, Label, Labels, Who, of_storage, of_top};
 use crate::timeline::{
-    self, Policies, Segments, Sleep, Timeline, Top, WorkerLine, WorkerSpan, WorkerState,
+    self, FAR, Policies, Segments, Sleep, Timeline, Top, WorkerLine, WorkerSpan, WorkerState,
     on_its_way_until, throttled_ns,
 };
 
@@ -23,10 +23,6 @@ const HELD_BACK_NS: u64 = 100_000;
 
 /// With more threads than this, short idle times are not searched for a thread that is held back.
 const MANY_THREADS: usize = 64;
-
-/// Further spans than this are not read one by one: a thread that comes back to a CPU may have been on
-/// many others.
-const FAR: usize = 64;
 
 /// A CPU with less than this fraction (1 ÷ n) of the threads' time is not one of the server's.
 const NOTABLE_CPU: u64 = 1_000;
@@ -373,41 +369,19 @@ impl Iterator for CoreSegments<'_> {
 
 #[cfg(test)]
 mod tests {
-    use taillab_model::{Event, EventKind, ThreadName};
-
     use super::*;
-
-    const SERVER: Tid = 9;
+    use crate::timeline::tests::{SERVER, of_server, switch};
 
     /// A thread that comes onto its CPU every 200 ns, 2,000 times, and sleeps again.
     fn timeline() -> Timeline {
-        let context = RecordingContext {
-            threads: vec![ThreadName {
-                tid: SERVER,
-                pid: SERVER,
-                comm: "server".to_owned(),
-                server: true,
-                real_time: None,
-            }],
-            ..RecordingContext::default()
-        };
-        let switch = |number: u64| {
+        let switched = |number: u64| {
             let (prev, next) = match number % 2 {
                 0 => (0, SERVER),
                 _ => (SERVER, 0),
             };
-            Event {
-                at: Monotonic::from_nanos_since_boot(1_000 + 100 * number),
-                cpu: 0,
-                kind: EventKind::Switched {
-                    prev,
-                    next,
-                    preempted: false,
-                    asleep: None,
-                },
-            }
+            switch(1_000 + 100 * number, prev, next, None)
         };
-        Timeline::build((0..4_000).map(switch), &context)
+        Timeline::build((0..4_000).map(switched), &of_server())
     }
 
     #[test]

@@ -38,8 +38,11 @@ const OF_STRETCH: usize = MAX_REPLAYED / 2 / MOST_STRETCHES;
 /// This share of a stretch is replayed only for the state of the queue, if there is a gap before it.
 const LEAD_IN: f64 = 1.0 / 8.0;
 
-/// In a single window, at most this share of a stretch is replayed before it for that.
+/// In a single window, at most this fraction (1 ÷ n) of a stretch is replayed before it for that.
 const MOST_LEAD_IN: usize = 4;
+
+/// What is left out between two stretches of a single window is at least this fraction (1 ÷ n) of it.
+const LEAST_GAP: f64 = 500.0;
 
 /// The requests that are replayed.
 #[derive(Clone, Debug, Default)]
@@ -94,27 +97,25 @@ impl Sample {
             choose(0..n, true);
             return sample;
         }
-        // fewer where little is left out between two of them
-        let stretches = ((500.0 * (1.0 - part)) as usize).clamp(1, MOST_CHOSEN);
+        let stretches = ((LEAST_GAP * (1.0 - part)) as usize).clamp(1, MOST_CHOSEN);
         let place_at = |stretches_passed: f64| {
             let into = stretches_passed / stretches as f64 * length;
             let at_ns = begin_ns + into as u64;
             (matched.requests).first_from(Monotonic::from_nanos_since_boot(at_ns))
         };
-        let (mut begins, mut chosen_to) = (Vec::new(), 0);
+        let mut chosen_to = 0;
         for number in 0..stretches {
             let from = place_at(number as f64);
             let to = place_at(number as f64 + part);
             let room = (from - chosen_to).min((to - from) / MOST_LEAD_IN);
             let lead_in = last_empty(matched, from - room, from);
             if lead_in < to {
-                begins.push(matched.requests.t1(lead_in));
+                sample.begins.push(matched.requests.t1(lead_in));
             }
             choose(lead_in..from, false);
             choose(from..to, true);
             chosen_to = to;
         }
-        sample.begins = begins;
         sample
     }
 }

@@ -19,16 +19,12 @@
 
 use taillab_model::{Monotonic, Nanos};
 
-use super::line::{Segment, Segments, Timeline, WorkerLine, ns};
+use super::line::{FAR, Segment, Segments, Timeline, WorkerLine, ns};
 use super::state::{Top, WorkerState};
 use crate::matched::Matched;
 
 /// `NET_RX_SOFTIRQ` of the kernel.
 pub(crate) const NET_RX: u8 = 3;
-
-/// Further segments than this are not read one by one: a thread that comes back to a CPU may have been on
-/// many others.
-const FAR: usize = 64;
 
 /// The cost of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -215,42 +211,22 @@ fn add_services(
 
 #[cfg(test)]
 mod tests {
-    use taillab_model::{Event, EventKind, RecordingContext, Request, Stamps, ThreadName, Tid};
+    use taillab_model::{Event, Request, Stamps, Tid};
 
     use super::*;
-
-    const SERVER: Tid = 9;
+    use crate::timeline::tests::{SERVER, of_server, switch};
 
     fn at(us: u64) -> Monotonic {
         Monotonic::from_nanos_since_boot(us * 1_000)
     }
 
     fn switched(us: u64, prev: Tid, next: Tid) -> Event {
-        Event {
-            at: at(us),
-            cpu: 0,
-            kind: EventKind::Switched {
-                prev,
-                next,
-                preempted: false,
-                asleep: None,
-            },
-        }
+        switch(us * 1_000, prev, next, None)
     }
 
     /// Services of 5 and 7 µs, and a thousand stays of another thread between them.
     #[test]
     fn a_thread_that_comes_back_after_many_others_is_found() {
-        let context = RecordingContext {
-            threads: vec![ThreadName {
-                tid: SERVER,
-                pid: SERVER,
-                comm: "server".to_owned(),
-                server: true,
-                real_time: None,
-            }],
-            ..RecordingContext::default()
-        };
         let mut events = vec![switched(10, 0, SERVER), switched(15, SERVER, 0)];
         let others = (100..2_100).map(|us| match us % 2 {
             0 => switched(us, 0, 8),
@@ -267,7 +243,7 @@ mod tests {
             });
             matched.workers.push(SERVER);
         }
-        let timeline = Timeline::build(events, &context);
+        let timeline = Timeline::build(events, &of_server());
         let expected = BusyTime {
             per_request: Nanos::from_micros(6),
             busy: Nanos::from_micros(12),

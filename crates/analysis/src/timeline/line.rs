@@ -10,6 +10,10 @@ use super::stalls::Stall;
 use super::state::{Top, WorkerState};
 use crate::id_map::IdMap;
 
+/// A thread that comes back to a CPU may have been on many others. So further segments and spans than this are
+/// not read one by one, but begin anew from the time that is wanted.
+pub(crate) const FAR: usize = 64;
+
 /// A stretch of a CPU's time in which nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {

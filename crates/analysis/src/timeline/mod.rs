@@ -42,7 +42,7 @@ pub mod stalls;
 mod state;
 mod stretches;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod unheard;
 mod unwatched;
 mod waits;
@@ -54,7 +54,7 @@ pub(crate) use codes::pack_top;
 pub use line::{
     CpuLine, Seen, Segment, Segments, ThrottleWindow, Timeline, WorkerLine, WorkerSpan,
 };
-pub(crate) use line::{SegmentCursor, SpanCursor};
+pub(crate) use line::{FAR, SegmentCursor, SpanCursor};
 pub(crate) use server_time::ServerTime;
 pub use sleep::{Sleep, call_name};
 pub use stalls::{Stall, StallEvidence};

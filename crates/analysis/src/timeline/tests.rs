@@ -2,11 +2,11 @@ use super::line::ns;
 use super::*;
 use proptest::prelude::*;
 use taillab_model::{Asleep, EventKind, PacketId, RequestKey};
-use taillab_model::{Event, Interrupt, Monotonic, Nanos, RecordingContext, Tid};
+use taillab_model::{Event, Interrupt, Monotonic, Nanos, RecordingContext, ThreadName, Tid};
 
 mod stalls;
 
-const SERVER: Tid = 9;
+pub(crate) const SERVER: Tid = 9;
 
 fn event(at: u64, cpu: u16, kind: EventKind) -> Event {
     Event {
@@ -16,7 +16,7 @@ fn event(at: u64, cpu: u16, kind: EventKind) -> Event {
     }
 }
 
-fn switch(at: u64, prev: Tid, next: Tid, how: Option<Option<u16>>) -> Event {
+pub(crate) fn switch(at: u64, prev: Tid, next: Tid, how: Option<Option<u16>>) -> Event {
     let asleep = how.map(|call| Asleep {
         call,
         uninterruptible: false,
@@ -28,6 +28,20 @@ fn switch(at: u64, prev: Tid, next: Tid, how: Option<Option<u16>>) -> Event {
         asleep: asleep.filter(|_| prev == SERVER),
     };
     event(at, 0, kind)
+}
+
+/// A recording whose server is the thread [`SERVER`].
+pub(crate) fn of_server() -> RecordingContext {
+    RecordingContext {
+        threads: vec![ThreadName {
+            tid: SERVER,
+            pid: SERVER,
+            comm: "server".to_owned(),
+            server: true,
+            real_time: None,
+        }],
+        ..RecordingContext::default()
+    }
 }
 
 fn preempt(at: u64, prev: Tid, next: Tid) -> Event {

@@ -19,8 +19,8 @@ use taillab_model::Nanos;
 
 pub use cpu::CpuUse;
 pub use live::{LiveCounts, LiveHistogram};
-pub(crate) use open_loop::open_loop_from;
 pub use open_loop::{OpenLoop, open_loop};
+pub(crate) use open_loop::{check_is_measured, open_loop_from};
 pub use pace::Pace;
 pub use ping_pong::{PingPong, ping_pong};
 pub use progress::Progress;

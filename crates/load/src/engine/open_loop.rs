@@ -68,17 +68,22 @@ pub fn open_loop<C: Client, H: Hooks>(
     load: OpenLoop<'_>,
     hooks: &mut H,
 ) -> Result<LoadRun, LoadError> {
-    let requests = load.schedule.len();
+    check_is_measured(load.schedule.len(), load.measure_from)?;
+    open_loop_from(client, load, None, hooks, || now() + LEAD)
+}
+
+/// Refuses a load without a request, or without one in its measurement.
+pub(crate) fn check_is_measured(requests: usize, measure_from: usize) -> Result<(), LoadError> {
     if requests == 0 {
         return Err(LoadError::EmptySchedule);
     }
-    if load.measure_from >= requests {
+    if measure_from >= requests {
         return Err(LoadError::NothingMeasured {
-            measure_from: load.measure_from,
+            measure_from,
             requests,
         });
     }
-    open_loop_from(client, load, None, hooks, || now() + LEAD)
+    Ok(())
 }
 
 /// [`open_loop`] whose schedule begins at the time that `start` returns; `start` is called when

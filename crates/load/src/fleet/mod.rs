@@ -17,8 +17,8 @@ pub use run::FleetRun;
 use self::start::StartLine;
 use crate::client::{AnyClient, Client};
 use crate::engine::{
-    Hooks, NoHooks, OpenLoop, Pace, PingPong, Progress, StopReason, Waiting, open_loop_from,
-    ping_pong,
+    Hooks, NoHooks, OpenLoop, Pace, PingPong, Progress, StopReason, Waiting, check_is_measured,
+    open_loop_from, ping_pong,
 };
 use crate::prefill::{Prefilled, prefill_watched};
 use crate::{ClosedLoop, Endpoint, LoadError, Saturation, saturate};
@@ -58,25 +58,6 @@ pub struct OpenFleet<'a> {
     pub waiting: Waiting,
     /// Ends the run early when it becomes true (Ctrl-C).
     pub stop: &'a AtomicBool,
-}
-
-impl OpenFleet<'_> {
-    /// Refuses a load without a request in its measurement. A single thread need not have one: at a low
-    /// rate, the schedules of some of many threads are empty.
-    fn check_is_measured(&self) -> Result<(), LoadError> {
-        let requests: usize = self.schedules.iter().map(Vec::len).sum();
-        if requests == 0 {
-            return Err(LoadError::EmptySchedule);
-        }
-        let ends = self.schedules.iter().filter_map(|schedule| schedule.last());
-        match ends.max().is_some_and(|last| *last >= self.warm_up) {
-            true => Ok(()),
-            false => Err(LoadError::NothingMeasured {
-                measure_from: requests,
-                requests,
-            }),
-        }
-    }
 }
 
 /// How a fleet saturates a server.
@@ -269,7 +250,10 @@ impl<C: Client + Send> Fleet<C> {
                 threads,
             });
         }
-        load.check_is_measured()?;
+        // at a low rate, the schedules of some of many threads are empty
+        let requests = load.schedules.iter().map(Vec::len).sum();
+        let warm_up_of = |due: &Vec<Nanos>| due.partition_point(|&due| due < load.warm_up);
+        check_is_measured(requests, load.schedules.iter().map(warm_up_of).sum())?;
         let start = StartLine::new(threads);
         let parts: Vec<_> = load
             .schedules

@@ -187,6 +187,12 @@ fn what_is_stopped_in_the_warm_up_has_counted_nothing() {
 }
 
 #[test]
+fn every_thread_has_requests_in_flight() {
+    let usual = [1, 4, 16, 10_000].map(ClosedLoop::outstanding_for);
+    assert_eq!(usual, [32, 32, 128, ClosedLoop::MAX_OUTSTANDING]);
+}
+
+#[test]
 fn numbers_in_flight_that_cannot_be_are_refused() {
     for outstanding in [0, ClosedLoop::MAX_OUTSTANDING + 1] {
         let load = ClosedLoop {

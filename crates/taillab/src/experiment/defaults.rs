@@ -24,11 +24,6 @@ const THREADED_RESERVE: u16 = 768;
 /// Sockets of a datagram client; its requests never wait for each other.
 const DATAGRAM_CONNECTIONS: u16 = 16;
 
-/// Requests in flight that saturate a server of a few workers.
-const OUTSTANDING: u16 = 32;
-/// Requests in flight for each of many workers: where each has its own queue, one in 3,000 is empty.
-const OUTSTANDING_EACH: usize = 8;
-
 /// The choices on which the other defaults depend.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Choice {
@@ -36,8 +31,6 @@ pub(super) struct Choice {
     pub(super) transport: Transport,
     pub(super) protocol: Protocol,
     pub(super) architecture: Option<Architecture>,
-    /// How many workers have a CPU to compute on.
-    pub(super) busy_at_once: usize,
 }
 
 impl Choice {
@@ -56,15 +49,7 @@ impl Choice {
             // a custom server must name its protocol
             protocol: kind.protocol().unwrap_or_default(),
             architecture,
-            busy_at_once: 1,
         }
-    }
-
-    /// Requests kept in flight to find the peak. With too few of them workers wait, and t is too long.
-    fn outstanding(self) -> u16 {
-        let wanted = OUTSTANDING_EACH * self.busy_at_once;
-        let most = wanted.min(ClosedLoop::MAX_OUTSTANDING);
-        u16::try_from(most).unwrap_or(u16::MAX).max(OUTSTANDING)
     }
 }
 
@@ -76,7 +61,6 @@ impl Experiment {
             transport,
             protocol,
             architecture,
-            busy_at_once: _,
         } = choice;
         let architecture = (kind == ServerKind::NullRpc).then(|| {
             architecture.unwrap_or(match transport {
@@ -127,7 +111,7 @@ impl Experiment {
             calibration: Calibration {
                 pairs: 9,
                 block: Nanos::from_millis(400),
-                outstanding: choice.outstanding(),
+                outstanding: ClosedLoop::OUTSTANDING as u16,
                 service_time: None,
             },
             probe: Probe {

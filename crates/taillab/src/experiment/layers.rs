@@ -100,6 +100,11 @@ pub(super) fn set(table: &mut toml::Table, path: &str, value: toml::Value) {
     overlay(table, outer);
 }
 
+/// Whether `section.key` is given, whatever its value.
+pub(super) fn has(table: &toml::Table, section: &str, key: &str) -> bool {
+    (table.get(section)).is_some_and(|section| section.get(key).is_some())
+}
+
 /// The value at `section.key`, where it is one of a `T`'s names.
 pub(super) fn name<T: serde::de::DeserializeOwned>(
     table: &toml::Table,

@@ -18,11 +18,11 @@ mod text;
 use std::path::Path;
 
 use taillab_host::{CpuSet, Placement, Roots};
-use taillab_load::serve::Architecture;
-use taillab_load::{EchoWorkload, Resource, StoreWorkload};
+use taillab_load::serve::{Architecture, ServiceTime};
+use taillab_load::{ClosedLoop, EchoWorkload, Resource, StoreWorkload};
 
 use self::defaults::Choice;
-use self::layers::{name, one_line, overlay, remove, set, whence};
+use self::layers::{has, name, one_line, overlay, remove, set, whence};
 use crate::exit::{Exit, Failure, OrExit};
 use crate::fail::host;
 
@@ -44,11 +44,10 @@ impl Client {
 /// Chooses CPUs where they are not named: for one side some beside those of the other, for both some that
 /// share no core.
 fn place(asked: &mut toml::Table) -> Result<(), Failure> {
-    let is_named = |side: &str| (asked.get(side)).is_some_and(|side| side.get("cpus").is_some());
     let cpus = |side| name::<CpuSet>(asked, side, "cpus");
     let (server, client) = (cpus("server"), cpus("client"));
     let roots = Roots::default();
-    let placement = match (is_named("server"), is_named("client")) {
+    let placement = match (has(asked, "server", "cpus"), has(asked, "client", "cpus")) {
         (true, true) => return Ok(()),
         (false, false) => Placement::choose(&roots, None, None).ok(),
         _ if server.is_none() && client.is_none() => None,
@@ -105,14 +104,19 @@ impl Experiment {
         place(&mut asked)?;
         let choice = choose(kind, &asked)?;
         let mut table = toml::Table::try_from(Self::defaults(choice)).or_exit(Exit::Failed)?;
+        let usual_outstanding = !has(&asked, "calibration", "outstanding");
         overlay(&mut table, asked);
-        let experiment: Self = serde_path_to_error::deserialize(table).map_err(
+        let mut experiment: Self = serde_path_to_error::deserialize(table).map_err(
             |error: serde_path_to_error::Error<toml::de::Error>| {
                 let key = error.path().to_string();
                 let place = whence(file, &key);
                 Failure::usage(format!("{place}{key}: {}", one_line(error.inner())))
             },
         )?;
+        if usual_outstanding {
+            let busy = ClosedLoop::outstanding_for(experiment.computing_workers());
+            experiment.calibration.outstanding = u16::try_from(busy).unwrap_or(u16::MAX);
+        }
         experiment.check()?;
         Ok(experiment)
     }
@@ -131,6 +135,16 @@ impl Experiment {
             .workers
             .unwrap_or_else(|| self.client.all_connections())
             .max(1)
+    }
+
+    /// How many of them can compute at the same time. Those that only wait need no CPU, and t is not taken from
+    /// their peak.
+    fn computing_workers(&self) -> usize {
+        if let Some(ServiceTime::Wait(_)) = self.server.service {
+            return 1;
+        }
+        let cpus = self.server.cpus.parse::<CpuSet>();
+        cpus.map_or(1, |cpus| cpus.len().min(self.workers() as usize))
     }
 
     /// The requests, in the terms of the generator.
@@ -193,34 +207,9 @@ fn choose(kind: Option<ServerKind>, asked: &toml::Table) -> Result<Choice, Failu
         )));
     }
     let usual = Choice::of(kind, architecture);
-    let transport = name(asked, "server", "transport").unwrap_or(usual.transport);
     Ok(Choice {
-        transport,
+        transport: name(asked, "server", "transport").unwrap_or(usual.transport),
         protocol: name(asked, "server", "protocol").unwrap_or(usual.protocol),
-        busy_at_once: busy_at_once(kind, architecture, transport, asked),
         ..usual
     })
-}
-
-/// How many workers have a CPU to compute on. Those that only wait need none, and t is not taken from
-/// their peak.
-fn busy_at_once(
-    kind: ServerKind,
-    architecture: Option<Architecture>,
-    transport: Transport,
-    asked: &toml::Table,
-) -> usize {
-    let waits = name::<String>(asked, "server", "service")
-        .is_some_and(|service| service.trim_start().starts_with("wait"));
-    let cpus = name::<CpuSet>(asked, "server", "cpus").map_or(1, |cpus| cpus.len());
-    let is_null_rpc = kind == ServerKind::NullRpc
-        && transport == Transport::Tcp
-        && architecture.is_none_or(|other| other == Architecture::NullRpc);
-    let workers = match name::<usize>(asked, "server", "workers") {
-        Some(workers) => workers,
-        // a thread for each connection
-        None if is_null_rpc => usize::MAX,
-        None => 1,
-    };
-    if waits { 1 } else { workers.min(cpus) }
 }

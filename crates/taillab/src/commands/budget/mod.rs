@@ -137,9 +137,8 @@ fn places(wanted: Option<&CpuSet>) -> Result<(u32, Option<u32>), Failure> {
 /// The first CPU and the next that shares no core with it; any other, where all share it.
 fn pair(chosen: &CpuSet, siblings: impl Fn(u32) -> CpuSet) -> Option<(u32, Option<u32>)> {
     let here = chosen.first()?;
-    let others = chosen.difference(&CpuSet::single(here));
-    let apart = others.difference(&siblings(here));
-    Some((here, apart.first().or(others.first())))
+    let there = cpus::others(chosen, &CpuSet::single(here), siblings).first();
+    Some((here, there))
 }
 
 fn show(args: &BudgetArgs, dir: Option<&mut RunDir>, result: &BudgetResult) -> Result<(), Failure> {

@@ -26,8 +26,6 @@ const FLOOR: Nanos = Nanos::from_secs(3);
 const MOST_PER_S: f64 = 100e6;
 /// The most connections that the ports and descriptors of one machine allow.
 const MOST_CONNECTIONS: usize = 100_000;
-/// Requests in flight for each of many threads, where no number is given.
-const OUTSTANDING_EACH: usize = 8;
 /// Bytes that a request takes in the record and while its result is made.
 const BYTES_PER_REQUEST: f64 = 80.0;
 
@@ -242,7 +240,7 @@ fn work(args: &ScheduleArgs, threads: usize) -> Result<Work, Failure> {
             )));
         }
         Some(given) => given,
-        None => usual_outstanding(threads),
+        None => ClosedLoop::outstanding_for(threads),
     };
     let warmup = args.warmup.unwrap_or(WARM_UP);
     if args.ping_pong || args.rate == Some(Amounts::Max) {
@@ -301,13 +299,6 @@ fn work(args: &ScheduleArgs, threads: usize) -> Result<Work, Failure> {
         duration,
         outstanding,
     }))
-}
-
-/// Requests in flight if nothing else is asked for. Each of many threads needs some: with fewer requests than
-/// threads, the others would do nothing.
-fn usual_outstanding(threads: usize) -> usize {
-    let for_all = threads.saturating_mul(OUTSTANDING_EACH);
-    for_all.clamp(ClosedLoop::OUTSTANDING, ClosedLoop::MAX_OUTSTANDING)
 }
 
 fn shape(args: &ScheduleArgs) -> Result<Shape, Failure> {
@@ -393,15 +384,4 @@ pub fn affordable(
         needed / 1e9,
         free / 1e9
     )))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_thread_has_requests_in_flight() {
-        let usual = [1, 4, 16, 10_000].map(usual_outstanding);
-        assert_eq!(usual, [32, 32, 128, ClosedLoop::MAX_OUTSTANDING]);
-    }
 }

@@ -64,7 +64,7 @@ pub fn run(args: TraceArgs) -> Result<Exit, Failure> {
 
     // from here on we stay off the server's CPUs where we can
     let before = cpus::allowed().map_err(host)?;
-    let own_cpus = besides(&watched, &before, &roots);
+    let own_cpus = cpus::others(&before, &watched, |cpu| cpus::siblings(&roots, cpu));
     let shares_cpus = own_cpus.is_empty();
     if !shares_cpus {
         cpus::pin_current_thread(&own_cpus).map_err(host)?;
@@ -113,21 +113,6 @@ pub fn run(args: TraceArgs) -> Result<Exit, Failure> {
     found.end()?;
     let recorded = recorded?;
     finish.report(recorded, None)
-}
-
-/// The CPUs for our own threads: those that share no core with the watched ones or, where there are none,
-/// all others.
-fn besides(watched: &CpuSet, usable: &CpuSet, roots: &Roots) -> CpuSet {
-    let placement = Placement {
-        server: watched.clone(),
-        client: CpuSet::default(),
-    };
-    let apart = placement.apart(roots, usable);
-    if apart.is_empty() {
-        usable.difference(watched)
-    } else {
-        apart
-    }
 }
 
 /// Lets the calling thread run where it could before.
