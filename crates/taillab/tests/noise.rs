@@ -1,6 +1,5 @@
 //! `taillab noise` from the outside: what it prints, and what it refuses.
 
-use std::path::Path;
 use std::process::{Output, Stdio};
 
 use serde_json::Value;
@@ -13,16 +12,8 @@ fn noise(args: &[&str]) -> Output {
 
 fn json(output: &Output) -> Value {
     let stderr = String::from_utf8_lossy(&output.stderr);
-    let value: Value =
-        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {stderr}"));
-    let schema = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../schemas/noise.schema.json");
-    let schema: Value = serde_json::from_slice(&std::fs::read(schema).unwrap()).unwrap();
-    let validator = jsonschema::validator_for(&schema).unwrap();
-    let errors: Vec<String> = (validator.iter_errors(&value))
-        .map(|error| format!("{}: {error}", error.instance_path()))
-        .collect();
-    assert!(errors.is_empty(), "{errors:?}");
-    value
+    assert!(!output.stdout.is_empty(), "{stderr}");
+    support::schema::valid("noise", &output.stdout)
 }
 
 /// Whether it refused since this machine has no trustworthy counter; then it says so.

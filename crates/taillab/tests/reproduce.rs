@@ -8,8 +8,9 @@
 use std::fs;
 use std::process::Command;
 
-use serde_json::Value;
 use tempfile::TempDir;
+
+use crate::support;
 
 #[test]
 fn all_figures_are_written_and_all_claims_judged() {
@@ -22,15 +23,7 @@ fn all_figures_are_written_and_all_claims_judged() {
         .unwrap();
     let errors = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(0), "{errors}");
-    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let schema: Value =
-        serde_json::from_str(include_str!("../../../schemas/reproduce.schema.json")).unwrap();
-    let complaints: Vec<String> = jsonschema::draft202012::new(&schema)
-        .unwrap()
-        .iter_errors(&result)
-        .map(|error| format!("{}: {error}", error.instance_path()))
-        .collect();
-    assert_eq!(complaints, [""; 0]);
+    let result = support::schema::valid("reproduce", &output.stdout);
 
     let figures = result["figures"].as_array().unwrap();
     assert_eq!(figures.len(), 4);

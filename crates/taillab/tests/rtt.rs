@@ -50,13 +50,8 @@ fn stderr(output: &Output) -> String {
 
 /// The result on stdout, which obeys the schema.
 fn result(output: &Output) -> Value {
-    let result: Value = serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|error| panic!("{error}: {}", stderr(output)));
-    let schema = include_str!("../../../schemas/rtt.schema.json");
-    let schema = jsonschema::validator_for(&serde_json::from_str(schema).unwrap()).unwrap();
-    let errors: Vec<_> = schema.iter_errors(&result).map(|e| e.to_string()).collect();
-    assert!(errors.is_empty(), "{errors:?}");
-    result
+    assert!(!output.stdout.is_empty(), "{}", stderr(output));
+    support::schema::valid("rtt", &output.stdout)
 }
 
 fn rows(result: &Value) -> &Vec<Value> {

@@ -140,15 +140,7 @@ fn it_serves_until_a_signal_and_says_what_it_served() {
 
 #[test]
 fn json_is_two_lines_that_obey_the_schema() {
-    let schema: Value =
-        serde_json::from_str(include_str!("../../../schemas/serve.schema.json")).unwrap();
-    let schema = jsonschema::validator_for(&schema).unwrap();
-    let valid = |line: &str| {
-        let value: Value = serde_json::from_str(line).unwrap();
-        let errors: Vec<String> = schema.iter_errors(&value).map(|e| e.to_string()).collect();
-        assert!(errors.is_empty(), "{errors:?} in {line}");
-        value
-    };
+    let valid = |line: &str| support::schema::valid("serve", line.as_bytes());
     for (architecture, target) in [
         ("null-rpc", "echo+tcp"),
         ("epoll-shared", "echo+tcp"),

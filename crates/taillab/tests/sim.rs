@@ -57,14 +57,7 @@ fn usage_error(args: &[&str]) -> String {
 }
 
 fn complaints(instance: &Value) -> Vec<String> {
-    let schema: Value =
-        serde_json::from_str(include_str!("../../../schemas/sim.schema.json")).unwrap();
-    assert!(jsonschema::draft202012::meta::is_valid(&schema));
-    jsonschema::draft202012::new(&schema)
-        .unwrap()
-        .iter_errors(instance)
-        .map(|error| format!("{}: {error}", error.instance_path()))
-        .collect()
+    support::schema::complaints("sim", instance)
 }
 
 /// The result without what the engine says about itself, such as how long it took.

@@ -1,6 +1,5 @@
 //! `taillab tune` from the outside: what it prints, and what it refuses. Changes nothing.
 
-use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
@@ -17,15 +16,7 @@ fn json(args: &[&str]) -> Value {
     let output = tune(&[args, &["--json"]].concat());
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{args:?}: {stderr}");
-    let value: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let schema = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../schemas/tune.schema.json");
-    let schema: Value = serde_json::from_slice(&std::fs::read(schema).unwrap()).unwrap();
-    let validator = jsonschema::validator_for(&schema).unwrap();
-    let errors: Vec<String> = (validator.iter_errors(&value))
-        .map(|error| format!("{}: {error}", error.instance_path()))
-        .collect();
-    assert!(errors.is_empty(), "{args:?}: {errors:?}");
-    value
+    support::schema::valid("tune", &output.stdout)
 }
 
 struct Sleeper(Child);

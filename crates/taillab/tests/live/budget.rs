@@ -1,10 +1,6 @@
 //! `taillab budget` as root: every row of the paper is there, and says how it came about.
 
-use std::path::Path;
-
-use serde_json::Value;
-
-use crate::support::{live, taillab};
+use crate::support::{live, schema, taillab};
 
 /// The paper's tables.
 const ROWS: [&str; 16] = [
@@ -52,14 +48,7 @@ fn every_row_of_the_paper_is_there_and_says_how() {
         .unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{stderr}");
-    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let schema = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../schemas/budget.schema.json");
-    let schema: Value = serde_json::from_slice(&std::fs::read(schema).unwrap()).unwrap();
-    let validator = jsonschema::validator_for(&schema).unwrap();
-    let errors: Vec<String> = (validator.iter_errors(&result))
-        .map(|error| format!("{}: {error}", error.instance_path()))
-        .collect();
-    assert!(errors.is_empty(), "{errors:?}");
+    let result = schema::valid("budget", &output.stdout);
     let rows = result["rows"].as_array().unwrap();
     let names: Vec<&str> = rows
         .iter()

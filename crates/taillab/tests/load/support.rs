@@ -2,7 +2,6 @@
 
 use std::io::Read;
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -10,11 +9,6 @@ use taillab_load::serve::{Architecture, Listen, Responder, Spec};
 
 /// A load that takes a moment, as JSON, with the client's floor.
 pub const SHORT: [&str; 6] = ["--json", "-d", "400ms", "--warmup", "50ms", "-q"];
-
-static SCHEMA: LazyLock<jsonschema::Validator> = LazyLock::new(|| {
-    let schema = include_str!("../../../../schemas/load.schema.json");
-    jsonschema::validator_for(&serde_json::from_str(schema).unwrap()).unwrap()
-});
 
 /// The command under test.
 pub fn taillab() -> Command {
@@ -79,11 +73,8 @@ pub fn finish(command: &mut Command) -> Ran {
 impl Ran {
     /// The result, which obeys the schema.
     pub fn json(&self) -> Value {
-        let value: Value =
-            serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"));
-        let errors: Vec<String> = SCHEMA.iter_errors(&value).map(|e| e.to_string()).collect();
-        assert!(errors.is_empty(), "{errors:?}\n{}", self.stdout);
-        value
+        assert!(!self.stdout.is_empty(), "{self:?}");
+        crate::support::schema::valid("load", self.stdout.as_bytes())
     }
 
     /// The result of a run that worked: a noisy machine may make it invalid (4), nothing may

@@ -7,6 +7,7 @@
 #[path = "../../../load/tests/support/ports.rs"]
 mod ports;
 pub mod promises;
+pub mod schema;
 
 use std::io::{self, Read};
 use std::net::{SocketAddr, UdpSocket};
@@ -69,38 +70,43 @@ pub fn must_be_in_a_guest(is_there: bool) -> bool {
 }
 
 /// What a run could leave behind: interfaces, mounts, journals.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Machine {
-    interfaces: Vec<String>,
-    mounts: Vec<String>,
-    journals: usize,
-}
+pub struct Machine(Vec<String>);
 
 impl Machine {
     /// The state now.
     pub fn now() -> Self {
-        let first_words = |path: &str, skip: usize| -> Vec<String> {
-            std::fs::read_to_string(path)
-                .unwrap()
-                .lines()
-                .skip(skip)
-                .filter_map(|line| line.split_whitespace().next().map(str::to_owned))
+        let lines = |path: &str| -> Vec<String> {
+            let text = std::fs::read_to_string(path).unwrap();
+            text.lines().map(str::to_owned).collect()
+        };
+        let files = |folder: &str| -> Vec<String> {
+            (std::fs::read_dir(folder).into_iter().flatten())
+                .map(|entry| entry.unwrap().path().display().to_string())
                 .collect()
         };
-        let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
-        let journals = std::fs::read_dir("/run/taillab")
-            .map(|entries| {
-                entries
-                    .filter_map(Result::ok)
-                    .filter(|entry| entry.path().extension().is_some_and(|e| e == "json"))
-                    .count()
-            })
-            .unwrap_or(0);
-        Self {
-            interfaces: first_words("/proc/net/dev", 2),
-            mounts: mounts.lines().map(str::to_owned).collect(),
-            journals,
-        }
+        let interfaces = lines("/proc/net/dev").into_iter().skip(2);
+        let interfaces = interfaces.filter_map(|line| Some(line.split(':').next()?.to_owned()));
+        let journals = files("/run/taillab").into_iter();
+        let mut things = interfaces.collect::<Vec<_>>();
+        things.extend(lines("/proc/self/mounts"));
+        things.extend(journals.filter(|path| path.ends_with(".json")));
+        Self(things)
+    }
+
+    /// Fails if anything came or went since then.
+    #[track_caller]
+    pub fn is_unchanged(&self) {
+        let now = Self::now();
+        let only = |some: &[String], others: &[String]| -> Vec<String> {
+            let only = some.iter().filter(|thing| !others.contains(thing));
+            only.cloned().collect()
+        };
+        let (came, went) = (only(&now.0, &self.0), only(&self.0, &now.0));
+        assert!(
+            came.is_empty() && went.is_empty() && now.0.len() == self.0.len(),
+            "left behind: {came:?}, gone: {went:?}, in {:?}",
+            now.0
+        );
     }
 }
 
