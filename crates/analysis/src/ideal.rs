@@ -119,28 +119,10 @@ mod tests {
         Monotonic::from_nanos_since_boot(ns)
     }
 
-    fn request(t1: u64, t6: u64) -> Request {
-        let server = Stamps {
-            t1: at(t1),
-            t2: None,
-            t3: None,
-            t4: None,
-            t5: None,
-            t6: at(t6),
-        };
-        Request {
-            server,
-            client: None,
-            operation: None,
-        }
-    }
-
     fn matched(requests: &[(u64, u64)], unmatched: &[u64]) -> Matched {
-        let key = RequestKey {
-            address: 0,
-            port: 1,
-            id: 1,
-        };
+        let key = RequestKey::default();
+        let request =
+            |&(t1, t6): &(u64, u64)| Request::from(Stamps::new(at(t1), [None; 4], at(t6)));
         let lost = |&t1: &u64| Unmatched {
             key,
             t1: at(t1),
@@ -148,7 +130,7 @@ mod tests {
             ambiguous: false,
         };
         Matched {
-            requests: requests.iter().map(|&(a, b)| request(a, b)).collect(),
+            requests: requests.iter().map(request).collect(),
             keys: vec![key; requests.len()],
             unmatched: unmatched.iter().map(lost).collect(),
             ..Matched::default()

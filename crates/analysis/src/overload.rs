@@ -295,11 +295,7 @@ mod tests {
             let t1 = i * gap_us;
             let begin = free.max(t1);
             free = begin + if slow.contains(&begin) { slow_us } else { 100 };
-            requests.push(Request {
-                server: Stamps::new(at(t1), [None; 4], at(free)),
-                client: None,
-                operation: None,
-            });
+            requests.push(Stamps::new(at(t1), [None; 4], at(free)).into());
         }
         requests
     }
@@ -314,13 +310,8 @@ mod tests {
     }
 
     fn queue(requests: Vec<Request>, timeline: &Timeline, ends_us: &[u64]) -> Queue {
-        let key = RequestKey {
-            address: 0,
-            port: 1,
-            id: 1,
-        };
         let mut matched = Matched {
-            keys: vec![key; requests.len()],
+            keys: vec![RequestKey::default(); requests.len()],
             workers: vec![7; requests.len()],
             requests: requests.into_iter().collect(),
             ..Matched::default()

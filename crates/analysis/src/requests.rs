@@ -250,11 +250,7 @@ mod tests {
     }
 
     fn request(t1: u64, middle: [Option<u64>; 4], t6: u64) -> Request {
-        Request {
-            server: Stamps::new(at(t1), middle.map(|stamp| stamp.map(at)), at(t6)),
-            client: None,
-            operation: None,
-        }
+        Stamps::new(at(t1), middle.map(|stamp| stamp.map(at)), at(t6)).into()
     }
 
     /// Usual requests, without stamps, on both sides of the longest offset, and with stamps before T1.

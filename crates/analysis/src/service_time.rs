@@ -215,24 +215,15 @@ mod tests {
 
     /// Requests of one worker, first come first served: gaps and services in nanoseconds.
     fn served(jobs: &[(u64, u64)]) -> Matched {
-        let key = RequestKey {
-            address: 0,
-            port: 1,
-            id: 1,
-        };
         let (mut t1, mut free) = (0, 0);
         let requests = jobs.iter().map(|&(gap, service)| {
             t1 += gap;
             free = free.max(t1) + service;
-            Request {
-                server: Stamps::new(at(t1), [None; 4], at(free)),
-                client: None,
-                operation: None,
-            }
+            Request::from(Stamps::new(at(t1), [None; 4], at(free)))
         });
         Matched {
             requests: requests.collect(),
-            keys: vec![key; jobs.len()],
+            keys: vec![RequestKey::default(); jobs.len()],
             workers: vec![7; jobs.len()],
             ..Matched::default()
         }

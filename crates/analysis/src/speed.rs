@@ -7,6 +7,10 @@
 //! shared caches and memory, or a hypervisor that takes it for times too short to be seen. If the
 //! server itself did more for each request, the kernel's work would not change; and a disturbance of
 //! some requests would not change the others.
+//!
+//! All CPUs have one pace, since requests do not say on which of them they were served. So one slow CPU of
+//! several is not found, unless it serves more than three quarters of the requests: the cheapest quarter is
+//! that of the others. Its longer services are then `slow_service`.
 
 use taillab_model::Nanos;
 
@@ -173,7 +177,7 @@ fn lower_quartile(values: &mut [u64]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use taillab_model::{Monotonic, Request, Stamps};
+    use taillab_model::{Monotonic, Stamps};
 
     use super::*;
 
@@ -193,11 +197,8 @@ mod tests {
             let t4 = t1 + Nanos::from_micros(5);
             let t5 = t4 + times(8_000.0, application);
             let middle = [None, None, Some(t4), Some(t5)];
-            matched.requests.push(Request {
-                server: Stamps::new(t1, middle, t5 + times(4_000.0, sending)),
-                client: None,
-                operation: None,
-            });
+            let stamps = Stamps::new(t1, middle, t5 + times(4_000.0, sending));
+            matched.requests.push_stamps(stamps);
             at_us += 100 * if in_it { sparser } else { 1 };
         }
         matched
@@ -238,11 +239,8 @@ mod tests {
         let mut matched = Matched::default();
         for at_us in (0..1_000_000).step_by(100) {
             let t1 = Monotonic::from_nanos_since_boot(at_us * 1_000);
-            matched.requests.push(Request {
-                server: Stamps::new(t1, [None; 4], t1 + Nanos::from_micros(20)),
-                client: None,
-                operation: None,
-            });
+            let stamps = Stamps::new(t1, [None; 4], t1 + Nanos::from_micros(20));
+            matched.requests.push_stamps(stamps);
         }
         assert_eq!(Paces::usual(&matched), Paces::default());
         assert_eq!(slower(&matched), []);

@@ -111,20 +111,12 @@ impl Run {
         };
         let sends = requests.iter().map(|&(due, sent, _)| (at(due), at(sent)));
         let cuts = cuts_of(sends, thread);
-        let key = RequestKey {
-            address: 0,
-            port: 1,
-            id: 1,
-        };
         let matched = Matched {
             requests: (requests.iter())
-                .map(|&(_, sent, left)| Request {
-                    server: Stamps::new(at(sent + WAY_NS), [None; 4], at(left)),
-                    client: None,
-                    operation: None,
-                })
+                .map(|&(_, sent, left)| Stamps::new(at(sent + WAY_NS), [None; 4], at(left)))
+                .map(Request::from)
                 .collect(),
-            keys: vec![key; requests.len()],
+            keys: vec![RequestKey::default(); requests.len()],
             ..Matched::default()
         };
         let from = at(0);

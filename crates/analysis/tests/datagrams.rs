@@ -92,11 +92,7 @@ fn servers() -> impl Strategy<Value = Server> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: 60,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    })]
+    #![proptest_config(common::cases(60))]
 
     /// The matcher finds out from the datagrams whether they begin with an id.
     #[test]

@@ -224,11 +224,7 @@ fn a_client_that_was_seen_to_pipeline_takes_no_turns() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: 200,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    })]
+    #![proptest_config(common::cases(200))]
 
     /// Pipelined, in packets that end anywhere: every stamp is exact.
     #[test]

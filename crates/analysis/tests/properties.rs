@@ -88,11 +88,7 @@ fn check(matched: &Matched, traffic: &Traffic, events: &[Event]) -> Result<(), T
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: 300,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    })]
+    #![proptest_config(common::cases(300))]
 
     /// Nothing lost: every request is matched and complete, and every stamp is the true one.
     #[test]

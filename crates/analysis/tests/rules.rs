@@ -574,6 +574,37 @@ fn t3_of_a_thread_that_reads_on_before_it_answers_is_its_previous_read() {
 }
 
 #[test]
+fn of_threads_that_share_a_socket_each_has_the_reads_of_its_own_batch() {
+    let script = |answers: &str| {
+        let stamps = after(&format!(
+            "100 1 in p1 k7
+             101 1 in p2 k8
+             102 1 in p3 k9
+             103 1 in p4 k10
+             110 0 queued p1
+             111 0 queued p2
+             112 0 queued p3
+             113 0 queued p4
+             115 0 switch 0>9
+             116 2 switch 0>8
+             120 0 read 9
+             121 0 read 9
+             130 2 read 8
+             131 2 read 8
+             {answers}
+             150 0 write 9
+             151 0 out 9 k7
+             152 0 out 9 k8"
+        ));
+        stamps.iter().map(|stamps| stamps[3]).collect::<Vec<u64>>()
+    };
+    let in_order = script("140 2 write 8\n141 2 out 8 k9\n142 2 out 8 k10");
+    assert_eq!(in_order, [120, 121, 130, 131]);
+    let the_last_first = script("140 2 write 8\n141 2 out 8 k10\n142 2 out 8 k9");
+    assert_eq!(the_last_first, [120, 121, 130, 131]);
+}
+
+#[test]
 fn the_worker_is_who_wrote_or_else_who_read_or_else_nobody_known() {
     let m = matched(
         "100 1 in p1 k7

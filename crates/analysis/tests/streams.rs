@@ -120,11 +120,7 @@ fn keep(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: 300,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    })]
+    #![proptest_config(common::cases(300))]
 
     /// One request at a time on a connection: everything is exact, whatever the server does.
     #[test]

@@ -24,16 +24,11 @@ fn at(ns: u64) -> Monotonic {
 
 /// A request every 100 µs that takes 20 µs, or is dropped.
 fn traced(requests: u64, dropped: impl Fn(u64) -> bool) -> Matched {
-    let key = RequestKey {
-        address: 0,
-        port: 1,
-        id: 1,
-    };
+    let key = RequestKey::default();
     let (lost, answered): (Vec<u64>, Vec<u64>) = (0..requests).partition(|i| dropped(*i));
-    let request = |i: &u64| Request {
-        server: Stamps::new(at(i * GAP_NS), [None; 4], at(i * GAP_NS + 20_000)),
-        client: None,
-        operation: None,
+    let request = |i: &u64| {
+        let t1 = at(i * GAP_NS);
+        Request::from(Stamps::new(t1, [None; 4], t1 + Nanos::from_micros(20)))
     };
     let unmatched = |i: u64| Unmatched {
         key,

@@ -149,22 +149,13 @@ fn the_parts_of_a_summary_agree_with_each_other() {
 #[test]
 fn a_request_faster_than_its_ideal_has_no_excess_and_is_counted() {
     let at = |us: u64| Monotonic::from_nanos_since_boot(2_000_000_000 + us * 1_000);
-    let request = |(t1, t6)| Request {
-        server: Stamps::new(at(t1), [None; 4], at(t6)),
-        client: None,
-        operation: None,
-    };
-    let key = RequestKey {
-        address: 0,
-        port: 1,
-        id: 1,
-    };
+    let request = |(t1, t6)| Request::from(Stamps::new(at(t1), [None; 4], at(t6)));
     let matched = Matched {
         requests: [(0, 400), (10_000, 12_000)]
             .map(request)
             .into_iter()
             .collect(),
-        keys: vec![key; 2],
+        keys: vec![RequestKey::default(); 2],
         workers: vec![0; 2],
         ..Matched::default()
     };
@@ -462,7 +453,7 @@ fn each_warning_is_found() {
         }),
         (
             "blind_windows",
-            "was blind in 5 windows, 1.00 ms at most",
+            "was blind in 5 windows, 1.00 ms at most on all CPUs together, that",
             |s| {
                 s.server.matching.blind_windows = 5;
                 s.server.matching.blind_ns = Nanos::from_millis(1);

@@ -264,6 +264,15 @@ pub fn siblings(roots: &Roots, cpu: u32) -> CpuSet {
         .unwrap_or_else(|| CpuSet::single(cpu))
 }
 
+/// The CPUs of the NUMA node of `cpu`; none where the kernel does not say.
+fn node(roots: &Roots, cpu: u32) -> CpuSet {
+    let nodes = roots.sys.join("devices/system/node");
+    let list = |file: String| read_optional(&nodes.join(file))?.parse::<CpuSet>().ok();
+    let online = list("online".into()).unwrap_or_default();
+    let mut cpus = (online.iter()).filter_map(|node| list(format!("node{node}/cpulist")));
+    cpus.find(|cpus| cpus.contains(cpu)).unwrap_or_default()
+}
+
 /// The CPUs on which the calling thread may run. (The kernel leaves offline CPUs out.)
 ///
 /// # Errors
@@ -325,7 +334,8 @@ pub struct Placement {
 
 impl Placement {
     /// Takes what the user wants and fills the rest with defaults: the server gets
-    /// the first usable CPU, the client the next that shares no core with it.
+    /// the first usable CPU, the client the next that shares no core with it, on the same NUMA
+    /// node where there is one.
     ///
     /// # Errors
     /// [`CpuError::TooFew`] with one usable CPU, [`CpuError::NoneLeft`], [`CpuError::Overlap`],
@@ -335,8 +345,8 @@ impl Placement {
         server: Option<&CpuSet>,
         client: Option<&CpuSet>,
     ) -> Result<Self, CpuError> {
-        let siblings = |cpu| siblings(roots, cpu);
-        Self::choose_among(&allowed()?, siblings, (server, client), |_| 1)
+        let topology = (|cpu| siblings(roots, cpu), |cpu| node(roots, cpu));
+        Self::choose_among(&allowed()?, topology, (server, client), |_| 1)
     }
 
     /// The same for a load near the server's capacity: a client that is not named gets a CPU for every two
@@ -349,9 +359,9 @@ impl Placement {
         server: Option<&CpuSet>,
         client: Option<&CpuSet>,
     ) -> Result<Self, CpuError> {
-        let siblings = |cpu| siblings(roots, cpu);
+        let topology = (|cpu| siblings(roots, cpu), |cpu| node(roots, cpu));
         let share = |server: &CpuSet| server.len().div_ceil(2);
-        Self::choose_among(&allowed()?, siblings, (server, client), share)
+        Self::choose_among(&allowed()?, topology, (server, client), share)
     }
 
     /// Where a third thread disturbs the measurement least: neither the server's CPUs nor the
@@ -375,7 +385,7 @@ impl Placement {
     /// `for_client` says how many CPUs the client gets beside the server's, if there are enough.
     fn choose_among(
         usable: &CpuSet,
-        siblings: impl Fn(u32) -> CpuSet,
+        (siblings, node): (impl Fn(u32) -> CpuSet, impl Fn(u32) -> CpuSet),
         (server, client): (Option<&CpuSet>, Option<&CpuSet>),
         for_client: impl Fn(&CpuSet) -> usize,
     ) -> Result<Self, CpuError> {
@@ -394,10 +404,12 @@ impl Placement {
             }
         }
         let beside = |taken: &CpuSet, most: usize, owner, other| {
+            let near: CpuSet = taken.iter().flat_map(|cpu| node(cpu).0).collect();
             let mut all = taken.clone();
             for _ in 0..most {
-                let next = others(usable, &all, &siblings).first();
-                all.0.extend(next);
+                let free = others(usable, &all, &siblings);
+                let next = free.intersection(&near).first();
+                all.0.extend(next.or_else(|| free.first()));
             }
             let found = all.difference(taken);
             let usable = usable.clone();
@@ -441,11 +453,12 @@ mod tests {
     }
 
     fn choose(usable: &str, server: Option<&str>, client: Option<&str>) -> Result<String, String> {
-        // pairs 0-1, 2-3, … share a core
+        // pairs 0-1, 2-3, … share a core, and those from 8 on are on two nodes in turn
         let siblings = |cpu: u32| [cpu & !1, cpu | 1].into_iter().collect();
+        let node = |cpu: u32| (8_u32..24).filter(|of| of / 2 % 2 == cpu / 2 % 2).collect();
         let (server, client) = (server.map(set), client.map(set));
         let named = (server.as_ref(), client.as_ref());
-        Placement::choose_among(&set(usable), siblings, named, |server| server.len())
+        Placement::choose_among(&set(usable), (siblings, node), named, |server| server.len())
             .map(|p| format!("{} {}", p.server, p.client))
             .map_err(|e| e.to_string())
     }
@@ -489,6 +502,10 @@ mod tests {
         assert_eq!(choose("0-7", Some("0-1"), None), Ok("0-1 2,4".into()));
         assert_eq!(choose("0-3", Some("0-1"), None), Ok("0-1 2-3".into()));
         assert_eq!(choose("0-2", Some("0-1"), None), Ok("0-1 2".into()));
+        // on one node, where there is room
+        assert_eq!(choose("8-15", None, None), Ok("8 12".into()));
+        assert_eq!(choose("8-15", None, Some("10")), Ok("14 10".into()));
+        assert_eq!(choose("8-11", None, None), Ok("8 10".into()));
     }
 
     #[test]
@@ -550,6 +567,14 @@ mod tests {
         std::fs::create_dir_all(cpu.join("cpu4/topology")).unwrap();
         std::fs::write(cpu.join("online"), "0-7\n").unwrap();
         std::fs::write(cpu.join("cpu4/topology/thread_siblings_list"), "0,4\n").unwrap();
+        let nodes = roots.sys.join("devices/system/node");
+        for (name, cpus) in [("node0", "0-3\n"), ("node1", "4-7\n")] {
+            std::fs::create_dir_all(nodes.join(name)).unwrap();
+            std::fs::write(nodes.join(name).join("cpulist"), cpus).unwrap();
+        }
+        assert_eq!(node(&roots, 5), CpuSet::default());
+        std::fs::write(nodes.join("online"), "0-1\n").unwrap();
+        assert_eq!(node(&roots, 5), set("4-7"));
         assert_eq!(online(&roots), Some(set("0-7")));
         assert_eq!(siblings(&roots, 4), set("0,4"));
         assert_eq!(siblings(&roots, 5), set("5"));

@@ -16,6 +16,10 @@ use crate::{DatagramClient, LoadError};
 
 /// A small protocol: 4-byte keys, 3-byte values.
 pub(crate) fn protocol() -> Result<MemcachedUdp, LoadError> {
+    in_dialect(Dialect::Ascii)
+}
+
+pub(crate) fn in_dialect(dialect: Dialect) -> Result<MemcachedUdp, LoadError> {
     let workload = StoreWorkload {
         keys: 100,
         key_bytes: 4,
@@ -23,7 +27,7 @@ pub(crate) fn protocol() -> Result<MemcachedUdp, LoadError> {
         get_share: 0.5,
         ..StoreWorkload::default()
     };
-    MemcachedUdp::new(Dialect::Ascii, workload)
+    MemcachedUdp::new(dialect, workload)
 }
 
 /// One datagram with its frame header.

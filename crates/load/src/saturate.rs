@@ -26,11 +26,19 @@ const MOST_ROWS: usize = 1 << 22;
 /// Requests given up that are remembered, so that their late answers are known.
 const GIVEN_UP: usize = 1 << 16;
 
-/// Where requests can be lost, one that is unanswered for this long is given up and replaced.
+/// Where requests can be lost, one that is unanswered for this many times the mean time of the last
+/// answers is given up and replaced. If the times are exponential, one in 3,000 is longer.
+const GIVE_UP_MEANS: u64 = 8;
+
+/// But it is not given up earlier than this.
 const GIVE_UP: Nanos = Nanos::from_millis(20);
 
-/// The same where nothing is lost, only delayed by a slow server.
-const GIVE_UP_STREAM: Nanos = Nanos::from_secs(1);
+/// Nor later than this, which holds until the first answer, and where nothing is lost, only delayed
+/// by a slow server.
+const GIVE_UP_AT_LAST: Nanos = Nanos::from_secs(1);
+
+/// The weight of each answer in the mean is one in this many.
+const MEAN_OF: u64 = 8;
 
 /// If this thread did not run for this long, answers may have piled up in the sockets.
 const STALL: Nanos = Nanos::from_millis(5);
@@ -117,6 +125,17 @@ pub fn saturate<C: Client, H: Hooks>(
     load: &ClosedLoop<'_>,
     hooks: &mut H,
 ) -> Result<Saturation, LoadError> {
+    saturate_from(client, load, hooks, now)
+}
+
+/// [`saturate()`] that begins at the time that `start` returns; `start` is called when everything is
+/// prepared.
+pub(crate) fn saturate_from<C: Client, H: Hooks>(
+    client: &mut C,
+    load: &ClosedLoop<'_>,
+    hooks: &mut H,
+    start: impl FnOnce() -> Monotonic,
+) -> Result<Saturation, LoadError> {
     if load.outstanding == 0 || load.outstanding > ClosedLoop::MAX_OUTSTANDING {
         return Err(LoadError::Outstanding {
             outstanding: load.outstanding,
@@ -137,7 +156,7 @@ pub fn saturate<C: Client, H: Hooks>(
         send_from: Monotonic::from_nanos_since_boot(0),
         last_answer: Monotonic::from_nanos_since_boot(0),
     };
-    Ok(run.spin(load, hooks))
+    Ok(run.spin(load, hooks, start()))
 }
 
 /// In [`Flight::sent_ns`]: the request does not wait for an answer.
@@ -153,6 +172,10 @@ struct Flight {
     /// The most of them.
     most: usize,
     count: usize,
+    is_lossy: bool,
+    /// The mean time of the last answers that came in time; 0 before the first.
+    mean_ns: u64,
+    /// A request that has waited for longer is given up.
     give_up: Nanos,
     /// Requests given up whose answers may still come, in ascending order.
     given_up: VecDeque<usize>,
@@ -167,11 +190,9 @@ impl Flight {
             // of two requests with one key, only the newer one could have an answer
             most: MOST_ROWS.min(traits.key_period),
             count: 0,
-            give_up: if traits.is_lossy {
-                GIVE_UP
-            } else {
-                GIVE_UP_STREAM
-            },
+            is_lossy: traits.is_lossy,
+            mean_ns: 0,
+            give_up: GIVE_UP_AT_LAST,
             given_up: VecDeque::new(),
         }
     }
@@ -243,6 +264,22 @@ impl Flight {
         }
     }
 
+    /// Learns how long answers take, from one that came in time. A late one says nothing: while the
+    /// server pauses, requests pile up there that were given up.
+    #[inline]
+    fn learn(&mut self, took: Nanos) {
+        if !self.is_lossy {
+            return;
+        }
+        let took_ns = took.get();
+        self.mean_ns = match self.mean_ns {
+            0 => took_ns,
+            mean_ns => mean_ns - mean_ns / MEAN_OF + took_ns / MEAN_OF,
+        };
+        let give_up = Nanos::new(self.mean_ns.saturating_mul(GIVE_UP_MEANS));
+        self.give_up = give_up.clamp(GIVE_UP, GIVE_UP_AT_LAST);
+    }
+
     /// Gives up the oldest request if it has waited too long.
     #[inline]
     fn give_up(&mut self, now: Monotonic) -> bool {
@@ -305,9 +342,17 @@ impl Counting {
 }
 
 impl<C: Client> Loop<'_, C> {
-    fn spin<H: Hooks>(mut self, load: &ClosedLoop<'_>, hooks: &mut H) -> Saturation {
+    fn spin<H: Hooks>(
+        mut self,
+        load: &ClosedLoop<'_>,
+        hooks: &mut H,
+        start: Monotonic,
+    ) -> Saturation {
         load.progress.restart();
         let mut at = now();
+        while at < start {
+            at = now();
+        }
         let mut counting = Counting::new(load, at);
         let mut previous = at;
         let mut looks_to_go = 0_u32;
@@ -446,9 +491,11 @@ impl<C: Client> Loop<'_, C> {
             // its request counts as a time-out
             Received::Answer { k, .. } if !self.flight.waits(k) => self.flight.came_late(k),
             Received::Answer { k, outcome } => {
+                let took = self.flight.waited(k, at);
                 if self.times.len() < Saturation::MAX_TIMES {
-                    self.times.push(self.flight.waited(k, at));
+                    self.times.push(took);
                 }
+                self.flight.learn(took);
                 self.flight.done(k);
                 self.responses += 1;
                 self.last_answer = at;

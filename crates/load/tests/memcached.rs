@@ -4,19 +4,14 @@ use std::sync::atomic::AtomicBool;
 
 use taillab_load::protocol::memcached::{Dialect, MemcachedUdp};
 use taillab_load::{
-    ClosedLoop, DatagramClient, Endpoint, LoadError, NoHooks, Outcome, Prefilled, Progress,
-    StoreWorkload, prefill, saturate,
+    ClosedLoop, DatagramClient, LoadError, NoHooks, Outcome, Progress, StoreWorkload, saturate,
 };
 use taillab_model::summary::LoadErrors;
 use taillab_model::{Nanos, Operation};
 
 use crate::support;
 use crate::support::live::{Server, memcached};
-
-fn stored(server: &Server, client: &mut DatagramClient) -> Result<Prefilled, LoadError> {
-    let endpoint = Endpoint::Udp(server.address);
-    prefill(client, &endpoint, &AtomicBool::new(false))
-}
+use crate::support::stored;
 
 /// The paper's workload, with its lengths of keys and values.
 fn client(server: &Server) -> DatagramClient {
@@ -29,7 +24,7 @@ fn an_open_loop_gets_what_it_asks_for() {
         return;
     };
     let mut client = client(&server);
-    let done = stored(&server, &mut client).unwrap();
+    let done = stored(server.address, &mut client).unwrap();
     assert_eq!(done.keys, 10_000);
     assert!(done.verified >= 1000);
     let result = support::run(&mut client, Nanos::from_secs(60), &mut NoHooks);
@@ -51,7 +46,7 @@ fn a_closed_loop_counts_what_the_server_answers() {
         return;
     };
     let mut client = client(&server);
-    stored(&server, &mut client).unwrap();
+    stored(server.address, &mut client).unwrap();
     let load = ClosedLoop {
         outstanding: ClosedLoop::OUTSTANDING,
         length: Nanos::from_millis(200),
@@ -83,7 +78,7 @@ fn answers_of_two_datagrams_are_joined() {
         ..StoreWorkload::default()
     };
     let mut client = support::memcached(server.address, 4, workload);
-    let done = stored(&server, &mut client).unwrap();
+    let done = stored(server.address, &mut client).unwrap();
     assert_eq!((done.keys, done.verified), (200, 200));
     let result = support::run(&mut client, Nanos::from_secs(60), &mut NoHooks);
     assert_eq!(result.errors, LoadErrors::default());
@@ -103,7 +98,7 @@ fn too_little_memory_is_found_before_the_run() {
         ..StoreWorkload::default()
     };
     let mut client = support::memcached(server.address, 4, workload);
-    let error = stored(&server, &mut client).unwrap_err();
+    let error = stored(server.address, &mut client).unwrap_err();
     let named = matches!(
         error,
         LoadError::NotStored { .. } | LoadError::Evicted { .. }

@@ -3,12 +3,11 @@
 use crate::support;
 
 use std::net::SocketAddr;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use support::ports::free_port;
-use support::{Responder, answer, client, datagram, id, is_answered, run};
-use taillab_load::{Endpoint, LoadError, NoHooks, Outcome, StopReason, prefill};
+use support::{Responder, answer, client, datagram, id, is_answered, run, stored};
+use taillab_load::{LoadError, NoHooks, Outcome, StopReason};
 use taillab_model::Nanos;
 use taillab_model::summary::LoadErrors;
 
@@ -22,12 +21,7 @@ const SHORT: Nanos = Nanos::from_secs(2);
 fn a_good_server_answers_everything() {
     let server = Responder::start(|_, request| Some(vec![answer(request)]));
     let mut client = client(server.address);
-    let done = prefill(
-        &mut client,
-        &Endpoint::Udp(server.address),
-        &AtomicBool::new(false),
-    )
-    .unwrap();
+    let done = stored(server.address, &mut client).unwrap();
     assert_eq!((done.keys, done.verified), (100, 100));
     let result = run(&mut client, PATIENT, &mut NoHooks);
     assert_eq!(result.errors, LoadErrors::default());
@@ -126,12 +120,7 @@ fn a_silent_server_ends_in_time_outs_and_an_error_before_the_run() {
     let measured = result.record.measured().len() as u64;
     assert!(measured > 0);
     assert_eq!(result.errors.timeouts, measured);
-    let error = prefill(
-        &mut client,
-        &Endpoint::Udp(server.address),
-        &AtomicBool::new(false),
-    )
-    .unwrap_err();
+    let error = stored(server.address, &mut client).unwrap_err();
     assert!(matches!(error, LoadError::NoAnswer { .. }), "{error}");
 }
 
@@ -146,12 +135,7 @@ fn a_server_far_away_is_waited_for() {
         Some(vec![answer(request)])
     });
     let mut client = client(server.address);
-    let done = prefill(
-        &mut client,
-        &Endpoint::Udp(server.address),
-        &AtomicBool::new(false),
-    )
-    .unwrap();
+    let done = stored(server.address, &mut client).unwrap();
     assert_eq!((done.keys, done.verified), (100, 100));
 }
 
@@ -159,7 +143,7 @@ fn a_server_far_away_is_waited_for() {
 fn a_closed_port_is_named_as_such() {
     let closed = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let mut client = client(closed);
-    let error = prefill(&mut client, &Endpoint::Udp(closed), &AtomicBool::new(false)).unwrap_err();
+    let error = stored(closed, &mut client).unwrap_err();
     assert!(matches!(error, LoadError::Refused { .. }), "{error}");
     let text = error.to_string();
     assert!(

@@ -196,7 +196,7 @@ pub enum EventKind {
     /// The server's cgroup was held back because it had used up its CPU quota, at some time since
     /// the last such event.
     Throttled {
-        /// For how long, summed over its threads.
+        /// For how long, summed over its CPUs.
         lasted: Nanos,
     },
     /// What was recorded of this CPU until now cannot be read: this part of the file is damaged.
@@ -306,7 +306,7 @@ pub struct PacketId(pub u32);
 ///
 /// Two connections with the same port and the same [`address_hash`] look like one; with
 /// 1,000 of many clients that happens to about 3 in 100 recordings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RequestKey {
     /// Which client: the [`address_hash`] of its address.
     pub address: u8,

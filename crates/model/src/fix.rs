@@ -53,6 +53,29 @@ pub struct Fix {
     pub not_kept: Option<NotKept>,
 }
 
+impl Fix {
+    /// A mitigation of which nothing is known yet.
+    pub fn blank(mitigation: &str, description: &str) -> Self {
+        Self {
+            mitigation: mitigation.to_owned(),
+            description: description.to_owned(),
+            predicted: Vec::new(),
+            measured: Vec::new(),
+            adjusted: Vec::new(),
+            typical: Vec::new(),
+            by_pair: Vec::new(),
+            decided_at: None,
+            decided_by: None,
+            pairs: 0,
+            throughput: None,
+            tail: None,
+            outcome: FixOutcome::Inconclusive,
+            reason: String::new(),
+            not_kept: None,
+        }
+    }
+}
+
 /// The list of ratios that decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]

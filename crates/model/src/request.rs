@@ -194,6 +194,17 @@ pub struct Request {
     pub operation: Option<Operation>,
 }
 
+/// A request whose client's side is not known.
+impl From<Stamps> for Request {
+    fn from(server: Stamps) -> Self {
+        Self {
+            server,
+            client: None,
+            operation: None,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -305,7 +305,7 @@ pub struct Matching {
     pub out_of_order: u64,
     /// Events lost: ring buffer full, or a program skipped by recursion.
     pub lost_events: u64,
-    /// Time in which the probe was blind on the server's CPUs.
+    /// Time in which the probe was blind, summed over the server's CPUs.
     pub blind_ns: Nanos,
     /// Blind windows found.
     pub blind_windows: u64,

@@ -203,12 +203,12 @@ fn matching(m: &Matching) -> TrustCheck {
 
 fn lost_and_blind(document: &Document<'_>) -> TrustCheck {
     let m = &document.report.server.matching;
-    // windows of several CPUs may overlap, and then the sum may exceed the time
+    // windows of several CPUs may overlap: the sum is a bound, and may exceed the time
     let length = document.report.duration_ns;
     let share = percent_of(m.blind_ns.get(), length.get());
     let of_time = match m.blind_ns > length {
         true => "on all CPUs".to_owned(),
-        false => format!("{share} of the time"),
+        false => format!("at most {share} of the time"),
     };
     let blind = match m.blind_windows {
         0 => "no blind window".to_owned(),

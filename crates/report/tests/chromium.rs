@@ -1,11 +1,6 @@
 //! The page in a real browser: what it shows, with and without scripts, and that it
 //! neither complains nor fetches anything.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "helpers of a test may panic, as the test itself may"
-)]
-
 use std::path::PathBuf;
 
 use serde_json::{Value, json};

@@ -21,21 +21,9 @@ fn ratios(values: [(f64, f64, f64); 3]) -> Vec<RatioAt> {
 
 fn fix(name: &str, outcome: FixOutcome, reason: &str) -> Fix {
     Fix {
-        mitigation: name.to_owned(),
-        description: "the server\u{2019}s threads under SCHED_FIFO".to_owned(),
-        predicted: Vec::new(),
-        measured: Vec::new(),
-        adjusted: Vec::new(),
-        typical: Vec::new(),
-        by_pair: Vec::new(),
-        decided_at: None,
-        decided_by: None,
-        pairs: 0,
-        throughput: None,
-        tail: None,
         outcome,
         reason: reason.to_owned(),
-        not_kept: None,
+        ..Fix::blank(name, "the server\u{2019}s threads under SCHED_FIFO")
     }
 }
 

@@ -1,10 +1,5 @@
 //! `latency.hlog` read back by the histogram library's own reader.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "helpers of a test may panic, as the test itself may"
-)]
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 

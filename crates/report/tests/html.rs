@@ -1,10 +1,5 @@
 //! The page as text; `chromium.rs` looks at it in a browser.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "helpers of a test may panic, as the test itself may"
-)]
-
 use serde_json::json;
 use taillab_model::Nanos;
 use taillab_model::summary::Reason;
@@ -16,10 +11,7 @@ fn page(report: &Document<'_>) -> String {
     String::from_utf8(html::render(report)).unwrap()
 }
 
-#[test]
-fn the_page_refers_to_nothing_outside_itself() {
-    let sample = common::sample(Nanos::from_secs(2));
-    let page = page(&sample.report());
+pub(crate) fn refers_to_nothing_outside(page: &str) {
     // the only URLs are the namespaces of the icon and in the script, which no browser fetches
     for (at, _) in page.match_indices("://") {
         let start = at.saturating_sub(4);
@@ -34,6 +26,13 @@ fn the_page_refers_to_nothing_outside_itself() {
     ] {
         assert!(!page.contains(attribute), "{attribute}");
     }
+}
+
+#[test]
+fn the_page_refers_to_nothing_outside_itself() {
+    let sample = common::sample(Nanos::from_secs(2));
+    let page = page(&sample.report());
+    refers_to_nothing_outside(&page);
     assert_eq!(
         page.matches("href=").count(),
         page.matches("href=\"data:image/svg+xml").count()

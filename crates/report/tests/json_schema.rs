@@ -1,10 +1,5 @@
 //! The JSON output against the schema that is published.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "helpers of a test may panic, as the test itself may"
-)]
-
 use serde_json::{Value, json};
 use taillab_model::summary::{Reason, Report};
 use taillab_model::{Distribution, Nanos};

@@ -1,9 +1,5 @@
 //! `requests.parquet` read back.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "helpers of a test may panic, as the test itself may"
-)]
 #![cfg(feature = "parquet")]
 
 use std::io;

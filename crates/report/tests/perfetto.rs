@@ -1,11 +1,6 @@
 //! The Perfetto trace, read by a decoder of its own: field numbers as in Perfetto's
 //! `trace_packet.proto`, `track_event.proto` and `track_descriptor.proto`.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "helpers of a test may panic, as the test itself may"
-)]
-
 use std::collections::HashMap;
 
 use taillab_model::explanation::SlowRequest;

@@ -1,10 +1,5 @@
 //! The result of a trace as it appears in a terminal and on the page.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "helpers of a test may panic, as the test itself may"
-)]
-
 use taillab_model::explanation::{Cause, Culprit, WorkerShare};
 use taillab_model::summary::Reason;
 use taillab_model::{Distribution, Nanos};
@@ -156,15 +151,7 @@ fn plain_text_is_the_coloured_text_without_its_colours() {
     let sample = trace(Nanos::from_secs(2));
     let of = |colour| everything(&sample, Style { colour, width: 100 });
     let coloured = of(true);
-    let mut without = String::new();
-    for (i, part) in coloured.split('\u{1b}').enumerate() {
-        let rest = if i == 0 {
-            part
-        } else {
-            part.split_once('m').unwrap().1
-        };
-        without.push_str(rest);
-    }
+    let without = common::without_colours(&coloured);
     // apart from colours the texts differ only in blanks at the ends of lines
     let trimmed = |text: &str| -> Vec<String> {
         text.lines()
@@ -341,17 +328,7 @@ fn names_from_outside_stay_text_on_the_page() {
 fn the_page_is_small_and_refers_to_nothing_outside_itself() {
     let sample = trace(LENGTH);
     let page = String::from_utf8(html::render(&sample.report())).unwrap();
-    for (at, _) in page.match_indices("://") {
-        let start = at.saturating_sub(4);
-        assert!(
-            page[start..].starts_with("http://www.w3.org/2000/svg"),
-            "{}",
-            &page[start..at + 30]
-        );
-    }
-    for attribute in ["src=", "@import", "url(", "<iframe", "style=\""] {
-        assert!(!page.contains(attribute), "{attribute}");
-    }
+    crate::html::refers_to_nothing_outside(&page);
     assert!(page.len() < 1_000_000, "{} bytes", page.len());
 }
 

@@ -16,6 +16,16 @@ fn taillab(args: &[&str]) -> (Output, usize) {
     (output, left)
 }
 
+/// A usage error whose message names this, and nothing else.
+fn assert_refused(args: &[&str], named: &str) {
+    let (output, left) = taillab(args);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{args:?}: {stderr}");
+    assert!(stderr.contains(named), "{args:?}: {stderr}");
+    assert!(output.stdout.is_empty(), "{args:?}");
+    assert_eq!(left, 0, "{args:?} left something behind");
+}
+
 #[test]
 fn wrong_settings_are_usage_errors_that_name_the_setting() {
     for (args, named) in [
@@ -33,12 +43,7 @@ fn wrong_settings_are_usage_errors_that_name_the_setting() {
         (&["-C", "zero"], "CPU list"),
     ] {
         let all: Vec<&str> = ["run", "memcached"].iter().chain(args).copied().collect();
-        let (output, left) = taillab(&all);
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{args:?}: {stderr}");
-        assert!(stderr.contains(named), "{args:?}: {stderr}");
-        assert!(output.stdout.is_empty(), "{args:?}");
-        assert_eq!(left, 0, "{args:?} left something behind");
+        assert_refused(&all, named);
     }
 }
 
@@ -67,12 +72,7 @@ fn what_does_not_fit_the_server_is_a_usage_error_before_anything_is_made() {
         (&["run", "nginx", "--server", "x"], "cannot be used with"),
         (&["run", "--server", "server 'unclosed"], "quote"),
     ] {
-        let (output, left) = taillab(args);
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{args:?}: {stderr}");
-        assert!(stderr.contains(named), "{args:?}: {stderr}");
-        assert!(output.stdout.is_empty(), "{args:?}");
-        assert_eq!(left, 0, "{args:?} left something behind");
+        assert_refused(args, named);
     }
 }
 
@@ -92,9 +92,7 @@ fn a_wrong_experiment_file_is_named_with_its_line() {
 
 #[test]
 fn an_unknown_server_lists_the_known_ones() {
-    let (output, _) = taillab(&["run", "apache"]);
-    assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("memcached"));
+    assert_refused(&["run", "apache"], "memcached");
 }
 
 #[test]

@@ -1,10 +1,5 @@
 //! `taillab reproduce tales`: figures and judged claims.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "helpers of a test may panic, as the test itself may"
-)]
-
 use std::fs;
 use std::process::Command;
 

@@ -285,11 +285,8 @@ mod tests {
     /// (t1, t6, port) in any order.
     fn matched(mut requests: Vec<(u64, u64, u16)>) -> Matched {
         requests.sort_unstable();
-        let request = |&(t1, t6, _): &(u64, u64, u16)| Request {
-            server: Stamps::new(at(t1), [None; 4], at(t6)),
-            client: None,
-            operation: None,
-        };
+        let request =
+            |&(t1, t6, _): &(u64, u64, u16)| Request::from(Stamps::new(at(t1), [None; 4], at(t6)));
         let key = |&(_, _, port): &(u64, u64, u16)| RequestKey {
             address: 9,
             port,

@@ -35,11 +35,7 @@ fn entry(t1: Monotonic, sojourn_ns: u64, excess: &[(Label, u64)]) -> Entry<'_> {
     Entry {
         place: 0,
         stamps: Stamps::new(t1, [None; 4], t1 + Nanos::new(sojourn_ns)),
-        key: RequestKey {
-            address: 0,
-            port: 1,
-            id: 1,
-        },
+        key: RequestKey::default(),
         worker: 9,
         asked: true,
         slice: None,

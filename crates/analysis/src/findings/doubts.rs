@@ -52,8 +52,8 @@ pub(super) fn unobserved(facts: &Facts<'_>) -> Option<Finding> {
             return inconclusive(text, advice, Some(Cause::Unobserved));
         }
         let text = format!(
-            "{} of the excess above p99 falls into times when the probe was blind: {}, {} in \
-             total, {}.",
+            "{} of the excess above p99 falls into times when the probe was blind: {}, {} on all \
+             CPUs together, {}.",
             Whole(share),
             Counted(matching.blind_windows, "window", "windows"),
             matching.blind_ns,

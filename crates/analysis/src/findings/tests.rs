@@ -403,7 +403,7 @@ fn what_is_not_explained_is_inconclusive_and_says_what_to_measure() {
     assert_eq!(
         findings[1].text,
         "20 % of the excess above p99 falls into times when the probe was blind: 1,318 windows, \
-         41.0 ms in total, 0 lost events."
+         41.0 ms on all CPUs together, 0 lost events."
     );
     case.disturbances = false;
     let findings = case.findings();

@@ -84,6 +84,7 @@ impl CpuSum {
         }
         let most = parts.iter().max_by_key(|(_, part)| **part);
         let main = most.map(|(cause, _)| *cause);
+        let known = self.causes.len();
         for (&cause, &part) in parts {
             let sum = self.causes.entry(cause).or_default();
             sum.stolen += part;
@@ -91,7 +92,8 @@ impl CpuSum {
                 sum.gaps.record(length);
             }
         }
-        if self.causes.len() > MOST_CAUSES {
+        // not for each gap, where the others alone are more
+        if self.causes.len() > known.max(MOST_CAUSES) {
             self.fold_threads();
         }
         self.keep(gap, parts);

@@ -244,8 +244,10 @@ impl Attribution {
             }
         };
         let begin_ns = begin_ns.clamp(at_ns, request.t6_ns.max(at_ns));
-        // virtual workers do not share a CPU, so each has an order of its own
-        let line = match home.filter(|_| !server.baseline.virtual_workers) {
+        // virtual workers do not share a CPU, so each has an order of its own; and so has a worker that
+        // is alone, wherever it runs
+        let shares = server.workers.len() > 1 && !server.baseline.virtual_workers;
+        let line = match home.filter(|_| shares) {
             Some(k) => Line::OfCpu(k),
             None => Line::OfWorker(w),
         };
@@ -365,8 +367,12 @@ impl Attribution {
         let server = &mut self.server;
         server.end_trace(w, id);
         let place = server.requests[id].place;
-        if let Some(line) = line
-            && let Some((due, by)) = self.queues.in_order(line).left(place, w)
+        let overtaken = line.and_then(|line| {
+            let by = line.is_served_from(server.workers[w].home).then_some(w);
+            let order = self.queues.in_order(line);
+            order.left(place, by, |due| has_moved(server, due, line))
+        });
+        if let Some((due, by)) = overtaken
             && let Some(of_due) = server.requests[due].worker
         {
             // in the order of arrival, the due request would have left now
@@ -432,6 +438,17 @@ impl Attribution {
         };
         sink(&entry, labels);
     }
+}
+
+/// Whether the worker of a request in `line` has moved away from it. Then the request has left that line.
+fn has_moved(server: &mut ServerState, id: RequestId, line: Line) -> bool {
+    let request = &mut server.requests[id];
+    let worker = request.worker.map(|w| &server.workers[w]);
+    let moved = worker.is_some_and(|worker| !line.is_served_from(worker.home));
+    if moved {
+        request.line = None;
+    }
+    moved
 }
 
 /// What is known about a request at its T6.

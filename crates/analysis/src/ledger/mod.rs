@@ -62,7 +62,8 @@
 //!   request is late, and whatever it still waits for is `order`: work for others, and anything that
 //!   holds up the CPU meanwhile, since the request would have left before. The culprit is the worker
 //!   that overtook it. What its own service brings about (too much work, page faults, sleeps, a slower CPU)
-//!   is not `order`: it would have been the same.
+//!   is not `order`: it would have been the same. A request whose worker has moved to another CPU since T2
+//!   is left out: it neither waits for those that stayed, nor delays them.
 //! - `imbalance`: the excess of separate queues over one queue for all workers. The same requests, each
 //!   with the time for which it kept its worker, are sent through one queue in the order of arrival. If
 //!   a request really waited longer, the difference is charged: first from the work before it, then

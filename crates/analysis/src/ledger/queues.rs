@@ -29,6 +29,17 @@ pub(super) enum Line {
     OfWorker(usize),
 }
 
+impl Line {
+    /// Whether a worker takes its requests from this line while its last CPU is `home`. One that has moved
+    /// to another CPU no longer delays those who wait for this one, nor do they delay it.
+    pub(super) fn is_served_from(self, home: Option<usize>) -> bool {
+        match self {
+            Self::OfCpu(k) => home == Some(k),
+            Self::OfWorker(_) => true,
+        }
+    }
+}
+
 /// The queues that the server is compared with.
 pub(super) struct Queues {
     service_time: Nanos,
@@ -189,9 +200,15 @@ impl ArrivalOrder {
         self.waiting.insert(after, (place, Some(id)));
     }
 
-    /// Worker `w` has answered the request at `place`. Returns the request whose turn it was to
-    /// leave, if that is still there, and the worker that overtook it.
-    pub(super) fn left(&mut self, place: usize, w: usize) -> Option<(RequestId, usize)> {
+    /// The request at `place` was answered by worker `w`, or (`None`) by one that has moved elsewhere, which
+    /// overtakes nobody here. Returns the request whose turn it was to leave, if that is still there, and
+    /// the worker that overtook it. Those that `has_moved` have no turn.
+    pub(super) fn left(
+        &mut self,
+        place: usize,
+        w: Option<usize>,
+        mut has_moved: impl FnMut(RequestId) -> bool,
+    ) -> Option<(RequestId, usize)> {
         if self
             .waiting
             .front()
@@ -204,13 +221,21 @@ impl ArrivalOrder {
         if let Some(entry) = self.waiting.get_mut(found)
             && entry.0 == place
         {
+            let Some(w) = w else {
+                self.waiting.remove(found);
+                return None;
+            };
             entry.1 = None;
             if found > 0 {
                 self.overtaker = w;
             }
         }
-        let (_, due) = self.waiting.pop_front()?;
-        Some((due?, self.overtaker))
+        while let Some((_, due)) = self.waiting.pop_front() {
+            if due.is_none_or(|due| !has_moved(due)) {
+                return Some((due?, self.overtaker));
+            }
+        }
+        None
     }
 }
 
@@ -272,9 +297,40 @@ mod tests {
             order.came(place, place as RequestId);
         }
         // the third leaves first: the first is late. Then the first: the second is.
-        assert_eq!(order.left(2, 7), Some((0, 7)));
-        assert_eq!(order.left(0, 8), Some((1, 7)));
-        assert_eq!(order.left(1, 9), None);
+        let mut left = |place, w| order.left(place, Some(w), |_| false);
+        assert_eq!(left(2, 7), Some((0, 7)));
+        assert_eq!(left(0, 8), Some((1, 7)));
+        assert_eq!(left(1, 9), None);
+    }
+
+    fn of_five() -> ArrivalOrder {
+        let mut order = ArrivalOrder::default();
+        for place in 0..5 {
+            order.came(place, place as RequestId);
+        }
+        order
+    }
+
+    #[test]
+    fn who_was_answered_elsewhere_has_overtaken_nobody() {
+        let mut order = of_five();
+        assert_eq!(order.left(1, None, |_| false), None);
+        assert_eq!(order.left(0, Some(7), |_| false), None);
+        // the fourth overtakes the third, which then moves: its turn becomes that of the fourth
+        assert_eq!(order.left(3, Some(7), |_| false), Some((2, 7)));
+        assert_eq!(order.left(2, None, |_| false), None);
+        assert_eq!(order.left(4, Some(7), |_| false), None);
+        assert!(order.waiting.is_empty());
+    }
+
+    #[test]
+    fn who_has_moved_is_not_overtaken() {
+        let mut order = of_five();
+        assert_eq!(order.left(2, Some(7), |due| due == 0), Some((1, 7)));
+        assert_eq!(order.left(1, Some(8), |due| due == 0), None);
+        assert_eq!(order.left(3, Some(8), |due| due == 0), None);
+        assert_eq!(order.left(4, Some(8), |due| due == 0), None);
+        assert!(order.waiting.is_empty());
     }
 
     proptest! {
@@ -289,7 +345,8 @@ mod tests {
             }
             for (turn, &place) in leaving.iter().enumerate() {
                 let gone = leaving[..=turn].contains(&turn);
-                let due = order.left(place, 1).map(|(id, _)| id as usize);
+                let due = order.left(place, Some(1), |_| false);
+                let due = due.map(|(id, _)| id as usize);
                 prop_assert_eq!(due, (!gone).then_some(turn));
             }
         }

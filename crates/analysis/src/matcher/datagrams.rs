@@ -118,7 +118,7 @@ impl Response {
     fn answers(
         &self,
         slot: Slot,
-        thread: &mut Thread,
+        (thread, others): (&mut Thread, &[Monotonic]),
         held: &mut HeldRequests,
         blind: &[BlindWindow],
     ) {
@@ -127,7 +127,7 @@ impl Response {
         };
         let queued = request.t2.unwrap_or(request.t1);
         let ahead = |after, most| held.open_before(slot, queued, after, most);
-        let Sent { read, write, .. } = thread.answered_datagram(queued, self.sent, ahead);
+        let Sent { read, write, .. } = thread.answered_datagram(queued, self.sent, others, ahead);
         if let Some(request) = held.get_mut(slot) {
             request.t6 = self.at;
             request.was_queued_before(read);
@@ -136,6 +136,18 @@ impl Response {
             self.has_answered(slot, request, thread);
         }
     }
+}
+
+/// When threads other than `tid` read the datagrams that they have not answered; empty where that is not
+/// needed.
+fn reads_of_others(threads: &IdMap<Thread>, tid: Tid) -> Vec<Monotonic> {
+    if !threads.get(&tid).is_some_and(Thread::has_read_several) {
+        return Vec::new();
+    }
+    let others = threads.iter().filter(|(other, _)| **other != tid);
+    others
+        .flat_map(|(_, thread)| thread.unanswered_reads())
+        .collect()
 }
 
 impl Datagrams {
@@ -291,6 +303,7 @@ impl Datagrams {
             blind,
             ..
         } = shared;
+        let others = reads_of_others(threads, tid);
         let thread = threads.entry(tid).or_default();
         let sent = thread.packet_out(at);
         let before = thread.answered.filter(|&(other, _)| self.same(other, key));
@@ -318,7 +331,7 @@ impl Datagrams {
                 }
             }
             Answer::One(slot) => match sees_calls {
-                true => response.answers(slot, thread, held, blind),
+                true => response.answers(slot, (thread, &others), held, blind),
                 false => {
                     let worker = unasked_worker(options.stamps, tid, || thread.serves);
                     response.answers_unasked(slot, worker, thread, held);

@@ -14,7 +14,7 @@
 //! - **T4, T5** are the last `ReadReturned` and `WriteCalled` of the thread before its T6, adjacent
 //!   in the thread's own sequence: each T6 uses them up. If a thread reads several datagrams before
 //!   it answers, the first T6 gets the T4 of the first read, and so on; one write may then have
-//!   sent all of the responses.
+//!   sent all of the responses. With several such threads, each has the T4 of its own reads.
 //! - **T3** is the moment from which the reading thread could serve the request: max(T2, the
 //!   thread's last switch onto a core before T4, its previous T6 or T4). Until its previous T6 the
 //!   thread was busy with an earlier request, and waiting for that is queueing, so it belongs to

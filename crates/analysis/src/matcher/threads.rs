@@ -167,16 +167,28 @@ impl Thread {
         self.unanswered.push_back(read);
     }
 
+    /// Whether it matters which of its reads was that of a datagram.
+    pub(super) fn has_read_several(&self) -> bool {
+        self.unanswered.len() > 1
+    }
+
+    /// When it read the datagrams that it has not answered.
+    pub(super) fn unanswered_reads(&self) -> impl Iterator<Item = Monotonic> {
+        self.unanswered.iter().map(|read| read.at)
+    }
+
     /// What led to the response to a datagram that was queued at `queued`, if that is known.
     ///
     /// A thread that reads several datagrams before it answers reads them in the order in which
-    /// they were queued, and may answer with one call (sendmmsg). So among its unanswered reads,
+    /// they were queued, and may answer with one call (sendmmsg). So among the unanswered reads,
     /// that of this datagram comes after as many others as `ahead` counts: unanswered datagrams
-    /// that were queued before it and after the given time.
+    /// that were queued before it and after the given time. Some of them are in the hands of the
+    /// other threads that read: `others` are the times of their unanswered reads.
     pub(super) fn answered_datagram(
         &mut self,
         queued: Monotonic,
         sent: Sent,
+        others: &[Monotonic],
         ahead: impl FnOnce(Option<Monotonic>, usize) -> usize,
     ) -> Sent {
         let too_early = |read: &Read| read.at + STAMPED_LATE < queued;
@@ -185,7 +197,17 @@ impl Thread {
         }
         let place = match self.unanswered.len() {
             0 | 1 => 0,
-            several => ahead(self.given_up, several - 1),
+            several => {
+                let since = self.given_up;
+                let ahead = ahead(since, several - 1 + others.len());
+                let before = |read: &Read| {
+                    let earlier = |at: &&Monotonic| **at < read.at && Some(**at) > since;
+                    others.iter().filter(earlier).count()
+                };
+                let mut reads = self.unanswered.iter().enumerate();
+                let found = reads.position(|(own, read)| own + before(read) >= ahead);
+                found.unwrap_or(several - 1)
+            }
         };
         let read = self.unanswered.remove(place);
         let in_batch = sent.read.is_none() && read.is_some();

@@ -134,8 +134,9 @@ fn last_empty(matched: &Matched, from: usize, to: usize) -> usize {
     found
 }
 
-/// Chooses what is replayed, window by window. A single window is replayed as a whole; of several
-/// windows, only the first part of each of many equal stretches of time; of slices, their first parts.
+/// Chooses what is replayed, window by window. A single window is replayed as a whole, unless it is too long
+/// ([`Sample::of`]); of several windows, the first part of each of many equal stretches of time; of slices,
+/// their first parts.
 pub(crate) struct Sampler {
     measure_from: Monotonic,
     /// The first window, until a second one follows.

@@ -211,7 +211,7 @@ fn add_services(
 
 #[cfg(test)]
 mod tests {
-    use taillab_model::{Event, Request, Stamps, Tid};
+    use taillab_model::{Event, Stamps, Tid};
 
     use super::*;
     use crate::timeline::tests::{SERVER, of_server, switch};
@@ -236,11 +236,8 @@ mod tests {
         events.extend([switched(3_000, 0, SERVER), switched(3_007, SERVER, 0)]);
         let mut matched = Matched::default();
         for (came, answered) in [(10, 15), (3_000, 3_007)] {
-            matched.requests.push(Request {
-                server: Stamps::new(at(came), [None; 4], at(answered)),
-                client: None,
-                operation: None,
-            });
+            let stamps = Stamps::new(at(came), [None; 4], at(answered));
+            matched.requests.push_stamps(stamps);
             matched.workers.push(SERVER);
         }
         let timeline = Timeline::build(events, &of_server());

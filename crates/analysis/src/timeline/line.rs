@@ -53,7 +53,7 @@ pub struct ThrottleWindow {
     pub from: Monotonic,
     /// The first reading of the counter after it grew.
     pub to: Monotonic,
-    /// By how much it grew, summed over the threads.
+    /// By how much it grew, summed over the CPUs.
     pub held_back: Nanos,
 }
 

@@ -142,7 +142,7 @@ fn served(matched: &Matched, stretches: &[(Monotonic, Monotonic)]) -> BTreeMap<T
 
 #[cfg(test)]
 mod tests {
-    use taillab_model::{Request, Stamps};
+    use taillab_model::Stamps;
 
     use super::*;
 
@@ -151,11 +151,8 @@ mod tests {
         let at = |us: u64| Monotonic::from_nanos_since_boot(us * 1_000);
         let mut matched = Matched::default();
         for (came, answered) in [(0, 30), (20, 40), (110, 130), (195, 400)] {
-            matched.requests.push(Request {
-                server: Stamps::new(at(came), [None; 4], at(answered)),
-                client: None,
-                operation: None,
-            });
+            let stamps = Stamps::new(at(came), [None; 4], at(answered));
+            matched.requests.push_stamps(stamps);
             matched.workers.push(9);
         }
         let stretches = [(10, 35), (100, 200), (300, 310)].map(|(from, to)| (at(from), at(to)));

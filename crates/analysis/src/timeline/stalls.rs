@@ -6,7 +6,9 @@
 //! as a stall; there must be evidence:
 //!
 //! - **a canary** (a thread that only looks at the clock) missed at least half of the same time, and
-//!   at least half of what it missed was this;
+//!   at least half of what it missed was this. It is on another CPU, and what it missed counts for all
+//!   of them: a hypervisor mostly stops the whole machine. But it counts only for those that were
+//!   silent themselves: a CPU that was heard meanwhile did not stand still;
 //! - **steal**: the hypervisor itself reports that it took this CPU, and one silence shortly before,
 //!   and since its last report, is about as long. The report counts in ticks and does not say when.
 //!   Time taken in many small parts is therefore not assigned to any silence, rather than to the
@@ -388,6 +390,10 @@ mod tests {
         assert_eq!(stall, [(1_100, 2_950, StallEvidence::Canary)]);
         assert!(found(&own, &[], &[(2_500, 2_950)], None).is_empty());
         assert!(found(&own, &[], &[(2_000, 9_000)], None).is_empty());
+        // this CPU was heard meanwhile
+        let heard = [(1_000, 1_700), (1_700, 2_400), (2_400, 3_000)];
+        let heard = heard.map(|(from, to)| silence(from, to));
+        assert!(found(&heard, &[], &[(1_100, 2_950)], None).is_empty());
     }
 
     #[test]

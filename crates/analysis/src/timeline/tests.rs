@@ -322,11 +322,7 @@ fn all_of_a_page_fault_that_waits_for_storage_is_the_faults() {
     ];
     // meanwhile it does not react to the other CPU either
     for (at, packet) in [(100_000, PacketId(7)), (500_000, PacketId(8))] {
-        let key = RequestKey {
-            address: 1,
-            port: 1,
-            id: 1,
-        };
+        let key = RequestKey::default();
         events.push(event(at, 1, EventKind::PacketIn { packet, key }));
         events.push(event(900_000, 0, EventKind::Enqueued { packet }));
     }

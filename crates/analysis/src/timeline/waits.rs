@@ -62,7 +62,8 @@ impl Policies {
     /// Whether thread `tid`, which is runnable between the two times, is held back; `segments` are those of
     /// the CPU that it waits for. It is held back if the CPU is idle for long meanwhile; if the thread has
     /// a real-time policy and an ordinary thread has the CPU for long; or if its group was throttled for
-    /// most of the wait, by the group's own account.
+    /// most of the wait, by the group's own account (a sum over CPUs: on several of
+    /// them it may be enough although each was throttled for less).
     pub(crate) fn hold_back(
         &self,
         timeline: &Timeline,
@@ -89,7 +90,8 @@ impl Policies {
     }
 }
 
-/// For how long the server's groups were throttled at about that time, by their own account.
+/// For how long the server's groups were throttled at about that time, by their own account: summed over
+/// the CPUs, so it may be longer than the time itself.
 pub(crate) fn throttled_ns(timeline: &Timeline, from_ns: u64, to_ns: u64) -> u64 {
     let windows = timeline.throttled();
     let first = windows.partition_point(|window| window.to.nanos_since_boot() <= from_ns);

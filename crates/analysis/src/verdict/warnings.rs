@@ -289,7 +289,7 @@ pub(super) const RULES: &[Rule] = &[
             let matching = &e.server?.result.matching;
             (matching.blind_windows > 0).then(|| {
                 format!(
-                    "the probe was blind in {}, {} at most, that {}",
+                    "the probe was blind in {}, {} at most on all CPUs together, that {}",
                     Counted(matching.blind_windows, "window", "windows"),
                     matching.blind_ns,
                     Counted(

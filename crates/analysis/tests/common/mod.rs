@@ -8,7 +8,17 @@ pub(crate) mod script;
 pub(crate) mod server;
 pub(crate) mod slices;
 
+use proptest::prelude::ProptestConfig;
 use taillab_model::{Event, EventKind};
+
+/// This many cases; no file remembers those that fail.
+pub(crate) fn cases(cases: u32) -> ProptestConfig {
+    ProptestConfig {
+        cases,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    }
+}
 
 pub(crate) fn packets_in(events: &[Event]) -> usize {
     let is_in = |e: &&Event| matches!(e.kind, EventKind::PacketIn { .. });

@@ -330,17 +330,9 @@ impl Server {
 
 fn matched(jobs: &[Job]) -> Matched {
     let at = Monotonic::from_nanos_since_boot;
-    let request = |job: &Job| Request {
-        server: Stamps {
-            t1: at(job.t1),
-            t2: Some(at(job.t2)),
-            t3: None,
-            t4: Some(at(job.read)),
-            t5: None,
-            t6: at(job.t6),
-        },
-        client: None,
-        operation: None,
+    let request = |job: &Job| {
+        let middle = [Some(at(job.t2)), None, Some(at(job.read)), None];
+        Request::from(Stamps::new(at(job.t1), middle, at(job.t6)))
     };
     let key = |job: &Job| RequestKey {
         address: 0,

@@ -48,8 +48,7 @@ pub enum CommandError {
 pub struct StartedCommand {
     child: Child,
     program: String,
-    ended: bool,
-    /// It is ended, and so is what it had started.
+    /// It has ended, and what it had started was killed.
     stopped: bool,
     /// Dropped last, since the kernel then kills the command.
     parent: Parent,
@@ -93,7 +92,6 @@ impl StartedCommand {
         Ok(Self {
             child,
             program: name,
-            ended: false,
             stopped: false,
             parent,
         })
@@ -104,7 +102,7 @@ impl StartedCommand {
         self.child.id()
     }
 
-    /// How it ended, if it has.
+    /// How it ended, if it has. What is left of its process group is killed then.
     ///
     /// # Errors
     /// [`CommandError::Ask`].
@@ -113,7 +111,9 @@ impl StartedCommand {
             program: self.program.clone(),
             source,
         })?;
-        self.ended |= status.is_some();
+        if status.is_some() {
+            self.kill_group();
+        }
         Ok(status)
     }
 
@@ -124,10 +124,12 @@ impl StartedCommand {
     }
 
     fn stop(&mut self, patience: Duration) {
-        let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) else {
+        if self.stopped {
             return;
-        };
-        if !self.ended && !self.parent.is_deaf(self.pid()) {
+        }
+        if let Some(pid) = self.number()
+            && !self.parent.is_deaf(self.pid())
+        {
             // It may end by itself at any time; then there is nobody left to ask.
             let _ = kill_process(pid, Signal::TERM);
             let deadline = Instant::now() + patience;
@@ -135,21 +137,32 @@ impl StartedCommand {
                 std::thread::sleep(POLL);
             }
         }
-        // The end of a pid namespace's first process ends all others in it. Without a namespace, children
-        // that outlived the command are in its process group, which keeps its number while it has members.
         let _ = self.child.kill();
-        let _ = kill_process_group(pid, Signal::KILL);
+        self.kill_group();
         let _ = self.child.wait();
-        self.stopped = true;
+    }
+
+    /// The end of a pid namespace's first process ends all others in it. Without a namespace, children that
+    /// outlived the command are in its process group, which keeps its number while it has members. Without
+    /// any, another group may get the number once the command's end was seen: so this is done at once, and
+    /// never again.
+    fn kill_group(&mut self) {
+        if !std::mem::replace(&mut self.stopped, true)
+            && let Some(group) = self.number()
+        {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+    }
+
+    /// Its process id, which is also the number of its group.
+    fn number(&self) -> Option<Pid> {
+        i32::try_from(self.pid()).ok().and_then(Pid::from_raw)
     }
 }
 
 impl Drop for StartedCommand {
     fn drop(&mut self) {
-        // also where it has ended by itself: its children may be left
-        if !self.stopped {
-            self.stop(Duration::ZERO);
-        }
+        self.stop(Duration::ZERO);
     }
 }
 
@@ -213,7 +226,8 @@ mod tests {
             assert!(began.elapsed() < PATIENCE);
             std::thread::sleep(POLL);
         }
-        drop(command);
+        // not when it is dropped: by then, the group's number may be another's
+        assert!(command.stopped);
         let began = Instant::now();
         while left() {
             assert!(began.elapsed() < PATIENCE);

@@ -21,7 +21,8 @@ use crate::engine::{
     open_loop_from, ping_pong,
 };
 use crate::prefill::{Prefilled, prefill_watched};
-use crate::{ClosedLoop, Endpoint, LoadError, Saturation, saturate};
+use crate::saturate::saturate_from;
+use crate::{ClosedLoop, Endpoint, LoadError, Saturation};
 
 /// How often the calling thread checks whether the others are done.
 const WAIT: Duration = Duration::from_millis(2);
@@ -185,10 +186,10 @@ impl<C: Client + Send> Fleet<C> {
     }
 
     /// Keeps a fixed number of requests in flight for a given time, spread over the
-    /// threads; returns the combined result.
+    /// threads, from a common start; returns the combined result.
     ///
     /// # Errors
-    /// As [`saturate()`], and [`LoadError::Thread`] or [`LoadError::ThreadPanicked`].
+    /// As [`crate::saturate()`], and [`LoadError::Thread`] or [`LoadError::ThreadPanicked`].
     pub fn saturate<H: Hooks>(
         &mut self,
         load: &ClosedFleet<'_>,
@@ -199,7 +200,9 @@ impl<C: Client + Send> Fleet<C> {
         let share = |at: usize| {
             load.outstanding / taking_part + usize::from(at < load.outstanding % taking_part)
         };
-        let work = |at: usize, client: &mut C, (), own: Own<'_, '_, H>| {
+        let start = StartLine::new(taking_part);
+        let runners: Vec<_> = (0..taking_part).map(|_| start.runner()).collect();
+        let work = |at, client: &mut C, runner: start::Runner<'_>, own: Own<'_, '_, H>| {
             let part = ClosedLoop {
                 outstanding: share(at),
                 length: load.length,
@@ -209,11 +212,11 @@ impl<C: Client + Send> Fleet<C> {
                 progress: own.progress,
             };
             match own.hooks {
-                Some(hooks) => saturate(client, &part, hooks),
-                None => saturate(client, &part, &mut NoHooks),
+                Some(hooks) => saturate_from(client, &part, hooks, || runner.start()),
+                None => saturate_from(client, &part, &mut NoHooks, || runner.start()),
             }
         };
-        let (found, stopped) = self.all(vec![(); taking_part], load.stop, hooks, work)?;
+        let (found, stopped) = self.all(runners, load.stop, hooks, work)?;
         Ok(together(found, stopped))
     }
 

@@ -1,5 +1,10 @@
 //! The records of all threads of a fleet, read as one.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
+use std::iter::Peekable;
+
 use taillab_model::Monotonic;
 use taillab_model::summary::LoadErrors;
 
@@ -26,6 +31,12 @@ impl FleetRun {
         Merged::new(parts, |entry: &Entry| entry.times.intended)
     }
 
+    /// The same in order of their sends: while a thread is held up, others send what is due later.
+    pub fn iter_as_sent(&self) -> impl Iterator<Item = Entry> {
+        let parts = self.runs.iter().map(|run| run.record.iter());
+        Merged::new(parts, |entry: &Entry| entry.times.sent)
+    }
+
     /// The requests of the measurement, in order of their intended time.
     pub fn iter_measured(&self) -> impl Iterator<Item = Entry> {
         let parts = self.runs.iter().map(|run| run.record.iter_measured());
@@ -50,41 +61,83 @@ impl FleetRun {
 }
 
 /// Merges sorted sequences; equal items keep the order of their sequences.
-struct Merged<I: Iterator, F> {
-    parts: Vec<std::iter::Peekable<I>>,
+struct Merged<I: Iterator, K, F> {
+    parts: Vec<Peekable<I>>,
+    /// The key of the next item of each sequence that has one, with the sequence's place.
+    heads: BinaryHeap<Reverse<(K, usize)>>,
     key: F,
 }
 
-impl<I: Iterator, F> Merged<I, F> {
+impl<I: Iterator, K: Ord, F: Fn(&I::Item) -> K> Merged<I, K, F> {
     fn new(parts: impl Iterator<Item = I>, key: F) -> Self {
-        Self {
-            parts: parts.map(Iterator::peekable).collect(),
-            key,
-        }
+        let mut parts: Vec<_> = parts.map(Iterator::peekable).collect();
+        let heads = parts.iter_mut().enumerate();
+        let heads = heads
+            .filter_map(|(place, part)| Some(Reverse((key(part.peek()?), place))))
+            .collect();
+        Self { parts, heads, key }
     }
 }
 
-impl<I: Iterator, K: Ord, F: Fn(&I::Item) -> K> Iterator for Merged<I, F> {
+impl<I: Iterator, K: Ord, F: Fn(&I::Item) -> K> Iterator for Merged<I, K, F> {
     type Item = I::Item;
 
-    // For the few threads there are, checking each is faster than a heap.
     fn next(&mut self) -> Option<I::Item> {
-        let key = &self.key;
-        let first = self
-            .parts
-            .iter_mut()
-            .enumerate()
-            .filter_map(|(at, part)| Some((key(part.peek()?), at)))
-            .min()?;
-        self.parts[first.1].next()
+        let mut head = self.heads.peek_mut()?;
+        let part = &mut self.parts[head.0.1];
+        let item = part.next();
+        if let Some(next) = part.peek() {
+            head.0.0 = (self.key)(next);
+        } else {
+            PeekMut::pop(head);
+        }
+        item
     }
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use taillab_model::{Nanos, Operation};
 
     use super::*;
+    use crate::client::Keys;
+    use crate::engine::Record;
+    use crate::protocol::Planned;
+
+    /// A thread's run of requests that were due and sent at these times.
+    fn run(sends: &[(u64, u64)]) -> LoadRun {
+        let due = sends.iter().map(|(due, _)| Nanos::new(*due)).collect();
+        let plan = vec![Planned::new(Operation::Get, 0); sends.len()];
+        let mut record = Record::new(usize::MAX, due, &plan, 0, Nanos::from_secs(1));
+        for (k, (_, sent)) in sends.iter().enumerate() {
+            record.send(k, Monotonic::from_nanos_since_boot(*sent));
+        }
+        record.finish(Keys::none());
+        LoadRun {
+            record,
+            errors: LoadErrors::default(),
+            stopped: None,
+            cpu: CpuUse::default(),
+            waits: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn what_a_thread_sent_late_comes_after_what_others_sent_before() {
+        let fleet = FleetRun {
+            runs: vec![
+                run(&[(10, 50), (20, 51)]),
+                run(&[(15, 16), (40, 41), (60, 60)]),
+            ],
+            stopped: None,
+        };
+        let sent = |entry: Entry| entry.times.sent.nanos_since_boot();
+        let as_sent: Vec<u64> = fleet.iter_as_sent().map(sent).collect();
+        assert_eq!(as_sent, [16, 41, 50, 51, 60]);
+        let as_due: Vec<u64> = fleet.iter().map(sent).collect();
+        assert_eq!(as_due, [50, 16, 51, 41, 60]);
+    }
 
     proptest! {
         #[test]

@@ -83,6 +83,19 @@ pub(super) struct Asked<'a> {
     pub(super) tag: u32,
 }
 
+#[cfg(test)]
+impl Asked<'static> {
+    /// Key 0042, with a value of three bytes.
+    pub(super) const fn of_42(operation: Operation, tag: u32) -> Self {
+        Self {
+            operation,
+            key: Key::of_four(42),
+            value_bytes: 3,
+            tag,
+        }
+    }
+}
+
 /// The requests of a protocol for a workload, and the lengths of their responses.
 #[derive(Clone, Debug)]
 pub(super) struct Messages {

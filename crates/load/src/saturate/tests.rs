@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use super::*;
 use crate::engine::NoHooks;
 use crate::fake::{Fake, answer, datagram, get};
@@ -98,10 +100,31 @@ fn a_request_without_an_answer_holds_back_no_other() {
         flight.done(k);
     }
     assert_eq!((flight.count, flight.outstanding(0)), (1, Some(get())));
-    let late = start + GIVE_UP_STREAM + Nanos::new(1);
-    assert!(!flight.give_up(start + GIVE_UP_STREAM) && flight.give_up(late));
+    let late = start + GIVE_UP_AT_LAST + Nanos::new(1);
+    assert!(!flight.give_up(start + GIVE_UP_AT_LAST) && flight.give_up(late));
     assert!(!flight.give_up(late));
     assert_eq!((flight.count, flight.next()), (0, 10 * ROWS + 1));
+}
+
+/// A far or slow server is waited for; one that answers at once is not, even after a pause.
+#[test]
+fn a_lost_request_is_given_up_by_how_long_answers_take() {
+    let traits = Fake::client(1, |_, _| vec![]).traits();
+    let mut flight = Flight::new(vec![get(); PLAN], traits);
+    assert_eq!(flight.give_up, GIVE_UP_AT_LAST);
+    flight.learn(Nanos::from_millis(30));
+    assert_eq!(flight.give_up, Nanos::from_millis(240));
+    let at_once = |flight: &mut Flight| {
+        for _ in 0..100 {
+            flight.learn(Nanos::from_micros(100));
+        }
+    };
+    at_once(&mut flight);
+    assert_eq!(flight.give_up, GIVE_UP);
+    flight.learn(Nanos::from_secs(9));
+    assert_eq!(flight.give_up, GIVE_UP_AT_LAST);
+    at_once(&mut flight);
+    assert_eq!(flight.give_up, GIVE_UP);
 }
 
 #[test]
@@ -160,6 +183,27 @@ fn the_time_counted_begins_after_the_warm_up() {
     assert!(found.elapsed >= load.length);
     assert!(found.responses < load.progress.received());
     assert_eq!(found.stopped, None);
+}
+
+#[test]
+fn nothing_is_sent_before_the_start() {
+    let start = now() + Nanos::from_millis(20);
+    let early = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&early);
+    let mut client = Fake::client(4, move |_, request| {
+        seen.fetch_or(now() < start, Relaxed);
+        vec![answer(request)]
+    });
+    let load = ClosedLoop {
+        outstanding: 1,
+        length: Nanos::from_millis(5),
+        warm_up: Nanos::ZERO,
+        seed: 1,
+        stop: &AtomicBool::new(false),
+        progress: &Progress::new(),
+    };
+    let found = saturate_from(&mut client, &load, &mut NoHooks, || start).unwrap();
+    assert!(found.responses > 0 && !early.load(Relaxed));
 }
 
 #[test]

@@ -16,8 +16,8 @@ use std::time::Duration;
 use taillab_load::protocol::memcached::{Dialect, MemcachedUdp};
 use taillab_load::transport::udp::UdpSockets;
 use taillab_load::{
-    Client, DatagramClient, Entry, Hooks, KernelStamps, LoadRun, OpenLoop, Outcome, Progress,
-    StoreWorkload, Waiting, open_loop,
+    Client, DatagramClient, Endpoint, Entry, Hooks, KernelStamps, LoadError, LoadRun, OpenLoop,
+    Outcome, Prefilled, Progress, StoreWorkload, Waiting, open_loop, prefill,
 };
 use taillab_model::Nanos;
 use taillab_queueing::arrivals::ArrivalProcess;
@@ -50,6 +50,14 @@ pub(crate) fn memcached(
     let sockets = UdpSockets::connect(server, connections, KernelStamps::NONE).unwrap();
     let protocol = MemcachedUdp::new(Dialect::Ascii, workload).unwrap();
     DatagramClient::new(sockets, Box::new(protocol))
+}
+
+/// Stores every key.
+pub(crate) fn stored(
+    server: SocketAddr,
+    client: &mut DatagramClient,
+) -> Result<Prefilled, LoadError> {
+    prefill(client, &Endpoint::Udp(server), &AtomicBool::new(false))
 }
 
 /// A quarter of a second at [`RATE`], the first fifth of it warm-up.

@@ -56,6 +56,13 @@ pub(crate) fn sample(length: Nanos) -> Sample {
     Sample::clone(&found)
 }
 
+pub(crate) fn without_colours(text: &str) -> String {
+    let mut parts = text.split('\u{1b}');
+    let first = parts.next();
+    let others = parts.map(|part| part.split_once('m').expect("each colour ends with an m").1);
+    first.into_iter().chain(others).collect()
+}
+
 fn simulated(length: Nanos) -> Sample {
     let capacity = 1e9 / SERVICE_TIME.get() as f64;
     let target = capacity * 0.75;

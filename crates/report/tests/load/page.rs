@@ -63,20 +63,7 @@ fn the_page_of_a_search_has_its_answer_and_every_step() {
 
 #[test]
 fn text_from_outside_is_only_text() {
-    let hostile = "<script>alert(1)</script>";
-    let mut sample = samples::sample(Nanos::from_millis(100));
-    let report = &mut sample.report;
-    report.target = hostile.to_owned();
-    let generator = &mut report.server.generator;
-    generator.protocol = hostile.to_owned();
-    generator.transport = hostile.to_owned();
-    generator.floor.as_mut().unwrap().responder = hostile.to_owned();
-    report.load.as_mut().unwrap().arrivals.process = hostile.to_owned();
-    report.verdict.reasons = vec![Reason::new("hostile", hostile)];
-    report.verdict.warnings = vec![Reason::new("hostile", hostile)];
-    let mut sweep = samples::sweep();
-    sweep.target = hostile.to_owned();
-    sweep.server.generator.floor_absent_because = Some(hostile.to_owned());
+    let (sample, sweep) = samples::hostile("<script>alert(1)</script>");
     for page in [
         render_load(&sample.document()),
         render_load(&LoadDocument::of(&sweep)),

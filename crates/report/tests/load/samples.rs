@@ -241,6 +241,26 @@ pub(crate) fn sweep() -> LoadReport {
     report
 }
 
+/// A load and a sweep with this text wherever text comes from outside.
+pub(crate) fn hostile(text: &str) -> (Sample, LoadReport) {
+    let mut sample = sample(Nanos::from_millis(100));
+    let report = &mut sample.report;
+    let generator = &mut report.server.generator;
+    generator.protocol = text.to_owned();
+    generator.transport = text.to_owned();
+    generator.floor.as_mut().expect("a floor").responder = text.to_owned();
+    let load = report.load.as_mut().expect("a load by a schedule");
+    load.arrivals.process = text.to_owned();
+    report.verdict.reasons = vec![Reason::new("hostile", text)];
+    let mut sweep = sweep();
+    sweep.server.generator.floor_absent_because = Some(text.to_owned());
+    for report in [&mut sample.report, &mut sweep] {
+        report.target = text.to_owned();
+        report.verdict.warnings = vec![Reason::new("hostile", text)];
+    }
+    (sample, sweep)
+}
+
 fn load_of(length: Nanos) -> LoadSummary {
     sample(length).report.load.expect("a load by a schedule")
 }

@@ -10,6 +10,7 @@ use taillab_report::load::LoadDocument;
 use taillab_report::terminal::{Style, load_screen, render_load};
 
 use super::samples;
+use crate::common::without_colours;
 
 fn style(width: usize) -> Style {
     Style {
@@ -199,19 +200,7 @@ fn one_line_says_how_much_is_the_clients_own() {
 #[test]
 fn text_from_outside_cannot_steer_the_terminal() {
     let hostile = "\u{1b}]0;owned\u{7}\u{1b}[2J\r\n";
-    let mut sample = samples::sample(Nanos::from_millis(100));
-    let report = &mut sample.report;
-    report.target = hostile.to_owned();
-    let generator = &mut report.server.generator;
-    generator.protocol = hostile.to_owned();
-    generator.transport = hostile.to_owned();
-    generator.floor.as_mut().unwrap().responder = hostile.to_owned();
-    report.load.as_mut().unwrap().arrivals.process = hostile.to_owned();
-    report.verdict.reasons = vec![Reason::new("hostile", hostile)];
-    let mut sweep = samples::sweep();
-    sweep.target = hostile.to_owned();
-    sweep.server.generator.floor_absent_because = Some(hostile.to_owned());
-    sweep.verdict.warnings = vec![Reason::new("hostile", hostile)];
+    let (sample, sweep) = samples::hostile(hostile);
     for text in [
         render_load(&sample.document(), Some(hostile), Style::PLAIN),
         render_load(&LoadDocument::of(&sweep), Some(hostile), Style::PLAIN),
@@ -228,14 +217,5 @@ fn plain_text_is_the_coloured_text_without_its_colours() {
     let of = |colour| render_load(&sample.document(), None, Style { colour, width: 100 });
     let coloured = of(true);
     assert!(coloured.contains("\u{1b}[1m"));
-    let mut plain = String::new();
-    for (i, part) in coloured.split('\u{1b}').enumerate() {
-        let rest = if i == 0 {
-            part
-        } else {
-            part.split_once('m').unwrap().1
-        };
-        plain.push_str(rest);
-    }
-    assert_eq!(plain, of(false));
+    assert_eq!(without_colours(&coloured), of(false));
 }

@@ -46,6 +46,11 @@ fn grid() -> Grid {
     Grid::for_mean_gap(1e3)
 }
 
+fn served(finished: &Finished) -> impl Iterator<Item = (f64, f64)> {
+    let services = finished.services.iter().copied();
+    finished.waits.iter().copied().zip(services)
+}
+
 /// Each request's (wait, service) as the kernel returns them, in `L` equal lanes.
 fn by_kernel<const L: usize>(
     isa: Isa,
@@ -76,13 +81,7 @@ fn by_kernel<const L: usize>(
             assert!(finished.services.is_empty());
             finished.services.extend_from_slice(services.as_flattened());
         }
-        result.extend(
-            finished
-                .waits
-                .iter()
-                .copied()
-                .zip(finished.services.iter().copied()),
-        );
+        result.extend(served(&finished));
         // a new origin must not change the result
         if i % 3 == 2 {
             kernel.rebase(&[at; L]);
@@ -92,13 +91,7 @@ fn by_kernel<const L: usize>(
     finished.clear();
     kernel.finish(&mut finished);
     if !kernel.in_order() {
-        result.extend(
-            finished
-                .waits
-                .iter()
-                .copied()
-                .zip(finished.services.iter().copied()),
-        );
+        result.extend(served(&finished));
     }
     assert_eq!(result.len(), load.len() * L, "every request comes out once");
     result

@@ -192,7 +192,7 @@ struct LoadSettings {
     /// Length of the load before the measurement [default: 3s]
     #[arg(hide_short_help = true, long, value_name = "TIME")]
     warmup: Option<Nanos>,
-    /// Connections of the generator [default: 256, UDP 16]
+    /// Connections of the generator [default: 256, UDP 16, and one for each of its CPUs at least]
     #[arg(short, long, value_name = "N")]
     connections: Option<u16>,
     /// Additional TCP connections, used only while all others wait for a response, so that requests do not
@@ -288,7 +288,7 @@ struct CalibrationSettings {
     /// Use this service time instead of the measured one
     #[arg(hide_short_help = true, long, value_name = "TIME")]
     service_time: Option<Nanos>,
-    /// Ring buffer of each CPU, a power of two [default: 4194304]
+    /// Ring buffer of each CPU, a power of two [default: 4194304, less on many CPUs]
     #[arg(hide_short_help = true, long, value_name = "BYTES")]
     ring_bytes: Option<u32>,
     /// When T2 to T5 and disturbances are recorded: all the time (all), in slices of time that make up a share

@@ -9,6 +9,7 @@ use taillab_probe::Disturbances;
 
 use super::server::{Protocol, Server, ServerKind};
 use super::settings::{Calibration, Client, Experiment, Probe, Testbed, TestbedKind, Workload};
+use crate::pipeline::ring_bytes_per_cpu;
 
 /// Our own program, wherever it is: every user can read it by this name.
 pub const OURSELVES: &str = "/proc/self/exe";
@@ -23,6 +24,10 @@ const STREAM_RESERVE: u16 = 3840;
 const THREADED_RESERVE: u16 = 768;
 /// Sockets of a datagram client; its requests never wait for each other.
 const DATAGRAM_CONNECTIONS: u16 = 16;
+
+/// The ring of each CPU, unless there are so many CPUs that all rings together would take too much
+/// memory. It is drained more often here than by `trace`.
+const RING_BYTES: usize = 4 << 20;
 
 /// The choices on which the other defaults depend.
 #[derive(Clone, Copy, Debug)]
@@ -115,7 +120,7 @@ impl Experiment {
                 service_time: None,
             },
             probe: Probe {
-                ring_bytes: 4 << 20,
+                ring_bytes: RING_BYTES.min(ring_bytes_per_cpu()) as u32,
                 stamps: MiddleStamps::All,
                 disturbances: Disturbances::ALL,
             },

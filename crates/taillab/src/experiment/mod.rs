@@ -39,6 +39,11 @@ impl Client {
     pub fn all_connections(&self) -> u32 {
         u32::from(self.connections) + u32::from(self.reserve)
     }
+
+    /// Threads of the generator, each of which needs a connection.
+    fn threads(&self) -> usize {
+        self.cpus.parse::<CpuSet>().map_or(1, |cpus| cpus.len())
+    }
 }
 
 /// Chooses CPUs where they are not named: for one side some beside those of the other, for both some that
@@ -104,6 +109,7 @@ impl Experiment {
         place(&mut asked)?;
         let choice = choose(kind, &asked)?;
         let mut table = toml::Table::try_from(Self::defaults(choice)).or_exit(Exit::Failed)?;
+        let usual_connections = !has(&asked, "client", "connections");
         let usual_outstanding = !has(&asked, "calibration", "outstanding");
         overlay(&mut table, asked);
         let mut experiment: Self = serde_path_to_error::deserialize(table).map_err(
@@ -113,6 +119,10 @@ impl Experiment {
                 Failure::usage(format!("{place}{key}: {}", one_line(error.inner())))
             },
         )?;
+        if usual_connections {
+            let least = u16::try_from(experiment.client.threads()).unwrap_or(u16::MAX);
+            experiment.client.connections = experiment.client.connections.max(least);
+        }
         if usual_outstanding {
             let busy = ClosedLoop::outstanding_for(experiment.computing_workers());
             experiment.calibration.outstanding = u16::try_from(busy).unwrap_or(u16::MAX);

@@ -169,6 +169,21 @@ fn many_workers_are_kept_busy_while_the_peak_is_measured() {
 }
 
 #[test]
+fn each_thread_of_the_generator_has_a_connection() {
+    let connections = |more: &[(&'static str, &str)]| {
+        let both = [("server.cpus", "0-39"), ("client.cpus", "40-59")];
+        let flags = both.into_iter().chain(more.iter().copied());
+        let flags: Vec<(&'static str, &str)> = flags.collect();
+        let experiment = of(ServerKind::Memcached, &flags).unwrap();
+        experiment.client.connections
+    };
+    assert_eq!(connections(&[]), 20);
+    assert_eq!(connections(&[("server.transport", "tcp")]), 256);
+    // what is asked for stays: too few are refused when the threads are known
+    assert_eq!(connections(&[("client.connections", "4")]), 4);
+}
+
+#[test]
 fn a_server_of_the_users_own_says_what_it_speaks_and_where() {
     let with = |more: &[(&'static str, &str)]| {
         let flags: Vec<(&'static str, &str)> = CUSTOM.iter().chain(more).copied().collect();

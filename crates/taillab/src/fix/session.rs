@@ -134,7 +134,7 @@ impl<'a, 'r> Session<'a, 'r> {
             true => (judgement.outcome, "nothing was changed"),
             false => (FixOutcome::Inconclusive, "nothing was changed and yet"),
         };
-        let control = blank(CONTROL, "nothing is changed");
+        let control = Fix::blank(CONTROL, "nothing is changed");
         let fix = Fix {
             outcome,
             reason: format!("{reason}: {}", judgement.reason),
@@ -304,7 +304,7 @@ fn by_hand(result: &ServerResult) -> impl Iterator<Item = Fix> {
         predicted,
         outcome: FixOutcome::Unavailable,
         reason: format!("not a setting that taillab can change: {cost}"),
-        ..blank(&prediction.change, &prediction.description)
+        ..Fix::blank(&prediction.change, &prediction.description)
     })
 }
 
@@ -313,27 +313,6 @@ fn untried(candidate: &Candidate, reason: &str) -> Fix {
     Fix {
         predicted: candidate.predicted.clone(),
         reason: reason.to_owned(),
-        ..blank(is.name, is.description)
-    }
-}
-
-/// A row without any result yet.
-fn blank(mitigation: &str, description: &str) -> Fix {
-    Fix {
-        mitigation: mitigation.to_owned(),
-        description: description.to_owned(),
-        predicted: Vec::new(),
-        measured: Vec::new(),
-        adjusted: Vec::new(),
-        typical: Vec::new(),
-        by_pair: Vec::new(),
-        decided_at: None,
-        decided_by: None,
-        pairs: 0,
-        throughput: None,
-        tail: None,
-        outcome: FixOutcome::Inconclusive,
-        reason: String::new(),
-        not_kept: None,
+        ..Fix::blank(is.name, is.description)
     }
 }

@@ -29,8 +29,8 @@ const WINDOW: Nanos = Nanos::from_millis(100);
 
 /// What all phases share.
 pub struct Measuring<'a> {
-    /// The CPUs that are not measured, for our own work, and all that we may use.
-    cpus: (&'a CpuSet, &'a CpuSet),
+    /// The CPUs that we may use.
+    usable: &'a CpuSet,
     clock: &'a TscClock,
     interrupt: &'a Interrupt,
     quiet: bool,
@@ -42,14 +42,14 @@ pub struct Measuring<'a> {
 
 impl<'a> Measuring<'a> {
     pub fn new(
-        cpus: (&'a CpuSet, &'a CpuSet),
+        usable: &'a CpuSet,
         clock: &'a TscClock,
         interrupt: &'a Interrupt,
         quiet: bool,
         causes: bool,
     ) -> Self {
         Self {
-            cpus,
+            usable,
             clock,
             interrupt,
             quiet,
@@ -130,7 +130,7 @@ impl<'a> Measuring<'a> {
             None => vec![spec(None)],
         };
         let running = noise::start(specs).map_err(host)?;
-        let _aside = Aside::step(self.cpus);
+        let _aside = Aside::step(phase.cpus.as_ref(), self.usable);
         let first = Anchor::take();
         let loops = running.loops.iter().map(place).collect();
         let take = Take::new(self.analysis(first.at, loops), watch, first);
@@ -175,7 +175,7 @@ impl<'a> Measuring<'a> {
             threshold: phase.threshold,
             interrupt: self.interrupt,
         };
-        let _aside = Aside::step(self.cpus);
+        let _aside = Aside::step(phase.cpus.as_ref(), self.usable);
         let began = Instant::now();
         let first = Anchor::take();
         let mut take = Take::new(self.analysis(first.at, Vec::new()), watch, first);
@@ -264,8 +264,10 @@ fn collect(
 struct Aside<'a>(Option<&'a CpuSet>);
 
 impl<'a> Aside<'a> {
-    fn step((own_cpus, usable): (&CpuSet, &'a CpuSet)) -> Self {
-        let moved = !own_cpus.is_empty() && cpus::pin_current_thread(own_cpus).is_ok();
+    fn step(measured: Option<&CpuSet>, usable: &'a CpuSet) -> Self {
+        let others = measured.map(|measured| usable.difference(measured));
+        let others = others.filter(|others| !others.is_empty());
+        let moved = others.is_some_and(|others| cpus::pin_current_thread(&others).is_ok());
         Self(moved.then_some(usable))
     }
 }

@@ -18,19 +18,18 @@ pub fn plain(
     interrupt: &Interrupt,
 ) -> Result<NoiseRow, Failure> {
     let clock = tsc::describe(&Roots::default()).map_err(host)?;
-    let (usable, chosen) = (cpus::allowed().map_err(host)?, CpuSet::single(cpu));
-    let own_cpus = usable.difference(&chosen);
+    let usable = cpus::allowed().map_err(host)?;
     let phase = Phase {
         step: String::new(),
         kind,
         style: ReadStyle::Single,
-        cpus: Some(chosen),
+        cpus: Some(CpuSet::single(cpu)),
         policy: Policy::Other,
         threshold: Nanos::from_micros(1),
         length,
         interrupts_away: false,
     };
-    let mut measuring = Measuring::new((&own_cpus, &usable), &clock, interrupt, true, false);
+    let mut measuring = Measuring::new(&usable, &clock, interrupt, true, false);
     let row = measuring.phase(&phase)?.pop();
     row.ok_or_else(|| Failure::failed(format!("the loop on CPU {cpu} found nothing")))
 }

@@ -22,9 +22,8 @@ impl Client<'_> {
     /// All requests that left the client, in order of the actual send.
     pub fn records(&self) -> Vec<ClientRecord> {
         let address = address_hash(self.address);
-        let mut sent: Vec<ClientRecord> = self
-            .load
-            .iter()
+        self.load
+            .iter_as_sent()
             .filter(|entry| entry.outcome != Outcome::SendFailed)
             .filter_map(|entry| {
                 Some(ClientRecord {
@@ -36,10 +35,7 @@ impl Client<'_> {
                     operation: entry.operation,
                 })
             })
-            .collect();
-        // each thread sends in the intended order; between threads the order may differ
-        sent.sort_by_key(|record| record.times.sent);
-        sent
+            .collect()
     }
 
     /// Rows of the requests whose intended sends are not in `seen`, which is sorted.

@@ -48,7 +48,7 @@ pub fn unseen_by_client(
 ) -> Spans {
     let cutter = Cutter::new(cuts, workers, None, measure_from);
     let times = load
-        .iter()
+        .iter_as_sent()
         .map(|entry| (entry.times.sent, entry.times.received));
     cutter.spans(times).earlier(READ_LATE)
 }

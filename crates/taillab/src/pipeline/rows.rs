@@ -287,19 +287,10 @@ mod tests {
     #[test]
     fn a_row_waits_only_where_its_account_comes() {
         let at = Monotonic::from_nanos_since_boot;
-        let request = |t1| Request {
-            server: Stamps::new(at(t1), [None; 4], at(t1 + 5)),
-            client: None,
-            operation: None,
-        };
-        let key = RequestKey {
-            address: 0,
-            port: 1,
-            id: 1,
-        };
+        let request = |t1| Request::from(Stamps::new(at(t1), [None; 4], at(t1 + 5)));
         let matched = Matched {
             requests: [10, 20].into_iter().map(request).collect(),
-            keys: vec![key; 2],
+            keys: vec![RequestKey::default(); 2],
             workers: vec![1; 2],
             ..Matched::default()
         };

@@ -160,26 +160,13 @@ mod tests {
 
     /// Requests of one worker each: (t1, t6, worker) in microseconds; T2 is 1 µs after T1.
     fn matched(requests: &[(u64, u64, Tid)]) -> Matched {
-        let request = |(t1, t6, _): &(u64, u64, Tid)| Request {
-            server: Stamps {
-                t1: at(*t1),
-                t2: Some(at(t1 + 1)),
-                t3: None,
-                t4: None,
-                t5: None,
-                t6: at(*t6),
-            },
-            client: None,
-            operation: None,
-        };
-        let key = RequestKey {
-            address: 0,
-            port: 1,
-            id: 1,
+        let request = |&(t1, t6, _): &(u64, u64, Tid)| {
+            let middle = [Some(at(t1 + 1)), None, None, None];
+            Request::from(Stamps::new(at(t1), middle, at(t6)))
         };
         Matched {
             requests: requests.iter().map(request).collect(),
-            keys: vec![key; requests.len()],
+            keys: vec![RequestKey::default(); requests.len()],
             workers: requests.iter().map(|(.., worker)| *worker).collect(),
             ..Matched::default()
         }

@@ -239,10 +239,11 @@ impl BlockRunner<'_> {
             stop: &self.stop,
         };
         let attached = probe.as_deref_mut();
-        let saturation = draining(attached, &self.free_cpus, &self.server_gone, |hooks| {
-            client.saturate(&load, hooks)
-        })?;
-        let after = CpuSample::take(&self.roots).map_err(host)?;
+        // when the load ends: a thread that drains the probe ends up to 2 ms later
+        let (saturation, after) = draining(attached, &self.free_cpus, &self.server_gone, |hooks| {
+            (client.saturate(&load, hooks), CpuSample::take(&self.roots))
+        });
+        let (saturation, after) = (saturation?, after.map_err(host)?);
         if let Some(probe) = probe {
             probe.detach();
             probe.discard().map_err(probe_failure)?;

@@ -70,6 +70,11 @@ fn measured_over_tcp(address: SocketAddr) -> Value {
     load(&format!("echo+tcp://{address}"))
 }
 
+fn assert_counted(result: &Value, kind: &str) {
+    let count = number(result, &format!("/load/errors/{kind}"));
+    assert!(count > 0, "{kind}: {result}");
+}
+
 /// Requests that ended badly, and those that ended well.
 fn bad_and_good(result: &Value) -> (u64, u64) {
     let kinds = ["timeouts", "send_errors", "lost_with_connection"];
@@ -98,10 +103,7 @@ fn a_server_that_closes_every_connection() {
         each_request(stream, |_, _| false);
     });
     let result = over_tcp(address);
-    assert!(
-        number(&result, "/load/errors/connections_closed") > 0,
-        "{result}"
-    );
+    assert_counted(&result, "connections_closed");
     assert!(bad_and_good(&result).0 > 0, "{result}");
 }
 
@@ -115,10 +117,7 @@ fn a_server_that_closes_after_each_answer() {
     });
     // whether a request was on its way to a connection that closed is chance: the verdict may be either
     let result = measured_over_tcp(address);
-    assert!(
-        number(&result, "/load/errors/connections_closed") > 0,
-        "{result}"
-    );
+    assert_counted(&result, "connections_closed");
     assert!(bad_and_good(&result).1 > 0, "{result}");
 }
 
@@ -130,10 +129,7 @@ fn a_server_that_resets_every_connection() {
         let _ = stream.peek(&mut byte);
     });
     let result = over_tcp(address);
-    assert!(
-        number(&result, "/load/errors/connections_reset") > 0,
-        "{result}"
-    );
+    assert_counted(&result, "connections_reset");
     assert_eq!(number(&result, "/load/response_time/count"), 0, "{result}");
 }
 
@@ -143,10 +139,7 @@ fn a_server_that_answers_garbage() {
         each_request(stream, |stream, _| stream.write_all(&[0xff; SIZE]).is_ok());
     });
     let result = over_tcp(address);
-    assert!(
-        number(&result, "/load/errors/malformed_responses") > 0,
-        "{result}"
-    );
+    assert_counted(&result, "malformed_responses");
     assert_eq!(number(&result, "/load/response_time/count"), 0, "{result}");
 }
 
@@ -174,10 +167,7 @@ fn a_server_that_answers_half_and_closes() {
         });
     });
     let result = over_tcp(address);
-    assert!(
-        number(&result, "/load/errors/lost_with_connection") > 0,
-        "{result}"
-    );
+    assert_counted(&result, "lost_with_connection");
     assert_eq!(number(&result, "/load/response_time/count"), 0);
 }
 

@@ -55,6 +55,20 @@ fn wait_for_port(port: u16) {
     });
 }
 
+/// memcached on a port for TCP and another for UDP, 0 for none.
+fn memcached(port: u16, udp_port: u16) -> Server {
+    let mut args = strings(&["-u", "nobody", "-t", "1", "-l", "127.0.0.1"]);
+    args.extend(strings(&[
+        "-p",
+        &port.to_string(),
+        "-U",
+        &udp_port.to_string(),
+    ]));
+    let server = start("memcached", &args);
+    wait_for_port(port);
+    server
+}
+
 fn wait_for_socket(path: &Path) {
     wait_for("the server's socket", || UnixStream::connect(path).ok());
 }
@@ -85,12 +99,7 @@ fn memcached_is_spoken_to_in_all_dialects_on_all_transports() {
         return;
     }
     let port = free_port();
-    let flag = port.to_string();
-    let common = ["-u", "nobody", "-t", "1", "-l", "127.0.0.1"];
-    let mut args = strings(&common);
-    args.extend(strings(&["-p", &flag, "-U", &flag]));
-    let server = start("memcached", &args);
-    wait_for_port(port);
+    let server = memcached(port, port);
     let keys = ["--keys", "500", "--value-bytes", "200"];
     for (scheme, protocol) in [
         ("memcached+udp", "memcached-ascii"),
@@ -139,21 +148,7 @@ fn gets_of_keys_that_nobody_stored_are_counted_as_misses() {
         return;
     }
     let port = free_port();
-    let flag = port.to_string();
-    let args = [
-        "-u",
-        "nobody",
-        "-t",
-        "1",
-        "-l",
-        "127.0.0.1",
-        "-p",
-        &flag,
-        "-U",
-        "0",
-    ];
-    let _server = start("memcached", &strings(&args));
-    wait_for_port(port);
+    let _server = memcached(port, 0);
     let args = short(&["-R", "1000", "--no-prefill", "--get-share", "100%"]);
     let result = run(&format!("memcached+tcp://127.0.0.1:{port}"), &args).json();
     assert_eq!(
@@ -253,21 +248,7 @@ fn a_server_that_dies_ends_the_run_with_a_report() {
     }
     for transport in ["tcp", "udp"] {
         let port = free_port();
-        let flag = port.to_string();
-        let args = [
-            "-u",
-            "nobody",
-            "-t",
-            "1",
-            "-l",
-            "127.0.0.1",
-            "-p",
-            &flag,
-            "-U",
-            &flag,
-        ];
-        let mut server = start("memcached", &strings(&args));
-        wait_for_port(port);
+        let mut server = memcached(port, port);
         let target = format!("memcached+{transport}://127.0.0.1:{port}");
         let mut command = taillab();
         command

@@ -88,7 +88,8 @@ impl Machine {
         let interfaces = interfaces.filter_map(|line| Some(line.split(':').next()?.to_owned()));
         let journals = files("/run/taillab").into_iter();
         let mut things = interfaces.collect::<Vec<_>>();
-        things.extend(lines("/proc/self/mounts"));
+        let mounts = lines("/proc/self/mounts").into_iter();
+        things.extend(mounts.filter(|mount| may_be_ours(mount)));
         things.extend(journals.filter(|path| path.ends_with(".json")));
         Self(things)
     }
@@ -108,6 +109,12 @@ impl Machine {
             now.0
         );
     }
+}
+
+/// Whether taillab mounts such things; other programs of the machine may mount theirs at any time.
+fn may_be_ours(mount: &str) -> bool {
+    let kinds = [" tmpfs ", " sysfs "];
+    kinds.iter().any(|kind| mount.contains(kind)) && mount.contains("nosuid,nodev,noexec")
 }
 
 /// A process that is killed when this is dropped, also by a test that fails, unless it has ended.

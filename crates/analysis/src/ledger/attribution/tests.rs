@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use taillab_model::explanation::Cause;
+use taillab_model::{Asleep, Event, EventKind, PacketId, RequestKey, ThreadName, Tid};
 
 use super::*;
 use crate::ledger::account::reference;
@@ -16,7 +17,7 @@ use crate::{DatagramIds, MatchOptions, match_events};
 #[path = "../../../tests/ledger/kernel.rs"]
 mod kernel;
 
-use kernel::{Order, Plan, Trouble, What};
+use kernel::{Order, Plan, Trouble, WORKER, What};
 
 /// What the checks covered.
 #[derive(Debug, Default)]
@@ -205,6 +206,107 @@ fn what_gets_no_entry_is_not_split_into_pieces() {
     };
     assert!(split(Monotonic::from_nanos_since_boot(0)) > 500);
     assert_eq!(split(Monotonic::MAX), 0);
+}
+
+/// Two workers sleep on CPU 0. Both are woken; one moves to CPU 1 and answers while the other waits for CPU
+/// 0 behind another thread.
+fn woken_together() -> Vec<Event> {
+    const MOVES: Tid = 12;
+    const OTHER: Tid = 77;
+    let key = |id: u32| RequestKey {
+        address: 0,
+        port: 40_000,
+        id: id as u16,
+    };
+    let switched = |prev, next, sleeps: bool| EventKind::Switched {
+        prev,
+        next,
+        preempted: false,
+        asleep: sleeps.then_some(Asleep {
+            call: Some(232),
+            uninterruptible: false,
+        }),
+    };
+    let packet_in = |id| EventKind::PacketIn {
+        packet: PacketId(id),
+        key: key(id),
+    };
+    let queued = |id| EventKind::Enqueued {
+        packet: PacketId(id),
+    };
+    let woken = |tid| EventKind::Woken { tid, by: 0 };
+    let read = |tid| EventKind::ReadReturned { tid, returned: 64 };
+    let write = |tid| EventKind::WriteCalled { tid };
+    let out = |tid, id| EventKind::PacketOut { tid, key: key(id) };
+    let events = [
+        (1_000, 0, switched(0, WORKER, false)),
+        (2_000, 0, switched(WORKER, 0, true)),
+        (3_000, 0, switched(0, MOVES, false)),
+        (4_000, 0, switched(MOVES, 0, true)),
+        (5_000, 1, switched(OTHER, 0, false)),
+        (10_000, 2, packet_in(1)),
+        (10_500, 2, packet_in(2)),
+        (11_000, 0, queued(1)),
+        (11_100, 0, woken(WORKER)),
+        (11_500, 0, queued(2)),
+        (11_600, 0, woken(MOVES)),
+        (12_000, 0, switched(0, OTHER, false)),
+        (12_100, 1, switched(0, MOVES, false)),
+        (13_000, 1, read(MOVES)),
+        (20_000, 1, write(MOVES)),
+        (21_000, 1, out(MOVES, 2)),
+        (22_000, 1, switched(MOVES, 0, true)),
+        (40_000, 0, switched(OTHER, WORKER, false)),
+        (41_000, 0, read(WORKER)),
+        (50_000, 0, write(WORKER)),
+        (51_000, 0, out(WORKER, 1)),
+    ];
+    let event = |(ns, cpu, kind)| Event {
+        at: Monotonic::from_nanos_since_boot(ns),
+        cpu,
+        kind,
+    };
+    events.map(event).into()
+}
+
+#[test]
+fn a_worker_that_has_moved_to_another_cpu_overtakes_nobody() {
+    let events = woken_together();
+    let context = RecordingContext {
+        threads: [WORKER, 12, 77]
+            .map(|tid| ThreadName {
+                tid,
+                pid: tid,
+                comm: "worker".to_owned(),
+                server: tid != 77,
+                real_time: Some(false),
+            })
+            .into(),
+        ..RecordingContext::default()
+    };
+    let matching = MatchOptions {
+        datagram_ids: Some(DatagramIds::Ids),
+        ..MatchOptions::default()
+    };
+    let matched = match_events(events.iter().copied(), &matching);
+    let timeline = Timeline::build(events.iter().copied(), &context);
+    let options = LedgerOptions {
+        service_time: Nanos::from_micros(10),
+        workers: std::num::NonZeroU32::new(2).unwrap(),
+        measure_from: Monotonic::from_nanos_since_boot(0),
+        trace_from: Nanos::MAX,
+    };
+    let usual = Baseline::of(&matched, &timeline, options.service_time);
+    let mut attribution = Attribution::new(&context, &options, usual);
+    let mut causes: Vec<Vec<Cause>> = Vec::new();
+    attribution.follow(&matched, &timeline, Monotonic::MAX, |entry, labels| {
+        let parts = entry.parts.iter();
+        causes.push(parts.map(|part| labels.cause(part.0)).collect());
+    });
+    // in the order of T6
+    assert_eq!(causes.len(), 2, "{causes:?}");
+    assert!(causes[1].contains(&Cause::Background), "{causes:?}");
+    assert!(!causes.concat().contains(&Cause::Order), "{causes:?}");
 }
 
 proptest! {

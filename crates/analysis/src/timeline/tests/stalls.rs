@@ -8,11 +8,7 @@ use super::*;
 fn an_idle_cpu_that_does_not_hear_another_one_stands_still_but_not_in_a_power_state() {
     let came = |us: u64, cpu, number| {
         let packet = PacketId(number);
-        let key = RequestKey {
-            address: 1,
-            port: 1,
-            id: 1,
-        };
+        let key = RequestKey::default();
         event(us * 1_000, cpu, EventKind::PacketIn { packet, key })
     };
     let arrived = |us: u64, number| {
@@ -60,11 +56,7 @@ fn an_idle_cpu_that_does_not_hear_another_one_stands_still_but_not_in_a_power_st
 
 #[test]
 fn an_interrupt_that_waited_ends_a_stall_and_not_a_computation() {
-    let key = RequestKey {
-        address: 1,
-        port: 1,
-        id: 1,
-    };
+    let key = RequestKey::default();
     let came = |us: u64, number| {
         let packet = PacketId(number);
         event(us * 1_000, 1, EventKind::PacketIn { packet, key })
@@ -142,11 +134,7 @@ fn a_client_that_spins_for_an_answer_is_no_evidence_of_a_stall() {
     const HOG: Tid = 5;
     let came = |us: u64, number| {
         let packet = PacketId(number);
-        let key = RequestKey {
-            address: 1,
-            port: 1,
-            id: 1,
-        };
+        let key = RequestKey::default();
         event(us * 1_000, 1, EventKind::PacketIn { packet, key })
     };
     let on_1 = |mut event: Event| {

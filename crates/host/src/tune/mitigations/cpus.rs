@@ -97,11 +97,17 @@ fn others_affinity(scene: &Scene) -> Result<Proposal, Unavailable> {
     )
 }
 
+/// Binds the server's threads to its CPUs. If they are bound differently, those that are bound to some
+/// of these CPUs stay so, unless this kernel forgets that: only what is changed here is put back.
 fn pin_server(scene: &Scene, server: &ServerThreads) -> Vec<Change> {
-    let elsewhere = server
-        .threads
-        .iter()
-        .filter(|thread| thread.cpus != scene.cpus);
+    let mut pairs = server.threads.windows(2);
+    let differ = pairs.any(|pair| pair[0].cpus != pair[1].cpus);
+    let keeps_bindings = differ && forgotten(scene).is_none();
+    let elsewhere = server.threads.iter().filter(|thread| {
+        let is_within = thread.cpus.difference(&scene.cpus).is_empty();
+        let stays = keeps_bindings && is_within && !thread.cpus.is_empty();
+        !stays && thread.cpus != scene.cpus
+    });
     let why = |thread: &Thread| {
         format!(
             "{} of {} stays on CPU {}",
@@ -389,6 +395,47 @@ mod tests {
     use super::*;
     use crate::roots::testing::tree;
     use crate::tune::scene::Scope;
+
+    const STAT: &str = "4711 (server) S 1 4711 4711 0 -1 0 100 0 0 0 7 9 0 0 20 0 1 0 12345 1 2 \
+                        3 1 1 0 0 0 0 0 0 0 0 0 0 17 3 0 0 0";
+
+    /// What the threads of a server get that are bound anew when CPU 2 and 3 become the server's.
+    fn bound_anew(cpus: [&str; 3], release: &str) -> Vec<String> {
+        let mut files: Vec<(String, String)> = vec![
+            ("sys/devices/system/cpu/online".into(), "0-7\n".into()),
+            ("proc/sys/kernel/osrelease".into(), release.into()),
+            ("proc/4711/stat".into(), STAT.into()),
+        ];
+        for (tid, cpus) in (4711..).zip(cpus) {
+            let task = format!("proc/4711/task/{tid}");
+            let status = format!("Cpus_allowed_list:\t{cpus}\n");
+            files.push((format!("{task}/stat"), STAT.into()));
+            files.push((format!("{task}/status"), status));
+        }
+        let files: Vec<(&str, &str)> = (files.iter())
+            .map(|(path, text)| (path.as_str(), text.as_str()))
+            .collect();
+        let (_folder, roots) = tree(&files);
+        let scope = Scope {
+            pid: Some(4711),
+            cpus: Some("2-3".parse().unwrap()),
+            ..Scope::default()
+        };
+        let scene = Scene::look(&roots, &scope).unwrap();
+        let changes = pin_server(&scene, scene.server().unwrap());
+        changes.into_iter().map(|change| change.new).collect()
+    }
+
+    #[test]
+    fn workers_keep_the_cpu_of_their_own() {
+        let new = "6.12.3";
+        assert_eq!(bound_anew(["0-7", "2", "3"], new), ["2-3"]);
+        assert_eq!(bound_anew(["2-3", "2", "5"], new), ["2-3"]);
+        // a server that is bound as a whole gets all of its new CPUs
+        assert_eq!(bound_anew(["2"; 3], new), ["2-3"; 3]);
+        // what would be forgotten is changed, so that it is put back
+        assert_eq!(bound_anew(["0-7", "2", "3"], "6.1.0"), ["2-3"; 3]);
+    }
 
     #[test]
     fn a_kernel_that_forgets_bindings_is_named() {

@@ -128,15 +128,6 @@ mod tests {
     use super::*;
     use crate::protocol::keys::Key;
 
-    fn asked(operation: Operation) -> Asked<'static> {
-        Asked {
-            operation,
-            key: Key::of_four(42),
-            value_bytes: 3,
-            tag: 9,
-        }
-    }
-
     #[test]
     fn requests_are_what_memcached_expects() {
         let mut messages = messages(4, 3);
@@ -147,8 +138,8 @@ mod tests {
 
     #[test]
     fn answers_are_told_apart() {
-        let get = |bytes: &[u8]| decode(&asked(Operation::Get), bytes);
-        let set = |bytes: &[u8]| decode(&asked(Operation::Set), bytes);
+        let get = |bytes: &[u8]| decode(&Asked::of_42(Operation::Get, 9), bytes);
+        let set = |bytes: &[u8]| decode(&Asked::of_42(Operation::Set, 9), bytes);
         let answer = |bytes, outcome| Decoded::Answer { bytes, outcome };
         let hit = b"VALUE 0042 0 3\r\nvvv\r\nEND\r\n";
         assert_eq!(get(hit), answer(hit.len(), Outcome::Hit));
@@ -196,7 +187,7 @@ mod tests {
     #[test]
     fn half_an_answer_says_how_much_is_missing() {
         let hit = b"VALUE 0042 0 3\r\nvvv\r\nEND\r\n";
-        let look = |n: usize| decode(&asked(Operation::Get), &hit[..n]);
+        let look = |n: usize| decode(&Asked::of_42(Operation::Get, 9), &hit[..n]);
         assert_eq!(look(0), Decoded::Partial { at_least: 5 });
         assert_eq!(look(15), Decoded::Partial { at_least: 16 });
         assert_eq!(

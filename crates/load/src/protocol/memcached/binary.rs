@@ -153,15 +153,6 @@ mod tests {
     use super::*;
     use crate::protocol::keys::Key;
 
-    fn asked(operation: Operation) -> Asked<'static> {
-        Asked {
-            operation,
-            key: Key::of_four(42),
-            value_bytes: 3,
-            tag: 0x0102_0304,
-        }
-    }
-
     /// An answer with this opcode, extras, status, opaque and body.
     fn answer(opcode: u8, extras: u8, status: u8, opaque: u32, body: &[u8]) -> Vec<u8> {
         let mut bytes = vec![RESPONSE, opcode, 0, 0, extras, 0, 0, status];
@@ -190,8 +181,8 @@ mod tests {
     #[test]
     fn answers_are_told_apart() {
         const TAG: u32 = 0x0102_0304;
-        let get = |bytes: &[u8]| decode(&asked(Operation::Get), bytes);
-        let set = |bytes: &[u8]| decode(&asked(Operation::Set), bytes);
+        let get = |bytes: &[u8]| decode(&Asked::of_42(Operation::Get, TAG), bytes);
+        let set = |bytes: &[u8]| decode(&Asked::of_42(Operation::Set, TAG), bytes);
         let whole = |bytes, outcome| Decoded::Answer { bytes, outcome };
         let hit = answer(GET, 4, 0, TAG, b"\0\0\0\0vvv");
         assert_eq!(get(&hit), whole(31, Outcome::Hit));

@@ -122,15 +122,6 @@ mod tests {
     use super::*;
     use crate::protocol::keys::Key;
 
-    fn asked(operation: Operation) -> Asked<'static> {
-        Asked {
-            operation,
-            key: Key::of_four(42),
-            value_bytes: 3,
-            tag: 0x0102_abcd,
-        }
-    }
-
     #[test]
     fn requests_are_what_memcached_expects() {
         let mut messages = messages(4, 3);
@@ -146,8 +137,8 @@ mod tests {
 
     #[test]
     fn answers_are_told_apart() {
-        let get = |bytes: &[u8]| decode(&asked(Operation::Get), bytes);
-        let set = |bytes: &[u8]| decode(&asked(Operation::Set), bytes);
+        let get = |bytes: &[u8]| decode(&Asked::of_42(Operation::Get, 0x0102_abcd), bytes);
+        let set = |bytes: &[u8]| decode(&Asked::of_42(Operation::Set, 0x0102_abcd), bytes);
         let answer = |bytes, outcome| Decoded::Answer { bytes, outcome };
         let hit = b"VA 3 O0102abcd k0042\r\nvvv\r\n";
         assert_eq!(get(hit), answer(hit.len(), Outcome::Hit));

@@ -158,21 +158,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::fake::datagram as answer;
+    use crate::fake::{datagram as answer, in_dialect, protocol};
 
     #[test]
     fn requests_are_what_memcached_expects() {
-        let mut m = MemcachedUdp::new(
-            Dialect::Ascii,
-            StoreWorkload {
-                keys: 100,
-                key_bytes: 4,
-                value_bytes: 3,
-                get_share: 0.5,
-                ..StoreWorkload::default()
-            },
-        )
-        .unwrap();
+        let mut m = protocol().unwrap();
         let get = m.encode(Planned::new(Operation::Get, 42), 0x1234);
         assert_eq!(get, b"\x12\x34\0\0\0\x01\0\0get 0042\r\n");
         let set = m.encode(Planned::new(Operation::Set, 7), 0xffff);
@@ -218,23 +208,11 @@ mod tests {
     /// The opaque names the key, since the frame's id names the request.
     #[test]
     fn the_other_dialects_name_the_key_too() {
-        let of = |dialect| {
-            MemcachedUdp::new(
-                dialect,
-                StoreWorkload {
-                    keys: 100,
-                    key_bytes: 4,
-                    value_bytes: 3,
-                    ..StoreWorkload::default()
-                },
-            )
-            .unwrap()
-        };
         let (get, set) = (
             Planned::new(Operation::Get, 42),
             Planned::new(Operation::Set, 42),
         );
-        let mut meta = of(Dialect::Meta);
+        let mut meta = in_dialect(Dialect::Meta).unwrap();
         let asked = meta.encode(get, 0x1234);
         assert_eq!(asked, b"\x12\x34\0\0\0\x01\0\0mg 0042 O0000002a k v\r\n");
         let judge = |m: &MemcachedUdp, what, text: &[u8]| {
@@ -260,7 +238,7 @@ mod tests {
             Err(Malformed)
         );
 
-        let mut binary = of(Dialect::Binary);
+        let mut binary = in_dialect(Dialect::Binary).unwrap();
         assert_eq!(binary.encode(get, 7)[8 + 12..8 + 16], [0, 0, 0, 42]);
         let value = |opaque: u8, value: &[u8]| {
             let mut bytes = vec![0x81, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 4 + value.len() as u8];
@@ -279,17 +257,7 @@ mod tests {
 
     #[test]
     fn answers_are_told_apart() {
-        let m = MemcachedUdp::new(
-            Dialect::Ascii,
-            StoreWorkload {
-                keys: 100,
-                key_bytes: 4,
-                value_bytes: 3,
-                get_share: 0.5,
-                ..StoreWorkload::default()
-            },
-        )
-        .unwrap();
+        let m = protocol().unwrap();
         let get = Planned::new(Operation::Get, 42);
         let set = Planned::new(Operation::Set, 42);
         let judge = |what, text: &[u8]| {

@@ -72,18 +72,23 @@ impl Port {
     }
 }
 
-/// Retries while the queue is busy: the kernel releases it a moment after its last socket
-/// was closed.
+/// Retries while the queue or the device is busy: the kernel releases them a moment after the last
+/// socket and the program were closed.
 fn once_released<T>(mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     const MOMENT: Duration = Duration::from_millis(5);
     const ATTEMPTS: u32 = 1_000;
     for _ in 0..ATTEMPTS {
         match attempt() {
-            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => std::thread::sleep(MOMENT),
+            Err(error) if is_busy(&error) => std::thread::sleep(MOMENT),
             other => return other,
         }
     }
     attempt()
+}
+
+/// Another program has the queue or the device (`EEXIST`: in another mode than the wanted one).
+fn is_busy(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST))
 }
 
 /// Explains the kernel's refusal.
@@ -95,11 +100,10 @@ fn refused(mode: XdpMode, error: &io::Error) -> RttError {
         Some(libc::EAFNOSUPPORT) => {
             "this kernel has no AF_XDP (CONFIG_XDP_SOCKETS): use another kernel".to_owned()
         }
-        Some(libc::EBUSY) => {
-            format!(
-                "another program has an AF_XDP socket on the device's first queue ({error}): end it"
-            )
-        }
+        Some(_) if is_busy(error) => format!(
+            "another program has an AF_XDP socket on the device's first queue, or an XDP program on \
+             the device ({error}): end it"
+        ),
         Some(libc::EPERM | libc::EACCES) => {
             format!("AF_XDP needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF ({error}): run as root")
         }

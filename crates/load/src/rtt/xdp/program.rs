@@ -121,7 +121,9 @@ pub(super) fn attach(device: u32, socket: BorrowedFd<'_>) -> io::Result<Attached
     };
     let (link, attachment) = match link(FLAGS_DRV_MODE) {
         Ok(link) => (link, XdpAttachment::Native),
-        Err(_) => (link(FLAGS_SKB_MODE)?, XdpAttachment::Generic),
+        Err(error) if lacks_native_mode(&error) => (link(FLAGS_SKB_MODE)?, XdpAttachment::Generic),
+        // generic mode would hide it, or fail with a misleading one
+        Err(error) => return Err(error),
     };
     Ok(Attached {
         attachment,
@@ -129,6 +131,15 @@ pub(super) fn attach(device: u32, socket: BorrowedFd<'_>) -> io::Result<Attached
         _program: program,
         _map: map,
     })
+}
+
+/// Whether the driver has no native mode, or none with the device's present MTU or queues: then most
+/// drivers say `EINVAL`, and veth `ERANGE` or `ENOSPC`.
+fn lacks_native_mode(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ERANGE | libc::ENOSPC)
+    )
 }
 
 /// `return bpf_redirect_map(&map, ctx->rx_queue_index, XDP_PASS)`, as `struct bpf_insn`: opcode,
@@ -174,4 +185,18 @@ fn bpf_fd<T>(command: libc::c_long, attributes: &T) -> io::Result<OwnedFd> {
     let descriptor = bpf(command, attributes)?;
     // SAFETY: these commands answer with a new descriptor, which nobody else has.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_driver_without_native_mode_is_a_reason_for_generic_mode() {
+        let lacks = |code| lacks_native_mode(&io::Error::from_raw_os_error(code));
+        assert!(lacks(libc::EOPNOTSUPP) && lacks(libc::ERANGE));
+        for code in [libc::EPERM, libc::EBUSY, libc::EEXIST, libc::ENOMEM] {
+            assert!(!lacks(code), "{code}");
+        }
+    }
 }

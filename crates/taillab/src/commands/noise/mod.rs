@@ -32,7 +32,7 @@ pub fn run(args: NoiseArgs) -> Result<Exit, Failure> {
     say.step("measuring the time stamp counter");
     let counter = tsc::describe(&roots).map_err(host)?;
     let mut measuring = Measuring::new(
-        (&plan.own_cpus, &plan.usable),
+        &plan.usable,
         &counter,
         &interrupt,
         args.common.quiet,

@@ -21,8 +21,7 @@ pub struct NoisePlan {
     /// What the loops hold while they run, in sentences for the result.
     pub held: Vec<String>,
     pub notes: Vec<String>,
-    /// CPUs that are not measured, for our own work; empty where all are measured.
-    pub own_cpus: CpuSet,
+    /// The CPUs that this process may use.
     pub usable: CpuSet,
 }
 
@@ -43,10 +42,11 @@ pub fn plan(args: &NoiseArgs, roots: &Roots) -> Result<NoisePlan, Failure> {
         // now rather than after the first phase
         try_policy(&phases)?;
     }
+    let mut notes = notes(roots, &chosen, real_time, throttle);
+    notes.extend(own_noise(&phases, &usable));
     Ok(NoisePlan {
         held: held(&phases),
-        notes: notes(roots, &chosen, real_time, throttle),
-        own_cpus: usable.difference(&chosen),
+        notes,
         usable,
         phases,
     })
@@ -199,6 +199,17 @@ fn held(phases: &[Phase]) -> Vec<String> {
     held
 }
 
+/// Where a phase measures every CPU, our own work is part of the noise.
+fn own_noise(phases: &[Phase], usable: &CpuSet) -> Option<String> {
+    let leaves_none = |phase: &Phase| phase.cpus.as_ref() == Some(usable);
+    phases.iter().any(leaves_none).then(|| {
+        "all CPUs that taillab may use were measured at once, so its own thread, which collects the \
+         gaps four times a second, ran on them too (as a cause it is marked as taillab's own): leave \
+         a CPU out (-C) to keep it off the others"
+            .to_owned()
+    })
+}
+
 fn notes(
     roots: &Roots,
     chosen: &CpuSet,
@@ -317,6 +328,15 @@ mod tests {
         );
         assert_eq!(phases[3].policy, Policy::Fifo(80));
         assert!(phases.iter().any(|phase| phase.kind == LoopKind::Masked));
+    }
+
+    #[test]
+    fn where_every_cpu_is_measured_our_own_work_is_said() {
+        let said = |words: &[&str], usable: &str| {
+            own_noise(&planned(words), &usable.parse().unwrap()).is_some()
+        };
+        assert!(said(&[], "0-2") && said(&["--by-cpus"], "0-2"));
+        assert!(!said(&["--improve"], "0-2") && !said(&[], "0-3"));
     }
 
     #[test]
