@@ -56,15 +56,12 @@ impl<I: Iterator<Item = ClientRecord>> ClientRecords<I> {
                 self.uses.insert(packed(record.key), (record, false));
             }
             match self.uses.get_mut(&packed(matched.keys[place])) {
-                Some((
-                    ClientRecord {
-                        times, operation, ..
-                    },
-                    taken,
-                )) if !*taken && times.received.is_none_or(|at| t6 <= at) => {
+                Some((record, taken))
+                    if !*taken && record.times.received.is_none_or(|at| t6 <= at) =>
+                {
                     *taken = true;
-                    let times = *times;
-                    (matched.requests).set_client(place, Some(times), Some(*operation));
+                    let times = record.times;
+                    (matched.requests).set_client(place, Some(times), Some(record.operation));
                     self.join.matched += u64::from(is_answered(&times, self.measure_from));
                 }
                 _ => self.join.unexplained += 1,

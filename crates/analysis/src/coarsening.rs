@@ -3,6 +3,8 @@
 //! When there would be too many cells, neighbours are joined in pairs. So the number of cells stays
 //! between half of the limit and the limit, and the length need not be known beforehand.
 
+use crate::id_map::grow_to;
+
 /// The contents of a cell.
 pub(crate) trait Coarsen: Default {
     /// Adds the contents of the next cell.
@@ -50,12 +52,8 @@ impl<T: Coarsen> Coarsening<T> {
             self.coarsen();
             place = at / self.width;
         }
-        let place = place as usize;
-        if place >= self.cells.len() {
-            self.cells.resize_with(place + 1, T::default);
-        }
-        let end = (place as u64 + 1).saturating_mul(self.width);
-        (&mut self.cells[place], end)
+        let end = (place + 1).saturating_mul(self.width);
+        (grow_to(&mut self.cells, place as usize), end)
     }
 
     fn coarsen(&mut self) {

@@ -23,7 +23,7 @@ use taillab_model::histogram::cell;
 use taillab_model::{Monotonic, Nanos, quantile_rank, student_975};
 
 use crate::coarsening::{Coarsen, Coarsening};
-use crate::id_map::IdMap;
+use crate::id_map::{IdMap, grow_to};
 use crate::ledger::{Entry, GroupKey, Label, Labels, Ledger};
 
 /// Where the bands begin; the last one ends with the slowest request.
@@ -111,10 +111,7 @@ impl Latest {
         if !self.time.contains(&at_ns) {
             return None;
         }
-        if cell >= self.cells.len() {
-            self.cells.resize(cell + 1, [0; FIRST_GROUPS]);
-        }
-        Some(&mut self.cells[cell])
+        Some(grow_to(&mut self.cells, cell))
     }
 
     /// Goes on with the block in which `at_ns` lies, and makes it if there is none.
@@ -202,10 +199,7 @@ impl Composition {
     pub fn add(&mut self, t1: Monotonic, entry: &Entry<'_>, labels: &Labels) {
         let cell = cell(entry.sojourn_ns, BITS);
         if !entry.asked {
-            if cell >= self.others.len() {
-                self.others.resize(cell + 1, 0);
-            }
-            self.others[cell] += 1;
+            *grow_to(&mut self.others, cell) += 1;
             return;
         }
         let sums = CellSums {
@@ -252,10 +246,7 @@ impl Composition {
                 // the block must exist, even without any excess
                 self.blocks.cell(at_ns);
             }
-            if cell >= self.cells.len() {
-                self.cells.resize(cell + 1, CellSums::default());
-            }
-            self.cells[cell].add(new);
+            grow_to(&mut self.cells, cell).add(new);
             let mut sums = self.latest.sums(at_ns, cell);
             for &(group, ns) in excess.by_ref().take(parts) {
                 let sums = sums.as_mut();

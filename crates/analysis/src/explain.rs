@@ -23,7 +23,7 @@ use crate::ledger::{Attribution, Baseline, Entry, Labels, Ledger, LedgerOptions}
 use crate::matched::Matched;
 use crate::slowest::slow_request;
 use crate::spells::TakenTime;
-use crate::statistics::curve_of;
+use crate::statistics::counted_curve;
 use crate::timeline::{Seen, Timeline};
 use crate::{predict, replay};
 
@@ -212,7 +212,7 @@ impl Explainer {
                 .curves
                 .extend(own_queue.map(|own_queue| NamedCurve {
                     name: "multi_queue_ideal".to_owned(),
-                    points: curve_of(own_queue),
+                    points: counted_curve(own_queue, 0),
                 }));
             explanation.curves.extend(predicted.curves);
             explanation.limits.extend(predicted.limits);
@@ -251,6 +251,7 @@ fn slowest(mut requests: Vec<SlowRequest>, most: usize) -> Vec<SlowRequest> {
 }
 
 /// Sums other than the composition.
+#[derive(Default)]
 struct Collected {
     overtaken: u64,
     /// Requests outside of the sample.
@@ -269,14 +270,9 @@ struct Collected {
 impl Collected {
     fn new(workers: NonZeroU32, most_slow: usize) -> Self {
         Self {
-            overtaken: 0,
-            unasked: 0,
-            pairs: HashMap::new(),
-            by_worker: IdMap::default(),
             own_queue_ideal: (workers.get() > 1).then(Histogram::default),
-            slowest: Vec::new(),
             most_slow,
-            slowest_so_far: Vec::new(),
+            ..Self::default()
         }
     }
 

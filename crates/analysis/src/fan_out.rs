@@ -1,8 +1,8 @@
 //! The latency of a user who waits for the slowest of several servers like this one.
 
-use taillab_model::Quantile;
 use taillab_model::explanation::FanOut;
-use taillab_queueing::fanout::{largest_of_histogram, largest_of_sorted};
+use taillab_model::{Nanos, Quantile};
+use taillab_queueing::fanout;
 
 use crate::statistics::{Observations, Values};
 
@@ -15,12 +15,14 @@ pub fn fan_out(sojourns: &Observations) -> Vec<FanOut> {
     let share = sojourns.answered_share();
     match sojourns.values() {
         Values::Sorted(sorted) => all(sojourns.factors(), share, |servers, q, inflation| {
-            largest_of_sorted(sorted, servers, q, inflation)
+            let at = |rank: u64| sorted[rank as usize];
+            fanout::largest(sorted.len() as u64, servers, q, inflation, at)
         }),
         Values::Counted(histogram) => {
-            let counts = histogram.ranked().counts();
+            let ranked = histogram.ranked();
+            let at = |rank| ranked.at(rank).map_or(Nanos::ZERO, |cell| cell.middle);
             all(sojourns.factors(), share, |servers, q, inflation| {
-                largest_of_histogram(&counts, servers, q, inflation)
+                fanout::largest(histogram.count(), servers, q, inflation, at)
             })
         }
     }
@@ -55,7 +57,6 @@ fn all(
 mod tests {
     use super::*;
     use crate::statistics::Series;
-    use taillab_model::Nanos;
 
     fn of(lengths: impl Iterator<Item = u64>) -> Vec<FanOut> {
         let mut series = Series::new(usize::MAX);

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use taillab_model::RequestKey;
+use taillab_queueing::random::lanes::GOLDEN;
 
 pub(crate) type IdMap<V, K = u32> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
 
@@ -61,13 +62,19 @@ impl<V: Copy> Numbered<V> {
     }
 }
 
+/// The item at `place` of a list that grows to it if need be.
+#[inline]
+pub(crate) fn grow_to<T: Default>(list: &mut Vec<T>, place: usize) -> &mut T {
+    if place >= list.len() {
+        list.resize_with(place + 1, T::default);
+    }
+    &mut list[place]
+}
+
 /// A key packed into one number.
 pub(crate) const fn packed(key: RequestKey) -> u64 {
     (key.address as u64) << 32 | (key.port as u64) << 16 | key.id as u64
 }
-
-/// 2^64 ÷ the golden ratio.
-const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// Fibonacci hashing (Knuth, The Art of Computer Programming 3, section 6.4).
 #[derive(Clone, Copy, Default)]

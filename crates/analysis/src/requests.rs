@@ -120,11 +120,6 @@ impl Requests {
         }
     }
 
-    /// The last request.
-    pub fn last(&self) -> Option<Request> {
-        self.len().checked_sub(1).map(|place| self.get(place))
-    }
-
     /// All requests in their order, by value.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = Request> + ExactSizeIterator + Clone {
         (0..self.len()).map(|place| self.get(place))
@@ -276,7 +271,6 @@ mod tests {
             assert_eq!((requests.t1(place), requests.t6(place)), (t1, t6));
             assert_eq!(requests.sojourn(place), t6.saturating_since(t1));
         }
-        assert_eq!(requests.last(), all().pop());
     }
 
     #[test]

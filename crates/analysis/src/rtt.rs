@@ -19,7 +19,7 @@ use taillab_model::{Distribution, Nanos, REPORTED_QUANTILES};
 
 use crate::clustering::{Clusters, threshold_rank};
 use crate::fan_out::fan_out;
-use crate::statistics::{Series, middle, requests_needed};
+use crate::statistics::{Observations, distribution_of, middle, requests_needed};
 
 /// Runs of slow round trips are counted by length; the last count includes all longer runs.
 const RUN_LENGTHS: usize = 8;
@@ -51,17 +51,12 @@ pub struct Summary {
 
 /// Summarises runs of round trips, each in order of time.
 pub fn summarise(runs: &[Vec<RoundTrip>]) -> Summary {
-    let total = runs.iter().map(Vec::len).sum();
-    let mut series = Series::new(total);
-    let mut each = Vec::with_capacity(runs.len());
-    for run in runs {
-        let lengths: Vec<Nanos> = run.iter().map(|trip| trip.rtt).collect();
-        series.extend(&lengths);
-        let mut own = Series::new(lengths.len());
-        own.extend(&lengths);
-        each.push(own.finish().distribution());
-    }
-    let all = series.finish();
+    let lengths =
+        |run: &Vec<RoundTrip>| -> Vec<Nanos> { run.iter().map(|trip| trip.rtt).collect() };
+    let each: Vec<Distribution> = (runs.iter())
+        .map(|run| distribution_of(&lengths(run)))
+        .collect();
+    let all = Observations::of(&runs.iter().flat_map(lengths).collect::<Vec<_>>());
     let rtt = all.distribution();
     let median = rtt.quantile(0.5).filter(|median| *median > Nanos::ZERO);
     let lacking = REPORTED_QUANTILES

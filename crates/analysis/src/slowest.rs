@@ -69,10 +69,8 @@ fn shown<'t>(timeline: &'t Timeline, entry: &Entry<'_>) -> Vec<&'t CpuLine> {
     }
     let mut of_worker: Vec<u16> = Vec::new();
     if let Some(worker) = timeline.worker(entry.worker) {
-        let mut cursor = worker.cursor_from(entry.stamps.t1);
-        while let Some(span) = cursor.next(worker)
-            && span.from < entry.stamps.t6
-        {
+        let spans = worker.spans_from(entry.stamps.t1);
+        for span in spans.take_while(|span| span.from < entry.stamps.t6) {
             // it may come back to a CPU thousands of times
             let cpu = span.state.cpu().filter(|cpu| !of_worker.contains(cpu));
             of_worker.extend(cpu);

@@ -4,6 +4,7 @@ use taillab_model::histogram::{HISTOGRAM_BITS, cell};
 use taillab_model::summary::StagesAt;
 use taillab_model::{Histogram, Nanos, quantile_rank};
 
+use crate::id_map::grow_to;
 use crate::statistics::{Observations, Values};
 
 /// The percentiles at which the stages are reported; 1 is the slowest request.
@@ -109,11 +110,9 @@ impl StageBands {
 
     fn count(&mut self, sojourn: Nanos, stages: Option<[Nanos; 5]>) {
         let cell = cell(sojourn.get(), HISTOGRAM_BITS);
-        if cell >= self.cells.len() {
-            self.cells.resize(cell + 1, StageSums::default());
-        }
+        let sums = grow_to(&mut self.cells, cell);
         if let Some(stages) = stages {
-            self.cells[cell].add(stages);
+            sums.add(stages);
         }
     }
 

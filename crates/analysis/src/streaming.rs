@@ -34,7 +34,7 @@ use crate::ledger::{Baseline, Entry, Labels, LedgerOptions};
 use crate::matched::MatchCounts;
 use crate::overload::Queue;
 use crate::replay::Sampler;
-use crate::spans::earlier;
+use crate::spans::{Span, earlier};
 use crate::statistics::Observations;
 use crate::streaming::sums::Sums;
 use crate::timeline::ServerTime;
@@ -240,15 +240,15 @@ impl<'c> Analysis<'c> {
         self.queue.add(window, self.options.workers.get());
         self.cut += matched.cut.length(measure_from.max(*from), *upto);
         let sampled = matched.slices.sampled(measure_from.max(*from), *upto);
-        let left = sampled
-            .iter()
-            .flat_map(|part| matched.cut.left(part.from, part.to));
-        let left: Vec<_> = left.map(|left| (left.from, left.to)).collect();
+        let left = sampled.iter();
+        let left: Vec<Span> = left
+            .flat_map(|part| matched.cut.left(part.from, part.to))
+            .collect();
         if matched.slices.are_used() {
-            let lengths = left.iter().map(|(from, to)| to.saturating_since(*from));
+            let lengths = left.iter().map(|left| left.to.saturating_since(left.from));
             self.sampled += lengths.sum();
         }
-        self.busy.add(matched, timeline, left.into_iter());
+        self.busy.add(matched, timeline, &left);
         self.sampler.add(window);
         let explainer = match &mut self.explainer {
             Some(explainer) => explainer,
@@ -317,7 +317,7 @@ impl<'c> Analysis<'c> {
             None => withdrawn(&sojourn.distribution, &ideal, summed.faster_share),
         };
         let overload = (self.queue).finish(workers, t, options.measure_from);
-        let overload = overload.filter(|_| options.service_time_known);
+        server_measured.overload = overload.filter(|_| options.service_time_known);
         let explained = if self.disturbances {
             let mut limits = limits(measured, self.windows, self.shown_by);
             limits.extend(self.busy.polls().then(|| POLLS.to_owned()));
@@ -345,9 +345,9 @@ impl<'c> Analysis<'c> {
             (ideal, summed.excess) = (no_distribution(), no_distribution());
             summed.ideal = Observations::of(&[]);
         }
-        let ideal_as_independent = summed.ideal.independent_distribution();
+        summed.ideal.assume_independent();
+        let ideal_as_independent = summed.ideal.distribution();
         server_measured.sojourn = sojourn.distribution;
-        server_measured.overload = overload;
         let ideal = Ideal {
             sojourn: ideal,
             workers,

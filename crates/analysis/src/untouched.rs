@@ -11,8 +11,9 @@ use taillab_model::{Monotonic, Nanos, Recording, RecordingContext};
 
 use crate::matched::Matched;
 use crate::matcher::{MatchOptions, ParseFramingError, match_events};
-use crate::predict;
-use crate::replay::{Cores, Fitted, Observed, fit};
+use crate::predict::mitigation::MITIGATIONS;
+use crate::predict::{scenario, sojourns};
+use crate::replay::{Change, Cores, Fitted, Observed, fit};
 use crate::timeline::Timeline;
 
 /// Causes outside of the server, and what the probe missed. If a change of a setting does not treat one of
@@ -114,19 +115,33 @@ impl ReplayedBlock {
 
     /// The same without these causes, as far as the replay models them.
     pub fn sojourns_without(&self, causes: &[Cause]) -> Vec<Nanos> {
-        let (observed, fitted) = (&self.observed, &self.fitted);
-        predict::replayed_without(observed, fitted, causes, self.service_time)
+        let mut change = self.unchanged();
+        for cause in causes {
+            scenario::without(&mut change, &self.observed, *cause, self.service_time);
+        }
+        sojourns(&self.observed, &change)
     }
 
     /// The same with the mitigation of this name. `None` if the replay has no model of it.
     pub fn sojourns_with(&self, mitigation: &str) -> Option<Vec<Nanos>> {
-        let (observed, fitted) = (&self.observed, &self.fitted);
-        predict::replayed_with(observed, fitted, mitigation, self.service_time)
+        let mut rows = MITIGATIONS.iter();
+        let row = rows.find(|row| row.is.name == mitigation && !row.effects.is_empty())?;
+        let (observed, mut change) = (&self.observed, self.unchanged());
+        // a mitigation that is not possible here changes nothing
+        for effect in row.effects.iter().filter(|_| row.is_possible(observed)) {
+            scenario::apply(&mut change, observed, effect, self.service_time);
+        }
+        Some(sojourns(observed, &change))
     }
 
     /// Whether the replay can remove each of these causes.
     pub fn has_model_of(&self, causes: &[Cause]) -> bool {
-        let (observed, fitted) = (&self.observed, &self.fitted);
-        predict::has_model_of(observed, fitted, causes, self.service_time)
+        let (observed, mut change) = (&self.observed, self.unchanged());
+        let mut causes = causes.iter();
+        causes.all(|cause| scenario::without(&mut change, observed, *cause, self.service_time))
+    }
+
+    fn unchanged(&self) -> Change {
+        self.observed.unchanged(self.fitted.discipline)
     }
 }

@@ -9,7 +9,7 @@ use taillab_analysis::load::{
     LoadAnalysis, LoadFacts, LoadedRequest, found, objective_at, of_closed_loop, summarise,
 };
 use taillab_analysis::verdict::{
-    ClientSide, Evidence, Growth, SentLoad, Sweep, client_failed, is_overload, judge,
+    ClientSide, Evidence, Growth, SentLoad, client_failed, is_overload, judge,
     withdraw_from_closed_loop,
 };
 use taillab_model::Objective;
@@ -598,7 +598,7 @@ fn only_what_the_client_did_spoils_a_sweep() {
             .collect();
         judge(&Evidence {
             partial,
-            sweep: Some(Sweep { steps: &steps }),
+            sweep: Some(&steps),
             ..Evidence::default()
         })
     };

@@ -65,7 +65,7 @@ fn value(stat: &str, key: &str) -> Option<u64> {
 
 /// For how long a group was held back, by its `cpu.stat`. Version 2 counts in microseconds, version 1 in
 /// nanoseconds.
-pub(crate) fn throttled_time(stat: &str) -> Option<Nanos> {
+pub fn throttled_time(stat: &str) -> Option<Nanos> {
     let in_us = value(stat, "throttled_usec ").map(Nanos::from_micros);
     in_us.or_else(|| value(stat, "throttled_time ").map(Nanos::new))
 }

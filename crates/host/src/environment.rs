@@ -195,12 +195,8 @@ impl Environment {
     pub(crate) fn read(spec: &CaptureSpec<'_>) -> Self {
         let Roots { proc, sys, etc } = spec.roots;
         let procs = |path: &str| read_optional(&proc.join(path));
-        let watched: CpuSet = spec
-            .placement
-            .server
-            .iter()
-            .chain(spec.placement.client.iter())
-            .collect();
+        let Placement { server, client } = spec.placement;
+        let watched: CpuSet = server.iter().chain(client.iter()).collect();
         Self {
             taillab_version: spec.taillab_version.clone(),
             command_line: spec.command_line.clone(),
@@ -217,7 +213,7 @@ impl Environment {
             cpu: Cpu::read(spec),
             memory: Memory::read(spec.roots),
             virtualization: Virtualization::read(spec.roots),
-            power: Power::read(sys, spec.placement.server.first().unwrap_or(0)),
+            power: Power::read(sys, server.first().unwrap_or(0)),
             scheduling: Scheduling::read(proc, sys),
             network: network(proc),
             mitigations: files_of(&sys.join("devices/system/cpu/vulnerabilities")),
@@ -230,12 +226,9 @@ impl Environment {
                 .unwrap_or_default(),
             cpu_quota: cgroup::cpu_quota(spec.roots).map(|quota| quota.to_string()),
             load_average: procs("loadavg").and_then(|text| {
-                let mut numbers = text.split_ascii_whitespace().map(str::parse);
-                Some([
-                    numbers.next()?.ok()?,
-                    numbers.next()?.ok()?,
-                    numbers.next()?.ok()?,
-                ])
+                let numbers = text.split_ascii_whitespace();
+                let averages: Vec<f64> = numbers.map_while(|one| one.parse().ok()).collect();
+                averages.first_chunk::<3>().copied()
             }),
             server: spec.server.clone(),
             activity: (!spec.observe.is_zero())
@@ -333,21 +326,8 @@ impl Power {
         let cpu = all.join(format!("cpu{server_cpu}"));
         let boost = read_optional(&all.join("cpufreq/boost")).map(|on| on == "1");
         let no_turbo = read_optional(&all.join("intel_pstate/no_turbo")).map(|off| off == "0");
-        let mut states: Vec<(u32, String)> = fs::read_dir(cpu.join("cpuidle"))
-            .into_iter()
-            .flatten()
-            .filter_map(|entry| {
-                let path = entry.ok()?.path();
-                let number = path
-                    .file_name()?
-                    .to_str()?
-                    .strip_prefix("state")?
-                    .parse()
-                    .ok()?;
-                Some((number, read_optional(&path.join("name"))?))
-            })
-            .collect();
-        states.sort_unstable();
+        let idle_state =
+            |number: u32| read_optional(&cpu.join(format!("cpuidle/state{number}/name")));
         Self {
             governor: governor(sys, server_cpu),
             frequency_driver: read_optional(&cpu.join("cpufreq/scaling_driver")),
@@ -355,7 +335,7 @@ impl Power {
             cpuidle_driver: read_optional(&all.join("cpuidle/current_driver")),
             cpuidle_governor: read_optional(&all.join("cpuidle/current_governor"))
                 .or_else(|| read_optional(&all.join("cpuidle/current_governor_ro"))),
-            idle_states: states.into_iter().map(|(_, name)| name).collect(),
+            idle_states: (0..).map_while(idle_state).collect(),
         }
     }
 }

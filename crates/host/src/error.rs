@@ -9,9 +9,7 @@ use crate::journal::JournalError;
 use crate::keep_awake::KeepAwakeError;
 use crate::netns::NetnsError;
 use crate::noise::NoiseError;
-use crate::observe::ProgramTimeError;
 use crate::private_folder::PrivateFolderError;
-use crate::programs::MissingProgram;
 use crate::server::ServerError;
 use crate::socket_buffers::SocketBufferError;
 use crate::target::{CommandError, TargetError};
@@ -51,14 +49,10 @@ pub enum HostError {
     Journal(#[from] JournalError),
     /// CPUs that cannot be kept awake.
     KeepAwake(#[from] KeepAwakeError),
-    /// A program that is not installed.
-    Missing(#[from] MissingProgram),
     /// A network namespace that cannot be made or entered.
     Netns(#[from] NetnsError),
     /// A loop of `noise` that cannot run.
     Noise(#[from] NoiseError),
-    /// The kernel does not count the time of eBPF programs.
-    ProgramTime(#[from] ProgramTimeError),
     /// The folder for the server's files cannot be made or filled.
     PrivateFolder(#[from] PrivateFolderError),
     /// The server does not run.
@@ -87,9 +81,9 @@ impl HostError {
                 | CpuError::Unusable { .. },
             )
             | Self::User(_) => ErrorKind::Usage,
-            Self::KeepAwake(_)
-            | Self::ProgramTime(_)
-            | Self::PrivateFolder(PrivateFolderError::Make(_)) => ErrorKind::Unsupported,
+            Self::KeepAwake(_) | Self::PrivateFolder(PrivateFolderError::Make(_)) => {
+                ErrorKind::Unsupported
+            }
             Self::Command(CommandError::Empty) => ErrorKind::Usage,
             Self::Target(
                 TargetError::NotPermitted { .. }
@@ -170,6 +164,7 @@ mod tests {
         let bad = "x".parse::<CpuSet>().unwrap_err();
         assert_eq!(HostError::from(bad).kind(), ErrorKind::Usage);
         let missing = crate::programs::find("no-such-program".as_ref()).unwrap_err();
+        let missing = ServerError::from(missing);
         assert_eq!(HostError::from(missing).kind(), ErrorKind::Failed);
     }
 }

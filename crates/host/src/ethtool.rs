@@ -6,22 +6,14 @@ use std::os::fd::AsRawFd;
 
 use rustix::net::{AddressFamily, SocketType, socket};
 
-use crate::syscall::answer;
+use crate::syscall::{answer, interface_request};
 
 const SIOCETHTOOL: libc::c_ulong = 0x8946;
 
 /// Asks the driver of a device in the thread's network namespace; `words` begins with the command,
 /// the answer replaces the rest.
 pub(crate) fn ask(device: &str, words: &mut [u32]) -> io::Result<()> {
-    let name = device.as_bytes();
-    // SAFETY: all bits zero are a valid `ifreq`, which is plain data.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    if name.len() >= request.ifr_name.len() {
-        return Err(rustix::io::Errno::NODEV.into());
-    }
-    for (to, from) in request.ifr_name.iter_mut().zip(name) {
-        *to = from.cast_signed();
-    }
+    let mut request = interface_request(device)?;
     request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
     let any = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
     // SAFETY: `request` names `words`, which outlives the call and has the size of the

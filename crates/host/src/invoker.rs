@@ -46,6 +46,15 @@ impl Invoker {
         }
     }
 
+    /// A local user with no supplementary group.
+    pub(crate) fn with_primary_group(user: &User) -> Self {
+        Self {
+            uid: Uid::from_raw(user.uid),
+            gid: Gid::from_raw(user.gid),
+            groups: Vec::new(),
+        }
+    }
+
     /// The user's number.
     pub fn uid(&self) -> u32 {
         self.uid.as_raw()
@@ -80,12 +89,11 @@ impl Invoker {
         if self.is_current() {
             return Ok(work());
         }
-        let before = rustix::process::getgroups()?;
-        let _back = Back {
+        let _back = Back(Self {
             uid: rustix::process::geteuid(),
             gid: rustix::process::getegid(),
-            groups: before,
-        };
+            groups: rustix::process::getgroups()?,
+        });
         set_thread_groups(&self.groups)?;
         set_thread_res_gid(None, self.gid, None)?;
         set_thread_res_uid(None, self.uid, None)?;
@@ -142,23 +150,21 @@ impl Invoker {
         Ok(())
     }
 
-    fn is_current(&self) -> bool {
+    /// Whether this process has this user already, so that no privilege has to be given up.
+    pub(crate) fn is_current(&self) -> bool {
         self.uid == rustix::process::geteuid()
     }
 }
 
 /// Gives the thread its identity back when dropped.
-struct Back {
-    uid: Uid,
-    gid: Gid,
-    groups: Vec<Gid>,
-}
+struct Back(Invoker);
 
 impl Drop for Back {
     fn drop(&mut self) {
-        let restored = set_thread_res_uid(None, self.uid, None)
-            .and_then(|()| set_thread_res_gid(None, self.gid, None))
-            .and_then(|()| set_thread_groups(&self.groups));
+        let Invoker { uid, gid, groups } = &self.0;
+        let restored = set_thread_res_uid(None, *uid, None)
+            .and_then(|()| set_thread_res_gid(None, *gid, None))
+            .and_then(|()| set_thread_groups(groups));
         // The real and saved user never changed, so the kernel has no reason to refuse; a thread of a wrong
         // user would fail later, and far from here.
         if let Err(error) = restored {

@@ -43,7 +43,7 @@ mod user;
 pub mod veth;
 
 pub use apart::work_apart;
-pub use cgroup::{CpuQuota, cpu_quota};
+pub use cgroup::{CpuQuota, cpu_quota, throttled_time};
 pub use cpu_lock::{CpuLockError, CpuLocks};
 pub use cpu_time::{CpuSample, CpuUsage};
 pub use cpus::{CpuError, CpuSet, Placement};

@@ -12,6 +12,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 
 use crate::roots::{Roots, status};
+use crate::syscall::answer;
 
 /// Identifies a process for good: its number and when it started. The kernel reuses
 /// numbers, but not within one clock tick.
@@ -127,10 +128,6 @@ pub(crate) struct Stat {
     pub(crate) parent: u32,
     /// `PF_…` of the kernel's `include/linux/sched.h`.
     pub(crate) flags: u64,
-    /// Time in user mode, in clock ticks.
-    pub(crate) utime_ticks: u64,
-    /// Time in kernel mode, in clock ticks.
-    pub(crate) stime_ticks: u64,
     /// Start, in clock ticks since boot.
     pub(crate) start_time_ticks: u64,
     /// The CPU it last ran on.
@@ -161,8 +158,6 @@ impl Stat {
             state: fields.first()?.chars().next()?,
             parent: u32::try_from(number(4)?).ok()?,
             flags: number(9)?,
-            utime_ticks: number(14)?,
-            stime_ticks: number(15)?,
             start_time_ticks: number(22)?,
             cpu: u32::try_from(number(39)?).ok()?,
             policy: u32::try_from(number(41)?).ok()?,
@@ -246,6 +241,25 @@ fn is_in_mask(roots: &Roots, pid: u32, name: &str, signal: Signal) -> bool {
         .is_some_and(|mask| mask >> (signal.as_raw() - 1) & 1 == 1)
 }
 
+/// Gives a thread the policy SCHED_FIFO with this priority (sched(7)); 0 is the calling thread.
+///
+/// # Errors
+/// The kernel's answer, e.g. EPERM without CAP_SYS_NICE.
+pub fn set_fifo(thread: u32, priority: u8) -> io::Result<()> {
+    // musl's sched_setscheduler() always fails, without asking the kernel
+    let parameters = libc::c_int::from(priority);
+    // SAFETY: the kernel reads one int, `sched_priority`, from a local that outlives the call.
+    let ret = unsafe {
+        libc::syscall(
+            libc::SYS_sched_setscheduler,
+            thread,
+            libc::SCHED_FIFO,
+            &raw const parameters,
+        )
+    };
+    answer(ret).map(drop)
+}
+
 /// The numbers that name entries of a folder: processes of /proc, threads of `task`.
 pub(crate) fn numbers_in(folder: &Path) -> Vec<u32> {
     let mut numbers: Vec<u32> = fs::read_dir(folder)
@@ -269,7 +283,6 @@ mod tests {
         let stat = Stat::parse(LINE).unwrap();
         assert_eq!(stat.comm, "a) b (c");
         assert_eq!((stat.state, stat.parent, stat.cpu), ('S', 1, 3));
-        assert_eq!((stat.utime_ticks, stat.stime_ticks), (7, 9));
         assert_eq!(stat.start_time_ticks, 12345);
         assert_eq!(Stat::parse("42 (cut"), None);
         assert_eq!(Stat::parse("42 (cut) S 1 2"), None);

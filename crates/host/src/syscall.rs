@@ -1,4 +1,4 @@
-//! Results of system calls, and bpf(2).
+//! Results and arguments of system calls, and bpf(2).
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -9,6 +9,19 @@ pub(crate) fn answer(returned: impl Into<libc::c_long>) -> io::Result<libc::c_lo
         done @ 0.. => Ok(done),
         _ => Err(io::Error::last_os_error()),
     }
+}
+
+/// A request about a network device, by its name (netdevice(7)).
+pub(crate) fn interface_request(device: &str) -> io::Result<libc::ifreq> {
+    // SAFETY: all bits zero are a valid `ifreq`, which is plain data.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    if device.len() >= request.ifr_name.len() {
+        return Err(rustix::io::Errno::NODEV.into());
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(device.bytes()) {
+        *to = from.cast_signed();
+    }
+    Ok(request)
 }
 
 /// bpf(2) with the attributes that the command reads.

@@ -50,7 +50,7 @@ impl Sysfs {
     pub(crate) fn read(&self, path: &str) -> Result<String, SysfsError> {
         let read = || {
             let mut text = String::new();
-            self.open(path, OFlags::RDONLY)?.read_to_string(&mut text)?;
+            self.open(path, false)?.read_to_string(&mut text)?;
             Ok(text.trim().to_owned())
         };
         read().map_err(|source| SysfsError::File {
@@ -62,7 +62,7 @@ impl Sysfs {
 
     /// Writes a file below /sys in one call.
     pub(crate) fn write(&self, path: &str, text: &str) -> Result<(), SysfsError> {
-        let write = || self.open(path, OFlags::WRONLY)?.write_all(text.as_bytes());
+        let write = || self.open(path, true)?.write_all(text.as_bytes());
         write().map_err(|source| SysfsError::File {
             what: "write",
             path: path.to_owned(),
@@ -72,15 +72,12 @@ impl Sysfs {
 
     /// A file below /sys, opened for one read or one write. A link at the end of the path is
     /// not followed.
-    pub(crate) fn open_file(&self, path: &str, for_writing: bool) -> io::Result<std::fs::File> {
+    pub(crate) fn open(&self, path: &str, for_writing: bool) -> io::Result<std::fs::File> {
         let access = match for_writing {
             true => OFlags::WRONLY,
             false => OFlags::RDONLY,
         };
-        self.open(path, access | OFlags::NOFOLLOW)
-    }
-
-    fn open(&self, path: &str, access: OFlags) -> io::Result<std::fs::File> {
-        Ok(openat(&self.0, path, access | OFlags::CLOEXEC, Mode::empty())?.into())
+        let flags = access | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(openat(&self.0, path, flags, Mode::empty())?.into())
     }
 }

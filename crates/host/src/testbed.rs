@@ -112,10 +112,7 @@ impl Testbed {
     /// # Errors
     /// [`TestbedError`] when the kernel refuses it.
     pub fn set_mtu(&self, bytes: u32) -> Result<(), TestbedError> {
-        match &self.0 {
-            Network::Veth(veth) => Ok(veth.set_mtu(bytes)?),
-            Network::Loopback { .. } => Ok(()),
-        }
+        Ok(self.pair().map_or(Ok(()), |veth| veth.set_mtu(bytes))?)
     }
 
     /// The loopback interface of the namespace we are in: nothing is made.
@@ -128,20 +125,24 @@ impl Testbed {
         }))
     }
 
+    /// The two ends; `None` on loopback.
+    fn pair(&self) -> Option<&Veth> {
+        match &self.0 {
+            Network::Veth(veth) => Some(veth),
+            Network::Loopback { .. } => None,
+        }
+    }
+
     /// The address at which the server listens.
     pub fn server_address(&self) -> IpAddr {
-        match &self.0 {
-            Network::Veth(veth) => veth.server.address.into(),
-            Network::Loopback { .. } => Ipv4Addr::LOCALHOST.into(),
-        }
+        let address = self.pair().map(|veth| veth.server.address);
+        address.unwrap_or(Ipv4Addr::LOCALHOST).into()
     }
 
     /// The address from which the load comes.
     pub fn client_address(&self) -> IpAddr {
-        match &self.0 {
-            Network::Veth(veth) => veth.client.address.into(),
-            Network::Loopback { .. } => Ipv4Addr::LOCALHOST.into(),
-        }
+        let address = self.pair().map(|veth| veth.client.address);
+        address.unwrap_or(Ipv4Addr::LOCALHOST).into()
     }
 
     /// The device that receives requests and sends responses.
@@ -169,18 +170,12 @@ impl Testbed {
 
     /// The namespace the server must enter; `None` on loopback.
     pub fn server_namespace(&self) -> Option<&NetNamespace> {
-        match &self.0 {
-            Network::Veth(veth) => Some(&veth.server.namespace),
-            Network::Loopback { .. } => None,
-        }
+        self.pair().map(|veth| &veth.server.namespace)
     }
 
     /// The namespace the load generator's sockets must be made in; `None` on loopback.
     pub fn client_namespace(&self) -> Option<&NetNamespace> {
-        match &self.0 {
-            Network::Veth(veth) => Some(&veth.client.namespace),
-            Network::Loopback { .. } => None,
-        }
+        self.pair().map(|veth| &veth.client.namespace)
     }
 
     /// Runs `work` where the client's sockets belong: in a fresh thread inside its
@@ -219,15 +214,13 @@ impl Testbed {
     /// # Errors
     /// [`TestbedError::Veth`] where the kernel has no soft RoCE, or its module is not loaded.
     pub fn add_soft_roce(&self) -> Result<(), TestbedError> {
-        match &self.0 {
-            Network::Veth(veth) => Ok(veth.add_soft_roce(&Roots::default().sys)?),
-            Network::Loopback { .. } => Ok(()),
-        }
+        let add = |veth: &Veth| veth.add_soft_roce(&Roots::default().sys);
+        Ok(self.pair().map_or(Ok(()), add)?)
     }
 
     /// Whether client and server share the loopback interface.
     pub fn is_loopback(&self) -> bool {
-        matches!(self.0, Network::Loopback { .. })
+        self.pair().is_none()
     }
 
     /// Removes the testbed now and says what could not be removed.

@@ -2,8 +2,6 @@
 
 use std::fs;
 
-use rustix::process::{Gid, Uid};
-
 use crate::roots::Roots;
 
 /// A local user.
@@ -51,21 +49,6 @@ impl User {
             })
         };
         users.lines().filter_map(user).find(wanted)
-    }
-
-    /// Whether the calling process already has this user id, so that no privilege has to
-    /// be given up.
-    pub fn is_current(&self) -> bool {
-        rustix::process::geteuid().as_raw() == self.uid
-    }
-
-    /// Becomes this user for good, with no supplementary group. Three system calls
-    /// and nothing else: async-signal-safe, for between fork and exec. They change
-    /// the calling thread, which after fork is the only one.
-    pub(crate) fn assume(&self) -> rustix::io::Result<()> {
-        rustix::thread::set_thread_groups(&[])?;
-        rustix::thread::set_thread_gid(Gid::from_raw(self.gid))?;
-        rustix::thread::set_thread_uid(Uid::from_raw(self.uid))
     }
 }
 

@@ -111,18 +111,18 @@ pub(crate) struct LinkEnd {
 
 impl LinkEnd {
     /// Runs `ip` inside the namespace.
-    fn ip(&self, arguments: &[&str]) -> Result<(), VethError> {
+    fn ip(&self, arguments: &str) -> Result<(), VethError> {
         self.run("ip", arguments)
     }
 
-    /// Runs a program of iproute2 inside the namespace.
-    fn run(&self, name: &str, arguments: &[&str]) -> Result<(), VethError> {
+    /// Runs a program of iproute2 inside the namespace. No argument has a space in it.
+    fn run(&self, name: &str, arguments: &str) -> Result<(), VethError> {
         let program = programs::find(name.as_ref())?;
         let output = self
             .namespace
             .run(|| {
                 Command::new(&program)
-                    .args(arguments)
+                    .args(arguments.split(' '))
                     .env("LC_ALL", "C")
                     .stdin(Stdio::null())
                     .output()
@@ -136,7 +136,7 @@ impl LinkEnd {
         }
         let errors = String::from_utf8_lossy(&output.stderr);
         Err(VethError::Command {
-            command: format!("{name} {}", arguments.join(" ")),
+            command: format!("{name} {arguments}"),
             message: match errors.lines().rfind(|line| !line.trim().is_empty()) {
                 Some(line) => line.trim().to_owned(),
                 None => output.status.to_string(),
@@ -158,23 +158,15 @@ impl LinkEnd {
                 Err(source) => return Err(VethError::Setting { path, source }),
             }
         }
-        let address = format!("{}/30", self.address);
-        let neighbour = peer.address.to_string();
-        self.ip(&["link", "set", "lo", "up"])?;
-        self.ip(&["link", "set", self.device, "multicast", "off"])?;
-        self.ip(&["address", "add", &address, "dev", self.device])?;
-        self.ip(&["link", "set", self.device, "up"])?;
-        self.ip(&[
-            "neighbour",
-            "add",
-            &neighbour,
-            "lladdr",
-            peer.mac,
-            "dev",
-            self.device,
-            "nud",
-            "permanent",
-        ])
+        let device = self.device;
+        self.ip("link set lo up")?;
+        self.ip(&format!("link set {device} multicast off"))?;
+        self.ip(&format!("address add {}/30 dev {device}", self.address))?;
+        self.ip(&format!("link set {device} up"))?;
+        self.ip(&format!(
+            "neighbour add {} lladdr {} dev {device} nud permanent",
+            peer.address, peer.mac
+        ))
     }
 
     /// Adds an RDMA device in software on top of the network device, where there is none yet. The
@@ -188,10 +180,8 @@ impl LinkEnd {
             if !sysfs.join("module/rdma_rxe").exists() {
                 return Err(VethError::NoSoftRoce);
             }
-            self.run(
-                "rdma",
-                &["link", "add", &device, "type", "rxe", "netdev", self.device],
-            )?;
+            let link = format!("link add {device} type rxe netdev {}", self.device);
+            self.run("rdma", &link)?;
         }
         // the kernel hands over the addresses a moment later
         let wanted = self.address.to_ipv6_mapped();
@@ -264,37 +254,18 @@ impl Veth {
             process::id(),
             client.namespace.as_fd().as_raw_fd()
         );
-        let (server_index, client_index) = (server.ifindex.to_string(), client.ifindex.to_string());
         // One queue at each end: every packet meets the same RPS mask.
-        server.ip(&[
-            "link",
-            "add",
-            "name",
-            server.device,
-            "index",
-            &server_index,
-            "address",
-            server.mac,
-            "numtxqueues",
-            "1",
-            "numrxqueues",
-            "1",
-            "type",
-            "veth",
-            "peer",
-            "name",
-            client.device,
-            "index",
-            &client_index,
-            "address",
-            client.mac,
-            "numtxqueues",
-            "1",
-            "numrxqueues",
-            "1",
-            "netns",
-            &peer_namespace,
-        ])?;
+        let described = |end: &LinkEnd| {
+            format!(
+                "name {} index {} address {} numtxqueues 1 numrxqueues 1",
+                end.device, end.ifindex, end.mac
+            )
+        };
+        server.ip(&format!(
+            "link add {} type veth peer {} netns {peer_namespace}",
+            described(&server),
+            described(&client)
+        ))?;
         server.configure(&client)?;
         client.configure(&server)?;
         let server_sysfs = Sysfs::of(&server.namespace)?;
@@ -311,9 +282,8 @@ impl Veth {
 
     /// Sets the MTU of both ends.
     pub(crate) fn set_mtu(&self, bytes: u32) -> Result<(), VethError> {
-        let bytes = bytes.to_string();
         for end in [&self.server, &self.client] {
-            end.ip(&["link", "set", end.device, "mtu", &bytes])?;
+            end.ip(&format!("link set {} mtu {bytes}", end.device))?;
         }
         Ok(())
     }
@@ -327,7 +297,8 @@ impl Veth {
     /// Removes the pair now. Without this it goes with the namespaces, a moment after
     /// their last descriptor is closed.
     pub(crate) fn remove(self) -> Result<(), VethError> {
-        self.server.ip(&["link", "delete", self.server.device])
+        let link = format!("link delete {}", self.server.device);
+        self.server.ip(&link)
     }
 }
 

@@ -85,7 +85,7 @@ impl ClosedLoop<'_> {
 }
 
 /// The result of a closed loop.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Saturation {
     /// Answers received while counting, errors included.
     pub responses: u64,
@@ -445,12 +445,8 @@ impl<C: Client> Loop<'_, C> {
     ) -> Saturation {
         if !counting.warm {
             return Saturation {
-                responses: 0,
-                elapsed: Nanos::ZERO,
-                times: Vec::new(),
-                errors: LoadErrors::default(),
-                idle_share: 0.0,
                 stopped,
+                ..Saturation::default()
             };
         }
         let elapsed = at.saturating_since(counting.from);

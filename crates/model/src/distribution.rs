@@ -231,6 +231,20 @@ pub fn quantile_ranks(n: u64, q: f64, inflation: f64) -> Option<QuantileRanks> {
     })
 }
 
+/// The smallest sample of independent observations that supports the quantile `q`.
+pub fn quantile_need(q: f64) -> u64 {
+    let (mut too_few, mut enough) = (0_u64, 1_u64 << 62);
+    while enough - too_few > 1 {
+        let n = too_few + (enough - too_few) / 2;
+        if quantile_ranks(n, q, 1.0).is_some() {
+            enough = n;
+        } else {
+            too_few = n;
+        }
+    }
+    enough
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

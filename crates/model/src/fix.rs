@@ -9,7 +9,7 @@ use crate::Nanos;
 pub const CONTROL: &str = "control";
 
 /// A mitigation that was tried on the server, in pairs of blocks without and with it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Fix {
     /// Its name, as `taillab tune` takes it; `control` where nothing was changed.
     pub mitigation: String,
@@ -59,19 +59,7 @@ impl Fix {
         Self {
             mitigation: mitigation.to_owned(),
             description: description.to_owned(),
-            predicted: Vec::new(),
-            measured: Vec::new(),
-            adjusted: Vec::new(),
-            typical: Vec::new(),
-            by_pair: Vec::new(),
-            decided_at: None,
-            decided_by: None,
-            pairs: 0,
-            throughput: None,
-            tail: None,
-            outcome: FixOutcome::Inconclusive,
-            reason: String::new(),
-            not_kept: None,
+            ..Self::default()
         }
     }
 }
@@ -147,7 +135,7 @@ pub struct TailAt {
 }
 
 /// What became of a mitigation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FixOutcome {
     /// It helps: significant, and at least 5 % better.
@@ -155,6 +143,7 @@ pub enum FixOutcome {
     /// It does not help enough.
     Reverted,
     /// The blocks do not decide; it was undone.
+    #[default]
     Inconclusive,
     /// It cannot be applied here.
     Unavailable,

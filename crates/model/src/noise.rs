@@ -107,16 +107,6 @@ pub enum ReadStyle {
     Double,
 }
 
-impl ReadStyle {
-    /// What a person reads.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Single => "single read",
-            Self::Double => "double read",
-        }
-    }
-}
-
 /// One loop on one CPU.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NoiseRow {

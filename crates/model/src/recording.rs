@@ -278,12 +278,6 @@ impl Iterator for Events {
     }
 }
 
-impl fmt::Debug for Events {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} events to come", self.remaining)
-    }
-}
-
 /// A stream that is being read; holds only the chunks that are not read yet.
 struct Cursor {
     chunk: Option<Chunk>,

@@ -2,11 +2,10 @@
 //! to others.
 
 use std::ops::Range;
-use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 use std::time::Duration;
 
-use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, libbpf_sys};
+use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, ProgramInput};
 use taillab_model::{Monotonic, Nanos};
 
 use crate::ProbeError;
@@ -73,24 +72,14 @@ impl KernelLoop {
         let program = programs
             .find(|program| program.name() == self.program)
             .ok_or_else(ProbeError::missing)?;
-        let mut options = libbpf_sys::bpf_test_run_opts {
-            sz: size_of::<libbpf_sys::bpf_test_run_opts>() as _,
-            ctx_in: request.as_mut_ptr().cast(),
-            ctx_size_in: request.len() as u32,
-            ..Default::default()
+        let input = ProgramInput {
+            context_in: Some(&mut request[..]),
+            ..ProgramInput::default()
         };
-        // SAFETY: the descriptor is open for as long as `program`, and the kernel reads and
-        // writes only the bytes of `request`, whose length is given.
-        let answer = unsafe {
-            libbpf_sys::bpf_prog_test_run_opts(program.as_fd().as_raw_fd(), &raw mut options)
-        };
-        match answer {
-            0 => Ok(()),
-            error => Err(ProbeError::Kernel {
-                doing: "running its loop",
-                source: std::io::Error::from_raw_os_error(-error),
-            }),
-        }
+        program
+            .test_run(input)
+            .map(drop)
+            .map_err(ProbeError::kernel("running its loop"))
     }
 
     /// What was found since the last call.

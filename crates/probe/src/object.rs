@@ -45,14 +45,15 @@ const MAX_DEVICES: usize = 8;
 const MAX_PAYLOAD: u16 = 2_048;
 
 /// The constants of the programs; the same layout as `struct config` in common.bpf.h.
-#[derive(Clone)]
 #[repr(C)]
-struct Config {
+pub(crate) struct Config {
     server_cpus: [u64; MAX_CPUS / 64],
     generator_cpus: [u64; MAX_CPUS / 64],
-    base: u64,
+    /// The time that the events' times are relative to.
+    pub(crate) base: u64,
     cgroup: u64,
-    slots: u32,
+    /// Events that each CPU's ring holds.
+    pub(crate) slots: u32,
     netns_inode: u32,
     device_count: u32,
     devices: [u32; MAX_DEVICES],
@@ -60,8 +61,8 @@ struct Config {
     membership: u32,
     cgroup_level: u32,
     cgroup_subsystem: u32,
-    payload_bytes: u32,
-    payload_copied: u32,
+    pub(crate) payload_bytes: u32,
+    pub(crate) payload_copied: u32,
     sleeps: u32,
     tgid_count: u32,
     tgids: [u32; MAX_TGIDS],
@@ -92,23 +93,16 @@ const SLOT_BYTES: usize = 16;
 /// Programs and maps in the kernel, not attached.
 pub(crate) struct Loaded {
     pub(crate) object: Object,
-    pub(crate) stamps: Vec<&'static Stamp>,
     pub(crate) choice: Choice,
-    /// Whether payload is recorded; `None` if it was not requested.
-    pub(crate) payload: Option<bool>,
-    pub(crate) cpus: usize,
-    pub(crate) slots_per_cpu: u32,
-    /// The time that the events' times are relative to.
-    pub(crate) base: Monotonic,
-    /// When everything but T1 and T6 is recorded.
-    pub(crate) when: MiddleStamps,
+    pub(crate) spec: CheckedSpec,
 }
 
 /// The checked specification, ready for loading.
 pub(crate) struct CheckedSpec {
-    config: Config,
-    cpus: usize,
-    when: MiddleStamps,
+    pub(crate) config: Config,
+    pub(crate) cpus: usize,
+    /// When everything but T1 and T6 is recorded.
+    pub(crate) when: MiddleStamps,
     pub(crate) stamps: Vec<&'static Stamp>,
 }
 
@@ -126,14 +120,8 @@ pub(crate) fn load(spec: &ProbeSpec, avoided: &[&str]) -> Result<Loaded, ProbeEr
     match chosen {
         Ok((object, choice)) => Ok(Loaded {
             object,
-            payload: (checked.config.payload_bytes > 0)
-                .then_some(checked.config.payload_copied != 0),
-            stamps: checked.stamps,
             choice,
-            cpus: checked.cpus,
-            slots_per_cpu: checked.config.slots,
-            base: Monotonic::from_nanos_since_boot(checked.config.base),
-            when: checked.when,
+            spec: checked,
         }),
         Err((_, _, refusal)) if refusal.out_of_memory => Err(ProbeError::OutOfMemory {
             what: "the event rings",

@@ -5,9 +5,6 @@ use std::os::fd::{FromRawFd, OwnedFd};
 
 use libbpf_rs::libbpf_sys;
 
-/// `ENODEV`: the CPU is not online.
-const NO_SUCH_DEVICE: i32 = 19;
-
 /// Opens the event of major page faults, which wait for storage, for all threads, on each of the
 /// first `cpus` CPUs that is online (`perf_event_open(2)`, `PERF_COUNT_SW_PAGE_FAULTS_MAJ`; raised
 /// by the kernel's `mm_account_fault`). Every fault raises it.
@@ -23,7 +20,8 @@ pub(crate) fn major_faults(cpus: usize) -> io::Result<Vec<OwnedFd>> {
     for cpu in 0..cpus {
         match open(&attr, cpu) {
             Ok(event) => events.push(event),
-            Err(error) if error.raw_os_error() == Some(NO_SUCH_DEVICE) => {}
+            // the CPU is not online
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => {}
             Err(error) => return Err(error),
         }
     }

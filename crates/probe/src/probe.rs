@@ -63,7 +63,7 @@ impl Probe {
     /// [`ProbeError`]: what is missing and what to do about it.
     pub fn load_avoiding(spec: &ProbeSpec, avoided: &[&str]) -> Result<Self, ProbeError> {
         let loaded = object::load(spec, avoided)?;
-        let (cpus, slots_per_cpu) = (loaded.cpus, loaded.slots_per_cpu);
+        let (cpus, slots_per_cpu) = (loaded.spec.cpus, loaded.spec.config.slots);
         let positions = object::map(&loaded.object, "rings")?;
         let slots = object::map(&loaded.object, "slots")?;
         let rings = Rings::map(&positions, &slots, cpus, slots_per_cpu).map_err(|source| {
@@ -94,9 +94,10 @@ impl Probe {
 
     /// Which hook gives each stamp, and what precision it lacks.
     pub fn hooks(&self) -> Vec<Hook> {
-        let mut hooks = hooks::describe(&self.loaded.stamps, &self.loaded.choice);
-        if let Some(recorded) = self.loaded.payload {
-            hooks.push(hooks::of_payload(recorded));
+        let spec = &self.loaded.spec;
+        let mut hooks = hooks::describe(&spec.stamps, &self.loaded.choice);
+        if spec.config.payload_bytes > 0 {
+            hooks.push(hooks::of_payload(spec.config.payload_copied != 0));
         }
         hooks
     }
@@ -150,8 +151,9 @@ impl Probe {
 
     /// N, if everything is recorded only in slices, which take 1/N of the time.
     pub fn slices(&self) -> Option<u32> {
-        match self.loaded.when {
-            MiddleStamps::Sampled(_) => self.loaded.when.one_in(),
+        let when = self.loaded.spec.when;
+        match when {
+            MiddleStamps::Sampled(_) => when.one_in(),
             MiddleStamps::All | MiddleStamps::Ends => None,
         }
     }
@@ -195,7 +197,7 @@ impl Probe {
     }
 
     fn always_attached(&self) -> Vec<&'static str> {
-        hooks::always_attached(&self.loaded.stamps, &self.loaded.choice)
+        hooks::always_attached(&self.loaded.spec.stamps, &self.loaded.choice)
     }
 
     /// Stops recording: on return no program of the probe is attached. Recorded events stay.
@@ -298,7 +300,7 @@ impl Probe {
         Ok(Recording {
             lost,
             streams: store.into_streams(),
-            base: self.loaded.base,
+            base: self.base(),
             context: RecordingContext::default(),
         })
     }

@@ -2,15 +2,15 @@
 
 use std::collections::HashSet;
 use std::io;
-use std::os::fd::AsFd;
 
 use libbpf_rs::{MapHandle, MapType, libbpf_sys};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::ProtFlags;
 use taillab_model::MiddleStamps;
 use taillab_model::doctor::{Check, CheckState, Group, HookTrial, Survey};
 
 use crate::hooks::{Candidate, Refusal, Stamp, Stamps};
 use crate::object::{self, CheckedSpec};
+use crate::ring::Mapping;
 use crate::{Devices, Disturbances, ProbeError, ProbeSpec, ServerProcesses, Transport};
 
 /// Tries every hook of both transports, and the other features that the probe needs.
@@ -224,9 +224,9 @@ fn mapped_array() -> Check {
     };
     let made = MapHandle::create(MapType::Array, Some("trial"), 4, 16, SLOTS, &options)
         .map_err(|error| object::as_io(&error))
-        .and_then(|map| map_it(&map, 16 * SLOTS as usize));
+        .and_then(|map| Mapping::<[u64; 2]>::new(&map, SLOTS as usize, ProtFlags::READ));
     match made {
-        Ok(()) => Check::ok(Group::Probe, NAME, "an array of 4 MiB made and mapped"),
+        Ok(_) => Check::ok(Group::Probe, NAME, "an array of 4 MiB made and mapped"),
         Err(error) => Check::not_ok(
             Group::Probe,
             NAME,
@@ -235,24 +235,6 @@ fn mapped_array() -> Check {
             "free memory, raise `ulimit -l` (kernels before 5.11), or use a smaller --ring-bytes",
         ),
     }
-}
-
-/// Maps the array for reading, and unmaps it at once.
-fn map_it(array: &MapHandle, bytes: usize) -> io::Result<()> {
-    // SAFETY: a new mapping at an address of the kernel's choice. Nothing reads it, and all
-    // of it is unmapped below.
-    unsafe {
-        let at = mmap(
-            std::ptr::null_mut(),
-            bytes,
-            ProtFlags::READ,
-            MapFlags::SHARED,
-            array.as_fd(),
-            0,
-        )?;
-        munmap(at, bytes)?;
-    }
-    Ok(())
 }
 
 fn read_in_place() -> Check {

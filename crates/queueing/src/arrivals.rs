@@ -9,14 +9,14 @@ use taillab_model::Nanos;
 
 use crate::grid::Grid;
 use crate::isa::Isa;
-use crate::notation::{CV, Notation, NotationError, Range, SHARE, json_as_notation};
+use crate::notation::{CV, Notation, NotationError, Range, SHARE};
 use crate::random::lanes::{LaneRng, Purpose};
 use crate::random::law::{Law, Mmpp2, Sampler};
 use crate::random::math::ln_gamma;
 
 /// How requests arrive. The mean rate is not part of it, so one process serves every load.
 ///
-/// In text (and in JSON) it is `poisson`, `lognormal:cv=2`, …: see [`ArrivalProcess::NOTATION`].
+/// In text it is `poisson`, `lognormal:cv=2`, …: see [`ArrivalProcess::NOTATION`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ArrivalProcess {
     /// Equal gaps.
@@ -385,8 +385,6 @@ impl fmt::Display for ArrivalProcess {
         Ok(())
     }
 }
-
-json_as_notation!(ArrivalProcess);
 
 #[cfg(test)]
 mod tests {

@@ -5,12 +5,12 @@ use std::str::FromStr;
 
 use taillab_model::Nanos;
 
-use crate::notation::{Notation, NotationError, SHARE, json_as_notation, word_of};
+use crate::notation::{Notation, NotationError, SHARE, word_of};
 use crate::service::Service;
 
 /// Which worker takes which request when.
 ///
-/// In text (and in JSON) it is `fifo`, `power-of-d:d=2`, …: see [`Discipline::NOTATION`].
+/// In text it is `fifo`, `power-of-d:d=2`, …: see [`Discipline::NOTATION`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Discipline {
     /// One queue, the oldest request first.
@@ -226,8 +226,6 @@ impl fmt::Display for Discipline {
         }
     }
 }
-
-json_as_notation!(Discipline);
 
 #[cfg(test)]
 mod tests {

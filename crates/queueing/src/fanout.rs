@@ -12,67 +12,13 @@ pub fn one_upper_probability(parts: u32, largest: f64) -> f64 {
     -((-largest).ln_1p() / f64::from(parts)).exp_m1()
 }
 
-/// The quantile of the largest of `parts` at `q`, with its interval, from a sorted sample
-/// of one part.
+/// The quantile of the largest of `parts` at `q`, with its interval, from a sample of one part, whose
+/// observations `at` gives by their rank, the smallest first.
 ///
 /// `inflation` is the factor (≥ 1) by which correlation multiplies the variance of the
 /// share of observations below a quantile; 1 for independent observations.
 /// `None` if there is no part, if `q` is not in (0, 1), or if the sample does not support the quantile.
-pub fn largest_of_sorted(sorted: &[Nanos], parts: u32, q: f64, inflation: f64) -> Option<Quantile> {
-    debug_assert!(sorted.is_sorted(), "the sample must be sorted");
-    from_ranks(sorted.len() as u64, parts, q, inflation, |rank| {
-        sorted[rank as usize]
-    })
-}
-
-/// The same from a histogram: values in rising order, each with its number of observations.
-pub fn largest_of_histogram(
-    counts: &[(Nanos, u64)],
-    parts: u32,
-    q: f64,
-    inflation: f64,
-) -> Option<Quantile> {
-    debug_assert!(counts.is_sorted_by_key(|(value, _)| *value));
-    let cumulative: Vec<u64> = counts
-        .iter()
-        .scan(0, |sum, (_, count)| {
-            *sum += count;
-            Some(*sum)
-        })
-        .collect();
-    let total = cumulative.last().copied().unwrap_or(0);
-    from_ranks(total, parts, q, inflation, |rank| {
-        counts[cumulative.partition_point(|&below| below <= rank)].0
-    })
-}
-
-/// How many observations of one part the quantile `q` of the largest of `parts` needs; `None` if there is
-/// no part or if `q` is not in (0, 1).
-pub fn observations_needed(parts: u32, q: f64, inflation: f64) -> Option<u64> {
-    let level = one_level(parts, q)?;
-    let enough = |n: u64| quantile_ranks(n, level, inflation).is_some();
-    let mut high = 1_u64;
-    while !enough(high) && high < 1 << 62 {
-        high *= 2;
-    }
-    let mut low = high / 2;
-    while high - low > 1 {
-        let middle = low + (high - low) / 2;
-        if enough(middle) {
-            high = middle;
-        } else {
-            low = middle;
-        }
-    }
-    Some(high)
-}
-
-/// The quantile of one part that equals the quantile `q` of the largest.
-fn one_level(parts: u32, q: f64) -> Option<f64> {
-    (parts > 0 && q > 0.0 && q < 1.0).then(|| (q.ln() / f64::from(parts)).exp())
-}
-
-fn from_ranks(
+pub fn largest(
     observations: u64,
     parts: u32,
     q: f64,
@@ -88,10 +34,22 @@ fn from_ranks(
     })
 }
 
+/// The quantile of one part that equals the quantile `q` of the largest.
+fn one_level(parts: u32, q: f64) -> Option<f64> {
+    (parts > 0 && q > 0.0 && q < 1.0).then(|| (q.ln() / f64::from(parts)).exp())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use taillab_model::{Histogram, quantile_need};
+
+    fn of_sorted(sorted: &[Nanos], parts: u32, q: f64) -> Option<Quantile> {
+        largest(sorted.len() as u64, parts, q, 1.0, |rank| {
+            sorted[rank as usize]
+        })
+    }
 
     #[test]
     fn the_p99_of_a_hundred_is_about_the_p9999_of_one() {
@@ -118,17 +76,14 @@ mod tests {
         ) {
             let mut sorted: Vec<Nanos> = values.iter().copied().map(Nanos::new).collect();
             sorted.sort_unstable();
-            let mut counts: Vec<(Nanos, u64)> = Vec::new();
-            for &value in &sorted {
-                match counts.last_mut() {
-                    Some((last, count)) if *last == value => *count += 1,
-                    _ => counts.push((value, 1)),
-                }
-            }
+            let mut histogram = Histogram::default();
+            histogram.record_all(&sorted);
+            let ranked = histogram.ranked();
+            let at = |rank| ranked.at(rank).map_or(Nanos::ZERO, |cell| cell.middle);
             for q in [0.1, 0.5, 0.9, 0.99] {
                 prop_assert_eq!(
-                    largest_of_sorted(&sorted, parts, q, 1.0),
-                    largest_of_histogram(&counts, parts, q, 1.0)
+                    of_sorted(&sorted, parts, q),
+                    largest(histogram.count(), parts, q, 1.0, at)
                 );
             }
         }
@@ -137,21 +92,21 @@ mod tests {
     #[test]
     fn what_a_sample_needs_is_just_enough() {
         let sample: Vec<Nanos> = (1..=10_000).map(Nanos::new).collect();
-        assert_eq!(largest_of_sorted(&sample, 100, 0.99, 1.0), None);
-        let needed = observations_needed(100, 0.99, 1.0).unwrap();
+        assert_eq!(of_sorted(&sample, 100, 0.99), None);
+        let needed = quantile_need(one_level(100, 0.99).unwrap());
         // about 3.84 observations above the p99.99 of one
         assert!((38_000..60_000).contains(&needed), "{needed}");
         let enough: Vec<Nanos> = (1..=needed).map(Nanos::new).collect();
-        assert!(largest_of_sorted(&enough, 100, 0.99, 1.0).is_some());
-        assert_eq!(largest_of_sorted(&enough[1..], 100, 0.99, 1.0), None);
+        assert!(of_sorted(&enough, 100, 0.99).is_some());
+        assert_eq!(of_sorted(&enough[1..], 100, 0.99), None);
     }
 
     #[test]
     fn nonsense_is_refused() {
         for (parts, q) in [(0, 0.5), (3, 1.0), (3, f64::NAN)] {
-            assert_eq!(largest_of_sorted(&[], parts, q, 1.0), None);
-            assert_eq!(observations_needed(parts, q, 1.0), None);
+            assert_eq!(of_sorted(&[], parts, q), None);
+            assert_eq!(one_level(parts, q), None);
         }
-        assert_eq!(largest_of_histogram(&[], 3, 0.5, 1.0), None);
+        assert_eq!(of_sorted(&[], 3, 0.5), None);
     }
 }

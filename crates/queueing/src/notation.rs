@@ -50,25 +50,6 @@ pub enum NotationError {
     },
 }
 
-/// In JSON, the type is a string with its notation.
-macro_rules! json_as_notation {
-    ($type:ty) => {
-        impl serde::Serialize for $type {
-            fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-                to.collect_str(self)
-            }
-        }
-
-        impl<'de> serde::Deserialize<'de> for $type {
-            fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-                let text = <String as serde::Deserialize>::deserialize(from)?;
-                text.parse().map_err(serde::de::Error::custom)
-            }
-        }
-    };
-}
-pub(crate) use json_as_notation;
-
 /// The valid values of a numeric parameter.
 #[derive(Clone, Copy)]
 pub(crate) struct Range {

@@ -9,15 +9,15 @@ use std::sync::Arc;
 use taillab_model::Nanos;
 
 use crate::arrivals::lognormal;
-use crate::notation::{CV, Notation, NotationError, Range, SHARE, json_as_notation};
+use crate::notation::{CV, Notation, NotationError, Range, SHARE};
 use crate::random::law::Law;
 
 pub use self::times::ServiceTimes;
 
 /// The distribution of the service times, independent from request to request.
 ///
-/// In text (and in JSON) it is `deterministic:50us`, `lognormal:50us,cv=2`, …: see
-/// [`Service::NOTATION`]. Measured values cannot be read back from text.
+/// In text it is `deterministic:50us`, `lognormal:50us,cv=2`, …: see [`Service::NOTATION`]. Measured values
+/// cannot be read back from text.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Service {
     /// Always the same.
@@ -327,8 +327,6 @@ impl fmt::Display for Service {
         }
     }
 }
-
-json_as_notation!(Service);
 
 #[cfg(test)]
 mod tests {

@@ -51,9 +51,9 @@ impl<'a> Document<'a> {
 
 /// A complementary distribution function to draw.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Curve {
-    /// The view whose distribution it shows.
-    pub series: Series,
+pub struct Curve<S = Series> {
+    /// The distribution.
+    pub series: S,
     /// (time, share of requests that took at least as long), in order of time.
     pub points: Vec<(Nanos, f64)>,
 }
@@ -70,9 +70,6 @@ pub enum Series {
 }
 
 impl Series {
-    /// The two of the server's side.
-    pub const SERVER: [Self; 2] = [Self::Ideal, Self::Measured];
-
     /// All three, from the best to what a user sees.
     pub const ALL: [Self; 3] = [Self::Ideal, Self::Measured, Self::Client];
 

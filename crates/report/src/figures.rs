@@ -1,6 +1,6 @@
 //! How figures are written for people.
 
-use taillab_model::{Nanos, quantile_ranks};
+use taillab_model::{Nanos, quantile_need};
 
 /// A length in microseconds with one decimal and a comma between its thousands: `1,234.5`.
 pub(crate) fn micros(length: Nanos) -> String {
@@ -19,12 +19,8 @@ pub(crate) fn interval(lo: Option<Nanos>, hi: Option<Nanos>) -> String {
 }
 
 /// The same with each end as `write` writes it.
-pub(crate) fn interval_by(
-    write: fn(Nanos) -> String,
-    lo: Option<Nanos>,
-    hi: Option<Nanos>,
-) -> String {
-    match (lo.map(write), hi.map(write)) {
+pub(crate) fn interval_by<T>(write: impl Fn(T) -> String, lo: Option<T>, hi: Option<T>) -> String {
+    match (lo.map(&write), hi.map(&write)) {
         (Some(lo), Some(hi)) => format!("{lo}–{hi}"),
         (Some(lo), None) => format!("≥ {lo}"),
         (None, _) => String::new(),
@@ -121,7 +117,7 @@ pub(crate) fn percentage(q: f64) -> String {
 /// Shown in place of the quantile `q` when a sample of `n` cannot support it, nor even a quantile with
 /// `rarer` times as many values above it.
 pub(crate) fn needs(q: f64, n: u64, rarer: f64) -> String {
-    let least = independent_need(q);
+    let least = quantile_need(q);
     // the observations are correlated, but it is not known how much
     let more_than = (n as f64 * rarer).round() as u64;
     if more_than < least {
@@ -129,20 +125,6 @@ pub(crate) fn needs(q: f64, n: u64, rarer: f64) -> String {
     } else {
         format!("needs more than {} requests", count(more_than))
     }
-}
-
-/// The smallest sample of independent observations that supports the quantile.
-fn independent_need(q: f64) -> u64 {
-    let (mut too_few, mut enough) = (0_u64, 1 << 40);
-    while enough - too_few > 1 {
-        let n = too_few + (enough - too_few) / 2;
-        if quantile_ranks(n, q, 1.0).is_some() {
-            enough = n;
-        } else {
-            too_few = n;
-        }
-    }
-    enough
 }
 
 /// Rounded up to two significant digits.
@@ -265,6 +247,8 @@ fn group(digits: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use taillab_model::quantile_ranks;
+
     use super::*;
 
     #[test]
@@ -340,7 +324,7 @@ mod tests {
     #[test]
     fn an_unsupported_quantile_says_what_it_needs() {
         for q in [0.9, 0.99, 0.999, 0.9999, 0.99999] {
-            let least = independent_need(q);
+            let least = quantile_need(q);
             assert!(quantile_ranks(least, q, 1.0).is_some());
             assert!(quantile_ranks(least - 1, q, 1.0).is_none());
         }

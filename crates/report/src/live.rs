@@ -8,7 +8,7 @@ use taillab_model::{Nanos, Stage};
 
 use crate::figures::{bytes, counted, mean_length, percent, percent_of, rate};
 use crate::table::{Column, Table, cell, known};
-use crate::text::{Ink, Style, clean, columns};
+use crate::text::{Ink, Style, WIDEST, clean, columns};
 use crate::{explained, stages};
 
 /// Figures over a period: the last second, or all since the start.
@@ -77,8 +77,6 @@ const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█
 const NARROWEST: usize = 40;
 /// Below this width not every line fits.
 const NEEDED: usize = 60;
-/// Wider than this, lines are hard to read.
-const WIDEST: usize = 110;
 
 impl Screen {
     /// The screen in at most `height` lines, none of them wider than `style.width`.

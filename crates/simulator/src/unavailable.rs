@@ -1,12 +1,11 @@
 //! When a worker cannot work, because of a background process, an interrupt or a sleep.
 
-use serde::{Deserialize, Serialize};
 use taillab_model::Nanos;
 
 /// A vacation: an interval in which a worker does not work. A request in service resumes afterwards.
 ///
 /// Times count from the start of the replay, or of each replication of a simulation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unavailable {
     /// The worker, from 0; `None` for all of them.
     pub worker: Option<u32>,

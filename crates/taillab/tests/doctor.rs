@@ -90,7 +90,6 @@ fn quiet_prints_only_what_is_wrong() {
         "{all}"
     );
     assert!(!quiet.contains('✓') && quiet.contains("CAP_BPF"), "{quiet}");
-    assert!(quiet.lines().count() < all.lines().count());
     // a pipe gets no colours and 80 columns; only a remedy may be longer, to be copied
     for line in all.lines().filter(|line| !line.contains('→')) {
         assert!(

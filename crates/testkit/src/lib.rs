@@ -14,3 +14,4 @@ pub mod causes;
 pub mod fault;
 pub mod ground_truth;
 pub mod injection;
+mod perf;

@@ -29,7 +29,7 @@ use std::cmp::Reverse;
 use taillab_model::{Monotonic, Nanos, RequestKey};
 
 use crate::crowd::{Crowd, Step};
-use crate::id_map::{IdMap, packed};
+use crate::id_map::{IdMap, grow_to, packed};
 use crate::matched::Matched;
 
 /// About this many requests, the first ones, are examined; fewer would be enough.
@@ -257,11 +257,7 @@ fn from(counts: &[u64], least: usize) -> f64 {
 }
 
 fn counter(counts: &mut Vec<u64>, inside: usize) -> &mut u64 {
-    let inside = inside.min(MOST_INSIDE);
-    if counts.len() <= inside {
-        counts.resize(inside + 1, 0);
-    }
-    &mut counts[inside]
+    grow_to(counts, inside.min(MOST_INSIDE))
 }
 
 #[cfg(test)]

@@ -73,7 +73,7 @@ pub(crate) fn hold(predictions: &mut [Prediction], ideal: &Distribution) -> Opti
             .iter()
             .any(|cause| prediction.removes.contains(cause));
         for point in &mut prediction.points {
-            let known = ideal.quantiles.iter().find(|known| known.q == point.q);
+            let known = ideal.at(point.q);
             let Some((value, lo)) = known.and_then(|known| known.value.zip(known.lo)) else {
                 continue;
             };

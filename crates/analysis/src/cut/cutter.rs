@@ -4,10 +4,12 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::num::NonZeroU32;
 
+use taillab_model::histogram::cell;
 use taillab_model::summary::{CutBy, CutSummary, UnsettledAt};
 use taillab_model::{Cut, CutReason, Monotonic, Nanos, REPORTED_QUANTILES};
 use taillab_queueing::ideal::IdealQueue;
 
+use crate::id_map::grow_to;
 use crate::spans::{Span, Spans};
 use crate::window::Window;
 
@@ -146,32 +148,24 @@ impl CutSums {
     }
 }
 
+/// log2 of the number of cells for each doubling of the sojourn.
+const BITS: u32 = 3;
+
 /// How long the server had been busy when requests arrived, by their sojourn.
+#[derive(Default)]
 struct Busy {
-    /// Requests and the sum of those times, in nanoseconds, in cells of an eighth of an octave.
+    /// Requests and the sum of those times, in nanoseconds, by cell.
     cells: Vec<(u64, f64)>,
     requests: u64,
 }
 
-impl Default for Busy {
-    fn default() -> Self {
-        Self {
-            cells: vec![(0, 0.0); 64 * Self::IN_OCTAVE],
-            requests: 0,
-        }
-    }
-}
-
 impl Busy {
-    const IN_OCTAVE: usize = 8;
-
     fn add(&mut self, sojourn: Nanos, busy: Nanos) {
-        let ns = sojourn.get().max(Self::IN_OCTAVE as u64);
-        let octave = ns.ilog2();
-        let eighth = (ns >> (octave - Self::IN_OCTAVE.ilog2())) as usize % Self::IN_OCTAVE;
-        let cell = &mut self.cells[octave as usize * Self::IN_OCTAVE + eighth];
-        cell.0 += 1;
-        cell.1 += busy.get() as f64;
+        // the shortest ones share a cell
+        let cell = cell(sojourn.get().max(1 << BITS), BITS);
+        let (requests, busy_ns) = grow_to(&mut self.cells, cell);
+        *requests += 1;
+        *busy_ns += busy.get() as f64;
         self.requests += 1;
     }
 

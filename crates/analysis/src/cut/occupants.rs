@@ -77,17 +77,12 @@ impl<'r> Occupants<'r> {
 
     /// Threads of one process count as one program, if the process is known.
     fn name(&self, tid: Tid) -> String {
-        let culprit = match self.thread(tid) {
-            Some(thread) => Culprit::Thread {
-                name: thread.comm.clone(),
-                pid: (thread.pid != 0).then_some(thread.pid),
-                tid: (thread.pid == 0).then_some(tid),
-            },
-            None => Culprit::Thread {
-                name: nameless(tid),
-                pid: None,
-                tid: Some(tid),
-            },
+        let thread = self.thread(tid);
+        let pid = thread.map(|thread| thread.pid).filter(|pid| *pid != 0);
+        let culprit = Culprit::Thread {
+            name: thread.map_or_else(|| nameless(tid), |thread| thread.comm.clone()),
+            pid,
+            tid: pid.is_none().then_some(tid),
         };
         culprit.to_string()
     }

@@ -3,7 +3,7 @@
 use taillab_model::Nanos;
 use taillab_model::explanation::{Cause, CauseShare, Culprit, Finding, Prediction};
 
-use super::facts::{Facts, NOTABLE, Tail, Whole, conclusive, list};
+use super::facts::{Facts, NOTABLE, Tail, Whole, conclusive, inconclusive, list};
 use crate::fmt::{Count, Percentile};
 
 /// The largest number of culprits that a sentence names.
@@ -61,12 +61,9 @@ fn chance(
     };
     let mut all = vec![from(largest, first)];
     all.extend(more.iter().map(|whole| from(whole, false)));
-    Some(Finding {
-        text: format!("{}: too few bursts to be sure.", all.join("; ")),
-        advice: Some("Measure for longer (-d).".to_owned()),
-        cause: Some(largest.cause),
-        inconclusive: true,
-    })
+    let text = format!("{}: too few bursts to be sure.", all.join("; "));
+    let advice = "Measure for longer (-d).";
+    Some(inconclusive(text, advice, Some(largest.cause)))
 }
 
 /// The cause with its largest culprits and its figures.

@@ -3,20 +3,11 @@
 use taillab_model::MiddleStamps;
 use taillab_model::explanation::{Cause, Finding};
 
-use super::facts::{Facts, Whole};
+use super::facts::{Facts, Whole, inconclusive};
 use crate::fmt::{Counted, Percentile};
 
 /// If a larger share of the excess above p99 has no cause, another recording is advised.
 const MAX_UNEXPLAINED: f64 = 0.1;
-
-fn inconclusive(text: String, advice: &str, cause: Option<Cause>) -> Finding {
-    Finding {
-        text,
-        advice: Some(advice.to_owned()),
-        cause,
-        inconclusive: true,
-    }
-}
 
 pub(super) fn unexplained(facts: &Facts<'_>) -> Option<Finding> {
     let share = facts.share_above_p99(Cause::Unexplained);
@@ -71,10 +62,8 @@ pub(super) fn unobserved(facts: &Facts<'_>) -> Option<Finding> {
 
 pub(super) fn poor_fit(facts: &Facts<'_>) -> Option<Finding> {
     let fit = facts.server.model_fit.as_ref().filter(|fit| !fit.good)?;
-    let worst = fit.points.iter().max_by(|a, b| {
-        let of = |error: f64| error.abs();
-        of(a.error).total_cmp(&of(b.error))
-    })?;
+    let points = fit.points.iter();
+    let worst = points.max_by(|a, b| a.error.abs().total_cmp(&b.error.abs()))?;
     let text = format!(
         "No forecasts: the replayed queue gives {} {} where {} was measured, an error of {}; \
          more than {} is too much.",

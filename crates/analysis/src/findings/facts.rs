@@ -28,6 +28,14 @@ pub(super) fn conclusive(text: String, advice: Option<String>, cause: Option<Cau
     }
 }
 
+/// A finding for which it is not conclusive, with what to measure next.
+pub(super) fn inconclusive(text: String, advice: &str, cause: Option<Cause>) -> Finding {
+    Finding {
+        inconclusive: true,
+        ..conclusive(text, Some(advice.to_owned()), cause)
+    }
+}
+
 /// A cause with at least this share of the excess above p99 is worth a sentence.
 pub(super) const NOTABLE: f64 = 0.05;
 

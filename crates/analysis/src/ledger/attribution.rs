@@ -309,15 +309,15 @@ impl Attribution {
             labels: &mut server.ledger.labels,
             usual_ns: 2 * server.baseline.stack_ns,
             workers: &server.by_tid,
+            pieces: &mut server.requests[id].stack,
         };
-        let stack = &mut server.requests[id].stack;
         match found {
             Some(k) => {
                 self.last_receiver = k;
-                receiving.split(&server.cpus[k], t1_ns, at_ns, stack);
+                receiving.split(&server.cpus[k], t1_ns, at_ns);
                 server.cpus[k].last_queued_ns = at_ns;
             }
-            None => receiving.unseen(t1_ns, at_ns, stack),
+            None => receiving.unseen(t1_ns, at_ns),
         }
     }
 

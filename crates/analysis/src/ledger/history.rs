@@ -12,6 +12,7 @@ mod summed;
 use std::collections::VecDeque;
 
 use super::label::Label;
+use crate::id_map::grow_to;
 use runs::Runs;
 use stretch::Stretch;
 
@@ -107,19 +108,12 @@ pub(super) struct Stretches {
 
 impl Stretches {
     pub(super) fn of_cpu(&mut self, k: usize) -> &mut Stretch {
-        at(&mut self.of_cpus, k)
+        grow_to(&mut self.of_cpus, k)
     }
 
     fn of_worker(&mut self, w: usize) -> &mut Stretch {
-        at(&mut self.of_workers, w)
+        grow_to(&mut self.of_workers, w)
     }
-}
-
-fn at(stretches: &mut Vec<Stretch>, place: usize) -> &mut Stretch {
-    if place >= stretches.len() {
-        stretches.resize_with(place + 1, Stretch::default);
-    }
-    &mut stretches[place]
 }
 
 /// Where a piece of a worker's history comes from.

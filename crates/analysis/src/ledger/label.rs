@@ -152,18 +152,14 @@ impl Labels {
     pub fn named(&self, who: Who) -> Option<Culprit> {
         Some(match who {
             Who::Nobody => return None,
-            Who::Thread(tid) => match self.threads.get(&tid) {
-                Some((name, pid)) => Culprit::Thread {
-                    name: name.clone(),
-                    pid: (*pid != 0).then_some(*pid),
+            Who::Thread(tid) => {
+                let pid = self.threads.get(&tid).map(|(_, pid)| *pid);
+                Culprit::Thread {
+                    name: self.thread_name(tid),
+                    pid: pid.filter(|pid| *pid != 0),
                     tid: Some(tid),
-                },
-                None => Culprit::Thread {
-                    name: nameless(tid),
-                    pid: None,
-                    tid: Some(tid),
-                },
-            },
+                }
+            }
             Who::Worker(tid) => Culprit::Worker {
                 name: self.thread_name(tid),
                 tid,

@@ -3,6 +3,7 @@
 use std::ops::Deref;
 
 use super::label::Label;
+use crate::id_map::grow_to;
 
 /// A length for each label, in the order in which the labels were first met.
 #[derive(Clone, Debug, Default)]
@@ -27,11 +28,7 @@ impl Lengths {
 
     fn begin(&mut self, label: Label, ns: u64) {
         self.list.push((label, ns));
-        let label = label as usize;
-        if label >= self.places.len() {
-            self.places.resize(label + 1, 0);
-        }
-        self.places[label] = self.list.len() as u32;
+        *grow_to(&mut self.places, label as usize) = self.list.len() as u32;
     }
 
     /// The place of a label in the list.

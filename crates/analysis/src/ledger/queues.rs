@@ -10,6 +10,7 @@ use taillab_queueing::ideal::IdealQueue;
 use super::events::RequestId;
 use super::history::Position;
 use super::label::Label;
+use crate::id_map::grow_to;
 
 /// How long a request waits in the queues that the server is compared with.
 #[derive(Clone, Copy, Debug, Default)]
@@ -93,10 +94,7 @@ impl Queues {
             Line::OfCpu(k) => (&mut self.of_cpus, k),
             Line::OfWorker(w) => (&mut self.of_workers, w),
         };
-        if place >= lines.len() {
-            lines.resize_with(place + 1, ArrivalOrder::default);
-        }
-        &mut lines[place]
+        grow_to(lines, place)
     }
 
     /// A worker begins to serve the request at `place`, which was queued at `queued_ns`. Returns a later

@@ -8,9 +8,6 @@ use super::label::{Label, Labels, Who, of_storage, of_top};
 use crate::id_map::LastFound;
 use crate::timeline::{NET_RX, Segment, Top};
 
-/// Labelled lengths, the latest first.
-pub(super) type LabelledLengths = Vec<(Label, u64)>;
-
 /// Splits the time on the way to the socket by cause.
 pub(super) struct Receiving<'l> {
     pub(super) labels: &'l mut Labels,
@@ -18,6 +15,8 @@ pub(super) struct Receiving<'l> {
     pub(super) usual_ns: u64,
     /// The server's workers.
     pub(super) workers: &'l LastFound<usize>,
+    /// What it is split into, the latest first.
+    pub(super) pieces: &'l mut Vec<(Label, u64)>,
 }
 
 /// Whether the CPU runs the receive softirq now.
@@ -27,15 +26,9 @@ pub(super) fn receives(cpu: &CpuClock) -> bool {
 }
 
 impl Receiving<'_> {
-    /// Splits [T1, T2] by what the CPU that received the packet did, into `pieces`; the lengths sum to
-    /// T2 − T1. That CPU's clock must be at T2.
-    pub(super) fn split(
-        &mut self,
-        cpu: &CpuClock,
-        t1_ns: u64,
-        t2_ns: u64,
-        pieces: &mut LabelledLengths,
-    ) {
+    /// Splits [T1, T2] by what the CPU that received the packet did; the lengths sum to T2 − T1. That CPU's
+    /// clock must be at T2.
+    pub(super) fn split(&mut self, cpu: &CpuClock, t1_ns: u64, t2_ns: u64) {
         let deferred = cpu
             .segment
             .is_some_and(|segment| self.labels.runs_softirqs(segment.thread));
@@ -58,9 +51,8 @@ impl Receiving<'_> {
                     let since = upto - cpu.last_queued_ns.clamp(from, upto);
                     let own = since.min(own_ns);
                     own_ns = 0;
-                    self.push(pieces, Cause::StackRx, Who::Nobody, own);
-                    let other = Who::Softirq(NET_RX);
-                    self.push(pieces, Cause::Softirq, other, length - own);
+                    self.push(Cause::StackRx, Who::Nobody, own);
+                    self.push(Cause::Softirq, Who::Softirq(NET_RX), length - own);
                 }
                 Top::Interrupt(interrupt) => {
                     let brings = match interrupt {
@@ -72,24 +64,23 @@ impl Receiving<'_> {
                         true => (Cause::StackRx, Who::Nobody),
                         false => (Cause::Irq, Who::Interrupt(interrupt)),
                     };
-                    self.push(pieces, cause, who, length);
+                    self.push(cause, who, length);
                 }
                 top @ (Top::Softirq { .. } | Top::Blind | Top::Stall) => {
                     if let Some((cause, who)) = of_top(top) {
-                        self.push(pieces, cause, who, length);
+                        self.push(cause, who, length);
                     }
                 }
                 Top::Idle { .. } | Top::Nothing | Top::KernelLock | Top::Storage { .. } => {
                     let other = segment.thread != 0 && segment.thread != softirq_thread;
                     if deferred && other && !self.workers.contains(segment.thread) {
-                        let who = Who::Thread(segment.thread);
-                        self.push(pieces, Cause::Background, who, length);
+                        self.push(Cause::Background, Who::Thread(segment.thread), length);
                     } else {
                         let usual = length.min(usual_ns);
                         usual_ns -= usual;
-                        self.push(pieces, Cause::StackRx, Who::Nobody, usual);
+                        self.push(Cause::StackRx, Who::Nobody, usual);
                         let (cause, who) = too_long(segment);
-                        self.push(pieces, cause, who, length - usual);
+                        self.push(cause, who, length - usual);
                     }
                 }
             }
@@ -97,21 +88,20 @@ impl Receiving<'_> {
             upto = from;
         }
         let rest = upto.saturating_sub(t1_ns);
-        self.push(pieces, Cause::Unexplained, Who::Nobody, rest);
+        self.push(Cause::Unexplained, Who::Nobody, rest);
     }
 
     /// The split if the CPU that received the packet was not seen.
-    pub(super) fn unseen(&mut self, t1_ns: u64, t2_ns: u64, pieces: &mut LabelledLengths) {
+    pub(super) fn unseen(&mut self, t1_ns: u64, t2_ns: u64) {
         let length = t2_ns - t1_ns;
         let usual = length.min(self.usual_ns);
-        self.push(pieces, Cause::StackRx, Who::Nobody, usual);
-        let rest = length - usual;
-        self.push(pieces, Cause::Unexplained, Who::Nobody, rest);
+        self.push(Cause::StackRx, Who::Nobody, usual);
+        self.push(Cause::Unexplained, Who::Nobody, length - usual);
     }
 
-    fn push(&mut self, pieces: &mut LabelledLengths, cause: Cause, who: Who, ns: u64) {
+    fn push(&mut self, cause: Cause, who: Who, ns: u64) {
         if ns > 0 {
-            pieces.push((self.labels.label(cause, who), ns));
+            self.pieces.push((self.labels.label(cause, who), ns));
         }
     }
 }

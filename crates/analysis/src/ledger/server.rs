@@ -18,7 +18,7 @@ use super::history::CpuHistory;
 use super::label::{Label, Labels, Who};
 use super::requests::RequestsInside;
 use super::worker::Worker;
-use crate::id_map::LastFound;
+use crate::id_map::{LastFound, grow_to};
 use crate::matched::Matched;
 use crate::speed::Speed;
 use crate::timeline::{Policies, Timeline};
@@ -169,13 +169,10 @@ impl ServerState {
     }
 
     fn add_cpu(&mut self, cpu: u16) -> usize {
-        let (k, number) = (self.cpus.len(), usize::from(cpu));
+        let k = self.cpus.len();
         self.cpus.push(CpuClock::new());
         self.histories.push(CpuHistory::default());
-        if number >= self.places_of_cpus.len() {
-            self.places_of_cpus.resize(number + 1, None);
-        }
-        self.places_of_cpus[number] = Some(k);
+        *grow_to(&mut self.places_of_cpus, cpu.into()) = Some(k);
         k
     }
 

@@ -75,8 +75,8 @@ pub fn summarise<I>(requests: impl Fn() -> I, facts: LoadFacts) -> LoadAnalysis
 where
     I: Iterator<Item = LoadedRequest>,
 {
-    let due = span(requests().map(|r| r.times.intended)).without(facts.cut);
-    let sent = span(requests().map(|r| r.times.sent)).without(facts.cut);
+    let due = span(requests().map(|r| r.times.intended), facts.cut);
+    let sent = span(requests().map(|r| r.times.sent), facts.cut);
     let times = |of: fn(&ClientTimes) -> Option<Nanos>| -> Vec<Nanos> {
         requests().filter_map(|r| of(&r.times)).collect()
     };
@@ -177,11 +177,11 @@ struct Span {
     cut: Nanos,
 }
 
-fn span(instants: impl Iterator<Item = Monotonic>) -> Span {
+fn span(instants: impl Iterator<Item = Monotonic>, cut: Nanos) -> Span {
     let none = Span {
         instants: 0,
         ends: None,
-        cut: Nanos::ZERO,
+        cut,
     };
     instants.fold(none, |span, at| Span {
         instants: span.instants + 1,
@@ -194,10 +194,6 @@ fn span(instants: impl Iterator<Item = Monotonic>) -> Span {
 }
 
 impl Span {
-    const fn without(self, cut: Nanos) -> Self {
-        Self { cut, ..self }
-    }
-
     fn length(&self) -> Nanos {
         let ends = self.ends;
         let length = ends.map_or(Nanos::ZERO, |(first, last)| last.saturating_since(first));

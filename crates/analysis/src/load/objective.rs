@@ -1,7 +1,5 @@
 //! Objectives: whether a load meets one, and up to which load it is met.
 
-use std::cmp::Ordering;
-
 use taillab_model::Objective;
 use taillab_model::load_result::{LoadStep, ObjectiveAt, SearchResult};
 use taillab_model::summary::Verdict;
@@ -81,25 +79,24 @@ pub fn found(objective: Objective, steps: &[LoadStep]) -> SearchResult {
             .filter(|(step, _)| !step.partial)
     };
     let rate = |(step, _): &(&LoadStep, ObjectiveAt)| step.load.target_rate_per_s;
-    let ascending = |a: &f64, b: &f64| a.partial_cmp(b).unwrap_or(Ordering::Equal);
     let fails_at = probes()
         .filter(|(_, at)| !at.held)
         .map(|probe| rate(&probe))
-        .min_by(ascending);
+        .min_by(f64::total_cmp);
     let below = |probe: &(&LoadStep, ObjectiveAt)| fails_at.is_none_or(|fails| rate(probe) < fails);
     let best = probes()
         .filter(|(_, at)| at.held)
         .filter(below)
-        .max_by(|a, b| ascending(&rate(a), &rate(b)));
+        .max_by(|a, b| rate(a).total_cmp(&rate(b)));
     let surely_fails = probes()
         .filter(|(_, at)| !at.held && at.sure)
         .map(|probe| rate(&probe))
-        .min_by(ascending);
+        .min_by(f64::total_cmp);
     let surely_holds = probes()
         .filter(|(_, at)| at.held && at.sure)
         .filter(below)
         .map(|probe| rate(&probe))
-        .max_by(ascending);
+        .max_by(f64::total_cmp);
     SearchResult {
         objective,
         held: best.is_some(),

@@ -38,6 +38,7 @@ use evidence::IdEvidence;
 use in_hand::InHand;
 
 /// The state of the matching of datagrams.
+#[derive(Default)]
 pub(super) struct Datagrams {
     /// How responses are found; `None` until it is known.
     ids: Option<DatagramIds>,
@@ -155,13 +156,7 @@ impl Datagrams {
     pub(super) fn new(ids: Option<DatagramIds>) -> Self {
         Self {
             ids,
-            evidence: None,
-            any: false,
-            open: OpenRequests::default(),
-            in_hand: InHand::default(),
-            doubts: IdMap::default(),
-            packets: IdMap::default(),
-            unqueued: IdMap::default(),
+            ..Self::default()
         }
     }
 
@@ -190,7 +185,7 @@ impl Datagrams {
             return Vec::new();
         };
         self.ids = Some(evidence.verdict());
-        evidence.into_events()
+        evidence.events
     }
 
     /// How responses were found, if there were datagrams.

@@ -74,13 +74,9 @@ impl Held {
 
     /// Sets T3, T4 and the thread that served it, when its response begins to leave.
     pub(super) fn begun(&mut self, read: Option<Read>, writer: Option<Tid>, blind: &[BlindWindow]) {
-        self.was_read(read, blind);
-        self.worker = writer.or(read.map(|read| read.tid)).unwrap_or(0);
-    }
-
-    fn was_read(&mut self, read: Option<Read>, blind: &[BlindWindow]) {
         self.t3 = read.and_then(|read| read.could_serve_from(self.t1, self.t2, blind));
         self.t4 = read.map(|read| read.at);
+        self.worker = writer.or(read.map(|read| read.tid)).unwrap_or(0);
     }
 
     pub(super) fn stamps(&self) -> Stamps {

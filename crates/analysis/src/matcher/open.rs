@@ -192,28 +192,6 @@ impl Waiting {
             Self::Several(several) => several.taint(earlier, later, doubtful),
         }
     }
-
-    fn answer(
-        &mut self,
-        in_hand: Option<Slot>,
-        overtaken: impl Fn(Slot) -> bool,
-        later: impl Fn(Slot) -> bool,
-        stale: impl Fn(Slot) -> bool,
-        doubtful: impl FnMut(Slot),
-    ) -> Answer {
-        if let Some(slot) = in_hand.filter(|&slot| self.is_certain(slot)) {
-            return Answer::One(slot);
-        }
-        match self.first_two(&overtaken, &later) {
-            [None, _] => Answer::None,
-            [Some(only), None] if stale(only.slot) => Answer::None,
-            [Some(only), None] if !only.tainted => Answer::One(only.slot),
-            _ => {
-                self.taint(overtaken, later, doubtful);
-                Answer::Ambiguous
-            }
-        }
-    }
 }
 
 impl OpenRequests {
@@ -283,13 +261,22 @@ impl OpenRequests {
             return Answer::None;
         };
         let waiting = entry.get_mut();
-        let answer = waiting.answer(in_hand, overtaken, late, stale, doubtful);
-        if let Answer::One(slot) = answer
-            && !waiting.close(slot)
-        {
+        let slot = match in_hand.filter(|&slot| waiting.is_certain(slot)) {
+            Some(slot) => slot,
+            None => match waiting.first_two(&overtaken, &late) {
+                [None, _] => return Answer::None,
+                [Some(only), None] if stale(only.slot) => return Answer::None,
+                [Some(only), None] if !only.tainted => only.slot,
+                _ => {
+                    waiting.taint(overtaken, late, doubtful);
+                    return Answer::Ambiguous;
+                }
+            },
+        };
+        if !waiting.close(slot) {
             entry.remove();
         }
-        answer
+        Answer::One(slot)
     }
 
     /// Forgets a request.

@@ -20,6 +20,7 @@ const GIVE_OUT_EVERY: u32 = 4_096;
 const SET_ASIDE_BEYOND: usize = 65_536;
 
 /// The state that the matching of datagrams and that of streams share.
+#[derive(Default)]
 pub(super) struct Shared {
     pub(super) options: MatchOptions,
     pub(super) held: HeldRequests,
@@ -40,19 +41,12 @@ impl Shared {
     pub(super) fn new(options: MatchOptions) -> Self {
         Self {
             options,
-            held: HeldRequests::default(),
-            threads: IdMap::default(),
-            cores: CurrentThreads::default(),
-            blind: Vec::new(),
             slices: Slices::of(options.stamps),
-            watched: Vec::new(),
             found: Matched {
                 stamps: options.stamps,
                 ..Matched::default()
             },
-            since_given_out: 0,
-            first: None,
-            last: None,
+            ..Self::default()
         }
     }
 

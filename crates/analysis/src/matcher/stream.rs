@@ -74,6 +74,7 @@ struct Departure {
 }
 
 /// One client connection, known by the client's port.
+#[derive(Default)]
 pub(super) struct Connection {
     /// Where the latest data ends.
     pub(super) next: Position,
@@ -122,13 +123,9 @@ impl Connection {
             done: start,
             queued: start,
             read: start,
-            segments: VecDeque::new(),
-            departures: Vec::new(),
-            writes: Writes::default(),
-            reader: None,
-            from_its_beginning: false,
             doubt: Some(Doubt::since(at)),
             framer: Framer::new(framing, false),
+            ..Self::default()
         }
     }
 

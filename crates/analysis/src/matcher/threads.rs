@@ -23,6 +23,7 @@ use std::collections::VecDeque;
 use taillab_model::{Asleep, Monotonic, Nanos, RequestKey, Tid};
 
 use super::parts::Slot;
+use crate::id_map::grow_to;
 use crate::matched::BlindWindow;
 
 /// The system calls of x86-64 that read from one connection: read, readv, recvfrom, recvmsg.
@@ -342,11 +343,7 @@ impl CurrentThreads {
     }
 
     fn core(&mut self, cpu: u16) -> &mut Option<Core> {
-        let place = usize::from(cpu);
-        if place >= self.cores.len() {
-            self.cores.resize(place + 1, None);
-        }
-        &mut self.cores[place]
+        grow_to(&mut self.cores, cpu.into())
     }
 
     /// Notes a switch. Returns the blind window that it reveals.

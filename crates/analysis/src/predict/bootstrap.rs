@@ -45,10 +45,11 @@ impl Bootstrap {
                 })
                 .collect(),
         };
-        let each = draws.iter().map(|times| at(with, times, quantiles));
+        let each = draws.iter();
+        let each = each.map(|times| with.weighted(times).quantiles_ns(quantiles));
         Self {
             with: each.collect(),
-            all: self::quantiles(with, quantiles),
+            all: with.all().quantiles_ns(quantiles),
             draws,
             quantiles: quantiles.to_vec(),
         }
@@ -61,7 +62,8 @@ impl Bootstrap {
         let mut itself = vec![Vec::with_capacity(DRAWS); places];
         let mut ratios = vec![Vec::with_capacity(DRAWS); places];
         for (times, with) in self.draws.iter().zip(&self.with) {
-            for (place, without) in at(without, times, &self.quantiles).iter().enumerate() {
+            let quantiles = without.weighted(times).quantiles_ns(&self.quantiles);
+            for (place, without) in quantiles.iter().enumerate() {
                 if let (Some(without), Some(with)) = (without, with[place])
                     && with > 0.0
                 {
@@ -70,7 +72,7 @@ impl Bootstrap {
                 }
             }
         }
-        let all = quantiles(without, &self.quantiles);
+        let all = without.all().quantiles_ns(&self.quantiles);
         let series = itself
             .into_iter()
             .zip(ratios)
@@ -90,16 +92,6 @@ impl Bootstrap {
             })
             .collect()
     }
-}
-
-fn quantiles(histogram: &BlockHistogram, quantiles: &[f64]) -> Vec<Option<f64>> {
-    let counts = histogram.all();
-    quantiles.iter().map(|q| counts.quantile_ns(*q)).collect()
-}
-
-fn at(histogram: &BlockHistogram, times: &[u32], quantiles: &[f64]) -> Vec<Option<f64>> {
-    let counts = histogram.weighted(times);
-    quantiles.iter().map(|q| counts.quantile_ns(*q)).collect()
 }
 
 /// The 2.5 % and 97.5 % points.

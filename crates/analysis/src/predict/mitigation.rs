@@ -24,20 +24,13 @@ pub enum Effect {
     LocalTimer,
     /// Softirqs of these names run on other CPUs; empty: all of them.
     Softirqs(&'static [&'static str]),
-    /// A worker is not woken: it polls for work.
-    Wakeup,
-    /// CPUs do not enter power states.
-    IdleExit,
-    /// Workers do not sleep in the middle of a request for this cause.
-    Unblock(Cause),
-    /// This cause no longer takes CPUs from the server.
-    Source(Cause),
+    /// There is nothing of this cause, as in the forecast without it: a worker that polls is not woken, a CPU
+    /// enters no power state, no packet is lost.
+    Without(Cause),
     /// Any worker takes any request.
     SharedQueue,
     /// Requests are served in the order of arrival.
     InOrder,
-    /// No packet of a request is lost.
-    NoLoss,
     /// The server has one CPU less.
     CpuLess,
 }
@@ -87,7 +80,7 @@ impl Mitigation {
     }
 
     /// Whether it is possible for this queue.
-    pub(super) fn is_possible(&self, observed: &Observed) -> bool {
+    pub(crate) fn is_possible(&self, observed: &Observed) -> bool {
         match self.needs {
             Needs::Nothing => true,
             Needs::SeveralCpus => observed.vacations.len() > 1,
@@ -129,11 +122,11 @@ pub const MITIGATIONS: &[Mitigation] = &[
         .keeps("threads of still higher priority (migration, stop, interrupt threads), and the server's own other threads"),
     tune(mitigation::RT_RUNTIME)
         .needs(Needs::RealTimeWorkers)
-        .effects(&[Effect::Source(Cause::Throttled)])
+        .effects(&[Effect::Without(Cause::Throttled)])
         .keeps("cgroup quotas"),
     tune(mitigation::CPU_QUOTA)
         .needs(Needs::OrdinaryWorkers)
-        .effects(&[Effect::Source(Cause::Throttled)]),
+        .effects(&[Effect::Without(Cause::Throttled)]),
     tune(mitigation::OTHERS_IDLE)
         .effects(&[threads(Class::Programs)])
         .keeps("threads of the kernel, and the server's own other threads"),
@@ -165,12 +158,12 @@ pub const MITIGATIONS: &[Mitigation] = &[
     tune(mitigation::COALESCING)
         .keeps("the softirqs"),
     tune(mitigation::BUSY_POLL)
-        .effects(&[Effect::Wakeup, Effect::IdleExit]),
+        .effects(&[Effect::Without(Cause::Wakeup), Effect::Without(Cause::IdleExit)]),
     tune(mitigation::IRQ_SUSPENSION)
-        .effects(&[Effect::DeviceInterrupts, Effect::Wakeup])
+        .effects(&[Effect::DeviceInterrupts, Effect::Without(Cause::Wakeup)])
         .keeps("the CPU's own timer"),
     tune(mitigation::CPU_DMA_LATENCY)
-        .effects(&[Effect::IdleExit]),
+        .effects(&[Effect::Without(Cause::IdleExit)]),
     tune(mitigation::GOVERNOR),
     tune(mitigation::NUMA)
         .needs(Needs::SeveralCpus),
@@ -179,18 +172,18 @@ pub const MITIGATIONS: &[Mitigation] = &[
         .effects(&[Effect::LocalTimer, Effect::Softirqs(&["TIMER", "SCHED", "RCU", "HRTIMER"])])
         .keeps("interrupts of devices, receive softirqs"),
     tune(mitigation::MEMORY_LOCK)
-        .effects(&[Effect::Unblock(Cause::BlockedFault)])
+        .effects(&[Effect::Without(Cause::BlockedFault)])
         .keeps("the fault of each page that is touched for the first time"),
     by_hand(mitigation::ASYNC_IO)
-        .effects(&[Effect::Unblock(Cause::BlockedIo)])
+        .effects(&[Effect::Without(Cause::BlockedIo)])
         .keeps("the storage's own time in requests that need it"),
     by_hand(mitigation::FINER_LOCKS)
-        .effects(&[Effect::Unblock(Cause::BlockedLock)]),
+        .effects(&[Effect::Without(Cause::BlockedLock)]),
     by_hand(mitigation::SHARED_QUEUE)
         .needs(Needs::SeveralWorkers)
         .effects(&[Effect::SharedQueue, Effect::InOrder]),
     tune(mitigation::TCP_LOSS)
-        .effects(&[Effect::NoLoss]),
+        .effects(&[Effect::Without(Cause::Retransmit)]),
     tune(mitigation::GLOBAL_FIFO)
         .needs(Needs::SeveralWorkers)
         .effects(&[Effect::InOrder]),
@@ -243,10 +236,7 @@ mod tests {
                     Effect::Threads { .. } => Cause::Background,
                     Effect::DeviceInterrupts | Effect::LocalTimer => Cause::Irq,
                     Effect::Softirqs(_) => Cause::Softirq,
-                    Effect::Wakeup => Cause::Wakeup,
-                    Effect::IdleExit => Cause::IdleExit,
-                    Effect::Unblock(cause) | Effect::Source(cause) => *cause,
-                    Effect::NoLoss => Cause::Retransmit,
+                    Effect::Without(cause) => *cause,
                     Effect::SharedQueue => Cause::Imbalance,
                     Effect::InOrder => Cause::Order,
                     Effect::CpuLess => continue,

@@ -9,7 +9,7 @@ mod bootstrap;
 mod limits;
 pub mod mitigation;
 mod part;
-mod scenario;
+pub(crate) mod scenario;
 pub mod threads;
 
 use std::collections::HashMap;
@@ -91,7 +91,7 @@ pub struct Predicted {
 /// Finds the queue that fits and predicts with it.
 pub fn predict(observed: &Observed, basis: &Basis<'_>) -> Predicted {
     let supported = |quantiles: &[f64]| -> Vec<f64> {
-        let has = |q: &&f64| measured_at(basis.sojourn, **q).is_some();
+        let has = |q: &&f64| basis.sojourn.quantile(**q).is_some();
         quantiles.iter().filter(has).copied().collect()
     };
     let mut predicted = Predicted {
@@ -124,11 +124,6 @@ pub fn predict(observed: &Observed, basis: &Basis<'_>) -> Predicted {
     }
     predicted.model_fit = Some(fitted.fit);
     predicted
-}
-
-fn measured_at(sojourn: &Distribution, q: f64) -> Option<Nanos> {
-    let known = sojourn.quantiles.iter().find(|known| known.q == q);
-    known.and_then(|known| known.value)
 }
 
 /// Points (x, share of the requests that are at least as slow).
@@ -223,12 +218,8 @@ impl<'a> Forecaster<'a> {
             scenario::without(&mut everything, observed, cause, service_time);
             all.push(cause);
             let name = format!("without {}", cause.key());
-            plans.push(plan(
-                name,
-                format!("no {}", cause.info().absence),
-                vec![cause],
-                change,
-            ));
+            let description = format!("no {}", cause.info().absence);
+            plans.push(plan(name, description, vec![cause], change));
         }
         for (pair, description) in TOGETHER {
             if pair.iter().all(|cause| all.contains(cause)) {
@@ -303,10 +294,8 @@ impl<'a> Forecaster<'a> {
             scenario::apply(&mut change, self.observed, effect, self.basis.service_time);
         }
         // a limit changes nothing unless its source occurs
-        let touched = change.limits.iter().zip(self.observed.by_source());
-        let touches = touched
-            .into_iter()
-            .any(|(limit, time)| *limit != u32::MAX && time > 0);
+        let mut limits = change.limits.iter().zip(self.observed.by_source());
+        let touches = limits.any(|(limit, time)| *limit != u32::MAX && time > 0);
         let unchanged = self.unchanged();
         let mut rest = change.clone();
         rest.limits.clone_from(&unchanged.limits);
@@ -385,18 +374,13 @@ impl<'a> Forecaster<'a> {
         // plans with the same change share a replay
         let mut known: HashMap<Change, Forecast> = HashMap::new();
         let mut made: Vec<(Prediction, ForecastCurve)> = Vec::new();
-        for Plan { prediction, change } in plans {
+        for mut plan in plans {
             let (points, curve) = known
-                .entry(change)
+                .entry(plan.change)
                 .or_insert_with_key(|change| self.forecast(change))
                 .clone();
-            made.push((
-                Prediction {
-                    points,
-                    ..prediction
-                },
-                curve,
-            ));
+            plan.prediction.points = points;
+            made.push((plan.prediction, curve));
         }
         let farthest = |(prediction, _): &(Prediction, _)| {
             let mut points = prediction.points.iter().rev();
@@ -424,7 +408,7 @@ impl<'a> Forecaster<'a> {
         let mut points: Vec<PredictedPoint> = Vec::with_capacity(self.quantiles.len());
         for (&q, factor) in self.quantiles.iter().zip(factors) {
             let (Some(measured), Some(without), Some(with)) = (
-                measured_at(self.basis.sojourn, q),
+                self.basis.sojourn.quantile(q),
                 without_all.quantile_ns(q),
                 with_all.quantile_ns(q),
             ) else {
@@ -462,50 +446,8 @@ impl<'a> Forecaster<'a> {
     }
 }
 
-/// The sojourns without these causes, as far as the replay has a model of them.
-pub(crate) fn replayed_without(
-    observed: &Observed,
-    fitted: &Fitted,
-    causes: &[Cause],
-    service_time: Nanos,
-) -> Vec<Nanos> {
-    let mut change = observed.unchanged(fitted.discipline);
-    for cause in causes {
-        scenario::without(&mut change, observed, *cause, service_time);
-    }
-    sojourns(observed, &change)
-}
-
-/// The sojourns with the mitigation of this name; `None` if the replay has no model of it.
-pub(crate) fn replayed_with(
-    observed: &Observed,
-    fitted: &Fitted,
-    name: &str,
-    service_time: Nanos,
-) -> Option<Vec<Nanos>> {
-    let mut rows = MITIGATIONS.iter();
-    let row = rows.find(|row| row.is.name == name && !row.effects.is_empty())?;
-    let mut change = observed.unchanged(fitted.discipline);
-    // a mitigation that is not possible here changes nothing
-    for effect in row.effects.iter().filter(|_| row.is_possible(observed)) {
-        scenario::apply(&mut change, observed, effect, service_time);
-    }
-    Some(sojourns(observed, &change))
-}
-
-/// Whether the replay has a model of each of these causes.
-pub(crate) fn has_model_of(
-    observed: &Observed,
-    fitted: &Fitted,
-    causes: &[Cause],
-    service_time: Nanos,
-) -> bool {
-    let mut change = observed.unchanged(fitted.discipline);
-    let mut causes = causes.iter();
-    causes.all(|cause| scenario::without(&mut change, observed, *cause, service_time))
-}
-
-fn sojourns(observed: &Observed, change: &Change) -> Vec<Nanos> {
+/// The replayed sojourns with this change, in no particular order.
+pub(crate) fn sojourns(observed: &Observed, change: &Change) -> Vec<Nanos> {
     let mut sojourns = Vec::with_capacity(observed.requests.len());
     each_replayed(observed, change, |_, sojourn_ns| {
         sojourns.push(Nanos::new(sojourn_ns));

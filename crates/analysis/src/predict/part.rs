@@ -6,7 +6,7 @@
 use taillab_model::explanation::ModelFit;
 use taillab_model::{Distribution, Nanos};
 
-use super::{PREDICTED_QUANTILES, measured_at};
+use super::PREDICTED_QUANTILES;
 use crate::fmt::Percentile;
 
 /// A percentile of the part that differs by more than this from that of all requests has no forecast.
@@ -22,7 +22,7 @@ impl ReplayedPart {
     pub(super) fn compare(fit: &mut ModelFit, all: &Distribution) -> Self {
         let mut differences = Vec::new();
         for point in &mut fit.points {
-            let Some(measured) = measured_at(all, point.q) else {
+            let Some(measured) = all.quantile(point.q) else {
                 continue;
             };
             let of_all = measured.get() as f64;

@@ -110,15 +110,9 @@ pub(crate) fn apply(
                 if names.contains(&name.as_str()));
             source.cause == Cause::Softirq && (names.is_empty() || named)
         }),
-        Effect::Wakeup => change.no_wake = true,
-        Effect::IdleExit => {
-            change.no_exit = true;
-            limit(change, observed, 0, |source| {
-                source.cause == Cause::IdleExit
-            });
+        Effect::Without(cause) => {
+            without(change, observed, cause, service_time);
         }
-        Effect::Unblock(cause) => unblock(change, observed, cause, service_time),
-        Effect::Source(cause) => limit(change, observed, 0, |source| source.cause == cause),
         Effect::SharedQueue => change.discipline.sharing = Sharing::Shared,
         Effect::InOrder => {
             let order = &mut change.discipline.order;
@@ -129,7 +123,6 @@ pub(crate) fn apply(
                 };
             }
         }
-        Effect::NoLoss => change.no_loss = observed.has_losses(),
         Effect::CpuLess => change.fewer_servers = 1,
     }
 }

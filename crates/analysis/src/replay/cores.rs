@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
-use std::iter::Peekable;
 
 use taillab_model::explanation::{Cause, Culprit};
 use taillab_model::{Monotonic, RecordingContext, Tid};
@@ -10,8 +9,8 @@ use taillab_model::{Monotonic, RecordingContext, Tid};
 use super::track::{CoreTimeline, CpuStretch, Occupant, SourceId, StretchEnd};
 use crate::ledger::{GroupKey, Label, Labels, Who, of_storage, of_top};
 use crate::timeline::{
-    self, FAR, Policies, Segments, Sleep, Timeline, Top, WorkerLine, WorkerSpan, WorkerState,
-    on_its_way_until, throttled_ns,
+    self, FAR, Policies, Segments, Sleep, SpanCursor, Timeline, Top, WorkerLine, WorkerSpan,
+    WorkerState, on_its_way_until, throttled_ns,
 };
 
 /// The maximum number of sources; further ones count as an earlier one with the same cause.
@@ -160,23 +159,23 @@ fn wait_ns(span: &WorkerSpan) -> (u64, u64) {
     (span.from.nanos_since_boot(), span.to.nanos_since_boot())
 }
 
-type Spans<'a> = Peekable<Box<dyn Iterator<Item = WorkerSpan> + 'a>>;
-
 /// The spans of one thread, read forwards.
 struct States<'a> {
     line: &'a WorkerLine,
-    spans: Spans<'a>,
+    cursor: SpanCursor,
     current: Option<WorkerSpan>,
+    next: Option<WorkerSpan>,
     /// Whether the thread is held back in the current span, if that has been determined.
     held_back: Option<bool>,
 }
 
 impl<'a> States<'a> {
     fn of(line: &'a WorkerLine) -> Self {
-        let spans: Box<dyn Iterator<Item = WorkerSpan> + 'a> = Box::new(line.spans());
+        let mut cursor = line.cursor_from(Monotonic::from_nanos_since_boot(0));
         Self {
             line,
-            spans: spans.peekable(),
+            next: cursor.next(line),
+            cursor,
             current: None,
             held_back: None,
         }
@@ -186,24 +185,18 @@ impl<'a> States<'a> {
     fn at(&mut self, at_ns: u64) -> Option<WorkerSpan> {
         let begun = |span: &WorkerSpan| span.from.nanos_since_boot() <= at_ns;
         let mut passed = 0;
-        while let Some(span) = self.spans.next_if(begun) {
+        while let Some(span) = self.next.filter(begun) {
             self.current = Some(span);
             self.held_back = None;
             passed += 1;
             if passed == FAR {
-                self.spans = spans_from(self.line, Monotonic::from_nanos_since_boot(at_ns));
+                let at = Monotonic::from_nanos_since_boot(at_ns);
+                self.cursor = self.line.cursor_from(at);
             }
+            self.next = self.cursor.next(self.line);
         }
         self.current
     }
-}
-
-/// The spans of a thread from the one in which `at` lies.
-fn spans_from(line: &WorkerLine, at: Monotonic) -> Spans<'_> {
-    let mut cursor = line.cursor_from(at);
-    let spans: Box<dyn Iterator<Item = WorkerSpan> + '_> =
-        Box::new(std::iter::from_fn(move || cursor.next(line)));
-    spans.peekable()
 }
 
 struct CoreSegments<'a> {
@@ -238,7 +231,7 @@ impl CoreSegments<'_> {
         match span.state {
             WorkerState::Asleep(sleep) => StretchEnd::Sleeps {
                 cause: blocked(sleep),
-                until_ns: match states.spans.peek() {
+                until_ns: match &states.next {
                     Some(next) => self.cores.wakes_ns(next),
                     None => span.to.nanos_since_boot(),
                 },
@@ -397,7 +390,7 @@ mod tests {
                 let passed = spans.partition_point(|span| begun(span, at_ns));
                 let expected = passed.checked_sub(1).map(|last| spans[last]);
                 assert_eq!(states.at(at_ns), expected, "{at_ns}");
-                assert_eq!(states.spans.peek(), spans.get(passed), "{at_ns}");
+                assert_eq!(states.next.as_ref(), spans.get(passed), "{at_ns}");
             }
         }
     }

@@ -12,21 +12,20 @@ const BINS: usize = ((40 - FINE as usize) + 1) << FINE;
 /// Sojourns by block of time, in bins whose width grows with the value.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BlockHistogram {
+    /// By block, then by bin.
     counts: Vec<u32>,
-    blocks: usize,
 }
 
 impl BlockHistogram {
     pub(crate) fn new(blocks: usize) -> Self {
         Self {
             counts: vec![0; BINS * blocks],
-            blocks,
         }
     }
 
     /// The number of blocks.
     pub(crate) fn blocks(&self) -> usize {
-        self.blocks
+        self.counts.len() / BINS
     }
 
     #[inline]
@@ -36,21 +35,20 @@ impl BlockHistogram {
 
     /// Adds a block with these sojourns.
     pub(crate) fn push_block(&mut self, sojourns: impl IntoIterator<Item = Nanos>) {
+        let block = self.blocks();
         self.counts.resize(self.counts.len() + BINS, 0);
-        self.blocks += 1;
         for sojourn in sojourns {
-            self.add(self.blocks - 1, sojourn.get());
+            self.add(block, sojourn.get());
         }
     }
 
     /// The counts of a sample in which block b occurs `times[b]` times.
     pub(crate) fn weighted(&self, times: &[u32]) -> Counts {
         let mut sums = vec![0_u64; BINS];
-        for (block, times) in times.iter().enumerate().take(self.blocks) {
+        for (counts, times) in self.counts.chunks_exact(BINS).zip(times) {
             if *times == 0 {
                 continue;
             }
-            let counts = &self.counts[block * BINS..(block + 1) * BINS];
             for (sum, count) in sums.iter_mut().zip(counts) {
                 *sum += u64::from(*count) * u64::from(*times);
             }
@@ -60,7 +58,7 @@ impl BlockHistogram {
 
     /// Cumulative counts, for the quantiles of many samples of these blocks.
     pub(crate) fn cumulative(&self) -> Cumulative {
-        let blocks = self.blocks;
+        let blocks = self.blocks();
         let mut sums = vec![0; blocks];
         let mut up_to = Vec::with_capacity(BINS * blocks);
         for bin in 0..BINS {
@@ -74,7 +72,7 @@ impl BlockHistogram {
 
     /// The counts of all blocks.
     pub(crate) fn all(&self) -> Counts {
-        self.weighted(&vec![1; self.blocks])
+        self.weighted(&vec![1; self.blocks()])
     }
 }
 
@@ -159,6 +157,11 @@ impl Counts {
             before += count;
         }
         None
+    }
+
+    /// Several such quantiles.
+    pub(crate) fn quantiles_ns(&self, quantiles: &[f64]) -> Vec<Option<f64>> {
+        quantiles.iter().map(|q| self.quantile_ns(*q)).collect()
     }
 
     /// About `points` points (x, share at least x), evenly spaced in the logarithm of the share.

@@ -11,7 +11,7 @@ use std::collections::BinaryHeap;
 use super::change::{Change, Order, Sharing};
 use super::observed::{Job, Observed};
 use super::pool::Pool;
-use super::vacations::{Cursor, Vacations};
+use super::vacations::{Cursor, Limits, Vacations};
 
 /// Replays all requests; `done` gets each of them, in no particular order, with the time of its response.
 pub(crate) fn replay(observed: &Observed, change: &Change, mut done: impl FnMut(usize, u64)) {
@@ -55,6 +55,15 @@ struct QueueServer<'a> {
     waiting: BinaryHeap<Reverse<(u32, u32, u32)>>,
     /// The request in service, if it can be preempted.
     running: Option<InService>,
+}
+
+impl QueueServer<'_> {
+    /// When this work is done, which may begin at `from_ns`.
+    #[inline]
+    fn finish(&mut self, limits: &Limits, from_ns: u64, work_ns: u64) -> u64 {
+        let vacations = self.vacations;
+        vacations.finish(&mut self.cursor, limits, from_ns, work_ns)
+    }
 }
 
 /// A request in service that can be preempted.
@@ -140,22 +149,15 @@ impl<F: FnMut(usize, u64)> SingleQueue<'_, F> {
         let (departure, free) = self.departs(i, at_ns);
         (self.done)(i, departure);
         let after = u64::from(self.requests[i].after_ns);
-        server.free_ns = if after == 0 {
-            free
-        } else {
-            let limits = &self.change.limits;
-            server
-                .vacations
-                .finish(&mut server.cursor, limits, free, after)
+        server.free_ns = match after {
+            0 => free,
+            after => server.finish(&self.change.limits, free, after),
         };
     }
 
     /// Serves request `i` without interruption.
     fn serve(&mut self, i: usize, start: u64, work: u64, server: &mut QueueServer<'_>) {
-        let limits = &self.change.limits;
-        let at = server
-            .vacations
-            .finish(&mut server.cursor, limits, start, work);
+        let at = server.finish(&self.change.limits, start, work);
         self.complete(i, at, server);
     }
 
@@ -234,12 +236,9 @@ impl<F: FnMut(usize, u64)> SingleQueue<'_, F> {
                     return;
                 }
                 server.running = None;
-                let limits = &self.change.limits;
                 // the cursor is still where the work began
                 let (since, left) = (running.since_ns, u64::from(running.left_ns));
-                let at = server
-                    .vacations
-                    .finish(&mut server.cursor, limits, since, left);
+                let at = server.finish(&self.change.limits, since, left);
                 self.complete(running.i, at, server);
             }
             // at `now_ns` itself, the new arrival may go first
@@ -271,10 +270,7 @@ impl<F: FnMut(usize, u64)> SingleQueue<'_, F> {
                     server.free_ns
                 } else {
                     let wake = self.wake_ns(i, server);
-                    let limits = &self.change.limits;
-                    server
-                        .vacations
-                        .finish(&mut server.cursor, limits, arrival, wake)
+                    server.finish(&self.change.limits, arrival, wake)
                 };
             }
             batch.push(i as u32);
@@ -286,7 +282,6 @@ impl<F: FnMut(usize, u64)> SingleQueue<'_, F> {
 
     /// Serves a batch from `now_ns` on, and empties it.
     fn batch(&mut self, batch: &mut Vec<u32>, now_ns: u64, server: &mut QueueServer<'_>) {
-        let limits = &self.change.limits;
         let compute = |i: &u32| {
             let i = *i as usize;
             let work_limit = self.requests[i].work_limit_ns(self.change);
@@ -294,16 +289,14 @@ impl<F: FnMut(usize, u64)> SingleQueue<'_, F> {
             u64::from(self.requests[i].compute_ns.min(work_limit - reply))
         };
         let work = batch.iter().map(compute).sum();
-        let vacations = server.vacations;
-        server.free_ns = vacations.finish(&mut server.cursor, limits, now_ns, work);
+        server.free_ns = server.finish(&self.change.limits, now_ns, work);
         batch.sort_unstable_by_key(|&i| self.requests[i as usize].rank);
         let last = batch.len().saturating_sub(1);
         for (place, i) in batch.drain(..).enumerate() {
             let i = i as usize;
-            let limits = &self.change.limits;
             let work_limit = self.requests[i].work_limit_ns(self.change);
             let reply = u64::from(self.requests[i].reply_ns.min(work_limit));
-            let at = vacations.finish(&mut server.cursor, limits, server.free_ns, reply);
+            let at = server.finish(&self.change.limits, server.free_ns, reply);
             if place == last {
                 self.complete(i, at, server);
             } else {

@@ -44,6 +44,10 @@ pub(super) fn reconstruct(
     cpus: &[u16],
     context: &RecordingContext,
 ) {
+    let asleep = WorkerPass {
+        slept: true,
+        ..WorkerPass::default()
+    };
     let mut pass = Reconstruction {
         origin: per_request.origin_ns,
         read_ns: &per_request.read_ns,
@@ -51,7 +55,7 @@ pub(super) fn reconstruct(
             .zip(&observed.workers)
             .map(|(w, &tid)| (tid, w))
             .collect(),
-        workers: vec![WorkerPass::default(); observed.workers.len()],
+        workers: vec![asleep; observed.workers.len()],
         idle: vec![VecDeque::new(); cpus.len()],
         // at least one, since workers wait even where no CPU was recorded
         waiting: vec![BTreeSet::new(); cpus.len().max(1)],
@@ -143,7 +147,7 @@ struct Idle {
 }
 
 /// The state of a worker during the pass.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct WorkerPass {
     /// Its requests in the order in which it finished them.
     queue: Vec<u32>,
@@ -163,22 +167,6 @@ struct WorkerPass {
     waits: Option<(usize, u64)>,
     /// Up to when it counts as hidden. The probe may be blind on several CPUs at once.
     hidden_to: u64,
-}
-
-impl Default for WorkerPass {
-    fn default() -> Self {
-        Self {
-            queue: Vec::new(),
-            next: 0,
-            slept: true,
-            began: false,
-            on_core_ns: 0,
-            early_ns: 0,
-            blocked: None,
-            waits: None,
-            hidden_to: 0,
-        }
-    }
 }
 
 impl WorkerPass {

@@ -157,19 +157,17 @@ impl Sampler {
 
     /// Takes the next window.
     pub(crate) fn add(&mut self, window: &Arc<Window>) {
-        match (&mut self.stretches, self.only.take()) {
-            (Some(stretches), _) => stretches.add(window),
-            (none, None) if window.matched.slices.are_used() => {
-                let stretches = none.insert(SampledStretches::new(self.measure_from));
-                stretches.add(window);
-            }
-            (None, None) => self.only = Some(Arc::clone(window)),
-            (none, Some(first)) => {
-                let stretches = none.insert(SampledStretches::new(self.measure_from));
-                stretches.add(&first);
-                stretches.add(window);
-            }
+        let is_first = self.only.is_none() && self.stretches.is_none();
+        if is_first && !window.matched.slices.are_used() {
+            self.only = Some(Arc::clone(window));
+            return;
         }
+        let from = self.measure_from;
+        let stretches = (self.stretches).get_or_insert_with(|| SampledStretches::new(from));
+        if let Some(first) = self.only.take() {
+            stretches.add(&first);
+        }
+        stretches.add(window);
     }
 
     /// The queue that is replayed.

@@ -83,12 +83,11 @@ fn suspect(name: &str, with: &RttRow, without: Option<&RttRow>) -> RttSuspect {
 }
 
 fn added(q: f64, with: &RttRow, without: Option<&RttRow>) -> Option<RttAdded> {
-    let find = |row: &RttRow| row.rtt.quantiles.iter().find(|x| x.q == q).copied();
     let less = |a: Option<Nanos>, b: Option<Nanos>| Some(a?.get() as i64 - b?.get() as i64);
-    let with = find(with)?;
+    let with = with.rtt.at(q)?;
     let zero = Some(Nanos::ZERO);
     let without = match without {
-        Some(row) => find(row)?,
+        Some(row) => *row.rtt.at(q)?,
         None => Quantile {
             q,
             value: zero,

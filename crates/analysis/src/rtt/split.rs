@@ -138,11 +138,8 @@ impl Splitter<'_> {
         let Some(line) = self.timeline.worker(client.thread) else {
             return found;
         };
-        let mut cursor = line.cursor_from(t6);
-        while let Some(span) = cursor.next(line) {
-            if span.from >= received {
-                break;
-            }
+        let spans = line.spans_from(t6);
+        for span in spans.take_while(|span| span.from < received) {
             if matches!(span.state, WorkerState::Woken { .. }) && span.from >= t6 {
                 found = (span.from, span.to.min(received));
             }
@@ -156,16 +153,11 @@ impl Splitter<'_> {
             return Some(*cpu);
         }
         let line = self.timeline.worker(worker)?;
-        let mut cursor = line.cursor_from(t4);
-        while let Some(span) = cursor.next(line) {
-            if span.from > t4 {
-                break;
-            }
-            if let (WorkerState::OnCore { cpu }, true) = (span.state, span.to >= t4) {
-                return Some(cpu);
-            }
-        }
-        None
+        let mut spans = line.spans_from(t4).take_while(|span| span.from <= t4);
+        spans.find_map(|span| match span.state {
+            WorkerState::OnCore { cpu } if span.to >= t4 => Some(cpu),
+            _ => None,
+        })
     }
 
     /// Calls `take` for whatever had the CPU between the two times and belongs to neither end.

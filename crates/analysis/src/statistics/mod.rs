@@ -10,8 +10,8 @@ use taillab_model::{Distribution, Nanos};
 pub(crate) use bins::Bins;
 pub use ccdf::{CCDF_POINTS, ccdf, ccdf_of_ranks};
 pub use inflation::{SCORE_Z, variance_inflation};
-pub(crate) use series::Values;
-pub use series::{Observations, Series, curve_of};
+pub use series::{Observations, Series};
+pub(crate) use series::{Values, counted_curve};
 
 /// The distribution of a series of observations in order of time.
 ///

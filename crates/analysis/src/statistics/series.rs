@@ -183,7 +183,8 @@ impl Observations {
         &self.factors
     }
 
-    /// From now on, the observations count as independent of each other.
+    /// From now on, the observations count as independent of each other. Their distribution then includes
+    /// percentiles that so correlated a sample does not support.
     pub fn assume_independent(&mut self) {
         self.factors
             .iter_mut()
@@ -218,19 +219,10 @@ impl Observations {
 
     /// Their distribution.
     pub fn distribution(&self) -> Distribution {
-        self.distribution_with(|q: f64| {
+        let factor = |q: f64| {
             let known = self.factors.iter().find(|(level, _)| *level == q);
             known.map_or(1.0, |(_, factor)| *factor)
-        })
-    }
-
-    /// Their distribution as if they were independent of each other. It includes percentiles that so
-    /// correlated a sample does not support.
-    pub(crate) fn independent_distribution(&self) -> Distribution {
-        self.distribution_with(|_| 1.0)
-    }
-
-    fn distribution_with(&self, factor: impl Fn(f64) -> f64) -> Distribution {
+        };
         match &self.values {
             Values::Sorted(sorted) => {
                 Distribution::from_sorted_censored(sorted, self.unanswered, factor)
@@ -250,12 +242,8 @@ impl Observations {
     }
 }
 
-/// See [`ccdf()`](super::ccdf()).
-pub fn curve_of(histogram: &Histogram) -> Vec<(Nanos, f64)> {
-    counted_curve(histogram, 0)
-}
-
-fn counted_curve(histogram: &Histogram, unanswered: u64) -> Vec<(Nanos, f64)> {
+/// The points of [`ccdf()`](super::ccdf()), with `unanswered` observations longer than all of these.
+pub(crate) fn counted_curve(histogram: &Histogram, unanswered: u64) -> Vec<(Nanos, f64)> {
     let ranked = histogram.ranked();
     ccdf_of_ranks(histogram.count() as usize, unanswered, |rank| {
         ranked

@@ -16,7 +16,7 @@ use super::state::{Top, WorkerState};
 use super::unheard::{Inbound, PacketName};
 use super::unwatched::Unwatched;
 
-use crate::id_map::LastFound;
+use crate::id_map::{LastFound, grow_to};
 use crate::matcher::InOrder;
 use crate::slices::Slices;
 use crate::spans::earlier;
@@ -212,7 +212,6 @@ impl TimelineBuilder {
                 self.waited_for_storage(tid, ns(earlier(at, waited)), at, Some(call));
             }
             EventKind::LockTaken { waited, .. } => {
-                self.seen.locks = true;
                 self.waited_for_lock(cpu, tid, at, waited);
             }
             _ => {}
@@ -269,12 +268,8 @@ impl TimelineBuilder {
     }
 
     fn cpu(&mut self, cpu: u16) -> &mut CpuBuilder {
-        let place = usize::from(cpu);
-        if place >= self.cpus.len() {
-            self.cpus.resize_with(place + 1, || None);
-        }
         let sliced = self.slices.are_used();
-        self.cpus[place].get_or_insert_with(|| {
+        grow_to(&mut self.cpus, cpu.into()).get_or_insert_with(|| {
             let mut line = Box::<CpuBuilder>::default();
             if sliced {
                 line.forget_thread();

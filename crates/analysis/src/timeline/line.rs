@@ -72,8 +72,6 @@ pub struct Seen {
     pub idle: bool,
     /// Page faults.
     pub faults: bool,
-    /// Waits for locks of the kernel.
-    pub locks: bool,
     /// Reasons why threads slept.
     pub sleeps: bool,
     /// Lost time, as a canary or the hypervisor reports it.
@@ -105,11 +103,6 @@ impl Timeline {
     pub fn to(&self) -> Monotonic {
         let boot = Monotonic::from_nanos_since_boot(0);
         self.span.map_or(boot, |(_, to)| to)
-    }
-
-    /// Whether there was no event.
-    pub const fn is_empty(&self) -> bool {
-        self.span.is_none()
     }
 
     /// The CPUs whose switches, interrupts or power states were recorded, in order of their numbers.
@@ -349,15 +342,19 @@ impl WorkerLine {
         std::iter::from_fn(move || cursor.next(self))
     }
 
+    /// The spans from the one in which `at` lies, or from the first.
+    pub(crate) fn spans_from(&self, at: Monotonic) -> impl Iterator<Item = WorkerSpan> {
+        let mut cursor = self.cursor_from(at);
+        std::iter::from_fn(move || cursor.next(self))
+    }
+
     /// Whether it hardly sleeps between two instants, because it always has work or polls for it.
     pub(crate) fn never_sleeps(&self, from: Monotonic, upto: Monotonic) -> bool {
         /// It sleeps for a smaller share of the time than this.
         const LEAST_SLEEP: f64 = 0.001;
         let (mut asleep, mut awake) = (Nanos::ZERO, Nanos::ZERO);
-        let mut cursor = self.cursor_from(from);
-        while let Some(span) = cursor.next(self)
-            && span.from < upto
-        {
+        let spans = self.spans_from(from);
+        for span in spans.take_while(|span| span.from < upto) {
             let length = span.to.min(upto).saturating_since(span.from.max(from));
             match span.state {
                 WorkerState::Asleep(_) => asleep += length,

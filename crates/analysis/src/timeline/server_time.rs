@@ -8,6 +8,7 @@ use super::busy::NET_RX;
 use super::line::{Timeline, WorkerLine};
 use super::state::Top;
 use crate::matched::Matched;
+use crate::spans::Span;
 
 /// A thread that never sleeps, and has requests for a smaller share of its time than this, is polling.
 const MOST_AT_WORK: f64 = 0.9;
@@ -26,27 +27,21 @@ pub(crate) struct ServerTime {
 
 impl ServerTime {
     /// Adds these stretches of a window, which are in order of time.
-    pub(crate) fn add(
-        &mut self,
-        matched: &Matched,
-        timeline: &Timeline,
-        stretches: impl Iterator<Item = (Monotonic, Monotonic)>,
-    ) {
-        let stretches: Vec<(Monotonic, Monotonic)> = stretches.collect();
-        let (Some(&(from, _)), Some(&(_, upto))) = (stretches.first(), stretches.last()) else {
+    pub(crate) fn add(&mut self, matched: &Matched, timeline: &Timeline, stretches: &[Span]) {
+        let (Some(first), Some(last)) = (stretches.first(), stretches.last()) else {
             return;
         };
         let mut on_core: BTreeMap<Tid, u64> = BTreeMap::new();
-        for &stretch in &stretches {
+        for &stretch in stretches {
             self.add_stretch(timeline, stretch, &mut on_core);
         }
         let lines = timeline.workers().iter();
-        let awake = lines.filter(|line| line.never_sleeps(from, upto));
+        let awake = lines.filter(|line| line.never_sleeps(first.from, last.to));
         let awake: Vec<Tid> = awake.map(WorkerLine::tid).collect();
         if awake.is_empty() {
             return;
         }
-        let served = served(matched, &stretches);
+        let served = served(matched, stretches);
         for tid in awake {
             let ns = |of: &BTreeMap<Tid, u64>| of.get(&tid).copied().unwrap_or(0);
             let (on_core, at_work) = (ns(&on_core), ns(&served));
@@ -59,7 +54,7 @@ impl ServerTime {
     fn add_stretch(
         &mut self,
         timeline: &Timeline,
-        (from, upto): (Monotonic, Monotonic),
+        Span { from, to: upto }: Span,
         on_core: &mut BTreeMap<Tid, u64>,
     ) {
         for line in timeline.cpus() {
@@ -116,7 +111,7 @@ fn count(of: Option<(Tid, u64)>, threads: &mut u64, on_core: &mut BTreeMap<Tid, 
 }
 
 /// For how many nanoseconds of these stretches each thread had at least one of these requests.
-fn served(matched: &Matched, stretches: &[(Monotonic, Monotonic)]) -> BTreeMap<Tid, u64> {
+fn served(matched: &Matched, stretches: &[Span]) -> BTreeMap<Tid, u64> {
     let boot = Monotonic::from_nanos_since_boot(0);
     let mut by_end: Vec<usize> = (0..matched.requests.len()).collect();
     by_end.sort_unstable_by_key(|&place| matched.requests.t6(place));
@@ -126,11 +121,11 @@ fn served(matched: &Matched, stretches: &[(Monotonic, Monotonic)]) -> BTreeMap<T
         let stamps = matched.requests.stamps(place);
         let [t2, t3, t4, _] = stamps.middle();
         let began = t3.or(t2).or(t4).unwrap_or(stamps.t1).max(*free);
-        let first = stretches.partition_point(|(_, upto)| *upto <= began);
+        let first = stretches.partition_point(|stretch| stretch.to <= began);
         let met = stretches[first..].iter();
-        for &(from, upto) in met.take_while(|(from, _)| *from < stamps.t6) {
-            let ended = stamps.t6.min(upto);
-            *sum += ended.saturating_since(began.max(from)).get();
+        for stretch in met.take_while(|stretch| stretch.from < stamps.t6) {
+            let ended = stamps.t6.min(stretch.to);
+            *sum += ended.saturating_since(began.max(stretch.from)).get();
         }
         *free = stamps.t6.max(*free);
     }
@@ -155,7 +150,10 @@ mod tests {
             matched.requests.push_stamps(stamps);
             matched.workers.push(9);
         }
-        let stretches = [(10, 35), (100, 200), (300, 310)].map(|(from, to)| (at(from), at(to)));
+        let stretches = [(10, 35), (100, 200), (300, 310)].map(|(from, to)| Span {
+            from: at(from),
+            to: at(to),
+        });
         // 10 to 35, 110 to 130, 195 to 200, and all of the last
         assert_eq!(served(&matched, &stretches)[&9], 60_000);
     }

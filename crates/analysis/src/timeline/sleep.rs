@@ -79,15 +79,6 @@ impl Sleep {
             _ => Self::Other { call: number },
         }
     }
-
-    /// The system call, where one is known.
-    pub const fn call(self) -> Option<u16> {
-        match self {
-            Self::Lock { call } | Self::Io { call } => call,
-            Self::Other { call } => Some(call),
-            Self::Work | Self::Fault | Self::Unknown => None,
-        }
-    }
 }
 
 /// The name of a system call on x86-64 in which servers sleep; for others, the number.

@@ -64,19 +64,6 @@ pub enum StallEvidence {
     LateInterrupt,
 }
 
-impl StallEvidence {
-    /// The text for reports.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Canary => "a canary missed the same time",
-            Self::Steal => "the hypervisor counts it as stolen",
-            Self::OtherCpu => "another CPU stood still at the same time",
-            Self::LateTick => "a tick of the local timer came late",
-            Self::LateInterrupt => "an interrupt of another CPU came late",
-        }
-    }
-}
-
 /// A time in which a thread was current on a CPU and nothing was recorded there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Silence {

@@ -34,8 +34,9 @@ pub struct Evidence<'a> {
     pub closed_loop: Option<ClientSide<'a>>,
     /// The first answer that was an error, or not one of the protocol: `load`.
     pub wrong_answer: Option<&'a str>,
-    /// Several loads, one after the other: `load` with several rates, or a search.
-    pub sweep: Option<Sweep<'a>>,
+    /// Several loads, one after the other, each with its own verdict: `load` with several rates, or a
+    /// search.
+    pub sweep: Option<&'a [LoadStep]>,
 }
 
 /// The server's side.
@@ -159,13 +160,6 @@ pub struct ClientSide<'a> {
     pub errors: &'a LoadErrors,
     /// What is known besides; `None` where only the server's side was analysed.
     pub evidence: Option<&'a LoadEvidence>,
-}
-
-/// Several loads, one after the other.
-#[derive(Clone, Copy, Debug)]
-pub struct Sweep<'a> {
-    /// Each with its own verdict.
-    pub steps: &'a [LoadStep],
 }
 
 impl<'a> Evidence<'a> {

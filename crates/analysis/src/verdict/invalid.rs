@@ -105,7 +105,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         key: "no_load",
         seen: |e| {
-            let none = e.sweep?.steps.is_empty();
+            let none = e.sweep?.is_empty();
             none.then(|| "no load was measured".to_owned())
         },
         remedy: |_| "run it again, and let at least one load finish",

@@ -17,8 +17,8 @@ use rule::OVERLOAD;
 use withdrawals::{Spoils, WITHDRAWALS};
 
 pub use evidence::{
-    ClientSide, Evidence, Growth, LoadEvidence, SentLoad, ServerEvidence, Sweep, TraceFacts,
-    TracedServer, Unsupported, VirtualWorkers,
+    ClientSide, Evidence, Growth, LoadEvidence, SentLoad, ServerEvidence, TraceFacts, TracedServer,
+    Unsupported, VirtualWorkers,
 };
 pub use rule::{Rule, is_overload};
 pub use withdraw::{withdraw, withdraw_from_closed_loop, withdraw_from_load, withdraw_from_rtt};
@@ -102,7 +102,7 @@ fn claims(evidence: &Evidence<'_>, reasons: &[Reason], spoiled: &[(&str, Spoils)
 /// A sweep searches for the load at which the server fails or no longer keeps up, so neither makes the sweep
 /// invalid. But if the client failed in a step, the step shows nothing, and the result may be wrong.
 fn judge_steps(evidence: &Evidence<'_>, verdict: &mut Verdict) {
-    for step in evidence.sweep.iter().flat_map(|sweep| sweep.steps) {
+    for step in evidence.sweep.unwrap_or_default() {
         let rate_per_s = step.load.target_rate_per_s;
         for reason in &step.verdict.reasons {
             let text = format!("at {rate_per_s:.0}/s: {}", reason.text);

@@ -31,11 +31,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         key: "server_overloaded",
         seen: |e| {
-            let overloaded = e
-                .sweep?
-                .steps
-                .iter()
-                .filter(|step| is_overload(&step.verdict));
+            let overloaded = e.sweep?.iter().filter(|step| is_overload(&step.verdict));
             let rates: Vec<String> = overloaded
                 .map(|step| format!("{:.0}/s", step.load.target_rate_per_s))
                 .collect();

@@ -142,6 +142,12 @@ fn some_errors(e: &Evidence<'_>) -> Option<String> {
     ))
 }
 
+/// Why the server is not compared with the ideal, if this is the reason.
+fn unlike(e: &Evidence<'_>, is_reason: fn(&Withdrawn) -> bool) -> Option<String> {
+    let withdrawn = e.withdrawn().filter(is_reason)?;
+    Some(Unlike(&withdrawn).to_string())
+}
+
 /// The lowest percentile beyond the share of the requests that was answered.
 fn beyond_answers(e: &Evidence<'_>) -> Option<f64> {
     let answered = e.server?.result.measured.sojourn.answered_share();
@@ -392,11 +398,7 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
     Withdrawal {
         rule: Rule {
             key: "service_time_unknown",
-            seen: |e| {
-                let withdrawn = e.withdrawn()?;
-                let unknown = matches!(withdrawn, Withdrawn::ServiceTimeUnknown);
-                unknown.then(|| Unlike(&withdrawn).to_string())
-            },
+            seen: |e| unlike(e, |why| matches!(why, Withdrawn::ServiceTimeUnknown)),
             remedy: |_| {
                 "give the service time with --service-time, or record everything for a share of the \
                  time (--stamps sampled:1/16)"
@@ -428,11 +430,7 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
     Withdrawal {
         rule: Rule {
             key: "closed_loop",
-            seen: |e| {
-                let withdrawn = e.withdrawn()?;
-                let wait = matches!(withdrawn, Withdrawn::ClientsWait { .. });
-                wait.then(|| Unlike(&withdrawn).to_string())
-            },
+            seen: |e| unlike(e, |why| matches!(why, Withdrawn::ClientsWait { .. })),
             remedy: |_| {
                 "what was measured holds for these clients; for a comparison, send an open-loop \
                  load (`taillab load -R`, `taillab run`)"
@@ -443,11 +441,7 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
     Withdrawal {
         rule: Rule {
             key: "forecast_below_ideal",
-            seen: |e| {
-                let withdrawn = e.withdrawn()?;
-                let beaten = matches!(withdrawn, Withdrawn::ForecastBelowIdeal { .. });
-                beaten.then(|| Unlike(&withdrawn).to_string())
-            },
+            seen: |e| unlike(e, |why| matches!(why, Withdrawn::ForecastBelowIdeal { .. })),
             remedy: remedy_for_long_service_time,
         },
         spoils: |_| Spoils::Comparison,

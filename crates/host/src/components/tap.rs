@@ -19,7 +19,7 @@ use super::frames::{
 };
 use crate::cpus::{self, CpuSet};
 use crate::netns::NetNamespace;
-use crate::syscall::answer;
+use crate::syscall::{answer, interface_request};
 
 /// Who sends the frame back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,24 +82,6 @@ pub fn tap_round_trips(
     })?
 }
 
-/// `struct ifreq` with flags.
-#[repr(C)]
-struct InterfaceRequest {
-    name: [u8; 16],
-    flags: i16,
-    unused: [u8; 22],
-}
-
-fn request(flags: i16) -> InterfaceRequest {
-    let mut name = [0; 16];
-    name[..NAME.len()].copy_from_slice(NAME.as_bytes());
-    InterfaceRequest {
-        name,
-        flags,
-        unused: [0; 22],
-    }
-}
-
 /// Makes the device, without addresses, and brings it up.
 fn open_tap() -> Result<File, ComponentError> {
     /// linux/if_tun.h
@@ -110,14 +92,15 @@ fn open_tap() -> Result<File, ComponentError> {
         .write(true)
         .open("/dev/net/tun")
         .map_err(refused("open /dev/net/tun"))?;
-    let mut wanted = request(IFF_TAP_NO_PI);
-    // SAFETY: the kernel reads and writes one `struct ifreq`; `wanted` has its size.
-    let made = unsafe { libc::ioctl(tap.as_raw_fd(), TUNSETIFF, &raw mut wanted) };
+    let mut request = interface_request(NAME).map_err(refused("name a TAP device"))?;
+    request.ifr_ifru.ifru_flags = IFF_TAP_NO_PI;
+    // SAFETY: the kernel reads and writes one `struct ifreq`.
+    let made = unsafe { libc::ioctl(tap.as_raw_fd(), TUNSETIFF, &raw mut request) };
     answer(made).map_err(refused("make a TAP device"))?;
     let socket = raw_socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
-    let mut up = request((libc::IFF_UP | libc::IFF_RUNNING) as i16);
+    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as i16;
     // SAFETY: as above.
-    let brought = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw mut up) };
+    let brought = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw mut request) };
     answer(brought).map_err(refused("bring the TAP device up"))?;
     non_blocking(&tap)?;
     Ok(tap)

@@ -10,29 +10,18 @@ use crate::roots::Roots;
 const GROUP: Group = Group::Kernel;
 
 pub(super) fn checks(roots: &Roots, architecture: &str) -> Vec<Check> {
-    let mounts = Mounts::read(roots);
+    let mounts = fs::read_to_string(roots.proc.join("self/mounts")).unwrap_or_default();
+    let is_mounted = |kind: &str| {
+        let mut kinds = mounts.lines().map(|line| line.split(' ').nth(2));
+        kinds.any(|mounted| mounted == Some(kind))
+    };
     vec![
         version(roots),
         processor(architecture),
         btf(roots),
-        tracefs(&mounts),
-        cgroups(&mounts),
+        tracefs(is_mounted("tracefs")),
+        cgroups(is_mounted("cgroup"), is_mounted("cgroup2")),
     ]
-}
-
-/// Types of the mounted file systems.
-struct Mounts(Vec<String>);
-
-impl Mounts {
-    fn read(roots: &Roots) -> Self {
-        let text = fs::read_to_string(roots.proc.join("self/mounts")).unwrap_or_default();
-        let kind = |line: &str| line.split(' ').nth(2).map(str::to_owned);
-        Self(text.lines().filter_map(kind).collect())
-    }
-
-    fn has(&self, kind: &str) -> bool {
-        self.0.iter().any(|mounted| mounted == kind)
-    }
 }
 
 fn version(roots: &Roots) -> Check {
@@ -79,8 +68,8 @@ fn btf(roots: &Roots) -> Check {
     }
 }
 
-fn tracefs(mounts: &Mounts) -> Check {
-    let found = if mounts.has("tracefs") {
+fn tracefs(is_mounted: bool) -> Check {
+    let found = if is_mounted {
         "mounted; taillab does not need it"
     } else {
         "not mounted; taillab does not need it"
@@ -88,8 +77,8 @@ fn tracefs(mounts: &Mounts) -> Check {
     Check::ok(GROUP, "tracefs", found)
 }
 
-fn cgroups(mounts: &Mounts) -> Check {
-    let found = match (mounts.has("cgroup"), mounts.has("cgroup2")) {
+fn cgroups(has_version_1: bool, has_version_2: bool) -> Check {
+    let found = match (has_version_1, has_version_2) {
         (true, true) => "versions 1 and 2",
         (true, false) => "version 1",
         (false, true) => "version 2",

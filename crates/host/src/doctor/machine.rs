@@ -55,21 +55,18 @@ fn user(roots: &Roots) -> Check {
 fn program(name: &str) -> Check {
     match programs::find(Path::new(name)) {
         Ok(path) => Check::ok(GROUP, name, path.display().to_string()),
-        Err(missing) => Check::not_ok(
-            GROUP,
-            name,
-            if name == "ip" {
-                CheckState::Missing
-            } else {
-                CheckState::Warning
-            },
-            if name == "ip" {
-                "not installed: it makes the testbed’s network".to_owned()
-            } else {
-                format!("not installed: no `taillab run {name}`")
-            },
-            format!("sudo {}", missing.remedy),
-        ),
+        Err(missing) => {
+            let (state, lost) = match name {
+                "ip" => (
+                    CheckState::Missing,
+                    "it makes the testbed’s network".to_owned(),
+                ),
+                _ => (CheckState::Warning, format!("no `taillab run {name}`")),
+            };
+            let found = format!("not installed: {lost}");
+            let remedy = format!("sudo {}", missing.remedy);
+            Check::not_ok(GROUP, name, state, found, remedy)
+        }
     }
 }
 

@@ -131,7 +131,8 @@ pub(super) fn checks(roots: &Roots, privileges: &Privileges, limits: Limits) -> 
             "leave the user namespace: run it as root on the host",
         ));
     }
-    checks.extend(capabilities(privileges, limits));
+    checks.extend(ROWS.map(|row| capability(privileges, row)));
+    checks.push(open_files(privileges, limits));
     checks.push(unprivileged_bpf(roots));
     checks.push(paranoid(roots));
     checks.push(lockdown(roots));
@@ -212,12 +213,6 @@ const ROWS: [CapabilityRow; 6] = [
         "no real-time priorities",
     ),
 ];
-
-fn capabilities(privileges: &Privileges, limits: Limits) -> Vec<Check> {
-    let mut checks = ROWS.map(|row| capability(privileges, row)).to_vec();
-    checks.push(open_files(privileges, limits));
-    checks
-}
 
 fn capability(privileges: &Privileges, (needed, state, with, without): CapabilityRow) -> Check {
     let first = needed[0];

@@ -11,6 +11,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use taillab_model::doctor::{Check, CheckState, Group};
 
 use super::privilege::{NET_ADMIN, NET_RAW, Privileges, SUDO, SYS_NICE};
+use crate::process::set_fifo;
 use crate::roots::{Roots, read_optional};
 use crate::syscall::{answer, descriptor};
 
@@ -80,22 +81,7 @@ pub(super) fn of_network(privileges: &Privileges) -> Vec<Check> {
 
 /// `sched_setscheduler(2)` of a thread that ends at once.
 fn real_time() -> io::Result<()> {
-    let work = || {
-        // musl's sched_setscheduler() always fails, without asking the kernel
-        let parameters = libc::c_int::from(1_u8);
-        // SAFETY: the kernel reads one int, `sched_priority`, from a local that outlives
-        // the call; 0 is the calling thread, which ends right after.
-        let ret = unsafe {
-            libc::syscall(
-                libc::SYS_sched_setscheduler,
-                0,
-                libc::SCHED_FIFO,
-                &raw const parameters,
-            )
-        };
-        answer(ret).map(drop)
-    };
-    let thread = thread::Builder::new().spawn(work)?;
+    let thread = thread::Builder::new().spawn(|| set_fifo(0, 1))?;
     (thread.join()).unwrap_or_else(|_| Err(io::Error::other("the trial’s thread ended early")))
 }
 

@@ -4,8 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::error::NoiseError;
+use crate::process::set_fifo;
 use crate::roots::{Roots, read_optional};
-use crate::syscall::answer;
 
 /// The scheduling policy of the loop's thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,13 +30,7 @@ impl Policy {
         let Self::Fifo(priority) = self else {
             return Ok(());
         };
-        let parameter = libc::sched_param {
-            sched_priority: priority.into(),
-        };
-        // SAFETY: 0 is the calling thread, and the kernel only reads `parameter`.
-        let set = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameter) };
-        let refused = |source| NoiseError::NoRealTime { priority, source };
-        answer(set).map(drop).map_err(refused)
+        set_fifo(0, priority).map_err(|source| NoiseError::NoRealTime { priority, source })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ pub struct RawGap {
 }
 
 /// What a loop found, when it has ended.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct LoopEnd {
     /// The time between each two reads.
     pub counts: TickCounts,
@@ -102,41 +102,21 @@ impl Loop {
 pub struct RunningLoops {
     /// In the order of their specifications.
     pub loops: Vec<Loop>,
-    begin: Arc<Gate>,
+    /// Set once they may begin.
+    begin: Arc<OnceLock<()>>,
     stop: Arc<AtomicBool>,
 }
 
 impl RunningLoops {
     /// Lets all of them begin.
     pub fn begin(&self) {
-        self.begin.open();
+        // they have begun already, where it is set
+        let _ = self.begin.set(());
     }
 
     /// Tells all of them to end, which takes them up to a millisecond.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
-    }
-}
-
-/// Threads wait at it until it is opened.
-#[derive(Debug, Default)]
-struct Gate {
-    is_open: Mutex<bool>,
-    opened: Condvar,
-}
-
-impl Gate {
-    fn open(&self) {
-        *self.is_open.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.opened.notify_all();
-    }
-
-    fn pass(&self) {
-        let mut is_open = self.is_open.lock().unwrap_or_else(PoisonError::into_inner);
-        while !*is_open {
-            let woken = self.opened.wait(is_open);
-            is_open = woken.unwrap_or_else(PoisonError::into_inner);
-        }
     }
 }
 
@@ -154,7 +134,7 @@ pub fn start(specs: Vec<LoopSpec>) -> Result<RunningLoops, NoiseError> {
         match launch(spec, &running.begin, &running.stop) {
             Ok(one) => running.loops.push(one),
             Err(error) => {
-                // those that are there must get past the gate to end
+                // those that are there end only once they have begun
                 running.stop();
                 running.begin();
                 running.loops.into_iter().for_each(|one| drop(one.join()));
@@ -165,7 +145,11 @@ pub fn start(specs: Vec<LoopSpec>) -> Result<RunningLoops, NoiseError> {
     Ok(running)
 }
 
-fn launch(spec: LoopSpec, begin: &Arc<Gate>, stop: &Arc<AtomicBool>) -> Result<Loop, NoiseError> {
+fn launch(
+    spec: LoopSpec,
+    begin: &Arc<OnceLock<()>>,
+    stop: &Arc<AtomicBool>,
+) -> Result<Loop, NoiseError> {
     let (out, gaps) = sync_channel(KEPT);
     let (ready, is_ready) = sync_channel(1);
     let (begin, stop) = (Arc::clone(begin), Arc::clone(stop));
@@ -181,14 +165,17 @@ fn launch(spec: LoopSpec, begin: &Arc<Gate>, stop: &Arc<AtomicBool>) -> Result<L
             let failed = prepared.is_err();
             let tid = rustix::thread::gettid().as_raw_nonzero().get() as u32;
             // before it is ready, so that all loops begin at once
-            let counts = TickCounts::default();
+            let end = LoopEnd::default();
             // `launch` waits for this
             let _ = ready.send(prepared.map(|()| tid));
             if failed {
-                return LoopEnd::nothing(counts);
+                return end;
             }
-            begin.pass();
-            spin(&own, counts, &stop, &out)
+            begin.wait();
+            match own.style {
+                ReadStyle::Single => spin::<false>(&own, end, &stop, &out),
+                ReadStyle::Double => spin::<true>(&own, end, &stop, &out),
+            }
         })
         .map_err(NoiseError::Thread)?;
     match is_ready.recv() {
@@ -203,41 +190,14 @@ fn launch(spec: LoopSpec, begin: &Arc<Gate>, stop: &Arc<AtomicBool>) -> Result<L
     }
 }
 
-impl LoopEnd {
-    fn nothing(counts: TickCounts) -> Self {
-        Self {
-            counts,
-            span: (0, 0),
-            unwatched_ticks: 0,
-            migrations: 0,
-            gaps: 0,
-            gaps_not_kept: 0,
-            stolen_ticks: 0,
-        }
-    }
-}
-
-fn spin(
-    spec: &LoopSpec,
-    counts: TickCounts,
-    stop: &AtomicBool,
-    out: &SyncSender<RawGap>,
-) -> LoopEnd {
-    match spec.style {
-        ReadStyle::Single => turns::<false>(spec, counts, stop, out),
-        ReadStyle::Double => turns::<true>(spec, counts, stop, out),
-    }
-}
-
 /// The two listings of the paper. Rare work (a gap, another CPU, the check whether to stop) is kept
 /// off the fast path, and the time it takes is not watched.
-fn turns<const DOUBLE: bool>(
+fn spin<const DOUBLE: bool>(
     spec: &LoopSpec,
-    counts: TickCounts,
+    mut end: LoopEnd,
     stop: &AtomicBool,
     out: &SyncSender<RawGap>,
 ) -> LoopEnd {
-    let mut end = LoopEnd::nothing(counts);
     let short = spec.threshold_ticks.min(TickCounts::SHORT);
     let look_ticks = (spec.frequency_hz / LOOK_HZ) as u64;
     let (first, mut last_cpu) = tsc::read();

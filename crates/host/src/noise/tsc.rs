@@ -9,7 +9,7 @@ use taillab_model::noise::TscClock;
 
 use super::error::NoiseError;
 use crate::clock::now;
-use crate::roots::{Roots, read_optional};
+use crate::roots::{Roots, field, read_optional};
 
 /// The counter and the CPU on which it was read.
 ///
@@ -43,11 +43,8 @@ pub fn read() -> (u64, u32) {
 /// [`NoiseError::NoTsc`], [`NoiseError::Unstable`].
 pub fn check(roots: &Roots) -> Result<(), NoiseError> {
     let info = fs::read_to_string(roots.proc.join("cpuinfo")).unwrap_or_default();
-    let flags = || {
-        let line = info.lines().find(|line| line.starts_with("flags"));
-        line.unwrap_or_default().split_ascii_whitespace()
-    };
-    let has = |wanted: &str| flags().any(|flag| flag == wanted);
+    let flags = field(&info, &["flags"]).unwrap_or_default();
+    let has = |wanted: &str| flags.split_ascii_whitespace().any(|flag| flag == wanted);
     if !cfg!(target_arch = "x86_64") || !has("tsc") || !has("rdtscp") {
         return Err(NoiseError::NoTsc);
     }

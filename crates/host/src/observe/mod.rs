@@ -11,4 +11,4 @@ mod throttle;
 pub use self::counters::Counters;
 pub use self::names::{name, name_own, name_threads};
 pub use self::own_cost::OwnCost;
-pub use self::program_time::{ProgramTime, ProgramTimeError};
+pub use self::program_time::ProgramTime;

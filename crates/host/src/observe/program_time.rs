@@ -5,13 +5,6 @@ use std::os::fd::OwnedFd;
 
 use crate::syscall::{bpf, descriptor};
 
-/// The kernel refuses to count.
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "the kernel does not count the time of eBPF programs: {0}; needs Linux 5.8 and CAP_SYS_ADMIN"
-)]
-pub struct ProgramTimeError(#[from] io::Error);
-
 /// While this is held, the kernel reads its clock before and after every eBPF program of the
 /// machine (BPF_ENABLE_STATS of bpf(2)).
 #[derive(Debug)]
@@ -23,8 +16,8 @@ impl ProgramTime {
     /// Begins to count.
     ///
     /// # Errors
-    /// [`ProgramTimeError`].
-    pub fn count() -> Result<Self, ProgramTimeError> {
+    /// The kernel's answer: it needs Linux 5.8 and CAP_SYS_ADMIN.
+    pub fn count() -> io::Result<Self> {
         /// `enum bpf_cmd` and `enum bpf_stats_type` of `include/uapi/linux/bpf.h`.
         const BPF_ENABLE_STATS: libc::c_int = 32;
         const BPF_STATS_RUN_TIME: u32 = 0;

@@ -5,6 +5,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
 use rustix::process::Signal;
+use signal_hook::low_level::signal_name;
 
 /// How a server ended, in one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,20 +69,4 @@ impl fmt::Display for ServerExit {
         }
         Ok(())
     }
-}
-
-fn signal_name(signal: i32) -> Option<&'static str> {
-    let names = [
-        (Signal::KILL, "SIGKILL"),
-        (Signal::TERM, "SIGTERM"),
-        (Signal::INT, "SIGINT"),
-        (Signal::SEGV, "SIGSEGV"),
-        (Signal::ABORT, "SIGABRT"),
-        (Signal::BUS, "SIGBUS"),
-        (Signal::ILL, "SIGILL"),
-        (Signal::FPE, "SIGFPE"),
-        (Signal::HUP, "SIGHUP"),
-    ];
-    let named = names.iter().find(|(known, _)| known.as_raw() == signal)?;
-    Some(named.1)
 }

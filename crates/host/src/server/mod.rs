@@ -22,6 +22,7 @@ use rustix::process::{
 
 pub(crate) use self::parent::{Parent, die_with};
 use crate::cpus::CpuSet;
+use crate::invoker::Invoker;
 use crate::netns::{self, NetNamespace};
 use crate::private_folder::PrivateFolder;
 use crate::process;
@@ -282,7 +283,7 @@ impl Drop for ServerProcess {
 struct Placing {
     namespace: Option<OwnedFd>,
     affinity: rustix::thread::CpuSet,
-    user: Option<User>,
+    user: Option<Invoker>,
     folder: Option<OwnedFd>,
     open_files: u64,
     /// A pidfd of this process: readable once we have ended.
@@ -292,10 +293,11 @@ struct Placing {
 impl Placing {
     fn of(spec: &ServerSpec<'_>) -> io::Result<Self> {
         let copy = |fd: BorrowedFd<'_>| fd.try_clone_to_owned();
+        let user = spec.user.as_ref().map(Invoker::with_primary_group);
         Ok(Self {
             namespace: spec.namespace.map(|n| copy(n.as_fd())).transpose()?,
             affinity: spec.cpus.to_affinity(),
-            user: spec.user.clone().filter(|user| !user.is_current()),
+            user: user.filter(|user| !user.is_current()),
             folder: spec.folder.map(|folder| copy(folder.as_fd())).transpose()?,
             open_files: spec.open_files,
             spawner: pidfd_open(getpid(), PidfdFlags::empty())?,
@@ -322,7 +324,7 @@ impl Placing {
         }
         raise_open_files(self.open_files);
         if let Some(user) = &self.user {
-            step("change its user", user.assume())?;
+            user.assume().map_err(|error| ("change its user", error))?;
         }
         die_with(&self.spawner).map_err(|error| ("make it end with its parent", error))
     }

@@ -127,11 +127,9 @@ impl StartedCommand {
         if self.stopped {
             return;
         }
-        if let Some(pid) = self.number()
-            && !self.parent.is_deaf(self.pid())
-        {
+        if !self.parent.is_deaf(self.pid()) {
             // It may end by itself at any time; then there is nobody left to ask.
-            let _ = kill_process(pid, Signal::TERM);
+            let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
             let deadline = Instant::now() + patience;
             while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
                 std::thread::sleep(POLL);
@@ -147,16 +145,10 @@ impl StartedCommand {
     /// any, another group may get the number once the command's end was seen: so this is done at once, and
     /// never again.
     fn kill_group(&mut self) {
-        if !std::mem::replace(&mut self.stopped, true)
-            && let Some(group) = self.number()
-        {
-            let _ = kill_process_group(group, Signal::KILL);
+        if !std::mem::replace(&mut self.stopped, true) {
+            // its process id is also the number of its group
+            let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
         }
-    }
-
-    /// Its process id, which is also the number of its group.
-    fn number(&self) -> Option<Pid> {
-        i32::try_from(self.pid()).ok().and_then(Pid::from_raw)
     }
 }
 

@@ -165,29 +165,22 @@ impl Making<'_, '_, '_> {
             let old = match change.setting.read(&self.tuner.roots) {
                 Ok(old) => old,
                 // a thread that has ended needs no change any more
-                Err(error @ SettingError::Ended { .. }) => {
-                    self.skip(change, &error.to_string(), "", done);
-                    continue;
-                }
-                Err(error) if change.optional => {
+                Err(error) if change.optional || is_ended(&error) => {
                     self.skip(change, &error.to_string(), "", done);
                     continue;
                 }
                 Err(error) => return Err(Failure::Setting(error)),
             };
-            if change.setting.same(&old, &change.new) {
-                done.push(ChangeResult {
-                    change: change.clone(),
-                    old,
-                    state: ChangeState::AlreadySo,
-                });
-                continue;
-            }
-            intended.push(Entry {
+            let is_so = change.setting.same(&old, &change.new);
+            let entry = Entry {
                 number: self.entries.len() + intended.len(),
                 old,
                 change: change.clone(),
-            });
+            };
+            match is_so {
+                true => done.push(entry.result(ChangeState::AlreadySo)),
+                false => intended.push(entry),
+            }
         }
         if intended.is_empty() {
             return Ok(());
@@ -202,11 +195,7 @@ impl Making<'_, '_, '_> {
         self.entries.extend(intended.iter().cloned());
         for entry in &intended {
             match self.one(entry) {
-                Ok(()) => done.push(ChangeResult {
-                    change: entry.change.clone(),
-                    old: entry.old.clone(),
-                    state: ChangeState::Changed,
-                }),
+                Ok(()) => done.push(entry.clone().result(ChangeState::Changed)),
                 Err(Failure::Setting(error)) if entry.change.optional || is_ended(&error) => {
                     self.leave_out(entry, &error.to_string(), done);
                 }

@@ -112,6 +112,17 @@ pub(super) struct Entry {
     pub(super) change: Change,
 }
 
+impl Entry {
+    /// What has become of it.
+    pub(super) fn result(self, state: ChangeState) -> ChangeResult {
+        ChangeResult {
+            change: self.change,
+            old: self.old,
+            state,
+        }
+    }
+}
+
 /// A line of the file.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "snake_case")]

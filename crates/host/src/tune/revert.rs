@@ -110,7 +110,7 @@ impl Tuner {
                 watch,
             ));
         } else {
-            let gone = |entry: Entry| outcome_of(entry, ChangeState::Gone);
+            let gone = |entry: Entry| entry.result(ChangeState::Gone);
             changes.extend(entries.into_iter().map(gone));
         }
         let is_left = |change: &ChangeResult| {
@@ -160,19 +160,11 @@ impl Tuner {
             };
             let by = later.iter().find(has).map(|other| other.id);
             match by.or_else(|| unread.filter(|_| is_changed(&entry.change))) {
-                Some(by) => covered.push(outcome_of(entry, ChangeState::Covered { by })),
+                Some(by) => covered.push(entry.result(ChangeState::Covered { by })),
                 None => free.push(entry),
             }
         }
         Ok((covered, free))
-    }
-}
-
-fn outcome_of(entry: Entry, state: ChangeState) -> ChangeResult {
-    ChangeResult {
-        change: entry.change,
-        old: entry.old,
-        state,
     }
 }
 
@@ -204,7 +196,7 @@ pub(super) fn undo(
         if !matches!(outcome, ChangeState::Failed(_)) {
             done.push(entry.number);
         }
-        changes.push(outcome_of(entry.clone(), outcome));
+        changes.push(entry.clone().result(outcome));
     }
     // last: a thread still in a control group of ours cannot have its old CPUs back, and one that
     // starts from now on inherits the old values
@@ -227,7 +219,7 @@ fn put_heirs_back(
             // its parent's entry leads the next revert to it
             done.retain(|number| *number != heir.number);
         }
-        changes.push(outcome_of(heir, outcome));
+        changes.push(heir.result(outcome));
     }
 }
 

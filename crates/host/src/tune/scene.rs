@@ -70,7 +70,8 @@ pub struct Scene {
     pub cpus_are_named: bool,
     /// The inode of the server's network namespace; `None` for ours.
     pub namespace: Option<u64>,
-    device: Option<String>,
+    /// The network device, if one is named.
+    pub device: Option<String>,
 }
 
 impl Scene {
@@ -176,11 +177,6 @@ impl Scene {
             )),
             false => Ok(devices),
         }
-    }
-
-    /// The one that was named.
-    pub fn named_device(&self) -> Option<&str> {
-        self.device.as_deref()
     }
 
     fn all_devices(&self) -> Vec<String> {

@@ -78,11 +78,7 @@ impl Tuner {
                 Err(error) if error.is_gone() => ChangeState::Gone,
                 Err(error) => ChangeState::Unknown(error.to_string()),
             };
-            ChangeResult {
-                change: entry.change,
-                old: entry.old,
-                state,
-            }
+            entry.result(state)
         });
         ApplyStatus {
             id: record.id,

@@ -2,14 +2,14 @@
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use taillab_model::histogram::{cell, cell_of};
 use taillab_model::{Nanos, quantile_ranks};
 
-/// Buckets for each power of two: a bucket is at most a 32nd of its value wide.
-const PARTS_LOG2: u32 = 5;
-const PARTS: usize = 1 << PARTS_LOG2;
+/// log2 of the buckets for each power of two: a bucket is at most a 32nd of its value wide.
+const BITS: u32 = 5;
 
 /// Up to 2^40 ns (18 minutes); longer times are counted in the last bucket.
-const BUCKETS: usize = PARTS * 36;
+const BUCKETS: usize = 36 << BITS;
 
 /// Counts times in logarithmic buckets, for the progress line of a running load.
 ///
@@ -101,23 +101,12 @@ impl LiveCounts {
 
 #[inline]
 fn bucket_of(length: Nanos) -> usize {
-    let ns = length.get();
-    let log2 = (ns | 1).ilog2();
-    if log2 < PARTS_LOG2 {
-        return ns as usize;
-    }
-    let part = (ns >> (log2 - PARTS_LOG2)) as usize & (PARTS - 1);
-    let bucket = ((log2 - PARTS_LOG2 + 1) as usize * PARTS) + part;
-    bucket.min(BUCKETS - 1)
+    cell(length.get(), BITS).min(BUCKETS - 1)
 }
 
 fn middle_of(bucket: usize) -> Nanos {
-    if bucket < PARTS {
-        return Nanos::new(bucket as u64);
-    }
-    let shift = (bucket / PARTS - 1) as u32;
-    let low = ((PARTS + bucket % PARTS) as u64) << shift;
-    Nanos::new(low + (1 << shift) / 2)
+    let (low, width) = cell_of(bucket, BITS);
+    Nanos::new(low + width / 2)
 }
 
 #[cfg(test)]

@@ -143,7 +143,8 @@ fn spin<C: Client, H: Hooks>(
         if let Some(due) = due
             && at >= due.max(send_from)
         {
-            run.record.set_due(run.next, due);
+            let planned = due.saturating_since(start);
+            run.record.set_planned(run.next, planned);
             turns.taken();
             let sent = run.send(at);
             at = now();

@@ -132,12 +132,6 @@ impl Record {
         self.measure_from = k;
     }
 
-    /// Sets when request `k` is due; not before the start.
-    #[inline]
-    pub(super) fn set_due(&mut self, k: usize, at: Monotonic) {
-        self.schedule[k] = at.saturating_since(self.start);
-    }
-
     /// When request `k` is due, counted from the start.
     #[inline]
     pub(super) fn planned(&self, k: usize) -> Nanos {

@@ -84,7 +84,6 @@ pub(super) struct Session<'a, C> {
     last_answer: Monotonic,
     /// Errors that belong to no request.
     extra: LoadErrors,
-    measured_cpu: CpuUse,
     window: Option<Window>,
 }
 
@@ -115,7 +114,6 @@ impl<'a, C: Client> Session<'a, C> {
             refused: false,
             last_answer: now(),
             extra: LoadErrors::default(),
-            measured_cpu: CpuUse::default(),
             window: None,
         }
     }
@@ -266,7 +264,7 @@ impl<'a, C: Client> Session<'a, C> {
         stopped: Option<StopReason>,
         hooks: &mut H,
     ) -> LoadRun {
-        self.close_window(at);
+        let cpu = self.measured_cpu(at);
         match stopped {
             None => self.drain(at, self.timeout, hooks),
             Some(StopReason::Interrupted) => {
@@ -287,7 +285,7 @@ impl<'a, C: Client> Session<'a, C> {
             errors: [self.record.request_errors(), self.extra].into_iter().sum(),
             record: self.record,
             stopped,
-            cpu: self.measured_cpu,
+            cpu,
             waits: self.waits.noted,
         }
     }
@@ -319,15 +317,13 @@ impl<'a, C: Client> Session<'a, C> {
         });
     }
 
-    #[cold]
-    fn close_window(&mut self, at: Monotonic) {
-        let Some(window) = self.window else {
-            return;
-        };
-        self.cpu.elapsed = at.saturating_since(window.opened);
-        self.cpu.thread = thread_cpu_time().saturating_sub(window.thread);
-        self.cpu.requests = (self.next - self.measure_from) as u64;
-        // a copy: the drain that follows is not part of the measurement
-        self.measured_cpu = self.cpu;
+    /// The CPU use of the measurement, which ends at `at`: the drain that follows is no part of it.
+    fn measured_cpu(&self, at: Monotonic) -> CpuUse {
+        self.window.map_or_else(CpuUse::default, |window| CpuUse {
+            elapsed: at.saturating_since(window.opened),
+            thread: thread_cpu_time().saturating_sub(window.thread),
+            requests: (self.next - self.measure_from) as u64,
+            ..self.cpu
+        })
     }
 }

@@ -17,12 +17,12 @@ pub use run::FleetRun;
 use self::start::StartLine;
 use crate::client::{AnyClient, Client};
 use crate::engine::{
-    Hooks, NoHooks, OpenLoop, Pace, PingPong, Progress, StopReason, Waiting, check_is_measured,
+    Hooks, OpenLoop, Pace, PingPong, Progress, StopReason, Waiting, check_is_measured,
     open_loop_from, ping_pong,
 };
 use crate::prefill::{Prefilled, prefill_watched};
 use crate::saturate::saturate_from;
-use crate::{ClosedLoop, Endpoint, LoadError, Saturation};
+use crate::{ClosedLoop, Endpoint, LoadError, LoadRun, Saturation};
 
 /// How often the calling thread checks whether the others are done.
 const WAIT: Duration = Duration::from_millis(2);
@@ -79,44 +79,36 @@ pub struct ClosedFleet<'a> {
 
 /// The progress of all threads of a fleet; any thread may read it at any time.
 #[derive(Debug)]
-pub struct FleetProgress(Box<[Padded]>);
-
-/// Counters on their own cache line: each thread writes only its own.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-struct Padded(Progress);
+pub struct FleetProgress(Box<[Progress]>);
 
 impl FleetProgress {
     fn new(threads: usize) -> Self {
-        Self((0..threads).map(|_| Padded::default()).collect())
+        Self((0..threads).map(|_| Progress::new()).collect())
     }
 
     /// Sets all counters to zero, as [`Progress::restart`] does.
     pub fn restart(&self) {
-        for thread in &self.0 {
-            thread.0.restart();
-        }
+        self.0.iter().for_each(Progress::restart);
     }
 
     /// Requests sent so far.
     pub fn sent(&self) -> u64 {
-        self.0.iter().map(|thread| thread.0.sent()).sum()
+        self.0.iter().map(Progress::sent).sum()
     }
 
     /// The progress of each thread.
     pub fn threads(&self) -> impl ExactSizeIterator<Item = &Progress> {
-        self.0.iter().map(|thread| &thread.0)
+        self.0.iter()
     }
 
     /// Answers received so far.
     pub fn received(&self) -> u64 {
-        self.0.iter().map(|thread| thread.0.received()).sum()
+        self.0.iter().map(Progress::received).sum()
     }
 
     /// For how long, summed over the threads, nothing was sent though something was due.
     pub fn held_up(&self) -> Nanos {
-        let each = self.0.iter().map(|thread| thread.0.held_up());
-        each.fold(Nanos::ZERO, |sum, held_up| sum + held_up)
+        self.0.iter().map(Progress::held_up).sum()
     }
 }
 
@@ -182,7 +174,7 @@ impl<C: Client + Send> Fleet<C> {
         stop: &AtomicBool,
     ) -> Result<Prefilled, LoadError> {
         prepared(&self.prepare, 0)?;
-        prefill_watched(&mut self.clients[0], server, stop, &self.progress.0[0].0)
+        prefill_watched(&mut self.clients[0], server, stop, &self.progress.0[0])
     }
 
     /// Keeps a fixed number of requests in flight for a given time, spread over the
@@ -202,7 +194,7 @@ impl<C: Client + Send> Fleet<C> {
         };
         let start = StartLine::new(taking_part);
         let runners: Vec<_> = (0..taking_part).map(|_| start.runner()).collect();
-        let work = |at, client: &mut C, runner: start::Runner<'_>, own: Own<'_, '_, H>| {
+        let work = |at, client: &mut C, runner: start::Runner<'_>, own: &mut Own<'_, H>| {
             let part = ClosedLoop {
                 outstanding: share(at),
                 length: load.length,
@@ -211,12 +203,10 @@ impl<C: Client + Send> Fleet<C> {
                 stop: own.stop,
                 progress: own.progress,
             };
-            match own.hooks {
-                Some(hooks) => saturate_from(client, &part, hooks, || runner.start()),
-                None => saturate_from(client, &part, &mut NoHooks, || runner.start()),
-            }
+            saturate_from(client, &part, own, || runner.start())
         };
-        let (found, stopped) = self.all(runners, load.stop, hooks, work)?;
+        let why = |part: &Saturation| part.stopped;
+        let (found, stopped) = self.all(runners, load.stop, hooks, work, why)?;
         Ok(together(found, stopped))
     }
 
@@ -267,7 +257,7 @@ impl<C: Client + Send> Fleet<C> {
         let waiting = load.waiting;
         type ThreadShare<'a> = (Vec<Nanos>, start::Runner<'a>);
         let work =
-            |at, client: &mut C, (schedule, runner): ThreadShare<'_>, own: Own<'_, '_, H>| {
+            |at, client: &mut C, (schedule, runner): ThreadShare<'_>, own: &mut Own<'_, H>| {
                 let part = OpenLoop {
                     measure_from: schedule.partition_point(|&due| due < warm_up),
                     schedule,
@@ -277,12 +267,10 @@ impl<C: Client + Send> Fleet<C> {
                     stop: own.stop,
                     progress: own.progress,
                 };
-                match own.hooks {
-                    Some(hooks) => open_loop_from(client, part, pace, hooks, || runner.start()),
-                    None => open_loop_from(client, part, pace, &mut NoHooks, || runner.start()),
-                }
+                open_loop_from(client, part, pace, own, || runner.start())
             };
-        let (runs, stopped) = self.all(parts, load.stop, hooks, work)?;
+        let why = |run: &LoadRun| run.stopped;
+        let (runs, stopped) = self.all(parts, load.stop, hooks, work, why)?;
         Ok(FleetRun { runs, stopped })
     }
 
@@ -297,7 +285,7 @@ impl<C: Client + Send> Fleet<C> {
         hooks: &mut H,
     ) -> Result<FleetRun, LoadError> {
         let threads = self.clients.len();
-        let work = |at: usize, client: &mut C, (), own: Own<'_, '_, H>| {
+        let work = |at: usize, client: &mut C, (), own: &mut Own<'_, H>| {
             let part = PingPong {
                 most: load.most.div_ceil(threads),
                 seed: seed_of(load.seed, at),
@@ -305,33 +293,33 @@ impl<C: Client + Send> Fleet<C> {
                 progress: own.progress,
                 ..*load
             };
-            match own.hooks {
-                Some(hooks) => ping_pong(client, &part, hooks),
-                None => ping_pong(client, &part, &mut NoHooks),
-            }
+            ping_pong(client, &part, own)
         };
-        let (runs, stopped) = self.all(vec![(); threads], load.stop, hooks, work)?;
+        let why = |run: &LoadRun| run.stopped;
+        let (runs, stopped) = self.all(vec![(); threads], load.stop, hooks, work, why)?;
         Ok(FleetRun { runs, stopped })
     }
 
     /// Runs `work` on one thread for each of `parts`. Returns the result of each and why they
-    /// ended early. A thread that fails drops its part.
-    fn all<H: Hooks, P: Send, R: Send + MayStop>(
+    /// ended early; `why` says it of one. A thread that fails drops its part.
+    fn all<H: Hooks, P: Send, R: Send>(
         &mut self,
         parts: Vec<P>,
         stop: &AtomicBool,
         hooks: &mut H,
-        work: impl Fn(usize, &mut C, P, Own<'_, '_, H>) -> Result<R, LoadError> + Sync,
+        work: impl Fn(usize, &mut C, P, &mut Own<'_, H>) -> Result<R, LoadError> + Sync,
+        why: fn(&R) -> Option<StopReason>,
     ) -> Result<(Vec<R>, Option<StopReason>), LoadError> {
         // set with the stop flag, or when any thread ends early
         let halt = AtomicBool::new(false);
-        let mut watching = Watching {
-            hooks,
+        let (progress, prepare) = (&self.progress, &self.prepare);
+        let mut own = Own {
+            hooks: Some(hooks),
             stop,
             halt: &halt,
             said_stop: false,
+            progress: &progress.0[0],
         };
-        let (progress, prepare) = (&self.progress, &self.prepare);
         let mut each = self.clients.iter_mut().zip(parts).enumerate();
         let Some((_, (own_client, own_part))) = each.next() else {
             return Err(LoadError::NoThreads);
@@ -342,14 +330,16 @@ impl<C: Client + Send> Fleet<C> {
                 let (work, halt) = (&work, &halt);
                 let run = move || {
                     prepared(prepare, at)?;
-                    let own = Own {
+                    let mut own = Own {
                         hooks: None,
                         stop: halt,
-                        progress: &progress.0[at].0,
+                        halt,
+                        said_stop: false,
+                        progress: &progress.0[at],
                     };
-                    work(at, client, part, own)
+                    work(at, client, part, &mut own)
                 };
-                threads.push(spawn(scope, at, move || halting(halt, at, run)));
+                threads.push(spawn(scope, at, move || halting(halt, at, why, run)));
             }
             let unspawned = threads.iter().any(Result::is_err);
             if unspawned {
@@ -360,14 +350,9 @@ impl<C: Client + Send> Fleet<C> {
                 drop(own_part);
                 None
             } else {
-                let own = Own {
-                    hooks: Some(&mut watching),
-                    stop,
-                    progress: &progress.0[0].0,
-                };
-                Some(halting(&halt, 0, || {
+                Some(halting(&halt, 0, why, || {
                     prepared(prepare, 0)?;
-                    work(0, own_client, own_part, own)
+                    work(0, own_client, own_part, &mut own)
                 }))
             };
             wait_for(&threads, stop, &halt);
@@ -377,21 +362,22 @@ impl<C: Client + Send> Fleet<C> {
                 .map(|(thread, at)| joined(at, thread?.join()));
             own_result.into_iter().chain(others).collect::<Vec<_>>()
         });
-        let said_stop = watching.said_stop;
+        let said_stop = own.said_stop;
         let results = results.into_iter().collect::<Result<Vec<_>, _>>()?;
-        let stopped = merged(results.iter().map(MayStop::stopped), said_stop);
+        let stopped = merged(results.iter().map(why), said_stop);
         Ok((results, stopped))
     }
 }
 
 /// Runs the work of a thread. If it panics, fails or ends early, the others are halted.
-fn halting<R: MayStop>(
+fn halting<R>(
     halt: &AtomicBool,
     thread: usize,
+    why: fn(&R) -> Option<StopReason>,
     run: impl FnOnce() -> Result<R, LoadError>,
 ) -> Result<R, LoadError> {
     let result = joined(thread, catch_unwind(AssertUnwindSafe(run)));
-    if !result.as_ref().is_ok_and(|part| part.stopped().is_none()) {
+    if !result.as_ref().is_ok_and(|part| why(part).is_none()) {
         halt.store(true, Relaxed);
     }
     result
@@ -411,51 +397,33 @@ fn wait_for<R>(
     }
 }
 
-/// What the work of one thread is given besides its client and its part.
-struct Own<'a, 'w, H> {
+/// What the work of one thread is given besides its client and its part. As its hooks, this stops
+/// the other threads when thread 0 is to stop, and each when another one has ended early.
+struct Own<'a, H> {
     /// Thread 0 has the caller's.
-    hooks: Option<&'a mut Watching<'w, H>>,
-    stop: &'a AtomicBool,
-    progress: &'a Progress,
-}
-
-/// Stops the other threads when thread 0 is to stop, and thread 0 when another one has ended early.
-struct Watching<'a, H> {
-    hooks: &'a mut H,
+    hooks: Option<&'a mut H>,
     stop: &'a AtomicBool,
     halt: &'a AtomicBool,
     said_stop: bool,
+    progress: &'a Progress,
 }
 
-impl<H: Hooks> Hooks for Watching<'_, H> {
+impl<H: Hooks> Hooks for Own<'_, H> {
     #[inline]
     fn idle(&mut self, until_next: Nanos) {
-        self.hooks.idle(until_next);
+        if let Some(hooks) = &mut self.hooks {
+            hooks.idle(until_next);
+        }
     }
 
     fn should_stop(&mut self) -> bool {
-        self.said_stop |= self.hooks.should_stop();
+        if let Some(hooks) = &mut self.hooks {
+            self.said_stop |= hooks.should_stop();
+        }
         if self.said_stop || self.stop.load(Relaxed) {
             self.halt.store(true, Relaxed);
         }
         self.halt.load(Relaxed)
-    }
-}
-
-/// A result that says why it ended early; `None` if it did not.
-trait MayStop {
-    fn stopped(&self) -> Option<StopReason>;
-}
-
-impl MayStop for crate::LoadRun {
-    fn stopped(&self) -> Option<StopReason> {
-        self.stopped
-    }
-}
-
-impl MayStop for Saturation {
-    fn stopped(&self) -> Option<StopReason> {
-        self.stopped
     }
 }
 
@@ -516,12 +484,9 @@ fn merged(
 fn together(found: Vec<Saturation>, stopped: Option<StopReason>) -> Saturation {
     let threads = found.len() as f64;
     let mut all = Saturation {
-        responses: 0,
-        elapsed: Nanos::ZERO,
-        times: Vec::new(),
         errors: found.iter().map(|part| part.errors).sum(),
-        idle_share: 0.0,
         stopped,
+        ..Saturation::default()
     };
     for part in found {
         all.responses += part.responses;

@@ -37,6 +37,16 @@ impl FleetRun {
         Merged::new(parts, |entry: &Entry| entry.times.sent)
     }
 
+    /// [`Self::iter`] with the number of each request's thread.
+    pub fn iter_with_threads(&self) -> impl Iterator<Item = (usize, Entry)> {
+        let runs = self.runs.iter().enumerate();
+        let parts = runs.map(|(thread, run)| {
+            let entries = run.record.iter();
+            entries.map(move |entry| (thread, entry))
+        });
+        Merged::new(parts, |(_, entry): &(usize, Entry)| entry.times.intended)
+    }
+
     /// The requests of the measurement, in order of their intended time.
     pub fn iter_measured(&self) -> impl Iterator<Item = Entry> {
         let parts = self.runs.iter().map(|run| run.record.iter_measured());

@@ -3,8 +3,8 @@ use std::sync::atomic::AtomicUsize;
 use taillab_model::summary::LoadErrors;
 
 use super::*;
-use crate::DatagramClient;
 use crate::fake::{Fake, answer};
+use crate::{DatagramClient, NoHooks};
 
 type Clients = DatagramClient<Fake>;
 

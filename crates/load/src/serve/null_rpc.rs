@@ -17,7 +17,7 @@ use rustix::net::{Shutdown, shutdown};
 
 use super::ServeError;
 use super::connection::{End, buffer};
-use super::service::{BeforeRequest, ServiceTime, Work};
+use super::service::{BeforeRequest, Work};
 use super::spec::Spec;
 use super::tally::{Answered, Rare};
 use crate::protocol::MessageSizes;
@@ -27,9 +27,7 @@ const STACK_BYTES: usize = 128 << 10;
 
 /// The worker threads, one for each connection.
 pub(super) struct NullRpc {
-    service: ServiceTime,
-    seed: u64,
-    sizes: MessageSizes,
+    spec: Spec,
     before: Option<BeforeRequest>,
     rare: Arc<Rare>,
     workers: Mutex<Workers>,
@@ -60,9 +58,7 @@ impl NullRpc {
         // reports bad parameters now, not at the first connection
         spec.service.worker(spec.seed, 0, None)?;
         Ok(Self {
-            service: spec.service.clone(),
-            seed: spec.seed,
-            sizes: spec.sizes,
+            spec: spec.clone(),
             before,
             rare,
             workers: Mutex::default(),
@@ -78,14 +74,14 @@ impl NullRpc {
         let number = workers.ended.len();
         let socket = Arc::new(socket);
         let answered = Arc::new(Answered::default());
-        let work = self
-            .service
-            .worker(self.seed, number as u64, self.before.clone())
+        let spec = &self.spec;
+        let work = (spec.service)
+            .worker(spec.seed, number as u64, self.before.clone())
             .map_err(io::Error::other)?;
         let worker = RpcWorker {
             socket: Arc::clone(&socket),
             answered: Arc::clone(&answered),
-            sizes: self.sizes,
+            sizes: spec.sizes,
             work,
         };
         let server = Arc::clone(self);
@@ -211,6 +207,7 @@ mod tests {
     use rustix::thread::{SecureComputingMode, set_secure_computing_mode};
 
     use super::*;
+    use crate::serve::ServiceTime;
 
     /// The paper: "they do not use any other system calls". The kernel ends a thread in
     /// strict seccomp mode at the first call that is not `read`, `write`, or its own end.

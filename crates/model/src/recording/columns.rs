@@ -10,10 +10,7 @@
 //! requests come in the order in which the requests came in.
 
 use super::PackedEvent;
-use super::packed::kind;
-
-const TIME_BITS: u32 = 48;
-const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
+use super::packed::{TIME_BITS, TIME_MASK, kind};
 
 /// The bits of a symbol that hold the kind.
 const KIND_MASK: u8 = 31;

@@ -46,6 +46,7 @@ use std::io;
 use serde::{Deserialize, Serialize};
 
 use super::columns::{MAX_EVENT_BYTES, PREFIX_BYTES};
+use super::packed::TIME_MASK;
 use super::{LostEvents, RecordingContext, VERSION};
 
 pub(super) const MAGIC: [u8; 8] = *b"taillabE";
@@ -65,8 +66,6 @@ pub(super) const MAX_BLOCK_BYTES: usize = PREFIX_BYTES + BLOCK_EVENTS * MAX_EVEN
 /// The longest context or footer that is believed: a million names.
 pub(super) const MAX_TEXT_BYTES: usize = 1 << 26;
 
-/// The latest time that an event can have, since the base.
-const MAX_SINCE_BASE: u64 = (1 << 48) - 1;
 /// More CPUs than the probe records on are not believed: each costs the reader an unpacked block.
 const MAX_CPUS: u16 = 1024;
 /// The latest base that is believed: 73 years after boot.
@@ -164,7 +163,7 @@ impl BlockHeader {
         let sane = header.packed_len.max(header.unpacked_len) as usize <= longest
             && header.events as usize <= header.unpacked_len as usize
             && header.first <= header.last
-            && header.last <= MAX_SINCE_BASE
+            && header.last <= TIME_MASK
             && header.cpu < MAX_CPUS
             && header.base <= MAX_BASE;
         sane.then_some(header)

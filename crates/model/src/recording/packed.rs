@@ -5,8 +5,8 @@ use std::fmt;
 use crate::{Asleep, Event, EventKind, Interrupt, Monotonic, Nanos, PacketId, RequestKey, Tid};
 
 /// Bits of the first word that hold the time: 3.3 days of recording.
-const TIME_BITS: u32 = 48;
-const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
+pub(super) const TIME_BITS: u32 = 48;
+pub(super) const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
 /// Where the kind begins, above eight bits whose meaning depends on it.
 const KIND_SHIFT: u32 = 56;
 

@@ -1,7 +1,6 @@
 //! Reading a recording: event by event, or completely into memory.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::io::{self, Read, Seek};
 use std::sync::Arc;
 
@@ -206,7 +205,6 @@ impl<R: Read> Iterator for RecordingReader<R> {
 }
 
 /// See [`RecordingReader::recorded`].
-#[derive(Debug)]
 pub struct Recorded<'r, R>(&'r mut RecordingReader<R>);
 
 impl<R: Read> Iterator for Recorded<'_, R> {
@@ -215,12 +213,6 @@ impl<R: Read> Iterator for Recorded<'_, R> {
     #[inline]
     fn next(&mut self) -> Option<RecordedEvent> {
         self.0.next_recorded()
-    }
-}
-
-impl<R> fmt::Debug for RecordingReader<R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} events read", self.read)
     }
 }
 

@@ -39,16 +39,6 @@ impl<A: EventSink, B: EventSink> EventSink for (A, B) {
     }
 }
 
-impl<S: EventSink> EventSink for &mut S {
-    fn take(&mut self, cpu: u16, events: &[PackedEvent]) -> io::Result<()> {
-        (**self).take(cpu, events)
-    }
-
-    fn settle(&mut self, before: Nanos) -> io::Result<()> {
-        (**self).settle(before)
-    }
-}
-
 /// Puts events of several CPUs into order of time while they come.
 ///
 /// It holds the events that are not settled, and the settled ones that have not been asked for.
@@ -106,13 +96,6 @@ impl EventSink for EventOrder {
     fn settle(&mut self, before: Nanos) -> io::Result<()> {
         self.settled = self.settled.max(before);
         Ok(())
-    }
-}
-
-impl std::fmt::Debug for EventOrder {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let waiting: usize = self.merge.streams().iter().map(|q| q.0.len()).sum();
-        write!(f, "{waiting} events, settled before {:?}", self.settled)
     }
 }
 

@@ -1,6 +1,5 @@
 //! Writing a recording while it is made.
 
-use std::fmt;
 use std::io::{self, BufWriter, Write};
 
 use lz4_flex::block::{CompressTable, compress_into_with_table, get_maximum_output_size};
@@ -210,13 +209,6 @@ impl<W: Write> EventSink for RecordingWriter<W> {
             self.out.flush()?;
         }
         Ok(())
-    }
-}
-
-impl<W: Write> fmt::Debug for RecordingWriter<W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { events, bytes, .. } = self;
-        write!(f, "{events} events taken, {bytes} bytes written")
     }
 }
 

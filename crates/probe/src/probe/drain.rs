@@ -24,7 +24,7 @@ const SLACK: Nanos = Nanos::from_secs(1);
 impl Probe {
     /// The time that the events' times are relative to.
     pub fn base(&self) -> Monotonic {
-        self.loaded.base
+        Monotonic::from_nanos_since_boot(self.loaded.spec.config.base)
     }
 
     /// Moves all events from the rings to the sink, tells it up to which time all events have

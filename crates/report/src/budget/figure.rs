@@ -2,8 +2,7 @@
 
 use taillab_model::budget::BudgetResult;
 
-use crate::chart::{Axis, Chart, Curve, MOST_CURVES};
-use crate::figures;
+use crate::chart::{Axis, Chart, Curve, MOST_CURVES, not_drawn};
 
 /// One curve for each component that was measured, in the order of the rows; several figures where
 /// one would have too many curves.
@@ -32,13 +31,7 @@ pub fn components_charts(result: &BudgetResult) -> Vec<Chart> {
 /// One curve for each network, for the first [`MOST_CURVES`] of them.
 pub fn networks_chart(result: &BudgetResult) -> Chart {
     let networks = result.topologies.iter();
-    let left_out = match networks.len().saturating_sub(MOST_CURVES) {
-        0 => String::new(),
-        n => format!(
-            "; {} not drawn",
-            figures::counted(n as u64, "network", "networks")
-        ),
-    };
+    let left_out = not_drawn(networks.len(), "network", "networks");
     let curves = networks.map(|network| curve(&network.name, &network.ccdf));
     Chart {
         title: "Round trips through networks".to_owned(),

@@ -30,7 +30,7 @@ pub fn render(result: &BudgetResult) -> Vec<u8> {
                     part.in_tail_ns
                 });
                 budget::networks_table(result, true).put(page);
-                figure::put(page, &budget::networks_chart(result), "");
+                figure::put(page, &budget::networks_chart(result));
             });
         }
         section(page, "components", "Components", |page| {
@@ -39,7 +39,7 @@ pub fn render(result: &BudgetResult) -> Vec<u8> {
             // how each came about is said below the figures
             budget::rows_table(result, false).put(page);
             for chart in budget::components_charts(result) {
-                figure::put(page, &chart, "");
+                figure::put(page, &chart);
             }
             for row in &result.rows {
                 let text = format!(

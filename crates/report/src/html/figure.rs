@@ -23,8 +23,8 @@ struct CurveData<'a> {
 }
 
 /// The chart, as wide as the page.
-pub(super) fn put(page: &mut Markup, chart: &Chart, caption: &str) {
-    put_as(page, chart, "chart", caption);
+pub(super) fn put(page: &mut Markup, chart: &Chart) {
+    put_as(page, chart, "chart", "");
 }
 
 /// The chart as a figure of this CSS class; none where there is nothing to draw.

@@ -38,7 +38,7 @@ pub fn render_load(document: &LoadDocument<'_>) -> Vec<u8> {
         };
         put!(page, "</header>\n<main>\n");
         if let Some(chart) = chart(document).filter(|chart| !chart.is_empty()) {
-            section(page, "tail", title, |page| figure::put(page, &chart, ""));
+            section(page, "tail", title, |page| figure::put(page, &chart));
         }
         match &report.load {
             Some(load) => {

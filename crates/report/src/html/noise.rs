@@ -25,7 +25,7 @@ pub fn render(result: &NoiseResult) -> Vec<u8> {
     };
     plain_document(head.command, &head, |page| {
         section(page, "reads", "Time between two reads", |page| {
-            figure::put(page, &noise::chart(result), "");
+            figure::put(page, &noise::chart(result));
             noise::rows_table(&result.rows).put(page);
             for sentence in &result.comparison {
                 paragraph(page, "explain", sentence);

@@ -29,7 +29,7 @@ fn put_figure(page: &mut Markup, shown: &ReproducedFigure) {
         &Esc(&shown.figure).to_string(),
         &chart.title,
         |page| {
-            figure::put(page, &chart, "");
+            figure::put(page, &chart);
             shown.claims_table().put(page);
             if let Some(note) = &shown.note {
                 paragraph(page, "explain", note);

@@ -66,9 +66,7 @@ pub fn render(report: &RttReport<'_>) -> Vec<u8> {
     };
     plain_document(head.command, &head, |page| {
         let tail = ccdf(report);
-        section(page, "tail", "The tail", |page| {
-            figure::put(page, &tail, "");
-        });
+        section(page, "tail", "The tail", |page| figure::put(page, &tail));
         section(page, "quantiles", "Quantiles", |page| {
             tables::quantiles(report, &REPORTED_QUANTILES).put(page);
             tables::trimmed(report).put(page);
@@ -88,7 +86,7 @@ pub fn render(report: &RttReport<'_>) -> Vec<u8> {
                 for chart in [over_time(row, curves), around_slowest(row, curves)] {
                     if !chart.is_empty() {
                         put!(page, "<h3>{}</h3>\n", Esc(&chart.title));
-                        figure::put(page, &chart, "");
+                        figure::put(page, &chart);
                     }
                 }
             });

@@ -23,9 +23,7 @@ pub fn render(report: &SimulationReport) -> Vec<u8> {
     };
     plain_document(head.command, &head, |page| {
         let tail = chart(report);
-        section(page, "tail", "The tail", |page| {
-            figure::put(page, &tail, "");
-        });
+        section(page, "tail", "The tail", |page| figure::put(page, &tail));
         put_table(page, report);
         put_exact(page, report);
     })

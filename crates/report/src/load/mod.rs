@@ -19,13 +19,14 @@ use std::io;
 
 use hdrhistogram::Histogram;
 use taillab_model::load_result::{Generator, LoadReport};
-use taillab_model::{ClientTimes, Monotonic, Nanos, Operation, Outcome, WireTimes};
+use taillab_model::{ClientTimes, Monotonic, Operation, Outcome, WireTimes};
 
 pub use self::figure::chart;
 pub use self::live::{LiveWindow, live_line};
 #[cfg(feature = "parquet")]
 pub use self::parquet::write_parquet;
 pub(crate) use self::tables::{closed_table, latency_table, steps_table};
+use crate::document::Curve;
 use crate::error::ReportError;
 use crate::figures::counted;
 use crate::{hgrm, hlog};
@@ -52,14 +53,8 @@ impl<'a> LoadDocument<'a> {
     }
 }
 
-/// A complementary distribution function to draw.
-#[derive(Clone, Debug, PartialEq)]
-pub struct LoadCurve {
-    /// The distribution.
-    pub series: LoadSeries,
-    /// (time, share of requests that took at least as long), in order of time.
-    pub points: Vec<(Nanos, f64)>,
-}
+/// A distribution of a load to draw.
+pub type LoadCurve = Curve<LoadSeries>;
 
 /// The distributions of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

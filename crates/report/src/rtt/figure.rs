@@ -4,18 +4,14 @@ use taillab_model::Nanos;
 use taillab_model::rtt::{RttCurves, RttRow};
 
 use super::result::{RttReport, label};
-use crate::chart::{Axis, Chart, Curve, MOST_CURVES};
+use crate::chart::{Axis, Chart, Curve, MOST_CURVES, not_drawn};
 use crate::figures;
 
 /// The distributions of the rows.
 pub fn ccdf(report: &RttReport<'_>) -> Chart {
     let rows = report.result.rows.iter().zip(report.curves);
     let drawn = rows.filter(|(_, curves)| !curves.ccdf.is_empty());
-    let left_out = drawn.clone().count().saturating_sub(MOST_CURVES);
-    let left_out = match left_out {
-        0 => String::new(),
-        n => format!("; {} not drawn", figures::counted(n as u64, "row", "rows")),
-    };
+    let left_out = not_drawn(drawn.clone().count(), "row", "rows");
     let partial = if report.result.partial {
         ", partial"
     } else {

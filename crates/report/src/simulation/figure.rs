@@ -1,7 +1,7 @@
 //! The figure of a simulation: distributions, or a quantile along a sweep.
 
 use super::result::{SimulatedRun, SimulationReport, Swept, utilisation, workers};
-use crate::chart::{Axis, Chart, Curve, MOST_CURVES};
+use crate::chart::{Axis, Chart, Curve, MOST_CURVES, not_drawn};
 use crate::figures;
 use crate::text::distinct;
 
@@ -40,13 +40,7 @@ pub fn chart(report: &SimulationReport) -> Chart {
 /// What all runs have in common, and how many of so many `curves` have no place in the figure.
 fn subtitle(report: &SimulationReport, curves: usize) -> String {
     let partial = if report.partial { ", partial" } else { "" };
-    let left_out = match curves.saturating_sub(MOST_CURVES) {
-        0 => String::new(),
-        n => format!(
-            "; {} not drawn",
-            figures::counted(n as u64, "curve", "curves")
-        ),
-    };
+    let left_out = not_drawn(curves, "curve", "curves");
     format!("{}{partial}{left_out}", report.common())
 }
 

@@ -1,7 +1,7 @@
 //! Two results side by side, as text.
 
 use taillab_model::Quantile;
-use taillab_model::compare::{Change, ComparedAt, ComparedLatency, ComparedResult, Comparison};
+use taillab_model::compare::{Change, ComparedLatency, ComparedResult, Comparison};
 
 use super::page::Page;
 use crate::figures::{self, quantile_name, rate, ratio};
@@ -83,11 +83,12 @@ fn table(comparison: &Comparison) -> Table {
             Change::Higher => Ink::Bad,
             Change::NotSeen | Change::NotKnown => Ink::Plain,
         };
+        let interval = figures::interval_by(|x: f64| format!("{x:.2}"), at.lo, at.hi);
         table.row([
             name(quantile_name(at.before.q)),
             value(&at.before),
             value(&at.after),
-            known(at.ratio.map(ratio)).ink(ink).note(interval(at)),
+            known(at.ratio.map(ratio)).ink(ink).note(interval),
         ]);
     }
     table
@@ -95,15 +96,6 @@ fn table(comparison: &Comparison) -> Table {
 
 fn value(of: &Quantile) -> Cell {
     known(of.value.map(figures::micros)).note(figures::interval(of.lo, of.hi))
-}
-
-/// `0.91–1.20`, `≥ 0.91`.
-fn interval(of: &ComparedAt) -> String {
-    match (of.lo, of.hi) {
-        (Some(lo), Some(hi)) => format!("{lo:.2}–{hi:.2}"),
-        (Some(lo), None) => format!("≥ {lo:.2}"),
-        _ => String::new(),
-    }
 }
 
 /// What the percentiles say, the surest first.

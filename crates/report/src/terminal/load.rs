@@ -11,7 +11,6 @@ use crate::latency::QUANTILES;
 use crate::load::{
     EXPLANATION, LoadDocument, chart, client, closed_table, latency_table, steps_table,
 };
-use crate::server::verdict_word;
 use crate::text::{Ink, Style};
 
 /// The result on one screen; `saved_in` is the directory of its files, if there is one.
@@ -72,8 +71,7 @@ impl Page {
     ) {
         let report = document.report;
         let generator = report.generator();
-        let (ink, word) = verdict_word(&report.verdict, report.partial);
-        self.title(&format!("taillab load {}", report.target), (ink, &word));
+        self.title_of(report);
         judged(self);
         self.assertions(&report.assertions);
         let measured = match (&report.load, &generator.closed_loop) {

@@ -1,7 +1,8 @@
 //! A text under construction, with the parts that several results have.
 
+use taillab_model::REPORTED_QUANTILES;
 use taillab_model::explanation::Prediction;
-use taillab_model::summary::{Reason, Verdict};
+use taillab_model::summary::{Reason, Report, Verdict};
 use taillab_model::threshold::{Assertion, Held};
 
 use super::chart;
@@ -9,7 +10,7 @@ use crate::causes::predictions_table;
 use crate::chart::Chart;
 use crate::checks::{State, TrustCheck};
 use crate::document::Document;
-use crate::figures::counted;
+use crate::figures::{counted, quantile_name};
 use crate::latency;
 use crate::server::{reservations, verdict_word};
 use crate::table::Table;
@@ -97,6 +98,13 @@ impl Page {
         }
     }
 
+    /// The title of a report, with its verdict.
+    pub(super) fn title_of<Server>(&mut self, report: &Report<Server>) {
+        let (ink, word) = verdict_word(&report.verdict, report.partial);
+        let title = format!("taillab {} {}", report.command, report.target);
+        self.title(&title, (ink, &word));
+    }
+
     /// The title of a result without a verdict.
     pub(super) fn title_of_done(&mut self, title: &str, partial: bool) {
         let word = match partial {
@@ -147,6 +155,17 @@ impl Page {
         if left > 0 {
             let more = counted(left as u64, "more reservation", "more reservations");
             self.paragraph(Ink::Quiet, &format!("and {more}: -v"));
+        }
+    }
+
+    /// What the dashes of a table mean: the most that any of its rows needs for each quantile.
+    pub(super) fn needs(&mut self, needs: &[(f64, u64)], write: impl Fn(u64) -> String) {
+        for q in REPORTED_QUANTILES {
+            let of_q = needs.iter().filter(|(of, _)| *of == q);
+            if let Some(most) = of_q.map(|(_, n)| *n).max() {
+                let text = format!("– {}: needs {}", quantile_name(q), write(most));
+                self.paragraph(Ink::Quiet, &text);
+            }
         }
     }
 

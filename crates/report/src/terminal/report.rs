@@ -8,7 +8,6 @@ use super::page::Page;
 use crate::chart::Chart;
 use crate::document::Document;
 use crate::figures::{self, rate};
-use crate::server::verdict_word;
 use crate::text::{Ink, Style};
 use crate::{bursts, checks, server, stages, tail};
 
@@ -51,11 +50,7 @@ pub fn details(document: &Document<'_>, style: Style) -> String {
 impl Page {
     fn header(&mut self, document: &Document<'_>, saved_in: Option<&str>) {
         let report = document.report;
-        let (ink, word) = verdict_word(&report.verdict, report.partial);
-        self.title(
-            &format!("taillab {} {}", report.command, report.target),
-            (ink, &word),
-        );
+        self.title_of(report);
         self.reservations(&report.verdict);
         for (name, fact) in facts(document, true) {
             self.fact(name, &fact);

@@ -174,20 +174,10 @@ impl Page {
 
     /// What the dashes mean.
     fn round_trips_needed(&mut self, rows: &[RttRow]) {
-        for q in REPORTED_QUANTILES {
-            let needs = rows.iter().flat_map(|row| &row.needs);
-            let of_q = needs
-                .filter(|need| need.q == q)
-                .map(|need| need.round_trips);
-            if let Some(most) = of_q.max() {
-                let up_to = if rows.len() > 1 { "up to " } else { "about " };
-                let text = format!(
-                    "– {}: needs {up_to}{} round trips",
-                    figures::quantile_name(q),
-                    figures::count(most)
-                );
-                self.paragraph(Ink::Quiet, &text);
-            }
-        }
+        let needs = rows.iter().flat_map(|row| &row.needs);
+        let needs: Vec<(f64, u64)> = needs.map(|need| (need.q, need.round_trips)).collect();
+        let up_to = if rows.len() > 1 { "up to" } else { "about" };
+        let write = |n| format!("{up_to} {} round trips", figures::count(n));
+        self.needs(&needs, write);
     }
 }

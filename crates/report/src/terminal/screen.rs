@@ -7,7 +7,6 @@ use crate::causes::wholes_table;
 use crate::document::Document;
 use crate::explained;
 use crate::figures::counted;
-use crate::server::verdict_word;
 use crate::text::{INDENT, Ink, Style, columns};
 
 /// A command that the reader may want to run next, as it is to be typed.
@@ -85,9 +84,7 @@ fn drawn(
 ) -> String {
     let report = document.report;
     let mut page = Page::new(style);
-    let (ink, word) = verdict_word(&report.verdict, report.partial);
-    let title = format!("taillab {} {}", report.command, report.target);
-    page.title(&title, (ink, &word));
+    page.title_of(report);
     page.verdict_lines(&report.verdict, room.reservations);
     page.assertions(&report.assertions);
     for (name, fact) in super::report::chief_facts(document) {

@@ -177,24 +177,10 @@ impl Page {
         };
         self.heading(&format!("Sojourn in {}", unit.name), remark);
         self.table(table);
-        self.needs(report);
-    }
-
-    /// What the dashes of a comparison mean.
-    fn needs(&mut self, report: &SimulationReport) {
-        let runs = report.runs.all();
-        for q in REPORTED_QUANTILES {
-            let needs = runs.iter().flat_map(|run| &run.needs);
-            let most = needs.filter(|(of, _)| *of == q).map(|(_, n)| *n).max();
-            if let Some(n) = most {
-                let text = format!(
-                    "– {}: needs up to {} requests",
-                    figures::quantile_name(q),
-                    figures::round_count(n)
-                );
-                self.paragraph(Ink::Quiet, &text);
-            }
-        }
+        let runs = report.runs.all().iter();
+        let needs: Vec<(f64, u64)> = runs.flat_map(|run| run.needs.iter().copied()).collect();
+        let write = |n| format!("up to {} requests", figures::round_count(n));
+        self.needs(&needs, write);
     }
 
     fn several_exact(&mut self, report: &SimulationReport) {

@@ -134,10 +134,6 @@ impl EventQueue {
                 let connections = &self.rules.connections;
                 Some(connections[index_below(choice, connections.len() as u64) as usize] as usize)
             }
-            Discipline::JoinShortestQueue => Some(shortest(
-                self.workers.iter_mut().map(|w| w.present(at)),
-                choice,
-            )),
             Discipline::PowerOfD { d } if (d as usize) < n => {
                 let mut left: Vec<usize> = (0..n).collect();
                 let mut drawn = Vec::new();
@@ -150,7 +146,7 @@ impl EventQueue {
                 let lengths: Vec<_> = drawn.iter().map(|k| self.workers[*k].present(at)).collect();
                 Some(drawn[shortest(lengths.into_iter(), bits)])
             }
-            Discipline::PowerOfD { .. } => Some(shortest(
+            Discipline::JoinShortestQueue | Discipline::PowerOfD { .. } => Some(shortest(
                 self.workers.iter_mut().map(|w| w.present(at)),
                 choice,
             )),
@@ -226,13 +222,7 @@ impl EventQueue {
         let departure = worker.vacations.finish(start, work);
         worker.free_at = departure;
         worker.departures.push_back(departure);
-        while worker
-            .departures
-            .front()
-            .is_some_and(|d| *d <= request.arrival)
-        {
-            worker.departures.pop_front();
-        }
+        worker.forget_departed(request.arrival);
         Served {
             id: request.id,
             arrival: request.arrival,
@@ -249,10 +239,14 @@ impl EventQueue {
 }
 
 impl Worker {
-    fn present(&mut self, at: f64) -> usize {
+    fn forget_departed(&mut self, at: f64) {
         while self.departures.front().is_some_and(|d| *d <= at) {
             self.departures.pop_front();
         }
+    }
+
+    fn present(&mut self, at: f64) -> usize {
+        self.forget_departed(at);
         self.departures.len()
     }
 }

@@ -125,8 +125,13 @@ fn subject() -> impl TypedValueParser<Value = Subject> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandLine(Vec<String>);
 
+/// Splits it by the quoting rules of a POSIX shell, without its other features; no shell is started.
 fn command_line(text: &str) -> Result<CommandLine, String> {
-    words(text).map(CommandLine)
+    let words = shlex::split(text).ok_or("a quote is not closed, or a \\ ends the line")?;
+    match words.first() {
+        Some(program) if !program.is_empty() => Ok(CommandLine(words)),
+        _ => Err("it names no program".to_owned()),
+    }
 }
 
 impl RunArgs {
@@ -381,7 +386,8 @@ impl ServerSettings {
                 .0
                 .push(("server.args", toml::Value::Array(args.collect())));
         }
-        given.text("testbed.kind", self.testbed.map(TestbedKind::name));
+        let kind = self.testbed.and_then(|kind| kind.to_possible_value());
+        given.text("testbed.kind", kind.map(|kind| kind.get_name().to_owned()));
     }
 }
 
@@ -397,16 +403,6 @@ impl CalibrationSettings {
         let ends = self.stamps == Some(MiddleStamps::Ends);
         let disturbances = self.disturbances.or(ends.then_some(Disturbances::NONE));
         given.text("probe.disturbances", disturbances);
-    }
-}
-
-/// The words of a command line, by the quoting rules of a POSIX shell, without its other features; no shell
-/// is started.
-fn words(command: &str) -> Result<Vec<String>, String> {
-    let words = shlex::split(command).ok_or("a quote is not closed, or a \\ ends the line")?;
-    match words.first() {
-        Some(program) if !program.is_empty() => Ok(words),
-        _ => Err("it names no program".to_owned()),
     }
 }
 

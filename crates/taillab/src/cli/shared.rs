@@ -7,26 +7,15 @@ use clap::{ArgAction, Args, ValueHint};
 use taillab_model::Nanos;
 use taillab_model::threshold::Threshold;
 use taillab_queueing::arrivals::profile::rate_per_s;
+use taillab_report::terminal::wrap;
 
 use crate::experiment::MOST_UTILIZATION;
 use crate::time_stamps::{TimeUnit, TraceOptions};
 
 /// A list in the text of a help, on lines that begin and go on at the column `indent` and end before column 78.
 pub fn wrapped(list: &str, indent: usize) -> String {
-    let mut text = String::new();
-    let mut column = indent;
-    for (i, item) in list.split_whitespace().enumerate() {
-        if i > 0 && column + item.len() > 78 {
-            text.push('\n');
-            text.extend(std::iter::repeat_n(' ', indent));
-            column = indent;
-        } else if i > 0 {
-            text.push(' ');
-        }
-        text.push_str(item);
-        column += item.len() + 1;
-    }
-    text
+    let separator = format!("\n{:indent$}", "");
+    wrap(list, 78 - indent).join(&separator)
 }
 
 /// Options of every command.

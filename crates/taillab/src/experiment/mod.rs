@@ -204,13 +204,7 @@ fn choose(kind: Option<ServerKind>, asked: &toml::Table) -> Result<Choice, Failu
     };
     let architecture = name::<String>(asked, "server", "architecture")
         .and_then(|name| name.parse::<Architecture>().ok());
-    let said = |key| {
-        asked
-            .get("server")
-            .and_then(|server| server.get(key))
-            .is_some()
-    };
-    if kind == ServerKind::Custom && !said("protocol") {
+    if kind == ServerKind::Custom && !has(asked, "server", "protocol") {
         return Err(Failure::usage(format!(
             "server.protocol is missing: say with --protocol what your server speaks: {}",
             taillab_load::Protocol::names().join(", ")

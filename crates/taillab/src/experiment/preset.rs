@@ -11,32 +11,24 @@ pub struct Preset {
     pub text: &'static str,
 }
 
+/// The file with this name in `presets`.
+macro_rules! preset {
+    ($name:literal) => {
+        Preset {
+            name: concat!("preset:", $name),
+            text: include_str!(concat!("../../presets/", $name, ".toml")),
+        }
+    };
+}
+
 /// All presets, which `taillab run` takes in place of a file.
 pub const PRESETS: [Preset; 6] = [
-    Preset {
-        name: "preset:background",
-        text: include_str!("../../presets/background.toml"),
-    },
-    Preset {
-        name: "preset:order",
-        text: include_str!("../../presets/order.toml"),
-    },
-    Preset {
-        name: "preset:multicore",
-        text: include_str!("../../presets/multicore.toml"),
-    },
-    Preset {
-        name: "preset:interrupts",
-        text: include_str!("../../presets/interrupts.toml"),
-    },
-    Preset {
-        name: "preset:numa",
-        text: include_str!("../../presets/numa.toml"),
-    },
-    Preset {
-        name: "preset:power",
-        text: include_str!("../../presets/power.toml"),
-    },
+    preset!("background"),
+    preset!("order"),
+    preset!("multicore"),
+    preset!("interrupts"),
+    preset!("numa"),
+    preset!("power"),
 ];
 
 impl Preset {

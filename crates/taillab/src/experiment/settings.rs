@@ -129,16 +129,6 @@ pub enum TestbedKind {
     Loopback,
 }
 
-impl TestbedKind {
-    /// The name in an experiment.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Veth => "veth",
-            Self::Loopback => "loopback",
-        }
-    }
-}
-
 impl Workload {
     /// The percentile that decides how long the measurement lasts, and the precision wanted.
     pub fn precision(&self) -> Option<Precision> {

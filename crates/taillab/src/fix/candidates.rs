@@ -92,14 +92,6 @@ pub struct Remaining {
     pub dropped: Vec<Candidate>,
 }
 
-/// What a replay of the blocks with all winners says about a mitigation.
-struct Anew {
-    ratios: Vec<RatioAt>,
-    /// Whether these are a forecast. If not, they bound the gain from above: the mitigation's causes were
-    /// removed altogether.
-    is_forecast: bool,
-}
-
 /// Ranks anew the mitigations that were not `tried`, by forecasts from the `blocks` that were measured with
 /// all winners, without the causes that the winners have removed. A mitigation without such a forecast
 /// comes last, in the old order.
@@ -108,11 +100,7 @@ pub fn anew(left: Vec<Candidate>, tried: &[String], blocks: &[ReplayedBlock]) ->
     let (mut forecast, mut at_most) = (Vec::new(), Vec::new());
     let is_tried = |row: &&&Mitigation| tried.iter().any(|name| name == row.is.name);
     for row in MITIGATIONS.iter().filter(|row| !is_tried(row)) {
-        let Some(Anew {
-            ratios,
-            is_forecast,
-        }) = forecast_of(row, blocks)
-        else {
+        let Some((ratios, is_forecast)) = forecast_of(row, blocks) else {
             continue;
         };
         let gain = ratios.last().map_or(1.0, |at| at.ratio.value);
@@ -147,8 +135,9 @@ pub fn anew(left: Vec<Candidate>, tried: &[String], blocks: &[ReplayedBlock]) ->
     remaining
 }
 
-/// What a replay of the blocks says about a mitigation; `None` if it says nothing.
-fn forecast_of(row: &Mitigation, blocks: &[ReplayedBlock]) -> Option<Anew> {
+/// What a replay of the blocks says about a mitigation, and whether that is a forecast. If not, it bounds the
+/// gain from above: the mitigation's causes were removed altogether. `None` if it says nothing.
+fn forecast_of(row: &Mitigation, blocks: &[ReplayedBlock]) -> Option<(Vec<RatioAt>, bool)> {
     let mut pairs = Pairs::default();
     let mut is_forecast = true;
     for block in blocks {
@@ -163,10 +152,7 @@ fn forecast_of(row: &Mitigation, blocks: &[ReplayedBlock]) -> Option<Anew> {
         pairs.push(block.sojourns().iter().copied(), with);
     }
     let ratios = decide::ratios(|q| pairs.ratio(q));
-    (!ratios.is_empty()).then_some(Anew {
-        ratios,
-        is_forecast,
-    })
+    (!ratios.is_empty()).then_some((ratios, is_forecast))
 }
 
 /// Whether the forecast at the highest percentile, if there is one, promises enough.

@@ -22,11 +22,10 @@ const MOST_ROUNDS: usize = 40;
 /// # Errors
 /// [`Exit::Usage`]: an unknown name, one that is given twice, too few or too many.
 pub fn named(names: &[String]) -> Result<Vec<&'static Mitigation>, Failure> {
-    let usage = |text: String| Failure::usage(text);
     let find = |name: &String| {
         let found = MITIGATIONS.iter().copied().find(|row| row.is.name == name);
         found.ok_or_else(|| {
-            usage(format!(
+            Failure::usage(format!(
                 "--factorial: there is no mitigation {name}; `taillab tune list` shows their names"
             ))
         })
@@ -35,8 +34,8 @@ pub fn named(names: &[String]) -> Result<Vec<&'static Mitigation>, Failure> {
     let distinct: HashSet<&str> = found.iter().map(|row| row.is.name).collect();
     match found.len() {
         2..=MOST_FACTORS if distinct.len() == found.len() => Ok(found),
-        2..=MOST_FACTORS => Err(usage("--factorial: a mitigation is given twice".to_owned())),
-        _ => Err(usage(format!(
+        2..=MOST_FACTORS => Err(Failure::usage("--factorial: a mitigation is given twice")),
+        _ => Err(Failure::usage(format!(
             "--factorial takes 2 to {MOST_FACTORS} mitigations: all their combinations are measured"
         ))),
     }

@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 use taillab_analysis::gaps::Gap;
 use taillab_host::{CpuSet, Interrupt, cpus};
 use taillab_model::Nanos;
+use taillab_model::noise::LoopKind;
 use taillab_probe::{KernelAccount, KernelLoop};
 
+use super::plan::Phase;
 use super::rows::Found;
 use super::take::Take;
 use crate::exit::Failure;
@@ -20,25 +22,17 @@ const PERIOD: Duration = Duration::from_millis(250);
 /// Between two accounts of a loop; reading one takes some ten microseconds of its CPU.
 const ACCOUNT: Duration = Duration::from_millis(50);
 
-/// What the loops are to do.
-#[derive(Clone, Copy)]
-pub struct KernelSpec<'a> {
-    pub masked: bool,
-    pub length: Duration,
-    pub threshold: Nanos,
-    pub interrupt: &'a Interrupt,
-}
-
 /// What a loop sends to the collecting thread.
 enum LoopReport {
     Begins { cpu: u16, tid: u32 },
     Found(u16, KernelAccount),
 }
 
-/// Runs the loop on each of these CPUs, and hands its gaps to `take` as they come.
+/// Runs the loop of a phase on each of these CPUs, and hands its gaps to `take` as they come.
 pub fn run(
     numbers: &[u16],
-    spec: KernelSpec<'_>,
+    phase: &Phase,
+    interrupt: &Interrupt,
     take: &mut Take,
 ) -> Result<BTreeMap<u16, Found>, Failure> {
     let mut ends: BTreeMap<u16, Found> = BTreeMap::new();
@@ -46,17 +40,17 @@ pub fn run(
         let (out, found) = channel();
         let on_cpu = |&cpu: &u16| {
             let out = out.clone();
-            scope.spawn(move || on_this_cpu(cpu, spec, &out))
+            scope.spawn(move || on_this_cpu(cpu, phase, interrupt, &out))
         };
         let loops: Vec<_> = numbers.iter().map(on_cpu).collect();
         drop(out);
         let mut looked = Instant::now();
         loop {
             match found.recv_timeout(PERIOD) {
-                Ok(LoopReport::Begins { cpu, tid }) => take.begins(cpu, tid),
+                Ok(LoopReport::Begins { cpu, tid }) => take.analysis.add_loop(cpu, tid),
                 Ok(LoopReport::Found(cpu, account)) => {
                     for &(from, to) in &account.gaps {
-                        take.gap(Gap { cpu, from, to });
+                        take.analysis.gap(Gap { cpu, from, to });
                     }
                     add(ends.entry(cpu).or_default(), &account);
                 }
@@ -85,17 +79,23 @@ pub fn run(
 }
 
 /// Runs the loop here, call by call.
-fn on_this_cpu(cpu: u16, spec: KernelSpec<'_>, out: &Sender<LoopReport>) -> Result<(), Failure> {
+fn on_this_cpu(
+    cpu: u16,
+    phase: &Phase,
+    interrupt: &Interrupt,
+    out: &Sender<LoopReport>,
+) -> Result<(), Failure> {
     cpus::pin_current_thread(&CpuSet::single(cpu.into())).map_err(host)?;
-    let running = KernelLoop::load(spec.masked).map_err(probe_failure)?;
+    let running = KernelLoop::load(phase.kind == LoopKind::Masked).map_err(probe_failure)?;
     let tid = rustix::thread::gettid().as_raw_nonzero().get() as u32;
     // the thread that started it is listening
     let _ = out.send(LoopReport::Begins { cpu, tid });
+    let (length, threshold) = (Duration::from_nanos(phase.length.get()), phase.threshold);
     let began = Instant::now();
     let mut taken = Instant::now();
-    while began.elapsed() < spec.length && !spec.interrupt.is_raised() {
-        let left = spec.length.saturating_sub(began.elapsed());
-        running.watch(left, spec.threshold).map_err(probe_failure)?;
+    while began.elapsed() < length && !interrupt.is_raised() {
+        let left = length.saturating_sub(began.elapsed());
+        running.watch(left, threshold).map_err(probe_failure)?;
         if taken.elapsed() > ACCOUNT {
             let account = running.take().map_err(probe_failure)?;
             let _ = out.send(LoopReport::Found(cpu, account));

@@ -12,13 +12,14 @@ use taillab_model::noise::{LoopKind, NoiseRow, TscClock};
 use taillab_model::{Monotonic, Nanos};
 use taillab_probe::{KernelLoop, ProbeError};
 
-use super::kernel::{self, KernelSpec};
+use super::kernel;
 use super::plan::Phase;
 use super::rows::{self, Found, MeasuredLoop};
 use super::take::Take;
 use super::watch::Watch;
 use crate::exit::Failure;
 use crate::fail::{host, probe as probe_failure};
+use crate::pipeline::cpu_numbers;
 use crate::progress::{Phase as Bar, Progress};
 
 /// Between two looks at the loops' gaps. Each look is itself a disturbance.
@@ -68,10 +69,7 @@ impl<'a> Measuring<'a> {
 
     /// Runs the loops of a phase and returns a row for each of them.
     pub fn phase(&mut self, phase: &Phase) -> Result<Vec<NoiseRow>, Failure> {
-        let numbers: Vec<u16> = match &phase.cpus {
-            Some(cpus) => cpus.iter().map(|cpu| cpu as u16).collect(),
-            None => Vec::new(),
-        };
+        let numbers = phase.cpus.as_ref().map(cpu_numbers).unwrap_or_default();
         let watch = match self.causes && !numbers.is_empty() {
             true => self.watch(&numbers),
             false => None,
@@ -166,23 +164,17 @@ impl<'a> Measuring<'a> {
         numbers: &[u16],
         watch: Option<Watch>,
     ) -> Result<Vec<NoiseRow>, Failure> {
-        let masked = phase.kind == LoopKind::Masked;
         // refused here rather than on every CPU
-        KernelLoop::load(masked).map_err(probe_failure)?;
-        let spec = KernelSpec {
-            masked,
-            length: Duration::from_nanos(phase.length.get()),
-            threshold: phase.threshold,
-            interrupt: self.interrupt,
-        };
+        KernelLoop::load(phase.kind == LoopKind::Masked).map_err(probe_failure)?;
         let _aside = Aside::step(phase.cpus.as_ref(), self.usable);
         let began = Instant::now();
         let first = Anchor::take();
         let mut take = Take::new(self.analysis(first.at, Vec::new()), watch, first);
+        let interrupt = self.interrupt;
         let (ends, take) = Progress::new(self.quiet).during(
             &[bar(phase)],
             || began.elapsed().as_millis() as u64,
-            || kernel::run(numbers, spec, &mut take).map(|ends| (ends, take)),
+            || kernel::run(numbers, phase, interrupt, &mut take).map(|ends| (ends, take)),
         )?;
         let found = ends.into_iter().map(|(cpu, found)| (Some(cpu), found));
         Ok(self.rows(phase, take, found.collect()))

@@ -25,16 +25,6 @@ impl Take {
         }
     }
 
-    /// A loop begins on this CPU.
-    pub fn begins(&mut self, cpu: u16, tid: u32) {
-        self.analysis.add_loop(cpu, tid);
-    }
-
-    /// Takes a gap by the kernel's clock.
-    pub fn gap(&mut self, gap: Gap) {
-        self.analysis.gap(gap);
-    }
-
     /// Takes all gaps since the last call, timed by the counter.
     pub fn raw_gaps(&mut self, loops: impl Iterator<Item = (u16, Vec<RawGap>)>) {
         let found: Vec<(u16, Vec<RawGap>)> = loops.collect();

@@ -144,7 +144,8 @@ pub struct Pass<'c> {
     from: Monotonic,
     ideal_server: IdealServer,
     analysis: Analysis<'c>,
-    rows: Option<Rows>,
+    /// The rows of the requests, where they are written.
+    pub rows: Option<Rows>,
     /// Whether disturbances were recorded, without which requests have no accounts.
     has_accounts: bool,
     /// What was cut; known after the last window.
@@ -188,11 +189,6 @@ impl<'c> Pass<'c> {
         })
     }
 
-    /// Writes a row for each request from now on.
-    pub fn write_rows(&mut self, rows: Rows) {
-        self.rows = Some(rows);
-    }
-
     /// Takes the next window.
     pub fn push(&mut self, window: &Arc<Window>) {
         match &mut self.rows {
@@ -207,11 +203,6 @@ impl<'c> Pass<'c> {
                 self.analysis.push(window, |_, _| {});
             }
         }
-    }
-
-    /// The rows, after the last window.
-    pub fn take_rows(&mut self) -> Option<Rows> {
-        self.rows.take()
     }
 
     /// The report, after the last window.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use taillab_analysis::verdict::{self, ClientSide, Evidence, LoadEvidence, SentLoad, Sweep};
+use taillab_analysis::verdict::{self, ClientSide, Evidence, LoadEvidence, SentLoad};
 use taillab_host::Roots;
 use taillab_host::environment::Virtualization;
 use taillab_model::Nanos;
@@ -91,9 +91,7 @@ impl ClientMeasured {
             }),
             closed_loop,
             wrong_answer: generator.wrong_answer.as_deref(),
-            sweep: several.then_some(Sweep {
-                steps: &generator.steps,
-            }),
+            sweep: several.then_some(generator.steps.as_slice()),
             ..Evidence::default()
         })
     }

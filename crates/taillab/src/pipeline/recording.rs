@@ -259,7 +259,7 @@ impl<'c> RecordingAnalysis<'_, 'c> {
         )?;
         if let Some(dir) = self.dir {
             let files = RowFiles::begin(dir, from, self.context.started_unix_s)?;
-            pass.write_rows(Rows::new(from, files));
+            pass.rows = Some(Rows::new(from, files));
         }
         pass.push(&Arc::new(first));
         end.last = reading.rest(|mut window| {
@@ -269,7 +269,7 @@ impl<'c> RecordingAnalysis<'_, 'c> {
         });
         pass.cut = cutter.finish();
         seen.sort_unstable();
-        let rows = pass.take_rows().map(|rows| {
+        let rows = pass.rows.take().map(|rows| {
             let unseen = self.client.iter().flat_map(|client| client.unseen(&seen));
             rows.finish(unseen)
         });

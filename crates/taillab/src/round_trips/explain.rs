@@ -5,7 +5,7 @@
 //! probe's own programs disturb the measurement.
 
 use taillab_analysis::rtt::{ClientEnd, Ends, Explainer};
-use taillab_host::{CpuSet, Roots, observe};
+use taillab_host::{Roots, observe};
 use taillab_load::rtt::{Peer, Proto};
 use taillab_model::rtt::{Link, RoundTrip, RttExplanation};
 use taillab_model::{EventOrder, MiddleStamps, RecordingContext};
@@ -16,7 +16,7 @@ use super::measure::Measurement;
 use super::plan::{RowPlan, RttPlan};
 use crate::exit::{Exit, Failure, OrExit};
 use crate::fail::probe as probe_failure;
-use crate::pipeline::ring_bytes_per_cpu;
+use crate::pipeline::{cpu_numbers, ring_bytes_per_cpu};
 
 /// The longest warm-up of a part, in round trips of each connection.
 const WARM_UP: u64 = 100;
@@ -77,15 +77,16 @@ impl Measurement<'_> {
         let mut events = EventOrder::new(probe.base());
         probe.finish_into(&mut events).or_exit(Exit::Failed)?;
         let played = played.map_err(|error| failure(&error))?;
-        let cpus = &self.plan.client_cpus;
+        let placement = self.plan.placement();
+        let cpus = cpu_numbers(&placement.client);
         let clients: Vec<ClientEnd> = (played.ends.iter())
             .map(|end| ClientEnd {
                 port: end.port,
                 thread: end.thread,
-                cpu: number(cpus[end.client % cpus.len()]),
+                cpu: cpus[end.client % cpus.len()],
             })
             .collect();
-        let server_cpus: Vec<u16> = numbers(&self.plan.server_cpus);
+        let server_cpus = cpu_numbers(&placement.server);
         let ends = Ends {
             clients: &clients,
             server_cpus: &server_cpus,
@@ -162,16 +163,7 @@ fn warm_up_of_part(plan: &RowPlan, ring_bytes: u64) -> u64 {
 
 fn both_ends(plan: &RttPlan) -> Vec<u16> {
     let all = plan.server_cpus.iter().chain(&plan.client_cpus).copied();
-    let all: CpuSet = all.collect();
-    numbers(&all.iter().collect::<Vec<u32>>())
-}
-
-fn numbers(cpus: &[u32]) -> Vec<u16> {
-    cpus.iter().copied().map(number).collect()
-}
-
-fn number(cpu: u32) -> u16 {
-    u16::try_from(cpu).unwrap_or(u16::MAX)
+    cpu_numbers(&all.collect())
 }
 
 #[cfg(test)]

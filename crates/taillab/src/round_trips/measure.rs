@@ -253,26 +253,14 @@ impl<'a> Measurement<'a> {
     }
 
     fn run(&self, plan: &RowPlan, peer: &Peer) -> Result<RoundTrips, RttError> {
-        match self.plan.at_most {
-            None => self.run_until(plan, peer, self.interrupt.flag()),
-            Some(length) => {
-                let warm_up = self.done.load(Relaxed) + self.plan.warm_up * plan.conns as u64;
-                let warm = || self.done.load(Relaxed) >= warm_up;
-                within(length, warm, self.interrupt, |stop| {
-                    self.run_until(plan, peer, stop)
-                })
-            }
-        }
-    }
-
-    fn run_until(
-        &self,
-        plan: &RowPlan,
-        peer: &Peer,
-        stop: &AtomicBool,
-    ) -> Result<RoundTrips, RttError> {
         let of_run = (self.plan.count, self.plan.warm_up);
-        self.play(plan, peer, of_run, stop)
+        let play = |stop: &AtomicBool| self.play(plan, peer, of_run, stop);
+        let Some(length) = self.plan.at_most else {
+            return play(self.interrupt.flag());
+        };
+        let warm_up = self.done.load(Relaxed) + self.plan.warm_up * plan.conns as u64;
+        let warm = || self.done.load(Relaxed) >= warm_up;
+        within(length, warm, self.interrupt, play)
     }
 
     /// Makes `count` round trips, after `warm_up` on each connection that do not count.

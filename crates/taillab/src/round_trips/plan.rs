@@ -111,8 +111,8 @@ impl RttPlan {
             explain: false,
             server: OURS.to_owned(),
             target: None,
-            client_cpus: list(&placement.client),
-            server_cpus: list(&placement.server),
+            client_cpus: placement.client.iter().collect(),
+            server_cpus: placement.server.iter().collect(),
         })
     }
 
@@ -137,8 +137,4 @@ impl RttPlan {
     pub fn explains(&self, row: &RowPlan) -> bool {
         self.explain && matches!(row.proto, Proto::Tcp | Proto::Udp)
     }
-}
-
-fn list(cpus: &CpuSet) -> Vec<u32> {
-    cpus.iter().collect()
 }

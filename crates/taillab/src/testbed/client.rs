@@ -7,7 +7,6 @@ use taillab_load::{AnyClient, Codec, Endpoint, Fleet, KernelStamps, LoadError};
 
 use crate::exit::{Exit, Failure, OrExit};
 use crate::experiment::{Experiment, Transport};
-use crate::fail::host;
 
 /// One client for each CPU of the generator, whose sockets live in the testbed's client
 /// namespace.
@@ -53,14 +52,10 @@ pub fn connect(
     experiment: &Experiment,
     address: SocketAddr,
     cpus: &CpuSet,
-    namespace: Option<&NetNamespace>,
+    namespace: Option<NetNamespace>,
 ) -> Result<LoadClient, Failure> {
     let threads = cpus.len();
     let places: Vec<CpuSet> = cpus.iter().map(CpuSet::single).collect();
-    let namespace = namespace
-        .map(NetNamespace::try_clone)
-        .transpose()
-        .map_err(host)?;
     let prepare = move |thread: usize| {
         if let Some(namespace) = &namespace {
             namespace.enter()?;

@@ -114,12 +114,9 @@ pub fn measure(
     mut context: RecordingContext,
     rate: Rate,
 ) -> Result<Recorded, Failure> {
-    let SendingPlan {
-        pace,
-        schedules,
-        phases,
-    } = SendingPlan::new(experiment, rate, client.threads())?;
+    let (pace, schedules) = planned(experiment, rate, client.threads())?;
     let (warm_up, drawn_per_s) = (pace.warm_up(), rate.first_per_s());
+    let phases = phases(&schedules, warm_up, pace.end());
     attach(&mut probe, &phases)?;
     let stop = rig.interrupt().shared_flag();
     let roots = rig.roots().clone();
@@ -199,33 +196,23 @@ fn add_generators_own(events: &mut Recording, load: &FleetRun, cpus: &CpuSet) {
     events.insert(stalls(load, cpus));
 }
 
-/// The planned sends: their times, pace and phases.
-struct SendingPlan {
-    pace: Pace,
-    /// The send times of each thread.
-    schedules: Vec<Vec<Nanos>>,
-    phases: [Phase; 2],
-}
-
-impl SendingPlan {
-    fn new(experiment: &Experiment, rate: Rate, threads: usize) -> Result<Self, Failure> {
-        let workload = &experiment.workload;
-        let warm_up = workload.warmup;
-        let end = warm_up + workload.duration;
-        let latest_end = match rate {
-            Rate::Repeatable(_) => end,
-            Rate::Constant(_) | Rate::Following(_) => warm_up + workload.longest(),
-        };
-        let pace = Pace::new(warm_up, end, latest_end);
-        let first_per_s = rate.first_per_s();
-        let schedules = schedules(first_per_s, pace.longest(), workload.seed, threads)?;
-        let phases = phases(&schedules, warm_up, end);
-        Ok(Self {
-            pace,
-            schedules,
-            phases,
-        })
-    }
+/// The pace of the sends, and the send times of each thread.
+fn planned(
+    experiment: &Experiment,
+    rate: Rate,
+    threads: usize,
+) -> Result<(Pace, Vec<Vec<Nanos>>), Failure> {
+    let workload = &experiment.workload;
+    let warm_up = workload.warmup;
+    let end = warm_up + workload.duration;
+    let latest_end = match rate {
+        Rate::Repeatable(_) => end,
+        Rate::Constant(_) | Rate::Following(_) => warm_up + workload.longest(),
+    };
+    let pace = Pace::new(warm_up, end, latest_end);
+    let first_per_s = rate.first_per_s();
+    let schedules = schedules(first_per_s, pace.longest(), workload.seed, threads)?;
+    Ok((pace, schedules))
 }
 
 /// The rate at which the measurement's requests were due; `None` if there are fewer than two.

@@ -13,7 +13,7 @@ use taillab_host::{
 use taillab_probe::{Devices, Probe, ProbeSpec, ServerProcesses};
 
 use super::client::{self, LoadClient};
-use super::servers::{self, Launch, Question};
+use super::servers::{self, Question};
 use crate::exit::{Exit, Failure, OrExit};
 use crate::experiment::{Experiment, TestbedKind, Transport};
 use crate::fail::host;
@@ -138,7 +138,7 @@ impl Rig {
             &[],
             || 0,
             || {
-                let mut fleet = client::connect(experiment, address, &cpus, namespace.as_ref())?;
+                let mut fleet = client::connect(experiment, address, &cpus, namespace)?;
                 let endpoint = client::endpoint(experiment, address);
                 let prefilled = fleet.prefill(&endpoint, &stop)?;
                 Ok::<_, Failure>((fleet, prefilled))
@@ -280,11 +280,7 @@ fn start_server(
     let address = SocketAddr::new(testbed.server_address(), asked.port);
     client::check(experiment, address)?;
     let user = User::find(roots, &asked.user).map_err(host)?;
-    let Launch {
-        program,
-        args,
-        folder,
-    } = Launch::of(experiment, address, &user)?;
+    let (args, folder) = servers::launch(experiment, address, &user)?;
     testbed
         .run_at_server(|| match asked.transport {
             Transport::Udp => server::ensure_udp_port_free(address),
@@ -295,7 +291,7 @@ fn start_server(
     let mark = journal.plan_server(&asked.name()).map_err(host)?;
     let spec = ServerSpec {
         name: asked.name(),
-        program,
+        program: asked.program.clone(),
         args,
         env: vec![mark],
         namespace: testbed.server_namespace(),

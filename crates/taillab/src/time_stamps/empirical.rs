@@ -6,7 +6,6 @@ use taillab_queueing::service::Service;
 
 use super::file::TraceFile;
 use super::options::{TimeUnit, TraceOptions};
-use super::sink::Order;
 use crate::exit::{Exit, Failure, OrExit};
 
 /// More values would not improve the distribution, only fill the memory.
@@ -14,7 +13,6 @@ const MOST: usize = 100_000_000;
 
 /// `FILE` or `FILE,column=NAME,unit=us`: one service time on each line, or in a column.
 pub fn read(text: &str) -> Result<Service, Failure> {
-    let usage = |message: String| Failure::usage(message);
     let mut parts = text.split(',');
     let mut options = TraceOptions {
         path: PathBuf::from(parts.next().unwrap_or_default()),
@@ -30,19 +28,19 @@ pub fn read(text: &str) -> Result<Service, Failure> {
             Some(("unit", "us")) => options.unit = Some(TimeUnit::Us),
             Some(("unit", "ns")) => options.unit = Some(TimeUnit::Ns),
             _ => {
-                return Err(usage(format!(
+                return Err(Failure::usage(format!(
                     "`{part}` does not belong to empirical service; write empirical:FILE,column=NAME,unit=us \
                      (units: s, ms, us, ns)"
                 )));
             }
         }
     }
-    let file = TraceFile::open(options)?.in_any_order(Order::Any);
+    let file = TraceFile::open(options)?.in_any_order();
     let mut values = Vec::new();
     file.read(|part, _| {
         values.extend_from_slice(part);
         if values.len() > MOST {
-            return Err(usage(format!(
+            return Err(Failure::usage(format!(
                 "{} has more than {MOST} service times; take a sample of them",
                 file.name()
             )));

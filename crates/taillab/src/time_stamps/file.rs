@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use taillab_model::Nanos;
 
 use super::options::{TraceOptions, usage};
-use super::sink::{Order, Sink};
+use super::sink::Sink;
 use super::{parquet, text};
 use crate::exit::Failure;
 
@@ -17,7 +17,8 @@ pub struct TraceFile {
     path: PathBuf,
     size: u64,
     format: Format,
-    order: Order,
+    /// Its values must rise.
+    rising: bool,
 }
 
 #[derive(Debug)]
@@ -53,13 +54,16 @@ impl TraceFile {
             path,
             size: metadata.len(),
             format,
-            order: Order::Rising,
+            rising: true,
         })
     }
 
     /// The same file, whose values need not rise.
-    pub fn in_any_order(self, order: Order) -> Self {
-        Self { order, ..self }
+    pub fn in_any_order(self) -> Self {
+        Self {
+            rising: false,
+            ..self
+        }
     }
 
     /// The file's name without its folders.
@@ -78,7 +82,7 @@ impl TraceFile {
         &self,
         mut each: impl FnMut(&[Nanos], u64) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let mut sink = Sink::new(&self.path, self.order, &mut each);
+        let mut sink = Sink::new(&self.path, self.rising, &mut each);
         match &self.format {
             Format::Text(layout) => layout.read(&self.path, &mut sink)?,
             Format::Parquet(layout) => layout.read(&self.path, self.size, &mut sink)?,

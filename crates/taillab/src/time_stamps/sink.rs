@@ -10,22 +10,14 @@ use crate::exit::Failure;
 /// Time stamps handed over at a time.
 pub(super) const PART: usize = 65_536;
 
-/// Whether values must rise.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
-    /// Instants.
-    Rising,
-    /// Lengths.
-    Any,
-}
-
 /// What is done with each part and the bytes of the file that it took.
 pub(super) type Each<'a> = dyn FnMut(&[Nanos], u64) -> Result<(), Failure> + 'a;
 
 /// Takes values one by one and hands them over in parts.
 pub(super) struct Sink<'a> {
     path: &'a Path,
-    order: Order,
+    /// Values must rise: they are instants, not lengths.
+    rising: bool,
     /// The last value.
     last: Option<Nanos>,
     count: u64,
@@ -36,10 +28,10 @@ pub(super) struct Sink<'a> {
 
 impl<'a> Sink<'a> {
     /// Hands the values of the file at `path` to `each`.
-    pub(super) fn new(path: &'a Path, order: Order, each: &'a mut Each<'a>) -> Self {
+    pub(super) fn new(path: &'a Path, rising: bool, each: &'a mut Each<'a>) -> Self {
         Self {
             path,
-            order,
+            rising,
             last: None,
             count: 0,
             part: Vec::with_capacity(PART),
@@ -60,7 +52,7 @@ impl<'a> Sink<'a> {
         bytes: u64,
         place: impl Fn() -> String,
     ) -> Result<(), Failure> {
-        if self.order == Order::Rising
+        if self.rising
             && let Some(last) = self.last
             && value < last
         {

@@ -9,7 +9,7 @@ use taillab_analysis::{
     Analysis, AnalysisError, AnalysisOptions, MatchOptions, Matched, Window, match_events,
 };
 use taillab_model::explanation::{Cause, Culprit, Prediction};
-use taillab_model::{Monotonic, Nanos, Recording};
+use taillab_model::{Monotonic, Nanos, Recording, quantile_rank};
 
 use super::criteria::MOST_CONTAMINATED;
 use super::setup::{BaseServer, Oracle, Promise, Setup};
@@ -212,9 +212,8 @@ impl Block {
 
     /// A quantile of the sojourn in the server.
     pub fn sojourn(&self, q: f64) -> Nanos {
-        let rank = (q * self.sojourns.len() as f64).ceil() as usize;
-        let place = rank.clamp(1, self.sojourns.len().max(1)) - 1;
-        self.sojourns.get(place).copied().unwrap_or(Nanos::ZERO)
+        let rank = quantile_rank(self.sojourns.len() as u64, q) as usize;
+        self.sojourns.get(rank).copied().unwrap_or(Nanos::ZERO)
     }
 
     /// The forecast for this promise, if there is one. Other threads may do what was injected and still

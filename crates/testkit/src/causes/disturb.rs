@@ -8,7 +8,7 @@ use taillab_host::{Journal, JournalFolder, Roots, ServerProcess, Testbed};
 use super::setup::{BenchOptions, Disturbance};
 use crate::ground_truth::GroundTruth;
 use crate::injection::{
-    Appetite, CpuGroup, Disturber, InjectionError, Stop, background, make_real_time, make_yielding,
+    CpuGroup, Disturber, InjectionError, Stop, background, make_real_time, make_yielding,
     packet_flood, packet_loss, quota, rt_hog, timer_storm,
 };
 
@@ -97,11 +97,7 @@ impl Disturbers {
             Disturbance::Timers(schedule) => timer_storm(server, client, schedule)?,
             Disturbance::Flood(schedule) => packet_flood(server, client, schedule)?,
             Disturbance::Loss(one_in) => packet_loss(target.testbed, one_in)?,
-            Disturbance::RtHog | Disturbance::RtHogWithPauses => {
-                let appetite = match disturbance {
-                    Disturbance::RtHog => Appetite::All,
-                    _ => Appetite::WithPauses,
-                };
+            Disturbance::RtHog(appetite) => {
                 let threads = target.server.threads();
                 make_real_time(&threads)?;
                 thread(rt_hog(server, &threads, appetite)?)

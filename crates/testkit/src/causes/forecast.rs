@@ -92,20 +92,17 @@ impl ForecastPoint {
         };
         let error = middle(&|(_, predicted, without)| ratio(*predicted, *without))?;
         let effect = middle(&|(with, _, without)| ratio(*with, *without))?;
-        let judged = judge(q, Some(error));
+        let mut error = judge(q, Some(error));
         let nothing_changed = (effect.value - 1.0).abs() <= FORECAST_TOLERANCE;
+        if nothing_changed {
+            error.verdict = error.verdict.max(Verdict::Inconclusive);
+        }
         Some(Self {
             q,
             with_ns: ns(&|pair| pair.0)?,
             predicted_ns: ns(&|pair| pair.1)?,
             measured_ns: ns(&|pair| pair.2)?,
-            error: Criterion {
-                verdict: match nothing_changed {
-                    true => judged.verdict.max(Verdict::Inconclusive),
-                    false => judged.verdict,
-                },
-                ..judged
-            },
+            error,
         })
     }
 }

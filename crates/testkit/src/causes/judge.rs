@@ -74,17 +74,13 @@ impl Criterion {
     /// What was charged in each pair against the delay that the client saw, both in nanoseconds:
     /// their ratio must be `target`. Inconclusive unless the client certainly saw a delay.
     pub(super) fn of_charge(what: &str, target: f64, pairs: &[(f64, f64)]) -> Self {
-        let criterion = |estimate| Self::judge(what, (target, CHARGE_TOLERANCE), estimate);
+        let mut judged = Self::judge(what, (target, CHARGE_TOLERANCE), ratio_of_sums(pairs));
         let delays: Vec<(f64, f64)> = pairs.iter().map(|(_, delay)| (*delay, 1.0)).collect();
         let is_certain = ratio_of_sums(&delays).is_some_and(|delay| delay.lo > 0.0);
-        let judged = criterion(ratio_of_sums(pairs));
-        match is_certain {
-            true => judged,
-            false => Self {
-                verdict: Verdict::Inconclusive,
-                ..judged
-            },
+        if !is_certain {
+            judged.verdict = Verdict::Inconclusive;
         }
+        judged
     }
 
     /// What was charged in each pair, relative to a scale, where nothing should be charged.

@@ -238,11 +238,8 @@ fn placebo(blocks: &[&[RequestCharge]]) -> Option<Criterion> {
             let of = |shift: usize| {
                 let by = shift * requests.len() / (SHIFTS + 1);
                 correlation(requests.iter().enumerate().map(|(place, request)| {
-                    let other = requests[(place + by) % requests.len()].truth;
-                    RequestCharge {
-                        charged: request.charged,
-                        truth: other,
-                    }
+                    let truth = requests[(place + by) % requests.len()].truth;
+                    RequestCharge { truth, ..*request }
                 }))
             };
             let mean = (1..=SHIFTS).map(of).sum::<f64>() / SHIFTS as f64;

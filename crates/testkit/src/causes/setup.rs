@@ -5,7 +5,7 @@ use taillab_model::explanation::Cause;
 
 use super::CauseKind;
 use crate::ground_truth::{GroundTruth, InjectedSource};
-use crate::injection::Schedule;
+use crate::injection::{Appetite, Schedule};
 
 /// How the true cost of an injection is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,10 +37,8 @@ pub enum Disturbance {
     Timers(Schedule),
     /// A CPU quota.
     Quota(Schedule),
-    /// A real-time thread that makes the kernel throttle all real-time threads.
-    RtHog,
-    /// The same thread with pauses, so that the kernel does not throttle.
-    RtHogWithPauses,
+    /// A real-time thread that makes the kernel throttle all real-time threads, unless it pauses.
+    RtHog(Appetite),
     /// No disturbance: the server's threads have priority over all ordinary ones.
     RealTime,
     /// One request in this number is lost.
@@ -157,7 +155,7 @@ fn injection(kind: CauseKind) -> Injection {
         CauseKind::Io => fault(Cause::BlockedIo, "io:100,6"),
         CauseKind::Slow => fault(Cause::SlowService, "slow:100,5ms"),
         CauseKind::Quota => held_back(Cause::Throttled, Disturbance::Quota(schedule(150, 12_000))),
-        CauseKind::RtThrottle => held_back(Cause::Throttled, Disturbance::RtHog),
+        CauseKind::RtThrottle => held_back(Cause::Throttled, Disturbance::RtHog(Appetite::All)),
         CauseKind::Loss => {
             let loss = Disturbance::Loss(300);
             (Some(Cause::Retransmit), Loss, None, Some(loss))
@@ -245,7 +243,7 @@ impl Setup {
             // a group without a quota
             CauseKind::Quota => vec![Disturbance::Quota(NEVER)],
             // without the other thread each request would also be cheaper
-            CauseKind::RtThrottle => vec![Disturbance::RtHogWithPauses],
+            CauseKind::RtThrottle => vec![Disturbance::RtHog(Appetite::WithPauses)],
             _ => (self.disturbances.iter().copied())
                 .filter(|it| *it == Disturbance::RealTime)
                 .collect(),

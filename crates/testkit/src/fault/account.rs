@@ -2,10 +2,10 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::FromRawFd;
 
 use taillab_model::Nanos;
 
+use crate::perf::software_event;
 use taillab_load::clock;
 
 /// How long a thread has been awake: on a CPU, or waiting for one.
@@ -76,36 +76,16 @@ fn voluntary_switches() -> Option<i64> {
     }
 }
 
-/// A perf event that counts the calling thread's time on a CPU in wall-clock time
-/// (perf_event_open(2)). The thread's CPU time leaves out stolen time, which would then look like
-/// sleep.
+/// A perf event that counts the calling thread's time on a CPU in wall-clock time. The thread's CPU
+/// time leaves out stolen time, which would then look like sleep.
 fn task_clock() -> io::Result<File> {
-    const SOFTWARE: u64 = 1;
     const TASK_CLOCK: u64 = 1;
-    const THIS_THREAD: libc::c_long = 0;
-    const NONE: libc::c_long = -1;
-    const CLOSE_ON_EXEC: libc::c_long = 8;
-    // type and size, config; no samples, no flags (PERF_ATTR_SIZE_VER0)
-    let mut attributes = [0_u64; 8];
-    attributes[0] = SOFTWARE | (size_of_val(&attributes) as u64) << 32;
+    const THIS_THREAD: libc::pid_t = 0;
+    const ANY_CPU: libc::c_int = -1;
+    // no samples, no flags
+    let mut attributes = [0; 8];
     attributes[1] = TASK_CLOCK;
-    // SAFETY: the kernel reads the attributes, of the size that they name, until the call
-    // returns.
-    let descriptor = unsafe {
-        libc::syscall(
-            libc::SYS_perf_event_open,
-            attributes.as_ptr(),
-            THIS_THREAD,
-            NONE,
-            NONE,
-            CLOSE_ON_EXEC,
-        )
-    };
-    if descriptor < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: a new descriptor that nobody else has.
-    Ok(unsafe { File::from_raw_fd(descriptor as i32) })
+    software_event(attributes, THIS_THREAD, ANY_CPU).map(File::from)
 }
 
 /// Reads the count of such an event; it is in nanoseconds.

@@ -48,16 +48,7 @@ enum Access {
 }
 
 impl DiskFile {
-    /// Makes the file in the folder for temporary files and maps it.
-    pub(super) fn mapped(at_once: usize) -> io::Result<Self> {
-        Self::mapped_in(&std::env::temp_dir(), at_once)
-    }
-
-    /// Makes the file in the folder for temporary files, to be read past the page cache.
-    pub(super) fn direct(at_once: usize) -> io::Result<Self> {
-        Self::direct_in(&std::env::temp_dir(), at_once)
-    }
-
+    /// Makes the file in this folder, to be read past the page cache.
     pub(super) fn direct_in(folder: &Path, at_once: usize) -> io::Result<Self> {
         let file = written(folder)?;
         let flags = rfs::fcntl_getfl(&file)?;
@@ -72,6 +63,7 @@ impl DiskFile {
         Ok(made)
     }
 
+    /// Makes the file in this folder and maps it.
     pub(super) fn mapped_in(folder: &Path, at_once: usize) -> io::Result<Self> {
         let file = written(folder)?;
         let map = Mapping::of(&file, REGIONS * REGION)?;

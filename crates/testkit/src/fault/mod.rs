@@ -22,14 +22,15 @@ mod pages;
 mod record;
 mod spec;
 
+use std::env::temp_dir;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::thread::gettid;
 use taillab_load::clock;
 use taillab_load::serve::BeforeRequest;
+use taillab_model::Tid;
 use taillab_model::explanation::{Cause, Culprit};
-use taillab_model::{Nanos, Tid};
 
 use self::account::ThreadAccount;
 use self::disk::DiskFile;
@@ -54,62 +55,38 @@ pub struct FaultError {
 /// The faults of one server, and the records of its workers.
 pub struct Faults {
     specs: Vec<Fault>,
-    kinds: Vec<SharedFault>,
+    /// One for each fault.
+    shared: Vec<SharedPart>,
     /// The recorders of all workers so far, each with the index of its fault.
     records: Mutex<Vec<(usize, Arc<Recorder>)>>,
 }
 
-/// One fault, with the part that all workers share.
-enum SharedFault {
-    Slow {
-        every: u64,
-        lasts: Nanos,
-    },
+/// The part of a fault that all workers share.
+enum SharedPart {
+    Nothing,
     Lock {
         lock: Arc<ServerLock>,
         holder: Holder,
     },
-    Fresh {
-        every: u64,
-        pages: usize,
-    },
-    Major {
-        every: u64,
-        file: DiskFile,
-    },
-    Io {
-        every: u64,
-        file: DiskFile,
-    },
-    /// Affects how connections are assigned, not single requests: see [`Fault::skew`].
-    Skew,
+    File(DiskFile),
 }
 
-impl SharedFault {
+impl SharedPart {
     fn new(fault: Fault) -> io::Result<Self> {
         Ok(match fault {
-            Fault::Slow { every, lasts } => Self::Slow {
-                every: every.get(),
-                lasts,
-            },
+            // skew affects how connections are assigned, not single requests: see [`Fault::skew`]
+            Fault::Slow { .. } | Fault::FreshPages { .. } | Fault::Skew { .. } => Self::Nothing,
             Fault::Lock { every, held } => {
                 let lock = Arc::new(ServerLock::new(every, held));
                 let holder = Holder::start(&lock)?;
                 Self::Lock { lock, holder }
             }
-            Fault::FreshPages { every, pages } => Self::Fresh {
-                every: every.get(),
-                pages: pages.get() as usize,
-            },
-            Fault::FilePages { every, pages } => Self::Major {
-                every: every.get(),
-                file: DiskFile::mapped(pages.get() as usize)?,
-            },
-            Fault::Io { every, reads } => Self::Io {
-                every: every.get(),
-                file: DiskFile::direct(reads.get() as usize)?,
-            },
-            Fault::Skew { .. } => Self::Skew,
+            Fault::FilePages { pages, .. } => {
+                Self::File(DiskFile::mapped_in(&temp_dir(), pages.get() as usize)?)
+            }
+            Fault::Io { reads, .. } => {
+                Self::File(DiskFile::direct_in(&temp_dir(), reads.get() as usize)?)
+            }
         })
     }
 }
@@ -121,13 +98,13 @@ impl Faults {
     /// # Errors
     /// [`FaultError`] for the first fault that cannot be set up.
     pub fn new(specs: &[Fault]) -> Result<Arc<Self>, FaultError> {
-        let kinds = specs
+        let shared = specs
             .iter()
-            .map(|&fault| SharedFault::new(fault).map_err(|source| FaultError { fault, source }))
+            .map(|&fault| SharedPart::new(fault).map_err(|source| FaultError { fault, source }))
             .collect::<Result<_, _>>()?;
         Ok(Arc::new(Self {
             specs: specs.to_vec(),
-            kinds,
+            shared,
             records: Mutex::default(),
         }))
     }
@@ -136,7 +113,7 @@ impl Faults {
     /// request costs nothing.
     pub fn before_request(self: &Arc<Self>) -> Option<BeforeRequest> {
         let faults = Arc::clone(self);
-        (!self.kinds.is_empty()).then(|| -> BeforeRequest {
+        (!self.specs.is_empty()).then(|| -> BeforeRequest {
             Arc::new(move || {
                 let mut worker = WorkerFaults::new(Arc::clone(&faults));
                 Box::new(move || worker.strike())
@@ -146,8 +123,8 @@ impl Faults {
 
     /// Ends the threads of the faults: a server that waits for them can then stop.
     pub fn end(&self) {
-        for kind in &self.kinds {
-            if let SharedFault::Lock { holder, .. } = kind {
+        for shared in &self.shared {
+            if let SharedPart::Lock { holder, .. } = shared {
                 holder.end();
             }
         }
@@ -164,19 +141,21 @@ impl Faults {
                 .filter(|_| second.is_none())
                 .map(|(_, it)| it.worker())
         };
-        let sources = self.specs.iter().zip(&self.kinds).enumerate();
+        let sources = self.specs.iter().zip(&self.shared).enumerate();
         let mut truth = GroundTruth {
             sources: sources
-                .map(|(source, (fault, kind))| InjectedSource {
+                .map(|(source, (fault, shared))| InjectedSource {
                     injected: fault.to_string(),
                     cause: fault.cause(),
-                    culprit: match kind {
-                        SharedFault::Lock { holder, .. } => holder.culprit(),
-                        SharedFault::Io { .. } => Some(Culprit::SystemCall {
+                    culprit: match (fault, shared) {
+                        (_, SharedPart::Lock { holder, .. }) => holder.culprit(),
+                        (Fault::Io { .. }, _) => Some(Culprit::SystemCall {
                             name: disk::READ.to_owned(),
                         }),
-                        SharedFault::Slow { .. } | SharedFault::Fresh { .. } => only_worker(source),
-                        SharedFault::Major { .. } | SharedFault::Skew => None,
+                        (Fault::Slow { .. } | Fault::FreshPages { .. }, _) => only_worker(source),
+                        (Fault::FilePages { .. } | Fault::Lock { .. } | Fault::Skew { .. }, _) => {
+                            None
+                        }
                     },
                 })
                 .collect(),
@@ -217,7 +196,7 @@ struct WorkerFaults {
 struct Own {
     recorder: Arc<Recorder>,
     account: ThreadAccount,
-    /// The worker's own pages, for [`SharedFault::Fresh`].
+    /// The worker's own pages, for [`Fault::FreshPages`].
     pages: Option<FreshPages>,
 }
 
@@ -226,14 +205,14 @@ impl WorkerFaults {
     fn new(faults: Arc<Faults>) -> Self {
         let tid = gettid().as_raw_nonzero().get() as Tid;
         let own = faults
-            .kinds
+            .specs
             .iter()
-            .map(|kind| Own {
+            .map(|fault| Own {
                 recorder: Arc::new(Recorder::new(tid)),
                 account: ThreadAccount::new(),
-                pages: match kind {
+                pages: match fault {
                     // without the pages there is no fault, and the truth shows none
-                    SharedFault::Fresh { pages, .. } => FreshPages::new(*pages).ok(),
+                    Fault::FreshPages { pages, .. } => FreshPages::new(pages.get() as usize).ok(),
                     _ => None,
                 },
             })
@@ -253,20 +232,22 @@ impl WorkerFaults {
     #[inline]
     fn strike(&mut self) {
         self.served += 1;
-        for (kind, own) in self.faults.kinds.iter().zip(&mut self.own) {
-            match kind {
-                SharedFault::Lock { lock, .. } => lock.pass(&own.recorder, &own.account),
-                SharedFault::Slow { every, lasts } if self.served.is_multiple_of(*every) => {
+        let faults = self.faults.specs.iter().zip(&self.faults.shared);
+        for ((fault, shared), own) in faults.zip(&mut self.own) {
+            match (fault, shared) {
+                (_, SharedPart::Lock { lock, .. }) => lock.pass(&own.recorder, &own.account),
+                (Fault::Slow { every, lasts }, _) if self.served.is_multiple_of(every.get()) => {
                     clock::keep_busy(*lasts, |from, to| own.recorder.keep(from, to));
                 }
-                SharedFault::Fresh { every, .. } if self.served.is_multiple_of(*every) => {
+                (Fault::FreshPages { every, .. }, _) if self.served.is_multiple_of(every.get()) => {
                     if let Some(pages) = &mut own.pages {
                         own.recorder.unhindered_in(&own.account, || pages.touch());
                     }
                 }
-                SharedFault::Major { every, file } | SharedFault::Io { every, file }
-                    if self.served.is_multiple_of(*every) =>
-                {
+                (
+                    Fault::FilePages { every, .. } | Fault::Io { every, .. },
+                    SharedPart::File(file),
+                ) if self.served.is_multiple_of(every.get()) => {
                     file.strike(&own.recorder, &own.account);
                 }
                 _ => {}
@@ -278,6 +259,8 @@ impl WorkerFaults {
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
+
+    use taillab_model::Nanos;
 
     use super::*;
 

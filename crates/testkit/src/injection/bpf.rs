@@ -10,6 +10,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use taillab_model::Nanos;
 
+use crate::perf::software_event;
+
 const MAP_CREATE: libc::c_long = 0;
 const MAP_LOOKUP: libc::c_long = 1;
 const PROG_LOAD: libc::c_long = 5;
@@ -272,12 +274,8 @@ impl Assembly {
     }
 }
 
-const PERF_TYPE_SOFTWARE: u32 = 1;
 const PERF_COUNT_SW_CPU_CLOCK: u64 = 0;
-/// The first size of `struct perf_event_attr`, which every kernel takes.
-const PERF_ATTRIBUTES: usize = 64;
 const PERF_DISABLED: u64 = 1;
-const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 8;
 /// `PERF_EVENT_IOC_ENABLE`, `_DISABLE` and `_SET_BPF` (linux/perf_event.h).
 const PERF_ENABLE: libc::c_ulong = 0x2400;
 const PERF_DISABLE: libc::c_ulong = 0x2401;
@@ -289,30 +287,18 @@ pub(super) struct TimerInterrupts(OwnedFd);
 impl TimerInterrupts {
     /// Sets up the timer, which starts with [`Self::begin`].
     pub(super) fn new(cpu: u32, period: Nanos, program: &Assembly) -> io::Result<Self> {
+        const EVERY_THREAD: libc::pid_t = -1;
         let program = program.verified(ProgramType::PerfEvent)?;
-        let mut attributes = [0_u8; PERF_ATTRIBUTES];
-        let mut put = |at, bytes: &[u8]| put(&mut attributes, at, bytes);
-        put(0, &PERF_TYPE_SOFTWARE.to_ne_bytes());
-        put(4, &(PERF_ATTRIBUTES as u32).to_ne_bytes());
-        put(8, &PERF_COUNT_SW_CPU_CLOCK.to_ne_bytes());
-        put(16, &period.get().to_ne_bytes());
-        put(40, &PERF_DISABLED.to_ne_bytes());
-        // SAFETY: the kernel reads as many bytes of the attributes as they say themselves;
-        // every thread (-1) on one CPU, in no group (-1).
-        let fd = unsafe {
-            libc::syscall(
-                libc::SYS_perf_event_open,
-                attributes.as_ptr(),
-                -1,
-                cpu as libc::c_int,
-                -1,
-                PERF_FLAG_FD_CLOEXEC,
-            )
-        };
-        let made = match i32::try_from(fd) {
-            Ok(fd) if fd >= 0 => Self(owned(fd)),
-            _ => return Err(io::Error::last_os_error()),
-        };
+        // config, sample_period and the bit field with `disabled`
+        let mut attributes = [0; 8];
+        attributes[1] = PERF_COUNT_SW_CPU_CLOCK;
+        attributes[2] = period.get();
+        attributes[5] = PERF_DISABLED;
+        let made = Self(software_event(
+            attributes,
+            EVERY_THREAD,
+            cpu as libc::c_int,
+        )?);
         // the event holds a reference to the program
         made.control(PERF_SET_BPF, program.as_raw_fd())?;
         Ok(made)

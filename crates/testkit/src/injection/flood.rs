@@ -10,9 +10,9 @@ use taillab_model::explanation::{Cause, Culprit};
 use super::bpf::TCX_DROP;
 use super::busy::BusyTimes;
 use super::disturber::Disturber;
-use super::rt_hog::set_fifo;
 use super::{InjectionError, Schedule, Stop, system};
 use taillab_host::cpus::{CpuSet, Placement};
+use taillab_host::process::set_fifo;
 use taillab_host::testbed::{Testbed, TestbedSpec};
 
 const NAME: &str = "tl-flood";

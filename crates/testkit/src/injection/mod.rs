@@ -29,7 +29,6 @@ use taillab_model::Nanos;
 
 use taillab_host::cpus::CpuError;
 use taillab_host::journal::JournalError;
-use taillab_host::netns::NetnsError;
 use taillab_host::testbed::TestbedError;
 
 pub use self::background::background;
@@ -73,9 +72,6 @@ pub enum InjectionError {
     /// The third namespace or its link cannot be made or removed.
     #[error(transparent)]
     Testbed(#[from] TestbedError),
-    /// A namespace cannot be used.
-    #[error(transparent)]
-    Namespace(#[from] NetnsError),
     /// The kernel refuses a call.
     #[error("cannot {what}: {source}; {remedy}")]
     System {

@@ -9,11 +9,11 @@ use taillab_model::Nanos;
 use taillab_model::explanation::Cause;
 
 use super::disturber::{Disturber, earlier, sleep_until};
-use super::rt_hog::set_fifo;
 use super::{InjectionError, Schedule, system};
-use taillab_host::Roots;
 use taillab_host::clock::now;
 use taillab_host::journal::Journal;
+use taillab_host::process::set_fifo;
+use taillab_host::{Roots, throttled_time};
 
 const NAME: &str = "tl-quota";
 /// The smallest quota that the kernel accepts (`min_cfs_quota_period`), and the usual period.
@@ -100,30 +100,20 @@ impl CpuGroup {
 
     /// Limits the group to [`LEAST_US`] in each period, or lifts the limit.
     fn limit(&self, limited: bool) -> io::Result<()> {
-        match (self.version, limited) {
-            (Version::One, true) => {
-                fs::write(self.path.join("cpu.cfs_quota_us"), LEAST_US.to_string())
-            }
-            (Version::One, false) => fs::write(self.path.join("cpu.cfs_quota_us"), "-1"),
-            (Version::Two, true) => {
-                fs::write(self.path.join("cpu.max"), format!("{LEAST_US} {PERIOD_US}"))
-            }
-            (Version::Two, false) => fs::write(self.path.join("cpu.max"), "max"),
-        }
+        let (file, limit) = match (self.version, limited) {
+            (Version::One, true) => ("cpu.cfs_quota_us", LEAST_US.to_string()),
+            (Version::One, false) => ("cpu.cfs_quota_us", "-1".to_owned()),
+            (Version::Two, true) => ("cpu.max", format!("{LEAST_US} {PERIOD_US}")),
+            (Version::Two, false) => ("cpu.max", "max".to_owned()),
+        };
+        fs::write(self.path.join(file), limit)
     }
 
     /// How long its threads have been throttled so far, summed over the CPUs.
     fn held_back(&self) -> io::Result<Nanos> {
         let text = fs::read_to_string(self.path.join("cpu.stat"))?;
-        let field = |name: &str| {
-            text.lines()
-                .find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok())
-        };
-        match self.version {
-            Version::One => field("throttled_time").map(Nanos::new),
-            Version::Two => field("throttled_usec").map(Nanos::from_micros),
-        }
-        .ok_or_else(|| io::Error::other("cpu.stat says nothing of throttling"))
+        let nothing = || io::Error::other("cpu.stat says nothing of throttling");
+        throttled_time(&text).ok_or_else(nothing)
     }
 }
 

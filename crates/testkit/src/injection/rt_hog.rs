@@ -1,7 +1,6 @@
 //! Real-time threads that use up the CPU time that the kernel grants to real-time threads.
 
 use std::fs::File;
-use std::io;
 use std::os::unix::fs::FileExt;
 
 use crate::ground_truth::{GroundTruth, InjectedInterval};
@@ -11,12 +10,13 @@ use taillab_model::explanation::Cause;
 use super::disturber::{Disturber, earlier, sleep_until};
 use super::{InjectionError, system};
 use taillab_host::clock::now;
+use taillab_host::process::set_fifo;
 
 const NAME: &str = "tl-rt-hog";
 
 /// The SCHED_FIFO priority of the hog, below that of the server (see [`make_real_time`]).
-const HOG: i32 = 1;
-const SERVER: i32 = 10;
+const HOG: u8 = 1;
+const SERVER: u8 = 10;
 
 /// A gap of this length in a thread that never sleeps and outranks all ordinary ones is not
 /// the server's work: the kernel held real-time threads back (by default for 50 ms in each
@@ -118,7 +118,7 @@ pub fn make_yielding(threads: &[u32]) -> Result<(), InjectionError> {
     make_fifo(threads, SERVER - 1)
 }
 
-fn make_fifo(threads: &[u32], priority: i32) -> Result<(), InjectionError> {
+fn make_fifo(threads: &[u32], priority: u8) -> Result<(), InjectionError> {
     for thread in threads {
         match set_fifo(*thread, priority) {
             // it has ended meanwhile
@@ -127,24 +127,4 @@ fn make_fifo(threads: &[u32], priority: i32) -> Result<(), InjectionError> {
         }
     }
     Ok(())
-}
-
-/// Sets SCHED_FIFO for a thread; 0 is the calling thread.
-pub(super) fn set_fifo(thread: u32, priority: i32) -> io::Result<()> {
-    let parameters = libc::sched_param {
-        sched_priority: priority,
-    };
-    // SAFETY: the kernel reads the parameters, which live until the call returns.
-    let failed = unsafe {
-        libc::syscall(
-            libc::SYS_sched_setscheduler,
-            libc::c_long::from(thread as i32),
-            libc::c_long::from(libc::SCHED_FIFO),
-            &raw const parameters,
-        )
-    };
-    match failed {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
 }

@@ -7,9 +7,9 @@ use taillab_model::explanation::{Cause, Culprit};
 use super::bpf::TimerInterrupts;
 use super::busy::BusyTimes;
 use super::disturber::{Disturber, sleep_until};
-use super::rt_hog::set_fifo;
 use super::{InjectionError, Schedule, Stop, system};
 use taillab_host::clock::now;
+use taillab_host::process::set_fifo;
 
 const NAME: &str = "tl-timers";
 

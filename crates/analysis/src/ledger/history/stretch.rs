@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use super::runs::Runs;
+use crate::id_map::grow_to;
 use crate::ledger::label::Label;
 
 /// Up to this many runs are added one by one.
@@ -130,11 +131,7 @@ impl Stretch {
 
     #[inline]
     fn of(&mut self, label: Label) -> &mut u64 {
-        let place = label as usize;
-        if place >= self.ns.len() {
-            self.ns.resize(place + 1, 0);
-        }
-        &mut self.ns[place]
+        grow_to(&mut self.ns, label as usize)
     }
 
     fn remove(&mut self, label: Label) {

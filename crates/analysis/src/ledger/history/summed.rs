@@ -1,5 +1,6 @@
 //! Lengths by label, in the order in which labels first come.
 
+use crate::id_map::grow_to;
 use crate::ledger::label::Label;
 
 /// The length of a label in some runs.
@@ -38,16 +39,13 @@ impl Summed {
 
     /// Adds a length. For a new label, `first` must be greater than that of every other label.
     pub(super) fn add(&mut self, label: Label, ns: u64, first: usize) {
-        let place = label as usize;
-        if place >= self.places.len() {
-            self.places.resize(place + 1, 0);
-        }
-        match self.places[place].checked_sub(1) {
+        let place = grow_to(&mut self.places, label as usize);
+        match place.checked_sub(1) {
             Some(place) => self.sums[place as usize].ns += ns,
             None => {
                 let first = first as u32;
                 self.sums.push(Sum { label, first, ns });
-                self.places[place] = self.sums.len() as u32;
+                *place = self.sums.len() as u32;
             }
         }
     }

@@ -4,6 +4,7 @@ use taillab_model::Interrupt;
 use taillab_model::explanation::Cause;
 
 use super::ServerState;
+use crate::id_map::grow_to;
 use crate::ledger::cpu::Stretch;
 use crate::ledger::events::RequestId;
 use crate::ledger::label::{Label, Who, of_top};
@@ -267,14 +268,9 @@ impl ServerState {
     }
 
     pub(super) fn count(&mut self, label: Label, length: u64, new: bool) {
-        let ledger = &mut self.ledger;
-        let place = label as usize;
-        if place >= ledger.episodes.len() {
-            ledger.episodes.resize(place + 1, 0);
-            ledger.held_up_ns.resize(place + 1, 0);
-        }
-        ledger.episodes[place] += u64::from(new);
-        ledger.held_up_ns[place] += length;
+        let (ledger, place) = (&mut self.ledger, label as usize);
+        *grow_to(&mut ledger.episodes, place) += u64::from(new);
+        *grow_to(&mut ledger.held_up_ns, place) += length;
     }
 
     /// Adds an entry to the wanted traces of workers that are on CPU `k` or wait for it.

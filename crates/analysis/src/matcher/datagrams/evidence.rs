@@ -29,7 +29,7 @@ const OPEN: usize = 4_096;
 /// client counts against ids only after a first response with the id of a request that was seen.
 #[derive(Default)]
 pub(super) struct IdEvidence {
-    events: Vec<Event>,
+    pub(super) events: Vec<Event>,
     clients: IdMap<ClientHistory>,
     /// Requests that came while their client's previous one was known.
     followed: u32,
@@ -102,10 +102,6 @@ impl IdEvidence {
         } else {
             DatagramIds::Order
         }
-    }
-
-    pub(super) fn into_events(self) -> Vec<Event> {
-        self.events
     }
 }
 

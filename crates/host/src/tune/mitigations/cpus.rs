@@ -8,7 +8,7 @@ use crate::target::comm;
 use crate::tune::change::Change;
 use crate::tune::proposal::{Proposal, Unavailable};
 use crate::tune::scene::{Scene, ServerThreads, Thread};
-use crate::tune::setting::{FileSetting, Form, GroupFolder, Membership, Setting, UnitCpus};
+use crate::tune::setting::{FileSetting, Form, GroupFolder, Setting, UnitCpus};
 
 pub(super) const DEDICATED_CPUS: Mitigation = Mitigation {
     is: mitigation::DEDICATED_CPUS,
@@ -169,7 +169,19 @@ fn forgotten(scene: &Scene) -> Option<String> {
     })
 }
 
-fn in_group(group: &str, file: &str, new: impl Into<String>, why: &str) -> Change {
+/// A control group of ours that is made.
+pub(super) fn made_group(folder: &str, why: impl Into<String>) -> Change {
+    let folder = folder.to_owned();
+    Change::new(Setting::Group(GroupFolder { folder }), "present", why)
+}
+
+/// A file of a cpuset that gets another value.
+pub(super) fn in_group(
+    group: &str,
+    file: &str,
+    new: impl Into<String>,
+    why: impl Into<String>,
+) -> Change {
     let form = match file {
         "cpuset.cpus" | "cpuset.mems" => Form::CpuList,
         _ => Form::Text,
@@ -188,21 +200,13 @@ fn version_1(scene: &Scene, server: &ServerThreads, others: &CpuSet) -> Vec<Chan
     let memory = scene
         .text(&format!("{MOUNT}/cpuset.mems"))
         .unwrap_or_else(|| "0".into());
-    let member = |thread: &Thread| Membership {
-        member: thread.identity,
-        mount: MOUNT.into(),
-        controller: "cpuset".into(),
-    };
+    let member = |thread: &Thread| Setting::membership(thread.identity, MOUNT, "cpuset");
     let moves = |thread: &Thread, group: &str, why: String| {
-        Change::new(
-            Setting::Membership(member(thread)),
-            format!("/{group}"),
-            why,
-        )
+        Change::new(member(thread), format!("/{group}"), why)
     };
     let mut movable = scene.others();
     movable.retain(|thread| {
-        let group = Setting::Membership(member(thread)).read(&scene.roots);
+        let group = member(thread).read(&scene.roots);
         !thread.is_bound && group.is_ok_and(|group| group == "/")
     });
     // A thread in a cpuset of ours cannot have its old CPUs. So the affinity is changed first and
@@ -210,12 +214,8 @@ fn version_1(scene: &Scene, server: &ServerThreads, others: &CpuSet) -> Vec<Chan
     let mut changes = pin_server(scene, server);
     changes.extend(away(scene, others, |_| true));
     for (group, cpus) in [(&own, &scene.cpus), (&rest, others)] {
-        let folder = format!("{MOUNT}/{group}");
-        changes.push(Change::new(
-            Setting::Group(GroupFolder { folder }),
-            "present",
-            format!("a cpuset of CPU {cpus}"),
-        ));
+        let why = format!("a cpuset of CPU {cpus}");
+        changes.push(made_group(&format!("{MOUNT}/{group}"), why));
     }
     for (group, cpus) in [(&own, &scene.cpus), (&rest, others)] {
         let folder = format!("{MOUNT}/{group}");
@@ -263,14 +263,8 @@ fn version_2(scene: &Scene, server: &ServerThreads) -> Vec<Change> {
     let own = format!("taillab-{}", server.process.pid);
     let folder = format!("{MOUNT}/{own}");
     let mut changes = pin_server(scene, server);
-    let group = Setting::Group(GroupFolder {
-        folder: folder.clone(),
-    });
-    changes.push(Change::new(
-        group,
-        "present",
-        format!("a partition of CPU {}", scene.cpus),
-    ));
+    let why = format!("a partition of CPU {}", scene.cpus);
+    changes.push(made_group(&folder, why));
     changes.push(in_group(
         &folder,
         "cpuset.cpus",
@@ -290,17 +284,9 @@ fn version_2(scene: &Scene, server: &ServerThreads) -> Vec<Change> {
             .iter()
             .find(|thread| thread.identity.pid == *pid);
         if let Some(leader) = leader {
-            let membership = Membership {
-                member: leader.identity,
-                mount: MOUNT.into(),
-                controller: String::new(),
-            };
+            let member = Setting::membership(leader.identity, MOUNT, "");
             let why = format!("{} with all its threads into the partition", leader.name);
-            changes.push(Change::new(
-                Setting::Membership(membership),
-                format!("/{own}"),
-                why,
-            ));
+            changes.push(Change::new(member, format!("/{own}"), why));
         }
     }
     changes
@@ -315,11 +301,7 @@ fn by_systemd(scene: &Scene, server: &ServerThreads, others: &CpuSet) -> Option<
     if !has_cpuset || comm(&scene.roots, 1) != "systemd" {
         return None;
     }
-    let own = Setting::Membership(Membership {
-        member: server.threads.first()?.identity,
-        mount: MOUNT.into(),
-        controller: String::new(),
-    });
+    let own = Setting::membership(server.threads.first()?.identity, MOUNT, "");
     let own = own.read(&scene.roots).ok()?;
     let path: Vec<&str> = own.split('/').filter(|name| !name.is_empty()).collect();
     let is_unit = |name: &str| name.ends_with(".service") || name.ends_with(".scope");

@@ -66,7 +66,7 @@ fn moved(scene: &Scene, from: &CpuSet, to: &CpuSet) -> Result<Vec<Change>, Unava
     let table = scene.text("/proc/interrupts").unwrap_or_default();
     let users = users(&table);
     let mut numbers = scene.names("/proc/irq");
-    if let Some(device) = scene.named_device() {
+    if let Some(device) = &scene.device {
         let own = of_device(scene, device);
         if own.is_empty() {
             return Err(Unavailable(format!(
@@ -100,7 +100,7 @@ fn moved(scene: &Scene, from: &CpuSet, to: &CpuSet) -> Result<Vec<Change>, Unava
         // the kernel alone places managed interrupts
         changes.push(Change::new(setting, new.to_string(), why).if_possible());
     }
-    if scene.named_device().is_none() {
+    if scene.device.is_none() {
         let setting = Setting::File(FileSetting::new(
             "/proc/irq/default_smp_affinity",
             Form::CpuMask,

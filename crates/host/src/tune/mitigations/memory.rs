@@ -4,12 +4,13 @@ use std::path::Path;
 
 use taillab_model::mitigation;
 
+use super::cpus::{in_group, made_group};
 use super::{Mitigation, PUT_BACK, existing, proposal};
 use crate::cpus::CpuSet;
 use crate::tune::change::Change;
 use crate::tune::proposal::{Proposal, Unavailable};
 use crate::tune::scene::{Scene, ServerThreads, Thread};
-use crate::tune::setting::{FileSetting, Form, GroupFolder, Membership, Setting};
+use crate::tune::setting::{FileSetting, Form, Setting};
 
 pub(super) const NUMA: Mitigation = Mitigation {
     is: mitigation::NUMA,
@@ -111,33 +112,18 @@ fn numa(scene: &Scene) -> Result<Proposal, Unavailable> {
 fn bound_memory(scene: &Scene, server: &ServerThreads, node: u32) -> Option<Vec<Change>> {
     let versions = [("/sys/fs/cgroup/cpuset", "cpuset"), ("/sys/fs/cgroup", "")];
     versions.into_iter().find_map(|(mount, controller)| {
-        let member = |thread: &Thread| {
-            Setting::Membership(Membership {
-                member: thread.identity,
-                mount: mount.into(),
-                controller: controller.into(),
-            })
-        };
+        let member = |thread: &Thread| Setting::membership(thread.identity, mount, controller);
         let first = server.threads.first()?;
         let group = member(first).read(&scene.roots).ok()?;
         let (group, node) = (group.trim_end_matches('/'), node.to_string());
-        let file = |folder: &str, file: &str, new: &str, why: String| {
-            let form = match file {
-                "cpuset.memory_migrate" => Form::Text,
-                _ => Form::CpuList,
-            };
-            let setting = FileSetting::new(format!("{folder}/{file}"), form);
-            Change::new(Setting::File(setting), new, why)
-        };
         let is_first = controller == "cpuset";
         let moves = |folder: &str| {
-            let why = "memory follows".to_owned();
-            is_first.then(|| file(folder, "cpuset.memory_migrate", "1", why))
+            is_first.then(|| in_group(folder, "cpuset.memory_migrate", "1", "memory follows"))
         };
         let there = format!("{mount}{group}");
         if !group.is_empty() && scene.has(&format!("{there}/cpuset.mems")) {
             let why = format!("memory of {group} on node {node} only");
-            let bind = file(&there, "cpuset.mems", &node, why);
+            let bind = in_group(&there, "cpuset.mems", node, why);
             return Some(moves(&there).into_iter().chain([bind]).collect());
         }
         // a group of its own; on version 2 only where the root has given its groups the controller
@@ -148,21 +134,14 @@ fn bound_memory(scene: &Scene, server: &ServerThreads, node: u32) -> Option<Vec<
         }
         let name = format!("taillab-{}-memory", server.process.pid);
         let folder = format!("{mount}/{name}");
-        let made = Setting::Group(GroupFolder {
-            folder: folder.clone(),
-        });
         let why = format!("memory of node {node}");
-        let mut changes = vec![Change::new(made, "present", why.clone())];
+        let mut changes = vec![made_group(&folder, why.clone())];
         if is_first {
             let cpus = scene.text(&format!("{mount}/cpuset.cpus"))?;
-            changes.push(file(
-                &folder,
-                "cpuset.cpus",
-                &cpus,
-                "any CPU, as above".into(),
-            ));
+            let why = "any CPU, as above";
+            changes.push(in_group(&folder, "cpuset.cpus", cpus, why));
         }
-        changes.push(file(&folder, "cpuset.mems", &node, why));
+        changes.push(in_group(&folder, "cpuset.mems", node, why));
         changes.extend(moves(&folder));
         // version 2 moves whole processes
         let members = server.threads.iter();
@@ -219,11 +198,8 @@ fn memory_lock(scene: &Scene) -> Result<Proposal, Unavailable> {
 fn proc_groups(scene: &Scene, server: &ServerThreads) -> Vec<(&'static str, String)> {
     let versions = [("/sys/fs/cgroup/memory", "memory"), ("/sys/fs/cgroup", "")];
     let of = |(mount, controller): (&'static str, &str)| {
-        let membership = Setting::Membership(Membership {
-            member: server.threads.first()?.identity,
-            mount: mount.into(),
-            controller: controller.into(),
-        });
+        let first = server.threads.first()?;
+        let membership = Setting::membership(first.identity, mount, controller);
         let group = membership.read(&scene.roots).ok()?;
         (group != "/").then_some((mount, group))
     };

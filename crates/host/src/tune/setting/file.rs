@@ -98,7 +98,7 @@ impl FileSetting {
                 SysfsError::Open(source) => self.unreadable(source),
                 other => self.unreadable(io::Error::other(other)),
             })?;
-            return Ok(sysfs.open_file(below, for_writing).and_then(act));
+            return Ok(sysfs.open(below, for_writing).and_then(act));
         }
         // /proc/sys/net shows the namespace of the thread that opens it
         let place = self.place(roots)?;

@@ -242,6 +242,16 @@ impl Setting {
     pub const fn affinity(thread: ProcessIdentity) -> Self {
         Self::Affinity(ThreadAffinity { thread })
     }
+
+    /// The control group of a thread or a process in the hierarchy that is mounted at `mount`; no
+    /// `controller` means version 2.
+    pub fn membership(member: ProcessIdentity, mount: &str, controller: &str) -> Self {
+        Self::Membership(Membership {
+            member,
+            mount: mount.into(),
+            controller: controller.into(),
+        })
+    }
 }
 
 impl fmt::Display for Setting {

@@ -10,31 +10,32 @@ use super::{Knob, SettingError, ThreadScheduling, with_thread};
 use crate::roots::Roots;
 use crate::syscall::answer;
 
-/// A scheduling policy (sched(7)).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A scheduling policy (sched(7)) with its number (`include/uapi/linux/sched.h`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
     /// `SCHED_OTHER`: fair.
-    Other,
+    #[default]
+    Other = 0,
     /// `SCHED_FIFO`: real time.
-    Fifo,
+    Fifo = 1,
     /// `SCHED_RR`: real time, in turns.
-    RoundRobin,
+    RoundRobin = 2,
     /// `SCHED_BATCH`: fair, wakes up later.
-    Batch,
+    Batch = 3,
     /// `SCHED_IDLE`: fair, after everybody else.
-    Idle,
+    Idle = 5,
     /// `SCHED_DEADLINE`.
-    Deadline,
+    Deadline = 6,
 }
 
-/// Policies, their numbers (`include/uapi/linux/sched.h`) and their names here.
-const POLICIES: [(Policy, u32, &str); 6] = [
-    (Policy::Other, 0, "other"),
-    (Policy::Fifo, 1, "fifo"),
-    (Policy::RoundRobin, 2, "rr"),
-    (Policy::Batch, 3, "batch"),
-    (Policy::Idle, 5, "idle"),
-    (Policy::Deadline, 6, "deadline"),
+/// Policies and their names here.
+const POLICIES: [(Policy, &str); 6] = [
+    (Policy::Other, "other"),
+    (Policy::Fifo, "fifo"),
+    (Policy::RoundRobin, "rr"),
+    (Policy::Batch, "batch"),
+    (Policy::Idle, "idle"),
+    (Policy::Deadline, "deadline"),
 ];
 
 impl Policy {
@@ -47,7 +48,7 @@ impl Policy {
 const SIZE: u32 = size_of::<sched_attr>() as u32;
 
 /// How a thread is scheduled: `other nice=0 slice_ns=2800000`, `fifo priority=49`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SchedulingValue {
     /// The policy.
     pub policy: Policy,
@@ -68,15 +69,12 @@ pub struct SchedulingValue {
 impl SchedulingValue {
     /// Real time (`SCHED_FIFO`) with this priority and the same flags; what real time does not use is 0.
     #[must_use]
-    pub const fn with_fifo(self, priority: u32) -> Self {
+    pub fn with_fifo(self, priority: u32) -> Self {
         Self {
             policy: Policy::Fifo,
             priority,
-            nice: 0,
-            runtime_ns: 0,
-            deadline_ns: 0,
-            period_ns: 0,
             flags: self.flags,
+            ..Self::default()
         }
     }
 
@@ -107,9 +105,8 @@ impl SchedulingValue {
     }
 
     fn of(attr: &sched_attr) -> Option<Self> {
-        let (policy, ..) = *POLICIES
-            .iter()
-            .find(|(_, number, _)| *number == attr.sched_policy)?;
+        let mut policies = POLICIES.into_iter().map(|(policy, _)| policy);
+        let policy = policies.find(|policy| *policy as u32 == attr.sched_policy)?;
         Some(Self {
             policy,
             nice: attr.sched_nice,
@@ -122,13 +119,9 @@ impl SchedulingValue {
     }
 
     fn attr(&self) -> sched_attr {
-        let number = POLICIES
-            .iter()
-            .find(|(policy, ..)| *policy == self.policy)
-            .map_or(0, |(_, number, _)| *number);
         sched_attr {
             size: SIZE,
-            sched_policy: number,
+            sched_policy: self.policy as u32,
             sched_flags: self.flags,
             sched_nice: self.nice,
             sched_priority: self.priority,
@@ -141,11 +134,9 @@ impl SchedulingValue {
 
 impl fmt::Display for SchedulingValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = POLICIES
-            .iter()
-            .find(|(policy, ..)| *policy == self.policy)
-            .map_or("", |(.., name)| name);
-        f.write_str(name)?;
+        let mut policies = POLICIES.into_iter();
+        let named = policies.find(|(policy, _)| *policy == self.policy);
+        f.write_str(named.map_or("", |(_, name)| name))?;
         if self.policy.is_fair() {
             write!(f, " nice={}", self.nice)?;
             if self.runtime_ns > 0 {
@@ -174,18 +165,12 @@ impl FromStr for SchedulingValue {
         let invalid = || io::Error::from(rustix::io::Errno::INVAL);
         let mut words = text.split_ascii_whitespace();
         let name = words.next().ok_or_else(invalid)?;
-        let (policy, ..) = *POLICIES
-            .iter()
-            .find(|(.., other)| *other == name)
-            .ok_or_else(invalid)?;
+        let mut policies = POLICIES.into_iter();
+        let named = policies.find(|(_, other)| *other == name);
+        let (policy, _) = named.ok_or_else(invalid)?;
         let mut value = Self {
             policy,
-            nice: 0,
-            priority: 0,
-            runtime_ns: 0,
-            deadline_ns: 0,
-            period_ns: 0,
-            flags: 0,
+            ..Self::default()
         };
         for word in words {
             let (key, number) = word.split_once('=').ok_or_else(invalid)?;
@@ -205,16 +190,7 @@ impl FromStr for SchedulingValue {
 }
 
 fn get(thread: i32) -> io::Result<SchedulingValue> {
-    let mut attr = sched_attr {
-        size: SIZE,
-        sched_policy: 0,
-        sched_flags: 0,
-        sched_nice: 0,
-        sched_priority: 0,
-        sched_runtime: 0,
-        sched_deadline: 0,
-        sched_period: 0,
-    };
+    let mut attr = SchedulingValue::default().attr();
     // SAFETY: the kernel writes at most SIZE bytes into `attr`, which is plain data.
     let got = unsafe { libc::syscall(libc::SYS_sched_getattr, thread, &raw mut attr, SIZE, 0_u32) };
     answer(got)?;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, poll};
 use taillab_model::Nanos;
 
-use super::handshake::{Hello, ask, is_gone};
+use super::handshake::{Hello, ask, in_words, is_gone};
 use super::link::{Link, LinkError, OUT};
 use super::{LOOKS, SLEEP, Verb, place};
 use crate::clock::now;
@@ -243,7 +243,7 @@ impl RdmaConnection {
         };
         let other = ask(&control, &hello).map_err(|error| RttError::Handshake {
             server: server.clone(),
-            why: error.to_string(),
+            why: in_words(&error),
         })?;
         link.join(other).map_err(made)?;
         Ok(Self {

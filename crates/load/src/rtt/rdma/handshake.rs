@@ -35,22 +35,13 @@ pub(super) struct Hello {
     pub(super) address: Address,
 }
 
-/// Why there is no connection.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum HandshakeError {
-    /// The other end speaks another protocol.
-    #[error("it does not speak taillab's RDMA protocol")]
-    Foreign,
-    /// The server refuses, for this reason.
-    #[error("{0}")]
-    Refused(String),
-    /// The other end was silent or has gone.
-    #[error("{}", in_words(.0))]
-    Io(#[from] io::Error),
+/// The other end speaks another protocol.
+fn foreign() -> io::Error {
+    io::Error::other("it does not speak taillab's RDMA protocol")
 }
 
-/// What the other end did.
-fn in_words(error: &io::Error) -> String {
+/// Why there is no connection.
+pub(super) fn in_words(error: &io::Error) -> String {
     match error.kind() {
         ErrorKind::UnexpectedEof => "it closed the connection".to_owned(),
         ErrorKind::WouldBlock => format!("it was silent for {} s", PATIENCE.as_secs()),
@@ -88,7 +79,7 @@ fn part<const N: usize>(bytes: &[u8], from: usize) -> [u8; N] {
 }
 
 /// The client's side: sends its message and returns the address of the server's queue pair.
-pub(super) fn ask(mut control: &TcpStream, hello: &Hello) -> Result<Address, HandshakeError> {
+pub(super) fn ask(mut control: &TcpStream, hello: &Hello) -> io::Result<Address> {
     let mut bytes = [0; HELLO];
     bytes[..8].copy_from_slice(&CLIENT);
     bytes[8] = hello.verb.number();
@@ -99,7 +90,7 @@ pub(super) fn ask(mut control: &TcpStream, hello: &Hello) -> Result<Address, Han
     let mut head = [0; 9];
     control.read_exact(&mut head)?;
     if head[..8] != SERVER {
-        return Err(HandshakeError::Foreign);
+        return Err(foreign());
     }
     if head[8] == 0 {
         let mut address = [0; ADDRESS];
@@ -113,7 +104,7 @@ pub(super) fn ask(mut control: &TcpStream, hello: &Hello) -> Result<Address, Han
     control.read_exact(&mut text)?;
     let text = String::from_utf8_lossy(&text);
     let plain = text.chars().filter(|letter| !letter.is_control());
-    Err(HandshakeError::Refused(plain.collect()))
+    Err(io::Error::other(plain.collect::<String>()))
 }
 
 /// Whether [`hear`] would return at once: the client's whole message is there, or the client has gone.
@@ -126,7 +117,7 @@ pub(super) fn has_spoken(control: &TcpStream) -> bool {
 }
 
 /// The server's side: reads the client's message.
-pub(super) fn hear(mut control: &TcpStream) -> Result<Hello, HandshakeError> {
+pub(super) fn hear(mut control: &TcpStream) -> io::Result<Hello> {
     control.set_read_timeout(Some(PATIENCE))?;
     let mut bytes = [0; HELLO];
     control.read_exact(&mut bytes)?;
@@ -137,7 +128,7 @@ pub(super) fn hear(mut control: &TcpStream) -> Result<Hello, HandshakeError> {
             size: u32::from_be_bytes(part(&bytes, 9)),
             address: read(&part(&bytes, 13)),
         }),
-        _ => Err(HandshakeError::Foreign),
+        _ => Err(foreign()),
     }
 }
 
@@ -248,7 +239,7 @@ mod tests {
             server.read_exact(&mut bytes).unwrap();
             server.write_all(&bytes).unwrap();
             let error = asked.join().unwrap().unwrap_err();
-            assert!(matches!(error, HandshakeError::Foreign), "{error}");
+            assert!(error.to_string().contains("does not speak"), "{error}");
         });
         let (client, server) = pair();
         thread::scope(|scope| {
@@ -264,10 +255,11 @@ mod tests {
             hear(&server).unwrap();
             drop(server);
             let error = asked.join().unwrap().unwrap_err();
-            assert_eq!(error.to_string(), "it closed the connection");
+            assert_eq!(in_words(&error), "it closed the connection");
         });
         let (mut client, server) = pair();
         client.write_all(&[b'G'; HELLO]).unwrap();
-        assert!(matches!(hear(&server), Err(HandshakeError::Foreign)));
+        let error = hear(&server).unwrap_err().to_string();
+        assert!(error.contains("does not speak"), "{error}");
     }
 }

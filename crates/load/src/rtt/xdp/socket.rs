@@ -2,15 +2,22 @@
 //! (the kernel's `Documentation/networking/af_xdp.rst`).
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::ptr::NonNull;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::time::Timespec;
-
-use crate::sockopt;
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use rustix::net::xdp::{
+    SocketAddrXdp, SocketAddrXdpFlags, XDP_PGOFF_RX_RING, XDP_PGOFF_TX_RING,
+    XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING, XdpDesc, XdpDescOptions,
+    XdpMmapOffsets, XdpRingOffset, XdpUmemReg, XdpUmemRegFlags,
+};
+use rustix::net::{
+    AddressFamily, SendFlags, SocketFlags, SocketType, bind, send, socket_with, sockopt,
+};
 
 /// Bytes of a frame in the shared memory.
 pub(super) const FRAME: usize = 4096;
@@ -25,47 +32,43 @@ struct Mapping {
 
 impl Mapping {
     /// Maps a ring of the socket, or anonymous memory without a socket.
-    fn new(socket: Option<BorrowedFd<'_>>, bytes: usize, offset: i64) -> io::Result<Self> {
-        let flags = match socket {
-            Some(_) => libc::MAP_SHARED | libc::MAP_POPULATE,
-            None => libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE,
-        };
-        let descriptor = socket.map_or(-1, |socket| socket.as_raw_fd());
+    fn new(socket: Option<BorrowedFd<'_>>, bytes: usize, offset: u64) -> io::Result<Self> {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at a place that the kernel chooses; nothing else is touched.
         let at = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                flags,
-                descriptor,
-                offset,
-            )
-        };
-        if at == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let at = NonNull::new(at.cast()).ok_or_else(io::Error::last_os_error)?;
+            match socket {
+                Some(socket) => {
+                    let flags = MapFlags::SHARED | MapFlags::POPULATE;
+                    mmap(ptr::null_mut(), bytes, access, flags, socket, offset)
+                }
+                None => {
+                    let flags = MapFlags::PRIVATE | MapFlags::POPULATE;
+                    mmap_anonymous(ptr::null_mut(), bytes, access, flags)
+                }
+            }
+        }?;
+        let at = NonNull::new(at.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Self { at, bytes })
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: this mapping is ours, and what refers to it goes with it.
-        unsafe { libc::munmap(self.at.as_ptr().cast(), self.bytes) };
+        // SAFETY: this mapping is ours, and what refers to it goes with it. The call cannot fail
+        // with these arguments.
+        let _ = unsafe { munmap(self.at.as_ptr().cast(), self.bytes) };
     }
 }
 
 /// A ring of descriptors with one producer and one consumer: the kernel and this process.
 struct Ring<T> {
     mapping: Mapping,
-    offsets: libc::xdp_ring_offset,
+    offsets: XdpRingOffset,
     _of: std::marker::PhantomData<T>,
 }
 
 impl<T: Copy> Ring<T> {
-    fn map(socket: BorrowedFd<'_>, offsets: libc::xdp_ring_offset, page: i64) -> io::Result<Self> {
+    fn map(socket: BorrowedFd<'_>, offsets: XdpRingOffset, page: u64) -> io::Result<Self> {
         let bytes = offsets.desc as usize + FRAMES as usize * size_of::<T>();
         Ok(Self {
             mapping: Mapping::new(Some(socket), bytes, page)?,
@@ -122,7 +125,9 @@ impl<T: Copy> Ring<T> {
 
     /// Whether the kernel sleeps and must be woken by a call.
     fn wants_call(&self) -> bool {
-        self.word(self.offsets.flags).load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
+        self.offsets.flags.is_none_or(|flags| {
+            self.word(flags).load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
+        })
     }
 }
 
@@ -133,8 +138,8 @@ pub(super) struct XdpSocket {
     memory: Mapping,
     fill: Ring<u64>,
     completion: Ring<u64>,
-    received: Ring<libc::xdp_desc>,
-    sending: Ring<libc::xdp_desc>,
+    received: Ring<XdpDesc>,
+    sending: Ring<XdpDesc>,
     /// Frames that are free for sending.
     free: Vec<u64>,
 }
@@ -154,41 +159,30 @@ pub enum XdpMode {
 impl XdpSocket {
     /// Opens a socket and binds it to a device of the calling thread's network namespace.
     pub(super) fn open(device: u32, mode: XdpMode) -> io::Result<Self> {
-        // SAFETY: creates a descriptor and touches nothing else.
-        let raw = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
-        if raw < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: a new descriptor, which nobody else has.
-        let socket = unsafe { OwnedFd::from_raw_fd(raw) };
+        let flags = SocketFlags::CLOEXEC;
+        let socket = socket_with(AddressFamily::XDP, SocketType::RAW, flags, None)?;
         let bytes = 2 * FRAMES as usize * FRAME;
         let memory = Mapping::new(None, bytes, 0)?;
-        let register = libc::xdp_umem_reg {
+        let register = XdpUmemReg {
             addr: memory.at.as_ptr() as u64,
             len: bytes as u64,
             chunk_size: FRAME as u32,
             headroom: 0,
-            flags: 0,
+            flags: XdpUmemRegFlags::empty(),
             tx_metadata_len: 0,
         };
-        sockopt::set(&socket, libc::SOL_XDP, libc::XDP_UMEM_REG, &register)?;
-        for ring in [
-            libc::XDP_UMEM_FILL_RING,
-            libc::XDP_UMEM_COMPLETION_RING,
-            libc::XDP_RX_RING,
-            libc::XDP_TX_RING,
-        ] {
-            sockopt::set(&socket, libc::SOL_XDP, ring, &FRAMES)?;
-        }
-        // SAFETY: plain numbers, valid with any bytes.
-        let offsets = unsafe { sockopt::get(&socket, libc::SOL_XDP, libc::XDP_MMAP_OFFSETS) }?;
-        let libc::xdp_mmap_offsets { rx, tx, fr, cr } = offsets;
+        sockopt::set_xdp_umem_reg(&socket, register)?;
+        sockopt::set_xdp_umem_fill_ring_size(&socket, FRAMES)?;
+        sockopt::set_xdp_umem_completion_ring_size(&socket, FRAMES)?;
+        sockopt::set_xdp_rx_ring_size(&socket, FRAMES)?;
+        sockopt::set_xdp_tx_ring_size(&socket, FRAMES)?;
+        let XdpMmapOffsets { rx, tx, fr, cr } = sockopt::xdp_mmap_offsets(&socket)?;
         let at = socket.as_fd();
         let mut opened = Self {
-            fill: Ring::map(at, fr, libc::XDP_UMEM_PGOFF_FILL_RING as i64)?,
-            completion: Ring::map(at, cr, libc::XDP_UMEM_PGOFF_COMPLETION_RING as i64)?,
-            received: Ring::map(at, rx, libc::XDP_PGOFF_RX_RING)?,
-            sending: Ring::map(at, tx, libc::XDP_PGOFF_TX_RING)?,
+            fill: Ring::map(at, fr, XDP_UMEM_PGOFF_FILL_RING)?,
+            completion: Ring::map(at, cr, XDP_UMEM_PGOFF_COMPLETION_RING)?,
+            received: Ring::map(at, rx, XDP_PGOFF_RX_RING)?,
+            sending: Ring::map(at, tx, XDP_PGOFF_TX_RING)?,
             free: (FRAMES..2 * FRAMES)
                 .map(|n| u64::from(n) * FRAME as u64)
                 .collect(),
@@ -198,31 +192,13 @@ impl XdpSocket {
         for n in 0..FRAMES {
             opened.fill.put(u64::from(n) * FRAME as u64);
         }
-        opened.bind(device, mode)?;
-        Ok(opened)
-    }
-
-    fn bind(&self, device: u32, mode: XdpMode) -> io::Result<()> {
         let how = match mode {
-            XdpMode::Copy => libc::XDP_COPY,
-            XdpMode::ZeroCopy => libc::XDP_ZEROCOPY,
+            XdpMode::Copy => SocketAddrXdpFlags::XDP_COPY,
+            XdpMode::ZeroCopy => SocketAddrXdpFlags::XDP_ZEROCOPY,
         };
-        let address = libc::sockaddr_xdp {
-            sxdp_family: libc::AF_XDP as u16,
-            sxdp_flags: how | libc::XDP_USE_NEED_WAKEUP,
-            sxdp_ifindex: device,
-            sxdp_queue_id: 0,
-            sxdp_shared_umem_fd: 0,
-        };
-        // SAFETY: the kernel reads a live address of the given length.
-        let result = unsafe {
-            libc::bind(
-                self.socket.as_raw_fd(),
-                std::ptr::from_ref(&address).cast(),
-                size_of_val(&address) as libc::socklen_t,
-            )
-        };
-        sockopt::checked(result)
+        let flags = how | SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
+        bind(&opened.socket, &SocketAddrXdp::new(flags, device, 0))?;
+        Ok(opened)
     }
 
     pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
@@ -242,10 +218,10 @@ impl XdpSocket {
         let bytes = unsafe {
             std::slice::from_raw_parts_mut(self.memory.at.as_ptr().add(frame as usize), FRAME)
         };
-        let descriptor = libc::xdp_desc {
+        let descriptor = XdpDesc {
             addr: frame,
             len: write(bytes) as u32,
-            options: 0,
+            options: XdpDescOptions::empty(),
         };
         // never full: it has as many places as there are frames
         self.sending.put(descriptor);
@@ -257,28 +233,10 @@ impl XdpSocket {
 
     /// Tells the kernel to send what is in the ring.
     fn call(&self) -> io::Result<()> {
-        // SAFETY: an empty message without an address.
-        let result = unsafe {
-            libc::sendto(
-                self.socket.as_raw_fd(),
-                std::ptr::null(),
-                0,
-                libc::MSG_DONTWAIT,
-                std::ptr::null(),
-                0,
-            )
-        };
-        match sockopt::checked(result as i32) {
+        match send(&self.socket, &[], SendFlags::DONTWAIT) {
             // a later call sends it
-            Err(error)
-                if matches!(
-                    error.raw_os_error(),
-                    Some(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS)
-                ) =>
-            {
-                Ok(())
-            }
-            other => other,
+            Ok(_) | Err(Errno::AGAIN | Errno::BUSY | Errno::NOBUFS) => Ok(()),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -298,14 +256,9 @@ impl XdpSocket {
 
     /// Sleeps until something has arrived, at most for `at_most`.
     pub(super) fn wait(&self, at_most: Duration) {
-        let at_most = Timespec {
-            tv_sec: at_most.as_secs() as i64,
-            tv_nsec: i64::from(at_most.subsec_nanos()),
-        };
+        let at_most = at_most.try_into().ok();
+        let mut files = [PollFd::new(&self.socket, PollFlags::IN)];
         // a signal only means another look
-        let _ = poll(
-            &mut [PollFd::new(&self.socket, PollFlags::IN)],
-            Some(&at_most),
-        );
+        let _ = poll(&mut files, at_most.as_ref());
     }
 }

@@ -22,10 +22,8 @@ const TCP_SEND_QUEUE: libc::c_int = 2;
 pub(super) fn next_sequence(socket: BorrowedFd<'_>) -> io::Result<u32> {
     let set = |option, value| sockopt::set(socket, libc::IPPROTO_TCP, option, &value);
     set(libc::TCP_REPAIR, TCP_REPAIR_ON)?;
-    let found = set(libc::TCP_REPAIR_QUEUE, TCP_SEND_QUEUE).and_then(|()| {
-        // SAFETY: any bytes are a valid u32.
-        unsafe { sockopt::get(socket, libc::IPPROTO_TCP, libc::TCP_QUEUE_SEQ) }
-    });
+    let found = set(libc::TCP_REPAIR_QUEUE, TCP_SEND_QUEUE)
+        .and_then(|()| sockopt::get(socket, libc::IPPROTO_TCP, libc::TCP_QUEUE_SEQ));
     // A kernel before 4.20 can only leave with a probe.
     set(libc::TCP_REPAIR, TCP_REPAIR_OFF_NO_WP)
         .or_else(|_| set(libc::TCP_REPAIR, TCP_REPAIR_OFF))?;

@@ -87,7 +87,8 @@ pub struct StreamSockets {
 #[derive(Debug)]
 struct Link {
     socket: Option<OwnedFd>,
-    state: SocketState,
+    /// The socket is connected; one that is not up is being opened.
+    is_up: bool,
     /// A send found that the connection was reset, or failed in the network; the socket reports that
     /// only once.
     was_reset: bool,
@@ -95,13 +96,6 @@ struct Link {
     /// Bytes that the kernel has not taken yet.
     output: Vec<u8>,
     attempted: Monotonic,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum SocketState {
-    Closed,
-    Opening,
-    Up,
 }
 
 impl StreamSockets {
@@ -170,7 +164,7 @@ impl StreamSockets {
             }
             while let Some(link) = self.ready.pop() {
                 let link = link as usize;
-                if self.links[link].state == SocketState::Opening {
+                if !self.links[link].is_up {
                     self.finish_opening(link)?;
                 }
             }
@@ -195,7 +189,6 @@ impl StreamSockets {
             stamps::enable(&socket, self.stamps).map_err(|error| errno(&error))?;
         }
         link.socket = Some(socket);
-        link.state = SocketState::Opening;
         self.opening += 1;
         if is_up {
             self.finish_opening(connection)?;
@@ -214,7 +207,7 @@ impl StreamSockets {
             Ok(Some(origin)) => {
                 self.poll.modify(socket, connection, EventFlags::IN)?;
                 link.origin = origin.0;
-                link.state = SocketState::Up;
+                link.is_up = true;
                 link.was_reset = false;
                 self.opening -= 1;
                 self.up += 1;
@@ -225,7 +218,6 @@ impl StreamSockets {
             }
             Err(error) => {
                 link.socket = None;
-                link.state = SocketState::Closed;
                 self.opening -= 1;
                 Err(error)
             }
@@ -238,10 +230,9 @@ impl StreamSockets {
         let link = &mut self.links[connection];
         // closing the socket also removes it from epoll
         link.socket = None;
-        if link.state == SocketState::Up {
+        if std::mem::take(&mut link.is_up) {
             self.up -= 1;
         }
-        link.state = SocketState::Closed;
         link.origin = None;
         link.output = Vec::new();
         self.last_up = now();
@@ -292,21 +283,16 @@ impl StreamSockets {
     /// Looks at a connection that epoll reported.
     #[inline]
     fn look_at_ready(&mut self, connection: usize) -> Option<Event> {
-        match self.links[connection].state {
-            SocketState::Up => {
-                if !self.links[connection].output.is_empty() {
-                    self.flush(connection);
-                }
-                self.look_at(connection)
+        if !self.links[connection].is_up {
+            if let Err(error) = self.finish_opening(connection) {
+                self.not_opened(connection, error);
             }
-            SocketState::Opening => {
-                if let Err(error) = self.finish_opening(connection) {
-                    self.not_opened(connection, error);
-                }
-                None
-            }
-            SocketState::Closed => None,
+            return None;
         }
+        if !self.links[connection].output.is_empty() {
+            self.flush(connection);
+        }
+        self.look_at(connection)
     }
 
     #[cold]
@@ -403,7 +389,7 @@ impl Link {
     fn closed() -> Self {
         Self {
             socket: None,
-            state: SocketState::Closed,
+            is_up: false,
             was_reset: false,
             origin: None,
             output: Vec::new(),
@@ -451,11 +437,7 @@ impl StreamTransport for StreamSockets {
     #[inline]
     fn send(&mut self, connection: usize, bytes: &[u8]) -> Result<(), NotTaken> {
         let link = &mut self.links[connection];
-        let Some(socket) = link
-            .socket
-            .as_ref()
-            .filter(|_| link.state == SocketState::Up)
-        else {
+        let Some(socket) = link.socket.as_ref().filter(|_| link.is_up) else {
             return Err(NotTaken::Ended);
         };
         if !link.output.is_empty() {

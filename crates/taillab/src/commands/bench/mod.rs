@@ -192,13 +192,14 @@ impl<'a> Bench<'a> {
         self.say.step(&format!("{}: measuring", kind.name()));
         match self.measure(&setup, &calibrated) {
             Ok(pairs) => Ok(result(Ok(&pairs))),
-            Err(BenchStop::NotHere(why)) => Ok(result(Err(why))),
-            Err(BenchStop::Failed(failure)) => Err(failure),
+            // the rig itself works: it was used to find t
+            Err(failure) if failure.exit == Exit::Unsupported => Ok(result(Err(failure.message))),
+            Err(failure) => Err(failure),
         }
     }
 
-    /// All pairs of a kind, each with its own arrivals.
-    fn measure(&self, setup: &Setup, calibrated: &Calibrated) -> Result<Vec<Pair>, BenchStop> {
+    /// All pairs of a kind, each with its own arrivals; [`Exit::Unsupported`] where it is impossible here.
+    fn measure(&self, setup: &Setup, calibrated: &Calibrated) -> Result<Vec<Pair>, Failure> {
         let without = setup.without();
         let mut pairs = Vec::new();
         for pair in 0..self.args.pairs {
@@ -221,7 +222,7 @@ impl<'a> Bench<'a> {
             // in a later pair, this is chance: it counts like the others
             if pairs.is_empty() && setup.disturbs() && with.truth.injected.intervals.is_empty() {
                 let why = "the injection had no effect on this machine: it held nothing back";
-                return Err(BenchStop::NotHere(why.to_owned()));
+                return Err(Failure::new(Exit::Unsupported, why));
             }
             pairs.push(Pair { with, without });
         }
@@ -235,26 +236,16 @@ impl<'a> Bench<'a> {
         calibrated: &Calibrated,
         asked: &BenchOptions,
         place: &Path,
-    ) -> Result<Block, BenchStop> {
+    ) -> Result<Block, Failure> {
         let trial =
-            apart(|| trial::measure(setup, asked, calibrated, self.progress, &self.interrupt))
-                .map_err(|failure| match failure.exit {
-                    // the rig itself works: it was used to find t
-                    Exit::Unsupported => BenchStop::NotHere(failure.message),
-                    _ => BenchStop::Failed(failure),
-                })?;
+            apart(|| trial::measure(setup, asked, calibrated, self.progress, &self.interrupt))?;
         if trial.recorded.load.stopped == Some(StopReason::Interrupted) {
-            return Err(BenchStop::Failed(Failure::new(
-                Exit::Interrupted,
-                "interrupted",
-            )));
+            return Err(Failure::new(Exit::Interrupted, "interrupted"));
         }
         if let Some(folder) = &self.args.output {
-            kept::write(&folder.join(place), &trial).map_err(BenchStop::Failed)?;
+            kept::write(&folder.join(place), &trial)?;
         }
-        Block::explained(setup, trial.recorded.events, trial.truth)
-            .or_exit(Exit::Failed)
-            .map_err(BenchStop::Failed)
+        Block::explained(setup, trial.recorded.events, trial.truth).or_exit(Exit::Failed)
     }
 }
 
@@ -275,12 +266,6 @@ fn apart<T: Send>(work: impl FnOnce() -> T + Send) -> T {
         Ok(result) => result,
         Err(panic) => std::panic::resume_unwind(panic),
     })
-}
-
-/// Why a kind has no result.
-enum BenchStop {
-    NotHere(String),
-    Failed(Failure),
 }
 
 /// The pairs that were kept in `folder`, explained again.

@@ -11,10 +11,9 @@ use taillab_model::doctor::{Check, CheckState, Diagnosis, Group, SCHEMA_VERSION,
 use taillab_probe::{ProbeError, survey};
 use taillab_report::terminal::{self, Detail};
 
-use self::waiting::Waiting;
-use crate::cli::{Cli, DoctorArgs};
-use crate::exit::{Exit, Failure, OrExit};
-use crate::pipeline::{print, style};
+use crate::cli::{Cli, DoctorArgs, Output};
+use crate::exit::{Exit, Failure};
+use crate::pipeline::{print_result, style};
 
 /// How long the machine is watched for other loads.
 const OBSERVE: Duration = Duration::from_millis(500);
@@ -22,19 +21,20 @@ const OBSERVE: Duration = Duration::from_millis(500);
 /// Looks, tries, and prints what it found.
 pub fn run(args: &DoctorArgs) -> Result<Exit, Failure> {
     let output = args.common;
-    let waiting = Waiting::new(output.quiet || output.json);
-    let diagnosis = waiting.during(|step| diagnose(step));
-    if output.json {
-        let text = serde_json::to_string_pretty(&diagnosis).or_exit(Exit::Failed)?;
-        print((text + "\n").as_bytes())?;
-    } else {
-        let detail = match (output.quiet, output.verbose) {
-            (true, _) => Detail::Wrong,
-            (false, 0) => Detail::Screen,
-            (false, _) => Detail::All,
-        };
-        print(terminal::render_doctor(&diagnosis, detail, style()).as_bytes())?;
-    }
+    let diagnosis = waiting::during(output.quiet || output.json, |step| diagnose(step));
+    let detail = match (output.quiet, output.verbose) {
+        (true, _) => Detail::Wrong,
+        (false, 0) => Detail::Screen,
+        (false, _) => Detail::All,
+    };
+    // what is wrong is printed even with -q
+    let printed = Output {
+        quiet: false,
+        ..output
+    };
+    print_result(printed, &diagnosis, || {
+        terminal::render_doctor(&diagnosis, detail, style())
+    })?;
     let runs = |command: &&taillab_model::doctor::CommandVerdict| command.name == "run";
     let can_run = (diagnosis.commands.iter()).find(runs);
     Ok(if can_run.is_some_and(|run| run.works) {

@@ -1,6 +1,5 @@
 //! Files of a load and what is printed.
 
-use std::iter::Peekable;
 use std::path::PathBuf;
 
 use taillab_analysis::load::LoadCurves;
@@ -135,25 +134,8 @@ fn expected_bytes(plan: &LoadPlan) -> u64 {
 
 /// All requests in order of the intended time. They are made one by one, as there may be millions.
 fn rows(run: &FleetRun) -> impl Iterator<Item = LoadRow> {
-    let mut parts: Vec<_> = run
-        .runs
-        .iter()
-        .enumerate()
-        .map(|(thread, part)| {
-            part.record
-                .iter()
-                .map(move |entry| row(&entry, thread))
-                .peekable()
-        })
-        .collect();
-    std::iter::from_fn(move || {
-        let next = |(at, part): (usize, &mut Peekable<_>)| {
-            let row: &LoadRow = part.peek()?;
-            Some((row.times.intended, at))
-        };
-        let (_, first) = parts.iter_mut().enumerate().filter_map(next).min()?;
-        parts[first].next()
-    })
+    let entries = run.iter_with_threads();
+    entries.map(|(thread, entry)| row(&entry, thread))
 }
 
 fn row(entry: &Entry, thread: usize) -> LoadRow {

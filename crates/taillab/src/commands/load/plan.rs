@@ -125,8 +125,15 @@ impl ClientPlan {
 
 /// The plan that the arguments ask for.
 pub fn plan(args: &LoadArgs) -> Result<LoadPlan, Failure> {
-    let plan = planned(args)?;
-    let several = match &plan.work {
+    let target = match args.requests.dialect {
+        Some(dialect) => args.target.clone().with_dialect(dialect),
+        None => Ok(args.target.clone()),
+    }
+    .or_exit(Exit::Usage)?;
+    let requests = Requests::of(&target, &args.requests)?;
+    let client = client(&args.client)?;
+    let work = work(&args.load, client.threads())?;
+    let several = match &work {
         Work::Open(open) => open.levels.len() > 1,
         Work::Find(_) => true,
         Work::Closed(_) => false,
@@ -137,18 +144,6 @@ pub fn plan(args: &LoadArgs) -> Result<LoadPlan, Failure> {
              the highest rate that meets the limit with --find",
         ));
     }
-    Ok(plan)
-}
-
-fn planned(args: &LoadArgs) -> Result<LoadPlan, Failure> {
-    let target = match args.requests.dialect {
-        Some(dialect) => args.target.clone().with_dialect(dialect),
-        None => Ok(args.target.clone()),
-    }
-    .or_exit(Exit::Usage)?;
-    let requests = Requests::of(&target, &args.requests)?;
-    let client = client(&args.client)?;
-    let work = work(&args.load, client.threads())?;
     let floor = match args.client.floor {
         Some(Floor::Off) => None,
         Some(Floor::For(length)) => Some(length),

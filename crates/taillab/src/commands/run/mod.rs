@@ -1,6 +1,5 @@
 //! `taillab run`: one server, one load, measured against its ideal.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use taillab_analysis::MatchOptions;
@@ -46,7 +45,11 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
     let roots = Roots::default();
     pipeline::recover(&roots, say)?;
     let interrupt = Interrupt::register().map_err(host)?;
-    let mut rundir = (saves.then(|| directory(output, &experiment, save_capture))).transpose()?;
+    let directory = || {
+        let bytes = expected_bytes(&experiment, save_capture);
+        RunDir::create_or_name(output, &experiment.server.name(), bytes)
+    };
+    let mut rundir = saves.then(directory).transpose()?;
 
     let progress = Progress::new(say.quiet);
     let mut rig = Rig::start(&experiment, progress, interrupt.clone())?;
@@ -55,10 +58,7 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
     let mut server_failure = rig.server_failure();
     // put the machine back before reporting what went wrong
     let torn_down = rig.take_down();
-    let RunSession {
-        calibrated,
-        recorded,
-    } = session.map_err(|seen| root_cause(seen, &mut server_failure))?;
+    let (calibrated, recorded) = session.map_err(|seen| root_cause(seen, &mut server_failure))?;
     torn_down?;
     if !fix.fix {
         pipeline::give_up_root(&roots, pipeline::Remaining::Files)?;
@@ -117,16 +117,6 @@ fn root_cause(seen: Failure, server: &mut Option<Failure>) -> Failure {
         Exit::Failed => server.take().unwrap_or(seen),
         _ => seen,
     }
-}
-
-/// The directory for what is measured.
-fn directory(
-    asked: Option<PathBuf>,
-    experiment: &Experiment,
-    save_capture: bool,
-) -> Result<RunDir, Failure> {
-    let bytes = expected_bytes(experiment, save_capture);
-    RunDir::create_or_name(asked, &experiment.server.name(), bytes)
 }
 
 /// Prints the result, and saves it where there is a directory for it.
@@ -326,19 +316,13 @@ fn conditions(environment: &Environment) -> Vec<Reason> {
     environment.hazards.iter().map(reason).collect()
 }
 
-/// What was measured.
-struct RunSession {
-    calibrated: Calibrated,
-    recorded: Recorded,
-}
-
 /// Everything that needs the server: storing the keys, calibration, the load.
 fn take_measurements(
     rig: &mut Rig,
     experiment: &Experiment,
     environment: &Environment,
     say: Say,
-) -> Result<RunSession, Failure> {
+) -> Result<(Calibrated, Recorded), Failure> {
     rig.step_aside()?;
     say.step("loading the probe");
     let mut probe = rig.load_probe(experiment)?;
@@ -367,10 +351,7 @@ fn take_measurements(
     let mut recorded = measure::measure(rig, &mut client, probe, experiment, context, rate)?;
     calibrated.hold_against(&recorded.segments, rig.placement().server.len());
     recorded.events.context.service_time_ns = Some(calibrated.service_time);
-    Ok(RunSession {
-        calibrated,
-        recorded,
-    })
+    Ok((calibrated, recorded))
 }
 
 #[cfg(test)]

@@ -16,68 +16,49 @@ pub struct Case {
     pub discipline: Discipline,
 }
 
-/// What varies: each list has at least one value.
-pub struct Ranges {
-    pub workers: Vec<NonZeroU32>,
-    pub utilization: Vec<Option<f64>>,
-    pub disciplines: Vec<Discipline>,
-    pub swept: Vec<Swept>,
-}
-
-impl Ranges {
-    /// The values of the options, replaced by those of the sweeps; two sweeps of the same thing
-    /// are an error in words.
-    pub fn new(
-        workers: NonZeroU32,
-        utilization: Option<f64>,
-        disciplines: Vec<Discipline>,
-        sweeps: Vec<Sweep>,
-    ) -> Result<Self, String> {
-        let mut ranges = Self {
-            workers: vec![workers],
-            utilization: vec![utilization],
-            disciplines,
-            swept: Vec::new(),
+/// Every combination of these values, the disciplines running fastest, and what is swept. The values of a sweep
+/// replace those of its option; two sweeps of the same thing are an error in words.
+pub fn cases(
+    workers: NonZeroU32,
+    utilization: Option<f64>,
+    mut disciplines: Vec<Discipline>,
+    sweeps: Vec<Sweep>,
+) -> Result<(Vec<Case>, Vec<Swept>), String> {
+    let (mut workers, mut utilizations) = (vec![workers], vec![utilization]);
+    let mut swept = Vec::new();
+    for sweep in sweeps {
+        let (what, name) = match sweep {
+            Sweep::Utilization(values) => {
+                utilizations = values.into_iter().map(Some).collect();
+                (Swept::Utilization, "utilization")
+            }
+            Sweep::Workers(values) => {
+                workers = values;
+                (Swept::Workers, "workers")
+            }
+            Sweep::Discipline(values) => {
+                disciplines = values;
+                (Swept::Discipline, "discipline")
+            }
         };
-        for sweep in sweeps {
-            let (what, name) = match sweep {
-                Sweep::Utilization(values) => {
-                    ranges.utilization = values.into_iter().map(Some).collect();
-                    (Swept::Utilization, "utilization")
-                }
-                Sweep::Workers(values) => {
-                    ranges.workers = values;
-                    (Swept::Workers, "workers")
-                }
-                Sweep::Discipline(values) => {
-                    ranges.disciplines = values;
-                    (Swept::Discipline, "discipline")
-                }
-            };
-            if ranges.swept.contains(&what) {
-                return Err(format!(
-                    "{name} is swept twice; give all its values in one --sweep"
-                ));
-            }
-            ranges.swept.push(what);
+        if swept.contains(&what) {
+            return Err(format!(
+                "{name} is swept twice; give all its values in one --sweep"
+            ));
         }
-        Ok(ranges)
+        swept.push(what);
     }
-
-    /// Every combination, the disciplines running fastest.
-    pub fn cases(&self) -> Vec<Case> {
-        let mut cases = Vec::new();
-        for &workers in &self.workers {
-            for &utilization in &self.utilization {
-                for discipline in &self.disciplines {
-                    cases.push(Case {
-                        workers,
-                        utilization,
-                        discipline: discipline.clone(),
-                    });
-                }
+    let mut cases = Vec::new();
+    for workers in workers {
+        for &utilization in &utilizations {
+            for discipline in &disciplines {
+                cases.push(Case {
+                    workers,
+                    utilization,
+                    discipline: discipline.clone(),
+                });
             }
         }
-        cases
     }
+    Ok((cases, swept))
 }

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use taillab_model::{Nanos, Quantile, REPORTED_QUANTILES};
+use taillab_model::{Nanos, Quantile, REPORTED_QUANTILES, quantile_need};
 use taillab_queueing::discipline::Discipline;
 use taillab_queueing::exact::{ExactError, ExactModel, System};
 use taillab_queueing::fanout;
@@ -119,7 +119,7 @@ fn warnings(outcome: &Outcome) -> Vec<String> {
 fn needed(sample: &Sample, q: f64) -> u64 {
     /// Student's factor for 31 degrees of freedom.
     const STUDENT: f64 = 2.04;
-    let independent = fanout::observations_needed(1, q, 1.0).unwrap_or(u64::MAX);
+    let independent = quantile_need(q);
     let n = sample.pooled().count() as f64;
     let inflated = sample
         .pooled()

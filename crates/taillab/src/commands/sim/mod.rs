@@ -21,7 +21,7 @@ use crate::pipeline::{Remaining, give_up_root};
 pub fn run(args: SimArgs) -> Result<Exit, Failure> {
     give_up_root(&Roots::default(), Remaining::Files)?;
     let interrupt = Interrupt::register().map_err(host)?;
-    let (plan, mut wanted) = plan::plan(args)?;
+    let (plan, swept, mut wanted) = plan::plan(args)?;
     let (runs, partial) = match &plan {
         SimPlan::Random(plan) => random::run(plan, &interrupt)?,
         SimPlan::Recorded(plan) => (recorded::run(plan, &interrupt)?, false),
@@ -32,7 +32,6 @@ pub fn run(args: SimArgs) -> Result<Exit, Failure> {
             "interrupted before there was a result",
         ));
     }
-    let swept = plan.swept();
     let report = SimulationReport::new(runs, swept, partial);
     outputs::save(&mut wanted, &report)?;
     outputs::show(&wanted, &report)?;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use taillab_report::simulation::{SimulationReport, chart, write_parquet};
-use taillab_report::{ReportError, html, json, terminal};
+use taillab_report::{html, json, terminal};
 
 use crate::cli::Output;
 use crate::exit::{Exit, Failure, OrExit};
@@ -128,7 +128,7 @@ fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
 
 fn table(report: &SimulationReport) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
-    write_parquet(report, &mut bytes).map_err(|error: ReportError| Failure::failed(error))?;
+    write_parquet(report, &mut bytes).or_exit(Exit::Failed)?;
     Ok(bytes)
 }
 

@@ -9,7 +9,7 @@ use taillab_report::simulation::Swept;
 use taillab_simulator::simulation::{Simulation, Stop};
 use taillab_simulator::trace::{TraceSimulation, TraceSpeed};
 
-use super::case::{Case, Ranges};
+use super::case::{Case, cases};
 use super::outputs::Wanted;
 use crate::cli::SimArgs;
 use crate::exit::{Exit, Failure, OrExit};
@@ -32,7 +32,6 @@ pub enum SimPlan {
 /// Random arrivals.
 pub struct RandomPlan {
     pub simulations: Vec<Simulation>,
-    pub swept: Vec<Swept>,
     pub exact: bool,
     pub fanout: Option<NonZeroU32>,
     pub fork_join: bool,
@@ -43,22 +42,12 @@ pub struct RandomPlan {
 pub struct RecordedPlan {
     pub trace: TraceFile,
     pub simulations: Vec<TraceSimulation>,
-    pub swept: Vec<Swept>,
     pub fanout: Option<NonZeroU32>,
     pub quiet: bool,
 }
 
-impl SimPlan {
-    pub fn swept(&self) -> Vec<Swept> {
-        match self {
-            Self::Random(plan) => plan.swept.clone(),
-            Self::Recorded(plan) => plan.swept.clone(),
-        }
-    }
-}
-
-/// The plan and the outputs that the arguments ask for.
-pub fn plan(args: SimArgs) -> Result<(SimPlan, Wanted), Failure> {
+/// The plan, what is swept, and the outputs that the arguments ask for.
+pub fn plan(args: SimArgs) -> Result<(SimPlan, Vec<Swept>, Wanted), Failure> {
     let service = service(&args.system.service)?;
     let result = &args.result;
     let wanted = Wanted::new(
@@ -72,7 +61,7 @@ pub fn plan(args: SimArgs) -> Result<(SimPlan, Wanted), Failure> {
         (None, None) => Some(DEFAULT_UTILIZATION),
         (given, _) => given,
     };
-    let ranges = Ranges::new(
+    let (cases, swept) = cases(
         args.system.workers,
         utilization,
         args.system.discipline.0.clone(),
@@ -80,19 +69,18 @@ pub fn plan(args: SimArgs) -> Result<(SimPlan, Wanted), Failure> {
     )
     .or_exit(Exit::Usage)?;
     let plan = match trace {
-        Some(path) => SimPlan::Recorded(recorded(&args, &path, &service, ranges)?),
-        None => SimPlan::Random(random(&args, &service, ranges)?),
+        Some(path) => SimPlan::Recorded(recorded(&args, &path, &service, cases)?),
+        None => SimPlan::Random(random(&args, &service, cases)?),
     };
-    Ok((plan, wanted))
+    Ok((plan, swept, wanted))
 }
 
 fn recorded(
     args: &SimArgs,
     path: &Path,
     service: &Service,
-    ranges: Ranges,
+    cases: Vec<Case>,
 ) -> Result<RecordedPlan, Failure> {
-    let cases = ranges.cases();
     let trace = TraceFile::open(TraceOptions {
         unit_matters: cases.iter().any(|case| case.utilization.is_none()),
         ..args.recorded.file.options(path)
@@ -109,13 +97,12 @@ fn recorded(
     Ok(RecordedPlan {
         trace,
         simulations: cases.into_iter().map(simulation).collect(),
-        swept: ranges.swept,
         fanout: args.system.fanout,
         quiet: args.common.quiet,
     })
 }
 
-fn random(args: &SimArgs, service: &Service, ranges: Ranges) -> Result<RandomPlan, Failure> {
+fn random(args: &SimArgs, service: &Service, cases: Vec<Case>) -> Result<RandomPlan, Failure> {
     if args.recorded.allow_overload {
         return Err(Failure::usage(
             "--allow-overload needs --trace FILE: only a trace ends, random arrivals at a \
@@ -143,13 +130,12 @@ fn random(args: &SimArgs, service: &Service, ranges: Ranges) -> Result<RandomPla
         simulation.threads = args.sample.threads;
         simulation
     };
-    let simulations: Vec<Simulation> = ranges.cases().into_iter().map(simulation).collect();
+    let simulations: Vec<Simulation> = cases.into_iter().map(simulation).collect();
     for simulation in &simulations {
         simulation.check().map_err(refused)?;
     }
     Ok(RandomPlan {
         simulations,
-        swept: ranges.swept,
         exact: args.result.exact,
         fanout: args.system.fanout,
         fork_join: args.system.fork_join,

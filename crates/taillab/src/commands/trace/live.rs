@@ -181,7 +181,8 @@ impl<'a> Screen<'a> {
             Ok(Some((analysed, sojourns))) => (self.moment(&analysed, sojourns), None),
             // keep the last picture until more is settled
             Ok(None) => return,
-            Err(failure) => (self.whole.nothing(), Some(failure)),
+            // as in a second without a request
+            Err(failure) => (Whole::default().moment(), Some(failure)),
         };
         self.failure = failure;
         self.p99.push_back(last.p99);

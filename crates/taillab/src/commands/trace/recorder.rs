@@ -121,12 +121,12 @@ impl Recorder {
         let (sinks, mut inserted) = (&mut self.sinks, Ok(()));
         self.counters.look(now(), |event| {
             if inserted.is_ok() {
-                inserted = sinks.insert(event);
+                inserted = sinks.writer.insert(event);
             }
         });
         inserted?;
         let mut stalls = self.canary.iter().flat_map(Canary::stalls);
-        stalls.try_for_each(|stall| self.sinks.insert(stall))
+        stalls.try_for_each(|stall| self.sinks.writer.insert(stall))
     }
 
     /// Checks that are not needed at every drain.
@@ -218,10 +218,6 @@ impl Sinks {
             events: self.writer.events(),
             bytes: self.writer.bytes(),
         }
-    }
-
-    fn insert(&mut self, event: Event) -> io::Result<()> {
-        self.writer.insert(event)
     }
 }
 

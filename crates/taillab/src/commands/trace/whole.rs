@@ -94,11 +94,6 @@ impl Whole {
             causes,
         }
     }
-
-    /// A window without a request.
-    pub fn nothing(&self) -> Moment {
-        Whole::default().moment()
-    }
 }
 
 #[cfg(test)]

@@ -8,7 +8,6 @@ mod ready;
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 
 use taillab_host::environment::ServerFacts;
 use taillab_host::{PrivateFolder, User, server};
@@ -19,45 +18,32 @@ use crate::experiment::{Experiment, ServerKind};
 pub use self::null_rpc::FAULT_LOG;
 pub use self::ready::Question;
 
-/// How a server is started.
-#[derive(Debug)]
-pub struct Launch {
-    /// The path of the server's executable.
-    pub program: PathBuf,
-    /// The command-line arguments, without the program's name.
-    pub args: Vec<OsString>,
-    /// Its working directory, if it needs files of its own.
-    pub folder: Option<PrivateFolder>,
-}
-
-impl Launch {
-    /// How the experiment's server is started so that it listens at `address` as `user`.
-    ///
-    /// # Errors
-    /// A usage failure if the server cannot do this; another failure if its files cannot be created.
-    pub fn of(experiment: &Experiment, address: SocketAddr, user: &User) -> Result<Self, Failure> {
-        let program = experiment.server.program.clone();
-        let (mut args, folder) = match experiment.server.kind {
-            ServerKind::NullRpc => (
-                null_rpc::args(experiment, address),
-                null_rpc::folder(experiment, user)?,
-            ),
-            ServerKind::Memcached => (memcached::args(experiment, address), None),
-            ServerKind::Nginx => (
-                nginx::args(),
-                Some(nginx::folder(experiment, address, user)?),
-            ),
-            ServerKind::Custom => (custom::args(experiment, address), None),
-        };
-        if experiment.server.kind != ServerKind::Custom {
-            args.extend(experiment.server.args.iter().map(OsString::from));
-        }
-        Ok(Self {
-            program,
-            args,
-            folder,
-        })
+/// The command-line arguments with which the experiment's server listens at `address` as `user`, and its
+/// working directory, if it needs files of its own.
+///
+/// # Errors
+/// A usage failure if the server cannot do this; another failure if its files cannot be created.
+pub fn launch(
+    experiment: &Experiment,
+    address: SocketAddr,
+    user: &User,
+) -> Result<(Vec<OsString>, Option<PrivateFolder>), Failure> {
+    let (mut args, folder) = match experiment.server.kind {
+        ServerKind::NullRpc => (
+            null_rpc::args(experiment, address),
+            null_rpc::folder(experiment, user)?,
+        ),
+        ServerKind::Memcached => (memcached::args(experiment, address), None),
+        ServerKind::Nginx => (
+            nginx::args(),
+            Some(nginx::folder(experiment, address, user)?),
+        ),
+        ServerKind::Custom => (custom::args(experiment, address), None),
+    };
+    if experiment.server.kind != ServerKind::Custom {
+        args.extend(experiment.server.args.iter().map(OsString::from));
     }
+    Ok((args, folder))
 }
 
 /// Checks that the server supports the experiment, before anything is created.
