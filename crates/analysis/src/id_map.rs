@@ -1,5 +1,6 @@
-//! A hash map for small integer ids. It hashes with a multiplication: SipHash's protection
-//! against chosen keys is not needed here, and would take most of the time of the matching.
+//! A hash map for small integer ids, and a list that grows to them. The map hashes with a
+//! multiplication: SipHash's protection against chosen keys is not needed here, and would take most of
+//! the time of the matching.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

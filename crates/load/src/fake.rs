@@ -19,6 +19,7 @@ pub(crate) fn protocol() -> Result<MemcachedUdp, LoadError> {
     in_dialect(Dialect::Ascii)
 }
 
+/// The same in a given dialect.
 pub(crate) fn in_dialect(dialect: Dialect) -> Result<MemcachedUdp, LoadError> {
     let workload = StoreWorkload {
         keys: 100,

@@ -67,12 +67,13 @@ pub struct ClosedLoop<'a> {
 }
 
 impl ClosedLoop<'_> {
-    /// The default of [`ClosedLoop::outstanding`]: deep enough that the server never
-    /// waits, shallow enough that no socket buffer overflows.
+    /// The default of [`ClosedLoop::outstanding`] for few workers and threads: deep enough that the
+    /// server never waits, shallow enough that no socket buffer overflows.
     pub const OUTSTANDING: usize = 32;
 
     /// The most requests in flight.
     pub const MAX_OUTSTANDING: usize = ROWS / 4;
+
     /// Requests in flight for each of many workers or threads. If each has its own queue, one in 3,000
     /// queues is empty.
     const OUTSTANDING_EACH: usize = 8;

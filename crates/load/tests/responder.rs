@@ -124,7 +124,7 @@ fn a_silent_server_ends_in_time_outs_and_an_error_before_the_run() {
     assert!(matches!(error, LoadError::NoAnswer { .. }), "{error}");
 }
 
-/// Its answers take longer than those of a server near by may.
+/// Its answers take longer than those of a nearby server may.
 #[test]
 fn a_server_far_away_is_waited_for() {
     let server = Responder::start(|k, request| {

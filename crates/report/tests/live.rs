@@ -1,10 +1,5 @@
 //! The live view as it appears on the screen.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "helpers of a test may panic, as the test itself may"
-)]
-
 use taillab_model::Nanos;
 use taillab_report::live::{Moment, Screen};
 use taillab_report::terminal::Style;

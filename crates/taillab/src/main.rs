@@ -20,6 +20,7 @@ mod known_servers;
 mod noise;
 mod pipeline;
 mod progress;
+mod rings;
 mod round_trips;
 mod rows;
 mod say;

@@ -11,7 +11,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use taillab_host::{CpuSet, JournalFolder, Placement, Roots, Testbed, TestbedSpec, cpus};
+use taillab_host::{
+    CpuSet, JournalFolder, Placement, Roots, Testbed, TestbedSpec, cpus, throttled_time,
+};
 use taillab_model::Nanos;
 use taillab_model::explanation::Cause;
 use taillab_testkit::ground_truth::GroundTruth;
@@ -220,13 +222,7 @@ fn a_group_without_quota_is_held_back_and_then_gone() {
 /// For how long the kernel has held a control group back so far.
 fn throttled(group: &Path) -> Nanos {
     let account = std::fs::read_to_string(group.join("cpu.stat")).unwrap();
-    let of = |name: &str| {
-        let mut lines = account.lines().filter_map(|line| line.split_once(' '));
-        lines.find(|(key, _)| *key == name)?.1.parse::<u64>().ok()
-    };
-    // of version 1 and of version 2
-    let ns = of("throttled_time").or_else(|| Some(1000 * of("throttled_usec")?));
-    Nanos::new(ns.unwrap())
+    throttled_time(&account).unwrap()
 }
 
 #[test]

@@ -28,7 +28,7 @@ pub(super) fn conclusive(text: String, advice: Option<String>, cause: Option<Cau
     }
 }
 
-/// A finding for which it is not conclusive, with what to measure next.
+/// A finding for which the evidence is not conclusive, with what to measure next.
 pub(super) fn inconclusive(text: String, advice: &str, cause: Option<Cause>) -> Finding {
     Finding {
         inconclusive: true,

@@ -92,7 +92,7 @@ impl CpuSum {
                 sum.gaps.record(length);
             }
         }
-        // not for each gap, where the others alone are more
+        // only when a cause was added: those that are no threads may be more on their own
         if self.causes.len() > known.max(MOST_CAUSES) {
             self.fold_threads();
         }

@@ -242,7 +242,7 @@ impl Observations {
     }
 }
 
-/// The points of [`ccdf()`](super::ccdf()), with `unanswered` observations longer than all of these.
+/// The points of [`ccdf()`](super::ccdf()) for these lengths and `unanswered` longer ones.
 pub(crate) fn counted_curve(histogram: &Histogram, unanswered: u64) -> Vec<(Nanos, f64)> {
     let ranked = histogram.ranked();
     ccdf_of_ranks(histogram.count() as usize, unanswered, |rank| {

@@ -10,8 +10,8 @@ use super::stalls::Stall;
 use super::state::{Top, WorkerState};
 use crate::id_map::IdMap;
 
-/// A thread that comes back to a CPU may have been on many others. So further segments and spans than this are
-/// not read one by one, but begin anew from the time that is wanted.
+/// A thread that comes back to a CPU may have been on many others. So after this many segments or spans, the
+/// rest is not read one by one: the one at the wanted time is looked up.
 pub(crate) const FAR: usize = 64;
 
 /// A stretch of a CPU's time in which nothing changed.

@@ -62,8 +62,8 @@ impl Policies {
     /// Whether thread `tid`, which is runnable between the two times, is held back; `segments` are those of
     /// the CPU that it waits for. It is held back if the CPU is idle for long meanwhile; if the thread has
     /// a real-time policy and an ordinary thread has the CPU for long; or if its group was throttled for
-    /// most of the wait, by the group's own account (a sum over CPUs: on several of
-    /// them it may be enough although each was throttled for less).
+    /// most of the wait, by the group's own account (a sum over CPUs: on several of them it may be enough,
+    /// although each was throttled for less).
     pub(crate) fn hold_back(
         &self,
         timeline: &Timeline,

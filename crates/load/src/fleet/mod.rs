@@ -243,7 +243,7 @@ impl<C: Client + Send> Fleet<C> {
                 threads,
             });
         }
-        // at a low rate, the schedules of some of many threads are empty
+        // all together: at a low rate, the schedules of some of many threads are empty
         let requests = load.schedules.iter().map(Vec::len).sum();
         let warm_up_of = |due: &Vec<Nanos>| due.partition_point(|&due| due < load.warm_up);
         check_is_measured(requests, load.schedules.iter().map(warm_up_of).sum())?;

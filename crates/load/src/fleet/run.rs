@@ -27,8 +27,7 @@ impl FleetRun {
 
     /// Requests of all threads, warm-up included, in order of their intended time.
     pub fn iter(&self) -> impl Iterator<Item = Entry> {
-        let parts = self.runs.iter().map(|run| run.record.iter());
-        Merged::new(parts, |entry: &Entry| entry.times.intended)
+        self.iter_with_threads().map(|(_, entry)| entry)
     }
 
     /// The same in order of their sends: while a thread is held up, others send what is due later.

@@ -10,7 +10,7 @@
 //! requests come in the order in which the requests came in.
 
 use super::PackedEvent;
-use super::packed::{TIME_BITS, TIME_MASK, kind};
+use super::packed::{KIND_SHIFT, TIME_BITS, TIME_MASK, kind};
 
 /// The bits of a symbol that hold the kind.
 const KIND_MASK: u8 = 31;
@@ -136,7 +136,7 @@ impl Encoder {
             let at = head & TIME_MASK;
             put(&mut self.times, at.wrapping_sub(before) & TIME_MASK);
             before = at;
-            let kind = (head >> (TIME_BITS + 8)) as u8;
+            let kind = (head >> KIND_SHIFT) as u8;
             let fields = Fields {
                 extra: (head >> TIME_BITS) as u8,
                 first: values as u32,
@@ -207,7 +207,7 @@ pub(super) fn decode(
         if at > TIME_MASK {
             return Err("a time of a block is too large");
         }
-        let head = u64::from(kind) << (TIME_BITS + 8) | u64::from(fields.extra) << TIME_BITS | at;
+        let head = u64::from(kind) << KIND_SHIFT | u64::from(fields.extra) << TIME_BITS | at;
         let values = u64::from(fields.second) << 32 | u64::from(fields.first);
         let event = PackedEvent::from_words([head, values]).ok_or("an event of unknown kind")?;
         out.push(event);

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::cut::{self, Cut};
+use super::packed::TIME_MASK;
 use crate::summary::Hook;
 use crate::{MiddleStamps, Nanos, Tid};
 
@@ -59,7 +60,7 @@ pub struct RecordingContext {
 
 /// The longest length of time that is believed: 78 hours, the longest time that an event can have. Sums of
 /// 65,536 such lengths still fit 64 bits.
-const MAX_LENGTH: Nanos = Nanos::new((1 << 48) - 1);
+const MAX_LENGTH: Nanos = Nanos::new(TIME_MASK);
 /// The latest instant that is believed: 73 years after boot.
 const MAX_SINCE_BOOT: u64 = 1 << 61;
 /// The latest start that is believed: in the year 10680.

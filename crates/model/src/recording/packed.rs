@@ -8,7 +8,7 @@ use crate::{Asleep, Event, EventKind, Interrupt, Monotonic, Nanos, PacketId, Req
 pub(super) const TIME_BITS: u32 = 48;
 pub(super) const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
 /// Where the kind begins, above eight bits whose meaning depends on it.
-const KIND_SHIFT: u32 = 56;
+pub(super) const KIND_SHIFT: u32 = 56;
 
 /// The kinds on the wire; the eBPF programs use the same numbers.
 pub(super) mod kind {

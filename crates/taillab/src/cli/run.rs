@@ -125,7 +125,7 @@ fn subject() -> impl TypedValueParser<Value = Subject> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandLine(Vec<String>);
 
-/// Splits it by the quoting rules of a POSIX shell, without its other features; no shell is started.
+/// Splits `text` by the quoting rules of a POSIX shell, without its other features; no shell is started.
 fn command_line(text: &str) -> Result<CommandLine, String> {
     let words = shlex::split(text).ok_or("a quote is not closed, or a \\ ends the line")?;
     match words.first() {
@@ -197,7 +197,7 @@ struct LoadSettings {
     /// Length of the load before the measurement [default: 3s]
     #[arg(hide_short_help = true, long, value_name = "TIME")]
     warmup: Option<Nanos>,
-    /// Connections of the generator [default: 256, UDP 16, and one for each of its CPUs at least]
+    /// Connections of the generator [default: 256, UDP 16, but at least one for each of its CPUs]
     #[arg(short, long, value_name = "N")]
     connections: Option<u16>,
     /// Additional TCP connections, used only while all others wait for a response, so that requests do not

@@ -9,7 +9,7 @@ use taillab_probe::Disturbances;
 
 use super::server::{Protocol, Server, ServerKind};
 use super::settings::{Calibration, Client, Experiment, Probe, Testbed, TestbedKind, Workload};
-use crate::pipeline::ring_bytes_per_cpu;
+use crate::rings::ring_bytes_per_cpu;
 
 /// Our own program, wherever it is: every user can read it by this name.
 pub const OURSELVES: &str = "/proc/self/exe";

@@ -119,6 +119,7 @@ impl Experiment {
                 Failure::usage(format!("{place}{key}: {}", one_line(error.inner())))
             },
         )?;
+        // these follow from other settings, whatever says them
         if usual_connections {
             let least = u16::try_from(experiment.client.threads()).unwrap_or(u16::MAX);
             experiment.client.connections = experiment.client.connections.max(least);
@@ -147,7 +148,7 @@ impl Experiment {
             .max(1)
     }
 
-    /// How many of them can compute at the same time. Those that only wait need no CPU, and t is not taken from
+    /// How many workers can compute at the same time. Those that only wait need no CPU, and t is not taken from
     /// their peak.
     fn computing_workers(&self) -> usize {
         if let Some(ServiceTime::Wait(_)) = self.server.service {

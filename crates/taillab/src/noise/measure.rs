@@ -19,8 +19,8 @@ use super::take::Take;
 use super::watch::Watch;
 use crate::exit::Failure;
 use crate::fail::{host, probe as probe_failure};
-use crate::pipeline::cpu_numbers;
 use crate::progress::{Phase as Bar, Progress};
+use crate::rings::cpu_numbers;
 
 /// Between two looks at the loops' gaps. Each look is itself a disturbance.
 const PERIOD: Duration = Duration::from_millis(250);

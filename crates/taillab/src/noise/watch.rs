@@ -11,7 +11,7 @@ use taillab_probe::{
     Devices, Disturbances, IpiWatch, Probe, ProbeError, ProbeSpec, ServerProcesses, Transport,
 };
 
-use crate::pipeline::ring_bytes_per_cpu;
+use crate::rings::ring_bytes_per_cpu;
 
 /// Room for events of one CPU where there are few: a quarter of a million, for when real-time loops leave
 /// no CPU to the thread that drains them.

@@ -16,7 +16,7 @@ use super::measure::Measurement;
 use super::plan::{RowPlan, RttPlan};
 use crate::exit::{Exit, Failure, OrExit};
 use crate::fail::probe as probe_failure;
-use crate::pipeline::{cpu_numbers, ring_bytes_per_cpu};
+use crate::rings::{cpu_numbers, ring_bytes_per_cpu};
 
 /// The longest warm-up of a part, in round trips of each connection.
 const WARM_UP: u64 = 100;

@@ -6,7 +6,7 @@ use taillab_probe::Probe;
 use super::calibrate::Calibrated;
 use super::rig::Rig;
 use crate::experiment::{Experiment, Transport};
-use crate::pipeline::cpu_numbers;
+use crate::rings::cpu_numbers;
 
 /// What is known before the load begins.
 pub fn before(

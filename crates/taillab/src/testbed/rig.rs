@@ -17,8 +17,8 @@ use super::servers::{self, Question};
 use crate::exit::{Exit, Failure, OrExit};
 use crate::experiment::{Experiment, TestbedKind, Transport};
 use crate::fail::host;
-use crate::pipeline::cpu_numbers;
 use crate::progress::{Phase, Progress};
+use crate::rings::cpu_numbers;
 
 /// How long a server may take until it answers.
 const READY_WITHIN: Duration = Duration::from_secs(10);

@@ -49,7 +49,7 @@ fn injected_causes_are_charged_for_what_they_cost() {
         args.extend(["-d", "600ms", "--pairs", "5", "-o", out.to_str().unwrap()]);
         let (exit, result) = bench(&args);
         assert!(matches!(exit, Some(0 | 3 | 4)), "{exit:?}");
-        before.is_unchanged();
+        before.assert_unchanged();
         let wrong = charged_wrongly(&result);
         if let Some(wrong) = &wrong {
             eprintln!("attempt {attempt}: {wrong}");

@@ -38,6 +38,6 @@ fn as_root_every_stamp_has_a_hook_and_nothing_is_left() {
     ] {
         assert_eq!(by_name(&found, "checks", check)["state"], "ok", "{found:#}");
     }
-    before.is_unchanged();
+    before.assert_unchanged();
     assert_eq!(pinned(), pins);
 }

@@ -103,7 +103,7 @@ fn ended_and_left_nothing(
     assert!(matches!(output.status.code(), Some(0 | 4)), "{stderr}");
     assert_eq!(burners.scheduling(), before, "left changed");
     assert_eq!(applies(), Vec::<Value>::new(), "left in the journal");
-    machine.is_unchanged();
+    machine.assert_unchanged();
 }
 
 fn fixes_of(result: &Value) -> Vec<Value> {
@@ -259,7 +259,7 @@ fn a_trial_that_is_killed_is_undone_by_a_revert() {
         .output()
         .unwrap();
     assert_eq!(next.status.code(), Some(1), "{next:?}");
-    machine.is_unchanged();
+    machine.assert_unchanged();
 }
 
 /// memcached on CPU 0, together with programs that take as much of it as they get. Clients on CPU 1 send

@@ -98,7 +98,7 @@ fn send_read_and_write_between_two_namespaces() {
         }
     }
     wait_for("the devices' end", || devices().is_empty().then_some(()));
-    before.is_unchanged();
+    before.assert_unchanged();
 }
 
 /// Runs `ip` or `rdma`, which must work.

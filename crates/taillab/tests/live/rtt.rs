@@ -72,7 +72,7 @@ fn sockets_and_af_xdp_between_two_namespaces() {
         assert_eq!(row["xdp_attachment"], "native");
     }
     assert_eq!(result["rows"].as_array().unwrap().len(), 8);
-    before.is_unchanged();
+    before.assert_unchanged();
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn jumbo_datagrams_go_where_the_link_has_room() {
     let (code, result, errors) = rtt(&["--link", "veth", "--mtu", "9000", "--proto", "xdp"]);
     assert_eq!(code, Some(0), "{errors}");
     assert_eq!(result["rows"][0]["xdp_attachment"], "generic");
-    before.is_unchanged();
+    before.assert_unchanged();
 }
 
 #[test]

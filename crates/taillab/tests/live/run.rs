@@ -101,7 +101,7 @@ fn a_run_keeps_every_promise_of_its_result_and_its_experiment_runs_again() {
         let output = taillab().args(args).arg("-o").arg(dir).output().unwrap();
         // A noisy machine may make the run invalid (4); nothing may make it fail.
         assert!(matches!(output.status.code(), Some(0 | 4)), "{output:?}");
-        before.is_unchanged();
+        before.assert_unchanged();
         output.stdout
     };
     let printed = run(&SHORT, &first);
@@ -146,7 +146,7 @@ fn an_interrupt_keeps_what_was_measured_and_removes_the_rest() {
     assert_eq!(summary["partial"], true);
     assert!(summary["matching"]["matched"].as_u64().unwrap() > 0);
     assert!(!alive(server));
-    before.is_unchanged();
+    before.assert_unchanged();
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn after_sigkill_nothing_is_left_once_the_next_run_has_started() {
         .output()
         .unwrap();
     assert_eq!(next.status.code(), Some(1), "{next:?}");
-    before.is_unchanged();
+    before.assert_unchanged();
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn a_server_that_dies_ends_the_run_with_its_reason_and_what_was_measured() {
     assert_eq!(output.status.code(), Some(1), "{stderr}");
     assert!(stderr.contains("killed by signal 9"), "{stderr}");
     assert_eq!(summary(&dir)["partial"], true);
-    before.is_unchanged();
+    before.assert_unchanged();
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn a_port_that_is_taken_is_named_with_a_remedy() {
     );
     assert_eq!(stderr.lines().count(), 1, "{stderr}");
     assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0);
-    before.is_unchanged();
+    before.assert_unchanged();
 }
 
 #[test]
@@ -273,5 +273,5 @@ fn without_privilege_or_a_second_cpu_there_is_one_line_and_its_exit_code() {
     }
     // Only the copy of the command is there: no result folder, empty or not.
     assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 1);
-    before.is_unchanged();
+    before.assert_unchanged();
 }

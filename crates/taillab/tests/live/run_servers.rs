@@ -36,7 +36,7 @@ fn run_with(server: &[&str], complete_share: f64) -> Value {
         "{:?}: {stderr}",
         output.status
     );
-    before.is_unchanged();
+    before.assert_unchanged();
     promises::check(&dir, &output.stdout, complete_share);
     let summary = summary(&dir);
     assert_eq!(summary["matching"]["ambiguous"], 0, "{server:?}");
@@ -212,7 +212,7 @@ fn nginx_answers_85_bytes_with_849() {
     // its result does not fit into a pipe
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130));
-    before.is_unchanged();
+    before.assert_unchanged();
 }
 
 /// The nginx that `taillab` started, with its workers.
@@ -248,7 +248,7 @@ fn sigkill_takes_the_workers_too() {
         .output()
         .unwrap();
     assert_eq!(next.status.code(), Some(1), "{next:?}");
-    before.is_unchanged();
+    before.assert_unchanged();
 }
 
 #[test]
@@ -269,7 +269,7 @@ fn a_dead_nginx_ends_the_run_and_takes_its_workers() {
     assert!(stderr.contains("nginx was killed by signal 9"), "{stderr}");
     assert_eq!(summary(&dir)["partial"], true);
     assert!(workers.iter().all(|pid| !alive(*pid)));
-    before.is_unchanged();
+    before.assert_unchanged();
 }
 
 /// A run that fails before it measures: its exit code, its one line, nothing left.
@@ -285,7 +285,7 @@ fn fails(args: &[&str]) -> String {
     assert_eq!(output.status.code(), Some(1), "{args:?}: {stderr}");
     assert_eq!(stderr.lines().count(), 1, "{stderr}");
     assert_eq!(left(place.path()), 0, "{args:?}");
-    before.is_unchanged();
+    before.assert_unchanged();
     stderr
 }
 

@@ -96,7 +96,7 @@ impl Machine {
 
     /// Fails if anything came or went since then.
     #[track_caller]
-    pub fn is_unchanged(&self) {
+    pub fn assert_unchanged(&self) {
         let now = Self::now();
         let only = |some: &[String], others: &[String]| -> Vec<String> {
             let only = some.iter().filter(|thing| !others.contains(thing));

@@ -74,7 +74,7 @@ enum SharedPart {
 impl SharedPart {
     fn new(fault: Fault) -> io::Result<Self> {
         Ok(match fault {
-            // skew affects how connections are assigned, not single requests: see [`Fault::skew`]
+            // skew affects how connections are assigned, not single requests: see `Fault::skew`
             Fault::Slow { .. } | Fault::FreshPages { .. } | Fault::Skew { .. } => Self::Nothing,
             Fault::Lock { every, held } => {
                 let lock = Arc::new(ServerLock::new(every, held));

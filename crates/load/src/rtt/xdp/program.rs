@@ -122,7 +122,7 @@ pub(super) fn attach(device: u32, socket: BorrowedFd<'_>) -> io::Result<Attached
     let (link, attachment) = match link(FLAGS_DRV_MODE) {
         Ok(link) => (link, XdpAttachment::Native),
         Err(error) if lacks_native_mode(&error) => (link(FLAGS_SKB_MODE)?, XdpAttachment::Generic),
-        // generic mode would hide it, or fail with a misleading one
+        // generic mode would hide this error, or fail with a misleading one
         Err(error) => return Err(error),
     };
     Ok(Attached {

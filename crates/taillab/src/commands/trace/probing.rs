@@ -11,7 +11,7 @@ use super::framing::Identification;
 use crate::cli::TraceArgs;
 use crate::exit::Failure;
 use crate::fail::probe as probe_failure;
-use crate::pipeline::{cpu_numbers, ring_bytes_per_cpu};
+use crate::rings::{cpu_numbers, ring_bytes_per_cpu};
 
 /// The most processes that the probe watches by their numbers.
 const MOST_PROCESSES: usize = 64;

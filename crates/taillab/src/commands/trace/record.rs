@@ -20,8 +20,9 @@ use super::recorder::{Recorder, Shared, Sinks, unwritable};
 use crate::cli::{LONGEST_RECORDING, TraceArgs};
 use crate::exit::Failure;
 use crate::fail::{host, probe as probe_failure};
-use crate::pipeline::{Canary, RecordingCost, cpu_numbers, give_up_root};
+use crate::pipeline::{Canary, RecordingCost, give_up_root};
 use crate::progress::{Phase, Progress};
+use crate::rings::cpu_numbers;
 
 /// The first requests are not measured: those that came in before the probe was attached lack T1.
 const SETTLE: Nanos = Nanos::from_millis(100);

@@ -56,7 +56,7 @@ fn is_kept_after(name: &str) {
     let result = result(&output);
     assert_eq!(result["partial"], true);
     assert!(result["matching"]["matched"].as_u64().unwrap() > 0);
-    before.is_unchanged();
+    before.assert_unchanged();
 }
 
 #[test]

@@ -88,10 +88,15 @@ fn datagrams_in_bursts_keep_their_own_stamps() {
     let place = tempfile::tempdir().unwrap();
     let pid = server.pid().to_string();
     let words = ["-p", &pid, "--udp", "-d", "2s", "--stamps", "sampled:1/4"];
-    let found = result(&trace(&words, place.path()));
+    // the clients' CPU is busy, so that they may send little
+    let mut attempts = (0..5).map(|attempt| {
+        let dir = place.path().join(attempt.to_string());
+        result(&trace(&words, &dir))
+    });
+    let has_many = |found: &Value| found["matching"]["complete"].as_u64().unwrap() > 1000;
+    let found = attempts.find(has_many);
+    let found = found.expect("few requests again and again");
     let matching = &found["matching"];
-    // how many there are depends on the client, whose CPU is busy
-    assert!(matching["complete"].as_u64().unwrap() > 0, "{matching}");
     assert!(complete_share(&found) > MOSTLY, "{matching}");
     // the recording is too short for causes, and says so
     let verdict = found["verdict"].to_string();
