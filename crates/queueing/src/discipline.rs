@@ -104,14 +104,6 @@ impl Discipline {
         time-sliced:quantum=1ms,switch=2us, \
         priority:background=0.1,first=background,service=exponential:1ms";
 
-    /// Whether a request in service can be preempted by another one.
-    pub fn is_preemptive(&self) -> bool {
-        matches!(
-            self,
-            Self::ProcessorSharing | Self::TimeSliced { .. } | Self::Priority { .. }
-        )
-    }
-
     /// Whether a worker can be idle while a request waits for another worker.
     pub fn has_own_queues(&self) -> bool {
         matches!(

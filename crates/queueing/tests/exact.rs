@@ -78,6 +78,11 @@ const UPPER: [(&str, f64); 6] = [
     ("p99.999_us", 1e-5),
 ];
 
+/// M/M/c: the rate c(1 − ρ) at which the wait's tail falls, per mean service time.
+fn mmc_decay(workers: u32, rho: f64) -> f64 {
+    f64::from(workers) * (1.0 - rho)
+}
+
 fn fifo_table(table: &str, service: ServiceKind) -> usize {
     let mut cells = 0;
     for row in rows(table) {
@@ -87,7 +92,7 @@ fn fifo_table(table: &str, service: ServiceKind) -> usize {
         let wait_probability = match service {
             ServiceKind::Deterministic => Mdc::new(workers, rho)
                 .expect("a valid system")
-                .wait_probability(),
+                .wait_ccdf(0.0),
             _ => Mmc::new(workers, rho)
                 .expect("a valid system")
                 .wait_probability(),
@@ -108,10 +113,7 @@ fn fifo_table(table: &str, service: ServiceKind) -> usize {
                 .expect("a valid system")
                 .tail_decay_per_service(),
             // the sojourn falls with the slower of the wait's rate and the service's
-            _ => Mmc::new(workers, rho)
-                .expect("a valid system")
-                .tail_decay_per_service()
-                .min(1.0),
+            _ => mmc_decay(workers, rho).min(1.0),
         };
         same_digits(&row, "tail_decay_per_us", decay / SERVICE_US);
         cells += 1;
@@ -166,7 +168,7 @@ fn wait_ccdf(
         }
         (Order::Fifo, Exponential) => {
             let queue = Mmc::new(workers, rho).expect("a valid system");
-            let decay = queue.tail_decay_per_service();
+            let decay = mmc_decay(workers, rho);
             Box::new(move |x| queue.wait_probability() * (-decay * x).exp())
         }
         (Order::Lifo, Exponential) => {
@@ -296,11 +298,8 @@ fn approximations() {
         let exact = SERVICE_US * queue.wait_upper_quantile_services(p);
         let asymptote =
             SERVICE_US * (queue.tail_amplitude() / p).ln() / queue.tail_decay_per_service();
-        let half = 0.5
-            * SERVICE_US
-            * Mmc::new(workers, rho)
-                .unwrap()
-                .wait_upper_quantile_services(p);
+        let waits = Mmc::new(workers, rho).unwrap().wait_probability();
+        let half = 0.5 * SERVICE_US * ((waits / p).ln() / mmc_decay(workers, rho)).max(0.0);
         same_digits(&row, "exact_wait_us", exact);
         // the table's constant of the asymptote was fitted: one unit of the last digit
         let printed = number(&row, "asymptotic_exp_wait_us");

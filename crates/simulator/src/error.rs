@@ -3,8 +3,6 @@
 use taillab_queueing::arrivals::ArrivalError;
 use taillab_queueing::service::ServiceError;
 
-use crate::unavailable::Unavailable;
-
 /// Why a trace is unusable.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum TraceError {
@@ -76,42 +74,6 @@ pub enum SimulationError {
         wanted: &'static str,
         /// The value given.
         value: f64,
-    },
-    /// The slowdown is not one positive factor for each worker.
-    #[error(
-        "the slowdown must be one positive factor for each of the {workers} workers, not {given:?}"
-    )]
-    Slowdown {
-        /// The number of workers.
-        workers: u32,
-        /// The factors given.
-        given: Vec<f64>,
-    },
-    /// A vacation is invalid.
-    #[error(
-        "the vacation {0:?} must name an existing worker, end after it begins, and repeat only after it has ended"
-    )]
-    Unavailable(Unavailable),
-    /// The periodic vacations of a worker may cover all of its time.
-    #[error(
-        "worker {worker} may have no time left to work: the shares of its periodic vacations add \
-         up to {share:.4}, but must stay below 1; make them shorter or rarer"
-    )]
-    NoTimeLeft {
-        /// The worker, from 0.
-        worker: u32,
-        /// The sum of length ÷ period.
-        share: f64,
-    },
-    /// Two features that cannot be combined.
-    #[error(
-        "{discipline} cannot be simulated with {feature}; use fifo, lifo, random-request, random-worker, round-robin, jsq, power-of-d, static or work-stealing"
-    )]
-    Unsupported {
-        /// The discipline.
-        discipline: String,
-        /// The feature.
-        feature: &'static str,
     },
     /// The trace is unusable.
     #[error(transparent)]

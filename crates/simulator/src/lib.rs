@@ -4,8 +4,7 @@
 //! took.
 //!
 //! [`simulation::Simulation`] specifies a queue with random arrivals, and [`run::Outcome`] is its result.
-//! [`trace`] simulates a queue with recorded arrivals, [`replay`] follows single requests, and [`paper`]
-//! has the figures of the papers.
+//! [`trace`] simulates a queue with recorded arrivals, and [`paper`] has the figures of the papers.
 
 pub mod error;
 pub mod fork_join;
@@ -14,10 +13,8 @@ mod kernels;
 mod lane_job;
 pub mod network;
 pub mod paper;
-pub mod replay;
 pub mod run;
 pub mod sample;
 pub mod simulation;
 mod station;
 pub mod trace;
-pub mod unavailable;

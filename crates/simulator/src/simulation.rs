@@ -5,7 +5,6 @@ use std::str::FromStr;
 
 use crate::error::{SimulationError, parameter};
 use crate::station::Station;
-use crate::unavailable::Unavailable;
 use taillab_queueing::arrivals::ArrivalProcess;
 use taillab_queueing::discipline::Discipline;
 use taillab_queueing::service::Service;
@@ -23,15 +22,10 @@ pub struct Simulation {
     pub service: Service,
     /// The number of workers.
     pub workers: NonZeroU32,
-    /// Arrival rate · mean service time ÷ capacity, between 0 and 1. The capacity is the number of workers,
-    /// or the sum of their speeds; vacations do not reduce it.
+    /// Arrival rate · mean service time ÷ number of workers, between 0 and 1.
     pub utilization: f64,
     /// The discipline.
     pub discipline: Discipline,
-    /// The factor of each worker's service times (above 1 for a slow worker); empty if all are 1.
-    pub slowdown: Vec<f64>,
-    /// The vacations of workers.
-    pub unavailable: Vec<Unavailable>,
     /// When to stop.
     pub stop: Stop,
     /// The requests discarded at the start of each replication. To compare disciplines with the same
@@ -130,8 +124,6 @@ impl Simulation {
             workers,
             utilization,
             discipline,
-            slowdown: Vec::new(),
-            unavailable: Vec::new(),
             stop: Stop::Requests(20_000_000),
             warm_up: WarmUp::Auto,
             seed: 1,
@@ -220,8 +212,6 @@ impl Simulation {
             service: &self.service,
             workers: self.workers,
             discipline: &self.discipline,
-            slowdown: &self.slowdown,
-            unavailable: &self.unavailable,
             seed: self.seed,
         }
     }

@@ -3,7 +3,6 @@
 use std::num::NonZeroU32;
 
 use crate::error::{SimulationError, parameter};
-use crate::unavailable::Unavailable;
 use taillab_queueing::discipline::{Assignment, Discipline};
 use taillab_queueing::service::Service;
 
@@ -16,8 +15,6 @@ pub(crate) struct Station<'a> {
     pub(crate) service: &'a Service,
     pub(crate) workers: NonZeroU32,
     pub(crate) discipline: &'a Discipline,
-    pub(crate) slowdown: &'a [f64],
-    pub(crate) unavailable: &'a [Unavailable],
     pub(crate) seed: u64,
 }
 
@@ -26,44 +23,20 @@ impl Station<'_> {
         self.workers.get() as usize
     }
 
-    /// The sum of the workers' speeds.
+    /// The number of workers, as a divisor of loads.
     pub(crate) fn capacity(&self) -> f64 {
-        if self.slowdown.is_empty() {
-            f64::from(self.workers.get())
-        } else {
-            self.slowdown.iter().map(|f| 1.0 / f).sum()
-        }
+        f64::from(self.workers.get())
     }
 
     /// Whether the service of every request takes exactly its drawn service time.
     pub(crate) fn keeps_service_times(&self) -> bool {
-        let stolen_longer =
-            matches!(self.discipline, Discipline::WorkStealing { cost } if cost.get() > 0);
-        self.slowdown.is_empty() && self.unavailable.is_empty() && !stolen_longer
+        !matches!(self.discipline, Discipline::WorkStealing { cost } if cost.get() > 0)
     }
 
-    /// The share of the time in which a worker is unavailable because of periodic vacations.
-    fn vacation_share(&self, worker: usize) -> f64 {
-        let of_worker = |u: &&Unavailable| u.worker.is_none_or(|w| w as usize == worker);
-        let share = |u: &Unavailable| {
-            u.every.map_or(0.0, |every| {
-                (u.to - u.from).get() as f64 / every.get() as f64
-            })
-        };
-        self.unavailable.iter().filter(of_worker).map(share).sum()
-    }
-
-    /// Load ÷ capacity: the utilisation, plus the cost of the discipline itself and of vacations.
+    /// Load ÷ capacity: the utilisation, plus the cost of the discipline itself.
     pub(crate) fn load(&self, utilization: f64) -> f64 {
         let mean_ns = self.service.mean_ns();
-        let present: f64 = (0..self.count())
-            .map(|k| {
-                let speed = self.slowdown.get(k).map_or(1.0, |f| 1.0 / f);
-                speed * (1.0 - self.vacation_share(k)).max(0.0)
-            })
-            .sum();
-        let available = present / self.capacity();
-        let needed = match self.discipline {
+        match self.discipline {
             Discipline::Priority { background, .. } => utilization + background,
             Discipline::WorkStealing { cost } => utilization * (1.0 + cost.get() as f64 / mean_ns),
             Discipline::TimeSliced { quantum, switch } => {
@@ -71,8 +44,7 @@ impl Station<'_> {
                 utilization * (1.0 + switch.get() as f64 * switches)
             }
             _ => utilization,
-        };
-        needed / available
+        }
     }
 
     /// The load, and what is added to it.
@@ -83,16 +55,9 @@ impl Station<'_> {
             Discipline::TimeSliced { switch, .. } => switch.get() > 0,
             _ => false,
         };
-        let absent = self.unavailable.iter().any(|u| u.every.is_some());
-        let discipline = costs.then(|| format!("of {}", self.discipline));
-        let vacations = absent.then(|| "of vacations".to_owned());
-        let added: Vec<String> = discipline.into_iter().chain(vacations).collect();
-        match added.is_empty() {
-            true => "the load".to_owned(),
-            false => format!(
-                "the load, with the worst-case cost {},",
-                added.join(" and ")
-            ),
+        match costs {
+            true => format!("the load, with the worst-case cost of {},", self.discipline),
+            false => "the load".to_owned(),
         }
     }
 
@@ -120,9 +85,7 @@ impl Station<'_> {
             _ => return Ok(()),
         };
         for (k, share) in shares.into_iter().enumerate() {
-            let slowdown = self.slowdown.get(k).copied().unwrap_or(1.0);
-            let load =
-                utilization * self.capacity() * share * slowdown / (1.0 - self.vacation_share(k));
+            let load = utilization * self.capacity() * share;
             if load.is_nan() || load >= 1.0 {
                 return refuse(
                     format!("the load of worker {k} under {}", self.discipline),
@@ -144,18 +107,12 @@ impl Station<'_> {
             return 0;
         };
         let of_connection = utilization * self.capacity() / f64::from(*connections);
-        let present: Vec<f64> = (0..self.count())
-            .map(|k| 1.0 - self.vacation_share(k))
-            .collect();
         let overloads = |replication: &u64| {
             let mut load = vec![0.0; self.count()];
             for worker in self.connections(*replication) {
-                let slowdown = self.slowdown.get(worker as usize).copied().unwrap_or(1.0);
-                load[worker as usize] += of_connection * slowdown;
+                load[worker as usize] += of_connection;
             }
-            load.iter()
-                .zip(&present)
-                .any(|(load, present)| load >= present)
+            load.iter().any(|load| *load >= 1.0)
         };
         (0..replications).filter(overloads).count() as u64
     }
@@ -163,32 +120,6 @@ impl Station<'_> {
     /// Checks the parameters.
     pub(crate) fn check(&self) -> Result<(), SimulationError> {
         self.service.check()?;
-        let workers = self.workers.get();
-        let bad = |f: &f64| !(f.is_finite() && *f > 0.0);
-        if !self.slowdown.is_empty()
-            && (self.slowdown.len() != self.count() || self.slowdown.iter().any(bad))
-        {
-            return Err(SimulationError::Slowdown {
-                workers,
-                given: self.slowdown.to_vec(),
-            });
-        }
-        for u in self.unavailable {
-            let exists = u.worker.is_none_or(|w| w < workers);
-            let again = u
-                .every
-                .is_none_or(|every| u.to > u.from && every > u.to - u.from);
-            if !(exists && u.to > u.from && again) {
-                return Err(SimulationError::Unavailable(*u));
-            }
-        }
-        for worker in 0..workers {
-            let share = self.vacation_share(worker as usize);
-            // the last digits of a sum are not exact
-            if share > 1.0 - 1e-9 {
-                return Err(SimulationError::NoTimeLeft { worker, share });
-            }
-        }
         match self.discipline {
             Discipline::Priority {
                 background: share,
@@ -198,35 +129,21 @@ impl Station<'_> {
                 service.check()?;
                 let good = *share > 0.0 && *share < 1.0;
                 let what = "the background class's share";
-                parameter(what, "between 0 and 1", *share, good)?;
+                parameter(what, "between 0 and 1", *share, good)
             }
             Discipline::TimeSliced { quantum, .. } => {
                 let ns = quantum.get();
-                parameter("the quantum", "above 0", ns as f64, ns > 0)?;
+                parameter("the quantum", "above 0", ns as f64, ns > 0)
             }
             Discipline::PowerOfD { d } => {
-                parameter("d of power-of-d", "at least 1", f64::from(*d), *d > 0)?;
+                parameter("d of power-of-d", "at least 1", f64::from(*d), *d > 0)
             }
             Discipline::Static { connections: n, .. } => {
                 let what = "the number of connections";
                 let good = (1..=MOST_CONNECTIONS).contains(n);
-                parameter(what, "between 1 and 1000000", f64::from(*n), good)?;
+                parameter(what, "between 1 and 1000000", f64::from(*n), good)
             }
-            _ => {}
+            _ => Ok(()),
         }
-        let feature = if !self.slowdown.is_empty() {
-            "workers with different speeds"
-        } else {
-            "vacations of workers"
-        };
-        if self.discipline.is_preemptive()
-            && !(self.slowdown.is_empty() && self.unavailable.is_empty())
-        {
-            return Err(SimulationError::Unsupported {
-                discipline: self.discipline.to_string(),
-                feature,
-            });
-        }
-        Ok(())
     }
 }

@@ -15,7 +15,6 @@ use crate::run::{Engine, Outcome, Stopped};
 use crate::sample::Sample;
 use crate::simulation::WarmUpLength;
 use crate::station::Station;
-use crate::unavailable::Unavailable;
 use taillab_queueing::discipline::Discipline;
 use taillab_queueing::grid::Grid;
 use taillab_queueing::isa::{Isa, multiversion};
@@ -106,10 +105,6 @@ pub struct TraceSimulation {
     pub speed: TraceSpeed,
     /// Allows an overload: the queue of a finite trace then grows until its end.
     pub allow_overload: bool,
-    /// As in [`crate::simulation::Simulation::slowdown`].
-    pub slowdown: Vec<f64>,
-    /// The vacations of workers, in scaled time since the first arrival.
-    pub unavailable: Vec<Unavailable>,
     /// The seed of service times and choices.
     pub seed: u64,
 }
@@ -133,8 +128,6 @@ impl TraceSimulation {
             discipline: Discipline::Fifo,
             speed: TraceSpeed::AsRecorded,
             allow_overload: false,
-            slowdown: Vec::new(),
-            unavailable: Vec::new(),
             seed: 1,
         }
     }
@@ -144,8 +137,6 @@ impl TraceSimulation {
             service: &self.service,
             workers: self.workers,
             discipline: &self.discipline,
-            slowdown: &self.slowdown,
-            unavailable: &self.unavailable,
             seed: self.seed,
         }
     }

@@ -9,16 +9,13 @@ use std::ops::ControlFlow;
 
 use taillab_model::Nanos;
 use taillab_queueing::arrivals::ArrivalProcess;
-use taillab_queueing::discipline::Discipline;
 use taillab_queueing::ideal;
 use taillab_queueing::isa::Isa;
 use taillab_queueing::service::Service;
 use taillab_simulator::error::{SimulationError, TraceError};
-use taillab_simulator::replay::{Replay, ReplayRequest};
 use taillab_simulator::run::{Outcome, Stopped};
 use taillab_simulator::simulation::{Simulation, Stop, WarmUp};
 use taillab_simulator::trace::{TraceSimulation, TraceSpeed, TraceSummary};
-use taillab_simulator::unavailable::Unavailable;
 
 fn workers(n: u32) -> NonZeroU32 {
     NonZeroU32::new(n).unwrap()
@@ -193,29 +190,6 @@ fn time_slices_lie_between_sharing_and_fifo() {
     assert!(z.abs() < 4.0, "{} and {}", short.value, sharing.value);
 }
 
-/// If the worker is away a tenth of the time, M/D/1 is worse than without these vacations. A slow worker
-/// is as slow as its factor says.
-#[test]
-fn slow_workers_and_vacations_cost() {
-    let plain = simulation("deterministic:50us", 1, 0.6, "fifo", 1_000_000);
-    let mut absent = plain.clone();
-    absent.unavailable = vec![Unavailable {
-        worker: None,
-        from: Nanos::ZERO,
-        to: Nanos::from_micros(100),
-        every: Some(Nanos::from_millis(1)),
-    }];
-    let tail = |s: &Simulation| s.run().unwrap().sojourn.quantile(0.99).unwrap().value_ns;
-    assert!(tail(&absent) > 1.3 * tail(&plain));
-    // one worker of half the speed at the same utilisation: everything takes twice as long
-    let mut slow = plain.clone();
-    slow.slowdown = vec![2.0];
-    let (a, b) = (plain.run().unwrap(), slow.run().unwrap());
-    let (a, b) = (a.sojourn.mean_ns().unwrap(), b.sojourn.mean_ns().unwrap());
-    let z = (b.value - 2.0 * a.value) / b.standard_error.hypot(2.0 * a.standard_error);
-    assert!(z.abs() < 4.0, "{} and {}", a.value, b.value);
-}
-
 #[test]
 fn precision_stops_when_it_is_reached() {
     let mut s = simulation("exponential:50us", 1, 0.7, "fifo", 1);
@@ -279,88 +253,17 @@ fn the_impossible_is_refused_with_a_remedy() {
         assert!(text.contains("between 0 and 1"), "{text}");
     }
     assert!(refused(&|s| s.stop = Stop::Requests(0)).contains("above 0"));
-    assert!(refused(&|s| s.slowdown = vec![1.0]).contains("each of the 4 workers"));
-    assert!(refused(&|s| s.slowdown = vec![1.0, 1.0, 1.0, f64::NAN]).contains("positive"));
-    // a worker four times as slow as the others is overloaded under random-worker
-    let drowned = refused(&|s| {
-        s.slowdown = vec![1.0, 1.0, 1.0, 4.0];
-        s.discipline = Discipline::RandomWorker;
-    });
-    assert!(drowned.contains("worker 3"), "{drowned}");
-    let unsupported = refused(&|s| {
-        s.slowdown = vec![1.0, 1.0, 1.0, 2.0];
-        s.discipline = Discipline::ProcessorSharing;
-    });
-    assert!(unsupported.contains("use fifo, lifo"), "{unsupported}");
-    let away = |worker, from, to| Unavailable {
-        worker,
-        from: Nanos::new(from),
-        to: Nanos::new(to),
-        every: None,
-    };
-    for vacation in [away(Some(4), 0, 1), away(None, 5, 5)] {
-        assert!(refused(&|s| s.unavailable = vec![vacation]).contains("vacation"));
-    }
+    // five connections for four workers: one of them has two
+    let drowned = refused(&|s| s.discipline = "static:5,round-robin".parse().unwrap());
+    assert!(drowned.contains("worker 0"), "{drowned}");
     let background = "priority:0.3,background,service=exponential:1ms";
     let crowded = refused(&|s| s.discipline = background.parse().unwrap());
     assert!(crowded.contains("1.1000"), "{crowded}");
-    assert!(!crowded.contains("of vacations"), "{crowded}");
     assert!(
         "p99.9"
             .parse::<taillab_simulator::simulation::Precision>()
             .is_err()
     );
-}
-
-#[test]
-fn periodic_vacations_leave_every_worker_some_time() {
-    let away = |worker, from: u64, length: u64, period: u64| Unavailable {
-        worker,
-        from: Nanos::new(from),
-        to: Nanos::new(from + length),
-        every: Some(Nanos::new(period)),
-    };
-    let mut s = simulation("deterministic:50us", 4, 0.5, "fifo", 1_000);
-    s.unavailable = vec![away(Some(1), 0, 6, 10), away(Some(2), 0, 6, 10)];
-    assert_eq!(s.check(), Ok(()));
-    s.unavailable.push(away(Some(1), 5, 6, 10));
-    for discipline in ["fifo", "random-worker"] {
-        s.discipline = discipline.parse().unwrap();
-        let error = s.check().unwrap_err().to_string();
-        assert!(
-            error.contains("worker 1") && error.contains("1.2000"),
-            "{error}"
-        );
-    }
-    // tenths add up to a little less than 1
-    let mut replay = Replay::fifo(workers(1));
-    replay.unavailable = (0..10).map(|n| away(None, n, 1, 10)).collect();
-    let error = replay.run(&[]).unwrap_err();
-    assert!(
-        matches!(error, SimulationError::NoTimeLeft { worker: 0, .. }),
-        "{error}"
-    );
-    // the load is too high only with the vacations
-    s.unavailable = vec![away(None, 0, 4, 10)];
-    s.discipline = Discipline::Fifo;
-    s.utilization = 0.7;
-    let error = s.check().unwrap_err().to_string();
-    let what = "the load, with the worst-case cost of vacations, would be 1.1667";
-    assert!(error.starts_with(what), "{error}");
-}
-
-#[test]
-fn replayed_times_are_whole_nanoseconds_rounded_to_the_nearest() {
-    let mut replay = Replay::fifo(workers(1));
-    replay.slowdown = vec![1.15];
-    let request = |arrival| ReplayRequest {
-        arrival: Nanos::new(arrival),
-        service: Nanos::new(5),
-        worker: None,
-    };
-    let got = replay.run(&[request(0), request(0), request(100)]).unwrap();
-    let departures: Vec<u64> = got.iter().map(|r| r.departure.get()).collect();
-    assert_eq!(departures, [6, 12, 106]);
 }
 
 #[test]
@@ -402,25 +305,6 @@ fn a_trace_gives_what_the_ideal_queue_gives() {
         assert_eq!(pooled.max_ns(), Some(ideal[ideal.len() - 1].get() as f64));
         let total: u64 = ideal.iter().map(|t| t.get()).sum();
         assert_eq!(pooled.mean_ns(), Some(total as f64 / trace.len() as f64));
-        let replayed = Replay::fifo(workers(c))
-            .run(
-                &trace
-                    .iter()
-                    .map(|t| ReplayRequest {
-                        arrival: *t,
-                        service: time,
-                        worker: None,
-                    })
-                    .collect::<Vec<_>>(),
-            )
-            .unwrap();
-        let mut sojourns: Vec<Nanos> = replayed
-            .iter()
-            .zip(&trace)
-            .map(|(r, t)| r.departure - *t)
-            .collect();
-        sojourns.sort_unstable();
-        assert_eq!(sojourns, ideal);
     }
 }
 
@@ -507,27 +391,4 @@ fn unusable_traces_say_where() {
         }
     );
     assert!(unsorted.to_string().contains("sort it by time"));
-}
-
-#[test]
-fn pinned_requests_wait_for_their_own_worker() {
-    let us = Nanos::from_micros;
-    let request = |arrival, worker| ReplayRequest {
-        arrival: us(arrival),
-        service: us(10),
-        worker: Some(worker),
-    };
-    let mut replay = Replay::fifo(workers(2));
-    replay.unavailable = vec![Unavailable {
-        worker: Some(0),
-        from: us(5),
-        to: us(8),
-        every: None,
-    }];
-    let requests = [request(0, 0), request(1, 0), request(2, 1)];
-    let got = replay.run(&requests).unwrap();
-    let departures: Vec<Nanos> = got.iter().map(|r| r.departure).collect();
-    assert_eq!(departures, [us(13), us(23), us(12)]);
-    assert!(replay.run(&[request(5, 0), request(4, 0)]).is_err());
-    assert!(replay.run(&[request(0, 2)]).is_err());
 }

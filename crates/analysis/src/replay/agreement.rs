@@ -1,12 +1,9 @@
-//! Compares the replay kernel with the general event queue of `taillab_simulator`, to the nanosecond.
+//! Compares the replay kernel with the queue by its definition, to the nanosecond.
 
-use std::num::NonZeroU32;
+use std::ops::Range;
 
 use proptest::prelude::*;
-use taillab_model::Nanos;
 use taillab_model::explanation::Cause;
-use taillab_simulator::replay::{Replay, ReplayRequest};
-use taillab_simulator::unavailable::Unavailable;
 
 use super::change::{Change, Discipline, Order, Sharing};
 use super::kernel::replay;
@@ -101,42 +98,39 @@ pub(super) fn change(observed: &Observed, sharing: Sharing, order: Order) -> Cha
     observed.unchanged(Discipline { sharing, order })
 }
 
-/// The departures from the event queue, with the vacations that `change` leaves. The work after a response
-/// is modelled as another request with the same arrival.
+/// The departures by the definition of the queue, nanosecond by nanosecond: first come, first served, with the
+/// vacations that `change` leaves.
 fn reference(observed: &Observed, change: &Change) -> Vec<u64> {
-    let mut queue = Replay::fifo(NonZeroU32::new(observed.vacations.len() as u32).unwrap());
-    for (worker, vacations) in observed.vacations.iter().enumerate() {
-        for (from, length, source) in vacations.iter() {
-            let length = length.min(change.limits[usize::from(source)]);
-            if length > 0 {
-                queue.unavailable.push(Unavailable {
-                    worker: Some(worker as u32),
-                    from: Nanos::new(from),
-                    to: Nanos::new(from + u64::from(length)),
-                    every: None,
-                });
-            }
-        }
+    let left = |(from, length, source): (u64, u32, u16)| {
+        let length = length.min(change.limits[usize::from(source)]);
+        from..from + u64::from(length)
+    };
+    let vacations = observed.vacations.iter();
+    let away: Vec<Vec<Range<u64>>> = vacations.map(|v| v.iter().map(left).collect()).collect();
+    let works = |server: usize, at: u64| !away[server].iter().any(|away| away.contains(&at));
+    let mut free = vec![0_u64; away.len()];
+    let mut departures = Vec::new();
+    for request in &observed.requests {
+        let ready = |server: usize| {
+            let from = free[server].max(request.arrival_ns);
+            (from..).find(|at| works(server, *at)).unwrap()
+        };
+        let server = match change.discipline.sharing {
+            Sharing::Assigned => usize::from(request.server),
+            Sharing::Shared => (0..away.len()).min_by_key(|s| ready(*s)).unwrap(),
+        };
+        let finish = |from: u64, work_ns: u32| {
+            let worked = (from..).filter(|at| works(server, *at));
+            worked
+                .take(work_ns as usize)
+                .last()
+                .map_or(from, |at| at + 1)
+        };
+        let departure = finish(ready(server), request.before_ns);
+        departures.push(departure);
+        free[server] = finish(departure, request.after_ns);
     }
-    let requests = &observed.requests;
-    let assigned = change.discipline.sharing == Sharing::Assigned;
-    let mut all = Vec::new();
-    for request in requests {
-        for work in [request.before_ns, request.after_ns] {
-            all.push(ReplayRequest {
-                arrival: Nanos::new(request.arrival_ns),
-                service: Nanos::new(u64::from(work)),
-                worker: assigned.then(|| u32::from(request.server)),
-            });
-        }
-    }
-    if !assigned {
-        all = all.into_iter().step_by(2).collect();
-    }
-    let replayed = queue.run(&all).unwrap();
-    let step = if assigned { 2 } else { 1 };
-    let departures = replayed.iter().step_by(step);
-    departures.map(|request| request.departure.get()).collect()
+    departures
 }
 
 fn jobs(servers: u16) -> impl Strategy<Value = Vec<DrawnJob>> {

@@ -1,9 +1,8 @@
 //! Replays the queue: one pass over the requests for each change.
 //!
-//! It computes the same as [`taillab_simulator::replay`] (property tests compare the two, to the
-//! nanosecond), and adds vacations by source, work before and after the response, wake-ups of idle
-//! servers, and the measured order. A request takes tens of nanoseconds, so a dozen forecasts are
-//! affordable.
+//! A queue with vacations by source, work before and after the response, wake-ups of idle servers, and the
+//! measured order. A request takes tens of nanoseconds, so a dozen forecasts are affordable. Property tests
+//! compare it with the queue by its definition.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -77,7 +77,7 @@ pub(super) fn has_connected(roots: &Roots, pid: u32, port: u16) -> bool {
 }
 
 /// What `/proc/net/tcp` and its like (proc_pid_net(5)) say of a socket.
-struct Line {
+struct SocketLine {
     address: IpAddr,
     port: u16,
     peer_port: u16,
@@ -85,7 +85,7 @@ struct Line {
     inode: u64,
 }
 
-fn lines(roots: &Roots, pid: u32, transport: Transport) -> Vec<Line> {
+fn lines(roots: &Roots, pid: u32, transport: Transport) -> Vec<SocketLine> {
     let net = roots.proc.join(pid.to_string()).join("net");
     let tables = tables(transport).into_iter();
     // a kernel without IPv6 has no such file
@@ -93,12 +93,12 @@ fn lines(roots: &Roots, pid: u32, transport: Transport) -> Vec<Line> {
     texts
         .flat_map(|text| {
             let lines = text.lines().skip(1);
-            lines.filter_map(Line::parse).collect::<Vec<_>>()
+            lines.filter_map(SocketLine::parse).collect::<Vec<_>>()
         })
         .collect()
 }
 
-impl Line {
+impl SocketLine {
     fn parse(line: &str) -> Option<Self> {
         let mut fields = line.split_ascii_whitespace().skip(1);
         let (address, port) = endpoint(fields.next()?)?;
@@ -228,7 +228,8 @@ mod tests {
     fn listeners_are_told_from_connections() {
         let line = "   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000  \
                     1000        0 33417 1 0000000000000000 100 0 0 10 0";
-        let parse = |line, transport| Line::parse(line).and_then(|line| line.waiting(transport));
+        let parse =
+            |line, transport| SocketLine::parse(line).and_then(|line| line.waiting(transport));
         let waiting = parse(line, Transport::Tcp).unwrap();
         assert_eq!((waiting.port, waiting.inode), (8080, 33417));
         assert_eq!(waiting.address, IpAddr::from([127, 0, 0, 1]));

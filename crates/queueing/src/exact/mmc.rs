@@ -11,7 +11,7 @@ use super::{ExactError, checked_load};
 ///
 /// B(0) = 1, B(k) = aB(k−1)/(k + aB(k−1)): every term is positive, so the recursion is
 /// stable for any c.
-pub fn erlang_b(workers: u32, load_erlangs: f64) -> f64 {
+fn erlang_b(workers: u32, load_erlangs: f64) -> f64 {
     (1..=workers).fold(1.0, |b, k| {
         load_erlangs * b / (f64::from(k) + load_erlangs * b)
     })
@@ -20,7 +20,7 @@ pub fn erlang_b(workers: u32, load_erlangs: f64) -> f64 {
 /// Erlang's delay probability C(c, a): the probability that a request must wait.
 ///
 /// C = B/(1 − ρ(1 − B)), ρ = a/c < 1.
-pub fn erlang_c(workers: u32, load_erlangs: f64) -> f64 {
+fn erlang_c(workers: u32, load_erlangs: f64) -> f64 {
     let b = erlang_b(workers, load_erlangs);
     let rho = load_erlangs / f64::from(workers);
     b / ((1.0 - rho) + rho * b)
@@ -53,11 +53,6 @@ impl Mmc {
         self.wait_probability
     }
 
-    /// The rate θ = c − a at which the wait's tail falls, per mean service time.
-    pub fn tail_decay_per_service(&self) -> f64 {
-        self.decay
-    }
-
     /// E\[T\] = C/θ + 1.
     pub fn mean_sojourn_services(&self) -> f64 {
         self.wait_probability / self.decay + 1.0
@@ -73,11 +68,6 @@ impl Mmc {
         let quotient =
             x * (-self.decay.min(1.0) * x).exp() * one_minus_exp_over((self.decay - 1.0).abs() * x);
         (-x).exp() + self.wait_probability * quotient
-    }
-
-    /// The x with P(W > x) = p, 0 where P(W > 0) ≤ p.
-    pub fn wait_upper_quantile_services(&self, p: f64) -> f64 {
-        ((self.wait_probability / p).ln() / self.decay).max(0.0)
     }
 
     /// The x with P(T > x) = p.

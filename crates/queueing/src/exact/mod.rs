@@ -6,13 +6,13 @@
 //! upper probability p = 1 − q, which keeps its digits at p99.9999.
 
 mod backlog;
-pub mod erm1;
-pub mod md1_lifo;
-pub mod md1_random;
-pub mod mdc;
+mod erm1;
+mod md1_lifo;
+mod md1_random;
+mod mdc;
 mod mixture;
-pub mod mmc;
-pub mod mmc_order;
+mod mmc;
+mod mmc_order;
 mod model;
 mod numeric;
 mod recognise;

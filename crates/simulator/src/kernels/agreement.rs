@@ -5,8 +5,8 @@ use std::num::NonZeroU32;
 use proptest::prelude::*;
 use taillab_model::Nanos;
 
+use super::events::Served;
 use super::*;
-use crate::unavailable::Unavailable;
 use taillab_queueing::discipline::Class;
 use taillab_queueing::isa::Isa;
 use taillab_queueing::service::Service;
@@ -36,8 +36,6 @@ fn queue(discipline: &Discipline, workers: usize, constant_service: bool) -> Sta
         },
         workers: NonZeroU32::new(workers as u32).unwrap(),
         discipline,
-        slowdown: &[],
-        unavailable: &[],
         seed: 7,
     }
 }
@@ -97,23 +95,18 @@ fn by_kernel<const L: usize>(
     result
 }
 
-/// The same by the event loop, in one lane and in the order of arrival.
+/// The same by the event loop, in one lane: in the order of arrival where the discipline serves in it.
 fn by_events(rules: &Rules, load: &[(u32, u32)], choices: &mut LaneRng<1>) -> Vec<Served> {
     let mut queue = EventQueue::new(rules);
     let mut all = Vec::new();
     let mut at = 0.0;
     for (gap, service) in load {
         at += f64::from(*gap);
-        queue.request(
-            at,
-            f64::from(*service),
-            choices.next_of(0),
-            None,
-            &mut |s| all.push(s),
-        );
+        queue.request(at, f64::from(*service), choices.next_of(0), &mut |s| {
+            all.push(s);
+        });
     }
     queue.serve_rest(&mut |s| all.push(s));
-    all.sort_by_key(|s| s.id);
     all
 }
 
@@ -140,7 +133,7 @@ proptest! {
     #[test]
     fn fifo_kernels_agree(load in load(1..300), workers in 1_usize..=16, rows in 1_usize..70) {
         let fifo = Discipline::Fifo;
-        let rules = queue(&fifo, workers, false).rules(grid(), 0);
+        let rules = queue(&fifo, workers, false).rules(0);
         let want = pairs(&by_events(&rules, &load, &mut LaneRng::new(7, Purpose::Choice, 0)));
         for isa in Isa::available() {
             let recursion = queue(&fifo, workers, false).kernel::<1>(grid(), 0);
@@ -158,7 +151,7 @@ proptest! {
     fn the_max_plus_scan_is_fifo(load in load(1..300), service in 1_u32..40, workers in 1_usize..=20, rows in 1_usize..70) {
         let load = constant(&load, service);
         let fifo = Discipline::Fifo;
-        let rules = queue(&fifo, workers, true).rules(grid(), 0);
+        let rules = queue(&fifo, workers, true).rules(0);
         let want = pairs(&by_events(&rules, &load, &mut LaneRng::new(7, Purpose::Choice, 0)));
         for isa in Isa::available() {
             let scan = queue(&fifo, workers, true).kernel::<1>(grid(), 0);
@@ -180,14 +173,14 @@ proptest! {
     #[test]
     fn matched_starts_are_what_happens(load in load(1..300), workers in 1_usize..=20, random in any::<bool>(), rows in 1_usize..70) {
         let discipline = if random { Discipline::RandomRequest } else { Discipline::Lifo };
-        let rules = Rules { services_by_start: true, ..queue(&discipline, workers, false).rules(grid(), 0) };
+        let rules = Rules { services_by_start: true, ..queue(&discipline, workers, false).rules(0) };
         let want = pairs(&by_events(&rules, &load, &mut LaneRng::new(7, Purpose::Choice, 0)));
         let kernel = queue(&discipline, workers, false).kernel::<1>(grid(), 0);
         let got = by_kernel(Isa::detect(), kernel, &load, rows);
         prop_assert_eq!(sorted(got), sorted(want));
         // with equal service times it does not matter whose they are
         let load = constant(&load, 17);
-        let rules = queue(&discipline, workers, true).rules(grid(), 0);
+        let rules = queue(&discipline, workers, true).rules(0);
         let want = pairs(&by_events(&rules, &load, &mut LaneRng::new(7, Purpose::Choice, 0)));
         let kernel = queue(&discipline, workers, true).kernel::<1>(grid(), 0);
         let got = by_kernel(Isa::detect(), kernel, &load, rows);
@@ -207,7 +200,7 @@ proptest! {
             Discipline::Static { connections: 13, assignment: Assignment::Random },
         ] {
             for isa in Isa::available() {
-                let rules = queue(&discipline, workers, false).rules(grid(), 0);
+                let rules = queue(&discipline, workers, false).rules(0);
                 let want = pairs(&by_events(&rules, &load, &mut LaneRng::new(7, Purpose::Choice, 0)));
                 let kernel = queue(&discipline, workers, false).kernel::<1>(grid(), 0);
                 let in_order = kernel.in_order();
@@ -227,7 +220,7 @@ proptest! {
     fn free_stealing_starts_services_when_fifo_does(load in load(1..300), workers in 1_usize..=9) {
         let load = constant(&load, 19);
         let starts = |discipline: Discipline| {
-            let rules = queue(&discipline, workers, true).rules(grid(), 0);
+            let rules = queue(&discipline, workers, true).rules(0);
             let served = by_events(&rules, &load, &mut LaneRng::new(7, Purpose::Choice, 0));
             let mut starts: Vec<f64> = served.iter().map(|s| s.start).collect();
             starts.sort_by(f64::total_cmp);
@@ -278,33 +271,6 @@ proptest! {
         let lanes = by_kernel(Isa::detect(), queue(&Discipline::ProcessorSharing, workers, true).kernel::<8>(grid(), 0), &load, rows);
         let eightfold: Vec<_> = sorted(fast).iter().flat_map(|p| [*p; 8]).collect();
         prop_assert_eq!(sorted(lanes), eightfold);
-    }
-
-    /// Slow workers and vacations under FIFO agree with counting nanosecond by nanosecond.
-    #[test]
-    fn slow_and_absent_workers(load in load(1..200), away in prop::collection::vec((0_u64..3_000, 1_u64..60), 0..20)) {
-        let unavailable: Vec<Unavailable> = away.iter().map(|(from, length)| Unavailable {
-            worker: None, from: Nanos::new(*from), to: Nanos::new(from + length), every: None,
-        }).collect();
-        let fifo = Discipline::Fifo;
-        let one = Station { slowdown: &[3.0], unavailable: &unavailable, ..queue(&fifo, 1, false) };
-        let got = pairs(&by_events(&one.rules(grid(), 0), &load, &mut LaneRng::new(7, Purpose::Choice, 0)));
-        // nanosecond by nanosecond
-        let away = |t: u64| away.iter().any(|(from, length)| t >= *from && t < from + length);
-        let (mut at, mut free) = (0_u64, 0_u64);
-        for ((gap, service), got) in load.iter().zip(got) {
-            at += u64::from(*gap);
-            let mut now = at.max(free);
-            while away(now) { now += 1; }
-            let start = now;
-            let mut left = 3 * u64::from(*service);
-            while left > 0 {
-                left -= u64::from(!away(now));
-                now += 1;
-            }
-            free = now;
-            prop_assert_eq!(got, ((start - at) as f64, (free - start) as f64));
-        }
     }
 }
 

@@ -1,14 +1,12 @@
-//! The general event loop: every non-preemptive discipline, workers with different speeds, and vacations.
-//! It is slower than the special kernels, but simple; they are tested against it.
+//! The general event loop: every non-preemptive discipline. It is slower than the special kernels, but simple;
+//! they are tested against it.
 
 use std::collections::VecDeque;
 
 use super::kernel::Finished;
 use super::per_lane::LaneQueue;
 use super::shortest_queue::{shortest, stretch};
-use crate::unavailable::{Unavailable, Vacations};
 use taillab_queueing::discipline::Discipline;
-use taillab_queueing::grid::Grid;
 use taillab_queueing::random::law::index_below;
 
 /// The specification of the queue for the event loop.
@@ -16,12 +14,8 @@ use taillab_queueing::random::law::index_below;
 pub(crate) struct Rules {
     pub(crate) discipline: Discipline,
     pub(crate) workers: usize,
-    /// The factor of each worker's service times; empty if all are 1.
-    pub(crate) slowdown: Vec<f64>,
-    pub(crate) unavailable: Vec<Unavailable>,
     /// The worker of each connection.
     pub(crate) connections: Vec<u32>,
-    pub(crate) grid: Grid,
     /// The n-th service that starts takes the n-th service time, as in the matching kernel. Otherwise, a
     /// service time belongs to its request.
     pub(crate) services_by_start: bool,
@@ -30,11 +24,9 @@ pub(crate) struct Rules {
 /// A served request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Served {
-    pub(crate) id: u64,
     pub(crate) arrival: f64,
     pub(crate) start: f64,
     pub(crate) departure: f64,
-    pub(crate) worker: usize,
 }
 
 pub(crate) struct EventQueue {
@@ -53,15 +45,12 @@ pub(crate) struct EventQueue {
 
 #[derive(Clone, Copy, Debug)]
 struct Request {
-    id: u64,
     arrival: f64,
     service: f64,
 }
 
 struct Worker {
     free_at: f64,
-    slowdown: f64,
-    vacations: Vacations,
     /// For disciplines with a queue per worker: when the requests in it depart.
     departures: VecDeque<f64>,
     /// For work stealing: the worker's own waiting requests.
@@ -71,10 +60,8 @@ struct Worker {
 impl EventQueue {
     pub(crate) fn new(rules: &Rules) -> Self {
         let workers = (0..rules.workers)
-            .map(|k| Worker {
+            .map(|_| Worker {
                 free_at: 0.0,
-                slowdown: rules.slowdown.get(k).copied().unwrap_or(1.0),
-                vacations: Vacations::of(k, &rules.unavailable),
                 departures: VecDeque::new(),
                 queue: VecDeque::new(),
             })
@@ -91,24 +78,22 @@ impl EventQueue {
         }
     }
 
-    /// Simulates everything up to an arrival, and the arrival; `pinned` is its worker, if that is given.
+    /// Simulates everything up to an arrival, and the arrival.
     pub(crate) fn request(
         &mut self,
         at: f64,
         service: f64,
         choice: u64,
-        pinned: Option<usize>,
         served: &mut impl FnMut(Served),
     ) {
         self.start_until(at, served);
         self.now = at;
         let request = Request {
-            id: self.arrived,
             arrival: at,
             service,
         };
         self.arrived += 1;
-        if let Some(k) = pinned.or_else(|| self.own_worker(at, choice)) {
+        if let Some(k) = self.own_worker(at, choice) {
             served(self.serve(k, request, at));
             return;
         }
@@ -160,7 +145,7 @@ impl EventQueue {
             // the worker that can take a request first; of equals, the one that has been idle longest
             let mut first = (f64::INFINITY, f64::INFINITY, 0);
             for (k, worker) in self.workers.iter().enumerate() {
-                let ready = worker.vacations.ready(worker.free_at.max(self.now));
+                let ready = worker.free_at.max(self.now);
                 if (ready, worker.free_at) < (first.0, first.1) {
                     first = (ready, worker.free_at, k);
                 }
@@ -211,24 +196,16 @@ impl EventQueue {
 
     /// Serves `request` on worker `k`, not before `from`.
     fn serve(&mut self, k: usize, request: Request, from: f64) -> Served {
-        let grid = self.rules.grid;
         let worker = &mut self.workers[k];
-        let work = if worker.slowdown == 1.0 {
-            request.service
-        } else {
-            grid.round(request.service * worker.slowdown)
-        };
-        let start = worker.vacations.ready(worker.free_at.max(from));
-        let departure = worker.vacations.finish(start, work);
+        let start = worker.free_at.max(from);
+        let departure = start + request.service;
         worker.free_at = departure;
         worker.departures.push_back(departure);
         worker.forget_departed(request.arrival);
         Served {
-            id: request.id,
             arrival: request.arrival,
             start,
             departure,
-            worker: k,
         }
     }
 
@@ -255,7 +232,7 @@ impl LaneQueue for EventQueue {
     const NAME: &'static str = "event loop";
 
     fn arrive(&mut self, at: f64, service: f64, choice: u64, out: &mut Finished) {
-        self.request(at, service, choice, None, &mut |s| {
+        self.request(at, service, choice, &mut |s| {
             out.push(s.start - s.arrival, s.departure - s.start);
         });
     }
@@ -271,7 +248,6 @@ impl LaneQueue for EventQueue {
         }
         for worker in &mut self.workers {
             worker.free_at -= by;
-            worker.vacations.rebase(by);
             for departure in &mut worker.departures {
                 *departure -= by;
             }

@@ -29,7 +29,7 @@ use taillab_queueing::random::lanes::{LaneRng, Purpose};
 use taillab_queueing::random::law::index_below;
 
 use assigned::Assigned;
-pub(crate) use events::{EventQueue, Rules, Served};
+use events::{EventQueue, Rules};
 pub(crate) use kernel::{Block, Finished, Kernel, LANES, ROWS};
 use matching::{Matching, Pick};
 use per_lane::PerLane;
@@ -41,9 +41,6 @@ impl Station<'_> {
     pub(crate) fn kernel<const L: usize>(&self, grid: Grid, first: u64) -> Box<dyn Kernel<L>> {
         let (workers, constant_service) = (self.count(), self.service.constant().is_some());
         let choices = LaneRng::new(self.seed, Purpose::Choice, first);
-        if !self.slowdown.is_empty() || !self.unavailable.is_empty() {
-            return self.events(grid, first, choices);
-        }
         match self.discipline {
             Discipline::Fifo => self.fifo(),
             Discipline::RoundRobin => Box::new(round_robin::RoundRobin::new(workers)),
@@ -62,7 +59,9 @@ impl Station<'_> {
             Discipline::PowerOfD { d } => PerLane::boxed(Some(choices), |_| {
                 ShortestQueue::new(workers, Some(*d as usize))
             }),
-            Discipline::WorkStealing { .. } => self.events(grid, first, choices),
+            Discipline::WorkStealing { .. } => PerLane::boxed(Some(choices), |lane| {
+                EventQueue::new(&self.rules(first + lane as u64))
+            }),
             Discipline::ProcessorSharing if constant_service => {
                 PerLane::boxed(None, |_| Sharing::in_turn(workers))
             }
@@ -102,26 +101,12 @@ impl Station<'_> {
         }
     }
 
-    fn events<const L: usize>(
-        &self,
-        grid: Grid,
-        first: u64,
-        choices: LaneRng<L>,
-    ) -> Box<dyn Kernel<L>> {
-        PerLane::boxed(Some(choices), |lane| {
-            EventQueue::new(&self.rules(grid, first + lane as u64))
-        })
-    }
-
     /// The rules of this queue for the general event loop, in one replication.
-    pub(crate) fn rules(&self, grid: Grid, replication: u64) -> Rules {
+    fn rules(&self, replication: u64) -> Rules {
         Rules {
             discipline: self.discipline.clone(),
             workers: self.count(),
-            slowdown: self.slowdown.to_vec(),
-            unavailable: self.unavailable.to_vec(),
             connections: self.connections(replication),
-            grid,
             services_by_start: false,
         }
     }
