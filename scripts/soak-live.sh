@@ -13,10 +13,10 @@ esac
 logs=${CARGO_TARGET_DIR:-target}/soak-live
 mkdir -p "$logs"
 
-built=$(cargo test --workspace --test live --test 'live_*' --no-run --locked --quiet --message-format=json)
+built=$(cargo test --workspace --test live --no-run --locked --quiet --message-format=json)
 # the folder of each package, in which cargo runs its tests, and its live tests
 mapfile -t binaries < <(
-  sed -n 's/.*"manifest_path":"\([^"]*\)\/Cargo.toml".*"executable":"\([^"]*\/live[-_][^"]*\)".*/\1\t\2/p' <<<"$built")
+  sed -n 's/.*"manifest_path":"\([^"]*\)\/Cargo.toml".*"executable":"\([^"]*\/live-[^"]*\)".*/\1\t\2/p' <<<"$built")
 [ "${#binaries[@]}" -gt 0 ] || { echo "error: there are no live tests" >&2; exit 1; }
 
 loop=

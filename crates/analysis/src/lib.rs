@@ -58,7 +58,7 @@ pub mod window;
 
 pub use client::{ClientRecord, ClientRecords};
 pub use matched::{BlindWindow, ClientJoin, DatagramIds, MatchCounts, Matched, Unmatched};
-pub use matcher::{Framing, MatchOptions, Matcher, match_events};
+pub use matcher::{Framing, MatchOptions, Matcher, match_events, match_recording};
 pub use median::{Estimate as MedianEstimate, FEWEST as FEWEST_FOR_MEDIAN, median};
 pub use redaction::Redaction;
 pub use requests::Requests;

@@ -6,11 +6,11 @@
 //! without and with the change alike, as a control variate does (Lavenberg and Welch 1981), so that the
 //! ratio of the rest has a narrower interval.
 
-use taillab_model::explanation::Cause;
+use taillab_model::explanation::{Cause, Origin};
 use taillab_model::{Monotonic, Nanos, Recording, RecordingContext};
 
 use crate::matched::Matched;
-use crate::matcher::{MatchOptions, ParseFramingError, match_events};
+use crate::matcher::{ParseFramingError, match_recording};
 use crate::predict::mitigation::MITIGATIONS;
 use crate::predict::{scenario, sojourns};
 use crate::replay::{Change, Cores, Fitted, Observed, fit};
@@ -19,21 +19,16 @@ use crate::timeline::Timeline;
 /// Causes outside of the server, and what the probe missed. If a change of a setting does not treat one of
 /// these, it does not influence it either. Softirqs, wake-ups, the order and what the server itself
 /// does may change as a side effect, so they stay.
-const OF_OTHERS: [Cause; 6] = [
-    Cause::Background,
-    Cause::Irq,
-    Cause::Throttled,
-    Cause::Hypervisor,
-    Cause::SlowCpu,
-    Cause::Unobserved,
-];
+fn is_of_others(cause: Cause) -> bool {
+    cause.info().origin == Origin::Outside || matches!(cause, Cause::Irq | Cause::Unobserved)
+}
 
 /// The quantiles at which the replay of a block must agree with the measurement.
 const AGREES_AT: [f64; 2] = [0.5, 0.99];
 
 /// The causes outside of the server that a change does not treat.
 pub fn untouched(treats: &[Cause]) -> Vec<Cause> {
-    let others = OF_OTHERS.into_iter();
+    let others = Cause::ALL.into_iter().filter(|cause| is_of_others(*cause));
     others.filter(|cause| !treats.contains(cause)).collect()
 }
 
@@ -51,10 +46,9 @@ impl RecordedBlock {
     /// # Errors
     /// The recording names an unknown framing.
     pub fn of(recording: Recording) -> Result<Self, ParseFramingError> {
-        let options = MatchOptions::of(&recording.context)?;
         let from = recording.context.measure_from_ns;
         Ok(Self {
-            matched: match_events(recording.events(), &options),
+            matched: match_recording(&recording)?,
             timeline: Timeline::build(recording.events(), &recording.context),
             from: from.map_or(recording.base, Monotonic::from_nanos_since_boot),
             context: recording.context,

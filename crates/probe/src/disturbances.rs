@@ -13,47 +13,53 @@ use thiserror::Error;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Disturbances(u16);
 
-/// The names, in the order in which a set is written.
-const NAMES: [(Disturbances, &str); 10] = [
-    (Disturbances::SCHED, "sched"),
-    (Disturbances::WAKE, "wake"),
-    (Disturbances::IRQ, "irq"),
-    (Disturbances::SOFTIRQ, "softirq"),
-    (Disturbances::IDLE, "idle"),
-    (Disturbances::FAULT, "fault"),
-    (Disturbances::STORAGE, "storage"),
-    (Disturbances::LOCK, "lock"),
-    (Disturbances::FREQUENCY, "frequency"),
-    (Disturbances::RETRANSMIT, "retransmit"),
-];
+/// The kinds with their bit and their name, in the order in which a set is written.
+macro_rules! disturbances {
+    ($($(#[$doc:meta])* $kind:ident = $bit:literal, $name:literal;)+) => {
+        impl Disturbances {
+            $($(#[$doc])* pub const $kind: Self = Self(1 << $bit);)+
+            /// All kinds of disturbances.
+            pub const ALL: Self = Self($(Self::$kind.0)|+);
+        }
+
+        const NAMES: &[(Disturbances, &str)] = &[$((Disturbances::$kind, $name)),+];
+    };
+}
+
+disturbances! {
+    /// How the server's threads go to sleep, and their migrations between CPUs.
+    SCHED = 0, "sched";
+    /// Wake-ups of the server's threads.
+    WAKE = 1, "wake";
+    /// Interrupts on the server's CPUs.
+    IRQ = 2, "irq";
+    /// Softirqs on the server's CPUs.
+    SOFTIRQ = 3, "softirq";
+    /// Power states of the server's CPUs.
+    IDLE = 4, "idle";
+    /// Page faults of the server's threads.
+    FAULT = 5, "fault";
+    /// Waits of the server's threads for storage, in reads and writes; with interrupts and softirqs, like
+    /// [`Disturbances::LOCK`].
+    STORAGE = 6, "storage";
+    /// Waits of the server's threads for locks of the kernel. Interrupts and softirqs are then recorded too:
+    /// what they wait for must not be charged to the thread.
+    LOCK = 7, "lock";
+    /// Changes of the frequency of the server's CPUs.
+    FREQUENCY = 8, "frequency";
+    /// Retransmissions of the server's TCP.
+    RETRANSMIT = 9, "retransmit";
+}
 
 impl Disturbances {
     /// Only thread changes, which the stamp T3 needs.
     pub const NONE: Self = Self(0);
-    /// How the server's threads go to sleep, and their migrations between CPUs.
-    pub const SCHED: Self = Self(1);
-    /// Wake-ups of the server's threads.
-    pub const WAKE: Self = Self(1 << 1);
-    /// Interrupts on the server's CPUs.
-    pub const IRQ: Self = Self(1 << 2);
-    /// Softirqs on the server's CPUs.
-    pub const SOFTIRQ: Self = Self(1 << 3);
-    /// Power states of the server's CPUs.
-    pub const IDLE: Self = Self(1 << 4);
-    /// Page faults of the server's threads.
-    pub const FAULT: Self = Self(1 << 5);
-    /// Waits of the server's threads for locks of the kernel. Interrupts and softirqs are then recorded too:
-    /// what they wait for must not be charged to the thread.
-    pub const LOCK: Self = Self(1 << 6);
-    /// Changes of the frequency of the server's CPUs.
-    pub const FREQUENCY: Self = Self(1 << 7);
-    /// Retransmissions of the server's TCP.
-    pub const RETRANSMIT: Self = Self(1 << 8);
-    /// Waits of the server's threads for storage, in reads and writes; with interrupts and softirqs, like
-    /// [`Disturbances::LOCK`].
-    pub const STORAGE: Self = Self(1 << 9);
-    /// All kinds of disturbances.
-    pub const ALL: Self = Self((1 << 10) - 1);
+
+    /// The names of all kinds, for help and messages: `sched, wake, irq`.
+    pub fn names() -> String {
+        let names: Vec<&str> = NAMES.iter().map(|(_, name)| *name).collect();
+        names.join(", ")
+    }
 
     /// Whether it contains all of these.
     #[must_use]
@@ -79,8 +85,8 @@ impl BitOr for Disturbances {
 /// The text is not the name of a kind of disturbance.
 #[derive(Debug, PartialEq, Eq, Error)]
 #[error(
-    "'{0}' is not a kind of disturbance: give all, none, or a comma-separated list of sched, wake, \
-     irq, softirq, idle, fault, storage, lock, frequency, retransmit"
+    "'{0}' is not a kind of disturbance: give all, none, or a comma-separated list of {names}",
+    names = Disturbances::names()
 )]
 pub struct UnknownDisturbance(String);
 

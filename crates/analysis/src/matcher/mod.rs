@@ -57,7 +57,7 @@ mod stream;
 mod streams;
 mod threads;
 
-use taillab_model::{Event, EventKind, Monotonic, RecordingContext};
+use taillab_model::{Event, EventKind, Monotonic, Recording, RecordingContext};
 
 use crate::matched::Matched;
 use datagrams::Datagrams;
@@ -74,8 +74,25 @@ use streams::Streams;
 /// [`MatchOptions::disorder`]. Memory grows with the open requests and with the result, not with
 /// the number of events.
 pub fn match_events(events: impl IntoIterator<Item = Event>, options: &MatchOptions) -> Matched {
+    joined(events, options, Matcher::new(*options))
+}
+
+/// [`match_events`] for a whole recording, with what its context says ([`Matcher::of_recording`]).
+///
+/// # Errors
+/// The recording names an unknown framing.
+pub fn match_recording(recording: &Recording) -> Result<Matched, ParseFramingError> {
+    let options = MatchOptions::of(&recording.context)?;
+    let matcher = Matcher::of_recording(options, &recording.context);
+    Ok(joined(recording.events(), &options, matcher))
+}
+
+fn joined(
+    events: impl IntoIterator<Item = Event>,
+    options: &MatchOptions,
+    mut matcher: Matcher,
+) -> Matched {
     let mut events = InOrder::new(events.into_iter(), options.disorder);
-    let mut matcher = Matcher::new(*options);
     for event in events.by_ref() {
         matcher.observe(&event);
     }
@@ -183,7 +200,7 @@ impl Matcher {
                     self.datagrams.slept(prev, asleep, at);
                 }
             }
-            EventKind::Unreadable { lasted } => shared.unreadable(cpu, at, lasted),
+            EventKind::Unreadable { lasted } => shared.unreadable(at, lasted),
             // they say why a request was slow, not which one it is
             EventKind::CameOn { .. }
             | EventKind::Woken { .. }
@@ -256,7 +273,6 @@ impl Matcher {
         settled.blind.clone_from(&shared.blind);
         shared.blind.retain(|window| window.to >= upto);
         settled.last = shared.last;
-        settled.datagram_ids = self.datagrams.used_ids();
         settled
     }
 
@@ -266,7 +282,6 @@ impl Matcher {
             self.note(&event);
         }
         self.streams.finish(&mut self.shared);
-        self.shared.found.datagram_ids = self.datagrams.used_ids();
         self.shared.finish()
     }
 }

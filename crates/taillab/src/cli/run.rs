@@ -10,7 +10,7 @@ use taillab_model::{MiddleStamps, Nanos};
 use taillab_probe::Disturbances;
 
 use super::fix::{FactorialArgs, FixArgs};
-use super::shared::{LimitArgs, Output, StoreArgs, load_share, rate};
+use super::shared::{LimitArgs, Output, StoreArgs, disturbances_help, load_share, rate};
 use crate::experiment::{Override, PRESETS, Preset, Protocol, ServerKind, TestbedKind, Transport};
 
 pub(super) const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something \
@@ -300,9 +300,7 @@ struct CalibrationSettings {
     /// of it (sampled:1/16), or never (ends); T1 and T6 always are. Recording less costs less [default: all]
     #[arg(long, value_name = "WHICH")]
     stamps: Option<MiddleStamps>,
-    /// Kinds of disturbance to record: all, none, or a list of sched, wake, irq, softirq, idle,
-    /// fault, storage, lock, frequency, retransmit; storage and lock add irq and softirq [default: all]
-    #[arg(hide_short_help = true, long, value_name = "LIST")]
+    #[arg(hide_short_help = true, long, value_name = "LIST", help = disturbances_help("all"))]
     disturbances: Option<Disturbances>,
 }
 

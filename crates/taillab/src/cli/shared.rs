@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::{ArgAction, Args, ValueHint};
 use taillab_model::Nanos;
 use taillab_model::threshold::Threshold;
+use taillab_probe::Disturbances;
 use taillab_queueing::arrivals::profile::rate_per_s;
 use taillab_report::terminal::wrap;
 
@@ -16,6 +17,15 @@ use crate::time_stamps::{TimeUnit, TraceOptions};
 pub fn wrapped(list: &str, indent: usize) -> String {
     let separator = format!("\n{:indent$}", "");
     wrap(list, 78 - indent).join(&separator)
+}
+
+/// The help of `--disturbances`; `default` is what is recorded without it.
+pub(super) fn disturbances_help(default: &str) -> String {
+    let kinds = Disturbances::names();
+    format!(
+        "Kinds of disturbance to record: all, none, or a list of {kinds}; storage and lock add irq and \
+         softirq [default: {default}]"
+    )
 }
 
 /// Options of every command.

@@ -13,7 +13,7 @@ use taillab_model::{MiddleStamps, Nanos};
 use taillab_probe::Disturbances;
 
 use super::fix::{ConsentArgs, FixArgs};
-use super::shared::{AnalysisArgs, LimitArgs, Output, positive};
+use super::shared::{AnalysisArgs, LimitArgs, Output, disturbances_help, positive};
 
 const EXIT_CODES: &str = "Exit codes:\n  \
     0    everything went well\n  \
@@ -107,10 +107,7 @@ pub struct RecordingArgs {
     /// of it (sampled:1/16), or never (ends); T1 and T6 always are. Recording less costs less
     #[arg(long, value_name = "WHICH", default_value = "all")]
     pub stamps: MiddleStamps,
-    /// Kinds of disturbance to record: all, none, or a list of sched, wake, irq, softirq, idle, fault,
-    /// storage, lock, frequency, retransmit; storage and lock add irq and softirq [default: all; with
-    /// --stamps ends none]
-    #[arg(long, value_name = "LIST")]
+    #[arg(long, value_name = "LIST", help = disturbances_help("all; with --stamps ends none"))]
     pub disturbances: Option<Disturbances>,
     /// How long clients wait for a response; taillab looks for one four times as long
     #[arg(hide_short_help = true, long, value_name = "TIME", default_value = "1s", value_parser = positive)]

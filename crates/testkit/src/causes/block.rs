@@ -6,13 +6,14 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use taillab_analysis::timeline::Timeline;
 use taillab_analysis::{
-    Analysis, AnalysisError, AnalysisOptions, MatchOptions, Matched, Window, match_events,
+    Analysis, AnalysisError, AnalysisOptions, Matched, Window, match_recording,
 };
 use taillab_model::explanation::{Cause, Culprit, Prediction};
 use taillab_model::{Monotonic, Nanos, Recording, quantile_rank};
 
 use super::criteria::MOST_CONTAMINATED;
-use super::setup::{BaseServer, Oracle, Promise, Setup};
+use super::kind::{BaseServer, Oracle, Promise};
+use super::setup::Setup;
 use crate::attribution::{Span, delays, is_meant, lost};
 use crate::ground_truth::{GroundTruth, InjectedSource};
 
@@ -133,7 +134,7 @@ impl Block {
             return Err(BadRecording::NoServiceTime);
         };
         let timeline = Timeline::build(recording.events(), context);
-        let matched = match_events(recording.events(), &MatchOptions::of(context)?);
+        let matched = match_recording(&recording)?;
         let from = Monotonic::from_nanos_since_boot(context.measure_from_ns.unwrap_or(0));
         let options = AnalysisOptions {
             slowest: 0,

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use taillab_host::{Journal, JournalFolder, Roots, ServerProcess, Testbed};
 
-use super::setup::{BenchOptions, Disturbance};
+use super::kind::Disturbance;
+use super::setup::BenchOptions;
 use crate::ground_truth::GroundTruth;
 use crate::injection::{
     CpuGroup, Disturber, InjectionError, Stop, background, make_real_time, make_yielding,

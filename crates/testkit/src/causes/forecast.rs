@@ -8,8 +8,8 @@ use taillab_model::Nanos;
 
 use super::criteria::{FORECAST_TOLERANCE, QUANTILES};
 use super::judge::{Criterion, Verdict};
+use super::kind::Fix;
 use super::pair::Pair;
-use super::setup::Fix;
 
 /// A forecast and what became of it.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]

@@ -18,7 +18,7 @@ pub use self::block::{BadRecording, Block, BlockTruth, Charge, ClientBlock, Requ
 pub use self::disturb::{DisturbedServer, Disturbers};
 pub use self::forecast::{Forecast, ForecastPoint};
 pub use self::judge::{Criterion, Verdict};
-pub use self::kind::CauseKind;
+pub use self::kind::{BaseServer, CauseKind, Disturbance, Fix, Oracle, Promise};
 pub use self::pair::{Pair, PairResult, SourceResult};
 pub use self::result::{BenchResult, ByRequest, Injected, KindResult, Measured};
-pub use self::setup::{BaseServer, BenchOptions, Disturbance, Fix, Oracle, Promise, Setup};
+pub use self::setup::{BenchOptions, Setup};

@@ -6,7 +6,8 @@ use taillab_model::explanation::Cause;
 
 use super::block::Block;
 use super::criteria::MOST_CONTAMINATED;
-use super::setup::{Oracle, Setup};
+use super::kind::Oracle;
+use super::setup::Setup;
 use crate::ground_truth::InjectedSource;
 
 /// One pair of blocks under the same arrivals.

@@ -12,9 +12,9 @@ use super::block::RequestCharge;
 use super::criteria::{CHARGE_TOLERANCE, IMPOSSIBLE, IMPOSSIBLE_TOLERANCE, MOST_BY_CHANCE};
 use super::forecast::Forecast;
 use super::judge::{Criterion, Verdict, overall};
-use super::kind::CauseKind;
+use super::kind::{CauseKind, Fix, Oracle};
 use super::pair::{Pair, PairResult};
-use super::setup::{Fix, Oracle, Setup};
+use super::setup::Setup;
 use crate::ground_truth::InjectedSource;
 
 /// The version of the JSON's shape.

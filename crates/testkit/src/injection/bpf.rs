@@ -35,6 +35,10 @@ enum ProgramType {
 pub(super) const TCX_NEXT: i32 = -1;
 pub(super) const TCX_DROP: i32 = 2;
 
+/// What programs at a device's ingress need.
+pub(super) const REMEDY: &str =
+    "it needs root, and Linux 6.6 for programs at a device's ingress (tcx)";
+
 /// Helpers (`enum bpf_func_id`).
 pub(super) const LOOKUP: i32 = 1;
 pub(super) const KTIME: i32 = 5;

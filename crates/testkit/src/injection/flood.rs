@@ -7,7 +7,7 @@ use crate::ground_truth::GroundTruth;
 use taillab_model::Nanos;
 use taillab_model::explanation::{Cause, Culprit};
 
-use super::bpf::TCX_DROP;
+use super::bpf::{REMEDY, TCX_DROP};
 use super::busy::BusyTimes;
 use super::disturber::Disturber;
 use super::{InjectionError, Schedule, Stop, system};
@@ -22,8 +22,6 @@ const EACH: Nanos = Nanos::from_micros(10);
 const TOGETHER: Nanos = Nanos::from_micros(4);
 /// The port of the discard service: nothing answers.
 const PORT: u16 = 9;
-
-const REMEDY: &str = "it needs root, and Linux 6.6 for programs at a device's ingress (tcx)";
 
 /// Packets to a separate device. Their receive work runs on the server's CPU (RPS), and a program at
 /// the device's ingress makes it expensive; the server never sees them.

@@ -4,7 +4,9 @@ use crate::ground_truth::{GroundTruth, InjectedInterval};
 use taillab_model::Monotonic;
 use taillab_model::explanation::Cause;
 
-use super::bpf::{Array, Assembly, JEQ, JGE, JLT, JNE, KTIME, LOAD_BYTES, TCX_DROP, TCX_NEXT};
+use super::bpf::{
+    Array, Assembly, JEQ, JGE, JLT, JNE, KTIME, LOAD_BYTES, REMEDY, TCX_DROP, TCX_NEXT,
+};
 use super::{InjectionError, Stop, system};
 use taillab_host::testbed::Testbed;
 
@@ -17,8 +19,6 @@ const PORTS: u32 = 1 << 16;
 const SMALLEST: i32 = 100;
 /// Offset of the client's port in bytes: after Ethernet and an IPv4 header without options.
 const SOURCE_PORT: i32 = 14 + 20;
-
-const REMEDY: &str = "it needs root, and Linux 6.6 for programs at a device's ingress (tcx)";
 
 /// Drops one in a number of request packets at the server's device, after the driver has handed
 /// them to the stack (T1) and before TCP has queued them (T2).
