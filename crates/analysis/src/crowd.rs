@@ -10,8 +10,8 @@ use crate::matched::Matched;
 /// A change of the number of requests in the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// The matched request at this place arrived.
-    Came(usize),
+    /// A request arrived.
+    Came,
     /// A request left.
     Left,
 }
@@ -30,19 +30,18 @@ impl Crowd {
     pub(crate) fn walk(&mut self, matched: &Matched, mut tell: impl FnMut(Monotonic, usize, Step)) {
         for place in 0..matched.requests.len() {
             let (t1, t6) = (matched.requests.t1(place), matched.requests.t6(place));
-            self.step(place, (t1, t6), &mut tell);
+            self.step((t1, t6), &mut tell);
         }
     }
 
     /// The same for one request that arrives and leaves at these times.
     pub(crate) fn step(
         &mut self,
-        place: usize,
         (came, leaves): (Monotonic, Monotonic),
         tell: &mut impl FnMut(Monotonic, usize, Step),
     ) {
         self.leave_until(came, tell);
-        tell(came, self.leave.len(), Step::Came(place));
+        tell(came, self.leave.len(), Step::Came);
         self.leave.push(Reverse(leaves));
     }
 

@@ -295,7 +295,7 @@ impl Collected {
     fn add(&mut self, entry: &Entry<'_>) {
         // without stamps T2 is an estimate, which does not show the order
         self.unasked += u64::from(!entry.asked);
-        if let Some((_, by)) = entry.overtaken_by.filter(|_| entry.asked) {
+        if let Some(by) = entry.overtaken_by.filter(|_| entry.asked) {
             self.overtaken += 1;
             *self.pairs.entry((by, entry.worker)).or_default() += 1;
         }

@@ -11,7 +11,7 @@
 
 use taillab_model::Nanos;
 
-use crate::paired::{MIN_PAIRS, PairedEstimate, bootstrapped, hash};
+use crate::paired::{FEWEST_BEYOND, MIN_PAIRS, PairedEstimate, bootstrapped, hash};
 use crate::replay::BlockHistogram;
 
 /// With more changes, measuring all combinations takes too long.
@@ -63,7 +63,7 @@ impl Rounds {
     /// The quantile `q` of a combination; `None` where fewer than ten requests are beyond it.
     pub fn quantile(&self, combination: Combination, q: f64) -> Option<Nanos> {
         let counts = self.cells[combination].all();
-        ((1.0 - q) * counts.total() as f64 >= 10.0)
+        ((1.0 - q) * counts.total() as f64 >= FEWEST_BEYOND)
             .then(|| counts.quantile_ns(q))
             .flatten()
             .map(|ns| Nanos::new(ns as u64))

@@ -126,7 +126,6 @@ mod tests {
         let lost = |&t1: &u64| Unmatched {
             key,
             t1: at(t1),
-            t2: None,
             ambiguous: false,
         };
         Matched {

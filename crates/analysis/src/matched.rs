@@ -26,8 +26,6 @@ pub struct Unmatched {
     pub key: RequestKey,
     /// When it came in.
     pub t1: Monotonic,
-    /// When it was queued at the socket, if that was seen.
-    pub t2: Option<Monotonic>,
     /// One of the ambiguous responses may be its own; otherwise it is unanswered.
     pub ambiguous: bool,
 }
@@ -45,8 +43,6 @@ pub enum DatagramIds {
 /// than this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlindWindow {
-    /// The CPU's number.
-    pub cpu: u16,
     /// The last event that proves which thread was current.
     pub from: Monotonic,
     /// The event that contradicts it.
@@ -75,8 +71,6 @@ pub struct Matched {
     pub without_request: Vec<Monotonic>,
     /// The number of requests to which no response is due. They are not in the other lists.
     pub silent: u64,
-    /// How the responses to datagrams were found; `None` without datagrams.
-    pub datagram_ids: Option<DatagramIds>,
     /// The blind windows of all CPUs, in order of their ends.
     pub blind: Vec<BlindWindow>,
     /// What the join with the client's records found, once it was done.

@@ -142,7 +142,7 @@ impl Queue {
         }
         let cell = self.cells.cell(at_ns).0;
         let after = match step {
-            Step::Came(_) => {
+            Step::Came => {
                 cell.came += 1;
                 inside + 1
             }

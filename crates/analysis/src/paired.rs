@@ -20,7 +20,7 @@ const DRAWS: u64 = 400;
 pub const MIN_PAIRS: usize = 5;
 
 /// A quantile with fewer requests beyond it is not reported.
-const FEWEST_BEYOND: f64 = 10.0;
+pub(crate) const FEWEST_BEYOND: f64 = 10.0;
 
 /// Sojourns of pairs of blocks.
 #[derive(Clone, Debug, Default)]

@@ -64,8 +64,7 @@ pub fn estimate(
     workers: NonZeroU32,
 ) -> Option<ServiceTimeEstimate> {
     let count = stretches(matched, measure_from);
-    let stretches = busy_stretches(matched, timeline, measure_from, count);
-    let mut costs: Vec<Nanos> = stretches.iter().map(|cost| cost.per_request).collect();
+    let mut costs = busy_stretches(matched, timeline, measure_from, count);
     costs.sort_unstable();
     let (lo, service_time, hi) = first_decile(&costs)?;
     Some(shortened(

@@ -282,11 +282,6 @@ impl<'c> Analysis<'c> {
         earlier(end, edge)
     }
 
-    /// The number of requests that have arrived so far, including the warm-up.
-    pub const fn all_arrivals(&self) -> u64 {
-        self.all_arrivals
-    }
-
     /// The result for the whole recording; `lost_events` is how many events the probe lost.
     ///
     /// # Errors
@@ -417,7 +412,6 @@ fn explainer(context: &RecordingContext, options: &AnalysisOptions, first: &Wind
         service_time: options.service_time,
         workers: options.workers,
         measure_from: options.measure_from,
-        trace_from: Nanos::MAX,
     };
     let (slowest, process) = (options.slowest, options.process);
     Explainer::new(context, ledger, slowest, baseline, process)

@@ -33,7 +33,6 @@ fn traced(requests: u64, dropped: impl Fn(u64) -> bool) -> Matched {
     let unmatched = |i: u64| Unmatched {
         key,
         t1: at(i * GAP_NS),
-        t2: None,
         ambiguous: false,
     };
     Matched {

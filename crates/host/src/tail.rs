@@ -54,7 +54,7 @@ impl OutputTail {
     }
 
     /// All that is kept, with invalid UTF-8 replaced.
-    pub(crate) fn text(&self) -> String {
+    fn text(&self) -> String {
         let mut bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
         String::from_utf8_lossy(bytes.make_contiguous()).into_owned()
     }

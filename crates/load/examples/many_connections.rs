@@ -61,7 +61,7 @@ fn serve() -> Result<(), Box<dyn Error>> {
         },
     )?;
     let responder = Responder::start(&Spec::new(Architecture::EpollPerWorker))?;
-    println!("{}", responder.socket_address().ok_or("no address")?);
+    println!("{}", responder.address());
     std::io::stdin().read_to_end(&mut Vec::new())?;
     Ok(())
 }
@@ -92,10 +92,9 @@ fn load(server: &Endpoint, connections: usize, rate: f64) -> Result<(), Box<dyn 
     let done = run.record.iter().filter(|e| e.outcome == Outcome::Done);
     let used: std::collections::BTreeSet<_> =
         run.record.iter().filter_map(|e| e.connection).collect();
-    let mut response: Vec<_> = run
-        .record
-        .iter()
-        .filter_map(|e| e.response_time())
+    let times = run.record.iter().map(|e| e.times);
+    let mut response: Vec<_> = times
+        .filter_map(|times| Some(times.received?.saturating_since(times.intended)))
         .collect();
     response.sort_unstable();
     if response.is_empty() {
@@ -103,7 +102,7 @@ fn load(server: &Endpoint, connections: usize, rate: f64) -> Result<(), Box<dyn 
     }
     println!(
         "{} requests over {} connections, {} answered, {:?}",
-        run.record.len(),
+        run.record.iter().len(),
         used.len(),
         done.count(),
         run.errors

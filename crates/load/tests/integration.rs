@@ -2,8 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-#[path = "../examples/wire/blocks.rs"]
-mod blocks;
 #[path = "fuzz/main.rs"]
 mod fuzz;
 mod memcached;

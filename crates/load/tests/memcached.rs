@@ -24,9 +24,7 @@ fn an_open_loop_gets_what_it_asks_for() {
         return;
     };
     let mut client = client(&server);
-    let done = stored(server.address, &mut client).unwrap();
-    assert_eq!(done.keys, 10_000);
-    assert!(done.verified >= 1000);
+    stored(server.address, &mut client).unwrap();
     let result = support::run(&mut client, Nanos::from_secs(60), &mut NoHooks);
     assert_eq!(result.errors, LoadErrors::default());
     assert_eq!(result.stopped, None);
@@ -78,8 +76,7 @@ fn answers_of_two_datagrams_are_joined() {
         ..StoreWorkload::default()
     };
     let mut client = support::memcached(server.address, 4, workload);
-    let done = stored(server.address, &mut client).unwrap();
-    assert_eq!((done.keys, done.verified), (200, 200));
+    stored(server.address, &mut client).unwrap();
     let result = support::run(&mut client, Nanos::from_secs(60), &mut NoHooks);
     assert_eq!(result.errors, LoadErrors::default());
 }

@@ -95,12 +95,12 @@ fn keys_are_what_the_servers_kernel_counts() {
     let mut before = 0;
     for _ in 0..2 {
         let result = run(&mut client, Nanos::from_secs(60), &mut NoHooks);
-        let n = result.record.len();
+        let n = result.record.iter().len();
         let mut seen: Vec<_> = told.iter().take(n).collect();
         seen.sort_unstable_by_key(|&(tag, _)| tag);
         for (k, (tag, key)) in seen.into_iter().enumerate() {
             assert_eq!(tag as usize, before + k);
-            assert_eq!(result.record.key_of(k), Some(key));
+            assert_eq!(result.record.get(k).unwrap().key, Some(key));
         }
         before += n;
     }

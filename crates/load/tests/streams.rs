@@ -35,7 +35,7 @@ fn count(run: &LoadRun, outcome: Outcome) -> usize {
 fn all_done(run: &LoadRun) {
     assert_eq!(run.stopped, None);
     assert_eq!(run.errors, LoadErrors::default());
-    assert_eq!(count(run, Outcome::Done), run.record.len());
+    assert_eq!(count(run, Outcome::Done), run.record.iter().len());
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn a_good_server_answers_everything() {
             .iter()
             .map(|e| e.connection.unwrap())
             .collect();
-        assert_eq!(used.len(), connections.min(result.record.len()));
+        assert_eq!(used.len(), connections.min(result.record.iter().len()));
     }
 }
 
@@ -162,7 +162,7 @@ fn nasty(behave: impl Fn(usize, TcpStream) + Send + Sync + 'static) -> LoadRun {
         Outcome::Malformed,
     ];
     let n: usize = ended.iter().map(|&outcome| count(&result, outcome)).sum();
-    assert_eq!(n, result.record.len());
+    assert_eq!(n, result.record.iter().len());
     // the client goes on afterwards
     client.begin(0);
     result
@@ -250,7 +250,10 @@ fn half_an_answer_and_none_at_all_time_out() {
             // until the client closes
             while request(&mut stream).is_some() {}
         });
-        assert_eq!(count(&result, Outcome::TimedOut), result.record.len());
+        assert_eq!(
+            count(&result, Outcome::TimedOut),
+            result.record.iter().len()
+        );
         assert!(result.record.iter().all(|e| e.times.received.is_none()));
     }
 }

@@ -250,13 +250,6 @@ impl EventKind {
     }
 }
 
-impl Event {
-    /// Whether the reader of a damaged file inserted it, in place of events that are gone.
-    pub const fn is_of_reader(&self) -> bool {
-        matches!(self.kind, EventKind::Unreadable { .. })
-    }
-}
-
 /// How a thread sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asleep {

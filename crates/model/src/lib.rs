@@ -50,7 +50,7 @@ pub use objective::{Objective, ParseObjectiveError};
 pub use recording::{
     Chunk, CpuStream, Cut, CutReason, Damage, EventOrder, EventSink, Events, Gap, InterruptName,
     LostEvents, PackedEvent, Recorded, RecordedEvent, Recording, RecordingContext, RecordingError,
-    RecordingReader, RecordingWriter, ThreadName, VERSION as RECORDING_VERSION,
+    RecordingReader, RecordingWriter, ThreadName,
 };
 pub use request::{ClientTimes, Operation, Outcome, Request, Stage, Stamps, WireTimes};
 pub use student::student_975;

@@ -37,7 +37,7 @@ pub use sink::{EventOrder, EventSink};
 pub use writer::RecordingWriter;
 
 /// The version of the file format; a file of another version is refused.
-pub const VERSION: u32 = 1;
+const VERSION: u32 = 1;
 
 /// A run of events in memory that the recorder allocated; freed with its last reference.
 pub type Chunk = Arc<dyn AsRef<[PackedEvent]> + Send + Sync>;
@@ -59,14 +59,8 @@ impl CpuStream {
         self.cpu
     }
 
-    /// How many events there are.
-    pub fn len(&self) -> u64 {
+    fn len(&self) -> u64 {
         self.slices().map(|events| events.len() as u64).sum()
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// The events in order, in slices.

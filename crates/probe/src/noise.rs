@@ -51,7 +51,7 @@ impl KernelLoop {
 
     /// The longest time of one call of [`KernelLoop::watch`]: a longer one would delay the CPU's
     /// interrupts or its other tasks too much.
-    pub fn longest_call(&self) -> Duration {
+    fn longest_call(&self) -> Duration {
         match self.program {
             MASKED => Duration::from_micros(500),
             _ => Duration::from_millis(50),

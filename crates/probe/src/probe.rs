@@ -211,12 +211,6 @@ impl Probe {
         !self.links.is_empty()
     }
 
-    /// Events in the rings that have not been drained. Each call costs each of the server's CPUs
-    /// a cache miss.
-    pub fn pending(&self) -> u64 {
-        self.rings.pending()
-    }
-
     /// Moves up to `max_events` events from the rings to the recording, and returns how
     /// many it moved.
     ///

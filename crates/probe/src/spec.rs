@@ -6,15 +6,6 @@ use taillab_model::{MiddleStamps, Transport};
 
 use crate::Disturbances;
 
-/// A network device, unique on the host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DeviceId {
-    /// Its index, unique only within its network namespace.
-    pub ifindex: u32,
-    /// The inode of its network namespace, as in `/proc/PID/ns/net`.
-    pub netns_inode: u64,
-}
-
 /// The network devices of one namespace through which requests come and responses leave.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Devices {
@@ -34,15 +25,6 @@ impl Devices {
         Self {
             netns_inode,
             ifindexes: Vec::new(),
-        }
-    }
-}
-
-impl From<DeviceId> for Devices {
-    fn from(device: DeviceId) -> Self {
-        Self {
-            netns_inode: device.netns_inode,
-            ifindexes: vec![device.ifindex],
         }
     }
 }

@@ -54,7 +54,6 @@ impl Probe {
         slices(&) -> Option<u32>;
         detach(&mut);
         is_attached(&) -> bool;
-        pending(&) -> u64;
         drain(&mut, _max_events: usize) -> usize;
         base(&) -> Monotonic;
         drain_into(&mut, _sink: &mut impl EventSink) -> io::Result<u64>;
@@ -85,7 +84,6 @@ impl KernelLoop {
     }
 
     never! {
-        longest_call(&) -> Duration;
         watch(&, _length: Duration, _gap: Nanos) -> Result<(), ProbeError>;
         take(&) -> Result<KernelAccount, ProbeError>;
     }

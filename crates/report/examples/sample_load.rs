@@ -35,7 +35,6 @@ fn main() -> Result<(), Box<dyn Error>> {
             fs::write(file("png"), chart.png()?)?;
         }
     }
-    #[cfg(feature = "parquet")]
     taillab_report::load::write_parquet(
         sample.rows.iter().copied(),
         BufWriter::new(File::create(dir.join("requests.parquet"))?),

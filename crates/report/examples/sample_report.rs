@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use taillab_model::Nanos;
 use taillab_report::terminal::Style;
-use taillab_report::{Series, hlog, html, json, terminal};
+use taillab_report::{hlog, html, json, terminal};
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -21,7 +21,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     let report = sample.report();
     fs::write(dir.join("summary.json"), json::of_report(&sample.summary)?)?;
     fs::write(dir.join("report.html"), html::render(&report))?;
-    #[cfg(feature = "parquet")]
     taillab_report::requests::write_parquet(
         sample.rows.iter().copied(),
         BufWriter::new(File::create(dir.join("requests.parquet"))?),
@@ -29,12 +28,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut log = BufWriter::new(File::create(dir.join("latency.hlog"))?);
     let rows = sample.rows.iter().copied();
     let started_unix_s = sample.summary.started_unix_s;
-    let totals = hlog::write(rows, sample.started, started_unix_s, &mut log)?;
+    hlog::write(rows, sample.started, started_unix_s, &mut log)?;
     log.flush()?;
-    fs::write(
-        dir.join("measured.hgrm"),
-        totals.percentiles(Series::Measured),
-    )?;
     let style = Style {
         colour: std::env::args_os().nth(2).is_some(),
         width: 100,

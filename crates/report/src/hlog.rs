@@ -1,4 +1,4 @@
-//! `latency.hlog`: an HdrHistogram interval log (V2), and the sums over the whole run.
+//! `latency.hlog`: an HdrHistogram interval log (V2).
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -13,21 +13,14 @@ use taillab_model::{Monotonic, Nanos};
 
 use crate::document::Series;
 use crate::error::ReportError;
-use crate::hgrm;
 use crate::requests::RequestRow;
 
 const OUTPUT: &str = "latency.hlog";
 
 /// Length of an interval.
-pub const INTERVAL: Nanos = Nanos::from_secs(1);
+const INTERVAL: Nanos = Nanos::from_secs(1);
 /// Decimal digits that every recorded value keeps.
-pub const SIGNIFICANT_DIGITS: u8 = 3;
-
-/// The whole run's histograms, from which percentile files are made.
-#[derive(Clone, Debug)]
-pub struct Totals {
-    histograms: [Histogram<u64>; 3],
-}
+const SIGNIFICANT_DIGITS: u8 = 3;
 
 /// One request as a log takes it.
 pub(crate) struct Observed<const N: usize> {
@@ -39,8 +32,8 @@ pub(crate) struct Observed<const N: usize> {
     pub(crate) latencies: [Option<Nanos>; N],
 }
 
-/// Writes one histogram for each interval and [`Series`] (its tag is [`Series::key`]),
-/// values in nanoseconds, and returns the sums.
+/// Writes one histogram for each second and [`Series`] (its tag is [`Series::key`]), values in
+/// nanoseconds.
 ///
 /// `rows` must be in order of the intended send (without a client: of T1); `started` is the
 /// instant that the log counts from and `started_unix_s` the same in seconds since 1970. A row
@@ -55,15 +48,14 @@ pub fn write<W: io::Write>(
     started: Monotonic,
     started_unix_s: u64,
     out: W,
-) -> Result<Totals, ReportError> {
+) -> Result<(), ReportError> {
     let rows = rows.into_iter().map(|row| Observed {
         due: (row.client.map(|client| client.intended)).or(row.server.map(|stamps| stamps.t1)),
         warm_up: row.warm_up,
         latencies: latencies(&row),
     });
     let tags = Series::ALL.map(Series::key);
-    let histograms = write_tagged(rows, tags, started, started_unix_s, out)?;
-    Ok(Totals { histograms })
+    write_tagged(rows, tags, started, started_unix_s, out).map(drop)
 }
 
 /// Copies a log of [`write`] from its start, without the ideal: no file has it when the comparison
@@ -82,7 +74,7 @@ pub fn copy_without_ideal<W: io::Write>(log: File, mut out: W) -> Result<(), Rep
     Ok(())
 }
 
-/// [`write`] for any tags; the sums come in their order.
+/// [`write`] for any tags; returns the sums over all intervals, in the order of the tags.
 pub(crate) fn write_tagged<W: io::Write, const N: usize>(
     rows: impl IntoIterator<Item = Observed<N>>,
     tags: [&'static str; N],
@@ -159,23 +151,6 @@ fn latencies(row: &RequestRow) -> [Option<Nanos>; 3] {
 fn histograms<const N: usize>() -> Result<[Histogram<u64>; N], ReportError> {
     let empty: Histogram<u64> = Histogram::new(SIGNIFICANT_DIGITS).map_err(|e| format_error(&e))?;
     Ok(std::array::from_fn(|_| empty.clone()))
-}
-
-impl Totals {
-    /// Requests counted in the series.
-    pub fn count(&self, series: Series) -> u64 {
-        self.of(series).len()
-    }
-
-    /// The percentile file (`.hgrm`) of one series, with values in milliseconds, as
-    /// HdrHistogram's plotters read it.
-    pub fn percentiles(&self, series: Series) -> Vec<u8> {
-        hgrm::percentiles(self.of(series))
-    }
-
-    fn of(&self, series: Series) -> &Histogram<u64> {
-        &self.histograms[series as usize]
-    }
 }
 
 fn refused(source: io::Error) -> ReportError {

@@ -9,12 +9,11 @@
 //! `causes`, `stages` …) make tables and sentences, and [`terminal`] and [`html`] put them
 //! together.
 
-pub mod budget;
+mod budget;
 mod bursts;
 mod causes;
 pub mod chart;
 mod checks;
-#[cfg(feature = "parquet")]
 mod columns;
 mod document;
 mod error;
@@ -30,7 +29,7 @@ mod latency;
 pub mod live;
 pub mod load;
 mod markup;
-pub mod noise;
+mod noise;
 pub mod perfetto;
 pub mod reproduction;
 pub mod requests;

@@ -7,7 +7,7 @@ use taillab_model::summary::{Matching, Observer, ServerResult};
 use taillab_model::{Nanos, Stage};
 
 use crate::figures::{bytes, counted, mean_length, percent, percent_of, rate};
-use crate::table::{Column, Table, cell, known};
+use crate::table::{Column, Table, cell, length};
 use crate::text::{Ink, Style, WIDEST, clean, columns};
 use crate::{explained, stages};
 
@@ -148,13 +148,12 @@ impl Screen {
         let heads = ["requests/s", "p50", "p99", "p99.9"].map(|head| Column::right(head).gap(gap));
         let mut table = Table::new("", [Column::left("")].into_iter().chain(heads));
         for (name, moment) in [("last second", &self.last), ("since start", &self.whole)] {
-            let time = |time: Option<Nanos>| known(time.map(|time| time.to_string()));
             table.row([
                 cell(name),
                 cell(rate(moment.rate_per_s)),
-                time(moment.p50).ink(Ink::Plain),
-                time(moment.p99).ink(Ink::Measured),
-                time(moment.p999).ink(Ink::Measured),
+                length(moment.p50),
+                length(moment.p99).ink(Ink::Measured),
+                length(moment.p999).ink(Ink::Measured),
             ]);
         }
         let mut lines = table.lines(style);

@@ -88,7 +88,6 @@ impl Ink {
             Self::Cause(2) => Some("36"),
             Self::Cause(3) => Some("35"),
             Self::Cause(4) => Some("34"),
-            Self::Cause(5) => Some("32"),
             Self::Cause(_) => Some("2"),
         }
     }

@@ -40,7 +40,7 @@ fn every_request_is_in_the_log_of_its_second() {
     let sample = common::sample(Nanos::from_secs(3));
     let mut log = Vec::new();
     let rows = sample.rows.iter().copied();
-    let totals = hlog::write(rows, sample.started, 1_795_183_401, &mut log).unwrap();
+    hlog::write(rows, sample.started, 1_795_183_401, &mut log).unwrap();
     let intervals = read(&log);
     assert_eq!(intervals.len(), 9, "three series in each of three seconds");
     let text = String::from_utf8(log).unwrap();
@@ -51,13 +51,12 @@ fn every_request_is_in_the_log_of_its_second() {
     );
 
     for series in Series::ALL {
-        let mut whole: Histogram<u64> = Histogram::new(hlog::SIGNIFICANT_DIGITS).unwrap();
+        let mut whole: Histogram<u64> = Histogram::new(3).unwrap();
         for second in 0..3 {
             let key = (series.key().to_owned(), Duration::from_secs(second));
             whole.add(&intervals[&key]).unwrap();
         }
         assert_eq!(whole.len(), sample.rows.len() as u64);
-        assert_eq!(totals.count(series), whole.len());
         let exact = match series {
             Series::Ideal => &sample.summary.server.ideal.sojourn,
             Series::Measured => &sample.summary.server.measured.sojourn,
@@ -118,7 +117,7 @@ fn rows_go_to_the_second_in_which_they_were_due() {
         unanswered,
     ];
     let mut log = Vec::new();
-    let totals = hlog::write(rows, started, 0, &mut log).unwrap();
+    hlog::write(rows, started, 0, &mut log).unwrap();
     let counts: Vec<(String, u64, u64)> = read(&log)
         .into_iter()
         .map(|((tag, start), histogram)| (tag, start.as_secs(), histogram.len()))
@@ -127,7 +126,6 @@ fn rows_go_to_the_second_in_which_they_were_due() {
         .into_iter()
         .flat_map(|tag| [(tag.to_owned(), 0, 1), (tag.to_owned(), 2, 2)]);
     assert_eq!(counts, expected.collect::<Vec<_>>());
-    assert_eq!(totals.count(Series::Measured), 3);
 }
 
 #[test]
@@ -137,37 +135,4 @@ fn a_log_without_round_trips_is_a_log() {
     let text = std::str::from_utf8(&log).unwrap();
     assert!(text.contains("#[taillab: latencies"), "{text}");
     assert!(read(&log).is_empty(), "{text}");
-}
-
-#[test]
-fn the_percentile_file_rises_to_the_maximum() {
-    let sample = common::sample(Nanos::from_secs(1));
-    let rows = sample.rows.iter().copied();
-    let totals = hlog::write(rows, sample.started, 0, std::io::sink()).unwrap();
-    let text = String::from_utf8(totals.percentiles(Series::Measured)).unwrap();
-    let lines: Vec<Vec<f64>> = text
-        .lines()
-        .skip(2)
-        .filter(|line| !line.starts_with('#'))
-        .map(|line| {
-            line.split_whitespace()
-                .map(|word| word.parse().unwrap())
-                .collect()
-        })
-        .collect();
-    assert!(lines.len() > 20);
-    assert!(lines.is_sorted_by(|a, b| a[0] <= b[0] && a[1] < b[1] && a[2] <= b[2]));
-    let last = lines.last().unwrap();
-    let max_ms = sample
-        .summary
-        .server
-        .measured
-        .sojourn
-        .max
-        .unwrap()
-        .as_micros_f64()
-        / 1e3;
-    assert!((last[0] / max_ms - 1.0).abs() < 2e-3);
-    assert_eq!(last[2], sample.rows.len() as f64);
-    assert!(text.contains("#[Mean") && text.ends_with("#[Unit    = milliseconds]\n"));
 }

@@ -1,7 +1,5 @@
 //! `requests.parquet` read back.
 
-#![cfg(feature = "parquet")]
-
 use std::io;
 
 use arrow_array::RecordBatch;

@@ -187,11 +187,11 @@ impl Tally {
     /// Adds the next request or batch: when it arrived, and when it leaves.
     fn add(&mut self, times: (Monotonic, Monotonic)) {
         let mut crowd = std::mem::take(&mut self.crowd);
-        crowd.step(0, times, &mut |at, inside, step| {
+        crowd.step(times, &mut |at, inside, step| {
             let before = self.counted_to.unwrap_or(at);
             *counter(&mut self.time_ns, inside) += at.saturating_since(before).get();
             self.counted_to = Some(at);
-            if let Step::Came(_) = step {
+            if step == Step::Came {
                 self.came += 1;
                 let gap = at.saturating_since(self.last.unwrap_or(at)).get() as f64;
                 self.last = Some(at);

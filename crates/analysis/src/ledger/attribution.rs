@@ -27,6 +27,8 @@ pub const LOOK_BACK: Nanos = Nanos::from_millis(20);
 /// and the windows' timelines agree where they overlap.
 pub struct Attribution {
     options: LedgerOptions,
+    /// Requests with at least this sojourn are split into pieces in order of time.
+    trace_from: Nanos,
     server: ServerState,
     queues: Queues,
     fixed: Fixed,
@@ -51,6 +53,7 @@ impl Attribution {
         let mut server = ServerState::new(context, baseline);
         Self {
             options: options.clone(),
+            trace_from: Nanos::MAX,
             queues: Queues::new(options.service_time, options.workers),
             fixed: Fixed::new(&mut server.ledger.labels),
             server,
@@ -65,9 +68,10 @@ impl Attribution {
         }
     }
 
-    /// From now on, requests with at least this sojourn are split into pieces in order of time.
+    /// From now on, requests with at least this sojourn are split into pieces in order of time
+    /// ([`Entry::pieces`]).
     pub const fn trace_from(&mut self, sojourn: Nanos) {
-        self.options.trace_from = sojourn;
+        self.trace_from = sojourn;
     }
 
     /// Handles the next window: the requests that arrived before `upto`, followed up to that time.
@@ -169,9 +173,8 @@ impl Attribution {
         let queued_ns = queued.nanos_since_boot().clamp(t1_ns, t6_ns);
         let measured = matched.is_measured(place, self.options.measure_from);
         // those of the warm-up or of a cut get no entry, and they can be slow by the thousand
-        let wanted = measured
-            && matched.is_asked(place)
-            && Nanos::new(t6_ns - t1_ns) >= self.options.trace_from;
+        let wanted =
+            measured && matched.is_asked(place) && Nanos::new(t6_ns - t1_ns) >= self.trace_from;
         let id = self.server.requests.insert(OpenRequest {
             place: self.requests_before + place,
             stamps,

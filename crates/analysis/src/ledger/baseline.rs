@@ -97,7 +97,7 @@ fn fault_cost(matched: &Matched, timeline: &Timeline) -> u64 {
     let mut faults: Vec<(u32, u64)> = Vec::new();
     for worker in timeline.workers() {
         let of_worker = worker.faults();
-        faults.extend(of_worker.map(|(at, _)| (worker.tid(), at.nanos_since_boot())));
+        faults.extend(of_worker.map(|at| (worker.tid(), at.nanos_since_boot())));
     }
     faults.sort_unstable();
     let (mut with, mut without) = (Vec::new(), Vec::new());

@@ -17,8 +17,6 @@ pub struct LedgerOptions {
     pub workers: NonZeroU32,
     /// Requests due earlier are warm-up: they are followed, but get no entry.
     pub measure_from: Monotonic,
-    /// Requests with at least this sojourn are split into pieces in order of time ([`Entry::pieces`]).
-    pub trace_from: Nanos,
 }
 
 /// One request's account.
@@ -52,8 +50,8 @@ pub struct Entry<'a> {
     pub parts: &'a [(Label, u64)],
     /// The excess by cause: the lengths, none of them zero, sum to max(0, sojourn − ideal).
     pub excess: &'a [(Label, u64)],
-    /// The place of a later arrival that was served before it, and the worker that served that one.
-    pub overtaken_by: Option<(usize, Tid)>,
+    /// The worker that served a later arrival before it, if there is one.
+    pub overtaken_by: Option<Tid>,
     /// Its parts in order of time, if they were asked for; their lengths sum to `sojourn_ns`.
     pub pieces: &'a [Piece],
 }

@@ -113,13 +113,8 @@ impl Labels {
     }
 
     /// How many labels there are; they are the numbers below this one.
-    pub const fn len(&self) -> usize {
+    pub(crate) const fn len(&self) -> usize {
         self.met.len()
-    }
-
-    /// Whether no label was met.
-    pub const fn is_empty(&self) -> bool {
-        self.met.is_empty()
     }
 
     /// The cause of a label.

@@ -97,17 +97,17 @@ impl Queues {
         grow_to(lines, place)
     }
 
-    /// A worker begins to serve the request at `place`, which was queued at `queued_ns`. Returns a later
-    /// arrival whose service began before it, if there is one, and the worker of that arrival.
+    /// A worker begins to serve the request at `place`, which was queued at `queued_ns`. Returns the worker
+    /// of a later arrival whose service began before it, if there is one.
     pub(super) fn begins(
         &mut self,
         (place, worker): (usize, Tid),
         queued_ns: u64,
         at_ns: u64,
-    ) -> Option<(usize, Tid)> {
+    ) -> Option<Tid> {
         match self.latest {
             Some((latest, by, begun_ns)) if latest >= place => {
-                (latest > place && begun_ns >= queued_ns).then_some((latest, by))
+                (latest > place && begun_ns >= queued_ns).then_some(by)
             }
             _ => {
                 self.latest = Some((place, worker, at_ns));

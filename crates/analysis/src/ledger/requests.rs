@@ -53,8 +53,8 @@ pub(super) struct OpenRequest {
     pub(super) inheritance: Inheritance,
     /// The queue in which it should be served in order of arrival.
     pub(super) line: Option<Line>,
-    /// The place of a later arrival whose service began before it, and the worker of that arrival.
-    pub(super) overtaken_by: Option<(usize, Tid)>,
+    /// The worker of a later arrival whose service began before it.
+    pub(super) overtaken_by: Option<Tid>,
     /// [T1, T2] by label, the latest first.
     pub(super) stack: Vec<(Label, u64)>,
     /// Its pieces in order of time are wanted.

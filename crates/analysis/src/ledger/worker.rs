@@ -48,7 +48,7 @@ impl Faults {
         if let Some(last) = self.next.checked_sub(1) {
             self.before_ns = Some(self.times_ns[last]);
         }
-        let faults = line.faults().map(|(at, _)| at.nanos_since_boot());
+        let faults = line.faults().map(Monotonic::nanos_since_boot);
         self.times_ns = faults.filter(|at| Some(*at) > self.before_ns).collect();
         self.next = 0;
     }

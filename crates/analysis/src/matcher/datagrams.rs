@@ -44,8 +44,6 @@ pub(super) struct Datagrams {
     ids: Option<DatagramIds>,
     /// The events until then, from the first datagram on.
     evidence: Option<Box<IdEvidence>>,
-    /// There have been datagrams.
-    any: bool,
     open: OpenRequests,
     in_hand: InHand,
     /// By order: when the last ambiguous response left, by client.
@@ -188,11 +186,6 @@ impl Datagrams {
         evidence.events
     }
 
-    /// How responses were found, if there were datagrams.
-    pub(super) fn used_ids(&self) -> Option<DatagramIds> {
-        self.ids.filter(|_| self.any)
-    }
-
     fn by_order(&self) -> bool {
         self.ids == Some(DatagramIds::Order)
     }
@@ -214,7 +207,6 @@ impl Datagrams {
         let Some(slot) = shared.open_request(at, key) else {
             return;
         };
-        self.any = true;
         self.packets.insert(packet.0, slot);
         let open_key = self.open_key(key);
         if let Some(&doubt) = self.doubts.get(&open_key)

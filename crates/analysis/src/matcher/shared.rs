@@ -91,10 +91,10 @@ impl Shared {
         self.blind.extend(self.cores.switched(cpu, prev, next, at));
     }
 
-    /// The probe could not read memory on this CPU during the `lasted` before `to`.
-    pub(super) fn unreadable(&mut self, cpu: u16, to: Monotonic, lasted: Nanos) {
+    /// The probe could not read memory on a CPU during the `lasted` before `to`.
+    pub(super) fn unreadable(&mut self, to: Monotonic, lasted: Nanos) {
         let from = earlier(to, lasted);
-        self.blind.push(BlindWindow { cpu, from, to });
+        self.blind.push(BlindWindow { from, to });
     }
 
     /// A slice begins or ends, and what is known about the CPUs is dropped. When one begins, what
@@ -213,7 +213,6 @@ impl Matched {
                 self.unmatched.push(Unmatched {
                     key: request.key,
                     t1: request.t1,
-                    t2: request.t2,
                     ambiguous: matches!(request.fate, Fate::Doubtful | Fate::Ambiguous),
                 });
             }

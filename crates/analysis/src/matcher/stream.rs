@@ -514,14 +514,19 @@ impl Connection {
         position
     }
 
-    /// The server has read data that was not seen to come in: nothing before it can be matched.
-    fn lost_sight(&mut self, position: Position, at: Monotonic, settled: &mut Vec<Settled>) {
+    /// Neither the content is followed any more, nor is it known how many responses are owed.
+    fn loses_track(&mut self, at: Monotonic, settled: &mut Vec<Settled>) {
         if let Some(framer) = &mut self.framer {
             framer.synced = false;
             framer.turns = false;
         }
-        // what was not seen may still be answered
         self.doubted(at, settled);
+    }
+
+    /// The server has read data that was not seen to come in: nothing before it can be matched.
+    fn lost_sight(&mut self, position: Position, at: Monotonic, settled: &mut Vec<Settled>) {
+        // what was not seen may still be answered
+        self.loses_track(at, settled);
         let requests = self
             .segments
             .drain(..)

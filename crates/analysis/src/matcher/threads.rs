@@ -361,7 +361,7 @@ impl CurrentThreads {
         });
         before
             .filter(|core| core.current != prev)
-            .map(|core| core.blind_until(cpu, at))
+            .map(|core| core.blind_until(at))
     }
 
     /// Notes a system call of `tid`, so this thread is current. Returns since when it has been on
@@ -385,7 +385,7 @@ impl CurrentThreads {
         };
         let mut blind = None;
         if core.current != tid {
-            blind = Some(core.blind_until(cpu, at));
+            blind = Some(core.blind_until(at));
             core.current = tid;
             core.since = Since::NotAfter(at);
         }
@@ -395,9 +395,8 @@ impl CurrentThreads {
 }
 
 impl Core {
-    fn blind_until(&self, cpu: u16, to: Monotonic) -> BlindWindow {
+    fn blind_until(&self, to: Monotonic) -> BlindWindow {
         BlindWindow {
-            cpu,
             from: self.proven.min(to),
             to,
         }

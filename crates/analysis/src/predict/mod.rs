@@ -2,7 +2,8 @@
 //!
 //! A forecast is the measured quantile times the ratio of two replays: with the change, and without it.
 //! Its interval comes from blocks of time ([`bootstrap`]), widened by the error with which the replay
-//! reproduces that quantile, and by how much the [`part`] that is replayed differs from the whole in it. If the replay without changes is off by more than
+//! reproduces that quantile, and by how much the [`part`] that is replayed differs from the whole in it. If
+//! the replay without changes is off by more than
 //! [`max_fit_error`](taillab_model::explanation::max_fit_error), there are no forecasts.
 
 mod bootstrap;
@@ -27,7 +28,7 @@ use crate::replay::{
     BlockHistogram, Change, FIT_QUANTILES, Fitted, Observed, Order, UNCOUNTED, VacationSource, fit,
     replay,
 };
-use crate::statistics::{CCDF_POINTS, ccdf};
+use crate::statistics::ccdf;
 
 /// The quantiles of the sojourn that are predicted.
 pub const PREDICTED_QUANTILES: [f64; 3] = [0.5, 0.99, 0.999];
@@ -435,7 +436,7 @@ impl<'a> Forecaster<'a> {
                 hi_ns: hi.map(|hi| scaled(hi).max(predicted)),
             });
         }
-        (points, without_all.ccdf(CURVE_POINTS.min(CCDF_POINTS)))
+        (points, without_all.ccdf(CURVE_POINTS))
     }
 
     /// The error of the replay without changes at this quantile.

@@ -209,8 +209,7 @@ struct SampledStretch {
 impl Coarsen for SampledStretch {
     /// Adds requests up to the maximum number.
     fn add(&mut self, next: Self) {
-        let spare = OF_STRETCH.saturating_sub(self.requests.requests.len());
-        let more = next.requests.requests.len().min(spare);
+        let more = next.requests.requests.len().min(self.spare());
         if more > 0 {
             for place in 0..more {
                 self.requests.push_from(&next.requests, place);
@@ -267,8 +266,7 @@ impl SampledStretches {
                 .requests
                 .first_from(from + Nanos::new(end))
                 .max(place + 1);
-            let spare = OF_STRETCH.saturating_sub(cell.requests.requests.len());
-            let last = end.min(place + spare);
+            let last = end.min(place + cell.spare());
             if place < last {
                 cell.keep(window, place, last);
             }
@@ -285,8 +283,7 @@ impl SampledStretches {
             let first = matched.requests.first_from(slice.from);
             let end = matched.requests.first_from(earlier(slice.to, TAIL));
             let (cell, _) = self.cells.cell(number.into());
-            let spare = OF_STRETCH.saturating_sub(cell.requests.requests.len());
-            let last = end.min(first + spare);
+            let last = end.min(first + cell.spare());
             if first < last {
                 cell.keep(window, first, last);
             }
@@ -337,6 +334,11 @@ impl SampledStretches {
 }
 
 impl SampledStretch {
+    /// How many more requests it may keep.
+    fn spare(&self) -> usize {
+        OF_STRETCH.saturating_sub(self.requests.requests.len())
+    }
+
     /// Keeps the requests from place `first` up to `end`; they must follow those already kept.
     fn keep(&mut self, window: &Window, first: usize, end: usize) {
         let (matched, known) = (&window.matched, window.timeline.to());

@@ -3,7 +3,7 @@
 use taillab_model::Nanos;
 
 /// The largest number of points that [`ccdf()`] returns.
-pub const CCDF_POINTS: usize = 400;
+const CCDF_POINTS: usize = 400;
 
 /// Points (x, P(X ≥ x)) of a sorted sample, evenly spaced in log P, from (min, 1) to
 /// (max, 1/n).

@@ -8,7 +8,7 @@ mod series;
 use taillab_model::{Distribution, Nanos};
 
 pub(crate) use bins::Bins;
-pub use ccdf::{CCDF_POINTS, ccdf, ccdf_of_ranks};
+pub use ccdf::{ccdf, ccdf_of_ranks};
 pub use inflation::{SCORE_Z, variance_inflation};
 pub use series::{Observations, Series};
 pub(crate) use series::{Values, counted_curve};

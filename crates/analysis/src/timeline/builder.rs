@@ -11,7 +11,7 @@ use super::cpu::CpuBuilder;
 use super::line::{CpuLine, Seen, ThrottleWindow, Timeline, WorkerLine, at as instant, ns};
 use super::resent::Streams;
 use super::sleep::Sleep;
-use super::stalls::{self, Silence, Stall, StallEvidence, Stolen};
+use super::stalls::{self, Silence, Stall, Stolen};
 use super::state::{Top, WorkerState};
 use super::unheard::{Inbound, PacketName};
 use super::unwatched::Unwatched;
@@ -197,10 +197,10 @@ impl TimelineBuilder {
         self.worker(tid, cpu);
         self.called(cpu, tid, at);
         match event.kind {
-            EventKind::PageFault { write, .. } => {
+            EventKind::PageFault { .. } => {
                 self.seen.faults = true;
                 let worker = self.worker(tid, cpu);
-                worker.faults.push_event(ns(at), write.into());
+                worker.faults.push_event(ns(at));
                 worker.fault_ns = Some(ns(at));
             }
             EventKind::MajorFault { .. } => {
@@ -314,9 +314,8 @@ impl TimelineBuilder {
             && let Some(quiet) = line.quiet.take()
             && let Some(from) = self.inbound.unheard(packet, cpu, &quiet)
         {
-            let evidence = StallEvidence::LateInterrupt;
             let to = quiet.to;
-            line.unheard.push(Stall { from, to, evidence });
+            line.unheard.push(Stall { from, to });
         }
     }
 

@@ -26,25 +26,15 @@ use crate::matched::Matched;
 /// `NET_RX_SOFTIRQ` of the kernel.
 pub(crate) const NET_RX: u8 = 3;
 
-/// The cost of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BusyTime {
-    /// (S + N) ÷ n, rounded to the nearest nanosecond.
-    pub per_request: Nanos,
-    /// S + N, the busy time of all requests.
-    pub busy: Nanos,
-    /// n, the number of requests.
-    pub requests: u64,
-}
-
 /// t from the busy time of the workers, for requests from `measure_from` on, in each of `count` stretches of
-/// time with the same number of responses, in order. Stretches without known time on a core are left out.
+/// time with the same number of responses, in order; each is rounded to the nearest nanosecond. Stretches
+/// without known time on a core are left out.
 pub fn busy_stretches(
     matched: &Matched,
     timeline: &Timeline,
     measure_from: Monotonic,
     count: usize,
-) -> Vec<BusyTime> {
+) -> Vec<Nanos> {
     // worker's place, request
     let mut served: Vec<(u32, u32)> = (0..matched.requests.len())
         .filter(|&place| matched.is_measured(place, measure_from) && matched.is_asked(place))
@@ -124,17 +114,14 @@ impl Stretches {
 }
 
 impl Sums {
-    fn cost(&self) -> Option<BusyTime> {
+    /// The cost of a request; `None` if no time on a core is known.
+    fn cost(&self) -> Option<Nanos> {
         let on_cpu = self.on_cpu.iter();
         let busy_ns: u64 = on_cpu
             .map(|&(workers_ns, received_ns)| workers_ns + received_ns.min(2 * workers_ns))
             .sum();
         let per_request = (busy_ns + self.requests / 2).checked_div(self.requests)?;
-        (per_request > 0).then_some(BusyTime {
-            per_request: Nanos::new(per_request),
-            busy: Nanos::new(busy_ns),
-            requests: self.requests,
-        })
+        (per_request > 0).then_some(Nanos::new(per_request))
     }
 }
 
@@ -241,11 +228,7 @@ mod tests {
             matched.workers.push(SERVER);
         }
         let timeline = Timeline::build(events, &of_server());
-        let expected = BusyTime {
-            per_request: Nanos::from_micros(6),
-            busy: Nanos::from_micros(12),
-            requests: 2,
-        };
-        assert_eq!(busy_stretches(&matched, &timeline, at(0), 1), [expected]);
+        let costs = busy_stretches(&matched, &timeline, at(0), 1);
+        assert_eq!(costs, [Nanos::from_micros(6)]);
     }
 }

@@ -60,7 +60,7 @@ pub(super) fn pack_state(state: WorkerState) -> u64 {
                 Sleep::Work => asleep::WORK,
                 Sleep::Lock { call: number } => asleep::LOCK | call(number),
                 Sleep::Fault => asleep::FAULT,
-                Sleep::Io { call: number } => asleep::IO | call(number),
+                Sleep::Io { call: number } => asleep::IO | call(Some(number)),
                 Sleep::Other { call: number } => asleep::OTHER | call(Some(number)),
                 Sleep::Unknown => asleep::UNKNOWN,
             };
@@ -85,7 +85,9 @@ pub(super) fn unpack_state(code: u64) -> WorkerState {
                 asleep::WORK => Sleep::Work,
                 asleep::LOCK => Sleep::Lock { call },
                 asleep::FAULT => Sleep::Fault,
-                asleep::IO => Sleep::Io { call },
+                asleep::IO => Sleep::Io {
+                    call: call.unwrap_or(0),
+                },
                 asleep::OTHER => Sleep::Other {
                     call: call.unwrap_or(0),
                 },
@@ -107,8 +109,7 @@ mod tests {
             Sleep::Lock { call: None },
             Sleep::Lock { call: Some(202) },
             Sleep::Fault,
-            Sleep::Io { call: Some(0) },
-            Sleep::Io { call: None },
+            Sleep::Io { call: 0 },
             Sleep::Other { call: 1_022 },
             Sleep::Unknown,
         ];

@@ -55,15 +55,16 @@ impl Column {
                 return;
             }
         }
-        self.tail.push(ColumnChange { at_ns, code });
-        if self.tail.len() >= 2 * TAIL {
-            self.pack(TAIL);
-        }
+        self.append(at_ns, code);
     }
 
-    /// Adds a change that is an event of its own: it is kept even if it repeats the last one.
-    pub(super) fn push_event(&mut self, at_ns: u64, code: u64) {
+    /// Adds an event, which is no change of a state: each is kept, and all have the code 0.
+    pub(super) fn push_event(&mut self, at_ns: u64) {
         let at_ns = self.last_ns().map_or(at_ns, |last| last.max(at_ns));
+        self.append(at_ns, 0);
+    }
+
+    fn append(&mut self, at_ns: u64, code: u64) {
         self.tail.push(ColumnChange { at_ns, code });
         if self.tail.len() >= 2 * TAIL {
             self.pack(TAIL);

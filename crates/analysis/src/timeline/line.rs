@@ -374,10 +374,9 @@ impl WorkerLine {
         }
     }
 
-    /// When the thread began to handle each page fault, and whether that was for a write.
-    pub fn faults(&self) -> impl Iterator<Item = (Monotonic, bool)> + '_ {
-        let faults = self.faults.changes();
-        faults.map(|fault| (at(fault.at_ns), fault.code != 0))
+    /// When the thread began to handle each page fault.
+    pub fn faults(&self) -> impl Iterator<Item = Monotonic> + '_ {
+        self.faults.changes().map(|fault| at(fault.at_ns))
     }
 }
 

@@ -49,7 +49,7 @@ mod waits;
 
 pub use builder::TimelineBuilder;
 pub(crate) use busy::NET_RX;
-pub use busy::{BusyTime, busy_stretches};
+pub use busy::busy_stretches;
 pub(crate) use codes::pack_top;
 pub use line::{
     CpuLine, Seen, Segment, Segments, ThrottleWindow, Timeline, WorkerLine, WorkerSpan,
@@ -57,7 +57,7 @@ pub use line::{
 pub(crate) use line::{FAR, SegmentCursor, SpanCursor};
 pub(crate) use server_time::ServerTime;
 pub use sleep::{Sleep, call_name};
-pub use stalls::{Stall, StallEvidence};
+pub use stalls::Stall;
 pub use state::{Top, WorkerState};
 pub use stretches::Stretches;
 pub(crate) use waits::{Policies, on_its_way_until, throttled_ns};

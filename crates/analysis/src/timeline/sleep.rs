@@ -21,7 +21,7 @@ pub enum Sleep {
     /// On storage: in a call for files, or uninterruptible.
     Io {
         /// The system call.
-        call: Option<u16>,
+        call: u16,
     },
     /// In any other system call.
     Other {
@@ -71,7 +71,7 @@ impl Sleep {
         match number {
             call::FUTEX | call::FUTEX_WAITV | call::FUTEX_WAIT => Self::Lock { call: Some(number) },
             _ if asleep.uninterruptible || call::FILES.contains(&number) => {
-                Self::Io { call: Some(number) }
+                Self::Io { call: number }
             }
             // a read of a file would be uninterruptible
             call::READ | call::READV => Self::Work,
@@ -177,8 +177,8 @@ mod tests {
         assert_eq!(sleep(Some(232), false), Sleep::Work);
         assert_eq!(sleep(Some(47), false), Sleep::Work);
         assert_eq!(sleep(Some(0), false), Sleep::Work);
-        assert_eq!(sleep(Some(0), true), Sleep::Io { call: Some(0) });
-        assert_eq!(sleep(Some(17), false), Sleep::Io { call: Some(17) });
+        assert_eq!(sleep(Some(0), true), Sleep::Io { call: 0 });
+        assert_eq!(sleep(Some(17), false), Sleep::Io { call: 17 });
         assert_eq!(sleep(Some(230), false), Sleep::Other { call: 230 });
         assert_eq!(sleep(None, true), Sleep::Fault);
         assert_eq!(Sleep::of(None), Sleep::Unknown);

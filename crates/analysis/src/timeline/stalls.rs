@@ -45,23 +45,6 @@ pub struct Stall {
     pub from: Monotonic,
     /// When it ended.
     pub to: Monotonic,
-    /// The evidence.
-    pub evidence: StallEvidence,
-}
-
-/// How a stall is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum StallEvidence {
-    /// A canary missed the same time.
-    Canary,
-    /// The hypervisor counts it as stolen.
-    Steal,
-    /// Another CPU was silent at exactly the same time.
-    OtherCpu,
-    /// A tick of the local timer came late.
-    LateTick,
-    /// Another CPU's interrupt came late.
-    LateInterrupt,
 }
 
 /// A time in which a thread was current on a CPU and nothing was recorded there.
@@ -126,13 +109,8 @@ pub(super) fn find(
         let stalls = found.entry(cpu).or_default();
         for silence in own {
             let by_canary = missed.values().find_map(|of| seen_by_canary(silence, of));
-            if let Some((from, to)) = by_canary {
-                let evidence = StallEvidence::Canary;
-                stalls.push(Stall { from, to, evidence });
-            } else if let Some((from, to)) = of_server.simultaneous(cpu, silence) {
-                let evidence = StallEvidence::OtherCpu;
-                stalls.push(Stall { from, to, evidence });
-            }
+            let proven = by_canary.or_else(|| of_server.simultaneous(cpu, silence));
+            stalls.extend(proven.map(|(from, to)| Stall { from, to }));
         }
         late_ticks(own, stalls);
     }
@@ -267,7 +245,6 @@ fn late_ticks(silences: &[Silence], stalls: &mut Vec<Stall>) {
                 stalls.push(Stall {
                     from: due,
                     to: silence.to,
-                    evidence: StallEvidence::LateTick,
                 });
             }
         }
@@ -313,7 +290,6 @@ fn by_steal(steal: &Stolen, silences: &[Silence], stalls: &mut Vec<Stall>) {
         stalls.push(Stall {
             from: Monotonic::from_nanos_since_boot(from),
             to: silence.to,
-            evidence: StallEvidence::Steal,
         });
     }
 }
@@ -340,7 +316,7 @@ mod tests {
         other: &[Silence],
         canary: &[(u64, u64)],
         stolen: Option<(u64, u64, u64)>,
-    ) -> Vec<(u64, u64, StallEvidence)> {
+    ) -> Vec<(u64, u64)> {
         let silences = BTreeMap::from([(0, own.to_vec()), (1, other.to_vec())]);
         let canary: Vec<_> = canary.iter().map(|&(a, b)| (7, at(a), at(b))).collect();
         let stolen = stolen.map(|(from, to, lasted)| Stolen {
@@ -353,7 +329,7 @@ mod tests {
         let us = |at: Monotonic| at.nanos_since_boot() / 1_000;
         stalls[&0]
             .iter()
-            .map(|stall| (us(stall.from), us(stall.to), stall.evidence))
+            .map(|stall| (us(stall.from), us(stall.to)))
             .collect()
     }
 
@@ -374,7 +350,7 @@ mod tests {
     fn a_canary_must_have_missed_most_of_the_same_time() {
         let own = [silence(1_000, 3_000)];
         let stall = found(&own, &[], &[(1_100, 2_950)], None);
-        assert_eq!(stall, [(1_100, 2_950, StallEvidence::Canary)]);
+        assert_eq!(stall, [(1_100, 2_950)]);
         assert!(found(&own, &[], &[(2_500, 2_950)], None).is_empty());
         assert!(found(&own, &[], &[(2_000, 9_000)], None).is_empty());
         // this CPU was heard meanwhile
@@ -388,16 +364,15 @@ mod tests {
         let silences = BTreeMap::from([(0, vec![silence(5_000, 9_000)])]);
         let canaries = [(7, at(4_800), at(9_000)), (8, at(4_900), at(4_950))];
         let stalls = find(&silences, &canaries, &[], &[]);
-        let evidence = StallEvidence::Canary;
         let (from, to) = (at(5_000), at(9_000));
-        assert_eq!(stalls[&0], [Stall { from, to, evidence }]);
+        assert_eq!(stalls[&0], [Stall { from, to }]);
     }
 
     #[test]
     fn another_cpu_must_fall_silent_and_speak_again_with_this_one() {
         let own = [silence(1_000, 3_000)];
         let stall = found(&own, &[silence(1_150, 3_050)], &[], None);
-        assert_eq!(stall, [(1_150, 3_000, StallEvidence::OtherCpu)]);
+        assert_eq!(stall, [(1_150, 3_000)]);
         assert!(found(&own, &[silence(1_000, 3_500)], &[], None).is_empty());
     }
 
@@ -415,10 +390,9 @@ mod tests {
         assert!(found(11).values().all(Vec::is_empty));
         let stalls = found(10);
         assert!(stalls.values().all(|stalls| stalls.len() == 1));
-        let evidence = StallEvidence::OtherCpu;
         // 10 µs before or after it: the lower number counts
         let (from, to) = (at(1_020), at(2_510));
-        assert_eq!(stalls[&34], [Stall { from, to, evidence }]);
+        assert_eq!(stalls[&34], [Stall { from, to }]);
     }
 
     #[test]
@@ -429,14 +403,14 @@ mod tests {
         assert!(found(&[other], &[own], &[], None).is_empty());
         // a canary does not need the other CPU
         let stall = found(&[other], &[own], &[(1_000, 3_000)], None);
-        assert_eq!(stall, [(1_000, 3_000, StallEvidence::Canary)]);
+        assert_eq!(stall, [(1_000, 3_000)]);
     }
 
     #[test]
     fn stolen_time_is_that_of_silences_about_as_long() {
         let own = [silence(1_000, 1_200), silence(2_000, 5_000)];
         let stall = found(&own, &[], &[], Some((0, 9_000, 2_500)));
-        assert_eq!(stall, [(2_500, 5_000, StallEvidence::Steal)]);
+        assert_eq!(stall, [(2_500, 5_000)]);
         // time that was stolen in many parts is not assigned to a long silence
         assert!(found(&own, &[], &[], Some((0, 9_000, 20_000))).is_empty());
         // nor to silences of which it would fill less than half
@@ -461,8 +435,8 @@ mod tests {
         });
         let stall = found(&own, &[], &[], None);
         assert_eq!(stall.len(), 1, "{stall:?}");
-        let (from, to, evidence) = stall[0];
-        assert_eq!((to, evidence), (171_000, StallEvidence::LateTick));
+        let (from, to) = stall[0];
+        assert_eq!(to, 171_000);
         assert!((168_000..168_100).contains(&from), "{from}");
     }
 
@@ -482,7 +456,7 @@ mod tests {
             ..silence(167_900, 171_000)
         });
         let stall = found(&own, &[], &[], None);
-        assert_eq!(stall, [(167_985, 171_000, StallEvidence::LateTick)]);
+        assert_eq!(stall, [(167_985, 171_000)]);
     }
 
     #[test]
@@ -500,7 +474,8 @@ mod tests {
         own.extend([long, computes]);
         let stall = found(&own, &[], &[], None);
         assert_eq!(stall.len(), 1, "{stall:?}");
-        assert_eq!((stall[0].1, stall[0].2), (173_500, StallEvidence::LateTick));
-        assert!((168_000..168_100).contains(&stall[0].0), "{stall:?}");
+        let (from, to) = stall[0];
+        assert_eq!(to, 173_500);
+        assert!((168_000..168_100).contains(&from), "{from}");
     }
 }

@@ -30,7 +30,7 @@ pub enum Top {
     },
     /// The probe was blind: who was current is not certain.
     Blind,
-    /// The CPU stood still, by the evidence of its [`Stall`].
+    /// The CPU stood still: see [`Stall`](super::Stall).
     Stall,
 }
 

@@ -49,7 +49,6 @@ impl Stretches {
             own.stalls.extend(inside.map(|stall| Stall {
                 from: stall.from.max(from),
                 to: stall.to.min(to),
-                ..*stall
             }));
             own.end_ns = ns(to);
         }
@@ -77,7 +76,7 @@ impl Stretches {
                 && fault.at_ns < ns(to)
             {
                 if fault.at_ns >= ns(from) {
-                    own.faults.push_event(fault.at_ns, fault.code);
+                    own.faults.push_event(fault.at_ns);
                 }
             }
             own.end_ns = ns(to);
@@ -123,7 +122,6 @@ mod tests {
     use taillab_model::Nanos;
 
     use super::*;
-    use crate::timeline::StallEvidence;
 
     #[test]
     fn a_stall_that_began_before_a_stretch_is_a_part_of_it() {
@@ -131,7 +129,6 @@ mod tests {
         let stall = |from, to| Stall {
             from: at(from),
             to: at(to),
-            evidence: StallEvidence::Canary,
         };
         let line = CpuLine {
             cpu: 0,

@@ -393,7 +393,7 @@ fn what_a_read_waits_for_is_the_storages_though_the_cpu_stood_still() {
         line_of.contains(&(20_000, 900_000, SERVER, Top::Stall)),
         "{line_of:?}"
     );
-    let asleep = WorkerState::Asleep(Sleep::Io { call: Some(17) });
+    let asleep = WorkerState::Asleep(Sleep::Io { call: 17 });
     assert!(states(&known).contains(&(2_000_000, asleep)));
     let unknown = line(&timeline(None));
     assert!(

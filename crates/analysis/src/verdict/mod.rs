@@ -13,14 +13,14 @@ mod withdrawals;
 
 use taillab_model::summary::{Claim, ClaimName, Reason, Verdict};
 
-use rule::OVERLOAD;
+use rule::{OVERLOAD, Rule};
 use withdrawals::{Spoils, WITHDRAWALS};
 
 pub use evidence::{
     ClientSide, Evidence, Growth, LoadEvidence, SentLoad, ServerEvidence, TraceFacts, TracedServer,
     Unsupported, VirtualWorkers,
 };
-pub use rule::{Rule, is_overload};
+pub use rule::is_overload;
 pub use withdraw::{withdraw, withdraw_from_closed_loop, withdraw_from_load, withdraw_from_rtt};
 
 /// The rules about the server's own failures.
@@ -28,15 +28,6 @@ const SERVER_FAILED: [&str; 4] = ["errors", "few_errors", "no_answer", "unanswer
 
 /// The rules about too few requests.
 const TOO_FEW: [&str; 1] = [taillab_model::summary::TOO_FEW];
-
-/// Every rule: those that make a result invalid, then those that withdraw a part of it, then the warnings;
-/// each group in the order in which it is printed.
-pub fn rules() -> impl Iterator<Item = &'static Rule> {
-    let withdrawals = WITHDRAWALS.iter().map(|withdrawal| &withdrawal.rule);
-    (invalid::RULES.iter())
-        .chain(withdrawals)
-        .chain(warnings::RULES)
-}
 
 /// Judges a measurement: the reasons against all of it, those against some of its claims, and the warnings.
 pub fn judge(evidence: &Evidence<'_>) -> Verdict {
@@ -137,4 +128,29 @@ pub fn client_failed(verdict: &Verdict, q: f64) -> bool {
             .concat()
             .contains(&key)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn every_rule_has_its_own_key_and_a_row_in_the_docs() {
+        const DOCS: &str = include_str!("../../../../docs/verdict.md");
+        let withdrawals = WITHDRAWALS.iter().map(|withdrawal| &withdrawal.rule);
+        let rules = (invalid::RULES.iter())
+            .chain(withdrawals)
+            .chain(warnings::RULES);
+        let mut seen = HashSet::new();
+        for rule in rules {
+            let key = rule.key;
+            let is_snake_case = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+            assert!(key.chars().all(is_snake_case), "{key}");
+            assert!(seen.insert(key), "{key} twice");
+            let row = format!("| `{key}` |");
+            assert_eq!(DOCS.matches(&row).count(), 1, "{key} in docs/verdict.md");
+        }
+    }
 }

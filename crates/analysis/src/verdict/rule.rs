@@ -7,9 +7,9 @@ use super::evidence::{Evidence, TraceFacts};
 
 /// A check for one thing that can be wrong with a measurement.
 #[derive(Clone, Copy, Debug)]
-pub struct Rule {
+pub(super) struct Rule {
     /// Its name in JSON; never changes once released.
-    pub key: &'static str,
+    pub(super) key: &'static str,
     /// What was seen; `None` where the rule does not apply.
     pub(super) seen: fn(&Evidence<'_>) -> Option<String>,
     /// What to do about it, or what it means; empty where `seen` already says so.

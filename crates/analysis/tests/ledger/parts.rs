@@ -24,7 +24,7 @@ struct Charged {
     lengths: [u64; 3],
     parts: Vec<(Cause, Who, u64)>,
     excess: Vec<(Cause, Who, u64)>,
-    overtaken_by: Option<(usize, Tid)>,
+    overtaken_by: Option<Tid>,
     pieces: u64,
 }
 
@@ -63,9 +63,9 @@ fn accounts(
         service_time: plan.service_time(),
         workers: NonZeroU32::new(plan.gaps.len() as u32).expect("a plan has a CPU"),
         measure_from: Monotonic::from_nanos_since_boot(0),
-        trace_from: Nanos::from_micros(400),
     };
     let mut follower = Attribution::new(&plan.context(), &options, usual);
+    follower.trace_from(Nanos::from_micros(400));
     let mut found = BTreeMap::new();
     for part in parts {
         follower.follow(&part.matched, &part.timeline, part.upto, |entry, labels| {

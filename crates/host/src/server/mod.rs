@@ -256,11 +256,6 @@ impl ServerProcess {
         }
     }
 
-    /// The end of what it wrote, at most 16 KiB.
-    pub fn output(&self) -> String {
-        self.output.text()
-    }
-
     fn watch_failed(&self, source: io::Error) -> ServerError {
         ServerError::Watch {
             program: self.program.clone(),

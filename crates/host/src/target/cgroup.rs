@@ -1,4 +1,4 @@
-//! Control groups: their identity and their processes.
+//! Control groups and their processes.
 
 use std::fmt::Display;
 use std::fs;
@@ -12,11 +12,6 @@ use crate::roots::Roots;
 pub struct Cgroup {
     /// Its folder below /sys/fs/cgroup.
     pub folder: PathBuf,
-    /// What the kernel calls it (`bpf_get_current_cgroup_id` for version 2): the inode of
-    /// its folder.
-    pub id: u64,
-    /// It is of version 2.
-    pub version_2: bool,
 }
 
 impl Cgroup {
@@ -47,12 +42,7 @@ impl Cgroup {
 
     fn at(folder: PathBuf) -> Option<Self> {
         let is_group = folder.is_absolute() && folder.join("cgroup.procs").is_file();
-        let id = is_group.then(|| fs::metadata(&folder).ok())??.ino();
-        Some(Self {
-            id,
-            version_2: folder.join("cgroup.controllers").exists(),
-            folder,
-        })
+        is_group.then_some(Self { folder })
     }
 
     /// The processes in it and in the groups below it, in ascending order.
@@ -126,7 +116,6 @@ mod tests {
     fn a_group_is_found_by_its_folder_and_by_its_path() {
         let (folder, roots) = tree(&[
             ("sys/fs/cgroup/web.slice/cgroup.procs", "7\n"),
-            ("sys/fs/cgroup/web.slice/cgroup.controllers", "cpu\n"),
             ("sys/fs/cgroup/web.slice/a/cgroup.procs", "9\n0\n8\n"),
         ]);
         let whole = folder.path().join("sys/fs/cgroup/web.slice");
@@ -137,8 +126,7 @@ mod tests {
         ] {
             let group = Cgroup::find(&roots, path).unwrap();
             assert_eq!(group.processes(), [7, 8, 9]);
-            assert!(group.version_2);
-            assert_eq!(group.id, fs::metadata(&whole).unwrap().ino());
+            assert_eq!(group.folder, whole);
         }
         assert_eq!(Cgroup::find(&roots, Path::new("other.slice")), None);
     }
@@ -165,7 +153,7 @@ mod tests {
             ("sys/fs/cgroup/cpu/web/cgroup.procs", "6\n"),
         ]);
         let group = Cgroup::find(&roots, Path::new("/web")).unwrap();
-        assert_eq!((group.version_2, group.processes()), (false, vec![6]));
+        assert_eq!(group.processes(), [6]);
     }
 
     #[test]

@@ -301,7 +301,7 @@ fn ancestors(roots: &Roots) -> Vec<u32> {
     let mut next = Some(std::process::id());
     while let Some(pid) = next.filter(|pid| *pid > 1 && !all.contains(pid)) {
         all.push(pid);
-        next = Stat::read(&roots.proc.join(format!("{pid}/stat"))).map(|stat| stat.parent);
+        next = Stat::of(roots, pid).map(|stat| stat.parent);
     }
     all
 }

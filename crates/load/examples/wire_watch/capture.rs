@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 /// TCP or UDP, by their numbers in the IP header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-#[allow(dead_code, reason = "each example uses a part")]
 pub(crate) enum Layer4 {
     Tcp = 6,
     Udp = 17,
@@ -21,7 +20,6 @@ pub(crate) enum Layer4 {
 
 /// One packet with payload to the port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(dead_code, reason = "each example uses a part")]
 pub(crate) struct Packet {
     /// `CLOCK_REALTIME` nanoseconds when the device passed it on.
     pub(crate) at_ns: u64,
@@ -137,7 +135,6 @@ impl Capture {
     }
 
     /// Packets lost because the ring was full.
-    #[allow(dead_code, reason = "each example uses a part")]
     pub(crate) fn dropped(&self) -> io::Result<u32> {
         // SAFETY: all bytes zero is a valid value.
         let mut stats: libc::tpacket_stats_v3 = unsafe { std::mem::zeroed() };

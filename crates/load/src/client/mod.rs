@@ -79,20 +79,13 @@ pub trait Client {
 
     /// Sleeps until something has arrived, at most `at_most`. A client that cannot sleep
     /// returns at once.
-    fn wait(&mut self, at_most: Nanos) {
-        let _ = at_most;
-    }
+    fn wait(&mut self, at_most: Nanos);
 
     /// The first answer, in all counts, that was an error or did not follow the protocol.
-    fn wrong_answer(&self) -> Option<&WrongAnswer> {
-        None
-    }
+    fn wrong_answer(&self) -> Option<&WrongAnswer>;
 
     /// The kernel's stamp of the answer that [`Client::receive`] returned last.
-    #[inline]
-    fn kernel_received(&self) -> Option<Monotonic> {
-        None
-    }
+    fn kernel_received(&self) -> Option<Monotonic>;
 
     /// Takes the kernel's stamp of one request that has left, if there is one: its number and the
     /// time. Called in idle moments.

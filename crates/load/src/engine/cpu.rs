@@ -5,10 +5,6 @@ use std::iter::Sum;
 use taillab_model::Nanos;
 use taillab_model::summary::ClientCost;
 
-/// An empty turn takes one short system call, well under a microsecond. A longer one
-/// was interrupted: by the receive softirq, the timer or the hypervisor.
-const INTERRUPTED: Nanos = Nanos::new(1_500);
-
 /// How the client thread used its CPU during the measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuUse {
@@ -19,8 +15,6 @@ pub struct CpuUse {
     /// Time in turns that neither sent nor received, including interrupts of such turns (the
     /// receive softirq among them).
     pub idle: Nanos,
-    /// The part of `idle` in turns that an interrupt made long.
-    pub interrupted: Nanos,
     /// Time asleep ([`super::Waiting::Hybrid`]), which is not CPU time.
     pub asleep: Nanos,
     /// Time in [`super::Hooks::idle`] and in the client's own work for idle moments.
@@ -36,27 +30,8 @@ impl CpuUse {
         let busy = self.thread.saturating_sub(spinning);
         let share = |part: Nanos| part.get() as f64 / self.elapsed.get().max(1) as f64;
         ClientCost {
-            cpu_ns_per_request: self.per_request(busy),
+            cpu_ns_per_request: Nanos::new(busy.get().checked_div(self.requests).unwrap_or(0)),
             busy_share: (1.0 - share(spinning + self.asleep)).clamp(0.0, 1.0),
-        }
-    }
-
-    /// Time of interrupts while the client waited, per request. Together with
-    /// [`ClientCost::cpu_ns_per_request`], which contains those during sends and receipts, it is
-    /// what keeps the client's CPU from being idle.
-    pub fn interrupt_per_request(&self) -> Nanos {
-        self.per_request(self.interrupted)
-    }
-
-    fn per_request(&self, time: Nanos) -> Nanos {
-        Nanos::new(time.get().checked_div(self.requests).unwrap_or(0))
-    }
-
-    #[inline]
-    pub(super) fn add_idle_turn(&mut self, took: Nanos) {
-        self.idle += took;
-        if took > INTERRUPTED {
-            self.interrupted += took;
         }
     }
 }
@@ -69,7 +44,6 @@ impl Sum for CpuUse {
             elapsed: a.elapsed + b.elapsed,
             thread: a.thread + b.thread,
             idle: a.idle + b.idle,
-            interrupted: a.interrupted + b.interrupted,
             asleep: a.asleep + b.asleep,
             hook: a.hook + b.hook,
             requests: a.requests + b.requests,
@@ -87,7 +61,6 @@ mod tests {
             elapsed: Nanos::new(100_000),
             thread: Nanos::new(100_000 - asleep),
             idle: Nanos::new(10_000),
-            interrupted: Nanos::new(3_000),
             asleep: Nanos::new(asleep),
             hook: Nanos::new(5_000),
             requests,
@@ -98,33 +71,26 @@ mod tests {
         assert!((all.cost().busy_share - 0.45).abs() < 1e-9);
         // 25 + 65 µs for 40 requests
         assert_eq!(all.cost().cpu_ns_per_request, Nanos::new(2_250));
-        assert_eq!(all.interrupt_per_request(), Nanos::new(150));
         assert_eq!(threads[..1].iter().copied().sum::<CpuUse>(), threads[0]);
     }
 
     #[test]
-    fn spinning_is_not_counted_and_interrupts_are_stated() {
-        let mut cpu = CpuUse {
+    fn spinning_is_not_counted() {
+        let cpu = CpuUse {
             elapsed: Nanos::new(100_000),
             thread: Nanos::new(60_000),
+            idle: Nanos::new(29_000),
             asleep: Nanos::new(40_000),
             hook: Nanos::new(1_000),
             requests: 10,
-            ..CpuUse::default()
         };
-        for took in [400, 500, 9_000, 19_100] {
-            cpu.add_idle_turn(Nanos::new(took));
-        }
-        assert_eq!(cpu.idle, Nanos::new(29_000));
         assert_eq!(cpu.cost().cpu_ns_per_request, Nanos::new(3_000));
         assert!((cpu.cost().busy_share - 0.3).abs() < 1e-9);
-        assert_eq!(cpu.interrupt_per_request(), Nanos::new(2_810));
     }
 
     #[test]
     fn nothing_sent_costs_nothing() {
         let cost = CpuUse::default().cost();
         assert_eq!(cost.cpu_ns_per_request, Nanos::ZERO);
-        assert_eq!(CpuUse::default().interrupt_per_request(), Nanos::ZERO);
     }
 }

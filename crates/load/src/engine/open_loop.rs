@@ -207,7 +207,7 @@ fn spin<C: Client, H: Hooks>(
         let until_due = due.saturating_since(at);
         if until_due > Nanos::ZERO && until_due < QUIET {
             at = now();
-            run.cpu.add_idle_turn(at.saturating_since(began));
+            run.cpu.idle += at.saturating_since(began);
             continue;
         }
         turn = turn.wrapping_add(1);
@@ -218,7 +218,7 @@ fn spin<C: Client, H: Hooks>(
         }
         looks_owed = 0;
         at = now();
-        run.cpu.add_idle_turn(at.saturating_since(began));
+        run.cpu.idle += at.saturating_since(began);
         at = run.idle(at, due, hooks);
     }
     (at, None)

@@ -35,11 +35,6 @@ pub struct PingPong<'a> {
     pub progress: &'a Progress,
 }
 
-impl PingPong<'_> {
-    /// The default of [`PingPong::most`].
-    pub const MOST: usize = 2_000_000;
-}
-
 /// Sends one request on each connection, and the next one when it is answered or given up.
 ///
 /// A request is intended for that time plus the pause. So its lateness is the generator's own
@@ -167,7 +162,7 @@ fn spin<C: Client, H: Hooks>(
             continue;
         }
         at = now();
-        run.cpu.add_idle_turn(at.saturating_since(began));
+        run.cpu.idle += at.saturating_since(began);
         while oldest < run.next
             && let Some(since) = run.record.over_since(oldest, at)
         {

@@ -45,23 +45,11 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// From the intended send to the answer: what a user waits.
-    pub fn response_time(&self) -> Option<Nanos> {
-        self.times
-            .received
-            .map(|r| r.saturating_since(self.times.intended))
-    }
-
     /// From the actual send to the answer.
     pub fn service_time(&self) -> Option<Nanos> {
         self.times
             .received
             .map(|r| r.saturating_since(self.times.sent))
-    }
-
-    /// From the intended to the actual send: the generator's own delay.
-    pub fn lateness(&self) -> Nanos {
-        self.times.sent.saturating_since(self.times.intended)
     }
 }
 
@@ -260,16 +248,6 @@ impl Record {
         self.measure_from = self.measure_from.min(self.len);
     }
 
-    /// Requests sent, warm-up included.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether nothing was sent.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
     /// When the schedule began.
     pub fn start(&self) -> Monotonic {
         self.start
@@ -278,11 +256,6 @@ impl Record {
     /// The numbers of the requests that belong to the measurement.
     pub fn measured(&self) -> Range<usize> {
         self.measure_from..self.len
-    }
-
-    /// What the packets of request `k` carried; `None` where that is not known.
-    pub fn key_of(&self, k: usize) -> Option<RequestKey> {
-        self.keys.key_of(k)
     }
 
     /// How many requests later the same key comes again; `usize::MAX` if it does not follow from
@@ -308,7 +281,7 @@ impl Record {
             operation: planned.operation(),
             outcome: outcome_of(self.asked[k]),
             connection: self.keys.connection_of(k),
-            key: self.key_of(k),
+            key: self.keys.key_of(k),
             warm_up: k < self.measure_from,
         })
     }

@@ -39,7 +39,7 @@ fn run_all(client: &mut DatagramClient<Fake>, n: usize, measure_from: usize) -> 
     };
     let run = open_loop(client, load, &mut Done(&progress, n, false)).unwrap();
     check(&run);
-    assert_eq!(run.record.len(), n);
+    assert_eq!(run.record.iter().len(), n);
     run
 }
 
@@ -68,8 +68,7 @@ fn run(
 /// never early, counts that add up.
 fn check(run: &LoadRun) {
     let record = &run.record;
-    assert_eq!(record.iter().len(), record.len());
-    assert_eq!(record.get(record.len()), None);
+    assert_eq!(record.get(record.iter().len()), None);
     let mut counted = LoadErrors {
         unexpected_responses: run.errors.unexpected_responses,
         malformed_responses: run.errors.malformed_responses,
@@ -80,18 +79,16 @@ fn check(run: &LoadRun) {
         assert!(entry.times.sent >= entry.times.intended);
         assert!(before <= Some(entry.times.sent));
         before = Some(entry.times.sent);
-        assert_eq!(entry.key, record.key_of(k));
         assert_eq!(entry.warm_up, !record.measured().contains(&k));
         let answered = matches!(
             entry.outcome,
             Outcome::Hit | Outcome::Miss | Outcome::Stored | Outcome::ServerError
         );
         if answered {
-            assert!(entry.times.received.unwrap() >= entry.times.sent);
-            assert_eq!(
-                entry.response_time().unwrap(),
-                entry.lateness() + entry.service_time().unwrap()
-            );
+            let (times, received) = (entry.times, entry.times.received.unwrap());
+            assert!(received >= times.sent);
+            let took = received.saturating_since(times.sent);
+            assert_eq!(entry.service_time(), Some(took));
         }
         if !entry.warm_up {
             match entry.outcome {
@@ -174,10 +171,10 @@ fn an_answer_that_two_requests_could_have_is_nobodys() {
         _ => vec![answer(request)],
     });
     let result = run_all(&mut client, n, 0);
-    assert_eq!(result.record.key_of(0), result.record.key_of(1 << 16));
-    let outcome = |k| result.record.get(k).unwrap().outcome;
-    assert_eq!(outcome(0), Outcome::TimedOut);
-    assert_eq!(outcome(1 << 16), Outcome::TimedOut);
+    let [first, second] = [0, 1 << 16].map(|k| result.record.get(k).unwrap());
+    assert_eq!(first.key, second.key);
+    assert_eq!(first.outcome, Outcome::TimedOut);
+    assert_eq!(second.outcome, Outcome::TimedOut);
     assert_eq!(result.errors.timeouts, 2);
     assert_eq!(result.errors.unexpected_responses, 1);
 }
@@ -206,8 +203,9 @@ fn a_set_stop_flag_ends_the_run_with_what_was_measured() {
     let result = open_loop(&mut client, load, &mut NoHooks).unwrap();
     check(&result);
     assert_eq!(result.stopped, Some(StopReason::Interrupted));
-    assert!(result.record.len() > 500 && result.record.len() < 3_600_000);
-    assert_eq!(result.record.measured(), 100..result.record.len());
+    let sent = result.record.iter().len();
+    assert!(sent > 500 && sent < 3_600_000);
+    assert_eq!(result.record.measured(), 100..sent);
     assert_eq!(result.errors, LoadErrors::default());
 }
 
@@ -252,7 +250,7 @@ fn a_paced_run_that_ends_in_its_warm_up_has_measured_nothing() {
     let hooks = &mut NoHooks;
     let result = open_loop_from(&mut client, load, Some(&pace), hooks, crate::clock::now).unwrap();
     check(&result);
-    assert_eq!(result.record.len(), 10);
+    assert_eq!(result.record.iter().len(), 10);
     assert!(result.record.measured().is_empty());
     assert_eq!(result.cpu, CpuUse::default());
 }
@@ -369,7 +367,7 @@ fn played(client: &mut DatagramClient<Fake>, most: usize, timeout: Nanos) -> Loa
 fn play(client: &mut DatagramClient<Fake>, most: usize, timeout: Nanos) -> LoadRun {
     let run = played(client, most, timeout);
     check(&run);
-    assert_eq!(run.record.len(), most);
+    assert_eq!(run.record.iter().len(), most);
     run
 }
 
@@ -442,7 +440,7 @@ fn ping_pong_with_a_dead_server_ends_early() {
     let mut client = Fake::client(1, |_, _| vec![]);
     client.transport.refuse_sends = usize::MAX;
     client.transport.refuses = true;
-    let most = PingPong::MOST;
+    let most = 2_000_000;
     let run = played(&mut client, most, Nanos::from_millis(2));
     assert_eq!(run.stopped, Some(StopReason::Refused));
     assert!(run.errors.send_errors < most as u64 / 10);

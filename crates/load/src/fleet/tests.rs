@@ -216,7 +216,8 @@ fn every_thread_plays_ping_pong() {
     };
     let run = fleet.ping_pong(&load, &mut NoHooks).unwrap();
     assert_eq!(run.stopped, None);
-    let sent: Vec<_> = run.runs.iter().map(|run| run.record.len()).collect();
+    let records = run.runs.iter().map(|run| run.record.iter());
+    let sent: Vec<_> = records.map(|entries| entries.len()).collect();
     assert_eq!(sent, [100; 3]);
     assert!(run.iter_measured().all(|e| e.service_time().is_some()));
 }

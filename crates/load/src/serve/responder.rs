@@ -1,7 +1,7 @@
 //! A running server inside the process.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -275,11 +275,6 @@ impl Responder {
                 }
             }
         }
-    }
-
-    /// The address and the port, unless it is a Unix socket.
-    pub fn socket_address(&self) -> Option<SocketAddr> {
-        self.at.socket_address()
     }
 
     /// What it has done so far.

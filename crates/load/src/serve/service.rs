@@ -50,14 +50,6 @@ pub enum BadServiceTime {
 }
 
 impl ServiceTime {
-    /// The distribution; `None` for [`ServiceTime::None`].
-    pub fn law(&self) -> Option<&Service> {
-        match self {
-            Self::None => None,
-            Self::Spin(law) | Self::Wait(law) => Some(law),
-        }
-    }
-
     /// The work of worker `stream`, with what it calls before each request.
     pub(super) fn worker(
         &self,
@@ -183,8 +175,10 @@ mod tests {
             let service: ServiceTime = text.parse().unwrap();
             let mut work = service.worker(5, 2, None).unwrap();
             work.prepare();
-            let expected = service.law().unwrap().times(5, 2).unwrap();
-            for drawn in expected.take(50) {
+            let (ServiceTime::Spin(law) | ServiceTime::Wait(law)) = &service else {
+                panic!("{text}");
+            };
+            for drawn in law.times(5, 2).unwrap().take(50) {
                 let begin = clock::now();
                 work.serve();
                 assert!(clock::now().saturating_since(begin) >= drawn, "{text}");

@@ -1,7 +1,5 @@
 //! Statistics of the gaps between sends.
 
-use std::fmt;
-
 use taillab_model::summary::DispersionAt;
 use taillab_model::{Monotonic, Nanos};
 use taillab_queueing::arrivals::ArrivalError;
@@ -10,10 +8,10 @@ use crate::LoadError;
 
 /// A² that 5 % of samples from the true distribution exceed, when it is fully
 /// specified (Stephens 1974, JASA 69, table 1, case 0; n ≥ 5).
-pub const ANDERSON_DARLING_CRITICAL: f64 = 2.492;
+pub(super) const ANDERSON_DARLING_CRITICAL: f64 = 2.492;
 
 /// The windows of the index of dispersion.
-pub const WINDOWS: [Nanos; 3] = [
+const WINDOWS: [Nanos; 3] = [
     Nanos::from_millis(1),
     Nanos::from_millis(10),
     Nanos::from_millis(100),
@@ -22,118 +20,34 @@ pub const WINDOWS: [Nanos; 3] = [
 /// With fewer windows there is no index of dispersion.
 const FEWEST_WINDOWS: usize = 10;
 
-/// The Kolmogorov–Smirnov distance of the gaps from the exponential distribution, and the gap
-/// at which it is largest, which says what the distortion is.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct KolmogorovSmirnov {
-    /// Number of gaps.
-    pub gaps: usize,
-    /// The largest difference between the two distribution functions.
-    pub d: f64,
-    /// The difference that 5 % of true samples of this size exceed.
-    pub critical: f64,
-    /// The gap at which they differ most.
-    pub at: Nanos,
-    /// Share of the gaps sent that are at most `at`; below it where `is_below`.
-    pub sent_share: f64,
-    /// They differ most just below `at`.
-    pub is_below: bool,
-    /// Share of gaps up to `at` in the process wanted.
-    pub wanted_share: f64,
-}
-
-impl KolmogorovSmirnov {
-    /// The distance of the gaps between the given times.
-    ///
-    /// # Errors
-    /// [`LoadError::Arrivals`] when the rate is not positive and finite.
-    pub fn of_sends(
-        sends: impl IntoIterator<Item = Monotonic>,
-        rate_per_s: f64,
-    ) -> Result<Self, LoadError> {
-        Self::of_sorted(&sorted_gaps(&sorted_ns(sends)), rate_per_s)
-    }
-
-    /// The distance of sorted gaps; without any it is 1, which always fails.
-    ///
-    /// D = max over i of i/n − F(x_i) and F(x_i) − (i−1)/n. Equal gaps are one step, so that D
-    /// is not larger only because times are whole nanoseconds.
-    ///
-    /// # Errors
-    /// [`LoadError::Arrivals`] when the rate is not positive and finite.
-    pub fn of_sorted(gaps: &[Nanos], rate_per_s: f64) -> Result<Self, LoadError> {
-        let mean_ns = mean_gap_ns(rate_per_s)?;
-        let n = gaps.len();
-        let mut ks = Self {
-            gaps: n,
-            d: if n == 0 { 1.0 } else { 0.0 },
-            critical: ks_critical(n),
-            at: Nanos::ZERO,
-            sent_share: 0.0,
-            is_below: false,
-            wanted_share: 0.0,
-        };
-        let mut before = 0;
-        for tied in gaps.chunk_by(|a, b| a == b) {
-            let wanted = -(-(tied[0].get() as f64) / mean_ns).exp_m1();
-            let until = before + tied.len();
-            for rank in [before, until] {
-                let sent = rank as f64 / n as f64;
-                if (sent - wanted).abs() > ks.d {
-                    ks.d = (sent - wanted).abs();
-                    ks.at = tied[0];
-                    ks.sent_share = sent;
-                    ks.is_below = rank == before;
-                    ks.wanted_share = wanted;
-                }
-            }
-            before = until;
+/// The Kolmogorov–Smirnov distance of sorted gaps from the exponential distribution of the given
+/// rate; 1 without gaps.
+///
+/// D = max over i of i/n − F(x_i) and F(x_i) − (i−1)/n. Equal gaps are one step, so that D
+/// is not larger only because times are whole nanoseconds.
+///
+/// # Errors
+/// [`LoadError::Arrivals`] when the rate is not positive and finite.
+pub(super) fn kolmogorov_smirnov(gaps: &[Nanos], rate_per_s: f64) -> Result<f64, LoadError> {
+    let mean_ns = mean_gap_ns(rate_per_s)?;
+    let n = gaps.len() as f64;
+    let mut d: f64 = if gaps.is_empty() { 1.0 } else { 0.0 };
+    let mut before = 0;
+    for tied in gaps.chunk_by(|a, b| a == b) {
+        let wanted = -(-(tied[0].get() as f64) / mean_ns).exp_m1();
+        let until = before + tied.len();
+        for rank in [before, until] {
+            d = d.max((rank as f64 / n - wanted).abs());
         }
-        Ok(ks)
+        before = until;
     }
-
-    /// Whether the gaps pass at 5 %; without a gap they do not.
-    pub fn passed(&self) -> bool {
-        self.gaps > 0 && self.d <= self.critical
-    }
-
-    /// The largest number of gaps with which this distance would pass at 5 %. For a true sample
-    /// of n gaps it is at least n in 95 of 100 cases.
-    ///
-    /// It solves [`ks_critical`] for n: √n + 0.12 + 0.11/√n = 1.358/D.
-    pub fn passing_sample(&self) -> usize {
-        if self.d <= 0.0 {
-            return usize::MAX;
-        }
-        let right = 1.358 / self.d - 0.12;
-        // D is at most 1, so that there is a root
-        let root = (right + (right * right - 0.44).sqrt()) / 2.0;
-        (root * root) as usize
-    }
-}
-
-impl fmt::Display for KolmogorovSmirnov {
-    /// One sentence: how large the distance is, and at which gap.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{:.2} % of the gaps sent are {} {}, {:.2} % were wanted (KS distance {:.4}, 5 % critical {:.4} for {} gaps; up to {} would pass)",
-            self.sent_share * 100.0,
-            if self.is_below { "below" } else { "at most" },
-            self.at,
-            self.wanted_share * 100.0,
-            self.d,
-            self.critical,
-            self.gaps,
-            self.passing_sample()
-        )
-    }
+    Ok(d)
 }
 
 /// The distance that 5 % of samples of `n` from the true distribution exceed: the
 /// limiting 1.358 with the correction for finite n of Stephens (1974, table 1, case 0),
 /// within 0.002 of the exact value from n = 5 on.
-pub fn ks_critical(n: usize) -> f64 {
+pub(super) fn ks_critical(n: usize) -> f64 {
     let root = (n as f64).sqrt();
     if n == 0 {
         return 1.0;
@@ -149,7 +63,7 @@ pub fn ks_critical(n: usize) -> f64 {
 ///
 /// # Errors
 /// [`LoadError::Arrivals`] when the rate is not positive and finite.
-pub fn anderson_darling(gaps: &[Nanos], rate_per_s: f64) -> Result<f64, LoadError> {
+pub(super) fn anderson_darling(gaps: &[Nanos], rate_per_s: f64) -> Result<f64, LoadError> {
     let mean_ns = mean_gap_ns(rate_per_s)?;
     let n = gaps.len() as f64;
     // a gap of 0 ns is less than a nanosecond, and ln F(0) would be −∞
@@ -168,7 +82,7 @@ pub fn anderson_darling(gaps: &[Nanos], rate_per_s: f64) -> Result<f64, LoadErro
 }
 
 /// Standard deviation over mean; 0 with fewer than two gaps.
-pub fn coefficient_of_variation(gaps: &[Nanos]) -> f64 {
+pub(super) fn coefficient_of_variation(gaps: &[Nanos]) -> f64 {
     let (mean, variance) = moments(gaps.iter().map(|g| g.get() as f64));
     if mean > 0.0 {
         variance.sqrt() / mean

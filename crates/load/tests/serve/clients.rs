@@ -31,7 +31,8 @@ pub(crate) trait Stream: Read + Write + Send {}
 impl<T: Read + Write + Send> Stream for T {}
 
 pub(crate) fn tcp(server: &Responder) -> TcpStream {
-    let stream = TcpStream::connect(server.socket_address().unwrap()).unwrap();
+    let address = server.address().socket_address().unwrap();
+    let stream = TcpStream::connect(address).unwrap();
     stream.set_nodelay(true).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream
@@ -49,7 +50,7 @@ pub(crate) fn connect(server: &Responder) -> Box<dyn Stream> {
 }
 
 pub(crate) fn udp(server: &Responder) -> UdpSocket {
-    let address = server.socket_address().unwrap();
+    let address = server.address().socket_address().unwrap();
     let local: SocketAddr = if address.is_ipv4() {
         "127.0.0.1:0".parse().unwrap()
     } else {

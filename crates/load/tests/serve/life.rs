@@ -40,7 +40,7 @@ fn a_server_stops_with_clients_connected() {
                 ..Spec::new(architecture)
             })
             .unwrap();
-            let address = server.socket_address().unwrap();
+            let address = server.address().socket_address().unwrap();
             if architecture.is_datagram() {
                 exchange(&udp(&server), &request(0, 0, 128), 128);
                 let counts = ends(architecture.name(), || server.stop());
@@ -81,9 +81,10 @@ fn service_takes_its_time() {
                 ..Spec::new(architecture)
             })
             .unwrap();
-            let drawn: Nanos = service
-                .law()
-                .unwrap()
+            let (ServiceTime::Spin(law) | ServiceTime::Wait(law)) = &service else {
+                panic!("{service}");
+            };
+            let drawn: Nanos = law
                 .times(11, 0)
                 .unwrap()
                 .take(REQUESTS)

@@ -214,12 +214,6 @@ impl PackedEvent {
     pub fn on_cpu(self, base: Monotonic, cpu: u16) -> Event {
         Event::from(RecordedEvent::new(self, base, cpu))
     }
-
-    /// As [`Event::is_of_reader`].
-    #[inline]
-    const fn is_of_reader(self) -> bool {
-        (self.head >> KIND_SHIFT) as u8 == kind::UNREADABLE
-    }
 }
 
 /// An [`Event`] as it was recorded: whole words, which are cheaper to move and to store than the
@@ -259,10 +253,10 @@ impl RecordedEvent {
         self.cpu
     }
 
-    /// As [`Event::is_of_reader`].
+    /// Whether the reader of a damaged file inserted it, in place of events that are gone.
     #[inline]
     pub(super) const fn is_of_reader(&self) -> bool {
-        self.what.is_of_reader()
+        (self.what.head >> KIND_SHIFT) as u8 == kind::UNREADABLE
     }
 }
 

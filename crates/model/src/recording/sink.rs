@@ -72,11 +72,6 @@ impl EventOrder {
         // the index is the CPU's number
         Some(event.on_cpu(self.base, cpu as u16))
     }
-
-    /// Says that no more events will come.
-    pub fn finish(&mut self) {
-        self.settled = Nanos::MAX;
-    }
 }
 
 impl EventSink for EventOrder {

@@ -26,7 +26,7 @@ pub struct RecordingWriter<W: Write> {
     pub(super) out: BufWriter<W>,
     base: Monotonic,
     /// By CPU.
-    streams: Vec<WaitingEvents>,
+    pub(super) streams: Vec<WaitingEvents>,
     /// No event before this time will come.
     settled: u64,
     blocks: BlockMaker,
@@ -38,8 +38,8 @@ pub struct RecordingWriter<W: Write> {
 
 /// Events of a CPU that have yet to be written, in order of time.
 #[derive(Default)]
-struct WaitingEvents {
-    events: Vec<PackedEvent>,
+pub(super) struct WaitingEvents {
+    pub(super) events: Vec<PackedEvent>,
     written: u64,
 }
 
@@ -161,11 +161,6 @@ impl<W: Write> RecordingWriter<W> {
     /// Events taken so far.
     pub fn events(&self) -> u64 {
         self.events
-    }
-
-    /// Events that are held in memory.
-    pub fn waiting(&self) -> usize {
-        self.streams.iter().map(|stream| stream.events.len()).sum()
     }
 
     /// Bytes written so far; some may still be in the buffer.
@@ -355,7 +350,7 @@ impl BlockMaker {
 }
 
 impl Recording {
-    /// Writes the recording as a file of format [`VERSION`]; `out` need not be buffered.
+    /// Writes the recording as a file; `out` need not be buffered.
     ///
     /// # Errors
     /// When it cannot be written.

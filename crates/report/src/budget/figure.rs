@@ -6,7 +6,7 @@ use crate::chart::{Axis, Chart, Curve, MOST_CURVES, not_drawn};
 
 /// One curve for each component that was measured, in the order of the rows; several figures where
 /// one would have too many curves.
-pub fn components_charts(result: &BudgetResult) -> Vec<Chart> {
+pub(crate) fn components_charts(result: &BudgetResult) -> Vec<Chart> {
     let rows = result.rows.iter().filter(|row| !row.ccdf.is_empty());
     let curves: Vec<Curve> = rows.map(|row| curve(&row.component, &row.ccdf)).collect();
     let figures = curves.len().div_ceil(MOST_CURVES);
@@ -29,7 +29,7 @@ pub fn components_charts(result: &BudgetResult) -> Vec<Chart> {
 }
 
 /// One curve for each network, for the first [`MOST_CURVES`] of them.
-pub fn networks_chart(result: &BudgetResult) -> Chart {
+pub(crate) fn networks_chart(result: &BudgetResult) -> Chart {
     let networks = result.topologies.iter();
     let left_out = not_drawn(networks.len(), "network", "networks");
     let curves = networks.map(|network| curve(&network.name, &network.ccdf));

@@ -3,7 +3,7 @@
 mod figure;
 mod tables;
 
-pub use self::figure::{components_charts, networks_chart};
+pub(crate) use self::figure::{components_charts, networks_chart};
 pub(crate) use self::tables::{
     PAPER, STAND_IN, earlier_table, networks_table, parameters, reproduces, rows_beside_paper,
     rows_screen, rows_table, title,

@@ -3,7 +3,7 @@
 use taillab_model::budget::{BudgetResult, BudgetRow, Class, PaperFigures, Standing};
 use taillab_model::{Distribution, Nanos};
 
-use crate::table::{Cell, Column, Table, cell, known, name};
+use crate::table::{Cell, Column, Table, cell, known, length, name};
 use crate::text::Ink;
 
 /// Each component: our figures, with the paper's below them. With `with_how` also how those came about
@@ -178,10 +178,6 @@ pub(crate) fn networks_table(result: &BudgetResult, parts: bool) -> Table {
         }
     }
     table
-}
-
-fn length(length: Option<Nanos>) -> Cell {
-    known(length.map(|ns| ns.to_string()))
 }
 
 fn quantile(of: &Distribution, q: f64) -> Cell {

@@ -17,9 +17,11 @@ fn where_from(page: &mut Markup, report: &RttReport<'_>) {
             explained::loads(rows).put(page);
             for row in rows {
                 let (reasons, warnings) = explained::doubts(row);
-                for reason in reasons.iter().chain(warnings) {
-                    let text = format!("{}: {}", label(row), reason.text);
-                    put!(page, "<p class=\"notice notable\">{}</p>\n", Esc(&text));
+                for (class, reasons) in [("bad", reasons), ("notable", warnings)] {
+                    for reason in reasons {
+                        let text = format!("{}: {}", label(row), reason.text);
+                        put!(page, "<p class=\"notice {class}\">{}</p>\n", Esc(&text));
+                    }
                 }
             }
         });

@@ -11,7 +11,6 @@
 
 mod figure;
 mod live;
-#[cfg(feature = "parquet")]
 mod parquet;
 mod tables;
 
@@ -23,7 +22,6 @@ use taillab_model::{ClientTimes, Monotonic, Operation, Outcome, WireTimes};
 
 pub use self::figure::chart;
 pub use self::live::{LiveWindow, live_line};
-#[cfg(feature = "parquet")]
 pub use self::parquet::write_parquet;
 pub(crate) use self::tables::{closed_table, latency_table, steps_table};
 use crate::document::Curve;

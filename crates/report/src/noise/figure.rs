@@ -7,7 +7,7 @@ use super::worst::{phases, worst};
 use crate::chart::{Axis, Chart, Curve, MOST_CURVES};
 
 /// The distribution of the time between two reads, a curve for each row.
-pub fn chart(result: &NoiseResult) -> Chart {
+pub(crate) fn chart(result: &NoiseResult) -> Chart {
     let (rows, all) = (drawn(&result.rows), result.rows.len());
     Chart {
         title: "Time between two reads of the clock".to_owned(),

@@ -5,7 +5,7 @@ mod tables;
 mod texts;
 mod worst;
 
-pub use self::figure::chart;
+pub(crate) use self::figure::chart;
 pub(crate) use self::tables::{causes_page, causes_screen, longest_table, rows_screen, rows_table};
 pub(crate) use self::texts::{attributed, clock, held, name};
 pub(crate) use self::worst::{not_shown, worst};

@@ -5,7 +5,7 @@ use taillab_model::{Distribution, Nanos};
 
 use super::texts::name as name_of;
 use crate::figures::{count, counted, percent};
-use crate::table::{Cell, Column, Table, cell, known, name};
+use crate::table::{Column, Table, cell, known, length, name};
 use crate::text::{Ink, Style};
 
 /// Causes in a table of a terminal.
@@ -77,10 +77,6 @@ fn doubts(row: &NoiseRow) -> Option<String> {
         parts.push(counted(row.gaps_not_kept, one, many));
     }
     (!parts.is_empty()).then(|| format!("! {}", parts.join("; ")))
-}
-
-fn length(length: Option<Nanos>) -> Cell {
-    known(length.map(|length| length.to_string()))
 }
 
 fn per_s(rate: f64) -> String {

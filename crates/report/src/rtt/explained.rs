@@ -9,7 +9,7 @@ use taillab_model::rtt::{
 use taillab_model::summary::Reason;
 use taillab_model::{Nanos, REPORTED_QUANTILES};
 
-use super::result::{label, size};
+use super::result::{label, size_and_conns};
 use crate::figures::{self, count, counted, grouped, micros, percent, quantile_name};
 use crate::table::{Column, Table, cell, known, name};
 use crate::text::Ink;
@@ -177,12 +177,9 @@ pub(crate) fn elimination(result: &RttResult) -> Table {
                    below it the range between the ends of their intervals";
     let mut table = Table::new(caption, columns);
     for one in &result.elimination {
-        let conns = match one.conns {
-            1 => String::new(),
-            n => format!(" ×{n}"),
-        };
+        let each = size_and_conns(one.size_bytes, one.conns);
         for suspect in &one.suspects {
-            let what = format!("{}{conns}: {}", size(one.size_bytes), suspect.suspect);
+            let what = format!("{each}: {}", suspect.suspect);
             let rows = match &suspect.without {
                 Some(without) => format!("{} − {without}", suspect.with),
                 None => suspect.with.clone(),

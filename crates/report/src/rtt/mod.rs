@@ -3,13 +3,11 @@
 pub(crate) mod explained;
 mod figure;
 mod hlog;
-#[cfg(feature = "parquet")]
 mod parquet;
 mod result;
 pub(crate) mod tables;
 
 pub use self::figure::{around_slowest, ccdf, over_time};
 pub use self::hlog::write_hlog;
-#[cfg(feature = "parquet")]
 pub use self::parquet::write_parquet;
-pub use self::result::{RttReport, file_name, label, size};
+pub use self::result::{RttReport, file_name, label};

@@ -73,11 +73,8 @@ fn ranges(cpus: &[u32]) -> String {
 
 /// `tcp blocking 1K ×2`: the row among others.
 pub fn label(row: &RttRow) -> String {
-    let conns = match row.conns {
-        1 => String::new(),
-        n => format!(" ×{n}"),
-    };
-    format!("{} {} {}{conns}", row.proto, row.mode, size(row.size_bytes))
+    let each = size_and_conns(row.size_bytes, row.conns);
+    format!("{} {} {each}", row.proto, row.mode)
 }
 
 /// The row in the names of its files: `tcp-blocking-1024-2`.
@@ -88,8 +85,16 @@ pub fn file_name(row: &RttRow) -> String {
     )
 }
 
+/// `1K ×2`: the size of a message and the number of connections; `1K` where that is one.
+pub(super) fn size_and_conns(bytes: u32, conns: u32) -> String {
+    match conns {
+        1 => size(bytes),
+        n => format!("{} ×{n}", size(bytes)),
+    }
+}
+
 /// `64`, `1K`, `512K`, as on the command line.
-pub fn size(bytes: u32) -> String {
+fn size(bytes: u32) -> String {
     match bytes {
         n if n >= 1 << 20 && n % (1 << 20) == 0 => format!("{}M", n >> 20),
         n if n >= 1 << 10 && n % (1 << 10) == 0 => format!("{}K", n >> 10),

@@ -3,13 +3,11 @@
 //! The shape of the JSON is `schemas/sim.schema.json`.
 
 mod figure;
-#[cfg(feature = "parquet")]
 mod parquet;
 mod result;
 pub(crate) mod tables;
 
 pub use self::figure::chart;
-#[cfg(feature = "parquet")]
 pub use self::parquet::write_parquet;
 pub use self::result::{
     Engine, Exact, ExactQuantile, Fanout, Runs, SCHEMA_VERSION, SimulatedRun, SimulationReport,

@@ -1,5 +1,7 @@
 //! What a table consists of: columns, cells, rows.
 
+use taillab_model::Nanos;
+
 use crate::text::Ink;
 
 /// Shown instead of a value that is not known.
@@ -120,6 +122,11 @@ pub(crate) fn cell(text: impl Into<String>) -> Cell {
 /// The text, or a dash if it is not known.
 pub(crate) fn known(text: Option<String>) -> Cell {
     text.map_or_else(|| cell(DASH), cell)
+}
+
+/// A length of time with its unit, or a dash if it is not known.
+pub(crate) fn length(length: Option<Nanos>) -> Cell {
+    known(length.map(|length| length.to_string()))
 }
 
 /// The name of a row.

@@ -132,7 +132,6 @@ fn a_log_has_three_series_and_keeps_unanswered_requests_in_the_lateness() {
     assert!(totals.percentiles(LoadSeries::Floor).is_none());
 }
 
-#[cfg(feature = "parquet")]
 #[test]
 fn parquet_holds_every_request_with_its_outcome() {
     use arrow_array::cast::AsArray;

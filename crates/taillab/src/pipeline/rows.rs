@@ -195,7 +195,7 @@ impl RowFiles {
                     requests::write_parquet(rows, out).map(drop)
                 })?,
                 Writer::begin(dir, "latency.hlog", move |rows, out| {
-                    hlog::write(rows, from, started_unix_s, out).map(drop)
+                    hlog::write(rows, from, started_unix_s, out)
                 })?,
             ],
         })

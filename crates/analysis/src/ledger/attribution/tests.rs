@@ -115,7 +115,12 @@ impl Checker {
     }
 }
 
-fn check(plan: &Plan, options: &LedgerOptions, requests_in_window: Option<usize>) -> Checked {
+fn check(
+    plan: &Plan,
+    options: &LedgerOptions,
+    trace_from: Nanos,
+    requests_in_window: Option<usize>,
+) -> Checked {
     let events = plan.run().events;
     let context = plan.context();
     let matching = MatchOptions {
@@ -139,21 +144,22 @@ fn check(plan: &Plan, options: &LedgerOptions, requests_in_window: Option<usize>
     };
     let first = &windows[0];
     let usual = Baseline::of(&first.matched, &first.timeline, plan.service_time());
+    let mut attribution = Attribution::new(&context, options, usual);
+    attribution.trace_from(trace_from);
     let mut checker = Checker {
-        attribution: Attribution::new(&context, options, usual),
+        attribution,
         checked: Checked::default(),
     };
     windows.iter().for_each(|window| checker.follow(window));
     checker.checked
 }
 
-fn options(plan: &Plan, trace_from: Nanos) -> LedgerOptions {
+fn options(plan: &Plan) -> LedgerOptions {
     let workers = plan.gaps.len() as u32;
     LedgerOptions {
         service_time: plan.service_time(),
         workers: std::num::NonZeroU32::new(workers).unwrap(),
         measure_from: Monotonic::from_nanos_since_boot(0),
-        trace_from,
     }
 }
 
@@ -185,7 +191,7 @@ fn the_work_for_a_request_does_not_grow_with_the_queue() {
             trouble: Some((3, Trouble::Slow(20_000))),
             ..busy(queue, queue + 1_000)
         };
-        let checked = check(&plan, &options(&plan, Nanos::MAX), None);
+        let checked = check(&plan, &options(&plan), Nanos::MAX, None);
         assert!(checked.longest_queue >= queue / 10 * 9, "{checked:?}");
         checked.most_looked_at
     });
@@ -197,12 +203,11 @@ fn the_work_for_a_request_does_not_grow_with_the_queue() {
 fn what_gets_no_entry_is_not_split_into_pieces() {
     let plan = busy(300, 600);
     let split = |measure_from| {
-        let all = options(&plan, Nanos::ZERO);
         let options = LedgerOptions {
             measure_from,
-            ..all
+            ..options(&plan)
         };
-        check(&plan, &options, None).told
+        check(&plan, &options, Nanos::ZERO, None).told
     };
     assert!(split(Monotonic::from_nanos_since_boot(0)) > 500);
     assert_eq!(split(Monotonic::MAX), 0);
@@ -294,7 +299,6 @@ fn a_worker_that_has_moved_to_another_cpu_overtakes_nobody() {
         service_time: Nanos::from_micros(10),
         workers: std::num::NonZeroU32::new(2).unwrap(),
         measure_from: Monotonic::from_nanos_since_boot(0),
-        trace_from: Nanos::MAX,
     };
     let usual = Baseline::of(&matched, &timeline, options.service_time);
     let mut attribution = Attribution::new(&context, &options, usual);
@@ -338,7 +342,7 @@ proptest! {
             real_time: seed % 2 == 0,
             ..busy(queue, 2_500 * workers)
         };
-        let checked = check(&plan, &options(&plan, Nanos::from_millis(2)), window);
+        let checked = check(&plan, &options(&plan), Nanos::from_millis(2), window);
         prop_assert!(checked.longest_queue >= queue / 10 * 8 && checked.told > 0, "{:?}", checked);
         prop_assert!(checked.requests >= 2_400 * workers, "{:?}", checked);
         let inverted = order != Order::Fifo && queue > 0;

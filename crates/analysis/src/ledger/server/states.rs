@@ -151,19 +151,19 @@ impl ServerState {
     /// Why a worker that is not on a CPU and does not wait for one holds up its requests.
     fn own_label(&mut self, w: usize) -> Label {
         let worker = &self.workers[w];
-        let call = |call: Option<u16>| call.map_or(Who::Nobody, Who::Call);
         let (cause, who) = match worker.state {
             WorkerState::Asleep(sleep) => match sleep {
-                Sleep::Lock { call: number } => {
+                Sleep::Lock { call } => {
                     let by = worker.waker().map(Who::Thread);
-                    (Cause::BlockedLock, by.unwrap_or(call(number)))
+                    let by = by.or(call.map(Who::Call));
+                    (Cause::BlockedLock, by.unwrap_or(Who::Nobody))
                 }
                 Sleep::Fault => (Cause::BlockedFault, Who::Nobody),
-                Sleep::Io { call: number } => (Cause::BlockedIo, call(number)),
+                Sleep::Io { call } => (Cause::BlockedIo, Who::Call(call)),
                 Sleep::Other { .. } if self.baseline.virtual_workers && worker.state.is_timer() => {
                     (Cause::SlowService, Who::Worker(worker.tid))
                 }
-                Sleep::Other { call: number } => (Cause::BlockedOther, Who::Call(number)),
+                Sleep::Other { call } => (Cause::BlockedOther, Who::Call(call)),
                 // in the middle of a request, it waits for an answer from elsewhere
                 Sleep::Work | Sleep::Unknown if worker.serving.is_some() => {
                     (Cause::BlockedOther, Who::Nobody)

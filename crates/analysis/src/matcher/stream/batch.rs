@@ -111,11 +111,7 @@ impl Connection {
             self.from_its_beginning = false;
         }
         self.done = self.done.max(end);
-        if let Some(framer) = &mut self.framer {
-            framer.synced = false;
-            framer.turns = false;
-        }
-        self.doubted(now, settled);
+        self.loses_track(now, settled);
     }
 
     /// Ends a batch after a response has begun to leave; `last` is its last segment.

@@ -64,8 +64,7 @@ impl File {
 fn recover(bytes: &[u8]) -> Result<(Vec<Event>, Option<Damage>, LostEvents), RecordingError> {
     let mut reader = RecordingReader::open(bytes)?;
     let streamed = reader.by_ref();
-    let (unreadable, mut streamed): (Vec<Event>, Vec<Event>) =
-        streamed.partition(Event::is_of_reader);
+    let (unreadable, mut streamed): (Vec<Event>, Vec<Event>) = streamed.partition(is_of_reader);
     let (recording, damage) = Recording::recover(bytes)?;
     assert_unreadable(&unreadable, damage.as_ref());
     assert_eq!(reader.damage(), damage);

@@ -27,9 +27,7 @@ use rustix::thread::{CpuSet, UnshareFlags, gettid, sched_getaffinity};
 use rustix::time::{ClockId, clock_gettime};
 use taillab_analysis::{BlindWindow, Matched};
 use taillab_model::{MiddleStamps, Monotonic, Recording, Stamps};
-use taillab_probe::{
-    DeviceId, Devices, Disturbances, Probe, ProbeSpec, ServerProcesses, Transport,
-};
+use taillab_probe::{Devices, Disturbances, Probe, ProbeSpec, ServerProcesses, Transport};
 
 pub(crate) const SERVER_PORT: u16 = 11_211;
 pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
@@ -240,6 +238,23 @@ pub(crate) fn ip(args: &str) {
         "ip {args}: {}",
         String::from_utf8_lossy(&output.stderr)
     );
+}
+
+/// A network device, unique on the host.
+#[derive(Clone, Copy)]
+pub(crate) struct DeviceId {
+    pub(crate) ifindex: u32,
+    /// The inode of its network namespace.
+    pub(crate) netns_inode: u64,
+}
+
+impl From<DeviceId> for Devices {
+    fn from(device: DeviceId) -> Self {
+        Self {
+            netns_inode: device.netns_inode,
+            ifindexes: vec![device.ifindex],
+        }
+    }
 }
 
 pub(crate) fn device(name: &str) -> DeviceId {

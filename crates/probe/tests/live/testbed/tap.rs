@@ -7,9 +7,9 @@ use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-use taillab_probe::{DeviceId, ProbeSpec, ServerProcesses, Transport};
+use taillab_probe::{ProbeSpec, ServerProcesses, Transport};
 
-use super::{CLIENT, Namespace, SERVER, SERVER_PORT, device, ip, spec};
+use super::{CLIENT, DeviceId, Namespace, SERVER, SERVER_PORT, device, ip, spec};
 
 /// The port that the frames come from.
 pub(crate) const CLIENT_PORT: u16 = 40_001;
