@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn every_known_cause_of_excess_has_a_mitigation_or_an_advice() {
+    fn every_known_cause_of_excess_has_a_mitigation_or_advice() {
         let treated: HashSet<Cause> = MITIGATIONS
             .iter()
             .flat_map(|m| m.is.treats)
