@@ -92,12 +92,12 @@ fn it_runs_where_and_as_whom_it_was_told() {
         format!("net:[{}]", namespace.inode())
     );
     assert_eq!(server.threads(), [pid]);
-    let environ = fs::read(format!("/proc/{pid}/environ")).unwrap();
-    assert!(
-        environ
-            .split(|&b| b == 0)
-            .any(|var| var == b"TAILLAB_TEST=here")
-    );
+    // the kernel shows it at the end of exec, a moment after it has told us that it succeeds
+    eventually("its environment", || {
+        let environ = fs::read(format!("/proc/{pid}/environ")).unwrap();
+        let mut variables = environ.split(|&b| b == 0);
+        variables.any(|variable| variable == b"TAILLAB_TEST=here")
+    });
     assert_eq!(server.processes(), [pid]);
     // It has no handler for SIGTERM, which the first process of a pid namespace then
     // does not get.

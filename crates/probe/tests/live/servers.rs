@@ -9,7 +9,7 @@ use std::net::UdpSocket;
 use crate::testbed::datagrams::DatagramBed;
 use crate::testbed::{ATTEMPTS, echo, live, share_of_seen};
 use taillab_analysis::{MatchOptions, match_events};
-use taillab_model::{Monotonic, Stamps};
+use taillab_model::{Monotonic, Nanos, Stamps};
 use taillab_probe::Probe;
 
 /// Places of T2 to T5 in [`Stamps`].
@@ -26,7 +26,12 @@ fn assert_datagrams(threads: usize, serve: fn(UdpSocket), at_once: usize, wanted
         let calls = bed.make(4, 2_000 / at_once, at_once);
         let recording = probe.finish().expect("the counters can be read");
         assert_eq!(recording.lost.total(), 0, "{:?}", recording.lost);
-        let matched = match_events(recording.into_events(), &MatchOptions::default());
+        // longer than a stall of the machine
+        let options = MatchOptions {
+            stale_after: Nanos::from_secs(60),
+            ..MatchOptions::default()
+        };
+        let matched = match_events(recording.into_events(), &options);
         let keys = matched.keys.iter().map(|key| (key.port, key.id));
         let stamps: HashMap<(u16, u16), Stamps> = keys
             .zip(matched.requests.iter().map(|r| r.server))

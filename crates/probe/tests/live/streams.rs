@@ -250,6 +250,7 @@ fn processes_that_are_named_one_by_one_are_the_servers() {
     assert!(seen > 0, "the probe was blind all the time");
 
     let other = StreamBed::sleeping();
+    testbed::await_sleep(&testbed::threads_of(other.id()));
     let (_, events, _) = sleeps_of(&bed, server.id(), vec![other.id()]);
     assert_eq!(events, [], "another process");
 }

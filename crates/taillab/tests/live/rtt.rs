@@ -228,7 +228,7 @@ fn a_program_that_takes_the_cpu_of_an_end_is_found_at_that_end() {
 fn explained(path: &[&str]) -> Value {
     let output = taillab()
         .args(["rtt", "--explain", "--json", "--runs", "1"])
-        .args(["--count", "20000", "--size", "64"])
+        .args(["--count", "20000", "--size", "64", "--timeout", PATIENT])
         .args(["-C", "0", "--client-cpus", "1"])
         .args(path)
         .output()

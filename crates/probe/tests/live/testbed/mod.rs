@@ -94,15 +94,11 @@ pub(crate) fn await_sleep(threads: &[PathBuf]) {
     let is_asleep = |thread: &PathBuf| {
         let stat = std::fs::read_to_string(thread.join("stat")).unwrap_or_default();
         let state = stat.rsplit(") ").next().unwrap_or_default();
-        state.starts_with('S')
+        // a thread says that it sleeps a moment before it leaves its CPU; its call is known only then
+        let call = std::fs::read_to_string(thread.join("syscall")).unwrap_or_default();
+        state.starts_with('S') && !call.is_empty() && !call.starts_with("running")
     };
-    let mut looks = 0;
-    eventually("the server sleeps", || {
-        // a thread says that it sleeps a moment before it leaves its CPU
-        let all = threads.iter().all(is_asleep);
-        looks = if all { looks + 1 } else { 0 };
-        looks == 3
-    });
+    eventually("the server sleeps", || threads.iter().all(is_asleep));
 }
 
 /// How often a thread has gone to sleep so far.

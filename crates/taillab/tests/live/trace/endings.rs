@@ -1,10 +1,10 @@
 //! How a trace ends when it does not go as planned, and what is kept.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::process::{Command, Stdio};
 
 use taillab_host::doctor::COMMANDS;
+use taillab_model::{Event, RecordingReader};
 
 use super::rig::{Running, load, null_rpc, result};
 use crate::support::{Guarded, Machine, for_everybody, live, signal, taillab, wait_for};
@@ -20,12 +20,12 @@ pub fn begun(server: &Running, dir: &std::path::Path) -> Guarded {
         .args(["-p", &server.pid().to_string()]);
     let child = Guarded::spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
     let recording = dir.join("capture.tlc");
-    // The file first grows by what is known at the start. Events are written when they are a quarter of
-    // a second old, so by the second growth at the latest there are some.
-    let mut sizes = BTreeSet::new();
-    wait_for("a recording that grows", || {
-        sizes.extend(fs::metadata(&recording).ok().map(|file| file.len()));
-        (sizes.len() >= 3).then_some(())
+    wait_for("a recording of the measurement", || {
+        let written = fs::read(&recording).ok()?;
+        let mut events = RecordingReader::open(&written[..]).ok()?;
+        let from = events.context().measure_from_ns?;
+        let is_measured = |event: Event| event.at.nanos_since_boot() > from;
+        events.any(is_measured).then_some(())
     });
     child
 }

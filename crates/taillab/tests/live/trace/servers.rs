@@ -277,11 +277,18 @@ fn a_recording_keeps_no_content() {
     fs::create_dir(place.path().join("files")).unwrap();
     fs::write(place.path().join("files/s3cr3t"), "s3cr3t s3cr3t").unwrap();
     let folder = place.path().join("files");
-    let server = Running::program(&format!(
-        "python3 -m http.server {port} --protocol HTTP/1.1 --bind 127.0.0.1 --directory {}",
-        folder.display()
-    ))
-    .listening(&format!("127.0.0.1:{port}"));
+    // with a queue for all connections: else some are opened only after seconds
+    let script = format!(
+        "import functools, http.server as http\n\
+         class Server(http.ThreadingHTTPServer): request_queue_size = 1024\n\
+         http.SimpleHTTPRequestHandler.protocol_version = 'HTTP/1.1'\n\
+         files = functools.partial(http.SimpleHTTPRequestHandler, directory={:?})\n\
+         Server(('127.0.0.1', {port}), files).serve_forever()\n",
+        folder.display().to_string()
+    );
+    fs::write(place.path().join("server.py"), script).unwrap();
+    let line = format!("python3 {}", place.path().join("server.py").display());
+    let server = Running::program(&line).listening(&format!("127.0.0.1:{port}"));
     let _clients = load_over(32, &format!("http://127.0.0.1:{port}/s3cr3t"), 300);
     let dir = place.path().join("trace");
     let pid = server.pid().to_string();
