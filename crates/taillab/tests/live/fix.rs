@@ -401,12 +401,10 @@ fn ctrl_c_puts_the_change_of_a_live_server_back() {
         }
         let result: Value = serde_json::from_slice(&fs::read(&printed).unwrap()).unwrap();
         let fixes = fixes_of(&result);
-        // too noisy, no time left, or nothing in the measurement that a change would treat: then it tries nothing
-        let tried = |fix: &Value| fix["pairs"].as_u64() > Some(0);
-        assert!(
-            is_too_noisy(&fixes) || !fixes[1..].iter().any(tried),
-            "{result:#}"
-        );
+        // a stall may have made the whole tail of the measurement, which no change treats
+        let has_no_candidate = fixes.len() == 1;
+        let had_no_trial = is_too_noisy(&fixes) || ran_out(&fixes) || has_no_candidate;
+        assert!(had_no_trial, "{result:#}");
         None
     };
     let begun = (0..ATTEMPTS).find_map(begun);

@@ -55,32 +55,6 @@ fn median(summary: &Value, place: &str) -> u64 {
 /// The share of responses with all six stamps that a noisy machine leaves.
 pub const MOSTLY_COMPLETE: f64 = 0.98;
 
-/// The share, of the requests that were alone in the server, that have all six stamps.
-pub fn complete_alone(dir: &Path) -> f64 {
-    let mut requests: Vec<(i64, i64, bool)> = Vec::new();
-    for batch in batches(dir) {
-        let stamps = ["t1", "t2", "t3", "t4", "t5", "t6"].map(|t| column(&batch, t));
-        let both = |row: &usize| stamps[0].is_valid(*row) && stamps[5].is_valid(*row);
-        requests.extend((0..batch.num_rows()).filter(both).map(|row| {
-            let is_complete = stamps.iter().all(|stamp| stamp.is_valid(row));
-            (stamps[0].value(row), stamps[5].value(row), is_complete)
-        }));
-    }
-    requests.sort_unstable();
-    let mut left = i64::MIN;
-    let (mut alone, mut complete) = (0_u32, 0_u32);
-    for (place, &(came, leaves, is_complete)) in requests.iter().enumerate() {
-        let next = requests.get(place + 1);
-        if came > left && next.is_none_or(|next| next.0 > leaves) {
-            alone += 1;
-            complete += u32::from(is_complete);
-        }
-        left = left.max(leaves);
-    }
-    assert!(alone > 0, "no request was alone in the server");
-    f64::from(complete) / f64::from(alone)
-}
-
 /// Checks a run directory and what was printed. At least `complete_share` of the responses must have
 /// all six stamps, or were there while the probe was blind.
 pub fn check(dir: &Path, stdout: &[u8], complete_share: f64) {

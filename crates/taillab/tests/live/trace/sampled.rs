@@ -120,11 +120,14 @@ fn datagrams_in_bursts_keep_their_own_stamps() {
     let place = tempfile::tempdir().unwrap();
     let pid = server.pid().to_string();
     let words = ["-p", &pid, "--udp", "-d", "2s", "--stamps", "sampled:1/4"];
-    // the clients' CPU is busy, so that they may send little
-    let mut attempts = (0..5).map(|attempt| {
+    // the clients' CPU is busy, so that they may send little, or nothing at all: then there is no result
+    let outputs = (0..5).map(|attempt| {
         let dir = place.path().join(attempt.to_string());
-        result(&trace(&words, &dir))
+        trace(&words, &dir)
     });
+    let mut attempts = outputs
+        .filter(|output| !output.stdout.is_empty())
+        .map(|output| result(&output));
     let has_many = |found: &Value| found["matching"]["complete"].as_u64().unwrap() > 1000;
     let found = attempts.find(has_many);
     let found = found.expect("few requests again and again");
@@ -143,42 +146,37 @@ fn the_ends_alone_give_the_sojourn_of_every_request() {
     }
     // nothing tells how long the server works: there is no ideal to compare with, and t is not invented
     let words = ["--stamps", "ends", "-d", "2s"];
-    traced(
-        &words,
-        |_| true,
-        |found, dir| {
-            assert_eq!(
-                found["ideal"]["withdrawn"]["because"],
-                "service_time_unknown"
-            );
-            assert_eq!(found["service_time_source"], "unknown");
-            assert_eq!(found["service_time_ns"], 0);
-            assert!(found["measured"]["overload"].is_null());
-            let with_t = taillab()
-                .args(["explain", "--json", "--service-time", "10us"])
-                .arg(dir)
-                .output();
-            let with_t = result(&with_t.unwrap());
-            assert_eq!(with_t["service_time_source"], "given");
-            let because = &with_t["ideal"]["withdrawn"]["because"];
-            assert_ne!(*because, "service_time_unknown");
+    let any = |_: &Value| true;
+    traced(&words, any, |found, dir| {
+        assert_eq!(
+            found["ideal"]["withdrawn"]["because"],
+            "service_time_unknown"
+        );
+        assert_eq!(found["service_time_source"], "unknown");
+        assert_eq!(found["service_time_ns"], 0);
+        assert!(found["measured"]["overload"].is_null());
+        let with_t = taillab()
+            .args(["explain", "--json", "--service-time", "10us"])
+            .arg(dir)
+            .output();
+        let with_t = result(&with_t.unwrap());
+        assert_eq!(with_t["service_time_source"], "given");
+        let because = &with_t["ideal"]["withdrawn"]["because"];
+        assert_ne!(*because, "service_time_unknown");
 
-            let matching = &found["matching"];
-            let count = |name: &str| matching[name].as_u64().unwrap();
-            assert_eq!(count("unasked"), count("matched"), "{matching}");
-            assert_eq!(count("complete"), 0, "{matching}");
-            assert_eq!(found["stages"]["t4_t5"]["count"], 0);
-            assert!(
-                found["explanation"].is_null() && found["causes"].as_array().unwrap().is_empty()
-            );
-            let hooks = matching["hooks"].as_array().unwrap();
-            let stamps = hooks.iter().map(|hook| hook["stamp"].as_str().unwrap());
-            assert!(
-                stamps.clone().all(|stamp| stamp == "T1" || stamp == "T6"),
-                "{matching}"
-            );
-            let warnings = found["verdict"].to_string();
-            assert!(!warnings.contains("\"incomplete\""), "{warnings}");
-        },
-    );
+        let matching = &found["matching"];
+        let count = |name: &str| matching[name].as_u64().unwrap();
+        assert_eq!(count("unasked"), count("matched"), "{matching}");
+        assert_eq!(count("complete"), 0, "{matching}");
+        assert_eq!(found["stages"]["t4_t5"]["count"], 0);
+        assert!(found["explanation"].is_null() && found["causes"].as_array().unwrap().is_empty());
+        let hooks = matching["hooks"].as_array().unwrap();
+        let stamps = hooks.iter().map(|hook| hook["stamp"].as_str().unwrap());
+        assert!(
+            stamps.clone().all(|stamp| stamp == "T1" || stamp == "T6"),
+            "{matching}"
+        );
+        let warnings = found["verdict"].to_string();
+        assert!(!warnings.contains("\"incomplete\""), "{warnings}");
+    });
 }
