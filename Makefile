@@ -1,9 +1,9 @@
-# taillab: `make run` measures memcached on this machine, `make test` runs every test.
+# taillab: `make run` measures memcached on this machine, `make test` finds out whether it works here.
 # Both first install what is missing. Steps that need root use sudo and say what for.
 
 CARGO   ?= cargo
 BINARY  := target/release/taillab
-.PHONY: help run test vm build dist lint bench soak soak-live fuzz clean
+.PHONY: help run build dist test live lint vm check soak rounds recorder fuzz bench clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -22,34 +22,49 @@ dist: ## Build the fastest binary, for packages, with a training run (a quarter 
 	@scripts/setup.sh build
 	@scripts/dist.sh
 
-test: ## Run every test (lints, units, live here and in QEMU, browser)
-	@scripts/setup.sh test
-	@scripts/test.sh
+# Stages of one program: those of one call build once, run nothing twice, and are counted in one line.
+TESTS := python3 scripts/tests
 
-vm: ## Run the live tests of the probe on two other kernels, and those of RDMA, tune and noise, in QEMU (minutes)
+test: ## Find out whether it works here: units, command line, browser, live tests of each kind (12 minutes at most)
 	@scripts/setup.sh test
-	@scripts/test-vm.sh
+	@$(TESTS) test $(ARGS)
 
-lint: ## Check formatting and lints only
+live: ## Run all live tests, as root, and units that take long (ARGS="--only NAME": those whose names contain NAME)
+	@scripts/setup.sh test
+	@$(TESTS) live $(ARGS)
+
+lint: ## Check format and lints
 	@scripts/setup.sh build
-	@$(CARGO) fmt --all --check
-	@$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	@$(TESTS) lint
 
-bench: ## Measure the quick part of docs/benchmarks.md (minutes; nothing else should run)
+vm: ## Run what this kernel and this hardware lack in guests in QEMU (ARGS="--only rdma": one of them)
 	@scripts/setup.sh test
-	@scripts/bench.sh
+	@scripts/setup.sh vm
+	@$(TESTS) vm $(ARGS)
 
-soak: ## Record a server at its peak for ten minutes (ARGS=60: 60 s)
+check: ## Run what a change must pass: lint, test, live and the quickest guest
 	@scripts/setup.sh test
-	@scripts/soak.sh $(ARGS)
+	@scripts/setup.sh vm
+	@$(TESTS) lint test live guest
 
-soak-live: ## Run the live tests twenty times and print a table (ARGS="20 busy": beside a busy loop on CPU 1)
+soak: ## Run for hours: twenty rounds of the live tests, a recorder at its peak, the fuzzer, the benchmarks
+	@$(MAKE) --keep-going rounds recorder fuzz bench
+
+rounds: ## Run the live tests twenty times, every third time beside a loop on CPU 1
 	@scripts/setup.sh test
-	@scripts/soak-live.sh $(ARGS)
+	@$(TESTS) live soak $(or $(ARGS),--rounds 20 --busy-every 3)
+
+recorder: ## Record a server at its peak for ten minutes (ARGS=60: 60 s)
+	@scripts/setup.sh test
+	@scripts/recorder.sh $(ARGS)
 
 fuzz: ## Feed damaged files to every reader for an hour (ARGS=60: 60 s)
 	@scripts/setup.sh test
 	@FUZZ_SECONDS=$(or $(ARGS),3600) $(CARGO) test --workspace --test cli --locked -- --nocapture damaged_files
+
+bench: ## Measure the quick part of docs/benchmarks.md (minutes; nothing else should run)
+	@scripts/setup.sh test
+	@scripts/bench.sh
 
 clean: ## Remove what was built
 	@$(CARGO) clean

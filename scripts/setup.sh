@@ -22,9 +22,8 @@ grep -qs '^ID=ubuntu' /etc/os-release && browser=chromium-browser
 vm=(acpica-tools:/usr/bin/iasl qemu-system-x86:/usr/bin/qemu-system-x86_64 busybox-static:/bin/busybox
     cpio:/bin/cpio xz-utils:xz kmod:/bin/kmod systemd:/lib/systemd/systemd
     debian-archive-keyring:/usr/share/keyrings/debian-archive-keyring.gpg)
-[ -z "${TAILLAB_SKIP_VM:-}" ] || [ "$purpose" = vm ] || vm=()
 # rdma-core depends on udev; for RDMA in a guest the library and its drivers are enough
-test=("${run[@]}" "${vm[@]}" redis-server:redis-server "$browser:chromium" python3:python3 procps:/bin/kill
+test=("${run[@]}" redis-server:redis-server "$browser:chromium" python3:python3 procps:/bin/kill
       ibverbs-providers:/etc/libibverbs.d/rxe.driver)
 peers=("${run[@]}" sockperf:sockperf git:git g++:g++ make:make scons:scons gengetopt:gengetopt python3:python3
        libevent-dev:/usr/include/event.h libzmq3-dev:/usr/include/zmq.h cppzmq-dev:/usr/include/zmq.hpp

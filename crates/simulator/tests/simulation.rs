@@ -1,9 +1,6 @@
 //! The simulator as a whole: reproducible, honest about precision, clear about what is
 //! impossible.
 
-// in test helpers, too, a panic is a test failure
-#![allow(clippy::unwrap_used)]
-
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::ops::ControlFlow;
 

@@ -7,9 +7,6 @@
 //! 15 %, so that the count behind it is nearly normal. The number of cells tested is
 //! checked, so that none is dropped silently.
 
-// in test helpers, too, a panic is a test failure
-#![allow(clippy::unwrap_used)]
-
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# soak.sh [SECONDS]: records a server at its peak for ten minutes, or for SECONDS. Fails if an event
+# recorder.sh [SECONDS]: records a server at its peak for ten minutes, or for SECONDS. Fails if an event
 # was lost, if memory was not bounded, or if a request is missing from the file.
 # First the probe and the file alone, then `taillab trace` on memcached: recording, analysis and
 # all files in at most 300 MB.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-600}
-case $seconds in ''|0*|*[!0-9]*) echo "error: soak.sh [SECONDS], e.g. soak.sh 60" >&2; exit 2 ;; esac
+case $seconds in ''|0*|*[!0-9]*) echo "error: recorder.sh [SECONDS], e.g. recorder.sh 60" >&2; exit 2 ;; esac
 target=${CARGO_TARGET_DIR:-target}/release
 cargo build --release --locked --quiet
 cargo build --release --locked --quiet -p taillab-probe --example soak

@@ -1,0 +1,7 @@
+//! Simulated queues, compared with exact results, and the simulator as a whole.
+
+// in test helpers, too, a panic is a test failure
+#![allow(clippy::unwrap_used)]
+
+mod reference;
+mod simulation;

@@ -1,0 +1,77 @@
+"""Builds the tests once and finds their binaries."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+TARGET = ROOT / os.environ.get("CARGO_TARGET_DIR", "target")
+
+
+@dataclass(frozen=True)
+class Binary:
+    """A test binary: of `crate` (its folder's name), called `target` (`units`: the tests in the source)."""
+
+    crate: str
+    target: str
+    path: Path
+
+    @property
+    def suite(self):
+        return f"{self.crate} {self.target}"
+
+    @property
+    def folder(self):
+        """Where cargo runs it."""
+        return ROOT / "crates" / self.crate
+
+    @property
+    def is_live(self):
+        return self.target == "live"
+
+
+def environment():
+    """What cargo and the tests get. From nothing, data for the next build would only cost time."""
+    env = dict(os.environ)
+    # The same cases each time, so that a result can be repeated. A plain `cargo test` draws new ones.
+    env.setdefault("PROPTEST_RNG_SEED", "1")
+    if "CI" in env or not (TARGET / "debug" / "incremental").exists():
+        env.setdefault("CARGO_INCREMENTAL", "0")
+    return env
+
+
+def build():
+    """All test binaries; `None` if they cannot be built, and cargo has said why."""
+    # --tests: without the examples, which clippy checks; there are no doc tests
+    command = ["cargo", "test", "--workspace", "--tests", "--no-run", "--locked",
+               "--message-format=json-render-diagnostics"]
+    built = subprocess.run(command, cwd=ROOT, env=environment(), stdout=subprocess.PIPE, text=True)
+    if built.returncode != 0:
+        return None
+    messages = (json.loads(line) for line in built.stdout.splitlines())
+    artifacts = (message for message in messages if message.get("executable"))
+    binaries = [_binary(artifact) for artifact in artifacts if artifact["profile"]["test"]]
+    return sorted(binaries, key=lambda binary: (binary.is_live, binary.crate, binary.target))
+
+
+def _binary(artifact):
+    crate = Path(artifact["manifest_path"]).parent.name
+    units = not {"test"} & set(artifact["target"]["kind"])
+    return Binary(crate, "units" if units else artifact["target"]["name"], Path(artifact["executable"]))
+
+
+def lint():
+    """(name, passed) for the format and both sets of lints."""
+    clippy = ["cargo", "clippy", "--workspace", "--all-targets", "--locked"]
+    warnings = ["--", "-D", "warnings"]
+    commands = [
+        ("format", ["cargo", "fmt", "--all", "--check"]),
+        ("lints", clippy + warnings),
+        ("lints without the eBPF probe", clippy + ["--no-default-features"] + warnings),
+    ]
+    for name, command in commands:
+        print(f"\n== {name}", file=sys.stderr, flush=True)
+        yield name, subprocess.run(command, cwd=ROOT, env=environment()).returncode == 0

@@ -1,0 +1,50 @@
+"""What tests gave: kept for machines as JSON, shown to people as tables and one closing line."""
+
+import json
+import re
+from collections import Counter
+from dataclasses import asdict, dataclass
+
+OUTCOMES = ("passed", "failed", "skipped", "not run")
+# A test that cannot run here says so in a line of this form; libtest knows only its own `ignored`.
+SKIPPED = re.compile(r"SKIPPED (.*)")
+
+
+@dataclass
+class Result:
+    """One test, lint or limit: `suite` is a test binary or a guest, `outcome` one of OUTCOMES."""
+
+    suite: str
+    test: str
+    outcome: str
+    seconds: float
+    said: str = ""
+
+
+def closing_line(results):
+    counts = Counter(result.outcome for result in results)
+    return ", ".join(f"{counts[outcome]} {outcome}" for outcome in OUTCOMES)
+
+
+def exit_code(results, may_skip):
+    """0 only if everything ran and passed; tests may be skipped only where somebody asked for it."""
+    counts = Counter(result.outcome for result in results)
+    wrong = counts["failed"] + counts["not run"] + (0 if may_skip else counts["skipped"])
+    return 0 if counts["passed"] and not wrong else 1
+
+
+def save(path, results, about):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps({**about, "results": [asdict(result) for result in results]}, indent=1)
+    path.write_text(text + "\n")
+
+
+def table(header, rows):
+    """Lines of columns as wide as their contents, numbers to the right."""
+    cells = [[str(cell) for cell in row] for row in [header, *rows]]
+    widths = [max(len(row[at]) for row in cells) for at in range(len(header))]
+    right = [all(isinstance(row[at], (int, float)) or re.fullmatch(r"[\d.]+ s|", str(row[at])) for row in rows)
+             for at in range(len(header))]
+    justified = ((cell.rjust(width) if is_right else cell.ljust(width)
+                  for cell, width, is_right in zip(row, widths, right)) for row in cells)
+    return "\n".join("  ".join(row).rstrip() for row in justified)

@@ -1,0 +1,89 @@
+"""Which test belongs to which stage, and how long each suite may take: the tables are in suites.toml."""
+
+import multiprocessing
+import os
+import time
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+import libtest
+
+TABLES = tomllib.loads((Path(__file__).parent / "suites.toml").read_text())
+# Loops of `_count` in a second on all CPUs together of the machine and hour of the limits in suites.toml.
+REFERENCE_LOOPS_PER_S = TABLES["reference_loops_per_s"]
+
+
+class UnknownTest(Exception):
+    """suites.toml names a test that is not there."""
+
+
+@dataclass(frozen=True)
+class Suite:
+    """The tests of one binary that belong to one stage."""
+
+    stage: str
+    binary: object
+    tests: tuple
+
+    @property
+    def name(self):
+        return self.binary.suite
+
+    @property
+    def threads(self):
+        """Live tests share the machine's CPUs, so one at a time."""
+        return 1 if self.binary.is_live else TABLES["threads"].get(self.name, os.cpu_count())
+
+    @property
+    def limit_s(self):
+        """Seconds it may take in the reference hour; 0: no limit (a filter chose some tests)."""
+        return TABLES["seconds"][self.stage].get(self.name, 0)
+
+
+def select(binaries, stage, only=()):
+    """The suites of a stage, with those tests whose names contain one of `only`."""
+    chosen = []
+    for binary in binaries:
+        tests = _of_stage(binary, stage)
+        if only:
+            tests = [test for test in tests if any(part in test for part in only)]
+        if tests:
+            chosen.append(Suite(stage, binary, tuple(tests)))
+    return chosen
+
+
+def _of_stage(binary, stage):
+    """`test` has the units and a choice of live tests; `live` all others, and units that take long; `soak`
+    what is ignored everywhere else."""
+    ignored = libtest.names(binary, ["--ignored"])
+    if stage == "soak":
+        return ignored
+    every = [test for test in libtest.names(binary) if test not in ignored]
+    listed = TABLES["live_in_test" if binary.is_live else "units_in_live"].get(binary.suite, [])
+    unknown = sorted(set(listed) - set(every))
+    if unknown:
+        raise UnknownTest(f"suites.toml names tests that {binary.suite} does not have: {', '.join(unknown)}")
+    in_list = stage == ("test" if binary.is_live else "live")
+    return [test for test in every if (test in listed) == in_list]
+
+
+def slowness():
+    """How much slower than in the reference hour this machine is now, at least 1."""
+    began, pool = time.monotonic(), multiprocessing.get_context("fork")
+    until = began + 0.2
+    counts = pool.SimpleQueue()
+    counters = [pool.Process(target=_count, args=(until, counts)) for _ in range(os.cpu_count())]
+    for counter in counters:
+        counter.start()
+    loops = sum(counts.get() for _ in counters)
+    for counter in counters:
+        counter.join()
+    return max(1.0, REFERENCE_LOOPS_PER_S * (time.monotonic() - began) / loops)
+
+
+def _count(until, counts):
+    loops = 0
+    while time.monotonic() < until:
+        loops += 1
+    counts.put(loops)
