@@ -83,6 +83,8 @@ def nginx():
     os.chmod(folder, 0o755)
     with open(os.path.join(folder, "index.html"), "w") as page:
         page.write("x" * 600)
+    # nginx's workers have a user of their own
+    os.chmod(page.name, 0o644)
     with open(os.path.join(folder, "nginx.conf"), "w") as config:
         config.write(f"""daemon off; worker_processes 1; pid {folder}/pid; error_log {folder}/error.log;
 events {{ worker_connections 4096; }}

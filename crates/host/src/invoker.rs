@@ -7,8 +7,8 @@ use std::io;
 
 use rustix::process::{Gid, Uid};
 use rustix::thread::{
-    CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_no_new_privs,
-    set_thread_groups, set_thread_res_gid, set_thread_res_uid,
+    CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_keep_capabilities,
+    set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
 };
 
 use crate::roots::Roots;
@@ -80,6 +80,16 @@ impl Invoker {
         Ok(())
     }
 
+    /// [`Self::assume`], but until the next exec root's right to reach every file is kept: a program often
+    /// lies in a home that only its owner may enter. What is executed has no capability (capabilities(7)).
+    /// Async-signal-safe, too.
+    pub(crate) fn assume_until_exec(&self) -> io::Result<()> {
+        // where this is refused, the user's own rights must do
+        let _ = set_keep_capabilities(true);
+        self.assume()?;
+        keep_only(CapabilitySet::DAC_OVERRIDE & capabilities(None)?.permitted)
+    }
+
     /// Runs `work` with the calling thread's effective user and groups those of this user, so that the
     /// kernel checks this user's rights and gives it the files that are made. Other threads stay as they are.
     ///
@@ -140,12 +150,7 @@ impl Invoker {
             true => CapabilitySet::KILL & capabilities(None)?.permitted,
             false => CapabilitySet::empty(),
         };
-        let sets = CapabilitySets {
-            effective: kept,
-            permitted: kept,
-            inheritable: CapabilitySet::empty(),
-        };
-        set_capabilities(None, sets)?;
+        keep_only(kept)?;
         set_no_new_privs(true)?;
         Ok(())
     }
@@ -154,6 +159,16 @@ impl Invoker {
     pub(crate) fn is_current(&self) -> bool {
         self.uid == rustix::process::geteuid()
     }
+}
+
+/// Gives up all capabilities of the calling thread but these.
+fn keep_only(kept: CapabilitySet) -> io::Result<()> {
+    let sets = CapabilitySets {
+        effective: kept,
+        permitted: kept,
+        inheritable: CapabilitySet::empty(),
+    };
+    Ok(set_capabilities(None, sets)?)
 }
 
 /// Gives the thread its identity back when dropped.

@@ -80,10 +80,15 @@ impl JournalFolder {
     /// `/tmp/taillab-UID`. Nothing is made yet.
     pub fn of_this_user() -> Self {
         let uid = rustix::process::geteuid();
-        Self(match std::env::var_os("XDG_RUNTIME_DIR") {
+        // `setpriv` and `su` leave the variable of the user before, whose folder is closed to this one
+        let is_ours = |folder: &PathBuf| {
+            fs::metadata(folder).is_ok_and(|folder| folder.uid() == uid.as_raw())
+        };
+        let own = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+        Self(match own.filter(is_ours) {
             _ if uid.is_root() => "/run/taillab".into(),
-            Some(folder) if !folder.is_empty() => Path::new(&folder).join("taillab"),
-            _ => format!("/tmp/taillab-{uid}").into(),
+            Some(folder) => folder.join("taillab"),
+            None => format!("/tmp/taillab-{uid}").into(),
         })
     }
 

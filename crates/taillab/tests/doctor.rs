@@ -21,15 +21,7 @@ fn doctor(args: &[&str]) -> Output {
 
 /// As a user who may do nothing, from a copy that this user can run.
 fn doctor_as_nobody(args: &[&str]) -> Output {
-    let folder = tempfile::tempdir_in("/tmp").unwrap();
-    let program = folder.path().join("taillab");
-    // copied by another program: a process that another test starts while we have the copy open for
-    // writing would inherit the descriptor, and the copy would be busy
-    let mut copy = Command::new("cp");
-    let copied = copy.arg(env!("CARGO_BIN_EXE_taillab")).arg(&program);
-    assert!(copied.status().unwrap().success());
-    let readable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(folder.path(), readable).unwrap();
+    let (_place, program) = support::for_everybody();
     let mut command = Command::new(&program);
     command.arg("doctor").args(args).current_dir("/");
     if rustix::process::geteuid().is_root() {

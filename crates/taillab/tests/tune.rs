@@ -69,14 +69,19 @@ fn a_plan_says_for_each_mitigation_what_it_would_change_or_why_it_cannot() {
             assert!(!change["why"].as_str().unwrap().is_empty(), "{change}");
         }
     }
-    let dry = json(&["apply", "timer-slack", "-p", &sleeper.pid(), "--dry-run"]);
+    let dry = json(&["apply", "nice", "-p", &sleeper.pid(), "--dry-run"]);
     assert_eq!(dry["action"], "plan");
     let change = &dry["mitigations"][0]["changes"][0];
-    let path = format!("/proc/{}/timerslack_ns", sleeper.pid());
-    assert_eq!(change["setting"], path.as_str());
-    assert_eq!(change["new"], "1");
-    let now = std::fs::read_to_string(&path).unwrap();
-    assert_eq!(change["old"], now.trim());
+    let thread = format!("sched_setattr(thread {})", sleeper.pid());
+    assert_eq!(change["setting"], thread.as_str());
+    let says = |value: &Value, nice: i32| {
+        let wanted = format!("other nice={nice}");
+        assert!(value.as_str().unwrap().starts_with(&wanted), "{change}");
+    };
+    says(&change["new"], -20);
+    let pid = rustix::process::Pid::from_child(&sleeper.0);
+    let now = rustix::process::getpriority_process(Some(pid)).unwrap();
+    says(&change["old"], now);
 }
 
 #[test]
@@ -95,7 +100,7 @@ fn what_cannot_be_applied_is_refused_in_one_line() {
             2,
             "there is no process",
         ),
-        (&["apply", "timer-slack", "-p", &pid], 2, "--yes"),
+        (&["apply", "nice", "-p", &pid], 2, "--yes"),
         (&["apply", "cpu-dma-latency", "--yes"], 2, "--hold"),
         (
             &["apply", "housekeeping", "-C", "1000", "--yes"],

@@ -319,7 +319,8 @@ impl Placing {
         }
         raise_open_files(self.open_files);
         if let Some(user) = &self.user {
-            user.assume().map_err(|error| ("change its user", error))?;
+            user.assume_until_exec()
+                .map_err(|error| ("change its user", error))?;
         }
         die_with(&self.spawner).map_err(|error| ("make it end with its parent", error))
     }

@@ -4,6 +4,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use taillab_host::server::{ServerError, ensure_tcp_port_free, ensure_udp_port_fr
 use taillab_host::target::{StartedCommand, comm};
 use taillab_host::{
     CpuSet, Invoker, NetNamespace, PrivateFolder, Roots, ServerProcess, ServerSpec, User, cpus,
+    programs,
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -104,6 +106,50 @@ fn it_runs_where_and_as_whom_it_was_told() {
     let exit = server.shutdown(PATIENCE).unwrap();
     assert_eq!(exit.status.signal(), Some(9));
     assert!(is_gone(pid));
+}
+
+/// A clone, and what is built in it, often lies in a home that only its owner may enter.
+#[test]
+fn a_program_in_a_closed_folder_runs_as_its_user() {
+    if !live("a_program_in_a_closed_folder_runs_as_its_user") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let own = |name: &str, content: &[u8]| {
+        let path = folder.path().join(name);
+        fs::write(&path, content).unwrap();
+        // as with a umask of 077
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).unwrap();
+    let user = User::find(&Roots::default(), "nobody").unwrap();
+    let spawn = |program: &str| {
+        ServerProcess::spawn(&ServerSpec {
+            user: Some(user.clone()),
+            ..spec(program, &["600"])
+        })
+        .unwrap()
+    };
+    let sleep = programs::find("sleep".as_ref()).unwrap();
+    let server = spawn(&own("sleep", &fs::read(sleep).unwrap()));
+    assert_eq!(comm(&Roots::default(), server.pid()), "sleep");
+    assert_eq!(
+        status(server.pid(), "Uid"),
+        [user.uid; 4].map(|uid| uid.to_string()).join(" ")
+    );
+    for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
+        assert_eq!(status(server.pid(), set), "0000000000000000", "{set}");
+    }
+    drop(server);
+    // a shell opens its script by itself, without root's rights
+    let mut server = spawn(&own("script", b"#!/bin/sh\nexec sleep 600\n"));
+    let error = server
+        .wait_ready(PATIENCE, || false)
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("script exited with status"), "{error}");
+    assert!(error.contains("(--server-user)"), "{error}");
 }
 
 #[test]

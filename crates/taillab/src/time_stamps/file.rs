@@ -32,7 +32,9 @@ impl TraceFile {
     pub fn open(options: TraceOptions) -> Result<Self, Failure> {
         let path = options.path.clone();
         let cannot = |error: io::Error| {
-            let what = format!("cannot be read: {error}; give a file that you may read");
+            let what = format!(
+                "cannot be read: {error}; give a file that you may read without privileges"
+            );
             usage(&path, what)
         };
         let metadata = std::fs::metadata(&path).map_err(cannot)?;

@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::Value;
 
-use crate::support::{Guarded, Meanwhile, live, must_be_in_a_guest, taillab, wait_for};
+use crate::support::{
+    Guarded, Meanwhile, for_everybody, live, must_be_in_a_guest, taillab, wait_for,
+};
 
 /// The thread that takes the CPU away, by the name that the kernel knows.
 const HOG: &str = "known-hog";
@@ -320,6 +322,7 @@ fn without_the_privilege_real_time_is_refused_and_the_rest_is_not() {
     if !live("without_the_privilege_real_time_is_refused_and_the_rest_is_not") {
         return;
     }
+    let (_place, copy) = for_everybody();
     let nobody = |args: &[&str]| {
         let mut command = Command::new("setpriv");
         command.args([
@@ -334,8 +337,8 @@ fn without_the_privilege_real_time_is_refused_and_the_rest_is_not() {
             "prlimit",
             "--rtprio=0",
         ]);
-        command.arg(env!("CARGO_BIN_EXE_taillab"));
         command
+            .arg(&copy)
             .args(["noise", "-q", "--json", "-d", "100ms"])
             .args(args);
         command.output().unwrap()

@@ -5,7 +5,9 @@ use std::os::unix::fs::{MetadataExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
-use crate::support::{Guarded, SHORT, free_port, in_mid_run, live, signal, taillab, wait_for};
+use crate::support::{
+    Guarded, SHORT, free_port, in_mid_run, live, reachable, signal, taillab, wait_for,
+};
 
 /// An unprivileged user, in the role of the one who called sudo.
 const USER: u32 = 65534;
@@ -34,13 +36,6 @@ fn folder(place: &Path, owner: u32) -> PathBuf {
     fs::create_dir(&dir).unwrap();
     chown(&dir, Some(owner), Some(owner)).unwrap();
     dir
-}
-
-fn reachable() -> tempfile::TempDir {
-    let place = tempfile::tempdir().unwrap();
-    let mode = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o755);
-    fs::set_permissions(place.path(), mode).unwrap();
-    place
 }
 
 #[test]

@@ -248,8 +248,7 @@ fn without_privilege_or_a_second_cpu_there_is_one_line_and_its_exit_code() {
         return;
     }
     let before = Machine::now();
-    let place = tempfile::tempdir().unwrap();
-    let copy = for_everybody(place.path());
+    let (place, copy) = for_everybody();
     let nobody = [
         "setpriv",
         "--reuid",
@@ -266,6 +265,8 @@ fn without_privilege_or_a_second_cpu_there_is_one_line_and_its_exit_code() {
             .args(SHORT)
             .current_dir(place.path())
             .env("HOME", place.path())
+            // of the user before, as `setpriv` leaves it
+            .env("XDG_RUNTIME_DIR", "/root")
             .output()
             .unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);

@@ -1,5 +1,6 @@
 //! Every kind of load against the built-in responder.
 
+use rustix::process::{Resource, getrlimit, setrlimit};
 use serde_json::Value;
 use taillab_load::serve::Listen;
 
@@ -139,6 +140,10 @@ fn a_person_sees_the_same_and_no_json() {
 
 #[test]
 fn a_thousand_connections_are_all_used() {
+    // this process has one end of each, and a user's processes often may open no more than 1,024 files
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    setrlimit(Resource::Nofile, limit).unwrap();
     let (responder, target) = responder("tcp", Listen::loopback());
     let args = short(&["-R", "4000", "-c", "1000"]);
     let result = run(&target, &args).measured();

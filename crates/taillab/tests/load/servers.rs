@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::Value;
 
 use super::support::{in_mid_load, number, run, short, taillab};
-use crate::support::{free_port, wait_for};
+use crate::support::{free_port, reachable, wait_for};
 
 /// A server's process, killed at the end of the test.
 struct Server(Child);
@@ -127,8 +127,8 @@ fn memcached_is_spoken_to_in_all_dialects_on_all_transports() {
     );
     drop(server);
 
-    let place = tempfile::tempdir().unwrap();
     // the server drops its privileges before it makes the socket
+    let place = reachable();
     std::fs::set_permissions(
         place.path(),
         std::os::unix::fs::PermissionsExt::from_mode(0o777),

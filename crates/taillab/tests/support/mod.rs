@@ -9,6 +9,7 @@ mod ports;
 pub mod promises;
 pub mod schema;
 
+use std::fs::Permissions;
 use std::io::{self, Read};
 use std::net::{SocketAddr, UdpSocket};
 use std::ops::{Deref, DerefMut};
@@ -22,6 +23,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rustix::net;
+use tempfile::TempDir;
 
 pub use self::ports::free_port;
 
@@ -42,9 +44,12 @@ pub const SHORT: [&str; 13] = [
     "60ms",
 ];
 
-/// The command under test.
+/// The command under test, as the user of the test: beneath sudo it would write with the rights of the user
+/// who called sudo, and into none of root's temporary folders.
 pub fn taillab() -> Command {
-    Command::new(env!("CARGO_BIN_EXE_taillab"))
+    let mut command = Command::new(env!("CARGO_BIN_EXE_taillab"));
+    command.env_remove("SUDO_UID").env_remove("SUDO_GID");
+    command
 }
 
 /// Whether the live tests can run; says loudly why not and fails unless told to skip.
@@ -197,13 +202,24 @@ pub fn start(args: &[&str], output: &Path) -> Guarded {
     Guarded::spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped()))
 }
 
+/// A folder that every user can enter, unlike that of the clone, or one in TMPDIR.
+pub fn reachable() -> TempDir {
+    let place = tempfile::tempdir_in("/tmp").unwrap();
+    std::fs::set_permissions(place.path(), Permissions::from_mode(0o755)).unwrap();
+    place
+}
+
 /// A copy of the command that every user can run, in a folder that every user can write.
-pub fn for_everybody(folder: &Path) -> PathBuf {
-    let open = std::fs::Permissions::from_mode(0o777);
-    std::fs::set_permissions(folder, open).unwrap();
-    let copy = folder.join("taillab");
-    std::fs::copy(env!("CARGO_BIN_EXE_taillab"), &copy).unwrap();
-    copy
+pub fn for_everybody() -> (TempDir, PathBuf) {
+    let place = reachable();
+    std::fs::set_permissions(place.path(), Permissions::from_mode(0o777)).unwrap();
+    let copy = place.path().join("taillab");
+    // copied by another program: a process that another test starts while we have the copy open for
+    // writing would inherit the descriptor, and the copy would be busy
+    let mut install = Command::new("install");
+    install.args(["-m", "755", env!("CARGO_BIN_EXE_taillab")]);
+    assert!(install.arg(&copy).status().unwrap().success());
+    (place, copy)
 }
 
 /// The first run, of five, that the machine allowed: a disturbance may make every moment of a short run

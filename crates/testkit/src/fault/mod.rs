@@ -45,7 +45,7 @@ pub use self::spec::{BadFault, Fault};
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the server cannot have the fault {fault}: {source}; it needs some memory, and for faults from \
-     disk a folder on a disk: set TMPDIR to one"
+     disk a folder on a disk, which its user may write to: set TMPDIR to one"
 )]
 pub struct FaultError {
     fault: Fault,

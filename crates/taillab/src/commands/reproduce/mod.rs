@@ -4,8 +4,6 @@
 mod deconstructing;
 mod tales;
 
-use std::path::PathBuf;
-
 use taillab_host::Interrupt;
 use taillab_report::reproduction::{
     JudgedClaim, ReproducedFigure, Reproduction, SCHEMA_VERSION, Verdict, stated,
@@ -25,11 +23,10 @@ pub use self::tales::run as tales;
 fn reproduce<F>(
     (name, paper): (&'static str, &'static str),
     figures: Vec<F>,
-    (output, common): (Option<&PathBuf>, Output),
+    (mut dir, common): (Option<RunDir>, Output),
     interrupt: &Interrupt,
     mut make: impl FnMut(F) -> Result<(ReproducedFigure, bool), Failure>,
 ) -> Result<Reproduction, Failure> {
-    let mut dir = RunDir::create_if_asked(output.cloned(), 0)?;
     let mut reproduction = Reproduction {
         schema_version: SCHEMA_VERSION,
         command: "reproduce",

@@ -16,7 +16,7 @@ use taillab_simulator::trace::{TraceSimulation, TraceSpeed};
 use crate::cli::{FigureName, TalesArgs};
 use crate::exit::{Exit, Failure};
 use crate::fail::host;
-use crate::pipeline::{Remaining, give_up_root};
+use crate::pipeline::{Remaining, RunDir, give_up_root};
 use crate::simulation::{Gauge, play, simulate, watched};
 use crate::time_stamps::TraceFile;
 
@@ -24,6 +24,8 @@ const PAPER: &str = "Tales of the Tail (Li, Sharma, Ports and Gribble, 2014), se
 
 /// Simulates the figures, writes and prints them.
 pub fn run(args: TalesArgs) -> Result<Exit, Failure> {
+    // first: without its privileges, root may make no directory in another user's
+    let dir = RunDir::create_if_asked(args.output.clone(), 0)?;
     give_up_root(&Roots::default(), Remaining::Files)?;
     let interrupt = Interrupt::register().map_err(host)?;
     let wanted = figures(&args.figures);
@@ -41,7 +43,7 @@ pub fn run(args: TalesArgs) -> Result<Exit, Failure> {
     let reproduction = super::reproduce(
         ("tales", PAPER),
         wanted,
-        (args.output.as_ref(), args.common),
+        (dir, args.common),
         &interrupt,
         |figure| reproduce(figure, &args, trace.as_ref(), &interrupt),
     )?;

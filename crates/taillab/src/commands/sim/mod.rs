@@ -11,6 +11,7 @@ mod recorded;
 use taillab_host::{Interrupt, Roots};
 use taillab_report::simulation::SimulationReport;
 
+use self::outputs::Wanted;
 use self::plan::SimPlan;
 use crate::cli::SimArgs;
 use crate::exit::{Exit, Failure};
@@ -19,9 +20,11 @@ use crate::pipeline::{Remaining, give_up_root};
 
 /// Runs the simulations; the result is printed, drawn and saved.
 pub fn run(args: SimArgs) -> Result<Exit, Failure> {
+    // first: without its privileges, root may make no directory in another user's
+    let mut wanted = Wanted::of(&args)?;
     give_up_root(&Roots::default(), Remaining::Files)?;
     let interrupt = Interrupt::register().map_err(host)?;
-    let (plan, swept, mut wanted) = plan::plan(args)?;
+    let (plan, swept) = plan::plan(args)?;
     let (runs, partial) = match &plan {
         SimPlan::Random(plan) => random::run(plan, &interrupt)?,
         SimPlan::Recorded(plan) => (recorded::run(plan, &interrupt)?, false),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use taillab_report::simulation::{SimulationReport, chart, write_parquet};
 use taillab_report::{html, json, terminal};
 
-use crate::cli::Output;
+use crate::cli::{Output, SimArgs};
 use crate::exit::{Exit, Failure, OrExit};
 use crate::pipeline::{RunDir, print, save_figure, style};
 
@@ -29,13 +29,10 @@ enum Plot {
 
 impl Wanted {
     /// Refuses now what could not be written later.
-    pub fn new(
-        plots: Vec<PathBuf>,
-        parquet: Option<PathBuf>,
-        directory: Option<PathBuf>,
-        common: Output,
-    ) -> Result<Self, Failure> {
-        let plots: Vec<Plot> = plots.into_iter().map(plot).collect::<Result<_, _>>()?;
+    pub fn of(args: &SimArgs) -> Result<Self, Failure> {
+        let (result, common) = (&args.result, args.common);
+        let plots = result.plot.iter().cloned().map(plot);
+        let plots: Vec<Plot> = plots.collect::<Result<_, _>>()?;
         if common.json && plots.iter().any(|plot| matches!(plot, Plot::Terminal)) {
             return Err(Failure::usage(
                 "--json and --plot - both want standard output; draw into a file",
@@ -44,7 +41,7 @@ impl Wanted {
         let files = plots
             .iter()
             .filter_map(Plot::file)
-            .chain(parquet.as_deref());
+            .chain(result.parquet.as_deref());
         for file in files {
             let folder = file.parent().filter(|folder| *folder != Path::new(""));
             if let Some(folder) = folder
@@ -59,8 +56,8 @@ impl Wanted {
         }
         Ok(Self {
             plots,
-            parquet,
-            directory: RunDir::create_if_asked(directory, 0)?,
+            parquet: result.parquet.clone(),
+            directory: RunDir::create_if_asked(result.output.clone(), 0)?,
             common,
         })
     }
@@ -119,7 +116,7 @@ pub fn save(wanted: &mut Wanted, report: &SimulationReport) -> Result<(), Failur
 fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     fs::write(path, bytes).map_err(|error| {
         let text = format!(
-            "cannot write {}: {error}; choose a place that you may write to",
+            "cannot write {}: {error}; choose a place that you may write to without privileges",
             path.display()
         );
         Failure::failed(text)

@@ -10,7 +10,6 @@ use taillab_simulator::simulation::{Simulation, Stop};
 use taillab_simulator::trace::{TraceSimulation, TraceSpeed};
 
 use super::case::{Case, cases};
-use super::outputs::Wanted;
 use crate::cli::SimArgs;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::simulation::refused;
@@ -46,16 +45,9 @@ pub struct RecordedPlan {
     pub quiet: bool,
 }
 
-/// The plan, what is swept, and the outputs that the arguments ask for.
-pub fn plan(args: SimArgs) -> Result<(SimPlan, Vec<Swept>, Wanted), Failure> {
+/// The plan, and what is swept.
+pub fn plan(args: SimArgs) -> Result<(SimPlan, Vec<Swept>), Failure> {
     let service = service(&args.system.service)?;
-    let result = &args.result;
-    let wanted = Wanted::new(
-        result.plot.clone(),
-        result.parquet.clone(),
-        result.output.clone(),
-        args.common,
-    )?;
     let trace = args.recorded.file.trace.clone();
     let utilization = match (args.system.utilization, &trace) {
         (None, None) => Some(DEFAULT_UTILIZATION),
@@ -72,7 +64,7 @@ pub fn plan(args: SimArgs) -> Result<(SimPlan, Vec<Swept>, Wanted), Failure> {
         Some(path) => SimPlan::Recorded(recorded(&args, &path, &service, cases)?),
         None => SimPlan::Random(random(&args, &service, cases)?),
     };
-    Ok((plan, swept, wanted))
+    Ok((plan, swept))
 }
 
 fn recorded(

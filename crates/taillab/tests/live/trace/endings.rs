@@ -14,8 +14,9 @@ pub fn begun(server: &Running, dir: &std::path::Path) -> Guarded {
     // beneath nohup, children ignore SIGHUP
     let mut command = Command::new("env");
     command
-        .args(["--default-signal=HUP", env!("CARGO_BIN_EXE_taillab")])
-        .args(["trace", "--json", "-d", "600s", "-o"])
+        .args(["--unset=SUDO_UID", "--default-signal=HUP"])
+        .args([env!("CARGO_BIN_EXE_taillab"), "trace"])
+        .args(["--json", "-d", "600s", "-o"])
         .arg(dir)
         .args(["-p", &server.pid().to_string()]);
     let child = Guarded::spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
@@ -192,8 +193,7 @@ fn without_privilege_there_is_one_line_and_its_exit_code() {
         return;
     }
     let (server, _) = null_rpc();
-    let place = tempfile::tempdir().unwrap();
-    let copy = for_everybody(place.path());
+    let (place, copy) = for_everybody();
     let nobody = ["--reuid", "65534", "--regid", "65534", "--clear-groups"];
     let output = Command::new("setpriv")
         .args(nobody)
@@ -218,8 +218,7 @@ fn with_the_capabilities_of_its_help_it_needs_no_root() {
     }
     let (server, port) = null_rpc();
     let _clients = load(&format!("echo+tcp://127.0.0.1:{port}"), 1000);
-    let place = tempfile::tempdir().unwrap();
-    let copy = for_everybody(place.path());
+    let (place, copy) = for_everybody();
     let needs = COMMANDS
         .iter()
         .find(|needs| needs.command == "trace")

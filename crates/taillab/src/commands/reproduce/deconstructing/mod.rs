@@ -14,6 +14,7 @@ use self::figures::{Measure, Specification};
 use crate::cli::DeconstructingArgs;
 use crate::exit::{Exit, Failure};
 use crate::fail::host;
+use crate::pipeline::RunDir;
 use crate::round_trips::{Measured, Measurement, RttPlan};
 use crate::say::Say;
 
@@ -28,10 +29,11 @@ const STAND_IN: &str = "This machine has no RDMA device: the curves are of share
 pub fn run(args: DeconstructingArgs) -> Result<Exit, Failure> {
     let interrupt = Interrupt::register().map_err(host)?;
     let say = Say::of(args.common);
+    let dir = RunDir::create_if_asked(args.output.clone(), 0)?;
     let reproduction = super::reproduce(
         ("deconstructing", PAPER),
         figures::wanted(&args.figures),
-        (args.output.as_ref(), args.common),
+        (dir, args.common),
         &interrupt,
         |specification| {
             say.note(&format!("{}: {}", specification.name, specification.title));
