@@ -4,11 +4,13 @@
 # its exit code.
 #
 # The guest's file system is this machine's, read-only below a tmpfs: it runs what was built here, and
-# what it changes is lost, except under /out, which is .cache/vm/SUITE.out here. QEMU emulates the CPUs (no KVM
-# needed), about 12 times slower than real ones: test behaviour in it, not times.
+# what it changes is lost, except under /out, which is .cache/vm/NAME.out here. QEMU emulates the CPUs (no KVM
+# needed), about 12 times slower than real ones: test behaviour in it, not times. /out/.loop has the guest's
+# speed: how often a loop of the shell ran, and the seconds since the kernel's start before and after it.
 #
-# VM_CPUS (4), VM_MEMORY (2048 MiB), VM_TIMEOUT (540 s), VM_MIRROR (http://deb.debian.org/debian) and
-# VM_FLAVOUR (amd64; rt-amd64: PREEMPT_RT, and the osnoise tracer) may be set.
+# VM_CPUS (4), VM_MEMORY (2048 MiB), VM_TIMEOUT (540 s; 0: none), VM_MIRROR (http://deb.debian.org/debian),
+# VM_FLAVOUR (amd64; rt-amd64: PREEMPT_RT, and the osnoise tracer) and VM_NAME (the kernel's; guests of different
+# names may run at the same time) may be set.
 # VM_SERVER=1 gives it the hardware of a server: two NUMA nodes, idle states, frequencies (server.asl), and
 # two network devices with an interrupt for each queue, connected to QEMU only.
 # VM_SYSTEMD=1 boots this machine's systemd in it; the only unit that it starts is COMMAND's.
@@ -22,22 +24,27 @@ flavour=${VM_FLAVOUR:-amd64}
 cache=$(dirname "$here")/.cache/vm
 kernel=$cache/$suite
 [ "$flavour" = amd64 ] || kernel+=-$flavour
-out=$kernel.out
+name=${VM_NAME:-$(basename "$kernel")}
+[[ $name =~ ^[a-z0-9][a-z0-9.-]*$ ]] || { echo "error: '$name' is no name of a guest: try stamps" >&2; exit 2; }
+out=$cache/$name.out work=$cache/$name.work
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 
 server=${VM_SERVER:-} systemd=${VM_SYSTEMD:-}
 "$here/setup.sh" vm
 
-mkdir -p "$out"
-exec 9>"$kernel.lock"
-flock --timeout 600 9 || { echo "error: another guest has used this kernel for ten minutes: wait until it ends" >&2; exit 1; }
-work=$(mktemp -d)
+mkdir -p "$cache"
+exec 9>"$out.lock"
+flock --timeout 600 9 || { echo "error: another guest has had this name for ten minutes: wait until it ends" >&2; exit 1; }
+# a run that was killed leaves it
+rm -rf "$work"; mkdir "$work"
 guest=
 trap '[ -z "$guest" ] || kill "$guest" 2>/dev/null || true; rm -rf "$work"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
 # The kernel: a package of its own apt configuration, unpacked and never installed.
+exec 8>"$kernel.lock"
+flock --timeout 1800 8 || { echo "error: this kernel has been downloaded for half an hour: look at the network" >&2; exit 1; }
 if [ ! -e "$kernel/initrd" ]; then
   echo "downloading Debian's kernel of $suite, $flavour (100 to 180 MB, kept in $kernel)" >&2
   rm -rf "$kernel"
@@ -46,7 +53,7 @@ if [ ! -e "$kernel/initrd" ]; then
   # of this machine's configuration only how to reach the mirror is used, not its hooks and lists
   apt-config dump | grep -E '^Acquire::(https?|Check-|Retries)' >"$work/apt.conf" || true
   cat >>"$work/apt.conf" <<CONF
-APT::Architecture "amd64"; APT::Sandbox::User ""; Acquire::Languages "none";
+APT::Architecture "amd64"; APT::Sandbox::User ""; Acquire::Languages "none"; APT::Update::Error-Mode "any";
 Dir::Etc::Parts "/dev/null"; Dir::Etc::Main "/dev/null"; Dir::Etc::SourceParts "/dev/null";
 Dir::Etc::SourceList "$work/sources"; Dir::Etc::PreferencesParts "/dev/null"; Dir::Etc::Preferences "/dev/null";
 Dir::State "$work"; Dir::State::Lists "$work/lists"; Dir::State::status "/dev/null";
@@ -97,6 +104,7 @@ INIT
   (cd "$work/initrd" && find . | cpio --quiet -o -H newc | gzip -1) >"$work/initrd.gz"
   mv "$work/initrd.gz" "$kernel/initrd"
 fi
+exec 8>&-
 
 # What the guest runs as soon as the real file system is mounted.
 rm -rf "${out:?}"; mkdir -p "$out"
@@ -112,6 +120,9 @@ mount -t tracefs tracefs /sys/kernel/tracing; mount -t bpf bpf /sys/fs/bpf
 mount -t cgroup2 cgroup /sys/fs/cgroup
 ln -sf /proc/self/fd /dev/fd; ln -sf /proc/self/fd/1 /dev/stdout; ln -sf /proc/self/fd/2 /dev/stderr
 ip link set lo up
+n=0; read -r began _ </proc/uptime
+while [ \$n -lt 50000 ]; do n=\$((n + 1)); done
+read -r ended _ </proc/uptime; echo "\$n \$began \$ended" >/out/.loop
 EOS
 cat >"$out/.run" <<EOS
 bash -c $(printf %q "cd $(printf %q "$PWD") && exec $(printf '%q ' "$@")") </dev/null
@@ -142,13 +153,16 @@ if [ -n "$server" ]; then
   machine+=(-object "memory-backend-ram,id=m0,size=${half}M" -object "memory-backend-ram,id=m1,size=${half}M"
             -numa "node,nodeid=0,cpus=0-$((last / 2)),memdev=m0"
             -numa "node,nodeid=1,cpus=$((last / 2 + 1))-$last,memdev=m1" -numa dist,src=0,dst=1,val=21
-            -acpitable "file=$work/server.aml"
+            -acpitable "file=${work//,/,,}/server.aml"
             -netdev user,id=net,restrict=on -device virtio-net-pci,netdev=net,vectors=4
             -netdev user,id=card,restrict=on -device e1000e,netdev=card)
 fi
 
 echo "booting $release with ${VM_CPUS:-4} emulated CPUs" >&2
-timeout --foreground --kill-after=5 "${VM_TIMEOUT:-540}" qemu-system-x86_64 \
+# each ends with the one that started it, however that ends
+with_parent=(setpriv --pdeathsig KILL)
+"${with_parent[@]}" timeout --foreground --kill-after=5 "${VM_TIMEOUT:-540}" \
+  "${with_parent[@]}" qemu-system-x86_64 \
   -machine q35 -accel tcg,thread=single -cpu Nehalem,+rdtscp -smp "${VM_CPUS:-4}" "${machine[@]}" \
   -nodefaults -no-reboot -display none -monitor none -serial stdio \
   -kernel "$image" -initrd "$kernel/initrd" \
@@ -158,7 +172,7 @@ timeout --foreground --kill-after=5 "${VM_TIMEOUT:-540}" qemu-system-x86_64 \
   -fsdev "local,id=out,path=${out//,/,,},security_model=none" \
   -device virtio-9p-pci,fsdev=out,mount_tag=out </dev/null > >(sed -u 's/\r$//') 9>&- &
 guest=$!
-wait "$guest" || echo "error: the guest did not end by itself within ${VM_TIMEOUT:-540} s, or QEMU failed" >&2
+wait "$guest" || echo "error: QEMU failed, or the guest did not end by itself in VM_TIMEOUT (${VM_TIMEOUT:-540} s)" >&2
 guest=
 code=$(cat "$out/.code" 2>/dev/null) || { echo "error: the guest died before COMMAND ended" >&2; exit 1; }
 exit "$code"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the tests: `python3 scripts/tests STAGE ...`, which the Makefile calls.
 
-lint   format and lints, with and without the eBPF probe
+lint   format and lints, with and without the eBPF probe, and whether this runner counts right
 test   units, the command line, the browser, and a choice of live tests: whether the program works here
 live   all other tests of this machine: the rest of the live ones, and units that take long
 soak   tests that only many rounds can judge
@@ -24,6 +24,7 @@ from collections import Counter
 import cargo
 import guests
 import libtest
+import selftest
 import suites
 from results import Result, closing_line, exit_code, save, table
 
@@ -39,6 +40,8 @@ def main():
     try:
         for number in range(1, options.rounds + 1):
             run.round(number)
+    except suites.UnknownTest as error:
+        sys.exit(f"error: {error}")
     except KeyboardInterrupt:
         print("\ninterrupted: what follows is what was found until then", file=sys.stderr)
         run.interrupted = True
@@ -81,6 +84,10 @@ class Run:
             say(table(ROUND_HEADER, self.rounds))
 
     def lint_stage(self, _stage):
+        for name, passed, said in selftest.run():
+            self.add(Result("runner", name, "passed" if passed else "failed", 0.0, said))
+            if not passed:
+                say(f"FAILED runner {name}: {said}")
         began = time.monotonic()
         for name, passed in cargo.lint():
             self.add(Result("lint", name, "passed" if passed else "failed", time.monotonic() - began))

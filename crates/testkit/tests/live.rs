@@ -36,19 +36,19 @@ const SCHEDULE: Schedule = Schedule {
     lasts: Nanos::from_millis(1),
 };
 
-/// What an injection did in a third of a second. A stall of the machine can leave little of that: then it is
-/// tried again.
-fn eventually_enough(
-    begin: impl Fn() -> Stop,
-    is_enough: impl Fn(&GroundTruth) -> bool,
-) -> GroundTruth {
-    let in_a_while = |_| {
-        let stop = begin();
-        std::thread::sleep(Duration::from_millis(300));
-        stop().unwrap()
+/// What an injection has done when its thread has slept this often, by the kernel's count: it sleeps before each
+/// disturbance.
+fn after_turns(disturber: &str, turns: u64, stop: Stop) -> GroundTruth {
+    let status = thread_named(disturber).join("status");
+    let slept = || -> u64 {
+        let text = std::fs::read_to_string(&status).unwrap();
+        let mut lines = text.lines();
+        let count = lines.find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        count.unwrap().trim().parse().unwrap()
     };
-    let enough = (0..100).map(in_a_while).find(is_enough);
-    enough.expect("it disturbs, again and again")
+    let before = slept();
+    eventually("it takes its turns", || slept() >= before + turns);
+    stop().unwrap()
 }
 
 #[test]
@@ -57,11 +57,10 @@ fn a_flood_keeps_the_softirq_of_its_cpu_busy_for_as_long_as_it_says() {
         return;
     }
     let (server, client) = two_cpus();
-    let truth = eventually_enough(
-        || packet_flood(server, client, SCHEDULE).unwrap(),
-        |truth| !truth.intervals.is_empty(),
-    );
+    let stop = packet_flood(server, client, SCHEDULE).unwrap();
+    let truth = after_turns("tl-flood", 15, stop);
     assert_eq!(truth.sources[0].cause, Cause::Softirq);
+    assert!(!truth.intervals.is_empty());
     assert!(truth.intervals.is_sorted_by_key(|i| i.from_ns));
     // every packet takes its time, and none is counted twice
     let longest = truth.intervals.iter().map(|i| i.length()).max().unwrap();
@@ -89,12 +88,13 @@ fn a_storm_of_timers_says_when_each_handler_ran() {
             .filter(|length| *length > Nanos::from_millis(10))
             .count()
     };
-    let truth = eventually_enough(
-        || timer_storm(server, client, SCHEDULE).unwrap(),
-        |truth| truth.intervals.len() >= 10 && pauses(truth) >= 2,
-    );
+    let stop = timer_storm(server, client, SCHEDULE).unwrap();
+    // it also sleeps while a storm lasts
+    let truth = after_turns("tl-timers", 30, stop);
     assert_eq!(truth.sources[0].cause, Cause::Irq);
     let intervals = &truth.intervals;
+    assert!(intervals.len() >= 10, "{truth:?}");
+    assert!(pauses(&truth) >= 2, "{truth:?}");
     assert!(
         intervals
             .windows(2)
@@ -233,9 +233,9 @@ fn a_hog_spins_until_it_is_stopped() {
     let (server, _) = two_cpus();
     let began = Instant::now();
     let hog: Disturber = rt_hog(server, &[], Appetite::All).unwrap();
-    // longer than the second of which the kernel gives real-time threads a part
-    eventually("it spins", || hogs_share(Duration::from_millis(1500)) > 0.5);
+    let share = hogs_share();
     let truth = hog.stop();
+    assert!(share > 0.5, "{share}");
     assert_eq!(truth.sources[0].cause, Cause::Throttled);
     // held back only as long as the kernel says it may, if it may at all
     let limit: i64 = std::fs::read_to_string("/proc/sys/kernel/sched_rt_runtime_us")
@@ -259,22 +259,23 @@ fn a_hog_with_pauses_sleeps_a_quarter_of_its_time() {
     }
     let (server, _) = two_cpus();
     let hog: Disturber = rt_hog(server, &[], Appetite::WithPauses).unwrap();
-    // a stall of the machine takes a part of one look
-    eventually("it pauses", || {
-        (0.2..0.85).contains(&hogs_share(Duration::from_millis(500)))
-    });
+    let share = hogs_share();
     hog.stop();
+    assert!((0.2..0.85).contains(&share), "{share}");
 }
 
-/// The share of the next time of this length in which the hog has a CPU.
-fn hogs_share(length: Duration) -> f64 {
+/// The share of the time in which the hog has a CPU, until it has had one for two seconds: longer than the
+/// second of which the kernel gives real-time threads a part, and much longer than a stall of the machine.
+fn hogs_share() -> f64 {
     let account = thread_named("tl-rt-hog").join("schedstat");
     let on_cpu = || {
         let text = std::fs::read_to_string(&account).unwrap();
         Duration::from_nanos(text.split(' ').next().unwrap().parse().unwrap())
     };
     let (began, before) = (Instant::now(), on_cpu());
-    std::thread::sleep(length);
+    eventually("it runs for two seconds", || {
+        on_cpu() >= before + Duration::from_secs(2)
+    });
     (on_cpu() - before).as_secs_f64() / began.elapsed().as_secs_f64()
 }
 

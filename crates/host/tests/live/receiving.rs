@@ -1,5 +1,5 @@
 //! Who receives packets, and after how many interrupts, before and after a change: on the loopback of a
-//! network namespace of the test, and on the cards of the guest of `scripts/test-vm.sh`, where QEMU
+//! network namespace of the test, and on the cards of the guest of `make vm`, where QEMU
 //! answers at the other end.
 
 use std::fs;
@@ -52,7 +52,7 @@ fn of_device(device: &str) -> Scope {
     }
 }
 
-/// Whether this is the guest of `scripts/test-vm.sh`. Elsewhere a card carries other people's packets.
+/// Whether this is the guest of `make vm`. Elsewhere a card carries other people's packets.
 fn in_guest() -> bool {
     std::env::var_os("TAILLAB_GUEST").is_some()
 }

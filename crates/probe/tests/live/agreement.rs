@@ -5,7 +5,7 @@
 //! where both are allowed. Needs memcached.
 
 use crate::testbed::streams::{Calls, StreamBed};
-use crate::testbed::{Testbed, is_hidden, live};
+use crate::testbed::{Testbed, first_unspoiled, is_hidden, live};
 use taillab_analysis::{DatagramIds, MatchOptions, Matched, match_events};
 use taillab_model::{Monotonic, Nanos, Recording, Stamps};
 use taillab_probe::{Probe, ProbeSpec, Transport, survey};
@@ -50,7 +50,7 @@ fn both(spec: &ProbeSpec, avoided: &[&str], hook: &str, traffic: impl FnOnce()) 
 const FEWEST: u32 = 100;
 
 /// A machine that is busy with threads of init blinds the probes for seconds: then it is tried again.
-const ATTEMPTS: u32 = 10;
+const ATTEMPTS: usize = 10;
 
 /// The requests of both recordings have the same stamps, up to a share of their sojourn: half of
 /// them up to a tenth of it and all but 5 % up to a third. Each probe's own stamps are in order, except for
@@ -61,16 +61,16 @@ fn assert_agreement(
     options: &MatchOptions,
     what: &str,
 ) {
-    let mut seen = 0;
-    for _ in 0..ATTEMPTS {
-        let shares;
-        (shares, seen) = differences(record(), options);
-        if seen >= FEWEST {
-            return assert_small(shares, seen, what);
+    let attempt = |number| {
+        if number > 0 {
+            std::thread::sleep(std::time::Duration::from_secs(1));
         }
-        std::thread::sleep(std::time::Duration::from_secs(1));
-    }
-    panic!("{what}: {seen} outside of blind windows");
+        differences(record(), options)
+    };
+    let (shares, seen) = first_unspoiled(ATTEMPTS, attempt, |(_, seen)| {
+        (*seen < FEWEST).then(|| format!("{what}: {seen} requests outside of blind windows"))
+    });
+    assert_small(shares, seen, what);
 }
 
 /// How far apart each stamp of two recordings is, as shares of the sojourn, and the number of requests

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use crate::testbed::recorded::{events_of, own_tid};
@@ -320,34 +321,23 @@ fn idle_times_have_their_length() {
     };
     let testbed = Testbed::veth();
     let cpus = testbed.spec.server_cpus.len() as u64;
-    // another load of the machine may leave no CPU idle for a while
-    for _ in 0..20 {
-        let start = Instant::now();
-        let mut ticks = 0;
-        let (events, _) = events_of(&testbed.spec, Disturbances::IDLE, || {
-            let before = idle_ticks();
-            std::thread::sleep(Duration::from_millis(300));
-            ticks = idle_ticks() - before;
-        });
-        let took = start.elapsed().as_nanos() as u64;
-        let idle: Vec<u64> = events
-            .iter()
-            .filter_map(|event| match event.kind {
-                EventKind::IdleLeft { lasted, .. } => Some(lasted.get()),
-                _ => None,
-            })
-            .collect();
-        assert!(idle.iter().sum::<u64>() <= took * cpus, "{idle:?}");
-        if idle.iter().any(|&lasted| lasted > 0) {
-            return;
-        }
+    let start = Instant::now();
+    let (events, _) = events_of(&testbed.spec, Disturbances::IDLE, || {
+        let before = idle_ticks();
         // an idle time that lasts beyond the end of the recording has no event
-        assert!(
-            ticks < 10 * cpus,
-            "the kernel counts {ticks} ticks of 10 ms"
-        );
-    }
-    println!("no CPU was idle: nothing was there to be seen");
+        eventually("the kernel counts idle times", || {
+            std::thread::sleep(Duration::from_millis(10));
+            idle_ticks() >= before + 10 * cpus
+        });
+    });
+    let took = start.elapsed().as_nanos() as u64;
+    let idle = events.iter().filter_map(|event| match event.kind {
+        EventKind::IdleLeft { lasted, .. } => Some(lasted.get()),
+        _ => None,
+    });
+    let idle: Vec<u64> = idle.collect();
+    assert!(idle.iter().sum::<u64>() <= took * cpus, "{idle:?}");
+    assert!(idle.iter().any(|&lasted| lasted > 0), "{idle:?}");
 }
 
 /// What the kernel counts as idle, in ticks of 10 ms over all CPUs.
@@ -406,35 +396,40 @@ fn waits_for_a_lock_of_the_kernel_have_their_length() {
     // a write holds the file's lock while it copies, and others wait for it
     let file = memfd_create("written", MemfdFlags::CLOEXEC).expect("there is memory");
     let block = vec![7; 4 << 20];
-    let time = Duration::from_millis(500);
-    let mut waits = 0;
-    eventually("threads get into each other's way", || {
-        let mut limit = Nanos::ZERO;
-        let (events, _) = events_of(&testbed.spec, Disturbances::LOCK, || {
-            // attaching takes longer than this where the CPU is emulated
-            let start = Instant::now();
-            // two on each CPU: one that is preempted keeps the lock
-            std::thread::scope(|scope| {
-                for place in 0..4 {
-                    let (file, block) = (&file, &block);
-                    scope.spawn(move || {
-                        sched_setaffinity(None, &on_cpu(place % 2)).expect("a CPU");
-                        while start.elapsed() < time {
-                            pwrite(file, block, 0).expect("there is memory");
-                        }
-                    });
-                }
-            });
-            limit = Nanos::new(start.elapsed().as_nanos() as u64);
-        });
-        for event in &events {
-            if let EventKind::LockTaken { waited, .. } = event.kind {
-                assert!(waited > Nanos::new(0) && waited <= limit, "{waited}");
-                waits += 1;
+    let start = Instant::now();
+    let (events, _) = events_of(&testbed.spec, Disturbances::LOCK, || {
+        let stop = AtomicBool::new(false);
+        // two on each CPU: one that is preempted keeps the lock
+        std::thread::scope(|scope| {
+            let stop_on_drop = StopOnDrop(&stop);
+            let (tell, told) = channel();
+            for place in 0..4 {
+                let (file, block, stop, tell) = (&file, &block, &stop, tell.clone());
+                scope.spawn(move || {
+                    sched_setaffinity(None, &on_cpu(place % 2)).expect("a CPU");
+                    tell.send(own_tid()).expect("somebody listens");
+                    while !stop.load(Ordering::Relaxed) {
+                        pwrite(file, block, 0).expect("there is memory");
+                    }
+                });
             }
-        }
-        waits > 10
+            let writers: Vec<Tid> = told.iter().take(4).collect();
+            // they sleep for nothing else
+            let slept = || writers.iter().copied().map(times_asleep).sum::<u64>();
+            let before = slept();
+            eventually("the writers wait for each other", || slept() >= before + 50);
+            drop(stop_on_drop);
+        });
     });
+    let limit = Nanos::new(start.elapsed().as_nanos() as u64);
+    let mut waits = 0;
+    for event in &events {
+        if let EventKind::LockTaken { waited, .. } = event.kind {
+            assert!(waited > Nanos::new(0) && waited <= limit, "{waited}");
+            waits += 1;
+        }
+    }
+    assert!(waits > 10, "{waits}");
 }
 
 /// A process that is killed when this is dropped.

@@ -2,7 +2,7 @@
 //!
 //! Needs root and a kernel with BTF; some modules need more and say so. Where something is
 //! missing the tests fail, unless `TAILLAB_SKIP_LIVE=1` allows them to be skipped.
-//! One module alone: `scripts/live.sh taillab-probe streams`.
+//! One module alone: `make live ARGS="--only streams::"`.
 
 mod agreement;
 mod disturbances;

@@ -9,13 +9,20 @@ use taillab_model::{Event, EventKind, Monotonic, Nanos, Recording};
 use taillab_probe::{Disturbances, Probe, ProbeSpec};
 
 use crate::testbed::streams::StreamBed;
-use crate::testbed::{Testbed, live};
+use crate::testbed::{Testbed, first_unspoiled, live, threads_of};
 
 /// A slice of 100 ms in each 400 ms: two slices are 185 ms or 485 ms apart.
 const STAMPS: &str = "sampled:1/4";
 
+/// A recording, and for how long the thread that attaches and detaches could not run for want of a CPU, as the
+/// kernel says.
+struct Recorded {
+    recording: Recording,
+    waited: Nanos,
+}
+
 /// Records calls for this long. Calls after that are not recorded.
-fn recorded(spec: &ProbeSpec, length: Duration, mut call: impl FnMut(u32)) -> Recording {
+fn recorded(spec: &ProbeSpec, length: Duration, mut call: impl FnMut(u32)) -> Recorded {
     let mut probe = Probe::load(spec).expect("this kernel lets the probe load");
     assert_eq!(probe.slices(), Some(4));
     probe.attach().expect("the hooks are there");
@@ -26,11 +33,24 @@ fn recorded(spec: &ProbeSpec, length: Duration, mut call: impl FnMut(u32)) -> Re
             probe.drain(usize::MAX);
         }
     }
+    let waited = waited_for_a_cpu("taillab-slices");
     probe.detach();
     // nothing is attached any more
     (0..100).for_each(&mut call);
     assert!(!probe.is_attached());
-    probe.finish().expect("the counters can be read")
+    let recording = probe.finish().expect("the counters can be read");
+    Recorded { recording, waited }
+}
+
+/// For how long this process's thread of that name was ready to run without a CPU (`/proc/PID/schedstat`,
+/// Documentation/scheduler/sched-stats.rst).
+fn waited_for_a_cpu(name: &str) -> Nanos {
+    let waited = threads_of(std::process::id()).iter().find_map(|thread| {
+        let text = |file| std::fs::read_to_string(thread.join(file)).ok();
+        (text("comm")?.trim() == name).then_some(())?;
+        text("schedstat")?.split(' ').nth(1)?.parse().ok()
+    });
+    Nanos::new(waited.expect("it runs"))
 }
 
 fn sampled(spec: &ProbeSpec) -> ProbeSpec {
@@ -59,9 +79,9 @@ fn slices_of(events: &[Event]) -> Vec<Slice> {
     slices.to_vec()
 }
 
-/// Whether only the ends are recorded between the slices. Attaching and detaching take their time, and more on a
-/// machine that does other things too: so this looks at the middle third, and lets one in four be late.
-fn has_only_ends_between(slices: &[Slice], events: &[Event]) -> bool {
+/// After how many slices more than the ends is recorded. Attaching and detaching take their time, so this looks
+/// at the middle third of the time to the next slice.
+fn count_late(slices: &[Slice], events: &[Event]) -> usize {
     let is_late = |pair: &&[Slice]| {
         let ([_, (_, end)], [(_, begin), _]) = (pair[0], pair[1]);
         let third = Nanos::new(begin.saturating_since(end).get() / 3);
@@ -72,7 +92,11 @@ fn has_only_ends_between(slices: &[Slice], events: &[Event]) -> bool {
             is_sliced && from <= event.at && event.at <= to
         })
     };
-    let late = slices.windows(2).filter(is_late).count();
+    slices.windows(2).filter(is_late).count()
+}
+
+/// Whether only the ends are recorded between these slices: one in four may be late.
+fn has_only_ends_between(late: usize, slices: &[Slice]) -> bool {
     4 * late < slices.len()
 }
 
@@ -91,26 +115,37 @@ fn counts_of(matched: &Matched) -> Matching {
     matched.counts(Monotonic::from_nanos_since_boot(0))
 }
 
-/// Whether the machine left enough to look at.
-fn has_enough(recording: &Recording) -> bool {
+/// If the thread that attaches and detaches waits for a CPU for this long in each slice, it is late. It is
+/// seldom half as long where nothing else runs.
+const LONG: Nanos = Nanos::from_millis(10);
+
+/// What spoils a recording: it has few slices, hardly a request came in within them, or their ends are late since
+/// the thread that attaches and detaches waited for a CPU.
+fn spoiled(Recorded { recording, waited }: &Recorded) -> Option<String> {
     let events: Vec<Event> = recording.events().collect();
     let slices = slices_of(&events);
-    slices.len() >= 8
-        && has_only_ends_between(&slices, &events)
-        && counts_of(&matched(events)).asked() > 1_000
+    let late = count_late(&slices, &events);
+    let asked = counts_of(&matched(events)).asked();
+    let has_waited = waited.get() > slices.len() as u64 * LONG.get();
+    let is_late = has_waited && !has_only_ends_between(late, &slices);
+    (slices.len() < 8 || asked <= 1_000 || is_late).then(|| {
+        let slices = slices.len();
+        format!("{slices} slices with {asked} requests, {late} late; waited {waited} for a CPU")
+    })
 }
 
-/// The slices, and the stamps of the requests in them, of the first recording with enough of both. On each
-/// connection that is older than the recording, the first response may belong to an earlier request, so it is
-/// ambiguous.
-fn check(connections: u64, record: impl FnMut(Duration) -> Recording) {
-    let lengths = [5, 10, 20, 40].map(Duration::from_secs);
-    let recording = lengths.into_iter().map(record).find(has_enough);
-    let recording =
-        recording.expect("few slices, or more than the ends between them, again and again");
+/// The slices, and the stamps of the requests in them, of a recording that the machine did not spoil; each attempt
+/// takes twice as long as the one before. On each connection that is older than the recording, the first response
+/// may belong to an earlier request, so it is ambiguous.
+fn check(connections: u64, mut record: impl FnMut(Duration) -> Recorded) {
+    let attempt = |number: usize| record(Duration::from_secs(5 << number));
+    let Recorded { recording, waited } = first_unspoiled(4, attempt, spoiled);
     assert_eq!(recording.lost.total(), 0);
     let events: Vec<Event> = recording.into_events().collect();
     let slices = slices_of(&events);
+    let late = count_late(&slices, &events);
+    println!("{late} of {} late, waited {waited} for a CPU", slices.len());
+    assert!(has_only_ends_between(late, &slices), "{slices:?}");
     for [(_, from), (_, to)] in &slices[..slices.len() - 1] {
         let length = to.saturating_since(*from);
         assert!(length >= Nanos::from_millis(90), "{slices:?}");

@@ -1,5 +1,5 @@
 //! Mitigations of `taillab tune` for hardware that few machines have. Where it exists (all of it does
-//! in the guest of `scripts/test-vm.sh`), they take effect and are put back; elsewhere they are
+//! in the guest of `make vm`), they take effect and are put back; elsewhere they are
 //! refused.
 
 use std::fs;

@@ -1,5 +1,5 @@
 //! `taillab rtt` over RDMA: between two namespaces with soft RoCE where the kernel has it (as in the
-//! guest of `scripts/test-vm.sh`), and refused elsewhere.
+//! guest of `make vm`), and refused elsewhere.
 
 use std::fs;
 use std::path::Path;

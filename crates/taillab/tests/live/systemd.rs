@@ -1,5 +1,5 @@
 //! `taillab tune` where systemd runs the machine and owns its control groups: in a guest that
-//! `scripts/test-vm.sh` boots with it.
+//! `make vm` boots with it.
 
 use std::process::Command;
 

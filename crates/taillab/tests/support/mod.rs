@@ -4,10 +4,13 @@
 #![allow(unreachable_pub, reason = "every test binary includes this file")]
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+mod canary;
 #[path = "../../../load/tests/support/ports.rs"]
 mod ports;
 pub mod promises;
 pub mod schema;
+#[path = "../../../probe/tests/live/testbed/unspoiled.rs"]
+mod unspoiled;
 
 use std::fs::Permissions;
 use std::io::{self, Read};
@@ -25,7 +28,9 @@ use std::time::{Duration, Instant};
 use rustix::net;
 use tempfile::TempDir;
 
+pub use self::canary::Canary;
 pub use self::ports::free_port;
+pub use self::unspoiled::first_unspoiled;
 
 /// A short run at a low rate: seconds, not minutes.
 pub const SHORT: [&str; 13] = [
@@ -68,7 +73,7 @@ pub fn live(test: &str) -> bool {
     false
 }
 
-/// Whether the machine has something; the guest of `scripts/test-vm.sh` (TAILLAB_GUEST) must have it.
+/// Whether the machine has something; the guest of `make vm` (TAILLAB_GUEST) must have it.
 pub fn must_be_in_a_guest(is_there: bool) -> bool {
     assert!(is_there || std::env::var_os("TAILLAB_GUEST").is_none());
     is_there
@@ -222,17 +227,26 @@ pub fn for_everybody() -> (TempDir, PathBuf) {
     (place, copy)
 }
 
-/// The first run, of five, that the machine allowed: a disturbance may make every moment of a short run
-/// unfit to be measured, or keep the server from answering for as long as the calibration waits.
-pub fn on_a_steady_machine(run: impl FnMut(usize) -> Output) -> Output {
-    let was_disturbed = |output: &Output| {
-        let said = String::from_utf8_lossy(&output.stderr);
-        let why = ["all of it was cut", "stopped answering during calibration"];
-        output.status.code() == Some(1) && why.iter().any(|why| said.contains(why))
+/// A block of the calibration in [`SHORT`], with its warm-up.
+const BLOCK: Duration = Duration::from_millis(100);
+
+/// The first run, of five, of which the machine left something: by the generator's own clock, every moment of a
+/// short run may be unfit to be measured, or the machine stood still while the calibration waited for an answer.
+pub fn on_a_steady_machine(mut run: impl FnMut(usize) -> Output) -> Output {
+    let attempt = |number| {
+        let canary = Canary::start();
+        let output = run(number);
+        (output, canary.end())
     };
-    let mut outputs = (0..5).map(run);
-    let output = outputs.find(|output| !was_disturbed(output));
-    output.expect("nothing can be measured again and again")
+    let spoiled = |(output, still): &(Output, Duration)| {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let is_cut = said.contains("all of it was cut");
+        let is_unanswered = said.contains("stopped answering during calibration");
+        let is_spoiled = is_cut || is_unanswered && *still >= BLOCK;
+        (output.status.code() == Some(1) && is_spoiled)
+            .then(|| format!("{said}; the machine stood still for up to {still:?}"))
+    };
+    first_unspoiled(5, attempt, spoiled).0
 }
 
 /// [`SHORT`] for another server.

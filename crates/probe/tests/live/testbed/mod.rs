@@ -10,6 +10,7 @@ pub(crate) mod pipeline;
 pub(crate) mod recorded;
 pub(crate) mod streams;
 pub(crate) mod tap;
+mod unspoiled;
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -28,6 +29,9 @@ use rustix::time::{ClockId, clock_gettime};
 use taillab_analysis::{BlindWindow, Matched};
 use taillab_model::{MiddleStamps, Monotonic, Recording, Stamps};
 use taillab_probe::{Devices, Disturbances, Probe, ProbeSpec, ServerProcesses, Transport};
+
+#[allow(unused_imports, reason = "an example includes this file, too")]
+pub(crate) use self::unspoiled::first_unspoiled;
 
 pub(crate) const SERVER_PORT: u16 = 11_211;
 pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
@@ -89,14 +93,19 @@ pub(crate) fn threads_of(process: u32) -> Vec<PathBuf> {
     folder.flatten().map(|thread| thread.path()).collect()
 }
 
-/// Waits until all of these threads sleep, each given by its folder in /proc.
+/// Whether a thread, given by its folder in /proc, is in this state (proc_pid_stat(5)).
+fn is_in_state(thread: &Path, state: char) -> bool {
+    let stat = std::fs::read_to_string(thread.join("stat")).unwrap_or_default();
+    let after_name = stat.rsplit(") ").next().unwrap_or_default();
+    after_name.starts_with(state)
+}
+
+/// Waits until all of these threads sleep.
 pub(crate) fn await_sleep(threads: &[PathBuf]) {
     let is_asleep = |thread: &PathBuf| {
-        let stat = std::fs::read_to_string(thread.join("stat")).unwrap_or_default();
-        let state = stat.rsplit(") ").next().unwrap_or_default();
         // a thread says that it sleeps a moment before it leaves its CPU; its call is known only then
         let call = std::fs::read_to_string(thread.join("syscall")).unwrap_or_default();
-        state.starts_with('S') && !call.is_empty() && !call.starts_with("running")
+        is_in_state(thread, 'S') && !call.is_empty() && !call.starts_with("running")
     };
     eventually("the server sleeps", || threads.iter().all(is_asleep));
 }
@@ -119,18 +128,24 @@ pub(crate) fn is_hidden(matched: &Matched, stamps: &Stamps) -> bool {
     matched.blind.iter().any(hides)
 }
 
-/// The share of the requests with `is_such` among those that no blind window overlaps; `None`
-/// if those are less than a tenth of all.
-pub(crate) fn share_of_seen(matched: &Matched, is_such: impl Fn(&Stamps) -> bool) -> Option<f64> {
-    let (mut seen, mut such) = (0, 0);
-    for stamps in matched.requests.iter().map(|request| request.server) {
-        if !is_hidden(matched, &stamps) {
-            seen += 1;
-            such += usize::from(is_such(&stamps));
-        }
-    }
-    println!("{such} of {seen} outside of blind windows");
-    (10 * seen >= matched.requests.len()).then(|| such as f64 / seen as f64)
+/// The requests that no blind window overlaps.
+fn seen(matched: &Matched) -> impl Iterator<Item = Stamps> {
+    let all = matched.requests.iter().map(|request| request.server);
+    all.filter(|stamps| !is_hidden(matched, stamps))
+}
+
+/// What spoils a recording: blind windows overlap more than nine requests in ten.
+pub(crate) fn was_blind(matched: &Matched) -> Option<String> {
+    let (seen, all) = (seen(matched).count(), matched.requests.len());
+    (10 * seen < all).then(|| format!("{seen} of {all} requests outside of blind windows"))
+}
+
+/// The share of the requests with `is_such` among those that no blind window overlaps.
+pub(crate) fn share_of_seen(matched: &Matched, is_such: impl Fn(&Stamps) -> bool) -> f64 {
+    let all = seen(matched).count();
+    let such = seen(matched).filter(is_such).count();
+    println!("{such} of {all} outside of blind windows");
+    such as f64 / all as f64
 }
 
 pub(crate) fn now() -> Monotonic {

@@ -10,7 +10,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use taillab_model::Monotonic;
 use taillab_probe::{ProbeSpec, ServerProcesses, Transport};
 
-use super::{Namespace, PATIENCE, SERVER, SERVER_PORT, await_sleep, joined, now, spec, threads_of};
+use super::{
+    Namespace, PATIENCE, SERVER, SERVER_PORT, await_sleep, eventually, is_in_state, joined, now,
+    spec, threads_of,
+};
 
 /// Two joined namespaces, the server's still empty.
 pub(crate) struct StreamBed {
@@ -231,32 +234,34 @@ impl StreamBed {
     pub(crate) fn make(&self, calls: Calls, warm_up: usize) -> (Monotonic, Vec<Call>) {
         let address = self.address();
         self.client.run(move || {
-            let mut streams: Vec<TcpStream> = (0..calls.connections)
-                .map(|_| {
-                    let stream = TcpStream::connect(address).expect("the server listens");
-                    stream.set_nodelay(true).expect("an option of TCP");
-                    stream
-                })
-                .collect();
-            let mut all = Vec::new();
-            let length = response_length(&mut streams[0], &calls.request, &mut all);
-            round(
-                &mut streams[1..],
-                &Calls {
-                    in_flight: 1,
-                    ..calls.clone()
-                },
-                length,
-                &mut all,
-            );
+            let (mut streams, length, mut all) = greeted(address, &calls);
             let mut from = now();
             for n in 0..warm_up + calls.rounds {
                 if n == warm_up {
                     from = now();
                 }
-                round(&mut streams, &calls, length, &mut all);
+                let sent = send(&mut streams, &calls);
+                receive(&mut streams, &sent, &calls, length, &mut all);
             }
             (from, all)
+        })
+    }
+
+    /// Makes the calls, each round while the server is stopped: it finds them all when it goes on.
+    pub(crate) fn make_while_stopped(&self, server: &Process, calls: Calls) -> Vec<Call> {
+        let (address, id, pid) = (self.address(), server.id(), Pid::from_child(&server.0));
+        self.client.run(move || {
+            let (mut streams, length, mut all) = greeted(address, &calls);
+            for _ in 0..calls.rounds {
+                kill_process(pid, Signal::STOP).expect("it runs");
+                eventually("the server is stopped", || {
+                    threads_of(id).iter().all(|thread| is_in_state(thread, 'T'))
+                });
+                let sent = send(&mut streams, &calls);
+                kill_process(pid, Signal::CONT).expect("it is there");
+                receive(&mut streams, &sent, &calls, length, &mut all);
+            }
+            all
         })
     }
 }
@@ -304,14 +309,46 @@ fn whole_length(request: &[u8], response: &[u8]) -> Option<usize> {
     }
 }
 
-fn round(streams: &mut [TcpStream], calls: &Calls, length: usize, all: &mut Vec<Call>) {
+/// Connections over each of which a first call was made, how long a response is, and these calls.
+fn greeted(address: SocketAddr, calls: &Calls) -> (Vec<TcpStream>, usize, Vec<Call>) {
+    let mut streams: Vec<TcpStream> = (0..calls.connections)
+        .map(|_| {
+            let stream = TcpStream::connect(address).expect("the server listens");
+            stream.set_nodelay(true).expect("an option of TCP");
+            stream
+        })
+        .collect();
+    let mut all = Vec::new();
+    let length = response_length(&mut streams[0], &calls.request, &mut all);
+    let one = Calls {
+        in_flight: 1,
+        ..calls.clone()
+    };
+    let sent = send(&mut streams[1..], &one);
+    receive(&mut streams[1..], &sent, &one, length, &mut all);
+    (streams, length, all)
+}
+
+/// Sends the requests of a round; returns when it sent each.
+fn send(streams: &mut [TcpStream], calls: &Calls) -> Vec<Monotonic> {
     let mut sent = Vec::new();
-    for stream in &mut *streams {
+    for stream in streams {
         for _ in 0..calls.in_flight {
             sent.push(now());
             stream.write_all(&calls.request).expect("the server reads");
         }
     }
+    sent
+}
+
+/// Receives their responses.
+fn receive(
+    streams: &mut [TcpStream],
+    sent: &[Monotonic],
+    calls: &Calls,
+    length: usize,
+    all: &mut Vec<Call>,
+) {
     let mut response = vec![0; length * calls.in_flight];
     for (stream, sent) in streams.iter_mut().zip(sent.chunks(calls.in_flight)) {
         stream.read_exact(&mut response).expect("a response");

@@ -1,0 +1,26 @@
+//! Attempts that the machine can spoil.
+
+#![allow(
+    unreachable_pub,
+    reason = "test binaries of two crates include this file"
+)]
+
+/// The first of at most `attempts` that the machine did not spoil. `spoiled` names what proves that it did, as
+/// the recording, the program or the kernel says it: never that what is tested does not hold.
+#[track_caller]
+pub fn first_unspoiled<T>(
+    attempts: usize,
+    mut run: impl FnMut(usize) -> T,
+    spoiled: impl Fn(&T) -> Option<String>,
+) -> T {
+    let mut reasons = Vec::new();
+    for attempt in 0..attempts {
+        let found = run(attempt);
+        let Some(reason) = spoiled(&found) else {
+            return found;
+        };
+        eprintln!("attempt {attempt} is spoiled: {reason}");
+        reasons.push(reason);
+    }
+    panic!("every attempt is spoiled: {reasons:#?}");
+}
