@@ -67,20 +67,20 @@ def of_probe(suite, **modules):
 NEW, SERVER = "trixie-backports", ("VM_SERVER=1",)
 GUESTS = (
     # 6.1 lacks two of the tracepoints; 6.12, like 6.1, allows fentry and fexit
-    *of_probe("bookworm", stamps=60, streams=60, network=60, disturbances=60, agreement=60),
-    *of_probe("bookworm-backports", stamps=60, streams=60, network=60, disturbances=60, agreement=60),
+    *of_probe("bookworm", stamps=60, streams=65, network=60, disturbances=60, agreement=65),
+    *of_probe("bookworm-backports", stamps=27, streams=60, network=40, disturbances=29, agreement=75),
     # RDMA between two namespaces (soft RoCE)
-    Guest("rdma", NEW, "taillab", ("rdma::",), 60, "modprobe -a rdma_rxe ib_uverbs", SERVER),
+    Guest("rdma", NEW, "taillab", ("rdma::",), 30, "modprobe -a rdma_rxe ib_uverbs", SERVER),
     # `tune` on a server's hardware, in a guest with control groups of version 2
-    Guest("hardware", NEW, "taillab", ("hardware::",), 60, "modprobe -a virtio_net acpi_cpufreq && "
+    Guest("hardware", NEW, "taillab", ("hardware::",), 25, "modprobe -a virtio_net acpi_cpufreq && "
           "echo +cpuset +memory >/sys/fs/cgroup/cgroup.subtree_control", SERVER),
     # without VM_SERVER: with a server's idle states the kernel does not trust QEMU's time stamp counter
-    Guest("noise", NEW, "taillab", ("noise::a_loop_in_a_guest", "noise::a_quota"), 60),
+    Guest("noise", NEW, "taillab", ("noise::a_loop_in_a_guest", "noise::a_quota"), 40),
     # what `tune` changes of a network card's work
-    Guest("cards", NEW, "host", ("receiving::",), 60, "modprobe -a virtio_net e1000e", SERVER),
-    Guest("systemd", NEW, "taillab", ("systemd::",), 60, env=("VM_SYSTEMD=1",)),
+    Guest("cards", NEW, "host", ("receiving::",), 40, "modprobe -a virtio_net e1000e", SERVER),
+    Guest("systemd", NEW, "taillab", ("systemd::",), 15, env=("VM_SYSTEMD=1",)),
     # `noise` compared with the kernel's own meter (osnoise), which only this kernel has
-    Guest("osnoise", NEW, "taillab", ("noise::the_kernels_own_meter",), 60, env=("VM_FLAVOUR=rt-amd64",)),
+    Guest("osnoise", NEW, "taillab", ("noise::the_kernels_own_meter",), 20, env=("VM_FLAVOUR=rt-amd64",)),
 )
 QUICKEST = min(GUESTS, key=lambda guest: guest.seconds)
 

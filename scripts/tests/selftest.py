@@ -69,10 +69,17 @@ class Counting(unittest.TestCase):
 
 
 def run():
-    """(name, passed, what it said) of each test here."""
-    suite = unittest.defaultTestLoader.loadTestsFromTestCase(Counting)
-    for test in suite:
+    """(name, passed, what it said) of each test of the runner."""
+    for test in _tests(unittest.defaultTestLoader.discover(str(Path(__file__).parent), "selftest*.py")):
         said = io.StringIO()
         with contextlib.redirect_stderr(said):
             result = unittest.TextTestRunner(stream=said).run(test)
         yield test.id().rpartition(".")[2], result.wasSuccessful(), said.getvalue()
+
+
+def _tests(suite):
+    for test in suite:
+        if isinstance(test, unittest.TestSuite):
+            yield from _tests(test)
+        else:
+            yield test
