@@ -115,8 +115,7 @@ fn counts_of(matched: &Matched) -> Matching {
     matched.counts(Monotonic::from_nanos_since_boot(0))
 }
 
-/// If the thread that attaches and detaches waits for a CPU for this long in each slice, it is late. It is
-/// seldom half as long where nothing else runs.
+/// If the thread that attaches and detaches waits for a CPU for this long in each slice, other programs make it late.
 const LONG: Nanos = Nanos::from_millis(10);
 
 /// What spoils a recording: it has few slices, hardly a request came in within them, or their ends are late since
