@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Runs the tests: `python3 scripts/tests STAGE ...`, which the Makefile calls.
 
 lint   format and lints, with and without the eBPF probe, and whether this runner counts right
@@ -77,13 +76,24 @@ class Run:
         every = self.options.busy_every
         busy = every > 0 and number % every == 0
         with busy_loop() if busy else contextlib.nullcontext():
-            for stage in self.options.stages:
-                getattr(self, f"{stage}_stage" if stage in ("lint", "guest", "vm") else "suites_stage")(stage)
+            ran = [self.run_stage(stage) for stage in self.options.stages]
+            if self.options.only and not any(ran):
+                self.add(Result("all", " ".join(self.options.only), "failed", 0.0, "nothing has such a name"))
         self.rounds.append(round_row(number, busy, self.results[before:], time.monotonic() - began))
         if self.options.rounds > 1:
             say(table(ROUND_HEADER, self.rounds))
 
-    def lint_stage(self, _stage):
+    def run_stage(self, stage):
+        """Whether there was anything to run."""
+        if stage == "lint":
+            return self.lint()
+        if not self.build():
+            return True
+        if stage in ("guest", "vm"):
+            return self.run_guests([guests.QUICKEST] if stage == "guest" else guests.GUESTS)
+        return self.run_suites(stage)
+
+    def lint(self):
         for name, passed, said in selftest.run():
             self.add(Result("runner", name, "passed" if passed else "failed", 0.0, said))
             if not passed:
@@ -92,17 +102,15 @@ class Run:
         for name, passed in cargo.lint():
             self.add(Result("lint", name, "passed" if passed else "failed", time.monotonic() - began))
             began = time.monotonic()
+        return True
 
-    def suites_stage(self, stage):
-        if not self.build():
-            return
+    def run_suites(self, stage):
         stages = ["test", "live"] if stage == "live" and "test" not in self.options.stages else [stage]
         chosen = [suite for each in stages for suite in suites.select(self.binaries, each, self.options.only)
                   if stage != "live" or each == "live" or suite.binary.is_live]
-        if self.options.only and not chosen:
-            self.add(Result(stage, " ".join(self.options.only), "failed", 0.0, "no test has such a name"))
         for suite in chosen:
             self.run_suite(suite)
+        return bool(chosen)
 
     def run_suite(self, suite):
         results, slowness, began = [], suites.slowness(), time.monotonic()
@@ -131,16 +139,9 @@ class Run:
             say(f"FAILED {suite.stage}: {suite.name} {text}")
             self.add(Result(suite.name, "seconds", "failed", took, text))
 
-    def guest_stage(self, _stage):
-        self.run_guests([guests.QUICKEST])
-
-    def vm_stage(self, _stage):
+    def run_guests(self, wanted):
         only = self.options.only
-        self.run_guests([guest for guest in guests.GUESTS if not only or any(part in guest.name for part in only)])
-
-    def run_guests(self, chosen):
-        if not self.build():
-            return
+        chosen = [guest for guest in wanted if not only or any(part in guest.name for part in only)]
         live = {binary.crate: binary.path for binary in self.binaries if binary.is_live}
         found = guests.run(chosen, live, KEPT / "guests", say)
         for guest in found:
@@ -148,7 +149,9 @@ class Run:
                 self.add(result)
                 if result.outcome == "failed":
                     say(f"FAILED in guest {result.suite}: {result.test}: {result.said}")
-        say("\n".join(guests.table(found)))
+        if found:
+            say("\n".join(guests.table(found)))
+        return bool(chosen)
 
     def build(self):
         if self.binaries is None:

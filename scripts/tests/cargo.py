@@ -34,10 +34,11 @@ class Binary:
 
 
 def environment():
-    """What cargo and the tests get. From nothing, data for the next build would only cost time."""
+    """What cargo and the tests get."""
     env = dict(os.environ)
     # The same cases each time, so that a result can be repeated. A plain `cargo test` draws new ones.
     env.setdefault("PROPTEST_RNG_SEED", "1")
+    # where all is built from nothing, data for incremental builds would only cost time
     if "CI" in env or not (TARGET / "debug" / "incremental").exists():
         env.setdefault("CARGO_INCREMENTAL", "0")
     return env

@@ -18,11 +18,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import libtest
 import results
-from libtest import _Reader as Reader
+from cargo import ROOT
 from results import Result
 
-ROOT = Path(__file__).resolve().parents[2]
 VM, CACHE = ROOT / "scripts" / "vm.sh", ROOT / ".cache" / "vm"
 
 # turns of the loop in vm.sh in a second, where the guest is alone on a quiet machine with two CPUs
@@ -33,8 +33,6 @@ LOOK_EVERY_S = 1
 # the longest that a test waits for anything, at any speed
 TEST_WAITS_S = 120
 MARGIN = 3
-
-FORMAT = ("-Z", "unstable-options", "--format", "json", "--report-time", "--show-output", "--test-threads=1")
 
 
 @dataclass(frozen=True)
@@ -87,13 +85,9 @@ QUICKEST = min(GUESTS, key=lambda guest: guest.seconds)
 
 def names_of(guest, binary):
     """The tests of a guest. They are listed here, since a guest that does not boot cannot say them."""
-    def listed(*arguments):
-        said = subprocess.run([binary, "--list", "--format=terse", *arguments], capture_output=True, text=True, check=True)
-        return re.findall(r"^(.+): test$", said.stdout, re.MULTILINE)
-
-    ignored, names = listed("--ignored"), []
+    names = []
     for wanted in guest.filters:
-        found = [name for name in listed(wanted) if name not in ignored]
+        found = libtest.names(binary, wanted)
         if not found:
             raise SystemExit(f"error: guest {guest.name}: no live test of {guest.crate} is called {wanted}")
         names += found
@@ -103,8 +97,8 @@ def names_of(guest, binary):
 def command(guest, binary, runs):
     """What the guest's shell does: it runs the tests once for each list of arguments. What they say goes to a file, since
     the console may mangle it."""
-    runs = "; ".join(shlex.join([binary, *FORMAT, *arguments]) for arguments in runs)
-    return f"{{ export RUSTC_BOOTSTRAP=1 TAILLAB_GUEST=1; {guest.setup} && {{ {runs}; }}; }} >/out/said 2>&1"
+    runs = "; ".join(shlex.join([binary, *libtest.FORMAT, "--test-threads=1", *arguments]) for arguments in runs)
+    return f"{{ export {libtest.UNSTABLE} TAILLAB_GUEST=1; {guest.setup} && {{ {runs}; }}; }} >/out/said 2>&1"
 
 
 class Try:
@@ -145,7 +139,7 @@ class Try:
     def heard(self):
         """The results of its tests so far, and who has read them."""
         found = []
-        reader = Reader(self.guest.name, found.append)
+        reader = libtest.Reader(self.guest.name, found.append)
         for line in self.read("said").splitlines():
             reader.line(line)
         return found, reader

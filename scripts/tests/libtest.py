@@ -14,25 +14,31 @@ from results import SKIPPED, Result
 HANGS_AFTER_S = 600
 
 
-def names(binary, flags=()):
-    """The tests in a binary; with `--ignored` in `flags` those that only `make soak` runs."""
-    command = [binary.path, "--list", "--format", "terse", *flags]
-    listed = subprocess.run(command, cwd=binary.folder, capture_output=True, text=True, check=True)
-    return [line.removesuffix(": test") for line in listed.stdout.splitlines() if line.endswith(": test")]
+# The format is unstable, so libtest of a stable toolchain wants to be told; the test itself is built already.
+UNSTABLE = "RUSTC_BOOTSTRAP=1"
+FORMAT = ("-Z", "unstable-options", "--format", "json", "--report-time", "--show-output")
+
+
+def names(path, *arguments):
+    """The tests in the binary at `path`, without those that only `make rounds` runs; with `--ignored` only these."""
+    ignored = set() if "--ignored" in arguments else set(names(path, "--ignored"))
+    command = [path, "--list", "--format", "terse", *arguments]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True)
+    every = [line.removesuffix(": test") for line in listed.stdout.splitlines() if line.endswith(": test")]
+    return [name for name in every if name not in ignored]
 
 
 def run(binary, tests, threads, on_result, ignored=False):
     """Runs `tests` of a binary as the user, or as root where they are live; `on_result` gets each Result."""
-    # The format is unstable, so libtest of a stable toolchain wants to be told; the test itself is built already.
-    options = ["-Z", "unstable-options", "--format", "json", "--report-time", "--show-output",
-               f"--test-threads={threads}", *(["--ignored"] if ignored else []), "--exact", *tests]
+    options = [*FORMAT, f"--test-threads={threads}", *(["--ignored"] if ignored else []), "--exact", *tests]
     env = environment()
-    kept = [f"{name}={env[name]}" for name in ("PROPTEST_RNG_SEED",)]
-    command = ["env", "RUSTC_BOOTSTRAP=1", *kept, str(binary.path), *options]
+    # sudo keeps neither
+    seed = f"PROPTEST_RNG_SEED={env['PROPTEST_RNG_SEED']}"
+    command = ["env", UNSTABLE, seed, str(binary.path), *options]
     if binary.is_live:
         reason = f"runs the live tests of {binary.crate}"
         command = [str(ROOT / "scripts" / "as-root.sh"), reason, *command]
-    reader = _Reader(binary.suite, on_result)
+    reader = Reader(binary.suite, on_result)
     child = subprocess.Popen(command, cwd=binary.folder, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                              stderr=subprocess.STDOUT, start_new_session=True)
     try:
@@ -85,7 +91,7 @@ def _report_missing(reader, tests, hung, on_result):
             on_result(Result(reader.suite, test, "not run", 0.0, "the binary ended before it"))
 
 
-class _Reader:
+class Reader:
     """Turns lines of a test binary into results; all else that is written is kept for the message."""
 
     def __init__(self, suite, on_result):

@@ -15,7 +15,10 @@ def fake(folder, body):
     """A binary with the tests m::first … m::fourth."""
     path = Path(folder) / "fake"
     listed = r"m::first: test\nm::second: test\nm::third: test\nm::fourth: test\n"
-    path.write_text(f'#!/bin/sh\n[ "$1" = --list ] && {{ printf "{listed}"; exit; }}\n{body}\n')
+    path.write_text(f"""#!/bin/sh
+case "$*" in *--ignored*) exit ;; --list*) printf "{listed}"; exit ;; esac
+{body}
+""")
     path.chmod(0o755)
     return cargo.Binary("model", "units", path)
 
@@ -32,7 +35,7 @@ def outcomes(*lines):
     with tempfile.TemporaryDirectory() as folder:
         binary = fake(folder, "\n".join(lines))
         results = []
-        libtest.run(binary, libtest.names(binary), 1, results.append)
+        libtest.run(binary, libtest.names(binary.path), 1, results.append)
         return {result.test.removeprefix("m::"): result for result in results}
 
 

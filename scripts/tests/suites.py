@@ -37,8 +37,8 @@ class Suite:
 
     @property
     def limit_s(self):
-        """Seconds it may take in the reference hour; 0: no limit (a filter chose some tests)."""
-        return TABLES["seconds"][self.stage].get(self.name, 0)
+        """Seconds it may take in the reference hour; 0 where suites.toml has none."""
+        return TABLES["seconds"].get(self.stage, {}).get(self.name, 0)
 
 
 def select(binaries, stage, only=()):
@@ -56,10 +56,9 @@ def select(binaries, stage, only=()):
 def _of_stage(binary, stage):
     """`test` has the units and a choice of live tests; `live` all others, and units that take long; `soak`
     what is ignored everywhere else."""
-    ignored = libtest.names(binary, ["--ignored"])
     if stage == "soak":
-        return ignored
-    every = [test for test in libtest.names(binary) if test not in ignored]
+        return libtest.names(binary.path, "--ignored")
+    every = libtest.names(binary.path)
     listed = _listed(every, binary)
     in_list = stage == ("test" if binary.is_live else "live")
     return [test for test in every if (test in listed) == in_list]
