@@ -218,28 +218,15 @@ impl Explainer {
             explanation.limits.extend(predicted.limits);
             explained.model_fit = predicted.model_fit;
             explained.predictions = predicted.predictions;
-            explained.withdrawn = hold(&mut explained.predictions, ideal);
-        }
-        if explained.withdrawn.is_some() {
-            explained.withdraw(&mut explanation);
+            hold(&mut explained.predictions, ideal);
+        } else {
+            for request in &mut explanation.slowest {
+                request.ideal_ns = None;
+            }
         }
         explanation.limits.extend(length_limits);
         explained.explanation = Some(explanation);
         explained
-    }
-}
-
-impl Explained {
-    /// Removes everything that depends on the ideal.
-    fn withdraw(&mut self, explanation: &mut Explanation) {
-        self.causes.clear();
-        self.predictions.clear();
-        self.model_fit = None;
-        explanation.bands.clear();
-        explanation.curves.clear();
-        for request in &mut explanation.slowest {
-            request.ideal_ns = None;
-        }
     }
 }
 

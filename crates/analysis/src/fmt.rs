@@ -80,31 +80,21 @@ impl fmt::Display for Unlike<'_> {
                  requests or batches in the server, and fewer arrive while more are waiting), so a \
                  faster server would have had other arrivals"
             ),
+            Withdrawn::ServiceTimeDisagrees {
+                given_ns,
+                recorded_ns,
+            } => write!(
+                f,
+                "a request takes {given_ns} according to the service time that was given, and \
+                 {recorded_ns} in the recording's busy periods"
+            ),
             Withdrawn::IdealAboveMeasured {
-                q,
                 ideal_ns,
                 measured_ns,
             } => write!(
                 f,
-                "the measured {} of {measured_ns} is not above the ideal of {ideal_ns}, so the \
-                 service time t is too long",
-                Percentile(q)
-            ),
-            Withdrawn::FasterThanIdeal { share } => write!(
-                f,
-                "{} of the requests were faster than their ideal, so the service time t is too \
-                 long",
-                Percent(share)
-            ),
-            Withdrawn::ForecastBelowIdeal {
-                q,
-                ideal_ns,
-                forecast_ns,
-            } => write!(
-                f,
-                "a forecast of {} was at most {forecast_ns}, below the ideal of {ideal_ns}, so \
-                 the service time t is too long",
-                Percentile(q)
+                "the measured p50 of {measured_ns} is not above the ideal of {ideal_ns}, so the \
+                 service time t is too long"
             ),
         }
     }

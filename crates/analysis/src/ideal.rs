@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use taillab_model::{Monotonic, Nanos};
+use taillab_model::{Distribution, Histogram, Monotonic, Nanos, quantile_rank};
 use taillab_queueing::ideal::IdealQueue;
 
 use crate::matched::Matched;
@@ -35,6 +35,8 @@ pub struct MeasuredRequests {
 /// answers take, it is unanswered; otherwise the end cut it off, and it does not count.
 pub struct IdealArrivals {
     queue: IdealQueue,
+    /// The same with the ends of t's interval.
+    bounds: Option<Box<Bounds>>,
     measure_from: Monotonic,
     /// The first and the last arrival of the measurement.
     span: Option<(Monotonic, Monotonic)>,
@@ -48,10 +50,32 @@ impl IdealArrivals {
     pub fn new(service_time: Nanos, workers: NonZeroU32, measure_from: Monotonic) -> Self {
         Self {
             queue: IdealQueue::new(service_time, workers),
+            bounds: None,
             measure_from,
             span: None,
             count: 0,
             cut: Spans::default(),
+        }
+    }
+
+    /// Also sends them through the queues with the lower and the upper end of t's interval.
+    #[must_use]
+    pub fn with_interval(mut self, (lo, hi): (Nanos, Nanos), workers: NonZeroU32) -> Self {
+        let bound = |t| Bound {
+            queue: IdealQueue::new(t, workers),
+            sojourns: Histogram::default(),
+        };
+        self.bounds = Some(Box::new(Bounds {
+            lo: bound(lo),
+            hi: bound(hi),
+        }));
+        self
+    }
+
+    /// Widens the intervals of the ideal's quantiles by what t's interval adds to them.
+    pub fn widen(&self, ideal: &mut Distribution) {
+        if let Some(bounds) = &self.bounds {
+            bounds.widen(ideal);
         }
     }
 
@@ -60,16 +84,21 @@ impl IdealArrivals {
     pub fn take(&mut self, matched: &Matched, waited_for_until: Monotonic) -> MeasuredRequests {
         let mut requests = MeasuredRequests::default();
         for arrival in matched.arrivals() {
-            let ideal = self
-                .queue
-                .sojourn(Nanos::new(arrival.t1.nanos_since_boot()));
+            let t1 = Nanos::new(arrival.t1.nanos_since_boot());
+            let ideal = self.queue.sojourn(t1);
+            let counts = arrival
+                .matched
+                .is_some_and(|place| matched.is_measured(place, self.measure_from));
+            if let Some(bounds) = &mut self.bounds {
+                bounds.add(t1, counts);
+            }
             let cut = matched.cut.contain(arrival.t1);
             if arrival.t1 >= self.measure_from {
                 self.span = Some((self.span.map_or(arrival.t1, |(first, _)| first), arrival.t1));
                 self.count += u64::from(!cut);
             }
             match arrival.matched {
-                Some(place) if matched.is_measured(place, self.measure_from) => {
+                Some(place) if counts => {
                     requests.places.push(place as u32);
                     requests.ideal.push(ideal);
                 }
@@ -104,6 +133,51 @@ impl IdealArrivals {
             self.count.saturating_sub(1) as f64 / length
         } else {
             0.0
+        }
+    }
+}
+
+/// The ideal queues with the ends of t's interval.
+struct Bounds {
+    lo: Bound,
+    hi: Bound,
+}
+
+/// An ideal queue of which only the distribution matters.
+struct Bound {
+    queue: IdealQueue,
+    sojourns: Histogram,
+}
+
+impl Bounds {
+    /// The next arrival; `counts` if it belongs to the measurement.
+    fn add(&mut self, t1: Nanos, counts: bool) {
+        for bound in [&mut self.lo, &mut self.hi] {
+            let sojourn = bound.queue.sojourn(t1);
+            if counts {
+                bound.sojourns.record(sojourn);
+            }
+        }
+    }
+
+    /// The interval of a quantile by chance and the one by t are both relative to its value; together they
+    /// are their product.
+    fn widen(&self, ideal: &mut Distribution) {
+        let (lo, hi) = (self.lo.sojourns.ranked(), self.hi.sojourns.ranked());
+        let n = self.lo.sojourns.count();
+        for at in &mut ideal.quantiles {
+            let Some(value) = at.value.filter(|value| n > 0 && *value > Nanos::ZERO) else {
+                continue;
+            };
+            let rank = quantile_rank(n, at.q);
+            let of_value = |ns: u64| ns as f64 / value.get() as f64;
+            let (Some(least), Some(most)) = (lo.at(rank), hi.at(rank)) else {
+                continue;
+            };
+            let scale = |end: Nanos, factor: f64| Nanos::new((end.get() as f64 * factor) as u64);
+            let (down, up) = (of_value(least.middle.get()), of_value(most.middle.get()));
+            at.lo = at.lo.map(|end| scale(end, down.min(1.0)));
+            at.hi = at.hi.map(|end| scale(end, up.max(1.0)));
         }
     }
 }

@@ -18,14 +18,14 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use taillab_model::summary::{
-    Ideal, Matching, Measured, Overhead, ServerResult, ServiceTimeSource, Stages, StagesAt,
-    Withdrawn, WorkersSource,
+    BusyPeriods, Ideal, Matching, Measured, Overhead, ServerResult, ServiceTimeSource, Stages,
+    StagesAt, Withdrawn, WorkersSource,
 };
 use taillab_model::{
     Distribution, HISTOGRAM_ERROR, MiddleStamps, Monotonic, Nanos, RecordingContext, Tid,
 };
 
-use crate::comparison::{Inside, no_distribution, withdrawn};
+use crate::comparison::{Inside, disagrees, is_above, no_distribution};
 use crate::explain::{Explained, Explainer, Sojourn};
 use crate::fan_out::fan_out;
 use crate::findings;
@@ -50,8 +50,12 @@ pub const SLOWEST: usize = 20;
 /// What the analysis needs besides the recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnalysisOptions {
-    /// t: 1 / peak throughput of one core.
+    /// t: what a request costs a worker while it never waits for work.
     pub service_time: Nanos,
+    /// The interval of t, where it has one.
+    pub interval: Option<(Nanos, Nanos)>,
+    /// t as the busy periods show it, where they do; if t is not that one, it must agree with it.
+    pub busy_periods: Option<BusyPeriods>,
     /// t is known, and not a placeholder; otherwise there is no comparison with the ideal.
     pub service_time_known: bool,
     /// Workers c of the ideal queue.
@@ -76,6 +80,8 @@ impl AnalysisOptions {
     pub const fn new(service_time: Nanos, workers: NonZeroU32, measure_from: Monotonic) -> Self {
         Self {
             service_time,
+            interval: None,
+            busy_periods: None,
             service_time_known: true,
             workers,
             measure_from,
@@ -183,8 +189,12 @@ impl<'c> Analysis<'c> {
             measure_from,
             ..
         } = options;
+        let arrivals = IdealArrivals::new(service_time, workers, measure_from);
         Self {
-            arrivals: IdealArrivals::new(service_time, workers, measure_from),
+            arrivals: match options.interval {
+                Some(interval) => arrivals.with_interval(interval, workers),
+                None => arrivals,
+            },
             all_arrivals: 0,
             events: 0,
             late_events: 0,
@@ -302,6 +312,7 @@ impl<'c> Analysis<'c> {
         };
         let mut summed = self.sums.finish(options.is_repeated, unanswered);
         let (measured, mut ideal) = (&summed.measured, summed.ideal.distribution());
+        self.arrivals.widen(&mut ideal);
         let sojourn = Sojourn {
             fan_out: fan_out(measured),
             distribution: measured.distribution(),
@@ -309,7 +320,10 @@ impl<'c> Analysis<'c> {
         let withdrawn = match self.inside.clients_that_wait(workers) {
             _ if !options.service_time_known => Some(Withdrawn::ServiceTimeUnknown),
             Some(at_once) => Some(Withdrawn::ClientsWait { at_once }),
-            None => withdrawn(&sojourn.distribution, &ideal, summed.faster_share),
+            None => match &options.busy_periods {
+                Some(recorded) => disagrees(t, recorded),
+                None => is_above(&ideal, &sojourn.distribution),
+            },
         };
         let overload = (self.queue).finish(workers, t, options.measure_from);
         server_measured.overload = overload.filter(|_| options.service_time_known);
@@ -353,6 +367,7 @@ impl<'c> Analysis<'c> {
         };
         let times = (summed.excess, summed.stages, summed.stages_at);
         let mut server = server_result(t, server_measured, ideal, times, matching, explained);
+        server.busy_periods = options.busy_periods;
         findings::renew(&mut server, &ideal_as_independent, self.disturbances);
         Ok(Analysed {
             server,
@@ -431,6 +446,7 @@ fn server_result(
         service_time_source: ServiceTimeSource::default(),
         service_time_lo_ns: None,
         service_time_hi_ns: None,
+        busy_periods: None,
         measured,
         ideal,
         excess,

@@ -20,6 +20,8 @@ pub enum ServiceTimeSource {
     Given,
     /// The mean wait of virtual workers.
     VirtualWait,
+    /// What a request cost in the busy periods of the recording.
+    BusyPeriods,
     /// Busy time of the workers ÷ requests, in the most efficient stretches of the recording.
     BusyTime,
     /// Shorter than the busy time: with a longer t the ideal would have been slower than the server was.
@@ -27,6 +29,25 @@ pub enum ServiceTimeSource {
     /// Not found: a recording of T1 and T6 alone does not show it; t is 0, and there is no
     /// comparison.
     Unknown,
+}
+
+/// The service time as the server's busy periods show it: what happened on its CPUs between a response and
+/// the next one, where the next request already waited at its socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct BusyPeriods {
+    /// The mean cost of a request, with the probe: the server's own time on the CPU and the receive work.
+    pub service_time_ns: Nanos,
+    /// Lower end of its interval of 95 %.
+    pub lo_ns: Nanos,
+    /// Upper end of its interval.
+    pub hi_ns: Nanos,
+    /// The part of it that is the work of the network's receive softirq.
+    pub receive_ns: Nanos,
+    /// Times that a request waited while a response left.
+    pub seen: u64,
+    /// Of these, the ones that were left out because the server's thread seemed to run for 100 µs without any
+    /// event: the hypervisor may have stopped the CPU. The interval reaches to the mean with them.
+    pub left_out: u64,
 }
 
 /// How the number of the ideal queue's workers was found.
@@ -77,31 +98,20 @@ pub enum Withdrawn {
         /// The most requests, or batches of requests, that they have outstanding at once.
         at_once: u64,
     },
-    /// A percentile of the ideal is above the measured one: t is too long.
+    /// The service time that was given is not what a request cost in the busy periods of the recording.
+    ServiceTimeDisagrees {
+        /// What was given.
+        given_ns: Nanos,
+        /// What a request cost.
+        recorded_ns: Nanos,
+    },
+    /// The median of the ideal is above the measured one, and no busy periods of the recording confirm t:
+    /// it is too long.
     IdealAboveMeasured {
-        /// The percentile's probability.
-        #[schemars(range(min = 0, max = 1))]
-        q: f64,
-        /// This percentile of the ideal sojourn.
+        /// The median of the ideal sojourn.
         ideal_ns: Nanos,
-        /// This percentile of the measured sojourn.
+        /// The median of the measured sojourn.
         measured_ns: Nanos,
-    },
-    /// Many requests were faster than their own ideal: t is too long.
-    FasterThanIdeal {
-        /// The share of requests that were.
-        #[schemars(range(min = 0, max = 1))]
-        share: f64,
-    },
-    /// A forecast was below the ideal, which no server can be: t is too long.
-    ForecastBelowIdeal {
-        /// The percentile's probability.
-        #[schemars(range(min = 0, max = 1))]
-        q: f64,
-        /// This percentile of the ideal sojourn.
-        ideal_ns: Nanos,
-        /// The upper end of the forecast's interval.
-        forecast_ns: Nanos,
     },
 }
 

@@ -18,7 +18,7 @@ pub use self::load::{
 pub use self::verdict::{
     Claim, ClaimName, HoldsTo, MAX_MISSING_SHARE, Reason, TOO_FEW, Verdict, spoiled_from,
 };
-pub use crate::ideal::{CpuTaken, Ideal, Overload, ServiceTimeSource, Withdrawn, WorkersSource};
+pub use crate::ideal::{BusyPeriods, CpuTaken, Ideal, Overload, ServiceTimeSource, Withdrawn, WorkersSource};
 
 use crate::explanation::{CauseShare, Explanation, ModelFit, Prediction};
 use crate::fix::{Factorial, Fix};
@@ -161,6 +161,10 @@ pub struct ServerResult {
     /// Upper end of the interval of t.
     #[serde(default)]
     pub service_time_hi_ns: Option<Nanos>,
+    /// The service time as the server's busy periods show it; absent where hardly any request had to wait, or
+    /// where it was not recorded who was on the CPUs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub busy_periods: Option<BusyPeriods>,
     /// What was measured of the server.
     pub measured: Measured,
     /// The same arrivals through the ideal queue.

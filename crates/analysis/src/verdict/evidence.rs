@@ -287,30 +287,8 @@ impl<'a> Evidence<'a> {
         })
     }
 
-    /// A percentile at which the ideal is not below what was measured: its probability, ideal and
-    /// measured.
-    pub(super) fn ideal_above_measured(&self) -> Option<Withdrawn> {
-        let result = self.server?.result;
-        match result.ideal.withdrawn {
-            Some(above @ Withdrawn::IdealAboveMeasured { .. }) => Some(above),
-            Some(_) => None,
-            None => {
-                let ideal_ns = result.ideal.sojourn.quantile(0.5)?;
-                let measured_ns = result.measured.sojourn.quantile(0.5)?;
-                (ideal_ns >= measured_ns).then_some(Withdrawn::IdealAboveMeasured {
-                    q: 0.5,
-                    ideal_ns,
-                    measured_ns,
-                })
-            }
-        }
-    }
-
-    /// Why the server is not compared with the ideal, if for another reason than
-    /// [`Self::ideal_above_measured`].
+    /// Why the server is not compared with the ideal.
     pub(super) fn withdrawn(&self) -> Option<Withdrawn> {
-        let withdrawn = self.server?.result.ideal.withdrawn?;
-        let is_above = matches!(withdrawn, Withdrawn::IdealAboveMeasured { .. });
-        (!is_above).then_some(withdrawn)
+        self.server?.result.ideal.withdrawn
     }
 }

@@ -4,16 +4,13 @@ use std::fmt;
 
 use taillab_model::summary::{
     ClaimName, MAX_CUT_SHARE, MAX_ERROR_SHARE, MAX_LATENESS_SHARE, MAX_UNSETTLED_SHARE,
-    ServiceTimeSource, Withdrawn, spoiled_from,
+    Withdrawn, spoiled_from,
 };
 use taillab_model::{MiddleStamps, REPORTED_QUANTILES};
 
 use super::evidence::Evidence;
 use super::rule::{Rule, exceeds, first_of_them, no_percentile_beyond, remedy_for_ambiguity};
 use crate::fmt::{Count, Counted, Errors, Percent, Percentile, Unlike, plural, share};
-
-/// If a larger share of the requests beats the ideal, t may be too long.
-const MAX_FASTER_THAN_IDEAL: f64 = 0.25;
 
 /// Fewer slices support no interval of a cause.
 const LEAST_SLICES: u64 = 8;
@@ -365,33 +362,23 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
     },
     Withdrawal {
         rule: Rule {
-            key: "ideal_above_measured",
-            seen: |e| {
-                e.load?;
-                Some(Unlike(&e.ideal_above_measured()?).to_string())
-            },
+            key: "service_time_disagrees",
+            seen: |e| unlike(e, |why| matches!(why, Withdrawn::ServiceTimeDisagrees { .. })),
             remedy: |_| {
-                "there is no comparison with an ideal server; calibrate again on a quiet machine, \
-                 with the server as the limit"
+                "there is no comparison with an ideal server; leave --service-time out, and t is taken \
+                 from the recording"
             },
         },
         spoils: |_| Spoils::Comparison,
     },
     Withdrawal {
         rule: Rule {
-            key: "estimated_ideal_above_measured",
-            seen: |e| {
-                e.recording?;
-                let source = match e.server?.result.service_time_source {
-                    ServiceTimeSource::BusyTime => {
-                        " (t is the workers' busy time per request, including what they do \
-                         before T1 and after T6)"
-                    }
-                    _ => "",
-                };
-                Some(format!("{}{source}", Unlike(&e.ideal_above_measured()?)))
+            key: "ideal_above_measured",
+            seen: |e| unlike(e, |why| matches!(why, Withdrawn::IdealAboveMeasured { .. })),
+            remedy: |_| {
+                "there is no comparison with an ideal server; measure at a higher load, at which requests \
+                 wait and the recording shows what one costs, or give t with --service-time"
             },
-            remedy: |_| "give it with --service-time, e.g. as `taillab run` calibrates it",
         },
         spoils: |_| Spoils::Comparison,
     },
@@ -437,45 +424,6 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
             },
         },
         spoils: |_| Spoils::Comparison,
-    },
-    Withdrawal {
-        rule: Rule {
-            key: "forecast_below_ideal",
-            seen: |e| unlike(e, |why| matches!(why, Withdrawn::ForecastBelowIdeal { .. })),
-            remedy: remedy_for_long_service_time,
-        },
-        spoils: |_| Spoils::Comparison,
-    },
-    Withdrawal {
-        rule: Rule {
-            key: "faster_than_ideal",
-            seen: |e| {
-                let faster = e.server?.evidence.faster_than_ideal;
-                let withdrawn = e.withdrawn();
-                if let Some(withdrawn @ Withdrawn::FasterThanIdeal { .. }) = withdrawn {
-                    return Some(Unlike(&withdrawn).to_string());
-                }
-                // the waits of virtual workers are shorter and longer than t, which is their mean
-                let said = withdrawn.is_some()
-                    || e.ideal_above_measured().is_some()
-                    || e.virtual_workers.is_some();
-                (!said && faster > MAX_FASTER_THAN_IDEAL).then(|| {
-                    format!(
-                        "{} of the requests were faster than their ideal, so the service time t \
-                         may be too long",
-                        Percent(faster)
-                    )
-                })
-            },
-            remedy: |e| match e.recording {
-                None => "calibrate again on a quiet machine",
-                Some(_) => "give it with --service-time",
-            },
-        },
-        spoils: |e| match e.withdrawn() {
-            Some(_) => Spoils::Comparison,
-            None => Spoils::Nothing,
-        },
     },
     Withdrawal {
         rule: Rule {
@@ -526,13 +474,6 @@ fn remedy_for_unmatched(evidence: &Evidence<'_>) -> &'static str {
             "look for other processes that answer on this port (-p PID, --cgroup), and for \
              responses without a request"
         }
-    }
-}
-
-fn remedy_for_long_service_time(evidence: &Evidence<'_>) -> &'static str {
-    match evidence.recording {
-        None => "there is no comparison with an ideal server; calibrate again on a quiet machine",
-        Some(_) => "there is no comparison with an ideal server; give t with --service-time",
     }
 }
 

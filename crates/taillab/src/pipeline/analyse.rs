@@ -8,7 +8,7 @@ use taillab_analysis::{Analysis, AnalysisOptions, Matched, Window, findings, str
 use taillab_host::CpuUsage;
 use taillab_model::summary::{
     Calibration, CutSummary, LoadSummary, Observer, Overhead, Reason, Report, SCHEMA_VERSION,
-    ServerResult, ServiceTimeSource, Verdict,
+    ServerResult, Verdict,
 };
 use taillab_model::{Monotonic, Nanos, RecordingContext, Tid};
 use taillab_report::{Curve, Series};
@@ -52,34 +52,31 @@ pub struct BeforeLoad {
     pub calibration: Calibration,
     /// What the probe costs.
     pub overhead: Overhead,
-    /// Where t comes from.
-    pub source: ServiceTimeSource,
-    /// The interval of t, where it was measured.
+    /// The interval of the calibrated t.
     pub interval: Option<(Nanos, Nanos)>,
     /// The workers, where they wait on a timer instead of using a CPU.
     pub virtual_workers: Option<VirtualWorkers>,
 }
 
 impl BeforeLoad {
-    /// Fills in where t and the workers come from.
+    /// Removes what does not describe virtual workers.
     fn describe(&self, server: &mut ServerResult) {
-        server.service_time_source = self.source;
         server.ideal.virtual_workers = self.virtual_workers.is_some();
         if self.virtual_workers.is_some() {
             // they wait without using a CPU, so CPU time does not say how busy they are
             server.measured.utilization = None;
             server.measured.busy_ns_per_request = None;
         }
-        server.service_time_lo_ns = self.interval.map(|(lo, _)| lo);
-        server.service_time_hi_ns = self.interval.map(|(_, hi)| hi);
     }
 }
 
 impl IdealServer {
+    /// Fills in where t and the workers come from.
     fn describe(&self, server: &mut ServerResult) {
-        server.service_time_source = self.source;
-        server.service_time_lo_ns = self.interval.map(|(lo, _)| lo);
-        server.service_time_hi_ns = self.interval.map(|(_, hi)| hi);
+        let t = self.service_time;
+        server.service_time_source = t.source;
+        server.service_time_lo_ns = t.interval.map(|(lo, _)| lo);
+        server.service_time_hi_ns = t.interval.map(|(_, hi)| hi);
         server.ideal.workers_source = self.workers_source;
         if !self.is_known() {
             server.service_time_ns = Nanos::ZERO;
@@ -153,7 +150,8 @@ pub struct Pass<'c> {
 }
 
 impl<'c> Pass<'c> {
-    /// Determines the ideal server, where needed from the first window.
+    /// Determines the ideal server, where needed from the first window. `calibrated` is the interval of a
+    /// t that was calibrated before, and `process` the server's process, if it still runs.
     ///
     /// # Errors
     /// When the recording does not show what the analysis needs.
@@ -163,20 +161,22 @@ impl<'c> Pass<'c> {
         first: &Window,
         from: Monotonic,
         exact: usize,
-        process: Option<Tid>,
+        (process, calibrated): (Option<Tid>, Option<(Nanos, Nanos)>),
     ) -> Result<Self, Failure> {
         let (matched, timeline) = (&first.matched, &first.timeline);
         // if t is known, the analysis itself reports why there is nothing
         if matched.requests.is_empty() && context.service_time_ns.is_none() {
             return Err(nothing(matched, context));
         }
-        let ideal_server = IdealServer::of(args, context, matched, timeline, from)?;
+        let ideal_server = IdealServer::of(args, context, (matched, timeline), from, calibrated)?;
         let options = AnalysisOptions {
             slowest: args.slowest.unwrap_or(streaming::SLOWEST),
             exact,
             process,
             service_time_known: ideal_server.is_known(),
-            ..AnalysisOptions::new(ideal_server.service_time, ideal_server.workers, from)
+            interval: ideal_server.service_time.interval,
+            busy_periods: ideal_server.busy_periods,
+            ..AnalysisOptions::new(ideal_server.service_time.t, ideal_server.workers, from)
         };
         Ok(Self {
             context,

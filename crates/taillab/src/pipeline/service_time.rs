@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::num::NonZeroU32;
 
 use taillab_analysis::Matched;
-use taillab_analysis::service_time::{self, ServiceTimeEstimate};
+use taillab_analysis::service_time::busy_periods;
+use taillab_analysis::service_time::busy_time::{self, BusyTime};
 use taillab_analysis::timeline::Timeline;
-use taillab_model::summary::{ServiceTimeSource, WorkersSource};
+use taillab_model::summary::{BusyPeriods, ServiceTimeSource, WorkersSource};
 use taillab_model::{Monotonic, Nanos, RecordingContext, Tid};
 
 use crate::cli::AnalysisArgs;
@@ -23,57 +24,60 @@ const SHARE_OF_BUSIEST: f64 = 0.1;
 /// The ideal server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdealServer {
-    pub service_time: Nanos,
-    /// The interval of t, where it was estimated from the recording.
-    pub interval: Option<(Nanos, Nanos)>,
-    pub source: ServiceTimeSource,
+    pub service_time: ServiceTime,
+    /// t as the busy periods show it, where they do.
+    pub busy_periods: Option<BusyPeriods>,
     pub workers: NonZeroU32,
     pub workers_source: WorkersSource,
 }
 
+/// t, with its interval where it has one, and where it comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServiceTime {
+    pub t: Nanos,
+    pub interval: Option<(Nanos, Nanos)>,
+    pub source: ServiceTimeSource,
+}
+
 impl IdealServer {
-    /// As given by the user, else as measured before the recording, else as the recording shows.
+    /// t as given by the user, else as the recording shows it, else as measured before. `calibrated` is the
+    /// interval of the latter.
     pub fn of(
         args: &AnalysisArgs,
         context: &RecordingContext,
-        matched: &Matched,
-        timeline: &Timeline,
+        (matched, timeline): (&Matched, &Timeline),
         from: Monotonic,
+        calibrated: Option<(Nanos, Nanos)>,
     ) -> Result<Self, Failure> {
         let known = context.workers.and_then(NonZeroU32::new);
-        let measured = || matched.measured_places(from);
         let (workers, workers_source) = match (args.workers, known) {
             (Some(given), _) => (given, WorkersSource::Given),
             (None, Some(known)) => (known, WorkersSource::Known),
             (None, None) => (workers(matched, from, cpus(context)), WorkersSource::Seen),
         };
-        let (service_time, interval, source) = match (args.service_time, context.service_time_ns) {
-            (Some(given), _) => (given, None, ServiceTimeSource::Given),
-            (None, Some(t)) => (t, None, ServiceTimeSource::Calibrated),
-            // in a window of a second, there may be no slice
-            (None, None) if !measured().any(|place| matched.is_asked(place)) => {
-                let stand_in = typical_service(matched, from).ok_or_else(unknown)?;
-                (stand_in, None, ServiceTimeSource::Unknown)
-            }
-            (None, None) => {
-                let estimate = service_time::estimate(matched, timeline, from, workers)
-                    .or_else(|| typical(matched, from, workers))
-                    .ok_or_else(unknown)?;
-                let source = match estimate.shortened {
-                    true => ServiceTimeSource::AsFastAsMeasured,
-                    false => ServiceTimeSource::BusyTime,
-                };
-                let interval = Some((estimate.lo, estimate.hi));
-                (estimate.service_time, interval, source)
-            }
+        let known = known_service_time(args, context);
+        // they wait without using a CPU
+        let are_virtual = known.is_some_and(|t| t.source == ServiceTimeSource::VirtualWait);
+        let busy_periods = match are_virtual {
+            true => None,
+            false => busy_periods::measure(matched, timeline, from),
         };
-        if service_time == Nanos::ZERO {
+        let service_time = match (known, busy_periods) {
+            (Some(known), None) => with_interval(known, calibrated),
+            (Some(known), _) if known.source != ServiceTimeSource::Calibrated => known,
+            (_, Some(recorded)) => ServiceTime {
+                t: recorded.service_time_ns,
+                interval: Some((recorded.lo_ns, recorded.hi_ns)),
+                source: ServiceTimeSource::BusyPeriods,
+            },
+            (None, None) => busy_time((matched, timeline), from, workers)?,
+        };
+        if service_time.t == Nanos::ZERO {
             return Err(unknown());
         }
         Ok(Self {
             service_time,
-            interval,
-            source,
+            busy_periods,
             workers,
             workers_source,
         })
@@ -81,8 +85,61 @@ impl IdealServer {
 
     /// Whether t is known, rather than a stand-in.
     pub fn is_known(&self) -> bool {
-        self.source != ServiceTimeSource::Unknown
+        self.service_time.source != ServiceTimeSource::Unknown
     }
+}
+
+/// t as the user gave it, or as it was known before the recording.
+fn known_service_time(args: &AnalysisArgs, context: &RecordingContext) -> Option<ServiceTime> {
+    let known = |t, source| ServiceTime {
+        t,
+        interval: None,
+        source,
+    };
+    if let Some(given) = args.service_time {
+        return Some(known(given, ServiceTimeSource::Given));
+    }
+    // recordings that do not say it are of calibrated runs
+    let source = context.service_time_source.unwrap_or_default();
+    context.service_time_ns.map(|t| known(t, source))
+}
+
+/// t with the interval of the calibration, if it comes from there.
+fn with_interval(known: ServiceTime, calibrated: Option<(Nanos, Nanos)>) -> ServiceTime {
+    let is_calibrated = known.source == ServiceTimeSource::Calibrated;
+    ServiceTime {
+        interval: calibrated.filter(|_| is_calibrated),
+        ..known
+    }
+}
+
+/// The upper bound from the busy time of the workers.
+fn busy_time(
+    (matched, timeline): (&Matched, &Timeline),
+    from: Monotonic,
+    workers: NonZeroU32,
+) -> Result<ServiceTime, Failure> {
+    // in a window of a second, there may be no slice
+    let mut measured = matched.measured_places(from);
+    if !measured.any(|place| matched.is_asked(place)) {
+        let stand_in = typical_service(matched, from).ok_or_else(unknown)?;
+        return Ok(ServiceTime {
+            t: stand_in,
+            interval: None,
+            source: ServiceTimeSource::Unknown,
+        });
+    }
+    let estimate = busy_time::estimate(matched, timeline, from, workers)
+        .or_else(|| typical(matched, from, workers))
+        .ok_or_else(unknown)?;
+    Ok(ServiceTime {
+        t: estimate.service_time,
+        interval: Some((estimate.lo, estimate.hi)),
+        source: match estimate.shortened {
+            true => ServiceTimeSource::AsFastAsMeasured,
+            false => ServiceTimeSource::BusyTime,
+        },
+    })
 }
 
 fn unknown() -> Failure {
@@ -93,15 +150,15 @@ fn unknown() -> Failure {
 }
 
 /// [`typical_service`], shortened so that the ideal is not slower than the server was.
-fn typical(matched: &Matched, from: Monotonic, workers: NonZeroU32) -> Option<ServiceTimeEstimate> {
+fn typical(matched: &Matched, from: Monotonic, workers: NonZeroU32) -> Option<BusyTime> {
     let t = typical_service(matched, from)?;
-    let estimate = ServiceTimeEstimate {
+    let estimate = BusyTime {
         service_time: t,
         lo: t,
         hi: t,
         shortened: false,
     };
-    Some(service_time::shortened(matched, from, workers, estimate))
+    Some(busy_time::shortened(matched, from, workers, estimate))
 }
 
 /// The number of threads that served requests, but at most the number of CPUs.

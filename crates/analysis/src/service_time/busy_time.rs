@@ -1,9 +1,7 @@
-//! Estimates t from a recording, for a server that cannot be driven to its peak.
+//! An upper bound of t: the busy time of the workers per request, where hardly any request had to wait.
 //!
-//! The paper takes t from the peak throughput of one core. A recording shows the server at whatever
-//! load it had. There a request costs more than at the peak, and more in some stretches than in others:
-//! caches are cold, a garbage collection runs, a wake-up serves one request only. So t is the cost of a
-//! request in the *most efficient* stretches, provided that they last:
+//! A request costs more where it finds the server asleep: caches are cold, and each wake-up serves one
+//! request only. So t is the cost of a request in the *most efficient* stretches, provided that they last:
 //!
 //! 1. The recording is cut into at most forty stretches with equally many requests, at least fifty.
 //!    The cost of a request in each is the [busy time](crate::timeline::busy_stretches) of the workers.
@@ -42,9 +40,9 @@ const QUANTILES: [f64; 4] = [0.5, 0.9, 0.99, 0.999];
 /// How many requests are sent through the ideal queue to check t.
 const TRIED: usize = 50_000;
 
-/// t, with its interval.
+/// t from the busy time, with its interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ServiceTimeEstimate {
+pub struct BusyTime {
     /// t.
     pub service_time: Nanos,
     /// Lower end of its interval.
@@ -62,7 +60,7 @@ pub fn estimate(
     timeline: &Timeline,
     measure_from: Monotonic,
     workers: NonZeroU32,
-) -> Option<ServiceTimeEstimate> {
+) -> Option<BusyTime> {
     let count = stretches(matched, measure_from);
     let mut costs = busy_stretches(matched, timeline, measure_from, count);
     costs.sort_unstable();
@@ -71,7 +69,7 @@ pub fn estimate(
         matched,
         measure_from,
         workers,
-        ServiceTimeEstimate {
+        BusyTime {
             service_time,
             lo,
             hi,
@@ -92,13 +90,13 @@ pub fn shortened(
     matched: &Matched,
     measure_from: Monotonic,
     workers: NonZeroU32,
-    estimate: ServiceTimeEstimate,
-) -> ServiceTimeEstimate {
+    estimate: BusyTime,
+) -> BusyTime {
     let longest = Trial::new(matched, measure_from, workers).longest(estimate.service_time);
     if longest == estimate.service_time {
         return estimate;
     }
-    ServiceTimeEstimate {
+    BusyTime {
         service_time: longest,
         lo: estimate.lo.min(longest),
         hi: estimate.hi,
@@ -228,8 +226,8 @@ mod tests {
         }
     }
 
-    fn of(service_time: u64) -> ServiceTimeEstimate {
-        ServiceTimeEstimate {
+    fn of(service_time: u64) -> BusyTime {
+        BusyTime {
             service_time: Nanos::new(service_time),
             lo: Nanos::new(service_time / 10 * 9),
             hi: Nanos::new(service_time / 10 * 11),

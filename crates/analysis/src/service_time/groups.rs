@@ -1,0 +1,139 @@
+//! What the server did between two instants at which it had work to begin.
+
+use taillab_model::{Monotonic, Nanos};
+
+use super::departures::Departure;
+use crate::timeline::{CpuLine, NET_RX, Timeline, Top};
+
+/// A group ends after this many responses at the latest, even if a request has been begun. A server that
+/// waits within its requests always has begun some.
+const LARGEST: usize = 64;
+
+/// Time on a CPU in which nothing is recorded for so long may be a stall of the hypervisor.
+pub(super) const SILENCE: Nanos = Nanos::from_micros(100);
+
+/// Consecutive responses of a CPU, before the first of which a request already waited.
+///
+/// Where a server answers one request after the other, a group is one response. A server that reads several
+/// requests and then answers them all has groups of so many: what it did for the last of them, it did
+/// before it answered the first.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Group {
+    /// T6 of the response before it.
+    pub(super) from: Monotonic,
+    /// T6 of its last response.
+    pub(super) to: Monotonic,
+    /// Its responses.
+    pub(super) responses: u32,
+    /// Time of the server's threads on the CPU, with nothing on top of them, in nanoseconds.
+    pub(super) own_ns: u64,
+    /// Time of the network's receive softirq on the CPU, in nanoseconds.
+    pub(super) receive_ns: u64,
+    /// Requests that came meanwhile, on all CPUs.
+    pub(super) arrivals: u32,
+    /// A thread of the server was on the CPU for [`SILENCE`] without any event.
+    pub(super) silent: bool,
+    /// It is not known who was on the CPU.
+    blind: bool,
+}
+
+/// The groups of a CPU, in order of time; `arrivals` has each T1 of all requests, in order.
+pub(super) fn of_cpu(
+    departures: &[Departure],
+    arrivals: &[Monotonic],
+    timeline: &Timeline,
+    line: &CpuLine,
+) -> Vec<Group> {
+    let mut groups = spans(departures);
+    fill_in(&mut groups, timeline, line);
+    for group in &mut groups {
+        let before = |at: Monotonic| arrivals.partition_point(|t1| *t1 < at);
+        group.arrivals = (before(group.to) - before(group.from)) as u32;
+    }
+    groups.retain(|group| !group.blind && group.own_ns > 0);
+    groups
+}
+
+/// The groups without what the CPU did.
+fn spans(departures: &[Departure]) -> Vec<Group> {
+    // the earliest begun and the earliest queued of a response and all later ones
+    let earliest = |of: fn(&Departure) -> Monotonic| {
+        let mut earliest: Vec<Monotonic> = departures.iter().map(of).collect();
+        let mut least = Monotonic::MAX;
+        for at in earliest.iter_mut().rev() {
+            least = least.min(*at);
+            *at = least;
+        }
+        earliest
+    };
+    let begun = earliest(|departure| departure.begun);
+    let queued = earliest(|departure| departure.queued);
+    let mut groups = Vec::new();
+    // the response before the group, and whether a request waited when it left
+    let mut open: Option<(usize, bool)> = None;
+    for last in 0..departures.len() {
+        let left = departures[last].at;
+        let next = last + 1;
+        let is_between = begun.get(next).is_none_or(|begun| *begun > left);
+        let is_long = open.is_some_and(|(before, _)| last - before >= LARGEST);
+        if !is_between && !is_long {
+            continue;
+        }
+        if let Some((before, true)) = open {
+            let from = departures[before].at;
+            groups.push(Group::new((from, left), (last - before) as u32));
+        }
+        let waits = queued.get(next).is_some_and(|queued| *queued < left);
+        open = Some((last, waits));
+    }
+    groups
+}
+
+impl Group {
+    const fn new((from, to): (Monotonic, Monotonic), responses: u32) -> Self {
+        Self {
+            from,
+            to,
+            responses,
+            own_ns: 0,
+            receive_ns: 0,
+            arrivals: 0,
+            silent: false,
+            blind: false,
+        }
+    }
+}
+
+/// Adds what the CPU did in each group; they are in order of time and do not overlap.
+fn fill_in(groups: &mut [Group], timeline: &Timeline, line: &CpuLine) {
+    let Some(first) = groups.first() else {
+        return;
+    };
+    // thread 0 is the idle thread
+    let is_servers = |tid| tid != 0 && timeline.worker_place(tid).is_some();
+    let mut next = 0;
+    for segment in line.segments_from(first.from) {
+        while groups.get(next).is_some_and(|group| group.to <= segment.from) {
+            next += 1;
+        }
+        if next == groups.len() {
+            return;
+        }
+        for group in &mut groups[next..] {
+            if group.from >= segment.to {
+                break;
+            }
+            let within = segment.to.min(group.to);
+            let within = within.saturating_since(segment.from.max(group.from));
+            match segment.top {
+                Top::Nothing | Top::KernelLock if is_servers(segment.thread) => {
+                    group.own_ns += within.get();
+                    group.silent |= within >= SILENCE;
+                }
+                Top::Softirq { vector: NET_RX } => group.receive_ns += within.get(),
+                Top::Blind => group.blind = true,
+                _ => {}
+            }
+        }
+    }
+}
