@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use taillab_analysis::matcher::{MatchOptions, match_events};
-use taillab_analysis::service_time;
+use taillab_analysis::service_time::busy_time;
 use taillab_analysis::timeline::Timeline;
 use taillab_analysis::{Analysed, Analysis, AnalysisOptions, Window};
 use taillab_model::{
@@ -80,7 +80,7 @@ fn analysed(polls: bool) -> (Nanos, Analysed) {
     assert_eq!(matched.requests.len() as u64, REQUESTS);
     let timeline = Timeline::build(events, &context);
     let from = Monotonic::from_nanos_since_boot(1_000_000);
-    let found = service_time::estimate(&matched, &timeline, from, NonZeroU32::MIN).unwrap();
+    let found = busy_time::estimate(&matched, &timeline, from, NonZeroU32::MIN).unwrap();
     let options = AnalysisOptions::new(found.service_time, NonZeroU32::MIN, from);
     let mut analysis = Analysis::new(&context, options);
     let window = Window::whole(matched, timeline);

@@ -490,7 +490,6 @@ fn each_warning_is_found() {
 fn a_withdrawn_comparison_is_in_the_verdict() {
     let withdrawn = |withdrawn| verdict(|s| s.server.ideal.withdrawn = Some(withdrawn));
     let above = withdrawn(Withdrawn::IdealAboveMeasured {
-        q: 0.99,
         ideal_ns: Nanos::from_micros(38_300),
         measured_ns: Nanos::from_micros(2_430),
     });
@@ -498,7 +497,7 @@ fn a_withdrawn_comparison_is_in_the_verdict() {
         .warnings
         .iter()
         .find(|warning| warning.key == "ideal_above_measured");
-    assert!(said.unwrap().text.contains("measured p99 of 2.43 ms"));
+    assert!(said.unwrap().text.contains("measured p50 of 2.43 ms"));
     assert_eq!(
         withdrawn_by(&above, "ideal_above_measured").as_deref(),
         Some("ideal")
@@ -507,16 +506,11 @@ fn a_withdrawn_comparison_is_in_the_verdict() {
         (Withdrawn::ClientsWait { at_once: 8 }, "closed_loop"),
         (Withdrawn::ServiceTimeUnknown, "service_time_unknown"),
         (
-            Withdrawn::FasterThanIdeal { share: 0.43 },
-            "faster_than_ideal",
-        ),
-        (
-            Withdrawn::ForecastBelowIdeal {
-                q: 0.5,
-                ideal_ns: Nanos::from_micros(21),
-                forecast_ns: Nanos::from_micros(13),
+            Withdrawn::ServiceTimeDisagrees {
+                given_ns: Nanos::from_micros(24),
+                recorded_ns: Nanos::from_micros(16),
             },
-            "forecast_below_ideal",
+            "service_time_disagrees",
         ),
     ] {
         let found = withdrawn(why);

@@ -2,8 +2,8 @@
 
 use taillab_model::Nanos;
 use taillab_model::summary::{
-    CutSummary, HoldsTo, LoadSegment, LoadSummary, Reason, ServerResult, ServiceTimeSource,
-    Verdict, WorkersSource,
+    BusyPeriods, Calibration, CutSummary, HoldsTo, LoadSegment, LoadSummary, Reason, Report,
+    ServerResult, ServiceTimeSource, Verdict, WorkersSource,
 };
 
 use crate::document::Document;
@@ -41,29 +41,68 @@ pub(crate) fn service_time(result: &ServerResult) -> String {
     }
 }
 
+/// If 1 / peak and t differ by more than this, the difference needs a name.
+const AGREES: f64 = 0.1;
+
+/// The cost of a request in busy periods, beside what the peak says.
+fn busy_periods_origin(seen: &BusyPeriods, report: &Report) -> String {
+    let receive = match seen.receive_ns {
+        Nanos::ZERO => String::new(),
+        receive => format!(", {receive} of it to receive it"),
+    };
+    let times = counted(seen.seen, "time", "times");
+    let peak = report.calibration.as_ref();
+    let peak = peak.map_or_else(String::new, |peak| beside_peak(report, peak));
+    format!(
+        "what a request cost the server's CPU while the next one already waited, {times} in this \
+         recording{receive}{peak}"
+    )
+}
+
+/// `; the peak of 61,257/s says 16.3 µs`, with the reason where that is something else.
+fn beside_peak(report: &Report, peak: &Calibration) -> String {
+    let workers = f64::from(report.server.ideal.workers);
+    let Some(by_peak) = Nanos::try_from_secs_f64(workers / peak.peak_per_s) else {
+        return String::new();
+    };
+    let t = report.server.service_time_ns.as_secs_f64();
+    let apart = by_peak.as_secs_f64() / t - 1.0;
+    let why = if apart.abs() <= AGREES {
+        ""
+    } else if apart < 0.0 {
+        ": without the probe, and with more requests at once, one costs less"
+    } else if peak.server_was_limit() {
+        ": at the peak a request costs more, or other programs took the CPU"
+    } else {
+        ": the client was the limit there, not the server"
+    };
+    let per_s = rate(peak.peak_per_s);
+    format!("; the peak of {per_s}/s says {by_peak}{why}")
+}
+
 /// Where the service time comes from, in words.
 pub(crate) fn service_time_origin(document: &Document<'_>) -> String {
+    let report = document.report;
     match (
-        document.report.server.service_time_source,
-        document.report.calibration.as_ref(),
+        report.server.service_time_source,
+        report.calibration.as_ref(),
     ) {
+        (ServiceTimeSource::BusyPeriods, _) => match &report.server.busy_periods {
+            Some(seen) => busy_periods_origin(seen, report),
+            None => "what a request cost while the next one already waited".to_owned(),
+        },
         (ServiceTimeSource::Calibrated, Some(calibration)) => {
             let peak = rate(calibration.peak_per_s);
-            format!(
-                "{} ÷ the peak of {peak}/s",
-                workers(&document.report.server)
-            )
+            format!("{} ÷ the peak of {peak}/s", workers(&report.server))
         }
         (ServiceTimeSource::Calibrated, None) => {
-            format!(
-                "{} ÷ the peak, calibrated",
-                workers(&document.report.server)
-            )
+            format!("{} ÷ the peak, calibrated", workers(&report.server))
         }
         (ServiceTimeSource::Given, _) => "as given, not calibrated".to_owned(),
         (ServiceTimeSource::VirtualWait, _) => "the mean wait of a worker".to_owned(),
         (ServiceTimeSource::BusyTime, _) => {
-            "the busy time of the workers ÷ requests, in the most efficient tenth of the recording"
+            "an upper bound: the busy time of the workers ÷ requests, in the most efficient tenth of the \
+             recording; hardly any request had to wait"
                 .to_owned()
         }
         (ServiceTimeSource::AsFastAsMeasured, _) => {
@@ -146,6 +185,7 @@ pub(crate) fn cost_of_a_request(result: &ServerResult) -> Option<String> {
     let t = result.service_time_ns;
     let at_best = match result.service_time_source {
         ServiceTimeSource::Calibrated => "at the peak",
+        ServiceTimeSource::BusyPeriods => "without a pause",
         ServiceTimeSource::BusyTime => "at best",
         ServiceTimeSource::AsFastAsMeasured
         | ServiceTimeSource::Given

@@ -82,6 +82,7 @@ fn what_a_result_can_say_keeps_to_the_schema() {
         ServiceTimeSource::Calibrated,
         ServiceTimeSource::Given,
         ServiceTimeSource::VirtualWait,
+        ServiceTimeSource::BusyPeriods,
         ServiceTimeSource::BusyTime,
     ] {
         let mut summary = common::explained::trace(Nanos::from_millis(500)).summary;

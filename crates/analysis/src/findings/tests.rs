@@ -118,6 +118,7 @@ impl Case {
             service_time_source: ServiceTimeSource::default(),
             service_time_lo_ns: None,
             service_time_hi_ns: None,
+            busy_periods: None,
             measured: Measured {
                 sojourn: self.sojourn.clone(),
                 server_cpu_busy_share: None,

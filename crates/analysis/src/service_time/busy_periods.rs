@@ -8,9 +8,9 @@
 //!
 //! - a: the mean time of the server's threads on the CPU for each response in such a [group](super::groups),
 //!   with nothing on top of them. Interrupts, other threads and recorded stalls are therefore left out;
-//! - s: the time of the network's receive softirq on the same CPU for each request that came meanwhile. It is
-//!   work that the server cannot avoid, and at the peak it runs on the same CPU. It counts for at most twice
-//!   a: a flood of packets is not service.
+//! - s: the time of the network's receive softirq, and of the interrupts that raised it, on the same CPU for each
+//!   request that came meanwhile. It is work that the server cannot avoid, and at the peak it runs on the same
+//!   CPU. It counts for at most twice a: a flood of packets is not service.
 //!
 //! t is a mean, so that the arrival rate × t is the utilisation. What robustness it has comes from what is
 //! recorded and left out. Stalls of the hypervisor that no canary noticed are in a: a few groups in which the

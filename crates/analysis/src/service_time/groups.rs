@@ -3,7 +3,7 @@
 use taillab_model::{Monotonic, Nanos};
 
 use super::departures::Departure;
-use crate::timeline::{CpuLine, NET_RX, Timeline, Top};
+use crate::timeline::{CpuLine, NET_RX, Segment, Timeline, Top};
 
 /// A group ends after this many responses at the latest, even if a request has been begun. A server that
 /// waits within its requests always has begun some.
@@ -11,6 +11,9 @@ const LARGEST: usize = 64;
 
 /// Time on a CPU in which nothing is recorded for so long may be a stall of the hypervisor.
 pub(super) const SILENCE: Nanos = Nanos::from_micros(100);
+
+/// A softirq that begins so soon after an interrupt was raised by it.
+const RAISED: Nanos = Nanos::from_micros(1);
 
 /// Consecutive responses of a CPU, before the first of which a request already waited.
 ///
@@ -27,7 +30,8 @@ pub(super) struct Group {
     pub(super) responses: u32,
     /// Time of the server's threads on the CPU, with nothing on top of them, in nanoseconds.
     pub(super) own_ns: u64,
-    /// Time of the network's receive softirq on the CPU, in nanoseconds.
+    /// Time of the network's receive softirq on the CPU, and of the interrupts that it followed, in
+    /// nanoseconds.
     pub(super) receive_ns: u64,
     /// Requests that came meanwhile, on all CPUs.
     pub(super) arrivals: u32,
@@ -102,6 +106,12 @@ impl Group {
             blind: false,
         }
     }
+
+    /// How much of a segment lies within the group.
+    fn part_of(&self, segment: &Segment) -> Nanos {
+        let to = segment.to.min(self.to);
+        to.saturating_since(segment.from.max(self.from))
+    }
 }
 
 /// Adds what the CPU did in each group; they are in order of time and do not overlap.
@@ -112,6 +122,7 @@ fn fill_in(groups: &mut [Group], timeline: &Timeline, line: &CpuLine) {
     // thread 0 is the idle thread
     let is_servers = |tid| tid != 0 && timeline.worker_place(tid).is_some();
     let mut next = 0;
+    let mut interrupt: Option<Segment> = None;
     for segment in line.segments_from(first.from) {
         while groups.get(next).is_some_and(|group| group.to <= segment.from) {
             next += 1;
@@ -123,17 +134,25 @@ fn fill_in(groups: &mut [Group], timeline: &Timeline, line: &CpuLine) {
             if group.from >= segment.to {
                 break;
             }
-            let within = segment.to.min(group.to);
-            let within = within.saturating_since(segment.from.max(group.from));
+            let within = group.part_of(&segment);
             match segment.top {
                 Top::Nothing | Top::KernelLock if is_servers(segment.thread) => {
                     group.own_ns += within.get();
                     group.silent |= within >= SILENCE;
                 }
-                Top::Softirq { vector: NET_RX } => group.receive_ns += within.get(),
+                Top::Softirq { vector: NET_RX } => {
+                    let raised = interrupt.filter(|by| segment.from <= by.to + RAISED);
+                    let raised = raised.map_or(Nanos::ZERO, |by| group.part_of(&by));
+                    group.receive_ns += (within + raised).get();
+                }
                 Top::Blind => group.blind = true,
                 _ => {}
             }
+        }
+        match segment.top {
+            Top::Interrupt(_) => interrupt = Some(segment),
+            Top::Softirq { .. } => interrupt = None,
+            _ => {}
         }
     }
 }

@@ -9,6 +9,4 @@ pub mod busy_periods;
 pub mod busy_time;
 mod departures;
 mod groups;
-#[cfg(test)]
-mod tests;
 

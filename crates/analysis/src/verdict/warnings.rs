@@ -12,6 +12,9 @@ use super::evidence::Evidence;
 use super::rule::{Rule, exceeds, is_overload, remedy_for_ambiguity};
 use crate::fmt::{Count, Counted, Grew, Percent, Percentile, plural, share};
 
+/// If a larger share of the requests is faster than the ideal, requests differ much in cost.
+const MAX_FASTER_THAN_IDEAL: f64 = 0.25;
+
 /// If a larger share of the excess above p99 is taillab's own doing, the reader should know.
 const NOTABLE_SHARE_OF_TAIL: f64 = 0.05;
 
