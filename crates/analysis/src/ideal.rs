@@ -35,8 +35,10 @@ pub struct MeasuredRequests {
 /// answers take, it is unanswered; otherwise the end cut it off, and it does not count.
 pub struct IdealArrivals {
     queue: IdealQueue,
-    /// The same with the ends of t's interval.
-    bounds: Option<Box<Bounds>>,
+    /// The same with the lower and the upper end of t's interval.
+    interval: Option<[Bound; 2]>,
+    /// The same with the t that the server has without the probe.
+    without_probe: Option<Bound>,
     measure_from: Monotonic,
     /// The first and the last arrival of the measurement.
     span: Option<(Monotonic, Monotonic)>,
@@ -50,7 +52,8 @@ impl IdealArrivals {
     pub fn new(service_time: Nanos, workers: NonZeroU32, measure_from: Monotonic) -> Self {
         Self {
             queue: IdealQueue::new(service_time, workers),
-            bounds: None,
+            interval: None,
+            without_probe: None,
             measure_from,
             span: None,
             count: 0,
@@ -61,22 +64,41 @@ impl IdealArrivals {
     /// Also sends them through the queues with the lower and the upper end of t's interval.
     #[must_use]
     pub fn with_interval(mut self, (lo, hi): (Nanos, Nanos), workers: NonZeroU32) -> Self {
-        let bound = |t| Bound {
-            queue: IdealQueue::new(t, workers),
-            sojourns: Histogram::default(),
-        };
-        self.bounds = Some(Box::new(Bounds {
-            lo: bound(lo),
-            hi: bound(hi),
-        }));
+        self.interval = Some([Bound::new(lo, workers), Bound::new(hi, workers)]);
         self
     }
 
-    /// Widens the intervals of the ideal's quantiles by what t's interval adds to them.
+    /// Also sends them through the queue of a server without the probe, with this t.
+    #[must_use]
+    pub fn with_unprobed(mut self, service_time: Nanos, workers: NonZeroU32) -> Self {
+        self.without_probe = Some(Bound::new(service_time, workers));
+        self
+    }
+
+    /// Widens the intervals of the ideal's quantiles by what t's interval adds to them. The interval of a
+    /// quantile by chance and the one by t are both relative to its value; together they are their product.
     pub fn widen(&self, ideal: &mut Distribution) {
-        if let Some(bounds) = &self.bounds {
-            bounds.widen(ideal);
+        let Some([lo, hi]) = &self.interval else {
+            return;
+        };
+        let n = lo.sojourns.count();
+        let (lo, hi) = (lo.sojourns.ranked(), hi.sojourns.ranked());
+        for at in &mut ideal.quantiles {
+            let rank = quantile_rank(n, at.q);
+            let (Some(value), Some(least), Some(most)) = (at.value, lo.at(rank), hi.at(rank)) else {
+                continue;
+            };
+            let of_value = |length: Nanos| length.as_secs_f64() / value.as_secs_f64();
+            let scale = |end: Nanos, factor: f64| Nanos::new((end.get() as f64 * factor).round() as u64);
+            let (down, up) = (of_value(least.middle), of_value(most.middle));
+            at.lo = at.lo.map(|end| scale(end, down.min(1.0)));
+            at.hi = at.hi.map(|end| scale(end, up.max(1.0)));
         }
+    }
+
+    /// The ideal sojourns without the probe, where they were asked for.
+    pub fn without_probe(&self) -> Option<&Histogram> {
+        Some(&self.without_probe.as_ref()?.sojourns)
     }
 
     /// Sends the arrivals of the next window through the queue. Requests that arrived at
@@ -89,8 +111,9 @@ impl IdealArrivals {
             let counts = arrival
                 .matched
                 .is_some_and(|place| matched.is_measured(place, self.measure_from));
-            if let Some(bounds) = &mut self.bounds {
-                bounds.add(t1, counts);
+            let bounds = self.interval.iter_mut().flatten();
+            for bound in bounds.chain(&mut self.without_probe) {
+                bound.add(t1, counts);
             }
             let cut = matched.cut.contain(arrival.t1);
             if arrival.t1 >= self.measure_from {
@@ -137,47 +160,25 @@ impl IdealArrivals {
     }
 }
 
-/// The ideal queues with the ends of t's interval.
-struct Bounds {
-    lo: Bound,
-    hi: Bound,
-}
-
 /// An ideal queue of which only the distribution matters.
 struct Bound {
     queue: IdealQueue,
     sojourns: Histogram,
 }
 
-impl Bounds {
-    /// The next arrival; `counts` if it belongs to the measurement.
-    fn add(&mut self, t1: Nanos, counts: bool) {
-        for bound in [&mut self.lo, &mut self.hi] {
-            let sojourn = bound.queue.sojourn(t1);
-            if counts {
-                bound.sojourns.record(sojourn);
-            }
+impl Bound {
+    fn new(service_time: Nanos, workers: NonZeroU32) -> Self {
+        Self {
+            queue: IdealQueue::new(service_time, workers),
+            sojourns: Histogram::default(),
         }
     }
 
-    /// The interval of a quantile by chance and the one by t are both relative to its value; together they
-    /// are their product.
-    fn widen(&self, ideal: &mut Distribution) {
-        let (lo, hi) = (self.lo.sojourns.ranked(), self.hi.sojourns.ranked());
-        let n = self.lo.sojourns.count();
-        for at in &mut ideal.quantiles {
-            let Some(value) = at.value.filter(|value| n > 0 && *value > Nanos::ZERO) else {
-                continue;
-            };
-            let rank = quantile_rank(n, at.q);
-            let of_value = |ns: u64| ns as f64 / value.get() as f64;
-            let (Some(least), Some(most)) = (lo.at(rank), hi.at(rank)) else {
-                continue;
-            };
-            let scale = |end: Nanos, factor: f64| Nanos::new((end.get() as f64 * factor) as u64);
-            let (down, up) = (of_value(least.middle.get()), of_value(most.middle.get()));
-            at.lo = at.lo.map(|end| scale(end, down.min(1.0)));
-            at.hi = at.hi.map(|end| scale(end, up.max(1.0)));
+    /// The next arrival; `counts` if it belongs to the measurement.
+    fn add(&mut self, t1: Nanos, counts: bool) {
+        let sojourn = self.queue.sojourn(t1);
+        if counts {
+            self.sojourns.record(sojourn);
         }
     }
 }
@@ -294,5 +295,22 @@ mod tests {
         let mut arrivals = arrivals(0);
         assert!(arrivals.take(&Matched::default(), at(9)).ideal.is_empty());
         assert_eq!((arrivals.count(), arrivals.rate_per_s()), (0, 0.0));
+    }
+
+    /// Every ideal sojourn is t here, so each quantile is known as well as t.
+    #[test]
+    fn the_interval_of_t_is_in_every_quantile() {
+        let requests: Vec<(u64, u64)> = (0..5_000).map(|i| (1_000 * i, 1_000 * i + 50)).collect();
+        let ns = Nanos::new;
+        let mut arrivals = arrivals(0)
+            .with_interval((ns(8), ns(11)), NonZeroU32::MIN)
+            .with_unprobed(ns(9), NonZeroU32::MIN);
+        let found = arrivals.take(&matched(&requests, &[]), Monotonic::MAX);
+        let mut ideal = Distribution::from_sorted(&found.ideal);
+        arrivals.widen(&mut ideal);
+        let at = ideal.at(0.5).unwrap();
+        assert_eq!((at.lo, at.value, at.hi), (Some(ns(8)), Some(ns(10)), Some(ns(11))));
+        let without_probe = arrivals.without_probe().unwrap();
+        assert_eq!(without_probe.greatest(), Some(ns(9)));
     }
 }

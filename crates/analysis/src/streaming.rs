@@ -17,6 +17,7 @@ mod sums;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use taillab_model::explanation::NamedCurve;
 use taillab_model::summary::{
     BusyPeriods, Ideal, Matching, Measured, Overhead, ServerResult, ServiceTimeSource, Stages,
     StagesAt, Withdrawn, WorkersSource,
@@ -35,7 +36,7 @@ use crate::matched::MatchCounts;
 use crate::overload::Queue;
 use crate::replay::Sampler;
 use crate::spans::{Span, earlier};
-use crate::statistics::Observations;
+use crate::statistics::{Observations, counted_curve};
 use crate::streaming::sums::Sums;
 use crate::timeline::ServerTime;
 use crate::verdict::{self, Unsupported};
@@ -54,6 +55,8 @@ pub struct AnalysisOptions {
     pub service_time: Nanos,
     /// The interval of t, where it has one.
     pub interval: Option<(Nanos, Nanos)>,
+    /// t without the probe, where it is known what the probe costs.
+    pub unprobed: Option<Nanos>,
     /// t as the busy periods show it, where they do; if t is not that one, it must agree with it.
     pub busy_periods: Option<BusyPeriods>,
     /// t is known, and not a placeholder; otherwise there is no comparison with the ideal.
@@ -81,6 +84,7 @@ impl AnalysisOptions {
         Self {
             service_time,
             interval: None,
+            unprobed: None,
             busy_periods: None,
             service_time_known: true,
             workers,
@@ -189,12 +193,15 @@ impl<'c> Analysis<'c> {
             measure_from,
             ..
         } = options;
-        let arrivals = IdealArrivals::new(service_time, workers, measure_from);
+        let mut arrivals = IdealArrivals::new(service_time, workers, measure_from);
+        if let Some(interval) = options.interval {
+            arrivals = arrivals.with_interval(interval, workers);
+        }
+        if let Some(unprobed) = options.unprobed {
+            arrivals = arrivals.with_unprobed(unprobed, workers);
+        }
         Self {
-            arrivals: match options.interval {
-                Some(interval) => arrivals.with_interval(interval, workers),
-                None => arrivals,
-            },
+            arrivals,
             all_arrivals: 0,
             events: 0,
             late_events: 0,
@@ -368,6 +375,13 @@ impl<'c> Analysis<'c> {
         let times = (summed.excess, summed.stages, summed.stages_at);
         let mut server = server_result(t, server_measured, ideal, times, matching, explained);
         server.busy_periods = options.busy_periods;
+        if let (Some(explanation), None) = (&mut server.explanation, server.ideal.withdrawn) {
+            let unprobed = self.arrivals.without_probe();
+            explanation.curves.extend(unprobed.map(|sojourns| NamedCurve {
+                name: "ideal_without_probe".to_owned(),
+                points: counted_curve(sojourns, 0),
+            }));
+        }
         findings::renew(&mut server, &ideal_as_independent, self.disturbances);
         Ok(Analysed {
             server,

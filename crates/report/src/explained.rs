@@ -389,6 +389,7 @@ pub(crate) fn worker_name(explanation: &Explanation, tid: Tid) -> String {
 pub(crate) fn curve_label(curve: &NamedCurve) -> String {
     match curve.name.as_str() {
         "multi_queue_ideal" => "ideal, a queue for each worker".to_owned(),
+        "ideal_without_probe" => "ideal without the probe".to_owned(),
         "replayed" => "replayed".to_owned(),
         change => format!("predicted: {change}"),
     }

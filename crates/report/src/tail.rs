@@ -25,6 +25,7 @@ pub(crate) fn chart(document: &Document<'_>) -> Chart {
         }
         let class = match curve.name.as_str() {
             "multi_queue_ideal" => Some("multi-queue"),
+            "ideal_without_probe" => Some("unprobed"),
             "replayed" => Some("replayed"),
             // these two are among the views
             "measured" | "ideal" => None,

@@ -8,14 +8,14 @@ use taillab_analysis::{Analysis, AnalysisOptions, Matched, Window, findings, str
 use taillab_host::CpuUsage;
 use taillab_model::summary::{
     Calibration, CutSummary, LoadSummary, Observer, Overhead, Reason, Report, SCHEMA_VERSION,
-    ServerResult, Verdict,
+    ServerResult, ServiceTimeSource, Verdict,
 };
 use taillab_model::{Monotonic, Nanos, RecordingContext, Tid};
 use taillab_report::{Curve, Series};
 
 use super::limits;
 use super::rows::Rows;
-use super::service_time::IdealServer;
+use super::service_time::{IdealServer, ServiceTime};
 use crate::cli::AnalysisArgs;
 use crate::exit::{Exit, Failure, OrExit};
 
@@ -59,6 +59,14 @@ pub struct BeforeLoad {
 }
 
 impl BeforeLoad {
+    /// What a request would cost without the probe, where `with` includes its cost.
+    fn without_probe(&self, with: ServiceTime) -> Option<Nanos> {
+        let loss = self.overhead.throughput_loss?;
+        let t = with.t.as_secs_f64() * (1.0 - loss.clamp(0.0, 1.0));
+        let has_probe = with.source == ServiceTimeSource::BusyPeriods;
+        Nanos::try_from_secs_f64(t).filter(|t| has_probe && *t > Nanos::ZERO)
+    }
+
     /// Removes what does not describe virtual workers.
     fn describe(&self, server: &mut ServerResult) {
         server.ideal.virtual_workers = self.virtual_workers.is_some();
@@ -150,8 +158,8 @@ pub struct Pass<'c> {
 }
 
 impl<'c> Pass<'c> {
-    /// Determines the ideal server, where needed from the first window. `calibrated` is the interval of a
-    /// t that was calibrated before, and `process` the server's process, if it still runs.
+    /// Determines the ideal server from the first window, and from what was measured `before` the load.
+    /// `process` is the server's process, if it still runs.
     ///
     /// # Errors
     /// When the recording does not show what the analysis needs.
@@ -161,22 +169,26 @@ impl<'c> Pass<'c> {
         first: &Window,
         from: Monotonic,
         exact: usize,
-        (process, calibrated): (Option<Tid>, Option<(Nanos, Nanos)>),
+        (process, before): (Option<Tid>, Option<&BeforeLoad>),
     ) -> Result<Self, Failure> {
         let (matched, timeline) = (&first.matched, &first.timeline);
         // if t is known, the analysis itself reports why there is nothing
         if matched.requests.is_empty() && context.service_time_ns.is_none() {
             return Err(nothing(matched, context));
         }
+        let calibrated = before.and_then(|before| before.interval);
         let ideal_server = IdealServer::of(args, context, (matched, timeline), from, calibrated)?;
+        let service_time = ideal_server.service_time;
+        let unprobed = before.and_then(|before| before.without_probe(service_time));
         let options = AnalysisOptions {
             slowest: args.slowest.unwrap_or(streaming::SLOWEST),
             exact,
             process,
             service_time_known: ideal_server.is_known(),
-            interval: ideal_server.service_time.interval,
+            interval: service_time.interval,
+            unprobed,
             busy_periods: ideal_server.busy_periods,
-            ..AnalysisOptions::new(ideal_server.service_time.t, ideal_server.workers, from)
+            ..AnalysisOptions::new(service_time.t, ideal_server.workers, from)
         };
         Ok(Self {
             context,

@@ -9,9 +9,9 @@ use std::thread::available_parallelism;
 use taillab_analysis::cut::Cutter;
 use taillab_analysis::matcher::{InOrder, MatchOptions, Timed};
 use taillab_analysis::{ClientRecords, Window, Windows, streaming, window};
-use taillab_model::{Event, Monotonic, Nanos, Recording, RecordingContext, RecordingReader, Tid};
+use taillab_model::{Event, Monotonic, Recording, RecordingContext, RecordingReader, Tid};
 
-use super::analyse::{Analysed, End, Known, Pass};
+use super::analyse::{Analysed, BeforeLoad, End, Known, Pass};
 use super::client::{Client, intended_sends};
 use super::rows::{RowFiles, Rows, WrittenRows};
 use super::rundir::RunDir;
@@ -47,7 +47,7 @@ pub fn analyse(
                 exact: usize::MAX,
                 client: Some(&client),
                 process: known.process,
-                calibrated: known.before_load.as_ref().and_then(|before| before.interval),
+                before_load: known.before_load.as_ref(),
                 dir: dir.as_deref(),
             };
             let (pass, end) = analysis.run(reading);
@@ -78,7 +78,7 @@ fn analyse_file(
         exact: streaming::EXACT,
         client: None,
         process: known.process,
-        calibrated: None,
+        before_load: None,
         dir: dir.as_deref(),
     };
     let (pass, end) = analysis.run(reading);
@@ -206,8 +206,8 @@ struct RecordingAnalysis<'a, 'c> {
     client: Option<&'a Client<'a>>,
     /// The server's process, if it still runs.
     process: Option<Tid>,
-    /// The interval of a t that was calibrated before.
-    calibrated: Option<(Nanos, Nanos)>,
+    /// What was measured before the load.
+    before_load: Option<&'a BeforeLoad>,
     dir: Option<&'a RunDir>,
 }
 
@@ -259,7 +259,7 @@ impl<'c> RecordingAnalysis<'_, 'c> {
             &first,
             from,
             self.exact,
-            (self.process, self.calibrated),
+            (self.process, self.before_load),
         )?;
         if let Some(dir) = self.dir {
             let files = RowFiles::begin(dir, from, self.context.started_unix_s)?;
