@@ -387,7 +387,7 @@ pub struct FanOut {
 /// A curve to compare with the measured one: points (x, P(sojourn ≥ x)).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NamedCurve {
-    /// `multi_queue_ideal`, `replayed`, or the change of a [`Prediction`].
+    /// `multi_queue_ideal`, `ideal_without_probe`, `replayed`, or the change of a [`Prediction`].
     pub name: String,
     /// x in nanoseconds, and the share of requests at least that slow.
     pub points: Vec<(Nanos, f64)>,

@@ -63,7 +63,11 @@ impl IdealServer {
             false => busy_periods::measure(matched, timeline, from),
         };
         let service_time = match (known, busy_periods) {
-            (Some(known), None) => with_interval(known, calibrated),
+            (Some(known), None) if known.source == ServiceTimeSource::Calibrated => ServiceTime {
+                interval: calibrated.map(|ends| widened(known.t, ends, matched, from, workers)),
+                ..known
+            },
+            (Some(known), None) => known,
             (Some(known), _) if known.source != ServiceTimeSource::Calibrated => known,
             (_, Some(recorded)) => ServiceTime {
                 t: recorded.service_time_ns,
@@ -104,13 +108,22 @@ fn known_service_time(args: &AnalysisArgs, context: &RecordingContext) -> Option
     context.service_time_ns.map(|t| known(t, source))
 }
 
-/// t with the interval of the calibration, if it comes from there.
-fn with_interval(known: ServiceTime, calibrated: Option<(Nanos, Nanos)>) -> ServiceTime {
-    let is_calibrated = known.source == ServiceTimeSource::Calibrated;
-    ServiceTime {
-        interval: calibrated.filter(|_| is_calibrated),
-        ..known
-    }
+/// The interval of a calibrated t, down to the t with which few requests are faster than their ideal.
+fn widened(
+    t: Nanos,
+    (lo, hi): (Nanos, Nanos),
+    matched: &Matched,
+    from: Monotonic,
+    workers: NonZeroU32,
+) -> (Nanos, Nanos) {
+    let calibrated = BusyTime {
+        service_time: t,
+        lo,
+        hi,
+        shortened: false,
+    };
+    let found = busy_time::shortened(matched, from, workers, calibrated);
+    (found.lo, found.hi)
 }
 
 /// The upper bound from the busy time of the workers.
