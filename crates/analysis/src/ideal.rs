@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU32;
 
+use taillab_model::summary::IdealBounds;
 use taillab_model::{Distribution, Histogram, Monotonic, Nanos, quantile_rank};
 use taillab_queueing::ideal::IdealQueue;
 
@@ -75,25 +76,31 @@ impl IdealArrivals {
         self
     }
 
-    /// Widens the intervals of the ideal's quantiles by what t's interval adds to them. The interval of a
-    /// quantile by chance and the one by t are both relative to its value; together they are their product.
-    pub fn widen(&self, ideal: &mut Distribution) {
+    /// The percentiles of an `ideal` sojourn with the ends of t's interval. Also widens its intervals: the one
+    /// by chance and the one by t are both relative to the value; together they are their product.
+    pub fn widen(&self, ideal: &mut Distribution) -> Vec<IdealBounds> {
         let Some([lo, hi]) = &self.interval else {
-            return;
+            return Vec::new();
         };
         let n = lo.sojourns.count();
         let (lo, hi) = (lo.sojourns.ranked(), hi.sojourns.ranked());
+        let mut bounds = Vec::new();
         for at in &mut ideal.quantiles {
             let rank = quantile_rank(n, at.q);
-            let (Some(value), Some(least), Some(most)) = (at.value, lo.at(rank), hi.at(rank)) else {
+            let (Some(value), Some(lo), Some(hi)) = (at.value, lo.at(rank), hi.at(rank)) else {
                 continue;
             };
-            let of_value = |length: Nanos| length.as_secs_f64() / value.as_secs_f64();
-            let scale = |end: Nanos, factor: f64| Nanos::new((end.get() as f64 * factor).round() as u64);
-            let (down, up) = (of_value(least.middle), of_value(most.middle));
-            at.lo = at.lo.map(|end| scale(end, down.min(1.0)));
-            at.hi = at.hi.map(|end| scale(end, up.max(1.0)));
+            let (lo_ns, hi_ns) = (lo.middle.min(value), hi.middle.max(value));
+            let scaled = |end: Nanos, by: Nanos| {
+                let factor = by.as_secs_f64() / value.as_secs_f64();
+                Nanos::new((end.get() as f64 * factor).round() as u64)
+            };
+            at.lo = at.lo.map(|end| scaled(end, lo_ns));
+            at.hi = at.hi.map(|end| scaled(end, hi_ns));
+            let q = at.q;
+            bounds.push(IdealBounds { q, lo_ns, hi_ns });
         }
+        bounds
     }
 
     /// The ideal sojourns without the probe, where they were asked for.
@@ -307,7 +314,8 @@ mod tests {
             .with_unprobed(ns(9), NonZeroU32::MIN);
         let found = arrivals.take(&matched(&requests, &[]), Monotonic::MAX);
         let mut ideal = Distribution::from_sorted(&found.ideal);
-        arrivals.widen(&mut ideal);
+        let bounds = arrivals.widen(&mut ideal);
+        assert_eq!((bounds[0].lo_ns, bounds[0].hi_ns), (ns(8), ns(11)));
         let at = ideal.at(0.5).unwrap();
         assert_eq!((at.lo, at.value, at.hi), (Some(ns(8)), Some(ns(10)), Some(ns(11))));
         let without_probe = arrivals.without_probe().unwrap();

@@ -319,7 +319,7 @@ impl<'c> Analysis<'c> {
         };
         let mut summed = self.sums.finish(options.is_repeated, unanswered);
         let (measured, mut ideal) = (&summed.measured, summed.ideal.distribution());
-        self.arrivals.widen(&mut ideal);
+        let mut by_service_time = self.arrivals.widen(&mut ideal);
         let sojourn = Sojourn {
             fan_out: fan_out(measured),
             distribution: measured.distribution(),
@@ -359,6 +359,7 @@ impl<'c> Analysis<'c> {
         let client_minus_server = self.unexplained.map(|_| summed.client_minus_server);
         if explained.withdrawn.is_some() {
             (ideal, summed.excess) = (no_distribution(), no_distribution());
+            by_service_time.clear();
             summed.ideal = Observations::of(&[]);
         }
         summed.ideal.assume_independent();
@@ -366,6 +367,7 @@ impl<'c> Analysis<'c> {
         server_measured.sojourn = sojourn.distribution;
         let ideal = Ideal {
             sojourn: ideal,
+            by_service_time,
             workers,
             workers_source: WorkersSource::default(),
             virtual_workers: false,

@@ -65,6 +65,10 @@ pub enum WorkersSource {
 pub struct Ideal {
     /// The distribution.
     pub sojourn: Distribution,
+    /// Its percentiles with the ends of t's interval; empty where t has none. The intervals of `sojourn`
+    /// contain them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub by_service_time: Vec<IdealBounds>,
     /// Workers c of the ideal queue.
     #[schemars(range(min = 1))]
     pub workers: u32,
@@ -81,6 +85,18 @@ pub struct Ideal {
     /// no excess, no cause of it and no forecast. Absent where it is compared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub withdrawn: Option<Withdrawn>,
+}
+
+/// A percentile of the ideal sojourn with the ends of t's interval.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct IdealBounds {
+    /// The percentile's probability.
+    #[schemars(range(min = 0, max = 1))]
+    pub q: f64,
+    /// With the shortest t.
+    pub lo_ns: Nanos,
+    /// With the longest t.
+    pub hi_ns: Nanos,
 }
 
 /// Why the comparison with the ideal queue does not hold.

@@ -18,7 +18,9 @@ pub use self::load::{
 pub use self::verdict::{
     Claim, ClaimName, HoldsTo, MAX_MISSING_SHARE, Reason, TOO_FEW, Verdict, spoiled_from,
 };
-pub use crate::ideal::{BusyPeriods, CpuTaken, Ideal, Overload, ServiceTimeSource, Withdrawn, WorkersSource};
+pub use crate::ideal::{
+    BusyPeriods, CpuTaken, Ideal, IdealBounds, Overload, ServiceTimeSource, Withdrawn, WorkersSource,
+};
 
 use crate::explanation::{CauseShare, Explanation, ModelFit, Prediction};
 use crate::fix::{Factorial, Fix};

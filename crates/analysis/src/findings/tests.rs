@@ -129,6 +129,7 @@ impl Case {
             ideal: Ideal {
                 sojourn: none(),
                 workers: 1,
+                by_service_time: Vec::new(),
                 workers_source: WorkersSource::default(),
                 virtual_workers: false,
                 utilization: 0.5,

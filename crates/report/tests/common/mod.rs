@@ -260,6 +260,7 @@ fn simulated(length: Nanos) -> Sample {
             ideal: Ideal {
                 sojourn: correlated(&ideals),
                 workers: 1,
+                by_service_time: Vec::new(),
                 workers_source: WorkersSource::Known,
                 virtual_workers: false,
                 withdrawn: None,
