@@ -30,8 +30,8 @@ use crate::{predict, replay};
 /// The explanation of a measurement; empty if the recording does not say what the CPUs did.
 #[derive(Default)]
 pub(crate) struct Explained {
-    /// Why the comparison with the ideal does not hold, if it does not: then there are no causes
-    /// and no forecasts.
+    /// Why the comparison with the ideal does not hold, if it does not: then there are no forecasts, and no
+    /// causes unless it is only the clients that would have behaved differently.
     pub(crate) withdrawn: Option<Withdrawn>,
     /// Causes of the excess: first as a whole, then by culprit.
     pub(crate) causes: Vec<CauseShare>,
@@ -190,14 +190,16 @@ impl Explainer {
             withdrawn,
             ..Explained::default()
         };
+        // who held requests up is true whoever sent them
+        let is_charged = matches!(withdrawn, None | Some(Withdrawn::ClientsWait { .. }));
+        if let Some(composition) = self.composition.filter(|_| is_charged) {
+            let composed = composition.finish(sojourn.distribution.unanswered);
+            explained.causes = composed.shares(&ledger, one_in.max(1.0));
+            explanation.bands = composed.bands();
+            explained.beyond_slice = self.slices.map(|_| composed.beyond_slice());
+        }
+        drop(ledger);
         if withdrawn.is_none() {
-            if let Some(composition) = self.composition {
-                let composed = composition.finish(sojourn.distribution.unanswered);
-                explained.causes = composed.shares(&ledger, one_in.max(1.0));
-                explanation.bands = composed.bands();
-                explained.beyond_slice = self.slices.map(|_| composed.beyond_slice());
-            }
-            drop(ledger);
             let predicted = predict::predict(
                 &observed(),
                 &predict::Basis {

@@ -324,7 +324,12 @@ impl<'c> Analysis<'c> {
             fan_out: fan_out(measured),
             distribution: measured.distribution(),
         };
-        let withdrawn = match self.inside.clients_that_wait(workers) {
+        // our own client sends by its schedule, and what it could not send in time is in its response times
+        let clients_wait = match self.unexplained {
+            Some(_) => None,
+            None => self.inside.clients_that_wait(workers),
+        };
+        let withdrawn = match clients_wait {
             _ if !options.service_time_known => Some(Withdrawn::ServiceTimeUnknown),
             Some(at_once) => Some(Withdrawn::ClientsWait { at_once }),
             None => match &options.busy_periods {

@@ -33,6 +33,8 @@ pub(super) enum Spoils {
     Comparison,
     /// Causes and forecasts.
     Explanation,
+    /// What a server without its disturbances would do: the ideal and forecasts.
+    IdealAndForecasts,
 }
 
 impl Spoils {
@@ -47,9 +49,11 @@ impl Spoils {
 
     pub(super) fn withdraws(self, claim: ClaimName) -> bool {
         match (self, claim.quantile()) {
-            (Self::Nothing, _) | (Self::Comparison | Self::Explanation, Some(_)) => false,
+            (Self::Nothing, _) => false,
+            (Self::Comparison | Self::Explanation | Self::IdealAndForecasts, Some(_)) => false,
             (Self::Comparison, None) => true,
             (Self::Explanation, None) => claim != ClaimName::Ideal,
+            (Self::IdealAndForecasts, None) => claim != ClaimName::Causes,
             (Self::From(from), Some(q)) => q >= from,
             // causes and forecasts are about the excess above p99
             (Self::From(from), None) if claim != ClaimName::Ideal => from <= 0.99,
@@ -423,7 +427,7 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
                  load (`taillab load -R`, `taillab run`)"
             },
         },
-        spoils: |_| Spoils::Comparison,
+        spoils: |_| Spoils::IdealAndForecasts,
     },
     Withdrawal {
         rule: Rule {

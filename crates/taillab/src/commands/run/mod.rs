@@ -237,7 +237,6 @@ fn known(
         before_load: Some(BeforeLoad {
             calibration: calibrated.calibration,
             overhead: calibrated.overhead,
-            source: calibrated.source,
             interval: calibrated.interval,
             virtual_workers: capacity.waits.map(|wait| VirtualWorkers {
                 workers: capacity.workers.get(),
