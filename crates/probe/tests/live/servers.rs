@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::net::UdpSocket;
 
 use crate::testbed::datagrams::DatagramBed;
-use crate::testbed::{ATTEMPTS, echo, first_unspoiled, live, share_of_seen, was_blind};
+use crate::testbed::{ATTEMPTS, echo, first_unspoiled, live, share_that_lacks, was_blind};
 use taillab_analysis::{MatchOptions, Matched, match_events};
 use taillab_model::{Monotonic, Nanos, Stamps};
 use taillab_probe::Probe;
@@ -26,8 +26,8 @@ fn assert_datagrams(threads: usize, serve: fn(UdpSocket), at_once: usize, wanted
         assert_eq!(counts.out_of_order, 0, "{counts:?}");
     }
     let has_all = |stamps: &Stamps| wanted.iter().all(|&place| stamps.middle()[place].is_some());
-    let share = share_of_seen(&matched, has_all);
-    assert!(share >= 0.995, "{:.2} % have all stamps", share * 100.0);
+    let lack = share_that_lacks(&matched, has_all);
+    assert!(lack <= 0.005, "{:.2} % lack stamps", lack * 100.0);
 }
 
 /// A recording of 2,000 requests: each is matched, and lies between the client's stamps.

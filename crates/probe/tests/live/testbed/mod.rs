@@ -140,12 +140,14 @@ pub(crate) fn was_blind(matched: &Matched) -> Option<String> {
     (10 * seen < all).then(|| format!("{seen} of {all} requests outside of blind windows"))
 }
 
-/// The share of the requests with `is_such` among those that no blind window overlaps.
-pub(crate) fn share_of_seen(matched: &Matched, is_such: impl Fn(&Stamps) -> bool) -> f64 {
-    let all = seen(matched).count();
-    let such = seen(matched).filter(is_such).count();
-    println!("{such} of {all} outside of blind windows");
-    such as f64 / all as f64
+/// The share of all requests that no blind window explains and that lack what `is_such` asks for. It is a share
+/// of all: where a switch is missed on a busy machine, the event that would show the blind window may be missing
+/// too, so the requests between blind windows are the worst ones.
+pub(crate) fn share_that_lacks(matched: &Matched, is_such: impl Fn(&Stamps) -> bool) -> f64 {
+    let (seen_by_probe, all) = (seen(matched).count(), matched.requests.len());
+    let lack = seen(matched).filter(|stamps| !is_such(stamps)).count();
+    println!("{lack} of {seen_by_probe} outside of blind windows lack stamps, of {all} in all");
+    lack as f64 / all as f64
 }
 
 pub(crate) fn now() -> Monotonic {
