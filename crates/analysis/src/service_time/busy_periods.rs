@@ -8,9 +8,9 @@
 //!
 //! - a: the mean time of the server's threads on the CPU for each response in such a [group](super::groups),
 //!   with nothing on top of them. Interrupts, other threads and recorded stalls are therefore left out;
-//! - s: the time of the network's receive softirq, and of the interrupts that raised it, on the same CPU for each
-//!   request that came meanwhile. It is work that the server cannot avoid, and at the peak it runs on the same
-//!   CPU. It counts for at most twice a: a flood of packets is not service.
+//! - s: the time of the network's receive softirq, and of the interrupts that raised it, on the same CPU for a
+//!   response and for a request that came. It is work that the server cannot avoid, and at the peak it runs on
+//!   the same CPU. It counts for at most twice a: a flood of packets is not service.
 //!
 //! t is a mean, so that the arrival rate × t is the utilisation. What robustness it has comes from what is
 //! recorded and left out. Stalls of the hypervisor that no canary noticed are in a: a few groups in which the
@@ -51,7 +51,7 @@ pub fn measure(
     if !timeline.seen().switches {
         return None;
     }
-    let arrivals: Vec<Monotonic> = matched.arrivals().map(|arrival| arrival.t1).collect();
+    let arrivals = received_at(matched);
     let departures = departures::by_cpu(matched, timeline, measure_from);
     let received: Vec<f64> = (timeline.cpus().iter())
         .map(|line| received_ns(line, measure_from) as f64)
@@ -69,6 +69,15 @@ pub fn measure(
     }
     costs.sort_unstable_by_key(|cost| cost.at);
     from_costs(costs)
+}
+
+/// When the requests were at their sockets, in order of time: T2, or T1 where that is not known.
+fn received_at(matched: &Matched) -> Vec<Monotonic> {
+    let t2 = |place: usize| matched.requests.stamps(place).t2;
+    let received = matched.arrivals().map(|arrival| arrival.matched.and_then(t2).unwrap_or(arrival.t1));
+    let mut received: Vec<Monotonic> = received.collect();
+    received.sort_unstable();
+    received
 }
 
 /// How long the receive softirq ran on a CPU, in nanoseconds.
@@ -109,8 +118,12 @@ impl Cost {
 struct Sums {
     responses: f64,
     own_ns: f64,
-    receive_ns: f64,
-    received: f64,
+    /// Squares and products, for the receive work by least squares.
+    responses2: f64,
+    received2: f64,
+    both: f64,
+    receive_by_responses: f64,
+    receive_by_received: f64,
 }
 
 impl Sums {
@@ -119,8 +132,11 @@ impl Sums {
         for cost in costs {
             sums.responses += cost.responses;
             sums.own_ns += cost.own_ns;
-            sums.receive_ns += cost.receive_ns;
-            sums.received += cost.received;
+            sums.responses2 += cost.responses * cost.responses;
+            sums.received2 += cost.received * cost.received;
+            sums.both += cost.responses * cost.received;
+            sums.receive_by_responses += cost.responses * cost.receive_ns;
+            sums.receive_by_received += cost.received * cost.receive_ns;
         }
         sums
     }
@@ -130,12 +146,24 @@ impl Sums {
         self.own_ns / self.responses
     }
 
-    /// s, in nanoseconds.
+    /// s, in nanoseconds: the receive work of one response and of one received request, by least squares. Both
+    /// cost some: on a virtual network the response is received on the CPU that sends it, and on any network
+    /// the client acknowledges it.
     fn receive_ns(&self) -> f64 {
-        match self.received > 0.0 {
-            true => (self.receive_ns / self.received).min(MOST_RECEIVE * self.own_ns()),
-            false => 0.0,
-        }
+        let determinant = self.responses2 * self.received2 - self.both * self.both;
+        // else each group received as many requests for each response, or none
+        let is_apart = determinant > 1e-6 * self.responses2 * self.received2;
+        let receive = match is_apart {
+            true => {
+                let response = self.receive_by_responses * self.received2
+                    - self.receive_by_received * self.both;
+                let received = self.receive_by_received * self.responses2
+                    - self.receive_by_responses * self.both;
+                (response + received) / determinant
+            }
+            false => self.receive_by_responses / self.responses2,
+        };
+        receive.clamp(0.0, MOST_RECEIVE * self.own_ns())
     }
 
     /// t, in nanoseconds.
@@ -183,4 +211,39 @@ fn half_width(costs: &[Cost]) -> f64 {
     let squares: f64 = of_blocks.iter().map(|t| (t - mean).powi(2)).sum();
     let standard_error = (squares / (n - 1.0) / n).sqrt();
     student_975(of_blocks.len() - 1) * standard_error
+}
+
+/// Debug.
+pub fn dump(matched: &Matched, timeline: &Timeline, measure_from: Monotonic) {
+    let arrivals = received_at(matched);
+    let departures = departures::by_cpu(matched, timeline, measure_from);
+    for (line, departures) in timeline.cpus().iter().zip(&departures) {
+        let groups = groups::of_cpu(departures, &arrivals, timeline, line);
+        println!("cpu {} departures {} groups {}", line.cpu(), departures.len(), groups.len());
+        if groups.is_empty() { continue; }
+        let mut sizes = std::collections::BTreeMap::<u32, (u64, u64, u64, u64)>::new();
+        let mut own: Vec<u64> = Vec::new();
+        let mut wall: Vec<u64> = Vec::new();
+        for g in &groups {
+            let e = sizes.entry(g.responses).or_default();
+            e.0 += 1; e.1 += g.own_ns; e.2 += g.receive_ns; e.3 += u64::from(g.arrivals);
+            own.push(g.own_ns / u64::from(g.responses));
+            wall.push(g.to.saturating_since(g.from).get() / u64::from(g.responses));
+        }
+        own.sort_unstable(); wall.sort_unstable();
+        let q = |v: &Vec<u64>| [0.05, 0.25, 0.5, 0.75, 0.9, 0.99, 0.999].map(|q| v[(q * v.len() as f64) as usize]);
+        println!("own/response {:?}\nwall/response {:?}", q(&own), q(&wall));
+        for (n, (count, own, rx, arr)) in sizes.iter().take(12) {
+            println!("size {n}: {count} groups, own {} per response, receive {} per arrival", own / count / u64::from(*n), rx.checked_div(*arr).unwrap_or(0));
+        }
+        for n in 0..5 {
+            let of: Vec<_> = groups.iter().filter(|g| g.arrivals == n && g.responses == 1).collect();
+            let c = of.len().max(1) as u64;
+            println!("arrivals {n}: {} groups, own {}, receive {}", of.len(), of.iter().map(|g| g.own_ns).sum::<u64>() / c, of.iter().map(|g| g.receive_ns).sum::<u64>() / c);
+        }
+        let total: u64 = received_ns(line, measure_from);
+        println!("all NET_RX / departures {}", total / departures.len() as u64);
+        let silent = groups.iter().filter(|g| g.silent).count();
+        println!("silent {silent}");
+    }
 }
