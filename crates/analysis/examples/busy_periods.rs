@@ -1,4 +1,4 @@
-//! What a request cost in the busy periods of each recording, beside the time between its departures.
+//! What a request cost in the busy periods of each recording.
 //!
 //! `cargo run --release -p taillab-analysis --example busy_periods -- FILE…`
 #![allow(clippy::unwrap_used, reason = "an example fails by panicking")]
@@ -19,6 +19,5 @@ fn main() {
         let from = from.map_or(recording.base, Monotonic::from_nanos_since_boot);
         println!("{path}: {} requests", matched.requests.len());
         println!("{:?}", busy_periods::measure(&matched, &timeline, from));
-        busy_periods::dump(&matched, &timeline, from);
     }
 }

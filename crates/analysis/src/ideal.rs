@@ -317,7 +317,10 @@ mod tests {
         let bounds = arrivals.widen(&mut ideal);
         assert_eq!((bounds[0].lo_ns, bounds[0].hi_ns), (ns(8), ns(11)));
         let at = ideal.at(0.5).unwrap();
-        assert_eq!((at.lo, at.value, at.hi), (Some(ns(8)), Some(ns(10)), Some(ns(11))));
+        assert_eq!(
+            (at.lo, at.value, at.hi),
+            (Some(ns(8)), Some(ns(10)), Some(ns(11)))
+        );
         let without_probe = arrivals.without_probe().unwrap();
         assert_eq!(without_probe.greatest(), Some(ns(9)));
     }

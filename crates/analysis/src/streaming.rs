@@ -384,10 +384,12 @@ impl<'c> Analysis<'c> {
         server.busy_periods = options.busy_periods;
         if let (Some(explanation), None) = (&mut server.explanation, server.ideal.withdrawn) {
             let unprobed = self.arrivals.without_probe();
-            explanation.curves.extend(unprobed.map(|sojourns| NamedCurve {
-                name: "ideal_without_probe".to_owned(),
-                points: counted_curve(sojourns, 0),
-            }));
+            explanation
+                .curves
+                .extend(unprobed.map(|sojourns| NamedCurve {
+                    name: "ideal_without_probe".to_owned(),
+                    points: counted_curve(sojourns, 0),
+                }));
         }
         findings::renew(&mut server, &ideal_as_independent, self.disturbances);
         Ok(Analysed {

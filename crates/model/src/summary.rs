@@ -19,7 +19,8 @@ pub use self::verdict::{
     Claim, ClaimName, HoldsTo, MAX_MISSING_SHARE, Reason, TOO_FEW, Verdict, spoiled_from,
 };
 pub use crate::ideal::{
-    BusyPeriods, CpuTaken, Ideal, IdealBounds, Overload, ServiceTimeSource, Withdrawn, WorkersSource,
+    BusyPeriods, CpuTaken, Ideal, IdealBounds, Overload, ServiceTimeSource, Withdrawn,
+    WorkersSource,
 };
 
 use crate::explanation::{CauseShare, Explanation, ModelFit, Prediction};

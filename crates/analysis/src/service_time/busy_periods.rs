@@ -25,9 +25,9 @@ use taillab_model::summary::BusyPeriods;
 use taillab_model::{Monotonic, Nanos, student_975};
 
 use super::departures;
-use super::groups::{self, Group};
+use super::groups::{self, Group, Queued};
 use crate::matched::Matched;
-use crate::timeline::{CpuLine, NET_RX, Segment, Timeline, Top};
+use crate::timeline::Timeline;
 
 /// With fewer groups than this, t is not known well enough.
 const FEWEST: usize = 200;
@@ -51,40 +51,15 @@ pub fn measure(
     if !timeline.seen().switches {
         return None;
     }
-    let arrivals = received_at(matched);
+    let queued = Queued::of(matched, timeline);
     let departures = departures::by_cpu(matched, timeline, measure_from);
-    let received: Vec<f64> = (timeline.cpus().iter())
-        .map(|line| received_ns(line, measure_from) as f64)
-        .collect();
-    let all_received: f64 = received.iter().sum();
     let mut costs: Vec<Cost> = Vec::new();
-    let lines = timeline.cpus().iter().zip(&departures).zip(&received);
-    for ((line, departures), received) in lines {
-        let receives = match all_received > 0.0 {
-            true => received / all_received,
-            false => 0.0,
-        };
-        let groups = groups::of_cpu(departures, &arrivals, timeline, line);
-        costs.extend(groups.iter().map(|group| Cost::of(group, receives)));
+    for (line, departures) in timeline.cpus().iter().zip(&departures) {
+        let groups = groups::of_cpu(departures, &queued, timeline, line);
+        costs.extend(groups.iter().map(Cost::of));
     }
     costs.sort_unstable_by_key(|cost| cost.at);
     from_costs(costs)
-}
-
-/// When the requests were at their sockets, in order of time: T2, or T1 where that is not known.
-fn received_at(matched: &Matched) -> Vec<Monotonic> {
-    let t2 = |place: usize| matched.requests.stamps(place).t2;
-    let received = matched.arrivals().map(|arrival| arrival.matched.and_then(t2).unwrap_or(arrival.t1));
-    let mut received: Vec<Monotonic> = received.collect();
-    received.sort_unstable();
-    received
-}
-
-/// How long the receive softirq ran on a CPU, in nanoseconds.
-fn received_ns(line: &CpuLine, measure_from: Monotonic) -> u64 {
-    let is_receive = |segment: &Segment| segment.top == Top::Softirq { vector: NET_RX };
-    let segments = line.segments_from(measure_from).filter(is_receive);
-    segments.map(|segment| segment.length().get()).sum()
 }
 
 /// What a group cost.
@@ -94,20 +69,21 @@ struct Cost {
     responses: f64,
     own_ns: f64,
     receive_ns: f64,
-    /// Requests that this CPU received meanwhile.
     received: f64,
+    /// `received` may be wrong.
+    received_elsewhere: bool,
     silent: bool,
 }
 
 impl Cost {
-    /// The CPU receives this share of the requests.
-    fn of(group: &Group, receives: f64) -> Self {
+    fn of(group: &Group) -> Self {
         Self {
             at: group.to,
             responses: f64::from(group.responses),
             own_ns: group.own_ns as f64,
             receive_ns: group.receive_ns as f64,
-            received: f64::from(group.arrivals) * receives,
+            received: f64::from(group.received),
+            received_elsewhere: group.received_elsewhere,
             silent: group.silent,
         }
     }
@@ -132,6 +108,9 @@ impl Sums {
         for cost in costs {
             sums.responses += cost.responses;
             sums.own_ns += cost.own_ns;
+            if cost.received_elsewhere {
+                continue;
+            }
             sums.responses2 += cost.responses * cost.responses;
             sums.received2 += cost.received * cost.received;
             sums.both += cost.responses * cost.received;
@@ -211,39 +190,4 @@ fn half_width(costs: &[Cost]) -> f64 {
     let squares: f64 = of_blocks.iter().map(|t| (t - mean).powi(2)).sum();
     let standard_error = (squares / (n - 1.0) / n).sqrt();
     student_975(of_blocks.len() - 1) * standard_error
-}
-
-/// Debug.
-pub fn dump(matched: &Matched, timeline: &Timeline, measure_from: Monotonic) {
-    let arrivals = received_at(matched);
-    let departures = departures::by_cpu(matched, timeline, measure_from);
-    for (line, departures) in timeline.cpus().iter().zip(&departures) {
-        let groups = groups::of_cpu(departures, &arrivals, timeline, line);
-        println!("cpu {} departures {} groups {}", line.cpu(), departures.len(), groups.len());
-        if groups.is_empty() { continue; }
-        let mut sizes = std::collections::BTreeMap::<u32, (u64, u64, u64, u64)>::new();
-        let mut own: Vec<u64> = Vec::new();
-        let mut wall: Vec<u64> = Vec::new();
-        for g in &groups {
-            let e = sizes.entry(g.responses).or_default();
-            e.0 += 1; e.1 += g.own_ns; e.2 += g.receive_ns; e.3 += u64::from(g.arrivals);
-            own.push(g.own_ns / u64::from(g.responses));
-            wall.push(g.to.saturating_since(g.from).get() / u64::from(g.responses));
-        }
-        own.sort_unstable(); wall.sort_unstable();
-        let q = |v: &Vec<u64>| [0.05, 0.25, 0.5, 0.75, 0.9, 0.99, 0.999].map(|q| v[(q * v.len() as f64) as usize]);
-        println!("own/response {:?}\nwall/response {:?}", q(&own), q(&wall));
-        for (n, (count, own, rx, arr)) in sizes.iter().take(12) {
-            println!("size {n}: {count} groups, own {} per response, receive {} per arrival", own / count / u64::from(*n), rx.checked_div(*arr).unwrap_or(0));
-        }
-        for n in 0..5 {
-            let of: Vec<_> = groups.iter().filter(|g| g.arrivals == n && g.responses == 1).collect();
-            let c = of.len().max(1) as u64;
-            println!("arrivals {n}: {} groups, own {}, receive {}", of.len(), of.iter().map(|g| g.own_ns).sum::<u64>() / c, of.iter().map(|g| g.receive_ns).sum::<u64>() / c);
-        }
-        let total: u64 = received_ns(line, measure_from);
-        println!("all NET_RX / departures {}", total / departures.len() as u64);
-        let silent = groups.iter().filter(|g| g.silent).count();
-        println!("silent {silent}");
-    }
 }

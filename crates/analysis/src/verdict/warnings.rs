@@ -81,8 +81,12 @@ pub(super) const RULES: &[Rule] = &[
             let faster = e.server?.evidence.faster_than_ideal;
             // the waits of virtual workers are shorter and longer than t, which is their mean
             let said = e.withdrawn().is_some() || e.virtual_workers.is_some();
-            (!said && faster > MAX_FASTER_THAN_IDEAL)
-                .then(|| format!("{} of the requests were faster than their ideal", Percent(faster)))
+            (!said && faster > MAX_FASTER_THAN_IDEAL).then(|| {
+                format!(
+                    "{} of the requests were faster than their ideal",
+                    Percent(faster)
+                )
+            })
         },
         remedy: |_| {
             "requests differ in cost, and the ideal gives each the mean t, so compare the far percentiles \

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use taillab_model::summary::{
-    ClaimName, MAX_CUT_SHARE, MAX_ERROR_SHARE, MAX_LATENESS_SHARE, MAX_UNSETTLED_SHARE,
-    Withdrawn, spoiled_from,
+    ClaimName, MAX_CUT_SHARE, MAX_ERROR_SHARE, MAX_LATENESS_SHARE, MAX_UNSETTLED_SHARE, Withdrawn,
+    spoiled_from,
 };
 use taillab_model::{MiddleStamps, REPORTED_QUANTILES};
 
@@ -367,7 +367,11 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
     Withdrawal {
         rule: Rule {
             key: "service_time_disagrees",
-            seen: |e| unlike(e, |why| matches!(why, Withdrawn::ServiceTimeDisagrees { .. })),
+            seen: |e| {
+                unlike(e, |why| {
+                    matches!(why, Withdrawn::ServiceTimeDisagrees { .. })
+                })
+            },
             remedy: |_| {
                 "there is no comparison with an ideal server; leave --service-time out, and t is taken \
                  from the recording"
