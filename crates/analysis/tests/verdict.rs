@@ -332,7 +332,12 @@ fn what_spoils_a_claim_withdraws_that_one() {
             "ideal_above_measured",
             "is not above the ideal of",
             "ideal",
-            |s| s.server.ideal.sojourn = s.server.measured.sojourn.clone(),
+            |s| {
+                s.server.ideal.withdrawn = Some(Withdrawn::IdealAboveMeasured {
+                    ideal_ns: Nanos::from_micros(38),
+                    measured_ns: Nanos::from_micros(36),
+                })
+            },
         ),
     ];
     for (key, line, first, spoil) in cases {
@@ -622,7 +627,6 @@ fn a_trace_is_judged_by_what_was_recorded() {
     assert!(whole.warnings[0].text.contains("--disturbances none"));
     let expected = [
         "lost_events",
-        "estimated_ideal_above_measured",
         "unsupported_percentile",
         "partial",
         "ambiguous",
@@ -630,7 +634,7 @@ fn a_trace_is_judged_by_what_was_recorded() {
     ];
     assert_eq!(keys(&whole.warnings), expected);
     assert!(
-        whole.warnings[4]
+        whole.warnings[3]
             .text
             .contains("name the server's protocol")
     );

@@ -101,8 +101,8 @@ pub(crate) fn service_time_origin(document: &Document<'_>) -> String {
         (ServiceTimeSource::Given, _) => "as given, not calibrated".to_owned(),
         (ServiceTimeSource::VirtualWait, _) => "the mean wait of a worker".to_owned(),
         (ServiceTimeSource::BusyTime, _) => {
-            "an upper bound: the busy time of the workers ÷ requests, in the most efficient tenth of the \
-             recording; hardly any request had to wait"
+            "at most: the busy time of the workers ÷ requests, in the most efficient tenth of the \
+             recording"
                 .to_owned()
         }
         (ServiceTimeSource::AsFastAsMeasured, _) => {

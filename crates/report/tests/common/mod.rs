@@ -250,6 +250,7 @@ fn simulated(length: Nanos) -> Sample {
             service_time_source: ServiceTimeSource::Calibrated,
             service_time_lo_ns: Some(Nanos::new(43_326)),
             service_time_hi_ns: Some(Nanos::new(43_718)),
+            busy_periods: None,
             measured: Measured {
                 sojourn: correlated(&sojourns),
                 server_cpu_busy_share: Some(0.781),
