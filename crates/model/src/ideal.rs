@@ -13,9 +13,6 @@ pub enum ServiceTimeSource {
     /// Workers ÷ peak throughput, measured before the run.
     #[default]
     Calibrated,
-    /// CPUs ÷ the capacity that a quarter of the run's segments reached, where that is higher than the peak:
-    /// the calibration fell into a slower minute.
-    FasterSegments,
     /// Given by the user.
     Given,
     /// The mean wait of virtual workers.

@@ -60,17 +60,6 @@ pub(crate) fn service_time_origin(document: &Document<'_>) -> String {
                 workers(&document.report.server)
             )
         }
-        (ServiceTimeSource::FasterSegments, calibration) => {
-            let peak = calibration.map_or_else(String::new, |calibration| {
-                format!(", {}/s,", rate(calibration.peak_per_s))
-            });
-            format!(
-                "{} ÷ {}/s, which a quarter of the segments could answer; the peak{peak} was \
-                 measured in a slower minute",
-                workers(&document.report.server),
-                rate(capacity_per_s(&document.report.server)),
-            )
-        }
         (ServiceTimeSource::Given, _) => "as given, not calibrated".to_owned(),
         (ServiceTimeSource::VirtualWait, _) => "the mean wait of a worker".to_owned(),
         (ServiceTimeSource::BusyTime, _) => {
@@ -157,7 +146,7 @@ pub(crate) fn cost_of_a_request(result: &ServerResult) -> Option<String> {
     let t = result.service_time_ns;
     let at_best = match result.service_time_source {
         ServiceTimeSource::Calibrated => "at the peak",
-        ServiceTimeSource::BusyTime | ServiceTimeSource::FasterSegments => "at best",
+        ServiceTimeSource::BusyTime => "at best",
         ServiceTimeSource::AsFastAsMeasured
         | ServiceTimeSource::Given
         | ServiceTimeSource::Unknown

@@ -80,7 +80,6 @@ fn what_a_result_can_say_keeps_to_the_schema() {
     ];
     for source in [
         ServiceTimeSource::Calibrated,
-        ServiceTimeSource::FasterSegments,
         ServiceTimeSource::Given,
         ServiceTimeSource::VirtualWait,
         ServiceTimeSource::BusyTime,

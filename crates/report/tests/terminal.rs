@@ -1,7 +1,7 @@
 //! The result as it appears in a terminal.
 
 use taillab_model::Nanos;
-use taillab_model::summary::{Reason, ServiceTimeSource};
+use taillab_model::summary::Reason;
 use taillab_report::Document;
 use taillab_report::terminal::{NextStep, Style, render, screen};
 
@@ -108,28 +108,6 @@ fn a_quantile_without_support_is_never_a_number() {
     let text = render(&sample.report(), None, Style::PLAIN);
     let line = text.lines().find(|line| line.contains("p99.99 ")).unwrap();
     assert!(line.contains("needs at least 39,000 requests"), "{line}");
-}
-
-#[test]
-fn a_peak_in_a_slower_minute_needs_no_figure() {
-    let mut sample = common::sample(Nanos::from_millis(100));
-    sample.summary.server.service_time_source = ServiceTimeSource::FasterSegments;
-    let text = |sample: &common::Sample| {
-        let text = render(&sample.report(), None, Style::PLAIN);
-        text.split_whitespace().collect::<Vec<_>>().join(" ")
-    };
-    let peak = text(&sample);
-    let (_, peak) = peak.split_once("could answer; the peak, ").unwrap();
-    let (figure, rest) = peak.split_once(", ").unwrap();
-    assert!(figure.ends_with("/s"), "{figure}");
-    assert!(
-        rest.starts_with("was measured in a slower minute"),
-        "{rest}"
-    );
-    sample.summary.calibration = None;
-    let unknown = text(&sample);
-    let sentence = "could answer; the peak was measured in a slower minute";
-    assert!(unknown.contains(sentence), "{unknown}");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cut::{self, Cut};
 use super::packed::TIME_MASK;
-use crate::summary::Hook;
+use crate::summary::{Hook, ServiceTimeSource};
 use crate::{MiddleStamps, Nanos, Tid};
 
 /// The recorded server, its machine, and the names behind the numbers of the events.
@@ -33,8 +33,11 @@ pub struct RecordingContext {
     pub threads: Vec<ThreadName>,
     /// The interrupts of devices.
     pub interrupts: Vec<InterruptName>,
-    /// t, where it was measured beforehand.
+    /// t, where it was known beforehand.
     pub service_time_ns: Option<Nanos>,
+    /// Where that t comes from; absent in older recordings, where it was calibrated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service_time_source: Option<ServiceTimeSource>,
     /// Workers of the server, where that is known.
     pub workers: Option<u32>,
     /// Warm-up before this time does not count, in nanoseconds since boot.

@@ -4,10 +4,6 @@
 //! of the machine's speed affects both alike. Where everything but T1 and T6 is recorded in slices, a
 //! block is too short to contain its share of them. So there is a third block, with what is attached between
 //! slices, and the cost is the average of both, weighted by their shares of the time.
-//!
-//! The blocks can all fall into a slow minute of the machine. Then t is too long for the measurement that
-//! follows, and many requests beat their ideal. The measurement itself shows that: its segments say how many
-//! requests the server answered for each second of CPU time.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -17,7 +13,7 @@ use taillab_analysis::median;
 use taillab_host::{CpuSample, CpuSet, Roots};
 use taillab_load::{ClosedFleet, Saturation, StopReason};
 use taillab_model::Nanos;
-use taillab_model::summary::{Calibration, LoadSegment, Overhead, ServiceTimeSource};
+use taillab_model::summary::{Calibration, Overhead, ServiceTimeSource};
 use taillab_probe::Probe;
 
 use super::capacity::Capacity;
@@ -43,17 +39,6 @@ pub const EVENTS_PER_REQUEST: f64 = 14.0;
 /// them.
 const BLOCK_ATTEMPTS: u32 = 3;
 
-/// If the server's CPUs were less busy than this at the peak, they did not limit it, and their use does not
-/// say how many requests it could answer.
-const BUSY_AT_PEAK: f64 = 0.95;
-
-/// With fewer segments than this, there is no fastest quarter.
-const FEWEST_SEGMENTS: usize = 4;
-
-/// The kernel counts CPU time in ticks, so the capacity of a segment is off by 1 to 2 %. A capacity that is
-/// higher than the peak by less than this share says nothing against the peak.
-const NOT_CHANCE: f64 = 0.05;
-
 /// What calibration found.
 #[derive(Clone, Debug)]
 pub struct Calibrated {
@@ -69,42 +54,6 @@ pub struct Calibrated {
     pub calibration: Calibration,
     /// What the probe costs, measured at the peak.
     pub overhead: Overhead,
-}
-
-impl Calibrated {
-    /// Shortens t if the blocks fell into a slower minute than the measurement did: at least a quarter of the
-    /// measurement's `segments` had a higher capacity than the peak. The server had `cpus` CPUs.
-    ///
-    /// A request costs more below the peak, and more with the probe. So if a t from segments is wrong, it is
-    /// too long.
-    pub fn hold_against(&mut self, segments: &[LoadSegment], cpus: usize) {
-        let was_limited = self.calibration.server_cpu_busy_share >= BUSY_AT_PEAK;
-        let is_measured = self.source == ServiceTimeSource::Calibrated;
-        if !(is_measured && was_limited) || segments.len() < FEWEST_SEGMENTS {
-            return;
-        }
-        let mut per_s: Vec<f64> = segments.iter().map(|at| at.capacity_per_s).collect();
-        per_s.sort_by(f64::total_cmp);
-        let (last, middle) = (per_s.len() - 1, per_s.len() / 2);
-        let reached = per_s[last - per_s.len() / 4];
-        let peak = &self.calibration;
-        if reached <= peak.peak_hi_per_s.max(peak.peak_per_s * (1.0 + NOT_CHANCE)) {
-            return;
-        }
-        // if the server has fewer workers than CPUs, the CPUs that it cannot use do not count as capacity
-        let workers = f64::from(self.capacity.workers.get());
-        let t = |per_s: f64| {
-            let usable = per_s * workers / cpus.max(1) as f64;
-            self.capacity.service_time(usable)
-        };
-        // the ends are order statistics too: with ten segments, an interval of 95 %
-        let (Some(service_time), lo, hi) = (t(reached), t(per_s[last]), t(per_s[middle])) else {
-            return;
-        };
-        self.service_time = service_time;
-        self.interval = lo.zip(hi.map(|hi| hi.max(service_time)));
-        self.source = ServiceTimeSource::FasterSegments;
-    }
 }
 
 /// Which programs of the probe are attached in a block.
@@ -445,80 +394,6 @@ mod tests {
             run(&[(0, None), (0, Some(StopReason::Hook)), (9, None)]),
             (2, 0)
         );
-    }
-
-    /// A calibration with a peak of 50,000/s (49,000 to 52,000) on one CPU, of which the share
-    /// `busy` was in use, held against segments of these capacities: t in nanoseconds, its interval and its
-    /// source.
-    fn held_against(capacities: &[f64], busy: f64) -> (u64, Option<(u64, u64)>, ServiceTimeSource) {
-        let mut calibrated = Calibrated {
-            capacity: Capacity {
-                workers: NonZeroU32::MIN,
-                waits: None,
-            },
-            service_time: Nanos::from_micros(20),
-            interval: None,
-            source: ServiceTimeSource::Calibrated,
-            calibration: Calibration {
-                peak_per_s: 50_000.0,
-                peak_lo_per_s: 49_000.0,
-                peak_hi_per_s: 52_000.0,
-                server_cpu_busy_share: busy,
-                blocks: 6,
-            },
-            overhead: Overhead {
-                pairs: 6,
-                throughput_loss: None,
-                throughput_loss_lo: None,
-                throughput_loss_hi: None,
-                throughput_loss_in_slices: None,
-                cpu_ns_per_request: None,
-            },
-        };
-        let segments: Vec<LoadSegment> = (0..)
-            .zip(capacities)
-            .map(|(number, &capacity_per_s)| LoadSegment {
-                from_ns: Nanos::from_secs(2) * number,
-                length_ns: Nanos::from_secs(2),
-                rate_per_s: 0.75 * capacity_per_s,
-                busy_share: 0.75,
-                capacity_per_s,
-            })
-            .collect();
-        calibrated.hold_against(&segments, 1);
-        let interval = calibrated.interval.map(|(lo, hi)| (lo.get(), hi.get()));
-        (calibrated.service_time.get(), interval, calibrated.source)
-    }
-
-    /// Most of the ten segments are as fast as the peak; one or more reach 62,500/s.
-    const MIXED: [f64; 10] = [
-        50e3, 62.5e3, 49e3, 50e3, 62.5e3, 48e3, 50e3, 51e3, 62.5e3, 50e3,
-    ];
-
-    #[test]
-    fn a_peak_of_a_slow_minute_gives_way_to_what_a_quarter_of_the_segments_reached() {
-        let (t, interval, source) = held_against(&MIXED, 1.0);
-        assert_eq!((t, source), (16_000, ServiceTimeSource::FasterSegments));
-        assert_eq!(interval, Some((16_000, 20_000)));
-    }
-
-    #[test]
-    fn what_could_be_chance_changes_nothing() {
-        let calibrated = (20_000, None, ServiceTimeSource::Calibrated);
-        // fewer than a quarter of the segments
-        let two: Vec<f64> = MIXED.iter().copied().skip(2).chain([50e3, 50e3]).collect();
-        assert_eq!(held_against(&two, 1.0), calibrated);
-        // a minute like that of the calibration, and slower ones
-        assert_eq!(held_against(&[51.9e3; 10], 1.0), calibrated);
-        assert_eq!(held_against(&[40e3; 10], 1.0), calibrated);
-        assert_eq!(held_against(&[62.5e3; 3], 1.0), calibrated);
-        assert_eq!(held_against(&[], 1.0), calibrated);
-    }
-
-    #[test]
-    fn cpus_that_were_no_limit_say_nothing_against_the_peak() {
-        let (t, _, source) = held_against(&MIXED, 0.8);
-        assert_eq!((t, source), (20_000, ServiceTimeSource::Calibrated));
     }
 
     #[test]

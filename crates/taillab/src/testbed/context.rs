@@ -22,6 +22,7 @@ pub fn before(
         server_cpus: cpu_numbers(&rig.placement().server),
         hooks: probe.hooks(),
         service_time_ns: Some(calibrated.service_time),
+        service_time_source: Some(calibrated.source),
         workers: Some(calibrated.capacity.workers.get()),
         timeout_ns: Some(experiment.client.timeout),
         sequential: experiment.server.is_sequential(),

@@ -5,6 +5,7 @@ use std::io::{Cursor, Read};
 use super::*;
 use crate::recording::format::BLOCK_EVENTS;
 use crate::recording::writer::BLOCK_SPAN;
+use crate::summary::ServiceTimeSource;
 
 pub(super) fn context() -> RecordingContext {
     RecordingContext {
@@ -29,6 +30,8 @@ pub(super) fn whole_context() -> RecordingContext {
     };
     RecordingContext {
         threads: (1..50).map(thread).collect(),
+        service_time_ns: Some(Nanos::from_micros(16)),
+        service_time_source: Some(ServiceTimeSource::Given),
         observer_cpu_share: Some(0.01),
         ..context()
     }

@@ -332,7 +332,7 @@ fn take_measurements(
     });
     let mut client = rig.connect(experiment)?;
     say.step("calibrating");
-    let mut calibrated = calibrate(rig, &mut client, &mut probe, experiment)?;
+    let calibrated = calibrate(rig, &mut client, &mut probe, experiment)?;
     let _background = BackgroundLoad::start(experiment, &rig.placement().server)?;
     let rate = measure::rate_or_following(rig, experiment, &calibrated);
     say.step(&match rate {
@@ -348,9 +348,7 @@ fn take_measurements(
     let mut context = context::before(rig, &probe, experiment, &calibrated);
     context.kernel = environment.kernel.release.clone().unwrap_or_default();
     context.hypervisor = environment.virtualization.hypervisor();
-    let mut recorded = measure::measure(rig, &mut client, probe, experiment, context, rate)?;
-    calibrated.hold_against(&recorded.segments, rig.placement().server.len());
-    recorded.events.context.service_time_ns = Some(calibrated.service_time);
+    let recorded = measure::measure(rig, &mut client, probe, experiment, context, rate)?;
     Ok((calibrated, recorded))
 }
 

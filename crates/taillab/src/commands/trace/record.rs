@@ -9,6 +9,7 @@ use taillab_host::clock::{now, unix_s};
 use taillab_host::environment::Environment;
 use taillab_host::observe::{self, Counters, OwnCost, ProgramTime};
 use taillab_host::{CpuSample, CpuSet, CpuUsage, Interrupt, Roots};
+use taillab_model::summary::ServiceTimeSource;
 use taillab_model::{Nanos, RecordingContext};
 use taillab_probe::Probe;
 
@@ -195,6 +196,7 @@ fn first_context(
         server_cpus: cpu_numbers(watched),
         hooks: probe.hooks(),
         service_time_ns: args.analysis.service_time,
+        service_time_source: (args.analysis.service_time).map(|_| ServiceTimeSource::Given),
         workers: args.analysis.workers.map(std::num::NonZeroU32::get),
         timeout_ns: Some(args.recording.timeout),
         sequential: known.sequential,

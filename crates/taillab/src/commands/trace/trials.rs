@@ -82,6 +82,7 @@ impl Trials<'_> {
                 threads: Vec::new(),
                 workers: Some(report.server.ideal.workers),
                 service_time_ns: Some(report.server.service_time_ns),
+                service_time_source: Some(report.server.service_time_source),
                 ..context.clone()
             },
             ended: Box::new(|| self.found.ended()),
