@@ -2,7 +2,7 @@
 
 use taillab_model::explanation::{Culprit, THIS_GENERATOR, THIS_TRACER};
 use taillab_model::summary::{
-    ArrivalsReference, LoadErrors, MAX_CLIENT_BUSY_SHARE, MAX_LATENESS_SHARE, MIN_COMPLETE_SHARE,
+    ArrivalsReference, LimitedBy, LoadErrors, MAX_CLIENT_BUSY_SHARE, MAX_LATENESS_SHARE, MIN_COMPLETE_SHARE,
     NOTABLE_LATENESS_SHARE,
 };
 
@@ -62,15 +62,28 @@ pub(super) const RULES: &[Rule] = &[
             let calibration = e.calibration?;
             // Virtual workers leave their CPUs idle, and t is not taken from their peak.
             let computes = !e.server?.result.ideal.virtual_workers;
-            (computes && !calibration.server_was_limit()).then(|| {
+            let limit = match calibration.limited_by {
+                LimitedBy::Server => return None,
+                LimitedBy::Client => "the client could not send faster",
+                LimitedBy::Waits => "requests waited for something other than a CPU",
+            };
+            computes.then(|| {
                 format!(
-                    "at the calibrated peak the server's CPUs were only {} busy, so the client \
-                     was the limit and t is too long",
+                    "the calibrated peak is not the server's: its CPUs were only {} busy, because \
+                     {limit}",
                     Percent(calibration.server_cpu_busy_share)
                 )
             })
         },
-        remedy: |_| "give the client more CPUs",
+        remedy: |e| match e.calibration.map(|calibration| calibration.limited_by) {
+            Some(LimitedBy::Client) => {
+                "end other programs on the client's CPU, or give it more CPUs (--client-cpus)"
+            }
+            _ => {
+                "try more outstanding requests (--outstanding); a server that waits for a disk, a \
+                 lock or another server has CPU left at its peak"
+            }
+        },
     },
     Rule {
         key: "queue_grew",

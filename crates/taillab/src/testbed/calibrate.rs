@@ -1,5 +1,7 @@
 //! The peak of one core: the service time, and how much of the peak the probe costs.
 //!
+//! First the number of outstanding requests with the highest throughput is looked for, unless it is given.
+//!
 //! Closed-loop blocks run in pairs, one without and one with the probe, in alternating order, so that a drift
 //! of the machine's speed affects both alike. Where everything but T1 and T6 is recorded in slices, a
 //! block is too short to contain its share of them. So there is a third block, with what is attached between
@@ -10,15 +12,16 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use taillab_analysis::median;
-use taillab_host::{CpuSample, CpuSet, Roots};
-use taillab_load::{ClosedFleet, Saturation, StopReason};
+use taillab_host::{CpuSample, CpuSet, CpuUsage, Roots};
+use taillab_load::{ClosedFleet, Hooks, Saturation, StopReason};
 use taillab_model::Nanos;
-use taillab_model::summary::{Calibration, Overhead, ServiceTimeSource};
+use taillab_model::summary::{Calibration, LimitedBy, Overhead, ServiceTimeSource};
 use taillab_probe::Probe;
 
 use super::capacity::Capacity;
 use super::client::LoadClient;
-use super::drain::draining;
+use super::drain::{DrainProbe, draining};
+use super::peak::{PeakSearch, Step};
 use super::rig::Rig;
 use crate::exit::{Exit, Failure};
 use crate::experiment::Experiment;
@@ -27,6 +30,21 @@ use crate::progress::Phase;
 
 /// Load before each block, to fill the server's queue.
 const BLOCK_WARM_UP: Nanos = Nanos::from_millis(40);
+
+/// How often each number of outstanding requests is tried, since a loop can be disturbed.
+const TRIES: usize = 2;
+
+/// The longest loop of a try; it is shorter where blocks are short.
+const LONGEST_TRY: Nanos = Nanos::from_millis(50);
+
+/// The shortest one.
+const SHORTEST_TRY: Nanos = Nanos::from_millis(20);
+
+/// Load before each try: the queue is full at once.
+const TRY_WARM_UP: Nanos = Nanos::from_millis(10);
+
+/// Sets the seeds of tries apart from those of blocks.
+const SEED_OF_TRIES: u64 = 1 << 40;
 
 /// More requests per second than any block should reach; it determines the size of the recording.
 const RATE_LIMIT_PER_S: f64 = 400_000.0;
@@ -39,6 +57,16 @@ pub const EVENTS_PER_REQUEST: f64 = 14.0;
 /// them.
 const BLOCK_ATTEMPTS: u32 = 3;
 
+/// The server was the limit if its workers used this share of their CPUs or more: of a block of 400 ms, one tick
+/// of the kernel's accounts is 2.5 %, so half of the blocks may have no idle one.
+const BUSY: f64 = 0.985;
+
+/// A client that waits for answers for a smaller share of the time cannot send faster.
+const CLIENT_IDLE: f64 = 0.05;
+
+/// Nor can one that has its CPU for a smaller share of the time.
+const CLIENT_HAD_CPU: f64 = 0.95;
+
 /// What calibration found.
 #[derive(Clone, Debug)]
 pub struct Calibrated {
@@ -46,6 +74,11 @@ pub struct Calibrated {
     pub capacity: Capacity,
     /// The service time t: how long each request occupies a worker.
     pub service_time: Nanos,
+    /// The same while the probe is attached, as it is in the measurement; t itself where that is given or a wait.
+    pub service_time_with_probe: Nanos,
+    /// That is the server's CPU time per request: at the peak it did not use all of its CPUs, so workers ÷ peak
+    /// would be too long.
+    pub by_cpu_time: bool,
     /// The interval of t, where t was measured.
     pub interval: Option<(Nanos, Nanos)>,
     /// Where t comes from.
@@ -66,9 +99,15 @@ enum Attached {
 }
 
 /// The result of one block.
+#[derive(Clone, Copy)]
 struct CalibrationBlock {
     rate_per_s: f64,
+    /// Of the time of all its CPUs.
     server_busy_share: f64,
+    /// Share of the time in which the client waited for answers.
+    client_idle_share: f64,
+    /// Share of the time in which the client had its CPU.
+    client_cpu_share: f64,
 }
 
 /// Finds the service time and the probe's cost; the probe is detached before and after.
@@ -81,43 +120,47 @@ pub fn calibrate(
     let settings = &experiment.calibration;
     let events = settings.block.as_secs_f64() * RATE_LIMIT_PER_S * EVENTS_PER_REQUEST;
     probe.reserve(events as u64).map_err(probe_failure)?;
-    let kinds: &[Attached] = match probe.slices() {
-        None => &[Attached::Nothing, Attached::Everything],
-        Some(_) => &[Attached::Nothing, Attached::Everything, Attached::Ends],
+    let server_cpus = rig.placement().server.clone();
+    let runner = BlockRunner {
+        roots: rig.roots().clone(),
+        capacity: Capacity::of(experiment, &server_cpus),
+        server_cpus,
+        free_cpus: rig.free_cpus(),
+        stop: rig.interrupt().shared_flag(),
+        server_gone: rig.server_gone(),
+        kinds: match probe.slices() {
+            None => &[Attached::Nothing, Attached::Everything],
+            Some(_) => &[Attached::Nothing, Attached::Everything, Attached::Ends],
+        },
+        experiment,
     };
-    let blocks = kinds.len() as u64 * u64::from(settings.pairs);
+    let outstanding = match settings.outstanding {
+        Some(given) => given.into(),
+        None => rig
+            .on_client_cpu(&[], || 0, || runner.outstanding_at_peak(client))?
+            .map_err(|ended| ended.failure(rig))?,
+    };
+    let blocks = runner.kinds.len() as u64 * u64::from(settings.pairs);
     let phases = [Phase {
         name: "calibrating",
         total: blocks * (settings.block + BLOCK_WARM_UP).get(),
     }];
     let began = Instant::now();
-    let runner = BlockRunner {
-        roots: rig.roots().clone(),
-        server_cpus: rig.placement().server.clone(),
-        free_cpus: rig.free_cpus(),
-        stop: rig.interrupt().shared_flag(),
-        server_gone: rig.server_gone(),
-        kinds,
-        experiment,
-    };
-    let found = rig.on_client_cpu(
-        &phases,
-        || began.elapsed().as_nanos() as u64,
-        || runner.blocks(client, probe),
-    )?;
-    match found? {
-        Found::Blocks(blocks) => {
-            let cpus = &rig.placement().server;
-            let capacity = Capacity::of(experiment, cpus);
-            summarise(&blocks, probe.slices(), (capacity, cpus.len()), experiment)
-        }
-        Found::Cut(reason) => Err(cut_short(rig, reason)),
-    }
+    let blocks = rig
+        .on_client_cpu(
+            &phases,
+            || began.elapsed().as_nanos() as u64,
+            || runner.blocks(client, probe, outstanding),
+        )?
+        .map_err(|ended| ended.failure(rig))?;
+    let server = (runner.capacity, runner.server_cpus.len());
+    summarise(&blocks, probe.slices(), server, experiment)
 }
 
 /// What the generator's thread needs to run the blocks.
 struct BlockRunner<'a> {
     roots: Roots,
+    capacity: Capacity,
     server_cpus: CpuSet,
     /// For the thread that drains the probe.
     free_cpus: CpuSet,
@@ -127,15 +170,33 @@ struct BlockRunner<'a> {
     experiment: &'a Experiment,
 }
 
-/// All blocks, or why some are missing.
-enum Found {
-    Blocks(Blocks),
-    Cut(Option<StopReason>),
+/// Why calibration ended early.
+enum Ended {
+    /// The load was stopped, or nobody answered.
+    Load(Option<StopReason>),
+    Failed(Failure),
+}
+
+impl From<Failure> for Ended {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+impl Ended {
+    fn failure(self, rig: &mut Rig) -> Failure {
+        match self {
+            Self::Load(reason) => cut_short(rig, reason),
+            Self::Failed(failure) => failure,
+        }
+    }
 }
 
 /// The blocks by what was attached; those with the same index form a pair.
 #[derive(Default)]
 struct Blocks {
+    /// Requests outstanding in each block.
+    outstanding: usize,
     without: Vec<CalibrationBlock>,
     with: Vec<CalibrationBlock>,
     /// Where everything but T1 and T6 is recorded in slices.
@@ -143,16 +204,50 @@ struct Blocks {
 }
 
 impl BlockRunner<'_> {
-    fn blocks(&self, client: &mut LoadClient, probe: &mut Probe) -> Result<Found, Failure> {
-        let mut blocks = Blocks::default();
+    /// The number of outstanding requests with the highest throughput.
+    fn outstanding_at_peak(&self, client: &mut LoadClient) -> Result<usize, Ended> {
+        let block = self.experiment.calibration.block;
+        let length = Nanos::new(block.get() / 8).clamp(SHORTEST_TRY, LONGEST_TRY);
+        let mut search = PeakSearch::of(self.experiment, &self.capacity);
+        let mut tries = SEED_OF_TRIES..;
+        while let Some(outstanding) = search.to_try() {
+            let mut step = Step::default();
+            for place in tries.by_ref().take(TRIES) {
+                let load = self.load(outstanding, (TRY_WARM_UP, length), place);
+                let mut hooks = DrainProbe {
+                    probe: None,
+                    server_gone: &self.server_gone,
+                };
+                let found = client.saturate(&load, &mut hooks).map_err(Failure::from)?;
+                if found.stopped.is_some() {
+                    return Err(Ended::Load(found.stopped));
+                }
+                step.add(&found);
+            }
+            search.found(&step);
+        }
+        Ok(search.best())
+    }
+
+    fn blocks(
+        &self,
+        client: &mut LoadClient,
+        probe: &mut Probe,
+        outstanding: usize,
+    ) -> Result<Blocks, Ended> {
+        let mut blocks = Blocks {
+            outstanding,
+            ..Blocks::default()
+        };
         let kinds = self.kinds.len();
         for number in 0..kinds * self.experiment.calibration.pairs as usize {
             // each round begins with the next kind
             let kind = self.kinds[(number + number / kinds) % kinds];
-            let (block, saturation) =
-                until_answered(|| self.block(client, (kind, probe), number as u64))?;
+            let length = (BLOCK_WARM_UP, self.experiment.calibration.block);
+            let load = self.load(outstanding, length, number as u64);
+            let (block, saturation) = until_answered(|| self.block(client, (kind, probe), &load))?;
             if saturation.stopped.is_some() || saturation.responses == 0 {
-                return Ok(Found::Cut(saturation.stopped));
+                return Err(Ended::Load(saturation.stopped));
             }
             let of_kind = match kind {
                 Attached::Nothing => &mut blocks.without,
@@ -161,7 +256,23 @@ impl BlockRunner<'_> {
             };
             of_kind.push(block);
         }
-        Ok(Found::Blocks(blocks))
+        Ok(blocks)
+    }
+
+    /// A closed loop; `place` sets its requests apart from those of other loops.
+    fn load(
+        &self,
+        outstanding: usize,
+        (warm_up, length): (Nanos, Nanos),
+        place: u64,
+    ) -> ClosedFleet<'_> {
+        ClosedFleet {
+            outstanding,
+            length,
+            warm_up,
+            seed: self.experiment.workload.seed ^ place,
+            stop: &self.stop,
+        }
     }
 
     /// One closed-loop block.
@@ -169,7 +280,7 @@ impl BlockRunner<'_> {
         &self,
         client: &mut LoadClient,
         (kind, probe): (Attached, &mut Probe),
-        place: u64,
+        load: &ClosedFleet<'_>,
     ) -> Result<(CalibrationBlock, Saturation), Failure> {
         match kind {
             Attached::Nothing => Ok(()),
@@ -178,31 +289,64 @@ impl BlockRunner<'_> {
         }
         .map_err(probe_failure)?;
         let mut probe = (kind != Attached::Nothing).then_some(probe);
-        let settings = &self.experiment.calibration;
-        let before = CpuSample::take(&self.roots).map_err(host)?;
-        let load = ClosedFleet {
-            outstanding: settings.outstanding.into(),
-            length: settings.block,
-            warm_up: BLOCK_WARM_UP,
-            seed: self.experiment.workload.seed ^ place,
-            stop: &self.stop,
-        };
         let attached = probe.as_deref_mut();
-        // when the load ends: a thread that drains the probe ends up to 2 ms later
-        let (saturation, after) = draining(attached, &self.free_cpus, &self.server_gone, |hooks| {
-            (client.saturate(&load, hooks), CpuSample::take(&self.roots))
-        });
-        let (saturation, after) = (saturation?, after.map_err(host)?);
+        let (saturation, usage) =
+            draining(attached, &self.free_cpus, &self.server_gone, |drain| {
+                self.watched(drain, |hooks| client.saturate(load, hooks))
+            })?;
+        let saturation = saturation?;
         if let Some(probe) = probe {
             probe.detach();
             probe.discard().map_err(probe_failure)?;
         }
-        let usage = after.usage_since(&before, &self.server_cpus);
         let block = CalibrationBlock {
             rate_per_s: saturation.rate_per_s(),
             server_busy_share: usage.map_or(f64::NAN, |usage| usage.busy_share),
+            client_idle_share: saturation.idle_share,
+            client_cpu_share: saturation.cpu_share,
         };
         Ok((block, saturation))
+    }
+
+    /// Runs a load; also says how the server's CPUs were used from its first request to its end. A thread that
+    /// drains the probe may end up to 2 ms later.
+    fn watched<T>(
+        &self,
+        hooks: &mut DrainProbe<'_>,
+        load: impl FnOnce(&mut FromFirst<'_, '_>) -> T,
+    ) -> Result<(T, Option<CpuUsage>), Failure> {
+        let mut hooks = FromFirst {
+            hooks,
+            roots: &self.roots,
+            before: None,
+        };
+        let found = load(&mut hooks);
+        let after = CpuSample::take(&self.roots).map_err(host)?;
+        let before = hooks.before.transpose()?;
+        let usage = before.and_then(|before| after.usage_since(&before, &self.server_cpus));
+        Ok((found, usage))
+    }
+}
+
+/// Reads the accounts of the CPUs just before the first request: until then the requests are drawn, and the
+/// server is idle.
+struct FromFirst<'a, 'p> {
+    hooks: &'a mut DrainProbe<'p>,
+    roots: &'a Roots,
+    before: Option<Result<CpuSample, Failure>>,
+}
+
+impl Hooks for FromFirst<'_, '_> {
+    #[inline]
+    fn idle(&mut self, until_next: Nanos) {
+        if self.before.is_none() {
+            self.before = Some(CpuSample::take(self.roots).map_err(host));
+        }
+        self.hooks.idle(until_next);
+    }
+
+    fn should_stop(&mut self) -> bool {
+        self.hooks.should_stop()
     }
 }
 
@@ -259,6 +403,42 @@ fn costs(
     }
 }
 
+/// What kept these blocks from being faster. The server's workers can use the share `usable` of its CPUs.
+fn limited_by(blocks: &[CalibrationBlock], usable: f64) -> LimitedBy {
+    let middle = |of: fn(&CalibrationBlock) -> f64| {
+        let values: Vec<f64> = blocks.iter().map(of).collect();
+        median(&values).map_or(f64::NAN, |middle| middle.value)
+    };
+    if middle(|block| block.server_busy_share) >= BUSY * usable {
+        LimitedBy::Server
+    } else if middle(|block| block.client_idle_share) < CLIENT_IDLE
+        || middle(|block| block.client_cpu_share) < CLIENT_HAD_CPU
+    {
+        LimitedBy::Client
+    } else {
+        LimitedBy::Waits
+    }
+}
+
+/// How long a request occupies a worker while the probe is attached, and whether that is the server's CPU time.
+/// The server had `cpus` CPUs.
+fn with_probe(
+    blocks: &Blocks,
+    slices: Option<u32>,
+    (capacity, cpus): (Capacity, usize),
+) -> Option<(Nanos, bool)> {
+    let each = costs(blocks, slices, |_, with| with.rate_per_s.recip());
+    let per_s = median(&each)?.value.recip();
+    let busy = costs(blocks, slices, |_, with| with.server_busy_share);
+    let usable = capacity.usable_share(cpus);
+    let was_idle = median(&busy).is_some_and(|busy| busy.value < BUSY * usable);
+    // the mean: a tick is a large part of a short block
+    let used = busy.iter().sum::<f64>() / (busy.len() as f64 * usable);
+    let by_cpu_time = capacity.waits.is_none() && was_idle && used > 0.0 && used < 1.0;
+    let reached = if by_cpu_time { per_s / used } else { per_s };
+    Some((capacity.service_time(reached)?, by_cpu_time))
+}
+
 /// The server had `cpus` CPUs.
 fn summarise(
     blocks: &Blocks,
@@ -270,34 +450,27 @@ fn summarise(
     let too_few = || Failure::failed("too few calibration blocks; raise --pairs");
     let rates: Vec<f64> = without.iter().map(|block| block.rate_per_s).collect();
     let peak = median(&rates).ok_or_else(too_few)?;
-    let lost = |without: &CalibrationBlock, with: &CalibrationBlock| {
-        1.0 - with.rate_per_s / without.rate_per_s
-    };
-    let losses = costs(blocks, slices, lost);
-    let loss = median(&losses).ok_or_else(too_few)?;
-    let in_slices = slices.and_then(|_| median(&costs(blocks, None, lost)));
-    // the share is of all CPUs together
-    let busy_s = |block: &CalibrationBlock| block.server_busy_share / block.rate_per_s;
-    let cpu_ns = costs(blocks, slices, |without, with| {
-        1e9 * cpus as f64 * (busy_s(with) - busy_s(without))
-    });
-    let busy: Vec<f64> = without
-        .iter()
-        .map(|block| block.server_busy_share)
-        .collect();
     let measured = capacity.service_time(peak.value).ok_or_else(too_few)?;
+    let probed = with_probe(blocks, slices, (capacity, cpus)).ok_or_else(too_few)?;
     let given = experiment.calibration.service_time;
     let source = match (capacity.waits, given) {
         (Some(_), _) => ServiceTimeSource::VirtualWait,
         (None, Some(_)) => ServiceTimeSource::Given,
         (None, None) => ServiceTimeSource::Calibrated,
     };
+    let (service_time_with_probe, by_cpu_time) = given.map_or(probed, |given| (given, false));
     let ends = capacity
         .service_time(peak.hi)
         .zip(capacity.service_time(peak.lo));
+    let busy: Vec<f64> = without
+        .iter()
+        .map(|block| block.server_busy_share)
+        .collect();
     Ok(Calibrated {
         capacity,
         service_time: given.unwrap_or(measured),
+        service_time_with_probe,
+        by_cpu_time,
         interval: ends.filter(|_| source == ServiceTimeSource::Calibrated),
         source,
         calibration: Calibration {
@@ -305,16 +478,34 @@ fn summarise(
             peak_lo_per_s: peak.lo,
             peak_hi_per_s: peak.hi,
             server_cpu_busy_share: median(&busy).map_or(0.0, |busy| busy.value),
+            limited_by: limited_by(without, capacity.usable_share(cpus)),
+            outstanding: u32::try_from(blocks.outstanding).unwrap_or(u32::MAX),
             blocks: without.len() as u32,
         },
-        overhead: Overhead {
-            pairs: losses.len() as u32,
-            throughput_loss: Some(loss.value),
-            throughput_loss_lo: Some(loss.lo),
-            throughput_loss_hi: Some(loss.hi),
-            throughput_loss_in_slices: in_slices.map(|loss| loss.value),
-            cpu_ns_per_request: median(&cpu_ns).map(|cost| cost.value),
-        },
+        overhead: overhead(blocks, slices, cpus).ok_or_else(too_few)?,
+    })
+}
+
+/// What the probe costs. The server had `cpus` CPUs.
+fn overhead(blocks: &Blocks, slices: Option<u32>, cpus: usize) -> Option<Overhead> {
+    let lost = |without: &CalibrationBlock, with: &CalibrationBlock| {
+        1.0 - with.rate_per_s / without.rate_per_s
+    };
+    let losses = costs(blocks, slices, lost);
+    let loss = median(&losses)?;
+    let in_slices = slices.and_then(|_| median(&costs(blocks, None, lost)));
+    // the share is of all CPUs together
+    let busy_s = |block: &CalibrationBlock| block.server_busy_share / block.rate_per_s;
+    let cpu_ns = costs(blocks, slices, |without, with| {
+        1e9 * cpus as f64 * (busy_s(with) - busy_s(without))
+    });
+    Some(Overhead {
+        pairs: losses.len() as u32,
+        throughput_loss: Some(loss.value),
+        throughput_loss_lo: Some(loss.lo),
+        throughput_loss_hi: Some(loss.hi),
+        throughput_loss_in_slices: in_slices.map(|loss| loss.value),
+        cpu_ns_per_request: median(&cpu_ns).map(|cost| cost.value),
     })
 }
 
@@ -323,31 +514,124 @@ mod tests {
     use std::num::NonZeroU32;
 
     use super::*;
-    use crate::experiment::ServerKind;
+    use crate::experiment::{Override, ServerKind};
+
+    /// A block in which the server's CPUs were busy all the time, and the client half of it.
+    fn busy(rate_per_s: f64) -> CalibrationBlock {
+        CalibrationBlock {
+            rate_per_s,
+            server_busy_share: 1.0,
+            client_idle_share: 0.5,
+            client_cpu_share: 1.0,
+        }
+    }
+
+    /// The same for the share `server` of the time.
+    fn half_busy(rate_per_s: f64, server: f64) -> CalibrationBlock {
+        CalibrationBlock {
+            server_busy_share: server,
+            ..busy(rate_per_s)
+        }
+    }
+
+    fn workers(workers: u32) -> Capacity {
+        Capacity {
+            workers: NonZeroU32::new(workers).unwrap(),
+            waits: None,
+        }
+    }
+
+    /// The calibration of nginx with these settings; the server had two CPUs.
+    fn calibrated(blocks: &Blocks, capacity: Capacity, flags: Vec<Override>) -> Calibrated {
+        let experiment = Experiment::resolve(Some(ServerKind::Nginx), None, flags).unwrap();
+        summarise(blocks, None, (capacity, 2), &experiment).unwrap()
+    }
+
+    #[test]
+    fn the_rate_is_of_the_peak_with_the_probe() {
+        let blocks = Blocks {
+            without: vec![busy(50_000.0); 9],
+            with: vec![busy(40_000.0); 9],
+            ..Blocks::default()
+        };
+        let found = calibrated(&blocks, workers(2), vec![]);
+        assert_eq!(found.service_time, Nanos::from_micros(40));
+        assert_eq!(found.service_time_with_probe, Nanos::from_micros(50));
+        assert_eq!(found.calibration.limited_by, LimitedBy::Server);
+        assert!(!found.by_cpu_time);
+        let given = ("calibration.service_time", "30us".into());
+        let found = calibrated(&blocks, workers(2), vec![given]);
+        assert_eq!(found.service_time_with_probe, Nanos::from_micros(30));
+        let waits = Capacity {
+            waits: Some(Nanos::from_millis(1)),
+            ..workers(64)
+        };
+        let found = calibrated(&blocks, waits, vec![]);
+        assert_eq!(found.service_time_with_probe, Nanos::from_millis(1));
+    }
+
+    #[test]
+    fn what_the_probe_costs_in_slices_counts_by_their_share() {
+        let blocks = Blocks {
+            without: vec![busy(50_000.0); 9],
+            with: vec![busy(25_000.0); 9],
+            between: vec![busy(50_000.0); 9],
+            ..Blocks::default()
+        };
+        // three quarters of the time 20 µs, one quarter 40 µs
+        let found = with_probe(&blocks, Some(4), (workers(1), 1));
+        assert_eq!(found, Some((Nanos::from_micros(25), false)));
+    }
+
+    #[test]
+    fn a_server_that_was_not_the_limit_could_do_more() {
+        let blocks = Blocks {
+            without: vec![half_busy(25_000.0, 0.5); 9],
+            with: vec![half_busy(20_000.0, 0.5); 9],
+            ..Blocks::default()
+        };
+        // two workers with a CPU each, of which a request takes 50 µs
+        let found = calibrated(&blocks, workers(2), vec![]);
+        assert_eq!(found.service_time, Nanos::from_micros(80));
+        assert_eq!(found.service_time_with_probe, Nanos::from_micros(50));
+        assert!(found.by_cpu_time);
+        // one worker can use only one of the two CPUs, and did
+        let found = calibrated(&blocks, workers(1), vec![]);
+        assert_eq!(found.service_time_with_probe, Nanos::from_micros(50));
+        assert!(!found.by_cpu_time);
+        assert_eq!(found.calibration.limited_by, LimitedBy::Server);
+    }
+
+    #[test]
+    fn the_limit_is_who_had_no_time_left() {
+        let limit = |block: CalibrationBlock| limited_by(&[block; 9], 1.0);
+        assert_eq!(limit(half_busy(1.0, 0.99)), LimitedBy::Server);
+        assert_eq!(limit(half_busy(1.0, 0.97)), LimitedBy::Waits);
+        let never_waits = CalibrationBlock {
+            client_idle_share: 0.01,
+            ..half_busy(1.0, 0.8)
+        };
+        assert_eq!(limit(never_waits), LimitedBy::Client);
+        let kept_off = CalibrationBlock {
+            client_cpu_share: 0.5,
+            ..half_busy(1.0, 0.8)
+        };
+        assert_eq!(limit(kept_off), LimitedBy::Client);
+        // one idle tick in fewer than half of the blocks is nothing
+        let mut blocks = [busy(1.0); 9];
+        blocks[..4].fill(half_busy(1.0, 0.975));
+        assert_eq!(limited_by(&blocks, 1.0), LimitedBy::Server);
+    }
 
     #[test]
     fn the_cost_of_the_probe_is_the_time_of_all_cpus() {
-        let of = |rate_per_s| -> Vec<CalibrationBlock> {
-            let block = || CalibrationBlock {
-                rate_per_s,
-                server_busy_share: 1.0,
-            };
-            (0..9).map(|_| block()).collect()
-        };
         let blocks = Blocks {
-            without: of(50_000.0),
-            with: of(40_000.0),
-            between: Vec::new(),
+            without: vec![busy(50_000.0); 9],
+            with: vec![busy(40_000.0); 9],
+            ..Blocks::default()
         };
-        let experiment = Experiment::resolve(Some(ServerKind::Nginx), None, vec![]).unwrap();
-        let capacity = Capacity {
-            workers: NonZeroU32::MIN,
-            waits: None,
-        };
-        let cost = |cpus| {
-            let found = summarise(&blocks, None, (capacity, cpus), &experiment);
-            found.unwrap().overhead.cpu_ns_per_request.unwrap()
-        };
+        let cost = |cpus| overhead(&blocks, None, cpus).unwrap().cpu_ns_per_request;
+        let cost = |cpus| cost(cpus).unwrap();
         // of each CPU, a request takes 20 µs without the probe and 25 µs with it
         assert!((cost(1) - 5_000.0).abs() < 1e-3);
         assert!((cost(8) - 40_000.0).abs() < 1e-3);
@@ -360,6 +644,7 @@ mod tests {
             times: Vec::new(),
             errors: taillab_model::summary::LoadErrors::default(),
             idle_share: 0.0,
+            cpu_share: 1.0,
             stopped,
         }
     }

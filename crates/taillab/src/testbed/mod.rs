@@ -8,6 +8,7 @@ pub mod context;
 mod drain;
 pub mod measure;
 mod pacing;
+mod peak;
 mod precision;
 mod rig;
 pub mod servers;
