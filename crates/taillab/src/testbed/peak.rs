@@ -21,7 +21,7 @@ const MOST: usize = 1024;
 
 /// Work for this long bridges nearly all stalls of the client and of its CPU. More would only make the server's
 /// queue longer.
-const BRIDGED: Nanos = Nanos::from_millis(20);
+const BRIDGED: Nanos = Nanos::from_millis(30);
 
 /// If a larger share of the requests is lost, a buffer has no room for so many.
 const LOST: f64 = 1e-3;
@@ -33,6 +33,8 @@ pub struct PeakSearch {
     last: usize,
     best: usize,
     best_per_s: f64,
+    /// The throughput at the last gain.
+    gained_per_s: f64,
     without_gain: u32,
     is_over: bool,
 }
@@ -80,6 +82,7 @@ impl PeakSearch {
             last: held.min(MOST).max(usual).max(first),
             best: usual.max(first),
             best_per_s: 0.0,
+            gained_per_s: 0.0,
             without_gain: 0,
             is_over: false,
         }
@@ -93,8 +96,11 @@ impl PeakSearch {
     /// Takes what the number that [`Self::to_try`] gave has reached.
     pub fn found(&mut self, step: &Step) {
         let tried = self.trying;
-        if step.is_whole() && step.per_s > self.best_per_s * (1.0 + NO_GAIN) {
+        if step.is_whole() && step.per_s > self.best_per_s {
             (self.best, self.best_per_s) = (tried, step.per_s);
+        }
+        if self.best_per_s > self.gained_per_s * (1.0 + NO_GAIN) {
+            self.gained_per_s = self.best_per_s;
             self.without_gain = 0;
         } else {
             self.without_gain += 1;
@@ -147,8 +153,8 @@ mod tests {
     #[test]
     fn more_is_tried_until_two_steps_gain_nothing() {
         // a thread for each connection
-        let falls = |n| 58_500.0 - 20.0 * (n as f64 - 32.0).abs();
-        assert_eq!(tried(falls), (vec![16, 32, 64], 16));
+        let falls = |n: usize| 58_500.0 - 20.0 * (n as f64 - 32.0).abs();
+        assert_eq!(tried(falls), (vec![16, 32, 64], 32));
         let rises_to_128 = |n: usize| 20e3 + 300.0 * n.min(128) as f64;
         let all = vec![16, 32, 64, 128, 256, 512];
         assert_eq!(tried(rises_to_128), (all, 128));
@@ -160,7 +166,7 @@ mod tests {
 
     #[test]
     fn one_slow_step_ends_nothing() {
-        let disturbed = |n| match n {
+        let disturbed = |n: usize| match n {
             32 => 10e3,
             n => 40e3 + 100.0 * n.min(64) as f64,
         };
@@ -168,9 +174,9 @@ mod tests {
     }
 
     #[test]
-    fn of_equally_fast_numbers_the_smallest_is_used() {
-        let by_chance = |n| 60e3 + f64::from(n as u32 % 3) * 500.0;
-        assert_eq!(tried(by_chance), (vec![16, 32, 64], 16));
+    fn what_may_be_chance_is_no_gain() {
+        let by_chance = |n: usize| 60e3 + f64::from(n as u32 % 3) * 500.0;
+        assert_eq!(tried(by_chance), (vec![16, 32, 64], 32));
         // small gains add up
         let slowly = |n: usize| 60e3 * 1.015_f64.powi(n.ilog2() as i32);
         assert_eq!(tried(slowly).1, 1024);
@@ -214,7 +220,7 @@ mod tests {
     fn many_workers_begin_with_more() {
         let first = |workers: i64, cpus: &str, more: &[(&'static str, toml::Value)]| {
             let workers = ("server.workers", toml::Value::Integer(workers));
-            let flags = [&[workers], more].concat();
+            let flags = [&[workers][..], more].concat();
             search(ServerKind::NullRpc, &flags, cpus).to_try().unwrap()
         };
         let epoll = [("server.architecture", "epoll-shared".into())];
