@@ -15,8 +15,8 @@ use taillab_analysis::{
 use taillab_model::explanation::{Cause, CauseShare, Culprit, Share};
 use taillab_model::summary::{
     ArrivalsReference, ArrivalsVerdict, Calibration, Claim, ClaimName, ClientCost, CutBy,
-    CutSummary, DispersionAt, LimitedBy, LoadErrors, LoadSummary, Overhead, Overload, Reason, Report,
-    SCHEMA_VERSION, ServerResult, UnsettledAt, Verdict, Withdrawn,
+    CutSummary, DispersionAt, LimitedBy, LoadErrors, LoadSummary, Overhead, Overload, Reason,
+    Report, SCHEMA_VERSION, ServerResult, UnsettledAt, Verdict, Withdrawn,
 };
 use taillab_model::{CutReason, Monotonic, Nanos, RecordingContext, Request, RequestKey, Stamps};
 
@@ -439,9 +439,11 @@ fn each_warning_is_found() {
             calibration.server_cpu_busy_share = 0.8;
             calibration.limited_by = LimitedBy::Client;
         }),
-        ("not_server_limited", "waited for something other than a CPU", |s| {
-            s.calibration.as_mut().unwrap().limited_by = LimitedBy::Waits
-        }),
+        (
+            "not_server_limited",
+            "waited for something other than a CPU",
+            |s| s.calibration.as_mut().unwrap().limited_by = LimitedBy::Waits,
+        ),
         ("few_errors", "1 refused send in 20,000 requests", |s| {
             load(s).errors.send_errors = 1
         }),

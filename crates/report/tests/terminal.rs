@@ -121,7 +121,10 @@ fn a_peak_that_is_not_the_servers_says_so() {
     };
     let because = |why: &str| format!("the peak is not the server’s: {why}");
     let client = text(LimitedBy::Client, false);
-    assert!(client.contains(&because("the client could not send faster")), "{client}");
+    assert!(
+        client.contains(&because("the client could not send faster")),
+        "{client}"
+    );
     let waits = text(LimitedBy::Waits, false);
     let why = because("requests waited for something other than a CPU");
     assert!(waits.contains(&why), "{waits}");

@@ -2,8 +2,8 @@
 
 use taillab_model::explanation::{Culprit, THIS_GENERATOR, THIS_TRACER};
 use taillab_model::summary::{
-    ArrivalsReference, LimitedBy, LoadErrors, MAX_CLIENT_BUSY_SHARE, MAX_LATENESS_SHARE, MIN_COMPLETE_SHARE,
-    NOTABLE_LATENESS_SHARE,
+    ArrivalsReference, LimitedBy, LoadErrors, MAX_CLIENT_BUSY_SHARE, MAX_LATENESS_SHARE,
+    MIN_COMPLETE_SHARE, NOTABLE_LATENESS_SHARE,
 };
 
 use taillab_model::{MiddleStamps, REPORTED_QUANTILES};

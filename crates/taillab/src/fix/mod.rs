@@ -171,7 +171,8 @@ fn on_rig(
     let blocks = BlockLoad {
         rate_per_s,
         length: asked.block_length(rate_per_s),
-        outstanding: calibration.map_or(ClosedLoop::OUTSTANDING, |found| found.outstanding as usize),
+        outstanding: calibration
+            .map_or(ClosedLoop::OUTSTANDING, |found| found.outstanding as usize),
     };
     let load = GeneratedLoad::new(rig, client, experiment, blocks, setting.context)?;
     Ok(with(Box::new(load), asked, setting))
