@@ -263,7 +263,7 @@ fn each_reason_against_a_run_is_found_alone() {
 #[test]
 fn what_spoils_a_claim_withdraws_that_one() {
     type Spoil = fn(&mut Report);
-    let cases: [(&str, &str, &str, Spoil); 10] = [
+    let cases: [(&str, &str, &str, Spoil); 11] = [
         ("lost_events", "the probe lost 3 events", "p99.9", |s| {
             s.server.matching.lost_events = 3
         }),
@@ -427,7 +427,7 @@ fn what_is_withdrawn_is_taken_out_of_the_report() {
 #[test]
 fn each_warning_is_found() {
     type Spoil = fn(&mut Report);
-    let cases: [(&str, &str, Spoil); 10] = [
+    let cases: [(&str, &str, Spoil); 11] = [
         (
             "arrival_gaps",
             "individual gaps between sends are not exactly poisson",
@@ -443,6 +443,11 @@ fn each_warning_is_found() {
             "not_server_limited",
             "waited for something other than a CPU",
             |s| s.calibration.as_mut().unwrap().limited_by = LimitedBy::Waits,
+        ),
+        (
+            "not_server_limited",
+            "other programs used its CPUs too",
+            |s| s.calibration.as_mut().unwrap().limited_by = LimitedBy::Others,
         ),
         ("few_errors", "1 refused send in 20,000 requests", |s| {
             load(s).errors.send_errors = 1

@@ -214,9 +214,11 @@ pub struct Calibration {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LimitedBy {
-    /// The server: its CPUs were busy all the time. If nothing else ran on them, workers ÷ peak is what a request
-    /// takes.
+    /// The server: its workers used their CPUs all the time, so workers ÷ peak is what a request takes.
     Server,
+    /// Other programs: they had a tenth of the server's CPUs or more, which were busy all the time. Alone the
+    /// server could answer more than the peak.
+    Others,
     /// The client: it had no time to send more, or did not have its CPU. The server can answer more than the
     /// peak.
     Client,

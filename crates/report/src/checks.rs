@@ -339,6 +339,7 @@ fn calibration(document: &Document<'_>, c: &Calibration) -> TrustCheck {
     let is_limited_by = match c.limited_by {
         _ if result.ideal.virtual_workers => None,
         LimitedBy::Server => None,
+        LimitedBy::Others => Some("other programs used its CPUs too"),
         LimitedBy::Client => Some("the client could not send faster"),
         LimitedBy::Waits => Some("requests waited for something other than a CPU"),
     };

@@ -62,22 +62,26 @@ pub(super) const RULES: &[Rule] = &[
             let calibration = e.calibration?;
             // Virtual workers leave their CPUs idle, and t is not taken from their peak.
             let computes = !e.server?.result.ideal.virtual_workers;
-            let limit = match calibration.limited_by {
+            let busy = Percent(calibration.server_cpu_busy_share);
+            let why = match calibration.limited_by {
                 LimitedBy::Server => return None,
-                LimitedBy::Client => "the client could not send faster",
-                LimitedBy::Waits => "requests waited for something other than a CPU",
+                LimitedBy::Others => "other programs used its CPUs too".to_owned(),
+                LimitedBy::Client => format!(
+                    "its CPUs were only {busy} busy, because the client could not send faster"
+                ),
+                LimitedBy::Waits => format!(
+                    "its CPUs were only {busy} busy, because requests waited for something other \
+                     than a CPU"
+                ),
             };
-            computes.then(|| {
-                format!(
-                    "the calibrated peak is not the server's: its CPUs were only {} busy, because \
-                     {limit}",
-                    Percent(calibration.server_cpu_busy_share)
-                )
-            })
+            computes.then(|| format!("the calibrated peak is not the server's: {why}"))
         },
         remedy: |e| match e.calibration.map(|calibration| calibration.limited_by) {
+            Some(LimitedBy::Others) => {
+                "end the other programs, or give the server CPUs of its own (--server-cpus)"
+            }
             Some(LimitedBy::Client) => {
-                "end other programs on the client's CPU, or give it more CPUs (--client-cpus)"
+                "end other programs on the client's CPUs, or give it more of them (--client-cpus)"
             }
             _ => {
                 "try more outstanding requests (--outstanding); a server that waits for a disk, a \

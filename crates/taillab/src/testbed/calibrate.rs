@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use taillab_analysis::median;
-use taillab_host::{CpuSample, CpuSet, CpuUsage, Roots};
+use taillab_host::{CpuSample, CpuSet, Roots, process_ticks};
 use taillab_load::{ClosedFleet, Hooks, Saturation, StopReason};
 use taillab_model::Nanos;
 use taillab_model::summary::{Calibration, LimitedBy, Overhead, ServiceTimeSource};
@@ -61,6 +61,10 @@ const BLOCK_ATTEMPTS: u32 = 3;
 /// of the kernel's accounts is 2.5 %, so half of the blocks may have no idle one.
 const BUSY: f64 = 0.985;
 
+/// Other programs were the limit if they had this share of the server's CPUs or more. A tick of each of the two
+/// accounts of a process is 5 % of a block of 400 ms.
+const OTHERS: f64 = 0.1;
+
 /// A client that waits for answers for a smaller share of the time cannot send faster.
 const CLIENT_IDLE: f64 = 0.05;
 
@@ -104,6 +108,8 @@ struct CalibrationBlock {
     rate_per_s: f64,
     /// Of the time of all its CPUs.
     server_busy_share: f64,
+    /// What other programs had of that.
+    others_share: f64,
     /// Share of the time in which the client waited for answers.
     client_idle_share: f64,
     /// Share of the time in which the client had its CPU.
@@ -125,6 +131,7 @@ pub fn calibrate(
         roots: rig.roots().clone(),
         capacity: Capacity::of(experiment, &server_cpus),
         server_cpus,
+        server_processes: rig.server_processes(),
         free_cpus: rig.free_cpus(),
         stop: rig.interrupt().shared_flag(),
         server_gone: rig.server_gone(),
@@ -162,6 +169,7 @@ struct BlockRunner<'a> {
     roots: Roots,
     capacity: Capacity,
     server_cpus: CpuSet,
+    server_processes: Vec<u32>,
     /// For the thread that drains the probe.
     free_cpus: CpuSet,
     stop: Arc<AtomicBool>,
@@ -290,7 +298,7 @@ impl BlockRunner<'_> {
         .map_err(probe_failure)?;
         let mut probe = (kind != Attached::Nothing).then_some(probe);
         let attached = probe.as_deref_mut();
-        let (saturation, usage) =
+        let (saturation, (server_busy_share, others_share)) =
             draining(attached, &self.free_cpus, &self.server_gone, |drain| {
                 self.watched(drain, |hooks| client.saturate(load, hooks))
             })?;
@@ -301,46 +309,74 @@ impl BlockRunner<'_> {
         }
         let block = CalibrationBlock {
             rate_per_s: saturation.rate_per_s(),
-            server_busy_share: usage.map_or(f64::NAN, |usage| usage.busy_share),
+            server_busy_share,
+            others_share,
             client_idle_share: saturation.idle_share,
             client_cpu_share: saturation.cpu_share,
         };
         Ok((block, saturation))
     }
 
-    /// Runs a load; also says how the server's CPUs were used from its first request to its end. A thread that
-    /// drains the probe may end up to 2 ms later.
+    /// Runs a load; also says which share of the server's CPUs was busy from its first request to its end, and what
+    /// other programs had of that. A thread that drains the probe may end up to 2 ms later.
     fn watched<T>(
         &self,
         hooks: &mut DrainProbe<'_>,
         load: impl FnOnce(&mut FromFirst<'_, '_>) -> T,
-    ) -> Result<(T, Option<CpuUsage>), Failure> {
+    ) -> Result<(T, (f64, f64)), Failure> {
         let mut hooks = FromFirst {
             hooks,
-            roots: &self.roots,
+            runner: self,
             before: None,
         };
         let found = load(&mut hooks);
-        let after = CpuSample::take(&self.roots).map_err(host)?;
-        let before = hooks.before.transpose()?;
-        let usage = before.and_then(|before| after.usage_since(&before, &self.server_cpus));
-        Ok((found, usage))
+        let after = self.accounts()?;
+        let shares = match hooks.before.transpose()? {
+            Some(before) => after.shares_since(&before, &self.server_cpus),
+            None => None,
+        };
+        Ok((found, shares.unwrap_or((f64::NAN, f64::NAN))))
+    }
+
+    fn accounts(&self) -> Result<Accounts, Failure> {
+        Ok(Accounts {
+            cpus: CpuSample::take(&self.roots).map_err(host)?,
+            server_ticks: process_ticks(&self.roots, &self.server_processes),
+        })
     }
 }
 
-/// Reads the accounts of the CPUs just before the first request: until then the requests are drawn, and the
-/// server is idle.
+/// The kernel's accounts of CPU time.
+struct Accounts {
+    cpus: CpuSample,
+    server_ticks: u64,
+}
+
+impl Accounts {
+    /// The share of the time of `cpus` since `before` in which they were busy, and what of that neither the server
+    /// nor interrupts had. The server's time may contain that of softirqs, which then counts twice: others
+    /// had at least this share.
+    fn shares_since(&self, before: &Self, cpus: &CpuSet) -> Option<(f64, f64)> {
+        let usage = self.cpus.usage_since(&before.cpus, cpus)?;
+        let ticks = self.server_ticks.saturating_sub(before.server_ticks);
+        let server = self.cpus.share_since(&before.cpus, cpus, ticks)?;
+        let known = server + usage.irq_share + usage.softirq_share + usage.steal_share;
+        Some((usage.busy_share, (usage.busy_share - known).max(0.0)))
+    }
+}
+
+/// Reads the accounts just before the first request: until then the requests are drawn, and the server is idle.
 struct FromFirst<'a, 'p> {
     hooks: &'a mut DrainProbe<'p>,
-    roots: &'a Roots,
-    before: Option<Result<CpuSample, Failure>>,
+    runner: &'a BlockRunner<'a>,
+    before: Option<Result<Accounts, Failure>>,
 }
 
 impl Hooks for FromFirst<'_, '_> {
     #[inline]
     fn idle(&mut self, until_next: Nanos) {
         if self.before.is_none() {
-            self.before = Some(CpuSample::take(self.roots).map_err(host));
+            self.before = Some(self.runner.accounts());
         }
         self.hooks.idle(until_next);
     }
@@ -410,7 +446,10 @@ fn limited_by(blocks: &[CalibrationBlock], usable: f64) -> LimitedBy {
         median(&values).map_or(f64::NAN, |middle| middle.value)
     };
     if middle(|block| block.server_busy_share) >= BUSY * usable {
-        LimitedBy::Server
+        match middle(|block| block.others_share) >= OTHERS {
+            true => LimitedBy::Others,
+            false => LimitedBy::Server,
+        }
     } else if middle(|block| block.client_idle_share) < CLIENT_IDLE
         || middle(|block| block.client_cpu_share) < CLIENT_HAD_CPU
     {
@@ -521,6 +560,7 @@ mod tests {
         CalibrationBlock {
             rate_per_s,
             server_busy_share: 1.0,
+            others_share: 0.0,
             client_idle_share: 0.5,
             client_cpu_share: 1.0,
         }
@@ -607,6 +647,11 @@ mod tests {
         let limit = |block: CalibrationBlock| limited_by(&[block; 9], 1.0);
         assert_eq!(limit(half_busy(1.0, 0.99)), LimitedBy::Server);
         assert_eq!(limit(half_busy(1.0, 0.97)), LimitedBy::Waits);
+        let shared = CalibrationBlock {
+            others_share: 0.3,
+            ..busy(1.0)
+        };
+        assert_eq!(limit(shared), LimitedBy::Others);
         let never_waits = CalibrationBlock {
             client_idle_share: 0.01,
             ..half_busy(1.0, 0.8)
