@@ -263,7 +263,7 @@ fn each_reason_against_a_run_is_found_alone() {
 #[test]
 fn what_spoils_a_claim_withdraws_that_one() {
     type Spoil = fn(&mut Report);
-    let cases: [(&str, &str, &str, Spoil); 11] = [
+    let cases: [(&str, &str, &str, Spoil); 10] = [
         ("lost_events", "the probe lost 3 events", "p99.9", |s| {
             s.server.matching.lost_events = 3
         }),
