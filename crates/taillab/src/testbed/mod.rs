@@ -1,6 +1,7 @@
 //! Our own server under our own load: the setup that `run` and `bench` measure.
 
 mod background;
+mod blocks;
 mod calibrate;
 mod capacity;
 mod client;
