@@ -15,8 +15,8 @@ use taillab_analysis::{
 use taillab_model::explanation::{Cause, CauseShare, Culprit, Share};
 use taillab_model::summary::{
     ArrivalsReference, ArrivalsVerdict, Calibration, Claim, ClaimName, ClientCost, CutBy,
-    CutSummary, DispersionAt, LoadErrors, LoadSummary, Overhead, Overload, Reason, Report,
-    SCHEMA_VERSION, ServerResult, UnsettledAt, Verdict, Withdrawn,
+    CutSummary, DispersionAt, LimitedBy, LoadErrors, LoadSummary, Overhead, Overload, Reason,
+    Report, SCHEMA_VERSION, ServerResult, UnsettledAt, Verdict, Withdrawn,
 };
 use taillab_model::{CutReason, Monotonic, Nanos, RecordingContext, Request, RequestKey, Stamps};
 
@@ -103,6 +103,8 @@ fn good(analysis: &Analysed) -> Report {
             peak_lo_per_s: 1_090.0,
             peak_hi_per_s: 1_110.0,
             server_cpu_busy_share: 0.99,
+            limited_by: LimitedBy::Server,
+            outstanding: 32,
             blocks: 5,
         }),
         server: ServerResult {
@@ -430,7 +432,7 @@ fn what_is_withdrawn_is_taken_out_of_the_report() {
 #[test]
 fn each_warning_is_found() {
     type Spoil = fn(&mut Report);
-    let cases: [(&str, &str, Spoil); 9] = [
+    let cases: [(&str, &str, Spoil); 11] = [
         (
             "arrival_gaps",
             "individual gaps between sends are not exactly poisson",
@@ -438,8 +440,20 @@ fn each_warning_is_found() {
         ),
         ("partial", "ended early", |s| s.partial = true),
         ("not_server_limited", "were only 80.00 % busy", |s| {
-            s.calibration.as_mut().unwrap().server_cpu_busy_share = 0.8
+            let calibration = s.calibration.as_mut().unwrap();
+            calibration.server_cpu_busy_share = 0.8;
+            calibration.limited_by = LimitedBy::Client;
         }),
+        (
+            "not_server_limited",
+            "waited for something other than a CPU",
+            |s| s.calibration.as_mut().unwrap().limited_by = LimitedBy::Waits,
+        ),
+        (
+            "not_server_limited",
+            "other programs used its CPUs too",
+            |s| s.calibration.as_mut().unwrap().limited_by = LimitedBy::Others,
+        ),
         ("few_errors", "1 refused send in 20,000 requests", |s| {
             load(s).errors.send_errors = 1
         }),

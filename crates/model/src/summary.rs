@@ -193,7 +193,7 @@ pub struct ServerResult {
     pub explanation: Option<Explanation>,
 }
 
-/// How the service time was found.
+/// The peak of the server, and how it was found.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Calibration {
     /// Peak throughput of the server without the probe: median over the blocks.
@@ -205,19 +205,33 @@ pub struct Calibration {
     /// Upper end of its interval.
     #[schemars(range(min = 0))]
     pub peak_hi_per_s: f64,
-    /// Share of the server's CPUs that was not idle at the peak; if it is well below 1, the
-    /// client was the limit, not the server.
+    /// Share of the server's CPUs that was not idle at the peak.
     #[schemars(range(min = 0, max = 1))]
     pub server_cpu_busy_share: f64,
+    /// What kept the peak from being higher.
+    pub limited_by: LimitedBy,
+    /// Requests that were kept outstanding: as given, or the number with the highest throughput.
+    #[schemars(range(min = 1))]
+    pub outstanding: u32,
     /// Blocks measured.
     pub blocks: u32,
 }
 
-impl Calibration {
-    /// The server's CPUs were busy enough at the peak to have been the limit. If not, something else was.
-    pub fn server_was_limit(&self) -> bool {
-        self.server_cpu_busy_share >= 0.95
-    }
+/// What kept a peak from being higher.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LimitedBy {
+    /// The server: its workers used their CPUs all the time, so workers ÷ peak is what a request takes.
+    Server,
+    /// Other programs: they had a tenth of the server's CPUs or more, which were busy all the time. Alone the
+    /// server could answer more than the peak.
+    Others,
+    /// The client: it had no time to send more, or did not have its CPU. The server can answer more than the
+    /// peak.
+    Client,
+    /// Neither was busy all the time: requests waited for something other than their CPUs. The CPUs of the server
+    /// would do for more than the peak.
+    Waits,
 }
 
 /// The measured sojourn, T6 − T1.

@@ -2,7 +2,7 @@
 
 use taillab_model::load_result::{Generator, LoadReport};
 use taillab_model::summary::{
-    ArrivalsReference, Calibration, Claim, DispersionAt, Hook, LoadErrors, LoadSummary,
+    ArrivalsReference, Calibration, Claim, DispersionAt, Hook, LimitedBy, LoadErrors, LoadSummary,
     MAX_CLIENT_BUSY_SHARE, MIN_COMPLETE_SHARE, MIN_MATCHED_SHARE, Matching, Observer, Overhead,
     Verdict,
 };
@@ -325,15 +325,27 @@ fn probe(o: &Overhead) -> TrustCheck {
 fn calibration(document: &Document<'_>, c: &Calibration) -> TrustCheck {
     let result = &document.report.server;
     let mut lines = vec![format!(
-        "peak {}/s (95 % interval {} to {}) in {}, server CPU {} busy; t = {} = {}",
+        "peak {}/s (95 % interval {} to {}) in {} with {} outstanding, server CPU {} busy; \
+         t = {} = {}",
         rate(c.peak_per_s),
         rate(c.peak_lo_per_s),
         rate(c.peak_hi_per_s),
         counted(u64::from(c.blocks), "block", "blocks"),
+        counted(u64::from(c.outstanding), "request", "requests"),
         percent(c.server_cpu_busy_share, 1),
         result.service_time_ns,
         service_time_origin(document),
     )];
+    let is_limited_by = match c.limited_by {
+        _ if result.ideal.virtual_workers => None,
+        LimitedBy::Server => None,
+        LimitedBy::Others => Some("other programs used its CPUs too"),
+        LimitedBy::Client => Some("the client could not send faster"),
+        LimitedBy::Waits => Some("requests waited for something other than a CPU"),
+    };
+    if let Some(why) = is_limited_by {
+        lines.push(format!("the peak is not the server’s: {why}"));
+    }
     if let Some(busy) = result.measured.server_cpu_busy_share {
         lines.push(format!(
             "in the measurement the server’s CPU was {} busy; utilisation: {}",
@@ -341,10 +353,9 @@ fn calibration(document: &Document<'_>, c: &Calibration) -> TrustCheck {
             server::utilization(document),
         ));
     }
-    let was_limit = c.server_was_limit() || result.ideal.virtual_workers;
     check(
         "calibration",
-        State::good_if(was_limit, State::Notable),
+        State::good_if(is_limited_by.is_none(), State::Notable),
         lines,
     )
 }

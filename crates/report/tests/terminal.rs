@@ -1,7 +1,7 @@
 //! The result as it appears in a terminal.
 
 use taillab_model::Nanos;
-use taillab_model::summary::Reason;
+use taillab_model::summary::{LimitedBy, Reason};
 use taillab_report::Document;
 use taillab_report::terminal::{NextStep, Style, render, screen};
 
@@ -108,6 +108,29 @@ fn a_quantile_without_support_is_never_a_number() {
     let text = render(&sample.report(), None, Style::PLAIN);
     let line = text.lines().find(|line| line.contains("p99.99 ")).unwrap();
     assert!(line.contains("needs at least 39,000 requests"), "{line}");
+}
+
+#[test]
+fn a_peak_that_is_not_the_servers_says_so() {
+    let mut sample = common::sample(Nanos::from_millis(100));
+    let mut text = |limited_by: LimitedBy, virtual_workers: bool| {
+        sample.summary.calibration.as_mut().unwrap().limited_by = limited_by;
+        sample.summary.server.ideal.virtual_workers = virtual_workers;
+        let text = render(&sample.report(), None, Style::PLAIN);
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let because = |why: &str| format!("the peak is not the server’s: {why}");
+    let client = text(LimitedBy::Client, false);
+    assert!(
+        client.contains(&because("the client could not send faster")),
+        "{client}"
+    );
+    let waits = text(LimitedBy::Waits, false);
+    let why = because("requests waited for something other than a CPU");
+    assert!(waits.contains(&why), "{waits}");
+    for own in [text(LimitedBy::Server, false), text(LimitedBy::Waits, true)] {
+        assert!(!own.contains(&because("")), "{own}");
+    }
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 use taillab_model::explanation::{Culprit, THIS_GENERATOR, THIS_TRACER};
 use taillab_model::summary::{
-    ArrivalsReference, LoadErrors, MAX_CLIENT_BUSY_SHARE, MAX_LATENESS_SHARE, MIN_COMPLETE_SHARE,
-    NOTABLE_LATENESS_SHARE,
+    ArrivalsReference, LimitedBy, LoadErrors, MAX_CLIENT_BUSY_SHARE, MAX_LATENESS_SHARE,
+    MIN_COMPLETE_SHARE, NOTABLE_LATENESS_SHARE,
 };
 
 use taillab_model::{MiddleStamps, REPORTED_QUANTILES};
@@ -65,15 +65,32 @@ pub(super) const RULES: &[Rule] = &[
             let calibration = e.calibration?;
             // Virtual workers leave their CPUs idle, and t is not taken from their peak.
             let computes = !e.server?.result.ideal.virtual_workers;
-            (computes && !calibration.server_was_limit()).then(|| {
-                format!(
-                    "at the calibrated peak the server's CPUs were only {} busy, so the client \
-                     was the limit and t is too long",
-                    Percent(calibration.server_cpu_busy_share)
-                )
-            })
+            let busy = Percent(calibration.server_cpu_busy_share);
+            let why = match calibration.limited_by {
+                LimitedBy::Server => return None,
+                LimitedBy::Others => "other programs used its CPUs too".to_owned(),
+                LimitedBy::Client => format!(
+                    "its CPUs were only {busy} busy, because the client could not send faster"
+                ),
+                LimitedBy::Waits => format!(
+                    "its CPUs were only {busy} busy, because requests waited for something other \
+                     than a CPU"
+                ),
+            };
+            computes.then(|| format!("the calibrated peak is not the server's: {why}"))
         },
-        remedy: |_| "give the client more CPUs",
+        remedy: |e| match e.calibration.map(|calibration| calibration.limited_by) {
+            Some(LimitedBy::Others) => {
+                "end the other programs, or give the server CPUs of its own (--server-cpus)"
+            }
+            Some(LimitedBy::Client) => {
+                "end other programs on the client's CPUs, or give it more of them (--client-cpus)"
+            }
+            _ => {
+                "try more outstanding requests (--outstanding); a server that waits for a disk, a \
+                 lock or another server has CPU left at its peak"
+            }
+        },
     },
     Rule {
         key: "faster_than_ideal",

@@ -12,7 +12,7 @@ use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use taillab_model::summary::{
     ArrivalsReference, ArrivalsVerdict, Calibration, Claim, ClaimName, ClientCost, DispersionAt,
-    Hook, Ideal, LoadErrors, LoadSummary, Matching, Measured, Overhead, Reason, Report,
+    Hook, Ideal, LimitedBy, LoadErrors, LoadSummary, Matching, Measured, Overhead, Reason, Report,
     SCHEMA_VERSION, ServerResult, ServiceTimeSource, Stages, StagesAt, Verdict, WorkersSource,
 };
 use taillab_model::{ClientTimes, Distribution, MiddleStamps, Monotonic, Nanos, Operation, Stamps};
@@ -243,6 +243,8 @@ fn simulated(length: Nanos) -> Sample {
             peak_lo_per_s: capacity * 0.995,
             peak_hi_per_s: capacity * 1.004,
             server_cpu_busy_share: 0.998,
+            limited_by: LimitedBy::Server,
+            outstanding: 64,
             blocks: 8,
         }),
         server: ServerResult {

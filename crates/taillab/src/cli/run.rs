@@ -286,8 +286,7 @@ struct CalibrationSettings {
     /// Length of a calibration block [default: 400ms]
     #[arg(hide_short_help = true, long, value_name = "TIME")]
     block: Option<Nanos>,
-    /// Outstanding requests in a calibration block [default: 32, or 8 for each worker that has a CPU, if that is
-    /// more]
+    /// Outstanding requests in a calibration block [default: as many as give the highest throughput]
     #[arg(hide_short_help = true, long, value_name = "N")]
     outstanding: Option<u16>,
     /// Use this service time instead of the measured one

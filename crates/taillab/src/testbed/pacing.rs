@@ -45,7 +45,7 @@ const MADE_UP: u64 = 2;
 pub struct Following {
     /// The first rate in requests per second, for which the schedule is drawn.
     pub first_per_s: f64,
-    /// This rate as a share of the peak.
+    /// This rate as a share of the peak with the probe.
     pub of_peak: f64,
     /// The share of the server's CPUs that the load should use.
     pub busy_share: f64,
