@@ -18,7 +18,9 @@ pub use self::load::{
 pub use self::verdict::{
     Claim, ClaimName, HoldsTo, MAX_MISSING_SHARE, Reason, TOO_FEW, Verdict, spoiled_from,
 };
-pub use crate::ideal::{CpuTaken, Ideal, Overload, ServiceTimeSource, Withdrawn, WorkersSource};
+pub use crate::ideal::{
+    CpuTaken, Ideal, Overload, ServiceTimeSource, TakenBy, Withdrawn, WorkersSource,
+};
 
 use crate::explanation::{CauseShare, Explanation, ModelFit, Prediction};
 use crate::fix::{Factorial, Fix};
@@ -231,7 +233,7 @@ pub struct Measured {
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub busy_ns_per_request: Option<f64>,
-    /// The worst stretch in which work arrived faster than it was done, for a second or more. Absent
+    /// The worst stretch in which work came faster than it was done, for a second or more. Absent
     /// where there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overload: Option<Overload>,

@@ -32,15 +32,15 @@ fn the_page_of_a_load_has_its_figures_and_its_verdict() {
     let mut sample = samples::sample(Nanos::from_secs(2));
     sample.report.verdict.valid = false;
     sample.report.verdict.reasons = vec![Reason::new(
-        "client_busy",
-        "the client was busy: give it more CPUs",
+        "no_answer",
+        "none of 7 requests was answered: check the protocol",
     )];
     let page = String::from_utf8(render_load(&sample.document())).unwrap();
     assert!(is_balanced(&page));
     for text in [
         "client’s floor",
         "INVALID",
-        "give it more CPUs",
+        "check the protocol",
         "<svg",
         "p99.9",
     ] {
