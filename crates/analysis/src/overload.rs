@@ -98,8 +98,12 @@ impl CpuTime {
 
     /// Adds time of a thread of another program to those that are told apart.
     fn add_thread(&mut self, thread: Tid, ns: u64) {
-        match self.by_thread.iter_mut().find(|(other, _)| *other == thread) {
-            Some((_, sum)) => *sum += ns,
+        let place = self
+            .by_thread
+            .iter()
+            .position(|(other, _)| *other == thread);
+        match place {
+            Some(place) => self.by_thread[place].1 += ns,
             None if self.by_thread.len() < TOLD_APART => self.by_thread.push((thread, ns)),
             None => {}
         }
@@ -434,9 +438,7 @@ fn runs(flags: &[bool]) -> impl Iterator<Item = Range<usize>> {
 
 #[cfg(test)]
 mod tests {
-    use taillab_model::{
-        ClientTimes, Event, EventKind, Request, RequestKey, Stamps, ThreadName,
-    };
+    use taillab_model::{ClientTimes, Event, EventKind, Request, RequestKey, Stamps, ThreadName};
 
     use super::*;
     use crate::matched::Unmatched;

@@ -15,8 +15,8 @@ use taillab_analysis::verdict::{
 use taillab_model::Objective;
 use taillab_model::load_result::{ClosedLoop, LoadStep};
 use taillab_model::summary::{
-    ArrivalsReference, ArrivalsVerdict, Claim, ClaimName, ClientCost, DispersionAt, HoldsTo, LoadErrors,
-    LoadSummary, Reason, Verdict,
+    ArrivalsReference, ArrivalsVerdict, Claim, ClaimName, ClientCost, DispersionAt, HoldsTo,
+    LoadErrors, LoadSummary, Reason, Verdict,
 };
 use taillab_model::{ClientTimes, Monotonic, Nanos, WireTimes};
 

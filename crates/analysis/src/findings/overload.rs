@@ -16,7 +16,11 @@ const WORTH_NAMING: f64 = 0.005;
 pub(super) fn overload(facts: &Facts<'_>) -> Option<Finding> {
     let overload = facts.server.measured.overload.as_ref()?;
     let mut text = format!("Work arrived faster than it was done: {}.", Grew(overload));
-    let sentences = [cpus(overload), by_t(overload), by_the_ideal(facts, overload)];
+    let sentences = [
+        cpus(overload),
+        by_t(overload),
+        by_the_ideal(facts, overload),
+    ];
     for sentence in sentences.into_iter().flatten() {
         text += " ";
         text += &sentence;

@@ -5,8 +5,7 @@ use taillab_model::explanation::{
 };
 use taillab_model::summary::{
     CpuTaken, Ideal, Matching, Measured, Overhead, Overload, ServiceTimeSource, Stages, TakenBy,
-    Withdrawn,
-    WorkersSource,
+    Withdrawn, WorkersSource,
 };
 use taillab_model::{Distribution, Nanos, Quantile, Unit};
 
@@ -256,7 +255,10 @@ fn an_overload_comes_first_with_its_reasons() {
         ..overload()
     };
     let text = &overloaded(at_capacity).texts()[0];
-    assert!(text.contains("By t it can answer 10,000 per second, no more."), "{text}");
+    assert!(
+        text.contains("By t it can answer 10,000 per second, no more."),
+        "{text}"
+    );
 }
 
 #[test]

@@ -128,9 +128,7 @@ pub fn client_failed(verdict: &Verdict, q: f64) -> bool {
     let withdrawn = at_q.iter().flat_map(|claim| &claim.because);
     let reasons = verdict.reasons.iter().map(|reason| &reason.key);
     let mut keys = reasons.chain(withdrawn).map(String::as_str);
-    keys.any(|key| {
-        ![&SERVER_FAILED[..], &TOO_FEW].concat().contains(&key)
-    })
+    keys.any(|key| ![&SERVER_FAILED[..], &TOO_FEW].concat().contains(&key))
 }
 
 #[cfg(test)]
