@@ -48,6 +48,20 @@ fn the_page_of_a_load_has_its_figures_and_its_verdict() {
     }
 }
 
+/// What a load does to a server that does not keep up is said before the first figure.
+#[test]
+fn the_page_of_an_overload_says_so_at_its_top() {
+    let mut sample = samples::sample(Nanos::from_secs(2));
+    let text = "answers took longer throughout, 9 per second were answered: lower the load";
+    sample.report.verdict.warnings = vec![Reason::new("growing", text)];
+    let page = String::from_utf8(render_load(&sample.document())).unwrap();
+    let (head, _) = page.split_once("</header>").unwrap();
+    assert!(
+        head.contains("answers took longer throughout, 9 per second were answered."),
+        "{head}"
+    );
+}
+
 #[test]
 fn the_page_of_a_search_has_its_answer_and_every_step() {
     let page = String::from_utf8(render_load(&LoadDocument::of(&samples::search()))).unwrap();
