@@ -317,7 +317,13 @@ impl<'c> Analysis<'c> {
             let is_all_cut = self.cut > Nanos::ZERO && self.arrivals.count() == 0;
             return Err(nothing_left(is_all_cut, self.all_arrivals));
         };
-        let mut summed = self.sums.finish(options.is_repeated, unanswered);
+        let known_t = options.service_time_known.then_some(t);
+        let queue = self.queue;
+        server_measured.overload =
+            queue.finish(workers, known_t, options.measure_from, self.context);
+        // in a queue that grows, the percentiles are those of this measurement
+        let is_overloaded = server_measured.overload.is_some();
+        let mut summed = (self.sums).finish(options.is_repeated, is_overloaded, unanswered);
         let (measured, mut ideal) = (&summed.measured, summed.ideal.distribution());
         let mut by_service_time = self.arrivals.widen(&mut ideal);
         let sojourn = Sojourn {
@@ -337,8 +343,6 @@ impl<'c> Analysis<'c> {
                 None => is_above(&ideal, &sojourn.distribution),
             },
         };
-        let overload = (self.queue).finish(workers, t, options.measure_from);
-        server_measured.overload = overload.filter(|_| options.service_time_known);
         let explained = if self.disturbances {
             let mut limits = limits(measured, self.windows, self.shown_by);
             limits.extend(self.busy.polls().then(|| POLLS.to_owned()));

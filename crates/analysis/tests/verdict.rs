@@ -226,28 +226,16 @@ fn withdrawn_by(verdict: &Verdict, key: &str) -> Option<String> {
 #[test]
 fn each_reason_against_a_run_is_found_alone() {
     type Spoil = fn(&mut Report);
-    let cases: [(&str, &str, Spoil); 6] = [
-        (
-            "client_busy",
-            "the client was busy 96.00 % of the time",
-            |s| load(s).client.busy_share = 0.96,
-        ),
-        ("overload", "100.00 % of the capacity", |s| {
-            s.server.ideal.utilization = 1.0
-        }),
+    let cases: [(&str, &str, Spoil); 3] = [
         ("longer_than_client", "that the client saw", |s| {
             load(s).service_time = s.server.measured.sojourn.clone()
         }),
-        // too late at the median: no percentile is left
-        ("late_client", "so no percentile is known", |s| {
-            load(s).lateness = load(s).service_time.clone()
+        ("no_answer", "none of 20,000 requests was answered", |s| {
+            load(s).service_time = distribution_of(&[]);
+            load(s).response_time = distribution_of(&[]);
         }),
-        ("late_client", "late at p50", |s| {
-            load(s).lateness = load(s).response_time.clone();
-            load(s).errors.timeouts = 1; // one in 20,000 is a warning only
-        }),
-        ("errors", "2,000 time-outs in 20,000 requests", |s| {
-            load(s).errors.timeouts = 2_000;
+        ("no_answer", "was answered without an error", |s| {
+            load(s).errors.server_errors = 20_000;
         }),
     ];
     for (key, line, spoil) in cases {
@@ -257,6 +245,89 @@ fn each_reason_against_a_run_is_found_alone() {
         assert!(text.contains(line), "{line}: {text}");
         let blamed = |claim: &Claim| claim.because.iter().any(|because| because == key);
         assert!(verdict.claims.iter().all(blamed), "{:?}", verdict.claims);
+    }
+}
+
+/// A generator that sends less than it should, or a server that does less than comes: the server's percentiles are
+/// what this load does to this server, with its ideal and its causes.
+#[test]
+fn no_load_is_too_much_for_a_result() {
+    type Spoil = fn(&mut Report);
+    let cases: [(&str, &str, Spoil); 4] = [
+        (
+            "client_busy",
+            "the generator was busy 96.00 % of the time",
+            |s| load(s).client.busy_share = 0.96,
+        ),
+        (
+            "rate_missed",
+            "sent 500 requests per second of the 2,500 that were due",
+            |s| load(s).target_rate_per_s = 2_500.0,
+        ),
+        (
+            "overload",
+            "6,000 requests per second arrived and the server answered 5,000",
+            |s| s.server.measured.overload = Some(overload()),
+        ),
+        (
+            "errors",
+            "2,000 time-outs in 20,000 requests",
+            // the probe saw the answers: they came too late for the client
+            |s| load(s).errors.timeouts = 2_000,
+        ),
+    ];
+    for (key, line, spoil) in cases {
+        let verdict = verdict(spoil);
+        assert!(verdict.valid, "{verdict:?}");
+        let first = &verdict.warnings[0];
+        assert_eq!(first.key, key);
+        assert!(first.text.contains(line), "{line}: {}", first.text);
+        assert_eq!(withdrawn_by(&verdict, key), None, "{key}");
+    }
+}
+
+/// The queue was still there at the end.
+fn overload() -> Overload {
+    Overload {
+        from_ns: Nanos::from_secs(2),
+        worst_ns: Nanos::from_secs(5),
+        to_ns: None,
+        outlasts_load: true,
+        waiting: 5_000,
+        unanswered: 0,
+        came_per_s: 6_000.0,
+        done_per_s: 5_000.0,
+        capacity_per_s: Some(5_100.0),
+        service_time_ns: Some(Nanos::from_micros(196)),
+        cpu: None,
+    }
+}
+
+/// It comes first, whatever else there is, and says what a reader can do with the percentiles.
+#[test]
+fn an_overload_is_the_first_warning() {
+    let found = |overload: Overload| {
+        let verdict = verdict(|s| {
+            s.server.measured.overload = Some(overload);
+            load(s).client.busy_share = 0.99;
+            s.server.matching.lost_events = 3;
+        });
+        verdict.warnings.into_iter().next().unwrap()
+    };
+    let lasting = found(overload());
+    assert_eq!(lasting.key, "overload");
+    assert!(
+        lasting.text.contains("grow with its length"),
+        "{}",
+        lasting.text
+    );
+    let ended = found(Overload {
+        to_ns: Some(Nanos::from_secs(9)),
+        outlasts_load: false,
+        ..overload()
+    });
+    for said in ["the queue was gone at 9.0 s", "depend on how long"] {
+        assert!(ended.text.contains(said), "{}", ended.text);
     }
 }
 
@@ -318,17 +389,17 @@ fn what_spoils_a_claim_withdraws_that_one() {
         }),
         (
             "errors",
-            "30 time-outs, 1 miss in 20,000 requests",
+            "1 time-out, 30 misses in 20,000 requests",
             "p99",
             |s| {
-                (load(s).errors.timeouts, load(s).errors.misses) = (30, 1);
+                (load(s).errors.timeouts, load(s).errors.misses) = (1, 30);
             },
         ),
         (
             "few_errors",
-            "1 refused send in 20,000 requests",
+            "1 error response in 20,000 requests",
             "p99.99",
-            |s| load(s).errors.send_errors = 1,
+            |s| load(s).errors.server_errors = 1,
         ),
         (
             "ideal_above_measured",
@@ -423,7 +494,7 @@ fn what_is_withdrawn_is_taken_out_of_the_report() {
     let p99 = report.server.measured.sojourn.quantile(0.99);
     withdraw(&mut report, []);
     assert_eq!(report.server.measured.sojourn.quantile(0.99), p99);
-    load(&mut report).client.busy_share = 0.97;
+    load(&mut report).errors.server_errors = 20_000;
     report.verdict = judge(&Evidence::of_report(&report, &ANALYSIS.evidence));
     assert!(!withdraw(&mut report, []) && p99.is_some());
     assert_eq!(report.server.measured.sojourn.quantile(0.99), p99);
@@ -578,7 +649,7 @@ fn thread(name: &str, above: Share) -> CauseShare {
     }
 }
 
-/// Warnings about taillab's own part of the tail, and about a queue that grew.
+/// Warnings about taillab's own part of the tail.
 #[test]
 fn our_own_part_of_the_tail_is_a_warning() {
     let part = |name: &str, above: f64| {
@@ -595,20 +666,6 @@ fn our_own_part_of_the_tail_is_a_warning() {
     for (name, above) in [("this tracer", 0.04), ("taillab", 0.9)] {
         assert!(!warned(&part(name, above), "tracer_in_tail"), "{name}");
     }
-    let grew = verdict(|s| {
-        s.server.measured.overload = Some(Overload {
-            from_ns: Nanos::from_secs(2),
-            worst_ns: Nanos::from_secs(5),
-            to_ns: None,
-            waiting: 5_000,
-            came_per_s: 6_000.0,
-            done_per_s: 5_000.0,
-            capacity_per_s: 5_100.0,
-            service_time_ns: Nanos::from_micros(196),
-            cpu: None,
-        });
-    });
-    assert!(warned(&grew.warnings, "queue_grew"));
 }
 
 /// A trace has no client, and its t is often an estimate, so less is known and less makes it invalid.

@@ -164,6 +164,9 @@ pub struct PredictedPoint {
 /// A sentence with its evidence.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Finding {
+    /// The key of the verdict's warning about the same thing, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
     /// What was found, one or a few sentences, with figures and units.
     pub text: String,
     /// What to do next: a command, or what to measure.

@@ -19,7 +19,7 @@ pub use self::verdict::{
     Claim, ClaimName, HoldsTo, MAX_MISSING_SHARE, Reason, TOO_FEW, Verdict, spoiled_from,
 };
 pub use crate::ideal::{
-    BusyPeriods, CpuTaken, Ideal, IdealBounds, Overload, ServiceTimeSource, Withdrawn,
+    BusyPeriods, CpuTaken, Ideal, IdealBounds, Overload, ServiceTimeSource, TakenBy, Withdrawn,
     WorkersSource,
 };
 
@@ -252,7 +252,7 @@ pub struct Measured {
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub busy_ns_per_request: Option<f64>,
-    /// The worst stretch in which work arrived faster than it was done, for a second or more. Absent
+    /// The worst stretch in which work came faster than it was done, for a second or more. Absent
     /// where there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overload: Option<Overload>,

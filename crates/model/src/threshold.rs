@@ -120,9 +120,10 @@ pub enum Held {
     /// The whole interval of the figure is within the limit. With `max` and `errors<=0%`, what was
     /// measured is.
     Pass,
-    /// The whole interval is beyond it.
+    /// The whole interval is beyond it, or the server did not keep up with the load.
     Fail,
-    /// The interval contains the limit, the figure is not known, or the result is invalid.
+    /// The interval contains the limit, the figure is not known, the generator was the limit, or the result is
+    /// invalid.
     Undecided,
 }
 
@@ -147,16 +148,41 @@ pub struct Figures<'a> {
     pub before: Option<&'a Distribution>,
     /// Requests without a good answer, and all requests.
     pub errors: (u64, u64),
-    /// The result can be believed.
-    pub valid: bool,
+    /// What the result's verdict says of them.
+    pub standing: Standing,
+}
+
+/// Which figures of a result a limit can be held against.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Standing {
+    /// All of them.
+    #[default]
+    Sound,
+    /// The server did not keep up with the load, so it does not hold any latency at this load.
+    Overloaded,
+    /// The generator was the limit, so the latency at the load that was asked for is not known.
+    GeneratorLimited,
+    /// None of them.
+    Invalid,
 }
 
 impl Threshold {
     /// Compares the figures with this limit.
     pub fn hold(&self, figures: &Figures<'_>) -> Assertion {
-        let (outcome, text) = match figures.valid {
-            true => self.judge(figures),
-            false => (Held::Undecided, "the result is invalid".to_owned()),
+        let said = |held, text: &str| (held, text.to_owned());
+        let is_of_errors = matches!(self, Self::Errors(_));
+        let (outcome, text) = match figures.standing {
+            Standing::Invalid => said(Held::Undecided, "the result is invalid"),
+            Standing::Overloaded if !is_of_errors => {
+                let (_, text) = self.judge(figures);
+                let why = "but the server did not keep up with the load: see the verdict";
+                (Held::Fail, format!("{text}, {why}"))
+            }
+            Standing::GeneratorLimited if !is_of_errors => said(
+                Held::Undecided,
+                "not known at this load: the generator was the limit, see the verdict",
+            ),
+            _ => self.judge(figures),
         };
         Assertion {
             assertion: self.to_string(),
@@ -315,7 +341,7 @@ mod tests {
             latency: &latency,
             before: None,
             errors: (5, 10_000),
-            valid: true,
+            standing: Standing::Sound,
         };
         for (text, held) in [
             ("p50<=6ms", Held::Pass),
@@ -329,11 +355,19 @@ mod tests {
             ("errors<0.06%", Held::Undecided),
         ] {
             assert_eq!(outcome(text, &figures), held, "{text}");
-            let invalid = Figures {
-                valid: false,
-                ..figures
+            let at = |standing| {
+                let figures = Figures {
+                    standing,
+                    ..figures
+                };
+                outcome(text, &figures)
             };
-            assert_eq!(outcome(text, &invalid), Held::Undecided, "{text}");
+            assert_eq!(at(Standing::Invalid), Held::Undecided, "{text}");
+            let is_of_errors = text.starts_with("errors");
+            let of_latency = |other| if is_of_errors { held } else { other };
+            assert_eq!(at(Standing::Overloaded), of_latency(Held::Fail), "{text}");
+            let limited = at(Standing::GeneratorLimited);
+            assert_eq!(limited, of_latency(Held::Undecided), "{text}");
         }
     }
 
@@ -346,7 +380,7 @@ mod tests {
                 latency: &latency,
                 before: None,
                 errors: (failed, 10_000),
-                valid: true,
+                standing: Standing::Sound,
             };
             Threshold::Errors(0.0).hold(&figures)
         };
@@ -364,7 +398,7 @@ mod tests {
             latency: &latency,
             before: None,
             errors: (1, 1_001),
-            valid: true,
+            standing: Standing::Sound,
         };
         assert_eq!(outcome("max<=2ms", &figures), Held::Undecided);
         assert_eq!(outcome("max<=999us", &figures), Held::Fail);
@@ -383,7 +417,7 @@ mod tests {
             latency: &after,
             before: Some(&before),
             errors: (0, 10_000),
-            valid: true,
+            standing: Standing::Sound,
         };
         assert_eq!(outcome("p99<=160%", &figures), Held::Pass);
         assert_eq!(outcome("p99<=110%", &figures), Held::Fail);

@@ -199,10 +199,13 @@ pub(crate) fn cost_of_a_request(result: &ServerResult) -> Option<String> {
 /// What a reader must know before the first figure: the reasons of the verdict that affect all
 /// figures, without their remedies, which the verdict shows.
 pub(crate) fn reservations(verdict: &Verdict) -> Vec<&str> {
-    const KEYS: [&str; 5] = [
+    const KEYS: [&str; 8] = [
+        "overload",
+        "growing",
+        "rate_missed",
+        "client_busy",
         "errors",
         "unanswered",
-        "queue_grew",
         "tracer_in_tail",
         "generator_in_tail",
     ];
@@ -226,10 +229,12 @@ pub(crate) fn verdict_word(verdict: &Verdict, partial: bool) -> (Ink, String) {
         (true, true) => (Ink::Notable, "PARTIAL"),
         (true, false) => (Ink::Good, "VALID"),
     };
-    let word = match verdict.holds_to() {
-        HoldsTo::Percentile(highest) if verdict.valid => format!("{word} up to {highest}"),
-        HoldsTo::NoPercentile if verdict.valid => format!("{word}, but no percentile holds"),
-        _ => word.to_owned(),
+    let (ink, word) = match verdict.holds_to() {
+        HoldsTo::Percentile(highest) if verdict.valid => (ink, format!("{word} up to {highest}")),
+        HoldsTo::NoPercentile if verdict.valid => {
+            (Ink::Notable, format!("{word}, but no percentile holds"))
+        }
+        _ => (ink, word.to_owned()),
     };
     match (verdict.valid, verdict.warnings.len() as u64) {
         (false, _) | (_, 0) => (ink, word),

@@ -80,20 +80,27 @@ where
     let times = |of: fn(&ClientTimes) -> Option<Nanos>| -> Vec<Nanos> {
         requests().filter_map(|r| of(&r.times)).collect()
     };
-    let response = times(response_time);
-    let growth = growth(&response);
-    let unanswered = due.instants - response.len() as u64;
-    let observed = Observations::of(&response).with_unanswered(unanswered);
-    drop(response);
+    let service = times(service_time);
+    let unanswered = due.instants - service.len() as u64;
+    let answered = span(requests().filter_map(|r| r.times.received), facts.cut);
+    let growth = growth(&service, answered.rate_per_s());
+    let observe = |times: Vec<Nanos>, unanswered: u64| {
+        let mut observed = Observations::of(&times).with_unanswered(unanswered);
+        // in a queue that grows, the percentiles are those of this measurement
+        if growth.is_some() {
+            observed.assume_independent();
+        }
+        observed
+    };
+    let distribution_and_curve = |times: Vec<Nanos>, unanswered: u64| {
+        let observed = observe(times, unanswered);
+        (observed.distribution(), observed.curve())
+    };
+    let (service_time, service_curve) = distribution_and_curve(service, unanswered);
+    let observed = observe(times(response_time), unanswered);
     let response_time = observed.distribution();
     let (response_curve, factors) = (observed.curve(), observed.factors().to_vec());
     drop(observed);
-    let distribution_and_curve = |times: Vec<Nanos>, unanswered: u64| {
-        let observed = Observations::of(&times).with_unanswered(unanswered);
-        drop(times);
-        (observed.distribution(), observed.curve())
-    };
-    let (service_time, service_curve) = distribution_and_curve(times(service_time), unanswered);
     let (lateness, lateness_curve) = distribution_and_curve(times(lateness), 0);
     let unsupported = Unsupported::of(&response_time, &factors);
     LoadAnalysis {
@@ -220,17 +227,18 @@ const FEWEST_IN_A_PART: usize = 100;
 /// If the queue grows, p10 of the last part is more than this many times p10 of the first.
 const GROWTH: u64 = 3;
 
-/// Whether the queue only grew: even the fastest tenth of the answers took longer in each fifth than in the
-/// one before, and in the last [`GROWTH`] times as long as in the first.
+/// Whether the server's queue only grew: even the fastest tenth of the answers took longer in each fifth than in
+/// the one before, and in the last [`GROWTH`] times as long as in the first. Service times show that: a generator
+/// that is the limit sends late, and response times grow because of that.
 ///
 /// A stable queue is often short, whatever its tail, so its p10 is about the same in every part. The p10 of
 /// a growing queue is not.
-fn growth(response: &[Nanos]) -> Option<Growth> {
-    let length = response.len() / PARTS;
+fn growth(service: &[Nanos], answered_per_s: f64) -> Option<Growth> {
+    let length = service.len() / PARTS;
     if length < FEWEST_IN_A_PART {
         return None;
     }
-    let fastest: Vec<Nanos> = response
+    let fastest: Vec<Nanos> = service
         .chunks_exact(length)
         .take(PARTS)
         .map(|part| {
@@ -240,5 +248,9 @@ fn growth(response: &[Nanos]) -> Option<Growth> {
         .collect();
     let (first, last) = (fastest[0], fastest[PARTS - 1]);
     let grew = fastest.is_sorted_by(|a, b| a < b) && last > first * GROWTH;
-    grew.then_some(Growth { first, last })
+    grew.then_some(Growth {
+        first,
+        last,
+        answered_per_s,
+    })
 }

@@ -89,20 +89,29 @@ impl Sums {
         self.series[MEASURED].count()
     }
 
-    /// The sums after the last request; `unanswered` is the number of requests that nobody answered.
-    pub(super) fn finish(self, is_repeated: bool, unanswered: u64) -> Summed {
+    /// The sums after the last request; `unanswered` is the number of requests that nobody answered. Where the
+    /// measurement `is_repeated`, the percentiles are those of this repetition. Where it `is_overloaded`, they
+    /// and all others are those of this measurement: no longer one would have the same.
+    pub(super) fn finish(self, is_repeated: bool, is_overloaded: bool, unanswered: u64) -> Summed {
         let answered = self.answered();
-        let [measured, ideal, excess, stages @ ..] = self.series;
-        let mut measured = measured.finish().with_unanswered(unanswered);
+        let finished = self.series.map(|series| {
+            let mut observed = series.finish();
+            if is_overloaded {
+                observed.assume_independent();
+            }
+            observed
+        });
+        let [measured, ideal, excess, stages @ ..] = finished;
+        let mut measured = measured.with_unanswered(unanswered);
         if is_repeated {
             measured.assume_independent();
         }
         Summed {
-            stages: distributions(stages),
+            stages: distributions(&stages),
             stages_at: self.stages.finish(&measured),
             measured,
-            ideal: ideal.finish(),
-            excess: excess.finish().with_unanswered(unanswered).distribution(),
+            ideal,
+            excess: excess.with_unanswered(unanswered).distribution(),
             client_minus_server: self.client_minus_server.finish().distribution(),
             faster_share: self.faster as f64 / answered.max(1) as f64,
         }
@@ -122,8 +131,9 @@ pub(super) struct Summed {
 }
 
 /// The distribution of each stage.
-fn distributions(stages: [Series; 5]) -> Stages {
-    let [t1_t2, t2_t3, t3_t4, t4_t5, t5_t6] = stages.map(|stage| stage.finish().distribution());
+fn distributions(stages: &[Observations; 5]) -> Stages {
+    let [t1_t2, t2_t3, t3_t4, t4_t5, t5_t6] =
+        std::array::from_fn(|stage| stages[stage].distribution());
     Stages {
         t1_t2,
         t2_t3,

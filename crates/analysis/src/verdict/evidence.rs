@@ -134,17 +134,19 @@ pub struct LoadEvidence {
     pub unsupported: Vec<Unsupported>,
     /// Rate at which the same requests were due, per second; 0 with fewer than two.
     pub planned_rate_per_s: f64,
-    /// The response times grew from fifth to fifth of the measurement.
+    /// The service times grew from fifth to fifth of the measurement.
     pub growth: Option<Growth>,
 }
 
-/// Response times that grew throughout a measurement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Service times that grew throughout a measurement: the server answered more slowly than requests were sent.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Growth {
     /// p10 of the first fifth.
     pub first: Nanos,
     /// p10 of the last.
     pub last: Nanos,
+    /// Answers per second, from the first to the last.
+    pub answered_per_s: f64,
 }
 
 /// What a generator sent and received, with or without a schedule.

@@ -5,7 +5,9 @@
 //! is `None`, and rules about it do not apply. `docs/verdict.md` lists the keys.
 
 mod evidence;
+mod generator;
 mod invalid;
+mod overload;
 mod rule;
 mod warnings;
 mod withdraw;
@@ -13,18 +15,24 @@ mod withdrawals;
 
 use taillab_model::summary::{Claim, ClaimName, Reason, Verdict};
 
-use rule::{OVERLOAD, Rule};
-use withdrawals::{Spoils, WITHDRAWALS};
+use generator::GENERATOR;
+use overload::is_overloaded;
+use rule::Rule;
+use withdrawals::{Spoils, WITHDRAWALS, Withdrawal};
 
 pub use evidence::{
     ClientSide, Evidence, Growth, LoadEvidence, SentLoad, ServerEvidence, TraceFacts, TracedServer,
     Unsupported, VirtualWorkers,
 };
-pub use rule::is_overload;
+pub use overload::is_overload;
 pub use withdraw::{withdraw, withdraw_from_closed_loop, withdraw_from_load, withdraw_from_rtt};
 
 /// The rules about the server's own failures.
 const SERVER_FAILED: [&str; 4] = ["errors", "few_errors", "no_answer", "unanswered"];
+
+/// The rules about the sends that a server which does not keep up also holds up: a connection that is busy or
+/// full takes no more.
+const HELD_UP_BY_THE_SERVER: [&str; 2] = ["late_client", "arrivals"];
 
 /// The rules about too few requests.
 const TOO_FEW: [&str; 1] = [taillab_model::summary::TOO_FEW];
@@ -40,17 +48,14 @@ pub fn judge(evidence: &Evidence<'_>) -> Verdict {
             .collect()
     };
     verdict.reasons.extend(that_apply(invalid::RULES));
+    verdict.warnings.extend(that_apply(overload::RULES));
     let mut spoiled: Vec<(&str, Spoils)> = Vec::new();
-    for withdrawal in WITHDRAWALS {
+    for withdrawal in withdrawals(evidence) {
         let Some(reason) = withdrawal.rule.reason(evidence) else {
             continue;
         };
-        let spoils = (withdrawal.spoils)(evidence);
-        match spoils.all() {
-            true => verdict.reasons.push(reason),
-            false => verdict.warnings.push(reason),
-        }
-        spoiled.push((withdrawal.rule.key, spoils));
+        verdict.warnings.push(reason);
+        spoiled.push((withdrawal.rule.key, (withdrawal.spoils)(evidence)));
     }
     verdict.warnings.extend(that_apply(warnings::RULES));
     for condition in evidence.conditions {
@@ -61,6 +66,14 @@ pub fn judge(evidence: &Evidence<'_>) -> Verdict {
     verdict.valid = verdict.reasons.is_empty();
     verdict.claims = claims(evidence, &verdict.reasons, &spoiled);
     verdict
+}
+
+/// The rules that withdraw claims of this measurement.
+fn withdrawals(evidence: &Evidence<'_>) -> impl Iterator<Item = &'static Withdrawal> {
+    let is_load_overloaded = evidence.server.is_none() && is_overloaded(evidence);
+    let of_sends = |of: &&Withdrawal| HELD_UP_BY_THE_SERVER.contains(&of.rule.key);
+    let all = GENERATOR.iter().chain(WITHDRAWALS);
+    all.filter(move |withdrawal| !(is_load_overloaded && of_sends(withdrawal)))
 }
 
 /// Each claim that the measurement makes, and what withdraws it.
@@ -91,26 +104,18 @@ fn claims(evidence: &Evidence<'_>, reasons: &[Reason], spoiled: &[(&str, Spoils)
 /// What the verdicts on the steps of a sweep mean for the whole.
 ///
 /// A sweep searches for the load at which the server fails or no longer keeps up, so neither makes the sweep
-/// invalid. But if the client failed in a step, the step shows nothing, and the result may be wrong.
+/// invalid. But where the client failed, the step shows nothing of the server, and a reader should know.
 fn judge_steps(evidence: &Evidence<'_>, verdict: &mut Verdict) {
     for step in evidence.sweep.unwrap_or_default() {
         let rate_per_s = step.load.target_rate_per_s;
-        for reason in &step.verdict.reasons {
-            let text = format!("at {rate_per_s:.0}/s: {}", reason.text);
-            let reason = Reason::new(&reason.key, text);
-            if SERVER_FAILED.contains(&reason.key.as_str()) {
-                verdict.warnings.push(reason);
-            } else if !OVERLOAD.contains(&reason.key.as_str()) {
-                verdict.reasons.push(reason);
-            }
-        }
         let withdraws = |warning: &&Reason| {
             !TOO_FEW.contains(&warning.key.as_str())
                 && (step.verdict.claims.iter()).any(|claim| claim.because.contains(&warning.key))
         };
-        for warning in step.verdict.warnings.iter().filter(withdraws) {
-            let text = format!("at {rate_per_s:.0}/s: {}", warning.text);
-            verdict.warnings.push(Reason::new(&warning.key, text));
+        let spoilt = step.verdict.warnings.iter().filter(withdraws);
+        for reason in step.verdict.reasons.iter().chain(spoilt) {
+            let text = format!("at {rate_per_s:.0}/s: {}", reason.text);
+            verdict.warnings.push(Reason::new(&reason.key, text));
         }
     }
 }
@@ -123,11 +128,7 @@ pub fn client_failed(verdict: &Verdict, q: f64) -> bool {
     let withdrawn = at_q.iter().flat_map(|claim| &claim.because);
     let reasons = verdict.reasons.iter().map(|reason| &reason.key);
     let mut keys = reasons.chain(withdrawn).map(String::as_str);
-    keys.any(|key| {
-        ![&OVERLOAD[..], &SERVER_FAILED, &TOO_FEW]
-            .concat()
-            .contains(&key)
-    })
+    keys.any(|key| ![&SERVER_FAILED[..], &TOO_FEW].concat().contains(&key))
 }
 
 #[cfg(test)]
@@ -139,8 +140,10 @@ mod tests {
     #[test]
     fn every_rule_has_its_own_key_and_a_row_in_the_docs() {
         const DOCS: &str = include_str!("../../../../docs/verdict.md");
-        let withdrawals = WITHDRAWALS.iter().map(|withdrawal| &withdrawal.rule);
+        let withdrawals = GENERATOR.iter().chain(WITHDRAWALS);
+        let withdrawals = withdrawals.map(|withdrawal| &withdrawal.rule);
         let rules = (invalid::RULES.iter())
+            .chain(overload::RULES)
             .chain(withdrawals)
             .chain(warnings::RULES);
         let mut seen = HashSet::new();

@@ -9,8 +9,8 @@ use taillab_model::summary::{
 use taillab_model::{MiddleStamps, REPORTED_QUANTILES};
 
 use super::evidence::Evidence;
-use super::rule::{Rule, exceeds, is_overload, remedy_for_ambiguity};
-use crate::fmt::{Count, Counted, Grew, Percent, Percentile, plural, share};
+use super::rule::{Rule, exceeds, remedy_for_ambiguity};
+use crate::fmt::{Count, Counted, Percent, Percentile, plural, share};
 
 /// If a larger share of the requests is faster than the ideal, requests differ much in cost.
 const MAX_FASTER_THAN_IDEAL: f64 = 0.25;
@@ -30,21 +30,6 @@ pub(super) const RULES: &[Rule] = &[
         key: "damaged",
         seen: |e| e.recording?.damage.map(str::to_owned),
         remedy: |_| "",
-    },
-    Rule {
-        key: "server_overloaded",
-        seen: |e| {
-            let overloaded = e.sweep?.iter().filter(|step| is_overload(&step.verdict));
-            let rates: Vec<String> = overloaded
-                .map(|step| format!("{:.0}/s", step.load.target_rate_per_s))
-                .collect();
-            (!rates.is_empty())
-                .then(|| format!("the server did not keep up at {}", rates.join(", ")))
-        },
-        remedy: |_| {
-            "what was measured there depends on the length of the measurement; read it as “too \
-             much”"
-        },
     },
     Rule {
         key: "partial",
@@ -109,14 +94,6 @@ pub(super) const RULES: &[Rule] = &[
             "requests differ in cost, and the ideal gives each the mean t, so compare the far percentiles \
              rather than p50"
         },
-    },
-    Rule {
-        key: "queue_grew",
-        seen: |e| {
-            let overload = e.server?.result.measured.overload?;
-            Some(Grew(&overload).to_string())
-        },
-        remedy: |_| "the percentiles depend on how long that lasted; see the first finding",
     },
     Rule {
         key: "misses",

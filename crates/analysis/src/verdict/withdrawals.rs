@@ -131,6 +131,20 @@ fn wrong(e: &Evidence<'_>) -> Option<f64> {
     Some(share(e.errors()?.total(), e.client()?.requests))
 }
 
+/// The lowest percentile that wrong answers spoil. Requests without an answer are known to be the slowest, so
+/// the percentiles below them hold.
+fn spoiled_by_wrong_answers(e: &Evidence<'_>) -> Option<f64> {
+    let errors = e.errors()?;
+    let wrong = errors.total() - errors.unanswered_requests();
+    spoiled_from(share(wrong, e.client()?.requests))
+}
+
+/// The lowest percentile that the errors of the client spoil, or that lies beyond the answers.
+fn spoiled_by_errors(e: &Evidence<'_>) -> Spoils {
+    let first = [spoiled_by_wrong_answers(e), beyond_answers(e)];
+    Spoils::tail(first.into_iter().flatten().min_by(f64::total_cmp))
+}
+
 fn some_errors(e: &Evidence<'_>) -> Option<String> {
     let requests = e.client()?.requests;
     Some(format!(
@@ -139,7 +153,7 @@ fn some_errors(e: &Evidence<'_>) -> Option<String> {
         Count(requests),
         first_of_them(e),
         no_percentile_beyond(e),
-        So(spoiled_from(wrong(e)?))
+        So(spoiled_by_wrong_answers(e))
     ))
 }
 
@@ -151,7 +165,7 @@ fn unlike(e: &Evidence<'_>, is_reason: fn(&Withdrawn) -> bool) -> Option<String>
 
 /// The lowest percentile beyond the share of the requests that was answered.
 fn beyond_answers(e: &Evidence<'_>) -> Option<f64> {
-    let answered = e.server?.result.measured.sojourn.answered_share();
+    let answered = e.measured()?.answered_share();
     REPORTED_QUANTILES.into_iter().find(|q| *q > answered)
 }
 
@@ -326,7 +340,7 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
                 None => "lower the load, or find out why the server fails",
             },
         },
-        spoils: |e| Spoils::tail(wrong(e).and_then(spoiled_from)),
+        spoils: spoiled_by_errors,
     },
     Withdrawal {
         rule: Rule {
@@ -338,7 +352,7 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
             },
             remedy: |_| "see the server's log",
         },
-        spoils: |e| Spoils::tail(wrong(e).and_then(spoiled_from)),
+        spoils: spoiled_by_errors,
     },
     Withdrawal {
         rule: Rule {

@@ -240,14 +240,15 @@ impl LoadErrors {
         self.kinds().iter().map(|(count, _)| count).sum()
     }
 
+    /// Requests without any answer: none came in time, or the request did not leave.
+    pub const fn unanswered_requests(&self) -> u64 {
+        self.timeouts + self.send_errors + self.lost_with_connection
+    }
+
     /// Requests without a good answer. A miss is an answer, and a connection that ended
     /// between two requests took none with it.
     pub const fn failed_requests(&self) -> u64 {
-        self.timeouts
-            + self.send_errors
-            + self.server_errors
-            + self.malformed_responses
-            + self.lost_with_connection
+        self.unanswered_requests() + self.server_errors + self.malformed_responses
     }
 }
 

@@ -364,6 +364,7 @@ fn bands(n: u64) -> Vec<Band> {
 fn findings() -> Vec<Finding> {
     vec![
         Finding {
+            key: None,
             text: "p99.9 is 1.88 ms, ideal 593 µs. 87 % of the excess above p99 comes from \
                    kworker/0:1 (pid 12) and dpkg (pid 30122) running on the server’s core (212 \
                    times, 2.1 ms each; each delaying about 191 requests). Predicted with \
@@ -374,12 +375,14 @@ fn findings() -> Vec<Finding> {
             inconclusive: false,
         },
         Finding {
+            key: None,
             text: "Slow requests come in bursts: 94 % of those above p99 come in runs.".to_owned(),
             advice: None,
             cause: None,
             inconclusive: false,
         },
         Finding {
+            key: None,
             text: "Wake-ups take 41 % of the excess of the fast requests; whether power states \
                    are to blame cannot be told, because this kernel does not report them."
                 .to_owned(),

@@ -186,8 +186,8 @@ pub(crate) fn search() -> LoadReport {
                 sure,
             }),
             verdict: Verdict {
-                valid: !overloaded,
-                reasons: if overloaded {
+                valid: true,
+                warnings: if overloaded {
                     vec![Reason::new(
                         "overload",
                         "the load is 110.00 % of the capacity: lower it",

@@ -15,7 +15,7 @@ const HELP: &str = "Examples:\n  \
     1    something failed, e.g. there is no such file\n  \
     2    wrong command line\n  \
     3    a limit of --assert is not met\n  \
-    4    a result cannot be trusted, or the intervals do not decide";
+    4    a result is invalid, or the intervals do not decide";
 
 /// Compare two results: percentiles side by side, and their ratio with its interval.
 ///

@@ -15,8 +15,8 @@ use crate::experiment::{Override, PRESETS, Preset, Protocol, ServerKind, Testbed
 
 pub(super) const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something \
                                      failed\n  2    \
-    wrong command line or experiment file\n  3    a limit of --assert is not met\n  4    the \
-    measurement cannot be trusted (the result says why)\n  5    a privilege or a kernel feature \
+    wrong command line or experiment file\n  3    a limit of --assert is not met\n  4    no \
+    request was answered, or an --assert is not decided\n  5    a privilege or a kernel feature \
     is missing\n  130  interrupted; what was \
     measured is kept";
 

@@ -9,7 +9,7 @@ use taillab_model::compare::{
     ComparedLatency, ComparedResult, Comparison, SCHEMA_VERSION, compared,
 };
 use taillab_model::summary::{LoadSummary, Verdict};
-use taillab_model::threshold::Figures;
+use taillab_model::threshold::{Figures, Standing};
 use taillab_report::terminal;
 
 use crate::cli::CompareArgs;
@@ -50,7 +50,10 @@ pub fn run(args: &CompareArgs) -> Result<Exit, Failure> {
         latency: after_ns,
         before: Some(before_ns),
         errors: errors(&after),
-        valid: before.verdict.valid && after.verdict.valid,
+        standing: match before.verdict.valid {
+            true => limits::standing(&after.verdict),
+            false => Standing::Invalid,
+        },
     };
     let comparison = Comparison {
         schema_version: SCHEMA_VERSION,
@@ -68,9 +71,9 @@ pub fn run(args: &CompareArgs) -> Result<Exit, Failure> {
     print_result(args.common, &comparison, || {
         terminal::render_comparison(&comparison, style())
     })?;
-    Ok(match figures.valid {
-        true => limits::exit(&comparison.assertions),
-        false => Exit::Invalid,
+    Ok(match figures.standing {
+        Standing::Invalid => Exit::Invalid,
+        _ => limits::exit(&comparison.assertions),
     })
 }
 

@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use taillab_analysis::verdict::{self, Evidence, TraceFacts, VirtualWorkers};
-use taillab_analysis::{Analysis, AnalysisOptions, Matched, Window, findings, streaming};
+use taillab_analysis::{
+    Analysis, AnalysisError, AnalysisOptions, Matched, Window, findings, streaming,
+};
 use taillab_host::CpuUsage;
 use taillab_model::summary::{
     Calibration, CutSummary, LoadSummary, Observer, Overhead, Reason, Report, SCHEMA_VERSION,
@@ -17,7 +19,7 @@ use super::limits;
 use super::rows::Rows;
 use super::service_time::{IdealServer, ServiceTime};
 use crate::cli::AnalysisArgs;
-use crate::exit::{Exit, Failure, OrExit};
+use crate::exit::{Exit, Failure};
 
 /// What is known about a measurement besides its recording.
 #[derive(Default)]
@@ -223,7 +225,7 @@ impl<'c> Pass<'c> {
     /// When no request of the measurement was matched.
     pub fn conclude(self, end: End, known: Known) -> Result<Analysed, Failure> {
         let context = self.context;
-        let found = self.analysis.finish(end.lost).or_exit(Exit::Failed)?;
+        let found = self.analysis.finish(end.lost).map_err(no_result)?;
         let mut server = found.server;
         self.ideal_server.describe(&mut server);
         server.measured.server_cpu_busy_share = known.server_cpus.map(|usage| usage.busy_share);
@@ -315,6 +317,15 @@ fn named(context: &RecordingContext, path: Option<&Path>) -> String {
     }
 }
 
+/// Why there is no result. Requests that came in and were not answered are a result of the server, if a poor one.
+fn no_result(error: AnalysisError) -> Failure {
+    let exit = match error {
+        AnalysisError::NothingMatched { .. } => Exit::Invalid,
+        _ => Exit::Failed,
+    };
+    Failure::new(exit, error)
+}
+
 /// Why there is nothing to analyse.
 fn nothing(matched: &Matched, context: &RecordingContext) -> Failure {
     let server = match context.server.as_str() {
@@ -323,19 +334,24 @@ fn nothing(matched: &Matched, context: &RecordingContext) -> Failure {
     };
     let responses = matched.ambiguous.len() + matched.without_request.len();
     let arrivals = matched.unmatched.len();
-    let why = match (arrivals, responses) {
-        (0, 0) => format!(
+    match (arrivals, responses) {
+        (0, 0) => Failure::failed(format!(
             "no request reached {server}: check that clients use this port, or trace for longer \
              (-d)"
+        )),
+        (_, 0) => Failure::new(
+            Exit::Invalid,
+            format!(
+                "{arrivals} requests reached {server} and none was answered: check that it works, \
+                 or trace for longer (-d)"
+            ),
         ),
-        (_, 0) => format!(
-            "{arrivals} requests reached {server} and none was answered: check that it works, or \
-             trace for longer (-d)"
+        _ => Failure::new(
+            Exit::Invalid,
+            format!(
+                "{arrivals} requests reached {server} and {responses} responses left, but none \
+                 could be matched: record it with its protocol (taillab trace --protocol NAME)"
+            ),
         ),
-        _ => format!(
-            "{arrivals} requests reached {server} and {responses} responses left, but none could \
-             be matched: record it with its protocol (taillab trace --protocol NAME)"
-        ),
-    };
-    Failure::failed(why)
+    }
 }

@@ -5,11 +5,12 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 
 use rustix::fs::OFlags;
+use taillab_analysis::verdict::is_overload;
 use taillab_host::{Invoker, Roots};
 use taillab_model::Distribution;
 use taillab_model::load_result::LoadReport;
-use taillab_model::summary::{LoadSummary, Report};
-use taillab_model::threshold::{Assertion, Figures, Held, Threshold};
+use taillab_model::summary::{LoadSummary, Report, Verdict};
+use taillab_model::threshold::{Assertion, Figures, Held, Standing, Threshold};
 use taillab_report::junit::junit;
 
 use crate::cli::LimitArgs;
@@ -24,7 +25,7 @@ pub fn hold(args: &LimitArgs, report: &mut Report) -> Result<(), Failure> {
         Some(load) => of_load(load),
         None => (stayed, (stayed.unanswered, all)),
     };
-    report.assertions = held(&args.limits, measured, report.verdict.valid);
+    report.assertions = held(&args.limits, measured, standing(&report.verdict));
     write(args, report)
 }
 
@@ -38,7 +39,7 @@ pub fn hold_load(args: &LimitArgs, report: &mut LoadReport) -> Result<(), Failur
     // a sweep has neither; the command line allows no limit for it
     let measured = report.load.as_ref().map(of_load).or(of_closed);
     report.assertions = measured.map_or_else(Vec::new, |measured| {
-        held(&args.limits, measured, report.verdict.valid)
+        held(&args.limits, measured, standing(&report.verdict))
     });
     write(args, report)
 }
@@ -54,15 +55,31 @@ fn of_load(load: &LoadSummary) -> LimitedFigures<'_> {
 fn held(
     limits: &[Threshold],
     (latency, errors): LimitedFigures<'_>,
-    valid: bool,
+    standing: Standing,
 ) -> Vec<Assertion> {
     let figures = Figures {
         latency,
         before: None,
         errors,
-        valid,
+        standing,
     };
     limits.iter().map(|limit| limit.hold(&figures)).collect()
+}
+
+/// What a verdict says of the figures that limits are held against.
+pub fn standing(verdict: &Verdict) -> Standing {
+    /// The generator's own limits.
+    const GENERATOR: [&str; 2] = ["rate_missed", "client_busy"];
+    let mut keys = verdict.warnings.iter().map(|warning| warning.key.as_str());
+    if !verdict.valid {
+        Standing::Invalid
+    } else if is_overload(verdict) {
+        Standing::Overloaded
+    } else if keys.any(|key| GENERATOR.contains(&key)) {
+        Standing::GeneratorLimited
+    } else {
+        Standing::Sound
+    }
 }
 
 /// Writes the file with the rights of the user who asked, and never follows a link.
