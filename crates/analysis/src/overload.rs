@@ -107,14 +107,8 @@ impl Queue {
         let last = self.cells.cells().len().saturating_sub(1);
         let from_ns = last as u64 * self.cells.width();
         let mut crowd = std::mem::take(&mut self.crowd);
-        let cut = &matched.cut;
         crowd.walk(matched, |at, inside, step| {
             self.count(begin, at, inside as u64, step);
-            // requests that a held-up generator sent late, all at once, are not an overload
-            if cut.contain(at) {
-                let place = at.saturating_since(begin).get();
-                self.cells.cell(place).0.least = Some(0);
-            }
         });
         self.crowd = crowd;
         // cells may have been joined on the way

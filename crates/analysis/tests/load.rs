@@ -75,7 +75,6 @@ fn facts() -> LoadFacts {
             busy_share: 0.1,
         },
         errors: LoadErrors::default(),
-        cut: Nanos::ZERO,
     }
 }
 

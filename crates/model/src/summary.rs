@@ -5,6 +5,7 @@
 
 mod cut;
 mod load;
+mod scheduled;
 mod verdict;
 
 use schemars::JsonSchema;
@@ -15,6 +16,7 @@ pub use self::load::{
     ArrivalsReference, ArrivalsVerdict, ClientCost, DispersionAt, LoadErrors, LoadSegment,
     LoadSummary,
 };
+pub use self::scheduled::Scheduled;
 pub use self::verdict::{
     Claim, ClaimName, HoldsTo, MAX_MISSING_SHARE, Reason, TOO_FEW, Verdict, spoiled_from,
 };
@@ -58,7 +60,7 @@ pub const NOTABLE_LATENESS_SHARE: f64 = 0.1;
 #[schemars(extend("allOf" = [
     {
         "if": {"properties": {"command": {"const": "run"}}},
-        "then": {"required": ["load", "client_minus_server", "calibration"]},
+        "then": {"required": ["load", "client_minus_server", "calibration", "scheduled"]},
         "else": {"properties": {"client_minus_server": false, "calibration": false}},
     },
     {
@@ -90,17 +92,18 @@ pub struct Report<Server = ServerResult> {
     /// One load by a schedule, where the generator was ours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<LoadSummary>,
-    /// Where the generator was ours: the client's service time − (T6 − T1), request by request. That is
-    /// the way there and back, including the client's own stack and its reading.
+    /// Where the generator was ours: the client's service time − (T6 − T1), request by request, of the
+    /// requests of `scheduled`. That is the way there and back, including the client's own stack and its
+    /// reading.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_minus_server: Option<Distribution>,
     /// How the peak was measured, where it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calibration: Option<Calibration>,
-    /// What was left out of all statistics because the load was not what it should have been; absent
-    /// where nothing was.
+    /// What requests that were sent on schedule saw; absent where the generator was not ours. Everything
+    /// else is of all requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cut: Option<CutSummary>,
+    pub scheduled: Option<Scheduled>,
     /// The server's side: what the probe saw and what follows from it.
     #[serde(flatten)]
     pub server: Server,

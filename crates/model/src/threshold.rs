@@ -140,8 +140,7 @@ pub struct Assertion {
 /// The figures of a result that thresholds are compared with.
 #[derive(Clone, Copy, Debug)]
 pub struct Figures<'a> {
-    /// How long a user waits: the client's response time, or the sojourn, where only the server was
-    /// watched.
+    /// The sojourn of all requests, where the server was recorded; otherwise the client's response time.
     pub latency: &'a Distribution,
     /// The latency of the result that it is compared with.
     pub before: Option<&'a Distribution>,

@@ -4,7 +4,7 @@ use taillab_model::load_result::{Generator, LoadReport};
 use taillab_model::summary::{
     ArrivalsReference, Calibration, Claim, DispersionAt, Hook, LoadErrors, LoadSummary,
     MAX_CLIENT_BUSY_SHARE, MIN_COMPLETE_SHARE, MIN_MATCHED_SHARE, Matching, Observer, Overhead,
-    Verdict,
+    Scheduled, Verdict,
 };
 use taillab_model::{Distribution, MiddleStamps};
 
@@ -54,6 +54,7 @@ pub(crate) fn of(document: &Document<'_>) -> Vec<TrustCheck> {
     let report = document.report;
     let matched = &report.server.matching;
     let mut checks: Vec<TrustCheck> = claims(&report.verdict).into_iter().collect();
+    checks.extend(report.scheduled.as_ref().and_then(on_schedule));
     checks.extend([matching(matched), lost_and_blind(document)]);
     if let Some(load) = &report.load {
         checks.extend([arrivals(load), sender(load), errors(&load.errors)]);
@@ -96,12 +97,22 @@ pub(crate) fn of_load(report: &LoadReport) -> Vec<TrustCheck> {
 
 /// Which claims hold and which are withdrawn; `None` where the result makes no claims.
 fn claims(verdict: &Verdict) -> Option<TrustCheck> {
+    judged("claims", &verdict.claims)
+}
+
+/// Which percentiles of what requests on schedule saw hold; `None` where it is the view of all requests.
+fn on_schedule(view: &Scheduled) -> Option<TrustCheck> {
+    let is_own = !view.same_as_measured || view.withdrawn_from().is_some();
+    is_own.then(|| judged("scheduled", &view.claims)).flatten()
+}
+
+fn judged(name: &'static str, claims: &[Claim]) -> Option<TrustCheck> {
     let names = |claims: &[&Claim]| -> String {
         let names = claims.iter().map(|claim| claim.claim.to_string());
         names.collect::<Vec<_>>().join(", ")
     };
     let (hold, withdrawn): (Vec<&Claim>, Vec<&Claim>) =
-        verdict.claims.iter().partition(|claim| claim.valid);
+        claims.iter().partition(|claim| claim.valid);
     let mut lines = Vec::new();
     if withdrawn.is_empty() && !hold.is_empty() {
         lines.push(format!("all hold: {}", names(&hold)));
@@ -115,7 +126,7 @@ fn claims(verdict: &Verdict) -> Option<TrustCheck> {
         (false, true) => State::Good,
         (false, false) => State::Notable,
     };
-    (!lines.is_empty()).then(|| check("claims", state, lines))
+    (!lines.is_empty()).then(|| check(name, state, lines))
 }
 
 /// The client's floor, which says how much of a result is the client's own.

@@ -5,6 +5,7 @@ use taillab_model::{Distribution, Monotonic, Nanos};
 
 use crate::ideal::MeasuredRequests;
 use crate::matched::Matched;
+use crate::spans::Spans;
 use crate::stages::StageBands;
 use crate::statistics::{Observations, Series};
 
@@ -43,11 +44,14 @@ impl Sums {
         }
     }
 
+    /// Adds the measured requests of a window. What the client saw leaves out those of the stretches that are
+    /// `cut`, in which it read late, too.
     pub(super) fn add(
         &mut self,
         matched: &Matched,
         requests: &MeasuredRequests,
         measure_from: Monotonic,
+        cut: &Spans,
     ) {
         /// Requests in a batch: their lengths are computed first, and then added to the series.
         const BATCH: usize = 4_096;
@@ -79,7 +83,7 @@ impl Sums {
         self.unanswered += requests.ideal_of_unanswered.len() as u64;
         self.cut_off += requests.cut_off;
         if matched.client.is_some() {
-            let beyond: Vec<Nanos> = matched.client_minus_server(measure_from).collect();
+            let beyond: Vec<Nanos> = matched.client_minus_server(measure_from, cut).collect();
             self.client_minus_server.extend(&beyond);
         }
     }

@@ -7,14 +7,16 @@
 mod evidence;
 mod invalid;
 mod rule;
+mod schedule;
 mod warnings;
 mod withdraw;
 mod withdrawals;
 
-use taillab_model::summary::{Claim, ClaimName, Reason, Verdict};
+use taillab_model::summary::{Claim, ClaimName, Reason, TOO_FEW, Verdict};
 
 use rule::{OVERLOAD, Rule};
-use withdrawals::{Spoils, WITHDRAWALS};
+use schedule::SCHEDULE;
+use withdrawals::{Spoils, WITHDRAWALS, Withdrawal};
 
 pub use evidence::{
     ClientSide, Evidence, Growth, LoadEvidence, SentLoad, ServerEvidence, TraceFacts, TracedServer,
@@ -25,9 +27,6 @@ pub use withdraw::{withdraw, withdraw_from_closed_loop, withdraw_from_load, with
 
 /// The rules about the server's own failures.
 const SERVER_FAILED: [&str; 4] = ["errors", "few_errors", "no_answer", "unanswered"];
-
-/// The rules about too few requests.
-const TOO_FEW: [&str; 1] = [taillab_model::summary::TOO_FEW];
 
 /// Judges a measurement: the reasons against all of it, those against some of its claims, and the warnings.
 pub fn judge(evidence: &Evidence<'_>) -> Verdict {
@@ -40,18 +39,19 @@ pub fn judge(evidence: &Evidence<'_>) -> Verdict {
             .collect()
     };
     verdict.reasons.extend(that_apply(invalid::RULES));
+    // a fault of the schedule spoils all that a client alone knows, and nothing that the server did
+    let of_client_alone = SCHEDULE.iter().filter(|_| evidence.server.is_none());
     let mut spoiled: Vec<(&str, Spoils)> = Vec::new();
-    for withdrawal in WITHDRAWALS {
-        let Some(reason) = withdrawal.rule.reason(evidence) else {
-            continue;
-        };
-        let spoils = (withdrawal.spoils)(evidence);
+    for (reason, spoils, key) in that_apply_to(evidence, of_client_alone.chain(WITHDRAWALS)) {
         match spoils.all() {
             true => verdict.reasons.push(reason),
             false => verdict.warnings.push(reason),
         }
-        spoiled.push((withdrawal.rule.key, spoils));
+        spoiled.push((key, spoils));
     }
+    let of_schedule = SCHEDULE.iter().filter(|_| evidence.server.is_some());
+    let of_schedule = that_apply_to(evidence, of_schedule);
+    (verdict.warnings).extend(of_schedule.map(|(reason, ..)| reason));
     verdict.warnings.extend(that_apply(warnings::RULES));
     for condition in evidence.conditions {
         if !(verdict.warnings.iter()).any(|warning| warning.key == condition.key) {
@@ -61,6 +61,48 @@ pub fn judge(evidence: &Evidence<'_>) -> Verdict {
     verdict.valid = verdict.reasons.is_empty();
     verdict.claims = claims(evidence, &verdict.reasons, &spoiled);
     verdict
+}
+
+/// Those of these rules that apply: what each says, what it spoils, and its key.
+fn that_apply_to<'w>(
+    evidence: &Evidence<'_>,
+    withdrawals: impl Iterator<Item = &'w Withdrawal>,
+) -> impl Iterator<Item = (Reason, Spoils, &'static str)> {
+    withdrawals.filter_map(move |withdrawal| {
+        let reason = withdrawal.rule.reason(evidence)?;
+        Some((reason, (withdrawal.spoils)(evidence), withdrawal.rule.key))
+    })
+}
+
+/// Whether each percentile of what requests on schedule saw holds; empty where the generator is not ours.
+///
+/// What `verdict` says against a percentile of all requests is against this one too, except for too few of them.
+pub fn judge_schedule(evidence: &Evidence<'_>, verdict: &Verdict) -> Vec<Claim> {
+    let Some(sojourn) = evidence.scheduled.and(evidence.on_schedule()) else {
+        return Vec::new();
+    };
+    let of_schedule = that_apply_to(evidence, SCHEDULE.iter());
+    let of_schedule: Vec<(&str, Spoils)> = of_schedule
+        .map(|(_, spoils, key)| (key, spoils))
+        .collect();
+    let judged = |claim: ClaimName| {
+        let of_all = verdict.claims.iter().find(|other| other.claim == claim);
+        let of_all = of_all.iter().flat_map(|other| &other.because);
+        let mut because: Vec<String> = of_all.filter(|key| *key != TOO_FEW).cloned().collect();
+        let spoils = of_schedule.iter();
+        let spoils = spoils.filter(|(_, spoils)| spoils.withdraws(claim));
+        because.extend(spoils.map(|(key, _)| (*key).to_owned()));
+        let value = claim.quantile().and_then(|q| sojourn.quantile(q));
+        if because.is_empty() && value.is_none() {
+            because.push(TOO_FEW.to_owned());
+        }
+        Claim {
+            claim,
+            valid: because.is_empty(),
+            because,
+        }
+    };
+    ClaimName::PERCENTILES.into_iter().map(judged).collect()
 }
 
 /// Each claim that the measurement makes, and what withdraws it.
@@ -105,7 +147,7 @@ fn judge_steps(evidence: &Evidence<'_>, verdict: &mut Verdict) {
             }
         }
         let withdraws = |warning: &&Reason| {
-            !TOO_FEW.contains(&warning.key.as_str())
+            warning.key != TOO_FEW
                 && (step.verdict.claims.iter()).any(|claim| claim.because.contains(&warning.key))
         };
         for warning in step.verdict.warnings.iter().filter(withdraws) {
@@ -124,7 +166,7 @@ pub fn client_failed(verdict: &Verdict, q: f64) -> bool {
     let reasons = verdict.reasons.iter().map(|reason| &reason.key);
     let mut keys = reasons.chain(withdrawn).map(String::as_str);
     keys.any(|key| {
-        ![&OVERLOAD[..], &SERVER_FAILED, &TOO_FEW]
+        ![&OVERLOAD[..], &SERVER_FAILED, &[TOO_FEW]]
             .concat()
             .contains(&key)
     })
@@ -139,7 +181,8 @@ mod tests {
     #[test]
     fn every_rule_has_its_own_key_and_a_row_in_the_docs() {
         const DOCS: &str = include_str!("../../../../docs/verdict.md");
-        let withdrawals = WITHDRAWALS.iter().map(|withdrawal| &withdrawal.rule);
+        let withdrawals = WITHDRAWALS.iter().chain(SCHEDULE);
+        let withdrawals = withdrawals.map(|withdrawal| &withdrawal.rule);
         let rules = (invalid::RULES.iter())
             .chain(withdrawals)
             .chain(warnings::RULES);

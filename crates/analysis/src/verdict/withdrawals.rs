@@ -3,13 +3,12 @@
 use std::fmt;
 
 use taillab_model::summary::{
-    ClaimName, MAX_CUT_SHARE, MAX_ERROR_SHARE, MAX_LATENESS_SHARE, MAX_UNSETTLED_SHARE,
-    ServiceTimeSource, Withdrawn, spoiled_from,
+    ClaimName, MAX_ERROR_SHARE, ServiceTimeSource, Withdrawn, spoiled_from,
 };
 use taillab_model::{MiddleStamps, REPORTED_QUANTILES};
 
 use super::evidence::Evidence;
-use super::rule::{Rule, exceeds, first_of_them, no_percentile_beyond, remedy_for_ambiguity};
+use super::rule::{Rule, first_of_them, no_percentile_beyond, remedy_for_ambiguity};
 use crate::fmt::{Count, Counted, Errors, Percent, Percentile, Unlike, plural, share};
 
 /// If a larger share of the requests beats the ideal, t may be too long.
@@ -39,7 +38,7 @@ pub(super) enum Spoils {
 }
 
 impl Spoils {
-    fn tail(from: Option<f64>) -> Self {
+    pub(super) fn tail(from: Option<f64>) -> Self {
         from.map_or(Self::Nothing, Self::From)
     }
 
@@ -62,7 +61,7 @@ impl Spoils {
 }
 
 /// `, so p99.9 and higher percentiles are withdrawn`; empty if nothing is withdrawn.
-struct So(Option<f64>);
+pub(super) struct So(pub(super) Option<f64>);
 
 impl fmt::Display for So {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -107,22 +106,6 @@ fn unseen(e: &Evidence<'_>) -> Option<(u64, f64)> {
     let (all, seen) = (matching.client_responses, matching.client_matched);
     let missing = all.saturating_sub(seen);
     Some((missing, spoiled_from(share(missing, all))?))
-}
-
-fn cut(e: &Evidence<'_>) -> Option<f64> {
-    match e.cut?.share {
-        share if share > 2.0 * MAX_CUT_SHARE => Some(0.5),
-        share if share > MAX_CUT_SHARE => Some(0.99),
-        _ => None,
-    }
-}
-
-/// The lowest percentile above which too many requests are missing because cuts follow each other too
-/// soon, and the share that is missing.
-fn unsettled(e: &Evidence<'_>) -> Option<(f64, f64)> {
-    let unsettled = e.cut?.unsettled.iter();
-    let mut too_many = unsettled.filter(|at| at.share > MAX_UNSETTLED_SHARE);
-    too_many.next().map(|at| (at.q, at.share))
 }
 
 /// The share of the requests that went wrong.
@@ -230,79 +213,6 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
             remedy: |_| "check that the probe's hooks see all of the server's traffic",
         },
         spoils: |e| Spoils::tail(unseen(e).map(|(_, q)| q)),
-    },
-    Withdrawal {
-        rule: Rule {
-            key: "late_client",
-            seen: |e| {
-                let (q, lateness, whole) = too_late(e)?;
-                let late = format!("the client sends {lateness} late at {}", Percentile(q));
-                let so = So(Some(q));
-                Some(match e.server {
-                    Some(_) => format!("{late}, more than the {whole} to be measured{so}"),
-                    None => format!(
-                        "{late}, more than half of the {whole} that a response takes there{so}"
-                    ),
-                })
-            },
-            remedy: |_| "give it a dedicated CPU or more threads, or lower the load",
-        },
-        spoils: |e| Spoils::tail(too_late(e).map(|(q, ..)| q)),
-    },
-    Withdrawal {
-        rule: Rule {
-            key: "cut",
-            seen: |e| {
-                let from = cut(e)?;
-                let most = e.cut?.by_reason.first()?;
-                Some(format!(
-                    "{} of the measurement had to be cut, mostly because {} ({}){}",
-                    Percent(e.cut?.share),
-                    most.why.sentence(),
-                    most.who,
-                    So(Some(from))
-                ))
-            },
-            remedy: |_| "give the generator a CPU of its own, or wait until the machine is quieter",
-        },
-        spoils: |e| Spoils::tail(cut(e)),
-    },
-    Withdrawal {
-        rule: Rule {
-            key: "cut_too_often",
-            seen: |e| {
-                let (q, missing) = unsettled(e)?;
-                Some(format!(
-                    "the cuts are so close together that {} of the requests above {} are missing{}",
-                    Percent(missing),
-                    Percentile(q),
-                    So(Some(q))
-                ))
-            },
-            remedy: |_| "give the generator a CPU of its own, or wait until the machine is quieter",
-        },
-        spoils: |e| Spoils::tail(unsettled(e).map(|(q, _)| q)),
-    },
-    Withdrawal {
-        rule: Rule {
-            key: "arrivals",
-            seen: |e| {
-                let load = e.load?.summary;
-                let at = load.arrivals.foreign_bursts(load.duration_ns)?;
-                Some(format!(
-                    "the sends are not {}: their index of dispersion in windows of {} is {:.2} and \
-                     should be near {}{}",
-                    load.arrivals.process,
-                    at.window_ns,
-                    at.value.unwrap_or(f64::NAN),
-                    index(at.expected.unwrap_or(1.0)),
-                    So(Some(0.9))
-                ))
-            },
-            remedy: |_| "give the client a dedicated CPU, or lower the load",
-        },
-        // bursts make queues, which the median hardly shows
-        spoils: |_| Spoils::From(0.9),
     },
     Withdrawal {
         rule: Rule {
@@ -500,20 +410,6 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
     },
 ];
 
-/// The lowest percentile at which the generator was too late for what it measures: its probability,
-/// the lateness, and what that is compared with (the sojourn, or else the response time).
-fn too_late(e: &Evidence<'_>) -> Option<(f64, taillab_model::Nanos, taillab_model::Nanos)> {
-    let most = if e.server.is_some() {
-        1.0
-    } else {
-        MAX_LATENESS_SHARE
-    };
-    REPORTED_QUANTILES.into_iter().find_map(|q| {
-        let (lateness, whole) = e.lateness_at(q)?;
-        exceeds(lateness, most, whole).then_some((q, lateness, whole))
-    })
-}
-
 fn remedy_for_unmatched(evidence: &Evidence<'_>) -> &'static str {
     let unmatched = evidence.server.map(|server| &server.result.matching);
     let mostly_ambiguous = unmatched.is_some_and(|matching| {
@@ -533,14 +429,5 @@ fn remedy_for_long_service_time(evidence: &Evidence<'_>) -> &'static str {
     match evidence.recording {
         None => "there is no comparison with an ideal server; calibrate again on a quiet machine",
         Some(_) => "there is no comparison with an ideal server; give t with --service-time",
-    }
-}
-
-/// `1` if it is exactly 1, otherwise two decimals.
-fn index(expected: f64) -> String {
-    if expected == 1.0 {
-        "1".to_owned()
-    } else {
-        format!("{expected:.2}")
     }
 }
