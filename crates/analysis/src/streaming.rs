@@ -23,7 +23,7 @@ use taillab_model::summary::{
     StagesAt, Withdrawn, WorkersSource,
 };
 use taillab_model::{
-    Distribution, HISTOGRAM_ERROR, MiddleStamps, Monotonic, Nanos, RecordingContext, Tid,
+    Distribution, HISTOGRAM_ERROR, Lacking, MiddleStamps, Monotonic, Nanos, RecordingContext, Tid,
 };
 
 use crate::comparison::{Inside, no_distribution, withdrawn};
@@ -289,7 +289,10 @@ impl<'c> Analysis<'c> {
             });
         }
         let (matching, missed) = self.matching(lost_events);
-        let unanswered = self.sums.unanswered.saturating_sub(missed);
+        let lacking = Lacking {
+            unanswered: self.sums.unanswered.saturating_sub(missed),
+            missing: matching.missing(),
+        };
         let mut server_measured = self.business(&matching);
         let (options, workers) = (self.options, self.options.workers.get());
         let t = options.service_time;
@@ -297,7 +300,7 @@ impl<'c> Analysis<'c> {
             let arrivals = self.all_arrivals as usize;
             return Err(AnalysisError::NothingMatched { arrivals });
         };
-        let mut summed = self.sums.finish(options.is_repeated, unanswered);
+        let mut summed = self.sums.finish(options.is_repeated, lacking);
         let (measured, mut ideal) = (&summed.measured, summed.ideal.distribution());
         let sojourn = Sojourn {
             fan_out: fan_out(measured),
@@ -325,7 +328,7 @@ impl<'c> Analysis<'c> {
             }
         };
         let is_compared = explained.withdrawn.is_none();
-        let scheduled = (self.on_schedule).map(|view| view.finish(missed, is_compared));
+        let scheduled = (self.on_schedule).map(|view| view.finish(missed, lacking.missing, is_compared));
         let evidence = verdict::ServerEvidence {
             faster_than_ideal: summed.faster_share,
             unsupported: Unsupported::of(&sojourn.distribution, measured.factors()),

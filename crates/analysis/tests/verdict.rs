@@ -256,13 +256,13 @@ fn each_reason_against_a_run_is_found_alone() {
 fn what_spoils_a_claim_withdraws_that_one() {
     type Spoil = fn(&mut Report);
     let cases: [(&str, &str, &str, Spoil); 6] = [
-        ("lost_events", "the probe lost 3 events", "p99.9", |s| {
+        ("lost_events", "the probe lost 3 events", "p99.99", |s| {
             s.server.matching.lost_events = 3
         }),
         (
             "unmatched",
             "200 of 10,000 responses lack T1 or T6",
-            "p90",
+            "p99",
             |s| {
                 (s.server.matching.responses, s.server.matching.matched) = (10_000, 9_800);
                 s.server.matching.complete = 9_800;
@@ -271,8 +271,10 @@ fn what_spoils_a_claim_withdraws_that_one() {
         (
             "unseen_by_probe",
             "11 of the 10,000 responses that the client received lack T1 or T6",
-            "p99",
+            "p99.9",
             |s| {
+                s.server.matching.matched = 9_989;
+                s.server.matching.responses = 9_989;
                 (
                     s.server.matching.client_responses,
                     s.server.matching.client_matched,
@@ -423,6 +425,7 @@ fn those_on_schedule_are_judged_by_their_own_number() {
     assert!(because(ClaimName::P90).is_empty(), "{claims:?}");
     assert_eq!(because(ClaimName::P99), ["unsupported_percentile"]);
     assert!(because(ClaimName::P99999).contains(&"lost_events".to_owned()));
+    assert_eq!(because(ClaimName::P999), ["unsupported_percentile"]);
     let of_a_trace = Evidence {
         scheduled: None,
         ..evidence
@@ -470,9 +473,10 @@ fn cut(share: f64, missing: f64) -> CutSummary {
 #[test]
 fn what_is_withdrawn_is_taken_out_of_the_report() {
     let mut report = good(&ANALYSIS);
-    // one in 500 is missing: p99 is withdrawn
-    report.server.matching.client_responses = 10_000;
-    report.server.matching.client_matched = 9_980;
+    // one in 50 is missing, and all of these may be above p99
+    let matched = report.server.matching.matched;
+    report.server.matching.client_responses = matched + matched / 49;
+    report.server.matching.client_matched = matched;
     let (p50, p90) = (
         report.server.measured.sojourn.quantile(0.5),
         report.server.measured.sojourn.quantile(0.9),
@@ -578,6 +582,40 @@ fn each_warning_is_found() {
             .iter()
             .any(|w| { w.text.starts_with("too few samples for p99.99: about ") })
     );
+}
+
+/// Requests that were not seen withdraw the percentiles that they may all be above, and causes and forecasts only
+/// where they are so many that these may be others.
+#[test]
+fn a_few_missing_requests_take_no_cause_away() {
+    let judged = |missing: u64| {
+        let causes = vec![thread("stress", Share::default())];
+        verdict(|s| {
+            s.server.causes = causes;
+            s.server.matching.responses = 1_984;
+            s.server.matching.matched = 1_984 - missing;
+            s.server.matching.ambiguous = missing;
+        })
+    };
+    let holds = |missing, name| {
+        let verdict = judged(missing);
+        let claim = verdict.claims.iter().find(|claim| claim.claim == name);
+        !claim.unwrap().because.contains(&"unmatched".to_owned())
+    };
+    for (name, most) in [
+        (ClaimName::P999, 1),
+        (ClaimName::P99, 19),
+        (ClaimName::P90, 198),
+        (ClaimName::Causes, 198),
+        (ClaimName::Ideal, 991),
+    ] {
+        assert!(holds(most, name) && !holds(most + 2, name), "{name}");
+    }
+    let text = &judged(12).warnings[0].text;
+    let begin = "12 of 1,984 responses lack T1 or T6 (12 are ambiguous), so p99.9 and higher \
+                 percentiles are withdrawn; the other intervals allow for all of these being the \
+                 slowest, or the fastest: ";
+    assert!(text.starts_with(begin), "{text}");
 }
 
 /// Each reason to withdraw the comparison has its own key.

@@ -19,6 +19,7 @@ pub use self::load::{
 pub use self::scheduled::Scheduled;
 pub use self::verdict::{
     Claim, ClaimName, HoldsTo, MAX_MISSING_SHARE, Reason, TOO_FEW, Verdict, spoiled_from,
+    unbounded_from,
 };
 pub use crate::ideal::{CpuTaken, Ideal, Overload, ServiceTimeSource, Withdrawn, WorkersSource};
 
@@ -321,6 +322,22 @@ pub struct Matching {
 }
 
 impl Matching {
+    /// How many answered requests the distributions may lack. Where the client is ours, it knows of those that the
+    /// probe missed. Otherwise each lost event may have been a stamp of a request that nobody knows of.
+    pub fn missing(&self) -> u64 {
+        let unmatched = self.responses.saturating_sub(self.matched);
+        match self.client_responses {
+            0 => unmatched + self.lost_events,
+            all => unmatched.max(all.saturating_sub(self.client_matched)),
+        }
+    }
+
+    /// Those as a share of all answered requests.
+    pub fn missing_share(&self) -> f64 {
+        let missing = self.missing();
+        missing as f64 / (self.matched + missing).max(1) as f64
+    }
+
     /// Responses to requests whose six stamps were all to be recorded. In sampled mode only the
     /// matched ones: the request of an unmatched response is not known.
     pub const fn asked(&self) -> u64 {

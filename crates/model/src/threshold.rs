@@ -271,6 +271,7 @@ fn wilson(k: u64, n: u64) -> (f64, f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Lacking;
 
     #[test]
     fn thresholds_are_read_and_written_back() {
@@ -358,7 +359,8 @@ mod tests {
     #[test]
     fn requests_without_an_answer_do_not_excuse_a_long_one() {
         let answered: Vec<Nanos> = (1..=1_000).map(Nanos::from_micros).collect();
-        let latency = Distribution::from_sorted_censored(&answered, 1, |_| 1.0);
+        let lacking = Lacking::unanswered(1);
+        let latency = Distribution::from_sorted_censored(&answered, lacking, |_| 1.0);
         let figures = Figures {
             latency: &latency,
             before: None,

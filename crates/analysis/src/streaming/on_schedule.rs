@@ -58,13 +58,15 @@ impl<'c> OnSchedule<'c> {
     }
 
     /// The view after the last window, still without its claims. `answered` of the requests without a response
-    /// were answered, as the client knows; with `is_compared` there is an ideal.
-    pub(super) fn finish(self, answered: u64, is_compared: bool) -> Scheduled {
+    /// were answered, as the client knows, and `missing` ones were not seen, here or in a cut; with
+    /// `is_compared` there is an ideal.
+    pub(super) fn finish(self, answered: u64, missing: u64, is_compared: bool) -> Scheduled {
         let Some(cut) = self.cutter.finish() else {
             return Scheduled::same_as_measured();
         };
         let unanswered = self.unanswered.saturating_sub(answered);
-        let mut sojourn = self.sojourn.finish().with_unanswered(unanswered);
+        let sojourn = self.sojourn.finish().with_unanswered(unanswered);
+        let mut sojourn = sojourn.with_missing(missing);
         if self.is_repeated {
             sojourn.assume_independent();
         }

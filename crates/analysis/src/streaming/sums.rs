@@ -1,7 +1,7 @@
 //! Sums over the measured requests of a recording.
 
 use taillab_model::summary::{Stages, StagesAt};
-use taillab_model::{Distribution, Monotonic, Nanos};
+use taillab_model::{Distribution, Lacking, Monotonic, Nanos};
 
 use crate::ideal::MeasuredRequests;
 use crate::matched::Matched;
@@ -93,11 +93,15 @@ impl Sums {
         self.series[MEASURED].count()
     }
 
-    /// The sums after the last request; `unanswered` is the number of requests that nobody answered.
-    pub(super) fn finish(self, is_repeated: bool, unanswered: u64) -> Summed {
+    /// The sums after the last request. `lacking` is how many requests nobody answered, and how many were not seen.
+    pub(super) fn finish(self, is_repeated: bool, lacking: Lacking) -> Summed {
         let answered = self.answered();
         let [measured, ideal, excess, stages @ ..] = self.series;
-        let mut measured = measured.finish().with_unanswered(unanswered);
+        let of_all = |series: Series| {
+            let known = series.finish().with_unanswered(lacking.unanswered);
+            known.with_missing(lacking.missing)
+        };
+        let mut measured = of_all(measured);
         if is_repeated {
             measured.assume_independent();
         }
@@ -106,7 +110,7 @@ impl Sums {
             stages_at: self.stages.finish(&measured),
             measured,
             ideal: ideal.finish(),
-            excess: excess.finish().with_unanswered(unanswered).distribution(),
+            excess: of_all(excess).distribution(),
             client_minus_server: self.client_minus_server.finish().distribution(),
             faster_share: self.faster as f64 / answered.max(1) as f64,
         }

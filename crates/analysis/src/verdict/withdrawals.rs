@@ -3,7 +3,7 @@
 use std::fmt;
 
 use taillab_model::summary::{
-    ClaimName, MAX_ERROR_SHARE, ServiceTimeSource, Withdrawn, spoiled_from,
+    ClaimName, MAX_ERROR_SHARE, Matching, ServiceTimeSource, Withdrawn, spoiled_from, unbounded_from,
 };
 use taillab_model::{MiddleStamps, REPORTED_QUANTILES};
 
@@ -28,7 +28,7 @@ pub(super) struct Withdrawal {
 pub(super) enum Spoils {
     /// Nothing: it is only a warning.
     Nothing,
-    /// This percentile and all higher ones; from p99 or below, causes and forecasts too; from p50,
+    /// This percentile and all higher ones; from p90 or below, causes and forecasts too; from p50,
     /// everything.
     From(f64),
     /// Everything that depends on the ideal queue.
@@ -53,8 +53,8 @@ impl Spoils {
             (Self::Comparison, None) => true,
             (Self::Explanation, None) => claim != ClaimName::Ideal,
             (Self::From(from), Some(q)) => q >= from,
-            // causes and forecasts are about the excess above p99
-            (Self::From(from), None) if claim != ClaimName::Ideal => from <= 0.99,
+            // a few requests cannot change what delayed most of those above p99
+            (Self::From(from), None) if claim != ClaimName::Ideal => from <= 0.9,
             (Self::From(_), None) => self.all(),
         }
     }
@@ -68,7 +68,7 @@ impl fmt::Display for So {
         match self.0 {
             None => Ok(()),
             Some(q) if Spoils::From(q).all() => f.write_str(", so no percentile is known"),
-            Some(q) if q <= 0.99 => {
+            Some(q) if q <= 0.9 => {
                 let q = Percentile(q);
                 write!(
                     f,
@@ -87,25 +87,37 @@ impl fmt::Display for So {
     }
 }
 
-/// The lowest percentile that is spoiled if one request is missing for each lost event.
+/// What the percentiles that are not withdrawn make of missing requests.
+const ALLOWED: &str = "; the other intervals allow for all of these being the slowest, or the fastest";
+
+/// The lowest percentile without an upper bound, if the requests that were not seen were the slowest.
+fn unbounded(e: &Evidence<'_>) -> Option<f64> {
+    unbounded_from(e.server?.result.matching.missing_share())
+}
+
+/// The same, if events were lost and no client knows which requests that hid.
 fn lost(e: &Evidence<'_>) -> Option<f64> {
     let matching = &e.server?.result.matching;
-    spoiled_from(share(matching.lost_events, matching.responses))
+    let counts = matching.lost_events > 0 && matching.client_responses == 0;
+    counts.then(|| unbounded(e)).flatten()
 }
 
 /// How many responses lack T1 or T6, and the lowest percentile that this spoils.
 fn unmatched(e: &Evidence<'_>) -> Option<(u64, f64)> {
     let matching = &e.server?.result.matching;
     let missing = matching.responses.saturating_sub(matching.matched);
-    Some((missing, spoiled_from(share(missing, matching.responses))?))
+    (missing > 0).then_some(missing).zip(unbounded(e))
 }
 
 /// The same for the responses that the client received.
 fn unseen(e: &Evidence<'_>) -> Option<(u64, f64)> {
     let matching = &e.server?.result.matching;
-    let (all, seen) = (matching.client_responses, matching.client_matched);
-    let missing = all.saturating_sub(seen);
-    Some((missing, spoiled_from(share(missing, all))?))
+    let missing = unseen_responses(matching);
+    (missing > 0).then_some(missing).zip(unbounded(e))
+}
+
+const fn unseen_responses(matching: &Matching) -> u64 {
+    (matching.client_responses).saturating_sub(matching.client_matched)
 }
 
 /// The share of the requests that went wrong.
@@ -142,11 +154,22 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
         rule: Rule {
             key: "lost_events",
             seen: |e| {
-                let lost_events = e.server?.result.matching.lost_events;
-                (lost_events > 0).then(|| {
-                    let events = Counted(lost_events, "event", "events");
-                    let so = So(lost(e));
-                    format!("the probe lost {events}, and as many requests may be missing{so}")
+                let matching = &e.server?.result.matching;
+                let events = Counted(matching.lost_events, "event", "events");
+                (matching.lost_events > 0).then(|| match matching.client_responses {
+                    0 => {
+                        let so = So(lost(e));
+                        format!(
+                            "the probe lost {events}, and as many requests may be missing\
+                             {so}{ALLOWED}"
+                        )
+                    }
+                    all => format!(
+                        "the probe lost {events}, and of the {} responses that the client received, \
+                         {} lack T1 or T6",
+                        Count(all),
+                        Count(unseen_responses(matching))
+                    ),
                 })
             },
             remedy: |e| match e.recording {
@@ -184,7 +207,7 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
                 let matching = &e.server?.result.matching;
                 let (missing, from) = unmatched(e)?;
                 Some(format!(
-                    "{} of {} responses {} T1 or T6 ({}){}",
+                    "{} of {} responses {} T1 or T6 ({}){}{ALLOWED}",
                     Count(missing),
                     Count(matching.responses),
                     plural(missing, "lacks", "lack"),
@@ -203,7 +226,7 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
                 let matching = &e.server?.result.matching;
                 let (missing, from) = unseen(e)?;
                 Some(format!(
-                    "{} of the {} responses that the client received {} T1 or T6{}",
+                    "{} of the {} responses that the client received {} T1 or T6{}{ALLOWED}",
                     Count(missing),
                     Count(matching.client_responses),
                     plural(missing, "lacks", "lack"),
