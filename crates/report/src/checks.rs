@@ -6,10 +6,11 @@ use taillab_model::summary::{
     MAX_CLIENT_BUSY_SHARE, MIN_COMPLETE_SHARE, MIN_MATCHED_SHARE, Matching, Observer, Overhead,
     Scheduled, Verdict,
 };
-use taillab_model::{Distribution, MiddleStamps};
+use taillab_model::{Distribution, MiddleStamps, Nanos};
 
 use crate::document::Document;
 use crate::figures::{bytes, count, counted, micros_f64, percent, percent_of, rate, round_length};
+use crate::schedule;
 use crate::server::{self, service_time_origin};
 use crate::table::{Column, Table, cell, name};
 
@@ -57,7 +58,9 @@ pub(crate) fn of(document: &Document<'_>) -> Vec<TrustCheck> {
     checks.extend(report.scheduled.as_ref().and_then(on_schedule));
     checks.extend([matching(matched), lost_and_blind(document)]);
     if let Some(load) = &report.load {
-        checks.extend([arrivals(load), sender(load), errors(&load.errors)]);
+        let cut = schedule::cut(report).map_or(Nanos::ZERO, |cut| cut.length_ns);
+        let on_schedule = load.duration_ns.saturating_sub(cut);
+        checks.extend([arrivals(load, on_schedule), sender(load), errors(&load.errors)]);
         checks.push(probe(&report.server.overhead));
     }
     checks.extend(report.observer.as_ref().map(observer));
@@ -75,7 +78,7 @@ pub(crate) fn of_load(report: &LoadReport) -> Vec<TrustCheck> {
     let generator = report.generator();
     let loads = report.load.iter();
     let mut checks: Vec<TrustCheck> = claims(&report.verdict).into_iter().collect();
-    checks.extend(loads.flat_map(|load| [arrivals(load), sender(load)]));
+    checks.extend(loads.flat_map(|load| [arrivals(load, load.duration_ns), sender(load)]));
     checks.extend(generator.wire.as_ref().map(|wire| {
         let stamped = counted(
             wire.stamped,
@@ -239,7 +242,8 @@ fn lost_and_blind(document: &Document<'_>) -> TrustCheck {
     check("lost events", state, [format!("{lost} lost; {blind}")])
 }
 
-fn arrivals(load: &LoadSummary) -> TrustCheck {
+/// `length` is how long requests were sent on schedule.
+fn arrivals(load: &LoadSummary, length: Nanos) -> TrustCheck {
     let a = &load.arrivals;
     let is_scheduled = a.reference == ArrivalsReference::Schedule;
     let how = match (is_scheduled, a.gaps_passed()) {
@@ -268,7 +272,7 @@ fn arrivals(load: &LoadSummary) -> TrustCheck {
         lines.push(format!("index of dispersion of counts (IDC) {idc}"));
     }
     // bursts decide, not single gaps of microseconds: bursts make the queues
-    let state = match a.foreign_bursts(load.duration_ns) {
+    let state = match a.foreign_bursts(length) {
         Some(_) => State::Bad,
         None => State::good_if(a.gaps_passed() || is_scheduled, State::Notable),
     };

@@ -75,7 +75,9 @@ pub(super) const SCHEDULE: &[Withdrawal] = &[
             key: "arrivals",
             seen: |e| {
                 let load = e.load?.summary;
-                let at = load.arrivals.foreign_bursts(load.duration_ns)?;
+                let cut = of_cuts(e).map_or(Nanos::ZERO, |cut| cut.length_ns);
+                let length = load.duration_ns.saturating_sub(cut);
+                let at = load.arrivals.foreign_bursts(length)?;
                 Some(format!(
                     "the sends are not {}: their index of dispersion in windows of {} is {:.2} and \
                      should be near {}{}",
