@@ -95,7 +95,7 @@ impl Matched {
         measure_from: Monotonic,
         left_out: &Spans,
     ) -> impl Iterator<Item = Nanos> {
-        let kept = |request: &Request| !left_out.contain(request.server.t1);
+        let kept = move |request: &Request| !left_out.contain(request.server.t1);
         self.measured(measure_from).filter(kept).filter_map(|request| {
             let client = request.client?;
             let service = client.received?.checked_since(client.sent)?;

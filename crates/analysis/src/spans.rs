@@ -106,7 +106,7 @@ mod tests {
             .spliced([5, 15, 20, 29, 33, 45].map(at).into_iter())
             .collect();
         assert_eq!(spliced, [5, 10, 19, 25].map(at));
-        let wider = spans.clone().earlier(Nanos::new(10));
+        let wider = spans.earlier(Nanos::new(10));
         let wider: Vec<Span> = wider.within(at(5), at(60)).collect();
         assert_eq!(wider, [span((5, 40))]);
     }

@@ -3,7 +3,7 @@
 use taillab_model::Nanos;
 use taillab_model::summary::{CutSummary, LoadSummary, Report, Scheduled};
 
-use crate::figures::{self, counted, percent, quantile_name, rate};
+use crate::figures::{counted, percent, quantile_name, rate};
 
 /// A generator that was held up for less than this share of the time is not worth a line on a screen.
 const NOTABLE: f64 = 0.01;
@@ -84,7 +84,7 @@ pub(crate) fn reasons(cut: &CutSummary) -> String {
     });
     format!(
         "{} of the time ({}): {}",
-        figures::percent(cut.share, 2),
+        percent(cut.share, 2),
         counted(cut.requests, "request", "requests"),
         reasons.chain(others).collect::<Vec<_>>().join("; ")
     )
