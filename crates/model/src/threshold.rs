@@ -142,6 +142,8 @@ pub struct Assertion {
 pub struct Figures<'a> {
     /// The sojourn of all requests, where the server was recorded; otherwise the client's response time.
     pub latency: &'a Distribution,
+    /// What that is called: `sojourn`, `response time`.
+    pub latency_name: &'static str,
     /// The latency of the result that it is compared with.
     pub before: Option<&'a Distribution>,
     /// Requests without a good answer, and all requests.
@@ -166,39 +168,40 @@ impl Threshold {
 
     fn judge(&self, figures: &Figures<'_>) -> (Held, String) {
         match self {
-            Self::Quantile(objective) => quantile(figures.latency, objective),
+            Self::Quantile(objective) => quantile(figures, objective),
             Self::Ratio { q, most } => ratio(figures, *q, *most),
-            Self::Max(limit) => longest(figures.latency, *limit),
+            Self::Max(limit) => longest(figures, *limit),
             Self::Errors(limit) => errors(figures.errors, *limit),
         }
     }
 }
 
 /// Requests without an answer took longer than all others, so the longest answer is a lower bound.
-fn longest(latency: &Distribution, limit: Nanos) -> (Held, String) {
+fn longest(figures: &Figures<'_>, limit: Nanos) -> (Held, String) {
+    let (latency, name) = (figures.latency, figures.latency_name);
     let is_open = latency.unanswered > 0;
     match latency.max {
-        Some(max) if max > limit && is_open => (Held::Fail, format!("{max} or more")),
-        Some(max) if max > limit => (Held::Fail, max.to_string()),
+        Some(max) if max > limit && is_open => (Held::Fail, format!("{name} {max} or more")),
+        Some(max) if max > limit => (Held::Fail, format!("{name} {max}")),
         _ if is_open => {
-            let text = "the longest latency is not known: some requests were not answered";
-            (Held::Undecided, text.to_owned())
+            let text = format!("the longest {name} is not known: some requests were not answered");
+            (Held::Undecided, text)
         }
-        Some(max) => (Held::Pass, max.to_string()),
+        Some(max) => (Held::Pass, format!("{name} {max}")),
         None => (Held::Undecided, "there was no request".to_owned()),
     }
 }
 
-fn quantile(latency: &Distribution, objective: &Objective) -> (Held, String) {
+fn quantile(figures: &Figures<'_>, objective: &Objective) -> (Held, String) {
     let limit = objective.limit_ns;
-    let found = latency.at(objective.q);
+    let found = figures.latency.at(objective.q);
     let Some((found, value)) = found.and_then(|found| Some((found, found.value?))) else {
         let text = "this percentile is not known: see the verdict";
         return (Held::Undecided, text.to_owned());
     };
     let interval = interval(found.lo, found.hi, |end| end.to_string());
     let outcome = held(found.lo, found.hi, limit);
-    (outcome, format!("{value}{interval}"))
+    (outcome, format!("{} {value}{interval}", figures.latency_name))
 }
 
 fn ratio(figures: &Figures<'_>, q: f64, most: f64) -> (Held, String) {
@@ -313,6 +316,7 @@ mod tests {
         let latency = Distribution::from_sorted(&sorted);
         let figures = Figures {
             latency: &latency,
+            latency_name: "sojourn",
             before: None,
             errors: (5, 10_000),
             valid: true,
@@ -344,6 +348,7 @@ mod tests {
         let held = |failed| {
             let figures = Figures {
                 latency: &latency,
+                latency_name: "sojourn",
                 before: None,
                 errors: (failed, 10_000),
                 valid: true,
@@ -363,6 +368,7 @@ mod tests {
         let latency = Distribution::from_sorted_censored(&answered, lacking, |_| 1.0);
         let figures = Figures {
             latency: &latency,
+            latency_name: "sojourn",
             before: None,
             errors: (1, 1_001),
             valid: true,
@@ -382,6 +388,7 @@ mod tests {
         let (before, after) = (of(100_000), of(150_000));
         let figures = Figures {
             latency: &after,
+            latency_name: "sojourn",
             before: Some(&before),
             errors: (0, 10_000),
             valid: true,

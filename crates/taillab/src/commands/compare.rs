@@ -48,6 +48,10 @@ pub fn run(args: &CompareArgs) -> Result<Exit, Failure> {
     let (latency, before_ns, after_ns) = common(&before, &after)?;
     let figures = Figures {
         latency: after_ns,
+        latency_name: match latency {
+            ComparedLatency::ResponseTime => "response time",
+            ComparedLatency::Sojourn => "sojourn",
+        },
         before: Some(before_ns),
         errors: errors(&after),
         valid: before.verdict.valid && after.verdict.valid,
