@@ -96,10 +96,12 @@ impl Matched {
         left_out: &Spans,
     ) -> impl Iterator<Item = Nanos> {
         let kept = move |request: &Request| !left_out.contain(request.server.t1);
-        self.measured(measure_from).filter(kept).filter_map(|request| {
-            let client = request.client?;
-            let service = client.received?.checked_since(client.sent)?;
-            service.checked_sub(request.server.sojourn()?)
-        })
+        self.measured(measure_from)
+            .filter(kept)
+            .filter_map(|request| {
+                let client = request.client?;
+                let service = client.received?.checked_since(client.sent)?;
+                service.checked_sub(request.server.sojourn()?)
+            })
     }
 }

@@ -236,9 +236,8 @@ impl MatchCounts {
             let overlaps = gaps.get(next).is_some_and(|gap| gap.from <= stamps.t6);
             counts.blind_requests += u64::from(overlaps);
         }
-        let since = |times: &[Monotonic]| {
-            times.iter().filter(|&&at| at >= measure_from).count() as u64
-        };
+        let since =
+            |times: &[Monotonic]| times.iter().filter(|&&at| at >= measure_from).count() as u64;
         counts.ambiguous += since(&matched.ambiguous);
         counts.responses += since(&matched.without_request);
         let of_measurement = |request: &&Unmatched| request.t1 >= measure_from;

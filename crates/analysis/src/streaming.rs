@@ -242,7 +242,9 @@ impl<'c> Analysis<'c> {
         let sampled = matched.slices.sampled(measure_from.max(*from), *upto);
         if matched.slices.are_used() {
             let lengths = sampled.iter();
-            self.sampled += lengths.map(|part| part.to.saturating_since(part.from)).sum();
+            self.sampled += lengths
+                .map(|part| part.to.saturating_since(part.from))
+                .sum();
         }
         self.busy.add(matched, timeline, &sampled);
         self.sampler.add(window);
@@ -328,7 +330,8 @@ impl<'c> Analysis<'c> {
             }
         };
         let is_compared = explained.withdrawn.is_none();
-        let scheduled = (self.on_schedule).map(|view| view.finish(missed, lacking.missing, is_compared));
+        let scheduled =
+            (self.on_schedule).map(|view| view.finish(missed, lacking.missing, is_compared));
         let evidence = verdict::ServerEvidence {
             faster_than_ideal: summed.faster_share,
             unsupported: Unsupported::of(&sojourn.distribution, measured.factors()),

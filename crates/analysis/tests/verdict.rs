@@ -401,8 +401,14 @@ fn a_fault_of_the_schedule_withdraws_only_what_arrivals_on_schedule_saw() {
         assert_eq!(load(&mut report).response_time.quantile(q), None, "{key}");
         assert!(points.len() < drawn && points.iter().all(|(_, beyond)| 1.0 - beyond < q));
         let (found, untouched) = (&report.server, &untouched.server);
-        assert_eq!(found.measured.sojourn.quantile(0.9), untouched.measured.sojourn.quantile(0.9));
-        assert_eq!((&found.ideal.sojourn, of_server.len()), (&untouched.ideal.sojourn, drawn));
+        assert_eq!(
+            found.measured.sojourn.quantile(0.9),
+            untouched.measured.sojourn.quantile(0.9)
+        );
+        assert_eq!(
+            (&found.ideal.sojourn, of_server.len()),
+            (&untouched.ideal.sojourn, drawn)
+        );
     }
 }
 

@@ -323,7 +323,8 @@ mod tests {
                 unanswered: 0,
                 missing: missing as u64,
             };
-            let seen = |known: &[Nanos]| Distribution::from_sorted_censored(known, lacking, |_| 1.0);
+            let seen =
+                |known: &[Nanos]| Distribution::from_sorted_censored(known, lacking, |_| 1.0);
             let (fastest, slowest) = (seen(&all[missing..]), seen(&all[..10_000 - missing]));
             for (place, of_all) in whole.quantiles.iter().enumerate() {
                 for found in [&fastest, &slowest].map(|seen| seen.quantiles[place]) {
@@ -333,7 +334,9 @@ mod tests {
                     let at = format!("{missing} missing: {found:?} {of_all:?}");
                     assert!(lo <= value && found.hi.is_none_or(|hi| value <= hi), "{at}");
                     assert!(of_all.lo.is_some_and(|of_all| lo <= of_all), "{at}");
-                    let reaches = found.hi.is_none_or(|hi| of_all.hi.is_some_and(|of_all| of_all <= hi));
+                    let reaches = found
+                        .hi
+                        .is_none_or(|hi| of_all.hi.is_some_and(|of_all| of_all <= hi));
                     assert!(reaches, "{at}");
                 }
             }

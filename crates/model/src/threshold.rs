@@ -201,7 +201,10 @@ fn quantile(figures: &Figures<'_>, objective: &Objective) -> (Held, String) {
     };
     let interval = interval(found.lo, found.hi, |end| end.to_string());
     let outcome = held(found.lo, found.hi, limit);
-    (outcome, format!("{} {value}{interval}", figures.latency_name))
+    (
+        outcome,
+        format!("{} {value}{interval}", figures.latency_name),
+    )
 }
 
 fn ratio(figures: &Figures<'_>, q: f64, most: f64) -> (Held, String) {

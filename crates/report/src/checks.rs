@@ -60,7 +60,11 @@ pub(crate) fn of(document: &Document<'_>) -> Vec<TrustCheck> {
     if let Some(load) = &report.load {
         let cut = schedule::cut(report).map_or(Nanos::ZERO, |cut| cut.length_ns);
         let on_schedule = load.duration_ns.saturating_sub(cut);
-        checks.extend([arrivals(load, on_schedule), sender(load), errors(&load.errors)]);
+        checks.extend([
+            arrivals(load, on_schedule),
+            sender(load),
+            errors(&load.errors),
+        ]);
         checks.push(probe(&report.server.overhead));
     }
     checks.extend(report.observer.as_ref().map(observer));

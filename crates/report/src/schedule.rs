@@ -115,6 +115,9 @@ mod tests {
         let text = reasons(&cut);
         let begin = "1.25 % of the time (1,204 requests): 1 × the generator was not on its CPU for 99.0 ms (program 1); ";
         assert!(text.starts_with(begin), "{text}");
-        assert!(text.ends_with("; 11 × for other reasons, for 189 ms"), "{text}");
+        assert!(
+            text.ends_with("; 11 × for other reasons, for 189 ms"),
+            "{text}"
+        );
     }
 }

@@ -65,7 +65,10 @@ fn a_generator_that_was_held_up_is_one_line() {
         assert_eq!(text.matches(&line).count(), 1, "{text}");
         assert!(text.contains("(scheduled)"), "{text}");
     }
-    assert!(long.contains("410 × the generator was not on its CPU"), "{long}");
+    assert!(
+        long.contains("410 × the generator was not on its CPU"),
+        "{long}"
+    );
     // too little to matter is not on the screen
     let cut = sample.summary.scheduled.as_mut().unwrap().cut.as_mut();
     cut.unwrap().share = 0.004;

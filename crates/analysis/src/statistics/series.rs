@@ -1,9 +1,7 @@
 //! Observations in order of time: kept as they are up to a size, and as counts beyond.
 
 use taillab_model::histogram::cell;
-use taillab_model::{
-    Distribution, Histogram, Lacking, Nanos, REPORTED_QUANTILES, quantile_ranks,
-};
+use taillab_model::{Distribution, Histogram, Lacking, Nanos, REPORTED_QUANTILES, quantile_ranks};
 
 use super::bins::Bins;
 use super::ccdf::ccdf_of_ranks;

@@ -50,7 +50,11 @@ impl<'c> OnSchedule<'c> {
         let unanswered = requests.t1_of_unanswered.iter();
         let unanswered = unanswered.zip(&requests.ideal_of_unanswered);
         let answered = ideals.len();
-        ideals.extend(unanswered.filter(|(t1, _)| !cut.contain(**t1)).map(|(_, ideal)| *ideal));
+        ideals.extend(
+            unanswered
+                .filter(|(t1, _)| !cut.contain(**t1))
+                .map(|(_, ideal)| *ideal),
+        );
         self.unanswered += (ideals.len() - answered) as u64;
         self.sojourn.extend(&sojourns);
         self.ideal.extend(&ideals);

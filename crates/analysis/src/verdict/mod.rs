@@ -82,9 +82,8 @@ pub fn judge_schedule(evidence: &Evidence<'_>, verdict: &Verdict) -> Vec<Claim> 
         return Vec::new();
     };
     let of_schedule = that_apply_to(evidence, SCHEDULE.iter());
-    let of_schedule: Vec<(&str, Spoils)> = of_schedule
-        .map(|(_, spoils, key)| (key, spoils))
-        .collect();
+    let of_schedule: Vec<(&str, Spoils)> =
+        of_schedule.map(|(_, spoils, key)| (key, spoils)).collect();
     let judged = |claim: ClaimName| {
         let of_all = verdict.claims.iter().find(|other| other.claim == claim);
         let of_all = of_all.iter().flat_map(|other| &other.because);

@@ -6,8 +6,8 @@
 
 use std::fmt;
 
-use taillab_model::{Nanos, REPORTED_QUANTILES};
 use taillab_model::summary::{CutSummary, MAX_CUT_SHARE, MAX_LATENESS_SHARE, MAX_UNSETTLED_SHARE};
+use taillab_model::{Nanos, REPORTED_QUANTILES};
 
 use super::evidence::Evidence;
 use super::rule::{Rule, exceeds};

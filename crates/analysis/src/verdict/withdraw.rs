@@ -36,7 +36,9 @@ impl Withdrawn {
     fn of_schedule(verdict: &Verdict, claims: &[Claim]) -> Self {
         let withdrawn = (claims.iter()).filter(|claim| verdict.valid && !claim.valid);
         Self {
-            from: withdrawn.map(|claim| claim.claim).find_map(ClaimName::quantile),
+            from: withdrawn
+                .map(|claim| claim.claim)
+                .find_map(ClaimName::quantile),
             causes: false,
             forecasts: false,
         }

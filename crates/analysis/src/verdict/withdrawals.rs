@@ -3,7 +3,8 @@
 use std::fmt;
 
 use taillab_model::summary::{
-    ClaimName, MAX_ERROR_SHARE, Matching, ServiceTimeSource, Withdrawn, spoiled_from, unbounded_from,
+    ClaimName, MAX_ERROR_SHARE, Matching, ServiceTimeSource, Withdrawn, spoiled_from,
+    unbounded_from,
 };
 use taillab_model::{MiddleStamps, REPORTED_QUANTILES};
 
@@ -88,7 +89,8 @@ impl fmt::Display for So {
 }
 
 /// What the percentiles that are not withdrawn make of missing requests.
-const ALLOWED: &str = "; the other intervals allow for all of these being the slowest, or the fastest";
+const ALLOWED: &str =
+    "; the other intervals allow for all of these being the slowest, or the fastest";
 
 /// The lowest percentile without an upper bound, if the requests that were not seen were the slowest.
 fn unbounded(e: &Evidence<'_>) -> Option<f64> {
