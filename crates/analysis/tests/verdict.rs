@@ -405,10 +405,8 @@ fn a_fault_of_the_schedule_withdraws_only_what_arrivals_on_schedule_saw() {
             found.measured.sojourn.quantile(0.9),
             untouched.measured.sojourn.quantile(0.9)
         );
-        assert_eq!(
-            (&found.ideal.sojourn, of_server.len()),
-            (&untouched.ideal.sojourn, drawn)
-        );
+        assert_eq!(found.ideal.sojourn, untouched.ideal.sojourn);
+        assert!(of_server.len() > points.len());
     }
 }
 
@@ -418,7 +416,9 @@ fn those_on_schedule_are_judged_by_their_own_number() {
     let mut report = good(&ANALYSIS);
     report.server.matching.lost_events = 3;
     let mut view = held_up(&mut report, 0.2, 0.0);
-    let some: Vec<Nanos> = (0..300).map(|i| Nanos::new(i * 7_919 % 1_009)).collect();
+    let some: Vec<Nanos> = (0..300)
+        .map(|i| Nanos::from_micros(i * 7_919 % 1_009 + 10))
+        .collect();
     view.sojourn = Some(distribution_of(&some));
     report.scheduled = Some(view);
     let evidence = Evidence::of_report(&report, &ANALYSIS.evidence);
