@@ -1,9 +1,8 @@
 //! Sentences about a server's result that all outputs share.
 
-use taillab_model::Nanos;
 use taillab_model::summary::{
-    CutSummary, HoldsTo, LoadSegment, LoadSummary, Reason, ServerResult, ServiceTimeSource,
-    Verdict, WorkersSource,
+    HoldsTo, LoadSegment, LoadSummary, Reason, ServerResult, ServiceTimeSource, Verdict,
+    WorkersSource,
 };
 
 use crate::document::Document;
@@ -214,28 +213,6 @@ pub(crate) fn verdict_word(verdict: &Verdict, partial: bool) -> (Ink, String) {
             (ink, format!("{word}, with {reservations}"))
         }
     }
-}
-
-/// `1.25 % of the time (1,204 requests): 7 × the generator's CPU stood still (the hypervisor …)`.
-pub(crate) fn cut(cut: &CutSummary) -> String {
-    /// Reasons that are spelled out, the longest first.
-    const SPELLED_OUT: usize = 4;
-    let (spelled_out, others) = cut.by_reason.split_at(cut.by_reason.len().min(SPELLED_OUT));
-    let reasons = spelled_out.iter().map(|by| {
-        let (times, why) = (by.times, by.why.sentence());
-        format!("{times} × {why} for {} ({})", by.length_ns, by.who)
-    });
-    let others = (!others.is_empty()).then(|| {
-        let times: u64 = others.iter().map(|by| by.times).sum();
-        let length: Nanos = others.iter().map(|by| by.length_ns).sum();
-        format!("{times} × for other reasons, for {length}")
-    });
-    format!(
-        "{:.2} % of the time ({}): {}",
-        100.0 * cut.share,
-        counted(cut.requests, "request", "requests"),
-        reasons.chain(others).collect::<Vec<_>>().join("; ")
-    )
 }
 
 #[cfg(test)]

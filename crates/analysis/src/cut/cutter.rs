@@ -1,4 +1,4 @@
-//! Which requests are left out of the statistics.
+//! Which requests are left out of the experiment's view.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -10,10 +10,10 @@ use taillab_model::{Cut, CutReason, Monotonic, Nanos, REPORTED_QUANTILES};
 use taillab_queueing::ideal::IdealQueue;
 
 use crate::id_map::grow_to;
+use crate::matched::Matched;
 use crate::spans::{Span, Spans};
-use crate::window::Window;
 
-/// Marks the cuts in each window. A cut lasts from its first request until it has no more effect:
+/// Finds the cuts in each window. A cut lasts from its first request until it has no more effect:
 /// until sends are on time again, and the queue is what it would have been without it.
 ///
 /// Requests that were sent late arrived late. So the server may have been idle when it should have
@@ -205,13 +205,9 @@ impl<'c> Cutter<'c> {
         }
     }
 
-    /// Marks the cuts in the next window.
-    pub fn mark(&mut self, window: &mut Window) {
-        if self.cuts.is_empty() {
-            return;
-        }
+    /// What is cut of the requests of the next window, which ends at `upto`: stretches of T1.
+    pub fn cut_in(&mut self, matched: &Matched, upto: Monotonic) -> Spans {
         let mut spans = Vec::new();
-        let matched = &window.matched;
         for arrival in matched.arrivals() {
             let t6 = arrival.matched.map(|place| matched.requests.t6(place));
             let due = (arrival.matched).map_or(arrival.t1, |place| matched.requests.due(place));
@@ -221,11 +217,11 @@ impl<'c> Cutter<'c> {
         if let Some(open) = &mut self.open {
             spans.push(Span {
                 from: open.shown_to.unwrap_or(open.from),
-                to: window.upto,
+                to: upto,
             });
-            open.shown_to = Some(window.upto);
+            open.shown_to = Some(upto);
         }
-        window.matched.cut = spans.into();
+        spans.into()
     }
 
     /// The cuts for requests that arrived and left at these times, in order of arrival.

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Distribution, Nanos};
 
-/// The load as planned and as the client saw it.
+/// The load as planned and as the client saw it. In a run, the times are those of the requests of `scheduled`;
+/// rate, length and number are those of all requests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LoadSummary {
     /// Rate of the schedule, requests per second.
