@@ -24,8 +24,7 @@ pub(super) const GENERATOR: &[Withdrawal] = &[
                 let planned = planned.unwrap_or(load.summary.target_rate_per_s);
                 (sent < MIN_SENT_SHARE * planned).then(|| {
                     format!(
-                        "the generator sent {} requests per second of the {} that were due, so the \
-                         load was lower than asked{}",
+                        "the generator sent {} requests per second of the {} that were due{}",
                         Count(sent.round() as u64),
                         Count(planned.round() as u64),
                         so(e)
@@ -43,10 +42,8 @@ pub(super) const GENERATOR: &[Withdrawal] = &[
                 let busy = e.load?.summary.client.busy_share;
                 (busy > MAX_CLIENT_BUSY_SHARE).then(|| {
                     format!(
-                        "the generator was busy {} of the time (more than {}), so it sent and \
-                         received late{}",
+                        "the generator was busy {} of the time, and sent and received late{}",
                         Percent(busy),
-                        Percent(MAX_CLIENT_BUSY_SHARE),
                         so(e)
                     )
                 })
