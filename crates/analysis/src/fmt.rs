@@ -126,9 +126,9 @@ impl fmt::Display for Grew<'_> {
             per_second(overload.came_per_s),
             per_second(overload.done_per_s),
         )?;
-        match overload.unanswered {
-            0 => write!(f, ", until {} were waiting", Count(overload.waiting))?,
-            dropped => write!(f, ", and {} were never answered", Count(dropped))?,
+        write!(f, ", until {} were waiting", Count(overload.waiting))?;
+        if overload.unanswered > 0 {
+            write!(f, " and {} were not answered", Count(overload.unanswered))?;
         }
         match overload.to_ns.filter(|_| !overload.outlasts_load) {
             Some(to) => write!(f, "; the queue was gone at {}", seconds(to)),

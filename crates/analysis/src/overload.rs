@@ -52,7 +52,7 @@ const TOLD_APART: usize = 8;
 const NAMED: usize = 3;
 
 /// A program that took a smaller share of the CPUs is not named.
-const WORTH_NAMING: f64 = 0.005;
+const WORTH_NAMING: f64 = 0.01;
 
 /// What happened in a cell of time.
 #[derive(Clone, Debug, Default)]

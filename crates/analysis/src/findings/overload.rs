@@ -10,8 +10,8 @@ use crate::fmt::{Count, Grew};
 /// At least this share of the CPU time is a reason, and so is a cost that exceeds t by more than this share.
 const NOTABLE: f64 = 0.05;
 
-/// A program that took a smaller share of the CPUs is not named.
-const WORTH_NAMING: f64 = 0.005;
+/// A smaller share of the CPUs is not listed.
+const WORTH_NAMING: f64 = 0.01;
 
 pub(super) fn overload(facts: &Facts<'_>) -> Option<Finding> {
     let overload = facts.server.measured.overload.as_ref()?;
@@ -62,11 +62,19 @@ fn cpus(overload: &Overload) -> Option<String> {
     ))
 }
 
+/// The capacity according to t, and t; `None` where the server did more, so that t is too long.
+fn known_capacity(overload: &Overload) -> Option<(f64, Nanos)> {
+    /// A capacity that is higher by this share may be chance.
+    const BY_CHANCE: f64 = 0.05;
+    let (capacity, t) = overload.capacity_per_s.zip(overload.service_time_ns)?;
+    (overload.done_per_s <= (1.0 + BY_CHANCE) * capacity).then_some((capacity, t))
+}
+
 /// What the server can do according to t, and why it did less.
 fn by_t(overload: &Overload) -> Option<String> {
     /// A capacity above this share of the one that follows from t has not fallen.
     const AS_BEFORE: f64 = 0.95;
-    let (capacity, t) = overload.capacity_per_s.zip(overload.service_time_ns)?;
+    let (capacity, t) = known_capacity(overload)?;
     let by_t = Count(capacity.round() as u64);
     if overload.done_per_s >= AS_BEFORE * capacity {
         return Some(format!("By t it can answer {by_t} per second, no more."));
@@ -103,7 +111,7 @@ fn reasons(cpu: &CpuTaken, t: Nanos) -> String {
 /// Whether the ideal server cannot do so much either.
 fn by_the_ideal(facts: &Facts<'_>, overload: &Overload) -> Option<String> {
     let ideal = &facts.server.ideal;
-    let grows = overload.capacity_per_s.is_some() && ideal.utilization >= 1.0;
+    let grows = known_capacity(overload).is_some() && ideal.utilization >= 1.0;
     grows.then(|| {
         format!(
             "The queue of an ideal server grows as well: the load is {} of what it can do.",
