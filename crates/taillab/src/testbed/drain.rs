@@ -16,8 +16,7 @@ const DRAIN_AT_ONCE: usize = 48;
 /// second.
 const PERIOD: Duration = Duration::from_millis(2);
 
-/// Drains the probe in the generator's idle gaps, and stops the load if the server has died. A generator that is
-/// behind its schedule has no gaps: so that the probe loses nothing, what has gathered is drained between sends.
+/// Drains the probe in the generator's idle gaps, and stops the load if the server has died.
 pub struct DrainProbe<'a> {
     /// The probe, where one is attached and no other thread drains it.
     pub probe: Option<&'a mut Probe>,
@@ -34,9 +33,6 @@ impl Hooks for DrainProbe<'_> {
     }
 
     fn should_stop(&mut self) -> bool {
-        if let Some(probe) = &mut self.probe {
-            probe.drain(usize::MAX);
-        }
         self.server_gone.load(Ordering::Relaxed)
     }
 }
