@@ -240,6 +240,7 @@ fn each_reason_against_a_run_is_found_alone() {
         }),
         ("errors", "2,000 time-outs in 20,000 requests", |s| {
             load(s).errors.timeouts = 2_000;
+            s.server.measured.sojourn.unanswered = 2_000;
         }),
     ];
     for (key, line, spoil) in cases {
@@ -287,6 +288,7 @@ fn what_spoils_a_claim_withdraws_that_one() {
             "p99",
             |s| {
                 (load(s).errors.timeouts, load(s).errors.misses) = (30, 1);
+                s.server.measured.sojourn.unanswered = 30;
             },
         ),
         (

@@ -301,8 +301,12 @@ impl<'c> Cutter<'c> {
     fn close(&mut self, to: Monotonic) -> Option<Span> {
         let open = self.open.take()?;
         let by = &mut self.sums.by_reason[open.reason];
-        by.length_ns += to.saturating_since(open.from.max(self.measure_from));
+        let length = to.saturating_since(open.from.max(self.measure_from));
+        by.length_ns += length;
         by.requests += open.requests;
+        // one that began in the warm-up, and lasts because another cut extended it
+        let is_of_measurement = length > Nanos::ZERO || open.requests > 0;
+        by.times = by.times.max(u64::from(is_of_measurement));
         self.sums.resumed = Some(to.max(self.measure_from));
         Some(Span {
             from: open.shown_to.unwrap_or(open.from),
@@ -397,6 +401,27 @@ mod tests {
         let (spans, found) = cut_of(&[(100, 200), (150, 260)], 1, &requests);
         assert_eq!((spans, found.requests), (vec![(100, 300)], 3));
         assert_eq!(found.by_reason[0].times, 2);
+    }
+
+    /// A cut of the warm-up, which another one of the measurement extends.
+    #[test]
+    fn a_cut_that_began_in_the_warm_up_counts_from_the_measurement_on() {
+        let cut = |from, to, who: &str| Cut {
+            from: at(from),
+            to: at(to),
+            why: CutReason::GeneratorStalled,
+            who: who.to_owned(),
+        };
+        let cuts = [cut(100, 200, "a program"), cut(180, 400, "another")];
+        let mut cutter = Cutter::new(&cuts, NonZeroU32::MIN, None, at(300));
+        for (came, left) in [(50, 60), (110, 190), (185, 310), (305, 320), (350, 390)] {
+            assert_eq!(cutter.came(at(came), Some(at(left)), came >= 300), None);
+        }
+        let found = cutter.finish().unwrap();
+        assert_eq!((found.share, found.requests), (1.0, 2));
+        assert_eq!(found.length_ns, Nanos::new(50));
+        let first = &found.by_reason[0];
+        assert_eq!((first.who.as_str(), first.times), ("a program", 1));
     }
 
     /// The client's figures have no ideal queue.
