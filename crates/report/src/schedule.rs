@@ -27,8 +27,7 @@ pub(crate) fn notably_off_schedule(report: &Report) -> Option<String> {
 pub(crate) fn off_schedule(report: &Report) -> Option<String> {
     let view = report.scheduled.as_ref()?;
     let cut = view.cut.as_ref()?;
-    let by = cut.by_reason.first();
-    let by = by.map_or_else(String::new, |by| format!(" (mostly by {})", by.who));
+    let by = by_whom(cut).map_or_else(String::new, |by| format!(" ({by})"));
     Some(format!(
         "The generator was held up for {} of the time{by}: what is measured is the server under the \
          arrivals as they came; what {} would see is {} (scheduled)",
@@ -36,6 +35,17 @@ pub(crate) fn off_schedule(report: &Report) -> Option<String> {
         planned(report.load.as_ref()),
         seen(view),
     ))
+}
+
+/// Who held the generator up: `mostly by stress (pid 77) on CPU 1`, `by kswapd0 (pid 40) on CPU 1 and 12 others`.
+fn by_whom(cut: &CutSummary) -> Option<String> {
+    let (first, others) = cut.by_reason.split_first()?;
+    let who = &first.who;
+    Some(match others.len() as u64 {
+        0 => format!("by {who}"),
+        _ if first.length_ns * 2 >= cut.length_ns => format!("mostly by {who}"),
+        n => format!("by {who} and {}", counted(n, "other", "others")),
+    })
 }
 
 /// The arrivals that were wanted: `Poisson arrivals at 30,000/s`.
@@ -108,10 +118,12 @@ mod tests {
         };
         let cut = CutSummary {
             share: 0.0125,
+            length_ns: Nanos::from_millis(579),
             requests: 1_204,
             by_reason: (1..=6).map(by).collect(),
             ..CutSummary::default()
         };
+        assert_eq!(by_whom(&cut).unwrap(), "by program 1 and 5 others");
         let text = reasons(&cut);
         let begin = "1.25 % of the time (1,204 requests): 1 × the generator was not on its CPU for 99.0 ms (program 1); ";
         assert!(text.starts_with(begin), "{text}");

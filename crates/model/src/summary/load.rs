@@ -236,6 +236,15 @@ impl LoadErrors {
         ]
     }
 
+    /// Those of a server that left so many requests without a response. An answer that a client which was held up
+    /// did not read in time is none.
+    pub fn of_server(self, unanswered: u64) -> Self {
+        Self {
+            timeouts: self.timeouts.min(unanswered),
+            ..self
+        }
+    }
+
     /// All kinds together.
     pub fn total(&self) -> u64 {
         self.kinds().iter().map(|(count, _)| count).sum()

@@ -30,7 +30,7 @@ pub(super) fn put(page: &mut Markup, document: &Document<'_>) {
             ("Utilisation", server::utilization(document)),
             ("Service time t", service_time),
             ("Requests", figures::count(load.requests)),
-            ("Measured for", load.duration_ns.to_string()),
+            ("Measured for", report.duration_ns.to_string()),
             ("From", began),
         ],
         None => vec![

@@ -194,7 +194,7 @@ fn load_facts(
             format!(
                 "{} in {}{date}",
                 figures::counted(load.requests, "request", "requests"),
-                load.duration_ns
+                report.duration_ns
             ),
         ),
     ]

@@ -226,8 +226,8 @@ impl<'c> Pass<'c> {
             server.overhead.cpu_ns_per_request = Some(ns);
         }
         let (load, client_curve) = known.load.unzip();
-        let recorded = end.last.unwrap_or(self.from).saturating_since(self.from);
-        let duration = load.as_ref().map_or(recorded, |load| load.duration_ns);
+        // a generator that was held up takes longer than its schedule
+        let duration = end.last.unwrap_or(self.from).saturating_since(self.from);
         let on_schedule = load.is_some().then(Scheduled::same_as_measured);
         let target = known.target;
         let mut report = Report {

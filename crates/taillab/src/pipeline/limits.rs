@@ -23,7 +23,10 @@ pub fn hold(args: &LimitArgs, report: &mut Report) -> Result<(), Failure> {
     let stayed = &report.server.measured.sojourn;
     let all = stayed.count + stayed.unanswered;
     let errors = match &report.load {
-        Some(load) => errors_of(load),
+        Some(load) => {
+            let errors = load.errors.of_server(stayed.unanswered);
+            (errors.failed_requests(), load.requests)
+        }
         None => (stayed.unanswered, all),
     };
     let measured = (stayed, "sojourn", errors);
