@@ -12,6 +12,7 @@
 //!   window and of all windows before;
 //! - only a sample of the time is replayed; the result says so.
 
+mod on_schedule;
 mod sums;
 
 use std::num::NonZeroU32;
@@ -19,11 +20,11 @@ use std::sync::Arc;
 
 use taillab_model::explanation::NamedCurve;
 use taillab_model::summary::{
-    BusyPeriods, Ideal, Matching, Measured, Overhead, ServerResult, ServiceTimeSource, Stages,
-    StagesAt, Withdrawn, WorkersSource,
+    BusyPeriods, Ideal, Matching, Measured, Overhead, Scheduled, ServerResult, ServiceTimeSource,
+    Stages, StagesAt, Withdrawn, WorkersSource,
 };
 use taillab_model::{
-    Distribution, HISTOGRAM_ERROR, MiddleStamps, Monotonic, Nanos, RecordingContext, Tid,
+    Distribution, HISTOGRAM_ERROR, Lacking, MiddleStamps, Monotonic, Nanos, RecordingContext, Tid,
 };
 
 use crate::comparison::{Inside, disagrees, is_above, no_distribution};
@@ -35,8 +36,9 @@ use crate::ledger::{Baseline, Entry, Labels, LedgerOptions};
 use crate::matched::MatchCounts;
 use crate::overload::Queue;
 use crate::replay::Sampler;
-use crate::spans::{Span, earlier};
+use crate::spans::{Spans, earlier};
 use crate::statistics::{Observations, counted_curve};
+use crate::streaming::on_schedule::OnSchedule;
 use crate::streaming::sums::Sums;
 use crate::timeline::ServerTime;
 use crate::verdict::{self, Unsupported};
@@ -104,11 +106,14 @@ pub struct Analysed {
     /// The server's side. The caller sets what the analysis does not know: the source of t, the probe's
     /// cost, the CPUs' busy share and whether the workers are virtual.
     pub server: ServerResult,
+    /// What requests that were sent on schedule saw, without its claims; `None` if the recording has no cuts.
+    pub scheduled: Option<Scheduled>,
     /// Requests that arrived during the measurement.
     pub arrivals: u64,
     /// The same, plus those of the warm-up.
     pub all_arrivals: u64,
-    /// The client's service time minus the sojourn, if a client was joined.
+    /// The client's service time minus the sojourn of the requests that were sent on schedule, if a client was
+    /// joined.
     pub client_minus_server: Option<Distribution>,
     /// Points (x, P(sojourn ≥ x)) of the measured sojourn.
     pub measured_ccdf: Vec<(Nanos, f64)>,
@@ -135,14 +140,6 @@ pub enum AnalysisError {
         /// Events read.
         events: u64,
     },
-    /// Requests came in and were answered, but the generator was late all the time: the load is more than it
-    /// can send, or something held it up.
-    #[error(
-        "nothing is left of the measurement: all of it was cut, because the generator was late the \
-         whole time; give it more CPUs (--client-cpus) or lower the load, and stop other programs on \
-         its CPUs"
-    )]
-    AllCut,
     /// Requests came in, but none of the measurement was matched.
     #[error(
         "{arrivals} requests came in, but none of the measurement has a response: check that the \
@@ -163,8 +160,6 @@ pub struct Analysis<'c> {
     events: u64,
     late_events: u64,
     windows: u64,
-    /// The length of the measurement that is left out of all statistics.
-    cut: Nanos,
     /// Requests of the first window.
     shown_by: usize,
     /// Requests to which no response is due.
@@ -175,6 +170,8 @@ pub struct Analysis<'c> {
     disturbances: bool,
     counts: MatchCounts,
     sums: Sums,
+    /// The experiment's view; `None` if the recording has no cuts.
+    on_schedule: Option<OnSchedule<'c>>,
     inside: Inside,
     queue: Queue,
     busy: ServerTime,
@@ -206,13 +203,13 @@ impl<'c> Analysis<'c> {
             events: 0,
             late_events: 0,
             windows: 0,
-            cut: Nanos::ZERO,
             shown_by: 0,
             silent: 0,
             unexplained: None,
             disturbances: false,
             counts: MatchCounts::default(),
             sums: Sums::new(options.exact),
+            on_schedule: OnSchedule::new(&context.cuts, &options),
             inside: Inside::default(),
             queue: Queue::default(),
             busy: ServerTime::default(),
@@ -252,20 +249,21 @@ impl<'c> Analysis<'c> {
         self.counts.add(matched, measure_from, (*from, *upto));
         let waited_for_until = self.waited_for_until(window);
         let requests = self.arrivals.take(matched, waited_for_until);
-        self.sums.add(matched, &requests, measure_from);
+        let cut = match &mut self.on_schedule {
+            Some(on_schedule) => on_schedule.add(matched, &requests, *upto),
+            None => Spans::default(),
+        };
+        self.sums.add(matched, &requests, measure_from, &cut);
         self.inside.add(matched);
         self.queue.add(window, self.options.workers.get());
-        self.cut += matched.cut.length(measure_from.max(*from), *upto);
         let sampled = matched.slices.sampled(measure_from.max(*from), *upto);
-        let left = sampled.iter();
-        let left: Vec<Span> = left
-            .flat_map(|part| matched.cut.left(part.from, part.to))
-            .collect();
         if matched.slices.are_used() {
-            let lengths = left.iter().map(|left| left.to.saturating_since(left.from));
-            self.sampled += lengths.sum();
+            let lengths = sampled.iter();
+            self.sampled += lengths
+                .map(|part| part.to.saturating_since(part.from))
+                .sum();
         }
-        self.busy.add(matched, timeline, &left);
+        self.busy.add(matched, timeline, &sampled);
         self.sampler.add(window);
         let explainer = match &mut self.explainer {
             Some(explainer) => explainer,
@@ -309,13 +307,17 @@ impl<'c> Analysis<'c> {
                 events: self.events,
             });
         }
-        let (matching, unanswered) = self.matching(lost_events);
+        let (matching, missed) = self.matching(lost_events);
+        let lacking = Lacking {
+            unanswered: self.sums.unanswered.saturating_sub(missed),
+            missing: matching.missing(),
+        };
         let mut server_measured = self.business(&matching);
         let (options, workers) = (self.options, self.options.workers.get());
         let t = options.service_time;
         let Some(explainer) = self.explainer.filter(|_| self.sums.answered() > 0) else {
-            let is_all_cut = self.cut > Nanos::ZERO && self.arrivals.count() == 0;
-            return Err(nothing_left(is_all_cut, self.all_arrivals));
+            let arrivals = self.all_arrivals as usize;
+            return Err(AnalysisError::NothingMatched { arrivals });
         };
         let known_t = options.service_time_known.then_some(t);
         let queue = self.queue;
@@ -323,7 +325,7 @@ impl<'c> Analysis<'c> {
             queue.finish(workers, known_t, options.measure_from, self.context);
         // in a queue that grows, the percentiles are those of this measurement
         let is_overloaded = server_measured.overload.is_some();
-        let mut summed = (self.sums).finish(options.is_repeated, is_overloaded, unanswered);
+        let mut summed = (self.sums).finish(options.is_repeated, is_overloaded, lacking);
         let (measured, mut ideal) = (&summed.measured, summed.ideal.distribution());
         let mut by_service_time = self.arrivals.widen(&mut ideal);
         let sojourn = Sojourn {
@@ -357,6 +359,9 @@ impl<'c> Analysis<'c> {
                 ..Explained::default()
             }
         };
+        let is_compared = explained.withdrawn.is_none();
+        let scheduled =
+            (self.on_schedule).map(|view| view.finish(missed, lacking.missing, is_compared));
         let evidence = verdict::ServerEvidence {
             faster_than_ideal: summed.faster_share,
             unsupported: Unsupported::of(&sojourn.distribution, measured.factors()),
@@ -398,6 +403,7 @@ impl<'c> Analysis<'c> {
         findings::renew(&mut server, &ideal_as_independent, self.disturbances);
         Ok(Analysed {
             server,
+            scheduled,
             arrivals: self.arrivals.count(),
             all_arrivals: self.all_arrivals,
             client_minus_server,
@@ -409,16 +415,15 @@ impl<'c> Analysis<'c> {
         })
     }
 
-    /// How events and responses joined, and how many requests nobody answered.
+    /// How events and responses joined, and how many responses the client received and the probe missed: their
+    /// requests were answered.
     fn matching(&self, lost_events: u64) -> (Matching, u64) {
         let mut matching = self.counts.clone().finish();
         matching.unanswered = matching.unanswered.saturating_sub(self.sums.cut_off);
         matching.lost_events = lost_events;
         matching.hooks.clone_from(&self.context.hooks);
-        // responses that the client received and the probe missed were answered
         let missed = matching.client_responses - matching.client_matched;
-        let unanswered = self.sums.unanswered.saturating_sub(missed);
-        (matching, unanswered)
+        (matching, missed)
     }
 
     /// Utilisation and busy nanoseconds per request, where they are known; nothing else is filled in.
@@ -485,16 +490,6 @@ fn server_result(
         model_fit: explained.model_fit,
         predictions: explained.predictions,
         explanation: explained.explanation,
-    }
-}
-
-/// Why a measurement has no request in its statistics although requests arrived.
-fn nothing_left(is_all_cut: bool, arrivals: u64) -> AnalysisError {
-    match is_all_cut {
-        true => AnalysisError::AllCut,
-        false => AnalysisError::NothingMatched {
-            arrivals: arrivals as usize,
-        },
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod cut;
 mod load;
+mod scheduled;
 mod verdict;
 
 use schemars::JsonSchema;
@@ -15,8 +16,10 @@ pub use self::load::{
     ArrivalsReference, ArrivalsVerdict, ClientCost, DispersionAt, LoadErrors, LoadSegment,
     LoadSummary,
 };
+pub use self::scheduled::Scheduled;
 pub use self::verdict::{
     Claim, ClaimName, HoldsTo, MAX_MISSING_SHARE, Reason, TOO_FEW, Verdict, spoiled_from,
+    unbounded_from,
 };
 pub use crate::ideal::{
     BusyPeriods, CpuTaken, Ideal, IdealBounds, Overload, ServiceTimeSource, TakenBy, Withdrawn,
@@ -61,7 +64,7 @@ pub const NOTABLE_LATENESS_SHARE: f64 = 0.1;
 #[schemars(extend("allOf" = [
     {
         "if": {"properties": {"command": {"const": "run"}}},
-        "then": {"required": ["load", "client_minus_server", "calibration"]},
+        "then": {"required": ["load", "client_minus_server", "calibration", "scheduled"]},
         "else": {"properties": {"client_minus_server": false, "calibration": false}},
     },
     {
@@ -93,17 +96,18 @@ pub struct Report<Server = ServerResult> {
     /// One load by a schedule, where the generator was ours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<LoadSummary>,
-    /// Where the generator was ours: the client's service time − (T6 − T1), request by request. That is
-    /// the way there and back, including the client's own stack and its reading.
+    /// Where the generator was ours: the client's service time − (T6 − T1), request by request, of the
+    /// requests of `scheduled`. That is the way there and back, including the client's own stack and its
+    /// reading.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_minus_server: Option<Distribution>,
     /// How the peak was measured, where it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calibration: Option<Calibration>,
-    /// What was left out of all statistics because the load was not what it should have been; absent
-    /// where nothing was.
+    /// What requests that were sent on schedule saw; absent where the generator was not ours. Everything
+    /// else is of all requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cut: Option<CutSummary>,
+    pub scheduled: Option<Scheduled>,
     /// The server's side: what the probe saw and what follows from it.
     #[serde(flatten)]
     pub server: Server,
@@ -339,6 +343,22 @@ pub struct Matching {
 }
 
 impl Matching {
+    /// How many answered requests the distributions may lack. Where the client is ours, it knows of those that the
+    /// probe missed. Otherwise each lost event may have been a stamp of a request that nobody knows of.
+    pub fn missing(&self) -> u64 {
+        let unmatched = self.responses.saturating_sub(self.matched);
+        match self.client_responses {
+            0 => unmatched + self.lost_events,
+            all => unmatched.max(all.saturating_sub(self.client_matched)),
+        }
+    }
+
+    /// Those as a share of all answered requests.
+    pub fn missing_share(&self) -> f64 {
+        let missing = self.missing();
+        missing as f64 / (self.matched + missing).max(1) as f64
+    }
+
     /// Responses to requests whose six stamps were all to be recorded. In sampled mode only the
     /// matched ones: the request of an unmatched response is not known.
     pub const fn asked(&self) -> u64 {

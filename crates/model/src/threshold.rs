@@ -141,9 +141,10 @@ pub struct Assertion {
 /// The figures of a result that thresholds are compared with.
 #[derive(Clone, Copy, Debug)]
 pub struct Figures<'a> {
-    /// How long a user waits: the client's response time, or the sojourn, where only the server was
-    /// watched.
+    /// The sojourn of all requests, where the server was recorded; otherwise the client's response time.
     pub latency: &'a Distribution,
+    /// What that is called: `sojourn`, `response time`.
+    pub latency_name: &'static str,
     /// The latency of the result that it is compared with.
     pub before: Option<&'a Distribution>,
     /// Requests without a good answer, and all requests.
@@ -193,39 +194,43 @@ impl Threshold {
 
     fn judge(&self, figures: &Figures<'_>) -> (Held, String) {
         match self {
-            Self::Quantile(objective) => quantile(figures.latency, objective),
+            Self::Quantile(objective) => quantile(figures, objective),
             Self::Ratio { q, most } => ratio(figures, *q, *most),
-            Self::Max(limit) => longest(figures.latency, *limit),
+            Self::Max(limit) => longest(figures, *limit),
             Self::Errors(limit) => errors(figures.errors, *limit),
         }
     }
 }
 
 /// Requests without an answer took longer than all others, so the longest answer is a lower bound.
-fn longest(latency: &Distribution, limit: Nanos) -> (Held, String) {
+fn longest(figures: &Figures<'_>, limit: Nanos) -> (Held, String) {
+    let (latency, name) = (figures.latency, figures.latency_name);
     let is_open = latency.unanswered > 0;
     match latency.max {
-        Some(max) if max > limit && is_open => (Held::Fail, format!("{max} or more")),
-        Some(max) if max > limit => (Held::Fail, max.to_string()),
+        Some(max) if max > limit && is_open => (Held::Fail, format!("{name} {max} or more")),
+        Some(max) if max > limit => (Held::Fail, format!("{name} {max}")),
         _ if is_open => {
-            let text = "the longest latency is not known: some requests were not answered";
-            (Held::Undecided, text.to_owned())
+            let text = format!("the longest {name} is not known: some requests were not answered");
+            (Held::Undecided, text)
         }
-        Some(max) => (Held::Pass, max.to_string()),
+        Some(max) => (Held::Pass, format!("{name} {max}")),
         None => (Held::Undecided, "there was no request".to_owned()),
     }
 }
 
-fn quantile(latency: &Distribution, objective: &Objective) -> (Held, String) {
+fn quantile(figures: &Figures<'_>, objective: &Objective) -> (Held, String) {
     let limit = objective.limit_ns;
-    let found = latency.at(objective.q);
+    let found = figures.latency.at(objective.q);
     let Some((found, value)) = found.and_then(|found| Some((found, found.value?))) else {
         let text = "this percentile is not known: see the verdict";
         return (Held::Undecided, text.to_owned());
     };
     let interval = interval(found.lo, found.hi, |end| end.to_string());
     let outcome = held(found.lo, found.hi, limit);
-    (outcome, format!("{value}{interval}"))
+    (
+        outcome,
+        format!("{} {value}{interval}", figures.latency_name),
+    )
 }
 
 fn ratio(figures: &Figures<'_>, q: f64, most: f64) -> (Held, String) {
@@ -298,6 +303,7 @@ fn wilson(k: u64, n: u64) -> (f64, f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Lacking;
 
     #[test]
     fn thresholds_are_read_and_written_back() {
@@ -339,6 +345,7 @@ mod tests {
         let latency = Distribution::from_sorted(&sorted);
         let figures = Figures {
             latency: &latency,
+            latency_name: "sojourn",
             before: None,
             errors: (5, 10_000),
             standing: Standing::Sound,
@@ -378,6 +385,7 @@ mod tests {
         let held = |failed| {
             let figures = Figures {
                 latency: &latency,
+                latency_name: "sojourn",
                 before: None,
                 errors: (failed, 10_000),
                 standing: Standing::Sound,
@@ -393,9 +401,11 @@ mod tests {
     #[test]
     fn requests_without_an_answer_do_not_excuse_a_long_one() {
         let answered: Vec<Nanos> = (1..=1_000).map(Nanos::from_micros).collect();
-        let latency = Distribution::from_sorted_censored(&answered, 1, |_| 1.0);
+        let lacking = Lacking::unanswered(1);
+        let latency = Distribution::from_sorted_censored(&answered, lacking, |_| 1.0);
         let figures = Figures {
             latency: &latency,
+            latency_name: "sojourn",
             before: None,
             errors: (1, 1_001),
             standing: Standing::Sound,
@@ -415,6 +425,7 @@ mod tests {
         let (before, after) = (of(100_000), of(150_000));
         let figures = Figures {
             latency: &after,
+            latency_name: "sojourn",
             before: Some(&before),
             errors: (0, 10_000),
             standing: Standing::Sound,

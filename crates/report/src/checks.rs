@@ -4,12 +4,13 @@ use taillab_model::load_result::{Generator, LoadReport};
 use taillab_model::summary::{
     ArrivalsReference, Calibration, Claim, DispersionAt, Hook, LimitedBy, LoadErrors, LoadSummary,
     MAX_CLIENT_BUSY_SHARE, MIN_COMPLETE_SHARE, MIN_MATCHED_SHARE, Matching, Observer, Overhead,
-    Verdict,
+    Scheduled, Verdict,
 };
-use taillab_model::{Distribution, MiddleStamps};
+use taillab_model::{Distribution, MiddleStamps, Nanos};
 
 use crate::document::Document;
 use crate::figures::{bytes, count, counted, micros_f64, percent, percent_of, rate, round_length};
+use crate::schedule;
 use crate::server::{self, service_time_origin};
 use crate::table::{Column, Table, cell, name};
 
@@ -54,9 +55,16 @@ pub(crate) fn of(document: &Document<'_>) -> Vec<TrustCheck> {
     let report = document.report;
     let matched = &report.server.matching;
     let mut checks: Vec<TrustCheck> = claims(&report.verdict).into_iter().collect();
+    checks.extend(report.scheduled.as_ref().and_then(on_schedule));
     checks.extend([matching(matched), lost_and_blind(document)]);
     if let Some(load) = &report.load {
-        checks.extend([arrivals(load), sender(load), errors(&load.errors)]);
+        let cut = schedule::cut(report).map_or(Nanos::ZERO, |cut| cut.length_ns);
+        let on_schedule = load.duration_ns.saturating_sub(cut);
+        checks.extend([
+            arrivals(load, on_schedule),
+            sender(load),
+            errors(&load.errors),
+        ]);
         checks.push(probe(&report.server.overhead));
     }
     checks.extend(report.observer.as_ref().map(observer));
@@ -74,7 +82,7 @@ pub(crate) fn of_load(report: &LoadReport) -> Vec<TrustCheck> {
     let generator = report.generator();
     let loads = report.load.iter();
     let mut checks: Vec<TrustCheck> = claims(&report.verdict).into_iter().collect();
-    checks.extend(loads.flat_map(|load| [arrivals(load), sender(load)]));
+    checks.extend(loads.flat_map(|load| [arrivals(load, load.duration_ns), sender(load)]));
     checks.extend(generator.wire.as_ref().map(|wire| {
         let stamped = counted(
             wire.stamped,
@@ -96,12 +104,22 @@ pub(crate) fn of_load(report: &LoadReport) -> Vec<TrustCheck> {
 
 /// Which claims hold and which are withdrawn; `None` where the result makes no claims.
 fn claims(verdict: &Verdict) -> Option<TrustCheck> {
+    judged("claims", &verdict.claims)
+}
+
+/// Which percentiles of what requests on schedule saw hold; `None` where it is the view of all requests.
+fn on_schedule(view: &Scheduled) -> Option<TrustCheck> {
+    let is_own = !view.same_as_measured || view.withdrawn_from().is_some();
+    is_own.then(|| judged("scheduled", &view.claims)).flatten()
+}
+
+fn judged(name: &'static str, claims: &[Claim]) -> Option<TrustCheck> {
     let names = |claims: &[&Claim]| -> String {
         let names = claims.iter().map(|claim| claim.claim.to_string());
         names.collect::<Vec<_>>().join(", ")
     };
     let (hold, withdrawn): (Vec<&Claim>, Vec<&Claim>) =
-        verdict.claims.iter().partition(|claim| claim.valid);
+        claims.iter().partition(|claim| claim.valid);
     let mut lines = Vec::new();
     if withdrawn.is_empty() && !hold.is_empty() {
         lines.push(format!("all hold: {}", names(&hold)));
@@ -115,7 +133,7 @@ fn claims(verdict: &Verdict) -> Option<TrustCheck> {
         (false, true) => State::Good,
         (false, false) => State::Notable,
     };
-    (!lines.is_empty()).then(|| check("claims", state, lines))
+    (!lines.is_empty()).then(|| check(name, state, lines))
 }
 
 /// The client's floor, which says how much of a result is the client's own.
@@ -228,7 +246,8 @@ fn lost_and_blind(document: &Document<'_>) -> TrustCheck {
     check("lost events", state, [format!("{lost} lost; {blind}")])
 }
 
-fn arrivals(load: &LoadSummary) -> TrustCheck {
+/// `length` is how long requests were sent on schedule.
+fn arrivals(load: &LoadSummary, length: Nanos) -> TrustCheck {
     let a = &load.arrivals;
     let is_scheduled = a.reference == ArrivalsReference::Schedule;
     let how = match (is_scheduled, a.gaps_passed()) {
@@ -257,7 +276,7 @@ fn arrivals(load: &LoadSummary) -> TrustCheck {
         lines.push(format!("index of dispersion of counts (IDC) {idc}"));
     }
     // bursts decide, not single gaps of microseconds: bursts make the queues
-    let state = match a.foreign_bursts(load.duration_ns) {
+    let state = match a.foreign_bursts(length) {
         Some(_) => State::Bad,
         None => State::good_if(a.gaps_passed() || is_scheduled, State::Notable),
     };

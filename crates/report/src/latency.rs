@@ -4,8 +4,9 @@ use taillab_model::explanation::Cause;
 use taillab_model::summary::Verdict;
 use taillab_model::{Distribution, Nanos};
 
-use crate::document::Document;
+use crate::document::{Document, Series};
 use crate::figures;
+use crate::schedule;
 use crate::table::{Cell, Column, Table, cell, known, lacking, name};
 use crate::text::Ink;
 
@@ -20,6 +21,8 @@ pub(crate) struct View<'a> {
     pub(crate) short: &'static str,
     pub(crate) ink: Ink,
     pub(crate) distribution: &'a Distribution,
+    /// From this percentile on it is withdrawn, though the verdict does not say so.
+    pub(crate) withdrawn_from: Option<f64>,
 }
 
 /// The views of a server; the ratio of measured to ideal follows the measured one.
@@ -30,6 +33,8 @@ pub(crate) fn of_server(document: &Document<'_>) -> Table {
             short: series.label(),
             ink: Ink::of(series),
             distribution,
+            withdrawn_from: (schedule::withdrawn_from(document.report))
+                .filter(|_| series == Series::Client),
         })
         .collect();
     if !document.is_compared() {
@@ -101,7 +106,10 @@ pub(crate) fn table(
         for (i, view) in views.iter().enumerate() {
             let found = match value(view.distribution, q) {
                 Some(_) => quantile(view.distribution, q),
-                None => lacking(lacks(view.distribution, q, verdict)),
+                None => {
+                    let from = view.withdrawn_from;
+                    lacking(lacks(view.distribution, q, verdict, from))
+                }
             };
             cells.push(found.ink(view.ink));
             if ratio == Some(i) {
@@ -145,10 +153,16 @@ pub(crate) fn ratio_at(measured: &Distribution, ideal: &Distribution, q: f64) ->
     Some(value(measured, q)?.get() as f64 / ideal.get() as f64)
 }
 
-/// Why a quantile is missing: what the sample lacks, or that the verdict withdraws it. From an invalid result
-/// nothing is taken out.
-pub(crate) fn lacks(distribution: &Distribution, q: f64, verdict: &Verdict) -> String {
-    let is_withdrawn = verdict.valid && verdict.withdraws(q);
+/// Why a quantile is missing: what the sample lacks, or that it is withdrawn, by the verdict or `from` a lower one
+/// on. From an invalid result nothing is taken out.
+pub(crate) fn lacks(
+    distribution: &Distribution,
+    q: f64,
+    verdict: &Verdict,
+    from: Option<f64>,
+) -> String {
+    let here = verdict.withdraws(q) || from.is_some_and(|from| (from..1.0).contains(&q));
+    let is_withdrawn = verdict.valid && here;
     match is_withdrawn && q <= distribution.answered_share() {
         true => "withdrawn: see the verdict".to_owned(),
         false => needs(distribution, q),

@@ -49,6 +49,33 @@ fn a_valid_run_in_110_columns_with_colours() {
     insta::assert_snapshot!(text.replace('\u{1b}', "^"));
 }
 
+/// What is measured is of all requests, and one line says what those on schedule saw.
+#[test]
+fn a_generator_that_was_held_up_is_one_line() {
+    let mut sample = common::sample(Nanos::from_secs(20));
+    sample.summary.scheduled = Some(common::held_up(&sample.summary));
+    let line = "The generator was held up for 12.4 % of the time (by stress (pid 77) on CPU 0): \
+                what is measured is the server under the arrivals as they came; what Poisson \
+                arrivals at";
+    let unfolded = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let line = unfolded(line.to_owned());
+    let short = unfolded(screen(&sample.report(), None, &[], Style::PLAIN));
+    let long = unfolded(render(&sample.report(), None, Style::PLAIN));
+    for text in [&short, &long] {
+        assert_eq!(text.matches(&line).count(), 1, "{text}");
+        assert!(text.contains("(scheduled)"), "{text}");
+    }
+    assert!(
+        long.contains("410 × the generator was not on its CPU"),
+        "{long}"
+    );
+    // too little to matter is not on the screen
+    let cut = sample.summary.scheduled.as_mut().unwrap().cut.as_mut();
+    cut.unwrap().share = 0.004;
+    let short = unfolded(screen(&sample.report(), None, &[], Style::PLAIN));
+    assert!(!short.contains("held up"), "{short}");
+}
+
 /// Interrupted after 100 ms: too few requests for the tail, lost events, nothing to draw.
 #[test]
 fn an_invalid_partial_run_in_60_columns() {

@@ -38,8 +38,6 @@ pub struct LoadFacts {
     pub client: ClientCost,
     /// What went wrong in the measurement.
     pub errors: LoadErrors,
-    /// How much of the measurement is cut; its requests are not among those given.
-    pub cut: Nanos,
 }
 
 /// The analysis of a load.
@@ -66,7 +64,7 @@ pub struct LoadCurves {
     pub lateness: Vec<(Nanos, f64)>,
 }
 
-/// Analyses the requests of a measurement.
+/// Analyses the requests of a measurement, all of them sent on schedule.
 ///
 /// `requests` returns an iterator over them in order of the intended time, and is called several times:
 /// the series are made one after the other, so that only one is in memory at a time. In the
@@ -75,14 +73,28 @@ pub fn summarise<I>(requests: impl Fn() -> I, facts: LoadFacts) -> LoadAnalysis
 where
     I: Iterator<Item = LoadedRequest>,
 {
-    let due = span(requests().map(|r| r.times.intended), facts.cut);
-    let sent = span(requests().map(|r| r.times.sent), facts.cut);
+    summarise_kept(requests, |_| true, facts)
+}
+
+/// [`summarise`] of a measurement in which only some requests were sent on schedule: those that are `kept`.
+/// Percentiles are of these. Rate, length and number are of all requests.
+pub fn summarise_kept<I>(
+    requests: impl Fn() -> I,
+    kept: impl Fn(&LoadedRequest) -> bool,
+    facts: LoadFacts,
+) -> LoadAnalysis
+where
+    I: Iterator<Item = LoadedRequest>,
+{
+    let due = span(requests().map(|r| r.times.intended));
+    let sent = span(requests().map(|r| r.times.sent));
+    let requests = || requests().filter(&kept);
     let times = |of: fn(&ClientTimes) -> Option<Nanos>| -> Vec<Nanos> {
         requests().filter_map(|r| of(&r.times)).collect()
     };
     let service = times(service_time);
-    let unanswered = due.instants - service.len() as u64;
-    let answered = span(requests().filter_map(|r| r.times.received), facts.cut);
+    let unanswered = (requests().count() - service.len()) as u64;
+    let answered = span(requests().filter_map(|r| r.times.received));
     let growth = growth(&service, answered.rate_per_s());
     let observe = |times: Vec<Nanos>, unanswered: u64| {
         let mut observed = Observations::of(&times).with_unanswered(unanswered);
@@ -180,15 +192,12 @@ where
 struct Span {
     instants: u64,
     ends: Option<(Monotonic, Monotonic)>,
-    /// The length that is cut.
-    cut: Nanos,
 }
 
-fn span(instants: impl Iterator<Item = Monotonic>, cut: Nanos) -> Span {
+fn span(instants: impl Iterator<Item = Monotonic>) -> Span {
     let none = Span {
         instants: 0,
         ends: None,
-        cut,
     };
     instants.fold(none, |span, at| Span {
         instants: span.instants + 1,
@@ -196,15 +205,13 @@ fn span(instants: impl Iterator<Item = Monotonic>, cut: Nanos) -> Span {
             span.ends
                 .map_or((at, at), |(first, last)| (first.min(at), last.max(at))),
         ),
-        ..span
     })
 }
 
 impl Span {
     fn length(&self) -> Nanos {
         let ends = self.ends;
-        let length = ends.map_or(Nanos::ZERO, |(first, last)| last.saturating_since(first));
-        length.saturating_sub(self.cut)
+        ends.map_or(Nanos::ZERO, |(first, last)| last.saturating_since(first))
     }
 
     /// Gaps per second: n instants have n − 1. 0 without a gap.

@@ -1,13 +1,15 @@
 //! Rules about a generator that sent less than it should have.
 //!
-//! Where the server was recorded, they withdraw nothing of it: it answered the requests that came. Of a load alone
-//! they withdraw the percentiles, unless the server did not keep up either: then it is the server that they show.
+//! As with the rules about the schedule, they withdraw what arrivals on schedule would have seen, and nothing that
+//! is of the server; of a load alone, all percentiles. Not so where the server did not keep up either: then it
+//! is the server that they show.
 
 use taillab_model::summary::{MAX_CLIENT_BUSY_SHARE, MIN_SENT_SHARE};
 
 use super::evidence::Evidence;
 use super::overload::is_overloaded;
 use super::rule::Rule;
+use super::schedule::SoFrom;
 use super::withdrawals::{Spoils, Withdrawal};
 use crate::fmt::{Count, Percent};
 
@@ -53,17 +55,17 @@ pub(super) const GENERATOR: &[Withdrawal] = &[
 ];
 
 fn spoils(e: &Evidence<'_>) -> Spoils {
-    match e.server.is_some() || is_overloaded(e) {
+    match is_overloaded(e) {
         true => Spoils::Nothing,
         false => Spoils::From(0.5),
     }
 }
 
 /// What is withdrawn, for the end of a sentence.
-fn so(e: &Evidence<'_>) -> &'static str {
+fn so(e: &Evidence<'_>) -> String {
     match spoils(e) {
-        Spoils::From(_) => ", so the percentiles are its own, and withdrawn",
-        _ => "",
+        Spoils::From(q) => SoFrom(e, q).to_string(),
+        _ => String::new(),
     }
 }
 

@@ -14,8 +14,10 @@ pub(super) const RULES: &[Rule] = &[
                 .load
                 .map_or(client.service_time, |l| &l.summary.response_time);
             let requests = Count(client.requests);
+            // nothing may have been sent on schedule, and the server have answered all of it
+            let is_cut = e.server.is_some() && answers.unanswered == 0;
             match answers.count {
-                0 => Some(format!("none of {requests} requests was answered")),
+                0 if !is_cut => Some(format!("none of {requests} requests was answered")),
                 _ if e.errors()?.failed_requests() >= client.requests => Some(format!(
                     "none of {requests} requests was answered without an error{}",
                     first_of_them(e)
@@ -28,7 +30,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         key: "longer_than_client",
         seen: |e| {
-            let measured = e.server?.result.measured.sojourn.quantile(0.5)?;
+            e.server?;
+            // the client's times are of the requests that were sent on schedule
+            let measured = e.on_schedule()?.quantile(0.5)?;
             let client = e.load?.summary.service_time.quantile(0.5)?;
             // if many requests went wrong, the client's percentile is over other requests than the server's
             let (wrong, requests) = (e.errors()?.total(), e.client()?.requests);

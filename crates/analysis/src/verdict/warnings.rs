@@ -368,7 +368,8 @@ pub(super) const RULES: &[Rule] = &[
         seen: |e| {
             let arrivals = &e.load?.summary.arrivals;
             let judged = arrivals.reference == ArrivalsReference::Process;
-            (judged && !arrivals.gaps_passed()).then(|| {
+            let any = e.on_schedule().is_some_and(|kept| kept.count > 0);
+            (judged && any && !arrivals.gaps_passed()).then(|| {
                 format!(
                     "the individual gaps between sends are not exactly {} (Kolmogorov–Smirnov \
                      distance {:.4}, Anderson–Darling A² {:.2})",

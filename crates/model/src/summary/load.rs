@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Distribution, Nanos};
 
-/// The load as planned and as the client saw it.
+/// The load as planned and as the client saw it. In a run, the times are those of the requests of `scheduled`;
+/// rate, length and number are those of all requests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LoadSummary {
     /// Rate of the schedule, requests per second.
@@ -233,6 +234,15 @@ impl LoadErrors {
                 "connections closed",
             ),
         ]
+    }
+
+    /// Those of a server that left so many requests without a response. An answer that a client which was held up
+    /// did not read in time is none.
+    pub fn of_server(self, unanswered: u64) -> Self {
+        Self {
+            timeouts: self.timeouts.min(unanswered),
+            ..self
+        }
     }
 
     /// All kinds together.

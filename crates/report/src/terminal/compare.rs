@@ -34,7 +34,7 @@ pub fn render(comparison: &Comparison, style: Style) -> String {
     }
     let latency = match comparison.latency {
         ComparedLatency::ResponseTime => "what the client waited",
-        ComparedLatency::Sojourn => "from the arrival at the server to its response",
+        ComparedLatency::Sojourn => "sojourn in the server, all requests",
     };
     page.heading("Latency in µs", &format!("{latency}, with 95 % intervals"));
     let table = table(comparison).fit(

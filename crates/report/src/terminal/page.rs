@@ -143,6 +143,13 @@ impl Page {
         }
     }
 
+    /// What a generator that was held up means for the result.
+    pub(super) fn off_schedule(&mut self, text: Option<String>) {
+        if let Some(text) = text {
+            self.marked(Ink::Notable, "!", &text);
+        }
+    }
+
     /// Below the title of a screen: why it is invalid, and at most this number of reservations.
     pub(super) fn verdict_lines(&mut self, verdict: &Verdict, reservations: usize) {
         for Reason { text, .. } in &verdict.reasons {

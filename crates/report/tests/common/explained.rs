@@ -69,7 +69,7 @@ pub(crate) fn trace(length: Nanos) -> TraceSample {
             load: None,
             client_minus_server: None,
             calibration: None,
-            cut: None,
+            scheduled: None,
             server: result,
             observer: Some(Observer {
                 cpu_share: 0.071,

@@ -51,7 +51,7 @@ fn report(load: Option<LoadSummary>, generator: Generator) -> LoadReport {
         load,
         client_minus_server: None,
         calibration: None,
-        cut: None,
+        scheduled: None,
         server: ClientOnly { generator },
         observer: None,
         assertions: Vec::new(),

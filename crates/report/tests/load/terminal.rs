@@ -56,6 +56,7 @@ fn hold_some_limits(report: &mut LoadReport) {
     let figures = Figures {
         before: None,
         latency: &load.response_time,
+        latency_name: "response time",
         errors: (load.errors.failed_requests(), load.requests),
         standing: Standing::Sound,
     };

@@ -19,7 +19,8 @@ const HELP: &str = "Examples:\n  \
 
 /// Compare two results: percentiles side by side, and their ratio with its interval.
 ///
-/// Reads the results that run, trace, explain and load have saved (summary.json, result.json). Two
+/// Reads the results that run, trace, explain and load have saved (summary.json, result.json). Compares the
+/// sojourn in the server, of all requests; where one is of load, the client's response time. Two
 /// measurements one after the other also differ because the machine changes; `taillab run --fix` measures
 /// in pairs instead.
 #[derive(Debug, Args)]

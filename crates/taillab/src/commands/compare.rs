@@ -48,6 +48,10 @@ pub fn run(args: &CompareArgs) -> Result<Exit, Failure> {
     let (latency, before_ns, after_ns) = common(&before, &after)?;
     let figures = Figures {
         latency: after_ns,
+        latency_name: match latency {
+            ComparedLatency::ResponseTime => "response time",
+            ComparedLatency::Sojourn => "sojourn",
+        },
         before: Some(before_ns),
         errors: errors(&after),
         standing: match before.verdict.valid {
@@ -77,17 +81,18 @@ pub fn run(args: &CompareArgs) -> Result<Exit, Failure> {
     })
 }
 
-/// The response time if both results have a client of ours, otherwise the sojourn in the server.
+/// The sojourn of all requests if the server was recorded in both results, otherwise the response time of the
+/// client.
 fn common<'a>(
     before: &'a Saved,
     after: &'a Saved,
 ) -> Result<(ComparedLatency, &'a Distribution, &'a Distribution), Failure> {
+    if let (Some(before), Some(after)) = (&before.measured, &after.measured) {
+        return Ok((ComparedLatency::Sojourn, &before.sojourn, &after.sojourn));
+    }
     if let (Some(before), Some(after)) = (&before.load, &after.load) {
         let latency = ComparedLatency::ResponseTime;
         return Ok((latency, &before.response_time, &after.response_time));
-    }
-    if let (Some(before), Some(after)) = (&before.measured, &after.measured) {
-        return Ok((ComparedLatency::Sojourn, &before.sojourn, &after.sojourn));
     }
     Err(Failure::failed(
         "the two have no latency in common: compare two results of run, two of trace, or two of load \

@@ -187,10 +187,7 @@ impl Load for GeneratedLoad<'_> {
                     seed,
                     stop,
                 };
-                let mut hooks = DrainProbe {
-                    probe: None,
-                    server_gone: gone,
-                };
+                let mut hooks = DrainProbe::new(None, gone);
                 client.saturate(&closed, &mut hooks)
             },
         )??;

@@ -9,7 +9,7 @@ use taillab_analysis::{
 };
 use taillab_host::CpuUsage;
 use taillab_model::summary::{
-    Calibration, CutSummary, LoadSummary, Observer, Overhead, Reason, Report, SCHEMA_VERSION,
+    Calibration, LoadSummary, Observer, Overhead, Reason, Report, SCHEMA_VERSION, Scheduled,
     ServerResult, ServiceTimeSource, Verdict,
 };
 use taillab_model::{Monotonic, Nanos, RecordingContext, Tid};
@@ -155,8 +155,6 @@ pub struct Pass<'c> {
     pub rows: Option<Rows>,
     /// Whether disturbances were recorded, without which requests have no accounts.
     has_accounts: bool,
-    /// What was cut; known after the last window.
-    pub cut: Option<CutSummary>,
 }
 
 impl<'c> Pass<'c> {
@@ -199,7 +197,6 @@ impl<'c> Pass<'c> {
             analysis: Analysis::new(context, options),
             rows: None,
             has_accounts: false,
-            cut: None,
         })
     }
 
@@ -241,15 +238,9 @@ impl<'c> Pass<'c> {
             server.overhead.cpu_ns_per_request = Some(ns);
         }
         let (load, client_curve) = known.load.unzip();
-        let recorded = end.last.unwrap_or(self.from).saturating_since(self.from);
-        let duration = load.as_ref().map_or(recorded, |load| load.duration_ns);
-        let cut = self.cut.as_ref().map_or(Nanos::ZERO, |cut| cut.length_ns);
-        // the client's length already excludes what is cut
-        let counted = if load.is_some() {
-            duration
-        } else {
-            duration.saturating_sub(cut)
-        };
+        // a generator that was held up takes longer than its schedule
+        let duration = end.last.unwrap_or(self.from).saturating_since(self.from);
+        let on_schedule = load.is_some().then(Scheduled::same_as_measured);
         let target = known.target;
         let mut report = Report {
             schema_version: SCHEMA_VERSION,
@@ -258,11 +249,11 @@ impl<'c> Pass<'c> {
             started_unix_s: context.started_unix_s,
             partial: known.partial || end.damage.is_some(),
             duration_ns: duration,
-            arrival_rate_per_s: found.arrivals as f64 / counted.as_secs_f64().max(1e-9),
+            arrival_rate_per_s: found.arrivals as f64 / duration.as_secs_f64().max(1e-9),
             load,
             client_minus_server: found.client_minus_server,
             calibration,
-            cut: self.cut,
+            scheduled: found.scheduled.or(on_schedule),
             server,
             observer,
             fixes: Vec::new(),
@@ -283,15 +274,23 @@ impl<'c> Pass<'c> {
             cut_off: end.cut_off,
             framed: context.framing.is_some(),
         };
-        report.verdict = verdict::judge(&Evidence {
+        let evidence = Evidence {
             hypervisor: context.hypervisor.as_deref(),
             conditions: &known.conditions,
             virtual_workers,
             recording: report.load.is_none().then_some(recording),
             ..Evidence::of_report(&report, &found.evidence)
-        });
-        let points = curves.iter_mut().map(|curve| &mut curve.points);
-        if verdict::withdraw(&mut report, points) {
+        };
+        let verdict = verdict::judge(&evidence);
+        let of_schedule = verdict::judge_schedule(&evidence, &verdict);
+        report.verdict = verdict;
+        if let Some(view) = &mut report.scheduled {
+            view.claims = of_schedule;
+        }
+        let of_client = |curve: &&mut Curve| curve.series == Series::Client;
+        let (client, server): (Vec<&mut Curve>, Vec<&mut Curve>) =
+            curves.iter_mut().partition(of_client);
+        if verdict::withdraw(&mut report, points(server), points(client)) {
             let ideal = &found.ideal_as_independent;
             findings::renew(&mut report.server, ideal, found.disturbances);
         }
@@ -307,6 +306,10 @@ impl Analysed {
             false => Exit::Invalid,
         }
     }
+}
+
+fn points(curves: Vec<&mut Curve>) -> impl Iterator<Item = &mut Vec<(Nanos, f64)>> {
+    curves.into_iter().map(|curve| &mut curve.points)
 }
 
 /// The name of the server, or else of the file.

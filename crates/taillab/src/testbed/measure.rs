@@ -62,7 +62,7 @@ impl Recorded {
     }
 
     /// Whether the sends follow the arrival process. They are judged on the time axis of the schedule, on
-    /// which the rate is constant, and without the parts that are cut.
+    /// which the rate is constant, and without the parts in which the generator was held up.
     pub fn arrivals(&self) -> Result<ArrivalsVerdict, Failure> {
         let since_begin = |at: Monotonic| at.saturating_since(self.began);
         let in_schedule = |at: Monotonic| self.began + self.pace.planned(since_begin(at));
