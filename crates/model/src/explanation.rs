@@ -102,13 +102,27 @@ pub struct ModelFit {
     pub largest_error: f64,
     /// The points, p50 … p99.9, as far as the sample supports them.
     pub points: Vec<FitPoint>,
-    /// The largest error at which forecasts are shown ([`max_fit_error`]).
+    /// The largest error at which a percentile has forecasts ([`max_fit_error`]).
     pub largest_borne: f64,
-    /// The fit is good enough for forecasts.
+    /// The fit is good enough for forecasts of all points.
     pub good: bool,
 }
 
-/// A replay that misses a percentile by more than this supports no forecast: 5 % for one worker,
+impl ModelFit {
+    /// The relative error at a quantile; the largest one if it was not compared there.
+    pub fn error_at(&self, q: f64) -> f64 {
+        let mut points = self.points.iter();
+        let known = points.find(|point| point.q == q);
+        known.map_or(self.largest_error, |point| point.error)
+    }
+
+    /// Whether the replay is good enough at a quantile to forecast it.
+    pub fn bears(&self, q: f64) -> bool {
+        self.error_at(q).abs() <= self.largest_borne
+    }
+}
+
+/// A replay that misses a percentile by more than this supports no forecast of it: 5 % for one worker,
 /// whose queue is known exactly, 15 % for several, among which the scheduler chooses.
 pub const fn max_fit_error(workers: usize) -> f64 {
     if workers <= 1 { 0.05 } else { 0.15 }

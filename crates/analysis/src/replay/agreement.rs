@@ -399,7 +399,11 @@ fn an_idle_server_is_woken_and_a_busy_one_is_not() {
     let mut all = change(&observed, Sharing::Assigned, Order::Arrival);
     // the third draws a wake-up; the last finds another thread on the CPU
     assert_eq!(departures(&observed, &all), [14, 24, 115, 230]);
+    // it gives way, and keeps the CPU awake as before
     all.limits[0] = 0;
+    assert_eq!(departures(&observed, &all), [14, 24, 115, 211]);
+    // it is gone, and the CPU sleeps
+    all.awake[0] = 0;
     assert_eq!(departures(&observed, &all), [14, 24, 115, 215]);
     // the CPU has no power state to leave, neither in a wake-up that was measured nor in one that is drawn
     all.no_exit = true;
