@@ -43,6 +43,7 @@ pub mod requests;
 mod resent;
 pub mod rtt;
 pub mod service_time;
+mod sleeping;
 pub mod slices;
 pub mod slowest;
 pub mod spans;

@@ -387,6 +387,34 @@ pub struct HypervisorSpell {
     pub share: f64,
 }
 
+/// How often the server's workers fell asleep for want of work, and what it took to wake them. Nothing of it
+/// depends on t.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Sleeping {
+    /// Wake-ups of workers per second, all workers together.
+    #[schemars(range(min = 0))]
+    pub wakes_per_s: f64,
+    /// Wake-ups per request.
+    #[schemars(range(min = 0))]
+    pub wakes_per_request: f64,
+    /// Share of the requests whose worker slept, or was on its way, when they reached their socket.
+    #[schemars(range(min = 0, max = 1))]
+    pub found_asleep_share: f64,
+    /// Mean T2 to T3 of those requests, in nanoseconds.
+    #[schemars(range(min = 0))]
+    pub wait_asleep_ns: f64,
+    /// The same of the others: waiting for their turn.
+    #[schemars(range(min = 0))]
+    pub wait_awake_ns: f64,
+    /// Of the requests around p50 of the sojourn: the mean time in which CPUs left idle states and workers
+    /// were woken (`idle_exit`, `wakeup`), in nanoseconds.
+    #[schemars(range(min = 0))]
+    pub at_p50_ns: f64,
+    /// The same as a share of their sojourn.
+    #[schemars(range(min = 0, max = 1))]
+    pub share_of_p50: f64,
+}
+
 /// The latency of a user who waits for the slowest of several such servers.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FanOut {
@@ -427,6 +455,9 @@ pub struct Explanation {
     /// What the hypervisor took of the server's CPUs; `None` where it was not seen to take anything.
     #[serde(default)]
     pub hypervisor: Option<TakenByHypervisor>,
+    /// How often workers slept, and what waking them took; `None` where none was seen to be woken.
+    #[serde(default)]
+    pub sleeping: Option<Sleeping>,
     /// The latency of the slowest of many servers.
     pub fan_out: Vec<FanOut>,
     /// Curves to draw.

@@ -1,7 +1,7 @@
 use super::*;
 use taillab_model::explanation::{
     Cause, CauseShare, Clustering, Culprit, Explanation, FitPoint, HypervisorSpell, Inversions,
-    ModelFit, PredictedPoint, Prediction, Share, TakenByHypervisor, WorkerShare,
+    ModelFit, PredictedPoint, Prediction, Share, Sleeping, TakenByHypervisor, WorkerShare,
 };
 use taillab_model::summary::{
     CpuTaken, Ideal, Matching, Measured, Overhead, Overload, ServiceTimeSource, Stages, Withdrawn,
@@ -84,6 +84,8 @@ struct Case {
     model_fit: Option<ModelFit>,
     clustering: Option<Clustering>,
     hypervisor: Option<TakenByHypervisor>,
+    sleeping: Option<Sleeping>,
+    busy_ns_per_request: Option<f64>,
     workers: Vec<WorkerShare>,
     inversions: Inversions,
     matching: Matching,
@@ -102,6 +104,8 @@ impl Default for Case {
             model_fit: None,
             clustering: None,
             hypervisor: None,
+            sleeping: None,
+            busy_ns_per_request: None,
             workers: Vec::new(),
             inversions: Inversions::default(),
             matching: Matching::default(),
@@ -122,7 +126,7 @@ impl Case {
                 sojourn: self.sojourn.clone(),
                 server_cpu_busy_share: None,
                 utilization: None,
-                busy_ns_per_request: None,
+                busy_ns_per_request: self.busy_ns_per_request,
                 overload: self.overload,
             },
             ideal: Ideal {
@@ -150,6 +154,7 @@ impl Case {
             explanation: Some(Explanation {
                 clustering: self.clustering.clone(),
                 hypervisor: self.hypervisor.clone(),
+                sleeping: self.sleeping,
                 workers: self.workers.clone(),
                 inversions: self.inversions.clone(),
                 ..Explanation::default()
@@ -553,6 +558,59 @@ fn overtaking_is_told_with_the_workers_that_do_it() {
     // withdrawn causes leave nothing to say about its share
     case.causes.clear();
     assert_eq!(case.findings()[0].advice, None);
+}
+
+/// Half of the CPU time of this server was sleeping and waking, and nothing said so.
+#[test]
+fn workers_that_sleep_and_wake_are_told_with_what_it_costs() {
+    let sleeping = Sleeping {
+        wakes_per_s: 13_400.0,
+        wakes_per_request: 0.8,
+        found_asleep_share: 0.62,
+        wait_asleep_ns: 11_900.0,
+        wait_awake_ns: 1_200.0,
+        at_p50_ns: 45_000.0,
+        share_of_p50: 0.36,
+    };
+    let mut poll = prediction("busy-poll", Cause::IdleExit, 80_000);
+    poll.description = "workers that poll".to_owned();
+    poll.points[0].q = 0.5;
+    poll.points[0].measured_ns = Nanos::new(125_000);
+    let mut case = Case {
+        sojourn: distribution(&[(0.5, 125_000), (0.99, 760_000)]),
+        sleeping: Some(sleeping),
+        busy_ns_per_request: Some(180_000.0),
+        predictions: vec![poll],
+        ..Case::default()
+    };
+    let found = &case.findings()[0];
+    assert_eq!(
+        found.text,
+        "The workers fall asleep and are woken 13,400 times a second: 62 % of the requests find \
+         theirs asleep, and it runs 11.9 µs later. Of p50, 125 µs, leaving idle states and waking \
+         up make 45.0 µs (36 %). A request costs 180 µs of CPU time, and t is 100 µs: 80.0 µs of \
+         it (44 %) goes into sleeping and waking, 100 µs each time. Predicted with workers that \
+         poll: p50 80.0 µs (70.0 µs to 100 µs). What treats it: workers that spin, `busy-poll`, \
+         `irq-suspension` and `cpu-dma-latency` (taillab tune), and in a virtual machine the \
+         haltpoll governor or idle=poll."
+    );
+    assert_eq!(
+        found.advice.as_deref(),
+        Some("sudo taillab tune apply rt-priority -p 4711")
+    );
+    // little of either is not worth a sentence
+    let is_told = |case: &Case| case.texts().iter().any(|text| text.contains("asleep"));
+    case.sleeping = Some(Sleeping {
+        share_of_p50: 0.09,
+        ..sleeping
+    });
+    assert!(is_told(&case));
+    case.busy_ns_per_request = Some(110_000.0);
+    assert!(!is_told(&case));
+    // without t, the median still tells
+    case.busy_ns_per_request = None;
+    case.sleeping = Some(sleeping);
+    assert!(is_told(&case));
 }
 
 #[test]

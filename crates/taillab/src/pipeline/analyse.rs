@@ -277,10 +277,10 @@ impl<'c> Pass<'c> {
             ..Evidence::of_report(&report, &found.evidence)
         });
         let points = curves.iter_mut().map(|curve| &mut curve.points);
-        if verdict::withdraw(&mut report, points) {
-            let ideal = &found.ideal_as_independent;
-            findings::renew(&mut report.server, ideal, found.disturbances);
-        }
+        verdict::withdraw(&mut report, points);
+        // only now is it known where t comes from, what the probe cost, and what is withdrawn
+        let ideal = &found.ideal_as_independent;
+        findings::renew(&mut report.server, ideal, found.disturbances);
         Ok(Analysed { report, curves })
     }
 }
