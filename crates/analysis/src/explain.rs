@@ -201,6 +201,7 @@ impl Explainer {
                 let composed = composition.finish(sojourn.distribution.unanswered);
                 explained.causes = composed.shares(&ledger, one_in.max(1.0));
                 explanation.bands = composed.bands();
+                explanation.around = composed.around();
                 explained.beyond_slice = self.slices.map(|_| composed.beyond_slice());
             }
             drop(ledger);
@@ -242,6 +243,7 @@ impl Explained {
         self.predictions.clear();
         self.model_fit = None;
         explanation.bands.clear();
+        explanation.around.clear();
         explanation.curves.clear();
         for request in &mut explanation.slowest {
             request.ideal_ns = None;

@@ -37,6 +37,7 @@ pub mod median;
 mod overload;
 pub mod paired;
 pub mod predict;
+pub mod ratio;
 pub mod redaction;
 pub mod replay;
 pub mod requests;

@@ -13,7 +13,7 @@ use crate::statistics::{Observations, Values};
 pub const STAGE_PERCENTILES: [f64; 6] = [0.5, 0.9, 0.99, 0.999, 0.9999, 1.0];
 
 /// Half the width of a percentile's band, as a share of the requests above it.
-const BAND_SHARE: f64 = 0.05;
+pub(crate) const BAND_SHARE: f64 = 0.05;
 
 /// The least half width of a band, in requests; less if the slowest or the fastest request is nearer.
 const BAND_MIN: u64 = 10;

@@ -93,6 +93,30 @@ pub struct BandPart {
     pub share: Share,
 }
 
+/// Measured ÷ ideal at a percentile, and what makes it more than 1.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct DividedRatio {
+    /// The quantile.
+    #[schemars(range(min = 0, max = 1))]
+    pub q: f64,
+    /// This quantile of the measured sojourn ÷ that of the ideal one.
+    #[schemars(range(min = 0))]
+    pub ratio: f64,
+    /// What it consists of besides the ideal, the largest part first; the parts sum to the ratio − 1.
+    pub parts: Vec<RatioPart>,
+}
+
+/// A part of a [`DividedRatio`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RatioPart {
+    /// What it is: `wake-ups and idle exits`.
+    pub what: String,
+    /// The causes that it sums up; none: the probe.
+    pub causes: Vec<Cause>,
+    /// How much of the ratio it makes; negative where the server beat the ideal in it.
+    pub value: f64,
+}
+
 /// How well the replayed queue reproduces what was measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ModelFit {
@@ -440,6 +464,9 @@ pub struct NamedCurve {
 pub struct Explanation {
     /// The composition of the excess, from the fast requests to the slowest.
     pub bands: Vec<Band>,
+    /// The same of the requests around p50, p99 and p99.9 of the sojourn: those that took about as long.
+    #[serde(default)]
+    pub around: Vec<Band>,
     /// What to tell a person, the most important first.
     pub findings: Vec<Finding>,
     /// Who overtook whom.

@@ -179,6 +179,25 @@ fn forecasts_that_fall_together_are_one_curve_with_both_names() {
 }
 
 #[test]
+fn the_ratio_is_divided_where_it_is_shown() {
+    let sample = trace(Nanos::from_secs(2));
+    let report = sample.report();
+    let text = unwrapped(&terminal::render(&report, None, plain(300)));
+    let screen = unwrapped(&terminal::screen(&report, None, &[], plain(100)));
+    let page = String::from_utf8(html::render(&report)).unwrap();
+    for (ratio, name) in sample.summary.server.ratio.iter().zip(["p50", "p99"]) {
+        let [wakes, transmit] = [0, 1].map(|part| ratio.parts[part].value);
+        // the probe's part is too small to be named
+        let said = format!(
+            "the ideal at {name}: wake-ups and idle exits {wakes:.2}, transmit {transmit:.2}"
+        );
+        for output in [&text, &screen, &page] {
+            assert!(output.contains(&said), "{said}: {output}");
+        }
+    }
+}
+
+#[test]
 fn where_nothing_is_explained_both_say_why() {
     let mut sample = trace(Nanos::from_secs(2));
     let result = &mut sample.summary.server;

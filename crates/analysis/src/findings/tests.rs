@@ -149,6 +149,7 @@ impl Case {
             matching: self.matching.clone(),
             overhead: Overhead::default(),
             causes: self.causes.clone(),
+            ratio: Vec::new(),
             model_fit: self.model_fit.clone(),
             predictions: self.predictions.clone(),
             explanation: Some(Explanation {

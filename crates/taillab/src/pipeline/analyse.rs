@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use taillab_analysis::verdict::{self, Evidence, TraceFacts, VirtualWorkers};
-use taillab_analysis::{Analysis, AnalysisOptions, Matched, Window, findings, streaming};
+use taillab_analysis::{Analysis, AnalysisOptions, Matched, Window, findings, ratio, streaming};
 use taillab_host::CpuUsage;
 use taillab_model::summary::{
     Calibration, CutSummary, LoadSummary, Observer, Overhead, Reason, Report, SCHEMA_VERSION,
@@ -281,6 +281,7 @@ impl<'c> Pass<'c> {
         // only now is it known where t comes from, what the probe cost, and what is withdrawn
         let ideal = &found.ideal_as_independent;
         findings::renew(&mut report.server, ideal, found.disturbances);
+        report.server.ratio = ratio::divided(&report.server);
         Ok(Analysed { report, curves })
     }
 }
