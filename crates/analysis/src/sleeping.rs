@@ -78,8 +78,9 @@ impl Sleepers {
         let places = matched.measured_places(self.measure_from);
         for place in places.filter(|place| matched.is_asked(*place)) {
             let stamps = matched.requests.stamps(place);
-            if let Some((t2, t3)) = stamps.t2.zip(stamps.t3) {
-                let of_worker = waits.entry(matched.workers[place]).or_default();
+            let tid = matched.workers[place];
+            if let Some((t2, t3)) = stamps.t2.zip(stamps.t3).filter(|_| tid != 0) {
+                let of_worker = waits.entry(tid).or_default();
                 of_worker.push((t2, t3.saturating_since(t2)));
             }
         }
