@@ -11,10 +11,7 @@ use crate::composition::AROUND;
 
 /// What a reader is told, and the causes that it sums up.
 const PARTS: [(&str, &[Cause]); 12] = [
-    (
-        "wake-ups and idle exits",
-        &[Cause::Wakeup, Cause::IdleExit],
-    ),
+    ("wake-ups and idle exits", &[Cause::Wakeup, Cause::IdleExit]),
     ("receive", &[Cause::StackRx]),
     ("transmit", &[Cause::StackTx]),
     ("other threads", &[Cause::Background]),
@@ -23,10 +20,7 @@ const PARTS: [(&str, &[Cause]); 12] = [
         "batching and order",
         &[Cause::Queue, Cause::Order, Cause::Imbalance],
     ),
-    (
-        "slow requests",
-        &[Cause::SlowService, Cause::Service],
-    ),
+    ("slow requests", &[Cause::SlowService, Cause::Service]),
     (
         "sleeping inside requests",
         &[

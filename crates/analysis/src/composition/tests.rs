@@ -77,7 +77,11 @@ fn around_a_percentile_are_the_requests_that_took_about_as_long() {
     let at = Monotonic::from_nanos_since_boot;
     let mut composition = Composition::new(at(0));
     for place in 0..4_000 {
-        let (sojourn, excess) = if place % 4 == 0 { (9_000, 8_900) } else { (500, 200) };
+        let (sojourn, excess) = if place % 4 == 0 {
+            (9_000, 8_900)
+        } else {
+            (500, 200)
+        };
         let t1 = at(place * 1_000);
         composition.add(t1, &entry(t1, sojourn, &[(label, excess)]), &labels);
     }
@@ -85,7 +89,10 @@ fn around_a_percentile_are_the_requests_that_took_about_as_long() {
     let found: Vec<(f64, f64)> = (around.iter())
         .map(|band| (band.mean_sojourn_ns, band.parts[0].mean_excess_ns))
         .collect();
-    assert_eq!(found, [(500.0, 200.0), (9_000.0, 8_900.0), (9_000.0, 8_900.0)]);
+    assert_eq!(
+        found,
+        [(500.0, 200.0), (9_000.0, 8_900.0), (9_000.0, 8_900.0)]
+    );
     for (band, q) in around.iter().zip(AROUND) {
         assert!(band.from_q < q && q < band.to_q, "{band:?}");
     }

@@ -1,9 +1,7 @@
 //! Which causes make the tail, which culprits, and what would remove them.
 
 use taillab_model::Nanos;
-use taillab_model::explanation::{
-    Cause, CauseShare, Culprit, Finding, PredictedPoint, Prediction,
-};
+use taillab_model::explanation::{Cause, CauseShare, Culprit, Finding, PredictedPoint, Prediction};
 
 use super::facts::{Facts, NOTABLE, Tail, Whole, conclusive, inconclusive, list};
 use crate::fmt::{Count, Percentile};

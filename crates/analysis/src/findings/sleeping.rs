@@ -24,7 +24,9 @@ pub(super) fn sleeping_and_waking(facts: &Facts<'_>) -> Option<Finding> {
     let sleeping = facts.explanation.sleeping.as_ref()?;
     let p50 = facts.server.measured.sojourn.quantile(0.5)?;
     let cpu = CpuTime::of(facts.server, sleeping);
-    let takes_cpu = cpu.as_ref().is_some_and(|cpu| cpu.share() >= NOTABLE_OF_CPU);
+    let takes_cpu = cpu
+        .as_ref()
+        .is_some_and(|cpu| cpu.share() >= NOTABLE_OF_CPU);
     if sleeping.share_of_p50 < NOTABLE_OF_P50 && !takes_cpu {
         return None;
     }

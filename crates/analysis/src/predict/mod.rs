@@ -510,7 +510,11 @@ impl<'a> Forecaster<'a> {
         let corrected = ratios.into_iter().zip(errors).map(|(ratio, error)| {
             let corrected = ratio? / error.unwrap_or(1.0).max(1.0);
             let is_notable = corrected > 1.0 + NOTABLE_TOLL;
-            Some(if is_notable { corrected } else { corrected.min(1.0) })
+            Some(if is_notable {
+                corrected
+            } else {
+                corrected.min(1.0)
+            })
         });
         (corrected.collect(), tolls)
     }

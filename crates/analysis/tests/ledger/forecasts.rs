@@ -133,7 +133,9 @@ fn whole_with(measured: &Distribution, q: f64, times: f64) -> Distribution {
 
 fn point(predicted: &Predicted, change: &str, q: f64) -> PredictedPoint {
     let mut forecasts = predicted.predictions.iter();
-    let found = forecasts.find(|forecast| forecast.change == change).unwrap();
+    let found = forecasts
+        .find(|forecast| forecast.change == change)
+        .unwrap();
     *found.points.iter().find(|point| point.q == q).unwrap()
 }
 
@@ -148,10 +150,16 @@ fn what_the_replayed_part_lacks_makes_the_interval_wide() {
     let [own, wide] = [&of_itself, &of_all].map(|from| point(from, change, 0.99));
     let ratio = |of: &PredictedPoint| of.predicted_ns.get() as f64 / of.measured_ns.get() as f64;
     assert!(ratio(&own) < 0.7, "{own:?}");
-    assert!((ratio(&own) - ratio(&wide)).abs() < 1e-3, "{own:?} {wide:?}");
+    assert!(
+        (ratio(&own) - ratio(&wide)).abs() < 1e-3,
+        "{own:?} {wide:?}"
+    );
     let (lo, hi) = wide.lo_ns.zip(wide.hi_ns).unwrap();
     // two thirds are not in the part
-    assert!(hi.get() as f64 >= wide.measured_ns.get() as f64 * 2.0 / 3.0, "{wide:?}");
+    assert!(
+        hi.get() as f64 >= wide.measured_ns.get() as f64 * 2.0 / 3.0,
+        "{wide:?}"
+    );
     assert!(lo <= own.predicted_ns, "{own:?} {wide:?}");
     assert_eq!(point(&of_itself, change, 0.5), point(&of_all, change, 0.5));
     let says = "forecasts of p99 have wide intervals: in the requests that are replayed, it is 67 % \

@@ -218,10 +218,16 @@ fn what_kept_the_cpu_awake_costs_wake_ups_where_it_is_gone_and_none_where_it_giv
     let cost = gone.cost.as_deref().unwrap();
     let (worse, why) = cost.split_once(" worse: ").unwrap();
     assert!(worse.contains("p50"), "{cost}");
-    assert!(why.starts_with("with nothing else to run, the CPU sleeps"), "{cost}");
+    assert!(
+        why.starts_with("with nothing else to run, the CPU sleeps"),
+        "{cost}"
+    );
     for gives_way in ["rt-priority", "others-idle"] {
         let median = p50(gives_way);
-        assert!(median.predicted_ns < median.measured_ns, "{gives_way}: {median:?}");
+        assert!(
+            median.predicted_ns < median.measured_ns,
+            "{gives_way}: {median:?}"
+        );
     }
 }
 

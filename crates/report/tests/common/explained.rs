@@ -430,7 +430,11 @@ fn ratio(result: &ServerResult) -> Vec<DividedRatio> {
             value: share * (ratio - 1.0),
         };
         let parts = vec![
-            part("wake-ups and idle exits", &[Cause::Wakeup, Cause::IdleExit], 0.6),
+            part(
+                "wake-ups and idle exits",
+                &[Cause::Wakeup, Cause::IdleExit],
+                0.6,
+            ),
             part("transmit", &[Cause::StackTx], 0.39),
             part("the probe", &[], 0.01),
         ];
