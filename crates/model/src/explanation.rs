@@ -427,7 +427,7 @@ pub struct Sleeping {
     /// Mean T2 to T3 of those requests, in nanoseconds.
     #[schemars(range(min = 0))]
     pub wait_asleep_ns: f64,
-    /// The same of the others: waiting for their turn.
+    /// Mean T2 to T3 of the others, which wait for their turn, in nanoseconds.
     #[schemars(range(min = 0))]
     pub wait_awake_ns: f64,
     /// Of the requests around p50 of the sojourn: the mean time in which CPUs left idle states and workers

@@ -83,8 +83,11 @@ pub(crate) fn without_host(document: &Document<'_>) -> Option<String> {
 /// What makes the ratios at p50 and p99 more than 1, a sentence each.
 pub(crate) fn ratios(document: &Document<'_>) -> Vec<String> {
     const SHOWN: [f64; 2] = [0.5, 0.99];
+    /// Up to this, there is little to divide.
+    const NEAR: f64 = 1.1;
     let all = document.report.server.ratio.iter();
-    let shown = all.filter(|ratio| document.is_compared() && SHOWN.contains(&ratio.q));
+    let shown = all.filter(|ratio| SHOWN.contains(&ratio.q) && ratio.ratio > NEAR);
+    let shown = shown.filter(|_| document.is_compared());
     shown.map(divided).collect()
 }
 
