@@ -7,7 +7,7 @@ use super::mitigation::Effect;
 use crate::replay::{Change, Observed, Order, Sharing, VacationSource};
 
 /// Limits the vacations of each source for which `remove` is true. In the rest of their time the CPU may
-/// sleep.
+/// sleep. (Under an interrupt there is what it interrupted.)
 pub(crate) fn limit(
     change: &mut Change,
     observed: &Observed,
@@ -16,7 +16,7 @@ pub(crate) fn limit(
 ) {
     give_way(change, observed, at_most_ns, &remove);
     for (awake, source) in change.awake.iter_mut().zip(&observed.sources) {
-        if remove(source) {
+        if remove(source) && source.keeps_awake() {
             *awake = at_most_ns.min(*awake);
         }
     }

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use proptest::prelude::*;
+use taillab_model::Nanos;
 use taillab_model::explanation::Cause;
 
 use super::change::{Change, Discipline, Order, Sharing};
@@ -10,6 +11,7 @@ use super::kernel::replay;
 use super::observed::{Job, NONE, Observed, VacationSource};
 use super::track::SourceId;
 use super::vacations::Vacations;
+use crate::predict::scenario::without;
 
 /// (gap before it, work before, work after, server)
 type DrawnJob = (u64, u32, u32, u16);
@@ -379,6 +381,21 @@ fn a_worker_that_another_cpu_wakes_is_not_ready_before() {
     assert_eq!(departures(&observed, &change), [11, 46]);
     change.no_exit = true;
     assert_eq!(departures(&observed, &change), [11, 36]);
+}
+
+#[test]
+fn under_an_interrupt_there_is_the_thread_that_keeps_the_cpu_awake() {
+    // another thread has the CPU from 190 to 220, and a softirq interrupts it from 200 to 210
+    let away = vec![(190, 10, 0), (0, 10, 1), (0, 10, 0)];
+    let mut observed = observed(&[(1, 10, 0, 0), (204, 10, 0, 0)], &[away]);
+    observed.wakes_ns = vec![(4, 3)];
+    let of = |cause| {
+        let mut change = change(&observed, Sharing::Assigned, Order::Arrival);
+        assert!(without(&mut change, &observed, cause, Nanos::new(10)));
+        departures(&observed, &change)
+    };
+    assert_eq!(of(Cause::Softirq), [15, 225]);
+    assert_eq!(of(Cause::Background), [15, 224]);
 }
 
 #[test]
