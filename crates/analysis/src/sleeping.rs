@@ -7,31 +7,13 @@ use std::collections::BTreeMap;
 
 use taillab_model::explanation::{Cause, Sleeping};
 use taillab_model::histogram::{HISTOGRAM_BITS, cell};
-use taillab_model::{Monotonic, Nanos, Tid};
+use taillab_model::{Histogram, Monotonic, Nanos, Tid, quantile_rank};
 
 use crate::id_map::grow_to;
 use crate::ledger::{Entry, Labels};
 use crate::matched::Matched;
 use crate::stages::cells_around;
 use crate::timeline::{Sleep, Timeline, WorkerLine, WorkerState};
-
-/// Requests and what they waited from T2 to T3.
-#[derive(Clone, Copy, Debug, Default)]
-struct Waits {
-    requests: u64,
-    ns: u64,
-}
-
-impl Waits {
-    fn add(&mut self, wait: Nanos) {
-        self.requests += 1;
-        self.ns += wait.get();
-    }
-
-    fn mean_ns(self) -> f64 {
-        self.ns as f64 / self.requests.max(1) as f64
-    }
-}
 
 /// The requests of a histogram's cell.
 #[derive(Clone, Copy, Debug, Default)]
@@ -49,10 +31,10 @@ pub(crate) struct Sleepers {
     /// Wake-ups up to here have been counted.
     upto: Monotonic,
     wakes: u64,
-    /// Requests that found their worker asleep.
-    asleep: Waits,
-    /// The others whose T2 and T3 are known.
-    awake: Waits,
+    /// T2 to T3 of requests that found their worker asleep.
+    asleep: Histogram,
+    /// The same of the others, as far as it is known.
+    awake: Histogram,
     cells: Vec<CellSums>,
 }
 
@@ -62,8 +44,8 @@ impl Sleepers {
             measure_from,
             upto: measure_from,
             wakes: 0,
-            asleep: Waits::default(),
-            awake: Waits::default(),
+            asleep: Histogram::default(),
+            awake: Histogram::default(),
             cells: Vec::new(),
         }
     }
@@ -116,8 +98,8 @@ impl Sleepers {
             while let Some((t2, wait)) = waits.next_if(|(t2, _)| *t2 < span.to) {
                 if *t2 >= span.from && span.state != WorkerState::Unknown {
                     match waits_for {
-                        true => self.asleep.add(*wait),
-                        false => self.awake.add(*wait),
+                        true => self.asleep.record(*wait),
+                        false => self.awake.record(*wait),
                     }
                 }
             }
@@ -140,7 +122,7 @@ impl Sleepers {
     /// The result for a measurement of this length; `None` if no worker was seen to be woken. `unanswered` is
     /// the number of requests that nobody answered.
     pub(crate) fn finish(&self, length: Nanos, unanswered: u64) -> Option<Sleeping> {
-        let requests = self.asleep.requests + self.awake.requests;
+        let requests = self.asleep.count() + self.awake.count();
         if self.wakes == 0 || requests == 0 || length == Nanos::ZERO {
             return None;
         }
@@ -154,13 +136,18 @@ impl Sleepers {
         Some(Sleeping {
             wakes_per_s: self.wakes as f64 / length.as_secs_f64(),
             wakes_per_request: self.wakes as f64 / requests as f64,
-            found_asleep_share: self.asleep.requests as f64 / requests as f64,
-            wait_asleep_ns: self.asleep.mean_ns(),
-            wait_awake_ns: self.awake.mean_ns(),
+            found_asleep_share: self.asleep.count() as f64 / requests as f64,
+            wait_asleep_ns: median(&self.asleep),
+            wait_awake_ns: median(&self.awake),
             at_p50_ns: around.waking_ns as f64 / around.requests.max(1) as f64,
             share_of_p50: around.waking_ns as f64 / around.sojourn_ns.max(1) as f64,
         })
     }
+}
+
+fn median(of: &Histogram) -> Option<Nanos> {
+    let middle = of.ranked().at(quantile_rank(of.count(), 0.5))?;
+    Some(middle.middle)
 }
 
 /// Whether it sleeps for want of work, as far as that is known.
@@ -229,8 +216,13 @@ mod tests {
         let matched = requests(&[(99, 110), (105, 115), (120, 122), (199, 210)]);
         let found = sleepers(0, &[(&matched, &timeline, 400)]);
         assert_eq!(found.wakes, 2);
-        assert_eq!((found.asleep.requests, found.asleep.ns), (3, 32 * US));
-        assert_eq!((found.awake.requests, found.awake.ns), (1, 2 * US));
+        assert_eq!((found.asleep.count(), found.awake.count()), (3, 1));
+        let ends = (found.asleep.least(), found.asleep.greatest());
+        assert_eq!(
+            ends,
+            (Some(Nanos::from_micros(10)), Some(Nanos::from_micros(11)))
+        );
+        assert_eq!(found.awake.least(), Some(Nanos::from_micros(2)));
     }
 
     #[test]
@@ -238,9 +230,9 @@ mod tests {
         let timeline = twice_awake();
         let (first, second) = (requests(&[(99, 110)]), requests(&[(199, 210)]));
         let both = sleepers(0, &[(&first, &timeline, 150), (&second, &timeline, 400)]);
-        assert_eq!((both.wakes, both.asleep.requests), (2, 2));
+        assert_eq!((both.wakes, both.asleep.count()), (2, 2));
         let late = sleepers(150, &[(&second, &timeline, 400)]);
-        assert_eq!((late.wakes, late.asleep.requests), (1, 1));
+        assert_eq!((late.wakes, late.asleep.count()), (1, 1));
     }
 
     #[test]
@@ -256,6 +248,8 @@ mod tests {
         let found = sleepers.finish(Nanos::from_millis(1), 0).unwrap();
         assert_eq!((found.at_p50_ns, found.share_of_p50), (20.0, 0.4));
         assert_eq!((found.wakes_per_s, found.wakes_per_request), (2_000.0, 2.0));
+        assert_eq!(found.wait_asleep_ns, Some(Nanos::from_micros(11)));
+        assert_eq!(found.wait_awake_ns, None);
         assert_eq!(sleepers.finish(Nanos::ZERO, 0), None);
     }
 }

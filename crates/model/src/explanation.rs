@@ -424,12 +424,10 @@ pub struct Sleeping {
     /// Share of the requests whose worker slept, or was on its way, when they reached their socket.
     #[schemars(range(min = 0, max = 1))]
     pub found_asleep_share: f64,
-    /// Mean T2 to T3 of those requests, in nanoseconds.
-    #[schemars(range(min = 0))]
-    pub wait_asleep_ns: f64,
-    /// Mean T2 to T3 of the others, which wait for their turn, in nanoseconds.
-    #[schemars(range(min = 0))]
-    pub wait_awake_ns: f64,
+    /// Median T2 to T3 of those requests; `None` where there are none.
+    pub wait_asleep_ns: Option<Nanos>,
+    /// Median T2 to T3 of the others, which wait for their turn.
+    pub wait_awake_ns: Option<Nanos>,
     /// Of the requests around p50 of the sojourn: the mean time in which CPUs left idle states and workers
     /// were woken (`idle_exit`, `wakeup`), in nanoseconds.
     #[schemars(range(min = 0))]

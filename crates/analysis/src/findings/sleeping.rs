@@ -22,7 +22,10 @@ const CAUSES: [Cause; 2] = [Cause::Wakeup, Cause::IdleExit];
 
 pub(super) fn sleeping_and_waking(facts: &Facts<'_>) -> Option<Finding> {
     let sleeping = facts.explanation.sleeping.as_ref()?;
-    let p50 = facts.server.measured.sojourn.quantile(0.5)?;
+    let (p50, wait) = (
+        facts.server.measured.sojourn.quantile(0.5)?,
+        sleeping.wait_asleep_ns?,
+    );
     let cpu = CpuTime::of(facts.server, sleeping);
     let takes_cpu = cpu
         .as_ref()
@@ -32,10 +35,10 @@ pub(super) fn sleeping_and_waking(facts: &Facts<'_>) -> Option<Finding> {
     }
     let mut text = format!(
         "The workers fall asleep and are woken {} times a second: {} of the requests find theirs \
-         asleep, and it runs {} later. Of p50, {p50}, leaving idle states and waking up make {} ({}).",
+         asleep, and it mostly runs {wait} later. Of p50, {p50}, leaving idle states and waking up \
+         make {} ({}).",
         Count(sleeping.wakes_per_s.round() as u64),
         Whole(sleeping.found_asleep_share),
-        nanos(sleeping.wait_asleep_ns),
         nanos(sleeping.at_p50_ns),
         Whole(sleeping.share_of_p50),
     );

@@ -568,8 +568,8 @@ fn workers_that_sleep_and_wake_are_told_with_what_it_costs() {
         wakes_per_s: 13_400.0,
         wakes_per_request: 0.8,
         found_asleep_share: 0.62,
-        wait_asleep_ns: 11_900.0,
-        wait_awake_ns: 1_200.0,
+        wait_asleep_ns: Some(Nanos::new(11_900)),
+        wait_awake_ns: Some(Nanos::new(1_200)),
         at_p50_ns: 45_000.0,
         share_of_p50: 0.36,
     };
@@ -588,8 +588,8 @@ fn workers_that_sleep_and_wake_are_told_with_what_it_costs() {
     assert_eq!(
         found.text,
         "The workers fall asleep and are woken 13,400 times a second: 62 % of the requests find \
-         theirs asleep, and it runs 11.9 µs later. Of p50, 125 µs, leaving idle states and waking \
-         up make 45.0 µs (36 %). A request costs 180 µs of CPU time, and t is 100 µs: 80.0 µs of \
+         theirs asleep, and it mostly runs 11.9 µs later. Of p50, 125 µs, leaving idle states and \
+         waking up make 45.0 µs (36 %). A request costs 180 µs of CPU time, and t is 100 µs: 80.0 µs of \
          it (44 %) goes into sleeping and waking, 100 µs each time. Predicted with workers that \
          poll: p50 80.0 µs (70.0 µs to 100 µs). What treats it: workers that spin, `busy-poll`, \
          `irq-suspension` and `cpu-dma-latency` (taillab tune), and in a virtual machine the \
