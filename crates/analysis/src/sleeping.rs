@@ -1,7 +1,9 @@
 //! How often workers fall asleep for want of work and are woken, and what the requests wait for it.
 //!
-//! A worker that sleeps costs twice: its CPU the way into a sleep and out of it, and the request that wakes it the
-//! time until it runs. Both are counted from the timeline and the ledger's accounts, without t.
+//! A worker that sleeps costs twice: its CPU the way into a sleep and out of it ([`stays`]), and the request that
+//! wakes it the time until it runs. Both are counted from the timeline and the ledger's accounts, without t.
+
+mod stays;
 
 use std::collections::BTreeMap;
 
@@ -9,11 +11,12 @@ use taillab_model::explanation::{Cause, Sleeping};
 use taillab_model::histogram::{HISTOGRAM_BITS, cell};
 use taillab_model::{Histogram, Monotonic, Nanos, Tid, quantile_rank};
 
+use self::stays::{OwnTime, Stays};
 use crate::id_map::grow_to;
 use crate::ledger::{Entry, Labels};
 use crate::matched::Matched;
 use crate::stages::cells_around;
-use crate::timeline::{Sleep, Timeline, WorkerLine, WorkerState};
+use crate::timeline::{Sleep, Timeline, WorkerState};
 
 /// The requests of a histogram's cell.
 #[derive(Clone, Copy, Debug, Default)]
@@ -22,6 +25,15 @@ struct CellSums {
     sojourn_ns: u64,
     /// The part of it in which CPUs left idle states and workers were woken.
     waking_ns: u64,
+}
+
+/// The requests of a worker in a window.
+#[derive(Clone, Debug, Default)]
+struct OfWorker {
+    /// T2 of those of the measurement, and T2 to T3.
+    waits: Vec<(Monotonic, Nanos)>,
+    /// T6 of all.
+    answered: Vec<Monotonic>,
 }
 
 /// Collects sleeps and wake-ups while the windows of a recording come.
@@ -35,6 +47,7 @@ pub(crate) struct Sleepers {
     asleep: Histogram,
     /// The same of the others, as far as it is known.
     awake: Histogram,
+    stays: Stays,
     cells: Vec<CellSums>,
 }
 
@@ -46,6 +59,7 @@ impl Sleepers {
             wakes: 0,
             asleep: Histogram::default(),
             awake: Histogram::default(),
+            stays: Stays::default(),
             cells: Vec::new(),
         }
     }
@@ -56,44 +70,68 @@ impl Sleepers {
         if !timeline.seen().switches {
             return;
         }
-        let mut waits: BTreeMap<Tid, Vec<(Monotonic, Nanos)>> = BTreeMap::new();
-        let places = matched.measured_places(self.measure_from);
-        for place in places.filter(|place| matched.is_asked(*place)) {
+        let mut by_worker: BTreeMap<Tid, OfWorker> = BTreeMap::new();
+        for (place, &tid) in matched.workers.iter().enumerate() {
+            if tid == 0 {
+                continue;
+            }
             let stamps = matched.requests.stamps(place);
-            let tid = matched.workers[place];
-            if let Some((t2, t3)) = stamps.t2.zip(stamps.t3).filter(|_| tid != 0) {
-                let of_worker = waits.entry(tid).or_default();
-                of_worker.push((t2, t3.saturating_since(t2)));
+            let of = by_worker.entry(tid).or_default();
+            of.answered.push(stamps.t6);
+            let is_sample =
+                matched.is_measured(place, self.measure_from) && matched.is_asked(place);
+            if let Some((t2, t3)) = stamps.t2.zip(stamps.t3).filter(|_| is_sample) {
+                of.waits.push((t2, t3.saturating_since(t2)));
             }
         }
-        for (tid, mut waits) in waits {
-            if let Some(line) = timeline.worker(tid) {
-                waits.sort_unstable();
-                self.add_worker(line, &waits, upto, |at| matched.sees(at));
-            }
+        for (tid, mut of) in by_worker {
+            of.waits.sort_unstable();
+            of.answered.sort_unstable();
+            self.add_worker((tid, &of), timeline, upto, |at| matched.sees(at));
         }
         self.upto = self.upto.max(upto);
     }
 
-    /// Adds a worker with T2 of its requests, in order, and how long each waited until T3; `sees` says
-    /// whether an instant is part of the sample.
+    /// Adds what a worker did until `upto`; `sees` says whether an instant is part of the sample.
     fn add_worker(
         &mut self,
-        line: &WorkerLine,
-        waits: &[(Monotonic, Nanos)],
+        (tid, of): (Tid, &OfWorker),
+        timeline: &Timeline,
         upto: Monotonic,
         sees: impl Fn(Monotonic) -> bool,
     ) {
-        let first = waits.first().map_or(self.upto, |(t2, _)| *t2);
-        let mut waits = waits.iter().peekable();
+        let Some(line) = timeline.worker(tid) else {
+            return;
+        };
+        let first = of.waits.first().map_or(self.upto, |(t2, _)| *t2);
+        let mut waits = of.waits.iter().peekable();
+        let mut own = OwnTime::of(tid, timeline);
+        // since when it is awake, and for how long it ran itself
+        let mut stay: Option<(Monotonic, u64)> = None;
         let mut slept = false;
         for span in line.spans_from(first.min(self.upto)) {
             if span.from > upto {
                 break;
             }
-            let is_new = span.from > self.upto && sees(span.from);
-            self.wakes += u64::from(slept && is_new && is_awake(span.state));
+            if slept && is_awake(span.state) && span.from > self.upto && sees(span.from) {
+                self.wakes += 1;
+                stay = Some((span.from, 0));
+            }
             slept = is_asleep(span.state);
+            match (span.state, &mut stay) {
+                (WorkerState::OnCore { cpu }, Some((_, own_ns))) => {
+                    *own_ns += own.between(cpu, span.from, span.to);
+                }
+                (WorkerState::Unknown, _) => stay = None,
+                _ => {}
+            }
+            if let Some((from, own_ns)) = stay.take_if(|_| slept)
+                && sees(span.from)
+            {
+                let until = |at: Monotonic| of.answered.partition_point(|t6| *t6 <= at);
+                self.stays
+                    .add((until(span.from) - until(from)) as u64, own_ns);
+            }
             let waits_for = slept || matches!(span.state, WorkerState::Woken { .. });
             while let Some((t2, wait)) = waits.next_if(|(t2, _)| *t2 < span.to) {
                 if *t2 >= span.from && span.state != WorkerState::Unknown {
@@ -133,6 +171,7 @@ impl Sleepers {
             around.sojourn_ns += sums.sojourn_ns;
             around.waking_ns += sums.waking_ns;
         }
+        let (cpu_ns_each, cpu_share) = self.stays.cost().unzip();
         Some(Sleeping {
             wakes_per_s: self.wakes as f64 / length.as_secs_f64(),
             wakes_per_request: self.wakes as f64 / requests as f64,
@@ -141,6 +180,8 @@ impl Sleepers {
             wait_awake_ns: median(&self.awake),
             at_p50_ns: around.waking_ns as f64 / around.requests.max(1) as f64,
             share_of_p50: around.waking_ns as f64 / around.sojourn_ns.max(1) as f64,
+            cpu_ns_each,
+            cpu_share,
         })
     }
 }
@@ -223,6 +264,23 @@ mod tests {
             (Some(Nanos::from_micros(10)), Some(Nanos::from_micros(11)))
         );
         assert_eq!(found.awake.least(), Some(Nanos::from_micros(2)));
+    }
+
+    /// The requests are answered 5 µs after they reach the CPU, on which the server stays for 30 µs.
+    #[test]
+    fn a_stay_has_the_requests_that_were_answered_in_it() {
+        let timeline = twice_awake();
+        let matched = requests(&[(99, 110), (105, 115), (199, 210)]);
+        let mut found = sleepers(0, &[(&matched, &timeline, 400)]).stays;
+        let mut expected = Stays::default();
+        expected.add(2, 30 * US);
+        expected.add(1, 30 * US);
+        assert_eq!(format!("{found:?}"), format!("{expected:?}"));
+        // those whose requests are not known tell nothing
+        found = sleepers(0, &[(&requests(&[(199, 210)]), &timeline, 400)]).stays;
+        expected = Stays::default();
+        expected.add(1, 30 * US);
+        assert_eq!(format!("{found:?}"), format!("{expected:?}"));
     }
 
     #[test]

@@ -435,6 +435,13 @@ pub struct Sleeping {
     /// The same as a share of their sojourn.
     #[schemars(range(min = 0, max = 1))]
     pub share_of_p50: f64,
+    /// CPU time of a sleep with its wake-up, in nanoseconds: what a worker's stay on its CPU with one request
+    /// takes, less what each further request adds. `None` where stays with one or with several are few.
+    #[schemars(range(min = 0))]
+    pub cpu_ns_each: Option<f64>,
+    /// The same as a share of the workers' own CPU time.
+    #[schemars(range(min = 0, max = 1))]
+    pub cpu_share: Option<f64>,
 }
 
 /// The latency of a user who waits for the slowest of several such servers.

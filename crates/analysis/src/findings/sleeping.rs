@@ -1,8 +1,7 @@
 //! Workers that fall asleep between requests: what waking them costs, and what spares it.
 
 use taillab_model::Nanos;
-use taillab_model::explanation::{Cause, Finding, Sleeping};
-use taillab_model::summary::{ServerResult, ServiceTimeSource};
+use taillab_model::explanation::{Cause, Finding};
 
 use super::causes::{best, predicted_with};
 use super::facts::{Facts, Whole, conclusive, list};
@@ -12,11 +11,8 @@ use crate::predict::mitigation::MITIGATIONS;
 /// Below this share of p50, leaving idle and waking up are not worth a sentence …
 const NOTABLE_OF_P50: f64 = 0.1;
 
-/// … unless they take more than this share of the server's CPU time.
+/// … unless they take more than this share of the workers' CPU time.
 const NOTABLE_OF_CPU: f64 = 0.15;
-
-/// With fewer wake-ups per request, what a request costs beyond t is something else.
-const FEW_WAKES: f64 = 0.05;
 
 const CAUSES: [Cause; 2] = [Cause::Wakeup, Cause::IdleExit];
 
@@ -26,10 +22,7 @@ pub(super) fn sleeping_and_waking(facts: &Facts<'_>) -> Option<Finding> {
         facts.server.measured.sojourn.quantile(0.5)?,
         sleeping.wait_asleep_ns?,
     );
-    let cpu = CpuTime::of(facts.server, sleeping);
-    let takes_cpu = cpu
-        .as_ref()
-        .is_some_and(|cpu| cpu.share() >= NOTABLE_OF_CPU);
+    let takes_cpu = (sleeping.cpu_share).is_some_and(|share| share >= NOTABLE_OF_CPU);
     if sleeping.share_of_p50 < NOTABLE_OF_P50 && !takes_cpu {
         return None;
     }
@@ -42,7 +35,13 @@ pub(super) fn sleeping_and_waking(facts: &Facts<'_>) -> Option<Finding> {
         nanos(sleeping.at_p50_ns),
         Whole(sleeping.share_of_p50),
     );
-    text += &cpu.map_or_else(String::new, |cpu| cpu.sentence());
+    if let Some((each, share)) = sleeping.cpu_ns_each.zip(sleeping.cpu_share) {
+        text += &format!(
+            " Each time takes {} of CPU time, in all {} of the workers' own.",
+            nanos(each),
+            Whole(share)
+        );
+    }
     let best = best(&facts.server.predictions, &CAUSES, 0.5);
     if let Some((prediction, point)) = best {
         text += &predicted_with(prediction, point);
@@ -66,55 +65,6 @@ fn remedies() -> String {
          governor or idle=poll.",
         list(&names.collect::<Vec<_>>())
     )
-}
-
-/// CPU time of the server that goes into sleeping and waking: what a request costs beyond t.
-struct CpuTime {
-    beyond_ns: f64,
-    busy_ns: f64,
-    each_ns: f64,
-    t: Nanos,
-}
-
-impl CpuTime {
-    /// `None` where that is not known, or where it is something else.
-    fn of(server: &ServerResult, sleeping: &Sleeping) -> Option<Self> {
-        let busy_ns = server.measured.busy_ns_per_request?;
-        let t = server.service_time_ns;
-        let probe_ns = match server.service_time_source {
-            // the busy time has the probe, and t has not
-            ServiceTimeSource::Calibrated => server.overhead.cpu_ns_per_request.unwrap_or(0.0),
-            ServiceTimeSource::Unknown
-            | ServiceTimeSource::VirtualWait
-            | ServiceTimeSource::AsFastAsMeasured => return None,
-            _ => 0.0,
-        };
-        let beyond_ns = busy_ns - t.get() as f64 - probe_ns;
-        let is_sleep = beyond_ns > 0.0 && sleeping.wakes_per_request >= FEW_WAKES;
-        is_sleep.then(|| Self {
-            beyond_ns,
-            busy_ns,
-            each_ns: beyond_ns / sleeping.wakes_per_request,
-            t,
-        })
-    }
-
-    fn share(&self) -> f64 {
-        self.beyond_ns / self.busy_ns
-    }
-
-    /// ` A request costs 28.7 µs of CPU time and t is 16.0 µs: 12.7 µs (44 %) go into it, 15.9 µs each time.`
-    fn sentence(&self) -> String {
-        format!(
-            " A request costs {} of CPU time, and t is {}: {} of it ({}) goes into sleeping and waking, {} \
-             each time.",
-            nanos(self.busy_ns),
-            self.t,
-            nanos(self.beyond_ns),
-            Whole(self.share()),
-            nanos(self.each_ns),
-        )
-    }
 }
 
 fn nanos(ns: f64) -> Nanos {

@@ -85,7 +85,6 @@ struct Case {
     clustering: Option<Clustering>,
     hypervisor: Option<TakenByHypervisor>,
     sleeping: Option<Sleeping>,
-    busy_ns_per_request: Option<f64>,
     workers: Vec<WorkerShare>,
     inversions: Inversions,
     matching: Matching,
@@ -105,7 +104,6 @@ impl Default for Case {
             clustering: None,
             hypervisor: None,
             sleeping: None,
-            busy_ns_per_request: None,
             workers: Vec::new(),
             inversions: Inversions::default(),
             matching: Matching::default(),
@@ -126,7 +124,7 @@ impl Case {
                 sojourn: self.sojourn.clone(),
                 server_cpu_busy_share: None,
                 utilization: None,
-                busy_ns_per_request: self.busy_ns_per_request,
+                busy_ns_per_request: None,
                 overload: self.overload,
             },
             ideal: Ideal {
@@ -572,6 +570,8 @@ fn workers_that_sleep_and_wake_are_told_with_what_it_costs() {
         wait_awake_ns: Some(Nanos::new(1_200)),
         at_p50_ns: 45_000.0,
         share_of_p50: 0.36,
+        cpu_ns_each: Some(15_900.0),
+        cpu_share: Some(0.44),
     };
     let mut poll = prediction("busy-poll", Cause::IdleExit, 80_000);
     poll.description = "workers that poll".to_owned();
@@ -580,7 +580,6 @@ fn workers_that_sleep_and_wake_are_told_with_what_it_costs() {
     let mut case = Case {
         sojourn: distribution(&[(0.5, 125_000), (0.99, 760_000)]),
         sleeping: Some(sleeping),
-        busy_ns_per_request: Some(180_000.0),
         predictions: vec![poll],
         ..Case::default()
     };
@@ -589,8 +588,8 @@ fn workers_that_sleep_and_wake_are_told_with_what_it_costs() {
         found.text,
         "The workers fall asleep and are woken 13,400 times a second: 62 % of the requests find \
          theirs asleep, and it mostly runs 11.9 µs later. Of p50, 125 µs, leaving idle states and \
-         waking up make 45.0 µs (36 %). A request costs 180 µs of CPU time, and t is 100 µs: 80.0 µs of \
-         it (44 %) goes into sleeping and waking, 100 µs each time. Predicted with workers that \
+         waking up make 45.0 µs (36 %). Each time takes 15.9 µs of CPU time, in all 44 % of the \
+         workers' own. Predicted with workers that \
          poll: p50 80.0 µs (70.0 µs to 100 µs). What treats it: workers that spin, `busy-poll`, \
          `irq-suspension` and `cpu-dma-latency` (taillab tune), and in a virtual machine the \
          haltpoll governor or idle=poll."
@@ -606,11 +605,18 @@ fn workers_that_sleep_and_wake_are_told_with_what_it_costs() {
         ..sleeping
     });
     assert!(is_told(&case));
-    case.busy_ns_per_request = Some(110_000.0);
+    case.sleeping = Some(Sleeping {
+        share_of_p50: 0.09,
+        cpu_share: Some(0.14),
+        ..sleeping
+    });
     assert!(!is_told(&case));
-    // without t, the median still tells
-    case.busy_ns_per_request = None;
-    case.sleeping = Some(sleeping);
+    // where the CPU time is not known, the median still tells
+    case.sleeping = Some(Sleeping {
+        cpu_ns_each: None,
+        cpu_share: None,
+        ..sleeping
+    });
     assert!(is_told(&case));
 }
 
