@@ -14,12 +14,12 @@ use super::vacations::Vacations;
 use crate::predict::scenario::without;
 
 /// (gap before it, work before, work after, server)
-type DrawnJob = (u64, u32, u32, u16);
+pub(crate) type DrawnJob = (u64, u32, u32, u16);
 
 /// (gap before it, length, source)
-type Away = (u64, u64, u16);
+pub(crate) type Away = (u64, u64, u16);
 
-pub(super) fn observed(jobs: &[DrawnJob], away: &[Vec<Away>]) -> Observed {
+pub(crate) fn observed(jobs: &[DrawnJob], away: &[Vec<Away>]) -> Observed {
     let mut observed = Observed {
         blocks: 1,
         servers_are_workers: true,
@@ -87,7 +87,7 @@ fn asleep(observed: &Observed) -> Observed {
     observed
 }
 
-pub(super) fn departures(observed: &Observed, change: &Change) -> Vec<u64> {
+pub(crate) fn departures(observed: &Observed, change: &Change) -> Vec<u64> {
     let mut departures = vec![u64::MAX; observed.requests.len()];
     replay(observed, change, |i, at| {
         assert_eq!(departures[i], u64::MAX, "request {i} left twice");
@@ -96,7 +96,7 @@ pub(super) fn departures(observed: &Observed, change: &Change) -> Vec<u64> {
     departures
 }
 
-pub(super) fn change(observed: &Observed, sharing: Sharing, order: Order) -> Change {
+pub(crate) fn change(observed: &Observed, sharing: Sharing, order: Order) -> Change {
     observed.unchanged(Discipline { sharing, order })
 }
 
