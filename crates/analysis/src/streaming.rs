@@ -487,6 +487,7 @@ fn server_result(
         matching,
         overhead: Overhead::default(),
         causes: explained.causes,
+        ratio: Vec::new(),
         model_fit: explained.model_fit,
         predictions: explained.predictions,
         explanation: explained.explanation,

@@ -26,7 +26,7 @@ pub use crate::ideal::{
     WorkersSource,
 };
 
-use crate::explanation::{CauseShare, Explanation, ModelFit, Prediction};
+use crate::explanation::{CauseShare, DividedRatio, Explanation, ModelFit, Prediction};
 use crate::fix::{Factorial, Fix};
 use crate::threshold::Assertion;
 use crate::{Distribution, MiddleStamps, Nanos};
@@ -189,6 +189,10 @@ pub struct ServerResult {
     /// Causes of the excess: first each cause as a whole, which together make up all of it, then their
     /// culprits. Empty where disturbances were not recorded.
     pub causes: Vec<CauseShare>,
+    /// Measured ÷ ideal at p50, p99 and p99.9, divided among what makes it more than 1. Empty where
+    /// there is no ideal, or where disturbances were not recorded.
+    #[serde(default)]
+    pub ratio: Vec<DividedRatio>,
     /// Error of the causal replay; `None` where there is none.
     pub model_fit: Option<ModelFit>,
     /// Forecasts by the causal replay, the best first; empty where it does not fit.

@@ -8,6 +8,7 @@ mod doubts;
 mod facts;
 mod overload;
 mod shape;
+mod sleeping;
 mod spells;
 #[cfg(test)]
 mod tests;
@@ -24,6 +25,7 @@ fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     findings.extend(overload::overload(facts));
     findings.extend(shape::near_the_ideal(facts));
     findings.extend(causes::main_causes(facts));
+    findings.extend(sleeping::sleeping_and_waking(facts));
     findings.extend(spells::hypervisor(facts));
     findings.extend(spells::single_events(facts));
     findings.extend(doubts::unexplained(facts));

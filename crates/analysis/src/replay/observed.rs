@@ -303,7 +303,7 @@ impl Observed {
         if vacations.finish(&mut since, limits, free_ns, linger) > arrival {
             return 0;
         }
-        if vacations.is_awake_at(cursor, limits, keeps_awake, arrival) {
+        if vacations.is_awake_at(cursor, &change.awake, keeps_awake, arrival) {
             return 0;
         }
         // every replay draws the same for the same request

@@ -96,10 +96,8 @@ impl Withdrawn {
     }
 
     fn explanation(&self, explanation: &mut Explanation) {
-        explanation.bands.retain(|band| self.keeps(band.from_q));
-        if self.causes {
-            explanation.bands.clear();
-        }
+        (explanation.bands).retain(|band| !self.causes && self.keeps(band.from_q));
+        (explanation.around).retain(|band| !self.causes && self.keeps(band.to_q));
         for at in &mut explanation.fan_out {
             self.fan_out(at);
         }

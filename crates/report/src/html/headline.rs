@@ -115,6 +115,9 @@ pub(super) fn put_latency(page: &mut Markup, document: &Document<'_>) {
         if let Some(excess) = server::excess_sentence(&document.report.server) {
             paragraph(page, "explain", &excess);
         }
+        for ratio in latency::ratios(document) {
+            paragraph(page, "explain", &format!("{ratio}."));
+        }
     });
 }
 

@@ -221,6 +221,9 @@ impl Page {
             ],
         );
         self.latency_table(&table);
+        for ratio in latency::ratios(document) {
+            self.paragraph(Ink::Quiet, &ratio);
+        }
         if let Some(without) = latency::without_host(document) {
             self.paragraph(Ink::Quiet, &without);
         }

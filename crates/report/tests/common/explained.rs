@@ -4,9 +4,9 @@
 #![allow(dead_code, reason = "each test uses its own part")]
 
 use taillab_model::explanation::{
-    Activity, Band, BandPart, Cause, CauseShare, Clustering, Culprit, Explanation, FanOut, Finding,
-    FitPoint, HeatMap, Inversions, ModelFit, NamedCurve, PredictedPoint, Prediction, Share,
-    SlowRequest, Stretch, WorkerShare,
+    Activity, Band, BandPart, Cause, CauseShare, Clustering, Culprit, DividedRatio, Explanation,
+    FanOut, Finding, FitPoint, HeatMap, Inversions, ModelFit, NamedCurve, PredictedPoint,
+    Prediction, RatioPart, Share, SlowRequest, Stretch, WorkerShare,
 };
 use taillab_model::summary::{Observer, Report, SCHEMA_VERSION, ServerResult, ServiceTimeSource};
 use taillab_model::{Monotonic, Nanos, Tid};
@@ -158,6 +158,7 @@ fn explain(
 ) {
     let n = result.matching.matched;
     result.causes = causes(n);
+    result.ratio = ratio(result);
     result.model_fit = Some(fit(result));
     result.predictions = predictions(result);
     let scaled = |points: &[(Nanos, f64)], by: f64| -> Vec<(Nanos, f64)> {
@@ -171,6 +172,7 @@ fn explain(
     };
     result.explanation = Some(Explanation {
         bands: bands(n),
+        around: Vec::new(),
         findings: findings(),
         inversions: Inversions {
             overtaken: 412,
@@ -198,6 +200,7 @@ fn explain(
             mean_episode_requests: 18.3,
         }),
         hypervisor: None,
+        sleeping: None,
         fan_out: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000]
             .map(|servers: u32| {
                 let at = |q: f64| {
@@ -417,6 +420,30 @@ fn fit(result: &ServerResult) -> ModelFit {
         largest_borne: 0.05,
         good: true,
     }
+}
+
+/// Measured ÷ ideal at p50 and p99, divided among three parts.
+fn ratio(result: &ServerResult) -> Vec<DividedRatio> {
+    let divided = |q: f64| {
+        let measured = result.measured.sojourn.quantile(q)?.get() as f64;
+        let ratio = measured / result.ideal.sojourn.quantile(q)?.get() as f64;
+        let part = |what: &str, causes: &[Cause], share: f64| RatioPart {
+            what: what.to_owned(),
+            causes: causes.to_vec(),
+            value: share * (ratio - 1.0),
+        };
+        let parts = vec![
+            part(
+                "wake-ups and idle exits",
+                &[Cause::Wakeup, Cause::IdleExit],
+                0.6,
+            ),
+            part("transmit", &[Cause::StackTx], 0.39),
+            part("the probe", &[], 0.01),
+        ];
+        Some(DividedRatio { q, ratio, parts })
+    };
+    [0.5, 0.99].into_iter().filter_map(divided).collect()
 }
 
 fn predictions(result: &ServerResult) -> Vec<Prediction> {

@@ -324,6 +324,7 @@ fn simulated(length: Nanos) -> Sample {
                 cpu_ns_per_request: Some(2_710.0),
             },
             causes: Vec::new(),
+            ratio: Vec::new(),
             model_fit: None,
             predictions: Vec::new(),
             explanation: None,

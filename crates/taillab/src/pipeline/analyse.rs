@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use taillab_analysis::verdict::{self, Evidence, TraceFacts, VirtualWorkers};
 use taillab_analysis::{
-    Analysis, AnalysisError, AnalysisOptions, Matched, Window, findings, streaming,
+    Analysis, AnalysisError, AnalysisOptions, Matched, Window, findings, ratio, streaming,
 };
 use taillab_host::CpuUsage;
 use taillab_model::summary::{
@@ -290,10 +290,11 @@ impl<'c> Pass<'c> {
         let of_client = |curve: &&mut Curve| curve.series == Series::Client;
         let (client, server): (Vec<&mut Curve>, Vec<&mut Curve>) =
             curves.iter_mut().partition(of_client);
-        if verdict::withdraw(&mut report, points(server), points(client)) {
-            let ideal = &found.ideal_as_independent;
-            findings::renew(&mut report.server, ideal, found.disturbances);
-        }
+        verdict::withdraw(&mut report, points(server), points(client));
+        // only now is it known where t comes from, what the probe cost, and what is withdrawn
+        let ideal = &found.ideal_as_independent;
+        findings::renew(&mut report.server, ideal, found.disturbances);
+        report.server.ratio = ratio::divided(&report.server);
         Ok(Analysed { report, curves })
     }
 }

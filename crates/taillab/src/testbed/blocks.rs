@@ -151,10 +151,7 @@ impl<'a> BlockRunner<'a> {
             let mut step = Step::default();
             for place in tries.by_ref().take(TRIES) {
                 let load = self.load(outstanding, (TRY_WARM_UP, length), place);
-                let mut hooks = DrainProbe {
-                    probe: None,
-                    server_gone: &self.server_gone,
-                };
+                let mut hooks = DrainProbe::new(None, &self.server_gone);
                 let found = client.saturate(&load, &mut hooks).map_err(Failure::from)?;
                 if found.stopped.is_some() {
                     return Err(Ended::Load(found.stopped));
