@@ -145,18 +145,20 @@ impl<'a> BlockRunner<'a> {
     pub fn outstanding_at_peak(&self, client: &mut LoadClient) -> Result<usize, Ended> {
         let block = self.experiment.calibration.block;
         let length = Nanos::new(block.get() / 8).clamp(SHORTEST_TRY, LONGEST_TRY);
-        let mut search = PeakSearch::of(self.experiment, &self.capacity);
+        let mut search = PeakSearch::of(self.experiment, &self.capacity, self.server_cpus.len());
         let mut tries = SEED_OF_TRIES..;
         while let Some(outstanding) = search.to_try() {
             let mut step = Step::default();
             for place in tries.by_ref().take(TRIES) {
                 let load = self.load(outstanding, (TRY_WARM_UP, length), place);
                 let mut hooks = DrainProbe::new(None, &self.server_gone);
-                let found = client.saturate(&load, &mut hooks).map_err(Failure::from)?;
+                let (found, (server_busy, _)) =
+                    self.watched(&mut hooks, |hooks| client.saturate(&load, hooks))?;
+                let found = found.map_err(Failure::from)?;
                 if found.stopped.is_some() {
                     return Err(Ended::Load(found.stopped));
                 }
-                step.add(&found);
+                step.add(&found, server_busy);
             }
             search.found(&step);
         }

@@ -2,7 +2,7 @@
 //!
 //! Too few leave it idle while requests and answers are on their way, and whenever something holds the client
 //! up. Too many slow it down: its caches, threads and buffers are not made for them. So a rising sequence of
-//! closed loops is tried, without the probe, until the throughput no longer rises.
+//! closed loops is tried, without the probe, until the server is busy and the throughput no longer rises.
 
 use taillab_load::{ClosedLoop, Saturation};
 use taillab_model::{Nanos, Transport};
@@ -13,8 +13,15 @@ use crate::experiment::Experiment;
 /// A throughput that is higher by no more than this share may be so by chance.
 const NO_GAIN: f64 = 0.02;
 
-/// The search is over after this many steps in a row without a gain.
+/// The search is over after this many steps in a row without a gain, if the server was busy.
 const STEPS_WITHOUT_GAIN: u32 = 2;
+
+/// The server was busy if its workers used this share of their CPUs. The kernel counts in ticks of 10 ms, of which a
+/// step has about twelve; the first may have been idle before.
+const BUSY: f64 = 0.9;
+
+/// A client that had its CPU for a smaller share of the time was held up, for which a longer queue makes up.
+const HAD_CPU: f64 = 0.95;
 
 /// The most requests that are tried, unless many workers need more.
 const MOST: usize = 1024;
@@ -37,6 +44,8 @@ pub struct PeakSearch {
     gained_per_s: f64,
     without_gain: u32,
     is_over: bool,
+    /// The share of the server's CPUs that its workers can use.
+    usable: f64,
 }
 
 /// What one number of outstanding requests reached, in several loops.
@@ -46,11 +55,19 @@ pub struct Step {
     per_s: f64,
     answered: u64,
     lost: u64,
+    loops: u32,
+    /// The sum over the loops of the share of the server's CPUs that was busy.
+    server_busy: f64,
+    /// The sum of the share of the time in which the client had its CPU.
+    client_had_cpu: f64,
 }
 
 impl Step {
-    /// Adds a loop.
-    pub fn add(&mut self, found: &Saturation) {
+    /// Adds a loop, in which this share of the server's CPUs was busy.
+    pub fn add(&mut self, found: &Saturation, server_busy: f64) {
+        self.loops += 1;
+        self.server_busy += server_busy;
+        self.client_had_cpu += found.cpu_share;
         self.per_s = self.per_s.max(found.rate_per_s());
         self.answered += found.responses;
         self.lost += found.errors.timeouts;
@@ -59,18 +76,27 @@ impl Step {
     fn is_whole(&self) -> bool {
         self.lost as f64 <= LOST * self.answered as f64
     }
+
+    /// Whether more requests could keep the server busier; not where that is unknown.
+    fn is_idle(&self, usable: f64) -> bool {
+        let loops = f64::from(self.loops);
+        self.server_busy < BUSY * usable * loops || self.client_had_cpu < HAD_CPU * loops
+    }
 }
 
 impl PeakSearch {
-    /// Begins with half as many requests as usually keep these workers busy. Over TCP it ends when each
+    /// Begins with half as many requests as usually keep these workers busy; the server has `cpus` CPUs. Over TCP it ends when each
     /// connection has one: a server that finds several requests on a connection may read and answer them
     /// together, which takes less time than a request alone.
-    pub fn of(experiment: &Experiment, capacity: &Capacity) -> Self {
+    pub fn of(experiment: &Experiment, capacity: &Capacity, cpus: usize) -> Self {
         let workers = capacity.workers.get() as usize;
-        let (usual, waiting) = match capacity.waits {
-            None => (ClosedLoop::outstanding_for(workers), 0),
-            // each of them needs a request
-            Some(_) => (ClosedLoop::OUTSTANDING, workers),
+        let (usual, waiting, usable) = match capacity.waits {
+            None => {
+                let usual = ClosedLoop::outstanding_for(workers);
+                (usual, 0, capacity.usable_share(cpus))
+            }
+            // each of them needs a request, and none a CPU
+            Some(_) => (ClosedLoop::OUTSTANDING, workers, 0.0),
         };
         let first = (usual / 2).max(waiting);
         let held = match experiment.server.transport {
@@ -85,6 +111,7 @@ impl PeakSearch {
             gained_per_s: 0.0,
             without_gain: 0,
             is_over: false,
+            usable,
         }
     }
 
@@ -110,7 +137,7 @@ impl PeakSearch {
         self.is_over = !step.is_whole()
             || is_enough
             || self.trying == tried
-            || self.without_gain == STEPS_WITHOUT_GAIN;
+            || self.without_gain >= STEPS_WITHOUT_GAIN && !step.is_idle(self.usable);
     }
 
     /// The number with the highest throughput so far; the usual one where nothing was answered.
@@ -128,7 +155,7 @@ mod tests {
         let flags: Vec<Override> = flags.to_vec();
         let experiment = Experiment::resolve(Some(kind), None, flags).unwrap();
         let capacity = Capacity::of(&experiment, &cpus.parse().unwrap());
-        PeakSearch::of(&experiment, &capacity)
+        PeakSearch::of(&experiment, &capacity, 1)
     }
 
     fn step(per_s: f64) -> Step {
@@ -136,6 +163,9 @@ mod tests {
             per_s,
             answered: 10_000,
             lost: 0,
+            loops: 2,
+            server_busy: 2.0,
+            client_had_cpu: 2.0,
         }
     }
 
@@ -162,6 +192,33 @@ mod tests {
         let rises = |n: usize| 30e3 + 30.0 * n as f64;
         let all = vec![16, 32, 64, 128, 256, 512, 1024];
         assert_eq!(tried(rises), (all, 1024));
+    }
+
+    #[test]
+    fn the_search_goes_on_while_the_server_is_idle() {
+        let last = |kind, flags: &[(&'static str, toml::Value)], server_busy, client_had_cpu| {
+            let mut search = search(kind, flags, "0");
+            let mut last = 0;
+            while let Some(outstanding) = search.to_try() {
+                last = outstanding;
+                search.found(&Step {
+                    server_busy,
+                    client_had_cpu,
+                    ..step(50e3)
+                });
+            }
+            (last, search.best())
+        };
+        let memcached = |server, client| last(ServerKind::Memcached, &[], server, client);
+        assert_eq!(memcached(2.0, 2.0), (64, 16));
+        assert_eq!(memcached(1.6, 2.0), (1024, 16));
+        assert_eq!(memcached(2.0, 1.6), (1024, 16));
+        assert_eq!(memcached(f64::NAN, 2.0), (64, 16));
+        let waits = [
+            ("server.architecture", "epoll-shared".into()),
+            ("server.service", "wait:deterministic:1ms".into()),
+        ];
+        assert_eq!(last(ServerKind::NullRpc, &waits, 0.1, 2.0), (64, 16));
     }
 
     #[test]
