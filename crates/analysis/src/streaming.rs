@@ -320,7 +320,7 @@ impl<'c> Analysis<'c> {
                 self.sampler.finish(self.context)
             })
         } else {
-            Explained::unexplained(withdrawn)
+            unexplained(withdrawn)
         };
         let is_compared = explained.withdrawn.is_none();
         let scheduled = (self.on_schedule).map(|view| view.finish(lacking, is_compared));
@@ -415,6 +415,14 @@ fn explainer(context: &RecordingContext, options: &AnalysisOptions, first: &Wind
     };
     let (slowest, process) = (options.slowest, options.process);
     Explainer::new(context, ledger, slowest, baseline, process)
+}
+
+/// What there is where the recording does not say what the CPUs did.
+fn unexplained(withdrawn: Option<Withdrawn>) -> Explained {
+    Explained {
+        withdrawn,
+        ..Explained::default()
+    }
 }
 
 /// The server's side, from its parts.
