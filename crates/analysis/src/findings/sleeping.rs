@@ -2,6 +2,7 @@
 
 use taillab_model::Nanos;
 use taillab_model::explanation::{Cause, Finding};
+use taillab_model::summary::{ServerResult, ServiceTimeSource};
 
 use super::causes::{best, predicted_with};
 use super::facts::{Facts, Whole, conclusive, list};
@@ -42,6 +43,7 @@ pub(super) fn sleeping_and_waking(facts: &Facts<'_>) -> Option<Finding> {
             Whole(share)
         );
     }
+    text += &by_t(facts.server);
     let best = best(&facts.server.predictions, &CAUSES, 0.5);
     if let Some((prediction, point)) = best {
         text += &predicted_with(prediction, point);
@@ -50,6 +52,27 @@ pub(super) fn sleeping_and_waking(facts: &Facts<'_>) -> Option<Finding> {
     let command = best.and_then(|(prediction, _)| prediction.command.clone());
     let advice = command.unwrap_or_else(|| "taillab tune plan busy-poll".to_owned());
     Some(conclusive(text, Some(advice), None))
+}
+
+/// What a request costs, and what it would cost where no worker ever slept, if that is known and less.
+fn by_t(server: &ServerResult) -> String {
+    /// A smaller difference says nothing.
+    const LEAST: f64 = 1.15;
+    let t = server.service_time_ns;
+    let is_measured = !matches!(
+        server.service_time_source,
+        ServiceTimeSource::Unknown
+            | ServiceTimeSource::VirtualWait
+            | ServiceTimeSource::AsFastAsMeasured
+    );
+    let cost = (server.measured.busy_ns_per_request)
+        .filter(|cost| is_measured && *cost > LEAST * t.get() as f64);
+    cost.map_or_else(String::new, |cost| {
+        let cost = nanos(cost);
+        format!(
+            " A request costs {cost} with the work of receiving it, and {t} (t) without a pause."
+        )
+    })
 }
 
 /// What treats it, by name.

@@ -86,6 +86,7 @@ struct Case {
     clustering: Option<Clustering>,
     hypervisor: Option<TakenByHypervisor>,
     sleeping: Option<Sleeping>,
+    busy_ns_per_request: Option<f64>,
     workers: Vec<WorkerShare>,
     inversions: Inversions,
     matching: Matching,
@@ -106,6 +107,7 @@ impl Default for Case {
             clustering: None,
             hypervisor: None,
             sleeping: None,
+            busy_ns_per_request: None,
             workers: Vec::new(),
             inversions: Inversions::default(),
             matching: Matching::default(),
@@ -127,7 +129,7 @@ impl Case {
                 sojourn: self.sojourn.clone(),
                 server_cpu_busy_share: None,
                 utilization: None,
-                busy_ns_per_request: None,
+                busy_ns_per_request: self.busy_ns_per_request,
                 overload: self.overload.clone(),
             },
             ideal: Ideal {
@@ -639,6 +641,7 @@ fn workers_that_sleep_and_wake_are_told_with_what_it_costs() {
     let mut case = Case {
         sojourn: distribution(&[(0.5, 125_000), (0.99, 760_000)]),
         sleeping: Some(sleeping),
+        busy_ns_per_request: Some(180_000.0),
         predictions: vec![poll],
         ..Case::default()
     };
@@ -648,7 +651,8 @@ fn workers_that_sleep_and_wake_are_told_with_what_it_costs() {
         "The workers fall asleep and are woken 13,400 times a second: 62 % of the requests find \
          theirs asleep, and it mostly runs 11.9 µs later. Of p50, 125 µs, leaving idle states and \
          waking up make 45.0 µs (36 %). Each time takes 15.9 µs of CPU time, in all 44 % of the \
-         workers' own. Predicted with workers that \
+         workers' own. A request costs 180 µs with the work of receiving it, and 100 µs (t) without \
+         a pause. Predicted with workers that \
          poll: p50 80.0 µs (70.0 µs to 100 µs). What treats it: workers that spin, `busy-poll`, \
          `irq-suspension` and `cpu-dma-latency` (taillab tune), and in a virtual machine the \
          haltpoll governor or idle=poll."

@@ -416,9 +416,13 @@ fn an_idle_server_is_woken_and_a_busy_one_is_not() {
     let mut all = change(&observed, Sharing::Assigned, Order::Arrival);
     // the third draws a wake-up; the last finds another thread on the CPU
     assert_eq!(departures(&observed, &all), [14, 24, 115, 230]);
-    // it gives way, and keeps the CPU awake as before
+    // it gives way, and keeps the CPU awake as before; the way to it takes as long as it did
     all.limits[0] = 0;
     assert_eq!(departures(&observed, &all), [14, 24, 115, 211]);
+    observed.ways_ns = vec![2];
+    assert_eq!(departures(&observed, &all), [14, 24, 115, 213]);
+    observed.requests[3].way_ns = 1;
+    assert_eq!(departures(&observed, &all), [14, 24, 115, 212]);
     // it is gone, and the CPU sleeps
     all.awake[0] = 0;
     assert_eq!(departures(&observed, &all), [14, 24, 115, 215]);
