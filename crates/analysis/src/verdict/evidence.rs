@@ -208,14 +208,14 @@ impl<'a> Evidence<'a> {
 
     /// Errors that count against the measurement.
     ///
-    /// A run fills its server, so a miss is an error there, and so is a connection that ends. A time-out is one if
-    /// the server sent no response.
+    /// A run fills its server, so a miss is an error there, and so is a connection that ends. A time-out is none: if
+    /// the server sent no response, the request counts as longer than all others, and if it did, its sojourn is known.
     /// A load alone takes the server as it finds it: a miss is an answer, and a connection that
     /// ended between two requests cost no request.
     pub(super) fn errors(&self) -> Option<LoadErrors> {
         let errors = *self.client()?.errors;
         Some(match self.server {
-            Some(server) => errors.of_server(server.result.measured.sojourn.unanswered),
+            Some(_) => errors.of_server(0),
             None => LoadErrors {
                 misses: 0,
                 connections_closed: 0,
