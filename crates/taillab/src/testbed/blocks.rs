@@ -364,7 +364,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let roots = Roots::below(folder.path());
         std::fs::create_dir_all(&roots.proc).unwrap();
-        let mut at = |ticks: String, server_ticks| {
+        let at = |ticks: String, server_ticks| {
             std::fs::write(roots.proc.join("stat"), ticks).unwrap();
             Accounts {
                 cpus: CpuSample::take(&roots).unwrap(),
