@@ -118,6 +118,12 @@ impl CpuSample {
         (total > 0).then(|| ticks as f64 / total as f64)
     }
 
+    /// Whether the kernel measures the time of interrupts (`CONFIG_IRQ_TIME_ACCOUNTING`), as it has counted some.
+    /// If not, the CPU time of a process contains the interrupts and softirqs that came while it ran.
+    pub fn measures_interrupts(&self) -> bool {
+        self.ticks.values().any(|CpuTicks(ticks)| ticks[5] > 0)
+    }
+
     fn since(&self, earlier: &Self, cpus: &CpuSet) -> CpuTicks {
         cpus.iter()
             .filter_map(|cpu| Some(self.ticks.get(&cpu)?.since(earlier.ticks.get(&cpu)?)))
@@ -227,6 +233,16 @@ mod tests {
         assert_eq!(share("0"), Some(0.5));
         assert_eq!(share("0-1"), Some(0.25));
         assert_eq!(share("3"), None);
+    }
+
+    #[test]
+    fn a_kernel_that_measures_interrupts_has_counted_some() {
+        let measures = |irq| {
+            let stat = format!("cpu0 10 0 10 100 0 0 3 0\ncpu1 0 0 0 500 0 {irq} 0 0\n");
+            let (_folder, roots) = roots_with(&[("stat", &stat)]);
+            CpuSample::take(&roots).unwrap().measures_interrupts()
+        };
+        assert!(measures(1) && !measures(0));
     }
 
     #[test]

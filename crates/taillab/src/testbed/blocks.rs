@@ -282,15 +282,19 @@ struct Accounts {
 }
 
 impl Accounts {
-    /// The share of the time of `cpus` since `before` in which they were busy, and what of that neither the server
-    /// nor interrupts had. The server's time may contain that of softirqs, which then counts twice: others
-    /// had at least this share.
+    /// The share of the time of `cpus` since `before` in which they were busy, and what other programs had of that.
     fn shares_since(&self, before: &Self, cpus: &CpuSet) -> Option<(f64, f64)> {
         let usage = self.cpus.usage_since(&before.cpus, cpus)?;
         let ticks = self.server_ticks.saturating_sub(before.server_ticks);
         let server = self.cpus.share_since(&before.cpus, cpus, ticks)?;
-        let known = server + usage.irq_share + usage.softirq_share + usage.steal_share;
-        Some((usage.busy_share, (usage.busy_share - known).max(0.0)))
+        let here = usage.busy_share - usage.steal_share;
+        let interrupts = usage.irq_share + usage.softirq_share;
+        let others = match self.cpus.measures_interrupts() {
+            true => here - server - interrupts,
+            // the server's time contains those that came while it ran
+            false => (here - server) * (1.0 - interrupts / here.max(f64::MIN_POSITIVE)),
+        };
+        Some((usage.busy_share, others.max(0.0)))
     }
 }
 
@@ -350,6 +354,39 @@ mod tests {
     use taillab_model::summary::LoadErrors;
 
     use super::*;
+
+    /// What other programs had of CPU 0, which did this in 100 ticks, of which the server used some: user,
+    /// system, interrupts, softirqs.
+    fn others([user, system, irq, softirq]: [u64; 4], server_ticks: u64) -> f64 {
+        let folder = tempfile::tempdir().unwrap();
+        let roots = Roots::below(folder.path());
+        std::fs::create_dir_all(&roots.proc).unwrap();
+        let at = |ticks: String, server_ticks| {
+            std::fs::write(roots.proc.join("stat"), ticks).unwrap();
+            Accounts {
+                cpus: CpuSample::take(&roots).unwrap(),
+                server_ticks,
+            }
+        };
+        let before = at("cpu0 0 0 0 0 0 0 0 0\n".to_owned(), 7);
+        let after = format!("cpu0 {user} 0 {system} 0 0 {irq} {softirq} 0\n");
+        let after = at(after, 7 + server_ticks);
+        let (busy, others) = after.shares_since(&before, &CpuSet::single(0)).unwrap();
+        assert_eq!(busy, 1.0);
+        others
+    }
+
+    #[test]
+    fn what_other_programs_had_is_neither_the_servers_nor_interrupts() {
+        let is = |others: f64, share: f64| (others - share).abs() < 1e-9;
+        // the server's time contains the softirqs that came while it ran
+        assert!(is(others([30, 10, 0, 60], 100), 0.0));
+        assert!(is(others([30, 10, 0, 60], 50), 0.2));
+        assert!(is(others([90, 10, 0, 0], 40), 0.6));
+        // the kernel measures interrupts, and no process's time contains them
+        assert!(is(others([60, 20, 10, 10], 80), 0.0));
+        assert!(is(others([60, 20, 10, 10], 50), 0.3));
+    }
 
     fn answered(responses: u64, stopped: Option<StopReason>) -> Saturation {
         Saturation {
