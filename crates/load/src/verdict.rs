@@ -50,6 +50,7 @@ pub fn arrivals_verdict(
         ad_critical: ANDERSON_DARLING_CRITICAL,
         idc: dispersion(&sent_ns, |_, sent| sent.map(|_| 1.0)),
         passed: !gaps.is_empty() && ks_d <= ks_critical,
+        dead_time: None,
     })
 }
 

@@ -12,14 +12,15 @@ use serde::{Deserialize, Serialize};
 
 pub use self::cut::{CutBy, CutSummary, MAX_CUT_SHARE, MAX_UNSETTLED_SHARE, UnsettledAt};
 pub use self::load::{
-    ArrivalsReference, ArrivalsVerdict, ClientCost, DispersionAt, LoadErrors, LoadSegment,
-    LoadSummary,
+    ArrivalsReference, ArrivalsVerdict, ClientCost, DeadTime, DispersionAt, LoadErrors,
+    LoadSegment, LoadSummary,
 };
 pub use self::verdict::{
     Claim, ClaimName, HoldsTo, MAX_MISSING_SHARE, Reason, TOO_FEW, Verdict, spoiled_from,
 };
 pub use crate::ideal::{
-    BusyPeriods, CpuTaken, Ideal, IdealBounds, Overload, ServiceTimeSource, Withdrawn, WorkersSource,
+    BusyPeriods, CpuTaken, Ideal, IdealBounds, Overload, ServiceTimeSource, Withdrawn,
+    WorkersSource,
 };
 
 use crate::explanation::{CauseShare, Explanation, ModelFit, Prediction};

@@ -2,14 +2,16 @@
 
 use taillab_model::load_result::{Generator, LoadReport};
 use taillab_model::summary::{
-    ArrivalsReference, Calibration, Claim, DispersionAt, Hook, LoadErrors, LoadSummary,
+    ArrivalsReference, Calibration, Claim, DeadTime, DispersionAt, Hook, LoadErrors, LoadSummary,
     MAX_CLIENT_BUSY_SHARE, MIN_COMPLETE_SHARE, MIN_MATCHED_SHARE, Matching, Observer, Overhead,
     Verdict,
 };
 use taillab_model::{Distribution, MiddleStamps};
 
 use crate::document::Document;
-use crate::figures::{bytes, count, counted, micros_f64, percent, percent_of, rate, round_length};
+use crate::figures::{
+    bytes, count, counted, interval, micros, micros_f64, percent, percent_of, rate, round_length,
+};
 use crate::server::{self, service_time_origin};
 use crate::table::{Column, Table, cell, name};
 
@@ -256,12 +258,25 @@ fn arrivals(load: &LoadSummary) -> TrustCheck {
         let idc = idc.join(", ");
         lines.push(format!("index of dispersion of counts (IDC) {idc}"));
     }
+    lines.extend(a.dead_time.as_ref().map(dead_time));
     // bursts decide, not single gaps of microseconds: bursts make the queues
     let state = match a.foreign_bursts(load.duration_ns) {
         Some(_) => State::Bad,
         None => State::good_if(a.gaps_passed() || is_scheduled, State::Notable),
     };
     check("arrivals", state, lines)
+}
+
+/// What one send keeps the next one waiting.
+fn dead_time(dead: &DeadTime) -> String {
+    format!(
+        "dead time {} µs ({} µs): the median between two sends that were due within {} of each \
+         other, of which there were {}",
+        micros(dead.median_ns),
+        interval(Some(dead.lo_ns), dead.hi_ns),
+        round_length(dead.due_within_ns.get() as f64),
+        count(dead.count),
+    )
 }
 
 fn sender(load: &LoadSummary) -> TrustCheck {

@@ -39,6 +39,7 @@ pub fn schedule_verdict(
             index_of_dispersion(&planned_ns, window)
         }),
         passed: !sent.is_empty() && ks_d <= ks_critical,
+        dead_time: None,
     }
 }
 

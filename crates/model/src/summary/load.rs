@@ -80,10 +80,34 @@ pub struct ArrivalsVerdict {
     /// The A² that 5 % of true samples exceed.
     #[schemars(range(min = 0))]
     pub ad_critical: f64,
-    /// Index of dispersion of counts (Poisson: 1) at several windows.
+    /// Index of dispersion of counts (Poisson: 1) at several windows, the shortest first.
     pub idc: Vec<DispersionAt>,
     /// The gaps pass Kolmogorov–Smirnov at 5 %.
     pub passed: bool,
+    /// How far apart requests that were due together were sent; absent where too few were due together.
+    #[serde(flatten)]
+    pub dead_time: Option<DeadTime>,
+}
+
+/// The time from a send to the next one when both were due together: what one send takes. It is a queue in
+/// front of the server, which takes away queueing in the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DeadTime {
+    /// The median of these times.
+    #[serde(rename = "dead_time_ns")]
+    pub median_ns: Nanos,
+    /// Lower end of its interval of 95 %.
+    #[serde(rename = "dead_time_lo_ns")]
+    pub lo_ns: Nanos,
+    /// Upper end of its interval; absent where the sample has none.
+    #[serde(rename = "dead_time_hi_ns")]
+    pub hi_ns: Option<Nanos>,
+    /// Number of sends that were due together with the one before.
+    #[serde(rename = "dead_time_count")]
+    pub count: u64,
+    /// They were due within this time of the one before.
+    #[serde(rename = "dead_time_due_within_ns")]
+    pub due_within_ns: Nanos,
 }
 
 /// What the sends of a run are compared with.

@@ -11,9 +11,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use taillab_model::summary::{
-    ArrivalsReference, ArrivalsVerdict, Calibration, Claim, ClaimName, ClientCost, DispersionAt,
-    Hook, Ideal, LoadErrors, LoadSummary, Matching, Measured, Overhead, Reason, Report,
-    SCHEMA_VERSION, ServerResult, ServiceTimeSource, Stages, StagesAt, Verdict, WorkersSource,
+    ArrivalsReference, ArrivalsVerdict, Calibration, Claim, ClaimName, ClientCost, DeadTime,
+    DispersionAt, Hook, Ideal, LoadErrors, LoadSummary, Matching, Measured, Overhead, Reason,
+    Report, SCHEMA_VERSION, ServerResult, ServiceTimeSource, Stages, StagesAt, Verdict,
+    WorkersSource,
 };
 use taillab_model::{ClientTimes, Distribution, MiddleStamps, Monotonic, Nanos, Operation, Stamps};
 use taillab_report::requests::RequestRow;
@@ -230,6 +231,13 @@ fn simulated(length: Nanos) -> Sample {
                     },
                 ],
                 passed: true,
+                dead_time: Some(DeadTime {
+                    median_ns: Nanos::new(10_312),
+                    lo_ns: Nanos::new(10_204),
+                    hi_ns: Some(Nanos::new(10_467)),
+                    count: 1_382,
+                    due_within_ns: Nanos::from_micros(1),
+                }),
             },
             client: ClientCost {
                 cpu_ns_per_request: Nanos::new(8_140),
@@ -250,6 +258,7 @@ fn simulated(length: Nanos) -> Sample {
             service_time_source: ServiceTimeSource::Calibrated,
             service_time_lo_ns: Some(Nanos::new(43_326)),
             service_time_hi_ns: Some(Nanos::new(43_718)),
+            busy_periods: None,
             measured: Measured {
                 sojourn: correlated(&sojourns),
                 server_cpu_busy_share: Some(0.781),
