@@ -258,24 +258,36 @@ fn arrivals(load: &LoadSummary) -> TrustCheck {
         let idc = idc.join(", ");
         lines.push(format!("index of dispersion of counts (IDC) {idc}"));
     }
+    let even = evenness(load);
+    let is_exact = even.is_none() && (a.gaps_passed() || is_scheduled);
+    lines.extend(even);
     lines.extend(a.dead_time.as_ref().map(dead_time));
-    // bursts decide, not single gaps of microseconds: bursts make the queues
+    // bursts decide: they make the queues, and evenness only takes some away
     let state = match a.foreign_bursts(load.duration_ns) {
         Some(_) => State::Bad,
-        None => State::good_if(a.gaps_passed() || is_scheduled, State::Notable),
+        None => State::good_if(is_exact, State::Notable),
     };
     check("arrivals", state, lines)
 }
 
-/// What one send keeps the next one waiting.
+/// Below which windows a send takes bursts away.
+fn evenness(load: &LoadSummary) -> Option<String> {
+    let window = load.arrivals.more_even_below(load.duration_ns)?;
+    Some(format!(
+        "sends are more even than {} in windows shorter than {}",
+        load.arrivals.process,
+        round_length(window.get() as f64)
+    ))
+}
+
+/// How long one send keeps the next one waiting.
 fn dead_time(dead: &DeadTime) -> String {
     format!(
-        "dead time {} µs ({} µs): the median between two sends that were due within {} of each \
-         other, of which there were {}",
+        "dead time {} µs ({}), the median of {} pairs of sends that were due within {} of each other",
         micros(dead.median_ns),
         interval(Some(dead.lo_ns), dead.hi_ns),
-        round_length(dead.due_within_ns.get() as f64),
         count(dead.count),
+        round_length(dead.due_within_ns.get() as f64),
     )
 }
 
