@@ -214,8 +214,12 @@ impl Page {
             ],
         );
         self.latency_table(&table);
-        if let Some(without) = latency::without_host(document) {
-            self.paragraph(Ink::Quiet, &without);
+        let texts = [
+            latency::against_schedule(document),
+            latency::without_host(document),
+        ];
+        for text in texts.into_iter().flatten() {
+            self.paragraph(Ink::Quiet, &text);
         }
         table
     }
