@@ -85,7 +85,7 @@ def one(folder, seed, fix):
                 subprocess.run(["chrt", "-a", "-f", "-p", "50", str(server)], check=True)
             if fix == "dedicated-cpus":
                 subprocess.run(["taskset", "-a", "-c", "-p", "1", str(noisy.pid)], check=True, stdout=subprocess.DEVNULL)
-        # 4: the run says that it cannot be trusted; it is kept, with its reasons
+        # 4: nothing was answered; it is kept, with its reasons
         if run.returncode not in (0, 4):
             sys.exit(f"error: taillab run ended with exit code {run.returncode} in {folder}")
     finally:

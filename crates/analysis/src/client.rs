@@ -2,10 +2,11 @@
 
 use std::iter::Peekable;
 
-use taillab_model::{ClientTimes, Monotonic, Nanos, Operation, RequestKey};
+use taillab_model::{ClientTimes, Monotonic, Nanos, Operation, Request, RequestKey};
 
 use crate::id_map::{IdMap, packed};
 use crate::matched::{ClientJoin, Matched};
+use crate::spans::Spans;
 use crate::window::Window;
 
 /// What the client knows about one request that it sent.
@@ -88,12 +89,19 @@ fn is_answered(times: &ClientTimes, measure_from: Monotonic) -> bool {
 impl Matched {
     /// For each measured request that was joined and answered: by how much its time from the
     /// actual send to the receipt is longer than its sojourn, in order of T1. Requests for which it is
-    /// shorter are left out.
-    pub fn client_minus_server(&self, measure_from: Monotonic) -> impl Iterator<Item = Nanos> {
-        self.measured(measure_from).filter_map(|request| {
-            let client = request.client?;
-            let service = client.received?.checked_since(client.sent)?;
-            service.checked_sub(request.server.sojourn()?)
-        })
+    /// shorter are left out, and so are those that came in one of the `left_out` stretches.
+    pub fn client_minus_server(
+        &self,
+        measure_from: Monotonic,
+        left_out: &Spans,
+    ) -> impl Iterator<Item = Nanos> {
+        let kept = move |request: &Request| !left_out.contain(request.server.t1);
+        self.measured(measure_from)
+            .filter(kept)
+            .filter_map(|request| {
+                let client = request.client?;
+                let service = client.received?.checked_since(client.sent)?;
+                service.checked_sub(request.server.sojourn()?)
+            })
     }
 }

@@ -25,9 +25,13 @@ use taillab_model::{Monotonic, Nanos, quantile_rank, student_975};
 use crate::coarsening::{Coarsen, Coarsening};
 use crate::id_map::{IdMap, grow_to};
 use crate::ledger::{Entry, GroupKey, Label, Labels, Ledger};
+use crate::stages::{BAND_SHARE, cells_around};
 
 /// Where the bands begin; the last one ends with the slowest request.
 pub const BANDS: [f64; 4] = [0.0, 0.9, 0.99, 0.999];
+
+/// The percentiles around which the excess is summed, too.
+pub const AROUND: [f64; 3] = [0.5, 0.99, 0.999];
 
 /// log2 of the number of cells for each doubling of the sojourn: a cell is at most 0.2 % wide.
 const BITS: u32 = 9;
@@ -277,52 +281,31 @@ impl Composition {
         self.group_of[label as usize]
     }
 
-    /// The cells in which the bands begin; behind the last one if no request of the band was answered.
-    fn thresholds(&self, unanswered: u64) -> [usize; 4] {
-        let n = self.requests() + unanswered;
-        let end = self.cells.len().max(self.others.len());
-        BANDS.map(|q| {
-            let rank = quantile_rank(n, q);
-            let mut below = 0;
-            let found = (0..end).find(|&cell| {
-                below += self.requests_in(cell);
-                below > rank
-            });
-            found.unwrap_or(end)
-        })
-    }
-
-    /// Requests in a cell, including those outside of the sample.
-    fn requests_in(&self, cell: usize) -> u64 {
-        let summed = self.cells.get(cell).map_or(0, |cell| cell.requests);
-        summed + self.others.get(cell).copied().unwrap_or(0)
-    }
-
-    fn requests(&self) -> u64 {
+    /// The requests in each cell, including those outside of the sample.
+    fn counts(&self) -> Vec<u64> {
         let cells = 0..self.cells.len().max(self.others.len());
-        cells.map(|cell| self.requests_in(cell)).sum()
+        let count = |cell: usize| {
+            let summed = self.cells.get(cell).map_or(0, |cell| cell.requests);
+            summed + self.others.get(cell).copied().unwrap_or(0)
+        };
+        cells.map(count).collect()
     }
 
     /// The result, after the last account; `unanswered` is the number of requests that nobody answered.
     pub fn finish(mut self, unanswered: u64) -> Composed {
         self.add_new();
         self.latest.give_to(&mut self.blocks);
-        let thresholds = self.thresholds(unanswered);
+        let counts = self.counts();
+        let thresholds = thresholds(&counts, unanswered);
         let band_of = |cell: usize| thresholds.iter().rposition(|&from| cell >= from);
         let blocks = self.blocks.cells().len();
-        let (all, others) = (self.requests(), self.others.iter().sum::<u64>());
-        let none = BandSums {
-            requests: 0,
-            sums: CellSums::default(),
-            excess_ns: vec![[0; CAUSES]; blocks],
-        };
-        let mut bands = vec![none; BANDS.len()];
-        for (cell, sums) in self.cells.iter().enumerate() {
-            let band = &mut bands[band_of(cell).unwrap_or(0)];
-            band.sums.add(*sums);
-        }
-        for cell in 0..self.cells.len().max(self.others.len()) {
-            bands[band_of(cell).unwrap_or(0)].requests += self.requests_in(cell);
+        let (all, others) = (counts.iter().sum::<u64>(), self.others.iter().sum::<u64>());
+        let mut bands = vec![BandSums::none(blocks); BANDS.len()];
+        let mut around = Around::of(&counts, unanswered, blocks);
+        for (cell, count) in counts.into_iter().enumerate() {
+            let sums = self.cells.get(cell).copied().unwrap_or_default();
+            bands[band_of(cell).unwrap_or(0)].add(count, sums);
+            around.add(cell, |band| band.add(count, sums));
         }
         let mut culprits: Vec<ByBlock> = vec![vec![[0; 2]; blocks]; self.groups.len()];
         let mut causes: Vec<ByBlock> = vec![vec![[0; 2]; blocks]; CAUSES];
@@ -337,6 +320,7 @@ impl Composition {
                     sums[block][1] += above_p99;
                 }
                 bands[band].excess_ns[block][cause] += ns;
+                around.add(cell, |band| band.excess_ns[block][cause] += ns);
             }
         }
         Composed {
@@ -348,7 +332,43 @@ impl Composition {
             culprits,
             causes,
             bands,
+            around,
         }
+    }
+}
+
+/// The cells in which the bands begin; behind the last one if no request of the band was answered.
+fn thresholds(counts: &[u64], unanswered: u64) -> [usize; 4] {
+    let n = counts.iter().sum::<u64>() + unanswered;
+    BANDS.map(|q| {
+        let rank = quantile_rank(n, q);
+        let mut below = 0;
+        let found = counts.iter().position(|count| {
+            below += count;
+            below > rank
+        });
+        found.unwrap_or(counts.len())
+    })
+}
+
+/// The requests around each of [`AROUND`], as far as there are any.
+#[derive(Clone, Debug)]
+struct Around(Vec<(f64, Range<usize>, BandSums)>);
+
+impl Around {
+    fn of(counts: &[u64], unanswered: u64, blocks: usize) -> Self {
+        let known = |q: f64| {
+            let cells = cells_around(counts, unanswered, q)?;
+            Some((q, cells, BandSums::none(blocks)))
+        };
+        Self(AROUND.into_iter().filter_map(known).collect())
+    }
+
+    /// Calls `add` for each percentile around which this cell lies.
+    fn add(&mut self, cell: usize, mut add: impl FnMut(&mut BandSums)) {
+        let all = self.0.iter_mut();
+        let with = all.filter(|(_, cells, _)| cells.contains(&cell));
+        with.for_each(|(.., sums)| add(sums));
     }
 }
 
@@ -360,6 +380,22 @@ struct BandSums {
     sums: CellSums,
     /// By block of time and cause.
     excess_ns: Vec<[u64; CAUSES]>,
+}
+
+impl BandSums {
+    fn none(blocks: usize) -> Self {
+        Self {
+            requests: 0,
+            sums: CellSums::default(),
+            excess_ns: vec![[0; CAUSES]; blocks],
+        }
+    }
+
+    /// Adds a cell with this number of requests.
+    fn add(&mut self, requests: u64, sums: CellSums) {
+        self.requests += requests;
+        self.sums.add(sums);
+    }
 }
 
 /// The composition of all accounts.
@@ -374,6 +410,7 @@ pub struct Composed {
     culprits: Vec<ByBlock>,
     causes: Vec<ByBlock>,
     bands: Vec<BandSums>,
+    around: Around,
 }
 
 impl Composed {
@@ -481,12 +518,27 @@ impl Composed {
     pub fn bands(&self) -> Vec<Band> {
         let with = self.bands.iter().enumerate();
         with.filter(|(_, band)| band.sums.requests > 0)
-            .map(|(place, sums)| band(place, sums))
+            .map(|(place, sums)| {
+                let to = BANDS.get(place + 1).copied().unwrap_or(1.0);
+                band([BANDS[place], to], sums)
+            })
+            .collect()
+    }
+
+    /// The requests around each of [`AROUND`], as far as there are any.
+    pub fn around(&self) -> Vec<Band> {
+        let known = self.around.0.iter();
+        known
+            .filter(|(.., sums)| sums.sums.requests > 0)
+            .map(|(q, _, sums)| {
+                let half = BAND_SHARE * (1.0 - q);
+                band([q - half, q + half], sums)
+            })
             .collect()
     }
 }
 
-fn band(place: usize, of: &BandSums) -> Band {
+fn band([from_q, to_q]: [f64; 2], of: &BandSums) -> Band {
     let BandSums {
         requests,
         sums,
@@ -517,8 +569,8 @@ fn band(place: usize, of: &BandSums) -> Band {
     }
     parts.sort_by(|a, b| b.mean_excess_ns.total_cmp(&a.mean_excess_ns));
     Band {
-        from_q: BANDS[place],
-        to_q: BANDS.get(place + 1).copied().unwrap_or(1.0),
+        from_q,
+        to_q,
         requests: *requests,
         mean_sojourn_ns: sums.sojourn_ns as f64 / n,
         mean_ideal_ns: sums.ideal_ns as f64 / n,

@@ -21,6 +21,7 @@ use crate::heat_map::HeatCells;
 use crate::id_map::IdMap;
 use crate::ledger::{Attribution, Baseline, Entry, Labels, Ledger, LedgerOptions};
 use crate::matched::Matched;
+use crate::sleeping::Sleepers;
 use crate::slowest::slow_request;
 use crate::spells::TakenTime;
 use crate::statistics::counted_curve;
@@ -68,6 +69,7 @@ pub(crate) struct Explainer {
     heat: HeatCells,
     clusters: Clusters,
     taken: TakenTime,
+    sleepers: Sleepers,
     seen: Seen,
     /// The length of the slices, where everything was recorded in slices.
     slices: Option<Nanos>,
@@ -92,6 +94,7 @@ impl Explainer {
             heat: HeatCells::default(),
             clusters: Clusters::default(),
             taken: TakenTime::new(options.measure_from),
+            sleepers: Sleepers::new(options.measure_from),
             seen: Seen::default(),
             slices: None,
             process,
@@ -113,6 +116,7 @@ impl Explainer {
             false => self.taken.add(timeline, upto),
             true => self.add_slices(matched, upto),
         }
+        self.sleepers.add(matched, timeline, upto);
         let requests = &matched.requests;
         let places = || matched.measured_places(self.options.measure_from);
         for place in places() {
@@ -138,11 +142,12 @@ impl Explainer {
         let composition = self
             .composition
             .get_or_insert_with(|| Composition::new(from));
-        let collected = &mut self.collected;
+        let (collected, sleepers) = (&mut self.collected, &mut self.sleepers);
         self.attribution
             .follow(matched, timeline, upto, |entry, labels| {
                 composition.add(entry.stamps.t1, entry, labels);
                 collected.add(entry);
+                sleepers.account(entry, labels);
                 if !entry.pieces.is_empty() {
                     collected.slow(slow_request(timeline, entry, labels));
                 }
@@ -182,6 +187,7 @@ impl Explainer {
             heat_map: self.heat.finish(),
             clustering: self.clusters.finish(),
             hypervisor: self.taken.finish(),
+            sleeping: (self.sleepers).finish(length, sojourn.distribution.unanswered),
             fan_out: sojourn.fan_out.clone(),
             limits: limits(self.seen),
             ..Explanation::default()
@@ -196,6 +202,7 @@ impl Explainer {
             let composed = composition.finish(sojourn.distribution.unanswered);
             explained.causes = composed.shares(&ledger, one_in.max(1.0));
             explanation.bands = composed.bands();
+            explanation.around = composed.around();
             explained.beyond_slice = self.slices.map(|_| composed.beyond_slice());
         }
         drop(ledger);

@@ -100,33 +100,29 @@ impl fmt::Display for Unlike<'_> {
     }
 }
 
-/// How a queue grew, without a full stop.
+/// When and how fast a queue grew, without a full stop.
 pub(crate) struct Grew<'a>(pub(crate) &'a Overload);
 
 impl fmt::Display for Grew<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Overload {
-            from_ns,
-            worst_ns,
-            to_ns,
-            waiting,
-            came_per_s,
-            done_per_s,
-            ..
-        } = self.0;
-        let seconds = |at: &Nanos| format!("{:.1} s", at.as_secs_f64());
+        let overload = self.0;
+        let seconds = |at: Nanos| format!("{:.1} s", at.as_secs_f64());
+        let per_second = |rate: f64| Count(rate.round() as u64);
         write!(
             f,
-            "from {} to {} of the measurement, requests arrived faster than they were served: \
-             {came_per_s:.0} per second arrived and {done_per_s:.0} were answered, until {} were \
-             waiting",
-            seconds(from_ns),
-            seconds(worst_ns),
-            Count(*waiting),
+            "from {} to {}, {} requests per second arrived and the server answered {} per second",
+            seconds(overload.from_ns),
+            seconds(overload.worst_ns),
+            per_second(overload.came_per_s),
+            per_second(overload.done_per_s),
         )?;
-        match to_ns {
+        write!(f, ", until {} were waiting", Count(overload.waiting))?;
+        if overload.unanswered > 0 {
+            write!(f, " and {} were not answered", Count(overload.unanswered))?;
+        }
+        match overload.to_ns.filter(|_| !overload.outlasts_load) {
             Some(to) => write!(f, "; the queue was gone at {}", seconds(to)),
-            None => f.write_str("; it was still there at the end"),
+            None => f.write_str("; the queue was still there when the last one came"),
         }
     }
 }

@@ -10,7 +10,6 @@ use taillab_queueing::ideal::IdealQueue;
 
 use self::schedule::Schedule;
 use crate::matched::Matched;
-use crate::spans::Spans;
 
 /// The measured requests of a window, in order of T1.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +20,8 @@ pub struct MeasuredRequests {
     pub ideal: Vec<Nanos>,
     /// The ideal sojourns of the requests that nobody answered.
     pub ideal_of_unanswered: Vec<Nanos>,
+    /// T1 of each of those.
+    pub t1_of_unanswered: Vec<Monotonic>,
     /// Requests that the end of the recording cut off: they may still have been answered.
     pub cut_off: u64,
 }
@@ -49,8 +50,6 @@ pub struct IdealArrivals {
     /// The first and the last arrival of the measurement.
     span: Option<(Monotonic, Monotonic)>,
     count: u64,
-    /// What is cut, over all windows.
-    cut: Spans,
 }
 
 impl IdealArrivals {
@@ -64,7 +63,6 @@ impl IdealArrivals {
             measure_from,
             span: None,
             count: 0,
-            cut: Spans::default(),
         }
     }
 
@@ -139,38 +137,36 @@ impl IdealArrivals {
                 let due = arrival.matched.map_or(arrival.t1, due);
                 self.schedule.add(due, arrival.t1, counts);
             }
-            let cut = matched.cut.contain(arrival.t1);
             if arrival.t1 >= self.measure_from {
                 self.span = Some((self.span.map_or(arrival.t1, |(first, _)| first), arrival.t1));
-                self.count += u64::from(!cut);
+                self.count += 1;
             }
             match arrival.matched {
                 Some(place) if counts => {
                     requests.places.push(place as u32);
                     requests.ideal.push(ideal);
                 }
-                None if arrival.t1 < self.measure_from || arrival.ambiguous || cut => {}
+                None if arrival.t1 < self.measure_from || arrival.ambiguous => {}
                 None if arrival.t1 > waited_for_until => requests.cut_off += 1,
-                None => requests.ideal_of_unanswered.push(ideal),
+                None => {
+                    requests.ideal_of_unanswered.push(ideal);
+                    requests.t1_of_unanswered.push(arrival.t1);
+                }
                 Some(_) => {}
             }
         }
-        self.cut.append(&matched.cut);
         requests
     }
 
-    /// Arrivals during the measurement that are not cut.
+    /// Arrivals during the measurement.
     pub const fn count(&self) -> u64 {
         self.count
     }
 
-    /// From the first to the last arrival of the measurement, less what is cut.
+    /// From the first to the last arrival of the measurement.
     pub fn length(&self) -> Nanos {
-        let Some((first, last)) = self.span else {
-            return Nanos::ZERO;
-        };
-        let cut = self.cut.length(first, last);
-        last.saturating_since(first).saturating_sub(cut)
+        let span = self.span;
+        span.map_or(Nanos::ZERO, |(first, last)| last.saturating_since(first))
     }
 
     /// Arrivals per second of the measurement.
@@ -212,7 +208,6 @@ impl Bound {
 mod tests {
     use super::*;
     use crate::matched::Unmatched;
-    use crate::spans::Span;
     use taillab_model::{Request, RequestKey, Stamps};
 
     fn at(ns: u64) -> Monotonic {
@@ -282,40 +277,6 @@ mod tests {
     }
 
     #[test]
-    fn no_rate_is_left_where_all_arrivals_are_cut() {
-        let cut = |from, to| Span {
-            from: at(from),
-            to: at(to),
-        };
-        let matched = Matched {
-            cut: vec![cut(900, 1_100), cut(1_900, 2_100)].into(),
-            ..matched(&[(1_000, 1_030), (2_000, 2_030)], &[])
-        };
-        let mut arrivals = arrivals(0);
-        arrivals.take(&matched, Monotonic::MAX);
-        assert!(arrivals.length() > Nanos::ZERO);
-        assert_eq!((arrivals.count(), arrivals.rate_per_s()), (0, 0.0));
-    }
-
-    #[test]
-    fn a_cut_across_two_windows_is_cut_as_a_whole() {
-        let window = |t1: u64, from, to| {
-            let cut = Span {
-                from: at(from),
-                to: at(to),
-            };
-            Matched {
-                cut: vec![cut].into(),
-                ..matched(&[(t1, t1 + 30)], &[])
-            }
-        };
-        let mut arrivals = arrivals(0);
-        arrivals.take(&window(1_000, 900, 2_000), Monotonic::MAX);
-        arrivals.take(&window(3_000, 2_000, 2_500), Monotonic::MAX);
-        assert_eq!(arrivals.length(), Nanos::new(500));
-    }
-
-    #[test]
     fn nothing_in_gives_nothing_out() {
         let mut arrivals = arrivals(0);
         assert!(arrivals.take(&Matched::default(), at(9)).ideal.is_empty());
@@ -335,7 +296,10 @@ mod tests {
         let bounds = arrivals.widen(&mut ideal);
         assert_eq!((bounds[0].lo_ns, bounds[0].hi_ns), (ns(8), ns(11)));
         let at = ideal.at(0.5).unwrap();
-        assert_eq!((at.lo, at.value, at.hi), (Some(ns(8)), Some(ns(10)), Some(ns(11))));
+        assert_eq!(
+            (at.lo, at.value, at.hi),
+            (Some(ns(8)), Some(ns(10)), Some(ns(11)))
+        );
         let without_probe = arrivals.without_probe().unwrap();
         assert_eq!(without_probe.greatest(), Some(ns(9)));
     }

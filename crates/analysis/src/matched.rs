@@ -5,7 +5,7 @@ use taillab_model::{MiddleStamps, Monotonic, Request, RequestKey, Stamps, Tid};
 
 use crate::requests::{Requests, reordered};
 use crate::slices::Slices;
-use crate::spans::{Span, Spans};
+use crate::spans::Span;
 
 /// How the client's records and the matched requests joined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,8 +75,6 @@ pub struct Matched {
     pub blind: Vec<BlindWindow>,
     /// What the join with the client's records found, once it was done.
     pub client: Option<ClientJoin>,
-    /// The stretches of T1 that are not part of the measurement.
-    pub cut: Spans,
     /// The number of events read.
     pub events: u64,
     /// Events that were further out of order in time than the matcher can correct.
@@ -87,7 +85,7 @@ pub struct Matched {
 
 impl Matched {
     /// The matched requests of the measurement, in order of T1: those that were due (the
-    /// client's intended send; without a client, T1) at `measure_from` or later, and are not cut.
+    /// client's intended send; without a client, T1) at `measure_from` or later.
     pub fn measured(&self, measure_from: Monotonic) -> impl Iterator<Item = Request> + Clone {
         self.measured_places(measure_from)
             .map(|place| self.requests.get(place))
@@ -104,7 +102,6 @@ impl Matched {
     /// The request at `place` belongs to the measurement (see [`Matched::measured`]).
     pub fn is_measured(&self, place: usize, measure_from: Monotonic) -> bool {
         self.requests.due(place) >= measure_from
-            && (self.cut.is_empty() || !self.cut.contain(self.requests.t1(place)))
     }
 
     /// T2 to T5 of the request at `place` were to be recorded; in slices: it belongs to the sample.
@@ -239,16 +236,12 @@ impl MatchCounts {
             let overlaps = gaps.get(next).is_some_and(|gap| gap.from <= stamps.t6);
             counts.blind_requests += u64::from(overlaps);
         }
-        let since = |times: &[Monotonic]| {
-            let times = times
-                .iter()
-                .filter(|&&at| at >= measure_from && !matched.cut.contain(at));
-            times.count() as u64
-        };
+        let since =
+            |times: &[Monotonic]| times.iter().filter(|&&at| at >= measure_from).count() as u64;
         counts.ambiguous += since(&matched.ambiguous);
         counts.responses += since(&matched.without_request);
-        let counts_here = |r: &&Unmatched| r.t1 >= measure_from && !matched.cut.contain(r.t1);
-        for request in matched.unmatched.iter().filter(counts_here) {
+        let of_measurement = |request: &&Unmatched| request.t1 >= measure_from;
+        for request in matched.unmatched.iter().filter(of_measurement) {
             self.doubtful += u64::from(request.ambiguous);
             counts.unanswered += u64::from(!request.ambiguous);
         }

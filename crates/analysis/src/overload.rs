@@ -1,18 +1,27 @@
-//! Overloads: stretches in which requests arrived faster than they were served.
+//! Overloads: stretches in which work came faster than it was done.
 //!
 //! The number of requests in the server is followed in cells of a tenth of a second. The least number
 //! in a cell is the standing queue: a burst that is worked off within the cell leaves none. While it
 //! does not fall below the number of workers, the server is busy without a pause. Such a stretch is an
 //! overload if the queue grew for a second or more, and by more than chance explains for a load
-//! below the capacity.
+//! below the capacity. None of this needs t.
+//!
+//! Requests that wait in our own client, because their connection is busy or the kernel takes no more, are
+//! part of the queue: they count from their intended send. So are those that a server with a full queue drops, and
+//! those whose responses could be several requests': the first of these requests counts as answered by the first
+//! of these responses.
 
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::Duration;
 
-use taillab_model::summary::{CpuTaken, Overload};
-use taillab_model::{Monotonic, Nanos};
+use taillab_model::explanation::nameless;
+use taillab_model::summary::{CpuTaken, Overload, TakenBy};
+use taillab_model::{Monotonic, Nanos, RecordingContext, Tid};
 
 use crate::coarsening::{Coarsen, Coarsening};
 use crate::crowd::{Crowd, Step};
+use crate::matched::Matched;
 use crate::timeline::{NET_RX, Top};
 use crate::window::Window;
 
@@ -22,8 +31,12 @@ const CELL: Nanos = Nanos::from_millis(100);
 /// The cells of an hour; beyond that, they are joined.
 const MOST_CELLS: usize = 36_000;
 
-/// A queue that grows for a shorter time is a burst.
+/// A queue that grows for a shorter time is a burst; in a recording of less than twice this length, one that
+/// grows for less than half of it.
 const LEAST: Duration = Duration::from_secs(1);
+
+/// A queue that grows over fewer cells is a burst, however short the recording.
+const FEWEST_CELLS: usize = 3;
 
 /// The queue must grow by at least this many standard deviations of a Poisson number.
 const BEYOND_CHANCE: f64 = 4.0;
@@ -31,11 +44,32 @@ const BEYOND_CHANCE: f64 = 4.0;
 /// The queue must grow by at least this many requests for each worker.
 const LEAST_GROWTH: u64 = 10;
 
+/// If a smaller share of the requests was not answered, the probe may have missed their responses.
+const DROPPED: f64 = 0.01;
+
+/// How many threads of other programs are told apart in a cell.
+const TOLD_APART: usize = 8;
+
+/// How many other programs are named.
+const NAMED: usize = 3;
+
+/// A program that took a smaller share of the CPUs is not named.
+const WORTH_NAMING: f64 = 0.01;
+
 /// What happened in a cell of time.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Cell {
-    came: u64,
+    /// Requests that were due: by the client's intended send, or else by T1.
+    due: u64,
+    /// Requests that reached the server.
+    reached: u64,
     left: u64,
+    /// Requests that reached the server and were never answered.
+    unanswered: u64,
+    /// Those whose responses could be several requests'. They are also in the counts above.
+    unsure_came: u64,
+    /// Such responses.
+    unsure_left: u64,
     /// The least number of requests in the server; `None` where nothing happened.
     least: Option<u64>,
     /// What the CPUs did, if there was a standing queue.
@@ -43,10 +77,13 @@ struct Cell {
 }
 
 /// Nanoseconds of the server's CPUs.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct CpuTime {
     server: u64,
+    receive: u64,
     others: u64,
+    /// Those of `others` that are told apart.
+    by_thread: Vec<(Tid, u64)>,
     interrupts: u64,
     stalled: u64,
     all: u64,
@@ -55,17 +92,38 @@ struct CpuTime {
 impl CpuTime {
     fn add(&mut self, more: Self) {
         self.server += more.server;
+        self.receive += more.receive;
         self.others += more.others;
         self.interrupts += more.interrupts;
         self.stalled += more.stalled;
         self.all += more.all;
+        for (thread, ns) in more.by_thread {
+            self.add_thread(thread, ns);
+        }
+    }
+
+    /// Adds time of a thread of another program to those that are told apart.
+    fn add_thread(&mut self, thread: Tid, ns: u64) {
+        let place = self
+            .by_thread
+            .iter()
+            .position(|(other, _)| *other == thread);
+        match place {
+            Some(place) => self.by_thread[place].1 += ns,
+            None if self.by_thread.len() < TOLD_APART => self.by_thread.push((thread, ns)),
+            None => {}
+        }
     }
 }
 
 impl Coarsen for Cell {
     fn add(&mut self, next: Self) {
-        self.came += next.came;
+        self.due += next.due;
+        self.reached += next.reached;
         self.left += next.left;
+        self.unanswered += next.unanswered;
+        self.unsure_came += next.unsure_came;
+        self.unsure_left += next.unsure_left;
         self.least = match (self.least, next.least) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
@@ -81,6 +139,8 @@ pub(crate) struct Queue {
     cells: Coarsening<Cell>,
     /// T1 of the first request, where the cells begin.
     begin: Option<Monotonic>,
+    /// Nanoseconds since then, up to which the number in the server is known.
+    told_ns: u64,
     /// What the CPUs did before this has been added.
     watched: Monotonic,
 }
@@ -91,6 +151,7 @@ impl Default for Queue {
             crowd: Crowd::default(),
             cells: Coarsening::new(CELL.get(), MOST_CELLS),
             begin: None,
+            told_ns: 0,
             watched: Monotonic::from_nanos_since_boot(0),
         }
     }
@@ -104,19 +165,13 @@ impl Queue {
             return;
         }
         let begin = *self.begin.get_or_insert_with(|| matched.requests.t1(0));
-        let last = self.cells.cells().len().saturating_sub(1);
-        let from_ns = last as u64 * self.cells.width();
+        let from_ns = self.told_ns;
         let mut crowd = std::mem::take(&mut self.crowd);
-        let cut = &matched.cut;
         crowd.walk(matched, |at, inside, step| {
             self.count(begin, at, inside as u64, step);
-            // requests that a held-up generator sent late, all at once, are not an overload
-            if cut.contain(at) {
-                let place = at.saturating_since(begin).get();
-                self.cells.cell(place).0.least = Some(0);
-            }
         });
         self.crowd = crowd;
+        self.count_work(matched, begin);
         // cells may have been joined on the way
         let first = (from_ns / self.cells.width()) as usize;
         // what the CPUs did is needed only where there may be an overload
@@ -130,20 +185,53 @@ impl Queue {
         self.watched = window.upto.min(begin + Nanos::new(end_ns));
     }
 
+    /// Counts the work that came with a window, whether or not it was done.
+    fn count_work(&mut self, matched: &Matched, begin: Monotonic) {
+        let since_begin = |at: Monotonic| at.saturating_since(begin).get();
+        for place in 0..matched.requests.len() {
+            let due = since_begin(matched.requests.due(place));
+            self.cells.cell(due).0.due += 1;
+        }
+        let mut unsure = matched.ambiguous.len();
+        for other in &matched.unmatched {
+            if other.ambiguous && unsure == 0 {
+                continue;
+            }
+            let cell = self.cells.cell(since_begin(other.t1)).0;
+            cell.due += 1;
+            cell.reached += 1;
+            if other.ambiguous {
+                unsure -= 1;
+                cell.unsure_came += 1;
+            } else {
+                cell.unanswered += 1;
+            }
+        }
+        let answers = matched.ambiguous.len() - unsure;
+        for left in matched.ambiguous.iter().take(answers) {
+            let cell = self.cells.cell(since_begin(*left)).0;
+            cell.left += 1;
+            cell.unsure_left += 1;
+        }
+    }
+
     fn count(&mut self, begin: Monotonic, at: Monotonic, inside: u64, step: Step) {
         let at_ns = at.saturating_since(begin).get();
         // in cells without an event since the last one, the number in the server stayed the same
         loop {
-            let next_ns = self.cells.cells().len() as u64 * self.cells.width();
+            let width = self.cells.width();
+            let next_ns = (self.told_ns / width + 1) * width;
             if next_ns > at_ns {
                 break;
             }
-            self.cells.cell(next_ns).0.least = Some(inside);
+            self.cells.cell(next_ns).0.holds(inside);
+            self.told_ns = next_ns;
         }
+        self.told_ns = self.told_ns.max(at_ns);
         let cell = self.cells.cell(at_ns).0;
         let after = match step {
             Step::Came => {
-                cell.came += 1;
+                cell.reached += 1;
                 inside + 1
             }
             Step::Left => {
@@ -151,13 +239,12 @@ impl Queue {
                 inside - 1
             }
         };
-        let least = inside.min(after);
-        cell.least = Some(cell.least.map_or(least, |known| known.min(least)));
+        cell.holds(inside.min(after));
     }
 
     /// Adds what the CPUs did in these cells until the window ends, as far as it was recorded. Neighbouring
     /// windows share a cell, and their timelines overlap.
-    fn watch(&mut self, window: &Window, begin: Monotonic, cells: std::ops::Range<usize>) {
+    fn watch(&mut self, window: &Window, begin: Monotonic, cells: Range<usize>) {
         let (timeline, sliced) = (&window.timeline, window.matched.slices.are_used());
         let width = self.cells.width();
         let at = |cell: usize| begin + Nanos::new(cell as u64 * width);
@@ -175,11 +262,14 @@ impl Queue {
                     let is_server = timeline.worker(segment.thread).is_some();
                     match segment.top {
                         Top::Stall => cell.cpu.stalled += ns,
-                        Top::Softirq { vector: NET_RX } => cell.cpu.server += ns,
+                        Top::Softirq { vector: NET_RX } => cell.cpu.receive += ns,
                         Top::Softirq { .. } | Top::Interrupt(_) => cell.cpu.interrupts += ns,
                         _ if is_server => cell.cpu.server += ns,
                         Top::Idle { .. } => {}
-                        _ if segment.thread != 0 => cell.cpu.others += ns,
+                        _ if segment.thread != 0 => {
+                            cell.cpu.others += ns;
+                            cell.cpu.add_thread(segment.thread, ns);
+                        }
                         _ => {}
                     }
                     cell.cpu.all += ns;
@@ -189,77 +279,182 @@ impl Queue {
         }
     }
 
-    /// The worst overload; `from` is where the measurement began. One that ended before is none of it.
+    /// The worst overload of a server with these workers, with what follows from t where that is known. `from`
+    /// is where the measurement began: an overload that ended before is none of it.
     pub(crate) fn finish(
         mut self,
         workers: u32,
-        service_time: Nanos,
+        service_time: Option<Nanos>,
         from: Monotonic,
+        context: &RecordingContext,
     ) -> Option<Overload> {
         let begin = self.begin?;
         let crowd = std::mem::take(&mut self.crowd);
         crowd.finish(|at, inside, step| self.count(begin, at, inside as u64, step));
-        let cells = self.cells.cells();
         let width = self.cells.width();
-        let least = |cell: &Cell| cell.least.unwrap_or(0);
+        let cells = self.cells.into_cells();
+        let at = |cell: usize| begin + Nanos::new(cell as u64 * width);
         let stood: Vec<bool> = (cells.iter())
-            .map(|cell| least(cell) >= u64::from(workers))
+            .map(|cell| cell.least() >= u64::from(workers))
             .collect();
-        let worst = runs(&stood)
-            .filter_map(|run| {
-                // the first of equal queues
-                let peak = run.clone().rev().max_by_key(|cell| least(&cells[*cell]))?;
-                // the queue began to grow in the previous cell
-                let first = run.start.saturating_sub(1);
-                let grew = first..peak + 1;
-                let length = Nanos::new((grew.len() as u64 - 1) * width);
-                let came: u64 = cells[grew.clone()].iter().map(|cell| cell.came).sum();
-                let growth = least(&cells[peak]).saturating_sub(least(&cells[first]));
-                let by_chance = BEYOND_CHANCE * (came as f64).sqrt();
-                let enough =
-                    growth as f64 > by_chance.max((LEAST_GROWTH * u64::from(workers)) as f64);
-                let long = length.as_secs_f64() >= LEAST.as_secs_f64();
-                let is_measured = begin + Nanos::new(run.end as u64 * width) > from;
-                (enough && long && is_measured).then_some((growth, run, grew))
-            })
-            .max_by_key(|(growth, ..)| *growth);
-        let (_, run, grew) = worst?;
-        let at = |cell: usize| {
-            let at = begin + Nanos::new(cell as u64 * width);
-            at.saturating_since(from)
-        };
-        let mut sum = Cell::default();
-        for place in grew.clone() {
-            let mut cell = cells[place];
-            if !stood[place] {
-                // it was watched before a later window showed that its queue did not stand
-                cell.cpu = CpuTime::default();
-            }
-            sum.add(cell);
-        }
+        let lengths = lengths(&cells);
+        let growths = runs(&stood).filter_map(|run| Growth::of(&cells, &lengths, run));
+        let worst = growths
+            .filter(|growth| at(growth.run.end) > from)
+            .filter(|growth| growth.is_overload(workers, width, cells.len()))
+            .max_by_key(|growth| growth.by)?;
+        let Growth {
+            run,
+            grew,
+            unanswered,
+            came,
+            ..
+        } = worst;
+        let since_from = |cell: usize| at(cell).saturating_since(from);
         let seconds = Nanos::new(grew.len() as u64 * width).as_secs_f64();
-        let share = |ns: u64| ns as f64 / sum.cpu.all.max(1) as f64;
+        let left: u64 = cells[grew.clone()].iter().map(|cell| cell.left).sum();
+        let last_came = cells.iter().rposition(|cell| cell.due > 0);
+        let mut cpu = CpuTime::default();
+        // a cell may have been watched before a later window showed that its queue did not stand
+        for place in grew.clone().filter(|place| stood[*place]) {
+            cpu.add(cells[place].cpu.clone());
+        }
         Some(Overload {
-            from_ns: at(run.start),
-            worst_ns: at(grew.end),
-            to_ns: (run.end < cells.len()).then(|| at(run.end)),
-            waiting: least(&cells[grew.end - 1]),
-            came_per_s: sum.came as f64 / seconds,
-            done_per_s: sum.left as f64 / seconds,
-            capacity_per_s: f64::from(workers) / service_time.as_secs_f64(),
+            from_ns: since_from(run.start),
+            worst_ns: since_from(grew.end),
+            to_ns: (run.end < cells.len()).then(|| since_from(run.end)),
+            outlasts_load: last_came.is_some_and(|last| run.end > last),
+            waiting: lengths[grew.end - 1],
+            unanswered,
+            came_per_s: came as f64 / seconds,
+            done_per_s: left as f64 / seconds,
+            capacity_per_s: service_time.map(|t| f64::from(workers) / t.as_secs_f64()),
             service_time_ns: service_time,
-            cpu: (sum.cpu.all > 0).then(|| CpuTaken {
-                others_share: share(sum.cpu.others),
-                interrupts_share: share(sum.cpu.interrupts),
-                stalled_share: share(sum.cpu.stalled),
-                busy_ns_per_request: sum.cpu.server as f64 / sum.left.max(1) as f64,
-            }),
+            cpu: (cpu.all > 0).then(|| cpu.taken(left, context)),
         })
     }
 }
 
+impl Cell {
+    /// The least number of requests in the server.
+    fn least(&self) -> u64 {
+        self.least.unwrap_or(0)
+    }
+
+    /// This many requests were in the server at some time.
+    fn holds(&mut self, inside: u64) {
+        self.least = Some(self.least.map_or(inside, |known| known.min(inside)));
+    }
+}
+
+/// The queue in each cell: what stood in the server, what was due and had not reached it, and what is known to be in
+/// the server but not until when.
+fn lengths(cells: &[Cell]) -> Vec<u64> {
+    let (mut due, mut reached) = (0_u64, 0_u64);
+    let (mut came, mut left) = (0_u64, 0_u64);
+    let mut before = 0;
+    let length = |cell: &Cell| {
+        due += cell.due;
+        reached += cell.reached;
+        came += cell.unsure_came;
+        left += cell.unsure_left;
+        let after = due.saturating_sub(reached) + came.saturating_sub(left);
+        cell.least() + std::mem::replace(&mut before, after).min(after)
+    };
+    cells.iter().map(length).collect()
+}
+
+/// How a queue grew while it stood.
+struct Growth {
+    /// The cells in which it stood.
+    run: Range<usize>,
+    /// From the cell before, in which it began to grow, to the one in which it was longest.
+    grew: Range<usize>,
+    /// By how many requests, with those that were dropped.
+    by: u64,
+    /// How many were dropped.
+    unanswered: u64,
+    /// How many came.
+    came: u64,
+}
+
+impl Growth {
+    fn of(cells: &[Cell], lengths: &[u64], run: Range<usize>) -> Option<Self> {
+        let first = run.start.saturating_sub(1);
+        let of_run = || cells[run.clone()].iter();
+        let due: u64 = of_run().map(|cell| cell.due).sum();
+        let all: u64 = of_run().map(|cell| cell.unanswered).sum();
+        let dropped = |cell: usize| match all as f64 >= DROPPED * due as f64 {
+            true => cells[cell].unanswered,
+            false => 0,
+        };
+        let mut unanswered = 0;
+        let sums = run.clone().map(|cell| {
+            unanswered += dropped(cell);
+            (cell, unanswered)
+        });
+        let sums: Vec<(usize, u64)> = sums.collect();
+        // the first of equal queues
+        let worst = sums.into_iter().rev();
+        let (peak, unanswered) =
+            worst.max_by_key(|(cell, unanswered)| lengths[*cell] + unanswered)?;
+        let grew = first..peak + 1;
+        let came = cells[grew.clone()].iter().map(|cell| cell.due).sum();
+        Some(Self {
+            run,
+            grew,
+            by: lengths[peak].saturating_sub(lengths[first]) + unanswered,
+            unanswered,
+            came,
+        })
+    }
+
+    /// It grew for long enough, and by more than chance explains, in a recording of `cells` cells.
+    fn is_overload(&self, workers: u32, width: u64, cells: usize) -> bool {
+        let seconds = |cells: usize| Nanos::new(cells as u64 * width).as_secs_f64();
+        let by_chance = BEYOND_CHANCE * (self.came as f64).sqrt();
+        let least = by_chance.max((LEAST_GROWTH * u64::from(workers)) as f64);
+        let length = seconds(self.grew.len() - 1);
+        let is_long = length >= LEAST.as_secs_f64().min(seconds(cells) / 2.0);
+        is_long && self.grew.len() >= FEWEST_CELLS && self.by as f64 > least
+    }
+}
+
+impl CpuTime {
+    /// These times as shares, with the names of other programs; `answered` requests were answered in them.
+    fn taken(&self, answered: u64, context: &RecordingContext) -> CpuTaken {
+        let share = |ns: u64| ns as f64 / self.all.max(1) as f64;
+        let mut by_name: BTreeMap<String, u64> = BTreeMap::new();
+        for &(thread, ns) in &self.by_thread {
+            *by_name.entry(name(context, thread)).or_default() += ns;
+        }
+        let others = by_name.into_iter().map(|(name, ns)| TakenBy {
+            name,
+            share: share(ns),
+        });
+        let mut others: Vec<TakenBy> = others.filter(|by| by.share >= WORTH_NAMING).collect();
+        others.sort_by(|a, b| b.share.total_cmp(&a.share));
+        others.truncate(NAMED);
+        CpuTaken {
+            server_share: share(self.server),
+            receive_share: share(self.receive),
+            others_share: share(self.others),
+            others,
+            interrupts_share: share(self.interrupts),
+            stalled_share: share(self.stalled),
+            busy_ns_per_request: (self.server + self.receive) as f64 / answered.max(1) as f64,
+        }
+    }
+}
+
+fn name(context: &RecordingContext, thread: Tid) -> String {
+    let known = context.threads.iter().find(|known| known.tid == thread);
+    let known = known.filter(|known| !known.comm.is_empty());
+    known.map_or_else(|| nameless(thread), |known| known.comm.clone())
+}
+
 /// The ranges in which all flags are true.
-fn runs(flags: &[bool]) -> impl Iterator<Item = std::ops::Range<usize>> {
+fn runs(flags: &[bool]) -> impl Iterator<Item = Range<usize>> {
     let mut at = 0;
     flags.chunk_by(|a, b| a == b).filter_map(move |run| {
         let range = at..at + run.len();
@@ -270,12 +465,10 @@ fn runs(flags: &[bool]) -> impl Iterator<Item = std::ops::Range<usize>> {
 
 #[cfg(test)]
 mod tests {
-    use taillab_model::{
-        Event, EventKind, RecordingContext, Request, RequestKey, Stamps, ThreadName, Tid,
-    };
+    use taillab_model::{ClientTimes, Event, EventKind, Request, RequestKey, Stamps, ThreadName};
 
     use super::*;
-    use crate::matched::Matched;
+    use crate::matched::Unmatched;
     use crate::timeline::Timeline;
 
     fn at(us: u64) -> Monotonic {
@@ -283,13 +476,13 @@ mod tests {
     }
 
     /// One worker that needs 100 µs, or `slow_us` between two instants; requests every `gap_us`.
-    fn found(gap_us: u64, slow_us: u64, slow: std::ops::Range<u64>) -> Option<Overload> {
+    fn found(gap_us: u64, slow_us: u64, slow: Range<u64>) -> Option<Overload> {
         let requests = requests(gap_us, slow_us, slow);
         // two windows give the same result as one
         in_windows(requests, &Timeline::default(), &[4_321_000])
     }
 
-    fn requests(gap_us: u64, slow_us: u64, slow: std::ops::Range<u64>) -> Vec<Request> {
+    fn requests(gap_us: u64, slow_us: u64, slow: Range<u64>) -> Vec<Request> {
         let (mut free, mut requests) = (0, Vec::new());
         for i in 0..10_000_000 / gap_us {
             let t1 = i * gap_us;
@@ -306,16 +499,42 @@ mod tests {
         timeline: &Timeline,
         ends_us: &[u64],
     ) -> Option<Overload> {
-        queue(requests, timeline, ends_us).finish(1, Nanos::from_micros(100), at(0))
+        ended(queue(requests, timeline, ends_us), 0)
     }
 
-    fn queue(requests: Vec<Request>, timeline: &Timeline, ends_us: &[u64]) -> Queue {
-        let mut matched = Matched {
+    /// The worst overload from this time on.
+    fn ended(queue: Queue, from_us: u64) -> Option<Overload> {
+        let context = RecordingContext {
+            threads: vec![thread(7, "server", true), thread(8, "hog", false)],
+            ..RecordingContext::default()
+        };
+        queue.finish(1, Some(Nanos::from_micros(100)), at(from_us), &context)
+    }
+
+    fn thread(tid: Tid, comm: &str, server: bool) -> ThreadName {
+        ThreadName {
+            tid,
+            pid: tid,
+            comm: comm.to_owned(),
+            server,
+            real_time: None,
+        }
+    }
+
+    fn matched(requests: Vec<Request>) -> Matched {
+        Matched {
             keys: vec![RequestKey::default(); requests.len()],
             workers: vec![7; requests.len()],
             requests: requests.into_iter().collect(),
             ..Matched::default()
-        };
+        }
+    }
+
+    fn queue(requests: Vec<Request>, timeline: &Timeline, ends_us: &[u64]) -> Queue {
+        queue_of(matched(requests), timeline, ends_us)
+    }
+
+    fn queue_of(mut matched: Matched, timeline: &Timeline, ends_us: &[u64]) -> Queue {
         let mut queue = Queue::default();
         let mut from = Monotonic::from_nanos_since_boot(0);
         let ends = ends_us.iter().map(|us| at(*us));
@@ -338,25 +557,15 @@ mod tests {
         // its queue is gone after 6.5 s
         let requests = requests(150, 200, 2_000_000..5_000_000);
         let queue = queue(requests, &Timeline::default(), &[]);
-        let found = |from_us| {
-            let t = Nanos::from_micros(100);
-            queue.clone().finish(1, t, at(from_us))
-        };
+        let found = |from_us| ended(queue.clone(), from_us);
         assert!(found(6_000_000).is_some_and(|overload| overload.from_ns == Nanos::ZERO));
         assert_eq!(found(7_000_000), None);
     }
 
     #[test]
     fn cpu_time_is_counted_once_however_many_windows_there_are() {
-        let thread = |tid: Tid, server| ThreadName {
-            tid,
-            pid: tid,
-            comm: String::new(),
-            server,
-            real_time: None,
-        };
         let context = RecordingContext {
-            threads: vec![thread(7, true), thread(8, false)],
+            threads: vec![thread(7, "server", true), thread(8, "hog", false)],
             ..RecordingContext::default()
         };
         let switch = |us, prev, next| Event {
@@ -380,8 +589,12 @@ mod tests {
             in_windows(requests, &timeline, ends_us)
         };
         let one = found(&[]);
-        let cpu = one.and_then(|overload| overload.cpu).unwrap();
+        let cpu = one.clone().and_then(|overload| overload.cpu).unwrap();
         assert!((cpu.others_share - 0.2).abs() < 0.01, "{cpu:?}");
+        assert!((cpu.server_share - 0.8).abs() < 0.01, "{cpu:?}");
+        assert!((cpu.busy_share() - 1.0).abs() < 0.01, "{cpu:?}");
+        assert_eq!(cpu.others[0].name, "hog");
+        assert_eq!(cpu.others[0].share, cpu.others_share);
         let ends: Vec<u64> = (1..100).map(|i| i * 133_000).collect();
         assert_eq!(found(&ends), one);
     }
@@ -402,13 +615,15 @@ mod tests {
             (rates.0 - 6_667.0).abs() < 100.0 && (rates.1 - 5_000.0).abs() < 200.0,
             "{rates:?}"
         );
-        assert_eq!(overload.capacity_per_s, 10_000.0);
+        assert_eq!(overload.capacity_per_s, Some(10_000.0));
+        assert!(!overload.outlasts_load);
         assert!((4_500..5_200).contains(&overload.waiting), "{overload:?}");
     }
 
     #[test]
     fn more_than_the_capacity_lasts_until_nothing_comes() {
         let overload = found(80, 100, 0..0).unwrap();
+        assert!(overload.outlasts_load);
         // it needs another 2.5 s for what came in 10 s
         let to = overload.to_ns.unwrap().as_secs_f64();
         assert!((12.4..12.6).contains(&to), "{overload:?}");
@@ -423,6 +638,131 @@ mod tests {
         assert_eq!(found(101, 100, 0..0), None);
         // half a second without service makes a queue that takes two seconds to work off
         assert_eq!(found(125, 500_000, 3_000_000..3_000_100), None);
-        assert_eq!(Queue::default().finish(1, Nanos::new(1), at(0)), None);
+        assert_eq!(ended(Queue::default(), 0), None);
+    }
+
+    #[test]
+    fn an_overload_is_found_without_t() {
+        let queue = queue(requests(80, 100, 0..0), &Timeline::default(), &[]);
+        let found = queue.finish(1, None, at(0), &RecordingContext::default());
+        let overload = found.unwrap();
+        assert_eq!(overload.capacity_per_s, None);
+        assert!(
+            (overload.done_per_s - 10_000.0).abs() < 100.0,
+            "{overload:?}"
+        );
+    }
+
+    #[test]
+    fn a_recording_of_less_than_a_second_can_be_an_overload() {
+        let short = |gap_us| {
+            let begin = at(500_000);
+            let early = requests(gap_us, 100, 0..0).into_iter();
+            let early = early.filter(|request| request.server.t1 < begin).collect();
+            in_windows(early, &Timeline::default(), &[])
+        };
+        assert!(short(80).is_some_and(|overload| overload.outlasts_load));
+        assert_eq!(short(101), None);
+    }
+
+    /// The queue never has more than 20 requests, as with a full buffer of datagrams: a third is dropped.
+    #[test]
+    fn a_server_that_drops_what_it_cannot_do_is_overloaded() {
+        let every_third = |dropped: bool| {
+            let (mut kept, mut lost) = (Vec::new(), Vec::new());
+            for i in 0..100_000_u64 {
+                // one comes every 66 2/3 µs, and one that is kept every 100 µs
+                let t1 = 200 * i / 3;
+                if i % 3 == 2 {
+                    lost.push(Unmatched {
+                        key: RequestKey::default(),
+                        t1: at(t1),
+                        ambiguous: !dropped,
+                    });
+                } else {
+                    let t6 = t1 / 100 * 100 + 2_000;
+                    kept.push(Stamps::new(at(t1), [None; 4], at(t6)).into());
+                }
+            }
+            let matched = Matched {
+                unmatched: lost,
+                ..matched(kept)
+            };
+            ended(queue_of(matched, &Timeline::default(), &[3_000_000]), 0)
+        };
+        let overload = every_third(true).unwrap();
+        assert!(
+            (overload.came_per_s - 15_000.0).abs() < 300.0,
+            "{overload:?}"
+        );
+        assert!(
+            (overload.done_per_s - 10_000.0).abs() < 300.0,
+            "{overload:?}"
+        );
+        assert!(overload.unanswered > 30_000 && overload.waiting <= 20);
+        // responses that could be those of several requests are none that are missing
+        assert_eq!(every_third(false), None);
+    }
+
+    /// More comes than it can do. Every other request is matched; the responses of the others could be those of several.
+    #[test]
+    fn requests_whose_responses_are_unsure_are_counted() {
+        let (mut kept, mut unsure, mut answers) = (Vec::new(), Vec::new(), Vec::new());
+        for (i, request) in requests(80, 100, 0..0).into_iter().enumerate() {
+            if i % 2 == 0 {
+                kept.push(request);
+                continue;
+            }
+            unsure.push(Unmatched {
+                key: RequestKey::default(),
+                t1: request.server.t1,
+                ambiguous: true,
+            });
+            answers.push(request.server.t6);
+        }
+        let matched = Matched {
+            unmatched: unsure,
+            ambiguous: answers,
+            ..matched(kept)
+        };
+        let found = ended(queue_of(matched, &Timeline::default(), &[]), 0).unwrap();
+        assert!((found.came_per_s - 12_500.0).abs() < 200.0, "{found:?}");
+        assert!((found.done_per_s - 10_000.0).abs() < 200.0, "{found:?}");
+        assert!((23_000..25_100).contains(&found.waiting), "{found:?}");
+    }
+
+    /// A request comes every 80 µs; 16 connections have one request in the server each, and the rest waits for
+    /// them in the client.
+    #[test]
+    fn what_waits_in_the_client_is_a_part_of_the_queue() {
+        let request = |i: u64| {
+            let (due, begins) = (80 * i, 100 * i);
+            let came = due.max(begins.saturating_sub(1_600));
+            Request {
+                client: Some(ClientTimes {
+                    intended: at(due),
+                    sent: at(due),
+                    received: None,
+                }),
+                ..Stamps::new(at(came), [None; 4], at(begins + 100)).into()
+            }
+        };
+        let requests: Vec<Request> = (0..100_000).map(request).collect();
+        let overload = in_windows(requests.clone(), &Timeline::default(), &[2_000_000]).unwrap();
+        assert!(
+            (overload.came_per_s - 12_500.0).abs() < 200.0,
+            "{overload:?}"
+        );
+        assert!(
+            (15_000..20_100).contains(&overload.waiting) && overload.outlasts_load,
+            "{overload:?}"
+        );
+        // without the client's times, 16 requests are all that waits
+        let alone = requests.into_iter().map(|request| Request {
+            client: None,
+            ..request
+        });
+        let alone = in_windows(alone.collect(), &Timeline::default(), &[]);
+        assert_eq!(alone, None);
     }
 }

@@ -113,7 +113,8 @@ impl Slices {
     /// The sampled parts between two instants; all of that time where there are no slices.
     pub(crate) fn sampled(&self, from: Monotonic, to: Monotonic) -> Vec<Span> {
         if !self.are_used {
-            return vec![Span { from, to }];
+            let all = (from < to).then_some(Span { from, to });
+            return all.into_iter().collect();
         }
         let part = |slice: &Span| Span {
             from: (slice.from + LEAD).max(from),

@@ -27,11 +27,6 @@ impl From<Vec<Span>> for Spans {
 }
 
 impl Spans {
-    /// Whether there are none.
-    pub const fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// Whether an instant lies within a span.
     pub fn contain(&self, at: Monotonic) -> bool {
         let next = self.0.partition_point(|span| span.to <= at);
@@ -53,20 +48,6 @@ impl Spans {
             .within(from, to)
             .map(|span| span.to.saturating_since(span.from));
         lengths.sum()
-    }
-
-    /// The gaps between the spans, from one instant to another.
-    pub fn left(&self, from: Monotonic, to: Monotonic) -> impl Iterator<Item = Span> {
-        let mut at = from;
-        let ends = self.within(from, to).chain([Span { from: to, to }]);
-        ends.filter_map(move |span| {
-            let left = Span {
-                from: at,
-                to: span.from,
-            };
-            at = span.to;
-            (left.from < left.to).then_some(left)
-        })
     }
 
     /// The spans, each beginning earlier by `by`. Those that then touch or overlap are joined.
@@ -98,16 +79,6 @@ impl Spans {
             (!inside).then(|| earlier(at, cut))
         })
     }
-
-    /// Adds those of the spans in `later` that end after the last one here.
-    pub(crate) fn append(&mut self, later: &Self) {
-        let end = self.0.last().map(|span| span.to);
-        let new = later
-            .0
-            .iter()
-            .filter(|span| end.is_none_or(|end| span.to > end));
-        self.0.extend(new);
-    }
 }
 
 #[cfg(test)]
@@ -130,20 +101,13 @@ mod tests {
         let spans = Spans::from([(10, 20), (30, 40)].map(span).to_vec());
         let inside: Vec<u64> = (0..50).filter(|&ns| spans.contain(at(ns))).collect();
         assert_eq!(inside, (10..20).chain(30..40).collect::<Vec<u64>>());
-        let left: Vec<Span> = spans.left(at(15), at(50)).collect();
-        assert_eq!(left, [(20, 30), (40, 50)].map(span));
         assert_eq!(spans.length(at(15), at(50)), Nanos::new(15));
-        assert_eq!(spans.left(at(12), at(18)).count(), 0);
         let spliced: Vec<Monotonic> = spans
             .spliced([5, 15, 20, 29, 33, 45].map(at).into_iter())
             .collect();
         assert_eq!(spliced, [5, 10, 19, 25].map(at));
-        let wider: Vec<Span> = spans
-            .clone()
-            .earlier(Nanos::new(10))
-            .left(at(0), at(60))
-            .collect();
-        assert_eq!(wider, [span((40, 60))]);
-        assert_eq!(Spans::default().left(at(1), at(2)).count(), 1);
+        let wider = spans.earlier(Nanos::new(10));
+        let wider: Vec<Span> = wider.within(at(5), at(60)).collect();
+        assert_eq!(wider, [span((5, 40))]);
     }
 }

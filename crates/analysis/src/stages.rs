@@ -1,5 +1,7 @@
 //! How a sojourn divides into the five stages.
 
+use std::ops::Range;
+
 use taillab_model::histogram::{HISTOGRAM_BITS, cell};
 use taillab_model::summary::StagesAt;
 use taillab_model::{Histogram, Nanos, quantile_rank};
@@ -11,7 +13,7 @@ use crate::statistics::{Observations, Values};
 pub const STAGE_PERCENTILES: [f64; 6] = [0.5, 0.9, 0.99, 0.999, 0.9999, 1.0];
 
 /// Half the width of a percentile's band, as a share of the requests above it.
-const BAND_SHARE: f64 = 0.05;
+pub(crate) const BAND_SHARE: f64 = 0.05;
 
 /// The least half width of a band, in requests; less if the slowest or the fastest request is nearer.
 const BAND_MIN: u64 = 10;
@@ -33,6 +35,20 @@ fn band((answered, unanswered): (u64, u64), q: f64) -> Option<(u64, u64)> {
     let half = ((BAND_SHARE * above).round() as u64).max(BAND_MIN);
     let to_last = last.checked_sub(centre)?;
     Some((centre, half.min(to_last).min(centre)))
+}
+
+/// The cells of a histogram in which the band of a percentile lies; `counts` are the requests in each cell,
+/// and those that were not answered rank above all others.
+pub(crate) fn cells_around(counts: &[u64], unanswered: u64, q: f64) -> Option<Range<usize>> {
+    let (centre, half) = band((counts.iter().sum(), unanswered), q)?;
+    let cell_of = |rank: u64| {
+        let mut below = 0;
+        counts.iter().position(|count| {
+            below += count;
+            below > rank
+        })
+    };
+    Some(cell_of(centre - half)?..cell_of(centre + half)? + 1)
 }
 
 /// Mean stages of the requests around each of [`STAGE_PERCENTILES`] of the sojourn.

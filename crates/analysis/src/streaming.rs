@@ -12,6 +12,7 @@
 //!   window and of all windows before;
 //! - only a sample of the time is replayed; the result says so.
 
+mod on_schedule;
 mod sums;
 
 use std::num::NonZeroU32;
@@ -19,11 +20,11 @@ use std::sync::Arc;
 
 use taillab_model::explanation::NamedCurve;
 use taillab_model::summary::{
-    BusyPeriods, Ideal, Matching, Measured, Overhead, ServerResult, ServiceTimeSource, Stages,
-    StagesAt, Withdrawn, WorkersSource,
+    BusyPeriods, Ideal, Matching, Measured, Overhead, Scheduled, ServerResult, ServiceTimeSource,
+    Stages, StagesAt, Withdrawn, WorkersSource,
 };
 use taillab_model::{
-    Distribution, HISTOGRAM_ERROR, MiddleStamps, Monotonic, Nanos, RecordingContext, Tid,
+    Distribution, HISTOGRAM_ERROR, Lacking, MiddleStamps, Monotonic, Nanos, RecordingContext, Tid,
 };
 
 use crate::comparison::{Inside, disagrees, is_above, no_distribution};
@@ -35,8 +36,9 @@ use crate::ledger::{Baseline, Entry, Labels, LedgerOptions};
 use crate::matched::MatchCounts;
 use crate::overload::Queue;
 use crate::replay::Sampler;
-use crate::spans::{Span, earlier};
+use crate::spans::{Spans, earlier};
 use crate::statistics::{Observations, counted_curve};
+use crate::streaming::on_schedule::OnSchedule;
 use crate::streaming::sums::Sums;
 use crate::timeline::ServerTime;
 use crate::verdict::{self, Unsupported};
@@ -104,11 +106,14 @@ pub struct Analysed {
     /// The server's side. The caller sets what the analysis does not know: the source of t, the probe's
     /// cost, the CPUs' busy share and whether the workers are virtual.
     pub server: ServerResult,
+    /// What requests that were sent on schedule saw, without its claims; `None` if the recording has no cuts.
+    pub scheduled: Option<Scheduled>,
     /// Requests that arrived during the measurement.
     pub arrivals: u64,
     /// The same, plus those of the warm-up.
     pub all_arrivals: u64,
-    /// The client's service time minus the sojourn, if a client was joined.
+    /// The client's service time minus the sojourn of the requests that were sent on schedule, if a client was
+    /// joined.
     pub client_minus_server: Option<Distribution>,
     /// Points (x, P(sojourn ≥ x)) of the measured sojourn.
     pub measured_ccdf: Vec<(Nanos, f64)>,
@@ -135,14 +140,6 @@ pub enum AnalysisError {
         /// Events read.
         events: u64,
     },
-    /// Requests came in and were answered, but the generator was late all the time: the load is more than it
-    /// can send, or something held it up.
-    #[error(
-        "nothing is left of the measurement: all of it was cut, because the generator was late the \
-         whole time; give it more CPUs (--client-cpus) or lower the load, and stop other programs on \
-         its CPUs"
-    )]
-    AllCut,
     /// Requests came in, but none of the measurement was matched.
     #[error(
         "{arrivals} requests came in, but none of the measurement has a response: check that the \
@@ -163,8 +160,6 @@ pub struct Analysis<'c> {
     events: u64,
     late_events: u64,
     windows: u64,
-    /// The length of the measurement that is left out of all statistics.
-    cut: Nanos,
     /// Requests of the first window.
     shown_by: usize,
     /// Requests to which no response is due.
@@ -175,6 +170,8 @@ pub struct Analysis<'c> {
     disturbances: bool,
     counts: MatchCounts,
     sums: Sums,
+    /// The experiment's view; `None` if the recording has no cuts.
+    on_schedule: Option<OnSchedule<'c>>,
     inside: Inside,
     queue: Queue,
     busy: ServerTime,
@@ -206,13 +203,13 @@ impl<'c> Analysis<'c> {
             events: 0,
             late_events: 0,
             windows: 0,
-            cut: Nanos::ZERO,
             shown_by: 0,
             silent: 0,
             unexplained: None,
             disturbances: false,
             counts: MatchCounts::default(),
             sums: Sums::new(options.exact),
+            on_schedule: OnSchedule::new(&context.cuts, &options),
             inside: Inside::default(),
             queue: Queue::default(),
             busy: ServerTime::default(),
@@ -252,20 +249,21 @@ impl<'c> Analysis<'c> {
         self.counts.add(matched, measure_from, (*from, *upto));
         let waited_for_until = self.waited_for_until(window);
         let requests = self.arrivals.take(matched, waited_for_until);
-        self.sums.add(matched, &requests, measure_from);
+        let cut = match &mut self.on_schedule {
+            Some(on_schedule) => on_schedule.add(matched, &requests, *upto),
+            None => Spans::default(),
+        };
+        self.sums.add(matched, &requests, measure_from, &cut);
         self.inside.add(matched);
         self.queue.add(window, self.options.workers.get());
-        self.cut += matched.cut.length(measure_from.max(*from), *upto);
         let sampled = matched.slices.sampled(measure_from.max(*from), *upto);
-        let left = sampled.iter();
-        let left: Vec<Span> = left
-            .flat_map(|part| matched.cut.left(part.from, part.to))
-            .collect();
         if matched.slices.are_used() {
-            let lengths = left.iter().map(|left| left.to.saturating_since(left.from));
-            self.sampled += lengths.sum();
+            let lengths = sampled.iter();
+            self.sampled += lengths
+                .map(|part| part.to.saturating_since(part.from))
+                .sum();
         }
-        self.busy.add(matched, timeline, &left);
+        self.busy.add(matched, timeline, &sampled);
         self.sampler.add(window);
         let explainer = match &mut self.explainer {
             Some(explainer) => explainer,
@@ -309,15 +307,21 @@ impl<'c> Analysis<'c> {
                 events: self.events,
             });
         }
-        let (matching, unanswered) = self.matching(lost_events);
+        let (matching, lacking) = self.matching(lost_events);
         let mut server_measured = self.business(&matching);
         let (options, workers) = (self.options, self.options.workers.get());
         let t = options.service_time;
         let Some(explainer) = self.explainer.filter(|_| self.sums.answered() > 0) else {
-            let is_all_cut = self.cut > Nanos::ZERO && self.arrivals.count() == 0;
-            return Err(nothing_left(is_all_cut, self.all_arrivals));
+            let arrivals = self.all_arrivals as usize;
+            return Err(AnalysisError::NothingMatched { arrivals });
         };
-        let mut summed = self.sums.finish(options.is_repeated, unanswered);
+        let known_t = options.service_time_known.then_some(t);
+        let queue = self.queue;
+        server_measured.overload =
+            queue.finish(workers, known_t, options.measure_from, self.context);
+        // in a queue that grows, the percentiles are those of this measurement
+        let is_overloaded = server_measured.overload.is_some();
+        let mut summed = (self.sums).finish(options.is_repeated, is_overloaded, lacking);
         let (measured, mut ideal) = (&summed.measured, summed.ideal.distribution());
         let mut by_service_time = self.arrivals.widen(&mut ideal);
         let sojourn = Sojourn {
@@ -337,8 +341,6 @@ impl<'c> Analysis<'c> {
                 None => is_above(&ideal, &sojourn.distribution),
             },
         };
-        let overload = (self.queue).finish(workers, t, options.measure_from);
-        server_measured.overload = overload.filter(|_| options.service_time_known);
         let explained = if self.disturbances {
             let mut limits = limits(measured, self.windows, self.shown_by);
             limits.extend(self.busy.polls().then(|| POLLS.to_owned()));
@@ -348,11 +350,10 @@ impl<'c> Analysis<'c> {
                 self.sampler.finish(self.context)
             })
         } else {
-            Explained {
-                withdrawn,
-                ..Explained::default()
-            }
+            unexplained(withdrawn)
         };
+        let is_compared = explained.withdrawn.is_none();
+        let scheduled = (self.on_schedule).map(|view| view.finish(lacking, is_compared));
         let evidence = verdict::ServerEvidence {
             faster_than_ideal: summed.faster_share,
             unsupported: Unsupported::of(&sojourn.distribution, measured.factors()),
@@ -361,7 +362,6 @@ impl<'c> Analysis<'c> {
             beyond_slice: explained.beyond_slice,
         };
         let utilization = self.arrivals.rate_per_s() * t.as_secs_f64();
-        let client_minus_server = self.unexplained.map(|_| summed.client_minus_server);
         if explained.withdrawn.is_some() {
             (ideal, summed.excess) = (no_distribution(), no_distribution());
             by_service_time.clear();
@@ -386,17 +386,20 @@ impl<'c> Analysis<'c> {
         server.busy_periods = options.busy_periods;
         if let (Some(explanation), None) = (&mut server.explanation, server.ideal.withdrawn) {
             let unprobed = self.arrivals.without_probe();
-            explanation.curves.extend(unprobed.map(|sojourns| NamedCurve {
-                name: "ideal_without_probe".to_owned(),
-                points: counted_curve(sojourns, 0),
-            }));
+            explanation
+                .curves
+                .extend(unprobed.map(|sojourns| NamedCurve {
+                    name: "ideal_without_probe".to_owned(),
+                    points: counted_curve(sojourns, 0),
+                }));
         }
         findings::renew(&mut server, &ideal_as_independent, self.disturbances);
         Ok(Analysed {
             server,
+            scheduled,
             arrivals: self.arrivals.count(),
             all_arrivals: self.all_arrivals,
-            client_minus_server,
+            client_minus_server: self.unexplained.map(|_| summed.client_minus_server),
             measured_ccdf: measured.curve(),
             ideal_ccdf: summed.ideal.curve(),
             evidence,
@@ -405,16 +408,19 @@ impl<'c> Analysis<'c> {
         })
     }
 
-    /// How events and responses joined, and how many requests nobody answered.
-    fn matching(&self, lost_events: u64) -> (Matching, u64) {
+    /// How events and responses joined, and what the distributions lack.
+    fn matching(&self, lost_events: u64) -> (Matching, Lacking) {
         let mut matching = self.counts.clone().finish();
         matching.unanswered = matching.unanswered.saturating_sub(self.sums.cut_off);
         matching.lost_events = lost_events;
         matching.hooks.clone_from(&self.context.hooks);
         // responses that the client received and the probe missed were answered
         let missed = matching.client_responses - matching.client_matched;
-        let unanswered = self.sums.unanswered.saturating_sub(missed);
-        (matching, unanswered)
+        let lacking = Lacking {
+            unanswered: self.sums.unanswered.saturating_sub(missed),
+            missing: matching.missing(),
+        };
+        (matching, lacking)
     }
 
     /// Utilisation and busy nanoseconds per request, where they are known; nothing else is filled in.
@@ -455,6 +461,14 @@ fn explainer(context: &RecordingContext, options: &AnalysisOptions, first: &Wind
     Explainer::new(context, ledger, slowest, baseline, process)
 }
 
+/// What there is where the recording does not say what the CPUs did.
+fn unexplained(withdrawn: Option<Withdrawn>) -> Explained {
+    Explained {
+        withdrawn,
+        ..Explained::default()
+    }
+}
+
 /// The server's side, from its parts.
 fn server_result(
     service_time_ns: Nanos,
@@ -478,19 +492,10 @@ fn server_result(
         matching,
         overhead: Overhead::default(),
         causes: explained.causes,
+        ratio: Vec::new(),
         model_fit: explained.model_fit,
         predictions: explained.predictions,
         explanation: explained.explanation,
-    }
-}
-
-/// Why a measurement has no request in its statistics although requests arrived.
-fn nothing_left(is_all_cut: bool, arrivals: u64) -> AnalysisError {
-    match is_all_cut {
-        true => AnalysisError::AllCut,
-        false => AnalysisError::NothingMatched {
-            arrivals: arrivals as usize,
-        },
     }
 }
 

@@ -106,7 +106,7 @@ impl Server {
             served.append(&mut cpu.served);
         }
         events.sort_by_key(|event| event.at);
-        served.sort_by_key(|(request, _)| request.t1);
+        served.sort_by_key(|(request, _)| request.server.t1);
         let matched = Matched {
             requests: served.iter().map(|(request, _)| *request).collect(),
             keys: vec![RequestKey::default(); served.len()],

@@ -5,6 +5,7 @@
 //! never stalled.
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
 use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution as _, Exp1};
@@ -13,9 +14,11 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use taillab_analysis::cut::{Cutter, Occupants, Thread, cuts_of};
 use taillab_analysis::statistics::distribution_of;
 use taillab_analysis::timeline::Timeline;
-use taillab_analysis::{Matched, Window};
-use taillab_model::summary::{CutSummary, MAX_UNSETTLED_SHARE};
-use taillab_model::{Monotonic, Nanos, Request, RequestKey, Stamps};
+use taillab_analysis::{Analysis, AnalysisOptions, Matched, Window};
+use taillab_model::summary::{CutSummary, MAX_UNSETTLED_SHARE, Scheduled};
+use taillab_model::{
+    Cut, CutReason, Monotonic, Nanos, RecordingContext, Request, RequestKey, Stamps,
+};
 
 /// Mean time that the server needs for a request.
 const SERVICE_NS: f64 = 20_000.0;
@@ -99,8 +102,8 @@ impl Run {
         requests
     }
 
-    /// The sojourns that are left, all of them, and what was cut.
-    fn measured(&self, seed: u64) -> (Vec<Nanos>, Vec<Nanos>, Option<CutSummary>) {
+    /// When the generator was held up, and the requests as the server saw them.
+    fn recorded(&self, seed: u64) -> (Vec<Cut>, Matched) {
         let requests = self.requests(seed);
         let at = Monotonic::from_nanos_since_boot;
         let occupants = Occupants::default();
@@ -117,16 +120,24 @@ impl Run {
                 .map(Request::from)
                 .collect(),
             keys: vec![RequestKey::default(); requests.len()],
+            workers: vec![0; requests.len()],
             ..Matched::default()
         };
+        (cuts, matched)
+    }
+
+    /// The sojourns that are left, all of them, and what was cut.
+    fn measured(&self, seed: u64) -> (Vec<Nanos>, Vec<Nanos>, Option<CutSummary>) {
+        let (cuts, matched) = self.recorded(seed);
+        let at = Monotonic::from_nanos_since_boot;
         let from = at(0);
         let t = Nanos::new(SERVICE_NS as u64);
         let mut cutter = Cutter::new(&cuts, NonZeroU32::MIN, Some(t), from);
-        let mut window = Window::whole(matched, Timeline::default());
-        cutter.mark(&mut window);
-        let matched = &window.matched;
+        let cut = cutter.cut_in(&matched, Monotonic::MAX);
         let sojourn = |place| matched.requests.sojourn(place);
-        let left = matched.measured_places(from).map(sojourn).collect();
+        let places = matched.measured_places(from);
+        let left = places.filter(|place| !cut.contain(matched.requests.t1(*place)));
+        let left = left.map(sojourn).collect();
         let all = (0..matched.requests.len()).map(sojourn).collect();
         (left, all, cutter.finish())
     }
@@ -278,6 +289,76 @@ fn long_queues_of_the_server_between_cuts_cost_the_tail_only() {
             assert!((0.5..2.0).contains(&ratio), "seed {seed}: {ratio} {cut:?}");
         }
     }
+}
+
+/// What the server did is told of all requests, however many are cut from what arrivals on schedule saw.
+#[test]
+fn only_the_view_of_the_schedule_is_cut() {
+    let run = Run {
+        service: Service::Constant,
+        load: 0.5,
+        seconds: 2.0,
+        stalls_per_s: 10.0,
+        stall_ms: 4.0,
+    };
+    let (cuts, matched) = run.recorded(3);
+    let at = Monotonic::from_nanos_since_boot;
+    // a little less than the server takes, so that it can be compared with the ideal
+    let t = Nanos::new(SERVICE_NS as u64 * 9 / 10);
+    let analysed = |cuts: Vec<Cut>| {
+        let context = RecordingContext {
+            cuts,
+            ..RecordingContext::default()
+        };
+        let options = AnalysisOptions::new(t, NonZeroU32::MIN, at(0));
+        let mut analysis = Analysis::new(&context, options);
+        let window = Window::whole(matched.clone(), Timeline::default());
+        analysis.push(&Arc::new(window), |_, _| {});
+        analysis.finish(0).unwrap()
+    };
+    let whole = analysed(Vec::new());
+    assert_eq!(whole.scheduled, None);
+    let n = matched.requests.len() as u64;
+    assert_eq!(whole.server.measured.sojourn.count, n);
+
+    let found = analysed(cuts);
+    assert_eq!(found.server, whole.server);
+    let view = found.scheduled.unwrap();
+    let (left, cut) = (view.sojourn.unwrap(), view.cut.unwrap());
+    assert!(cut.requests > 0 && !view.same_as_measured);
+    assert_eq!(left.count + cut.requests, n);
+    assert_eq!(view.ideal.unwrap().count, left.count);
+    assert!(left.quantile(0.99) < whole.server.measured.sojourn.quantile(0.99));
+
+    let all = Cut {
+        from: at(0),
+        to: at(1 << 60),
+        why: CutReason::GeneratorLate,
+        who: "the hypervisor".to_owned(),
+    };
+    let nothing = analysed(vec![all]);
+    assert_eq!(nothing.server, whole.server);
+    let view = nothing.scheduled.unwrap();
+    assert_eq!(view.sojourn.unwrap().count, 0);
+    assert_eq!(view.cut.map(|cut| cut.share), Some(1.0));
+
+    // a cut before the measurement takes nothing from it
+    let early = Cut {
+        from: at(1),
+        to: at(2),
+        why: CutReason::GeneratorLate,
+        who: "the hypervisor".to_owned(),
+    };
+    let context = RecordingContext {
+        cuts: vec![early],
+        ..RecordingContext::default()
+    };
+    let options = AnalysisOptions::new(t, NonZeroU32::MIN, at(2_000_000_000));
+    let mut analysis = Analysis::new(&context, options);
+    let window = Window::whole(matched.clone(), Timeline::default());
+    analysis.push(&Arc::new(window), |_, _| {});
+    let found = analysis.finish(0).unwrap();
+    assert_eq!(found.scheduled, Some(Scheduled::same_as_measured()));
 }
 
 /// A queue that exists when the generator stalls is the server's own, and stays in the measurement.

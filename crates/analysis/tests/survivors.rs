@@ -167,7 +167,6 @@ fn loaded(requests: u64, answered: impl Fn(u64) -> bool) -> taillab_analysis::lo
             busy_share: 0.1,
         },
         errors: LoadErrors::default(),
-        cut: Nanos::ZERO,
     };
     summarise(|| (0..requests).map(request), facts)
 }

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::cpus::CpuSet;
+use crate::process::Stat;
 use crate::roots::Roots;
 
 /// The accounts could not be read.
@@ -51,6 +52,11 @@ impl CpuTicks {
         self.0[7]
     }
 
+    /// All of it: busy and idle.
+    fn total(self) -> u64 {
+        self.0.iter().sum()
+    }
+
     /// Field by field; a counter that ran backwards (idle and iowait may) counts 0.
     fn since(&self, earlier: &Self) -> Self {
         Self(std::array::from_fn(|i| {
@@ -90,13 +96,10 @@ impl CpuSample {
     /// What `cpus` did from `earlier` to this sample; `None` when no tick passed on
     /// any of them.
     pub fn usage_since(&self, earlier: &Self, cpus: &CpuSet) -> Option<CpuUsage> {
-        let spent = cpus
-            .iter()
-            .filter_map(|cpu| Some(self.ticks.get(&cpu)?.since(earlier.ticks.get(&cpu)?)))
-            .fold(CpuTicks::default(), |sum, spent| sum.plus(&spent));
-        let CpuTicks([user, nice, system, idle, iowait, irq, softirq, steal]) = spent;
+        let spent = self.since(earlier, cpus);
+        let CpuTicks([user, nice, system, _, _, irq, softirq, steal]) = spent;
         let busy = user + nice + system + irq + softirq + steal;
-        let total = busy + idle + iowait;
+        let total = spent.total();
         let share = |ticks: u64| ticks as f64 / total as f64;
         (total > 0).then(|| CpuUsage {
             busy_share: share(busy),
@@ -107,6 +110,26 @@ impl CpuSample {
             steal_share: share(steal),
         })
     }
+
+    /// The share of the time of `cpus` since `earlier` that makes up so many clock ticks, as
+    /// [`process_ticks`] counts them; `None` when no tick passed.
+    pub fn share_since(&self, earlier: &Self, cpus: &CpuSet, ticks: u64) -> Option<f64> {
+        let total = self.since(earlier, cpus).total();
+        (total > 0).then(|| ticks as f64 / total as f64)
+    }
+
+    fn since(&self, earlier: &Self, cpus: &CpuSet) -> CpuTicks {
+        cpus.iter()
+            .filter_map(|cpu| Some(self.ticks.get(&cpu)?.since(earlier.ticks.get(&cpu)?)))
+            .fold(CpuTicks::default(), |sum, spent| sum.plus(&spent))
+    }
+}
+
+/// CPU time that these processes have used until now, in the clock ticks of proc_stat(5). One that has ended
+/// counts nothing.
+pub fn process_ticks(roots: &Roots, processes: &[u32]) -> u64 {
+    let of = |pid: &u32| Some(Stat::of(roots, *pid)?.cpu_ticks);
+    processes.iter().filter_map(of).sum()
 }
 
 /// The CPU and its ticks, from a line of /proc/stat about one CPU.
@@ -181,6 +204,29 @@ mod tests {
         assert_eq!(both.busy_share, 0.25);
         assert_eq!(second.usage_since(&first, &"7".parse().unwrap()), None);
         assert_eq!(first.usage_since(&first, &"0".parse().unwrap()), None);
+    }
+
+    #[test]
+    fn processes_have_a_share_of_their_cpus() {
+        let stat = "cpu0 10 0 10 100 0 0 0 0\ncpu1 0 0 0 500 0 0 0 0\n";
+        let process = |user, system| {
+            format!(
+                "7 (a b) S 1 7 7 0 -1 0 0 0 0 0 {user} {system} 0 0 20 0 1 0 5 0 0 0 0 0 0 0 0 0 0 0 0 \
+                 0 0 0 17 0 0 0\n"
+            )
+        };
+        let (_folder, roots) = roots_with(&[("stat", stat), ("7/stat", &process(3, 4))]);
+        let used = process_ticks(&roots, &[7, 8]);
+        assert_eq!(used, 7);
+        let first = CpuSample::take(&roots).unwrap();
+        let later = "cpu0 30 0 20 120 0 0 0 0\ncpu1 0 0 0 550 0 0 0 0\n";
+        write(&roots, &[("stat", later), ("7/stat", &process(20, 12))]);
+        let second = CpuSample::take(&roots).unwrap();
+        let used = process_ticks(&roots, &[7, 8]) - used;
+        let share = |cpus: &str| second.share_since(&first, &cpus.parse().unwrap(), used);
+        assert_eq!(share("0"), Some(0.5));
+        assert_eq!(share("0-1"), Some(0.25));
+        assert_eq!(share("3"), None);
     }
 
     #[test]

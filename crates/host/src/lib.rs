@@ -45,7 +45,7 @@ pub mod veth;
 pub use apart::work_apart;
 pub use cgroup::{CpuQuota, cpu_quota, throttled_time};
 pub use cpu_lock::{CpuLockError, CpuLocks};
-pub use cpu_time::{CpuSample, CpuUsage};
+pub use cpu_time::{CpuSample, CpuUsage, process_ticks};
 pub use cpus::{CpuError, CpuSet, Placement};
 pub use environment::{CaptureSpec, Environment};
 pub use error::{ErrorKind, HostError};

@@ -128,6 +128,8 @@ pub(crate) struct Stat {
     pub(crate) parent: u32,
     /// `PF_…` of the kernel's `include/linux/sched.h`.
     pub(crate) flags: u64,
+    /// CPU time of all its threads, in clock ticks.
+    pub(crate) cpu_ticks: u64,
     /// Start, in clock ticks since boot.
     pub(crate) start_time_ticks: u64,
     /// The CPU it last ran on.
@@ -158,6 +160,7 @@ impl Stat {
             state: fields.first()?.chars().next()?,
             parent: u32::try_from(number(4)?).ok()?,
             flags: number(9)?,
+            cpu_ticks: number(14)? + number(15)?,
             start_time_ticks: number(22)?,
             cpu: u32::try_from(number(39)?).ok()?,
             policy: u32::try_from(number(41)?).ok()?,

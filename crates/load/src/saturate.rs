@@ -8,7 +8,7 @@ use taillab_model::{Monotonic, Nanos, Outcome};
 
 use crate::LoadError;
 use crate::client::{Client, Received, Traits};
-use crate::clock::now;
+use crate::clock::{now, thread_cpu_time};
 use crate::engine::{Hooks, Progress, SEND_AGAIN, STOP_CHECK, StopReason};
 use crate::protocol::Planned;
 use crate::transport::NotSent;
@@ -100,6 +100,9 @@ pub struct Saturation {
     /// Share of the counted time in which the client waited for an answer, without the hook's
     /// time. Near 0, the client may be the limit and not the server.
     pub idle_share: f64,
+    /// Share of the counted time in which the client's thread had its CPU. It never sleeps, so the rest went
+    /// to other threads.
+    pub cpu_share: f64,
     /// Why it ended early; `None` if it did not.
     pub stopped: Option<StopReason>,
 }
@@ -327,6 +330,8 @@ struct Counting {
     warm: bool,
     /// Answers of the warm-up.
     uncounted: u64,
+    /// CPU time of this thread until answers count.
+    cpu_before: Nanos,
 }
 
 impl Counting {
@@ -338,6 +343,7 @@ impl Counting {
             end: warm_until + load.length,
             warm: load.warm_up == Nanos::ZERO,
             uncounted: 0,
+            cpu_before: thread_cpu_time(),
         }
     }
 }
@@ -415,6 +421,7 @@ impl<C: Client> Loop<'_, C> {
         counting.from = at;
         counting.end = at + length;
         counting.uncounted = self.responses;
+        counting.cpu_before = thread_cpu_time();
         self.errors = LoadErrors::default();
         self.idle = Nanos::ZERO;
         self.times.clear();
@@ -451,12 +458,15 @@ impl<C: Client> Loop<'_, C> {
             };
         }
         let elapsed = at.saturating_since(counting.from);
+        let share = |part: Nanos| part.get() as f64 / elapsed.get().max(1) as f64;
+        let had_cpu = thread_cpu_time().saturating_sub(counting.cpu_before);
         Saturation {
             responses: self.responses - counting.uncounted,
             elapsed,
             times: self.times,
             errors: self.errors,
-            idle_share: self.idle.get() as f64 / elapsed.get().max(1) as f64,
+            idle_share: share(self.idle),
+            cpu_share: share(had_cpu).min(1.0),
             stopped,
         }
     }

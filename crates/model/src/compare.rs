@@ -38,7 +38,7 @@ pub struct Comparison {
 pub enum ComparedLatency {
     /// From the intended send to the answer, by the client.
     ResponseTime,
-    /// From the arrival at the server to its response.
+    /// From the arrival at the server to its response, of all requests, with the arrivals as they came.
     Sojourn,
 }
 

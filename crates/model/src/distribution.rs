@@ -67,6 +67,28 @@ fn each_reported() -> Vec<serde_json::Value> {
     REPORTED_QUANTILES.map(contained).to_vec()
 }
 
+/// What a sample lacks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lacking {
+    /// Requests without an answer: each is longer than all that are known, by an unknown amount.
+    pub unanswered: u64,
+    /// Requests that were answered and were not seen. Each may have been the shortest or the longest of all, so
+    /// the intervals of the quantiles reach from the one case to the other: with n known ones, m missing ones
+    /// and the interval from rank a to rank b of n + m, from rank a − m to rank b of the known ones. The end
+    /// that has no such rank is open.
+    pub missing: u64,
+}
+
+impl Lacking {
+    /// Only requests without an answer.
+    pub const fn unanswered(unanswered: u64) -> Self {
+        Self {
+            unanswered,
+            missing: 0,
+        }
+    }
+}
+
 /// The unit of a [`Distribution`]'s times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Unit {
@@ -94,15 +116,13 @@ impl Distribution {
     /// # Panics
     /// When `sorted` is not sorted (debug builds only).
     pub fn from_sorted_correlated(sorted: &[Nanos], inflation: impl Fn(f64) -> f64) -> Self {
-        Self::from_sorted_censored(sorted, 0, inflation)
+        Self::from_sorted_censored(sorted, Lacking::default(), inflation)
     }
 
-    /// [`Distribution::from_sorted_correlated`] of a sample that is censored on the right: besides
-    /// `sorted` there are `unanswered` observations, each longer than all of `sorted` by an unknown
-    /// amount.
+    /// [`Distribution::from_sorted_correlated`] of a sample that lacks observations.
     pub fn from_sorted_censored(
         sorted: &[Nanos],
-        unanswered: u64,
+        lacking: Lacking,
         inflation: impl Fn(f64) -> f64,
     ) -> Self {
         debug_assert!(sorted.is_sorted(), "the sample must be sorted");
@@ -112,39 +132,44 @@ impl Distribution {
             total as f64 / n as f64
         });
         let extremes = (sorted.first().copied(), sorted.last().copied());
-        Self::from_ranks((n as u64, unanswered), mean, extremes, inflation, |rank| {
+        Self::from_ranks((n as u64, lacking), mean, extremes, inflation, |rank| {
             sorted[rank as usize]
         })
     }
 
-    /// The distribution of `count` observations, which `at` returns by rank, and of `unanswered`
-    /// observations that are longer than all of them.
+    /// The distribution of `count` observations, which `at` returns by rank, and of those that the sample lacks.
     pub(crate) fn from_ranks(
-        (count, unanswered): (u64, u64),
+        (count, lacking): (u64, Lacking),
         mean: Option<f64>,
         (min, max): (Option<Nanos>, Option<Nanos>),
         inflation: impl Fn(f64) -> f64,
         at: impl Fn(u64) -> Nanos,
     ) -> Self {
-        let quantiles = REPORTED_QUANTILES
-            .iter()
-            .map(
-                |&q| match quantile_ranks(count + unanswered, q, inflation(q)) {
-                    Some(ranks) if ranks.value < count => Quantile {
-                        q,
-                        value: Some(at(ranks.value)),
-                        lo: Some(at(ranks.lo)),
-                        hi: ranks.hi.filter(|rank| *rank < count).map(&at),
-                    },
-                    _ => Quantile {
-                        q,
-                        value: None,
-                        lo: None,
-                        hi: None,
-                    },
-                },
-            )
-            .collect();
+        let Lacking {
+            unanswered,
+            missing,
+        } = lacking;
+        let seen = count + unanswered;
+        let quantile = |q: f64| {
+            let inflation = inflation(q);
+            let ranks = quantile_ranks(seen, q, inflation).filter(|ranks| ranks.value < count);
+            let of_all = quantile_ranks(seen + missing, q, inflation);
+            let Some((ranks, of_all)) = ranks.zip(of_all) else {
+                return Quantile {
+                    q,
+                    value: None,
+                    lo: None,
+                    hi: None,
+                };
+            };
+            Quantile {
+                q,
+                value: Some(at(ranks.value)),
+                lo: Some(at(ranks.lo.min(of_all.lo.saturating_sub(missing)))),
+                hi: of_all.hi.filter(|rank| *rank < count).map(&at),
+            }
+        };
+        let quantiles = REPORTED_QUANTILES.into_iter().map(quantile).collect();
         Self {
             unit: Unit::Nanoseconds,
             count,
@@ -269,18 +294,58 @@ mod tests {
     #[test]
     fn a_quantile_beyond_the_answered_share_has_no_value() {
         let answered: Vec<Nanos> = (1..=1_000).map(Nanos::new).collect();
-        let all = Distribution::from_sorted_censored(&answered, 10, |_| 1.0);
+        let of = |answered: &[Nanos], unanswered| {
+            let lacking = Lacking::unanswered(unanswered);
+            Distribution::from_sorted_censored(answered, lacking, |_| 1.0)
+        };
+        let all = of(&answered, 10);
         assert_eq!((all.count, all.unanswered), (1_000, 10));
         assert_eq!(all.quantile(0.5), Some(Nanos::new(505)));
         // 1,010 requests: the 1,000th is still an answer, but the interval reaches beyond
         let p99 = all.quantiles[2];
         assert_eq!((p99.value, p99.hi), (Some(Nanos::new(1_000)), None));
-        let more = Distribution::from_sorted_censored(&answered, 11, |_| 1.0);
+        let more = of(&answered, 11);
         assert_eq!(more.quantile(0.99), None);
         assert!(more.answered_share() < 0.9892);
-        let none = Distribution::from_sorted_censored(&[], 500, |_| 1.0);
+        let none = of(&[], 500);
         assert!(none.quantiles.iter().all(|q| q.value.is_none()));
         assert_eq!((none.answered_share(), none.max), (0.0, None));
+    }
+
+    /// Of 10,000 requests, these many are not seen: whichever they are, the interval holds what it would be if all
+    /// were.
+    #[test]
+    fn the_interval_allows_for_missing_requests_being_any() {
+        let all: Vec<Nanos> = (1..=10_000).map(Nanos::new).collect();
+        let whole = Distribution::from_sorted(&all);
+        for missing in [0, 1, 12, 90, 500] {
+            let lacking = Lacking {
+                unanswered: 0,
+                missing: missing as u64,
+            };
+            let seen =
+                |known: &[Nanos]| Distribution::from_sorted_censored(known, lacking, |_| 1.0);
+            let (fastest, slowest) = (seen(&all[missing..]), seen(&all[..10_000 - missing]));
+            for (place, of_all) in whole.quantiles.iter().enumerate() {
+                for found in [&fastest, &slowest].map(|seen| seen.quantiles[place]) {
+                    let Some((value, lo)) = found.value.zip(found.lo) else {
+                        continue;
+                    };
+                    let at = format!("{missing} missing: {found:?} {of_all:?}");
+                    assert!(lo <= value && found.hi.is_none_or(|hi| value <= hi), "{at}");
+                    assert!(of_all.lo.is_some_and(|of_all| lo <= of_all), "{at}");
+                    let reaches = found
+                        .hi
+                        .is_none_or(|hi| of_all.hi.is_some_and(|of_all| of_all <= hi));
+                    assert!(reaches, "{at}");
+                }
+            }
+            // 12 in 10,000 hardly move the median, and 90 leave the upper end of p99 open
+            let p50 = slowest.quantiles[0];
+            let width = p50.hi.unwrap() - p50.lo.unwrap();
+            assert!(missing > 12 || width < Nanos::new(230), "{p50:?}");
+            assert_eq!(slowest.quantiles[2].hi.is_none(), missing >= 90);
+        }
     }
 
     #[test]

@@ -93,6 +93,30 @@ pub struct BandPart {
     pub share: Share,
 }
 
+/// Measured ÷ ideal at a percentile, and what makes it more than 1.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct DividedRatio {
+    /// The quantile.
+    #[schemars(range(min = 0, max = 1))]
+    pub q: f64,
+    /// This quantile of the measured sojourn ÷ that of the ideal one.
+    #[schemars(range(min = 0))]
+    pub ratio: f64,
+    /// What it consists of besides the ideal, the largest part first; the parts sum to the ratio − 1.
+    pub parts: Vec<RatioPart>,
+}
+
+/// A part of a [`DividedRatio`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RatioPart {
+    /// What it is: `wake-ups and idle exits`.
+    pub what: String,
+    /// The causes that it sums up; none: the probe.
+    pub causes: Vec<Cause>,
+    /// How much of the ratio it makes; negative where the server beat the ideal in it.
+    pub value: f64,
+}
+
 /// How well the replayed queue reproduces what was measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ModelFit {
@@ -102,13 +126,27 @@ pub struct ModelFit {
     pub largest_error: f64,
     /// The points, p50 … p99.9, as far as the sample supports them.
     pub points: Vec<FitPoint>,
-    /// The largest error at which forecasts are shown ([`max_fit_error`]).
+    /// The largest error at which a percentile has forecasts ([`max_fit_error`]).
     pub largest_borne: f64,
-    /// The fit is good enough for forecasts.
+    /// The fit is good enough for forecasts of all points.
     pub good: bool,
 }
 
-/// A replay that misses a percentile by more than this supports no forecast: 5 % for one worker,
+impl ModelFit {
+    /// The relative error at a quantile; the largest one if it was not compared there.
+    pub fn error_at(&self, q: f64) -> f64 {
+        let mut points = self.points.iter();
+        let known = points.find(|point| point.q == q);
+        known.map_or(self.largest_error, |point| point.error)
+    }
+
+    /// Whether the replay is good enough at a quantile to forecast it.
+    pub fn bears(&self, q: f64) -> bool {
+        self.error_at(q).abs() <= self.largest_borne
+    }
+}
+
+/// A replay that misses a percentile by more than this supports no forecast of it: 5 % for one worker,
 /// whose queue is known exactly, 15 % for several, among which the scheduler chooses.
 pub const fn max_fit_error(workers: usize) -> f64 {
     if workers <= 1 { 0.05 } else { 0.15 }
@@ -164,6 +202,9 @@ pub struct PredictedPoint {
 /// A sentence with its evidence.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Finding {
+    /// The key of the verdict's warning about the same thing, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
     /// What was found, one or a few sentences, with figures and units.
     pub text: String,
     /// What to do next: a command, or what to measure.
@@ -373,6 +414,39 @@ pub struct HypervisorSpell {
     pub share: f64,
 }
 
+/// How often the server's workers fell asleep for want of work, and what it took to wake them. Nothing of it
+/// depends on t.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Sleeping {
+    /// Wake-ups of workers per second, all workers together.
+    #[schemars(range(min = 0))]
+    pub wakes_per_s: f64,
+    /// Wake-ups per request.
+    #[schemars(range(min = 0))]
+    pub wakes_per_request: f64,
+    /// Share of the requests whose worker slept, or was on its way, when they reached their socket.
+    #[schemars(range(min = 0, max = 1))]
+    pub found_asleep_share: f64,
+    /// Median T2 to T3 of those requests; `None` where there are none.
+    pub wait_asleep_ns: Option<Nanos>,
+    /// Median T2 to T3 of the others, which wait for their turn.
+    pub wait_awake_ns: Option<Nanos>,
+    /// Of the requests around p50 of the sojourn: the mean time in which CPUs left idle states and workers
+    /// were woken (`idle_exit`, `wakeup`), in nanoseconds.
+    #[schemars(range(min = 0))]
+    pub at_p50_ns: f64,
+    /// The same as a share of their sojourn.
+    #[schemars(range(min = 0, max = 1))]
+    pub share_of_p50: f64,
+    /// CPU time of a sleep with its wake-up, in nanoseconds: what a worker's stay on its CPU with one request
+    /// takes, less what each further request adds. `None` where stays with one or with several are few.
+    #[schemars(range(min = 0))]
+    pub cpu_ns_each: Option<f64>,
+    /// The same as a share of the workers' own CPU time.
+    #[schemars(range(min = 0, max = 1))]
+    pub cpu_share: Option<f64>,
+}
+
 /// The latency of a user who waits for the slowest of several such servers.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FanOut {
@@ -398,6 +472,9 @@ pub struct NamedCurve {
 pub struct Explanation {
     /// The composition of the excess, from the fast requests to the slowest.
     pub bands: Vec<Band>,
+    /// The same of the requests around p50, p99 and p99.9 of the sojourn: those that took about as long.
+    #[serde(default)]
+    pub around: Vec<Band>,
     /// What to tell a person, the most important first.
     pub findings: Vec<Finding>,
     /// Who overtook whom.
@@ -413,6 +490,9 @@ pub struct Explanation {
     /// What the hypervisor took of the server's CPUs; `None` where it was not seen to take anything.
     #[serde(default)]
     pub hypervisor: Option<TakenByHypervisor>,
+    /// How often workers slept, and what waking them took; `None` where none was seen to be woken.
+    #[serde(default)]
+    pub sleeping: Option<Sleeping>,
     /// The latency of the slowest of many servers.
     pub fan_out: Vec<FanOut>,
     /// Curves to draw.

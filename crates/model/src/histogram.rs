@@ -1,6 +1,6 @@
 //! A histogram of lengths of time whose cells widen with the value, so that its memory is bounded.
 
-use crate::{Distribution, Nanos};
+use crate::{Distribution, Lacking, Nanos};
 
 /// log2 of the number of cells that a [`Histogram`] has for each doubling of the value.
 pub const HISTOGRAM_BITS: u32 = 10;
@@ -134,20 +134,19 @@ impl Histogram {
 
     /// The distribution; `inflation` as in [`Distribution::from_sorted_correlated`].
     pub fn distribution(&self, inflation: impl Fn(f64) -> f64) -> Distribution {
-        self.distribution_censored(0, inflation)
+        self.distribution_censored(Lacking::default(), inflation)
     }
 
-    /// The distribution of these and of `unanswered` observations that are longer than all of
-    /// them ([`Distribution::from_sorted_censored`]).
+    /// The distribution of these, where others are lacking ([`Distribution::from_sorted_censored`]).
     pub fn distribution_censored(
         &self,
-        unanswered: u64,
+        lacking: Lacking,
         inflation: impl Fn(f64) -> f64,
     ) -> Distribution {
         let ranked = self.ranked();
         let mean = (self.count > 0).then(|| self.sum_ns as f64 / self.count as f64);
         let extremes = (self.least(), self.greatest());
-        let count = (self.count, unanswered);
+        let count = (self.count, lacking);
         Distribution::from_ranks(count, mean, extremes, inflation, |rank| {
             ranked.at(rank).map_or(Nanos::ZERO, |cell| cell.middle)
         })

@@ -133,46 +133,90 @@ pub enum Withdrawn {
     },
 }
 
-/// A stretch in which the queue grew for a second or more. Times are since the start of the
-/// measurement.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+/// A stretch in which work came faster than it was done, for a second or more. Times are since the start of
+/// the measurement.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Overload {
     /// When the queue began to build up.
     pub from_ns: Nanos,
     /// When the queue was longest.
     pub worst_ns: Nanos,
-    /// When it was worked off; `None` where the measurement ended before.
+    /// When it was worked off; `None` where the recording ended before.
     pub to_ns: Option<Nanos>,
-    /// Requests in the server when the queue was longest.
+    /// The queue was still there when the last request came, so the percentiles grow with the length of the
+    /// measurement.
+    #[serde(default)]
+    pub outlasts_load: bool,
+    /// Requests that waited when the queue was longest, in the server or, where the client is ours, in the
+    /// client.
     pub waiting: u64,
-    /// Requests that arrived per second while the queue grew.
+    /// Requests of this stretch that were never answered; 0 where they are too few to be of the overload.
+    #[serde(default)]
+    pub unanswered: u64,
+    /// Requests that came per second while the queue grew: that arrived at the server or, where the client is
+    /// ours, were due.
     #[schemars(range(min = 0))]
     pub came_per_s: f64,
     /// Requests that were answered per second while it grew: the capacity at that time.
     #[schemars(range(min = 0))]
     pub done_per_s: f64,
-    /// The capacity according to t: workers ÷ t.
+    /// The capacity according to t: workers ÷ t; `None` where t is not known.
     #[schemars(range(min = 0))]
-    pub capacity_per_s: f64,
+    pub capacity_per_s: Option<f64>,
     /// The t that this capacity was computed with.
-    pub service_time_ns: Nanos,
+    pub service_time_ns: Option<Nanos>,
     /// What the server's CPUs did while the queue grew; `None` where that was not recorded.
     pub cpu: Option<CpuTaken>,
 }
 
-/// What took the server's CPUs in an overload.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+/// What took the server's CPUs in an overload, as shares of their time. The rest of it they were idle.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CpuTaken {
-    /// Share of their time that threads of other programs took.
+    /// The server's threads.
+    #[serde(default)]
+    #[schemars(range(min = 0, max = 1))]
+    pub server_share: f64,
+    /// The network's receive softirq.
+    #[serde(default)]
+    #[schemars(range(min = 0, max = 1))]
+    pub receive_share: f64,
+    /// Threads of other programs.
     #[schemars(range(min = 0, max = 1))]
     pub others_share: f64,
-    /// Share of their time that interrupts and softirqs took, without the network's receive softirq.
+    /// Those of them that took most, by name, the first first.
+    #[serde(default)]
+    pub others: Vec<TakenBy>,
+    /// Interrupts and softirqs, without the network's receive softirq.
     #[schemars(range(min = 0, max = 1))]
     pub interrupts_share: f64,
-    /// Share of their time in which they stood still.
+    /// They stood still: the hypervisor ran something else.
     #[schemars(range(min = 0, max = 1))]
     pub stalled_share: f64,
     /// Time of the server's threads and of the receive softirq per answered request, in nanoseconds.
     #[schemars(range(min = 0))]
     pub busy_ns_per_request: f64,
+}
+
+/// A program that took a part of the server's CPU time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TakenBy {
+    /// The name of its threads.
+    pub name: String,
+    /// Its part.
+    #[schemars(range(min = 0, max = 1))]
+    pub share: f64,
+}
+
+impl CpuTaken {
+    /// The share of the time in which the CPUs were not idle.
+    pub fn busy_share(&self) -> f64 {
+        let parts = [
+            self.server_share,
+            self.receive_share,
+            self.others_share,
+            self.interrupts_share,
+            self.stalled_share,
+        ];
+        parts.iter().sum::<f64>().min(1.0)
+    }
 }

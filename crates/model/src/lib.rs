@@ -40,8 +40,8 @@ mod transport;
 pub mod tune;
 
 pub use distribution::{
-    CONFIDENCE, Distribution, Quantile, QuantileRanks, REPORTED_QUANTILES, Unit, quantile_need,
-    quantile_rank, quantile_ranks,
+    CONFIDENCE, Distribution, Lacking, Quantile, QuantileRanks, REPORTED_QUANTILES, Unit,
+    quantile_need, quantile_rank, quantile_ranks,
 };
 pub use event::{Asleep, Event, EventKind, Interrupt, PacketId, RequestKey, Tid, address_hash};
 pub use histogram::{HISTOGRAM_ERROR, Histogram};

@@ -5,6 +5,7 @@
 
 mod cut;
 mod load;
+mod scheduled;
 mod verdict;
 
 use schemars::JsonSchema;
@@ -15,15 +16,17 @@ pub use self::load::{
     ArrivalsReference, ArrivalsVerdict, ClientCost, DeadTime, DispersionAt, LoadErrors,
     LoadSegment, LoadSummary,
 };
+pub use self::scheduled::Scheduled;
 pub use self::verdict::{
     Claim, ClaimName, HoldsTo, MAX_MISSING_SHARE, Reason, TOO_FEW, Verdict, spoiled_from,
+    unbounded_from,
 };
 pub use crate::ideal::{
-    BusyPeriods, CpuTaken, Ideal, IdealBounds, Overload, ServiceTimeSource, Withdrawn,
+    BusyPeriods, CpuTaken, Ideal, IdealBounds, Overload, ServiceTimeSource, TakenBy, Withdrawn,
     WorkersSource,
 };
 
-use crate::explanation::{CauseShare, Explanation, ModelFit, Prediction};
+use crate::explanation::{CauseShare, DividedRatio, Explanation, ModelFit, Prediction};
 use crate::fix::{Factorial, Fix};
 use crate::threshold::Assertion;
 use crate::{Distribution, MiddleStamps, Nanos};
@@ -61,7 +64,7 @@ pub const NOTABLE_LATENESS_SHARE: f64 = 0.1;
 #[schemars(extend("allOf" = [
     {
         "if": {"properties": {"command": {"const": "run"}}},
-        "then": {"required": ["load", "client_minus_server", "calibration"]},
+        "then": {"required": ["load", "client_minus_server", "calibration", "scheduled"]},
         "else": {"properties": {"client_minus_server": false, "calibration": false}},
     },
     {
@@ -93,17 +96,18 @@ pub struct Report<Server = ServerResult> {
     /// One load by a schedule, where the generator was ours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<LoadSummary>,
-    /// Where the generator was ours: the client's service time − (T6 − T1), request by request. That is
-    /// the way there and back, including the client's own stack and its reading.
+    /// Where the generator was ours: the client's service time − (T6 − T1), request by request, of the
+    /// requests of `scheduled`. That is the way there and back, including the client's own stack and its
+    /// reading.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_minus_server: Option<Distribution>,
     /// How the peak was measured, where it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calibration: Option<Calibration>,
-    /// What was left out of all statistics because the load was not what it should have been; absent
-    /// where nothing was.
+    /// What requests that were sent on schedule saw; absent where the generator was not ours. Everything
+    /// else is of all requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cut: Option<CutSummary>,
+    pub scheduled: Option<Scheduled>,
     /// The server's side: what the probe saw and what follows from it.
     #[serde(flatten)]
     pub server: Server,
@@ -185,6 +189,10 @@ pub struct ServerResult {
     /// Causes of the excess: first each cause as a whole, which together make up all of it, then their
     /// culprits. Empty where disturbances were not recorded.
     pub causes: Vec<CauseShare>,
+    /// Measured ÷ ideal at p50, p99 and p99.9, divided among what makes it more than 1. Empty where
+    /// there is no ideal, or where disturbances were not recorded.
+    #[serde(default)]
+    pub ratio: Vec<DividedRatio>,
     /// Error of the causal replay; `None` where there is none.
     pub model_fit: Option<ModelFit>,
     /// Forecasts by the causal replay, the best first; empty where it does not fit.
@@ -193,7 +201,7 @@ pub struct ServerResult {
     pub explanation: Option<Explanation>,
 }
 
-/// How the service time was found.
+/// The peak of the server, and how it was found.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Calibration {
     /// Peak throughput of the server without the probe: median over the blocks.
@@ -205,19 +213,33 @@ pub struct Calibration {
     /// Upper end of its interval.
     #[schemars(range(min = 0))]
     pub peak_hi_per_s: f64,
-    /// Share of the server's CPUs that was not idle at the peak; if it is well below 1, the
-    /// client was the limit, not the server.
+    /// Share of the server's CPUs that was not idle at the peak.
     #[schemars(range(min = 0, max = 1))]
     pub server_cpu_busy_share: f64,
+    /// What kept the peak from being higher.
+    pub limited_by: LimitedBy,
+    /// Requests that were kept outstanding: as given, or the number with the highest throughput.
+    #[schemars(range(min = 1))]
+    pub outstanding: u32,
     /// Blocks measured.
     pub blocks: u32,
 }
 
-impl Calibration {
-    /// The server's CPUs were busy enough at the peak to have been the limit. If not, something else was.
-    pub fn server_was_limit(&self) -> bool {
-        self.server_cpu_busy_share >= 0.95
-    }
+/// What kept a peak from being higher.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LimitedBy {
+    /// The server: its workers used their CPUs all the time, so workers ÷ peak is what a request takes.
+    Server,
+    /// Other programs: they had a tenth of the server's CPUs or more, which were busy all the time. Alone the
+    /// server could answer more than the peak.
+    Others,
+    /// The client: it had no time to send more, or did not have its CPU. The server can answer more than the
+    /// peak.
+    Client,
+    /// Neither was busy all the time: requests waited for something other than their CPUs. The CPUs of the server
+    /// would do for more than the peak.
+    Waits,
 }
 
 /// The measured sojourn, T6 − T1.
@@ -238,7 +260,7 @@ pub struct Measured {
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub busy_ns_per_request: Option<f64>,
-    /// The worst stretch in which work arrived faster than it was done, for a second or more. Absent
+    /// The worst stretch in which work came faster than it was done, for a second or more. Absent
     /// where there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overload: Option<Overload>,
@@ -325,6 +347,22 @@ pub struct Matching {
 }
 
 impl Matching {
+    /// How many answered requests the distributions may lack. Where the client is ours, it knows of those that the
+    /// probe missed. Otherwise each lost event may have been a stamp of a request that nobody knows of.
+    pub fn missing(&self) -> u64 {
+        let unmatched = self.responses.saturating_sub(self.matched);
+        match self.client_responses {
+            0 => unmatched + self.lost_events,
+            all => unmatched.max(all.saturating_sub(self.client_matched)),
+        }
+    }
+
+    /// Those as a share of all answered requests.
+    pub fn missing_share(&self) -> f64 {
+        let missing = self.missing();
+        missing as f64 / (self.matched + missing).max(1) as f64
+    }
+
     /// Responses to requests whose six stamps were all to be recorded. In sampled mode only the
     /// matched ones: the request of an unmatched response is not known.
     pub const fn asked(&self) -> u64 {

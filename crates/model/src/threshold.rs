@@ -120,9 +120,10 @@ pub enum Held {
     /// The whole interval of the figure is within the limit. With `max` and `errors<=0%`, what was
     /// measured is.
     Pass,
-    /// The whole interval is beyond it.
+    /// The whole interval is beyond it, or the server did not keep up with the load.
     Fail,
-    /// The interval contains the limit, the figure is not known, or the result is invalid.
+    /// The interval contains the limit, the figure is not known, the generator was the limit, or the result is
+    /// invalid.
     Undecided,
 }
 
@@ -140,23 +141,49 @@ pub struct Assertion {
 /// The figures of a result that thresholds are compared with.
 #[derive(Clone, Copy, Debug)]
 pub struct Figures<'a> {
-    /// How long a user waits: the client's response time, or the sojourn, where only the server was
-    /// watched.
+    /// The sojourn of all requests, where the server was recorded; otherwise the client's response time.
     pub latency: &'a Distribution,
+    /// What that is called: `sojourn`, `response time`.
+    pub latency_name: &'static str,
     /// The latency of the result that it is compared with.
     pub before: Option<&'a Distribution>,
     /// Requests without a good answer, and all requests.
     pub errors: (u64, u64),
-    /// The result can be believed.
-    pub valid: bool,
+    /// What the result's verdict says of them.
+    pub standing: Standing,
+}
+
+/// Which figures of a result a limit can be held against.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Standing {
+    /// All of them.
+    #[default]
+    Sound,
+    /// The server did not keep up with the load, so it does not hold any latency at this load.
+    Overloaded,
+    /// The generator was the limit, so the latency at the load that was asked for is not known.
+    GeneratorLimited,
+    /// None of them.
+    Invalid,
 }
 
 impl Threshold {
     /// Compares the figures with this limit.
     pub fn hold(&self, figures: &Figures<'_>) -> Assertion {
-        let (outcome, text) = match figures.valid {
-            true => self.judge(figures),
-            false => (Held::Undecided, "the result is invalid".to_owned()),
+        let said = |held, text: &str| (held, text.to_owned());
+        let is_of_errors = matches!(self, Self::Errors(_));
+        let (outcome, text) = match figures.standing {
+            Standing::Invalid => said(Held::Undecided, "the result is invalid"),
+            Standing::Overloaded if !is_of_errors => {
+                let (_, text) = self.judge(figures);
+                let why = "but the server did not keep up with the load: see the verdict";
+                (Held::Fail, format!("{text}, {why}"))
+            }
+            Standing::GeneratorLimited if !is_of_errors => said(
+                Held::Undecided,
+                "not known at this load: the generator was the limit, see the verdict",
+            ),
+            _ => self.judge(figures),
         };
         Assertion {
             assertion: self.to_string(),
@@ -167,39 +194,43 @@ impl Threshold {
 
     fn judge(&self, figures: &Figures<'_>) -> (Held, String) {
         match self {
-            Self::Quantile(objective) => quantile(figures.latency, objective),
+            Self::Quantile(objective) => quantile(figures, objective),
             Self::Ratio { q, most } => ratio(figures, *q, *most),
-            Self::Max(limit) => longest(figures.latency, *limit),
+            Self::Max(limit) => longest(figures, *limit),
             Self::Errors(limit) => errors(figures.errors, *limit),
         }
     }
 }
 
 /// Requests without an answer took longer than all others, so the longest answer is a lower bound.
-fn longest(latency: &Distribution, limit: Nanos) -> (Held, String) {
+fn longest(figures: &Figures<'_>, limit: Nanos) -> (Held, String) {
+    let (latency, name) = (figures.latency, figures.latency_name);
     let is_open = latency.unanswered > 0;
     match latency.max {
-        Some(max) if max > limit && is_open => (Held::Fail, format!("{max} or more")),
-        Some(max) if max > limit => (Held::Fail, max.to_string()),
+        Some(max) if max > limit && is_open => (Held::Fail, format!("{name} {max} or more")),
+        Some(max) if max > limit => (Held::Fail, format!("{name} {max}")),
         _ if is_open => {
-            let text = "the longest latency is not known: some requests were not answered";
-            (Held::Undecided, text.to_owned())
+            let text = format!("the longest {name} is not known: some requests were not answered");
+            (Held::Undecided, text)
         }
-        Some(max) => (Held::Pass, max.to_string()),
+        Some(max) => (Held::Pass, format!("{name} {max}")),
         None => (Held::Undecided, "there was no request".to_owned()),
     }
 }
 
-fn quantile(latency: &Distribution, objective: &Objective) -> (Held, String) {
+fn quantile(figures: &Figures<'_>, objective: &Objective) -> (Held, String) {
     let limit = objective.limit_ns;
-    let found = latency.at(objective.q);
+    let found = figures.latency.at(objective.q);
     let Some((found, value)) = found.and_then(|found| Some((found, found.value?))) else {
         let text = "this percentile is not known: see the verdict";
         return (Held::Undecided, text.to_owned());
     };
     let interval = interval(found.lo, found.hi, |end| end.to_string());
     let outcome = held(found.lo, found.hi, limit);
-    (outcome, format!("{value}{interval}"))
+    (
+        outcome,
+        format!("{} {value}{interval}", figures.latency_name),
+    )
 }
 
 fn ratio(figures: &Figures<'_>, q: f64, most: f64) -> (Held, String) {
@@ -272,6 +303,7 @@ fn wilson(k: u64, n: u64) -> (f64, f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Lacking;
 
     #[test]
     fn thresholds_are_read_and_written_back() {
@@ -313,9 +345,10 @@ mod tests {
         let latency = Distribution::from_sorted(&sorted);
         let figures = Figures {
             latency: &latency,
+            latency_name: "sojourn",
             before: None,
             errors: (5, 10_000),
-            valid: true,
+            standing: Standing::Sound,
         };
         for (text, held) in [
             ("p50<=6ms", Held::Pass),
@@ -329,11 +362,19 @@ mod tests {
             ("errors<0.06%", Held::Undecided),
         ] {
             assert_eq!(outcome(text, &figures), held, "{text}");
-            let invalid = Figures {
-                valid: false,
-                ..figures
+            let at = |standing| {
+                let figures = Figures {
+                    standing,
+                    ..figures
+                };
+                outcome(text, &figures)
             };
-            assert_eq!(outcome(text, &invalid), Held::Undecided, "{text}");
+            assert_eq!(at(Standing::Invalid), Held::Undecided, "{text}");
+            let is_of_errors = text.starts_with("errors");
+            let of_latency = |other| if is_of_errors { held } else { other };
+            assert_eq!(at(Standing::Overloaded), of_latency(Held::Fail), "{text}");
+            let limited = at(Standing::GeneratorLimited);
+            assert_eq!(limited, of_latency(Held::Undecided), "{text}");
         }
     }
 
@@ -344,9 +385,10 @@ mod tests {
         let held = |failed| {
             let figures = Figures {
                 latency: &latency,
+                latency_name: "sojourn",
                 before: None,
                 errors: (failed, 10_000),
-                valid: true,
+                standing: Standing::Sound,
             };
             Threshold::Errors(0.0).hold(&figures)
         };
@@ -359,12 +401,14 @@ mod tests {
     #[test]
     fn requests_without_an_answer_do_not_excuse_a_long_one() {
         let answered: Vec<Nanos> = (1..=1_000).map(Nanos::from_micros).collect();
-        let latency = Distribution::from_sorted_censored(&answered, 1, |_| 1.0);
+        let lacking = Lacking::unanswered(1);
+        let latency = Distribution::from_sorted_censored(&answered, lacking, |_| 1.0);
         let figures = Figures {
             latency: &latency,
+            latency_name: "sojourn",
             before: None,
             errors: (1, 1_001),
-            valid: true,
+            standing: Standing::Sound,
         };
         assert_eq!(outcome("max<=2ms", &figures), Held::Undecided);
         assert_eq!(outcome("max<=999us", &figures), Held::Fail);
@@ -381,9 +425,10 @@ mod tests {
         let (before, after) = (of(100_000), of(150_000));
         let figures = Figures {
             latency: &after,
+            latency_name: "sojourn",
             before: Some(&before),
             errors: (0, 10_000),
-            valid: true,
+            standing: Standing::Sound,
         };
         assert_eq!(outcome("p99<=160%", &figures), Held::Pass);
         assert_eq!(outcome("p99<=110%", &figures), Held::Fail);

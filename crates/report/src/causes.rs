@@ -137,7 +137,7 @@ pub(crate) fn fit_table(fit: &ModelFit) -> Table {
 }
 
 /// The quantiles of the forecasts.
-const FORECAST: [f64; 3] = [0.5, 0.99, 0.999];
+pub(crate) const FORECAST: [f64; 3] = [0.5, 0.99, 0.999];
 
 fn point_at(prediction: &Prediction, q: f64) -> Option<&PredictedPoint> {
     (prediction.points.iter()).find(|point| (point.q - q).abs() < 1e-12)

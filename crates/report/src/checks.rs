@@ -2,16 +2,17 @@
 
 use taillab_model::load_result::{Generator, LoadReport};
 use taillab_model::summary::{
-    ArrivalsReference, Calibration, Claim, DeadTime, DispersionAt, Hook, LoadErrors, LoadSummary,
-    MAX_CLIENT_BUSY_SHARE, MIN_COMPLETE_SHARE, MIN_MATCHED_SHARE, Matching, Observer, Overhead,
-    Verdict,
+    ArrivalsReference, Calibration, Claim, DeadTime, DispersionAt, Hook, LimitedBy, LoadErrors,
+    LoadSummary, MAX_CLIENT_BUSY_SHARE, MIN_COMPLETE_SHARE, MIN_MATCHED_SHARE, Matching, Observer,
+    Overhead, Scheduled, Verdict,
 };
-use taillab_model::{Distribution, MiddleStamps};
+use taillab_model::{Distribution, MiddleStamps, Nanos};
 
 use crate::document::Document;
 use crate::figures::{
     bytes, count, counted, interval, micros, micros_f64, percent, percent_of, rate, round_length,
 };
+use crate::schedule;
 use crate::server::{self, service_time_origin};
 use crate::table::{Column, Table, cell, name};
 
@@ -56,9 +57,16 @@ pub(crate) fn of(document: &Document<'_>) -> Vec<TrustCheck> {
     let report = document.report;
     let matched = &report.server.matching;
     let mut checks: Vec<TrustCheck> = claims(&report.verdict).into_iter().collect();
+    checks.extend(report.scheduled.as_ref().and_then(on_schedule));
     checks.extend([matching(matched), lost_and_blind(document)]);
     if let Some(load) = &report.load {
-        checks.extend([arrivals(load), sender(load), errors(&load.errors)]);
+        let cut = schedule::cut(report).map_or(Nanos::ZERO, |cut| cut.length_ns);
+        let on_schedule = load.duration_ns.saturating_sub(cut);
+        checks.extend([
+            arrivals(load, on_schedule),
+            sender(load),
+            errors(&load.errors),
+        ]);
         checks.push(probe(&report.server.overhead));
     }
     checks.extend(report.observer.as_ref().map(observer));
@@ -76,7 +84,7 @@ pub(crate) fn of_load(report: &LoadReport) -> Vec<TrustCheck> {
     let generator = report.generator();
     let loads = report.load.iter();
     let mut checks: Vec<TrustCheck> = claims(&report.verdict).into_iter().collect();
-    checks.extend(loads.flat_map(|load| [arrivals(load), sender(load)]));
+    checks.extend(loads.flat_map(|load| [arrivals(load, load.duration_ns), sender(load)]));
     checks.extend(generator.wire.as_ref().map(|wire| {
         let stamped = counted(
             wire.stamped,
@@ -98,12 +106,22 @@ pub(crate) fn of_load(report: &LoadReport) -> Vec<TrustCheck> {
 
 /// Which claims hold and which are withdrawn; `None` where the result makes no claims.
 fn claims(verdict: &Verdict) -> Option<TrustCheck> {
+    judged("claims", &verdict.claims)
+}
+
+/// Which percentiles of what requests on schedule saw hold; `None` where it is the view of all requests.
+fn on_schedule(view: &Scheduled) -> Option<TrustCheck> {
+    let is_own = !view.same_as_measured || view.withdrawn_from().is_some();
+    is_own.then(|| judged("scheduled", &view.claims)).flatten()
+}
+
+fn judged(name: &'static str, claims: &[Claim]) -> Option<TrustCheck> {
     let names = |claims: &[&Claim]| -> String {
         let names = claims.iter().map(|claim| claim.claim.to_string());
         names.collect::<Vec<_>>().join(", ")
     };
     let (hold, withdrawn): (Vec<&Claim>, Vec<&Claim>) =
-        verdict.claims.iter().partition(|claim| claim.valid);
+        claims.iter().partition(|claim| claim.valid);
     let mut lines = Vec::new();
     if withdrawn.is_empty() && !hold.is_empty() {
         lines.push(format!("all hold: {}", names(&hold)));
@@ -117,7 +135,7 @@ fn claims(verdict: &Verdict) -> Option<TrustCheck> {
         (false, true) => State::Good,
         (false, false) => State::Notable,
     };
-    (!lines.is_empty()).then(|| check("claims", state, lines))
+    (!lines.is_empty()).then(|| check(name, state, lines))
 }
 
 /// The client's floor, which says how much of a result is the client's own.
@@ -230,7 +248,8 @@ fn lost_and_blind(document: &Document<'_>) -> TrustCheck {
     check("lost events", state, [format!("{lost} lost; {blind}")])
 }
 
-fn arrivals(load: &LoadSummary) -> TrustCheck {
+/// `length` is how long requests were sent on schedule.
+fn arrivals(load: &LoadSummary, length: Nanos) -> TrustCheck {
     let a = &load.arrivals;
     let is_scheduled = a.reference == ArrivalsReference::Schedule;
     let how = match (is_scheduled, a.gaps_passed()) {
@@ -258,12 +277,12 @@ fn arrivals(load: &LoadSummary) -> TrustCheck {
         let idc = idc.join(", ");
         lines.push(format!("index of dispersion of counts (IDC) {idc}"));
     }
-    let even = evenness(load);
+    let even = evenness(load, length);
     let is_exact = even.is_none() && (a.gaps_passed() || is_scheduled);
     lines.extend(even);
     lines.extend(a.dead_time.as_ref().map(dead_time));
     // bursts decide: they make the queues, and evenness only takes some away
-    let state = match a.foreign_bursts(load.duration_ns) {
+    let state = match a.foreign_bursts(length) {
         Some(_) => State::Bad,
         None => State::good_if(is_exact, State::Notable),
     };
@@ -271,8 +290,8 @@ fn arrivals(load: &LoadSummary) -> TrustCheck {
 }
 
 /// Below which windows a send takes bursts away.
-fn evenness(load: &LoadSummary) -> Option<String> {
-    let window = load.arrivals.more_even_below(load.duration_ns)?;
+fn evenness(load: &LoadSummary, length: Nanos) -> Option<String> {
+    let window = load.arrivals.more_even_below(length)?;
     Some(format!(
         "sends are more even than {} in windows shorter than {}",
         load.arrivals.process,
@@ -352,15 +371,27 @@ fn probe(o: &Overhead) -> TrustCheck {
 fn calibration(document: &Document<'_>, c: &Calibration) -> TrustCheck {
     let result = &document.report.server;
     let mut lines = vec![format!(
-        "peak {}/s (95 % interval {} to {}) in {}, server CPU {} busy; t = {} = {}",
+        "peak {}/s (95 % interval {} to {}) in {} with {} outstanding, server CPU {} busy; \
+         t = {} = {}",
         rate(c.peak_per_s),
         rate(c.peak_lo_per_s),
         rate(c.peak_hi_per_s),
         counted(u64::from(c.blocks), "block", "blocks"),
+        counted(u64::from(c.outstanding), "request", "requests"),
         percent(c.server_cpu_busy_share, 1),
         result.service_time_ns,
         service_time_origin(document),
     )];
+    let is_limited_by = match c.limited_by {
+        _ if result.ideal.virtual_workers => None,
+        LimitedBy::Server => None,
+        LimitedBy::Others => Some("other programs used its CPUs too"),
+        LimitedBy::Client => Some("the client could not send faster"),
+        LimitedBy::Waits => Some("requests waited for something other than a CPU"),
+    };
+    if let Some(why) = is_limited_by {
+        lines.push(format!("the peak is not the server’s: {why}"));
+    }
     if let Some(busy) = result.measured.server_cpu_busy_share {
         lines.push(format!(
             "in the measurement the server’s CPU was {} busy; utilisation: {}",
@@ -368,10 +399,9 @@ fn calibration(document: &Document<'_>, c: &Calibration) -> TrustCheck {
             server::utilization(document),
         ));
     }
-    let was_limit = c.server_was_limit() || result.ideal.virtual_workers;
     check(
         "calibration",
-        State::good_if(was_limit, State::Notable),
+        State::good_if(is_limited_by.is_none(), State::Notable),
         lines,
     )
 }

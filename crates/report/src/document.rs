@@ -3,6 +3,8 @@
 use taillab_model::summary::Report;
 use taillab_model::{Distribution, Nanos};
 
+use crate::schedule;
+
 /// A report, and what the outputs for people (terminal, HTML) show with it.
 #[derive(Clone, Copy, Debug)]
 pub struct Document<'a> {
@@ -45,7 +47,11 @@ impl<'a> Document<'a> {
             Some(_) => CLIENT_EXPLAINED,
             None => EXCESS_EXPLAINED,
         };
-        format!("{SERVER_EXPLAINED}{rest}")
+        let kept = match schedule::cut(self.report).and(self.report.load.as_ref()) {
+            Some(_) => KEPT_EXPLAINED,
+            None => "",
+        };
+        format!("{SERVER_EXPLAINED}{rest}{kept}")
     }
 }
 
@@ -107,4 +113,6 @@ first-come, first-served server that needs exactly t for each and gets the very 
 the driver taking the response (T6)";
 const CLIENT_EXPLAINED: &str = "; “client’s view” is how long a user waits, from the moment the \
 schedule wanted the request sent to the moment its response was read.";
+const KEPT_EXPLAINED: &str = " It leaves out the requests that the generator could not send on \
+schedule.";
 const EXCESS_EXPLAINED: &str = ". The difference is the excess.";

@@ -7,6 +7,7 @@ use taillab_model::explanation::{
 use taillab_model::summary::{Claim, ClaimName, Verdict};
 use taillab_model::{Nanos, Tid};
 
+use crate::causes::FORECAST;
 use crate::figures::{count, counted, percent, quantile_name};
 
 /// Shown if nothing is explained.
@@ -284,10 +285,17 @@ pub(crate) fn fit_sentence(fit: Option<&ModelFit>, verdict: &Verdict) -> String 
         .map(|point| format!(" (at {})", quantile_name(point.q)))
         .unwrap_or_default();
     let error = percent(fit.largest_error.abs(), 1);
-    let so = if fit.good {
-        "good enough to forecast the effect of a change"
-    } else {
-        "too far off for forecasts, so there are none"
+    let borne = (fit.points.iter())
+        .filter(|point| FORECAST.contains(&point.q) && fit.bears(point.q))
+        .map(|point| quantile_name(point.q));
+    let borne: Vec<String> = borne.collect();
+    let so = match (fit.good, borne.as_slice()) {
+        (true, _) => "good enough to forecast the effect of a change".to_owned(),
+        (false, []) => "too far off for forecasts, so there are none".to_owned(),
+        (false, borne) => format!(
+            "too far off to forecast all of them, but good enough for {}",
+            borne.join(", ")
+        ),
     };
     format!(
         "A model of this server ({}) replays the recorded requests. With nothing changed it \

@@ -34,6 +34,7 @@ pub mod perfetto;
 pub mod reproduction;
 pub mod requests;
 pub mod rtt;
+mod schedule;
 mod server;
 pub mod simulation;
 pub mod stages;

@@ -2,7 +2,7 @@
 
 use taillab_model::Nanos;
 use taillab_model::summary::{
-    BusyPeriods, Calibration, CutSummary, HoldsTo, LoadSegment, LoadSummary, Reason, Report,
+    BusyPeriods, Calibration, HoldsTo, LimitedBy, LoadSegment, LoadSummary, Reason, Report,
     ServerResult, ServiceTimeSource, Verdict, WorkersSource,
 };
 
@@ -71,10 +71,13 @@ fn beside_peak(report: &Report, peak: &Calibration) -> String {
         ""
     } else if apart < 0.0 {
         ": without the probe, and with more requests at once, one costs less"
-    } else if peak.server_was_limit() {
-        ": at the peak a request costs more, or other programs took the CPU"
     } else {
-        ": the client was the limit there, not the server"
+        match peak.limited_by {
+            LimitedBy::Server => ": at the peak a request costs more",
+            LimitedBy::Others => ": other programs used its CPUs there",
+            LimitedBy::Client => ": the client was the limit there",
+            LimitedBy::Waits => ": requests waited for something other than a CPU there",
+        }
     };
     let per_s = rate(peak.peak_per_s);
     format!("; the peak of {per_s}/s says {by_peak}{why}")
@@ -101,8 +104,8 @@ pub(crate) fn service_time_origin(document: &Document<'_>) -> String {
         (ServiceTimeSource::Given, _) => "as given, not calibrated".to_owned(),
         (ServiceTimeSource::VirtualWait, _) => "the mean wait of a worker".to_owned(),
         (ServiceTimeSource::BusyTime, _) => {
-            "an upper bound: the busy time of the workers ÷ requests, in the most efficient tenth of the \
-             recording; hardly any request had to wait"
+            "at most: the busy time of the workers ÷ requests, in the most efficient tenth of the \
+             recording"
                 .to_owned()
         }
         (ServiceTimeSource::AsFastAsMeasured, _) => {
@@ -199,10 +202,13 @@ pub(crate) fn cost_of_a_request(result: &ServerResult) -> Option<String> {
 /// What a reader must know before the first figure: the reasons of the verdict that affect all
 /// figures, without their remedies, which the verdict shows.
 pub(crate) fn reservations(verdict: &Verdict) -> Vec<&str> {
-    const KEYS: [&str; 5] = [
+    const KEYS: [&str; 8] = [
+        "overload",
+        "growing",
+        "rate_missed",
+        "client_busy",
         "errors",
         "unanswered",
-        "queue_grew",
         "tracer_in_tail",
         "generator_in_tail",
     ];
@@ -226,10 +232,12 @@ pub(crate) fn verdict_word(verdict: &Verdict, partial: bool) -> (Ink, String) {
         (true, true) => (Ink::Notable, "PARTIAL"),
         (true, false) => (Ink::Good, "VALID"),
     };
-    let word = match verdict.holds_to() {
-        HoldsTo::Percentile(highest) if verdict.valid => format!("{word} up to {highest}"),
-        HoldsTo::NoPercentile if verdict.valid => format!("{word}, but no percentile holds"),
-        _ => word.to_owned(),
+    let (ink, word) = match verdict.holds_to() {
+        HoldsTo::Percentile(highest) if verdict.valid => (ink, format!("{word} up to {highest}")),
+        HoldsTo::NoPercentile if verdict.valid => {
+            (Ink::Notable, format!("{word}, but no percentile holds"))
+        }
+        _ => (ink, word.to_owned()),
     };
     match (verdict.valid, verdict.warnings.len() as u64) {
         (false, _) | (_, 0) => (ink, word),
@@ -238,28 +246,6 @@ pub(crate) fn verdict_word(verdict: &Verdict, partial: bool) -> (Ink, String) {
             (ink, format!("{word}, with {reservations}"))
         }
     }
-}
-
-/// `1.25 % of the time (1,204 requests): 7 × the generator's CPU stood still (the hypervisor …)`.
-pub(crate) fn cut(cut: &CutSummary) -> String {
-    /// Reasons that are spelled out, the longest first.
-    const SPELLED_OUT: usize = 4;
-    let (spelled_out, others) = cut.by_reason.split_at(cut.by_reason.len().min(SPELLED_OUT));
-    let reasons = spelled_out.iter().map(|by| {
-        let (times, why) = (by.times, by.why.sentence());
-        format!("{times} × {why} for {} ({})", by.length_ns, by.who)
-    });
-    let others = (!others.is_empty()).then(|| {
-        let times: u64 = others.iter().map(|by| by.times).sum();
-        let length: Nanos = others.iter().map(|by| by.length_ns).sum();
-        format!("{times} × for other reasons, for {length}")
-    });
-    format!(
-        "{:.2} % of the time ({}): {}",
-        100.0 * cut.share,
-        counted(cut.requests, "request", "requests"),
-        reasons.chain(others).collect::<Vec<_>>().join("; ")
-    )
 }
 
 #[cfg(test)]

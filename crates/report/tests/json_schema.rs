@@ -46,6 +46,17 @@ fn an_explained_run_keeps_to_the_schema() {
 }
 
 #[test]
+fn what_requests_on_schedule_saw_keeps_to_the_schema() {
+    let mut summary = common::sample(Nanos::from_secs(2)).summary;
+    summary.scheduled = Some(common::held_up(&summary));
+    let mut value = value_of(&summary);
+    assert_eq!(complaints(&value), [""; 0]);
+    // what is the same is not said twice
+    value["scheduled"]["same_as_measured"] = json!(true);
+    assert_ne!(complaints(&value), [""; 0]);
+}
+
+#[test]
 fn a_trace_keeps_to_the_schema() {
     assert_eq!(complaints(&trace()), [""; 0]);
 }

@@ -1,7 +1,7 @@
 //! The result as it appears in a terminal.
 
 use taillab_model::Nanos;
-use taillab_model::summary::Reason;
+use taillab_model::summary::{LimitedBy, Reason};
 use taillab_report::Document;
 use taillab_report::terminal::{NextStep, Style, render, screen};
 
@@ -70,6 +70,33 @@ fn a_valid_run_in_110_columns_with_colours() {
     insta::assert_snapshot!(text.replace('\u{1b}', "^"));
 }
 
+/// What is measured is of all requests, and one line says what those on schedule saw.
+#[test]
+fn a_generator_that_was_held_up_is_one_line() {
+    let mut sample = common::sample(Nanos::from_secs(20));
+    sample.summary.scheduled = Some(common::held_up(&sample.summary));
+    let line = "The generator was held up for 12.4 % of the time (by stress (pid 77) on CPU 0): \
+                what is measured is the server under the arrivals as they came; what Poisson \
+                arrivals at";
+    let unfolded = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let line = unfolded(line.to_owned());
+    let short = unfolded(screen(&sample.report(), None, &[], Style::PLAIN));
+    let long = unfolded(render(&sample.report(), None, Style::PLAIN));
+    for text in [&short, &long] {
+        assert_eq!(text.matches(&line).count(), 1, "{text}");
+        assert!(text.contains("(scheduled)"), "{text}");
+    }
+    assert!(
+        long.contains("410 × the generator was not on its CPU"),
+        "{long}"
+    );
+    // too little to matter is not on the screen
+    let cut = sample.summary.scheduled.as_mut().unwrap().cut.as_mut();
+    cut.unwrap().share = 0.004;
+    let short = unfolded(screen(&sample.report(), None, &[], Style::PLAIN));
+    assert!(!short.contains("held up"), "{short}");
+}
+
 /// Interrupted after 100 ms: too few requests for the tail, lost events, nothing to draw.
 #[test]
 fn an_invalid_partial_run_in_60_columns() {
@@ -129,6 +156,29 @@ fn a_quantile_without_support_is_never_a_number() {
     let text = render(&sample.report(), None, Style::PLAIN);
     let line = text.lines().find(|line| line.contains("p99.99 ")).unwrap();
     assert!(line.contains("needs at least 39,000 requests"), "{line}");
+}
+
+#[test]
+fn a_peak_that_is_not_the_servers_says_so() {
+    let mut sample = common::sample(Nanos::from_millis(100));
+    let mut text = |limited_by: LimitedBy, virtual_workers: bool| {
+        sample.summary.calibration.as_mut().unwrap().limited_by = limited_by;
+        sample.summary.server.ideal.virtual_workers = virtual_workers;
+        let text = render(&sample.report(), None, Style::PLAIN);
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let because = |why: &str| format!("the peak is not the server’s: {why}");
+    let client = text(LimitedBy::Client, false);
+    assert!(
+        client.contains(&because("the client could not send faster")),
+        "{client}"
+    );
+    let waits = text(LimitedBy::Waits, false);
+    let why = because("requests waited for something other than a CPU");
+    assert!(waits.contains(&why), "{waits}");
+    for own in [text(LimitedBy::Server, false), text(LimitedBy::Waits, true)] {
+        assert!(!own.contains(&because("")), "{own}");
+    }
 }
 
 #[test]

@@ -14,7 +14,7 @@ pub enum Exit {
     Usage = 2,
     /// An objective was not reached.
     Missed = 3,
-    /// The measurement cannot be believed; its results are kept and say why.
+    /// No request was answered or matched, the result contradicts itself, or what was asked is not decided.
     Invalid = 4,
     /// A privilege or a feature of the machine or its kernel is missing.
     Unsupported = 5,

@@ -30,7 +30,7 @@ fn schemas() -> Vec<(&'static str, &'static str, Schema)> {
         (
             "report",
             "The output of `taillab run`, `trace` and `explain` with `--json`, and `summary.json`. \
-             Of a run `load`, `client_minus_server` and `calibration` are there.",
+             Of a run `load`, `client_minus_server`, `calibration` and `scheduled` are there.",
             of::<Report>(),
         ),
         (
@@ -114,6 +114,7 @@ fn without_server(mut schema: Schema) -> Schema {
     let properties = object["properties"].as_object_mut().unwrap();
     properties.remove("client_minus_server");
     properties.remove("calibration");
+    properties.remove("scheduled");
     properties["command"] = json!({"description": "The command that wrote this.", "const": "load"});
     schema
 }

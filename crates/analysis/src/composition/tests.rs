@@ -69,6 +69,35 @@ fn bands_begin_at_the_percentiles_of_all_requests() {
     assert_eq!(found, [(0.0, 899), (0.9, 51)]);
 }
 
+/// The median took 500 ns, of which the thread made 200; the slowest, of which it made more, are not around it.
+#[test]
+fn around_a_percentile_are_the_requests_that_took_about_as_long() {
+    let mut labels = Labels::new(&RecordingContext::default());
+    let label = labels.label(Cause::Background, Who::Thread(7));
+    let at = Monotonic::from_nanos_since_boot;
+    let mut composition = Composition::new(at(0));
+    for place in 0..4_000 {
+        let (sojourn, excess) = if place % 4 == 0 {
+            (9_000, 8_900)
+        } else {
+            (500, 200)
+        };
+        let t1 = at(place * 1_000);
+        composition.add(t1, &entry(t1, sojourn, &[(label, excess)]), &labels);
+    }
+    let around = composition.finish(0).around();
+    let found: Vec<(f64, f64)> = (around.iter())
+        .map(|band| (band.mean_sojourn_ns, band.parts[0].mean_excess_ns))
+        .collect();
+    assert_eq!(
+        found,
+        [(500.0, 200.0), (9_000.0, 8_900.0), (9_000.0, 8_900.0)]
+    );
+    for (band, q) in around.iter().zip(AROUND) {
+        assert!(band.from_q < q && q < band.to_q, "{band:?}");
+    }
+}
+
 /// A thread delays each request of the sample by 300 ns. It came onto the core 70 times in the slices,
 /// which are a fourth of the time; of their requests 70 % are the sample.
 #[test]

@@ -1,4 +1,4 @@
-//! Which requests are left out of the statistics.
+//! Which requests are left out of the experiment's view.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -10,10 +10,10 @@ use taillab_model::{Cut, CutReason, Monotonic, Nanos, REPORTED_QUANTILES};
 use taillab_queueing::ideal::IdealQueue;
 
 use crate::id_map::grow_to;
+use crate::matched::Matched;
 use crate::spans::{Span, Spans};
-use crate::window::Window;
 
-/// Marks the cuts in each window. A cut lasts from its first request until it has no more effect:
+/// Finds the cuts in each window. A cut lasts from its first request until it has no more effect:
 /// until sends are on time again, and the queue is what it would have been without it.
 ///
 /// Requests that were sent late arrived late. So the server may have been idle when it should have
@@ -40,11 +40,13 @@ pub struct Cutter<'c> {
 struct Open {
     from: Monotonic,
     to: Monotonic,
-    /// The index of its reason in the sums.
+    /// The index of its reason in the sums: that of the last cut that extended it.
     reason: usize,
+    /// Up to where its length and its requests are in the sums.
+    summed_to: Monotonic,
     measured: Effect,
     ideal: Effect,
-    /// The number of requests of the measurement that it cuts.
+    /// The number of requests of the measurement that it has cut since then.
     requests: u64,
     /// Up to where earlier windows have marked it.
     shown_to: Option<Monotonic>,
@@ -205,13 +207,9 @@ impl<'c> Cutter<'c> {
         }
     }
 
-    /// Marks the cuts in the next window.
-    pub fn mark(&mut self, window: &mut Window) {
-        if self.cuts.is_empty() {
-            return;
-        }
+    /// What is cut of the requests of the next window, which ends at `upto`: stretches of T1.
+    pub fn cut_in(&mut self, matched: &Matched, upto: Monotonic) -> Spans {
         let mut spans = Vec::new();
-        let matched = &window.matched;
         for arrival in matched.arrivals() {
             let t6 = arrival.matched.map(|place| matched.requests.t6(place));
             let due = (arrival.matched).map_or(arrival.t1, |place| matched.requests.due(place));
@@ -221,11 +219,11 @@ impl<'c> Cutter<'c> {
         if let Some(open) = &mut self.open {
             spans.push(Span {
                 from: open.shown_to.unwrap_or(open.from),
-                to: window.upto,
+                to: upto,
             });
-            open.shown_to = Some(window.upto);
+            open.shown_to = Some(upto);
         }
-        window.matched.cut = spans.into();
+        spans.into()
     }
 
     /// The cuts for requests that arrived and left at these times, in order of arrival.
@@ -282,6 +280,7 @@ impl<'c> Cutter<'c> {
     }
 
     fn begin(&mut self, cut: &Cut) {
+        self.sum(cut.from);
         let reason = self.sums.reason(cut.why, &cut.who);
         // a cut that begins during another extends it
         self.sums.stretch_ends(cut.from);
@@ -289,12 +288,14 @@ impl<'c> Cutter<'c> {
             from: cut.from,
             to: cut.to,
             reason,
+            summed_to: cut.from,
             measured: Effect::default(),
             ideal: Effect::default(),
             requests: 0,
             shown_to: None,
         });
         open.to = open.to.max(cut.to);
+        open.reason = reason;
         open.measured.over = false;
         open.ideal.over = false;
         if cut.to >= self.measure_from {
@@ -302,11 +303,24 @@ impl<'c> Cutter<'c> {
         }
     }
 
-    fn close(&mut self, to: Monotonic) -> Option<Span> {
-        let open = self.open.take()?;
+    /// Sums what the open cut has cut until then for its reason.
+    fn sum(&mut self, to: Monotonic) {
+        let Some(open) = &mut self.open else {
+            return;
+        };
         let by = &mut self.sums.by_reason[open.reason];
-        by.length_ns += to.saturating_since(open.from.max(self.measure_from));
+        let length = to.saturating_since(open.summed_to.max(self.measure_from));
+        by.length_ns += length;
         by.requests += open.requests;
+        // one of the warm-up may have an effect on the measurement
+        let is_of_measurement = length > Nanos::ZERO || open.requests > 0;
+        by.times = by.times.max(u64::from(is_of_measurement));
+        (open.requests, open.summed_to) = (0, open.summed_to.max(to));
+    }
+
+    fn close(&mut self, to: Monotonic) -> Option<Span> {
+        self.sum(to);
+        let open = self.open.take()?;
         self.sums.resumed = Some(to.max(self.measure_from));
         Some(Span {
             from: open.shown_to.unwrap_or(open.from),
@@ -401,6 +415,27 @@ mod tests {
         let (spans, found) = cut_of(&[(100, 200), (150, 260)], 1, &requests);
         assert_eq!((spans, found.requests), (vec![(100, 300)], 3));
         assert_eq!(found.by_reason[0].times, 2);
+    }
+
+    /// A cut of the warm-up, which another one extends into the measurement: that one has it.
+    #[test]
+    fn a_cut_that_began_in_the_warm_up_counts_from_the_measurement_on() {
+        let cut = |from, to, who: &str| Cut {
+            from: at(from),
+            to: at(to),
+            why: CutReason::GeneratorStalled,
+            who: who.to_owned(),
+        };
+        let cuts = [cut(100, 200, "a program"), cut(180, 400, "another")];
+        let mut cutter = Cutter::new(&cuts, NonZeroU32::MIN, None, at(300));
+        for (came, left) in [(50, 60), (110, 190), (185, 310), (305, 320), (350, 390)] {
+            assert_eq!(cutter.came(at(came), Some(at(left)), came >= 300), None);
+        }
+        let found = cutter.finish().unwrap();
+        assert_eq!((found.share, found.requests), (1.0, 2));
+        assert_eq!(found.length_ns, Nanos::new(50));
+        let whom = found.by_reason.iter().map(|by| (by.who.as_str(), by.times));
+        assert_eq!(whom.collect::<Vec<_>>(), [("another", 1)]);
     }
 
     /// The client's figures have no ideal queue.

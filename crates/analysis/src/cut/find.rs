@@ -103,10 +103,8 @@ impl Spell {
             return None;
         }
         let (why, who) = if most(self.waited, self.held_up) {
-            // a task that had the CPU for less is not the reason
-            let least = Nanos::new(self.waited.get() / 2);
-            let chief = occupants.chief(self.from, to, least);
-            let who = chief.unwrap_or_else(|| "another task".to_owned());
+            let to_blame = occupants.to_blame(self.from, to, self.waited);
+            let who = to_blame.unwrap_or_else(|| "another task".to_owned());
             (
                 CutReason::GeneratorNotScheduled,
                 format!("{who} on CPU {cpu}"),

@@ -1,4 +1,8 @@
-//! Cuts: parts of a measurement that are left out of all statistics because the generator was held up.
+//! Cuts: parts of a measurement in which the generator did not keep its schedule, because it was held up.
+//!
+//! They are left out of the experiment's view ([`Scheduled`](taillab_model::summary::Scheduled)), which says what
+//! arrivals by the schedule see, and of nothing else: what the server did with the arrivals that came is true
+//! whatever the sender did.
 //!
 //! [`cuts_of`] finds them in the generator's own record: stretches in which something held it up, so
 //! that it sent late, and then many requests at once. [`Cutter`] follows the requests and determines how

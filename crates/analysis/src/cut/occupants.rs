@@ -44,11 +44,18 @@ impl<'r> Occupants<'r> {
         came.into_iter().map(of_one).collect()
     }
 
+    /// Who is to blame that the generator waited for so long in this stretch: `stress (pid 77)` where one had
+    /// the CPU for half of it, `stress (pid 77) and others` where the first of several had it for an eighth.
+    pub(super) fn to_blame(&self, from: Monotonic, to: Monotonic, waited: Nanos) -> Option<String> {
+        let chief = |share| self.chief(from, to, Nanos::new(waited.get() / share));
+        chief(2).or_else(|| Some(format!("{} and others", chief(8)?)))
+    }
+
     /// Who had the CPU for longest between two times, apart from the generator and the idle
     /// thread: `stress (pid 77)`; `None` if nobody had it for `least` or longer.
     ///
     /// Time in which the probe was blind counts for the thread that was seen last.
-    pub(super) fn chief(&self, from: Monotonic, to: Monotonic, least: Nanos) -> Option<String> {
+    fn chief(&self, from: Monotonic, to: Monotonic, least: Nanos) -> Option<String> {
         let first = self.came.partition_point(|(at, _)| *at <= from);
         let stays = &self.came[first.saturating_sub(1)..];
         let ends = stays.iter().skip(1).map(|(at, _)| *at).chain([to]);
@@ -148,6 +155,16 @@ mod tests {
             Occupants::default().chief(at(0), at(1_000), Nanos::ZERO),
             None
         );
+    }
+
+    #[test]
+    fn the_first_of_several_is_to_blame_with_the_others() {
+        let recording = recording(&[(0, 77), (300, 78), (500, 77), (600, 5), (650, 78)]);
+        let occupants = &Occupants::of(&recording, &[1])[0];
+        let blamed = |waited| occupants.to_blame(at(0), at(700), Nanos::from_micros(waited));
+        assert_eq!(blamed(650).unwrap(), "stress (pid 70)");
+        assert_eq!(blamed(1_000).unwrap(), "stress (pid 70) and others");
+        assert_eq!(blamed(4_000), None);
     }
 
     #[test]

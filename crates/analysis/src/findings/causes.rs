@@ -1,7 +1,7 @@
 //! Which causes make the tail, which culprits, and what would remove them.
 
 use taillab_model::Nanos;
-use taillab_model::explanation::{Cause, CauseShare, Culprit, Finding, Prediction};
+use taillab_model::explanation::{Cause, CauseShare, Culprit, Finding, PredictedPoint, Prediction};
 
 use super::facts::{Facts, NOTABLE, Tail, Whole, conclusive, inconclusive, list};
 use crate::fmt::{Count, Percentile};
@@ -81,26 +81,32 @@ fn finding(facts: &Facts<'_>, tail: &Tail, whole: &CauseShare, first: bool) -> F
     let share = Whole(whole.excess_share_above_p99.value).to_string();
     let share = part(tail, &share, first);
     let mut text = format!("{share} comes from {}.", blame(facts, whole));
-    let best = best(&facts.server.predictions, whole.cause, tail.q);
-    if let Some((prediction, predicted)) = best {
-        text += &format!(
-            " Predicted with {}: {} {predicted}",
-            prediction.description,
-            Percentile(tail.q)
-        );
-        let point = prediction.points.iter().find(|point| point.q == tail.q);
-        if let Some((lo, hi)) = point.and_then(|point| point.lo_ns.zip(point.hi_ns)) {
-            text += &format!(" ({lo} to {hi})");
-        }
-        text.push('.');
-        if point.is_some_and(|point| point.hi_ns.is_some_and(|hi| hi >= point.measured_ns)) {
-            text += " The interval includes what was measured: this recording is too short or \
-                     too noisy to say whether it helps.";
-        }
+    let best = best(&facts.server.predictions, &[whole.cause], tail.q);
+    if let Some((prediction, point)) = best {
+        text += &predicted_with(prediction, point);
     }
     let command = best.and_then(|(prediction, _)| prediction.command.clone());
     let advice = command.or_else(|| whole.cause.info().advice.map(str::to_owned));
     conclusive(text, advice, Some(whole.cause))
+}
+
+/// ` Predicted with the server's threads under SCHED_FIFO: p99.9 130 µs (120 µs to 150 µs).`
+pub(super) fn predicted_with(prediction: &Prediction, point: &PredictedPoint) -> String {
+    let mut text = format!(
+        " Predicted with {}: {} {}",
+        prediction.description,
+        Percentile(point.q),
+        point.predicted_ns
+    );
+    if let Some((lo, hi)) = point.lo_ns.zip(point.hi_ns) {
+        text += &format!(" ({lo} to {hi})");
+    }
+    text.push('.');
+    if point.hi_ns.is_some_and(|hi| hi >= point.measured_ns) {
+        text += " The interval includes what was measured: this recording is too short or \
+                 too noisy to say whether it helps.";
+    }
+    text
 }
 
 /// The largest culprits of a cause, each with its figures.
@@ -140,15 +146,24 @@ fn episodes(whole: &CauseShare) -> String {
     text
 }
 
-/// The mitigation of this cause with the lowest forecast, if it is worth its cost.
-fn best(predictions: &[Prediction], cause: Cause, q: f64) -> Option<(&Prediction, Nanos)> {
+/// The mitigation of one of these causes with the lowest forecast, if it is worth its cost.
+pub(super) fn best<'a>(
+    predictions: &'a [Prediction],
+    causes: &[Cause],
+    q: f64,
+) -> Option<(&'a Prediction, &'a PredictedPoint)> {
+    let treats = |prediction: &&Prediction| {
+        let mut removes = prediction.removes.iter();
+        removes.any(|cause| causes.contains(cause))
+    };
     // a mitigation has a cost, a what-if has none
     let mitigations = (predictions.iter())
-        .filter(|prediction| prediction.cost.is_some() && prediction.removes.contains(&cause));
+        .filter(|prediction| prediction.cost.is_some())
+        .filter(treats);
     let worth_trying = mitigations.filter_map(|prediction| {
         let point = prediction.points.iter().find(|point| point.q == q)?;
         let most = point.measured_ns.get() as f64 * WORTH_TRYING;
-        (point.predicted_ns.get() as f64 <= most).then_some((prediction, point.predicted_ns))
+        (point.predicted_ns.get() as f64 <= most).then_some((prediction, point))
     });
-    worth_trying.min_by_key(|(_, predicted)| *predicted)
+    worth_trying.min_by_key(|(_, point)| point.predicted_ns)
 }

@@ -1,10 +1,11 @@
 //! Findings that are not conclusive, with what to measure next.
 
 use taillab_model::MiddleStamps;
-use taillab_model::explanation::{Cause, Finding};
+use taillab_model::explanation::{Cause, Finding, FitPoint};
 
-use super::facts::{Facts, Whole, inconclusive};
+use super::facts::{Facts, Whole, inconclusive, list};
 use crate::fmt::{Counted, Percentile};
+use crate::predict::PREDICTED_QUANTILES;
 
 /// If a larger share of the excess above p99 has no cause, another recording is advised.
 const MAX_UNEXPLAINED: f64 = 0.1;
@@ -61,12 +62,23 @@ pub(super) fn unobserved(facts: &Facts<'_>) -> Option<Finding> {
 }
 
 pub(super) fn poor_fit(facts: &Facts<'_>) -> Option<Finding> {
-    let fit = facts.server.model_fit.as_ref().filter(|fit| !fit.good)?;
-    let points = fit.points.iter();
-    let worst = points.max_by(|a, b| a.error.abs().total_cmp(&b.error.abs()))?;
+    let fit = facts.server.model_fit.as_ref()?;
+    let missed = fit.points.iter().filter(|point| {
+        let is_forecast = PREDICTED_QUANTILES.contains(&point.q);
+        is_forecast && !fit.bears(point.q)
+    });
+    let missed: Vec<&FitPoint> = missed.collect();
+    let worst = missed
+        .iter()
+        .max_by(|a, b| a.error.abs().total_cmp(&b.error.abs()))?;
+    let names: Vec<String> = missed
+        .iter()
+        .map(|point| Percentile(point.q).to_string())
+        .collect();
     let text = format!(
-        "No forecasts: the replayed queue gives {} {} where {} was measured, an error of {}; \
+        "No forecasts of {}: the replayed queue gives {} {} where {} was measured, an error of {}; \
          more than {} is too much.",
+        list(&names),
         Percentile(worst.q),
         worst.replayed_ns,
         worst.measured_ns,

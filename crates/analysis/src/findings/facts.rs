@@ -21,6 +21,7 @@ pub(super) struct Facts<'a> {
 /// A finding for which the evidence is conclusive.
 pub(super) fn conclusive(text: String, advice: Option<String>, cause: Option<Cause>) -> Finding {
     Finding {
+        key: None,
         text,
         advice,
         cause,

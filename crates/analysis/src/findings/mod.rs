@@ -8,6 +8,7 @@ mod doubts;
 mod facts;
 mod overload;
 mod shape;
+mod sleeping;
 mod spells;
 #[cfg(test)]
 mod tests;
@@ -21,16 +22,19 @@ use facts::Facts;
 /// All findings, the most important first.
 fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
+    let is_overloaded = facts.server.measured.overload.is_some();
     findings.extend(overload::overload(facts));
     findings.extend(shape::near_the_ideal(facts));
     findings.extend(causes::main_causes(facts));
+    findings.extend(sleeping::sleeping_and_waking(facts));
     findings.extend(spells::hypervisor(facts));
     findings.extend(spells::single_events(facts));
     findings.extend(doubts::unexplained(facts));
     findings.extend(doubts::unobserved(facts));
     findings.extend(shape::overtaking(facts));
     findings.extend(shape::uneven_workers(facts));
-    findings.extend(shape::bursts(facts));
+    // in a queue that grows, the slow requests are the last ones
+    findings.extend(shape::bursts(facts).filter(|_| !is_overloaded));
     findings.extend(doubts::poor_fit(facts));
     findings.extend(doubts::without_disturbances(facts));
     findings

@@ -172,7 +172,7 @@ impl Attribution {
         });
         let queued_ns = queued.nanos_since_boot().clamp(t1_ns, t6_ns);
         let measured = matched.is_measured(place, self.options.measure_from);
-        // those of the warm-up or of a cut get no entry, and they can be slow by the thousand
+        // those of the warm-up get no entry, and they can be slow by the thousand
         let wanted =
             measured && matched.is_asked(place) && Nanos::new(t6_ns - t1_ns) >= self.trace_from;
         let id = self.server.requests.insert(OpenRequest {

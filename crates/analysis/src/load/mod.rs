@@ -40,8 +40,6 @@ pub struct LoadFacts {
     pub client: ClientCost,
     /// What went wrong in the measurement.
     pub errors: LoadErrors,
-    /// How much of the measurement is cut; its requests are not among those given.
-    pub cut: Nanos,
 }
 
 /// The analysis of a load.
@@ -68,7 +66,7 @@ pub struct LoadCurves {
     pub lateness: Vec<(Nanos, f64)>,
 }
 
-/// Analyses the requests of a measurement.
+/// Analyses the requests of a measurement, all of them sent on schedule.
 ///
 /// `requests` returns an iterator over them in order of the intended time, and is called several times:
 /// the series are made one after the other, so that only one is in memory at a time. In the
@@ -77,25 +75,46 @@ pub fn summarise<I>(requests: impl Fn() -> I, facts: LoadFacts) -> LoadAnalysis
 where
     I: Iterator<Item = LoadedRequest>,
 {
-    let due = span(requests().map(|r| r.times.intended), facts.cut);
-    let sent = span(requests().map(|r| r.times.sent), facts.cut);
+    summarise_kept(requests, |_| true, facts)
+}
+
+/// [`summarise`] of a measurement in which only some requests were sent on schedule: those that are `kept`.
+/// Percentiles are of these. Rate, length and number are of all requests.
+pub fn summarise_kept<I>(
+    requests: impl Fn() -> I,
+    kept: impl Fn(&LoadedRequest) -> bool,
+    facts: LoadFacts,
+) -> LoadAnalysis
+where
+    I: Iterator<Item = LoadedRequest>,
+{
+    let due = span(requests().map(|r| r.times.intended));
+    let sent = span(requests().map(|r| r.times.sent));
+    let requests = || requests().filter(&kept);
     let times = |of: fn(&ClientTimes) -> Option<Nanos>| -> Vec<Nanos> {
         requests().filter_map(|r| of(&r.times)).collect()
     };
-    let response = times(response_time);
-    let growth = growth(&response);
-    let unanswered = due.instants - response.len() as u64;
-    let observed = Observations::of(&response).with_unanswered(unanswered);
-    drop(response);
+    let service = times(service_time);
+    let unanswered = (requests().count() - service.len()) as u64;
+    let answered = span(requests().filter_map(|r| r.times.received));
+    let growth = growth(&service, answered.rate_per_s());
+    let observe = |times: Vec<Nanos>, unanswered: u64| {
+        let mut observed = Observations::of(&times).with_unanswered(unanswered);
+        // in a queue that grows, the percentiles are those of this measurement
+        if growth.is_some() {
+            observed.assume_independent();
+        }
+        observed
+    };
+    let distribution_and_curve = |times: Vec<Nanos>, unanswered: u64| {
+        let observed = observe(times, unanswered);
+        (observed.distribution(), observed.curve())
+    };
+    let (service_time, service_curve) = distribution_and_curve(service, unanswered);
+    let observed = observe(times(response_time), unanswered);
     let response_time = observed.distribution();
     let (response_curve, factors) = (observed.curve(), observed.factors().to_vec());
     drop(observed);
-    let distribution_and_curve = |times: Vec<Nanos>, unanswered: u64| {
-        let observed = Observations::of(&times).with_unanswered(unanswered);
-        drop(times);
-        (observed.distribution(), observed.curve())
-    };
-    let (service_time, service_curve) = distribution_and_curve(times(service_time), unanswered);
     let (lateness, lateness_curve) = distribution_and_curve(times(lateness), 0);
     let unsupported = Unsupported::of(&response_time, &factors);
     LoadAnalysis {
@@ -178,15 +197,12 @@ where
 struct Span {
     instants: u64,
     ends: Option<(Monotonic, Monotonic)>,
-    /// The length that is cut.
-    cut: Nanos,
 }
 
-fn span(instants: impl Iterator<Item = Monotonic>, cut: Nanos) -> Span {
+fn span(instants: impl Iterator<Item = Monotonic>) -> Span {
     let none = Span {
         instants: 0,
         ends: None,
-        cut,
     };
     instants.fold(none, |span, at| Span {
         instants: span.instants + 1,
@@ -194,15 +210,13 @@ fn span(instants: impl Iterator<Item = Monotonic>, cut: Nanos) -> Span {
             span.ends
                 .map_or((at, at), |(first, last)| (first.min(at), last.max(at))),
         ),
-        ..span
     })
 }
 
 impl Span {
     fn length(&self) -> Nanos {
         let ends = self.ends;
-        let length = ends.map_or(Nanos::ZERO, |(first, last)| last.saturating_since(first));
-        length.saturating_sub(self.cut)
+        ends.map_or(Nanos::ZERO, |(first, last)| last.saturating_since(first))
     }
 
     /// Gaps per second: n instants have n − 1. 0 without a gap.
@@ -225,17 +239,18 @@ const FEWEST_IN_A_PART: usize = 100;
 /// If the queue grows, p10 of the last part is more than this many times p10 of the first.
 const GROWTH: u64 = 3;
 
-/// Whether the queue only grew: even the fastest tenth of the answers took longer in each fifth than in the
-/// one before, and in the last [`GROWTH`] times as long as in the first.
+/// Whether the server's queue only grew: even the fastest tenth of the answers took longer in each fifth than in
+/// the one before, and in the last [`GROWTH`] times as long as in the first. Service times show that: a generator
+/// that is the limit sends late, and response times grow because of that.
 ///
 /// A stable queue is often short, whatever its tail, so its p10 is about the same in every part. The p10 of
 /// a growing queue is not.
-fn growth(response: &[Nanos]) -> Option<Growth> {
-    let length = response.len() / PARTS;
+fn growth(service: &[Nanos], answered_per_s: f64) -> Option<Growth> {
+    let length = service.len() / PARTS;
     if length < FEWEST_IN_A_PART {
         return None;
     }
-    let fastest: Vec<Nanos> = response
+    let fastest: Vec<Nanos> = service
         .chunks_exact(length)
         .take(PARTS)
         .map(|part| {
@@ -245,5 +260,9 @@ fn growth(response: &[Nanos]) -> Option<Growth> {
         .collect();
     let (first, last) = (fastest[0], fastest[PARTS - 1]);
     let grew = fastest.is_sorted_by(|a, b| a < b) && last > first * GROWTH;
-    grew.then_some(Growth { first, last })
+    grew.then_some(Growth {
+        first,
+        last,
+        answered_per_s,
+    })
 }

@@ -15,8 +15,10 @@ pub enum Effect {
     Threads {
         /// The class.
         class: Class,
-        /// The limit; 0: they do not run there.
+        /// The limit; 0: they do not delay the server.
         at_most_ns: u32,
+        /// They stay on these CPUs, and run there when the server does not.
+        stay: bool,
     },
     /// Interrupts of devices are handled on other CPUs.
     DeviceInterrupts,
@@ -91,9 +93,22 @@ impl Mitigation {
     }
 }
 
-const fn threads(class: Class) -> Effect {
-    let at_most_ns = 0;
-    Effect::Threads { class, at_most_ns }
+/// Threads of this class run on other CPUs, or not at all.
+const fn gone(class: Class) -> Effect {
+    Effect::Threads {
+        class,
+        at_most_ns: 0,
+        stay: false,
+    }
+}
+
+/// Threads of this class run when the server does not.
+const fn give_way(class: Class) -> Effect {
+    Effect::Threads {
+        class,
+        at_most_ns: 0,
+        stay: true,
+    }
 }
 
 /// A mitigation that `taillab tune` can make.
@@ -118,7 +133,7 @@ const fn by_hand(is: mitigation::Mitigation) -> Mitigation {
 /// Every mitigation, one row each.
 pub const MITIGATIONS: &[Mitigation] = &[
     tune(mitigation::RT_PRIORITY)
-        .effects(&[threads(Class::LowerThanRealTime), Effect::InOrder])
+        .effects(&[give_way(Class::LowerThanRealTime), Effect::InOrder])
         .keeps("threads of still higher priority (migration, stop, interrupt threads), and the server's own other threads"),
     tune(mitigation::RT_RUNTIME)
         .needs(Needs::RealTimeWorkers)
@@ -128,19 +143,19 @@ pub const MITIGATIONS: &[Mitigation] = &[
         .needs(Needs::OrdinaryWorkers)
         .effects(&[Effect::Without(Cause::Throttled)]),
     tune(mitigation::OTHERS_IDLE)
-        .effects(&[threads(Class::Programs)])
+        .effects(&[give_way(Class::Programs)])
         .keeps("threads of the kernel, and the server's own other threads"),
     tune(mitigation::SLICE)
-        .effects(&[Effect::Threads { class: Class::Fair, at_most_ns: 100_000, }])
+        .effects(&[Effect::Threads { class: Class::Fair, at_most_ns: 100_000, stay: true }])
         .keeps("0.1 ms of each time that another thread takes the CPU"),
     tune(mitigation::DEDICATED_CPUS)
-        .effects(&[threads(Class::Movable)])
+        .effects(&[gone(Class::Movable)])
         .keeps("the kernel's per-CPU threads (kworker/N, ksoftirqd/N), and the server's own other threads"),
     tune(mitigation::HOUSEKEEPING)
-        .effects(&[threads(Class::UnboundKernel)])
+        .effects(&[gone(Class::UnboundKernel)])
         .keeps("programs, and the kernel's per-CPU threads"),
     tune(mitigation::MEMORY_DAEMONS)
-        .effects(&[threads(Class::MemoryDaemons)])
+        .effects(&[gone(Class::MemoryDaemons)])
         .keeps("all other threads"),
     tune(mitigation::IRQ_AFFINITY)
         .effects(&[Effect::DeviceInterrupts])

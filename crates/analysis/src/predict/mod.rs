@@ -2,9 +2,9 @@
 //!
 //! A forecast is the measured quantile times the ratio of two replays: with the change, and without it.
 //! Its interval comes from blocks of time ([`bootstrap`]), widened by the error with which the replay
-//! reproduces that quantile, and by how much the [`part`] that is replayed differs from the whole in it. If
-//! the replay without changes is off by more than
-//! [`max_fit_error`](taillab_model::explanation::max_fit_error), there are no forecasts.
+//! reproduces that quantile, and by what the [`part`] that is replayed may not say of the whole. A ratio
+//! above 1 is an error of the replay, unless the change has a [`toll`]. A quantile that the replay without
+//! changes misses by more than [`max_fit_error`](taillab_model::explanation::max_fit_error) has no forecasts.
 
 mod bootstrap;
 mod limits;
@@ -12,6 +12,7 @@ pub mod mitigation;
 mod part;
 pub(crate) mod scenario;
 pub mod threads;
+mod toll;
 
 use std::collections::HashMap;
 
@@ -24,6 +25,8 @@ use self::bootstrap::Bootstrap;
 use self::limits::limits;
 use self::mitigation::{MITIGATIONS, Mitigation};
 use self::part::ReplayedPart;
+use self::toll::Toll;
+use crate::fmt::Percentile;
 use crate::replay::{
     BlockHistogram, Change, FIT_QUANTILES, Fitted, Observed, Order, UNCOUNTED, VacationSource, fit,
     replay,
@@ -56,6 +59,9 @@ const TOGETHER: [([Cause; 2], &str); 2] = [
         "a host that neither takes the server's CPUs away nor slows them down",
     ),
 ];
+
+/// A percentile is not raised for less than this, and a toll that raises none by more is not named.
+const NOTABLE_TOLL: f64 = 0.01;
 
 /// The number of forecasts whose curves are drawn.
 const CURVES: usize = 3;
@@ -105,23 +111,25 @@ pub fn predict(observed: &Observed, basis: &Basis<'_>) -> Predicted {
     let part = ReplayedPart::compare(&mut fitted.fit, basis.sojourn);
     predicted.curves.push(NamedCurve {
         name: "replayed".to_owned(),
-        points: ccdf(&fitted.replayed),
+        points: part.curve_of_all(ccdf(&fitted.replayed)),
     });
-    if fitted.fit.good {
-        let mut quantiles = supported(&PREDICTED_QUANTILES);
-        quantiles.retain(|q| part.is_like_all(*q));
+    let quantiles = supported(&PREDICTED_QUANTILES).into_iter();
+    let (borne, missed): (Vec<f64>, Vec<f64>) = quantiles.partition(|q| fitted.fit.bears(*q));
+    predicted.limits.extend(missed.iter().map(|q| {
+        format!(
+            "no forecasts of {}: the replayed queue misses it by {:.0} %, more than the {:.0} % \
+             that a forecast tolerates",
+            Percentile(*q),
+            100.0 * fitted.fit.error_at(*q).abs(),
+            100.0 * fitted.fit.largest_borne,
+        )
+    }));
+    if !borne.is_empty() {
         predicted.limits.extend(part.limits());
-        let forecaster = Forecaster::new(observed, basis, (&fitted, &part), &quantiles);
+        let forecaster = Forecaster::new(observed, basis, (&fitted, &part), &borne);
         let (predictions, curves) = forecaster.all();
         predicted.predictions = predictions;
         predicted.curves.extend(curves);
-    } else {
-        predicted.limits.push(format!(
-            "no forecasts: the replayed queue misses a percentile by {:.0} %, more than the \
-             {:.0} % that a forecast tolerates",
-            100.0 * fitted.fit.largest_error,
-            100.0 * fitted.fit.largest_borne,
-        ));
     }
     predicted.model_fit = Some(fitted.fit);
     predicted
@@ -130,7 +138,14 @@ pub fn predict(observed: &Observed, basis: &Basis<'_>) -> Predicted {
 /// Points (x, share of the requests that are at least as slow).
 type ForecastCurve = Vec<(Nanos, f64)>;
 
-type Forecast = (Vec<PredictedPoint>, ForecastCurve);
+/// What is forecast of a change.
+#[derive(Clone, Debug)]
+struct Forecast {
+    points: Vec<PredictedPoint>,
+    curve: ForecastCurve,
+    /// Which percentiles get worse, and why.
+    worse: Option<String>,
+}
 
 /// A forecast to be made.
 struct Plan {
@@ -300,6 +315,7 @@ impl<'a> Forecaster<'a> {
         let unchanged = self.unchanged();
         let mut rest = change.clone();
         rest.limits.clone_from(&unchanged.limits);
+        rest.awake.clone_from(&unchanged.awake);
         // the order of arrival and the order by worker both count as in order
         let in_order = |order| matches!(order, Order::Arrival | Order::ByWorker);
         if in_order(rest.discipline.order) && in_order(self.fitted.discipline.order) {
@@ -376,12 +392,15 @@ impl<'a> Forecaster<'a> {
         let mut known: HashMap<Change, Forecast> = HashMap::new();
         let mut made: Vec<(Prediction, ForecastCurve)> = Vec::new();
         for mut plan in plans {
-            let (points, curve) = known
+            let forecast = known
                 .entry(plan.change)
                 .or_insert_with_key(|change| self.forecast(change))
                 .clone();
-            plan.prediction.points = points;
-            made.push((plan.prediction, curve));
+            plan.prediction.points = forecast.points;
+            if let Some(worse) = forecast.worse {
+                admit(&mut plan.prediction, &worse);
+            }
+            made.push((plan.prediction, forecast.curve));
         }
         let farthest = |(prediction, _): &(Prediction, _)| {
             let mut points = prediction.points.iter().rev();
@@ -404,47 +423,119 @@ impl<'a> Forecaster<'a> {
 
     fn forecast(&self, change: &Change) -> Forecast {
         let without = replayed(self.observed, change);
+        let (ratios, tolls) = self.ratios_and_tolls(change, self.ratios(&without));
+        // what takes no toll makes nothing worse
+        let most = match tolls.is_empty() {
+            true => 1.0,
+            false => f64::INFINITY,
+        };
         let factors = self.bootstrap.factors(&without);
-        let (with_all, without_all) = (self.with.all(), without.all());
         let mut points: Vec<PredictedPoint> = Vec::with_capacity(self.quantiles.len());
-        for (&q, factor) in self.quantiles.iter().zip(factors) {
-            let (Some(measured), Some(without), Some(with)) = (
-                self.basis.sojourn.quantile(q),
-                without_all.quantile_ns(q),
-                with_all.quantile_ns(q),
-            ) else {
+        for ((&q, ratio), factor) in self.quantiles.iter().zip(ratios).zip(factors) {
+            let (Some(measured), Some(ratio)) = (self.basis.sojourn.quantile(q), ratio) else {
                 continue;
             };
-            let scaled = |factor: f64| {
-                let predicted = measured.get() as f64 * without / with.max(1.0);
-                Nanos::new((predicted * factor).round() as u64)
+            let scaled = |ratio: f64| {
+                let predicted = measured.get() as f64 * ratio.min(most);
+                Nanos::new(predicted.round() as u64)
             };
-            let error = (self.fit_error(q) + self.part.difference(q)).min(1.0);
-            let (lo, hi) = factor
-                .map(|(lo, hi)| (lo.min(1.0) * (1.0 - error), hi.max(1.0) * (1.0 + error)))
-                .unzip();
             // scaling each quantile by its own error must not change their order
             let least = points
                 .last()
                 .map_or(Nanos::ZERO, |point| point.predicted_ns);
-            let predicted = scaled(1.0).max(least);
+            let predicted = scaled(ratio).max(least);
+            let interval = factor.map(|factor| self.interval(q, ratio, factor));
             points.push(PredictedPoint {
                 q,
                 measured_ns: measured,
                 predicted_ns: predicted,
-                lo_ns: lo.map(|lo| scaled(lo).min(predicted)),
-                hi_ns: hi.map(|hi| scaled(hi).max(predicted)),
+                lo_ns: interval.map(|(lo, _)| scaled(lo).min(predicted)),
+                hi_ns: interval.map(|(_, hi)| scaled(hi).max(predicted)),
             });
         }
-        (points, without_all.ccdf(CURVE_POINTS))
+        let worse: Vec<f64> = (points.iter())
+            .filter(|point| point.predicted_ns > point.measured_ns)
+            .map(|point| point.q)
+            .collect();
+        Forecast {
+            worse: (!worse.is_empty()).then(|| toll::sentence(&worse, &tolls)),
+            curve: self.part.curve_of_all(without.all().ccdf(CURVE_POINTS)),
+            points,
+        }
     }
 
-    /// The error of the replay without changes at this quantile.
-    fn fit_error(&self, q: f64) -> f64 {
-        let mut points = self.fitted.fit.points.iter();
-        let known = points.find(|point| point.q == q);
-        known.map_or(self.fitted.fit.largest_error, |point| point.error.abs())
+    /// Each quantile of a replay ÷ that of the replay without changes.
+    fn ratios(&self, without: &BlockHistogram) -> Vec<Option<f64>> {
+        let with = self.with.all().quantiles_ns(&self.quantiles);
+        let without = without.all().quantiles_ns(&self.quantiles);
+        let pairs = without.into_iter().zip(with);
+        pairs
+            .map(|(without, with)| Some(without? / with?.max(1.0)))
+            .collect()
     }
+
+    /// The ratios of a change without the part above 1 that none of its tolls explains, and the tolls that
+    /// raise a percentile.
+    fn ratios_and_tolls(
+        &self,
+        change: &Change,
+        ratios: Vec<Option<f64>>,
+    ) -> (Vec<Option<f64>>, Vec<Toll>) {
+        let exceeds = |ratio: &Option<f64>| ratio.is_some_and(|ratio| ratio > 1.0);
+        if !ratios.iter().any(exceeds) {
+            return (ratios, Vec::new());
+        }
+        let unchanged = self.unchanged();
+        let (mut spared, mut tolls) = (change.clone(), Vec::new());
+        for toll in Toll::ALL {
+            let mut without = change.clone();
+            if !toll.spare(&mut without, &unchanged) {
+                continue;
+            }
+            toll.spare(&mut spared, &unchanged);
+            let without = self.ratios(&replayed(self.observed, &without));
+            let raises = |(with, without): (&Option<f64>, Option<f64>)| {
+                let notable = 1.0 + NOTABLE_TOLL;
+                let both = with.zip(without);
+                both.is_some_and(|(with, without)| with > notable && with > notable * without)
+            };
+            if ratios.iter().zip(without).any(raises) {
+                tolls.push(toll);
+            }
+        }
+        let errors = match spared == *change {
+            true => ratios.clone(),
+            false => self.ratios(&replayed(self.observed, &spared)),
+        };
+        let corrected = ratios.into_iter().zip(errors).map(|(ratio, error)| {
+            let corrected = ratio? / error.unwrap_or(1.0).max(1.0);
+            let is_notable = corrected > 1.0 + NOTABLE_TOLL;
+            Some(if is_notable {
+                corrected
+            } else {
+                corrected.min(1.0)
+            })
+        });
+        (corrected.collect(), tolls)
+    }
+
+    /// The interval of a ratio, from the factors by which it varies.
+    fn interval(&self, q: f64, ratio: f64, (lo, hi): (f64, f64)) -> (f64, f64) {
+        let error = self.fitted.fit.error_at(q).abs().min(1.0);
+        let lo = ratio * lo.min(1.0) * (1.0 - error);
+        let hi = ratio * hi.max(1.0) * (1.0 + error);
+        self.part.of_all(q, (lo, hi))
+    }
+}
+
+/// Says what a change costs: a what-if has no costs, so its description does.
+fn admit(prediction: &mut Prediction, worse: &str) {
+    let text = match &mut prediction.cost {
+        Some(cost) => cost,
+        None => &mut prediction.description,
+    };
+    text.push_str("; ");
+    text.push_str(worse);
 }
 
 /// The replayed sojourns with this change, in no particular order.
@@ -506,6 +597,52 @@ fn command(mitigation: &str, process: Option<Tid>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::replay::Sharing;
+    use crate::replay::agreement::{change, departures, observed};
+    use crate::statistics::distribution_of;
+
+    /// Another thread takes the CPU at times. Of the requests that it delays most, one in seven took longer than
+    /// that explains.
+    #[test]
+    fn a_percentile_that_the_replay_misses_leaves_the_others_their_forecasts() {
+        let jobs = vec![(1_000, 100, 0, 0); 20_000];
+        let away = vec![(50_000, 5_000, 0); 300];
+        let mut observed = observed(&jobs, &[away]);
+        let unchanged = change(&observed, Sharing::Assigned, Order::Arrival);
+        let done = departures(&observed, &unchanged);
+        let mut delayed = 0;
+        for (job, done) in observed.requests.iter_mut().zip(done) {
+            job.measured_ns = done - job.arrival_ns;
+            if job.measured_ns > 5_000 {
+                delayed += 1;
+                job.measured_ns *= if delayed % 7 == 0 { 2 } else { 1 };
+            }
+        }
+        let measured = observed
+            .requests
+            .iter()
+            .map(|job| Nanos::new(job.measured_ns));
+        let basis = Basis {
+            sojourn: &distribution_of(&measured.collect::<Vec<_>>()),
+            causes: &[],
+            service_time: Nanos::new(100),
+            process: None,
+        };
+        let predicted = predict(&observed, &basis);
+        let fit = predicted.model_fit.unwrap();
+        assert!(!fit.good && fit.bears(0.5) && fit.bears(0.99), "{fit:?}");
+        let mut forecasts = predicted.predictions.iter();
+        let without = forecasts.find(|it| it.change == "without background");
+        let points = &without.unwrap().points;
+        let quantiles: Vec<f64> = points.iter().map(|point| point.q).collect();
+        assert_eq!(quantiles, [0.5, 0.99], "{points:?}");
+        let says = "no forecasts of p99.9: the replayed queue misses it by ";
+        let limits = &predicted.limits;
+        assert!(
+            limits.iter().any(|limit| limit.starts_with(says)),
+            "{limits:?}"
+        );
+    }
 
     #[test]
     fn a_command_names_the_process_that_still_runs() {

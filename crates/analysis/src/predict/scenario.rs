@@ -6,15 +6,32 @@ use taillab_model::explanation::{Cause, Culprit};
 use super::mitigation::Effect;
 use crate::replay::{Change, Observed, Order, Sharing, VacationSource};
 
-/// Limits the vacations of each source for which `remove` is true.
+/// Limits the vacations of each source for which `remove` is true. In the rest of their time the CPU may
+/// sleep. (Under an interrupt there is what it interrupted.)
 pub(crate) fn limit(
     change: &mut Change,
     observed: &Observed,
     at_most_ns: u32,
     remove: impl Fn(&VacationSource) -> bool,
 ) {
+    give_way(change, observed, at_most_ns, &remove);
+    for (awake, source) in change.awake.iter_mut().zip(&observed.sources) {
+        if remove(source) && source.keeps_awake() {
+            *awake = at_most_ns.min(*awake);
+        }
+    }
+}
+
+/// The same, but what takes the vacations goes on when the server leaves it the CPU, which therefore
+/// stays awake.
+fn give_way(
+    change: &mut Change,
+    observed: &Observed,
+    at_most_ns: u32,
+    gives: impl Fn(&VacationSource) -> bool,
+) {
     for (limit, source) in change.limits.iter_mut().zip(&observed.sources) {
-        if remove(source) {
+        if gives(source) {
             *limit = at_most_ns.min(*limit);
         }
     }
@@ -85,11 +102,21 @@ pub(crate) fn apply(
     service_time: Nanos,
 ) {
     match *effect {
-        Effect::Threads { class, at_most_ns } => limit(change, observed, at_most_ns, |source| {
-            let other = matches!(&source.culprit, Some(Culprit::Thread { name, .. })
-                if class.has(name));
-            source.cause == Cause::Background && !source.own && other
-        }),
+        Effect::Threads {
+            class,
+            at_most_ns,
+            stay,
+        } => {
+            let of_class = |source: &VacationSource| {
+                let other = matches!(&source.culprit, Some(Culprit::Thread { name, .. })
+                    if class.has(name));
+                source.cause == Cause::Background && !source.own && other
+            };
+            match stay {
+                true => give_way(change, observed, at_most_ns, of_class),
+                false => limit(change, observed, at_most_ns, of_class),
+            }
+        }
         Effect::DeviceInterrupts => limit(change, observed, 0, |source| {
             source.cause == Cause::Irq
                 && matches!(

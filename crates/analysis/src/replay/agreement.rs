@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use proptest::prelude::*;
+use taillab_model::Nanos;
 use taillab_model::explanation::Cause;
 
 use super::change::{Change, Discipline, Order, Sharing};
@@ -10,14 +11,15 @@ use super::kernel::replay;
 use super::observed::{Job, NONE, Observed, VacationSource};
 use super::track::SourceId;
 use super::vacations::Vacations;
+use crate::predict::scenario::without;
 
 /// (gap before it, work before, work after, server)
-type DrawnJob = (u64, u32, u32, u16);
+pub(crate) type DrawnJob = (u64, u32, u32, u16);
 
 /// (gap before it, length, source)
-type Away = (u64, u64, u16);
+pub(crate) type Away = (u64, u64, u16);
 
-pub(super) fn observed(jobs: &[DrawnJob], away: &[Vec<Away>]) -> Observed {
+pub(crate) fn observed(jobs: &[DrawnJob], away: &[Vec<Away>]) -> Observed {
     let mut observed = Observed {
         blocks: 1,
         servers_are_workers: true,
@@ -85,7 +87,7 @@ fn asleep(observed: &Observed) -> Observed {
     observed
 }
 
-pub(super) fn departures(observed: &Observed, change: &Change) -> Vec<u64> {
+pub(crate) fn departures(observed: &Observed, change: &Change) -> Vec<u64> {
     let mut departures = vec![u64::MAX; observed.requests.len()];
     replay(observed, change, |i, at| {
         assert_eq!(departures[i], u64::MAX, "request {i} left twice");
@@ -94,7 +96,7 @@ pub(super) fn departures(observed: &Observed, change: &Change) -> Vec<u64> {
     departures
 }
 
-pub(super) fn change(observed: &Observed, sharing: Sharing, order: Order) -> Change {
+pub(crate) fn change(observed: &Observed, sharing: Sharing, order: Order) -> Change {
     observed.unchanged(Discipline { sharing, order })
 }
 
@@ -382,6 +384,21 @@ fn a_worker_that_another_cpu_wakes_is_not_ready_before() {
 }
 
 #[test]
+fn under_an_interrupt_there_is_the_thread_that_keeps_the_cpu_awake() {
+    // another thread has the CPU from 190 to 220, and a softirq interrupts it from 200 to 210
+    let away = vec![(190, 10, 0), (0, 10, 1), (0, 10, 0)];
+    let mut observed = observed(&[(1, 10, 0, 0), (204, 10, 0, 0)], &[away]);
+    observed.wakes_ns = vec![(4, 3)];
+    let of = |cause| {
+        let mut change = change(&observed, Sharing::Assigned, Order::Arrival);
+        assert!(without(&mut change, &observed, cause, Nanos::new(10)));
+        departures(&observed, &change)
+    };
+    assert_eq!(of(Cause::Softirq), [15, 225]);
+    assert_eq!(of(Cause::Background), [15, 224]);
+}
+
+#[test]
 fn an_idle_server_is_woken_and_a_busy_one_is_not() {
     let mut observed = observed(
         &[
@@ -399,7 +416,15 @@ fn an_idle_server_is_woken_and_a_busy_one_is_not() {
     let mut all = change(&observed, Sharing::Assigned, Order::Arrival);
     // the third draws a wake-up; the last finds another thread on the CPU
     assert_eq!(departures(&observed, &all), [14, 24, 115, 230]);
+    // it gives way, and keeps the CPU awake as before; the way to it takes as long as it did
     all.limits[0] = 0;
+    assert_eq!(departures(&observed, &all), [14, 24, 115, 211]);
+    observed.ways_ns = vec![2];
+    assert_eq!(departures(&observed, &all), [14, 24, 115, 213]);
+    observed.requests[3].way_ns = 1;
+    assert_eq!(departures(&observed, &all), [14, 24, 115, 212]);
+    // it is gone, and the CPU sleeps
+    all.awake[0] = 0;
     assert_eq!(departures(&observed, &all), [14, 24, 115, 215]);
     // the CPU has no power state to leave, neither in a wake-up that was measured nor in one that is drawn
     all.no_exit = true;

@@ -41,6 +41,9 @@ pub(crate) struct Change {
     pub(crate) discipline: Discipline,
     /// For each source, the maximum length of its vacations: 0 removes them, `u32::MAX` changes nothing.
     pub(crate) limits: Vec<u32>,
+    /// For each source, how much of its vacations keeps the CPU awake. That is `limits`, or more where a
+    /// thread only gives way to the server: it still runs in the time that the server leaves.
+    pub(crate) awake: Vec<u32>,
     /// Wake-ups take no time.
     pub(crate) no_wake: bool,
     /// Leaving a power state takes no time.
@@ -69,6 +72,7 @@ impl Change {
         Self {
             discipline,
             limits: vec![u32::MAX; sources],
+            awake: vec![u32::MAX; sources],
             no_wake: false,
             no_exit: false,
             work_limit_ns: u32::MAX,

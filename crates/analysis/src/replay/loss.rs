@@ -27,7 +27,7 @@ impl Observed {
                 job.measured_ns = job.measured_ns.saturating_sub(late);
                 (job.lost_ns, job.held_ns) = (0, 0);
                 // what it met at its late arrival says nothing about the earlier one
-                job.wake_ns = NONE;
+                (job.wake_ns, job.way_ns) = (NONE, NONE);
                 job.exit_wake_ns = 0;
             }
         }

@@ -7,7 +7,7 @@
 //! back.
 
 #[cfg(test)]
-mod agreement;
+pub(crate) mod agreement;
 mod build;
 mod change;
 mod cores;

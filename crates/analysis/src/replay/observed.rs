@@ -45,6 +45,9 @@ pub(crate) struct Job {
     pub(crate) slept: u32,
     /// Idle time of the CPU from the arrival until the worker ran; [`NONE`] if the CPU was not idle.
     pub(crate) wake_ns: u32,
+    /// If another thread had the CPU when it arrived: for how long the wake-up of the worker was under way, so
+    /// that the other thread delayed nobody; [`NONE`] if the worker was not woken so.
+    pub(crate) way_ns: u32,
     /// The part of `stack_ns` in which the CPU left a power state.
     pub(crate) exit_stack_ns: u32,
     /// The part of `wake_ns` in which the CPU left a power state.
@@ -85,6 +88,7 @@ impl Default for Job {
             blocked_cause: 0,
             slept: 0,
             wake_ns: NONE,
+            way_ns: NONE,
             exit_stack_ns: 0,
             exit_wake_ns: 0,
             awake: false,
@@ -193,6 +197,8 @@ pub struct Observed {
     /// A sorted sample of measured wake-ups, from which wake-ups that were not measured are drawn: the length
     /// of each, and how much of it the CPU needed to leave a deep power state.
     pub(crate) wakes_ns: Vec<(u32, u32)>,
+    /// A sorted sample of [`Job::way_ns`], for the same.
+    pub(crate) ways_ns: Vec<u32>,
     /// The worker's usual work after a response before it can take the next request.
     pub(crate) linger_ns: u64,
     /// The number of requests that were read together with another one and answered after it.
@@ -293,7 +299,7 @@ impl Observed {
             return wake((job.wake_ns, job.exit_wake_ns));
         }
         let sample = &self.wakes_ns;
-        if sample.is_empty() {
+        if sample.is_empty() && self.ways_ns.is_empty() {
             return 0;
         }
         let limits = &change.limits;
@@ -303,12 +309,21 @@ impl Observed {
         if vacations.finish(&mut since, limits, free_ns, linger) > arrival {
             return 0;
         }
-        if vacations.is_awake_at(cursor, limits, keeps_awake, arrival) {
+        if vacations.is_awake_at(*cursor, limits, keeps_awake, arrival) {
             return 0;
         }
-        // every replay draws the same for the same request
-        let place = split_mix(&mut (i as u64)) % sample.len() as u64;
-        wake(sample[place as usize])
+        if vacations.is_awake_at(*cursor, &change.awake, keeps_awake, arrival) {
+            return self.way_ns(i);
+        }
+        wake(drawn(sample, i).unwrap_or_default())
+    }
+
+    /// How long it takes until the thread that has the CPU gives way to the worker of request `i`.
+    fn way_ns(&self, i: usize) -> u64 {
+        match self.requests[i].way_ns {
+            NONE => drawn(&self.ways_ns, i).unwrap_or(0).into(),
+            way => way.into(),
+        }
     }
 
     /// The total of all servers' vacations by source, in nanoseconds.
@@ -319,6 +334,12 @@ impl Observed {
         }
         sums
     }
+}
+
+/// One of a sample; every replay draws the same for the same request.
+fn drawn<T: Copy>(sample: &[T], i: usize) -> Option<T> {
+    let place = split_mix(&mut (i as u64)).checked_rem(sample.len() as u64)?;
+    sample.get(place as usize).copied()
 }
 
 #[cfg(test)]

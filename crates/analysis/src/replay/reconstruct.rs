@@ -165,6 +165,8 @@ struct WorkerPass {
     blocked: Option<(u64, u64, Cause)>,
     /// The place of the CPU that it waits for, and since when.
     waits: Option<(usize, u64)>,
+    /// Until when its wake-up was under way.
+    woken_ns: u64,
     /// Up to when it counts as hidden. The probe may be blind on several CPUs at once.
     hidden_to: u64,
 }
@@ -463,17 +465,26 @@ impl<F: Fn(SourceId) -> Cause> Reconstruction<'_, F> {
             self.observed.requests[last].after_ns = short(worker.on_core_ns);
         }
         worker.sleep(true);
+        worker.woken_ns = until;
         // even if its wake-up is not recorded, it is runnable when the next request has arrived
         let wanted = next.map_or(until, |i| self.observed.requests[i].arrival_ns.max(to));
         self.waits(w, cpu, until.min(wanted));
     }
 
-    /// Worker `w` gets `cpu` at `from` for request `i`. If the CPU was idle, this is a wake-up.
+    /// Worker `w` gets `cpu` at `from` for request `i`. If the CPU was idle, this is a wake-up; otherwise another
+    /// thread had it, and at first did not delay the worker, whose wake-up was under way.
     fn woken(&mut self, w: usize, cpu: usize, i: usize, from: u64) {
         let first = self.first_of_batch(w, i);
         let job = &mut self.observed.requests[first];
         let (shallow, deep) = idle_ns(&self.idle[cpu], job.arrival_ns, from);
         if shallow + deep == 0 {
+            let until = self.workers[w].woken_ns;
+            let is_known = (job.arrival_ns..=from).contains(&until);
+            job.way_ns = if is_known {
+                short(until - job.arrival_ns)
+            } else {
+                0
+            };
             return;
         }
         job.wake_ns = short(shallow + deep);

@@ -10,7 +10,7 @@ use super::observed::{Observed, UNCOUNTED};
 use crate::coarsening::{Coarsen, Coarsening};
 use crate::matched::Matched;
 use crate::slices::{Slices, TAIL};
-use crate::spans::{Spans, earlier};
+use crate::spans::earlier;
 use crate::speed::{Paces, Speed};
 use crate::timeline::{Stretches, Timeline};
 use crate::window::Window;
@@ -191,8 +191,6 @@ struct SampledStretches {
     from: Option<Monotonic>,
     cells: Coarsening<SampledStretch>,
     measured: u64,
-    /// The parts of the recording that are cut.
-    cut: Spans,
     slices: Slices,
     /// The pace of work in the first window, with which all are compared.
     usual: Option<Paces>,
@@ -228,7 +226,6 @@ impl SampledStretches {
             from: None,
             cells: Coarsening::new(1, MOST_STRETCHES),
             measured: 0,
-            cut: Spans::default(),
             slices: Slices::default(),
             usual: None,
             speed: Speed::default(),
@@ -238,7 +235,6 @@ impl SampledStretches {
     /// Keeps the part of the next window that may be replayed.
     fn add(&mut self, window: &Window) {
         let matched = &window.matched;
-        self.cut.append(&matched.cut);
         let n = matched.requests.len();
         let mut places = matched.measured_places(self.measure_from);
         let Some(first) = places.next() else {
@@ -320,8 +316,7 @@ impl SampledStretches {
                 let t1 = cell.requests.requests.t1(place);
                 let counted = place >= lead_in
                     && cell.requests.is_measured(place, self.measure_from)
-                    && (!sliced || self.slices.sampling(t1).is_some())
-                    && !self.cut.contain(t1);
+                    && (!sliced || self.slices.sampling(t1).is_some());
                 let block = if counted { block as u8 } else { UNCOUNTED };
                 sample.chosen.push((requests.requests.len() as u32, block));
                 requests.push_from(&cell.requests, place);

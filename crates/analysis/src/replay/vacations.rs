@@ -111,21 +111,23 @@ impl Vacations {
     }
 
     /// Whether an idle server need not be woken at `now_ns`: a vacation covers that time, and until the
-    /// server is back, one of the sources in `keeps_awake` occurs.
+    /// server is back, one of the sources in `keeps_awake` occurs. With other limits, `cursor` may have passed
+    /// that vacation.
     pub(crate) fn is_awake_at(
         &self,
-        cursor: &mut Cursor,
+        cursor: Cursor,
         limits: &Limits,
         keeps_awake: &[bool],
         now_ns: u64,
     ) -> bool {
-        while self
-            .get(cursor.0, limits)
-            .is_some_and(|(_, to)| to <= now_ns)
-        {
-            cursor.0 += 1;
-        }
+        let ends = |place: usize| self.get(place, limits).map(|(_, to)| to);
         let (mut place, mut until) = (cursor.0, now_ns);
+        while place > 0 && ends(place - 1).is_some_and(|to| to > now_ns) {
+            place -= 1;
+        }
+        while ends(place).is_some_and(|to| to <= now_ns) {
+            place += 1;
+        }
         while let Some((from, to)) = self.get(place, limits)
             && from <= until
         {
@@ -208,7 +210,7 @@ mod tests {
                         break;
                     }
                 }
-                let awake = vacations.is_awake_at(&mut before.clone(), &limits, &[true; 2], now);
+                let awake = vacations.is_awake_at(before, &limits, &[true; 2], now);
                 prop_assert_eq!(awake, absent[now as usize]);
                 let got = vacations.finish(&mut cursor, &limits, now, work);
                 prop_assert_eq!(got, t);

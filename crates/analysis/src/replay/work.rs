@@ -20,7 +20,7 @@ pub(super) fn split_work(
     let usual_shallow = middle(&mut shallow).unwrap_or(0);
     let requests = &mut observed.requests;
     let (mut awake, mut asleep, mut after) = (Vec::new(), Vec::new(), Vec::new());
-    let mut wakes = Vec::new();
+    let (mut wakes, mut ways) = (Vec::new(), Vec::new());
     for queue in queues {
         for (place, &i) in queue.iter().enumerate() {
             let i = i as usize;
@@ -39,6 +39,8 @@ pub(super) fn split_work(
                 asleep.push(before);
                 if wake != NONE {
                     wakes.push((wake, requests[i].exit_wake_ns));
+                } else if requests[i].way_ns != NONE {
+                    ways.push(requests[i].way_ns);
                 }
                 let slept = previous.map_or(NONE, |p| requests[p].after_ns);
                 if slept != NONE {
@@ -85,11 +87,17 @@ pub(super) fn split_work(
             job.wake_ns = 0;
         }
     }
-    let step = wakes.len().div_ceil(MAX_WAKES).max(1);
-    observed.wakes_ns = wakes.into_iter().step_by(step).collect();
-    observed.wakes_ns.sort_unstable();
+    (observed.wakes_ns, observed.ways_ns) = (sample(wakes), sample(ways));
     observed.linger_ns = u64::from(linger);
     spread_unknown(observed);
+}
+
+/// A sorted sample of at most [`MAX_WAKES`].
+fn sample<T: Ord>(of: Vec<T>) -> Vec<T> {
+    let step = of.len().div_ceil(MAX_WAKES).max(1);
+    let mut sample: Vec<T> = of.into_iter().step_by(step).collect();
+    sample.sort_unstable();
+    sample
 }
 
 /// Gives each server of the queue its share of the requests whose worker is unknown.

@@ -8,9 +8,9 @@
 //!
 //! - a: the mean time of the server's threads on the CPU for each response in such a [group](super::groups),
 //!   with nothing on top of them. Interrupts, other threads and recorded stalls are therefore left out;
-//! - s: the time of the network's receive softirq, and of the interrupts that raised it, on the same CPU for each
-//!   request that came meanwhile. It is work that the server cannot avoid, and at the peak it runs on the same
-//!   CPU. It counts for at most twice a: a flood of packets is not service.
+//! - s: the time of the network's receive softirq, and of the interrupts that raised it, on the same CPU for a
+//!   response and for a request that came. It is work that the server cannot avoid, and at the peak it runs on
+//!   the same CPU. It counts for at most twice a: a flood of packets is not service.
 //!
 //! t is a mean, so that the arrival rate × t is the utilisation. What robustness it has comes from what is
 //! recorded and left out. Stalls of the hypervisor that no canary noticed are in a: a few groups in which the
@@ -25,9 +25,9 @@ use taillab_model::summary::BusyPeriods;
 use taillab_model::{Monotonic, Nanos, student_975};
 
 use super::departures;
-use super::groups::{self, Group};
+use super::groups::{self, Group, Queued};
 use crate::matched::Matched;
-use crate::timeline::{CpuLine, NET_RX, Segment, Timeline, Top};
+use crate::timeline::Timeline;
 
 /// With fewer groups than this, t is not known well enough.
 const FEWEST: usize = 200;
@@ -51,31 +51,15 @@ pub fn measure(
     if !timeline.seen().switches {
         return None;
     }
-    let arrivals: Vec<Monotonic> = matched.arrivals().map(|arrival| arrival.t1).collect();
+    let queued = Queued::of(matched, timeline);
     let departures = departures::by_cpu(matched, timeline, measure_from);
-    let received: Vec<f64> = (timeline.cpus().iter())
-        .map(|line| received_ns(line, measure_from) as f64)
-        .collect();
-    let all_received: f64 = received.iter().sum();
     let mut costs: Vec<Cost> = Vec::new();
-    let lines = timeline.cpus().iter().zip(&departures).zip(&received);
-    for ((line, departures), received) in lines {
-        let receives = match all_received > 0.0 {
-            true => received / all_received,
-            false => 0.0,
-        };
-        let groups = groups::of_cpu(departures, &arrivals, timeline, line);
-        costs.extend(groups.iter().map(|group| Cost::of(group, receives)));
+    for (line, departures) in timeline.cpus().iter().zip(&departures) {
+        let groups = groups::of_cpu(departures, &queued, timeline, line);
+        costs.extend(groups.iter().map(Cost::of));
     }
     costs.sort_unstable_by_key(|cost| cost.at);
     from_costs(costs)
-}
-
-/// How long the receive softirq ran on a CPU, in nanoseconds.
-fn received_ns(line: &CpuLine, measure_from: Monotonic) -> u64 {
-    let is_receive = |segment: &Segment| segment.top == Top::Softirq { vector: NET_RX };
-    let segments = line.segments_from(measure_from).filter(is_receive);
-    segments.map(|segment| segment.length().get()).sum()
 }
 
 /// What a group cost.
@@ -85,20 +69,21 @@ struct Cost {
     responses: f64,
     own_ns: f64,
     receive_ns: f64,
-    /// Requests that this CPU received meanwhile.
     received: f64,
+    /// `received` may be wrong.
+    received_elsewhere: bool,
     silent: bool,
 }
 
 impl Cost {
-    /// The CPU receives this share of the requests.
-    fn of(group: &Group, receives: f64) -> Self {
+    fn of(group: &Group) -> Self {
         Self {
             at: group.to,
             responses: f64::from(group.responses),
             own_ns: group.own_ns as f64,
             receive_ns: group.receive_ns as f64,
-            received: f64::from(group.arrivals) * receives,
+            received: f64::from(group.received),
+            received_elsewhere: group.received_elsewhere,
             silent: group.silent,
         }
     }
@@ -109,8 +94,12 @@ impl Cost {
 struct Sums {
     responses: f64,
     own_ns: f64,
-    receive_ns: f64,
-    received: f64,
+    /// Squares and products, for the receive work by least squares.
+    responses2: f64,
+    received2: f64,
+    both: f64,
+    receive_by_responses: f64,
+    receive_by_received: f64,
 }
 
 impl Sums {
@@ -119,8 +108,14 @@ impl Sums {
         for cost in costs {
             sums.responses += cost.responses;
             sums.own_ns += cost.own_ns;
-            sums.receive_ns += cost.receive_ns;
-            sums.received += cost.received;
+            if cost.received_elsewhere {
+                continue;
+            }
+            sums.responses2 += cost.responses * cost.responses;
+            sums.received2 += cost.received * cost.received;
+            sums.both += cost.responses * cost.received;
+            sums.receive_by_responses += cost.responses * cost.receive_ns;
+            sums.receive_by_received += cost.received * cost.receive_ns;
         }
         sums
     }
@@ -130,12 +125,24 @@ impl Sums {
         self.own_ns / self.responses
     }
 
-    /// s, in nanoseconds.
+    /// s, in nanoseconds: the receive work of one response and of one received request, by least squares. Both
+    /// cost some: on a virtual network the response is received on the CPU that sends it, and on any network
+    /// the client acknowledges it.
     fn receive_ns(&self) -> f64 {
-        match self.received > 0.0 {
-            true => (self.receive_ns / self.received).min(MOST_RECEIVE * self.own_ns()),
-            false => 0.0,
-        }
+        let determinant = self.responses2 * self.received2 - self.both * self.both;
+        // else each group received as many requests for each response, or none
+        let is_apart = determinant > 1e-6 * self.responses2 * self.received2;
+        let receive = match is_apart {
+            true => {
+                let response = self.receive_by_responses * self.received2
+                    - self.receive_by_received * self.both;
+                let received = self.receive_by_received * self.responses2
+                    - self.receive_by_responses * self.both;
+                (response + received) / determinant
+            }
+            false => self.receive_by_responses / self.responses2,
+        };
+        receive.clamp(0.0, MOST_RECEIVE * self.own_ns())
     }
 
     /// t, in nanoseconds.

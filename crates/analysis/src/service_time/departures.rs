@@ -52,7 +52,9 @@ fn add_of_worker(
     let Some(&(_, first)) = served.first() else {
         return;
     };
-    let mut spans = line.spans_from(matched.requests.t6(first as usize)).peekable();
+    let mut spans = line
+        .spans_from(matched.requests.t6(first as usize))
+        .peekable();
     let mut cpu = None;
     for &(_, place) in served {
         let stamps = matched.requests.stamps(place as usize);

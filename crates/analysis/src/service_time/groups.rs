@@ -1,9 +1,14 @@
 //! What the server did between two instants at which it had work to begin.
 
+use std::ops::Range;
+
 use taillab_model::{Monotonic, Nanos};
 
 use super::departures::Departure;
+use crate::matched::Matched;
 use crate::timeline::{CpuLine, NET_RX, Segment, Timeline, Top};
+
+const RECEIVE: Top = Top::Softirq { vector: NET_RX };
 
 /// A group ends after this many responses at the latest, even if a request has been begun. A server that
 /// waits within its requests always has begun some.
@@ -33,27 +38,58 @@ pub(super) struct Group {
     /// Time of the network's receive softirq on the CPU, and of the interrupts that it followed, in
     /// nanoseconds.
     pub(super) receive_ns: u64,
-    /// Requests that came meanwhile, on all CPUs.
-    pub(super) arrivals: u32,
+    /// Requests that the CPU received meanwhile: whose T2 lies in a receive softirq of its own.
+    pub(super) received: u32,
+    /// Another CPU may have received some of them, because it was in a receive softirq too.
+    pub(super) received_elsewhere: bool,
     /// A thread of the server was on the CPU for [`SILENCE`] without any event.
     pub(super) silent: bool,
     /// It is not known who was on the CPU.
     blind: bool,
 }
 
-/// The groups of a CPU, in order of time; `arrivals` has each T1 of all requests, in order.
+/// When requests were at their sockets: T2 in order of time.
+pub(super) struct Queued {
+    at: Vec<Monotonic>,
+    /// How many CPUs were in a receive softirq then.
+    receivers: Vec<u8>,
+}
+
+impl Queued {
+    pub(super) fn of(matched: &Matched, timeline: &Timeline) -> Self {
+        let t2 = |place: usize| matched.requests.stamps(place).t2;
+        let mut at: Vec<Monotonic> = (0..matched.requests.len()).filter_map(t2).collect();
+        at.sort_unstable();
+        let receivers = vec![0; at.len()];
+        let mut queued = Self { at, receivers };
+        for line in timeline.cpus() {
+            let segments = line.segments();
+            for segment in segments.filter(|segment| segment.top == RECEIVE) {
+                for place in queued.within(segment.from, segment.to) {
+                    queued.receivers[place] = queued.receivers[place].saturating_add(1);
+                }
+            }
+        }
+        queued
+    }
+
+    /// The places of those between two instants.
+    fn within(&self, from: Monotonic, to: Monotonic) -> Range<usize> {
+        let before = |end: Monotonic| self.at.partition_point(|at| *at < end);
+        let first = before(from);
+        first..before(to).max(first)
+    }
+}
+
+/// The groups of a CPU, in order of time.
 pub(super) fn of_cpu(
     departures: &[Departure],
-    arrivals: &[Monotonic],
+    queued: &Queued,
     timeline: &Timeline,
     line: &CpuLine,
 ) -> Vec<Group> {
     let mut groups = spans(departures);
-    fill_in(&mut groups, timeline, line);
-    for group in &mut groups {
-        let before = |at: Monotonic| arrivals.partition_point(|t1| *t1 < at);
-        group.arrivals = (before(group.to) - before(group.from)) as u32;
-    }
+    fill_in(&mut groups, queued, timeline, line);
     groups.retain(|group| !group.blind && group.own_ns > 0);
     groups
 }
@@ -101,7 +137,8 @@ impl Group {
             responses,
             own_ns: 0,
             receive_ns: 0,
-            arrivals: 0,
+            received: 0,
+            received_elsewhere: false,
             silent: false,
             blind: false,
         }
@@ -115,7 +152,7 @@ impl Group {
 }
 
 /// Adds what the CPU did in each group; they are in order of time and do not overlap.
-fn fill_in(groups: &mut [Group], timeline: &Timeline, line: &CpuLine) {
+fn fill_in(groups: &mut [Group], queued: &Queued, timeline: &Timeline, line: &CpuLine) {
     let Some(first) = groups.first() else {
         return;
     };
@@ -124,7 +161,10 @@ fn fill_in(groups: &mut [Group], timeline: &Timeline, line: &CpuLine) {
     let mut next = 0;
     let mut interrupt: Option<Segment> = None;
     for segment in line.segments_from(first.from) {
-        while groups.get(next).is_some_and(|group| group.to <= segment.from) {
+        while groups
+            .get(next)
+            .is_some_and(|group| group.to <= segment.from)
+        {
             next += 1;
         }
         if next == groups.len() {
@@ -140,10 +180,15 @@ fn fill_in(groups: &mut [Group], timeline: &Timeline, line: &CpuLine) {
                     group.own_ns += within.get();
                     group.silent |= within >= SILENCE;
                 }
-                Top::Softirq { vector: NET_RX } => {
+                RECEIVE => {
                     let raised = interrupt.filter(|by| segment.from <= by.to + RAISED);
                     let raised = raised.map_or(Nanos::ZERO, |by| group.part_of(&by));
                     group.receive_ns += (within + raised).get();
+                    let (from, to) = (segment.from.max(group.from), segment.to.min(group.to));
+                    let received = queued.within(from, to);
+                    group.received += received.len() as u32;
+                    let mut receivers = queued.receivers[received].iter();
+                    group.received_elsewhere |= receivers.any(|receivers| *receivers > 1);
                 }
                 Top::Blind => group.blind = true,
                 _ => {}

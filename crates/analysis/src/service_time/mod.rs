@@ -9,4 +9,3 @@ pub mod busy_periods;
 pub mod busy_time;
 mod departures;
 mod groups;
-

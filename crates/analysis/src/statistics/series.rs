@@ -1,7 +1,7 @@
 //! Observations in order of time: kept as they are up to a size, and as counts beyond.
 
 use taillab_model::histogram::cell;
-use taillab_model::{Distribution, Histogram, Nanos, REPORTED_QUANTILES, quantile_ranks};
+use taillab_model::{Distribution, Histogram, Lacking, Nanos, REPORTED_QUANTILES, quantile_ranks};
 
 use super::bins::Bins;
 use super::ccdf::ccdf_of_ranks;
@@ -73,7 +73,7 @@ impl Series {
             return Observations {
                 factors: self.factors(),
                 values: Values::Counted(self.histogram),
-                unanswered: 0,
+                lacking: Lacking::default(),
             };
         }
         Observations::of(&self.kept)
@@ -147,8 +147,7 @@ impl Series {
 pub struct Observations {
     factors: Vec<(f64, f64)>,
     values: Values,
-    /// The number of further observations that are longer than all of these, by an unknown amount.
-    unanswered: u64,
+    lacking: Lacking,
 }
 
 /// Observations without their order in time.
@@ -168,13 +167,19 @@ impl Observations {
         Self {
             factors: inflation_at_quantiles(series, &sorted),
             values: Values::Sorted(sorted),
-            unanswered: 0,
+            lacking: Lacking::default(),
         }
     }
 
     /// Sets the number of requests that nobody answered: they count as longer than all others.
     pub const fn with_unanswered(mut self, requests: u64) -> Self {
-        self.unanswered = requests;
+        self.lacking.unanswered = requests;
+        self
+    }
+
+    /// Sets the number of requests of which it is not known how long they took.
+    pub const fn with_missing(mut self, requests: u64) -> Self {
+        self.lacking.missing = requests;
         self
     }
 
@@ -202,7 +207,7 @@ impl Observations {
             Values::Sorted(sorted) => sorted.len() as u64,
             Values::Counted(histogram) => histogram.count(),
         };
-        match known + self.unanswered {
+        match known + self.unanswered() {
             0 => 1.0,
             all => known as f64 / all as f64,
         }
@@ -210,7 +215,7 @@ impl Observations {
 
     /// The number of further observations that are longer than all others.
     pub(crate) const fn unanswered(&self) -> u64 {
-        self.unanswered
+        self.lacking.unanswered
     }
 
     pub(crate) const fn values(&self) -> &Values {
@@ -225,9 +230,9 @@ impl Observations {
         };
         match &self.values {
             Values::Sorted(sorted) => {
-                Distribution::from_sorted_censored(sorted, self.unanswered, factor)
+                Distribution::from_sorted_censored(sorted, self.lacking, factor)
             }
-            Values::Counted(histogram) => histogram.distribution_censored(self.unanswered, factor),
+            Values::Counted(histogram) => histogram.distribution_censored(self.lacking, factor),
         }
     }
 
@@ -235,9 +240,9 @@ impl Observations {
     pub fn curve(&self) -> Vec<(Nanos, f64)> {
         match &self.values {
             Values::Sorted(sorted) => {
-                ccdf_of_ranks(sorted.len(), self.unanswered, |rank| sorted[rank])
+                ccdf_of_ranks(sorted.len(), self.unanswered(), |rank| sorted[rank])
             }
-            Values::Counted(histogram) => counted_curve(histogram, self.unanswered),
+            Values::Counted(histogram) => counted_curve(histogram, self.unanswered()),
         }
     }
 }

@@ -1,10 +1,11 @@
 //! Sums over the measured requests of a recording.
 
 use taillab_model::summary::{Stages, StagesAt};
-use taillab_model::{Distribution, Monotonic, Nanos};
+use taillab_model::{Distribution, Lacking, Monotonic, Nanos};
 
 use crate::ideal::MeasuredRequests;
 use crate::matched::Matched;
+use crate::spans::Spans;
 use crate::stages::StageBands;
 use crate::statistics::{Observations, Series};
 
@@ -43,11 +44,14 @@ impl Sums {
         }
     }
 
+    /// Adds the measured requests of a window. What the client saw leaves out those of the stretches that are
+    /// `cut`, in which it read late, too.
     pub(super) fn add(
         &mut self,
         matched: &Matched,
         requests: &MeasuredRequests,
         measure_from: Monotonic,
+        cut: &Spans,
     ) {
         /// Requests in a batch: their lengths are computed first, and then added to the series.
         const BATCH: usize = 4_096;
@@ -79,7 +83,7 @@ impl Sums {
         self.unanswered += requests.ideal_of_unanswered.len() as u64;
         self.cut_off += requests.cut_off;
         if matched.client.is_some() {
-            let beyond: Vec<Nanos> = matched.client_minus_server(measure_from).collect();
+            let beyond: Vec<Nanos> = matched.client_minus_server(measure_from, cut).collect();
             self.client_minus_server.extend(&beyond);
         }
     }
@@ -89,20 +93,33 @@ impl Sums {
         self.series[MEASURED].count()
     }
 
-    /// The sums after the last request; `unanswered` is the number of requests that nobody answered.
-    pub(super) fn finish(self, is_repeated: bool, unanswered: u64) -> Summed {
+    /// The sums after the last request. `lacking` is how many requests nobody answered, and how many were not seen.
+    /// Where the measurement `is_repeated`, the percentiles are those of this repetition. Where it `is_overloaded`,
+    /// they and all others are those of this measurement: no longer one would have the same.
+    pub(super) fn finish(self, is_repeated: bool, is_overloaded: bool, lacking: Lacking) -> Summed {
         let answered = self.answered();
-        let [measured, ideal, excess, stages @ ..] = self.series;
-        let mut measured = measured.finish().with_unanswered(unanswered);
+        let finished = self.series.map(|series| {
+            let mut observed = series.finish();
+            if is_overloaded {
+                observed.assume_independent();
+            }
+            observed
+        });
+        let [measured, ideal, excess, stages @ ..] = finished;
+        let of_all = |known: Observations| {
+            let known = known.with_unanswered(lacking.unanswered);
+            known.with_missing(lacking.missing)
+        };
+        let mut measured = of_all(measured);
         if is_repeated {
             measured.assume_independent();
         }
         Summed {
-            stages: distributions(stages),
+            stages: distributions(&stages),
             stages_at: self.stages.finish(&measured),
             measured,
-            ideal: ideal.finish(),
-            excess: excess.finish().with_unanswered(unanswered).distribution(),
+            ideal,
+            excess: of_all(excess).distribution(),
             client_minus_server: self.client_minus_server.finish().distribution(),
             faster_share: self.faster as f64 / answered.max(1) as f64,
         }
@@ -122,8 +139,9 @@ pub(super) struct Summed {
 }
 
 /// The distribution of each stage.
-fn distributions(stages: [Series; 5]) -> Stages {
-    let [t1_t2, t2_t3, t3_t4, t4_t5, t5_t6] = stages.map(|stage| stage.finish().distribution());
+fn distributions(stages: &[Observations; 5]) -> Stages {
+    let [t1_t2, t2_t3, t3_t4, t4_t5, t5_t6] =
+        std::array::from_fn(|stage| stages[stage].distribution());
     Stages {
         t1_t2,
         t2_t3,

@@ -2,8 +2,8 @@
 
 use taillab_model::load_result::LoadStep;
 use taillab_model::summary::{
-    Calibration, ClaimName, ClientCost, CutSummary, LoadErrors, LoadSummary, Observer, Reason,
-    Report, ServerResult, Withdrawn,
+    Calibration, ClaimName, ClientCost, LoadErrors, LoadSummary, Observer, Reason, Report,
+    Scheduled, ServerResult, Withdrawn,
 };
 use taillab_model::{Distribution, Nanos, REPORTED_QUANTILES};
 
@@ -24,8 +24,8 @@ pub struct Evidence<'a> {
     pub recording: Option<TraceFacts<'a>>,
     /// How t was calibrated: `run`.
     pub calibration: Option<&'a Calibration>,
-    /// What was cut out of all statistics: `run`, `explain`.
-    pub cut: Option<&'a CutSummary>,
+    /// What requests that were sent on schedule saw: `run`, and `explain` of one.
+    pub scheduled: Option<&'a Scheduled>,
     /// Workers that wait on a timer instead of using a CPU: `run`.
     pub virtual_workers: Option<VirtualWorkers>,
     /// A generator with a schedule: `load`, `run`.
@@ -134,17 +134,19 @@ pub struct LoadEvidence {
     pub unsupported: Vec<Unsupported>,
     /// Rate at which the same requests were due, per second; 0 with fewer than two.
     pub planned_rate_per_s: f64,
-    /// The response times grew from fifth to fifth of the measurement.
+    /// The service times grew from fifth to fifth of the measurement.
     pub growth: Option<Growth>,
 }
 
-/// Response times that grew throughout a measurement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Service times that grew throughout a measurement: the server answered more slowly than requests were sent.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Growth {
     /// p10 of the first fifth.
     pub first: Nanos,
     /// p10 of the last.
     pub last: Nanos,
+    /// Answers per second, from the first to the last.
+    pub answered_per_s: f64,
 }
 
 /// What a generator sent and received, with or without a schedule.
@@ -173,7 +175,7 @@ impl<'a> Evidence<'a> {
                 evidence,
             }),
             calibration: report.calibration.as_ref(),
-            cut: report.cut.as_ref(),
+            scheduled: report.scheduled.as_ref(),
             load: report.load.as_ref().map(|summary| SentLoad {
                 summary,
                 evidence: None,
@@ -206,13 +208,14 @@ impl<'a> Evidence<'a> {
 
     /// Errors that count against the measurement.
     ///
-    /// A run fills its server, so a miss is an error there, and so is a connection that ends.
+    /// A run fills its server, so a miss is an error there, and so is a connection that ends. A time-out is one if
+    /// the server sent no response.
     /// A load alone takes the server as it finds it: a miss is an answer, and a connection that
     /// ended between two requests cost no request.
     pub(super) fn errors(&self) -> Option<LoadErrors> {
         let errors = *self.client()?.errors;
         Some(match self.server {
-            Some(_) => errors,
+            Some(server) => errors.of_server(server.result.measured.sojourn.unanswered),
             None => LoadErrors {
                 misses: 0,
                 connections_closed: 0,
@@ -258,6 +261,12 @@ impl<'a> Evidence<'a> {
         }
     }
 
+    /// The same of the requests that were sent on schedule: of all, where nothing was cut.
+    pub(super) fn on_schedule(&self) -> Option<&'a Distribution> {
+        let kept = self.scheduled.and_then(|view| view.sojourn.as_ref());
+        kept.or_else(|| self.measured())
+    }
+
     /// Whether the result makes, or would make, this claim besides its percentiles.
     pub(super) fn claims(&self, claim: ClaimName) -> bool {
         let Some(TracedServer { result, .. }) = self.server else {
@@ -276,7 +285,7 @@ impl<'a> Evidence<'a> {
     /// percentile that both support.
     pub(super) fn lateness_at(&self, q: f64) -> Option<(Nanos, Nanos)> {
         let lateness = &self.load?.summary.lateness;
-        Some((lateness.quantile(q)?, self.measured()?.quantile(q)?))
+        Some((lateness.quantile(q)?, self.on_schedule()?.quantile(q)?))
     }
 
     /// The same at the highest such percentile up to p99.9, preceded by its probability.

@@ -1,10 +1,9 @@
-//! Rules that make a result invalid.
+//! Rules that make a result invalid: there was nothing to measure, or it contradicts itself.
 
-use taillab_model::summary::{MAX_CLIENT_BUSY_SHARE, MAX_ERROR_SHARE, MIN_SENT_SHARE};
+use taillab_model::summary::MAX_ERROR_SHARE;
 
-use super::evidence::Growth;
-use super::rule::Rule;
-use crate::fmt::{Count, Percent, share};
+use super::rule::{Rule, first_of_them};
+use crate::fmt::{Count, share};
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -14,82 +13,26 @@ pub(super) const RULES: &[Rule] = &[
             let answers = e
                 .load
                 .map_or(client.service_time, |l| &l.summary.response_time);
-            (answers.count == 0)
-                .then(|| format!("none of {} requests was answered", Count(client.requests)))
+            let requests = Count(client.requests);
+            // nothing may have been sent on schedule, and the server have answered all of it
+            let is_cut = e.server.is_some() && answers.unanswered == 0;
+            match answers.count {
+                0 if !is_cut => Some(format!("none of {requests} requests was answered")),
+                _ if e.errors()?.failed_requests() >= client.requests => Some(format!(
+                    "none of {requests} requests was answered without an error{}",
+                    first_of_them(e)
+                )),
+                _ => None,
+            }
         },
         remedy: |_| "check that the target speaks this protocol",
     },
     Rule {
-        key: "rate_missed",
-        seen: |e| {
-            let load = e.load?;
-            let (sent, planned) = (
-                load.summary.sent_rate_per_s,
-                load.evidence?.planned_rate_per_s,
-            );
-            (sent < MIN_SENT_SHARE * planned).then(|| {
-                format!(
-                    "the client sent {} requests per second of the {} that were due",
-                    Count(sent.round() as u64),
-                    Count(planned.round() as u64)
-                )
-            })
-        },
-        remedy: |_| "give it more threads and CPUs, or lower the load",
-    },
-    Rule {
-        key: "client_busy",
-        seen: |e| {
-            let busy = e.load?.summary.client.busy_share;
-            (busy > MAX_CLIENT_BUSY_SHARE).then(|| {
-                format!(
-                    "the client was busy {} of the time (at most {} is allowed), so it is the \
-                     bottleneck",
-                    Percent(busy),
-                    Percent(MAX_CLIENT_BUSY_SHARE)
-                )
-            })
-        },
-        remedy: |_| "give it more threads and CPUs, or lower the load",
-    },
-    Rule {
-        key: "overload",
-        seen: |e| {
-            let utilization = match e.server {
-                Some(server) => server.result.ideal.utilization,
-                None => e.load?.summary.target_utilization?,
-            };
-            (utilization >= 1.0).then(|| {
-                format!(
-                    "the load is {} of the capacity, so queues only grow and no percentile exists",
-                    Percent(utilization)
-                )
-            })
-        },
-        remedy: |e| match (e.server, e.recording) {
-            (_, Some(_)) => "correct --service-time or --workers, or trace at a lower load",
-            (Some(_), None) => "lower the load, or calibrate again",
-            (None, None) => "lower the load",
-        },
-    },
-    Rule {
-        key: "growing",
-        seen: |e| {
-            let Growth { first, last } = e.load?.evidence?.growth?;
-            Some(format!(
-                "response times grew throughout (p10 {first} in the first fifth, {last} in the \
-                 last), so no percentile exists"
-            ))
-        },
-        remedy: |_| {
-            "the server cannot keep up; lower the load, or run longer if the load is only near \
-             the capacity"
-        },
-    },
-    Rule {
         key: "longer_than_client",
         seen: |e| {
-            let measured = e.server?.result.measured.sojourn.quantile(0.5)?;
+            e.server?;
+            // the client's times are of the requests that were sent on schedule
+            let measured = e.on_schedule()?.quantile(0.5)?;
             let client = e.load?.summary.service_time.quantile(0.5)?;
             // if many requests went wrong, the client's percentile is over other requests than the server's
             let (wrong, requests) = (e.errors()?.total(), e.client()?.requests);

@@ -5,29 +5,32 @@
 //! is `None`, and rules about it do not apply. `docs/verdict.md` lists the keys.
 
 mod evidence;
+mod generator;
 mod invalid;
+mod overload;
 mod rule;
+mod schedule;
 mod warnings;
 mod withdraw;
 mod withdrawals;
 
-use taillab_model::summary::{Claim, ClaimName, Reason, Verdict};
+use taillab_model::summary::{Claim, ClaimName, Reason, TOO_FEW, Verdict};
 
-use rule::{OVERLOAD, Rule};
-use withdrawals::{Spoils, WITHDRAWALS};
+use generator::GENERATOR;
+use overload::is_overloaded;
+use rule::Rule;
+use schedule::SCHEDULE;
+use withdrawals::{Spoils, WITHDRAWALS, Withdrawal};
 
 pub use evidence::{
     ClientSide, Evidence, Growth, LoadEvidence, SentLoad, ServerEvidence, TraceFacts, TracedServer,
     Unsupported, VirtualWorkers,
 };
-pub use rule::is_overload;
+pub use overload::is_overload;
 pub use withdraw::{withdraw, withdraw_from_closed_loop, withdraw_from_load, withdraw_from_rtt};
 
 /// The rules about the server's own failures.
 const SERVER_FAILED: [&str; 4] = ["errors", "few_errors", "no_answer", "unanswered"];
-
-/// The rules about too few requests.
-const TOO_FEW: [&str; 1] = [taillab_model::summary::TOO_FEW];
 
 /// Judges a measurement: the reasons against all of it, those against some of its claims, and the warnings.
 pub fn judge(evidence: &Evidence<'_>) -> Verdict {
@@ -40,17 +43,19 @@ pub fn judge(evidence: &Evidence<'_>) -> Verdict {
             .collect()
     };
     verdict.reasons.extend(that_apply(invalid::RULES));
+    verdict.warnings.extend(that_apply(overload::RULES));
+    // a server that does not keep up holds the sends up as well: a connection that is busy or full takes no more
+    let is_held_up = evidence.server.is_none() && is_overloaded(evidence);
+    let schedule = SCHEDULE.iter().filter(|_| !is_held_up);
+    let is_of_sends = |key: &str| of_sends().any(|rule| rule.rule.key == key);
+    let rules = GENERATOR.iter().chain(WITHDRAWALS).chain(schedule);
     let mut spoiled: Vec<(&str, Spoils)> = Vec::new();
-    for withdrawal in WITHDRAWALS {
-        let Some(reason) = withdrawal.rule.reason(evidence) else {
-            continue;
-        };
-        let spoils = (withdrawal.spoils)(evidence);
-        match spoils.all() {
-            true => verdict.reasons.push(reason),
-            false => verdict.warnings.push(reason),
+    for (reason, spoils, key) in that_apply_to(evidence, rules) {
+        verdict.warnings.push(reason);
+        // a fault of the sends spoils all that a client alone knows, and nothing that the server did
+        if evidence.server.is_none() || !is_of_sends(key) {
+            spoiled.push((key, spoils));
         }
-        spoiled.push((withdrawal.rule.key, spoils));
     }
     verdict.warnings.extend(that_apply(warnings::RULES));
     for condition in evidence.conditions {
@@ -61,6 +66,52 @@ pub fn judge(evidence: &Evidence<'_>) -> Verdict {
     verdict.valid = verdict.reasons.is_empty();
     verdict.claims = claims(evidence, &verdict.reasons, &spoiled);
     verdict
+}
+
+/// The rules about the sends.
+fn of_sends() -> impl Iterator<Item = &'static Withdrawal> {
+    GENERATOR.iter().chain(SCHEDULE)
+}
+
+/// Those of these rules that apply: what each says, what it spoils, and its key.
+fn that_apply_to<'w>(
+    evidence: &Evidence<'_>,
+    withdrawals: impl Iterator<Item = &'w Withdrawal>,
+) -> impl Iterator<Item = (Reason, Spoils, &'static str)> {
+    withdrawals.filter_map(move |withdrawal| {
+        let reason = withdrawal.rule.reason(evidence)?;
+        Some((reason, (withdrawal.spoils)(evidence), withdrawal.rule.key))
+    })
+}
+
+/// Whether each percentile of what requests on schedule saw holds; empty where the generator is not ours.
+///
+/// What `verdict` says against a percentile of all requests is against this one too, except for too few of them.
+pub fn judge_schedule(evidence: &Evidence<'_>, verdict: &Verdict) -> Vec<Claim> {
+    let Some(sojourn) = evidence.scheduled.and(evidence.on_schedule()) else {
+        return Vec::new();
+    };
+    let of_schedule = that_apply_to(evidence, of_sends());
+    let of_schedule: Vec<(&str, Spoils)> =
+        of_schedule.map(|(_, spoils, key)| (key, spoils)).collect();
+    let judged = |claim: ClaimName| {
+        let of_all = verdict.claims.iter().find(|other| other.claim == claim);
+        let of_all = of_all.iter().flat_map(|other| &other.because);
+        let mut because: Vec<String> = of_all.filter(|key| *key != TOO_FEW).cloned().collect();
+        let spoils = of_schedule.iter();
+        let spoils = spoils.filter(|(_, spoils)| spoils.withdraws(claim));
+        because.extend(spoils.map(|(key, _)| (*key).to_owned()));
+        let value = claim.quantile().and_then(|q| sojourn.quantile(q));
+        if because.is_empty() && value.is_none() {
+            because.push(TOO_FEW.to_owned());
+        }
+        Claim {
+            claim,
+            valid: because.is_empty(),
+            because,
+        }
+    };
+    ClaimName::PERCENTILES.into_iter().map(judged).collect()
 }
 
 /// Each claim that the measurement makes, and what withdraws it.
@@ -91,26 +142,18 @@ fn claims(evidence: &Evidence<'_>, reasons: &[Reason], spoiled: &[(&str, Spoils)
 /// What the verdicts on the steps of a sweep mean for the whole.
 ///
 /// A sweep searches for the load at which the server fails or no longer keeps up, so neither makes the sweep
-/// invalid. But if the client failed in a step, the step shows nothing, and the result may be wrong.
+/// invalid. But where the client failed, the step shows nothing of the server, and a reader should know.
 fn judge_steps(evidence: &Evidence<'_>, verdict: &mut Verdict) {
     for step in evidence.sweep.unwrap_or_default() {
         let rate_per_s = step.load.target_rate_per_s;
-        for reason in &step.verdict.reasons {
-            let text = format!("at {rate_per_s:.0}/s: {}", reason.text);
-            let reason = Reason::new(&reason.key, text);
-            if SERVER_FAILED.contains(&reason.key.as_str()) {
-                verdict.warnings.push(reason);
-            } else if !OVERLOAD.contains(&reason.key.as_str()) {
-                verdict.reasons.push(reason);
-            }
-        }
         let withdraws = |warning: &&Reason| {
-            !TOO_FEW.contains(&warning.key.as_str())
+            warning.key != TOO_FEW
                 && (step.verdict.claims.iter()).any(|claim| claim.because.contains(&warning.key))
         };
-        for warning in step.verdict.warnings.iter().filter(withdraws) {
-            let text = format!("at {rate_per_s:.0}/s: {}", warning.text);
-            verdict.warnings.push(Reason::new(&warning.key, text));
+        let spoilt = step.verdict.warnings.iter().filter(withdraws);
+        for reason in step.verdict.reasons.iter().chain(spoilt) {
+            let text = format!("at {rate_per_s:.0}/s: {}", reason.text);
+            verdict.warnings.push(Reason::new(&reason.key, text));
         }
     }
 }
@@ -123,11 +166,7 @@ pub fn client_failed(verdict: &Verdict, q: f64) -> bool {
     let withdrawn = at_q.iter().flat_map(|claim| &claim.because);
     let reasons = verdict.reasons.iter().map(|reason| &reason.key);
     let mut keys = reasons.chain(withdrawn).map(String::as_str);
-    keys.any(|key| {
-        ![&OVERLOAD[..], &SERVER_FAILED, &TOO_FEW]
-            .concat()
-            .contains(&key)
-    })
+    keys.any(|key| ![&SERVER_FAILED[..], &[TOO_FEW]].concat().contains(&key))
 }
 
 #[cfg(test)]
@@ -139,8 +178,10 @@ mod tests {
     #[test]
     fn every_rule_has_its_own_key_and_a_row_in_the_docs() {
         const DOCS: &str = include_str!("../../../../docs/verdict.md");
-        let withdrawals = WITHDRAWALS.iter().map(|withdrawal| &withdrawal.rule);
+        let withdrawals = of_sends().chain(WITHDRAWALS);
+        let withdrawals = withdrawals.map(|withdrawal| &withdrawal.rule);
         let rules = (invalid::RULES.iter())
+            .chain(overload::RULES)
             .chain(withdrawals)
             .chain(warnings::RULES);
         let mut seen = HashSet::new();

@@ -1,7 +1,7 @@
 //! What a rule of the verdict is, and what several rules share.
 
 use taillab_model::Nanos;
-use taillab_model::summary::{Reason, Verdict};
+use taillab_model::summary::Reason;
 
 use super::evidence::{Evidence, TraceFacts};
 
@@ -24,15 +24,6 @@ impl Rule {
             remedy => Reason::new(self.key, format!("{seen}: {remedy}")),
         })
     }
-}
-
-/// The rules that say that the server did not keep up with the load.
-pub(super) const OVERLOAD: [&str; 2] = ["overload", "growing"];
-
-/// The server did not keep up with the load.
-pub fn is_overload(verdict: &Verdict) -> bool {
-    let mut keys = verdict.reasons.iter().map(|reason| reason.key.as_str());
-    keys.any(|key| OVERLOAD.contains(&key))
 }
 
 /// `part` is more than `limit` of `whole`.

@@ -2,15 +2,15 @@
 
 use taillab_model::explanation::{Culprit, THIS_GENERATOR, THIS_TRACER};
 use taillab_model::summary::{
-    ArrivalsReference, LoadErrors, LoadSummary, MAX_CLIENT_BUSY_SHARE, MAX_LATENESS_SHARE,
-    MIN_COMPLETE_SHARE, NOTABLE_LATENESS_SHARE,
+    ArrivalsReference, LimitedBy, LoadErrors, LoadSummary, MAX_CLIENT_BUSY_SHARE,
+    MAX_LATENESS_SHARE, MIN_COMPLETE_SHARE, NOTABLE_LATENESS_SHARE,
 };
 
 use taillab_model::{MiddleStamps, REPORTED_QUANTILES};
 
 use super::evidence::Evidence;
-use super::rule::{Rule, exceeds, is_overload, remedy_for_ambiguity};
-use crate::fmt::{Count, Counted, Grew, Percent, Percentile, plural, share};
+use super::rule::{Rule, exceeds, remedy_for_ambiguity};
+use crate::fmt::{Count, Counted, Percent, Percentile, plural, share};
 
 /// If a larger share of the requests is faster than the ideal, requests differ much in cost.
 const MAX_FASTER_THAN_IDEAL: f64 = 0.25;
@@ -32,21 +32,6 @@ pub(super) const RULES: &[Rule] = &[
         remedy: |_| "",
     },
     Rule {
-        key: "server_overloaded",
-        seen: |e| {
-            let overloaded = e.sweep?.iter().filter(|step| is_overload(&step.verdict));
-            let rates: Vec<String> = overloaded
-                .map(|step| format!("{:.0}/s", step.load.target_rate_per_s))
-                .collect();
-            (!rates.is_empty())
-                .then(|| format!("the server did not keep up at {}", rates.join(", ")))
-        },
-        remedy: |_| {
-            "what was measured there depends on the length of the measurement; read it as “too \
-             much”"
-        },
-    },
-    Rule {
         key: "partial",
         seen: |e| {
             let damaged = e
@@ -65,15 +50,32 @@ pub(super) const RULES: &[Rule] = &[
             let calibration = e.calibration?;
             // Virtual workers leave their CPUs idle, and t is not taken from their peak.
             let computes = !e.server?.result.ideal.virtual_workers;
-            (computes && !calibration.server_was_limit()).then(|| {
-                format!(
-                    "at the calibrated peak the server's CPUs were only {} busy, so the client \
-                     was the limit and t is too long",
-                    Percent(calibration.server_cpu_busy_share)
-                )
-            })
+            let busy = Percent(calibration.server_cpu_busy_share);
+            let why = match calibration.limited_by {
+                LimitedBy::Server => return None,
+                LimitedBy::Others => "other programs used its CPUs too".to_owned(),
+                LimitedBy::Client => format!(
+                    "its CPUs were only {busy} busy, because the client could not send faster"
+                ),
+                LimitedBy::Waits => format!(
+                    "its CPUs were only {busy} busy, because requests waited for something other \
+                     than a CPU"
+                ),
+            };
+            computes.then(|| format!("the calibrated peak is not the server's: {why}"))
         },
-        remedy: |_| "give the client more CPUs",
+        remedy: |e| match e.calibration.map(|calibration| calibration.limited_by) {
+            Some(LimitedBy::Others) => {
+                "end the other programs, or give the server CPUs of its own (--server-cpus)"
+            }
+            Some(LimitedBy::Client) => {
+                "end other programs on the client's CPUs, or give it more of them (--client-cpus)"
+            }
+            _ => {
+                "try more outstanding requests (--outstanding); a server that waits for a disk, a \
+                 lock or another server has CPU left at its peak"
+            }
+        },
     },
     Rule {
         key: "faster_than_ideal",
@@ -92,14 +94,6 @@ pub(super) const RULES: &[Rule] = &[
             "requests differ in cost, and the ideal gives each the mean t, so compare the far percentiles \
              rather than p50"
         },
-    },
-    Rule {
-        key: "queue_grew",
-        seen: |e| {
-            let overload = e.server?.result.measured.overload?;
-            Some(Grew(&overload).to_string())
-        },
-        remedy: |_| "the percentiles depend on how long that lasted; see the first finding",
     },
     Rule {
         key: "misses",
@@ -375,7 +369,8 @@ pub(super) const RULES: &[Rule] = &[
             let load = e.load?.summary;
             let arrivals = &load.arrivals;
             let judged = arrivals.reference == ArrivalsReference::Process;
-            (judged && !arrivals.gaps_passed()).then(|| {
+            let any = e.on_schedule().is_some_and(|kept| kept.count > 0);
+            (judged && any && !arrivals.gaps_passed()).then(|| {
                 format!(
                     "the individual gaps between sends are not exactly {} (Kolmogorov–Smirnov \
                      distance {:.4}, Anderson–Darling A² {:.2}){}",

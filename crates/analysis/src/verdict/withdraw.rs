@@ -3,7 +3,9 @@
 use taillab_model::explanation::{Explanation, FanOut};
 use taillab_model::load_result::ClosedLoop;
 use taillab_model::rtt::{RttCurves, RttOpenLoop, RttRow};
-use taillab_model::summary::{ClaimName, LoadSummary, Report, ServerResult, Stages, Verdict};
+use taillab_model::summary::{
+    Claim, ClaimName, LoadSummary, Report, Scheduled, ServerResult, Stages, Verdict,
+};
 use taillab_model::{Distribution, Nanos};
 
 /// Points (x, P(at least x)) of a distribution.
@@ -27,6 +29,18 @@ impl Withdrawn {
             from,
             causes: withdrawn.clone().any(|claim| claim == ClaimName::Causes),
             forecasts: withdrawn.any(|claim| claim == ClaimName::Forecasts),
+        }
+    }
+
+    /// What is withdrawn of the requests on schedule, and of what the client saw of them.
+    fn of_schedule(verdict: &Verdict, claims: &[Claim]) -> Self {
+        let withdrawn = (claims.iter()).filter(|claim| verdict.valid && !claim.valid);
+        Self {
+            from: withdrawn
+                .map(|claim| claim.claim)
+                .find_map(ClaimName::quantile),
+            causes: false,
+            forecasts: false,
         }
     }
 
@@ -85,10 +99,8 @@ impl Withdrawn {
     }
 
     fn explanation(&self, explanation: &mut Explanation) {
-        explanation.bands.retain(|band| self.keeps(band.from_q));
-        if self.causes {
-            explanation.bands.clear();
-        }
+        (explanation.bands).retain(|band| !self.causes && self.keeps(band.from_q));
+        (explanation.around).retain(|band| !self.causes && self.keeps(band.to_q));
         for at in &mut explanation.fan_out {
             self.fan_out(at);
         }
@@ -108,25 +120,45 @@ impl Withdrawn {
         at.p99_ns = at.p99_ns.filter(|_| keeps(0.99));
     }
 
+    fn scheduled(&self, view: &mut Scheduled) {
+        for distribution in view.sojourn.iter_mut().chain(&mut view.ideal) {
+            self.distribution(distribution);
+        }
+    }
+
     fn load(&self, load: &mut LoadSummary) {
         self.distribution(&mut load.response_time);
         self.distribution(&mut load.service_time);
     }
 }
 
-/// Removes from the report and its curves what the report's verdict withdraws. Returns whether
-/// anything is withdrawn: then the findings must be made again.
-pub fn withdraw<'c>(report: &mut Report, curves: impl IntoIterator<Item = &'c mut Points>) -> bool {
+/// Removes from the report and its curves, those of the server and of its client, what the report's verdict and
+/// the claims on the schedule withdraw. Returns whether anything of the server is withdrawn: then the findings
+/// must be made again.
+pub fn withdraw<'c>(
+    report: &mut Report,
+    of_server: impl IntoIterator<Item = &'c mut Points>,
+    of_client: impl IntoIterator<Item = &'c mut Points>,
+) -> bool {
     let withdrawn = Withdrawn::by(&report.verdict);
     withdrawn.server(&mut report.server);
+    for points in of_server {
+        withdrawn.curve(points);
+    }
+    let claims = report.scheduled.iter().flat_map(|view| &view.claims);
+    let claims: Vec<Claim> = claims.cloned().collect();
+    let of_schedule = Withdrawn::of_schedule(&report.verdict, &claims);
+    if let Some(view) = &mut report.scheduled {
+        of_schedule.scheduled(view);
+    }
     if let Some(load) = &mut report.load {
-        withdrawn.load(load);
+        of_schedule.load(load);
     }
     if let Some(beyond) = &mut report.client_minus_server {
-        withdrawn.distribution(beyond);
+        of_schedule.distribution(beyond);
     }
-    for points in curves {
-        withdrawn.curve(points);
+    for points in of_client {
+        of_schedule.curve(points);
     }
     withdrawn.from.is_some() || withdrawn.causes || withdrawn.forecasts
 }

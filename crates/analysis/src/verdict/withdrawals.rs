@@ -3,13 +3,12 @@
 use std::fmt;
 
 use taillab_model::summary::{
-    ClaimName, MAX_CUT_SHARE, MAX_ERROR_SHARE, MAX_LATENESS_SHARE, MAX_UNSETTLED_SHARE,
-    Withdrawn, spoiled_from,
+    ClaimName, MAX_ERROR_SHARE, Matching, Withdrawn, spoiled_from, unbounded_from,
 };
 use taillab_model::{MiddleStamps, REPORTED_QUANTILES};
 
 use super::evidence::Evidence;
-use super::rule::{Rule, exceeds, first_of_them, no_percentile_beyond, remedy_for_ambiguity};
+use super::rule::{Rule, first_of_them, no_percentile_beyond, remedy_for_ambiguity};
 use crate::fmt::{Count, Counted, Errors, Percent, Percentile, Unlike, plural, share};
 
 /// Fewer slices support no interval of a cause.
@@ -26,7 +25,7 @@ pub(super) struct Withdrawal {
 pub(super) enum Spoils {
     /// Nothing: it is only a warning.
     Nothing,
-    /// This percentile and all higher ones; from p99 or below, causes and forecasts too; from p50,
+    /// This percentile and all higher ones; from p90 or below, causes and forecasts too; from p50,
     /// everything.
     From(f64),
     /// Everything that depends on the ideal queue.
@@ -38,7 +37,7 @@ pub(super) enum Spoils {
 }
 
 impl Spoils {
-    fn tail(from: Option<f64>) -> Self {
+    pub(super) fn tail(from: Option<f64>) -> Self {
         from.map_or(Self::Nothing, Self::From)
     }
 
@@ -55,22 +54,22 @@ impl Spoils {
             (Self::Explanation, None) => claim != ClaimName::Ideal,
             (Self::IdealAndForecasts, None) => claim != ClaimName::Causes,
             (Self::From(from), Some(q)) => q >= from,
-            // causes and forecasts are about the excess above p99
-            (Self::From(from), None) if claim != ClaimName::Ideal => from <= 0.99,
+            // a few requests cannot change what delayed most of those above p99
+            (Self::From(from), None) if claim != ClaimName::Ideal => from <= 0.9,
             (Self::From(_), None) => self.all(),
         }
     }
 }
 
 /// `, so p99.9 and higher percentiles are withdrawn`; empty if nothing is withdrawn.
-struct So(Option<f64>);
+pub(super) struct So(pub(super) Option<f64>);
 
 impl fmt::Display for So {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             None => Ok(()),
             Some(q) if Spoils::From(q).all() => f.write_str(", so no percentile is known"),
-            Some(q) if q <= 0.99 => {
+            Some(q) if q <= 0.9 => {
                 let q = Percentile(q);
                 write!(
                     f,
@@ -89,46 +88,57 @@ impl fmt::Display for So {
     }
 }
 
-/// The lowest percentile that is spoiled if one request is missing for each lost event.
+/// What the percentiles that are not withdrawn make of missing requests.
+const ALLOWED: &str =
+    "; the other intervals allow for all of these being the slowest, or the fastest";
+
+/// The lowest percentile without an upper bound, if the requests that were not seen were the slowest.
+fn unbounded(e: &Evidence<'_>) -> Option<f64> {
+    unbounded_from(e.server?.result.matching.missing_share())
+}
+
+/// The same, if events were lost and no client knows which requests that hid.
 fn lost(e: &Evidence<'_>) -> Option<f64> {
     let matching = &e.server?.result.matching;
-    spoiled_from(share(matching.lost_events, matching.responses))
+    let counts = matching.lost_events > 0 && matching.client_responses == 0;
+    counts.then(|| unbounded(e)).flatten()
 }
 
 /// How many responses lack T1 or T6, and the lowest percentile that this spoils.
 fn unmatched(e: &Evidence<'_>) -> Option<(u64, f64)> {
     let matching = &e.server?.result.matching;
     let missing = matching.responses.saturating_sub(matching.matched);
-    Some((missing, spoiled_from(share(missing, matching.responses))?))
+    (missing > 0).then_some(missing).zip(unbounded(e))
 }
 
 /// The same for the responses that the client received.
 fn unseen(e: &Evidence<'_>) -> Option<(u64, f64)> {
     let matching = &e.server?.result.matching;
-    let (all, seen) = (matching.client_responses, matching.client_matched);
-    let missing = all.saturating_sub(seen);
-    Some((missing, spoiled_from(share(missing, all))?))
+    let missing = unseen_responses(matching);
+    (missing > 0).then_some(missing).zip(unbounded(e))
 }
 
-fn cut(e: &Evidence<'_>) -> Option<f64> {
-    match e.cut?.share {
-        share if share > 2.0 * MAX_CUT_SHARE => Some(0.5),
-        share if share > MAX_CUT_SHARE => Some(0.99),
-        _ => None,
-    }
-}
-
-/// The lowest percentile above which too many requests are missing because cuts follow each other too
-/// soon, and the share that is missing.
-fn unsettled(e: &Evidence<'_>) -> Option<(f64, f64)> {
-    let unsettled = e.cut?.unsettled.iter();
-    let mut too_many = unsettled.filter(|at| at.share > MAX_UNSETTLED_SHARE);
-    too_many.next().map(|at| (at.q, at.share))
+const fn unseen_responses(matching: &Matching) -> u64 {
+    (matching.client_responses).saturating_sub(matching.client_matched)
 }
 
 /// The share of the requests that went wrong.
 fn wrong(e: &Evidence<'_>) -> Option<f64> {
     Some(share(e.errors()?.total(), e.client()?.requests))
+}
+
+/// The lowest percentile that wrong answers spoil. Requests without an answer are known to be the slowest, so
+/// the percentiles below them hold.
+fn spoiled_by_wrong_answers(e: &Evidence<'_>) -> Option<f64> {
+    let errors = e.errors()?;
+    let wrong = errors.total() - errors.unanswered_requests();
+    spoiled_from(share(wrong, e.client()?.requests))
+}
+
+/// The lowest percentile that the errors of the client spoil, or that lies beyond the answers.
+fn spoiled_by_errors(e: &Evidence<'_>) -> Spoils {
+    let first = [spoiled_by_wrong_answers(e), beyond_answers(e)];
+    Spoils::tail(first.into_iter().flatten().min_by(f64::total_cmp))
 }
 
 fn some_errors(e: &Evidence<'_>) -> Option<String> {
@@ -139,7 +149,7 @@ fn some_errors(e: &Evidence<'_>) -> Option<String> {
         Count(requests),
         first_of_them(e),
         no_percentile_beyond(e),
-        So(spoiled_from(wrong(e)?))
+        So(spoiled_by_wrong_answers(e))
     ))
 }
 
@@ -151,7 +161,7 @@ fn unlike(e: &Evidence<'_>, is_reason: fn(&Withdrawn) -> bool) -> Option<String>
 
 /// The lowest percentile beyond the share of the requests that was answered.
 fn beyond_answers(e: &Evidence<'_>) -> Option<f64> {
-    let answered = e.server?.result.measured.sojourn.answered_share();
+    let answered = e.measured()?.answered_share();
     REPORTED_QUANTILES.into_iter().find(|q| *q > answered)
 }
 
@@ -160,11 +170,22 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
         rule: Rule {
             key: "lost_events",
             seen: |e| {
-                let lost_events = e.server?.result.matching.lost_events;
-                (lost_events > 0).then(|| {
-                    let events = Counted(lost_events, "event", "events");
-                    let so = So(lost(e));
-                    format!("the probe lost {events}, and as many requests may be missing{so}")
+                let matching = &e.server?.result.matching;
+                let events = Counted(matching.lost_events, "event", "events");
+                (matching.lost_events > 0).then(|| match matching.client_responses {
+                    0 => {
+                        let so = So(lost(e));
+                        format!(
+                            "the probe lost {events}, and as many requests may be missing\
+                             {so}{ALLOWED}"
+                        )
+                    }
+                    all => format!(
+                        "the probe lost {events}, and of the {} responses that the client received, \
+                         {} lack T1 or T6",
+                        Count(all),
+                        Count(unseen_responses(matching))
+                    ),
                 })
             },
             remedy: |e| match e.recording {
@@ -202,7 +223,7 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
                 let matching = &e.server?.result.matching;
                 let (missing, from) = unmatched(e)?;
                 Some(format!(
-                    "{} of {} responses {} T1 or T6 ({}){}",
+                    "{} of {} responses {} T1 or T6 ({}){}{ALLOWED}",
                     Count(missing),
                     Count(matching.responses),
                     plural(missing, "lacks", "lack"),
@@ -221,7 +242,7 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
                 let matching = &e.server?.result.matching;
                 let (missing, from) = unseen(e)?;
                 Some(format!(
-                    "{} of the {} responses that the client received {} T1 or T6{}",
+                    "{} of the {} responses that the client received {} T1 or T6{}{ALLOWED}",
                     Count(missing),
                     Count(matching.client_responses),
                     plural(missing, "lacks", "lack"),
@@ -231,79 +252,6 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
             remedy: |_| "check that the probe's hooks see all of the server's traffic",
         },
         spoils: |e| Spoils::tail(unseen(e).map(|(_, q)| q)),
-    },
-    Withdrawal {
-        rule: Rule {
-            key: "late_client",
-            seen: |e| {
-                let (q, lateness, whole) = too_late(e)?;
-                let late = format!("the client sends {lateness} late at {}", Percentile(q));
-                let so = So(Some(q));
-                Some(match e.server {
-                    Some(_) => format!("{late}, more than the {whole} to be measured{so}"),
-                    None => format!(
-                        "{late}, more than half of the {whole} that a response takes there{so}"
-                    ),
-                })
-            },
-            remedy: |_| "give it a dedicated CPU or more threads, or lower the load",
-        },
-        spoils: |e| Spoils::tail(too_late(e).map(|(q, ..)| q)),
-    },
-    Withdrawal {
-        rule: Rule {
-            key: "cut",
-            seen: |e| {
-                let from = cut(e)?;
-                let most = e.cut?.by_reason.first()?;
-                Some(format!(
-                    "{} of the measurement had to be cut, mostly because {} ({}){}",
-                    Percent(e.cut?.share),
-                    most.why.sentence(),
-                    most.who,
-                    So(Some(from))
-                ))
-            },
-            remedy: |_| "give the generator a CPU of its own, or wait until the machine is quieter",
-        },
-        spoils: |e| Spoils::tail(cut(e)),
-    },
-    Withdrawal {
-        rule: Rule {
-            key: "cut_too_often",
-            seen: |e| {
-                let (q, missing) = unsettled(e)?;
-                Some(format!(
-                    "the cuts are so close together that {} of the requests above {} are missing{}",
-                    Percent(missing),
-                    Percentile(q),
-                    So(Some(q))
-                ))
-            },
-            remedy: |_| "give the generator a CPU of its own, or wait until the machine is quieter",
-        },
-        spoils: |e| Spoils::tail(unsettled(e).map(|(q, _)| q)),
-    },
-    Withdrawal {
-        rule: Rule {
-            key: "arrivals",
-            seen: |e| {
-                let load = e.load?.summary;
-                let at = load.arrivals.foreign_bursts(load.duration_ns)?;
-                Some(format!(
-                    "the sends are not {}: their index of dispersion in windows of {} is {:.2} and \
-                     should be near {}{}",
-                    load.arrivals.process,
-                    at.window_ns,
-                    at.value.unwrap_or(f64::NAN),
-                    index(at.expected.unwrap_or(1.0)),
-                    So(Some(0.9))
-                ))
-            },
-            remedy: |_| "give the client a dedicated CPU, or lower the load",
-        },
-        // bursts make queues, which the median hardly shows
-        spoils: |_| Spoils::From(0.9),
     },
     Withdrawal {
         rule: Rule {
@@ -326,7 +274,7 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
                 None => "lower the load, or find out why the server fails",
             },
         },
-        spoils: |e| Spoils::tail(wrong(e).and_then(spoiled_from)),
+        spoils: spoiled_by_errors,
     },
     Withdrawal {
         rule: Rule {
@@ -338,7 +286,7 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
             },
             remedy: |_| "see the server's log",
         },
-        spoils: |e| Spoils::tail(wrong(e).and_then(spoiled_from)),
+        spoils: spoiled_by_errors,
     },
     Withdrawal {
         rule: Rule {
@@ -367,7 +315,11 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
     Withdrawal {
         rule: Rule {
             key: "service_time_disagrees",
-            seen: |e| unlike(e, |why| matches!(why, Withdrawn::ServiceTimeDisagrees { .. })),
+            seen: |e| {
+                unlike(e, |why| {
+                    matches!(why, Withdrawn::ServiceTimeDisagrees { .. })
+                })
+            },
             remedy: |_| {
                 "there is no comparison with an ideal server; leave --service-time out, and t is taken \
                  from the recording"
@@ -452,20 +404,6 @@ pub(super) const WITHDRAWALS: &[Withdrawal] = &[
     },
 ];
 
-/// The lowest percentile at which the generator was too late for what it measures: its probability,
-/// the lateness, and what that is compared with (the sojourn, or else the response time).
-fn too_late(e: &Evidence<'_>) -> Option<(f64, taillab_model::Nanos, taillab_model::Nanos)> {
-    let most = if e.server.is_some() {
-        1.0
-    } else {
-        MAX_LATENESS_SHARE
-    };
-    REPORTED_QUANTILES.into_iter().find_map(|q| {
-        let (lateness, whole) = e.lateness_at(q)?;
-        exceeds(lateness, most, whole).then_some((q, lateness, whole))
-    })
-}
-
 fn remedy_for_unmatched(evidence: &Evidence<'_>) -> &'static str {
     let unmatched = evidence.server.map(|server| &server.result.matching);
     let mostly_ambiguous = unmatched.is_some_and(|matching| {
@@ -478,14 +416,5 @@ fn remedy_for_unmatched(evidence: &Evidence<'_>) -> &'static str {
             "look for other processes that answer on this port (-p PID, --cgroup), and for \
              responses without a request"
         }
-    }
-}
-
-/// `1` if it is exactly 1, otherwise two decimals.
-fn index(expected: f64) -> String {
-    if expected == 1.0 {
-        "1".to_owned()
-    } else {
-        format!("{expected:.2}")
     }
 }

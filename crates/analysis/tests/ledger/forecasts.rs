@@ -5,6 +5,7 @@ use taillab_analysis::replay::{Cores, Observed};
 use taillab_analysis::statistics::distribution_of;
 use taillab_analysis::timeline::Timeline;
 use taillab_analysis::{MatchOptions, match_events};
+use taillab_model::explanation::PredictedPoint;
 use taillab_model::{Distribution, Monotonic, Nanos, RecordingContext};
 
 use super::kernel::{Plan, Truth, What};
@@ -120,38 +121,67 @@ fn what_holds_back_threads_of_another_policy_is_no_way_out() {
     assert_eq!(sorted(&quota, &unknown), ["without throttled"]);
 }
 
-/// A percentile that the replayed part does not have cannot be forecast from it.
-#[test]
-fn what_the_replayed_part_lacks_has_no_forecast() {
-    let plan = busy(What::Thread, false);
-    let (measured, whole) = forecast(&plan, &plan.context());
+/// The measured sojourns of a plan, with one percentile `times` as long: those of a whole of which the plan
+/// is the part that is replayed.
+fn whole_with(measured: &Distribution, q: f64, times: f64) -> Distribution {
     let mut all = measured.clone();
-    let p99 = all.quantiles.iter_mut().find(|known| known.q == 0.99);
-    let p99 = p99.unwrap().value.as_mut().unwrap();
-    *p99 = Nanos::new(p99.get() * 3);
-    let part = forecast_of(&plan, &plan.context(), &all);
-    let quantiles = |predicted: &Predicted| -> Vec<f64> {
-        let mut forecasts = predicted.predictions.iter();
-        let found = forecasts.find(|forecast| forecast.change == "without background");
-        found.unwrap().points.iter().map(|point| point.q).collect()
-    };
-    assert_eq!(quantiles(&whole), [0.5, 0.99, 0.999]);
-    assert_eq!(quantiles(&part), [0.5, 0.999]);
-    let says =
-        "no forecasts of p99: in the requests that are replayed, it is 67 % lower than in all";
+    let known = all.quantiles.iter_mut().find(|known| known.q == q);
+    let value = known.unwrap().value.as_mut().unwrap();
+    *value = Nanos::new((value.get() as f64 * times) as u64);
+    all
+}
+
+fn point(predicted: &Predicted, change: &str, q: f64) -> PredictedPoint {
+    let mut forecasts = predicted.predictions.iter();
+    let found = forecasts
+        .find(|forecast| forecast.change == change)
+        .unwrap();
+    *found.points.iter().find(|point| point.q == q).unwrap()
+}
+
+/// What the part has not may go with a change or stay.
+#[test]
+fn what_the_replayed_part_lacks_makes_the_interval_wide() {
+    let plan = busy(What::Thread, false);
+    let (measured, of_itself) = forecast(&plan, &plan.context());
+    let all = whole_with(&measured, 0.99, 3.0);
+    let of_all = forecast_of(&plan, &plan.context(), &all);
+    let change = "without background";
+    let [own, wide] = [&of_itself, &of_all].map(|from| point(from, change, 0.99));
+    let ratio = |of: &PredictedPoint| of.predicted_ns.get() as f64 / of.measured_ns.get() as f64;
+    assert!(ratio(&own) < 0.7, "{own:?}");
     assert!(
-        part.limits.iter().any(|limit| limit == says),
-        "{:?}",
-        part.limits
+        (ratio(&own) - ratio(&wide)).abs() < 1e-3,
+        "{own:?} {wide:?}"
     );
+    let (lo, hi) = wide.lo_ns.zip(wide.hi_ns).unwrap();
+    // two thirds are not in the part
     assert!(
-        !whole
-            .limits
-            .iter()
-            .any(|limit| limit.contains("no forecasts")),
-        "{:?}",
-        whole.limits
+        hi.get() as f64 >= wide.measured_ns.get() as f64 * 2.0 / 3.0,
+        "{wide:?}"
     );
+    assert!(lo <= own.predicted_ns, "{own:?} {wide:?}");
+    assert_eq!(point(&of_itself, change, 0.5), point(&of_all, change, 0.5));
+    let says = "forecasts of p99 have wide intervals: in the requests that are replayed, it is 67 % \
+                lower than in all";
+    let limits = &of_all.limits;
+    assert!(limits.iter().any(|limit| limit == says), "{limits:?}");
+    assert!(!of_itself.limits.iter().any(|limit| limit == says));
+}
+
+/// A part that is slower than the whole says by how much a change helps, not that it makes things worse.
+#[test]
+fn no_forecast_is_above_what_was_measured_because_the_part_is_slower() {
+    let plan = busy(What::Thread, false);
+    let (measured, _) = forecast(&plan, &plan.context());
+    let all = whole_with(&measured, 0.5, 0.6);
+    let predicted = forecast_of(&plan, &plan.context(), &all);
+    assert!(predicted.predictions.len() > 3, "{predicted:?}");
+    for forecast in &predicted.predictions {
+        let p50 = forecast.points.iter().find(|point| point.q == 0.5);
+        let p50 = p50.unwrap_or_else(|| panic!("{forecast:?}"));
+        assert!(p50.predicted_ns <= p50.measured_ns, "{forecast:?}");
+    }
 }
 
 #[test]

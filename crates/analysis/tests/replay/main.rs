@@ -2,12 +2,13 @@
 
 mod simulator;
 
+use proptest::prelude::*;
 use simulator::Server;
 use taillab_analysis::predict::{Basis, Predicted, predict};
 use taillab_analysis::replay::Observed;
 use taillab_analysis::statistics::distribution_of;
 use taillab_analysis::untouched::ReplayedBlock;
-use taillab_model::explanation::{Cause, Prediction};
+use taillab_model::explanation::{Cause, PredictedPoint, Prediction};
 use taillab_model::{Distribution, Monotonic, Nanos, RecordingContext};
 
 fn sojourn(matched: &taillab_analysis::Matched) -> Distribution {
@@ -193,6 +194,78 @@ fn without_all_of_these_it_is_as_it_then_is() {
         ..server.clone()
     };
     holds(&server, "without all of these", &without);
+}
+
+/// Another thread keeps the CPU awake for most of the time, and it is faster to wait for it than to wake the
+/// CPU. Without the thread, every request wakes the CPU, which the forecast says; a thread that only gives way
+/// still keeps it awake.
+#[test]
+fn what_kept_the_cpu_awake_costs_wake_ups_where_it_is_gone_and_none_where_it_gives_way() {
+    let server = Server {
+        requests: 3_000,
+        gap_ns: 3_000.0,
+        wake_ns: (800, 1_200),
+        background_every_ns: 1_000,
+        background_ns: 800,
+        softirq_here: false,
+        ..Server::default()
+    };
+    let predicted = predicted(&server);
+    let p50 = |change| *find(&predicted, change).points.first().unwrap();
+    let gone = find(&predicted, "dedicated-cpus");
+    let median = p50("dedicated-cpus");
+    assert!(median.predicted_ns > median.measured_ns, "{gone:?}");
+    let cost = gone.cost.as_deref().unwrap();
+    let (worse, why) = cost.split_once(" worse: ").unwrap();
+    assert!(worse.contains("p50"), "{cost}");
+    assert!(
+        why.starts_with("with nothing else to run, the CPU sleeps"),
+        "{cost}"
+    );
+    for gives_way in ["rt-priority", "others-idle"] {
+        let median = p50(gives_way);
+        assert!(
+            median.predicted_ns < median.measured_ns,
+            "{gives_way}: {median:?}"
+        );
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// A change that takes something away makes no percentile worse, unless it says why.
+    #[test]
+    fn no_forecast_is_worse_than_now_without_a_reason(
+        seed in 1_u64..1_000,
+        workers in 1_usize..4,
+        gap_ns in 150.0_f64..1_500.0,
+        wake_ns in 0_u64..1_500,
+        (background_every_ns, background_ns) in (1_000_u64..40_000, 100_u64..900),
+        (filled, softirq_here) in any::<(bool, bool)>(),
+        (blocked_one_in, blocked_ns) in (0_usize..5, 100_u64..1_000),
+    ) {
+        let server = Server {
+            requests: 1_500,
+            seed,
+            workers,
+            gap_ns,
+            wake_ns: (wake_ns, wake_ns + 300),
+            background_every_ns,
+            background_ns,
+            filled,
+            softirq_here,
+            blocked_one_in: 10 * blocked_one_in,
+            blocked_ns,
+            ..Server::default()
+        };
+        for forecast in predicted(&server).predictions {
+            let worse = |point: &PredictedPoint| point.predicted_ns > point.measured_ns;
+            let text = forecast.cost.as_ref().unwrap_or(&forecast.description);
+            let says = text.contains("gets worse: ") || text.contains("get worse: ");
+            prop_assert_eq!(forecast.points.iter().any(worse), says, "{:?}", forecast);
+        }
+    }
 }
 
 /// What a winner has removed is gone from the blocks that were measured with it, so another

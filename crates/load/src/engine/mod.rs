@@ -38,8 +38,8 @@ pub trait Hooks {
     /// sends late.
     fn idle(&mut self, until_next: Nanos);
 
-    /// Called about twenty times a second: whether the run should end now, for example because
-    /// the server's process is gone.
+    /// Called about twenty times a second, also where the generator is behind its schedule and has no idle
+    /// moments: whether the run should end now, for example because the server's process is gone.
     fn should_stop(&mut self) -> bool {
         false
     }

@@ -179,6 +179,8 @@ fn spin<C: Client, H: Hooks>(
             if reason.is_some() {
                 return (at, reason);
             }
+            // the hook may have taken its time
+            at = now();
         }
         if at >= due {
             if looks_owed == 0 {

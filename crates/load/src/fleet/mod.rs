@@ -493,6 +493,7 @@ fn together(found: Vec<Saturation>, stopped: Option<StopReason>) -> Saturation {
         all.elapsed = all.elapsed.max(part.elapsed);
         all.times.extend(part.times);
         all.idle_share += part.idle_share / threads;
+        all.cpu_share += part.cpu_share / threads;
     }
     all
 }

@@ -181,8 +181,27 @@ fn the_time_counted_begins_after_the_warm_up() {
     };
     let found = saturate(&mut client, &load, &mut NoHooks).unwrap();
     assert!(found.elapsed >= load.length);
+    assert!(found.cpu_share > 0.0 && found.cpu_share <= 1.0);
     assert!(found.responses < load.progress.received());
     assert_eq!(found.stopped, None);
+}
+
+#[test]
+fn time_without_the_cpu_is_no_cpu_time() {
+    let mut client = Fake::client(4, |_, request| {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        vec![answer(request)]
+    });
+    let load = ClosedLoop {
+        outstanding: 1,
+        length: Nanos::from_millis(10),
+        warm_up: Nanos::ZERO,
+        seed: 1,
+        stop: &AtomicBool::new(false),
+        progress: &Progress::new(),
+    };
+    let found = saturate(&mut client, &load, &mut NoHooks).unwrap();
+    assert!(found.cpu_share < 0.5, "{found:?}");
 }
 
 #[test]

@@ -57,7 +57,7 @@ pub struct RecordingContext {
     pub framing: Option<String>,
     /// CPU time of the observer's threads while it recorded, as a share of one CPU.
     pub observer_cpu_share: Option<f64>,
-    /// Stretches that do not belong to the measurement, in order of time.
+    /// Stretches in which the generator did not keep its schedule, in order of time.
     pub cuts: Vec<Cut>,
 }
 

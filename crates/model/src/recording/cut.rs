@@ -1,4 +1,4 @@
-//! Stretches of a recording that do not belong to the measurement.
+//! Stretches of a recording in which the load was not on schedule.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,8 +11,8 @@ const MAX_CUTS: usize = 1 << 20;
 /// A stretch in which the load was not what it should have been.
 ///
 /// It is found by the generator's own clock and schedule, never by what the server did. Requests
-/// that came in it, or while the server worked off its backlog, are in no statistic; they only
-/// keep the state of the queues right.
+/// that came in it, or while the server worked off its backlog, are left out of what the schedule's
+/// arrivals saw ([`Scheduled`](crate::summary::Scheduled)), and only of that.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cut {
     /// When the first request that was not sent as planned was due.
@@ -25,7 +25,7 @@ pub struct Cut {
     pub who: String,
 }
 
-/// Why a stretch does not belong to the measurement.
+/// Why a stretch was not on schedule.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
@@ -42,7 +42,7 @@ pub enum CutReason {
 }
 
 impl CutReason {
-    /// The words that people read, after `cut because`.
+    /// The words that people read, after `because`.
     pub const fn sentence(self) -> &'static str {
         match self {
             Self::GeneratorLate => "the generator was held up",

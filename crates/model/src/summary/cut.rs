@@ -1,14 +1,15 @@
-//! What was left out of the statistics of a measurement.
+//! What was left out of the experiment's view of a measurement.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{CutReason, Nanos};
 
-/// When more than this share of the time was cut, the rest is too little to judge by.
+/// When more than this share of the time was cut, the rest is too little to say what the schedule's arrivals
+/// would have seen.
 pub const MAX_CUT_SHARE: f64 = 1.0 / 3.0;
 
-/// A percentile is withdrawn where more than this share of the requests above it are missing because
+/// A percentile of `scheduled` is withdrawn where more than this share of the requests above it are missing because
 /// cuts follow each other too soon. Where a quarter is missing, what is called p99 is p98.7.
 pub const MAX_UNSETTLED_SHARE: f64 = 0.25;
 
@@ -21,7 +22,7 @@ pub struct CutSummary {
     pub share: f64,
     /// The length of all cuts together.
     pub length_ns: Nanos,
-    /// Requests that were therefore left out of all statistics.
+    /// Requests that are therefore left out of `scheduled`.
     pub requests: u64,
     /// What is missing because a cut lasts until the server is idle: by percentile, in ascending order.
     pub unsettled: Vec<UnsettledAt>,

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Distribution, Nanos};
 
-/// The load as planned and as the client saw it.
+/// The load as planned and as the client saw it. In a run, the times are those of the requests of `scheduled`;
+/// rate, length and number are those of all requests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LoadSummary {
     /// Rate of the schedule, requests per second.
@@ -290,19 +291,29 @@ impl LoadErrors {
         ]
     }
 
+    /// Those of a server that left so many requests without a response. An answer that a client which was held up
+    /// did not read in time is none.
+    pub fn of_server(self, unanswered: u64) -> Self {
+        Self {
+            timeouts: self.timeouts.min(unanswered),
+            ..self
+        }
+    }
+
     /// All kinds together.
     pub fn total(&self) -> u64 {
         self.kinds().iter().map(|(count, _)| count).sum()
     }
 
+    /// Requests without any answer: none came in time, or the request did not leave.
+    pub const fn unanswered_requests(&self) -> u64 {
+        self.timeouts + self.send_errors + self.lost_with_connection
+    }
+
     /// Requests without a good answer. A miss is an answer, and a connection that ended
     /// between two requests took none with it.
     pub const fn failed_requests(&self) -> u64 {
-        self.timeouts
-            + self.send_errors
-            + self.server_errors
-            + self.malformed_responses
-            + self.lost_with_connection
+        self.unanswered_requests() + self.server_errors + self.malformed_responses
     }
 }
 

@@ -5,15 +5,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::REPORTED_QUANTILES;
 
-/// A percentile is withdrawn when the requests that are missing or went wrong exceed this share of
-/// those above it: it is not known on which side of it they would have been.
+/// A percentile is withdrawn when the requests that went wrong exceed this share of those above it: it is not known
+/// on which side of it they would have been.
 pub const MAX_MISSING_SHARE: f64 = 0.1;
 
-/// The lowest of [`REPORTED_QUANTILES`] that requests missing from the measurement spoil; `missing`
-/// is their share of all.
-pub fn spoiled_from(missing: f64) -> Option<f64> {
-    let spoils = |q: &f64| missing > MAX_MISSING_SHARE * (1.0 - q) * (1.0 + 1e-9);
+/// The lowest of [`REPORTED_QUANTILES`] that requests which went wrong spoil; `wrong` is their share of all.
+pub fn spoiled_from(wrong: f64) -> Option<f64> {
+    let spoils = |q: &f64| wrong > MAX_MISSING_SHARE * (1.0 - q) * (1.0 + 1e-9);
     REPORTED_QUANTILES.into_iter().find(spoils)
+}
+
+/// The lowest of [`REPORTED_QUANTILES`] without an upper bound where this share of the requests is missing: if
+/// these were the slowest, the percentile would be among them. Below it, the interval includes that they were the
+/// slowest, and that they were the fastest ([`Lacking`](crate::Lacking)).
+pub fn unbounded_from(missing: f64) -> Option<f64> {
+    let is_unbounded = |q: &f64| *q > (1.0 - missing) + 1e-12;
+    REPORTED_QUANTILES.into_iter().find(is_unbounded)
 }
 
 /// The key of the warning that there are too few requests for a percentile.
@@ -163,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_spoils_the_far_percentiles_first() {
+    fn what_went_wrong_spoils_the_far_percentiles_first() {
         assert_eq!(spoiled_from(0.0), None);
         assert_eq!(spoiled_from(2e-6), Some(0.99999));
         // one in 10,000 is a tenth of what lies above p99.9
@@ -171,6 +178,17 @@ mod tests {
         assert_eq!(spoiled_from(1.1e-4), Some(0.999));
         assert_eq!(spoiled_from(0.011), Some(0.9));
         assert_eq!(spoiled_from(0.06), Some(0.5));
+    }
+
+    #[test]
+    fn what_may_have_been_the_slowest_takes_the_upper_bound_of_the_percentiles_among_it() {
+        assert_eq!(unbounded_from(0.0), None);
+        assert_eq!(unbounded_from(2e-5), Some(0.99999));
+        // 12 of 1,984: p99 is not among the slowest 0.6 %
+        assert_eq!(unbounded_from(12.0 / 1_984.0), Some(0.999));
+        assert_eq!(unbounded_from(0.011), Some(0.99));
+        assert_eq!(unbounded_from(0.11), Some(0.9));
+        assert_eq!(unbounded_from(0.6), Some(0.5));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use taillab_model::summary::{Report, Verdict};
 use crate::document::{Document, Series};
 use crate::figures::{self, rate};
 use crate::markup::{Esc, Markup, paragraph, put, put_reasons, section};
-use crate::{latency, server};
+use crate::{latency, schedule, server};
 
 pub(super) fn put(page: &mut Markup, document: &Document<'_>) {
     let report = document.report;
@@ -30,7 +30,7 @@ pub(super) fn put(page: &mut Markup, document: &Document<'_>) {
             ("Utilisation", server::utilization(document)),
             ("Service time t", service_time),
             ("Requests", figures::count(load.requests)),
-            ("Measured for", load.duration_ns.to_string()),
+            ("Measured for", report.duration_ns.to_string()),
             ("From", began),
         ],
         None => vec![
@@ -76,8 +76,8 @@ fn put_head(page: &mut Markup, report: &Report, facts: &[(&str, String)]) {
         put!(page, "</section>\n");
     }
     put_reservations(page, verdict);
-    if let Some(cut) = &report.cut {
-        let text = format!("Left out of all statistics: {}.", server::cut(cut));
+    if let Some((text, cut)) = schedule::off_schedule(report).zip(schedule::cut(report)) {
+        let text = format!("{text}. Held up for {}.", schedule::reasons(cut));
         paragraph(page, "notice notable", &text);
     }
     if report.partial {
@@ -92,7 +92,7 @@ fn put_head(page: &mut Markup, report: &Report, facts: &[(&str, String)]) {
 
 /// What must be known before the first figure of a valid result; an invalid one has its reasons
 /// there.
-fn put_reservations(page: &mut Markup, verdict: &Verdict) {
+pub(super) fn put_reservations(page: &mut Markup, verdict: &Verdict) {
     let reservations = server::reservations(verdict);
     for text in reservations.iter().filter(|_| verdict.valid) {
         put!(page, "<p class=\"notice notable\">{}.</p>\n", Esc(text));
@@ -118,6 +118,9 @@ pub(super) fn put_latency(page: &mut Markup, document: &Document<'_>) {
             .flatten()
         {
             paragraph(page, "explain", &text);
+        }
+        for ratio in latency::ratios(document) {
+            paragraph(page, "explain", &format!("{ratio}."));
         }
     });
 }
@@ -147,7 +150,7 @@ fn put_card(page: &mut Markup, document: &Document<'_>, q: f64) {
             put!(page, "<p class=\"big\">{number} <span>{unit}</span></p>\n");
         }
         None => {
-            let lacks = latency::lacks(measured, q, &document.report.verdict);
+            let lacks = latency::lacks(measured, q, &document.report.verdict, None);
             paragraph(page, "lacking", &lacks);
         }
     }

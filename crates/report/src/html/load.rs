@@ -2,6 +2,7 @@
 
 use taillab_model::load_result::{Generator, LoadReport};
 
+use super::headline::put_reservations;
 use super::page::frame;
 use super::{checks, figure};
 use crate::figures::{self, counted, rate};
@@ -93,6 +94,7 @@ fn put_head(page: &mut Markup, report: &LoadReport) {
         put_reasons(page, &verdict.reasons);
         put!(page, "</div>\n");
     }
+    put_reservations(page, verdict);
 }
 
 fn put_percentiles(page: &mut Markup, table: &Table) {

@@ -23,6 +23,7 @@ fn view(series: LoadSeries, distribution: &Distribution) -> View<'_> {
             LoadSeries::Floor => Ink::Ideal,
         },
         distribution,
+        withdrawn_from: None,
     }
 }
 

@@ -61,7 +61,7 @@ fn lacks(row: &RttRow, q: f64) -> String {
     let need = row.needs.iter().find(|need| need.q == q);
     match (need, &row.open_loop) {
         (Some(need), _) => format!("needs about {} round trips", count(need.round_trips)),
-        (None, Some(open)) => latency::lacks(&row.rtt, q, &open.verdict),
+        (None, Some(open)) => latency::lacks(&row.rtt, q, &open.verdict, None),
         (None, None) => "no round trip".to_owned(),
     }
 }

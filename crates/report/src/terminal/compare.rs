@@ -5,7 +5,7 @@ use taillab_model::compare::{Change, ComparedLatency, ComparedResult, Comparison
 
 use super::page::Page;
 use crate::figures::{self, quantile_name, rate, ratio};
-use crate::server::verdict_word;
+use crate::server::{reservations, verdict_word};
 use crate::table::{Cell, Column, Table, known, name};
 use crate::text::{Ink, Style};
 
@@ -27,9 +27,14 @@ pub fn render(comparison: &Comparison, style: Style) -> String {
     if let Some(text) = other_load(comparison) {
         page.marked(Ink::Notable, "!", &text);
     }
+    for (name, result) in [("before", &comparison.before), ("after", &comparison.after)] {
+        for text in reservations(&result.verdict) {
+            page.marked(Ink::Notable, "!", &format!("{name}, {text}"));
+        }
+    }
     let latency = match comparison.latency {
         ComparedLatency::ResponseTime => "what the client waited",
-        ComparedLatency::Sojourn => "from the arrival at the server to its response",
+        ComparedLatency::Sojourn => "sojourn in the server, all requests",
     };
     page.heading("Latency in µs", &format!("{latency}, with 95 % intervals"));
     let table = table(comparison).fit(

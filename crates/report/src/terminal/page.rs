@@ -143,6 +143,13 @@ impl Page {
         }
     }
 
+    /// What a generator that was held up means for the result.
+    pub(super) fn off_schedule(&mut self, text: Option<String>) {
+        if let Some(text) = text {
+            self.marked(Ink::Notable, "!", &text);
+        }
+    }
+
     /// Below the title of a screen: why it is invalid, and at most this number of reservations.
     pub(super) fn verdict_lines(&mut self, verdict: &Verdict, reservations: usize) {
         for Reason { text, .. } in &verdict.reasons {
@@ -214,11 +221,14 @@ impl Page {
             ],
         );
         self.latency_table(&table);
-        let texts = [
+        let more = [
             latency::against_schedule(document),
             latency::without_host(document),
         ];
-        for text in texts.into_iter().flatten() {
+        for text in latency::ratios(document)
+            .into_iter()
+            .chain(more.into_iter().flatten())
+        {
             self.paragraph(Ink::Quiet, &text);
         }
         table

@@ -9,7 +9,7 @@ use crate::chart::Chart;
 use crate::document::Document;
 use crate::figures::{self, rate};
 use crate::text::{Ink, Style};
-use crate::{bursts, checks, server, stages, tail};
+use crate::{bursts, checks, schedule, server, stages, tail};
 
 /// The result on one screen or two, the most important first; `saved_in` is the page of the
 /// report, if it was saved.
@@ -52,11 +52,12 @@ impl Page {
         let report = document.report;
         self.title_of(report);
         self.reservations(&report.verdict);
+        self.off_schedule(schedule::off_schedule(report));
         for (name, fact) in facts(document, true) {
             self.fact(name, &fact);
         }
-        if let Some(cut) = &report.cut {
-            self.fact("cut", &server::cut(cut));
+        if let Some(cut) = schedule::cut(report) {
+            self.fact("held up", &schedule::reasons(cut));
         }
         if let Some(place) = saved_in {
             self.fact("saved in", place);
@@ -193,7 +194,7 @@ fn load_facts(
             format!(
                 "{} in {}{date}",
                 figures::counted(load.requests, "request", "requests"),
-                load.duration_ns
+                report.duration_ns
             ),
         ),
     ]

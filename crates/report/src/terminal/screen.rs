@@ -7,6 +7,7 @@ use crate::causes::wholes_table;
 use crate::document::Document;
 use crate::explained;
 use crate::figures::counted;
+use crate::schedule;
 use crate::text::{INDENT, Ink, Style, columns};
 
 /// A command that the reader may want to run next, as it is to be typed.
@@ -86,6 +87,7 @@ fn drawn(
     let mut page = Page::new(style);
     page.title_of(report);
     page.verdict_lines(&report.verdict, room.reservations);
+    page.off_schedule(schedule::notably_off_schedule(report));
     page.assertions(&report.assertions);
     for (name, fact) in super::report::chief_facts(document) {
         page.fact(name, &fact);

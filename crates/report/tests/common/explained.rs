@@ -4,9 +4,9 @@
 #![allow(dead_code, reason = "each test uses its own part")]
 
 use taillab_model::explanation::{
-    Activity, Band, BandPart, Cause, CauseShare, Clustering, Culprit, Explanation, FanOut, Finding,
-    FitPoint, HeatMap, Inversions, ModelFit, NamedCurve, PredictedPoint, Prediction, Share,
-    SlowRequest, Stretch, WorkerShare,
+    Activity, Band, BandPart, Cause, CauseShare, Clustering, Culprit, DividedRatio, Explanation,
+    FanOut, Finding, FitPoint, HeatMap, Inversions, ModelFit, NamedCurve, PredictedPoint,
+    Prediction, RatioPart, Share, SlowRequest, Stretch, WorkerShare,
 };
 use taillab_model::summary::{Observer, Report, SCHEMA_VERSION, ServerResult, ServiceTimeSource};
 use taillab_model::{Monotonic, Nanos, Tid};
@@ -69,7 +69,7 @@ pub(crate) fn trace(length: Nanos) -> TraceSample {
             load: None,
             client_minus_server: None,
             calibration: None,
-            cut: None,
+            scheduled: None,
             server: result,
             observer: Some(Observer {
                 cpu_share: 0.071,
@@ -158,6 +158,7 @@ fn explain(
 ) {
     let n = result.matching.matched;
     result.causes = causes(n);
+    result.ratio = ratio(result);
     result.model_fit = Some(fit(result));
     result.predictions = predictions(result);
     let scaled = |points: &[(Nanos, f64)], by: f64| -> Vec<(Nanos, f64)> {
@@ -171,6 +172,7 @@ fn explain(
     };
     result.explanation = Some(Explanation {
         bands: bands(n),
+        around: Vec::new(),
         findings: findings(),
         inversions: Inversions {
             overtaken: 412,
@@ -198,6 +200,7 @@ fn explain(
             mean_episode_requests: 18.3,
         }),
         hypervisor: None,
+        sleeping: None,
         fan_out: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000]
             .map(|servers: u32| {
                 let at = |q: f64| {
@@ -364,6 +367,7 @@ fn bands(n: u64) -> Vec<Band> {
 fn findings() -> Vec<Finding> {
     vec![
         Finding {
+            key: None,
             text: "p99.9 is 1.88 ms, ideal 593 µs. 87 % of the excess above p99 comes from \
                    kworker/0:1 (pid 12) and dpkg (pid 30122) running on the server’s core (212 \
                    times, 2.1 ms each; each delaying about 191 requests). Predicted with \
@@ -374,12 +378,14 @@ fn findings() -> Vec<Finding> {
             inconclusive: false,
         },
         Finding {
+            key: None,
             text: "Slow requests come in bursts: 94 % of those above p99 come in runs.".to_owned(),
             advice: None,
             cause: None,
             inconclusive: false,
         },
         Finding {
+            key: None,
             text: "Wake-ups take 41 % of the excess of the fast requests; whether power states \
                    are to blame cannot be told, because this kernel does not report them."
                 .to_owned(),
@@ -414,6 +420,30 @@ fn fit(result: &ServerResult) -> ModelFit {
         largest_borne: 0.05,
         good: true,
     }
+}
+
+/// Measured ÷ ideal at p50 and p99, divided among three parts.
+fn ratio(result: &ServerResult) -> Vec<DividedRatio> {
+    let divided = |q: f64| {
+        let measured = result.measured.sojourn.quantile(q)?.get() as f64;
+        let ratio = measured / result.ideal.sojourn.quantile(q)?.get() as f64;
+        let part = |what: &str, causes: &[Cause], share: f64| RatioPart {
+            what: what.to_owned(),
+            causes: causes.to_vec(),
+            value: share * (ratio - 1.0),
+        };
+        let parts = vec![
+            part(
+                "wake-ups and idle exits",
+                &[Cause::Wakeup, Cause::IdleExit],
+                0.6,
+            ),
+            part("transmit", &[Cause::StackTx], 0.39),
+            part("the probe", &[], 0.01),
+        ];
+        Some(DividedRatio { q, ratio, parts })
+    };
+    [0.5, 0.99].into_iter().filter_map(divided).collect()
 }
 
 fn predictions(result: &ServerResult) -> Vec<Prediction> {

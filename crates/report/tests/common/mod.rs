@@ -11,12 +11,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use taillab_model::summary::{
-    ArrivalsReference, ArrivalsVerdict, Calibration, Claim, ClaimName, ClientCost, DeadTime,
-    DispersionAt, Hook, Ideal, LoadErrors, LoadSummary, Matching, Measured, Overhead, Reason,
-    Report, SCHEMA_VERSION, ServerResult, ServiceTimeSource, Stages, StagesAt, Verdict,
-    WorkersSource,
+    ArrivalsReference, ArrivalsVerdict, Calibration, Claim, ClaimName, ClientCost, CutBy,
+    CutSummary, DeadTime, DispersionAt, Hook, Ideal, LimitedBy, LoadErrors, LoadSummary, Matching, Measured,
+    Overhead, Reason, Report, SCHEMA_VERSION, Scheduled, ServerResult, ServiceTimeSource, Stages,
+    StagesAt, UnsettledAt, Verdict, WorkersSource,
 };
-use taillab_model::{ClientTimes, Distribution, MiddleStamps, Monotonic, Nanos, Operation, Stamps};
+use taillab_model::{
+    ClientTimes, CutReason, Distribution, MiddleStamps, Monotonic, Nanos, Operation, Stamps,
+};
 use taillab_report::requests::RequestRow;
 use taillab_report::{Curve, Document, Series};
 
@@ -192,7 +194,7 @@ fn simulated(length: Nanos) -> Sample {
         duration_ns: length,
         arrival_rate_per_s: rows.len() as f64 / length.as_secs_f64(),
         observer: None,
-        cut: None,
+        scheduled: Some(Scheduled::same_as_measured()),
         fixes: Vec::new(),
         factorial: None,
         load: Some(LoadSummary {
@@ -251,6 +253,8 @@ fn simulated(length: Nanos) -> Sample {
             peak_lo_per_s: capacity * 0.995,
             peak_hi_per_s: capacity * 1.004,
             server_cpu_busy_share: 0.998,
+            limited_by: LimitedBy::Server,
+            outstanding: 64,
             blocks: 8,
         }),
         server: ServerResult {
@@ -328,6 +332,7 @@ fn simulated(length: Nanos) -> Sample {
                 cpu_ns_per_request: Some(2_710.0),
             },
             causes: Vec::new(),
+            ratio: Vec::new(),
             model_fit: None,
             predictions: Vec::new(),
             explanation: None,
@@ -350,6 +355,32 @@ fn simulated(length: Nanos) -> Sample {
         curves,
         rows,
         started,
+    }
+}
+
+/// What requests on schedule saw, where the generator was held up for an eighth of the time.
+pub(crate) fn held_up(summary: &Report) -> Scheduled {
+    Scheduled {
+        same_as_measured: false,
+        sojourn: Some(summary.server.measured.sojourn.clone()),
+        ideal: Some(summary.server.ideal.sojourn.clone()),
+        cut: Some(CutSummary {
+            share: 0.124,
+            length_ns: Nanos::from_millis(2_480),
+            requests: 43_120,
+            unsettled: vec![UnsettledAt {
+                q: 0.99,
+                share: 0.07,
+            }],
+            by_reason: vec![CutBy {
+                why: CutReason::GeneratorNotScheduled,
+                who: "stress (pid 77) on CPU 0".to_owned(),
+                times: 410,
+                length_ns: Nanos::from_millis(2_480),
+                requests: 43_120,
+            }],
+        }),
+        claims: claims(&[(ClaimName::P999, "unsupported_percentile")]),
     }
 }
 

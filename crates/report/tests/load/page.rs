@@ -32,20 +32,34 @@ fn the_page_of_a_load_has_its_figures_and_its_verdict() {
     let mut sample = samples::sample(Nanos::from_secs(2));
     sample.report.verdict.valid = false;
     sample.report.verdict.reasons = vec![Reason::new(
-        "client_busy",
-        "the client was busy: give it more CPUs",
+        "no_answer",
+        "none of 7 requests was answered: check the protocol",
     )];
     let page = String::from_utf8(render_load(&sample.document())).unwrap();
     assert!(is_balanced(&page));
     for text in [
         "client’s floor",
         "INVALID",
-        "give it more CPUs",
+        "check the protocol",
         "<svg",
         "p99.9",
     ] {
         assert!(page.contains(text), "{text}");
     }
+}
+
+/// What a load does to a server that does not keep up is said before the first figure.
+#[test]
+fn the_page_of_an_overload_says_so_at_its_top() {
+    let mut sample = samples::sample(Nanos::from_secs(2));
+    let text = "answers took longer throughout, 9 per second were answered: lower the load";
+    sample.report.verdict.warnings = vec![Reason::new("growing", text)];
+    let page = String::from_utf8(render_load(&sample.document())).unwrap();
+    let (head, _) = page.split_once("</header>").unwrap();
+    assert!(
+        head.contains("answers took longer throughout, 9 per second were answered."),
+        "{head}"
+    );
 }
 
 #[test]

@@ -51,7 +51,7 @@ fn report(load: Option<LoadSummary>, generator: Generator) -> LoadReport {
         load,
         client_minus_server: None,
         calibration: None,
-        cut: None,
+        scheduled: None,
         server: ClientOnly { generator },
         observer: None,
         assertions: Vec::new(),
@@ -186,8 +186,8 @@ pub(crate) fn search() -> LoadReport {
                 sure,
             }),
             verdict: Verdict {
-                valid: !overloaded,
-                reasons: if overloaded {
+                valid: true,
+                warnings: if overloaded {
                     vec![Reason::new(
                         "overload",
                         "the load is 110.00 % of the capacity: lower it",

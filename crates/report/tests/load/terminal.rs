@@ -4,7 +4,7 @@ use taillab_model::Nanos;
 use taillab_model::load_result::LoadReport;
 use taillab_model::load_result::Mode;
 use taillab_model::summary::Reason;
-use taillab_model::threshold::{Figures, Threshold};
+use taillab_model::threshold::{Figures, Standing, Threshold};
 use taillab_report::junit::junit;
 use taillab_report::load::LoadDocument;
 use taillab_report::terminal::{Style, load_screen, render_load};
@@ -43,10 +43,10 @@ fn junit_has_a_case_for_the_verdict_and_for_each_limit() {
     assert!(text.contains("a=1&amp;b=&lt;2&gt;"), "{text}");
     assert_eq!(text.matches("<testcase ").count(), 4);
     sample.report.verdict.valid = false;
-    sample.report.verdict.reasons = vec![Reason::new("client_busy", "the client was busy")];
+    sample.report.verdict.reasons = vec![Reason::new("no_answer", "none was answered")];
     let text = String::from_utf8(junit(&sample.report)).unwrap();
     assert!(
-        text.contains("<error message=\"the client was busy\"/>"),
+        text.contains("<error message=\"none was answered\"/>"),
         "{text}"
     );
 }
@@ -56,8 +56,9 @@ fn hold_some_limits(report: &mut LoadReport) {
     let figures = Figures {
         before: None,
         latency: &load.response_time,
+        latency_name: "response time",
         errors: (load.errors.failed_requests(), load.requests),
-        valid: true,
+        standing: Standing::Sound,
     };
     report.assertions = ["p50<=1s", "p99<=1us", "p99.999<=1ms"]
         .map(|limit| limit.parse::<Threshold>().unwrap().hold(&figures))
@@ -90,8 +91,8 @@ fn an_invalid_partial_load_in_60_columns() {
     load.client.busy_share = 0.97;
     sample.report.verdict.valid = false;
     sample.report.verdict.reasons = vec![Reason::new(
-        "client_busy",
-        "the client was busy 97.00 % of the time: give it more threads and CPUs",
+        "no_answer",
+        "none of 1,000 requests was answered: check that the target speaks this protocol",
     )];
     let document = LoadDocument {
         curves: &[],

@@ -15,11 +15,12 @@ const HELP: &str = "Examples:\n  \
     1    something failed, e.g. there is no such file\n  \
     2    wrong command line\n  \
     3    a limit of --assert is not met\n  \
-    4    a result cannot be trusted, or the intervals do not decide";
+    4    a result is invalid, or the intervals do not decide";
 
 /// Compare two results: percentiles side by side, and their ratio with its interval.
 ///
-/// Reads the results that run, trace, explain and load have saved (summary.json, result.json). Two
+/// Reads the results that run, trace, explain and load have saved (summary.json, result.json). Compares the
+/// sojourn in the server, of all requests; where one is of load, the client's response time. Two
 /// measurements one after the other also differ because the machine changes; `taillab run --fix` measures
 /// in pairs instead.
 #[derive(Debug, Args)]

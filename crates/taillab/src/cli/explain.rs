@@ -15,7 +15,7 @@ const HELP: &str = "Examples:\n  \
     1    something failed, e.g. there is no such file\n  \
     2    wrong command line\n  \
     3    a limit of --assert is not met\n  \
-    4    the result cannot be trusted (it says why)";
+    4    no request has a response, or an --assert is not decided";
 
 /// Analyse a recording again, on any machine, without root or the server.
 ///

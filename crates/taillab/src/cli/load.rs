@@ -19,7 +19,7 @@ use super::shared::{
 const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed, e.g. \
     the server died\n  2    wrong command line\n  3    a limit of --assert is not met; --find: \
     no rate holds the objective\n  4    \
-    the measurement cannot be trusted (the result says why)\n  5    a privilege or a kernel \
+    no request was answered, or an --assert is not decided\n  5    a privilege or a kernel \
     feature is missing\n  130  interrupted; what was measured is kept";
 
 /// Schemes, notation and examples, below the options.

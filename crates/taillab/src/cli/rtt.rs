@@ -35,7 +35,7 @@ const HELP: &str = "A message begins with the header of sockperf, so `sockperf s
     sudo taillab rtt --link veth --proto rdma-send,rdma-read,rdma-write --mode blocking";
 
 const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed; what was \
-    measured before is printed and marked\n  2    wrong command line\n  4    the result of an open loop cannot be trusted\n  5    a privilege or a \
+    measured before is printed and marked\n  2    wrong command line\n  4    an open loop had no answer\n  5    a privilege or a \
     kernel feature is missing\n  130  interrupted; what was measured is kept";
 
 fn help() -> String {

@@ -15,8 +15,8 @@ use crate::experiment::{Override, PRESETS, Preset, Protocol, ServerKind, Testbed
 
 pub(super) const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something \
                                      failed\n  2    \
-    wrong command line or experiment file\n  3    a limit of --assert is not met\n  4    the \
-    measurement cannot be trusted (the result says why)\n  5    a privilege or a kernel feature \
+    wrong command line or experiment file\n  3    a limit of --assert is not met\n  4    no \
+    request was answered, or an --assert is not decided\n  5    a privilege or a kernel feature \
     is missing\n  130  interrupted; what was \
     measured is kept";
 
@@ -286,8 +286,7 @@ struct CalibrationSettings {
     /// Length of a calibration block [default: 400ms]
     #[arg(hide_short_help = true, long, value_name = "TIME")]
     block: Option<Nanos>,
-    /// Outstanding requests in a calibration block [default: 32, or 8 for each worker that has a CPU, if that is
-    /// more]
+    /// Outstanding requests in a calibration block [default: as many as give the highest throughput]
     #[arg(hide_short_help = true, long, value_name = "N")]
     outstanding: Option<u16>,
     /// Use this service time instead of the measured one

@@ -55,7 +55,8 @@ pub struct LimitArgs {
     /// A limit that the result must meet: p99.9<=2ms, max<=20ms or errors<0.1%; may be repeated.
     /// Exit code 3: not met; 4: the interval does not decide
     ///
-    /// max and errors<=0% are limits on the measured requests, without an interval
+    /// Latency is the sojourn in the server, of all requests; with load, the client's response time. max and
+    /// errors<=0% are limits on the measured requests, without an interval
     #[arg(long = "assert", value_name = "LIMIT")]
     pub limits: Vec<Threshold>,
     /// Write the verdict and the limits as JUnit XML; an existing file is replaced

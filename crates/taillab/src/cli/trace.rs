@@ -20,7 +20,7 @@ const EXIT_CODES: &str = "Exit codes:\n  \
     1    something failed, or the server ended; what was recorded is kept\n  \
     2    wrong command line, or no such server\n  \
     3    a limit of --assert is not met\n  \
-    4    the result cannot be trusted (it says why)\n  \
+    4    no request was answered, or an --assert is not decided\n  \
     5    a privilege or a kernel feature is missing\n  \
     130  interrupted; what was recorded is kept";
 

@@ -9,7 +9,7 @@ use taillab_model::compare::{
     ComparedLatency, ComparedResult, Comparison, SCHEMA_VERSION, compared,
 };
 use taillab_model::summary::{LoadSummary, Verdict};
-use taillab_model::threshold::Figures;
+use taillab_model::threshold::{Figures, Standing};
 use taillab_report::terminal;
 
 use crate::cli::CompareArgs;
@@ -48,9 +48,16 @@ pub fn run(args: &CompareArgs) -> Result<Exit, Failure> {
     let (latency, before_ns, after_ns) = common(&before, &after)?;
     let figures = Figures {
         latency: after_ns,
+        latency_name: match latency {
+            ComparedLatency::ResponseTime => "response time",
+            ComparedLatency::Sojourn => "sojourn",
+        },
         before: Some(before_ns),
         errors: errors(&after),
-        valid: before.verdict.valid && after.verdict.valid,
+        standing: match before.verdict.valid {
+            true => limits::standing(&after.verdict),
+            false => Standing::Invalid,
+        },
     };
     let comparison = Comparison {
         schema_version: SCHEMA_VERSION,
@@ -68,23 +75,24 @@ pub fn run(args: &CompareArgs) -> Result<Exit, Failure> {
     print_result(args.common, &comparison, || {
         terminal::render_comparison(&comparison, style())
     })?;
-    Ok(match figures.valid {
-        true => limits::exit(&comparison.assertions),
-        false => Exit::Invalid,
+    Ok(match figures.standing {
+        Standing::Invalid => Exit::Invalid,
+        _ => limits::exit(&comparison.assertions),
     })
 }
 
-/// The response time if both results have a client of ours, otherwise the sojourn in the server.
+/// The sojourn of all requests if the server was recorded in both results, otherwise the response time of the
+/// client.
 fn common<'a>(
     before: &'a Saved,
     after: &'a Saved,
 ) -> Result<(ComparedLatency, &'a Distribution, &'a Distribution), Failure> {
+    if let (Some(before), Some(after)) = (&before.measured, &after.measured) {
+        return Ok((ComparedLatency::Sojourn, &before.sojourn, &after.sojourn));
+    }
     if let (Some(before), Some(after)) = (&before.load, &after.load) {
         let latency = ComparedLatency::ResponseTime;
         return Ok((latency, &before.response_time, &after.response_time));
-    }
-    if let (Some(before), Some(after)) = (&before.measured, &after.measured) {
-        return Ok((ComparedLatency::Sojourn, &before.sojourn, &after.sojourn));
     }
     Err(Failure::failed(
         "the two have no latency in common: compare two results of run, two of trace, or two of load \

@@ -1,7 +1,7 @@
 //! Refuses experiments that make no sense, before anything is set up.
 
-use taillab_load::Ask;
 use taillab_load::serve::{Architecture, ServiceTime};
+use taillab_load::{Ask, ClosedLoop};
 use taillab_model::{MiddleStamps, Nanos, Transport};
 
 use super::server::ServerKind;
@@ -253,6 +253,10 @@ impl Experiment {
         };
         let waits = matches!(self.server.service, Some(ServiceTime::Wait(_)));
         let background = self.background;
+        let most_outstanding = match self.calibration.outstanding {
+            Some(asked) => usize::from(asked),
+            None => ClosedLoop::MAX_OUTSTANDING,
+        };
         vec![
             (
                 background.is_none_or(|load| (1..=MOST_PROCESSES).contains(&load.processes)),
@@ -294,7 +298,7 @@ impl Experiment {
                 "calibration.block must be at least 20ms".to_owned(),
             ),
             (
-                self.calibration.outstanding > 0,
+                self.calibration.outstanding != Some(0),
                 "calibration.outstanding must be at least 1".to_owned(),
             ),
             (
@@ -302,7 +306,7 @@ impl Experiment {
                 "calibration.service_time must be above 0".to_owned(),
             ),
             (
-                !waits || self.calibration.outstanding as u32 >= self.workers(),
+                !waits || most_outstanding >= self.workers() as usize,
                 format!(
                     "calibration.outstanding must be at least the number of workers, {}, or some \
                      of them wait for requests (--outstanding)",

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
+use taillab_load::Ask;
 use taillab_load::serve::{Architecture, ServiceTime};
-use taillab_load::{Ask, ClosedLoop};
 use taillab_model::{MiddleStamps, Nanos, Transport};
 use taillab_probe::Disturbances;
 
@@ -116,7 +116,7 @@ impl Experiment {
             calibration: Calibration {
                 pairs: 9,
                 block: Nanos::from_millis(400),
-                outstanding: ClosedLoop::OUTSTANDING as u16,
+                outstanding: None,
                 service_time: None,
             },
             probe: Probe {

@@ -18,8 +18,8 @@ mod text;
 use std::path::Path;
 
 use taillab_host::{CpuSet, Placement, Roots};
-use taillab_load::serve::{Architecture, ServiceTime};
-use taillab_load::{ClosedLoop, EchoWorkload, Resource, StoreWorkload};
+use taillab_load::serve::Architecture;
+use taillab_load::{EchoWorkload, Resource, StoreWorkload};
 
 use self::defaults::Choice;
 use self::layers::{has, name, one_line, overlay, remove, set, whence};
@@ -110,7 +110,6 @@ impl Experiment {
         let choice = choose(kind, &asked)?;
         let mut table = toml::Table::try_from(Self::defaults(choice)).or_exit(Exit::Failed)?;
         let usual_connections = !has(&asked, "client", "connections");
-        let usual_outstanding = !has(&asked, "calibration", "outstanding");
         overlay(&mut table, asked);
         let mut experiment: Self = serde_path_to_error::deserialize(table).map_err(
             |error: serde_path_to_error::Error<toml::de::Error>| {
@@ -119,14 +118,10 @@ impl Experiment {
                 Failure::usage(format!("{place}{key}: {}", one_line(error.inner())))
             },
         )?;
-        // these follow from other settings, whatever says them
+        // this follows from other settings, whatever says them
         if usual_connections {
             let least = u16::try_from(experiment.client.threads()).unwrap_or(u16::MAX);
             experiment.client.connections = experiment.client.connections.max(least);
-        }
-        if usual_outstanding {
-            let busy = ClosedLoop::outstanding_for(experiment.computing_workers());
-            experiment.calibration.outstanding = u16::try_from(busy).unwrap_or(u16::MAX);
         }
         experiment.check()?;
         Ok(experiment)
@@ -146,16 +141,6 @@ impl Experiment {
             .workers
             .unwrap_or_else(|| self.client.all_connections())
             .max(1)
-    }
-
-    /// How many workers can compute at the same time. Those that only wait need no CPU, and t is not taken from
-    /// their peak.
-    fn computing_workers(&self) -> usize {
-        if let Some(ServiceTime::Wait(_)) = self.server.service {
-            return 1;
-        }
-        let cpus = self.server.cpus.parse::<CpuSet>();
-        cpus.map_or(1, |cpus| cpus.len().min(self.workers() as usize))
     }
 
     /// The requests, in the terms of the generator.

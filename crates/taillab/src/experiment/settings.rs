@@ -156,8 +156,9 @@ pub struct Calibration {
     /// Length of a block.
     #[serde(with = "length")]
     pub block: Nanos,
-    /// Requests kept outstanding in a block.
-    pub outstanding: u16,
+    /// Requests kept outstanding in a block. Without it, as many as give the highest throughput.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outstanding: Option<u16>,
     /// A service time given instead of the measured one.
     #[serde(
         default,

@@ -143,32 +143,6 @@ fn the_architecture_chooses_the_transport_and_the_transport_an_architecture() {
 }
 
 #[test]
-fn many_workers_are_kept_busy_while_the_peak_is_measured() {
-    let outstanding = |kind, workers: &str, more: &[(&'static str, &str)]| {
-        let both = [("server.cpus", "0-15"), ("client.cpus", "16-17")];
-        let workers = (!workers.is_empty()).then_some(("server.workers", workers));
-        let flags = both.into_iter().chain(workers).chain(more.iter().copied());
-        let flags: Vec<(&'static str, &str)> = flags.collect();
-        of(kind, &flags).unwrap().calibration.outstanding
-    };
-    let memcached = |workers| outstanding(ServerKind::Memcached, workers, &[]);
-    assert_eq!(["1", "4", "16"].map(memcached), [32, 32, 128]);
-    // no more than have a CPU
-    assert_eq!(memcached("64"), 128);
-    let one_cpu = [("server.cpus", "0-0")];
-    assert_eq!(outstanding(ServerKind::Nginx, "16", &one_cpu), 32);
-    // a thread for each connection
-    assert_eq!(outstanding(ServerKind::NullRpc, "", &[]), 128);
-    let waits = [
-        ("server.architecture", "epoll-shared"),
-        ("server.service", "wait:deterministic:1ms"),
-    ];
-    assert_eq!(outstanding(ServerKind::NullRpc, "16", &waits), 32);
-    let asked = [("calibration.outstanding", "40")];
-    assert_eq!(outstanding(ServerKind::Memcached, "16", &asked), 40);
-}
-
-#[test]
 fn each_thread_of_the_generator_has_a_connection() {
     let connections = |more: &[(&'static str, &str)]| {
         let both = [("server.cpus", "0-39"), ("client.cpus", "40-59")];
@@ -285,7 +259,18 @@ fn what_does_not_fit_the_server_is_refused_by_name() {
         ),
         (
             NullRpc,
-            &[("server.service", "wait:deterministic:1ms")],
+            &[
+                ("server.service", "wait:deterministic:1ms"),
+                ("calibration.outstanding", "1023"),
+            ],
+            "calibration.outstanding",
+        ),
+        (
+            NullRpc,
+            &[
+                ("server.service", "wait:deterministic:1ms"),
+                ("client.connections", "4000"),
+            ],
             "calibration.outstanding",
         ),
         (Custom, &CUSTOM, "--protocol"),

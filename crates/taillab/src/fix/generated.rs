@@ -26,13 +26,23 @@ const WARM_UP: Nanos = Nanos::from_millis(150);
 /// Load before each closed-loop block that measures the peak.
 const PEAK_WARM_UP: Nanos = Nanos::from_millis(40);
 
+/// What the blocks send.
+#[derive(Clone, Copy, Debug)]
+pub struct BlockLoad {
+    /// Requests per second.
+    pub rate_per_s: f64,
+    /// The length of a block without its warm-up.
+    pub length: Nanos,
+    /// Requests kept outstanding where the peak is measured.
+    pub outstanding: usize,
+}
+
 /// Our own server under our own load.
 pub struct GeneratedLoad<'r> {
     rig: &'r mut Rig,
     client: LoadClient,
     experiment: &'r Experiment,
-    rate_per_s: f64,
-    length: Nanos,
+    load: BlockLoad,
     probe: Probe,
     /// The context that each block's recording starts from.
     context: RecordingContext,
@@ -41,7 +51,7 @@ pub struct GeneratedLoad<'r> {
 }
 
 impl<'r> GeneratedLoad<'r> {
-    /// Blocks of this length at `rate_per_s`, recorded as the measurement with this context was.
+    /// Blocks that send `load`, recorded as the measurement with this context was.
     ///
     /// # Errors
     /// The probe cannot be loaded.
@@ -49,13 +59,12 @@ impl<'r> GeneratedLoad<'r> {
         rig: &'r mut Rig,
         client: LoadClient,
         experiment: &'r Experiment,
-        (rate_per_s, length): (f64, Nanos),
+        load: BlockLoad,
         context: &RecordingContext,
     ) -> Result<Self, Failure> {
         Ok(Self {
             stop: rig.interrupt().shared_flag(),
             gone: rig.server_gone(),
-            length,
             probe: rig.load_probe(experiment)?,
             context: RecordingContext {
                 threads: Vec::new(),
@@ -64,7 +73,7 @@ impl<'r> GeneratedLoad<'r> {
             rig,
             client,
             experiment,
-            rate_per_s,
+            load,
         })
     }
 
@@ -110,7 +119,7 @@ impl<'r> GeneratedLoad<'r> {
 
 impl Load for GeneratedLoad<'_> {
     fn takes(&self) -> Nanos {
-        self.length + WARM_UP
+        self.load.length + WARM_UP
     }
 
     /// The latency of a request counts from when it was sent. Requests do not count while something held
@@ -119,7 +128,7 @@ impl Load for GeneratedLoad<'_> {
     /// time-out, so that lost requests do not make a change look good.
     fn block(&mut self, seed: u64) -> Result<Seen, Failure> {
         let threads = self.client.threads();
-        let schedules = measure::schedules(self.rate_per_s, self.takes(), seed, threads)?;
+        let schedules = measure::schedules(self.load.rate_per_s, self.takes(), seed, threads)?;
         let timeout = self.experiment.client.timeout;
         self.probe.attach().map_err(probe_failure)?;
         let roots: Roots = self.rig.roots().clone();
@@ -164,23 +173,21 @@ impl Load for GeneratedLoad<'_> {
     }
 
     fn peak_per_s(&mut self, seed: u64) -> Result<Option<f64>, Failure> {
-        let settings = &self.experiment.calibration;
+        let length = self.experiment.calibration.block;
+        let outstanding = self.load.outstanding;
         let (client, stop, gone) = (&mut self.client, &self.stop, &self.gone);
         let saturation = self.rig.on_client_cpu(
             &[],
             || 0,
             || {
                 let closed = ClosedFleet {
-                    outstanding: settings.outstanding.into(),
-                    length: settings.block,
+                    outstanding,
+                    length,
                     warm_up: PEAK_WARM_UP,
                     seed,
                     stop,
                 };
-                let mut hooks = DrainProbe {
-                    probe: None,
-                    server_gone: gone,
-                };
+                let mut hooks = DrainProbe::new(None, gone);
                 client.saturate(&closed, &mut hooks)
             },
         )??;

@@ -22,13 +22,14 @@ use std::time::{Duration, Instant};
 use taillab_analysis::paired::MIN_PAIRS;
 use taillab_host::tune::Mitigation;
 use taillab_host::{Interrupt, Invoker, Roots};
+use taillab_load::ClosedLoop;
 use taillab_model::fix::{Factorial, Fix};
 use taillab_model::summary::{Reason, Report};
 use taillab_model::{MiddleStamps, Nanos, RecordingContext};
 use taillab_probe::Probe;
 
 pub use self::consent::Consent;
-use self::generated::GeneratedLoad;
+use self::generated::{BlockLoad, GeneratedLoad};
 use self::live::LiveLoad;
 pub use self::live::LiveServer;
 use self::load::Load;
@@ -166,7 +167,13 @@ fn on_rig(
     let client = rig.connect(experiment)?;
     let server = rig.placement().server.clone();
     let _background = BackgroundLoad::start(experiment, &server)?;
-    let blocks = (rate_per_s, asked.block_length(rate_per_s));
+    let calibration = setting.report.calibration.as_ref();
+    let blocks = BlockLoad {
+        rate_per_s,
+        length: asked.block_length(rate_per_s),
+        outstanding: calibration
+            .map_or(ClosedLoop::OUTSTANDING, |found| found.outstanding as usize),
+    };
     let load = GeneratedLoad::new(rig, client, experiment, blocks, setting.context)?;
     Ok(with(Box::new(load), asked, setting))
 }

@@ -4,10 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use taillab_analysis::verdict::{self, Evidence, TraceFacts, VirtualWorkers};
-use taillab_analysis::{Analysis, AnalysisOptions, Matched, Window, findings, streaming};
+use taillab_analysis::{
+    Analysis, AnalysisError, AnalysisOptions, Matched, Window, findings, ratio, streaming,
+};
 use taillab_host::CpuUsage;
 use taillab_model::summary::{
-    Calibration, CutSummary, LoadSummary, Observer, Overhead, Reason, Report, SCHEMA_VERSION,
+    Calibration, LoadSummary, Observer, Overhead, Reason, Report, SCHEMA_VERSION, Scheduled,
     ServerResult, ServiceTimeSource, Verdict,
 };
 use taillab_model::{Monotonic, Nanos, RecordingContext, Tid};
@@ -17,7 +19,7 @@ use super::limits;
 use super::rows::Rows;
 use super::service_time::{IdealServer, ServiceTime};
 use crate::cli::AnalysisArgs;
-use crate::exit::{Exit, Failure, OrExit};
+use crate::exit::{Exit, Failure};
 
 /// What is known about a measurement besides its recording.
 #[derive(Default)]
@@ -153,8 +155,6 @@ pub struct Pass<'c> {
     pub rows: Option<Rows>,
     /// Whether disturbances were recorded, without which requests have no accounts.
     has_accounts: bool,
-    /// What was cut; known after the last window.
-    pub cut: Option<CutSummary>,
 }
 
 impl<'c> Pass<'c> {
@@ -197,7 +197,6 @@ impl<'c> Pass<'c> {
             analysis: Analysis::new(context, options),
             rows: None,
             has_accounts: false,
-            cut: None,
         })
     }
 
@@ -223,7 +222,7 @@ impl<'c> Pass<'c> {
     /// When no request of the measurement was matched.
     pub fn conclude(self, end: End, known: Known) -> Result<Analysed, Failure> {
         let context = self.context;
-        let found = self.analysis.finish(end.lost).or_exit(Exit::Failed)?;
+        let found = self.analysis.finish(end.lost).map_err(no_result)?;
         let mut server = found.server;
         self.ideal_server.describe(&mut server);
         server.measured.server_cpu_busy_share = known.server_cpus.map(|usage| usage.busy_share);
@@ -239,15 +238,9 @@ impl<'c> Pass<'c> {
             server.overhead.cpu_ns_per_request = Some(ns);
         }
         let (load, client_curve) = known.load.unzip();
-        let recorded = end.last.unwrap_or(self.from).saturating_since(self.from);
-        let duration = load.as_ref().map_or(recorded, |load| load.duration_ns);
-        let cut = self.cut.as_ref().map_or(Nanos::ZERO, |cut| cut.length_ns);
-        // the client's length already excludes what is cut
-        let counted = if load.is_some() {
-            duration
-        } else {
-            duration.saturating_sub(cut)
-        };
+        // a generator that was held up takes longer than its schedule
+        let duration = end.last.unwrap_or(self.from).saturating_since(self.from);
+        let on_schedule = load.is_some().then(Scheduled::same_as_measured);
         let target = known.target;
         let mut report = Report {
             schema_version: SCHEMA_VERSION,
@@ -256,11 +249,11 @@ impl<'c> Pass<'c> {
             started_unix_s: context.started_unix_s,
             partial: known.partial || end.damage.is_some(),
             duration_ns: duration,
-            arrival_rate_per_s: found.arrivals as f64 / counted.as_secs_f64().max(1e-9),
+            arrival_rate_per_s: found.arrivals as f64 / duration.as_secs_f64().max(1e-9),
             load,
             client_minus_server: found.client_minus_server,
             calibration,
-            cut: self.cut,
+            scheduled: found.scheduled.or(on_schedule),
             server,
             observer,
             fixes: Vec::new(),
@@ -281,18 +274,27 @@ impl<'c> Pass<'c> {
             cut_off: end.cut_off,
             framed: context.framing.is_some(),
         };
-        report.verdict = verdict::judge(&Evidence {
+        let evidence = Evidence {
             hypervisor: context.hypervisor.as_deref(),
             conditions: &known.conditions,
             virtual_workers,
             recording: report.load.is_none().then_some(recording),
             ..Evidence::of_report(&report, &found.evidence)
-        });
-        let points = curves.iter_mut().map(|curve| &mut curve.points);
-        if verdict::withdraw(&mut report, points) {
-            let ideal = &found.ideal_as_independent;
-            findings::renew(&mut report.server, ideal, found.disturbances);
+        };
+        let verdict = verdict::judge(&evidence);
+        let of_schedule = verdict::judge_schedule(&evidence, &verdict);
+        report.verdict = verdict;
+        if let Some(view) = &mut report.scheduled {
+            view.claims = of_schedule;
         }
+        let of_client = |curve: &&mut Curve| curve.series == Series::Client;
+        let (client, server): (Vec<&mut Curve>, Vec<&mut Curve>) =
+            curves.iter_mut().partition(of_client);
+        verdict::withdraw(&mut report, points(server), points(client));
+        // only now is it known where t comes from, what the probe cost, and what is withdrawn
+        let ideal = &found.ideal_as_independent;
+        findings::renew(&mut report.server, ideal, found.disturbances);
+        report.server.ratio = ratio::divided(&report.server);
         Ok(Analysed { report, curves })
     }
 }
@@ -307,12 +309,25 @@ impl Analysed {
     }
 }
 
+fn points(curves: Vec<&mut Curve>) -> impl Iterator<Item = &mut Vec<(Nanos, f64)>> {
+    curves.into_iter().map(|curve| &mut curve.points)
+}
+
 /// The name of the server, or else of the file.
 fn named(context: &RecordingContext, path: Option<&Path>) -> String {
     match (context.server.as_str(), path) {
         ("", Some(path)) => path.display().to_string(),
         (server, _) => server.to_owned(),
     }
+}
+
+/// Why there is no result. Requests that came in and were not answered are a result of the server, if a poor one.
+fn no_result(error: AnalysisError) -> Failure {
+    let exit = match error {
+        AnalysisError::NothingMatched { .. } => Exit::Invalid,
+        _ => Exit::Failed,
+    };
+    Failure::new(exit, error)
 }
 
 /// Why there is nothing to analyse.
@@ -323,19 +338,24 @@ fn nothing(matched: &Matched, context: &RecordingContext) -> Failure {
     };
     let responses = matched.ambiguous.len() + matched.without_request.len();
     let arrivals = matched.unmatched.len();
-    let why = match (arrivals, responses) {
-        (0, 0) => format!(
+    match (arrivals, responses) {
+        (0, 0) => Failure::failed(format!(
             "no request reached {server}: check that clients use this port, or trace for longer \
              (-d)"
+        )),
+        (_, 0) => Failure::new(
+            Exit::Invalid,
+            format!(
+                "{arrivals} requests reached {server} and none was answered: check that it works, \
+                 or trace for longer (-d)"
+            ),
         ),
-        (_, 0) => format!(
-            "{arrivals} requests reached {server} and none was answered: check that it works, or \
-             trace for longer (-d)"
+        _ => Failure::new(
+            Exit::Invalid,
+            format!(
+                "{arrivals} requests reached {server} and {responses} responses left, but none \
+                 could be matched: record it with its protocol (taillab trace --protocol NAME)"
+            ),
         ),
-        _ => format!(
-            "{arrivals} requests reached {server} and {responses} responses left, but none could \
-             be matched: record it with its protocol (taillab trace --protocol NAME)"
-        ),
-    };
-    Failure::failed(why)
+    }
 }

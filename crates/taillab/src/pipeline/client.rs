@@ -3,11 +3,11 @@
 use std::net::IpAddr;
 
 use taillab_analysis::cut::Spans;
-use taillab_analysis::load::{LoadAnalysis, LoadFacts, LoadedRequest, summarise};
+use taillab_analysis::load::{LoadAnalysis, LoadFacts, LoadedRequest, summarise_kept};
 use taillab_analysis::{ClientRecord, Matched};
 use taillab_load::{FleetRun, Outcome};
 use taillab_model::summary::ArrivalsVerdict;
-use taillab_model::{ClientTimes, Monotonic, Nanos, RequestKey, WireTimes, address_hash};
+use taillab_model::{ClientTimes, Monotonic, RequestKey, WireTimes, address_hash};
 use taillab_report::requests::RequestRow;
 
 /// The record of our own generator.
@@ -61,27 +61,22 @@ pub fn intended_sends(matched: &Matched) -> impl Iterator<Item = Monotonic> {
     places.filter_map(|place| Some(matched.requests.client(place)?.intended))
 }
 
-/// Summarises the requests of a load's measurement, without those that are cut.
+/// Summarises the requests of a load's measurement: how many there were, and the times of those that are not cut.
 pub fn summarise_load(
     load: &FleetRun,
     (target_rate_per_s, target_utilization): (f64, Option<f64>),
     arrivals: ArrivalsVerdict,
     cut: &Spans,
 ) -> LoadAnalysis {
-    let measured = (load.iter_measured().next()).zip(load.iter_measured().last());
-    let length = measured.map_or(Nanos::ZERO, |(first, last)| {
-        cut.length(first.times.sent, last.times.sent)
-    });
     let facts = LoadFacts {
         target_rate_per_s,
         target_utilization,
         arrivals,
         client: load.cpu().cost(),
         errors: load.errors(),
-        cut: length,
     };
-    let left = |request: &LoadedRequest| !cut.contain(request.times.sent);
-    summarise(|| loaded_requests(load).filter(left), facts)
+    let kept = |request: &LoadedRequest| !cut.contain(request.times.sent);
+    summarise_kept(|| loaded_requests(load), kept, facts)
 }
 
 /// The requests of a load's measurement in order of the intended time. An answer after the time-out does

@@ -37,7 +37,7 @@ pub fn cuts(load: &FleetRun, cpus: &CpuSet, recording: &Recording) -> Vec<Cut> {
     cut::merged(threads)
 }
 
-/// The spans that the client's own figures leave out: from a little before each cut until fewer requests
+/// The spans that the client's own times leave out: from a little before each cut until fewer requests
 /// are under way than the server has `workers`, so that one of them is idle. To be idle as a whole is
 /// rare for a server with many workers, and a cut would not end.
 pub fn unseen_by_client(

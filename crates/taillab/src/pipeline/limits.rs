@@ -5,26 +5,32 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 
 use rustix::fs::OFlags;
+use taillab_analysis::verdict::is_overload;
 use taillab_host::{Invoker, Roots};
 use taillab_model::Distribution;
 use taillab_model::load_result::LoadReport;
-use taillab_model::summary::{LoadSummary, Report};
-use taillab_model::threshold::{Assertion, Figures, Held, Threshold};
+use taillab_model::summary::{LoadSummary, Report, Verdict};
+use taillab_model::threshold::{Assertion, Figures, Held, Standing, Threshold};
 use taillab_report::junit::junit;
 
 use crate::cli::LimitArgs;
 use crate::exit::{Exit, Failure};
 
-/// Checks the limits of a measured server: by the response time if the client is ours, otherwise by the
-/// sojourn.
+/// Checks the limits of a measured server, by the sojourn of all requests: the arrivals may not have been those of
+/// the schedule, and the server is not to blame for what happened before or after. Errors are those that the
+/// client saw, where it is ours.
 pub fn hold(args: &LimitArgs, report: &mut Report) -> Result<(), Failure> {
     let stayed = &report.server.measured.sojourn;
     let all = stayed.count + stayed.unanswered;
-    let measured = match &report.load {
-        Some(load) => of_load(load),
-        None => (stayed, (stayed.unanswered, all)),
+    let errors = match &report.load {
+        Some(load) => {
+            let errors = load.errors.of_server(stayed.unanswered);
+            (errors.failed_requests(), load.requests)
+        }
+        None => (stayed.unanswered, all),
     };
-    report.assertions = held(&args.limits, measured, report.verdict.valid);
+    let measured = (stayed, "sojourn", errors);
+    report.assertions = held(&args.limits, measured, standing(&report.verdict));
     write(args, report)
 }
 
@@ -33,36 +39,56 @@ pub fn hold_load(args: &LimitArgs, report: &mut LoadReport) -> Result<(), Failur
     let closed = report.generator().closed_loop.as_ref();
     let of_closed = closed.map(|closed| {
         let errors = (closed.errors.failed_requests(), closed.requests);
-        (&closed.service_time, errors)
+        (&closed.service_time, "service time", errors)
     });
     // a sweep has neither; the command line allows no limit for it
     let measured = report.load.as_ref().map(of_load).or(of_closed);
     report.assertions = measured.map_or_else(Vec::new, |measured| {
-        held(&args.limits, measured, report.verdict.valid)
+        held(&args.limits, measured, standing(&report.verdict))
     });
     write(args, report)
 }
 
-/// The latencies, then how many requests failed and how many there were.
-type LimitedFigures<'a> = (&'a Distribution, (u64, u64));
+/// The latencies with their name, then how many requests failed and how many there were.
+type LimitedFigures<'a> = (&'a Distribution, &'static str, (u64, u64));
 
 fn of_load(load: &LoadSummary) -> LimitedFigures<'_> {
-    let errors = (load.errors.failed_requests(), load.requests);
-    (&load.response_time, errors)
+    (&load.response_time, "response time", errors_of(load))
+}
+
+const fn errors_of(load: &LoadSummary) -> (u64, u64) {
+    (load.errors.failed_requests(), load.requests)
 }
 
 fn held(
     limits: &[Threshold],
-    (latency, errors): LimitedFigures<'_>,
-    valid: bool,
+    (latency, latency_name, errors): LimitedFigures<'_>,
+    standing: Standing,
 ) -> Vec<Assertion> {
     let figures = Figures {
         latency,
+        latency_name,
         before: None,
         errors,
-        valid,
+        standing,
     };
     limits.iter().map(|limit| limit.hold(&figures)).collect()
+}
+
+/// What a verdict says of the figures that limits are held against.
+pub fn standing(verdict: &Verdict) -> Standing {
+    /// The generator's own limits.
+    const GENERATOR: [&str; 2] = ["rate_missed", "client_busy"];
+    let mut keys = verdict.warnings.iter().map(|warning| warning.key.as_str());
+    if !verdict.valid {
+        Standing::Invalid
+    } else if is_overload(verdict) {
+        Standing::Overloaded
+    } else if keys.any(|key| GENERATOR.contains(&key)) {
+        Standing::GeneratorLimited
+    } else {
+        Standing::Sound
+    }
 }
 
 /// Writes the file with the rights of the user who asked, and never follows a link.

@@ -58,7 +58,8 @@ impl LiveWindows {
             .map(|place| matched.requests.sojourn(place))
             .collect();
         let report = || {
-            let mut pass = Pass::begin(args, context, &window, from, streaming::EXACT, (None, None))?;
+            let mut pass =
+                Pass::begin(args, context, &window, from, streaming::EXACT, (None, None))?;
             pass.push(&Arc::new(window));
             let known = Known {
                 command: "trace",

@@ -45,7 +45,7 @@ impl ClientMeasured {
             load: self.load,
             client_minus_server: None,
             calibration: None,
-            cut: None,
+            scheduled: None,
             server: ClientOnly {
                 generator: self.generator,
             },

@@ -1,12 +1,11 @@
 //! Reads a recording to its end, window by window.
 
 use std::fs::File;
-use std::num::{NonZeroU32, NonZeroUsize};
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::thread::available_parallelism;
 
-use taillab_analysis::cut::Cutter;
 use taillab_analysis::matcher::{InOrder, MatchOptions, Timed};
 use taillab_analysis::{ClientRecords, Window, Windows, streaming, window};
 use taillab_model::{Event, Monotonic, Recording, RecordingContext, RecordingReader, Tid};
@@ -188,14 +187,6 @@ impl<I: Iterator<Item: Timed + Copy + Into<Event> + Send>> Reading<I> {
     }
 }
 
-/// A cutter that marks what does not belong to the measurement.
-fn cutter<'c>(args: &AnalysisArgs, context: &'c RecordingContext, from: Monotonic) -> Cutter<'c> {
-    let known = context.workers.and_then(NonZeroU32::new);
-    let workers = args.workers.or(known).unwrap_or(NonZeroU32::MIN);
-    let service_time = args.service_time.or(context.service_time_ns);
-    Cutter::new(&context.cuts, workers, service_time, from)
-}
-
 /// The analysis of one recording.
 struct RecordingAnalysis<'a, 'c> {
     args: &'a AnalysisArgs,
@@ -251,8 +242,6 @@ impl<'c> RecordingAnalysis<'_, 'c> {
             }
         };
         join(&mut first);
-        let mut cutter = cutter(self.args, self.context, from);
-        cutter.mark(&mut first);
         let mut pass = Pass::begin(
             self.args,
             self.context,
@@ -268,10 +257,8 @@ impl<'c> RecordingAnalysis<'_, 'c> {
         pass.push(&Arc::new(first));
         end.last = reading.rest(|mut window| {
             join(&mut window);
-            cutter.mark(&mut window);
             pass.push(&Arc::new(window));
         });
-        pass.cut = cutter.finish();
         seen.sort_unstable();
         let rows = pass.rows.take().map(|rows| {
             let unseen = self.client.iter().flat_map(|client| client.unseen(&seen));

@@ -308,7 +308,6 @@ impl Sent {
             arrivals,
             client: self.cpu.cost(),
             errors: self.errors,
-            cut: Nanos::ZERO,
         };
         let analysis = summarise(|| all.iter().copied(), facts);
         let hypervisor = Virtualization::read(&Roots::default()).hypervisor();

@@ -48,6 +48,14 @@ impl Capacity {
         utilization * f64::from(self.workers.get()) / service_time.as_secs_f64()
     }
 
+    /// The share of `cpus` CPUs that the workers can use.
+    pub fn usable_share(&self, cpus: usize) -> f64 {
+        match self.waits {
+            Some(_) => 1.0,
+            None => f64::from(self.workers.get()) / cpus.max(1) as f64,
+        }
+    }
+
     /// The share of the workers that a rate uses.
     pub fn utilization(&self, rate_per_s: f64, service_time: Nanos) -> f64 {
         rate_per_s * service_time.as_secs_f64() / f64::from(self.workers.get())
@@ -102,6 +110,7 @@ mod tests {
         assert_eq!(t, Nanos::from_micros(40));
         assert!((capacity.rate_per_s(0.5, t) - 25_000.0).abs() < 1e-6);
         assert!((capacity.utilization(25_000.0, t) - 0.5).abs() < 1e-9);
+        assert!((capacity.usable_share(8) - 0.25).abs() < 1e-9);
         assert_eq!(capacity.service_time(f64::INFINITY), None);
         assert_eq!(capacity.service_time(0.0), None);
     }

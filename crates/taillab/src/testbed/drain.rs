@@ -17,22 +17,42 @@ const DRAIN_AT_ONCE: usize = 48;
 const PERIOD: Duration = Duration::from_millis(2);
 
 /// Drains the probe in the generator's idle gaps, and stops the load if the server has died.
+///
+/// A generator that is held up has no idle gaps, and the rings would overflow: what the server did would be lost
+/// because of the client. So they are emptied at the latest when the generator asks whether to stop.
 pub struct DrainProbe<'a> {
     /// The probe, where one is attached and no other thread drains it.
-    pub probe: Option<&'a mut Probe>,
+    probe: Option<&'a mut Probe>,
     /// Set when the server is known to be dead.
-    pub server_gone: &'a AtomicBool,
+    server_gone: &'a AtomicBool,
+    /// Whether an idle gap was long enough for all events since the last time that it was asked.
+    caught_up: bool,
+}
+
+impl<'a> DrainProbe<'a> {
+    /// Drains this probe, if there is one, until the server is dead.
+    pub const fn new(probe: Option<&'a mut Probe>, server_gone: &'a AtomicBool) -> Self {
+        Self {
+            probe,
+            server_gone,
+            caught_up: true,
+        }
+    }
 }
 
 impl Hooks for DrainProbe<'_> {
     #[inline]
     fn idle(&mut self, _until_next: Nanos) {
         if let Some(probe) = &mut self.probe {
-            probe.drain(DRAIN_AT_ONCE);
+            self.caught_up |= probe.drain(DRAIN_AT_ONCE) < DRAIN_AT_ONCE;
         }
     }
 
     fn should_stop(&mut self) -> bool {
+        let caught_up = std::mem::take(&mut self.caught_up);
+        if let Some(probe) = self.probe.as_mut().filter(|_| !caught_up) {
+            probe.drain(usize::MAX);
+        }
         self.server_gone.load(Ordering::Relaxed)
     }
 }
@@ -52,13 +72,10 @@ pub fn draining<T>(
                 probe.drain(usize::MAX);
             };
             beside(free, drain, || {
-                load(&mut DrainProbe {
-                    probe: None,
-                    server_gone,
-                })
+                load(&mut DrainProbe::new(None, server_gone))
             })
         }
-        probe => load(&mut DrainProbe { probe, server_gone }),
+        probe => load(&mut DrainProbe::new(probe, server_gone)),
     }
 }
 

@@ -62,7 +62,8 @@ impl Recorded {
     }
 
     /// Whether the sends follow the arrival process. They are judged on the time axis of the schedule, on
-    /// which the rate is constant, and without the parts that are cut; their bursts from the `service_time` on.
+    /// which the rate is constant, and without the parts in which the generator was held up; their bursts from
+    /// the `service_time` on.
     pub fn arrivals(&self, service_time: Nanos) -> Result<ArrivalsVerdict, Failure> {
         let since_begin = |at: Monotonic| at.saturating_since(self.began);
         let in_schedule = |at: Monotonic| self.began + self.pace.planned(since_begin(at));
@@ -259,11 +260,11 @@ pub fn schedules(
         .collect()
 }
 
-/// The rate for the load that was asked for, given the capacity found by the calibration.
+/// The rate for the load that was asked for, given the capacity found by the calibration with the probe.
 pub fn rate(experiment: &Experiment, calibrated: &Calibrated) -> f64 {
     let workload = &experiment.workload;
     workload.rate_per_s.unwrap_or_else(|| {
-        (calibrated.capacity).rate_per_s(workload.utilization, calibrated.service_time)
+        (calibrated.capacity).rate_per_s(workload.utilization, calibrated.service_time_with_probe)
     })
 }
 
@@ -281,11 +282,10 @@ pub fn rate_or_following(rig: &Rig, experiment: &Experiment, calibrated: &Calibr
     if is_asked_for || busy_share(rig.roots(), cpus).is_none_or(|busy| busy > MAX_BUSY_BEFORE) {
         return Rate::Constant(first_per_s);
     }
-    let workers = f64::from(calibrated.capacity.workers.get());
     Rate::Following(Following {
         first_per_s,
         of_peak: workload.utilization,
-        busy_share: workload.utilization * workers / cpus.len() as f64,
+        busy_share: workload.utilization * calibrated.capacity.usable_share(cpus.len()),
     })
 }
 

@@ -1,6 +1,7 @@
 //! Our own server under our own load: the setup that `run` and `bench` measure.
 
 mod background;
+mod blocks;
 mod calibrate;
 mod capacity;
 mod client;
@@ -8,6 +9,7 @@ pub mod context;
 mod drain;
 pub mod measure;
 mod pacing;
+mod peak;
 mod precision;
 mod rig;
 pub mod servers;

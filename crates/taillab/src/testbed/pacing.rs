@@ -37,7 +37,7 @@ const STEP: Nanos = Nanos::from_secs(4);
 const BEFORE_THE_END: Nanos = Nanos::from_secs(2);
 
 /// This many seconds are added for each second that the generator was held up, because the queue that
-/// builds up meanwhile is cut from the results too.
+/// builds up meanwhile is no part of what arrivals on schedule saw either.
 const MADE_UP: u64 = 2;
 
 /// The targets of a load that follows the server's capacity.
@@ -45,7 +45,7 @@ const MADE_UP: u64 = 2;
 pub struct Following {
     /// The first rate in requests per second, for which the schedule is drawn.
     pub first_per_s: f64,
-    /// This rate as a share of the peak.
+    /// This rate as a share of the peak with the probe.
     pub of_peak: f64,
     /// The share of the server's CPUs that the load should use.
     pub busy_share: f64,

@@ -183,6 +183,8 @@ impl Rig {
                 namespace.enter().map_err(host)?;
             }
             cpus::pin_current_thread(cpus).map_err(host)?;
+            // it is the generator's first thread: a recording must not take it for one that records
+            let _ = rustix::thread::set_name(c"load-0");
             Ok(work())
         })
     }

@@ -79,7 +79,7 @@ fn who_kept_the_generator_from_sending_is_named() {
         assert!(came.iter().any(|at| *at < cut.to), "{cut:?}");
     }
     // the result names it too, for the cuts within the measurement
-    let by_reason = summary(&dir)["cut"]["by_reason"].to_string();
+    let by_reason = summary(&dir)["scheduled"]["cut"]["by_reason"].to_string();
     assert!(by_reason.contains(&name), "{by_reason}");
 }
 
@@ -112,7 +112,7 @@ fn a_run_keeps_every_promise_of_its_result_and_its_experiment_runs_again() {
     let text = |dir: &Path| std::fs::read_to_string(dir.join("experiment.toml")).unwrap();
     assert_eq!(text(&first), text(&second));
     // The same schedule: gaps of nanoseconds that a Poisson process drew agree by chance in 3 of 100.
-    // Not all of them, since what is cut and what got no answer is not the same in both.
+    // Not all of them, since what got no answer is not the same in both.
     let gaps = |dir: &Path| -> BTreeSet<i64> {
         let mut intended = promises::intended(dir);
         intended.sort_unstable();

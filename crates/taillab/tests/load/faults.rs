@@ -50,7 +50,7 @@ fn load(target: &str) -> Value {
         "off",
     ];
     let ran = run(target, &args);
-    // 4: the result is not valid; 1: the server is gone
+    // 4: nothing was answered well; 1: the server is gone
     assert!(matches!(ran.code, Some(0 | 1 | 4)), "{ran:?}");
     if ran.code == Some(1) {
         assert!(ran.stderr.contains("stopped answering"), "{ran:?}");
@@ -60,9 +60,15 @@ fn load(target: &str) -> Value {
     result
 }
 
+/// A load of which no percentile holds.
 fn over_tcp(address: SocketAddr) -> Value {
     let result = measured_over_tcp(address);
-    assert_eq!(result["verdict"]["valid"], false, "{result}");
+    let median = &result["verdict"]["claims"][0];
+    assert_eq!(
+        (&median["claim"], &median["valid"]),
+        (&"p50".into(), &false.into()),
+        "{result}"
+    );
     result
 }
 
@@ -89,6 +95,7 @@ fn bad_and_good(result: &Value) -> (u64, u64) {
 fn a_server_that_never_answers() {
     let address = server(|stream| each_request(stream, |_, _| true));
     let result = over_tcp(address);
+    assert_eq!(result["verdict"]["reasons"][0]["key"], "no_answer");
     assert_eq!(
         number(&result, "/load/errors/timeouts"),
         number(&result, "/load/requests"),
@@ -219,6 +226,51 @@ fn a_server_that_listens_no_more() {
     assert_eq!(ran.json()["partial"], true);
 }
 
+/// An overload is a result: it fails only limits on its latency.
+#[test]
+fn a_server_that_does_not_keep_up_has_a_result() {
+    // four connections with an answer in 5 ms each: 800 per second of the 2,000 that are due
+    let address = server(|stream| {
+        each_request(stream, |stream, request| {
+            thread::sleep(Duration::from_millis(5));
+            stream.write_all(request).is_ok()
+        });
+    });
+    for (limits, code) in [
+        (&[][..], 0),
+        (&["--assert", "errors<=1%"][..], 0),
+        (&["--assert", "p50<=1h"][..], 3),
+    ] {
+        let args = [
+            "--json",
+            "-q",
+            "-R",
+            "2000",
+            "-d",
+            "500ms",
+            "--warmup",
+            "0",
+            "-c",
+            "4",
+            "--timeout",
+            "30s",
+            "--floor",
+            "off",
+        ];
+        let ran = run(
+            &format!("echo+tcp://{address}"),
+            &[&args[..], limits].concat(),
+        );
+        assert_eq!(ran.code, Some(code), "{ran:?}");
+        let result = ran.json();
+        let first = &result["verdict"]["warnings"][0];
+        assert_eq!(first["key"], "growing", "{result}");
+        let median = &result["load"]["response_time"]["quantiles"][0];
+        assert!(median["value"].as_u64().is_some(), "{result}");
+        assert_eq!(result["verdict"]["claims"][0]["valid"], true, "{result}");
+    }
+}
+
 #[test]
 fn datagrams_out_of_order_are_no_error_and_doubled_ones_are() {
     let answer = |twice: bool, backwards: bool| {
@@ -285,10 +337,11 @@ fn says(bytes: &'static [u8]) -> SocketAddr {
 fn a_missing_page_is_named_with_what_the_server_said() {
     let missing = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n";
     let result = load(&format!("http://{}/nowhere", says(missing)));
-    let reasons = result["verdict"]["reasons"].as_array().unwrap();
-    let errors = reasons
+    assert_eq!(result["verdict"]["reasons"][0]["key"], "no_answer");
+    let warnings = result["verdict"]["warnings"].as_array().unwrap();
+    let errors = warnings
         .iter()
-        .find(|reason| reason["key"] == "errors")
+        .find(|warning| warning["key"] == "errors")
         .unwrap();
     let text = errors["text"].as_str().unwrap();
     assert!(

@@ -77,14 +77,11 @@ impl Ran {
         crate::support::schema::valid("load", self.stdout.as_bytes())
     }
 
-    /// The result of a run that worked: a noisy machine may make it invalid (4), nothing may
-    /// make it fail.
+    /// The result of a run that worked: a noisy machine may spoil its percentiles, nothing may make it fail.
     pub fn measured(&self) -> Value {
-        assert!(matches!(self.code, Some(0 | 4)), "{self:?}");
+        assert_eq!(self.code, Some(0), "{self:?}");
         let value = self.json();
-        if let Some(valid) = value["verdict"]["valid"].as_bool() {
-            assert_eq!(self.code, Some(if valid { 0 } else { 4 }), "{self:?}");
-        }
+        assert_eq!(value["verdict"]["valid"], true, "{self:?}");
         value
     }
 

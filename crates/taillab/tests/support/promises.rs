@@ -67,12 +67,10 @@ pub fn check(dir: &Path, stdout: &[u8], complete_share: f64) {
     // Matching.
     let count = |key: &str| summary["matching"][key].as_u64().unwrap();
     let responses = count("responses");
-    // requests that were cut are in no distribution
-    let cut = summary["cut"]["requests"].as_u64().unwrap_or(0);
-    assert!(
-        responses + cut > 5_000,
-        "{responses} responses, {cut} requests cut"
-    );
+    assert!(responses > 5_000, "{responses} responses");
+    // the client's times leave out the requests that were cut
+    let cut = summary["scheduled"]["cut"]["requests"].as_u64();
+    let cut = cut.unwrap_or(0);
     assert_eq!(count("lost_events"), 0, "{}", summary["matching"]);
     assert!(count("matched") as f64 >= 0.999 * responses as f64);
     assert!(count("client_matched") as f64 >= 0.999 * count("client_responses") as f64);
@@ -97,10 +95,12 @@ pub fn check(dir: &Path, stdout: &[u8], complete_share: f64) {
     let ideal = ideal.and_then(Value::as_u64);
     let withdrawn = &summary["ideal"]["withdrawn"]["because"];
     let measured = median(&summary, "/measured/sojourn");
-    let client = median(&summary, "/load/response_time");
-    // only for a valid run: else the two may not cover the same requests
-    let is_valid = summary["verdict"]["valid"] == true;
-    assert!(measured < client || !is_valid, "{measured} {client}");
+    // withdrawn where the generator was too late
+    let client = summary.pointer("/load/response_time/quantiles/0/value");
+    let client = client.and_then(Value::as_u64).unwrap_or(u64::MAX);
+    // only for a valid run with few requests cut: else the two do not cover the same requests
+    let is_valid = summary["verdict"]["valid"] == true && cut < responses / 10;
+    assert!(!is_valid || measured < client, "{measured} {client}");
     let verdict = summary["verdict"].to_string();
     assert_eq!(
         withdrawn == "ideal_above_measured",

@@ -37,6 +37,19 @@ pub(super) fn whole_context() -> RecordingContext {
     }
 }
 
+#[test]
+fn where_t_comes_from_comes_back() {
+    let known = RecordingContext {
+        service_time_ns: Some(Nanos::from_micros(16)),
+        service_time_source: Some(ServiceTimeSource::Given),
+        ..context()
+    };
+    let writer = RecordingWriter::new(Vec::new(), at(1), &known).unwrap();
+    let file = writer.finish(&known, losses()).unwrap();
+    let reader = RecordingReader::open(file.as_slice()).unwrap();
+    assert_eq!(reader.context(), &known);
+}
+
 fn packed(event: &Event) -> PackedEvent {
     PackedEvent::new(event.at.saturating_since(at(1)), event.kind)
 }

@@ -62,7 +62,11 @@ pub fn calibrate(
     let mut found = found?;
     let fastest = found.calibration.peak_hi_per_s;
     if let Some(service_time) = found.capacity.service_time(fastest) {
+        let faster = service_time.as_secs_f64() / found.service_time.as_secs_f64();
+        let with_probe = found.service_time_with_probe.as_secs_f64() * faster;
         found.service_time = service_time;
+        found.service_time_with_probe =
+            Nanos::try_from_secs_f64(with_probe).unwrap_or(service_time);
     }
     Ok(found)
 }

@@ -223,7 +223,7 @@ fn known(
     let from = recorded.measured_from();
     let unseen = pipeline::unseen_by_client(load, cuts, capacity.workers, from);
     let utilization = match recorded.segments.is_empty() {
-        true => capacity.utilization(*rate_per_s, calibrated.service_time),
+        true => capacity.utilization(*rate_per_s, calibrated.service_time_with_probe),
         false => experiment.workload.utilization,
     };
     let asked = (*rate_per_s, Some(utilization));
@@ -335,7 +335,17 @@ fn take_measurements(
     let calibrated = calibrate(rig, &mut client, &mut probe, experiment)?;
     let _background = BackgroundLoad::start(experiment, &rig.placement().server)?;
     let rate = measure::rate_or_following(rig, experiment, &calibrated);
-    say.step(&match rate {
+    say.step(&announced(rate, experiment, &calibrated));
+    let mut context = context::before(rig, &probe, experiment, &calibrated);
+    context.kernel = environment.kernel.release.clone().unwrap_or_default();
+    context.hypervisor = environment.virtualization.hypervisor();
+    let recorded = measure::measure(rig, &mut client, probe, experiment, context, rate)?;
+    Ok((calibrated, recorded))
+}
+
+/// What is going to be sent, in words.
+fn announced(rate: Rate, experiment: &Experiment, calibrated: &Calibrated) -> String {
+    let mut text = match rate {
         Rate::Constant(per_s) | Rate::Repeatable(per_s) => {
             format!("measuring at {per_s:.0} requests per second")
         }
@@ -344,12 +354,13 @@ fn take_measurements(
             of.first_per_s,
             100.0 * of.of_peak
         ),
-    });
-    let mut context = context::before(rig, &probe, experiment, &calibrated);
-    context.kernel = environment.kernel.release.clone().unwrap_or_default();
-    context.hypervisor = environment.virtualization.hypervisor();
-    let recorded = measure::measure(rig, &mut client, probe, experiment, context, rate)?;
-    Ok((calibrated, recorded))
+    };
+    if calibrated.by_cpu_time && experiment.workload.rate_per_s.is_none() {
+        text.push_str(
+            ", by the CPU time of a request: the calibration did not keep the server busy",
+        );
+    }
+    text
 }
 
 #[cfg(test)]

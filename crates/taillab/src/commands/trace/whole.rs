@@ -2,7 +2,7 @@
 
 use taillab_model::explanation::{CauseShare, Share};
 use taillab_model::summary::Matching;
-use taillab_model::{Histogram, Nanos};
+use taillab_model::{Histogram, Lacking, Nanos};
 use taillab_report::live::Moment;
 use taillab_report::stages;
 
@@ -82,8 +82,8 @@ impl Whole {
             };
         }
         let complete = self.complete as f64;
-        let unanswered = self.matching.unanswered;
-        let sojourn = (self.sojourns).distribution_censored(unanswered, |_| 1.0);
+        let lacking = Lacking::unanswered(self.matching.unanswered);
+        let sojourn = (self.sojourns).distribution_censored(lacking, |_| 1.0);
         Moment {
             rate_per_s: self.arrivals / self.seconds.max(1e-9),
             p50: sojourn.quantile(0.5),

@@ -1,0 +1,77 @@
+//! Rules about a generator that sent less than it should have.
+//!
+//! As with the rules about the schedule, they withdraw what arrivals on schedule would have seen, and nothing that
+//! is of the server; of a load alone, all percentiles. Not so where the server did not keep up either: then it
+//! is the server that they show.
+
+use taillab_model::summary::{MAX_CLIENT_BUSY_SHARE, MIN_SENT_SHARE};
+
+use super::evidence::Evidence;
+use super::overload::is_overloaded;
+use super::rule::Rule;
+use super::schedule::SoFrom;
+use super::withdrawals::{Spoils, Withdrawal};
+use crate::fmt::{Count, Percent};
+
+pub(super) const GENERATOR: &[Withdrawal] = &[
+    Withdrawal {
+        rule: Rule {
+            key: "rate_missed",
+            seen: |e| {
+                let load = e.load?;
+                let sent = load.summary.sent_rate_per_s;
+                let planned = load.evidence.map(|evidence| evidence.planned_rate_per_s);
+                let planned = planned.unwrap_or(load.summary.target_rate_per_s);
+                (sent < MIN_SENT_SHARE * planned).then(|| {
+                    format!(
+                        "the generator sent {} requests per second of the {} that were due{}",
+                        Count(sent.round() as u64),
+                        Count(planned.round() as u64),
+                        so(e)
+                    )
+                })
+            },
+            remedy,
+        },
+        spoils,
+    },
+    Withdrawal {
+        rule: Rule {
+            key: "client_busy",
+            seen: |e| {
+                let busy = e.load?.summary.client.busy_share;
+                (busy > MAX_CLIENT_BUSY_SHARE).then(|| {
+                    format!(
+                        "the generator was busy {} of the time, and sent and received late{}",
+                        Percent(busy),
+                        so(e)
+                    )
+                })
+            },
+            remedy,
+        },
+        spoils,
+    },
+];
+
+fn spoils(e: &Evidence<'_>) -> Spoils {
+    match is_overloaded(e) {
+        true => Spoils::Nothing,
+        false => Spoils::From(0.5),
+    }
+}
+
+/// What is withdrawn, for the end of a sentence.
+fn so(e: &Evidence<'_>) -> String {
+    match spoils(e) {
+        Spoils::From(q) => SoFrom(e, q).to_string(),
+        _ => String::new(),
+    }
+}
+
+fn remedy(e: &Evidence<'_>) -> &'static str {
+    match is_overloaded(e) {
+        true => "the server could not answer more; lower the load",
+        false => "give the generator more threads and CPUs, or lower the load",
+    }
+}

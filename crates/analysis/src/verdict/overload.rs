@@ -1,0 +1,101 @@
+//! Rules about work that came faster than it was done. They withdraw nothing: what was measured is what this
+//! load does to this server.
+
+use taillab_model::summary::Verdict;
+
+use super::evidence::{Evidence, Growth};
+use super::rule::Rule;
+use crate::fmt::{Count, Grew, Percent};
+
+/// The rules that say that the server did not keep up with the load.
+const OVERLOAD: [&str; 2] = ["overload", "growing"];
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        key: OVERLOAD[0],
+        seen: |e| {
+            let Some(server) = e.server else {
+                let load = e.load?.summary;
+                let utilization = load.target_utilization?;
+                // a generator that is the limit sends less than planned
+                let sent = load.sent_rate_per_s / load.target_rate_per_s;
+                return (utilization * sent >= 1.0).then(|| {
+                    format!(
+                        "the load is {} of the capacity, so work arrives faster than it is done",
+                        Percent(utilization)
+                    )
+                });
+            };
+            let overload = server.result.measured.overload.as_ref()?;
+            Some(format!(
+                "work arrived faster than it was done, {}",
+                Grew(overload)
+            ))
+        },
+        remedy: |e| {
+            let server = e.server.map(|server| &server.result.measured);
+            let overload = server.and_then(|measured| measured.overload.as_ref());
+            match overload {
+                Some(overload) if !overload.outlasts_load => {
+                    "the percentiles depend on how long that lasted; see the first finding"
+                }
+                Some(_) => {
+                    "the percentiles are those of this measurement only, and grow with its length; \
+                     see the first finding"
+                }
+                None => {
+                    "the percentiles are those of this measurement only, and grow with its length; \
+                     lower the load"
+                }
+            }
+        },
+    },
+    Rule {
+        key: OVERLOAD[1],
+        seen: |e| {
+            let load = e.load?.evidence?;
+            let Growth {
+                first,
+                last,
+                answered_per_s,
+            } = load.growth?;
+            Some(format!(
+                "answers took longer throughout (p10 {first} in the first fifth, {last} in the \
+                 last), {} requests per second were due and {} were answered",
+                Count(load.planned_rate_per_s.round() as u64),
+                Count(answered_per_s.round() as u64)
+            ))
+        },
+        remedy: |_| {
+            "the percentiles are those of this measurement only, and grow with its length; lower \
+             the load, or run longer if it is only near the capacity"
+        },
+    },
+    Rule {
+        key: "server_overloaded",
+        seen: |e| {
+            let overloaded = e.sweep?.iter().filter(|step| is_overload(&step.verdict));
+            let rates: Vec<String> = overloaded
+                .map(|step| format!("{:.0}/s", step.load.target_rate_per_s))
+                .collect();
+            (!rates.is_empty())
+                .then(|| format!("the server did not keep up at {}", rates.join(", ")))
+        },
+        remedy: |_| {
+            "what was measured there depends on the length of the measurement; read it as “too \
+             much”"
+        },
+    },
+];
+
+/// The server did not keep up with the load.
+pub fn is_overload(verdict: &Verdict) -> bool {
+    let mut keys = verdict.warnings.iter().map(|warning| warning.key.as_str());
+    keys.any(|key| OVERLOAD.contains(&key))
+}
+
+/// The same, before there is a verdict.
+pub(super) fn is_overloaded(evidence: &Evidence<'_>) -> bool {
+    let mut of_server = RULES.iter().filter(|rule| OVERLOAD.contains(&rule.key));
+    of_server.any(|rule| (rule.seen)(evidence).is_some())
+}

@@ -1,0 +1,135 @@
+//! Sentences about what requests on schedule saw, where the generator was held up.
+
+use taillab_model::Nanos;
+use taillab_model::summary::{CutSummary, LoadSummary, Report, Scheduled};
+
+use crate::figures::{counted, percent, quantile_name, rate};
+
+/// A generator that was held up for less than this share of the time is not worth a line on a screen.
+const NOTABLE: f64 = 0.01;
+
+/// The percentiles that the sentence says.
+const TOLD: [f64; 3] = [0.5, 0.99, 0.999];
+
+/// What was left out of the experiment's view, where something was.
+pub(crate) fn cut(report: &Report) -> Option<&CutSummary> {
+    report.scheduled.as_ref()?.cut.as_ref()
+}
+
+/// [`off_schedule`], where that matters for the first look at a result.
+pub(crate) fn notably_off_schedule(report: &Report) -> Option<String> {
+    let matters = cut(report)?.share >= NOTABLE || withdrawn_from(report).is_some();
+    matters.then(|| off_schedule(report)).flatten()
+}
+
+/// What is measured, and what arrivals on schedule would see, where the generator did not keep its schedule
+/// all the time.
+pub(crate) fn off_schedule(report: &Report) -> Option<String> {
+    let view = report.scheduled.as_ref()?;
+    let cut = view.cut.as_ref()?;
+    let by = by_whom(cut).map_or_else(String::new, |by| format!(" ({by})"));
+    Some(format!(
+        "The generator was held up for {} of the time{by}: what is measured is the server under the \
+         arrivals as they came; what {} would see is {} (scheduled)",
+        percent(cut.share, 1),
+        planned(report.load.as_ref()),
+        seen(view),
+    ))
+}
+
+/// Who held the generator up: `mostly by stress (pid 77) on CPU 1`, `by kswapd0 (pid 40) on CPU 1 and 12 others`.
+fn by_whom(cut: &CutSummary) -> Option<String> {
+    let (first, others) = cut.by_reason.split_first()?;
+    let who = &first.who;
+    Some(match others.len() as u64 {
+        0 => format!("by {who}"),
+        _ if first.length_ns * 2 >= cut.length_ns => format!("mostly by {who}"),
+        n => format!("by {who} and {}", counted(n, "other", "others")),
+    })
+}
+
+/// The arrivals that were wanted: `Poisson arrivals at 30,000/s`.
+fn planned(load: Option<&LoadSummary>) -> String {
+    let Some(load) = load else {
+        return "arrivals on schedule".to_owned();
+    };
+    let process = match load.arrivals.process.as_str() {
+        "poisson" => "Poisson",
+        process => process,
+    };
+    format!("{process} arrivals at {}/s", rate(load.target_rate_per_s))
+}
+
+/// `p50 41.2 µs, p99 1.30 ms`, as far as it is known.
+fn seen(view: &Scheduled) -> String {
+    let known = TOLD.into_iter().filter_map(|q| {
+        let value = view.sojourn.as_ref()?.quantile(q)?;
+        Some(format!("{} {value}", quantile_name(q)))
+    });
+    let known: Vec<String> = known.collect();
+    match known.is_empty() {
+        true => "not known".to_owned(),
+        false => known.join(", "),
+    }
+}
+
+/// From which percentile on the experiment's view, and with it the client's, is withdrawn.
+pub(crate) fn withdrawn_from(report: &Report) -> Option<f64> {
+    report.scheduled.as_ref()?.withdrawn_from()
+}
+
+/// `1.25 % of the time (1,204 requests): 7 × the generator's CPU stood still (the hypervisor …)`.
+pub(crate) fn reasons(cut: &CutSummary) -> String {
+    /// Reasons that are spelled out, the longest first.
+    const SPELLED_OUT: usize = 4;
+    let (spelled_out, others) = cut.by_reason.split_at(cut.by_reason.len().min(SPELLED_OUT));
+    let reasons = spelled_out.iter().map(|by| {
+        let (times, why) = (by.times, by.why.sentence());
+        format!("{times} × {why} for {} ({})", by.length_ns, by.who)
+    });
+    let others = (!others.is_empty()).then(|| {
+        let times: u64 = others.iter().map(|by| by.times).sum();
+        let length: Nanos = others.iter().map(|by| by.length_ns).sum();
+        format!("{times} × for other reasons, for {length}")
+    });
+    format!(
+        "{} of the time ({}): {}",
+        percent(cut.share, 2),
+        counted(cut.requests, "request", "requests"),
+        reasons.chain(others).collect::<Vec<_>>().join("; ")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use taillab_model::CutReason;
+    use taillab_model::summary::CutBy;
+
+    use super::*;
+
+    #[test]
+    fn the_longest_reasons_are_spelled_out() {
+        let by = |number: u64| CutBy {
+            why: CutReason::GeneratorNotScheduled,
+            who: format!("program {number}"),
+            times: number,
+            length_ns: Nanos::from_millis(100 - number),
+            requests: 10,
+        };
+        let cut = CutSummary {
+            share: 0.0125,
+            length_ns: Nanos::from_millis(579),
+            requests: 1_204,
+            by_reason: (1..=6).map(by).collect(),
+            ..CutSummary::default()
+        };
+        assert_eq!(by_whom(&cut).unwrap(), "by program 1 and 5 others");
+        let text = reasons(&cut);
+        let begin = "1.25 % of the time (1,204 requests): 1 × the generator was not on its CPU for 99.0 ms (program 1); ";
+        assert!(text.starts_with(begin), "{text}");
+        assert!(
+            text.ends_with("; 11 × for other reasons, for 189 ms"),
+            "{text}"
+        );
+    }
+}
