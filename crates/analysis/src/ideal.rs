@@ -1,11 +1,14 @@
 //! The ideal sojourn of each measured request.
 
+mod schedule;
+
 use std::num::NonZeroU32;
 
 use taillab_model::summary::IdealBounds;
 use taillab_model::{Distribution, Histogram, Monotonic, Nanos, quantile_rank};
 use taillab_queueing::ideal::IdealQueue;
 
+use self::schedule::Schedule;
 use crate::matched::Matched;
 
 /// The measured requests of a window, in order of T1.
@@ -41,6 +44,8 @@ pub struct IdealArrivals {
     interval: Option<[Bound; 2]>,
     /// The same with the t that the server has without the probe.
     without_probe: Option<Bound>,
+    /// The same with the times at which the requests were due, where a client was joined.
+    schedule: Schedule,
     measure_from: Monotonic,
     /// The first and the last arrival of the measurement.
     span: Option<(Monotonic, Monotonic)>,
@@ -54,6 +59,7 @@ impl IdealArrivals {
             queue: IdealQueue::new(service_time, workers),
             interval: None,
             without_probe: None,
+            schedule: Schedule::new(service_time, workers),
             measure_from,
             span: None,
             count: 0,
@@ -106,6 +112,12 @@ impl IdealArrivals {
         Some(&self.without_probe.as_ref()?.sojourns)
     }
 
+    /// The ideal sojourns if each request had arrived when it was due, without intervals; `None` where no
+    /// client was joined.
+    pub fn of_schedule(&self) -> Option<Distribution> {
+        self.schedule.distribution()
+    }
+
     /// Sends the arrivals of the next window through the queue. Requests that arrived at
     /// `waited_for_until` or earlier were waited for as long as answers take.
     pub fn take(&mut self, matched: &Matched, waited_for_until: Monotonic) -> MeasuredRequests {
@@ -119,6 +131,11 @@ impl IdealArrivals {
             let bounds = self.interval.iter_mut().flatten();
             for bound in bounds.chain(&mut self.without_probe) {
                 bound.add(t1, counts);
+            }
+            if matched.client.is_some() {
+                let due = |place| matched.requests.due(place);
+                let due = arrival.matched.map_or(arrival.t1, due);
+                self.schedule.add(due, arrival.t1, counts);
             }
             if arrival.t1 >= self.measure_from {
                 self.span = Some((self.span.map_or(arrival.t1, |(first, _)| first), arrival.t1));
@@ -164,6 +181,7 @@ impl IdealArrivals {
 }
 
 /// An ideal queue of which only the distribution matters.
+#[derive(Clone)]
 struct Bound {
     queue: IdealQueue,
     sojourns: Histogram,

@@ -370,8 +370,10 @@ impl<'c> Analysis<'c> {
         summed.ideal.assume_independent();
         let ideal_as_independent = summed.ideal.distribution();
         server_measured.sojourn = sojourn.distribution;
+        let of_schedule = self.arrivals.of_schedule();
         let ideal = Ideal {
             sojourn: ideal,
+            of_schedule: of_schedule.filter(|_| explained.withdrawn.is_none()),
             by_service_time,
             workers,
             workers_source: WorkersSource::default(),

@@ -69,6 +69,7 @@ fn facts() -> LoadFacts {
             ad_critical: 2.492,
             idc: idc.to_vec(),
             passed: true,
+            dead_time: None,
         },
         client: ClientCost {
             cpu_ns_per_request: Nanos::from_micros(4),

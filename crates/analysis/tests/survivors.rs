@@ -160,6 +160,7 @@ fn loaded(requests: u64, answered: impl Fn(u64) -> bool) -> taillab_analysis::lo
             ad_critical: 1.0,
             idc: Vec::new(),
             passed: true,
+            dead_time: None,
         },
         client: ClientCost {
             cpu_ns_per_request: Nanos::from_micros(1),

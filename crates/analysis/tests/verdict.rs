@@ -92,6 +92,7 @@ fn good(analysis: &Analysed) -> Report {
                 ad_critical: 2.5,
                 idc: Vec::new(),
                 passed: true,
+                dead_time: None,
             },
             client: ClientCost {
                 cpu_ns_per_request: Nanos::from_micros(5),

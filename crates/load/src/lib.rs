@@ -54,5 +54,5 @@ pub use saturate::{ClosedLoop, Saturation, saturate};
 pub use stamps::KernelStamps;
 pub use taillab_model::Outcome;
 pub use target::Target;
-pub use verdict::{arrivals_verdict, schedule_verdict};
+pub use verdict::{SHORTEST_WINDOW, arrivals_verdict, schedule_verdict};
 pub use wrong_answer::WrongAnswer;

@@ -8,14 +8,14 @@
 //! takes, and with n gaps Kolmogorov–Smirnov at 5 % finds a distortion of 1.36/√n. (On a 2-CPU
 //! virtual machine a send over veth takes 7 µs, mostly the interprocessor interrupt of RPS. At
 //! 20,000/s that is D = 0.13, where 5 s allow 0.004.) The test is not made weaker for that. The index
-//! of dispersion says whether the bursts of a millisecond and longer, which cause queues, are those
-//! of the process.
+//! of dispersion says in windows of which length the counts of the sends are those of the process:
+//! from the service time on, because bursts of that length make the queues.
 
 mod gaps;
 mod schedule;
 
-use taillab_model::Monotonic;
 use taillab_model::summary::{ArrivalsReference, ArrivalsVerdict};
+use taillab_model::{Monotonic, Nanos};
 
 use self::gaps::{
     ANDERSON_DARLING_CRITICAL, anderson_darling, coefficient_of_variation, dispersion,
@@ -25,16 +25,22 @@ use crate::LoadError;
 
 pub use self::schedule::schedule_verdict;
 
+/// The shortest window of the index of dispersion where the service time is not known: few servers
+/// take less.
+pub const SHORTEST_WINDOW: Nanos = Nanos::from_micros(10);
+
 /// Judges the times at which requests were sent against a Poisson process of `rate_per_s`.
 ///
 /// `passed` is the Kolmogorov–Smirnov test at 5 % and nothing else; without a gap it is false.
-/// The times need not be sorted.
+/// The times need not be sorted. `shortest` is the shortest window of the index of dispersion: the
+/// server's service time, or [`SHORTEST_WINDOW`] where that is not known.
 ///
 /// # Errors
 /// [`LoadError::Arrivals`] when the rate is not positive and finite.
 pub fn arrivals_verdict(
     sends: impl IntoIterator<Item = Monotonic>,
     rate_per_s: f64,
+    shortest: Nanos,
 ) -> Result<ArrivalsVerdict, LoadError> {
     let sent_ns = sorted_ns(sends);
     let gaps = sorted_gaps(&sent_ns);
@@ -48,23 +54,25 @@ pub fn arrivals_verdict(
         ks_critical,
         ad_a2: anderson_darling(&gaps, rate_per_s)?,
         ad_critical: ANDERSON_DARLING_CRITICAL,
-        idc: dispersion(&sent_ns, |_, sent| sent.map(|_| 1.0)),
+        idc: dispersion(&sent_ns, shortest, |_, sent| sent.map(|_| 1.0)),
         passed: !gaps.is_empty() && ks_d <= ks_critical,
+        dead_time: None,
     })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cmp::Ordering;
+
     use rand::{RngExt, SeedableRng};
     use rand_distr::{Distribution, Exp1};
     use rand_xoshiro::Xoshiro256PlusPlus;
-
-    use taillab_model::Nanos;
 
     use super::*;
 
     const RATE: f64 = 20_000.0;
     const MEAN_NS: f64 = 50_000.0;
+    const MS: Nanos = Nanos::from_millis(1);
 
     /// Send times with the given gaps, in multiples of the mean.
     fn sends(gaps: impl IntoIterator<Item = f64>) -> Vec<Monotonic> {
@@ -84,7 +92,7 @@ mod tests {
     }
 
     fn verdict(gaps: impl IntoIterator<Item = f64>) -> ArrivalsVerdict {
-        arrivals_verdict(sends(gaps), RATE).unwrap()
+        arrivals_verdict(sends(gaps), RATE, MS).unwrap()
     }
 
     fn near(a: f64, b: f64, tolerance: f64) {
@@ -158,19 +166,19 @@ mod tests {
 
     #[test]
     fn a_true_sample_has_the_dispersion_of_its_process() {
-        let true_sample = verdict(exponential(400_000, 9));
+        let times = sends(exponential(400_000, 9));
+        let true_sample = arrivals_verdict(times, RATE, SHORTEST_WINDOW).unwrap();
+        assert_eq!(true_sample.idc[0].window_ns, SHORTEST_WINDOW);
         let length = Nanos::from_secs(20);
-        assert!(
-            true_sample
-                .idc
-                .iter()
-                .all(|at| at.is_poisson(length, 0.05) == Some(true))
-        );
+        for at in &true_sample.idc {
+            let is_wanted = at.against(ArrivalsReference::Process, length, 0.02);
+            assert_eq!(is_wanted, Some(Ordering::Equal), "{at:?}");
+        }
     }
 
     #[test]
     fn what_is_not_poisson_fails() {
-        let constant = verdict(std::iter::repeat_n(1.0, 20_000));
+        let constant = verdict(std::iter::repeat_n(1.0, 21_000));
         assert!(!constant.passed && constant.ad_a2 > 1000.0);
         near(constant.ks_d, 1.0 - (-1.0_f64).exp(), 1e-3);
         near(constant.cv, 0.0, 1e-3);
@@ -198,7 +206,7 @@ mod tests {
             .map(|at| at.nanos_since_boot().next_multiple_of(1_000_000))
             .map(Monotonic::from_nanos_since_boot)
             .collect();
-        let quantised = arrivals_verdict(ticks, RATE).unwrap();
+        let quantised = arrivals_verdict(ticks, RATE, MS).unwrap();
         assert!(!quantised.passed && quantised.ks_d > 0.5);
     }
 
@@ -215,24 +223,33 @@ mod tests {
                 Monotonic::from_nanos_since_boot(sent)
             })
             .collect();
-        let v = arrivals_verdict(late, RATE).unwrap();
+        let t = Nanos::from_micros(16);
+        let v = arrivals_verdict(late, RATE, t).unwrap();
         assert!(!v.passed);
         near(v.ks_d, 1.0 - (-0.2_f64).exp(), 0.01);
-        // queues of a millisecond and longer see the process wanted
-        near(v.idc[0].value.unwrap(), 1.0, 0.1);
+        // in windows of t there is rarely a second send; in those of a tenth of a millisecond and longer the
+        // counts are those of the process. By a simulation in another language: 0.864, 0.913, 0.984, 1.01
+        let windows: Vec<u64> = v.idc.iter().map(|at| at.window_ns.get() / 1_000).collect();
+        assert_eq!(windows, [16, 30, 100, 300, 1_000, 10_000, 100_000]);
+        near(v.idc[0].value.unwrap(), 0.864, 0.02);
+        near(v.idc[1].value.unwrap(), 0.913, 0.02);
+        near(v.idc[4].value.unwrap(), 1.0, 0.1);
+        let length = Nanos::from_secs(5);
+        assert_eq!(v.more_even_below(length), Some(Nanos::from_micros(30)));
+        assert_eq!(v.foreign_bursts(length), None);
     }
 
     #[test]
     fn too_little_to_judge_fails_and_a_rate_that_is_none_is_an_error() {
         for few in [0, 1, 2] {
-            let v = arrivals_verdict(sends(vec![1.0; 2])[..few].to_vec(), RATE).unwrap();
+            let v = arrivals_verdict(sends(vec![1.0; 2])[..few].to_vec(), RATE, MS).unwrap();
             // two sends have one gap, which no distance rejects
             assert_eq!(v.passed, few == 2);
             assert!(v.ks_d.is_finite() && v.ad_a2.is_finite());
             assert!(v.idc.iter().all(|at| at.value.is_none()));
         }
         for rate in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-            assert!(arrivals_verdict(sends([1.0]), rate).is_err());
+            assert!(arrivals_verdict(sends([1.0]), rate, MS).is_err());
         }
     }
 }

@@ -69,6 +69,11 @@ pub struct Ideal {
     /// contain them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub by_service_time: Vec<IdealBounds>,
+    /// The sojourn that the same queue would give the requests if each had arrived when it was due: a sender
+    /// cannot send two requests at once, which takes bursts away. Its percentiles have no intervals of their own.
+    /// Absent where the client was not ours, or there is no comparison.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of_schedule: Option<Distribution>,
     /// Workers c of the ideal queue.
     #[schemars(range(min = 1))]
     pub workers: u32,

@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 
 pub use self::cut::{CutBy, CutSummary, MAX_CUT_SHARE, MAX_UNSETTLED_SHARE, UnsettledAt};
 pub use self::load::{
-    ArrivalsReference, ArrivalsVerdict, ClientCost, DispersionAt, LoadErrors, LoadSegment,
-    LoadSummary,
+    ArrivalsReference, ArrivalsVerdict, ClientCost, DeadTime, DispersionAt, LoadErrors,
+    LoadSegment, LoadSummary,
 };
 pub use self::scheduled::Scheduled;
 pub use self::verdict::{

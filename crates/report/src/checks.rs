@@ -2,14 +2,16 @@
 
 use taillab_model::load_result::{Generator, LoadReport};
 use taillab_model::summary::{
-    ArrivalsReference, Calibration, Claim, DispersionAt, Hook, LimitedBy, LoadErrors, LoadSummary,
-    MAX_CLIENT_BUSY_SHARE, MIN_COMPLETE_SHARE, MIN_MATCHED_SHARE, Matching, Observer, Overhead,
-    Scheduled, Verdict,
+    ArrivalsReference, Calibration, Claim, DeadTime, DispersionAt, Hook, LimitedBy, LoadErrors,
+    LoadSummary, MAX_CLIENT_BUSY_SHARE, MIN_COMPLETE_SHARE, MIN_MATCHED_SHARE, Matching, Observer,
+    Overhead, Scheduled, Verdict,
 };
 use taillab_model::{Distribution, MiddleStamps, Nanos};
 
 use crate::document::Document;
-use crate::figures::{bytes, count, counted, micros_f64, percent, percent_of, rate, round_length};
+use crate::figures::{
+    bytes, count, counted, interval, micros, micros_f64, percent, percent_of, rate, round_length,
+};
 use crate::schedule;
 use crate::server::{self, service_time_origin};
 use crate::table::{Column, Table, cell, name};
@@ -275,12 +277,37 @@ fn arrivals(load: &LoadSummary, length: Nanos) -> TrustCheck {
         let idc = idc.join(", ");
         lines.push(format!("index of dispersion of counts (IDC) {idc}"));
     }
-    // bursts decide, not single gaps of microseconds: bursts make the queues
+    let even = evenness(load, length);
+    let is_exact = even.is_none() && (a.gaps_passed() || is_scheduled);
+    lines.extend(even);
+    lines.extend(a.dead_time.as_ref().map(dead_time));
+    // bursts decide: they make the queues, and evenness only takes some away
     let state = match a.foreign_bursts(length) {
         Some(_) => State::Bad,
-        None => State::good_if(a.gaps_passed() || is_scheduled, State::Notable),
+        None => State::good_if(is_exact, State::Notable),
     };
     check("arrivals", state, lines)
+}
+
+/// Below which windows a send takes bursts away.
+fn evenness(load: &LoadSummary, length: Nanos) -> Option<String> {
+    let window = load.arrivals.more_even_below(length)?;
+    Some(format!(
+        "sends are more even than {} in windows shorter than {}",
+        load.arrivals.process,
+        round_length(window.get() as f64)
+    ))
+}
+
+/// How long one send keeps the next one waiting.
+fn dead_time(dead: &DeadTime) -> String {
+    format!(
+        "dead time {} µs ({}), the median of {} pairs of sends that were due within {} of each other",
+        micros(dead.median_ns),
+        interval(Some(dead.lo_ns), dead.hi_ns),
+        count(dead.count),
+        round_length(dead.due_within_ns.get() as f64),
+    )
 }
 
 fn sender(load: &LoadSummary) -> TrustCheck {

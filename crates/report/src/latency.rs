@@ -85,6 +85,42 @@ pub(crate) fn without_host(document: &Document<'_>) -> Option<String> {
     })
 }
 
+/// If the ideal of the schedule has a p99 that differs by more than this, the result says so.
+const NOTABLE: f64 = 0.03;
+
+/// How p99 compares with the ideal of the arrivals as they were due, where that is another one: `p99 is 2.35×
+/// the ideal of these arrivals, and 2.10× that of poisson arrivals as intended (114.5 µs).`
+pub(crate) fn against_schedule(document: &Document<'_>) -> Option<String> {
+    const P99: f64 = 0.99;
+    let report = document.report;
+    let result = &report.server;
+    let (ideal, intended) = (&result.ideal.sojourn, result.ideal.of_schedule.as_ref()?);
+    let longer = ratio_at(intended, ideal, P99)?;
+    if (longer - 1.0).abs() <= NOTABLE {
+        return None;
+    }
+    let measured = &result.measured.sojourn;
+    let [of_these, of_intended] = [ideal, intended].map(|ideal| ratio_at(measured, ideal, P99));
+    let arrivals = report.load.as_ref().map(|load| &load.arrivals);
+    let process = arrivals.map_or("the", |arrivals| &arrivals.process);
+    let dead_time = arrivals.and_then(|arrivals| arrivals.dead_time);
+    let why = match dead_time.filter(|_| longer > 1.0) {
+        Some(dead) => format!(
+            " Two requests that are due together leave {} µs apart, which takes queueing away from the \
+             server.",
+            figures::micros(dead.median_ns)
+        ),
+        None => String::new(),
+    };
+    Some(format!(
+        "p99 is {} the ideal of these arrivals, and {} that of {process} arrivals as intended \
+         ({} µs).{why}",
+        figures::ratio(of_these?),
+        figures::ratio(of_intended?),
+        figures::micros(intended.quantile(P99)?),
+    ))
+}
+
 /// What makes the ratios at p50 and p99 more than 1, a sentence each.
 pub(crate) fn ratios(document: &Document<'_>) -> Vec<String> {
     const SHOWN: [f64; 2] = [0.5, 0.99];

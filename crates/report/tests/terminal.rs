@@ -27,6 +27,27 @@ fn a_run_on_one_screen() {
     insta::assert_snapshot!(text);
 }
 
+/// The sender took queueing away, so p99 is nearer to the ideal of the arrivals as intended.
+#[test]
+fn p99_is_also_held_against_the_schedule() {
+    let mut sample = common::sample(Nanos::from_secs(20));
+    let mut said = |longer: u64| {
+        let ideal = &mut sample.summary.server.ideal;
+        let mut of_schedule = ideal.sojourn.clone();
+        for at in &mut of_schedule.quantiles {
+            at.value = at.value.map(|value| Nanos::new(value.get() * longer / 100));
+        }
+        ideal.of_schedule = Some(of_schedule);
+        let screen = screen(&sample.report(), None, &[], Style::PLAIN);
+        let page = String::from_utf8(taillab_report::html::render(&sample.report())).unwrap();
+        let words = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        [screen, page].map(|text| words(text).contains("poisson arrivals as intended"))
+    };
+    assert_eq!(said(114), [true, true]);
+    assert_eq!(said(96), [true, true]);
+    assert_eq!(said(102), [false, false]);
+}
+
 #[test]
 fn a_valid_run_in_80_columns() {
     let sample = common::sample(Nanos::from_secs(20));

@@ -18,7 +18,7 @@ use taillab_analysis::cut::{self, Span, Spans};
 use taillab_host::Interrupt;
 use taillab_load::{
     AnyClient, Endpoint, Hooks, KernelStamps, LoadRun, NoHooks, OpenLoop, Progress, Protocol,
-    Waiting, Workload, arrivals_verdict, open_loop, prefill,
+    SHORTEST_WINDOW, Waiting, Workload, arrivals_verdict, open_loop, prefill,
 };
 use taillab_model::{Cut, Monotonic, Nanos};
 use taillab_queueing::arrivals::ArrivalProcess;
@@ -300,7 +300,11 @@ fn seen(run: &LoadRun, per_s: f64, server_waited_ms: f64) -> Seen {
     };
     let (from, to) = (measured[0].0, measured[measured.len() - 1].1);
     let length = to.saturating_since(from).as_secs_f64();
-    let arrivals = arrivals_verdict(spans.spliced(measured.iter().map(|(_, sent)| *sent)), per_s);
+    let arrivals = arrivals_verdict(
+        spans.spliced(measured.iter().map(|(_, sent)| *sent)),
+        per_s,
+        SHORTEST_WINDOW,
+    );
     Seen {
         late_us: late(false).0,
         late_left_us: late(true).0,

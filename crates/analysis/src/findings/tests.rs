@@ -134,6 +134,7 @@ impl Case {
             },
             ideal: Ideal {
                 sojourn: none(),
+                of_schedule: None,
                 workers: 1,
                 by_service_time: Vec::new(),
                 workers_source: WorkersSource::default(),

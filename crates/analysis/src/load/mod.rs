@@ -5,6 +5,7 @@
 //! 2. [`crate::verdict::judge`] says whether they can be trusted;
 //! 3. [`objective_at`] and [`found`] give the results of a search for an objective.
 
+mod dead_time;
 mod objective;
 
 use taillab_model::load_result::Wire;
@@ -14,6 +15,7 @@ use taillab_model::{ClientTimes, Distribution, Monotonic, Nanos, WireTimes};
 use crate::statistics::{Observations, distribution_of};
 use crate::verdict::{Growth, LoadEvidence, Unsupported};
 
+use dead_time::dead_time;
 pub use objective::{found, objective_at};
 
 /// A request of the measurement, as seen by the client; `received` is `None` if no answer came in time.
@@ -32,7 +34,7 @@ pub struct LoadFacts {
     pub target_rate_per_s: f64,
     /// That rate as a share of the capacity, where this is known.
     pub target_utilization: Option<f64>,
-    /// How the sends compare with the intended process.
+    /// How the sends compare with the intended process; the dead time follows from the requests.
     pub arrivals: ArrivalsVerdict,
     /// The client's own cost.
     pub client: ClientCost,
@@ -126,7 +128,10 @@ where
             service_time,
             lateness,
             segments: Vec::new(),
-            arrivals: facts.arrivals,
+            arrivals: ArrivalsVerdict {
+                dead_time: dead_time(requests().map(|r| r.times)),
+                ..facts.arrivals
+            },
             client: facts.client,
             errors: facts.errors,
         },

@@ -2,8 +2,8 @@
 
 use taillab_model::explanation::{Culprit, THIS_GENERATOR, THIS_TRACER};
 use taillab_model::summary::{
-    ArrivalsReference, LimitedBy, LoadErrors, MAX_CLIENT_BUSY_SHARE, MAX_LATENESS_SHARE,
-    MIN_COMPLETE_SHARE, NOTABLE_LATENESS_SHARE,
+    ArrivalsReference, LimitedBy, LoadErrors, LoadSummary, MAX_CLIENT_BUSY_SHARE,
+    MAX_LATENESS_SHARE, MIN_COMPLETE_SHARE, NOTABLE_LATENESS_SHARE,
 };
 
 use taillab_model::{MiddleStamps, REPORTED_QUANTILES};
@@ -366,14 +366,18 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         key: "arrival_gaps",
         seen: |e| {
-            let arrivals = &e.load?.summary.arrivals;
+            let load = e.load?.summary;
+            let arrivals = &load.arrivals;
             let judged = arrivals.reference == ArrivalsReference::Process;
             let any = e.on_schedule().is_some_and(|kept| kept.count > 0);
             (judged && any && !arrivals.gaps_passed()).then(|| {
                 format!(
                     "the individual gaps between sends are not exactly {} (Kolmogorov–Smirnov \
-                     distance {:.4}, Anderson–Darling A² {:.2})",
-                    arrivals.process, arrivals.ks_d, arrivals.ad_a2
+                     distance {:.4}, Anderson–Darling A² {:.2}){}",
+                    arrivals.process,
+                    arrivals.ks_d,
+                    arrivals.ad_a2,
+                    down_to(load).unwrap_or_default()
                 )
             })
         },
@@ -383,8 +387,8 @@ pub(super) const RULES: &[Rule] = &[
                  gets the arrivals as they were, so the comparison is fair"
             }
             None => {
-                "a send takes longer than the shortest gaps; the bursts, which make the queues, \
-                 are as intended"
+                "a send takes longer than the shortest gaps; a request that is due during a send \
+                 waits in the generator, which the response time counts and the service time does not"
             }
         },
     },
@@ -454,4 +458,24 @@ fn part_of_tail(evidence: &Evidence<'_>, name: &str) -> Option<String> {
     let share: f64 = own.map(|share| share.excess_share_above_p99.value).sum();
     (share >= NOTABLE_SHARE_OF_TAIL)
         .then(|| format!("{name} caused {} of the excess above p99", Percent(share)))
+}
+
+/// In which windows the bursts of a load were as intended; `None` where they were not.
+fn down_to(load: &LoadSummary) -> Option<String> {
+    let arrivals = &load.arrivals;
+    if arrivals.foreign_bursts(load.duration_ns).is_some() {
+        return None;
+    }
+    let shortest = arrivals.idc.first().filter(|at| at.value.is_some())?;
+    Some(match arrivals.more_even_below(load.duration_ns) {
+        Some(window) => format!(
+            "; in windows shorter than {window} the sends are more even than {}, in longer ones their \
+             bursts are as intended",
+            arrivals.process
+        ),
+        None => format!(
+            ", but their bursts are as intended in windows of {} and longer",
+            shortest.window_ns
+        ),
+    })
 }

@@ -76,7 +76,10 @@ impl Withdrawn {
             t3_t4,
             t4_t5,
             t5_t6,
-        ] {
+        ]
+        .into_iter()
+        .chain(&mut server.ideal.of_schedule)
+        {
             self.distribution(distribution);
         }
         server.stages_at.retain(|at| self.keeps(at.q));

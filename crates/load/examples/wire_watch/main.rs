@@ -14,7 +14,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use capture::{Capture, Layer4, Packet};
-use taillab_load::arrivals_verdict;
+use taillab_load::{SHORTEST_WINDOW, arrivals_verdict};
 use taillab_model::Monotonic;
 
 const USAGE: &str = "usage: wire_watch --device NAME --port N [--seconds S] [--tcp | --udp] [--rate R] [--together]";
@@ -83,7 +83,7 @@ fn summary(
     let times = packets
         .iter()
         .map(|p| Monotonic::from_nanos_since_boot(p.at_ns));
-    let verdict = arrivals_verdict(times, rate)?;
+    let verdict = arrivals_verdict(times, rate, SHORTEST_WINDOW)?;
     let idc: Vec<_> = verdict
         .idc
         .iter()

@@ -9,6 +9,7 @@
 use taillab_model::summary::{ArrivalsReference, ArrivalsVerdict};
 use taillab_model::{Monotonic, Nanos};
 
+use super::SHORTEST_WINDOW;
 use super::gaps::{
     ANDERSON_DARLING_CRITICAL, coefficient_of_variation, dispersion, index_of_dispersion,
     sorted_gaps, sorted_ns,
@@ -35,10 +36,11 @@ pub fn schedule_verdict(
         ks_critical,
         ad_a2,
         ad_critical: ANDERSON_DARLING_CRITICAL,
-        idc: dispersion(&sent_ns, |window, _| {
+        idc: dispersion(&sent_ns, SHORTEST_WINDOW, |window, _| {
             index_of_dispersion(&planned_ns, window)
         }),
         passed: !sent.is_empty() && ks_d <= ks_critical,
+        dead_time: None,
     }
 }
 
@@ -147,7 +149,8 @@ mod tests {
             .collect();
         let as_planned = schedule_verdict("trace", bursty.clone(), bursty.clone());
         assert!(as_planned.passed && as_planned.ks_d == 0.0);
-        assert!(as_planned.idc[0].value.unwrap() > 5.0);
+        let ms = |v: &ArrivalsVerdict| v.idc[4].value.unwrap();
+        assert!(ms(&as_planned) > 5.0);
         assert_eq!(as_planned.foreign_bursts(length), None);
 
         let even: Vec<Monotonic> = (0..80_000_u64)
@@ -156,8 +159,9 @@ mod tests {
         let bursts_of_the_client = schedule_verdict("deterministic", even, bursty);
         assert!(!bursts_of_the_client.passed);
         let foreign = bursts_of_the_client.foreign_bursts(length).unwrap();
-        assert_eq!(foreign.window_ns, Nanos::from_millis(1));
-        assert!(foreign.expected.unwrap() < 0.1 && foreign.value.unwrap() > 5.0);
+        // 20 of the 500 ns apart are in the shortest window
+        assert_eq!(foreign.window_ns, SHORTEST_WINDOW);
+        assert!(foreign.expected.unwrap() < 1.0 && foreign.value.unwrap() > 5.0);
     }
 
     #[test]

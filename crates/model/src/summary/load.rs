@@ -1,5 +1,6 @@
 //! The load: what was asked for, and what the client saw of it.
 
+use std::cmp::Ordering;
 use std::iter::Sum;
 
 use schemars::JsonSchema;
@@ -81,10 +82,34 @@ pub struct ArrivalsVerdict {
     /// The A² that 5 % of true samples exceed.
     #[schemars(range(min = 0))]
     pub ad_critical: f64,
-    /// Index of dispersion of counts (Poisson: 1) at several windows.
+    /// Index of dispersion of counts (Poisson: 1) at several windows, the shortest first.
     pub idc: Vec<DispersionAt>,
     /// The gaps pass Kolmogorov–Smirnov at 5 %.
     pub passed: bool,
+    /// How far apart requests that were due together were sent; absent where too few were due together.
+    #[serde(flatten)]
+    pub dead_time: Option<DeadTime>,
+}
+
+/// The time from a send to the next one when both were due together: what one send takes. It is a queue in
+/// front of the server, which takes away queueing in the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DeadTime {
+    /// The dead time: the median time between two sends that were due together.
+    #[serde(rename = "dead_time_ns")]
+    pub median_ns: Nanos,
+    /// Lower end of the dead time's interval of 95 %.
+    #[serde(rename = "dead_time_lo_ns")]
+    pub lo_ns: Nanos,
+    /// Upper end of the dead time's interval; absent where the sample has none.
+    #[serde(rename = "dead_time_hi_ns")]
+    pub hi_ns: Option<Nanos>,
+    /// Number of sends that were due together with the one before: the dead time's sample.
+    #[serde(rename = "dead_time_count")]
+    pub count: u64,
+    /// Two sends count as due together if the second was due within this time of the first.
+    #[serde(rename = "dead_time_due_within_ns")]
+    pub due_within_ns: Nanos,
 }
 
 /// What the sends of a run are compared with.
@@ -111,8 +136,8 @@ pub struct DispersionAt {
 }
 
 impl ArrivalsVerdict {
-    /// The dispersion in windows up to this length decides whether the sends were the process
-    /// wanted: bursts of that length create the queues. A usual run has too few longer windows.
+    /// The dispersion in windows up to this length decides whether the sends had the bursts of the process
+    /// wanted: such bursts create the queues. A usual run has too few longer windows.
     pub const MAX_JUDGED_WINDOW: Nanos = Nanos::from_millis(10);
 
     /// Bursts that add more than this to the index of dispersion come from the client, not from the
@@ -120,46 +145,76 @@ impl ArrivalsVerdict {
     /// in it is then sent at once.
     pub const MAX_DISPERSION_ERROR: f64 = 0.25;
 
+    /// If the index of dispersion is lower by more than this, the sends are more even than the process wanted.
+    pub const MAX_EVENNESS: f64 = 0.1;
+
     /// Single gaps pass both tests at 5 %, Kolmogorov–Smirnov's and Anderson–Darling's.
     pub fn gaps_passed(&self) -> bool {
         self.passed && self.ad_a2 <= self.ad_critical
     }
 
-    /// The first window whose counts, over a series of `length`, are not those of the
-    /// process wanted, if there is one.
+    /// The first window whose counts, over a series of `length`, have bursts that the process wanted does
+    /// not have, if there is one.
     pub fn foreign_bursts(&self, length: Nanos) -> Option<DispersionAt> {
-        let foreign = |at: &&DispersionAt| {
-            let as_wanted = match self.reference {
-                ArrivalsReference::Process => at.is_poisson(length, Self::MAX_DISPERSION_ERROR),
-                ArrivalsReference::Schedule => at.is_as_planned(Self::MAX_DISPERSION_ERROR),
-            };
-            at.window_ns <= Self::MAX_JUDGED_WINDOW && as_wanted == Some(false)
+        let mut judged = self.judged();
+        judged.find(|at| {
+            let found = at.against(self.reference, length, Self::MAX_DISPERSION_ERROR);
+            found == Some(Ordering::Greater)
+        })
+    }
+
+    /// In windows of this length and longer, the counts over a series of `length` are those of the process
+    /// wanted; in shorter ones the sends are more even, because a send takes time. `None` where they are those
+    /// of the process from the shortest window on.
+    pub fn more_even_below(&self, length: Nanos) -> Option<Nanos> {
+        let is_even = |at: &DispersionAt| {
+            let found = at.against(self.reference, length, Self::MAX_EVENNESS);
+            found == Some(Ordering::Less)
         };
-        self.idc.iter().find(foreign).copied()
+        let even = self.judged().filter(is_even).last()?;
+        let longer = self.idc.iter().map(|at| at.window_ns);
+        longer.filter(|window| *window > even.window_ns).min()
+    }
+
+    /// The windows that are judged, the shortest first.
+    fn judged(&self) -> impl Iterator<Item = DispersionAt> {
+        let judged = |at: &&DispersionAt| at.window_ns <= Self::MAX_JUDGED_WINDOW;
+        self.idc.iter().filter(judged).copied()
     }
 }
 
 impl DispersionAt {
-    /// Whether this is the index of a Poisson process observed for `length`, give or take
-    /// `tolerance` and three standard errors; `None` where there is no value.
+    /// Whether the counts of a series of `length` are more even than those of the process wanted
+    /// (`Less`), burstier (`Greater`), or, give or take `tolerance`, neither; `None` where there is no value.
     ///
-    /// The standard error of the index over n windows is √(2/(n−1)), because (n−1) times the
-    /// index of Poisson counts is nearly χ² with n−1 degrees of freedom (Fisher's dispersion
-    /// test; Cox and Lewis 1966, section 6.3).
-    pub fn is_poisson(&self, length: Nanos, tolerance: f64) -> Option<bool> {
-        let windows = (length.get() / self.window_ns.get().max(1)).max(2);
-        let standard_error = (2.0 / (windows - 1) as f64).sqrt();
+    /// For a Poisson process, three standard errors are allowed too. The standard error of the index over n
+    /// windows is √(2/(n−1)), because (n−1) times the index of Poisson counts is nearly χ² with n−1 degrees of
+    /// freedom (Fisher's dispersion test; Cox and Lewis 1966, section 6.3). Against a schedule, no allowance
+    /// for chance is needed, since both come from the same requests; there the tolerance is a share of the
+    /// schedule's index, where that is above 1.
+    pub fn against(
+        &self,
+        reference: ArrivalsReference,
+        length: Nanos,
+        tolerance: f64,
+    ) -> Option<Ordering> {
         let value = self.value?;
-        Some((value - 1.0).abs() <= tolerance + 3.0 * standard_error)
-    }
-
-    /// Whether this is the index of the schedule, give or take `tolerance` (as a share of
-    /// it, where it is above 1); `None` where there is no value.
-    ///
-    /// No allowance for chance is needed: both come from the same requests.
-    pub fn is_as_planned(&self, tolerance: f64) -> Option<bool> {
-        let (value, expected) = (self.value?, self.expected?);
-        Some((value - expected).abs() <= tolerance * expected.max(1.0))
+        let (expected, allowed) = match reference {
+            ArrivalsReference::Process => {
+                let windows = (length.get() / self.window_ns.get().max(1)).max(2);
+                let standard_error = (2.0 / (windows - 1) as f64).sqrt();
+                (1.0, tolerance + 3.0 * standard_error)
+            }
+            ArrivalsReference::Schedule => {
+                let expected = self.expected?;
+                (expected, tolerance * expected.max(1.0))
+            }
+        };
+        Some(match value - expected {
+            off if off > allowed => Ordering::Greater,
+            off if off < -allowed => Ordering::Less,
+            _ => Ordering::Equal,
+        })
     }
 }
 
@@ -282,23 +337,68 @@ impl Sum for LoadErrors {
 mod tests {
     use super::*;
 
+    fn at(window_us: u64, value: impl Into<Option<f64>>, expected: f64) -> DispersionAt {
+        DispersionAt {
+            window_ns: Nanos::from_micros(window_us),
+            value: value.into(),
+            expected: Some(expected),
+        }
+    }
+
     #[test]
     fn dispersion_is_judged_by_tolerance_and_chance() {
-        let passes = |value, length| {
-            let window_ns = Nanos::from_millis(10);
-            let at = DispersionAt {
-                window_ns,
-                value,
-                expected: Some(1.0),
-            };
-            at.is_poisson(length, 0.05)
+        let found = |value: Option<f64>, length| {
+            at(10_000, value, 1.0).against(ArrivalsReference::Process, length, 0.05)
         };
         let (short, long) = (Nanos::from_secs(1), Nanos::from_secs(1000));
         // 100 windows: 0.05 + 3 · 0.142; 100,000 windows: 0.05 + 3 · 0.0045
-        assert_eq!(passes(Some(1.47), short), Some(true));
-        assert_eq!(passes(Some(0.52), short), Some(false));
-        assert_eq!(passes(Some(1.06), long), Some(true));
-        assert_eq!(passes(Some(1.47), long), Some(false));
-        assert_eq!(passes(None, long), None);
+        assert_eq!(found(Some(1.47), short), Some(Ordering::Equal));
+        assert_eq!(found(Some(0.52), short), Some(Ordering::Less));
+        assert_eq!(found(Some(1.06), long), Some(Ordering::Equal));
+        assert_eq!(found(Some(1.47), long), Some(Ordering::Greater));
+        assert_eq!(found(None, long), None);
+    }
+
+    #[test]
+    fn a_schedule_is_held_against_itself() {
+        let found = |value, expected| {
+            at(1_000, value, expected).against(ArrivalsReference::Schedule, Nanos::ZERO, 0.25)
+        };
+        assert_eq!(found(24.0, 20.0), Some(Ordering::Equal));
+        assert_eq!(found(26.0, 20.0), Some(Ordering::Greater));
+        assert_eq!(found(14.0, 20.0), Some(Ordering::Less));
+        assert_eq!(found(0.2, 0.0), Some(Ordering::Equal));
+    }
+
+    #[test]
+    fn sends_that_are_too_even_are_no_foreign_bursts() {
+        let mut arrivals = ArrivalsVerdict {
+            process: "poisson".to_owned(),
+            reference: ArrivalsReference::Process,
+            cv: 1.0,
+            ks_d: 0.1,
+            ks_critical: 0.01,
+            ad_a2: 100.0,
+            ad_critical: 2.5,
+            idc: vec![
+                at(16, 0.4, 1.0),
+                at(100, 0.7, 1.0),
+                at(1_000, 0.98, 1.0),
+                at(10_000, 1.01, 1.0),
+                at(100_000, None, 1.0),
+            ],
+            passed: false,
+            dead_time: None,
+        };
+        let length = Nanos::from_secs(100);
+        let found = |a: &ArrivalsVerdict| (a.foreign_bursts(length), a.more_even_below(length));
+        let ms = Nanos::from_millis(1);
+        assert_eq!(found(&arrivals), (None, Some(ms)));
+        arrivals.idc[1].value = Some(1.4);
+        let (bursts, even) = found(&arrivals);
+        assert_eq!(bursts.map(|at| at.window_ns.get()), Some(100_000));
+        assert_eq!(even, Some(Nanos::from_micros(100)));
+        arrivals.idc[0].value = Some(0.95);
+        assert_eq!(found(&arrivals).1, None);
     }
 }

@@ -112,8 +112,12 @@ pub(super) fn put_latency(page: &mut Markup, document: &Document<'_>) {
         }
         let explanation = explanation(document);
         put!(page, "</div>\n<p class=\"explain\">{explanation}</p>\n");
-        if let Some(excess) = server::excess_sentence(&document.report.server) {
-            paragraph(page, "explain", &excess);
+        let excess = server::excess_sentence(&document.report.server);
+        for text in [excess, latency::against_schedule(document)]
+            .into_iter()
+            .flatten()
+        {
+            paragraph(page, "explain", &text);
         }
         for ratio in latency::ratios(document) {
             paragraph(page, "explain", &format!("{ratio}."));

@@ -221,11 +221,15 @@ impl Page {
             ],
         );
         self.latency_table(&table);
-        for ratio in latency::ratios(document) {
-            self.paragraph(Ink::Quiet, &ratio);
-        }
-        if let Some(without) = latency::without_host(document) {
-            self.paragraph(Ink::Quiet, &without);
+        let more = [
+            latency::against_schedule(document),
+            latency::without_host(document),
+        ];
+        for text in latency::ratios(document)
+            .into_iter()
+            .chain(more.into_iter().flatten())
+        {
+            self.paragraph(Ink::Quiet, &text);
         }
         table
     }

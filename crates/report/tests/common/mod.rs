@@ -12,9 +12,9 @@ use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use taillab_model::summary::{
     ArrivalsReference, ArrivalsVerdict, Calibration, Claim, ClaimName, ClientCost, CutBy,
-    CutSummary, DispersionAt, Hook, Ideal, LimitedBy, LoadErrors, LoadSummary, Matching, Measured,
-    Overhead, Reason, Report, SCHEMA_VERSION, Scheduled, ServerResult, ServiceTimeSource, Stages,
-    StagesAt, UnsettledAt, Verdict, WorkersSource,
+    CutSummary, DeadTime, DispersionAt, Hook, Ideal, LimitedBy, LoadErrors, LoadSummary, Matching,
+    Measured, Overhead, Reason, Report, SCHEMA_VERSION, Scheduled, ServerResult, ServiceTimeSource,
+    Stages, StagesAt, UnsettledAt, Verdict, WorkersSource,
 };
 use taillab_model::{
     ClientTimes, CutReason, Distribution, MiddleStamps, Monotonic, Nanos, Operation, Stamps,
@@ -233,6 +233,13 @@ fn simulated(length: Nanos) -> Sample {
                     },
                 ],
                 passed: true,
+                dead_time: Some(DeadTime {
+                    median_ns: Nanos::new(10_312),
+                    lo_ns: Nanos::new(10_204),
+                    hi_ns: Some(Nanos::new(10_467)),
+                    count: 1_382,
+                    due_within_ns: Nanos::from_micros(1),
+                }),
             },
             client: ClientCost {
                 cpu_ns_per_request: Nanos::new(8_140),
@@ -265,6 +272,7 @@ fn simulated(length: Nanos) -> Sample {
             },
             ideal: Ideal {
                 sojourn: correlated(&ideals),
+                of_schedule: None,
                 workers: 1,
                 by_service_time: Vec::new(),
                 workers_source: WorkersSource::Known,

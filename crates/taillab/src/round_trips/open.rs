@@ -10,8 +10,8 @@ use taillab_host::environment::Virtualization;
 use taillab_host::{CpuSet, Roots, cpus};
 use taillab_load::rtt::{OpenClient, Peer, Proto, RttError};
 use taillab_load::{
-    ClosedLoop, CpuUse, FleetRun, LoadRun, OpenLoop, Progress, StopReason, Waiting,
-    arrivals_verdict,
+    ClosedLoop, CpuUse, FleetRun, LoadRun, OpenLoop, Progress, SHORTEST_WINDOW, StopReason,
+    Waiting, arrivals_verdict,
 };
 use taillab_model::load_result::Capacity;
 use taillab_model::rtt::{RoundTrip, RttCounts, RttOpenLoop, XdpAttachment};
@@ -301,7 +301,7 @@ impl Sent {
     fn judged(self, target_utilization: Option<f64>) -> Option<RttOpenLoop> {
         let all = self.joined();
         let sends = all.iter().map(|one| one.times.sent);
-        let arrivals = arrivals_verdict(sends, self.rate_per_s).ok()?;
+        let arrivals = arrivals_verdict(sends, self.rate_per_s, SHORTEST_WINDOW).ok()?;
         let facts = LoadFacts {
             target_rate_per_s: self.rate_per_s,
             target_utilization,

@@ -62,14 +62,16 @@ impl Recorded {
     }
 
     /// Whether the sends follow the arrival process. They are judged on the time axis of the schedule, on
-    /// which the rate is constant, and without the parts in which the generator was held up.
-    pub fn arrivals(&self) -> Result<ArrivalsVerdict, Failure> {
+    /// which the rate is constant, and without the parts in which the generator was held up; their bursts from
+    /// the `service_time` on.
+    pub fn arrivals(&self, service_time: Nanos) -> Result<ArrivalsVerdict, Failure> {
         let since_begin = |at: Monotonic| at.saturating_since(self.began);
         let in_schedule = |at: Monotonic| self.began + self.pace.planned(since_begin(at));
         let late = late_sends(&self.events.context.cuts, in_schedule);
         let sends = self.load.measured_sends().map(since_begin);
         let sends = self.pace.planned_all(sends).map(|at| self.began + at);
-        Ok(arrivals_verdict(late.spliced(sends), self.drawn_per_s)?)
+        let sends = late.spliced(sends);
+        Ok(arrivals_verdict(sends, self.drawn_per_s, service_time)?)
     }
 }
 

@@ -31,7 +31,6 @@ pub(super) fn whole_context() -> RecordingContext {
     RecordingContext {
         threads: (1..50).map(thread).collect(),
         service_time_ns: Some(Nanos::from_micros(16)),
-        service_time_source: Some(ServiceTimeSource::Given),
         observer_cpu_share: Some(0.01),
         ..context()
     }

@@ -9,7 +9,8 @@ use taillab_host::{Interrupt, clock};
 use taillab_load::fleet::PrepareError;
 use taillab_load::{
     AnyClient, ClosedFleet, Endpoint, Fleet, FleetProgress, FleetRun, LoadError, NoHooks,
-    OpenFleet, PingPong, Saturation, StopReason, WrongAnswer, arrivals_verdict, schedule_verdict,
+    OpenFleet, PingPong, SHORTEST_WINDOW, Saturation, StopReason, WrongAnswer, arrivals_verdict,
+    schedule_verdict,
 };
 use taillab_model::Nanos;
 use taillab_model::load_result::Capacity;
@@ -221,7 +222,8 @@ impl<'a> Session<'a> {
             return Err(self.nothing_measured(run.stopped));
         }
         let arrivals = if shape.is_poisson() {
-            arrivals_verdict(run.measured_sends(), rate_per_s).or_exit(Exit::Failed)?
+            arrivals_verdict(run.measured_sends(), rate_per_s, SHORTEST_WINDOW)
+                .or_exit(Exit::Failed)?
         } else {
             let intended = run.iter_measured().map(|entry| entry.times.intended);
             schedule_verdict(&shape.name(), intended, run.measured_sends())

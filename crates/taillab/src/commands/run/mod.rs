@@ -227,7 +227,8 @@ fn known(
         false => experiment.workload.utilization,
     };
     let asked = (*rate_per_s, Some(utilization));
-    let mut client = pipeline::summarise_load(load, asked, recorded.arrivals()?, &unseen);
+    let arrivals = recorded.arrivals(calibrated.service_time)?;
+    let mut client = pipeline::summarise_load(load, asked, arrivals, &unseen);
     client.summary.segments.clone_from(&recorded.segments);
     let known = Known {
         command: "run",
