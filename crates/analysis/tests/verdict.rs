@@ -843,12 +843,13 @@ fn a_trace_is_judged_by_what_was_recorded() {
         "lost_events",
         "unsupported_percentile",
         "partial",
+        "faster_than_ideal",
         "ambiguous",
         "shared_cpus",
     ];
     assert_eq!(keys(&whole.warnings), expected);
     assert!(
-        whole.warnings[3]
+        whole.warnings[4]
             .text
             .contains("name the server's protocol")
     );
