@@ -51,6 +51,40 @@ fn run_with(server: &[&str], complete_share: f64) -> Value {
     summary
 }
 
+/// Twice what the server can do: a result like any other, which says so first.
+#[test]
+fn a_server_that_does_not_keep_up_has_a_result() {
+    if !live("a_server_that_does_not_keep_up_has_a_result") {
+        return;
+    }
+    let before = Machine::now();
+    // 0.5 ms of CPU for each request: at most 2,000 per second of 4,000
+    let args = short(&[
+        "null-rpc",
+        "--service",
+        "spin:deterministic:500us",
+        "--no-save",
+    ]);
+    let output = on_a_steady_machine(|_| taillab().args(&args).output().unwrap());
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    before.assert_unchanged();
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(result["verdict"]["warnings"][0]["key"], "overload");
+    let first = &result["explanation"]["findings"][0];
+    assert_eq!(first["key"], "overload", "{first}");
+    let overload = &result["measured"]["overload"];
+    let per_second = |rate: &str| overload[rate].as_f64().unwrap();
+    assert!(
+        per_second("came_per_s") > 1.2 * per_second("done_per_s"),
+        "{overload}"
+    );
+    assert_eq!(overload["outlasts_load"], true, "{overload}");
+    assert!(overload["cpu"]["server_share"].as_f64().unwrap() > 0.0);
+    let median = &result["measured"]["sojourn"]["quantiles"][0];
+    assert!(median["value"].is_u64(), "{median}");
+}
+
 #[test]
 fn null_rpc_is_measured() {
     if !live("null_rpc_is_measured") {
