@@ -21,6 +21,7 @@ use facts::Facts;
 /// All findings, the most important first.
 fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
+    let is_overloaded = facts.server.measured.overload.is_some();
     findings.extend(overload::overload(facts));
     findings.extend(shape::near_the_ideal(facts));
     findings.extend(causes::main_causes(facts));
@@ -30,7 +31,8 @@ fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     findings.extend(doubts::unobserved(facts));
     findings.extend(shape::overtaking(facts));
     findings.extend(shape::uneven_workers(facts));
-    findings.extend(shape::bursts(facts));
+    // in a queue that grows, the slow requests are the last ones
+    findings.extend(shape::bursts(facts).filter(|_| !is_overloaded));
     findings.extend(doubts::poor_fit(facts));
     findings.extend(doubts::without_disturbances(facts));
     findings
