@@ -186,10 +186,7 @@ impl Explainer {
             limits: limits(self.seen),
             ..Explanation::default()
         };
-        let mut explained = Explained {
-            withdrawn,
-            ..Explained::default()
-        };
+        let mut explained = Explained::unexplained(withdrawn);
         if withdrawn.is_none() {
             if let Some(composition) = self.composition {
                 let composed = composition.finish(sojourn.distribution.unanswered);
@@ -230,6 +227,14 @@ impl Explainer {
 }
 
 impl Explained {
+    /// No explanation.
+    pub(crate) fn unexplained(withdrawn: Option<Withdrawn>) -> Self {
+        Self {
+            withdrawn,
+            ..Self::default()
+        }
+    }
+
     /// Removes everything that depends on the ideal.
     fn withdraw(&mut self, explanation: &mut Explanation) {
         self.causes.clear();

@@ -290,11 +290,7 @@ impl<'c> Analysis<'c> {
                 events: self.events,
             });
         }
-        let (matching, missed) = self.matching(lost_events);
-        let lacking = Lacking {
-            unanswered: self.sums.unanswered.saturating_sub(missed),
-            missing: matching.missing(),
-        };
+        let (matching, lacking) = self.matching(lost_events);
         let mut server_measured = self.business(&matching);
         let (options, workers) = (self.options, self.options.workers.get());
         let t = options.service_time;
@@ -330,14 +326,10 @@ impl<'c> Analysis<'c> {
                 self.sampler.finish(self.context)
             })
         } else {
-            Explained {
-                withdrawn,
-                ..Explained::default()
-            }
+            Explained::unexplained(withdrawn)
         };
         let is_compared = explained.withdrawn.is_none();
-        let scheduled =
-            (self.on_schedule).map(|view| view.finish(missed, lacking.missing, is_compared));
+        let scheduled = (self.on_schedule).map(|view| view.finish(lacking, is_compared));
         let evidence = verdict::ServerEvidence {
             faster_than_ideal: summed.faster_share,
             unsupported: Unsupported::of(&sojourn.distribution, measured.factors()),
@@ -346,7 +338,6 @@ impl<'c> Analysis<'c> {
             beyond_slice: explained.beyond_slice,
         };
         let utilization = self.arrivals.rate_per_s() * t.as_secs_f64();
-        let client_minus_server = self.unexplained.map(|_| summed.client_minus_server);
         if explained.withdrawn.is_some() {
             (ideal, summed.excess) = (no_distribution(), no_distribution());
             summed.ideal = Observations::of(&[]);
@@ -370,7 +361,7 @@ impl<'c> Analysis<'c> {
             scheduled,
             arrivals: self.arrivals.count(),
             all_arrivals: self.all_arrivals,
-            client_minus_server,
+            client_minus_server: self.unexplained.map(|_| summed.client_minus_server),
             measured_ccdf: measured.curve(),
             ideal_ccdf: summed.ideal.curve(),
             evidence,
@@ -379,15 +370,19 @@ impl<'c> Analysis<'c> {
         })
     }
 
-    /// How events and responses joined, and how many responses the client received and the probe missed: their
-    /// requests were answered.
-    fn matching(&self, lost_events: u64) -> (Matching, u64) {
+    /// How events and responses joined, and what the distributions lack.
+    fn matching(&self, lost_events: u64) -> (Matching, Lacking) {
         let mut matching = self.counts.clone().finish();
         matching.unanswered = matching.unanswered.saturating_sub(self.sums.cut_off);
         matching.lost_events = lost_events;
         matching.hooks.clone_from(&self.context.hooks);
+        // responses that the client received and the probe missed were answered
         let missed = matching.client_responses - matching.client_matched;
-        (matching, missed)
+        let lacking = Lacking {
+            unanswered: self.sums.unanswered.saturating_sub(missed),
+            missing: matching.missing(),
+        };
+        (matching, lacking)
     }
 
     /// Utilisation and busy nanoseconds per request, where they are known; nothing else is filled in.

@@ -1,7 +1,7 @@
 //! The experiment's view: the requests of the parts of a measurement that followed the schedule.
 
 use taillab_model::summary::Scheduled;
-use taillab_model::{Cut, Monotonic, Nanos};
+use taillab_model::{Cut, Lacking, Monotonic, Nanos};
 
 use super::AnalysisOptions;
 use crate::cut::Cutter;
@@ -61,16 +61,15 @@ impl<'c> OnSchedule<'c> {
         cut
     }
 
-    /// The view after the last window, still without its claims. `answered` of the requests without a response
-    /// were answered, as the client knows, and `missing` ones were not seen, here or in a cut; with
-    /// `is_compared` there is an ideal.
-    pub(super) fn finish(self, answered: u64, missing: u64, is_compared: bool) -> Scheduled {
+    /// The view after the last window, still without its claims. Of all requests, these are `lacking`, here or in a
+    /// cut; with `is_compared` there is an ideal.
+    pub(super) fn finish(self, lacking: Lacking, is_compared: bool) -> Scheduled {
         let Some(cut) = self.cutter.finish() else {
             return Scheduled::same_as_measured();
         };
-        let unanswered = self.unanswered.saturating_sub(answered);
+        let unanswered = self.unanswered.min(lacking.unanswered);
         let sojourn = self.sojourn.finish().with_unanswered(unanswered);
-        let mut sojourn = sojourn.with_missing(missing);
+        let mut sojourn = sojourn.with_missing(lacking.missing);
         if self.is_repeated {
             sojourn.assume_independent();
         }
