@@ -306,10 +306,6 @@ impl<'c> Analysis<'c> {
         let mut server_measured = self.business(&matching);
         let (options, workers) = (self.options, self.options.workers.get());
         let t = options.service_time;
-        let Some(explainer) = self.explainer.filter(|_| self.sums.answered() > 0) else {
-            let arrivals = self.all_arrivals as usize;
-            return Err(AnalysisError::NothingMatched { arrivals });
-        };
         let known_t = options.service_time_known.then_some(t);
         let queue = self.queue;
         server_measured.overload =
