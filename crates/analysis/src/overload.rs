@@ -48,7 +48,7 @@ const LEAST_GROWTH: u64 = 10;
 const DROPPED: f64 = 0.01;
 
 /// How many threads of other programs are told apart in a cell.
-const TOLD_APART: usize = 8;
+const TOLD_APART: usize = 32;
 
 /// How many other programs are named.
 const NAMED: usize = 3;

@@ -140,6 +140,18 @@ pub enum AnalysisError {
         /// Events read.
         events: u64,
     },
+    /// So much more came than was done that all answers were of the warm-up.
+    #[error(
+        "work arrived faster than it was done: {came_per_s} requests per second arrived and the server \
+         answered {done_per_s} per second, all of them of the warm-up; lower the load, or wait longer for \
+         the answers (--timeout)"
+    )]
+    OnlyWarmUp {
+        /// Requests that came per second while the queue grew.
+        came_per_s: u64,
+        /// Requests that were answered per second.
+        done_per_s: u64,
+    },
     /// Requests came in, but none of the measurement was matched.
     #[error(
         "{arrivals} requests came in, but none of the measurement has a response: check that the \
@@ -311,14 +323,20 @@ impl<'c> Analysis<'c> {
         let mut server_measured = self.business(&matching);
         let (options, workers) = (self.options, self.options.workers.get());
         let t = options.service_time;
-        let Some(explainer) = self.explainer.filter(|_| self.sums.answered() > 0) else {
-            let arrivals = self.all_arrivals as usize;
-            return Err(AnalysisError::NothingMatched { arrivals });
-        };
         let known_t = options.service_time_known.then_some(t);
         let queue = self.queue;
         server_measured.overload =
             queue.finish(workers, known_t, options.measure_from, self.context);
+        let Some(explainer) = self.explainer.filter(|_| self.sums.answered() > 0) else {
+            if let Some(overload) = server_measured.overload {
+                return Err(AnalysisError::OnlyWarmUp {
+                    came_per_s: overload.came_per_s.round() as u64,
+                    done_per_s: overload.done_per_s.round() as u64,
+                });
+            }
+            let arrivals = self.all_arrivals as usize;
+            return Err(AnalysisError::NothingMatched { arrivals });
+        };
         // in a queue that grows, the percentiles are those of this measurement
         let is_overloaded = server_measured.overload.is_some();
         let mut summed = (self.sums).finish(options.is_repeated, is_overloaded, lacking);

@@ -324,7 +324,7 @@ fn named(context: &RecordingContext, path: Option<&Path>) -> String {
 /// Why there is no result. Requests that came in and were not answered are a result of the server, if a poor one.
 fn no_result(error: AnalysisError) -> Failure {
     let exit = match error {
-        AnalysisError::NothingMatched { .. } => Exit::Invalid,
+        AnalysisError::OnlyWarmUp { .. } | AnalysisError::NothingMatched { .. } => Exit::Invalid,
         _ => Exit::Failed,
     };
     Failure::new(exit, error)
