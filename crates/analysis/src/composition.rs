@@ -15,12 +15,14 @@
 //! degree of freedom less than there are blocks. If everything was recorded in slices, a block
 //! is a slice, or several: what happens within a slice is correlated.
 
+mod jackknife;
+
 use std::collections::HashMap;
 use std::ops::Range;
 
 use taillab_model::explanation::{Band, BandPart, Cause, CauseShare, Culprit, Share};
 use taillab_model::histogram::cell;
-use taillab_model::{Monotonic, Nanos, quantile_rank, student_975};
+use taillab_model::{Monotonic, Nanos, quantile_rank};
 
 use crate::coarsening::{Coarsen, Coarsening};
 use crate::id_map::{IdMap, grow_to};
@@ -41,9 +43,6 @@ const BLOCK_NS: u64 = 1_000;
 
 /// The largest number of blocks of time; the smallest is half of it, or the number of slices.
 const BLOCKS: usize = 64;
-
-/// If fewer blocks than this have requests, there is no interval.
-const MIN_BLOCKS: usize = 8;
 
 /// The largest number of culprits that are listed.
 const MAX_CULPRITS: usize = 60;
@@ -511,7 +510,7 @@ impl Composed {
             (part[which] as f64, all as f64)
         };
         let pairs: Vec<(f64, f64)> = of.iter().enumerate().map(pair).collect();
-        share_of(&pairs)
+        jackknife::share_of(&pairs)
     }
 
     /// The bands that have requests.
@@ -564,7 +563,7 @@ fn band([from_q, to_q]: [f64; 2], of: &BandSums) -> Band {
         parts.push(BandPart {
             cause,
             mean_excess_ns,
-            share: share_of(&pairs),
+            share: jackknife::share_of(&pairs),
         });
     }
     parts.sort_by(|a, b| b.mean_excess_ns.total_cmp(&a.mean_excess_ns));
@@ -575,40 +574,6 @@ fn band([from_q, to_q]: [f64; 2], of: &BandSums) -> Band {
         mean_sojourn_ns: sums.sojourn_ns as f64 / n,
         mean_ideal_ns: sums.ideal_ns as f64 / n,
         parts,
-    }
-}
-
-/// Σ part ÷ Σ all over the blocks, with its jackknife interval.
-fn share_of(pairs: &[(f64, f64)]) -> Share {
-    let (part, all) = pairs
-        .iter()
-        .fold((0.0, 0.0), |sum, pair| (sum.0 + pair.0, sum.1 + pair.1));
-    if all <= 0.0 {
-        return Share::default();
-    }
-    let value = part / all;
-    let full = pairs.iter().filter(|pair| pair.1 > 0.0).count();
-    if full < MIN_BLOCKS {
-        return Share {
-            value,
-            lo: None,
-            hi: None,
-        };
-    }
-    let without: Vec<f64> = pairs
-        .iter()
-        .filter(|pair| pair.1 > 0.0 && all > pair.1)
-        .map(|pair| (part - pair.0) / (all - pair.1))
-        .collect();
-    let n = without.len() as f64;
-    let mean = without.iter().sum::<f64>() / n.max(1.0);
-    let squares: f64 = without.iter().map(|x| (x - mean) * (x - mean)).sum();
-    let student = student_975(without.len().saturating_sub(1));
-    let half = student * ((n - 1.0).max(0.0) / n.max(1.0) * squares).sqrt();
-    Share {
-        value,
-        lo: Some((value - half).max(0.0)),
-        hi: Some((value + half).min(1.0)),
     }
 }
 

@@ -12,6 +12,7 @@
 //!   window and of all windows before;
 //! - only a sample of the time is replayed; the result says so.
 
+mod limits;
 mod on_schedule;
 mod sums;
 
@@ -20,11 +21,11 @@ use std::sync::Arc;
 
 use taillab_model::explanation::NamedCurve;
 use taillab_model::summary::{
-    BusyPeriods, Ideal, Matching, Measured, Overhead, Scheduled, ServerResult, ServiceTimeSource,
-    Stages, StagesAt, Withdrawn, WorkersSource,
+    BusyPeriods, Ideal, Matching, Measured, Overhead, Overload, Scheduled, ServerResult,
+    ServiceTimeSource, Stages, StagesAt, Withdrawn, WorkersSource,
 };
 use taillab_model::{
-    Distribution, HISTOGRAM_ERROR, Lacking, MiddleStamps, Monotonic, Nanos, RecordingContext, Tid,
+    Distribution, Histogram, Lacking, MiddleStamps, Monotonic, Nanos, RecordingContext, Tid,
 };
 
 use crate::comparison::{Inside, disagrees, is_above, no_distribution};
@@ -38,8 +39,9 @@ use crate::overload::Queue;
 use crate::replay::Sampler;
 use crate::spans::{Spans, earlier};
 use crate::statistics::{Observations, counted_curve};
+use crate::streaming::limits::limits;
 use crate::streaming::on_schedule::OnSchedule;
-use crate::streaming::sums::Sums;
+use crate::streaming::sums::{Summed, Sums};
 use crate::timeline::ServerTime;
 use crate::verdict::{self, Unsupported};
 use crate::window::Window;
@@ -315,30 +317,21 @@ impl<'c> Analysis<'c> {
     /// When there is no request to analyse.
     pub fn finish(self, lost_events: u64) -> Result<Analysed, AnalysisError> {
         if self.all_arrivals == 0 {
-            return Err(AnalysisError::NoPackets {
-                events: self.events,
-            });
+            let events = self.events;
+            return Err(AnalysisError::NoPackets { events });
         }
         let (matching, lacking) = self.matching(lost_events);
         let mut server_measured = self.business(&matching);
         let (options, workers) = (self.options, self.options.workers.get());
         let t = options.service_time;
         let known_t = options.service_time_known.then_some(t);
-        let queue = self.queue;
-        server_measured.overload =
-            queue.finish(workers, known_t, options.measure_from, self.context);
+        let overload = (self.queue).finish(workers, known_t, options.measure_from, self.context);
         let Some(explainer) = self.explainer.filter(|_| self.sums.answered() > 0) else {
-            if let Some(overload) = server_measured.overload {
-                return Err(AnalysisError::OnlyWarmUp {
-                    came_per_s: overload.came_per_s.round() as u64,
-                    done_per_s: overload.done_per_s.round() as u64,
-                });
-            }
-            let arrivals = self.all_arrivals as usize;
-            return Err(AnalysisError::NothingMatched { arrivals });
+            return Err(nothing_measured(overload, self.all_arrivals));
         };
         // in a queue that grows, the percentiles are those of this measurement
-        let is_overloaded = server_measured.overload.is_some();
+        let is_overloaded = overload.is_some();
+        server_measured.overload = overload;
         let mut summed = (self.sums).finish(options.is_repeated, is_overloaded, lacking);
         let (measured, mut ideal) = (&summed.measured, summed.ideal.distribution());
         let mut by_service_time = self.arrivals.widen(&mut ideal);
@@ -347,23 +340,13 @@ impl<'c> Analysis<'c> {
             distribution: measured.distribution(),
         };
         // our own client sends by its schedule, and what it could not send in time is in its response times
-        let clients_wait = match self.unexplained {
-            Some(_) => None,
-            None => self.inside.clients_that_wait(workers),
-        };
-        let withdrawn = match clients_wait {
-            _ if !options.service_time_known => Some(Withdrawn::ServiceTimeUnknown),
-            Some(at_once) => Some(Withdrawn::ClientsWait { at_once }),
-            None => match &options.busy_periods {
-                Some(recorded) => disagrees(t, recorded),
-                None => is_above(&ideal, &sojourn.distribution),
-            },
-        };
+        let wait = self.inside.clients_that_wait(workers);
+        let clients_wait = wait.filter(|_| self.unexplained.is_none());
+        let withdrawn = withdrawn(&options, clients_wait, (&ideal, &sojourn.distribution));
         let explained = if self.disturbances {
-            let mut limits = limits(measured, self.windows, self.shown_by);
-            limits.extend(self.busy.polls().then(|| POLLS.to_owned()));
-            limits.extend(without_response(self.silent, self.all_arrivals));
-            limits.extend(in_slices(&matching));
+            let (shown, polls) = ((self.windows, self.shown_by), self.busy.polls());
+            let came = (self.silent, self.all_arrivals);
+            let limits = limits(measured, shown, polls, came, &matching);
             explainer.finish(&sojourn, &ideal, withdrawn, limits, || {
                 self.sampler.finish(self.context)
             })
@@ -372,13 +355,9 @@ impl<'c> Analysis<'c> {
         };
         let is_compared = explained.withdrawn.is_none();
         let scheduled = (self.on_schedule).map(|view| view.finish(lacking, is_compared));
-        let evidence = verdict::ServerEvidence {
-            faster_than_ideal: summed.faster_share,
-            unsupported: Unsupported::of(&sojourn.distribution, measured.factors()),
-            late_events: self.late_events,
-            unexplained: self.unexplained.unwrap_or(0),
-            beyond_slice: explained.beyond_slice,
-        };
+        let mut evidence = evidence(&summed, &sojourn.distribution, &explained);
+        evidence.late_events = self.late_events;
+        evidence.unexplained = self.unexplained.unwrap_or(0);
         let utilization = self.arrivals.rate_per_s() * t.as_secs_f64();
         if explained.withdrawn.is_some() {
             (ideal, summed.excess) = (no_distribution(), no_distribution());
@@ -388,10 +367,9 @@ impl<'c> Analysis<'c> {
         summed.ideal.assume_independent();
         let ideal_as_independent = summed.ideal.distribution();
         server_measured.sojourn = sojourn.distribution;
-        let of_schedule = self.arrivals.of_schedule();
         let ideal = Ideal {
             sojourn: ideal,
-            of_schedule: of_schedule.filter(|_| explained.withdrawn.is_none()),
+            of_schedule: self.arrivals.of_schedule().filter(|_| is_compared),
             by_service_time,
             workers,
             workers_source: WorkersSource::default(),
@@ -402,15 +380,7 @@ impl<'c> Analysis<'c> {
         let times = (summed.excess, summed.stages, summed.stages_at);
         let mut server = server_result(t, server_measured, ideal, times, matching, explained);
         server.busy_periods = options.busy_periods;
-        if let (Some(explanation), None) = (&mut server.explanation, server.ideal.withdrawn) {
-            let unprobed = self.arrivals.without_probe();
-            explanation
-                .curves
-                .extend(unprobed.map(|sojourns| NamedCurve {
-                    name: "ideal_without_probe".to_owned(),
-                    points: counted_curve(sojourns, 0),
-                }));
-        }
+        add_unprobed(&mut server, self.arrivals.without_probe());
         findings::renew(&mut server, &ideal_as_independent, self.disturbances);
         Ok(Analysed {
             server,
@@ -465,6 +435,46 @@ impl<'c> Analysis<'c> {
     }
 }
 
+/// Why nothing of the measurement was answered.
+fn nothing_measured(overload: Option<Overload>, arrivals: u64) -> AnalysisError {
+    match overload {
+        Some(overload) => AnalysisError::OnlyWarmUp {
+            came_per_s: overload.came_per_s.round() as u64,
+            done_per_s: overload.done_per_s.round() as u64,
+        },
+        None => AnalysisError::NothingMatched {
+            arrivals: arrivals as usize,
+        },
+    }
+}
+
+/// Why the server is not compared with its ideal. `clients_wait` is the most that clients who wait for their
+/// answers have outstanding.
+fn withdrawn(
+    options: &AnalysisOptions,
+    clients_wait: Option<u64>,
+    (ideal, measured): (&Distribution, &Distribution),
+) -> Option<Withdrawn> {
+    match (clients_wait, &options.busy_periods) {
+        _ if !options.service_time_known => Some(Withdrawn::ServiceTimeUnknown),
+        (Some(at_once), _) => Some(Withdrawn::ClientsWait { at_once }),
+        (None, Some(recorded)) => disagrees(options.service_time, recorded),
+        (None, None) => is_above(ideal, measured),
+    }
+}
+
+/// Adds the curve of the ideal without the probe, where it was asked for and there is a comparison.
+fn add_unprobed(server: &mut ServerResult, sojourns: Option<&Histogram>) {
+    let (Some(explanation), None) = (&mut server.explanation, server.ideal.withdrawn) else {
+        return;
+    };
+    let curve = |sojourns| NamedCurve {
+        name: "ideal_without_probe".to_owned(),
+        points: counted_curve(sojourns, 0),
+    };
+    explanation.curves.extend(sojourns.map(curve));
+}
+
 /// The explainer of a recording that begins with this window.
 fn explainer(context: &RecordingContext, options: &AnalysisOptions, first: &Window) -> Explainer {
     let baseline = options
@@ -477,6 +487,20 @@ fn explainer(context: &RecordingContext, options: &AnalysisOptions, first: &Wind
     };
     let (slowest, process) = (options.slowest, options.process);
     Explainer::new(context, ledger, slowest, baseline, process)
+}
+
+/// What the verdict needs besides the result, as far as the requests show it.
+fn evidence(
+    summed: &Summed,
+    sojourn: &Distribution,
+    explained: &Explained,
+) -> verdict::ServerEvidence {
+    verdict::ServerEvidence {
+        faster_than_ideal: summed.faster_share,
+        unsupported: Unsupported::of(sojourn, summed.measured.factors()),
+        beyond_slice: explained.beyond_slice,
+        ..verdict::ServerEvidence::default()
+    }
 }
 
 /// What there is where the recording does not say what the CPUs did.
@@ -514,71 +538,5 @@ fn server_result(
         model_fit: explained.model_fit,
         predictions: explained.predictions,
         explanation: explained.explanation,
-    }
-}
-
-/// The limit of a server with a thread that polls.
-const POLLS: &str = "A thread of the server never sleeps, and has no request most of the time: it polls. \
-    Utilisation and t count only its time with requests.";
-
-/// The limit of a server that has requests to which no response is due, besides `others`.
-fn without_response(silent: u64, others: u64) -> Option<String> {
-    /// A smaller share changes nothing: clients say `quit`, for example.
-    const LEAST: f64 = 0.001;
-    let share = silent as f64 / (silent + others).max(1) as f64;
-    (share >= LEAST).then(|| {
-        format!(
-            "{:.1} % of the requests ask for no response (memcached's `noreply`, quiet commands). \
-             They have no sojourn and are no arrivals of the ideal queue: their work is part of \
-             the busy time of the others, and a wait behind them is part of the excess.",
-            100.0 * share
-        )
-    })
-}
-
-/// The limit of a recording in slices.
-fn in_slices(matching: &Matching) -> Option<String> {
-    let one_in = matching.stamps.one_in()?;
-    matches!(matching.stamps, MiddleStamps::Sampled(_)).then(|| {
-        format!(
-            "Everything but T1 and T6 was recorded in slices, 1/{one_in} of the time: stages, causes \
-             and forecasts are those of {} requests in {} slices, and their intervals take the \
-             slices as the sample. Spells of stalls by the hypervisor were not looked for.",
-            matching.asked(),
-            matching.slices,
-        )
-    })
-}
-
-/// The limits that follow from the length of the recording.
-fn limits(measured: &Observations, windows: u64, shown_by: usize) -> Vec<String> {
-    let percentiles = (!measured.is_exact()).then(|| {
-        format!(
-            "The recording is long, so percentiles are accurate to {:.2} %.",
-            100.0 * HISTOGRAM_ERROR
-        )
-    });
-    let usual = (windows > 1).then(|| {
-        format!(
-            "The recording was read in several windows: what is typical of this server (t and \
-             the number of its workers, unless given) was taken from its first {shown_by} requests."
-        )
-    });
-    percentiles.into_iter().chain(usual).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn requests_that_ask_for_no_response_are_named_unless_they_are_few() {
-        let limit = without_response(1, 3).unwrap();
-        assert!(
-            limit.starts_with("25.0 % of the requests ask for no response"),
-            "{limit}"
-        );
-        assert_eq!(without_response(1, 9_999), None);
-        assert_eq!(without_response(0, 0), None);
     }
 }

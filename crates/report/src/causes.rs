@@ -136,9 +136,6 @@ pub(crate) fn fit_table(fit: &ModelFit) -> Table {
     table
 }
 
-/// The quantiles of the forecasts.
-pub(crate) const FORECAST: [f64; 3] = [0.5, 0.99, 0.999];
-
 fn point_at(prediction: &Prediction, q: f64) -> Option<&PredictedPoint> {
     (prediction.points.iter()).find(|point| (point.q - q).abs() < 1e-12)
 }
@@ -146,11 +143,11 @@ fn point_at(prediction: &Prediction, q: f64) -> Option<&PredictedPoint> {
 /// The predicted latency after each change, below a row with the latency now.
 pub(crate) fn predictions_table(predictions: &[&Prediction]) -> Table {
     // the gain shown is the one at the highest percentile that the sample supports
-    let far = (FORECAST.into_iter().rev())
+    let far = (explained::FORECAST.into_iter().rev())
         .find(|&q| predictions.iter().any(|p| point_at(p, q).is_some()))
-        .unwrap_or(FORECAST[0]);
+        .unwrap_or(explained::FORECAST[0]);
     let mut columns = vec![Column::left("µs, with 95 % intervals").short("µs")];
-    columns.extend(FORECAST.map(|q| Column::right(quantile_name(q)).notes()));
+    columns.extend(explained::FORECAST.map(|q| Column::right(quantile_name(q)).notes()));
     columns.push(
         Column::right(quantile_name(far))
             .note("against now".to_owned())
@@ -159,14 +156,14 @@ pub(crate) fn predictions_table(predictions: &[&Prediction]) -> Table {
     let caption = "Predicted latency in microseconds with its 95 % interval, which includes the \
                    error of the model; the best first";
     let mut table = Table::new(caption, columns).class("predictions");
-    let now = FORECAST.map(|q| {
+    let now = explained::FORECAST.map(|q| {
         let point = predictions.iter().find_map(|p| point_at(p, q));
         known(point.map(|point| micros(point.measured_ns))).ink(Ink::Measured)
     });
     table.row([cell("now")].into_iter().chain(now).chain([cell("")]));
     for prediction in predictions {
         let mut cells = vec![name(&prediction.change)];
-        cells.extend(FORECAST.map(|q| {
+        cells.extend(explained::FORECAST.map(|q| {
             let point = point_at(prediction, q);
             let interval = point.map_or_else(String::new, |at| match at.hi_ns {
                 Some(_) => interval(at.lo_ns, at.hi_ns),

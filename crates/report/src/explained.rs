@@ -7,8 +7,10 @@ use taillab_model::explanation::{
 use taillab_model::summary::{Claim, ClaimName, Verdict};
 use taillab_model::{Nanos, Tid};
 
-use crate::causes::FORECAST;
 use crate::figures::{count, counted, percent, quantile_name};
+
+/// The quantiles of the forecasts.
+pub(crate) const FORECAST: [f64; 3] = [0.5, 0.99, 0.999];
 
 /// Shown if nothing is explained.
 pub(crate) const NOT_EXPLAINED: &str = "There are no causes, forecasts and timelines: the \

@@ -89,9 +89,9 @@ impl Cost {
     }
 }
 
-/// Sums over groups.
+/// GroupSums over groups.
 #[derive(Clone, Copy, Debug, Default)]
-struct Sums {
+struct GroupSums {
     responses: f64,
     own_ns: f64,
     /// Squares and products, for the receive work by least squares.
@@ -102,7 +102,7 @@ struct Sums {
     receive_by_received: f64,
 }
 
-impl Sums {
+impl GroupSums {
     fn of<'a>(costs: impl IntoIterator<Item = &'a Cost>) -> Self {
         let mut sums = Self::default();
         for cost in costs {
@@ -153,7 +153,7 @@ impl Sums {
 
 /// t from the costs of groups in order of time.
 fn from_costs(mut costs: Vec<Cost>) -> Option<BusyPeriods> {
-    let with_silent = Sums::of(&costs);
+    let with_silent = GroupSums::of(&costs);
     let silent = costs.iter().filter(|cost| cost.silent).count();
     let are_rare = silent as f64 <= RARE * costs.len() as f64;
     let silent = if are_rare { silent } else { 0 };
@@ -163,7 +163,7 @@ fn from_costs(mut costs: Vec<Cost>) -> Option<BusyPeriods> {
     if costs.len() < FEWEST {
         return None;
     }
-    let sums = Sums::of(&costs);
+    let sums = GroupSums::of(&costs);
     let t = sums.service_ns();
     let half = half_width(&costs);
     // before the receive softirq, which the silence did not change
@@ -184,7 +184,9 @@ fn from_costs(mut costs: Vec<Cost>) -> Option<BusyPeriods> {
 /// of the machine's speed.
 fn half_width(costs: &[Cost]) -> f64 {
     let blocks = costs.chunks(costs.len().div_ceil(BLOCKS));
-    let of_blocks: Vec<f64> = blocks.map(|block| Sums::of(block).service_ns()).collect();
+    let of_blocks: Vec<f64> = blocks
+        .map(|block| GroupSums::of(block).service_ns())
+        .collect();
     let n = of_blocks.len() as f64;
     let mean = of_blocks.iter().sum::<f64>() / n;
     let squares: f64 = of_blocks.iter().map(|t| (t - mean).powi(2)).sum();

@@ -13,13 +13,13 @@ use crate::timeline::{FAR, Segments, Timeline, Top};
 const FEWEST: u64 = 100;
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Sums {
+struct StaySums {
     stays: u64,
     requests: u64,
     own_ns: u64,
 }
 
-impl Sums {
+impl StaySums {
     /// Requests and nanoseconds per stay.
     fn means(self) -> (f64, f64) {
         let stays = self.stays.max(1) as f64;
@@ -27,11 +27,11 @@ impl Sums {
     }
 }
 
-/// Sums over the stays that have requests.
+/// StaySums over the stays that have requests.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stays {
-    with_one: Sums,
-    with_several: Sums,
+    with_one: StaySums,
+    with_several: StaySums,
 }
 
 impl Stays {

@@ -30,7 +30,6 @@ pub(super) fn whole_context() -> RecordingContext {
     };
     RecordingContext {
         threads: (1..50).map(thread).collect(),
-        service_time_ns: Some(Nanos::from_micros(16)),
         observer_cpu_share: Some(0.01),
         ..context()
     }

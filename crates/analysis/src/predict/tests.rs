@@ -1,0 +1,57 @@
+use super::*;
+use crate::replay::Sharing;
+use crate::replay::agreement::{change, departures, observed};
+use crate::statistics::distribution_of;
+
+/// Another thread takes the CPU at times. Of the requests that it delays most, one in seven took longer than
+/// that explains.
+#[test]
+fn a_percentile_that_the_replay_misses_leaves_the_others_their_forecasts() {
+    let jobs = vec![(1_000, 100, 0, 0); 20_000];
+    let away = vec![(50_000, 5_000, 0); 300];
+    let mut observed = observed(&jobs, &[away]);
+    let unchanged = change(&observed, Sharing::Assigned, Order::Arrival);
+    let done = departures(&observed, &unchanged);
+    let mut delayed = 0;
+    for (job, done) in observed.requests.iter_mut().zip(done) {
+        job.measured_ns = done - job.arrival_ns;
+        if job.measured_ns > 5_000 {
+            delayed += 1;
+            job.measured_ns *= if delayed % 7 == 0 { 2 } else { 1 };
+        }
+    }
+    let measured = observed
+        .requests
+        .iter()
+        .map(|job| Nanos::new(job.measured_ns));
+    let basis = Basis {
+        sojourn: &distribution_of(&measured.collect::<Vec<_>>()),
+        causes: &[],
+        service_time: Nanos::new(100),
+        process: None,
+    };
+    let predicted = predict(&observed, &basis);
+    let fit = predicted.model_fit.unwrap();
+    assert!(!fit.good && fit.bears(0.5) && fit.bears(0.99), "{fit:?}");
+    let mut forecasts = predicted.predictions.iter();
+    let without = forecasts.find(|it| it.change == "without background");
+    let points = &without.unwrap().points;
+    let quantiles: Vec<f64> = points.iter().map(|point| point.q).collect();
+    assert_eq!(quantiles, [0.5, 0.99], "{points:?}");
+    let says = "no forecasts of p99.9: the replayed queue misses it by ";
+    let limits = &predicted.limits;
+    assert!(
+        limits.iter().any(|limit| limit.starts_with(says)),
+        "{limits:?}"
+    );
+}
+
+#[test]
+fn a_command_names_the_process_that_still_runs() {
+    let apply = "sudo taillab tune apply rt-priority -p 4711";
+    assert_eq!(command("rt-priority", Some(4_711)), apply);
+    assert_eq!(
+        command("rt-priority", None),
+        "taillab tune plan rt-priority"
+    );
+}
