@@ -34,8 +34,9 @@ fn an_echo_is_measured_over_every_transport() {
         for (kind, count) in result["load"]["errors"].as_object().unwrap() {
             assert_eq!(count, 0, "{target}: {kind}");
         }
-        let median = |name: &str| number(&result, &format!("/load/{name}/quantiles/0/value"));
-        assert!(median("response_time") >= median("service_time"));
+        // a machine on which the client sends late withdraws the percentiles, but not the means
+        let mean = |name: &str| result["load"][name]["mean"].as_f64().unwrap();
+        assert!(mean("response_time") >= mean("service_time"));
         assert_eq!(
             result["generator"]["floor_absent_because"],
             "switched off with --floor off"
