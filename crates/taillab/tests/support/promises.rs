@@ -89,8 +89,8 @@ pub fn check(dir: &Path, stdout: &[u8], complete_share: f64) {
         summary["matching"]
     );
 
-    // The order of the three views. A calibration that the machine disturbed can put the ideal too
-    // high: then it is withdrawn, and the run must say so.
+    // The order of the three views. Where nothing confirms t, it can put the ideal too high: then it is
+    // withdrawn, and the run must say so.
     let ideal = summary.pointer("/ideal/sojourn/quantiles/0/value");
     let ideal = ideal.and_then(Value::as_u64);
     let withdrawn = &summary["ideal"]["withdrawn"]["because"];
@@ -107,9 +107,11 @@ pub fn check(dir: &Path, stdout: &[u8], complete_share: f64) {
         verdict.contains("is not above the ideal of"),
         "{withdrawn}: {verdict}"
     );
+    // a part of t lies outside of the sojourn: on a virtual network the response is received on the server's
+    // CPU after T6, and so the ideal of a request that waits for nobody can be above the measured one
     match ideal {
         Some(ideal) => assert!(
-            ideal < measured && withdrawn.is_null(),
+            ideal * 3 / 4 < measured && withdrawn.is_null(),
             "{ideal} {measured}"
         ),
         None => assert!(withdrawn.is_string(), "{}", summary["ideal"]),
