@@ -89,7 +89,7 @@ impl Cost {
     }
 }
 
-/// GroupSums over groups.
+/// Sums over groups.
 #[derive(Clone, Copy, Debug, Default)]
 struct GroupSums {
     responses: f64,

@@ -27,7 +27,7 @@ impl StaySums {
     }
 }
 
-/// StaySums over the stays that have requests.
+/// Sums over the stays that have requests.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stays {
     with_one: StaySums,

@@ -15,7 +15,7 @@
 //!   service.
 //!
 //! A live server is busier per request than at its peak: caches are cold, and each wake-up serves fewer
-//! requests. So this overestimates t; see [`service_time`](crate::service_time) for how it is used.
+//! requests. So this overestimates t; see [`busy_time`](crate::service_time::busy_time) for how it is used.
 
 use taillab_model::{Monotonic, Nanos};
 
