@@ -148,9 +148,9 @@ fn ran_out(fixes: &[Value]) -> Option<String> {
 /// How often the machine may spoil a run. By design the control "improves" in about one of twenty.
 const ATTEMPTS: usize = 5;
 
-/// If the machine stands still for this long in a block of a quarter of a second, it holds up 2 % of the requests,
-/// with a change or without: the p99 is theirs.
-const STANDSTILL: Duration = Duration::from_millis(5);
+/// If the machine stands still for this long, it holds up 2 % of the requests of a block of 60 ms, with a change
+/// or without: the p99 is theirs.
+const STANDSTILL: Duration = Duration::from_micros(1_200);
 
 /// What spoils a run: what the program says, or that the machine stood still for so long that it `hides` what
 /// the program should have found.
