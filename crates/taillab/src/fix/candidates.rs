@@ -22,7 +22,7 @@ pub struct Candidate {
 }
 
 /// The mitigations that taillab can apply here. First come those whose forecast gain is worth keeping, in
-/// the order of the forecasts; then those without a forecast that treat a main cause. If no cause is
+/// the order of [`best_first`]; then those without a forecast that treat a main cause. If no cause is
 /// known, every mitigation without a forecast is a candidate.
 pub fn of(result: &ServerResult) -> Vec<Candidate> {
     let known = |name: &str| {
@@ -63,9 +63,31 @@ pub fn of(result: &ServerResult) -> Vec<Candidate> {
         .collect();
     others.sort_by(|a, b| b.0.total_cmp(&a.0));
     let worth = forecast.into_iter().filter(is_worth_it);
-    worth
+    best_first(worth.collect())
+        .into_iter()
         .chain(others.into_iter().map(|(_, candidate)| candidate))
         .collect()
+}
+
+/// The best forecast first. Of those that are no more than 5 % of the latency now apart, which is too little to
+/// keep one for, the one comes first that changes least: [`MITIGATIONS`] lists a thread's own settings before
+/// those that move others away.
+fn best_first(mut candidates: Vec<Candidate>) -> Vec<Candidate> {
+    let rank = |candidate: &Candidate| {
+        let mut rows = MITIGATIONS.iter();
+        rows.position(|row| row.is == candidate.mitigation.is)
+    };
+    let gain = |candidate: &Candidate| candidate.predicted.last().map_or(1.0, |at| at.ratio.value);
+    let mut ordered = Vec::with_capacity(candidates.len());
+    while let Some(best) = candidates.iter().map(gain).min_by(f64::total_cmp) {
+        let near = candidates.iter().enumerate();
+        let near = near.filter(|(_, one)| gain(one) <= best + (1.0 - WORTH));
+        let Some((place, _)) = near.min_by_key(|(_, one)| rank(one)) else {
+            break;
+        };
+        ordered.push(candidates.remove(place));
+    }
+    ordered
 }
 
 /// Changes with a sufficient forecast that taillab has no setting for, such as another architecture of the
@@ -110,17 +132,16 @@ pub fn anew(left: Vec<Candidate>, tried: &[String], blocks: &[ReplayedBlock]) ->
         };
         let was_left = left.iter().any(|other| other.mitigation.is == row.is);
         match (gain <= WORTH, is_forecast) {
-            (true, true) => forecast.push((gain, candidate)),
+            (true, true) => forecast.push(candidate),
             (true, false) => at_most.push((gain, candidate)),
             (false, _) if was_left => remaining.dropped.push(candidate),
             (false, _) => {}
         }
     }
-    for mut ranked in [forecast, at_most] {
-        ranked.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let candidates = ranked.into_iter().map(|(_, candidate)| candidate);
-        remaining.worth.extend(candidates);
-    }
+    remaining.worth = best_first(forecast);
+    at_most.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let at_most = at_most.into_iter().map(|(_, candidate)| candidate);
+    remaining.worth.extend(at_most);
     let unknown = left.into_iter().filter(|candidate| {
         let mut known = remaining.worth.iter().chain(&remaining.dropped);
         !known.any(|other| other.mitigation.is == candidate.mitigation.is)
@@ -213,6 +234,17 @@ mod tests {
             .collect()
     }
 
+    #[test]
+    fn of_forecasts_that_are_nearly_alike_the_lightest_change_comes_first() {
+        let mut all = candidates(&["cpu-quota", "dedicated-cpus", "rt-priority", "nice"]);
+        for (candidate, gain) in all.iter_mut().zip([0.9, 0.008, 0.014, 0.3]) {
+            candidate.predicted[0].ratio.value = gain;
+        }
+        let ordered = best_first(all);
+        let expected = ["rt-priority", "dedicated-cpus", "nice", "cpu-quota"];
+        assert_eq!(names(&ordered), expected);
+    }
+
     /// Copies of one recording of a server on a real machine; it may contain any disturbance.
     fn blocks() -> Vec<ReplayedBlock> {
         let path = concat!(
@@ -244,7 +276,7 @@ mod tests {
         assert_eq!(names(&now.worth).last(), Some(&"tcp-latency"));
         let last = |candidate: &Candidate| Some(candidate.predicted.last()?.ratio.value);
         let gains: Vec<f64> = now.worth.iter().filter_map(last).collect();
-        assert!(gains.is_sorted() && gains.iter().all(|gain| *gain <= WORTH));
+        assert!(!gains.is_empty() && gains.iter().all(|gain| *gain <= WORTH));
         assert!(now.dropped.iter().filter_map(last).all(|gain| gain > WORTH));
     }
 
