@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use std::num::NonZeroU32;
 
 use taillab_model::explanation::{
-    CauseShare, Explanation, FanOut, Inversions, ModelFit, NamedCurve, Prediction, SlowRequest,
-    WorkerShare,
+    CauseShare, Explanation, FanOut, Inversions, ModelFit, NamedCurve, PredictedPoint, Prediction,
+    SlowRequest, WorkerShare,
 };
 use taillab_model::summary::Withdrawn;
 use taillab_model::{Distribution, Histogram, Monotonic, Nanos, RecordingContext, Tid};
@@ -40,6 +40,8 @@ pub(crate) struct Explained {
     pub(crate) model_fit: Option<ModelFit>,
     /// Forecasts, the best first.
     pub(crate) predictions: Vec<Prediction>,
+    /// What requests on schedule would have seen, by a replay.
+    pub(crate) on_schedule: Vec<PredictedPoint>,
     /// Everything else.
     pub(crate) explanation: Option<Explanation>,
     /// Of the sample's requests above p99, the share that left after the end of their slice, or may have
@@ -227,6 +229,7 @@ impl Explainer {
             explanation.limits.extend(predicted.limits);
             explained.model_fit = predicted.model_fit;
             explained.predictions = predicted.predictions;
+            explained.on_schedule = predicted.on_schedule;
             hold(&mut explained.predictions, ideal);
         } else {
             for request in &mut explanation.slowest {

@@ -40,6 +40,8 @@ pub struct MeasuredRequests {
 /// answers take, it is unanswered; otherwise the end cut it off, and it does not count.
 pub struct IdealArrivals {
     queue: IdealQueue,
+    /// The part of t after the response has left.
+    after_response: Nanos,
     /// The same with the lower and the upper end of t's interval.
     interval: Option<[Bound; 2]>,
     /// The same with the t that the server has without the probe.
@@ -57,26 +59,41 @@ impl IdealArrivals {
     pub fn new(service_time: Nanos, workers: NonZeroU32, measure_from: Monotonic) -> Self {
         Self {
             queue: IdealQueue::new(service_time, workers),
+            after_response: Nanos::ZERO,
             interval: None,
             without_probe: None,
-            schedule: Schedule::new(service_time, workers),
+            schedule: Schedule::new(Bound::new(service_time, workers)),
             measure_from,
             span: None,
             count: 0,
         }
     }
 
+    /// The part of t after the response has left, which only the next request waits for. It holds for the queues
+    /// that are added later, too.
+    #[must_use]
+    pub fn with_work_after_response(mut self, length: Nanos) -> Self {
+        self.queue = self.queue.with_work_after_response(length);
+        self.schedule = self.schedule.with_work_after_response(length);
+        self.after_response = length;
+        self
+    }
+
     /// Also sends them through the queues with the lower and the upper end of t's interval.
     #[must_use]
     pub fn with_interval(mut self, (lo, hi): (Nanos, Nanos), workers: NonZeroU32) -> Self {
-        self.interval = Some([Bound::new(lo, workers), Bound::new(hi, workers)]);
+        self.interval = Some([self.bound(lo, workers), self.bound(hi, workers)]);
         self
+    }
+
+    fn bound(&self, service_time: Nanos, workers: NonZeroU32) -> Bound {
+        Bound::new(service_time, workers).with_work_after_response(self.after_response)
     }
 
     /// Also sends them through the queue of a server without the probe, with this t.
     #[must_use]
     pub fn with_unprobed(mut self, service_time: Nanos, workers: NonZeroU32) -> Self {
-        self.without_probe = Some(Bound::new(service_time, workers));
+        self.without_probe = Some(self.bound(service_time, workers));
         self
     }
 
@@ -195,6 +212,11 @@ impl Bound {
         }
     }
 
+    fn with_work_after_response(mut self, length: Nanos) -> Self {
+        self.queue = self.queue.with_work_after_response(length);
+        self
+    }
+
     /// The next arrival; `counts` if it belongs to the measurement.
     fn add(&mut self, t1: Nanos, counts: bool) {
         let sojourn = self.queue.sojourn(t1);
@@ -281,6 +303,20 @@ mod tests {
         let mut arrivals = arrivals(0);
         assert!(arrivals.take(&Matched::default(), at(9)).ideal.is_empty());
         assert_eq!((arrivals.count(), arrivals.rate_per_s()), (0, 0.0));
+    }
+
+    /// Of the 10 ns of each, 4 are spent after the response: the queue has all of them, the sojourns do not.
+    #[test]
+    fn work_after_the_response_is_not_in_the_sojourn() {
+        let ns = Nanos::new;
+        let matched = matched(&[(1_000, 1_030), (1_005, 1_050), (1_012, 1_070)], &[]);
+        let arrivals = arrivals(0).with_work_after_response(ns(4));
+        let mut arrivals = arrivals.with_interval((ns(8), ns(11)), NonZeroU32::MIN);
+        let found = arrivals.take(&matched, Monotonic::MAX);
+        assert_eq!(found.ideal, [ns(6), ns(11), ns(14)]);
+        let greatest = |bound: &Bound| bound.sojourns.greatest();
+        let [lo, hi] = arrivals.interval.as_ref().unwrap();
+        assert_eq!((greatest(lo), greatest(hi)), (Some(ns(8)), Some(ns(17))));
     }
 
     /// Every ideal sojourn is t here, so each quantile is known as well as t.

@@ -59,6 +59,8 @@ pub struct AnalysisOptions {
     pub service_time: Nanos,
     /// The interval of t, where it has one.
     pub interval: Option<(Nanos, Nanos)>,
+    /// The part of t that the server spends after the response has left; it is not in the ideal sojourn.
+    pub after_response: Nanos,
     /// t without the probe, where it is known what the probe costs.
     pub unprobed: Option<Nanos>,
     /// t as the busy periods show it, where they do; if t is not that one, it must agree with it.
@@ -88,6 +90,7 @@ impl AnalysisOptions {
         Self {
             service_time,
             interval: None,
+            after_response: Nanos::ZERO,
             unprobed: None,
             busy_periods: None,
             service_time_known: true,
@@ -204,7 +207,8 @@ impl<'c> Analysis<'c> {
             measure_from,
             ..
         } = options;
-        let mut arrivals = IdealArrivals::new(service_time, workers, measure_from);
+        let arrivals = IdealArrivals::new(service_time, workers, measure_from);
+        let mut arrivals = arrivals.with_work_after_response(options.after_response);
         if let Some(interval) = options.interval {
             arrivals = arrivals.with_interval(interval, workers);
         }
@@ -343,7 +347,7 @@ impl<'c> Analysis<'c> {
         let wait = self.inside.clients_that_wait(workers);
         let clients_wait = wait.filter(|_| self.unexplained.is_none());
         let withdrawn = withdrawn(&options, clients_wait, (&ideal, &sojourn.distribution));
-        let explained = if self.disturbances {
+        let mut explained = if self.disturbances {
             let (shown, polls) = ((self.windows, self.shown_by), self.busy.polls());
             let came = (self.silent, self.all_arrivals);
             let limits = limits(measured, shown, polls, came, &matching);
@@ -354,7 +358,9 @@ impl<'c> Analysis<'c> {
             unexplained(withdrawn)
         };
         let is_compared = explained.withdrawn.is_none();
-        let scheduled = (self.on_schedule).map(|view| view.finish(lacking, is_compared));
+        let replayed = std::mem::take(&mut explained.on_schedule);
+        let scheduled = (self.on_schedule)
+            .map(|view| view.finish(lacking, is_compared).with_replayed(replayed));
         let mut evidence = evidence(&summed, &sojourn.distribution, &explained);
         evidence.late_events = self.late_events;
         evidence.unexplained = self.unexplained.unwrap_or(0);
@@ -477,11 +483,12 @@ fn add_unprobed(server: &mut ServerResult, sojourns: Option<&Histogram>) {
 
 /// The explainer of a recording that begins with this window.
 fn explainer(context: &RecordingContext, options: &AnalysisOptions, first: &Window) -> Explainer {
-    let baseline = options
-        .baseline
-        .unwrap_or_else(|| Baseline::of(&first.matched, &first.timeline, options.service_time));
+    let (t, recorded) = (options.service_time, options.busy_periods.as_ref());
+    let usual = || Baseline::of(&first.matched, &first.timeline, t, recorded);
+    let baseline = options.baseline.unwrap_or_else(usual);
     let ledger = LedgerOptions {
-        service_time: options.service_time,
+        service_time: t,
+        after_response: options.after_response,
         workers: options.workers,
         measure_from: options.measure_from,
     };
@@ -526,6 +533,7 @@ fn server_result(
         service_time_lo_ns: None,
         service_time_hi_ns: None,
         busy_periods: None,
+        busy_periods_by_cpu: Vec::new(),
         measured,
         ideal,
         excess,

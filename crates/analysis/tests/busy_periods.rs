@@ -42,6 +42,8 @@ struct Server {
     mean: f64,
     /// It reads up to so many requests before it answers them.
     batch: usize,
+    /// The softirq receives each response on the server's CPU, for so long.
+    response: u64,
     /// Connections with a thread each.
     threads: u32,
     /// Another thread takes the CPU so often on average, for so long.
@@ -62,6 +64,7 @@ impl Default for Server {
             law: Law::Constant,
             mean: 10_000.0,
             batch: 1,
+            response: 0,
             threads: 1,
             hog: None,
             stall: None,
@@ -92,11 +95,16 @@ struct Cpu<'a> {
 impl Server {
     /// What a request costs while the CPU never waits.
     fn service_ns(&self) -> f64 {
-        let work = self.mean + (AFTER + INTERRUPT + RECEIVE) as f64;
+        let work = self.mean + (AFTER + INTERRUPT + RECEIVE + self.response) as f64;
         work * (1.0 + self.slowdown / 2.0)
     }
 
     fn measure(&self) -> Option<BusyPeriods> {
+        let (matched, timeline) = self.record();
+        busy_periods::measure(&matched, &timeline, at(0))
+    }
+
+    fn record(&self) -> (Matched, Timeline) {
         let mut events = Vec::new();
         let mut served: Vec<(Request, Tid)> = Vec::new();
         for number in 0..self.cpus {
@@ -114,7 +122,7 @@ impl Server {
             ..Matched::default()
         };
         let timeline = Timeline::build(events, &self.context());
-        busy_periods::measure(&matched, &timeline, at(0))
+        (matched, timeline)
     }
 
     fn context(&self) -> RecordingContext {
@@ -243,6 +251,15 @@ impl Cpu<'_> {
         self.emit(EventKind::Softirq { vector: 3, lasted });
     }
 
+    fn receive_response(&mut self) {
+        let lasted = self.at_this_speed(self.server.response);
+        if lasted > 0 {
+            self.now += lasted;
+            let lasted = Nanos::new(lasted);
+            self.emit(EventKind::Softirq { vector: 3, lasted });
+        }
+    }
+
     /// Another thread has the CPU for a while; packets come in nevertheless.
     fn give_way(&mut self) {
         let Some((_, length)) = self.hogs.pop_front() else {
@@ -321,6 +338,7 @@ impl Cpu<'_> {
             let stamps = Stamps::new(at(t1), middle, at(self.now));
             let tid = self.current;
             self.served.push((Request::from(stamps), tid));
+            self.receive_response();
             self.work(AFTER / 2);
         }
     }
@@ -436,4 +454,47 @@ fn where_hardly_any_request_waits_nothing_is_said() {
         ..Server::default()
     };
     assert_eq!(server.measure(), None);
+}
+
+/// A virtual network receives each response on the CPU that sent it. That is part of t, and no request waits for
+/// what its own response costs.
+#[test]
+fn what_comes_after_the_response_is_told_apart() {
+    for (response, load) in [(0, 0.7), (2_000, 0.7), (4_700, 0.5), (4_700, 0.9)] {
+        let server = Server {
+            response,
+            load,
+            ..Server::default()
+        };
+        let found = server.measure().unwrap();
+        let t = server.service_ns();
+        let off = found.service_time_ns.get() as f64 / t - 1.0;
+        assert!(off.abs() < 0.03, "{response}: {found:?}, {off}");
+        let after = found.after_response_ns.get() as f64;
+        assert!(
+            (after - response as f64).abs() < 0.03 * t,
+            "{response}: {found:?}"
+        );
+        assert!(found.after_response_ns <= found.receive_ns, "{found:?}");
+    }
+}
+
+#[test]
+fn each_of_several_cpus_has_a_cost_of_its_own() {
+    let server = Server {
+        cpus: 3,
+        requests: 30_000,
+        ..Server::default()
+    };
+    let (matched, timeline) = server.record();
+    let found = busy_periods::measure_each(&matched, &timeline, at(0));
+    let cpus: Vec<u16> = found.iter().map(|of| of.cpu).collect();
+    assert_eq!(cpus, [0, 1, 2]);
+    for of in found {
+        let off = of.seen.service_time_ns.get() as f64 / server.service_ns() - 1.0;
+        assert!(off.abs() < 0.03, "{of:?}: {off}");
+    }
+    let (matched, timeline) = Server::default().record();
+    let alone = busy_periods::measure_each(&matched, &timeline, at(0));
+    assert!(alone.is_empty(), "{alone:?}");
 }

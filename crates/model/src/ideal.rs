@@ -40,11 +40,25 @@ pub struct BusyPeriods {
     pub hi_ns: Nanos,
     /// The part of it that is the work of the network's receive softirq.
     pub receive_ns: Nanos,
+    /// The part of that which comes after the response has left: it is received on the same CPU, as on a virtual
+    /// network, or the client acknowledges it. The next request waits for it, the request itself does not.
+    #[serde(default)]
+    pub after_response_ns: Nanos,
     /// Times that a request waited while a response left.
     pub seen: u64,
     /// Of these, the ones that were left out because the server's thread seemed to run for 100 µs without any
     /// event: the hypervisor may have stopped the CPU. The interval reaches to the mean with them.
     pub left_out: u64,
+}
+
+/// The service time as the busy periods of one CPU show it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct BusyPeriodsOfCpu {
+    /// The CPU.
+    pub cpu: u16,
+    /// What they show.
+    #[serde(flatten)]
+    pub seen: BusyPeriods,
 }
 
 /// How the number of the ideal queue's workers was found.

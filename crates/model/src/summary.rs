@@ -22,8 +22,8 @@ pub use self::verdict::{
     unbounded_from,
 };
 pub use crate::ideal::{
-    BusyPeriods, CpuTaken, Ideal, IdealBounds, Overload, ServiceTimeSource, TakenBy, Withdrawn,
-    WorkersSource,
+    BusyPeriods, BusyPeriodsOfCpu, CpuTaken, Ideal, IdealBounds, Overload, ServiceTimeSource,
+    TakenBy, Withdrawn, WorkersSource,
 };
 
 use crate::explanation::{CauseShare, DividedRatio, Explanation, ModelFit, Prediction};
@@ -172,6 +172,9 @@ pub struct ServerResult {
     /// where it was not recorded who was on the CPUs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub busy_periods: Option<BusyPeriods>,
+    /// The same for each CPU by itself, where several served and show it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub busy_periods_by_cpu: Vec<BusyPeriodsOfCpu>,
     /// What was measured of the server.
     pub measured: Measured,
     /// The same arrivals through the ideal queue.

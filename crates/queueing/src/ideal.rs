@@ -22,6 +22,7 @@ pub fn sojourns(arrivals: &[Nanos], service_time: Nanos, workers: NonZeroU32) ->
 #[derive(Clone, Debug)]
 pub struct IdealQueue {
     service_time: Nanos,
+    after_response: Nanos,
     free_at: Vec<Nanos>,
     next: usize,
 }
@@ -31,12 +32,21 @@ impl IdealQueue {
     pub fn new(service_time: Nanos, workers: NonZeroU32) -> Self {
         Self {
             service_time,
+            after_response: Nanos::ZERO,
             free_at: vec![Nanos::ZERO; workers.get() as usize],
             next: 0,
         }
     }
 
-    /// The sojourn of the next request; all arrivals are offsets from the same origin.
+    /// Each request keeps its worker for this part of t, or for all of it, after its response has left. The next
+    /// request waits for it, the request itself does not.
+    #[must_use]
+    pub fn with_work_after_response(mut self, length: Nanos) -> Self {
+        self.after_response = length.min(self.service_time);
+        self
+    }
+
+    /// The sojourn of the next request, until its response leaves; all arrivals are offsets from the same origin.
     #[inline]
     pub fn sojourn(&mut self, arrival: Nanos) -> Nanos {
         let departure = arrival.max(self.free_at[self.next]) + self.service_time;
@@ -45,7 +55,7 @@ impl IdealQueue {
         if self.next == self.free_at.len() {
             self.next = 0;
         }
-        departure - arrival
+        departure - arrival - self.after_response
     }
 }
 
@@ -68,5 +78,14 @@ mod tests {
         assert_eq!(of(&[0, 0, 0, 5, 20, 100], 2), [10, 10, 20, 15, 10, 10]);
         assert_eq!(of(&[0, 0, 0, 1], 3), [10, 10, 10, 19]);
         assert!(of(&[], 2).is_empty());
+    }
+
+    /// 4 of the 10 ns come after the response: only the next request waits for them.
+    #[test]
+    fn work_after_the_response_delays_the_next_request_alone() {
+        let queue = IdealQueue::new(Nanos::new(10), NonZeroU32::MIN);
+        let mut queue = queue.with_work_after_response(Nanos::new(4));
+        let sojourns = [7, 8, 27, 37].map(|at| queue.sojourn(Nanos::new(at)).get());
+        assert_eq!(sojourns, [6, 15, 6, 6]);
     }
 }

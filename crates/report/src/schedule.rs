@@ -60,10 +60,16 @@ fn planned(load: Option<&LoadSummary>) -> String {
     format!("{process} arrivals at {}/s", rate(load.target_rate_per_s))
 }
 
-/// `p50 41.2 µs, p99 1.30 ms`, as far as it is known.
+/// `p50 41.2 µs, p99 1.30 ms (1.10 ms to 1.52 ms, by a replay of the schedule)`, as far as it is known.
 fn seen(view: &Scheduled) -> String {
+    let measured = |q| {
+        view.sojourn
+            .as_ref()?
+            .quantile(q)
+            .map(|value| value.to_string())
+    };
     let known = TOLD.into_iter().filter_map(|q| {
-        let value = view.sojourn.as_ref()?.quantile(q)?;
+        let value = measured(q).or_else(|| replayed(view, q))?;
         Some(format!("{} {value}", quantile_name(q)))
     });
     let known: Vec<String> = known.collect();
@@ -71,6 +77,16 @@ fn seen(view: &Scheduled) -> String {
         true => "not known".to_owned(),
         false => known.join(", "),
     }
+}
+
+/// What a replay of the schedule says of this percentile.
+fn replayed(view: &Scheduled, q: f64) -> Option<String> {
+    let mut points = view.replayed.iter();
+    let point = points.find(|point| (point.q - q).abs() < 1e-9)?;
+    let ends = point.lo_ns.zip(point.hi_ns);
+    let interval = ends.map_or_else(String::new, |(lo, hi)| format!("{lo} to {hi}, "));
+    let value = point.predicted_ns;
+    Some(format!("{value} ({interval}by a replay of the schedule)"))
 }
 
 /// From which percentile on the experiment's view, and with it the client's, is withdrawn.
@@ -102,10 +118,37 @@ pub(crate) fn reasons(cut: &CutSummary) -> String {
 
 #[cfg(test)]
 mod tests {
-    use taillab_model::CutReason;
+    use taillab_model::explanation::PredictedPoint;
     use taillab_model::summary::CutBy;
+    use taillab_model::{CutReason, Distribution};
 
     use super::*;
+
+    /// p50 was measured on schedule, p99 was not.
+    #[test]
+    fn what_was_not_measured_on_schedule_comes_from_the_replay() {
+        let ns = Nanos::new;
+        let point = |q, us: u64| PredictedPoint {
+            q,
+            measured_ns: ns(1),
+            predicted_ns: ns(us * 1_000),
+            lo_ns: Some(ns(us * 900)),
+            hi_ns: Some(ns(us * 1_200)),
+        };
+        let mut view = Scheduled {
+            sojourn: Some(Distribution::from_sorted(&[ns(41_200); 101])),
+            replayed: vec![point(0.5, 30), point(0.99, 1_000)],
+            ..Scheduled::default()
+        };
+        for at in &mut view.sojourn.as_mut().unwrap().quantiles {
+            at.value = at.value.filter(|_| at.q < 0.9);
+        }
+        assert_eq!(
+            seen(&view),
+            "p50 41.2 µs, p99 1.00 ms (900 µs to 1.20 ms, by a replay of the schedule)"
+        );
+        assert_eq!(seen(&Scheduled::default()), "not known");
+    }
 
     #[test]
     fn the_longest_reasons_are_spelled_out() {

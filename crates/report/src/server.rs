@@ -50,12 +50,19 @@ fn busy_periods_origin(seen: &BusyPeriods, report: &Report) -> String {
         Nanos::ZERO => String::new(),
         receive => format!(", {receive} of it to receive it"),
     };
+    let by_cpu: Vec<String> = (report.server.busy_periods_by_cpu.iter())
+        .map(|of| format!("{} on CPU {}", of.seen.service_time_ns, of.cpu))
+        .collect();
+    let by_cpu = match by_cpu.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", by_cpu.join(", ")),
+    };
     let times = counted(seen.seen, "time", "times");
     let peak = report.calibration.as_ref();
     let peak = peak.map_or_else(String::new, |peak| beside_peak(report, peak));
     format!(
         "what a request cost the server's CPU while the next one already waited, {times} in this \
-         recording{receive}{peak}"
+         recording{receive}{by_cpu}{peak}"
     )
 }
 

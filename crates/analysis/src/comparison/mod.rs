@@ -75,6 +75,7 @@ mod tests {
         lo_ns: Nanos::new(15_200),
         hi_ns: Nanos::new(16_800),
         receive_ns: Nanos::from_micros(3),
+        after_response_ns: Nanos::ZERO,
         seen: 10_000,
         left_out: 0,
     };

@@ -127,6 +127,7 @@ impl Case {
             service_time_lo_ns: None,
             service_time_hi_ns: None,
             busy_periods: None,
+            busy_periods_by_cpu: Vec::new(),
             measured: Measured {
                 sojourn: self.sojourn.clone(),
                 server_cpu_busy_share: None,

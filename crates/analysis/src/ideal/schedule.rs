@@ -2,7 +2,6 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::num::NonZeroU32;
 
 use taillab_model::{Distribution, Monotonic, Nanos};
 
@@ -24,12 +23,18 @@ pub(super) struct Schedule {
 }
 
 impl Schedule {
-    pub(super) fn new(service_time: Nanos, workers: NonZeroU32) -> Self {
+    /// The schedule of a queue that is still empty.
+    pub(super) fn new(ideal: Bound) -> Self {
         Self {
-            ideal: Bound::new(service_time, workers),
+            ideal,
             waiting: BinaryHeap::new(),
             last: Nanos::ZERO,
         }
+    }
+
+    pub(super) fn with_work_after_response(mut self, length: Nanos) -> Self {
+        self.ideal = self.ideal.with_work_after_response(length);
+        self
     }
 
     /// The next request in order of T1; `counts` if it belongs to the measurement.
@@ -69,6 +74,8 @@ impl Schedule {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU32;
+
     use taillab_model::{ClientTimes, Request, RequestKey, Stamps};
 
     use super::*;
@@ -81,7 +88,7 @@ mod tests {
 
     /// The ideal sojourns of requests (due, T1) that take 10 ns each: the mean.
     fn mean(requests: &[(u64, u64)]) -> f64 {
-        let mut schedule = Schedule::new(Nanos::new(10), NonZeroU32::MIN);
+        let mut schedule = Schedule::new(Bound::new(Nanos::new(10), NonZeroU32::MIN));
         for &(due, t1) in requests {
             schedule.add(at(due), at(t1), true);
         }
@@ -111,7 +118,7 @@ mod tests {
 
     #[test]
     fn the_warm_up_keeps_the_queue_busy_and_does_not_count() {
-        let mut schedule = Schedule::new(Nanos::new(10), NonZeroU32::MIN);
+        let mut schedule = Schedule::new(Bound::new(Nanos::new(10), NonZeroU32::MIN));
         assert_eq!(schedule.distribution(), None);
         schedule.add(at(100), at(101), false);
         assert_eq!(schedule.distribution(), None);

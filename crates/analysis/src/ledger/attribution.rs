@@ -413,8 +413,13 @@ impl Attribution {
 
     /// Computes the account of a request, and gives it to `sink` if the request is measured.
     fn give_account(&mut self, id: RequestId, sink: &mut impl FnMut(&Entry<'_>, &Labels)) {
-        let t_ns = self.options.service_time.get();
-        let (case, labels) = case(&mut self.server, id, &self.resent, t_ns);
+        let LedgerOptions {
+            service_time,
+            after_response,
+            ..
+        } = self.options;
+        let alone_ns = service_time.saturating_sub(after_response).get();
+        let (case, labels) = case(&mut self.server, id, &self.resent, alone_ns);
         draw_up(&case, &self.fixed, labels, &mut self.account);
         let request = case.request;
         if !request.measured {
@@ -432,7 +437,7 @@ impl Attribution {
                 .is_some_and(|(_, slice)| request.busy_since_ns < slice.from.nanos_since_boot()),
             sojourn_ns: request.sojourn_ns(),
             ideal_ns: case.ideal_ns,
-            own_queue_ideal_ns: request.waits.own_queue_ns + t_ns,
+            own_queue_ideal_ns: request.waits.own_queue_ns + alone_ns,
             gain_ns: case.ideal_ns.saturating_sub(request.sojourn_ns()),
             parts: &self.account.parts,
             excess: &self.account.excess,
@@ -454,12 +459,12 @@ fn has_moved(server: &mut ServerState, id: RequestId, line: Line) -> bool {
     moved
 }
 
-/// What is known about a request at its T6.
+/// What is known about a request at its T6. `alone_ns` is its ideal sojourn without a wait.
 fn case<'s>(
     server: &'s mut ServerState,
     id: RequestId,
     resent: &Resent,
-    t_ns: u64,
+    alone_ns: u64,
 ) -> (Case<'s>, &'s mut Labels) {
     let worker = server.requests[id].worker;
     let slow_service = worker.map(|w| server.slow_service(w));
@@ -475,7 +480,7 @@ fn case<'s>(
             has_others: server.workers.len() > 1,
         }),
         resent: resent.within(request.key.client(), request.t1_ns, request.t6_ns),
-        ideal_ns: request.waits.ideal_ns + t_ns,
+        ideal_ns: request.waits.ideal_ns + alone_ns,
         service_ns: server.baseline.service_ns,
     };
     (case, &mut server.ledger.labels)

@@ -1,6 +1,7 @@
 //! The baseline: what is usual for this server. It separates work from delay.
 
 use taillab_model::Nanos;
+use taillab_model::summary::BusyPeriods;
 
 use crate::matched::Matched;
 use crate::speed::Paces;
@@ -31,8 +32,14 @@ pub struct Baseline {
 }
 
 impl Baseline {
-    /// The baseline from a recording, or from its first window.
-    pub fn of(matched: &Matched, timeline: &Timeline, service_time: Nanos) -> Self {
+    /// The baseline from a recording, or from its first window. With `recorded`, t is divided as in the busy
+    /// periods; without it, a request has the median time of a service, and the rest of t is the softirq's.
+    pub fn of(
+        matched: &Matched,
+        timeline: &Timeline,
+        service_time: Nanos,
+        recorded: Option<&BusyPeriods>,
+    ) -> Self {
         let requests = &matched.requests;
         let step = (requests.len() / SAMPLE).max(1);
         let mut services = Vec::new();
@@ -44,11 +51,12 @@ impl Baseline {
             stack.extend(t2.map(|t2| t2.saturating_since(stamps.t1).get()));
         }
         let t = service_time.get();
-        let service = middle(&mut services).unwrap_or(t);
-        let receive_ns = if receives_on_the_workers_cpus(timeline) {
-            t.saturating_sub(service)
-        } else {
-            0
+        let receive_ns = match recorded {
+            Some(recorded) => receive_part_of(t, recorded),
+            None if receives_on_the_workers_cpus(timeline) => {
+                t.saturating_sub(middle(&mut services).unwrap_or(t))
+            }
+            None => 0,
         };
         Self {
             receive_ns,
@@ -59,6 +67,12 @@ impl Baseline {
             paces: Paces::usual(matched),
         }
     }
+}
+
+/// The receive work in a t that may be another one than was recorded.
+fn receive_part_of(t: u64, recorded: &BusyPeriods) -> u64 {
+    let share = recorded.receive_ns.as_secs_f64() / recorded.service_time_ns.as_secs_f64();
+    (t as f64 * share.clamp(0.0, 1.0)).round() as u64
 }
 
 /// Whether a CPU ran a receive softirq in its first 1,000 segments, or more than 100 in its first 100,000.

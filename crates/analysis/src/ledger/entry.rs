@@ -13,6 +13,8 @@ use super::pieces::Piece;
 pub struct LedgerOptions {
     /// t: what a request costs its core.
     pub service_time: Nanos,
+    /// The part of t after the response has left; it is not in the request's ideal sojourn.
+    pub after_response: Nanos,
     /// Workers of the ideal queue.
     pub workers: NonZeroU32,
     /// Requests due earlier are warm-up: they are followed, but get no entry.

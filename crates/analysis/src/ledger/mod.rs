@@ -33,10 +33,10 @@
 //! T6 is work: its own (`service`, and from T5 on `stack_tx`), and that for requests before it.
 //!
 //! **How long a service may take.** t is the cost of a request on its core. If the receive softirq runs
-//! on that core, it is a part of t. So of each t the softirq may take ρ = t − s, where s is the median
-//! time of a service, and the service itself may take t − ρ. What the softirq leaves of ρ may be used by
-//! the service, and by the worker after T6 (the rest of the sending, going back to sleep). Time beyond
-//! that goes into the history. A sleep on a timer in the middle of a request counts as service up to
+//! on that core, it is a part of t. So of each t the softirq may take ρ, and the service itself may take
+//! t − ρ. The server's busy periods show both parts; without them, ρ = t − s, where s is the median time of a
+//! service. What the softirq leaves of ρ may be used by the service, and by the worker after T6 (the rest
+//! of the sending, going back to sleep). Time beyond that goes into the history. A sleep on a timer in the middle of a request counts as service up to
 //! the time that a service may take: this is how a server with virtual workers works.
 //!
 //! # Inheritance
@@ -79,7 +79,8 @@
 //!
 //! # Excess
 //!
-//! The ideal sojourn is I = W + t. The excess by cause sums to max(0, S − I) for each request: from the
+//! The ideal sojourn is I = W + t − e, where e is the part of t that is spent after the response has left: the
+//! next request waits for it. The excess by cause sums to max(0, S − I) for each request: from the
 //! parts, I is subtracted from those that are *work* in the ideal as well, in this order: `service`,
 //! `stack_tx`, `queue`, `stack_rx`, receive softirqs within ρ (t pays for the stack, and W for the packets
 //! of the requests ahead). Whatever of I is then left (the server was faster in its own work than t) is

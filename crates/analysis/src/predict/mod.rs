@@ -9,7 +9,9 @@
 mod bootstrap;
 mod limits;
 pub mod mitigation;
+mod on_schedule;
 mod part;
+mod replayed;
 pub(crate) mod scenario;
 pub mod threads;
 mod toll;
@@ -24,12 +26,14 @@ use taillab_model::{Distribution, Nanos, Tid};
 use self::bootstrap::Bootstrap;
 use self::limits::limits;
 use self::mitigation::{MITIGATIONS, Mitigation};
+use self::on_schedule::OTHERS;
 use self::part::ReplayedPart;
+use self::replayed::replayed;
+pub(crate) use self::replayed::sojourns;
 use self::toll::Toll;
 use crate::fmt::Percentile;
 use crate::replay::{
     BlockHistogram, Change, FIT_QUANTILES, Fitted, Observed, Order, UNCOUNTED, VacationSource, fit,
-    replay,
 };
 use crate::statistics::ccdf;
 
@@ -89,6 +93,8 @@ pub struct Predicted {
     pub model_fit: Option<ModelFit>,
     /// The forecasts, the one with the lowest far percentile first.
     pub predictions: Vec<Prediction>,
+    /// What the requests would have seen if our own client had sent each when it was due; empty where it did.
+    pub on_schedule: Vec<PredictedPoint>,
     /// The replayed curve, and those of the best forecasts.
     pub curves: Vec<NamedCurve>,
     /// What the reader should know about the method.
@@ -129,6 +135,7 @@ pub fn predict(observed: &Observed, basis: &Basis<'_>) -> Predicted {
         let forecaster = Forecaster::new(observed, basis, (&fitted, &part), &borne);
         let (predictions, curves) = forecaster.all();
         predicted.predictions = predictions;
+        predicted.on_schedule = forecaster.on_schedule();
         predicted.curves.extend(curves);
     }
     predicted.model_fit = Some(fitted.fit);
@@ -251,6 +258,17 @@ impl<'a> Forecaster<'a> {
             let name = format!("without {culprit}");
             let description = format!("{culprit} moved off the server's CPUs");
             plans.push(plan(name, description, vec![cause], change));
+        }
+        if let Some(change) = self
+            .undisturbed_on_schedule()
+            .filter(|_| all.contains(&OTHERS))
+        {
+            let name = format!("without {}, on schedule", OTHERS.key());
+            let description =
+                "no other threads, neither on the server's CPUs nor on the generator's: \
+                               each request is sent when it is due"
+                    .to_owned();
+            plans.push(plan(name, description, vec![OTHERS], change));
         }
         if all.len() > 1 {
             let name = "without all of these".to_owned();
@@ -429,7 +447,26 @@ impl<'a> Forecaster<'a> {
             true => 1.0,
             false => f64::INFINITY,
         };
-        let factors = self.bootstrap.factors(&without);
+        let points = self.points(ratios, &without, most);
+        let worse: Vec<f64> = (points.iter())
+            .filter(|point| point.predicted_ns > point.measured_ns)
+            .map(|point| point.q)
+            .collect();
+        Forecast {
+            worse: (!worse.is_empty()).then(|| toll::sentence(&worse, &tolls)),
+            curve: self.part.curve_of_all(without.all().ccdf(CURVE_POINTS)),
+            points,
+        }
+    }
+
+    /// The percentiles with a change: the measured ones times the ratios of its replay, of at most `most`.
+    fn points(
+        &self,
+        ratios: Vec<Option<f64>>,
+        replayed: &BlockHistogram,
+        most: f64,
+    ) -> Vec<PredictedPoint> {
+        let factors = self.bootstrap.factors(replayed);
         let mut points: Vec<PredictedPoint> = Vec::with_capacity(self.quantiles.len());
         for ((&q, ratio), factor) in self.quantiles.iter().zip(ratios).zip(factors) {
             let (Some(measured), Some(ratio)) = (self.basis.sojourn.quantile(q), ratio) else {
@@ -453,15 +490,7 @@ impl<'a> Forecaster<'a> {
                 hi_ns: interval.map(|(_, hi)| scaled(hi).max(predicted)),
             });
         }
-        let worse: Vec<f64> = (points.iter())
-            .filter(|point| point.predicted_ns > point.measured_ns)
-            .map(|point| point.q)
-            .collect();
-        Forecast {
-            worse: (!worse.is_empty()).then(|| toll::sentence(&worse, &tolls)),
-            curve: self.part.curve_of_all(without.all().ccdf(CURVE_POINTS)),
-            points,
-        }
+        points
     }
 
     /// Each quantile of a replay ÷ that of the replay without changes.
@@ -536,38 +565,6 @@ fn admit(prediction: &mut Prediction, worse: &str) {
     };
     text.push_str("; ");
     text.push_str(worse);
-}
-
-/// The replayed sojourns with this change, in no particular order.
-pub(crate) fn sojourns(observed: &Observed, change: &Change) -> Vec<Nanos> {
-    let mut sojourns = Vec::with_capacity(observed.requests.len());
-    each_replayed(observed, change, |_, sojourn_ns| {
-        sojourns.push(Nanos::new(sojourn_ns));
-    });
-    sojourns
-}
-
-fn replayed(observed: &Observed, change: &Change) -> BlockHistogram {
-    let mut histogram = BlockHistogram::new(observed.blocks.max(1));
-    each_replayed(observed, change, |block, sojourn_ns| {
-        histogram.add(block, sojourn_ns);
-    });
-    histogram
-}
-
-/// Calls `each` for each request that counts, with its block and its sojourn in nanoseconds.
-fn each_replayed(observed: &Observed, change: &Change, mut each: impl FnMut(usize, u64)) {
-    replay(observed, change, |i, at| {
-        let block = observed.requests[i].block;
-        if block != UNCOUNTED {
-            let mut sojourn = observed.sojourn_ns(i, at);
-            if change.no_exit {
-                let exit = u64::from(observed.requests[i].exit_stack_ns);
-                sojourn = sojourn.saturating_sub(exit);
-            }
-            each(usize::from(block), sojourn);
-        }
-    });
 }
 
 /// Whether both are the same culprit; threads with the same name and process are.

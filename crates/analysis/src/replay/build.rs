@@ -123,6 +123,7 @@ impl Observed {
                 } else {
                     0
                 },
+                sent_late_ns: sent_late_ns(matched, place as usize),
                 measured_ns: stamps.t6.saturating_since(stamps.t1).get(),
                 worker,
                 block,
@@ -161,6 +162,13 @@ fn covered(requests: &[Job], begins: impl Iterator<Item = u64>) -> Vec<(u64, u64
 
 fn ns(at: Monotonic) -> u64 {
     at.nanos_since_boot()
+}
+
+/// How much later than it was due a request was sent, where the client is ours.
+fn sent_late_ns(matched: &Matched, place: usize) -> u32 {
+    let times = matched.client.as_ref().and(matched.requests.client(place));
+    let late = times.map(|times| times.sent.saturating_since(times.intended).get());
+    u32::try_from(late.unwrap_or(0)).unwrap_or(u32::MAX)
 }
 
 /// The median of T2 − T1.

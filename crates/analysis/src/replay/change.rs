@@ -60,6 +60,8 @@ pub(crate) struct Change {
     pub(crate) unblocked: u32,
     /// No packet is lost, so nothing is retransmitted.
     pub(crate) no_loss: bool,
+    /// Our own client sends each request when it is due.
+    pub(crate) on_schedule: bool,
     /// The CPUs are never slower than usual.
     pub(crate) usual_speed: bool,
     /// The number of servers that are taken out of service; the others take over their requests.
@@ -80,6 +82,7 @@ impl Change {
             eased_limit_ns: u32::MAX,
             unblocked: 0,
             no_loss: false,
+            on_schedule: false,
             usual_speed: false,
             fewer_servers: 0,
         }

@@ -1,10 +1,10 @@
-//! Requests that reached the socket late, because they were lost and retransmitted, or because the
+//! Requests that reached the socket late, because they were sent late, lost and retransmitted, or because the
 //! receiving CPU was unavailable.
 //!
 //! A change that removes the delay lets them arrive earlier, so the order of arrival changes.
 
 use super::change::Change;
-use super::observed::{NONE, Observed, finishing_order};
+use super::observed::{Job, NONE, Observed, finishing_order};
 
 impl Observed {
     /// Whether requests arrived late because they, or others before them on their connection, were lost.
@@ -15,14 +15,16 @@ impl Observed {
     /// The queue in which requests arrive as early as `change` lets them, and the place in this queue of
     /// each of its requests; `None` if none arrives earlier.
     pub(super) fn earlier(&self, change: &Change) -> Option<(Self, Vec<u32>)> {
-        if self.requests.iter().all(|job| job.late_ns(change) == 0) {
+        let is_late = |job: &Job| job.late_ns(change) > 0 || job.sent_earlier_ns(change) > 0;
+        if !self.requests.iter().any(is_late) {
             return None;
         }
         let mut requests = self.requests.clone();
         for job in &mut requests {
-            let late = job.late_ns(change);
-            if late > 0 {
+            if is_late(job) {
+                let late = job.late_ns(change);
                 job.arrival_ns -= late;
+                job.arrival_ns -= job.sent_earlier_ns(change);
                 job.stack_ns -= late;
                 job.measured_ns = job.measured_ns.saturating_sub(late);
                 (job.lost_ns, job.held_ns) = (0, 0);
@@ -93,6 +95,20 @@ mod tests {
         assert_eq!(departures(&observed, &change), [50, 460, 650]);
     }
 
+    #[test]
+    fn on_schedule_a_request_comes_when_it_was_due() {
+        // at 0, 100 and 2,000, 50 of work each; the last was due 1,990 earlier, and so meets the first
+        let jobs = [(0, 50, 0, 0), (100, 50, 0, 0), (1_900, 50, 0, 0)];
+        let mut observed = observed(&jobs, &[vec![]]);
+        observed.requests[2].sent_late_ns = 1_990;
+        let mut change = change(&observed, Sharing::Assigned, Order::Arrival);
+        assert_eq!(departures(&observed, &change), [50, 150, 2_050]);
+        change.on_schedule = true;
+        assert_eq!(departures(&observed, &change), [50, 150, 100]);
+        let sent_earlier = observed.requests[2].sent_earlier_ns(&change);
+        assert_eq!(observed.sojourn_ns(2, 100 + sent_earlier), 90);
+    }
+
     proptest! {
         /// Without the loss it is the queue of those arrivals, whichever request is which.
         #[test]
@@ -130,6 +146,37 @@ mod tests {
             for (place, &(_, i, ..)) in earlier.iter().enumerate() {
                 prop_assert_eq!(found[i], expected[place]);
             }
+        }
+
+        /// On schedule it is the queue of the requests as they were due, with the same vacations, however late
+        /// they were sent.
+        #[test]
+        fn on_schedule_it_is_the_queue_of_the_due_times(
+            jobs in prop::collection::vec((1_u64..50, 1_u32..40, 0_u32..10, 0_u64..300), 1..20),
+            away in (0_u64..400, 1_u64..300),
+        ) {
+            let microseconds = |(gap, before, after, _): (u64, u32, u32, u64)| {
+                (1_000 * gap, 1_000 * before, 1_000 * after, 0)
+            };
+            let away = vec![(1_000 * away.0, 1_000 * away.1, 0)];
+            let due: Vec<_> = jobs.iter().map(|job| microseconds(*job)).collect();
+            let due = observed(&due, &[away.clone()]);
+            // the client sends in order: what is late makes all that follows as late
+            let mut sent = Vec::new();
+            let mut before = 0;
+            for (job, &(.., late)) in due.requests.iter().zip(&jobs) {
+                let at = before.max(job.arrival_ns + 1_000 * late);
+                sent.push((at - before, job.before_ns, job.after_ns, 0));
+                before = at;
+            }
+            let mut late = observed(&sent, &[away]);
+            for (job, due) in late.requests.iter_mut().zip(&due.requests) {
+                job.sent_late_ns = (job.arrival_ns - due.arrival_ns) as u32;
+            }
+            let usual = change(&due, Sharing::Assigned, Order::Arrival);
+            let mut on_schedule = change(&late, Sharing::Assigned, Order::Arrival);
+            on_schedule.on_schedule = true;
+            prop_assert_eq!(departures(&late, &on_schedule), departures(&due, &usual));
         }
     }
 }

@@ -11,6 +11,10 @@ use crate::speed::Speed;
 /// An unknown length.
 pub(crate) const NONE: u32 = u32::MAX;
 
+/// A request that is sent less late than this came when it was due. To move it would only lose what is known of
+/// its wake-up.
+const LATE_SEND_NS: u32 = 1_000;
+
 /// The [`Job::block`] of a request that is replayed only for the state of the queue.
 pub(crate) const UNCOUNTED: u8 = u8::MAX;
 
@@ -27,6 +31,8 @@ pub(crate) struct Job {
     pub(crate) stack_ns: u64,
     /// The part of it caused by a retransmission on its connection.
     pub(crate) lost_ns: u64,
+    /// How much later than it was due our own client sent it.
+    pub(crate) sent_late_ns: u32,
     /// The part of `stack_ns` spent waiting for the end of one vacation of the receiving CPU.
     pub(crate) held_ns: u32,
     /// The source of that vacation.
@@ -79,6 +85,7 @@ impl Default for Job {
             arrival_ns: 0,
             stack_ns: 0,
             lost_ns: 0,
+            sent_late_ns: 0,
             held_ns: 0,
             held_by: 0,
             measured_ns: 0,
@@ -112,7 +119,18 @@ impl Job {
         if unblocked { 0 } else { self.blocked_ns.into() }
     }
 
-    /// How much earlier it reaches the socket under `change`.
+    /// How much earlier it is sent under `change`.
+    #[inline]
+    pub(crate) fn sent_earlier_ns(&self, change: &Change) -> u64 {
+        let is_late = change.on_schedule && self.sent_late_ns >= LATE_SEND_NS;
+        if is_late {
+            u64::from(self.sent_late_ns).min(self.arrival_ns)
+        } else {
+            0
+        }
+    }
+
+    /// How much earlier, once it is sent, it reaches the socket under `change`.
     #[inline]
     pub(crate) fn late_ns(&self, change: &Change) -> u64 {
         if change.no_loss && self.lost_ns > 0 {
@@ -268,6 +286,11 @@ impl Observed {
     /// No change, with this discipline.
     pub(crate) fn unchanged(&self, discipline: Discipline) -> Change {
         Change::none(self.sources.len(), discipline)
+    }
+
+    /// Whether our own client sent requests later than they were due.
+    pub(crate) fn has_late_sends(&self) -> bool {
+        (self.requests.iter()).any(|job| job.sent_late_ns >= LATE_SEND_NS)
     }
 
     /// T6 − T1 of a request whose response leaves at `at_ns`.

@@ -10,7 +10,8 @@
 //!   with nothing on top of them. Interrupts, other threads and recorded stalls are therefore left out;
 //! - s: the time of the network's receive softirq, and of the interrupts that raised it, on the same CPU for a
 //!   response and for a request that came. It is work that the server cannot avoid, and at the peak it runs on
-//!   the same CPU. It counts for at most twice a: a flood of packets is not service.
+//!   the same CPU. It counts for at most twice a: a flood of packets is not service. What a response costs of
+//!   it comes after T6: the next request waits for it, the request itself does not.
 //!
 //! t is a mean, so that the arrival rate × t is the utilisation. What robustness it has comes from what is
 //! recorded and left out. Stalls of the hypervisor that no canary noticed are in a: a few groups in which the
@@ -21,7 +22,7 @@
 //! finds a second request waiting. A wait within a request (for a disk, a lock, another server) takes no CPU
 //! time and is not part of t.
 
-use taillab_model::summary::BusyPeriods;
+use taillab_model::summary::{BusyPeriods, BusyPeriodsOfCpu};
 use taillab_model::{Monotonic, Nanos, student_975};
 
 use super::departures;
@@ -48,18 +49,46 @@ pub fn measure(
     timeline: &Timeline,
     measure_from: Monotonic,
 ) -> Option<BusyPeriods> {
+    let by_cpu = costs_by_cpu(matched, timeline, measure_from);
+    let mut costs: Vec<Cost> = by_cpu.into_iter().flat_map(|(_, costs)| costs).collect();
+    costs.sort_unstable_by_key(|cost| cost.at);
+    from_costs(costs)
+}
+
+/// The same for each CPU by itself, where more than one show it; else empty.
+pub fn measure_each(
+    matched: &Matched,
+    timeline: &Timeline,
+    measure_from: Monotonic,
+) -> Vec<BusyPeriodsOfCpu> {
+    let by_cpu = costs_by_cpu(matched, timeline, measure_from);
+    let found: Vec<BusyPeriodsOfCpu> = by_cpu
+        .into_iter()
+        .filter_map(|(cpu, costs)| {
+            let seen = from_costs(costs)?;
+            Some(BusyPeriodsOfCpu { cpu, seen })
+        })
+        .collect();
+    if found.len() > 1 { found } else { Vec::new() }
+}
+
+/// The costs of the groups of each CPU, in order of time.
+fn costs_by_cpu(
+    matched: &Matched,
+    timeline: &Timeline,
+    measure_from: Monotonic,
+) -> Vec<(u16, Vec<Cost>)> {
     if !timeline.seen().switches {
-        return None;
+        return Vec::new();
     }
     let queued = Queued::of(matched, timeline);
     let departures = departures::by_cpu(matched, timeline, measure_from);
-    let mut costs: Vec<Cost> = Vec::new();
-    for (line, departures) in timeline.cpus().iter().zip(&departures) {
+    let lines = timeline.cpus().iter().zip(&departures);
+    let costs = lines.map(|(line, departures)| {
         let groups = groups::of_cpu(departures, &queued, timeline, line);
-        costs.extend(groups.iter().map(Cost::of));
-    }
-    costs.sort_unstable_by_key(|cost| cost.at);
-    from_costs(costs)
+        (line.cpu(), groups.iter().map(Cost::of).collect())
+    });
+    costs.collect()
 }
 
 /// What a group cost.
@@ -125,30 +154,46 @@ impl GroupSums {
         self.own_ns / self.responses
     }
 
-    /// s, in nanoseconds: the receive work of one response and of one received request, by least squares. Both
-    /// cost some: on a virtual network the response is received on the CPU that sends it, and on any network
-    /// the client acknowledges it.
-    fn receive_ns(&self) -> f64 {
+    /// s: the receive work of one response and of one received request, by least squares. Both cost some: on a
+    /// virtual network the response is received on the CPU that sends it, and on any network the client
+    /// acknowledges it.
+    fn receive(&self) -> ReceiveWork {
         let determinant = self.responses2 * self.received2 - self.both * self.both;
         // else each group received as many requests for each response, or none
         let is_apart = determinant > 1e-6 * self.responses2 * self.received2;
-        let receive = match is_apart {
-            true => {
-                let response = self.receive_by_responses * self.received2
-                    - self.receive_by_received * self.both;
-                let received = self.receive_by_received * self.responses2
-                    - self.receive_by_responses * self.both;
-                (response + received) / determinant
-            }
-            false => self.receive_by_responses / self.responses2,
+        let (sum, of_response) = if is_apart {
+            let of_response = (self.receive_by_responses * self.received2
+                - self.receive_by_received * self.both)
+                / determinant;
+            let of_received = (self.receive_by_received * self.responses2
+                - self.receive_by_responses * self.both)
+                / determinant;
+            (of_response + of_received, of_response)
+        } else {
+            let sum = self.receive_by_responses / self.responses2;
+            // which of the two it was is only known where other CPUs receive the requests
+            (sum, if self.received2 > 0.0 { 0.0 } else { sum })
         };
-        receive.clamp(0.0, MOST_RECEIVE * self.own_ns())
+        let sum_ns = sum.clamp(0.0, MOST_RECEIVE * self.own_ns());
+        ReceiveWork {
+            sum_ns,
+            of_response_ns: of_response.clamp(0.0, sum_ns),
+        }
     }
 
     /// t, in nanoseconds.
     fn service_ns(&self) -> f64 {
-        self.own_ns() + self.receive_ns()
+        self.own_ns() + self.receive().sum_ns
     }
+}
+
+/// The work of the receive softirq for each request, in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+struct ReceiveWork {
+    /// For a request and its response.
+    sum_ns: f64,
+    /// For the response alone.
+    of_response_ns: f64,
 }
 
 /// t from the costs of groups in order of time.
@@ -164,16 +209,17 @@ fn from_costs(mut costs: Vec<Cost>) -> Option<BusyPeriods> {
         return None;
     }
     let sums = GroupSums::of(&costs);
-    let t = sums.service_ns();
+    let (t, receive) = (sums.service_ns(), sums.receive());
     let half = half_width(&costs);
     // before the receive softirq, which the silence did not change
-    let with_silent_ns = with_silent.own_ns() + sums.receive_ns();
+    let with_silent_ns = with_silent.own_ns() + receive.sum_ns;
     let nanos = |ns: f64| Nanos::new(ns.round().max(0.0) as u64);
     let found = BusyPeriods {
         service_time_ns: nanos(t),
         lo_ns: nanos(t - half),
         hi_ns: nanos((t + half).max(with_silent_ns)),
-        receive_ns: nanos(sums.receive_ns()),
+        receive_ns: nanos(receive.sum_ns),
+        after_response_ns: nanos(receive.of_response_ns),
         seen: (costs.len() + silent) as u64,
         left_out: silent as u64,
     };

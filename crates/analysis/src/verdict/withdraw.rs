@@ -150,6 +150,8 @@ pub fn withdraw<'c>(
     let of_schedule = Withdrawn::of_schedule(&report.verdict, &claims);
     if let Some(view) = &mut report.scheduled {
         of_schedule.scheduled(view);
+        // it is of the server's view, like the forecasts
+        (view.replayed).retain(|point| !withdrawn.forecasts && withdrawn.keeps(point.q));
     }
     if let Some(load) = &mut report.load {
         of_schedule.load(load);

@@ -61,6 +61,7 @@ fn accounts(
 ) -> (BTreeMap<usize, Charged>, Vec<(Tid, u64)>) {
     let options = LedgerOptions {
         service_time: plan.service_time(),
+        after_response: Nanos::ZERO,
         workers: NonZeroU32::new(plan.gaps.len() as u32).expect("a plan has a CPU"),
         measure_from: Monotonic::from_nanos_since_boot(0),
     };
@@ -129,7 +130,7 @@ proptest! {
         };
         let events = with_losses(&plan, one_in);
         let one = whole(&events, &plan);
-        let usual = Baseline::of(&one.matched, &one.timeline, plan.service_time());
+        let usual = Baseline::of(&one.matched, &one.timeline, plan.service_time(), None);
         let many = parts(&events, &plan, requests);
         prop_assert!(many.len() > 1, "only one part of {requests}");
         let count = |parts: &[Window]| {
@@ -197,7 +198,7 @@ fn a_recording_read_in_windows_is_explained_like_one_that_is_held() {
     let events = with_losses(&plan, 5_000);
     let one = whole(&events, &plan);
     let options = super::options(&plan);
-    let usual = Baseline::of(&one.matched, &one.timeline, plan.service_time());
+    let usual = Baseline::of(&one.matched, &one.timeline, plan.service_time(), None);
     let analysis = analysed(vec![one], &plan, options);
     let many = parts(&events, &plan, 2_000);
     assert!(many.len() > 5, "{} windows", many.len());

@@ -72,7 +72,7 @@ fn analysed(
     };
     let matched = match_events(events.iter().copied(), &matching);
     let timeline = Timeline::build(events.iter().copied(), &context);
-    let own = Baseline::of(&matched, &timeline, plan.service_time());
+    let own = Baseline::of(&matched, &timeline, plan.service_time(), None);
     let options = AnalysisOptions {
         baseline,
         ..options(plan)

@@ -305,11 +305,22 @@ impl Record {
             .map(|&ns| Monotonic::from_nanos_since_boot(ns))
     }
 
+    /// Makes the warm-up a part of the measurement; returns its failed requests.
+    pub(crate) fn count_warm_up(&mut self) -> LoadErrors {
+        let warm_up = 0..self.measure_from.min(self.len);
+        self.measure_from = 0;
+        self.errors_of(warm_up)
+    }
+
     /// The measurement's failed requests. Answers that belong to no request are not counted here:
     /// see [`super::LoadRun`].
     pub(crate) fn request_errors(&self) -> LoadErrors {
+        self.errors_of(self.measured())
+    }
+
+    fn errors_of(&self, requests: Range<usize>) -> LoadErrors {
         let mut errors = LoadErrors::default();
-        for asked in &self.asked[self.measured()] {
+        for asked in &self.asked[requests] {
             match outcome_of(*asked) {
                 Outcome::TimedOut => errors.timeouts += 1,
                 Outcome::SendFailed => errors.send_errors += 1,

@@ -58,6 +58,23 @@ impl FleetRun {
         Merged::new(parts, |&at: &Monotonic| at)
     }
 
+    /// Whether requests of the warm-up were answered, and none of those that were sent later: the queue was longer
+    /// than the measurement.
+    pub fn is_answered_in_its_warm_up_alone(&self) -> bool {
+        let is_answered = |entry: &Entry| entry.times.received.is_some();
+        let mut entries = self.runs.iter().flat_map(|run| run.record.iter());
+        !self.iter_measured().any(|entry| is_answered(&entry))
+            && entries.any(|entry| is_answered(&entry))
+    }
+
+    /// Makes the warm-up a part of the measurement.
+    pub fn count_warm_up(&mut self) {
+        for run in &mut self.runs {
+            let more = run.record.count_warm_up();
+            run.errors = [run.errors, more].into_iter().sum();
+        }
+    }
+
     /// The errors of the measurement, by kind.
     pub fn errors(&self) -> LoadErrors {
         self.runs.iter().map(|run| run.errors).sum()
@@ -107,7 +124,7 @@ impl<I: Iterator, K: Ord, F: Fn(&I::Item) -> K> Iterator for Merged<I, K, F> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use taillab_model::{Nanos, Operation};
+    use taillab_model::{Nanos, Operation, Outcome};
 
     use super::*;
     use crate::client::Keys;
@@ -146,6 +163,42 @@ mod tests {
         assert_eq!(as_sent, [16, 41, 50, 51, 60]);
         let as_due: Vec<u64> = fleet.iter().map(sent).collect();
         assert_eq!(as_due, [50, 16, 51, 41, 60]);
+    }
+
+    /// Of three requests, the last two belong to the measurement, and nobody answers them.
+    #[test]
+    fn where_only_the_warm_up_was_answered_it_can_be_measured() {
+        let due = [10, 20, 30].map(Nanos::new).to_vec();
+        let plan = vec![Planned::new(Operation::Get, 0); 3];
+        let mut record = Record::new(usize::MAX, due, &plan, 1, Nanos::from_secs(1));
+        let at = Monotonic::from_nanos_since_boot;
+        for k in 0..3 {
+            record.send(k, at(100 * (k as u64 + 1)));
+        }
+        let mut late = record.clone();
+        record.answered(0, Outcome::Hit, at(150));
+        late.answered(0, Outcome::Miss, at(150));
+        late.answered(2, Outcome::Hit, at(350));
+        let fleet = |mut record: Record| {
+            record.finish(Keys::none());
+            let errors = record.request_errors();
+            let mut fleet = FleetRun {
+                runs: vec![run(&[])],
+                stopped: None,
+            };
+            (fleet.runs[0].record, fleet.runs[0].errors) = (record, errors);
+            fleet
+        };
+        let mut late = fleet(late);
+        assert!(!late.is_answered_in_its_warm_up_alone());
+        assert_eq!((late.errors().misses, late.errors().timeouts), (0, 1));
+        late.count_warm_up();
+        assert_eq!((late.errors().misses, late.errors().timeouts), (1, 1));
+        let mut early = fleet(record);
+        assert!(early.is_answered_in_its_warm_up_alone());
+        early.count_warm_up();
+        assert_eq!(early.iter_measured().count(), 3);
+        assert!(!early.is_answered_in_its_warm_up_alone());
     }
 
     proptest! {

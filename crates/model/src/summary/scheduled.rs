@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Claim, CutSummary, TOO_FEW};
 use crate::Distribution;
+use crate::explanation::PredictedPoint;
 
 /// What arrivals by the schedule see of the server: the experiment's view, where the generator is ours.
 ///
@@ -14,7 +15,7 @@ use crate::Distribution;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(extend(
     "if" = {"properties": {"same_as_measured": {"const": true}}},
-    "then" = {"properties": {"sojourn": false, "ideal": false, "cut": false}},
+    "then" = {"properties": {"sojourn": false, "ideal": false, "replayed": false, "cut": false}},
     "else" = {"required": ["sojourn", "cut"]},
 ))]
 pub struct Scheduled {
@@ -28,6 +29,11 @@ pub struct Scheduled {
     /// with the ideal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ideal: Option<Distribution>,
+    /// The same for all requests, cut or not: the recorded queue replayed with the same disturbances, and each
+    /// request sent when it was due. Empty where nothing was cut, or where the replay does not reproduce the
+    /// measurement.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub replayed: Vec<PredictedPoint>,
     /// What was cut. Absent where nothing was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cut: Option<CutSummary>,
@@ -43,6 +49,15 @@ impl Scheduled {
             same_as_measured: true,
             ..Self::default()
         }
+    }
+
+    /// The view with what a replay of the schedule says, unless nothing was cut.
+    #[must_use]
+    pub fn with_replayed(mut self, replayed: Vec<PredictedPoint>) -> Self {
+        if !self.same_as_measured {
+            self.replayed = replayed;
+        }
+        self
     }
 
     /// The lowest percentile that is withdrawn for another reason than too few requests.

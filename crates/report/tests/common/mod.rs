@@ -263,6 +263,7 @@ fn simulated(length: Nanos) -> Sample {
             service_time_lo_ns: Some(Nanos::new(43_326)),
             service_time_hi_ns: Some(Nanos::new(43_718)),
             busy_periods: None,
+            busy_periods_by_cpu: Vec::new(),
             measured: Measured {
                 sojourn: correlated(&sojourns),
                 server_cpu_busy_share: Some(0.781),
@@ -364,6 +365,7 @@ pub(crate) fn held_up(summary: &Report) -> Scheduled {
         same_as_measured: false,
         sojourn: Some(summary.server.measured.sojourn.clone()),
         ideal: Some(summary.server.ideal.sojourn.clone()),
+        replayed: Vec::new(),
         cut: Some(CutSummary {
             share: 0.124,
             length_ns: Nanos::from_millis(2_480),

@@ -88,6 +88,9 @@ impl IdealServer {
         server.service_time_lo_ns = t.interval.map(|(lo, _)| lo);
         server.service_time_hi_ns = t.interval.map(|(_, hi)| hi);
         server.ideal.workers_source = self.workers_source;
+        server
+            .busy_periods_by_cpu
+            .clone_from(&self.busy_periods_by_cpu);
         if !self.is_known() {
             server.service_time_ns = Nanos::ZERO;
             server.ideal.utilization = 0.0;
@@ -186,6 +189,7 @@ impl<'c> Pass<'c> {
             process,
             service_time_known: ideal_server.is_known(),
             interval: service_time.interval,
+            after_response: service_time.after_response,
             unprobed,
             busy_periods: ideal_server.busy_periods,
             ..AnalysisOptions::new(service_time.t, ideal_server.workers, from)

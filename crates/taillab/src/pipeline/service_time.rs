@@ -7,7 +7,7 @@ use taillab_analysis::Matched;
 use taillab_analysis::service_time::busy_periods;
 use taillab_analysis::service_time::busy_time::{self, BusyTime};
 use taillab_analysis::timeline::Timeline;
-use taillab_model::summary::{BusyPeriods, ServiceTimeSource, WorkersSource};
+use taillab_model::summary::{BusyPeriods, BusyPeriodsOfCpu, ServiceTimeSource, WorkersSource};
 use taillab_model::{Monotonic, Nanos, RecordingContext, Tid};
 
 use crate::cli::AnalysisArgs;
@@ -22,11 +22,13 @@ const LEAST_SHARE: f64 = 0.001;
 const SHARE_OF_BUSIEST: f64 = 0.1;
 
 /// The ideal server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdealServer {
     pub service_time: ServiceTime,
     /// t as the busy periods show it, where they do.
     pub busy_periods: Option<BusyPeriods>,
+    /// The same by CPU, where several served.
+    pub busy_periods_by_cpu: Vec<BusyPeriodsOfCpu>,
     pub workers: NonZeroU32,
     pub workers_source: WorkersSource,
 }
@@ -37,6 +39,8 @@ pub struct ServiceTime {
     pub t: Nanos,
     pub interval: Option<(Nanos, Nanos)>,
     pub source: ServiceTimeSource,
+    /// The part of t after the response has left, where the busy periods show it.
+    pub after_response: Nanos,
 }
 
 impl IdealServer {
@@ -62,6 +66,10 @@ impl IdealServer {
             true => None,
             false => busy_periods::measure(matched, timeline, from),
         };
+        let busy_periods_by_cpu = match busy_periods {
+            Some(_) => busy_periods::measure_each(matched, timeline, from),
+            None => Vec::new(),
+        };
         let service_time = match (known, busy_periods) {
             (Some(known), None) if known.source == ServiceTimeSource::Calibrated => ServiceTime {
                 interval: calibrated.map(|ends| widened(known.t, ends, matched, from, workers)),
@@ -73,6 +81,7 @@ impl IdealServer {
                 t: recorded.service_time_ns,
                 interval: Some((recorded.lo_ns, recorded.hi_ns)),
                 source: ServiceTimeSource::BusyPeriods,
+                after_response: recorded.after_response_ns,
             },
             (None, None) => busy_time((matched, timeline), from, workers)?,
         };
@@ -82,6 +91,7 @@ impl IdealServer {
         Ok(Self {
             service_time,
             busy_periods,
+            busy_periods_by_cpu,
             workers,
             workers_source,
         })
@@ -99,6 +109,7 @@ fn known_service_time(args: &AnalysisArgs, context: &RecordingContext) -> Option
         t,
         interval: None,
         source,
+        after_response: Nanos::ZERO,
     };
     if let Some(given) = args.service_time {
         return Some(known(given, ServiceTimeSource::Given));
@@ -140,6 +151,7 @@ fn busy_time(
             t: stand_in,
             interval: None,
             source: ServiceTimeSource::Unknown,
+            after_response: Nanos::ZERO,
         });
     }
     let estimate = busy_time::estimate(matched, timeline, from, workers)
@@ -152,6 +164,7 @@ fn busy_time(
             true => ServiceTimeSource::AsFastAsMeasured,
             false => ServiceTimeSource::BusyTime,
         },
+        after_response: Nanos::ZERO,
     })
 }
 

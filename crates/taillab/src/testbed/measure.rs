@@ -52,6 +52,8 @@ pub struct Recorded {
     drawn_per_s: f64,
     /// Use of the server's CPUs, including the warm-up.
     pub server_cpus: Option<CpuUsage>,
+    /// The warm-up is a part of the measurement: nothing that was sent after it was answered.
+    pub with_warm_up: bool,
 }
 
 impl Recorded {
@@ -159,7 +161,11 @@ pub fn measure(
     observe::name(&mut context, &roots, threads, &processes);
     observe::name_own(&mut context, &roots);
     let mut events = probe.finish().map_err(probe_failure)?;
-    let load = load?;
+    let mut load = load?;
+    let with_warm_up = load.is_answered_in_its_warm_up_alone();
+    if with_warm_up {
+        load.count_warm_up();
+    }
     let began = load
         .start()
         .ok_or_else(|| Failure::failed("no thread of the generator ran"))?;
@@ -167,7 +173,8 @@ pub fn measure(
         .map_err(host)?
         .usage_since(&before.map_err(host)?, &server_cpus);
     context.started_unix_s = started_unix_s;
-    context.measure_from_ns = Some((began + warm_up).nanos_since_boot());
+    let from = if with_warm_up { began } else { began + warm_up };
+    context.measure_from_ns = Some(from.nanos_since_boot());
     events.context = context;
     events.insert(counted);
     add_generators_own(&mut events, &load, &rig.placement().client);
@@ -181,6 +188,7 @@ pub fn measure(
         began,
         drawn_per_s,
         server_cpus,
+        with_warm_up,
     })
 }
 

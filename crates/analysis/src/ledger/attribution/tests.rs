@@ -143,7 +143,7 @@ fn check(
         }
     };
     let first = &windows[0];
-    let usual = Baseline::of(&first.matched, &first.timeline, plan.service_time());
+    let usual = Baseline::of(&first.matched, &first.timeline, plan.service_time(), None);
     let mut attribution = Attribution::new(&context, options, usual);
     attribution.trace_from(trace_from);
     let mut checker = Checker {
@@ -158,6 +158,7 @@ fn options(plan: &Plan) -> LedgerOptions {
     let workers = plan.gaps.len() as u32;
     LedgerOptions {
         service_time: plan.service_time(),
+        after_response: Nanos::ZERO,
         workers: std::num::NonZeroU32::new(workers).unwrap(),
         measure_from: Monotonic::from_nanos_since_boot(0),
     }
@@ -297,10 +298,11 @@ fn a_worker_that_has_moved_to_another_cpu_overtakes_nobody() {
     let timeline = Timeline::build(events.iter().copied(), &context);
     let options = LedgerOptions {
         service_time: Nanos::from_micros(10),
+        after_response: Nanos::ZERO,
         workers: std::num::NonZeroU32::new(2).unwrap(),
         measure_from: Monotonic::from_nanos_since_boot(0),
     };
-    let usual = Baseline::of(&matched, &timeline, options.service_time);
+    let usual = Baseline::of(&matched, &timeline, options.service_time, None);
     let mut attribution = Attribution::new(&context, &options, usual);
     let mut causes: Vec<Vec<Cause>> = Vec::new();
     attribution.follow(&matched, &timeline, Monotonic::MAX, |entry, labels| {

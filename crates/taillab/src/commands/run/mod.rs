@@ -246,7 +246,7 @@ fn known(
             }),
         }),
         load: Some((client.summary, client.curves.response_time)),
-        conditions: conditions(environment),
+        conditions: conditions(environment, recorded.with_warm_up),
         ..Known::default()
     };
     Ok((known, match_options(load, experiment, *rate_per_s)))
@@ -304,8 +304,8 @@ fn expected_bytes(experiment: &Experiment, save_capture: bool) -> u64 {
     (seconds * rate * (BYTES_PER_REQUEST + recorded) + BYTES_FIXED) as u64
 }
 
-/// Conditions of the testbed and of the machine that affect this kind of run.
-fn conditions(environment: &Environment) -> Vec<Reason> {
+/// Conditions of the testbed and of the machine that affect this kind of run, and whether its warm-up counts.
+fn conditions(environment: &Environment, with_warm_up: bool) -> Vec<Reason> {
     let reason = |hazard: &FoundHazard| {
         let text = match &hazard.remedy {
             Some(remedy) => format!("{}; {remedy}", hazard.text),
@@ -313,7 +313,14 @@ fn conditions(environment: &Environment) -> Vec<Reason> {
         };
         Reason::new(&hazard.key, text)
     };
-    environment.hazards.iter().map(reason).collect()
+    let warm_up = with_warm_up.then(|| {
+        let text = "nothing that was sent after the warm-up was answered in time, so the warm-up is a part \
+                    of the measurement";
+        Reason::new("warm_up_counts", text)
+    });
+    (environment.hazards.iter().map(reason))
+        .chain(warm_up)
+        .collect()
 }
 
 /// Everything that needs the server: storing the keys, calibration, the load.

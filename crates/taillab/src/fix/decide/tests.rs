@@ -1,0 +1,245 @@
+//! Decisions on simulated blocks.
+
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use taillab_model::Nanos;
+
+use super::*;
+
+/// A block of a noisy machine: exponential sojourns, and now and then a stall that lengthens some of
+/// them.
+fn block(rng: &mut Xoshiro256PlusPlus, factor: f64, requests: usize) -> Vec<Nanos> {
+    let stall = match rng.random_bool(0.3) {
+        true => rng.random_range(1.0..4.0),
+        false => 1.0,
+    };
+    (0..requests)
+        .map(|place| {
+            let slow = if place % 50 == 0 { stall } else { 1.0 };
+            let sojourn = -(1.0 - rng.random::<f64>()).ln() * 1e5 * factor * slow;
+            Nanos::new(sojourn as u64 + 1)
+        })
+        .collect()
+}
+
+#[test]
+fn what_does_not_count_is_told_where_it_is_much() {
+    let seen = |cut: usize| Seen {
+        latencies: vec![Nanos::new(1); 100 - cut],
+        cut,
+        recorded: None,
+    };
+    let reason = |without, with| {
+        let mut trial = Trial::default();
+        trial.cut.add(&seen(without), &seen(with));
+        judge(&trial).reason
+    };
+    assert!(!reason(5, 5).contains("do not count"));
+    let both = reason(30, 32);
+    assert!(both.ends_with("30 % of the requests without it and 32 % with it do not count, since the generator was held up"), "{both}");
+    let moved = reason(2, 40);
+    assert!(
+        moved.ends_with("other threads to the generator's CPU"),
+        "{moved}"
+    );
+}
+
+/// A trial in which the replay reproduces no block.
+fn of(pairs: &Pairs) -> Trial {
+    Trial {
+        pairs: pairs.clone(),
+        ..Trial::default()
+    }
+}
+
+/// Runs a trial as the module `trial` does: after each pair, it checks whether the trial can end.
+fn trial(seed: u64, factor: f64, most: usize) -> (Judgement, usize) {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let mut pairs = Pairs::default();
+    while pairs.count() < most && !is_settled(&pairs) {
+        let drift = rng.random_range(1.0..2.0);
+        let before = block(&mut rng, drift, 2_500);
+        let after = block(&mut rng, drift * factor, 2_500);
+        pairs.push(before, after);
+    }
+    (judge(&of(&pairs)), pairs.count())
+}
+
+#[test]
+fn a_change_that_does_nothing_is_almost_never_kept() {
+    let kept = (0..30)
+        .filter(|seed| trial(*seed, 1.0, 12).0.outcome == FixOutcome::Kept)
+        .count();
+    assert!(kept <= 2, "{kept} of 30");
+}
+
+#[test]
+fn a_change_that_halves_the_tail_is_kept_after_few_pairs() {
+    for seed in 0..10 {
+        let (judgement, pairs) = trial(seed, 0.3, 40);
+        assert_eq!(judgement.outcome, FixOutcome::Kept, "{judgement:?}");
+        assert!(pairs <= 20, "{pairs}");
+        assert_eq!(judgement.decided, Some((0.999, DecidedBy::Measured)));
+    }
+}
+
+/// A few stalls, in blocks with and without the change, hide its effect on p99.9.
+#[test]
+fn where_stalls_hide_p999_a_clear_gain_or_loss_at_p99_decides() {
+    let trial = |factor: f64, stalls_before: fn(u64) -> bool, stalls_after: fn(u64) -> bool| {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(7);
+        let mut pairs = Pairs::default();
+        for pair in 0..8 {
+            let stalled = |mut block: Vec<Nanos>, stalls: bool| {
+                block.truncate(2_490);
+                let length = if stalls { 500_000_000 } else { 1_000 };
+                block.extend((1..=10).map(|i| Nanos::new(i * length)));
+                block
+            };
+            let before = stalled(block(&mut rng, 1.0, 2_500), stalls_before(pair));
+            let after = stalled(block(&mut rng, factor, 2_500), stalls_after(pair));
+            pairs.push(before, after);
+        }
+        judge(&of(&pairs))
+    };
+    let (often, rarely) = (|pair| pair % 2 == 0, |pair| pair % 3 == 0);
+    let better = trial(0.1, often, rarely);
+    // p99.9 is "longer" with the change, within an interval that reaches far below 1
+    let unlucky = trial(0.1, rarely, often);
+    let worse = trial(10.0, rarely, often);
+    let outcomes = (better.outcome, unlucky.outcome, worse.outcome);
+    let expected = (FixOutcome::Kept, FixOutcome::Kept, FixOutcome::Reverted);
+    assert_eq!(outcomes, expected, "{better:?} {unlucky:?} {worse:?}");
+    for judgement in [better, unlucky, worse] {
+        let at = judgement.decided.map(|(q, _)| q);
+        assert_eq!(at, Some(0.99), "{judgement:?}");
+        assert!(
+            judgement.reason.contains("p99.9 is not decided"),
+            "{judgement:?}"
+        );
+    }
+}
+
+/// Hypervisor stalls hide the effect at p99.9 and at p99; without them it is clear.
+#[test]
+fn where_others_hide_everything_the_rest_decides() {
+    let trial = |factor: f64| {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(11);
+        let mut trial = Trial::default();
+        for pair in 0..8 {
+            let (before, after) = (block(&mut rng, 1.0, 2_500), block(&mut rng, factor, 2_500));
+            trial.adjusted.push(before.clone(), after.clone());
+            let stalled = |mut block: Vec<Nanos>, stalls: bool| {
+                block.truncate(2_400);
+                let length = if stalls { 500_000_000 } else { 400_000 };
+                block.extend((1..=100).map(|i| Nanos::new(i * length)));
+                block
+            };
+            trial.pairs.push(
+                stalled(before, pair % 2 == 0),
+                stalled(after, pair % 2 == 0 && pair > 0),
+            );
+        }
+        judge(&trial)
+    };
+    let better = trial(0.3);
+    assert_eq!(better.outcome, FixOutcome::Kept, "{better:?}");
+    assert!(
+        better.reason.contains("without what others did"),
+        "{better:?}"
+    );
+    let by = better.decided.map(|(_, by)| by);
+    assert_eq!(by, Some(DecidedBy::Adjusted));
+    let same = trial(1.0);
+    assert_ne!(same.outcome, FixOutcome::Kept, "{same:?}");
+}
+
+/// How many of these trials, with bursts in 15 % of the blocks and at most 12 pairs, keep the change.
+fn kept_beside_bursts(trials: u64, factor: f64) -> usize {
+    let trial = |seed: u64| {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let mut pairs = Pairs::default();
+        while pairs.count() < 12 && !is_settled(&pairs) {
+            let drift = rng.random_range(1.0..1.5);
+            let mut one = |factor: f64| {
+                let mut all = block(&mut rng, factor, 12_000);
+                if rng.random_bool(0.15) {
+                    let burst = rng.random_range(50..3_000_u64);
+                    all.extend((1..=burst).map(|i| Nanos::new(i * 10_000)));
+                }
+                all
+            };
+            let (before, after) = (one(drift), one(drift * factor));
+            pairs.push(before, after);
+        }
+        judge(&of(&pairs)).outcome == FixOutcome::Kept
+    };
+    (0..trials).filter(|seed| trial(*seed)).count()
+}
+
+#[test]
+fn beside_bursts_what_helps_is_mostly_kept_and_what_does_nothing_rarely() {
+    let (helps, does_nothing) = (kept_beside_bursts(40, 0.4), kept_beside_bursts(40, 1.0));
+    assert!(helps >= 20, "{helps} of 40");
+    assert!(does_nothing <= 3, "{does_nothing} of 40");
+}
+
+/// One long burst in one block of each trial dominates p99 and above.
+#[test]
+fn where_single_bursts_decide_all_blocks_a_typical_pair_decides() {
+    let trial = |factor: f64, burst: usize| {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(burst as u64);
+        let mut pairs = Pairs::default();
+        for pair in 0..12 {
+            let before = block(&mut rng, 1.0, 12_000);
+            let mut after = block(&mut rng, factor, 12_000);
+            if pair == burst {
+                after.extend((1..=4_000).map(|i| Nanos::new(i * 20_000)));
+            }
+            pairs.push(before, after);
+        }
+        judge(&of(&pairs))
+    };
+    for burst in 0..12 {
+        let better = trial(0.2, burst);
+        assert_eq!(better.outcome, FixOutcome::Kept, "{better:?}");
+        assert!(better.reason.contains("in a typical pair"), "{better:?}");
+        let by = better.decided.map(|(_, by)| by);
+        assert_eq!(by, Some(DecidedBy::Typical));
+        let same = trial(1.0, burst);
+        assert_ne!(same.outcome, FixOutcome::Kept, "{same:?}");
+    }
+}
+
+#[test]
+fn a_change_that_does_harm_is_reverted() {
+    for seed in 0..10 {
+        let (judgement, _) = trial(seed, 3.0, 40);
+        assert_eq!(judgement.outcome, FixOutcome::Reverted, "{judgement:?}");
+        assert!(judgement.reason.contains("worse"), "{judgement:?}");
+    }
+}
+
+#[test]
+fn where_p999_lacks_requests_p99_decides_and_it_is_said() {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+    let mut pairs = Pairs::default();
+    for _ in 0..FEWEST_PAIRS {
+        pairs.push(block(&mut rng, 1.0, 300), block(&mut rng, 0.2, 300));
+    }
+    let judgement = judge(&of(&pairs));
+    assert_eq!(judgement.decided, Some((0.99, DecidedBy::Measured)));
+    assert!(judgement.reason.contains("too few requests for p99.9"));
+    assert_eq!(judgement.outcome, FixOutcome::Kept);
+}
+
+#[test]
+fn what_no_pair_supports_is_inconclusive() {
+    let mut pairs = Pairs::default();
+    assert!(!is_settled(&pairs));
+    pairs.push([Nanos::new(5)], [Nanos::new(1)]);
+    let judgement = judge(&of(&pairs));
+    assert_eq!(judgement.outcome, FixOutcome::Inconclusive);
+    assert_eq!(judgement.decided, None);
+    assert!(ratios(|q| pairs.ratio(q)).is_empty());
+}
