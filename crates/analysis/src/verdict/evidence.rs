@@ -26,6 +26,9 @@ pub struct Evidence<'a> {
     pub calibration: Option<&'a Calibration>,
     /// What requests that were sent on schedule saw: `run`, and `explain` of one.
     pub scheduled: Option<&'a Scheduled>,
+    /// By how much the client's service time was longer than the sojourn of the same request; those whose was not
+    /// are left out: `run`.
+    pub client_minus_server: Option<&'a Distribution>,
     /// Workers that wait on a timer instead of using a CPU: `run`.
     pub virtual_workers: Option<VirtualWorkers>,
     /// A generator with a schedule: `load`, `run`.
@@ -176,6 +179,7 @@ impl<'a> Evidence<'a> {
             }),
             calibration: report.calibration.as_ref(),
             scheduled: report.scheduled.as_ref(),
+            client_minus_server: report.client_minus_server.as_ref(),
             load: report.load.as_ref().map(|summary| SentLoad {
                 summary,
                 evidence: None,
