@@ -8,10 +8,10 @@ use std::collections::HashMap;
 use std::num::NonZeroU32;
 
 use taillab_model::explanation::{
-    CauseShare, Explanation, FanOut, Inversions, ModelFit, NamedCurve, PredictedPoint, Prediction,
-    SlowRequest, WorkerShare,
+    CauseShare, Explanation, FanOut, Inversions, ModelFit, NamedCurve, Prediction, SlowRequest,
+    WorkerShare,
 };
-use taillab_model::summary::Withdrawn;
+use taillab_model::summary::{ReplayedSchedule, Withdrawn};
 use taillab_model::{Distribution, Histogram, Monotonic, Nanos, RecordingContext, Tid};
 
 use crate::clustering::{Clusters, threshold_rank};
@@ -41,7 +41,7 @@ pub(crate) struct Explained {
     /// Forecasts, the best first.
     pub(crate) predictions: Vec<Prediction>,
     /// What requests on schedule would have seen, by a replay.
-    pub(crate) on_schedule: Vec<PredictedPoint>,
+    pub(crate) on_schedule: Option<ReplayedSchedule>,
     /// Everything else.
     pub(crate) explanation: Option<Explanation>,
     /// Of the sample's requests above p99, the share that left after the end of their slice, or may have

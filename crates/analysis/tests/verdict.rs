@@ -528,7 +528,7 @@ fn held_up(report: &mut Report, share: f64, missing: f64) -> Scheduled {
         same_as_measured: false,
         sojourn: Some(report.server.measured.sojourn.clone()),
         ideal: Some(report.server.ideal.sojourn.clone()),
-        replayed: Vec::new(),
+        replayed: None,
         cut: Some(cut(share, missing)),
         claims: Vec::new(),
     }

@@ -16,7 +16,7 @@ pub use self::load::{
     ArrivalsReference, ArrivalsVerdict, ClientCost, DeadTime, DispersionAt, LoadErrors,
     LoadSegment, LoadSummary,
 };
-pub use self::scheduled::Scheduled;
+pub use self::scheduled::{ReplayedSchedule, Scheduled};
 pub use self::verdict::{
     Claim, ClaimName, HoldsTo, MAX_MISSING_SHARE, Reason, TOO_FEW, Verdict, spoiled_from,
     unbounded_from,

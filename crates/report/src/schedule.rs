@@ -30,10 +30,15 @@ pub(crate) fn off_schedule(report: &Report) -> Option<String> {
     let by = by_whom(cut).map_or_else(String::new, |by| format!(" ({by})"));
     Some(format!(
         "The generator was held up for {} of the time{by}: what is measured is the server under the \
-         arrivals as they came; what {} would see is {} (scheduled)",
+         arrivals as they came; {} would see {}{} (scheduled{})",
         percent(cut.share, 1),
         planned(report.load.as_ref()),
         seen(view),
+        undisturbed(view).unwrap_or_default(),
+        match view.replayed {
+            Some(_) => "; what has an interval, and what is without others, by a replay",
+            None => "",
+        },
     ))
 }
 
@@ -60,7 +65,7 @@ fn planned(load: Option<&LoadSummary>) -> String {
     format!("{process} arrivals at {}/s", rate(load.target_rate_per_s))
 }
 
-/// `p50 41.2 µs, p99 1.30 ms (1.10 ms to 1.52 ms, by a replay of the schedule)`, as far as it is known.
+/// `p50 41.2 µs, p99 1.30 ms (1.10 ms to 1.52 ms)`, as far as it is known. The latter is from the replay.
 fn seen(view: &Scheduled) -> String {
     let measured = |q| {
         view.sojourn
@@ -81,12 +86,25 @@ fn seen(view: &Scheduled) -> String {
 
 /// What a replay of the schedule says of this percentile.
 fn replayed(view: &Scheduled, q: f64) -> Option<String> {
-    let mut points = view.replayed.iter();
-    let point = points.find(|point| (point.q - q).abs() < 1e-9)?;
+    let points = &view.replayed.as_ref()?.points;
+    let point = points.iter().find(|point| (point.q - q).abs() < 1e-9)?;
     let ends = point.lo_ns.zip(point.hi_ns);
-    let interval = ends.map_or_else(String::new, |(lo, hi)| format!("{lo} to {hi}, "));
-    let value = point.predicted_ns;
-    Some(format!("{value} ({interval}by a replay of the schedule)"))
+    let interval = ends.map_or_else(String::new, |(lo, hi)| format!(" ({lo} to {hi})"));
+    Some(format!("{}{interval}", point.predicted_ns))
+}
+
+/// `, and without other threads on its CPUs p50 12.1 µs, p99 50.1 µs`, where they disturbed the server.
+fn undisturbed(view: &Scheduled) -> Option<String> {
+    let points = &view.replayed.as_ref()?.without_other_threads;
+    let told = points.iter().filter(|point| TOLD.contains(&point.q));
+    let told = told.map(|point| format!("{} {}", quantile_name(point.q), point.predicted_ns));
+    let told: Vec<String> = told.collect();
+    (!told.is_empty()).then(|| {
+        format!(
+            ", and without other threads on its CPUs {}",
+            told.join(", ")
+        )
+    })
 }
 
 /// From which percentile on the experiment's view, and with it the client's, is withdrawn.
@@ -119,7 +137,7 @@ pub(crate) fn reasons(cut: &CutSummary) -> String {
 #[cfg(test)]
 mod tests {
     use taillab_model::explanation::PredictedPoint;
-    use taillab_model::summary::CutBy;
+    use taillab_model::summary::{CutBy, ReplayedSchedule};
     use taillab_model::{CutReason, Distribution};
 
     use super::*;
@@ -137,15 +155,19 @@ mod tests {
         };
         let mut view = Scheduled {
             sojourn: Some(Distribution::from_sorted(&[ns(41_200); 101])),
-            replayed: vec![point(0.5, 30), point(0.99, 1_000)],
+            replayed: Some(ReplayedSchedule {
+                points: vec![point(0.5, 30), point(0.99, 1_000)],
+                without_other_threads: vec![point(0.5, 12)],
+            }),
             ..Scheduled::default()
         };
         for at in &mut view.sojourn.as_mut().unwrap().quantiles {
             at.value = at.value.filter(|_| at.q < 0.9);
         }
+        assert_eq!(seen(&view), "p50 41.2 µs, p99 1.00 ms (900 µs to 1.20 ms)");
         assert_eq!(
-            seen(&view),
-            "p50 41.2 µs, p99 1.00 ms (900 µs to 1.20 ms, by a replay of the schedule)"
+            undisturbed(&view).unwrap(),
+            ", and without other threads on its CPUs p50 12.0 µs"
         );
         assert_eq!(seen(&Scheduled::default()), "not known");
     }

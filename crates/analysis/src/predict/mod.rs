@@ -21,12 +21,12 @@ use std::collections::HashMap;
 use taillab_model::explanation::{
     Cause, CauseShare, Culprit, ModelFit, NamedCurve, PredictedPoint, Prediction,
 };
+use taillab_model::summary::ReplayedSchedule;
 use taillab_model::{Distribution, Nanos, Tid};
 
 use self::bootstrap::Bootstrap;
 use self::limits::limits;
 use self::mitigation::{MITIGATIONS, Mitigation};
-use self::on_schedule::OTHERS;
 use self::part::ReplayedPart;
 use self::replayed::replayed;
 pub(crate) use self::replayed::sojourns;
@@ -93,8 +93,8 @@ pub struct Predicted {
     pub model_fit: Option<ModelFit>,
     /// The forecasts, the one with the lowest far percentile first.
     pub predictions: Vec<Prediction>,
-    /// What the requests would have seen if our own client had sent each when it was due; empty where it did.
-    pub on_schedule: Vec<PredictedPoint>,
+    /// What the requests would have seen if our own client had sent each when it was due; `None` where it did.
+    pub on_schedule: Option<ReplayedSchedule>,
     /// The replayed curve, and those of the best forecasts.
     pub curves: Vec<NamedCurve>,
     /// What the reader should know about the method.
@@ -258,17 +258,6 @@ impl<'a> Forecaster<'a> {
             let name = format!("without {culprit}");
             let description = format!("{culprit} moved off the server's CPUs");
             plans.push(plan(name, description, vec![cause], change));
-        }
-        if let Some(change) = self
-            .undisturbed_on_schedule()
-            .filter(|_| all.contains(&OTHERS))
-        {
-            let name = format!("without {}, on schedule", OTHERS.key());
-            let description =
-                "no other threads, neither on the server's CPUs nor on the generator's: \
-                               each request is sent when it is due"
-                    .to_owned();
-            plans.push(plan(name, description, vec![OTHERS], change));
         }
         if all.len() > 1 {
             let name = "without all of these".to_owned();

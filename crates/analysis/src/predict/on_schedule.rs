@@ -2,37 +2,38 @@
 //! disturbances at the same times, and each request sent when it was due.
 
 use taillab_model::explanation::{Cause, PredictedPoint};
+use taillab_model::summary::ReplayedSchedule;
 
 use super::replayed::replayed;
 use super::{Forecaster, scenario};
 use crate::replay::Change;
 
-/// What holds up the generator, too, where it has the CPU.
-pub(super) const OTHERS: Cause = Cause::Background;
-
 impl Forecaster<'_> {
-    /// The percentiles of all requests on schedule; empty where every request was sent on schedule. Late sends may
+    /// The percentiles of all requests on schedule; `None` where every request was sent on schedule. Late sends may
     /// make the measured ones longer (bursts) or shorter (a queue in front of the server).
-    pub(super) fn on_schedule(&self) -> Vec<PredictedPoint> {
+    pub(super) fn on_schedule(&self) -> Option<ReplayedSchedule> {
         if !self.observed.has_late_sends() {
-            return Vec::new();
+            return None;
         }
-        let change = Change {
-            on_schedule: true,
-            ..self.unchanged()
-        };
-        let replayed = replayed(self.observed, &change);
-        self.points(self.ratios(&replayed), &replayed, f64::INFINITY)
-    }
-
-    /// No other threads, and every request sent on schedule; `None` where either changes nothing.
-    pub(super) fn undisturbed_on_schedule(&self) -> Option<Change> {
         let mut change = Change {
             on_schedule: true,
             ..self.unchanged()
         };
-        let service_time = self.basis.service_time;
-        let is_known = scenario::without(&mut change, self.observed, OTHERS, service_time);
-        (is_known && self.observed.has_late_sends()).then_some(change)
+        let points = self.of_schedule(&change);
+        let (others, t) = (Cause::Background, self.basis.service_time);
+        let is_disturbed =
+            self.is_present(others) && scenario::without(&mut change, self.observed, others, t);
+        Some(ReplayedSchedule {
+            points,
+            without_other_threads: match is_disturbed {
+                true => self.of_schedule(&change),
+                false => Vec::new(),
+            },
+        })
+    }
+
+    fn of_schedule(&self, change: &Change) -> Vec<PredictedPoint> {
+        let replayed = replayed(self.observed, change);
+        self.points(self.ratios(&replayed), &replayed, f64::INFINITY)
     }
 }

@@ -77,7 +77,7 @@ impl<'c> OnSchedule<'c> {
             same_as_measured: false,
             sojourn: Some(sojourn.distribution()),
             ideal: is_compared.then(|| self.ideal.finish().distribution()),
-            replayed: Vec::new(),
+            replayed: None,
             cut: Some(cut),
             claims: Vec::new(),
         }

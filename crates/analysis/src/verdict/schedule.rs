@@ -107,7 +107,11 @@ impl fmt::Display for SoFrom<'_, '_> {
         if evidence.server.is_none() {
             return So(Some(from)).fmt(f);
         }
-        f.write_str(", so what arrivals on schedule would see is not known")?;
+        let is_replayed = (evidence.scheduled).is_some_and(|view| view.replayed.is_some());
+        f.write_str(match is_replayed {
+            true => ", so what arrivals on schedule would see is known from a replay only",
+            false => ", so what arrivals on schedule would see is not known",
+        })?;
         match Spoils::From(from).all() {
             true => Ok(()),
             false => write!(f, " from {} on", Percentile(from)),

@@ -151,7 +151,11 @@ pub fn withdraw<'c>(
     if let Some(view) = &mut report.scheduled {
         of_schedule.scheduled(view);
         // it is of the server's view, like the forecasts
-        (view.replayed).retain(|point| !withdrawn.forecasts && withdrawn.keeps(point.q));
+        view.replayed = view.replayed.take().filter(|_| !withdrawn.forecasts);
+        if let Some(replayed) = &mut view.replayed {
+            (replayed.points).retain(|point| withdrawn.keeps(point.q));
+            (replayed.without_other_threads).retain(|point| withdrawn.keeps(point.q));
+        }
     }
     if let Some(load) = &mut report.load {
         of_schedule.load(load);

@@ -29,17 +29,26 @@ pub struct Scheduled {
     /// with the ideal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ideal: Option<Distribution>,
-    /// The same for all requests, cut or not: the recorded queue replayed with the same disturbances, and each
-    /// request sent when it was due. Empty where nothing was cut, or where the replay does not reproduce the
-    /// measurement.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub replayed: Vec<PredictedPoint>,
+    /// The same for all requests, cut or not, by a replay. Absent where nothing was cut, or where the replay does
+    /// not reproduce the measurement.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replayed: Option<ReplayedSchedule>,
     /// What was cut. Absent where nothing was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cut: Option<CutSummary>,
     /// The percentiles of this view, and whether each holds. Those that do not are taken out, here and in
     /// what the client saw (`load.response_time`, `load.service_time`, `client_minus_server`).
     pub claims: Vec<Claim>,
+}
+
+/// The recorded queue replayed with the same disturbances at the same times, and each request sent when it was due.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ReplayedSchedule {
+    /// The percentiles of the sojourn, as measured and on schedule.
+    pub points: Vec<PredictedPoint>,
+    /// The same without other threads on the server's CPUs. Empty where they did not delay requests.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub without_other_threads: Vec<PredictedPoint>,
 }
 
 impl Scheduled {
@@ -53,10 +62,8 @@ impl Scheduled {
 
     /// The view with what a replay of the schedule says, unless nothing was cut.
     #[must_use]
-    pub fn with_replayed(mut self, replayed: Vec<PredictedPoint>) -> Self {
-        if !self.same_as_measured {
-            self.replayed = replayed;
-        }
+    pub fn with_replayed(mut self, replayed: Option<ReplayedSchedule>) -> Self {
+        self.replayed = replayed.filter(|_| !self.same_as_measured);
         self
     }
 

@@ -365,7 +365,7 @@ pub(crate) fn held_up(summary: &Report) -> Scheduled {
         same_as_measured: false,
         sojourn: Some(summary.server.measured.sojourn.clone()),
         ideal: Some(summary.server.ideal.sojourn.clone()),
-        replayed: Vec::new(),
+        replayed: None,
         cut: Some(CutSummary {
             share: 0.124,
             length_ns: Nanos::from_millis(2_480),
