@@ -76,7 +76,7 @@ fn a_generator_that_was_held_up_is_one_line() {
     let mut sample = common::sample(Nanos::from_secs(20));
     sample.summary.scheduled = Some(common::held_up(&sample.summary));
     let line = "The generator was held up for 12.4 % of the time (by stress (pid 77) on CPU 0): \
-                what is measured is the server under the arrivals as they came; what Poisson \
+                what is measured is the server under the arrivals as they came; Poisson \
                 arrivals at";
     let unfolded = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
     let line = unfolded(line.to_owned());
