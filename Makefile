@@ -3,7 +3,7 @@
 
 CARGO   ?= cargo
 BINARY  := target/release/taillab
-.PHONY: help run build dist test live lint vm check soak rounds recorder fuzz bench clean
+.PHONY: help run build dist wheel test live lint vm check soak rounds recorder fuzz bench clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -21,6 +21,10 @@ build: ## Build the release binary
 dist: ## Build the fastest binary, for packages, with a training run (a quarter of an hour)
 	@scripts/setup.sh build
 	@scripts/dist.sh
+
+wheel: ## Build the Python package, and test it in a fresh environment
+	@scripts/setup.sh wheel
+	@scripts/wheel.sh
 
 # Stages of one program: those of one call build once, run nothing twice, and are counted in one line.
 TESTS := python3 scripts/tests
