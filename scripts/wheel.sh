@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Builds the Python package, one wheel with the program and the module, and runs its tests on the wheel in a fresh
-# environment.
+# environment. WHEEL_PROFILE names another profile of cargo than release: dist, or dev, which is built quickest.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 wheels=$target/wheels tools=$target/python/build fresh=$target/python/wheel
 scripts/python-env.sh "$tools" python/requirements-build.txt
 rm -rf "$wheels"
-(cd python && "$tools/bin/maturin" build --release --out "$wheels")
+(cd python && "$tools/bin/maturin" build --profile "${WHEEL_PROFILE:-release}" --out "$wheels")
 wheel=$(echo "$wheels"/taillab-*.whl)
 
 rm -rf "$fresh"

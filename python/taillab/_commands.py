@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import datetime
 import os
+import shutil
 import tempfile
 import time
+import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -314,8 +316,7 @@ def _start(
     """Runs a command and reads what it has written."""
     given = {"assert": [limits] if isinstance(limits, str) else list(limits), **options}
     program = _program.find()
-    temporary = None if output is not None else _temporary()
-    directory = Path(output if temporary is None else temporary.name)
+    directory, temporary = _place(output)
     quiet = ["--quiet"] if progress is False else []
     words = [
         *[program, command, "--json", *quiet, f"--output={directory}"],
@@ -335,7 +336,7 @@ def _start(
     return result
 
 
-def _result(stdout: bytes, directory: Path, temporary: tempfile.TemporaryDirectory[str] | None) -> Run[Any] | None:
+def _result(stdout: bytes, directory: Path, temporary: _Temporary | None) -> Run[Any] | None:
     """What the program printed, with its files; `None` where it printed nothing, or was ended while it did."""
     try:
         return Run(directory, summary_of(stdout), temporary)
@@ -388,10 +389,21 @@ def _named(output: str | Path | None, what: str) -> str | Path:
     return output if output is not None else f"taillab-{what}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
 
 
-def _temporary() -> tempfile.TemporaryDirectory[str]:
-    directory = tempfile.TemporaryDirectory(prefix="taillab-")
-    # under sudo, the program writes with the rights of the user who called it
-    user, group = os.environ.get("SUDO_UID"), os.environ.get("SUDO_GID")
-    if os.geteuid() == 0 and user and group:
-        os.chown(directory.name, int(user), int(group))
-    return directory
+def _place(output: str | Path | None) -> tuple[Path, _Temporary | None]:
+    """Where the files go, and what removes them, where nobody asked for them."""
+    if output is not None:
+        return Path(output), None
+    temporary = _Temporary()
+    return temporary.path, temporary
+
+
+class _Temporary:
+    """A directory that is removed with this object, or at the end of the process."""
+
+    def __init__(self) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="taillab-"))
+        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+        # under sudo, the program writes with the rights of the user who called it
+        user, group = os.environ.get("SUDO_UID"), os.environ.get("SUDO_GID")
+        if os.geteuid() == 0 and user and group:
+            os.chown(self.path, int(user), int(group))

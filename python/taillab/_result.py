@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import json
-import tempfile
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
@@ -57,12 +56,11 @@ class Run(Generic[S]):
             Times are integer nanoseconds where a name ends in `_ns`.
     """
 
-    def __init__(
-        self, directory: Path, summary: S, temporary: tempfile.TemporaryDirectory[str] | None = None
-    ) -> None:
+    def __init__(self, directory: Path, summary: S, keeps: object = None) -> None:
         self.directory = directory
         self.summary = summary
-        self._temporary = temporary
+        # a temporary directory lives as long as this
+        self._keeps = keeps
 
     @cached_property
     def requests(self) -> pyarrow.Table:

@@ -6,31 +6,33 @@ import signal
 import subprocess
 from pathlib import Path
 
+import matplotlib
 import pytest
 
 import taillab
 from taillab import _program
 
-ROOT = Path(__file__).resolve().parents[2]
-GOLDEN = ROOT / "crates" / "analysis" / "tests" / "golden" / "memcached_90_percent.tlc"
+# a server that another thread disturbs, for two seconds
+RECORDING = Path(__file__).with_name("data") / "capture.tlc"
 
 
 def pytest_configure():
     """Figures need no screen, and Jupyter's new paths no warning."""
-    os.environ.setdefault("MPLBACKEND", "Agg")
+    # not by the environment, which kernels of notebooks inherit
+    matplotlib.use("Agg")
     os.environ.setdefault("JUPYTER_PLATFORM_DIRS", "1")
 
 
 @pytest.fixture(scope="session")
-def golden():
-    """A recording of memcached at 90 % of its capacity."""
-    return GOLDEN
+def recording():
+    """A recording with all stamps and disturbances."""
+    return RECORDING
 
 
 @pytest.fixture(scope="session")
-def explained(tmp_path_factory, golden):
+def explained(tmp_path_factory, recording):
     """The analysis of the recording."""
-    return taillab.explain(golden, output=tmp_path_factory.mktemp("explained"))
+    return taillab.explain(recording, output=tmp_path_factory.mktemp("explained"))
 
 
 @pytest.fixture(scope="session")

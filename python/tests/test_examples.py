@@ -32,11 +32,11 @@ def test_the_notebook_is_kept_without_its_outputs():
     assert not any(cell.get("outputs") for cell in notebook.cells)
 
 
-def test_the_code_in_the_document_runs(tmp_path, monkeypatch, golden):
+def test_the_code_in_the_document_runs(tmp_path, monkeypatch, recording):
     blocks = re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)
     runs = [block for block in blocks if "# needs root" not in block]
     assert len(runs) >= 3
-    (tmp_path / "capture.tlc").symlink_to(golden)
+    (tmp_path / "capture.tlc").symlink_to(recording)
     monkeypatch.chdir(tmp_path)
     names = {}
     for block in runs:

@@ -77,9 +77,9 @@ def test_options_of_run_and_trace_are_read_by_the_program():
         taillab.trace(1, duration="0s", service_time="0s")
 
 
-def test_a_limit_that_is_missed_is_an_error_with_the_result(golden):
+def test_a_limit_that_is_missed_is_an_error_with_the_result(recording):
     with pytest.raises(taillab.LimitMissedError, match="p99") as error:
-        taillab.explain(golden, limits="p99<=1ns")
+        taillab.explain(recording, limits="p99<=1ns")
     assert error.value.exit_code == 3
     assert error.value.result.summary.assertions[0].outcome == "fail"
     assert len(error.value.result.requests) > 0
