@@ -347,7 +347,9 @@ def _result(stdout: bytes, directory: Path, temporary: _Temporary | None) -> Run
 def _reason(summary: AnyReport | None, exit_code: int) -> str:
     """Why it ended so, where it reported no error: a limit that is not met, or why the result is not valid."""
     if isinstance(summary, Report | LoadReport):
-        missed = [limit.text for limit in summary.assertions or () if limit.outcome != "pass"]
+        said = {"fail": "is not met", "undecided": "is not decided"}
+        limits = [limit for limit in summary.assertions or () if limit.outcome != "pass"]
+        missed = [f"{limit.assertion} {said[limit.outcome]}: {limit.text}" for limit in limits]
         reasons = [reason.text for reason in summary.verdict.reasons]
         if missed or reasons:
             return (missed or reasons)[0]
@@ -358,7 +360,7 @@ def _option(name: str, value: Any) -> list[str]:
     """An option as words: nothing for `None` and `False`."""
     option = name.removesuffix("_").replace("_", "-")
     if option in _OURS:
-        raise TypeError(f"{name} is no option here: the result is read from --json and a directory; use output= or progress=")
+        raise TypeError(f"{name} is no option here: the result is read as JSON and from files; use output= or progress=")
     if value is None or value is False:
         return []
     if value is True:

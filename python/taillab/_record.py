@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 import types
-from functools import cache
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
 
 if TYPE_CHECKING:
@@ -47,7 +45,8 @@ class Record:
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and isinstance(other, Record) and other._data == self._data
 
-    __hash__ = None  # type: ignore[assignment]
+    def __hash__(self) -> int:
+        return hash(frozenset(self._data))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(self._data)})"
@@ -70,9 +69,14 @@ class DistributionRecord(Record):
         return next((quantile for quantile in quantiles if abs(quantile.q - q) < 1e-9), None)
 
 
-@cache
 def _hints(kind: type[Record]) -> dict[str, Any]:
-    return get_type_hints(kind, vars(sys.modules[kind.__module__]))
+    """The type of each attribute of a class."""
+    hints: dict[str, Any] | None = vars(kind).get("_types")
+    if hints is None:
+        hints = get_type_hints(kind)
+        # evaluated once, since it takes longer than the rest
+        setattr(kind, "_types", hints)
+    return hints
 
 
 def _typed(hint: Any, value: Any) -> Any:

@@ -106,7 +106,7 @@ class Run(Generic[S]):
             ResultError: this result has no histogram, or has several of equal rank (see `histograms`).
         """
         found = self.histograms
-        chief = [name for name in ("measured", "response_time") if name in found] or list(found)
+        chief = [name for name in found if name in ("measured", "response_time")] or list(found)
         if len(chief) != 1:
             raise ResultError(f"{self.directory} has the histograms {', '.join(chief) or 'of nothing'}: see `histograms`")
         return found[chief[0]]

@@ -98,9 +98,10 @@ class Notebook(Lines):
         self._handle: Any = None
 
     def progress(self, step: Step) -> None:
-        from IPython.display import display
+        import IPython.display
 
         if self._handle is None:
+            display: Any = IPython.display.display
             self._handle = display(_Shown(step), display_id=True)
         else:
             self._handle.update(_Shown(step))

@@ -225,7 +225,7 @@ def _all_curves(run: Run[Any]) -> list[Curve]:
                 for row in report.rows
             )
         case SimReport() as report:
-            systems = report.runs or [report]
+            systems: list[Any] = report.runs or [report]
             return _numbered(
                 (
                     f"{each.discipline}, {each.workers} workers, {each.utilization:.0%}",
@@ -284,7 +284,7 @@ def _chief_curve(run: Run[Any], place: int) -> Curve:
 def _forecast_curves(run: Run[Any]) -> list[Curve]:
     """The curves of the replay that the report draws."""
     explanation = _report(run).explanation
-    curves = []
+    curves: list[Curve] = []
     predicted = iter(PREDICTED)
     for curve in explanation.curves if explanation else ():
         label, colour = f"predicted: {curve.name}", None

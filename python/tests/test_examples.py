@@ -17,8 +17,8 @@ DOCS = PYTHON.parent / "docs" / "python.md"
 
 def test_the_notebook_runs_and_shows_pages_tables_and_figures():
     notebook = nbformat.read(NOTEBOOK, as_version=4)
-    client = nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": NOTEBOOK.parent}})
-    client.execute()
+    where = {"metadata": {"path": NOTEBOOK.parent}}
+    nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3", resources=where).execute()
     outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
     shown = {kind for output in outputs for kind in output.get("data", {})}
     assert {"image/png", "text/html"} <= shown

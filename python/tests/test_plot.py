@@ -32,7 +32,7 @@ def test_the_colours_are_those_of_the_report():
     ours |= {"multi-queue": plot.MULTI_QUEUE, "replayed": plot.REPLAYED, "grid": plot.INK["grid"]}
     assert {name: of_page[name] for name in ours} == ours
     scene = (REPORT / "chart" / "scene.rs").read_text()
-    curves = scene.split("const CURVES")[1].split("];")[0]
+    curves = scene.split("const CURVES: [[u8; 3]; 8] = [")[1].split("];")[0]
     drawn = tuple("#" + "".join(each) for each in re.findall(r"\[0x(..), 0x(..), 0x(..)\]", curves))
     assert drawn == plot.CURVES
 
