@@ -109,7 +109,7 @@ def composition(run: Run[Report], *, ax: Axes | None = None) -> Axes:
     of = Composition.of(explanation.bands) if explanation else None
     if of is None:
         raise ResultError(f"{run.directory} has no composition of the excess: see summary.verdict")
-    ax = _axes(ax, height=0.9 + 0.55 * len(of.bands))
+    ax = _axes(ax, height=2.0 + 0.45 * len(of.bands))
     left = [0.0] * len(of.bands)
     rows = range(len(of.bands))
     for place, part in enumerate(of.parts):
@@ -126,7 +126,8 @@ def composition(run: Run[Report], *, ax: Axes | None = None) -> Axes:
     ax.set_xlabel("share of the mean excess over the ideal, which stands at the right")
     _finish(ax, _title([run], "Where the excess comes from"))
     ax.grid(False, axis="y")
-    ax.legend(frameon=False, fontsize="small", ncols=3, loc="upper left", bbox_to_anchor=(0, -0.22 - 0.3 / len(of.bands)))
+    # below the axis and its label, however high the bars are
+    ax.legend(frameon=False, fontsize="small", ncols=3, loc="upper left", bbox_to_anchor=(0, 0), borderaxespad=4.5)
     return ax
 
 
@@ -228,7 +229,7 @@ def _all_curves(run: Run[Any]) -> list[Curve]:
             systems: list[Any] = report.runs or [report]
             return _numbered(
                 (
-                    f"{each.discipline}, {each.workers} workers, {each.utilization:.0%}",
+                    f"{each.discipline}, {each.workers} worker{'s' * (each.workers > 1)}, {100 * each.utilization:.3g} %",
                     _of_quantiles(each.sojourn),
                     each.sojourn,
                 )
@@ -374,7 +375,7 @@ def _draw_service_time(ax: Axes, run: Run[Any]) -> None:
     if isinstance(run.summary, Report) and run.summary.ideal.withdrawn is None and run.summary.service_time_ns:
         t = run.summary.service_time_ns
         ax.axvline(t, color=INK["frame"], linewidth=1, linestyle=":")
-        ax.annotate(f" t = {_length(t)}", (t, 1), xycoords=("data", "axes fraction"), va="top", color=INK["quiet"])
+        ax.annotate(f" t = {_length(t)}", (t, 0), xycoords=("data", "axes fraction"), va="bottom", color=INK["quiet"])
 
 
 def _latency_axis(ax: Axes) -> None:

@@ -71,7 +71,11 @@ def test_the_intervals_of_a_log_are_added_by_series(tmp_path):
     assert list(read) == ["a", "b"] and read["a"].buckets == (Bucket(1, 1, 3),)
 
 
-@pytest.mark.parametrize("wrong", ["x", "AAAA", "HISTFAAA", encoded([1])[:-8], encoded([1, 1 << 40])[:40]])
+@pytest.mark.parametrize(
+    "wrong",
+    ["x", "AAAA", "HISTFAAA", encoded([1])[:-8], encoded([1, 1 << 40])[:40], encoded([1], digits=99)],
+    ids=["letter", "short", "head", "cut", "half", "digits"],
+)
 def test_a_damaged_log_is_named_with_its_line(tmp_path, wrong):
     log = tmp_path / "x.hlog"
     log.write_text(f"# comment\nTag=a,0.000,1.000,0.1,{wrong}\n")

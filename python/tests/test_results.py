@@ -93,6 +93,7 @@ def test_the_environment_is_that_of_the_measurement(explained, tmp_path):
         ('{"command": "dance"}', "command"),
         ('{"command": "run", "schema_version": 99}', "has version 99"),
     ],
+    ids=["nothing", "half", "list", "unknown", "version"],
 )
 def test_what_is_no_result_is_said_in_one_line(tmp_path, text, says):
     if text is not None:
