@@ -17,7 +17,7 @@ if python3 -m venv "$folder" >"$folder.log" 2>&1 &&
   exit 0
 fi
 # without a network, pip's error is only that there is no such package
-reason=$(grep -m 1 -oE "Failed to establish a new connection[^')]*|[^']*name resolution[^')]*" "$folder.log" ||
+reason=$(grep -m 1 -oE "Failed to (establish a new connection|resolve)[^)]*|Temporary failure in name resolution" "$folder.log" ||
   grep -m 1 -iE '^error|no module|not available' "$folder.log" || tail -n 1 "$folder.log")
 rm -rf "$folder"
 echo "the packages of $requirements cannot be installed (${reason#ERROR: }); see $folder.log" >"$folder.failed"

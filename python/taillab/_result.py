@@ -153,9 +153,9 @@ class Run(Generic[S]):
         summary = self.summary
         about = [f"taillab {summary.command}", *([summary.target] if isinstance(summary, Report | LoadReport) else [])]
         chief = chief_distribution(summary)
-        p99 = chief.quantile(0.99) if chief else None
-        if p99 is not None and p99.value is not None:
-            about.append(f"p99 {p99.value / 1e3:,.1f} µs")
+        known = [each for each in chief.quantiles if each.value is not None and each.q <= 0.99] if chief else []
+        if known:
+            about.append(f"p{100 * known[-1].q:g} {(known[-1].value or 0) / 1e3:,.1f} µs")
         if isinstance(summary, Report | LoadReport) and not summary.verdict.valid:
             about.append("not valid: see summary.verdict.reasons")
         return f"<{', '.join(about)}, {self.directory}>"

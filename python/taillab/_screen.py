@@ -28,7 +28,7 @@ class Step:
         return found and cls(found["name"], int(found["percent"]) / 100, found["rest"].strip())
 
     def __str__(self) -> str:
-        return f"{self.name} {self.done:.0%}  {self.rest}".rstrip()
+        return f"{self.name} {100 * self.done:.0f} %  {self.rest}".rstrip()
 
 
 class Screen(Protocol):
