@@ -162,13 +162,15 @@ class _Speech:
             self._screen.progress(step)
 
     def _line(self, line: str) -> None:
-        step = Step.of(line)
         remark = line.find(_PREFIX)
+        if remark > 0 and Step.of(line[:remark]):
+            # it goes on where a bar has filled its line
+            line = line[remark:]
+        step = Step.of(line)
         if line.startswith(_ERROR):
             self._errors.append(line.removeprefix(_ERROR))
-        elif remark == 0 or (step and remark > 0):
-            # a remark goes on where a bar ended
-            self._screen.remark(line[remark:])
+        elif line.startswith(_PREFIX):
+            self._screen.remark(line)
         elif step:
             self._screen.progress(step)
         elif line:

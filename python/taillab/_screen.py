@@ -9,8 +9,8 @@ import sys
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-# a bar of the program: its name, the bar, how far it is, and what stands after that
-_BAR = re.compile(r"(?P<name>\S.*?)\s+\[[=> ]*\]\s+(?P<percent>\d+) %\s*(?P<rest>.*)")
+# a bar of the program: its name, the bar, how far it is, and what stands after that, up to the blanks that fill the line
+_BAR = re.compile(r"(?P<name>\S[^\[]*?)\s+\[[=> ]*\]\s+(?P<percent>\d+) %\s*(?P<rest>.*?)(?=\s{8}|$)")
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,10 @@ class Step:
 
     @classmethod
     def of(cls, line: str) -> Step | None:
-        """What a line with a bar says; `None` for any other line."""
-        found = _BAR.match(line.strip())
+        """What the last bar of a line says: a new one goes on where one has filled its line. `None` without a bar."""
+        found = None
+        for found in _BAR.finditer(line.strip()):
+            pass
         return found and cls(found["name"], int(found["percent"]) / 100, found["rest"].strip())
 
     def __str__(self) -> str:

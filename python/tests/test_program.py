@@ -114,6 +114,16 @@ def test_remarks_bars_and_errors_are_told_apart(seen):
     assert speech.error() == "it fell over: stand up"
 
 
+def test_what_goes_on_where_a_bar_has_filled_its_line_is_read(seen):
+    speech = _program._Speech(seen)
+    full = f"\r{'calibrating            [========]  100 %  2s, 0s left':<120}"
+    speech.hear(full.encode() + b"warming up             [>       ]   3 %  0s, 4s left")
+    speech.hear(b"\r" + full.encode() + "taillab: a remark\r\n".encode())
+    speech.hear(full.encode() + b"taillab: error: no luck\r\n")
+    assert [str(step) for step in seen.steps] == ["warming up 3 %  0s, 4s left"]
+    assert seen.remarks == ["taillab: a remark"] and speech.error() == "no luck"
+
+
 def test_a_character_in_two_pieces_is_one(seen):
     speech = _program._Speech(seen)
     for byte in "taillab: 5 µs\n".encode():
