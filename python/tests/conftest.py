@@ -56,6 +56,7 @@ def round_trips(tmp_path_factory):
         count=2_000,
         runs=1,
         warmup=100,
+        timeout="20s",
         output=tmp_path_factory.mktemp("rtt"),
     )
 

@@ -94,7 +94,7 @@ def test_what_is_not_kept_is_gone_with_its_result():
 
 
 def test_progress_is_what_the_program_draws(seen, tmp_path):
-    taillab.rtt(proto="unix", mode="blocking", count=2_000, runs=1, warmup=100, output=tmp_path)
+    taillab.rtt(proto="unix", mode="blocking", count=2_000, runs=1, timeout="20s", output=tmp_path)
     assert {step.name for step in seen.steps} == {"round trips"}
     assert all(0 <= step.done <= 1 for step in seen.steps) and seen.closed
 
