@@ -156,6 +156,8 @@ class Run(Generic[S]):
         known = [each for each in chief.quantiles if each.value is not None and each.q <= 0.99] if chief else []
         if known:
             about.append(f"p{100 * known[-1].q:g} {(known[-1].value or 0) / 1e3:,.1f} µs")
+        if summary.partial:
+            about.append("partial")
         if isinstance(summary, Report | LoadReport) and not summary.verdict.valid:
             about.append("not valid: see summary.verdict.reasons")
         return f"<{', '.join(about)}, {self.directory}>"
