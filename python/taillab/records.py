@@ -291,6 +291,37 @@ class BusyPeriods(Record):
     the next one, where the next request already waited at its socket.
     """
 
+    after_response_ns: Nanos
+    """The part of that which comes after the response has left: it is received on the same CPU, as on a
+    virtual network, or the client acknowledges it. The next request waits for it, the request itself does
+    not.
+    """
+    hi_ns: Nanos
+    """Upper end of its interval."""
+    left_out: int
+    """Of these, the ones that were left out because the server's thread seemed to run for 100 µs without any
+    event: the hypervisor may have stopped the CPU. The interval reaches to the mean with them.
+    """
+    lo_ns: Nanos
+    """Lower end of its interval of 95 %."""
+    receive_ns: Nanos
+    """The part of it that is the work of the network's receive softirq."""
+    seen: int
+    """Times that a request waited while a response left."""
+    service_time_ns: Nanos
+    """The mean cost of a request, with the probe: the server's own time on the CPU and the receive work."""
+
+
+class BusyPeriodsOfCpu(Record):
+    """The service time as the busy periods of one CPU show it."""
+
+    after_response_ns: Nanos
+    """The part of that which comes after the response has left: it is received on the same CPU, as on a
+    virtual network, or the client acknowledges it. The next request waits for it, the request itself does
+    not.
+    """
+    cpu: int
+    """The CPU."""
     hi_ns: Nanos
     """Upper end of its interval."""
     left_out: int
@@ -1687,6 +1718,11 @@ class Scheduled(Record):
     """The ideal sojourn of the same requests. Absent where nothing was cut, or where there is no comparison
     with the ideal.
     """
+    replayed: list[PredictedPoint] | None
+    """The same for all requests, cut or not: the recorded queue replayed with the same disturbances, and each
+    request sent when it was due. Empty where nothing was cut, or where the replay does not reproduce the
+    measurement.
+    """
     same_as_measured: bool
     """Nothing was cut: the distributions of this view are `measured.sojourn` and `ideal.sojourn`, and are not
     repeated.
@@ -2077,6 +2113,8 @@ class Report(Record):
     """The service time as the server's busy periods show it; absent where hardly any request had to wait, or
     where it was not recorded who was on the CPUs.
     """
+    busy_periods_by_cpu: list[BusyPeriodsOfCpu] | None
+    """The same for each CPU by itself, where several served and show it."""
     calibration: Calibration | None
     """How the peak was measured, where it was."""
     causes: list[CauseShare]
