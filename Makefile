@@ -3,7 +3,7 @@
 
 CARGO   ?= cargo
 BINARY  := target/release/taillab
-.PHONY: help run build dist test live lint vm check soak rounds recorder fuzz bench clean
+.PHONY: help run build dist wheel test live lint vm check soak rounds recorder fuzz bench clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -22,10 +22,14 @@ dist: ## Build the fastest binary, for packages, with a training run (a quarter 
 	@scripts/setup.sh build
 	@scripts/dist.sh
 
+wheel: ## Build the Python package, and test it in a fresh environment
+	@scripts/setup.sh wheel
+	@scripts/wheel.sh
+
 # Stages of one program: those of one call build once, run nothing twice, and are counted in one line.
 TESTS := python3 scripts/tests
 
-test: ## Find out whether it works here: units, command line, browser, live tests of each kind (12 minutes at most)
+test: ## Find out whether it works here: units, command line, browser, Python, live tests of each kind (12 minutes at most)
 	@scripts/setup.sh test
 	@$(TESTS) test $(ARGS)
 

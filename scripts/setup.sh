@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what is missing for one purpose, on Debian and Ubuntu: build, run, test, vm (a guest in QEMU), or peers
-# (other load generators, to compare with).
+# Installs what is missing for one purpose, on Debian and Ubuntu: build, run, test, wheel (the Python package), vm (a
+# guest in QEMU), or peers (other load generators, to compare with).
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 purpose=${1:-}
@@ -33,9 +33,10 @@ case $purpose in
   build) wanted=("${build[@]}") ;;
   run)   wanted=("${run[@]}") ;;
   test)  wanted=("${build[@]}" "${test[@]}") ;;
+  wheel) wanted=("${build[@]}" python3:python3) ;;
   vm)    wanted=("${vm[@]}") ;;
   peers) wanted=("${peers[@]}") ;;
-  *) echo "error: setup.sh knows build, run, test, vm and peers, not '$purpose'" >&2; exit 2 ;;
+  *) echo "error: setup.sh knows build, run, test, wheel, vm and peers, not '$purpose'" >&2; exit 2 ;;
 esac
 
 there() { case $1 in /*) [ -e "$1" ] ;; *) PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null ;; esac; }
@@ -43,7 +44,23 @@ missing=()
 for entry in "${wanted[@]}"; do
   there "${entry#*:}" || missing+=("${entry%%:*}")
 done
-[ ${#missing[@]} -eq 0 ] && exit 0
+case $purpose in
+  # Debian has a part of the standard library in a package of its own
+  test | wheel) python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv) ;;
+esac
+
+# The tests of the Python package have an environment with pinned versions. Without it they count as not run, and
+# scripts/tests says why; all other tests run.
+python_environment() {
+  [ "$purpose" = test ] || return 0
+  local root=$here/..
+  (cd "$root" && scripts/python-env.sh "${CARGO_TARGET_DIR:-target}/python/tests" python/tests/requirements.txt) || true
+}
+
+if [ ${#missing[@]} -eq 0 ]; then
+  python_environment
+  exit 0
+fi
 
 if ! command -v apt-get >/dev/null; then
   echo "error: please install: ${missing[*]} (automatic installation knows only apt-get)" >&2
@@ -66,3 +83,4 @@ echo "installing: ${missing[*]}" >&2
     fi
     apt-get update -qq
     apt-get install -y -qq --no-install-recommends "$@"' setup "${missing[@]}"
+python_environment

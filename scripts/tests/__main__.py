@@ -1,7 +1,7 @@
 """Runs the tests: `python3 scripts/tests STAGE ...`, which the Makefile calls.
 
 lint   format and lints, with and without the eBPF probe, and whether this runner counts right
-test   units, the command line, the browser, and a choice of live tests: whether the program works here
+test   units, the command line, the browser, the Python package, and a choice of live tests: whether it works here
 live   all other tests of this machine: the rest of the live ones, and units that take long
 soak   tests that only many rounds can judge
 guest  the quickest guest in QEMU
@@ -22,7 +22,7 @@ from collections import Counter
 
 import cargo
 import guests
-import libtest
+import pytests
 import selftest
 import suites
 from results import Result, closing_line, exit_code, save, table
@@ -106,8 +106,10 @@ class Run:
 
     def run_suites(self, stage):
         stages = ["test", "live"] if stage == "live" and "test" not in self.options.stages else [stage]
-        chosen = [suite for each in stages for suite in suites.select(self.binaries, each, self.options.only)
-                  if stage != "live" or each == "live" or suite.binary.is_live]
+        only = self.options.only
+        chosen = [suite for each in stages
+                  for suite in (*suites.select(self.binaries, each, only), *pytests.select(each, only))
+                  if stage != "live" or each == "live" or suite.is_live]
         for suite in chosen:
             self.run_suite(suite)
         return bool(chosen)
@@ -123,7 +125,7 @@ class Run:
                 say(f"{result.outcome.upper()} {suite.name} {result.test}: {result.said}")
             self.add(result)
 
-        libtest.run(suite.binary, suite.tests, suite.threads, on_result, ignored=suite.stage == "soak")
+        suite.run(on_result)
         took = time.monotonic() - began
         # the machine may have become slower meanwhile
         slowness = max(slowness, suites.slowness())
@@ -175,8 +177,10 @@ class Run:
                 for (stage, suite), times in self.seconds.items()]
         say(table(("stage", "suite", "seconds", "limit", "slower than the reference hour, times"), rows))
         for result in self.results:
-            if result.outcome in ("failed", "not run"):
-                say(f"{result.outcome}: {result.suite} {result.test}")
+            if result.outcome == "failed":
+                say(f"failed: {result.suite} {result.test}")
+            if result.outcome == "not run":
+                say(f"not run: {result.suite} {result.test}: {result.said}")
         save(KEPT / "results.json", self.results, {"stages": self.options.stages, "seconds": round(took, 1)})
         say(f"{took / 60:.1f} minutes; each result is in {KEPT / 'results.json'}\n\n{closing_line(self.results)}")
         return 130 if self.interrupted else exit_code(self.results, MAY_SKIP)

@@ -38,7 +38,19 @@ class Suite:
     @property
     def limit_s(self):
         """Seconds it may take in the reference hour; 0 where suites.toml has none."""
-        return TABLES["seconds"].get(self.stage, {}).get(self.name, 0)
+        return limit_s(self.stage, self.name)
+
+    @property
+    def is_live(self):
+        return self.binary.is_live
+
+    def run(self, on_result):
+        libtest.run(self.binary, self.tests, self.threads, on_result, ignored=self.stage == "soak")
+
+
+def limit_s(stage, name):
+    """Seconds that a suite may take in the reference hour; 0 where suites.toml has none."""
+    return TABLES["seconds"].get(stage, {}).get(name, 0)
 
 
 def select(binaries, stage, only=()):
