@@ -49,7 +49,7 @@ case $purpose in
   test | wheel) python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv) ;;
 esac
 
-# The tests of the Python package have an environment with pinned versions. Without it they count as not run, and
+# The tests of the Python package have an environment with pinned versions. Without it they are skipped, and
 # scripts/tests says why; all other tests run.
 python_environment() {
   [ "$purpose" = test ] || return 0

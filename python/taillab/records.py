@@ -1478,6 +1478,17 @@ class Reason(Record):
     """One line for people: what was seen, and what to do about it."""
 
 
+class ReplayedSchedule(Record):
+    """The recorded queue replayed with the same disturbances at the same times, and each request sent when it
+    was due.
+    """
+
+    points: list[PredictedPoint]
+    """The percentiles of the sojourn, as measured and on schedule."""
+    without_other_threads: list[PredictedPoint] | None
+    """The same without other threads on the server's CPUs. Empty where they did not delay requests."""
+
+
 class RttAdded(Record):
     """What a suspect adds at one quantile: the difference of two rows. It is negative where the row without
     the suspect is slower.
@@ -1718,10 +1729,9 @@ class Scheduled(Record):
     """The ideal sojourn of the same requests. Absent where nothing was cut, or where there is no comparison
     with the ideal.
     """
-    replayed: list[PredictedPoint] | None
-    """The same for all requests, cut or not: the recorded queue replayed with the same disturbances, and each
-    request sent when it was due. Empty where nothing was cut, or where the replay does not reproduce the
-    measurement.
+    replayed: ReplayedSchedule | None
+    """The same for all requests, cut or not, by a replay. Absent where nothing was cut, or where the replay
+    does not reproduce the measurement.
     """
     same_as_measured: bool
     """Nothing was cut: the distributions of this view are `measured.sojourn` and `ideal.sojourn`, and are not

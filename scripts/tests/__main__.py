@@ -121,7 +121,7 @@ class Run:
             results.append(result)
             progress(f"{suite.stage}: {suite.name}, {len(results)} of {len(suite.tests)}, "
                      f"{time.monotonic() - began:.0f} s, {result.test}")
-            if result.outcome in ("failed", "skipped"):
+            if result.outcome in ("failed", "skipped") and not result.lacks_network:
                 say(f"{result.outcome.upper()} {suite.name} {result.test}: {result.said}")
             self.add(result)
 
@@ -181,6 +181,8 @@ class Run:
                 say(f"failed: {result.suite} {result.test}")
             if result.outcome == "not run":
                 say(f"not run: {result.suite} {result.test}: {result.said}")
+        for (suite, why), count in Counter((r.suite, r.said) for r in self.results if r.lacks_network).items():
+            say(f"skipped: {suite}, {count} tests: {why}")
         save(KEPT / "results.json", self.results, {"stages": self.options.stages, "seconds": round(took, 1)})
         say(f"{took / 60:.1f} minutes; each result is in {KEPT / 'results.json'}\n\n{closing_line(self.results)}")
         return 130 if self.interrupted else exit_code(self.results, MAY_SKIP)

@@ -6,6 +6,7 @@ from pathlib import Path
 from unittest import mock
 
 import pytests
+from results import Result, exit_code
 
 
 def event(outcome, name, said=""):
@@ -41,7 +42,7 @@ class CountingPytest(unittest.TestCase):
         self.assertIn("ImportError", found["all tests"].said)
         self.assertEqual({found[name].outcome for name in ("first", "second", "third")}, {"not run"})
 
-    def test_without_its_environment_the_suite_is_not_run_and_says_why(self):
+    def test_without_its_environment_the_suite_is_skipped_and_says_why(self):
         with tempfile.TemporaryDirectory() as folder:
             why = Path(folder, "tests.failed")
             why.write_text("the packages cannot be installed (no network)\n")
@@ -49,7 +50,9 @@ class CountingPytest(unittest.TestCase):
                 results = []
                 pytests.Suite("test", ("a::first",)).run(results.append)
         self.assertEqual([(result.outcome, result.said) for result in results],
-                         [("not run", "the packages cannot be installed (no network)")])
+                         [("skipped", "the packages cannot be installed (no network)")])
+        self.assertEqual(exit_code([Result("units", "one", "passed", 0.1), *results], may_skip=False), 0)
+        self.assertEqual(exit_code(results, may_skip=False), 1)
 
     def test_the_tests_are_found_in_the_source_and_named_as_others_are(self):
         suite, = pytests.select("test")
