@@ -160,7 +160,7 @@ mod tests {
             };
             let away = vec![(1_000 * away.0, 1_000 * away.1, 0)];
             let due: Vec<_> = jobs.iter().map(|job| microseconds(*job)).collect();
-            let due = observed(&due, &[away.clone()]);
+            let due = observed(&due, std::slice::from_ref(&away));
             // the client sends in order: what is late makes all that follows as late
             let mut sent = Vec::new();
             let mut before = 0;
