@@ -72,6 +72,18 @@ pub(super) struct Case<'a> {
     pub(super) ideal_ns: u64,
     /// t − ρ: the part of t that is for the service itself.
     pub(super) service_ns: u64,
+    /// ρ: the part of t that the receive softirq may take.
+    pub(super) receive_ns: u64,
+}
+
+impl Case<'_> {
+    /// The part of its wait in the ideal queue in which the CPU works for others, if it was in receive softirqs for
+    /// `received` nanoseconds: those of the requests before it are a part of that wait too.
+    fn ideal_queue_ns(&self, received: u64) -> u64 {
+        let wait = self.request.waits.ideal_ns;
+        let t = (self.service_ns + self.receive_ns).max(1);
+        wait - received.min(scaled(wait, self.receive_ns, t))
+    }
 }
 
 /// A label, the length in nanoseconds, and whether it was inherited.
@@ -119,7 +131,7 @@ pub(super) fn draw_up(case: &Case<'_>, fixed: &Fixed, labels: &mut Labels, accou
         account.parts.add(label, ns);
     }
     let own = match &case.served_by {
-        Some(served_by) => with_worker(request, served_by, fixed, labels, account),
+        Some(served_by) => with_worker(case, served_by, fixed, labels, account),
         None => without_worker(case, fixed, account),
     };
     account.pieces = in_order(case, &account.waits, &own, fixed, labels);
@@ -132,12 +144,13 @@ pub(super) fn draw_up(case: &Case<'_>, fixed: &Fixed, labels: &mut Labels, accou
 }
 
 fn with_worker(
-    request: &OpenRequest,
+    case: &Case<'_>,
     served_by: &ServedBy<'_>,
     fixed: &Fixed,
     labels: &mut Labels,
     account: &mut Account,
 ) -> OwnWork {
+    let request = case.request;
     let now = served_by.worker.history.end(served_by.cpus);
     let met = now.since(request.begin);
     let total = request.t6_ns - request.queued_ns;
@@ -156,13 +169,17 @@ fn with_worker(
     // the rest is work for others; once the request is late, all of that is order
     let order = others_since_late(request, now).min(left);
     left -= order;
-    let queue = left.min(request.waits.ideal_ns);
+    let mut queue = left.min(case.ideal_queue_ns(received));
     left -= queue;
     let imbalance = left.min(request.waits.imbalance_ns);
     left -= imbalance;
     let (waits, looked_at) = (&mut account.waits, &mut account.looked_at);
     let stretches = (&mut account.inherited, &mut account.before);
     let inherited = inherit(request, served_by, left, stretches, waits);
+    // what nothing held up before is waiting as in the ideal queue
+    let more = (left - inherited).min(request.waits.ideal_ns - queue);
+    queue += more;
+    left -= more;
     *looked_at += waits.len();
     let own = Who::Worker(served_by.worker.tid);
     if imbalance > 0 {

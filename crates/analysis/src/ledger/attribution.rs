@@ -482,6 +482,7 @@ fn case<'s>(
         resent: resent.within(request.key.client(), request.t1_ns, request.t6_ns),
         ideal_ns: request.waits.ideal_ns + alone_ns,
         service_ns: server.baseline.service_ns,
+        receive_ns: server.baseline.receive_ns,
     };
     (case, &mut server.ledger.labels)
 }

@@ -29,7 +29,7 @@ pub(in crate::ledger) fn draw_up(case: &Case<'_>, fixed: &Fixed, labels: &mut La
         parts.add(label, ns);
     }
     let received_ns = match &case.served_by {
-        Some(served_by) => with_worker(case.request, served_by, fixed, labels, parts),
+        Some(served_by) => with_worker(case, served_by, fixed, labels, parts),
         None => without_worker(case, fixed, parts),
     };
     if case.resent {
@@ -43,12 +43,13 @@ pub(in crate::ledger) fn draw_up(case: &Case<'_>, fixed: &Fixed, labels: &mut La
 
 /// Returns the length of receive softirqs within ρ.
 fn with_worker(
-    request: &OpenRequest,
+    case: &Case<'_>,
     served_by: &ServedBy<'_>,
     fixed: &Fixed,
     labels: &mut Labels,
     parts: &mut Lengths,
 ) -> u64 {
+    let request = case.request;
     let now = served_by.worker.history.end(served_by.cpus);
     let met = now.since(request.begin);
     let total = request.t6_ns - request.queued_ns;
@@ -71,12 +72,15 @@ fn with_worker(
         rest.saturating_sub(since.received_ns).min(left)
     });
     left -= order;
-    let queue = left.min(request.waits.ideal_ns);
+    let mut queue = left.min(case.ideal_queue_ns(received));
     left -= queue;
     let imbalance = left.min(request.waits.imbalance_ns);
     left -= imbalance;
     let mut waits: Vec<(Label, u64)> = Vec::new();
     let inherited = inherit(request, served_by, left, &mut waits);
+    let more = (left - inherited).min(request.waits.ideal_ns - queue);
+    queue += more;
+    left -= more;
     let own = Who::Worker(served_by.worker.tid);
     if imbalance > 0 {
         waits.push((labels.label(Cause::Imbalance, own), imbalance));
