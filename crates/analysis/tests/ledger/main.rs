@@ -187,6 +187,13 @@ fn another_thread_on_the_core_is_background_also_for_those_who_come_later() {
         ..plan
     };
     assert_charged(&plan, Cause::Background, Some(&thread("burst", BURST)));
+    // receiving is two fifths of t, so it is in every wait behind others
+    let plan = Plan {
+        service: 5_000,
+        gaps: vec![9_000.0],
+        ..plan
+    };
+    assert_charged(&plan, Cause::Background, Some(&thread("burst", BURST)));
 }
 
 #[test]
