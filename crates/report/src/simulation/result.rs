@@ -101,7 +101,8 @@ pub struct SimulatedRun {
     pub z: Option<Z>,
     /// Why the numbers may be wrong.
     pub warnings: Vec<String>,
-    /// For each quantile without a value: about how many requests it needs.
+    /// For each quantile without a value: about how many requests it needs. One that is longer than a result can hold
+    /// is not among them.
     #[serde(skip)]
     pub needs: Vec<(f64, u64)>,
     /// The share of requests that take longer than a time in nanoseconds.
@@ -270,11 +271,11 @@ impl SimulationReport {
 }
 
 impl SimulatedRun {
-    /// Shown instead of a quantile that the sample cannot support.
+    /// Shown instead of a quantile that the sample cannot support, or that is longer than a result can hold.
     pub fn need(&self, q: f64) -> String {
         let needed = self.needs.iter().find(|(of, _)| *of == q);
         needed.map_or_else(
-            || "–".to_owned(),
+            || "beyond 584 years".to_owned(),
             |(_, n)| format!("needs {} requests", crate::figures::round_count(*n)),
         )
     }
