@@ -379,6 +379,29 @@ fn an_interruption_keeps_what_there_is() {
 }
 
 #[test]
+fn an_interruption_in_the_warm_up_is_said() {
+    let child = rtt(&[
+        "--proto", "tcp", "--warmup", "1G", "--count", "10", "--runs", "1",
+    ])
+    .stdout(Stdio::piped())
+    .stderr(Stdio::piped())
+    .spawn()
+    .unwrap();
+    support::wait_for("round trips", || {
+        (support::cpu_time(child.id()) >= Duration::from_millis(200)).then_some(())
+    });
+    support::signal(child.id(), "INT");
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
+    let said = stderr(&output);
+    assert!(
+        said.contains("interrupted before a round trip was measured"),
+        "{said}"
+    );
+    assert!(output.stdout.is_empty(), "{output:?}");
+}
+
+#[test]
 fn what_cannot_be_is_refused_with_its_remedy() {
     for (args, code, parts) in [
         (

@@ -59,6 +59,11 @@ fn wrong_arguments_are_usage_errors_that_name_what_is_wrong() {
         (echo, &["--profile", "step:1s"], "step:10s@5000"),
         (
             echo,
+            &["--profile", "step:1s@500,1s@900", "-d", "10s"],
+            "the profile lasts 2.00 s in all",
+        ),
+        (
+            echo,
             &["--profile", "/does/not/exist.csv"],
             "/does/not/exist.csv",
         ),

@@ -8,6 +8,7 @@ use taillab_load::StopReason;
 use taillab_model::load_result::{Generator, LoadStep, Mode, SearchResult};
 use taillab_model::{Nanos, Objective};
 use taillab_report::load::LoadDocument;
+use taillab_report::rate;
 
 use super::context::Context;
 use super::find::mixed;
@@ -75,10 +76,10 @@ pub fn sweep(mut context: Context<'_>, work: &Open, wanted: &mut Wanted) -> Resu
         let seed = mixed(context.plan.seed, place as u64);
         let measured = Planned::of(&context, work, *level, seed).and_then(|planned| {
             context.say.step(&format!(
-                "load {} of {}: {:.0} per second",
+                "load {} of {}: {} per second",
                 place + 1,
                 work.levels.len(),
-                planned.schedule.rate_per_s
+                rate(planned.schedule.rate_per_s)
             ));
             let measured = planned.measure(&mut context, &work.shape)?;
             Ok((planned, measured))
@@ -153,7 +154,7 @@ impl Planned {
         context: &mut Context<'_>,
         shape: &Shape,
     ) -> Result<LoadMeasurement, Failure> {
-        let name = format!("{:.0}/s", self.schedule.rate_per_s);
+        let name = format!("{}/s", rate(self.schedule.rate_per_s));
         context.session.open_loop(
             &name,
             Sending {

@@ -14,6 +14,7 @@ use taillab_load::{
 };
 use taillab_model::Nanos;
 use taillab_model::load_result::Capacity;
+use taillab_report::rate;
 
 use super::plan::ClientPlan;
 use super::requests::Requests;
@@ -196,9 +197,9 @@ impl<'a> Session<'a> {
         } = sending;
         if schedule.measured_requests() == 0 {
             return Err(Failure::usage(format!(
-                "{what}: at {:.3} requests per second none is due within {}; use a higher rate or \
+                "{what}: at {} requests per second none is due within {}; use a higher rate or \
                      a longer duration",
-                schedule.rate_per_s,
+                rate(schedule.rate_per_s),
                 schedule.duration()
             )));
         }
@@ -218,8 +219,12 @@ impl<'a> Session<'a> {
         let run = watch::load(self.say, what, length, &progress, || {
             fleet.open_loop(load, &mut NoHooks)
         })?;
-        if run.iter_measured().next().is_none() {
-            return Err(self.nothing_measured(run.stopped));
+        let is_measured = run.iter_measured().next().is_some();
+        match (self.unsent(&run, length), is_measured) {
+            (Some(unsent), false) => return Err(Failure::failed(unsent)),
+            (None, false) => return Err(self.nothing_measured(run.stopped)),
+            (Some(unsent), true) => self.say.note(&format_args!("warning: {unsent}")),
+            (None, true) => {}
         }
         let arrivals = if shape.is_poisson() {
             arrivals_verdict(run.measured_sends(), rate_per_s, SHORTEST_WINDOW)
@@ -294,6 +299,20 @@ impl<'a> Session<'a> {
             return Err(self.nothing_measured(run.stopped));
         }
         Ok((run, started))
+    }
+
+    /// What was due and not sent in this time, warm-up included, with the remedy; `None` if all was.
+    fn unsent(&self, run: &FleetRun, length: Nanos) -> Option<String> {
+        let unsent = run.unsent();
+        let sent: usize = run.runs.iter().map(|run| run.record.iter().len()).sum();
+        (unsent > 0).then(|| {
+            format!(
+                "when its time was up, the client had not sent {unsent} of {} requests: it can send about {} per \
+                 second; lower the rate, or give it more threads and CPUs (-t)",
+                unsent + sent,
+                rate(sent as f64 / length.as_secs_f64())
+            )
+        })
     }
 
     /// Why the measurement ended before it had a request.

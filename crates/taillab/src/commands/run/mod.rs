@@ -10,6 +10,7 @@ use taillab_load::{Ask, FleetRun, StopReason};
 use taillab_model::doctor::FoundHazard;
 use taillab_model::summary::{Reason, Report};
 use taillab_model::{Distribution, Nanos, RecordingContext};
+use taillab_report::rate as per_second;
 use taillab_simulator::simulation::Precision;
 
 use crate::cli::{AnalysisArgs, FixArgs, Output, RunArgs};
@@ -347,11 +348,11 @@ fn take_measurements(
 fn announced(rate: Rate, experiment: &Experiment, calibrated: &Calibrated) -> String {
     let mut text = match rate {
         Rate::Constant(per_s) | Rate::Repeatable(per_s) => {
-            format!("measuring at {per_s:.0} requests per second")
+            format!("measuring at {} requests per second", per_second(per_s))
         }
         Rate::Following(of) => format!(
-            "measuring at about {:.0} requests per second, {:.0} % of the capacity",
-            of.first_per_s,
+            "measuring at about {} requests per second, {:.0} % of the capacity",
+            per_second(of.first_per_s),
             100.0 * of.of_peak
         ),
     };
