@@ -28,7 +28,8 @@ pub enum CpuError {
     #[error(
         "only CPU {cpus} is usable, and the server and the load generator each need a CPU of their \
          own: on one CPU every request would wait for the generator; use a machine with two or \
-         more CPUs, or widen the affinity of this process (taskset, cpuset)"
+         more CPUs, name them where others are isolated (-C 1 --client-cpus 2), or widen the affinity \
+         of this process (taskset, cpuset)"
     )]
     TooFew {
         /// The usable CPUs.
@@ -57,7 +58,11 @@ pub enum CpuError {
         usable: CpuSet,
     },
     /// A CPU that is offline or that this process may not use.
-    #[error("CPU {unusable} cannot be used here: choose among {usable}")]
+    #[error(
+        "CPU {unusable} cannot be used here, since the kernel lets this process run only on others: \
+         choose among {usable}; or see that it is online (/sys/devices/system/cpu/online) and in the \
+         cpuset of this process (cpuset.cpus.effective of its control group)"
+    )]
     Unusable {
         /// The CPUs that are wanted and cannot be used.
         unusable: CpuSet,
@@ -285,6 +290,49 @@ pub fn allowed() -> Result<CpuSet, CpuError> {
         .collect())
 }
 
+/// The CPUs that this process can use: those of its mask, and of the `wanted` ones also those that the mask
+/// leaves out and the kernel gives us when we ask. (A mask is inherited, and isolcpus takes CPUs out of everybody's;
+/// only a cpuset holds.)
+///
+/// # Errors
+/// [`CpuError::Unknown`].
+pub fn usable<'a>(wanted: impl IntoIterator<Item = &'a CpuSet>) -> Result<CpuSet, CpuError> {
+    let allowed = allowed()?;
+    let wanted: CpuSet = wanted.into_iter().flat_map(|cpus| cpus.iter()).collect();
+    let outside = wanted.difference(&allowed);
+    if outside.is_empty() {
+        return Ok(allowed);
+    }
+    let given = given(outside)?;
+    Ok(allowed.iter().chain(given.iter()).collect())
+}
+
+/// Those of the CPUs to which the kernel lets a thread of this process go.
+fn given(cpus: CpuSet) -> Result<CpuSet, CpuError> {
+    let ask = move || match thread::sched_setaffinity(None, &cpus.to_affinity()) {
+        // it leaves out what the cpuset lacks
+        Ok(()) => allowed(),
+        Err(_) => Ok(CpuSet::default()),
+    };
+    // a thread of its own: ours stays where it is
+    let asked = std::thread::Builder::new().spawn(ask);
+    let answer = asked.map_err(CpuError::Unknown)?.join();
+    answer.unwrap_or_else(|_| Ok(CpuSet::default()))
+}
+
+/// [`usable`], if all these are among them.
+///
+/// # Errors
+/// [`CpuError::Unusable`], [`CpuError::Unknown`].
+pub fn ensure_usable(wanted: &CpuSet) -> Result<CpuSet, CpuError> {
+    let usable = usable([wanted])?;
+    let unusable = wanted.difference(&usable);
+    match unusable.is_empty() {
+        true => Ok(usable),
+        false => Err(CpuError::Unusable { unusable, usable }),
+    }
+}
+
 /// Binds the calling thread to `cpus`; threads and processes that it starts inherit
 /// this.
 ///
@@ -346,7 +394,8 @@ impl Placement {
         client: Option<&CpuSet>,
     ) -> Result<Self, CpuError> {
         let topology = (|cpu| siblings(roots, cpu), |cpu| node(roots, cpu));
-        Self::choose_among(&allowed()?, topology, (server, client), |_| 1)
+        let usable = usable([server, client].into_iter().flatten())?;
+        Self::choose_among(&usable, topology, (server, client), |_| 1)
     }
 
     /// The same for a load near the server's capacity: a client that is not named gets a CPU for every two
@@ -361,7 +410,8 @@ impl Placement {
     ) -> Result<Self, CpuError> {
         let topology = (|cpu| siblings(roots, cpu), |cpu| node(roots, cpu));
         let share = |server: &CpuSet| server.len().div_ceil(2);
-        Self::choose_among(&allowed()?, topology, (server, client), share)
+        let usable = usable([server, client].into_iter().flatten())?;
+        Self::choose_among(&usable, topology, (server, client), share)
     }
 
     /// Where a third thread disturbs the measurement least: neither the server's CPUs nor the
@@ -554,6 +604,34 @@ mod tests {
             pin_current_thread(&cpu).unwrap();
             assert_eq!(allowed().unwrap(), cpu);
             assert!(pin_current_thread(&CpuSet::single(MAX_CPUS - 1)).is_err());
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn a_cpu_outside_of_the_mask_is_asked_for() {
+        std::thread::spawn(|| {
+            let all = allowed().unwrap();
+            let first = CpuSet::single(all.first().unwrap());
+            pin_current_thread(&first).unwrap();
+            for wanted in all.iter().map(CpuSet::single) {
+                let usable = ensure_usable(&wanted).unwrap();
+                assert_eq!(usable, first.iter().chain(wanted.iter()).collect());
+                // asking changes nothing
+                assert_eq!(allowed().unwrap(), first);
+            }
+            if let Some(last) = all.iter().last().filter(|last| !first.contains(*last)) {
+                let last = CpuSet::single(last);
+                let placed = Placement::choose(&Roots::default(), Some(&last), None).unwrap();
+                assert_eq!((placed.server, placed.client), (last, first));
+            }
+            let error = ensure_usable(&CpuSet::single(MAX_CPUS - 1)).unwrap_err();
+            let error = error.to_string();
+            assert!(
+                error.contains("choose among") && error.contains("cpuset"),
+                "{error}"
+            );
         })
         .join()
         .unwrap();

@@ -33,7 +33,7 @@ fn wrong_arguments_are_usage_errors_that_name_what_is_wrong() {
             &["-R", "1k", "-c", "5000", "-t", "4097"],
             "--oversubscribe",
         ),
-        (echo, &["-R", "1k", "--client-cpus", "1023"], "may run on"),
+        (echo, &["-R", "1k", "--client-cpus", "1023"], "choose among"),
         (echo, &["-R", "1k", "--client-cpus", "one"], "CPU list"),
         (
             echo,

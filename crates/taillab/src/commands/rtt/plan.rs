@@ -155,15 +155,10 @@ fn unknown_host(text: &str, why: &str) -> Failure {
 
 /// CPUs of a client whose server is elsewhere: the last one allowed, unless told.
 fn client_only(wanted: Option<&CpuSet>) -> Result<Vec<u32>, Failure> {
-    let allowed = cpus::allowed().map_err(host)?;
     let Some(wanted) = wanted else {
+        let allowed = cpus::allowed().map_err(host)?;
         return Ok(allowed.iter().last().into_iter().collect());
     };
-    let missing = wanted.difference(&allowed);
-    if missing.is_empty() {
-        return Ok(wanted.iter().collect());
-    }
-    Err(Failure::usage(format!(
-        "CPU {missing} cannot be used; this process may run on {allowed}"
-    )))
+    cpus::ensure_usable(wanted).map_err(host)?;
+    Ok(wanted.iter().collect())
 }
