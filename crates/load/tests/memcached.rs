@@ -50,6 +50,7 @@ fn a_closed_loop_counts_what_the_server_answers() {
         length: Nanos::from_millis(200),
         warm_up: Nanos::from_millis(50),
         seed: 1,
+        timeout: OpenLoop::TIMEOUT,
         stop: &AtomicBool::new(false),
         progress: &Progress::new(),
     };

@@ -185,6 +185,7 @@ impl Load for GeneratedLoad<'_> {
                     length,
                     warm_up: PEAK_WARM_UP,
                     seed,
+                    timeout,
                     stop,
                 };
                 let mut hooks = DrainProbe::new(None, gone);

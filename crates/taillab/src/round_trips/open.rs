@@ -182,6 +182,7 @@ impl Measurement<'_> {
                 length: BLOCK,
                 warm_up: BLOCK_WARM_UP,
                 seed: u64::from(block),
+                timeout: self.plan.timeout,
                 stop: self.interrupt.flag(),
                 progress: &Progress::new(),
             })?;

@@ -2,7 +2,7 @@
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 use serde_json::Value;
-use taillab_load::serve::Listen;
+use taillab_load::serve::{Architecture, Listen, Responder, Spec};
 
 use super::support::{SHORT, in_mid_load, number, responder, run, short, taillab};
 use crate::support::{signal, wait_for};
@@ -260,6 +260,27 @@ fn a_share_of_the_capacity_needs_the_capacity() {
     assert!((rate / peak - 0.05).abs() < 1e-9, "{rate} of {peak}");
     let share = result["load"]["target_utilization"].as_f64().unwrap();
     assert!((share - 0.05).abs() < 1e-9, "{share}");
+}
+
+/// One worker that waits 50 ms for each request: 20 answers a second, and 1.6 s for one of 32 in flight.
+#[test]
+fn the_capacity_of_a_slow_server_is_found() {
+    let spec = Spec {
+        service: "wait:deterministic:50ms".parse().unwrap(),
+        ..Spec::new(Architecture::EpollShared)
+    };
+    let responder = Responder::start(&spec).unwrap();
+    let Listen::Inet(address) = responder.address() else {
+        panic!("no address");
+    };
+    let target = format!("echo+tcp://{address}");
+    let args = "--json -q --floor off --warmup 50ms -d 2s -u 50% -c 4";
+    let args: Vec<&str> = args.split(' ').collect();
+    let result = run(&target, &args);
+    let capacity = &result.json()["generator"]["capacity"]["peak_per_s"];
+    // a busy machine may only make it slower
+    let peak = capacity.as_f64().unwrap();
+    assert!((15.0..20.2).contains(&peak), "{peak}");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! `taillab load`: a server under load, seen by a client that says whether it can be believed.
 
+mod capacity;
 mod closed;
 mod context;
 mod files;

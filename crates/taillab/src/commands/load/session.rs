@@ -1,21 +1,22 @@
 //! The client with its connections, and what is measured with it.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 use taillab_analysis::load::{LoadAnalysis, LoadedRequest};
 use taillab_analysis::median;
 use taillab_host::{Interrupt, clock};
 use taillab_load::fleet::PrepareError;
 use taillab_load::{
-    AnyClient, ClosedFleet, Endpoint, Fleet, FleetProgress, FleetRun, LoadError, NoHooks,
-    OpenFleet, PingPong, SHORTEST_WINDOW, Saturation, StopReason, WrongAnswer, arrivals_verdict,
-    schedule_verdict,
+    AnyClient, ClosedFleet, Endpoint, Fleet, FleetProgress, FleetRun, NoHooks, OpenFleet, PingPong,
+    SHORTEST_WINDOW, Saturation, StopReason, WrongAnswer, arrivals_verdict, schedule_verdict,
 };
 use taillab_model::Nanos;
 use taillab_model::load_result::Capacity;
 use taillab_report::rate;
 
+use super::capacity::{BLOCKS, CapacityBlocks};
 use super::plan::ClientPlan;
 use super::requests::Requests;
 use super::schedule::{Schedule, Shape};
@@ -25,13 +26,6 @@ use crate::pipeline::{loaded_requests, summarise_load};
 use crate::progress::{Phase, Progress};
 use crate::say::Say;
 use taillab_analysis::cut::Spans;
-
-/// The capacity is the median of this many closed-loop blocks.
-const BLOCKS: u32 = 7;
-/// Length of one.
-const BLOCK: Nanos = Nanos::from_millis(300);
-/// Before each, to fill the server's queue.
-const BLOCK_WARM_UP: Nanos = Nanos::from_millis(50);
 
 /// A connected client and what watches it.
 pub struct Session<'a> {
@@ -138,49 +132,60 @@ impl<'a> Session<'a> {
 
     /// Finds the server's peak with this many requests in flight.
     pub fn calibrate(&mut self, outstanding: usize, seed: u64) -> Result<Capacity, Failure> {
-        let block = BLOCK + BLOCK_WARM_UP;
         let phases = [Phase {
             name: "finding the capacity",
-            total: (block * u64::from(BLOCKS)).get(),
+            total: u64::from(BLOCKS),
         }];
-        let began = Instant::now();
-        let mut rates = Vec::new();
         let (fleet, stop) = (&mut self.fleet, self.interrupt.flag());
-        let done = || began.elapsed().as_nanos() as u64;
-        let stopped = Progress::new(self.say.quiet).during(&phases, done, || {
-            for place in 0..BLOCKS {
-                let found = fleet.saturate(
-                    &ClosedFleet {
-                        outstanding,
-                        length: BLOCK,
-                        warm_up: BLOCK_WARM_UP,
-                        seed: seed ^ u64::from(place),
-                        stop,
-                    },
-                    &mut NoHooks,
-                )?;
-                if found.stopped.is_some() || found.responses == 0 {
-                    return Ok(Some(found.stopped));
-                }
-                rates.push(found.rate_per_s());
-            }
-            Ok::<_, LoadError>(None)
-        })?;
-        match stopped {
-            Some(Some(StopReason::Interrupted)) => {
-                return Err(interrupted("while the capacity was measured"));
-            }
-            Some(_) => return Err(self.gone("while its capacity was measured")),
-            None => {}
+        let (watched, done) = (fleet.progress(), AtomicU64::new(0));
+        let timeout = self.client.timeout;
+        let mut blocks = CapacityBlocks::new(&watched, timeout, &done);
+        let load = ClosedFleet {
+            outstanding,
+            // the blocks end it
+            length: Nanos::MAX,
+            warm_up: Nanos::ZERO,
+            seed,
+            timeout,
+            stop,
+        };
+        let work = || fleet.saturate(&load, &mut blocks);
+        let found = Progress::new(self.say.quiet).during(&phases, || done.load(Relaxed), work)?;
+        if found.stopped == Some(StopReason::Interrupted) {
+            return Err(interrupted("while the capacity was measured"));
         }
-        let peak = median(&rates)
-            .ok_or_else(|| Failure::failed("the capacity could not be measured; run it again"))?;
+        let rates = blocks.rates_per_s();
+        let peak = rates.and_then(|rates| median(&rates));
+        let peak = peak.ok_or_else(|| self.silent(timeout))?;
+        self.finish_requests(outstanding as f64 / peak.value);
         Ok(Capacity {
             peak_per_s: peak.value,
             peak_lo_per_s: Some(peak.lo),
             peak_hi_per_s: Some(peak.hi),
             blocks: BLOCKS,
         })
+    }
+
+    /// Lets the server finish what it still has to do, so that the measurement does not wait behind it.
+    fn finish_requests(&self, seconds: f64) {
+        /// A faster server has done it before the measurement begins.
+        const NOTABLE: Duration = Duration::from_millis(50);
+        /// Between two looks at the interrupt.
+        const NAP: Duration = Duration::from_millis(20);
+        let left = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::ZERO);
+        let until = Instant::now() + left;
+        while left > NOTABLE && Instant::now() < until && !self.interrupted() {
+            std::thread::sleep(NAP);
+        }
+    }
+
+    /// The failure to report when no answer came in time.
+    fn silent(&self, timeout: Nanos) -> Failure {
+        Failure::failed(format!(
+            "the server at {} gave no answer for {timeout} while its capacity was measured: see whether it still \
+             runs; if it is so slow, wait longer (--timeout)",
+            self.endpoint
+        ))
     }
 
     /// Sends a schedule and summarises the answers.
@@ -256,6 +261,7 @@ impl<'a> Session<'a> {
             length,
             warm_up,
             seed,
+            timeout: self.client.timeout,
             stop,
         };
         let started = clock::unix_s();
