@@ -61,6 +61,13 @@ impl OutputTail {
         String::from_utf8_lossy(bytes.make_contiguous()).into_owned()
     }
 
+    /// The first line with text in it of what is kept.
+    pub(crate) fn first_line(&self) -> Option<String> {
+        let text = self.text();
+        let line = text.lines().find(|line| !line.trim().is_empty())?;
+        last_line(line)
+    }
+
     /// The last line with text in it.
     pub(crate) fn last_line(&self) -> Option<String> {
         last_line(&self.text())
@@ -99,6 +106,7 @@ mod tests {
         drop(writer);
         tail.wait_end(Duration::from_secs(60));
         assert_eq!(tail.last_line().unwrap(), "the [31mreason");
+        assert!(tail.first_line().unwrap().starts_with("xxx"));
         assert_eq!(tail.text().len(), KEPT);
     }
 

@@ -1,5 +1,6 @@
 //! `taillab run`: one server, one load, measured against its ideal.
 
+use std::path::Path;
 use std::time::Duration;
 
 use taillab_analysis::MatchOptions;
@@ -43,6 +44,7 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
     let (kind, settings) = args.into_request();
     let experiment = Experiment::resolve_on(preset, kind, file.as_deref(), settings)?;
     fix::ensure_followed(&fix, experiment.probe.stamps)?;
+    warn_of_root(&experiment, file.as_deref(), say);
     let roots = Roots::default();
     pipeline::recover(&roots, say)?;
     let interrupt = Interrupt::register().map_err(host)?;
@@ -342,6 +344,13 @@ fn take_measurements(
     context.hypervisor = environment.virtualization.hypervisor();
     let recorded = measure::measure(rig, &mut client, probe, experiment, context, rate)?;
     Ok((calibrated, recorded))
+}
+
+/// Says that the file has its server run as root, before it does.
+fn warn_of_root(experiment: &Experiment, file: Option<&Path>, say: Say) {
+    if let Some(warning) = experiment.root_by_file(file) {
+        say.note(&format_args!("warning: {warning}"));
+    }
 }
 
 /// What is going to be sent, in words.
