@@ -9,6 +9,7 @@
     reason = "it panics where stderr is closed: `say` does not"
 )]
 
+mod addresses;
 mod changes;
 mod cli;
 mod commands;

@@ -236,6 +236,17 @@ fn profiles_and_traces_are_played() {
 }
 
 #[test]
+fn the_result_says_which_address_a_name_stood_for() {
+    for transport in ["tcp", "udp"] {
+        let (_responder, target) = responder(transport, Listen::loopback());
+        let named = target.replace("127.0.0.1", "localhost");
+        let result = run(&named, &short(&["-R", "200"])).measured();
+        let address = target.split("//").nth(1).unwrap();
+        assert_eq!(result["target"], format!("{named} ({address})"));
+    }
+}
+
+#[test]
 fn a_sweep_has_a_step_for_each_load() {
     let (_responder, target) = responder("udp", Listen::loopback());
     let result = run(&target, &short(&["-R", "500..1500:500"])).measured();

@@ -34,7 +34,7 @@ pub fn single(mut context: Context<'_>, work: &Open, wanted: &mut Wanted) -> Res
         started_unix_s,
     } = measured;
     let mut report = ClientMeasured {
-        target: plan.target.to_string(),
+        target: context.target(),
         started_unix_s,
         partial: run.stopped.is_some(),
         load: Some(analysis.summary),
@@ -260,7 +260,6 @@ pub fn finish(
     found: Option<SearchResult>,
     wanted: &mut Wanted,
 ) -> Result<Exit, Failure> {
-    let plan = context.plan;
     let floor = match steps.lowest.take() {
         None => Err("no load was measured".to_owned()),
         Some(lowest) => floor::of_schedule(&context, lowest.schedule, shape),
@@ -268,7 +267,7 @@ pub fn finish(
     let floor_absent_because = floor.as_ref().err().cloned();
     let floor = floor.ok().map(|(floor, _)| floor);
     let mut report = ClientMeasured {
-        target: plan.target.to_string(),
+        target: context.target(),
         started_unix_s: steps.started_unix_s,
         partial: steps.partial,
         load: None,
