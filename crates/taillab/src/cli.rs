@@ -305,7 +305,7 @@ mod tests {
             "serve epoll-shared --request-bytes 1K --response-bytes 64K",
             "sim --requests 20M",
             "budget --draws 1M",
-            "bench causes all --pairs 1k",
+            "bench causes --pairs 1k",
         ] {
             let words = ["taillab"].into_iter().chain(line.split_whitespace());
             let said = Cli::try_parse_from(words)

@@ -10,6 +10,7 @@
 )]
 
 mod addresses;
+mod capacity;
 mod changes;
 mod cli;
 mod commands;

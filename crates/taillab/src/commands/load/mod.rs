@@ -1,6 +1,5 @@
 //! `taillab load`: a server under load, seen by a client that says whether it can be believed.
 
-mod capacity;
 mod closed;
 mod context;
 mod files;

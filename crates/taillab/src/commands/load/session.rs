@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
 
 use taillab_analysis::load::{LoadAnalysis, LoadedRequest};
 use taillab_analysis::median;
@@ -16,11 +15,11 @@ use taillab_model::Nanos;
 use taillab_model::load_result::Capacity;
 use taillab_report::rate;
 
-use super::capacity::{BLOCKS, CapacityBlocks};
 use super::plan::ClientPlan;
 use super::requests::Requests;
 use super::schedule::{Schedule, Shape};
 use super::watch;
+use crate::capacity::{self, BLOCKS, CapacityBlocks};
 use crate::exit::{Exit, Failure, OrExit};
 use crate::pipeline::{loaded_requests, summarise_load};
 use crate::progress::{Phase, Progress};
@@ -139,7 +138,7 @@ impl<'a> Session<'a> {
         let (fleet, stop) = (&mut self.fleet, self.interrupt.flag());
         let (watched, done) = (fleet.progress(), AtomicU64::new(0));
         let timeout = self.client.timeout;
-        let mut blocks = CapacityBlocks::new(&watched, timeout, &done);
+        let mut blocks = CapacityBlocks::new(|| watched.received(), timeout, &done);
         let load = ClosedFleet {
             outstanding,
             // the blocks end it
@@ -157,26 +156,13 @@ impl<'a> Session<'a> {
         let rates = blocks.rates_per_s();
         let peak = rates.and_then(|rates| median(&rates));
         let peak = peak.ok_or_else(|| self.silent(timeout))?;
-        self.finish_requests(outstanding as f64 / peak.value);
+        capacity::let_finish(outstanding, peak.value, || self.interrupted());
         Ok(Capacity {
             peak_per_s: peak.value,
             peak_lo_per_s: Some(peak.lo),
             peak_hi_per_s: Some(peak.hi),
             blocks: BLOCKS,
         })
-    }
-
-    /// Lets the server finish what it still has to do, so that the measurement does not wait behind it.
-    fn finish_requests(&self, seconds: f64) {
-        /// A faster server has done it before the measurement begins.
-        const NOTABLE: Duration = Duration::from_millis(50);
-        /// Between two looks at the interrupt.
-        const NAP: Duration = Duration::from_millis(20);
-        let left = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::ZERO);
-        let until = Instant::now() + left;
-        while left > NOTABLE && Instant::now() < until && !self.interrupted() {
-            std::thread::sleep(NAP);
-        }
     }
 
     /// The failure to report when no answer came in time.

@@ -1,9 +1,10 @@
 //! Finds the peak of a server: one closed loop, whose answers are divided into blocks that follow the service time.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use taillab_load::{FleetProgress, Hooks};
+use taillab_load::Hooks;
 use taillab_model::Nanos;
 
 /// The capacity is the median of this many blocks.
@@ -18,16 +19,30 @@ const LONGEST: Nanos = Nanos::from_secs(10);
 const WARM_UP: Nanos = Nanos::from_millis(50);
 
 /// Divides the answers of a closed loop into blocks while it runs.
-pub struct CapacityBlocks<'a> {
-    progress: &'a FleetProgress,
+pub struct CapacityBlocks<'a, A> {
+    answers: A,
     began: Instant,
-    pace: Pace,
+    pace: AnswerPace,
     /// The number of blocks so far, for others to see.
     done: &'a AtomicU64,
 }
 
+/// Lets the server finish what a closed loop has left it to do, `outstanding` requests at this peak, so that the
+/// measurement does not wait behind it. Ends early when `is_over`.
+pub fn let_finish(outstanding: usize, peak_per_s: f64, is_over: impl Fn() -> bool) {
+    /// A server that needs less has done it before the measurement begins.
+    const NOTABLE: Duration = Duration::from_millis(50);
+    /// Between two looks.
+    const NAP: Duration = Duration::from_millis(20);
+    let left = Duration::try_from_secs_f64(outstanding as f64 / peak_per_s).unwrap_or_default();
+    let until = Instant::now() + left;
+    while left > NOTABLE && Instant::now() < until && !is_over() {
+        thread::sleep(NAP);
+    }
+}
+
 /// How fast answers come.
-struct Pace {
+struct AnswerPace {
     /// No answer for so long ends it.
     patience: Nanos,
     /// When the block began, and the answers until then.
@@ -37,13 +52,14 @@ struct Pace {
     rates: Vec<f64>,
 }
 
-impl<'a> CapacityBlocks<'a> {
-    /// Watches a loop that begins now. It ends after [`BLOCKS`] blocks, or when no answer comes for `patience`.
-    pub fn new(progress: &'a FleetProgress, patience: Nanos, done: &'a AtomicU64) -> Self {
+impl<'a, A: Fn() -> u64> CapacityBlocks<'a, A> {
+    /// Watches a loop that begins now; `answers` says how many it has had. It ends after [`BLOCKS`] blocks, or when
+    /// no answer comes for `patience`.
+    pub fn new(answers: A, patience: Nanos, done: &'a AtomicU64) -> Self {
         Self {
-            progress,
+            answers,
             began: Instant::now(),
-            pace: Pace::new(patience),
+            pace: AnswerPace::new(patience),
             done,
         }
     }
@@ -58,9 +74,9 @@ impl<'a> CapacityBlocks<'a> {
     }
 }
 
-impl Hooks for CapacityBlocks<'_> {
+impl<A: Fn() -> u64> Hooks for CapacityBlocks<'_, A> {
     fn idle(&mut self, _until_next: Nanos) {
-        let (at, answers) = (self.elapsed(), self.progress.received());
+        let (at, answers) = (self.elapsed(), (self.answers)());
         self.pace.look(at, answers);
         self.done.store(self.pace.rates.len() as u64, Relaxed);
     }
@@ -70,7 +86,7 @@ impl Hooks for CapacityBlocks<'_> {
     }
 }
 
-impl Pace {
+impl AnswerPace {
     fn new(patience: Nanos) -> Self {
         Self {
             patience,
@@ -114,7 +130,7 @@ mod tests {
 
     /// The blocks of a server that answers `together` requests every so many milliseconds, looked at once in 7 ms.
     fn found(every_ms: u64, together: u64) -> Vec<f64> {
-        let mut pace = Pace::new(Nanos::from_secs(30));
+        let mut pace = AnswerPace::new(Nanos::from_secs(30));
         let mut ms = 0;
         while !pace.is_complete() {
             ms += 7;
@@ -148,7 +164,7 @@ mod tests {
 
     #[test]
     fn silence_ends_it() {
-        let mut pace = Pace::new(Nanos::from_secs(1));
+        let mut pace = AnswerPace::new(Nanos::from_secs(1));
         assert!(!pace.is_silent(Nanos::from_millis(1_000)));
         assert!(pace.is_silent(Nanos::from_millis(1_001)));
         pace.look(Nanos::from_millis(900), 1);
