@@ -13,7 +13,7 @@ use taillab_queueing::arrivals::ArrivalProcess;
 use taillab_queueing::arrivals::profile::RateProfile;
 
 use super::shared::{
-    LimitArgs, Output, StoreArgs, TraceFileArgs, load_share, numbers, rate, wrapped,
+    LimitArgs, Output, StoreArgs, TraceFileArgs, count, load_share, numbers, rate, size, wrapped,
 };
 
 const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed, e.g. \

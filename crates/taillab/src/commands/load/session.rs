@@ -211,7 +211,7 @@ impl<'a> Session<'a> {
             fleet.open_loop(load, &mut NoHooks)
         })?;
         let is_measured = run.iter_measured().next().is_some();
-        match (self.unsent(&run, length), is_measured) {
+        match (unsent(&run, length), is_measured) {
             (Some(unsent), false) => return Err(Failure::failed(unsent)),
             (None, false) => return Err(self.nothing_measured(run.stopped)),
             (Some(unsent), true) => self.say.note(&format_args!("warning: {unsent}")),
@@ -293,20 +293,6 @@ impl<'a> Session<'a> {
         Ok((run, started))
     }
 
-    /// What was due and not sent in this time, warm-up included, with the remedy; `None` if all was.
-    fn unsent(&self, run: &FleetRun, length: Nanos) -> Option<String> {
-        let unsent = run.unsent();
-        let sent: usize = run.runs.iter().map(|run| run.record.iter().len()).sum();
-        (unsent > 0).then(|| {
-            format!(
-                "when its time was up, the client had not sent {unsent} of {} requests: it can send about {} per \
-                 second; lower the rate, or give it more threads and CPUs (-t)",
-                unsent + sent,
-                rate(sent as f64 / length.as_secs_f64())
-            )
-        })
-    }
-
     /// Why the measurement ended before it had a request.
     fn nothing_measured(&self, stopped: Option<StopReason>) -> Failure {
         match stopped {
@@ -323,6 +309,20 @@ impl<'a> Session<'a> {
             self.endpoint
         ))
     }
+}
+
+/// What was due and not sent in this time, warm-up included, with the remedy; `None` if all was.
+fn unsent(run: &FleetRun, length: Nanos) -> Option<String> {
+    let unsent = run.unsent();
+    let sent: usize = run.runs.iter().map(|run| run.record.iter().len()).sum();
+    (unsent > 0).then(|| {
+        format!(
+            "when its time was up, the client had not sent {unsent} of {} requests: it can send about {} per \
+             second; lower the rate, or give it more threads and CPUs (-t)",
+            unsent + sent,
+            rate(sent as f64 / length.as_secs_f64())
+        )
+    })
 }
 
 /// Room in the record for a ping-pong of this length: more requests than it can make, up to a limit at
