@@ -116,7 +116,7 @@ impl Add for Nanos {
 
 impl AddAssign for Nanos {
     fn add_assign(&mut self, other: Self) {
-        *self = *self + other;
+        self.0 = self.0.saturating_add(other.0);
     }
 }
 
