@@ -101,10 +101,12 @@ pub struct SimulatedRun {
     pub z: Option<Z>,
     /// Why the numbers may be wrong.
     pub warnings: Vec<String>,
-    /// For each quantile without a value: about how many requests it needs. One that is longer than a result can hold
-    /// is not among them.
+    /// For each quantile that the sample does not support: about how many requests it needs.
     #[serde(skip)]
     pub needs: Vec<(f64, u64)>,
+    /// The quantiles that are longer than a result can hold.
+    #[serde(skip)]
+    pub beyond: Vec<f64>,
     /// The share of requests that take longer than a time in nanoseconds.
     #[serde(skip)]
     pub points: Vec<(f64, f64)>,
@@ -273,9 +275,12 @@ impl SimulationReport {
 impl SimulatedRun {
     /// Shown instead of a quantile that the sample cannot support, or that is longer than a result can hold.
     pub fn need(&self, q: f64) -> String {
+        if self.beyond.contains(&q) {
+            return "beyond 584 years".to_owned();
+        }
         let needed = self.needs.iter().find(|(of, _)| *of == q);
         needed.map_or_else(
-            || "beyond 584 years".to_owned(),
+            || "–".to_owned(),
             |(_, n)| format!("needs {} requests", crate::figures::round_count(*n)),
         )
     }

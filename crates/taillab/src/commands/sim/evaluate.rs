@@ -28,9 +28,12 @@ pub struct Described<'a> {
 pub fn describe(what: &Described<'_>, outcome: &Outcome) -> SimulatedRun {
     let sojourn = outcome.sojourn.distribution();
     let waits = outcome.wait.pooled();
-    let needs = (sojourn.quantiles.iter())
-        .filter(|quantile| quantile.value.is_none() && !outcome.sojourn.is_beyond(quantile.q))
-        .map(|quantile| (quantile.q, needed(&outcome.sojourn, quantile.q)))
+    let unknown = sojourn.quantiles.iter().filter(|at| at.value.is_none());
+    let (beyond, unsupported): (Vec<f64>, Vec<f64>) = unknown
+        .map(|at| at.q)
+        .partition(|q| outcome.sojourn.is_beyond(*q));
+    let needs = (unsupported.into_iter())
+        .map(|q| (q, needed(&outcome.sojourn, q)))
         .collect();
     SimulatedRun {
         arrivals: what.arrivals.clone(),
@@ -75,6 +78,7 @@ pub fn describe(what: &Described<'_>, outcome: &Outcome) -> SimulatedRun {
         z: None,
         warnings: warnings(outcome),
         needs,
+        beyond,
         points: outcome.sojourn.ccdf(),
     }
 }
