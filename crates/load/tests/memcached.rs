@@ -4,7 +4,8 @@ use std::sync::atomic::AtomicBool;
 
 use taillab_load::protocol::memcached::{Dialect, MemcachedUdp};
 use taillab_load::{
-    ClosedLoop, DatagramClient, LoadError, NoHooks, Outcome, Progress, StoreWorkload, saturate,
+    ClosedLoop, DatagramClient, LoadError, NoHooks, OpenLoop, Outcome, Progress, StoreWorkload,
+    saturate,
 };
 use taillab_model::summary::LoadErrors;
 use taillab_model::{Nanos, Operation};
