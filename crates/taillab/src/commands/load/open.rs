@@ -32,6 +32,7 @@ pub fn single(mut context: Context<'_>, work: &Open, wanted: &mut Wanted) -> Res
         run,
         mut analysis,
         started_unix_s,
+        on_stream: _,
     } = measured;
     let mut report = ClientMeasured {
         target: context.target(),
@@ -191,6 +192,7 @@ impl Steps {
         let summary = &measured.analysis.summary;
         let verdict = judge(&Evidence {
             partial: measured.is_partial(),
+            on_stream: measured.on_stream,
             load: Some(SentLoad {
                 summary,
                 evidence: Some(&measured.analysis.evidence),

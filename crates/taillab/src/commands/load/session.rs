@@ -49,6 +49,8 @@ pub struct LoadMeasurement {
     pub run: FleetRun,
     pub analysis: LoadAnalysis,
     pub started_unix_s: u64,
+    /// The answers came on a stream.
+    pub on_stream: bool,
 }
 
 impl LoadMeasurement {
@@ -229,6 +231,7 @@ impl<'a> Session<'a> {
             run,
             analysis,
             started_unix_s,
+            on_stream: !matches!(self.endpoint, Endpoint::Udp(_)),
         })
     }
 
