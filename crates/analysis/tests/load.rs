@@ -274,6 +274,38 @@ fn a_late_generator_is_no_overload() {
     assert_eq!(analysed(&requests).evidence.growth, None);
 }
 
+/// A network that loses 2 % of the datagrams and doubles as many: what is known reaches up to the share of the
+/// unanswered, and no further.
+#[test]
+fn lost_requests_and_doubled_answers_leave_the_percentiles_below_the_lost() {
+    let mut requests = requests(50_000, 40_000);
+    for request in requests.iter_mut().step_by(50) {
+        request.times.received = None;
+    }
+    let judged = |unanswered: u64, unexpected_responses, on_stream| {
+        let mut analysis = match unanswered {
+            0 => good(),
+            _ => analysed(&requests),
+        };
+        analysis.summary.errors = LoadErrors {
+            timeouts: unanswered,
+            unexpected_responses,
+            ..LoadErrors::default()
+        };
+        let verdict = judge(&Evidence {
+            on_stream,
+            ..evidence(&analysis)
+        });
+        let holds = |q| !verdict.withdraws(q);
+        (verdict.valid, [0.5, 0.9, 0.99].map(holds))
+    };
+    assert_eq!(judged(1_000, 0, false), (true, [true, true, false]));
+    assert_eq!(judged(1_000, 1_000, false), (true, [true, true, false]));
+    assert_eq!(judged(0, 1_000, false), (true, [true; 3]));
+    // an answer too many can have been taken for the next request's
+    assert_eq!(judged(0, 500, true), (true, [true, true, false]));
+}
+
 #[test]
 fn each_warning_is_found_and_does_not_spoil_the_load() {
     type Spoil = fn(&mut LoadAnalysis);

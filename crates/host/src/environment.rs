@@ -543,7 +543,7 @@ mod tests {
             taillab_version: String::new(),
             server: Some(ServerFacts {
                 program: "no-such-server".into(),
-                version: crate::server::version(Path::new("no-such-server"), "-V"),
+                version: None,
             }),
             loopback: false,
             observe: Duration::from_millis(50),

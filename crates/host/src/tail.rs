@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use taillab_model::text::is_obeyed;
+
 /// Bytes kept of what was written.
 const KEPT: usize = 16 * 1024;
 
@@ -59,6 +61,13 @@ impl OutputTail {
         String::from_utf8_lossy(bytes.make_contiguous()).into_owned()
     }
 
+    /// The first line with text in it of what is kept.
+    pub(crate) fn first_line(&self) -> Option<String> {
+        let text = self.text();
+        let line = text.lines().find(|line| !line.trim().is_empty())?;
+        last_line(line)
+    }
+
     /// The last line with text in it.
     pub(crate) fn last_line(&self) -> Option<String> {
         last_line(&self.text())
@@ -71,10 +80,10 @@ fn append(kept: &mut VecDeque<u8>, new: &[u8]) {
     kept.drain(..excess);
 }
 
-/// The last line with text in it, without control characters and cut at [`SHOWN`].
+/// The last line with text in it, without what a terminal would obey, and cut at [`SHOWN`].
 pub(crate) fn last_line(text: &str) -> Option<String> {
     let line = text.lines().rfind(|line| !line.trim().is_empty())?;
-    let plain = line.trim().chars().filter(|c| !c.is_control());
+    let plain = line.trim().chars().filter(|c| !is_obeyed(*c));
     Some(plain.take(SHOWN).collect())
 }
 
@@ -91,10 +100,13 @@ mod tests {
         for _ in 0..1000 {
             writer.write_all(&line).unwrap();
         }
-        writer.write_all(b"\nthe \x1b[31mreason\n\n").unwrap();
+        writer
+            .write_all(b"\nthe \x1b[31mre\xe2\x80\xaeason\n\n")
+            .unwrap();
         drop(writer);
         tail.wait_end(Duration::from_secs(60));
         assert_eq!(tail.last_line().unwrap(), "the [31mreason");
+        assert!(tail.first_line().unwrap().starts_with("xxx"));
         assert_eq!(tail.text().len(), KEPT);
     }
 

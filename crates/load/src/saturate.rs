@@ -26,16 +26,17 @@ const MOST_ROWS: usize = 1 << 22;
 /// Requests given up that are remembered, so that their late answers are known.
 const GIVEN_UP: usize = 1 << 16;
 
-/// Where requests can be lost, one that is unanswered for this many times the mean time of the last
-/// answers is given up and replaced. If the times are exponential, one in 3,000 is longer.
+/// A request that is unanswered for this many times the mean time of the last answers is given up and replaced. If
+/// the times are exponential, one in 3,000 is longer. Until the first answer, the time-out holds.
 const GIVE_UP_MEANS: u64 = 8;
 
-/// But it is not given up earlier than this.
+/// But it is not given up earlier than this; where nothing is lost, only delayed by a slow server, not before its
+/// time-out.
 const GIVE_UP: Nanos = Nanos::from_millis(20);
 
-/// Nor later than this, which holds until the first answer, and where nothing is lost, only delayed
-/// by a slow server.
-const GIVE_UP_AT_LAST: Nanos = Nanos::from_secs(1);
+/// Nor later than this, or than its time-out. Those in flight wait for one another, so each may take much longer
+/// than the server works on it.
+const GIVE_UP_AT_LAST: Nanos = Nanos::from_secs(60);
 
 /// The weight of each answer in the mean is one in this many.
 const MEAN_OF: u64 = 8;
@@ -60,6 +61,8 @@ pub struct ClosedLoop<'a> {
     pub warm_up: Nanos,
     /// Seed of the operations and keys.
     pub seed: u64,
+    /// How long to wait for an answer as long as none is known to take longer.
+    pub timeout: Nanos,
     /// Ends the run early when it becomes true (Ctrl-C).
     pub stop: &'a AtomicBool,
     /// Its progress, for other threads.
@@ -149,7 +152,7 @@ pub(crate) fn saturate_from<C: Client, H: Hooks>(
     let plan = client.planner().plan(PLAN, load.seed);
     client.begin(0);
     let run = Loop {
-        flight: Flight::new(plan, client.traits()),
+        flight: Flight::new(plan, client.traits(), load.timeout),
         client,
         refused: false,
         errors: LoadErrors::default(),
@@ -176,7 +179,8 @@ struct Flight {
     /// The most of them.
     most: usize,
     count: usize,
-    is_lossy: bool,
+    /// No request is given up earlier, or later.
+    bounds: (Nanos, Nanos),
     /// The mean time of the last answers that came in time; 0 before the first.
     mean_ns: u64,
     /// A request that has waited for longer is given up.
@@ -186,7 +190,12 @@ struct Flight {
 }
 
 impl Flight {
-    fn new(plan: Vec<Planned>, traits: Traits) -> Self {
+    fn new(plan: Vec<Planned>, traits: Traits, timeout: Nanos) -> Self {
+        let least = if traits.is_lossy {
+            GIVE_UP.min(timeout)
+        } else {
+            timeout
+        };
         Self {
             plan,
             oldest: 0,
@@ -194,9 +203,9 @@ impl Flight {
             // of two requests with one key, only the newer one could have an answer
             most: MOST_ROWS.min(traits.key_period),
             count: 0,
-            is_lossy: traits.is_lossy,
+            bounds: (least, GIVE_UP_AT_LAST.max(timeout)),
             mean_ns: 0,
-            give_up: GIVE_UP_AT_LAST,
+            give_up: timeout,
             given_up: VecDeque::new(),
         }
     }
@@ -272,16 +281,14 @@ impl Flight {
     /// server pauses, requests pile up there that were given up.
     #[inline]
     fn learn(&mut self, took: Nanos) {
-        if !self.is_lossy {
-            return;
-        }
         let took_ns = took.get();
         self.mean_ns = match self.mean_ns {
             0 => took_ns,
             mean_ns => mean_ns - mean_ns / MEAN_OF + took_ns / MEAN_OF,
         };
         let give_up = Nanos::new(self.mean_ns.saturating_mul(GIVE_UP_MEANS));
-        self.give_up = give_up.clamp(GIVE_UP, GIVE_UP_AT_LAST);
+        let (least, most) = self.bounds;
+        self.give_up = give_up.clamp(least, most);
     }
 
     /// Gives up the oldest request if it has waited too long.

@@ -48,7 +48,7 @@ pub struct HostPort {
 pub enum Host {
     /// An address.
     Address(IpAddr),
-    /// A name that must still be resolved.
+    /// A name that must still be resolved; also an address with its zone, `fe80::1%eth0`, whose interface must.
     Name(String),
 }
 
@@ -275,12 +275,18 @@ fn host_port(text: &str, default_port: u16) -> Result<HostPort, TargetError> {
     let bad_host = || TargetError::Host(text.to_owned());
     let (host, port) = if let Some(rest) = text.strip_prefix('[') {
         let (address, after) = rest.split_once(']').ok_or_else(bad_host)?;
-        let address: Ipv6Addr = address.parse().map_err(|_| bad_host())?;
+        let host = match address.split_once('%') {
+            None => Host::Address(IpAddr::V6(address.parse().map_err(|_| bad_host())?)),
+            Some((link_local, zone)) if is_zone(zone) && link_local.parse::<Ipv6Addr>().is_ok() => {
+                Host::Name(address.to_owned())
+            }
+            Some(_) => return Err(bad_host()),
+        };
         let port = match after {
             "" => None,
             _ => Some(after.strip_prefix(':').ok_or_else(bad_host)?),
         };
-        (Host::Address(IpAddr::V6(address)), port)
+        (host, port)
     } else {
         let (host, port) = match text.split_once(':') {
             Some((host, port)) => (host, Some(port)),
@@ -310,6 +316,14 @@ fn host_port(text: &str, default_port: u16) -> Result<HostPort, TargetError> {
     Ok(HostPort { host, port })
 }
 
+/// Whether it can be the zone of a link-local address: the name or the number of an interface.
+fn is_zone(text: &str) -> bool {
+    (1..=15).contains(&text.len())
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+}
+
 /// Whether it can be a host name. A name whose last label is a number is a mistyped
 /// address (WHATWG URL, "ends in a number").
 fn is_name(text: &str) -> bool {
@@ -329,6 +343,7 @@ impl fmt::Display for Host {
         match self {
             Self::Address(IpAddr::V6(address)) => write!(f, "[{address}]"),
             Self::Address(address) => write!(f, "{address}"),
+            Self::Name(address) if address.contains('%') => write!(f, "[{address}]"),
             Self::Name(name) => f.write_str(name),
         }
     }

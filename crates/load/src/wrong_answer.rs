@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use taillab_model::text::plain;
+
 /// The first line of an answer that was an error or did not follow the protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WrongAnswer {
@@ -45,15 +47,14 @@ impl WrongAnswer {
     }
 }
 
-/// The first line, with control characters replaced: a terminal would obey them.
+/// The first line, without what a terminal would obey.
 fn first_line(bytes: &[u8]) -> String {
     let line = bytes
         .split(|&byte| byte == b'\n')
         .next()
         .unwrap_or_default();
     let text = String::from_utf8_lossy(&line[..line.len().min(LONGEST)]);
-    let plain = |c: char| if c.is_control() { '\u{fffd}' } else { c };
-    text.trim_end().chars().map(plain).collect()
+    plain(text.trim_end())
 }
 
 impl fmt::Display for WrongAnswer {
@@ -82,6 +83,11 @@ mod tests {
             (b"ERROR\r\n", "ERROR", Some("memcached's ASCII protocol")),
             (b"\x15\x03\x03\x00\x02\x02\x0a", "a TLS record", Some("TLS")),
             (b"\x00\x01what\x1b", "\u{fffd}\u{fffd}what\u{fffd}", None),
+            (
+                "\u{9b}2J\u{202e}what".as_bytes(),
+                "\u{fffd}2J\u{fffd}what",
+                None,
+            ),
             (b"", "", None),
         ] {
             let answer = WrongAnswer::of(bytes);

@@ -4,7 +4,8 @@ use std::sync::atomic::AtomicBool;
 
 use taillab_load::protocol::memcached::{Dialect, MemcachedUdp};
 use taillab_load::{
-    ClosedLoop, DatagramClient, LoadError, NoHooks, Outcome, Progress, StoreWorkload, saturate,
+    ClosedLoop, DatagramClient, LoadError, NoHooks, OpenLoop, Outcome, Progress, StoreWorkload,
+    saturate,
 };
 use taillab_model::summary::LoadErrors;
 use taillab_model::{Nanos, Operation};
@@ -50,6 +51,7 @@ fn a_closed_loop_counts_what_the_server_answers() {
         length: Nanos::from_millis(200),
         warm_up: Nanos::from_millis(50),
         seed: 1,
+        timeout: OpenLoop::TIMEOUT,
         stop: &AtomicBool::new(false),
         progress: &Progress::new(),
     };

@@ -338,6 +338,7 @@ fn a_closed_loop_keeps_its_requests_in_flight() {
             length: Nanos::from_millis(100),
             warm_up: Nanos::from_millis(20),
             seed: 1,
+            timeout: OpenLoop::TIMEOUT,
             stop: &AtomicBool::new(false),
             progress: &Progress::new(),
         };

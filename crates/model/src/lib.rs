@@ -34,6 +34,7 @@ mod request;
 pub mod rtt;
 mod student;
 pub mod summary;
+pub mod text;
 pub mod threshold;
 mod time;
 mod transport;

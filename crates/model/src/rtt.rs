@@ -42,7 +42,7 @@ pub struct RttResult {
     pub partial: bool,
     /// What is between client and server.
     pub link: Link,
-    /// Who answered: `taillab`, or the target as it was given.
+    /// Who answered: `taillab`, or the target as it was given, with the address that a name stands for.
     pub server: String,
     /// CPUs of the client's threads.
     pub client_cpus: Vec<u32>,

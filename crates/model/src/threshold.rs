@@ -10,9 +10,17 @@ use crate::objective::{Objective, ParseObjectiveError};
 use crate::quantile_ratio::compared;
 use crate::{Distribution, Nanos, ParseNanosError, REPORTED_QUANTILES};
 
-/// A limit on one figure of a result.
+/// A limit on one figure of a result, and whether the figure may be equal to it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Threshold {
+pub struct Threshold {
+    bound: Bound,
+    /// Written with `<`: a figure that is equal to the limit is beyond it.
+    is_strict: bool,
+}
+
+/// Which figure, and its limit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Bound {
     /// On a percentile of the latency.
     Quantile(Objective),
     /// On a percentile, as a share of its value in another result (`taillab compare`).
@@ -46,59 +54,75 @@ pub enum ParseThresholdError {
     /// `errors` without a valid share.
     #[error("`{0}` is not a share of the requests; write e.g. errors<0.1%")]
     Share(String),
+    /// No share is below 0.
+    #[error("no share of the requests is below 0; write errors<=0%")]
+    BelowZero,
 }
 
 impl FromStr for Threshold {
     type Err = ParseThresholdError;
 
-    /// Reads `p99.9<=2ms`, `max<=20ms`, `errors<0.1%`; `<` and `≤` mean the same as `<=`.
+    /// Reads `p99.9<=2ms`, `max<=20ms`, `errors<0.1%`; `≤` means the same as `<=`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let form = || ParseThresholdError::Form(text.to_owned());
-        let signs = ["<=", "≤", "<"];
-        let (figure, limit) =
-            (signs.iter().find_map(|sign| text.split_once(sign))).ok_or_else(form)?;
-        match (figure.trim(), limit.trim()) {
-            ("max", limit) => Ok(Self::Max(limit.parse()?)),
+        let signs = [("<=", false), ("≤", false), ("<", true)];
+        let parts = |(sign, is_strict): (&str, bool)| Some((text.split_once(sign)?, is_strict));
+        let ((figure, limit), is_strict) = (signs.into_iter().find_map(parts)).ok_or_else(form)?;
+        let bound = match (figure.trim(), limit.trim()) {
+            ("max", limit) => Bound::Max(limit.parse()?),
             ("errors", limit) => {
                 let number = limit.strip_suffix('%').unwrap_or_default().trim();
-                let percent = number.parse().ok().filter(|x| (0.0..100.0).contains(x));
-                percent
-                    .map(|percent: f64| Self::Errors(percent / 100.0))
-                    .ok_or_else(|| ParseThresholdError::Share(limit.to_owned()))
-            }
-            (figure, limit) if figure.starts_with(['p', 'P']) => {
-                let most = limit
-                    .strip_suffix('%')
-                    .and_then(|of| of.trim().parse().ok());
-                let most = most.filter(|percent: &f64| percent.is_finite() && *percent > 0.0);
-                let objective: Objective = match most {
-                    // the length does not matter: only the percentile is used
-                    Some(_) => format!("{figure}<=1s").parse()?,
-                    None => text.parse()?,
-                };
-                let q = objective.q;
-                match (REPORTED_QUANTILES.contains(&q), most) {
-                    (true, Some(percent)) => Ok(Self::Ratio {
-                        q,
-                        most: percent / 100.0,
-                    }),
-                    (true, None) => Ok(Self::Quantile(objective)),
-                    (false, _) => Err(ParseThresholdError::Percentile(percentile(q))),
+                let percent: Option<f64> = number.parse().ok();
+                match percent.filter(|percent| (0.0..100.0).contains(percent)) {
+                    None => return Err(ParseThresholdError::Share(limit.to_owned())),
+                    Some(percent) if is_strict && percent <= 0.0 => {
+                        return Err(ParseThresholdError::BelowZero);
+                    }
+                    Some(percent) => Bound::Errors(percent / 100.0),
                 }
             }
-            _ => Err(form()),
-        }
+            (figure, limit) if figure.starts_with(['p', 'P']) => {
+                of_percentile(text, figure, limit)?
+            }
+            _ => return Err(form()),
+        };
+        Ok(Self { bound, is_strict })
+    }
+}
+
+/// A limit on a percentile: a length of time, or a share of what it was.
+fn of_percentile(text: &str, figure: &str, limit: &str) -> Result<Bound, ParseThresholdError> {
+    let most = limit
+        .strip_suffix('%')
+        .and_then(|of| of.trim().parse().ok());
+    let most = most.filter(|percent: &f64| percent.is_finite() && *percent > 0.0);
+    let objective: Objective = match most {
+        // the length does not matter: only the percentile is used
+        Some(_) => format!("{figure}<=1s").parse()?,
+        None => text.parse()?,
+    };
+    let q = objective.q;
+    match (REPORTED_QUANTILES.contains(&q), most) {
+        (true, Some(percent)) => Ok(Bound::Ratio {
+            q,
+            most: percent / 100.0,
+        }),
+        (true, None) => Ok(Bound::Quantile(objective)),
+        (false, _) => Err(ParseThresholdError::Percentile(percentile(q))),
     }
 }
 
 impl fmt::Display for Threshold {
-    /// In the form that [`Threshold::from_str`] reads back.
+    /// As it was written, in the form that [`Threshold::from_str`] reads back.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Quantile(objective) => objective.fmt(f),
-            Self::Ratio { q, most } => write!(f, "p{}<={}%", percentile(*q), percent(*most)),
-            Self::Max(limit) => write!(f, "max<={}", limit.to_exact_string()),
-            Self::Errors(share) => write!(f, "errors<={}%", percent(*share)),
+        let sign = if self.is_strict { "<" } else { "<=" };
+        match self.bound {
+            Bound::Quantile(Objective { q, limit_ns }) => {
+                write!(f, "p{}{sign}{}", percentile(q), limit_ns.to_exact_string())
+            }
+            Bound::Ratio { q, most } => write!(f, "p{}{sign}{}%", percentile(q), percent(most)),
+            Bound::Max(limit) => write!(f, "max{sign}{}", limit.to_exact_string()),
+            Bound::Errors(share) => write!(f, "errors{sign}{}%", percent(share)),
         }
     }
 }
@@ -171,7 +195,7 @@ impl Threshold {
     /// Compares the figures with this limit.
     pub fn hold(&self, figures: &Figures<'_>) -> Assertion {
         let said = |held, text: &str| (held, text.to_owned());
-        let is_of_errors = matches!(self, Self::Errors(_));
+        let is_of_errors = matches!(self.bound, Bound::Errors(_));
         let (outcome, text) = match figures.standing {
             Standing::Invalid => said(Held::Undecided, "the result is invalid"),
             Standing::Overloaded if !is_of_errors => {
@@ -193,69 +217,101 @@ impl Threshold {
     }
 
     fn judge(&self, figures: &Figures<'_>) -> (Held, String) {
-        match self {
-            Self::Quantile(objective) => quantile(figures, objective),
-            Self::Ratio { q, most } => ratio(figures, *q, *most),
-            Self::Max(limit) => longest(figures, *limit),
-            Self::Errors(limit) => errors(figures.errors, *limit),
+        match &self.bound {
+            Bound::Quantile(objective) => self.quantile(figures, objective),
+            Bound::Ratio { q, most } => self.ratio(figures, *q, *most),
+            Bound::Max(limit) => self.longest(figures, *limit),
+            Bound::Errors(limit) => self.errors(figures.errors, *limit),
         }
     }
-}
 
-/// Requests without an answer took longer than all others, so the longest answer is a lower bound.
-fn longest(figures: &Figures<'_>, limit: Nanos) -> (Held, String) {
-    let (latency, name) = (figures.latency, figures.latency_name);
-    let is_open = latency.unanswered > 0;
-    match latency.max {
-        Some(max) if max > limit && is_open => (Held::Fail, format!("{name} {max} or more")),
-        Some(max) if max > limit => (Held::Fail, format!("{name} {max}")),
-        _ if is_open => {
-            let text = format!("the longest {name} is not known: some requests were not answered");
-            (Held::Undecided, text)
+    /// Whether a figure is beyond its limit.
+    fn is_beyond<T: PartialOrd>(&self, figure: T, limit: T) -> bool {
+        match self.is_strict {
+            true => figure >= limit,
+            false => figure > limit,
         }
-        Some(max) => (Held::Pass, format!("{name} {max}")),
-        None => (Held::Undecided, "there was no request".to_owned()),
     }
-}
 
-fn quantile(figures: &Figures<'_>, objective: &Objective) -> (Held, String) {
-    let limit = objective.limit_ns;
-    let found = figures.latency.at(objective.q);
-    let Some((found, value)) = found.and_then(|found| Some((found, found.value?))) else {
-        let text = "this percentile is not known: see the verdict";
-        return (Held::Undecided, text.to_owned());
-    };
-    let interval = interval(found.lo, found.hi, |end| end.to_string());
-    let outcome = held(found.lo, found.hi, limit);
-    (
-        outcome,
-        format!("{} {value}{interval}", figures.latency_name),
-    )
-}
+    /// Whether an interval lies within a limit.
+    fn held<T: PartialOrd + Copy>(&self, lo: Option<T>, hi: Option<T>, limit: T) -> Held {
+        match (lo, hi) {
+            (_, Some(hi)) if !self.is_beyond(hi, limit) => Held::Pass,
+            (Some(lo), _) if self.is_beyond(lo, limit) => Held::Fail,
+            _ => Held::Undecided,
+        }
+    }
 
-fn ratio(figures: &Figures<'_>, q: f64, most: f64) -> (Held, String) {
-    let Some(before) = figures.before else {
-        let text = "there is nothing to compare with: such a limit needs `taillab compare`";
-        return (Held::Undecided, text.to_owned());
-    };
-    let all = compared(before, figures.latency);
-    let found = all.iter().find(|at| at.before.q == q);
-    let Some((at, value)) = found.and_then(|at| Some((at, at.ratio?))) else {
-        let text = "this percentile is not known in one of the results: see its verdict";
-        return (Held::Undecided, text.to_owned());
-    };
-    let share = |x: f64| format!("{:.0} %", 100.0 * x);
-    let interval = interval(at.lo, at.hi, share);
-    let text = format!("{} of what it was{interval}", share(value));
-    (held(at.lo, at.hi, most), text)
-}
+    /// Requests without an answer took longer than all others, so the longest answer is a lower bound.
+    fn longest(&self, figures: &Figures<'_>, limit: Nanos) -> (Held, String) {
+        let (latency, name) = (figures.latency, figures.latency_name);
+        let is_open = latency.unanswered > 0;
+        match latency.max {
+            Some(max) if self.is_beyond(max, limit) && is_open => {
+                (Held::Fail, format!("{name} {max} or more"))
+            }
+            Some(max) if self.is_beyond(max, limit) => (Held::Fail, format!("{name} {max}")),
+            _ if is_open => {
+                let text =
+                    format!("the longest {name} is not known: some requests were not answered");
+                (Held::Undecided, text)
+            }
+            Some(max) => (Held::Pass, format!("{name} {max}")),
+            None => (Held::Undecided, "there was no request".to_owned()),
+        }
+    }
 
-/// Whether an interval lies within a limit.
-fn held<T: PartialOrd>(lo: Option<T>, hi: Option<T>, limit: T) -> Held {
-    match (lo, hi) {
-        (_, Some(hi)) if hi <= limit => Held::Pass,
-        (Some(lo), _) if lo > limit => Held::Fail,
-        _ => Held::Undecided,
+    fn quantile(&self, figures: &Figures<'_>, objective: &Objective) -> (Held, String) {
+        let limit = objective.limit_ns;
+        let found = figures.latency.at(objective.q);
+        let Some((found, value)) = found.and_then(|found| Some((found, found.value?))) else {
+            let text = "this percentile is not known: see the verdict";
+            return (Held::Undecided, text.to_owned());
+        };
+        let interval = interval(found.lo, found.hi, |end| end.to_string());
+        let outcome = self.held(found.lo, found.hi, limit);
+        (
+            outcome,
+            format!("{} {value}{interval}", figures.latency_name),
+        )
+    }
+
+    fn ratio(&self, figures: &Figures<'_>, q: f64, most: f64) -> (Held, String) {
+        let Some(before) = figures.before else {
+            let text = "there is nothing to compare with: such a limit needs `taillab compare`";
+            return (Held::Undecided, text.to_owned());
+        };
+        let all = compared(before, figures.latency);
+        let found = all.iter().find(|at| at.before.q == q);
+        let Some((at, value)) = found.and_then(|at| Some((at, at.ratio?))) else {
+            let text = "this percentile is not known in one of the results: see its verdict";
+            return (Held::Undecided, text.to_owned());
+        };
+        let share = |x: f64| format!("{:.0} %", 100.0 * x);
+        let interval = interval(at.lo, at.hi, share);
+        let text = format!("{} of what it was{interval}", share(value));
+        (self.held(at.lo, at.hi, most), text)
+    }
+
+    fn errors(&self, (failed, all): (u64, u64), limit: f64) -> (Held, String) {
+        if all == 0 {
+            return (Held::Undecided, "there was no request".to_owned());
+        }
+        let (lo, hi) = wilson(failed, all);
+        let share = |x: f64| format!("{:.3} %", 100.0 * x);
+        let text = format!(
+            "{failed} of {all}, {} ({} to {})",
+            share(failed as f64 / all as f64),
+            share(lo),
+            share(hi)
+        );
+        if failed == 0 && limit == 0.0 {
+            // no sample proves a share of 0, so this limit is on the measured requests
+            let text =
+                format!("{text}; none of these failed, and the interval says what that proves");
+            return (Held::Pass, text);
+        }
+        (self.held(Some(lo), Some(hi), limit), text)
     }
 }
 
@@ -267,26 +323,6 @@ fn interval<T>(lo: Option<T>, hi: Option<T>, write: impl Fn(T) -> String) -> Str
         (None, Some(hi)) => format!(" ({hi} or less)"),
         (None, None) => String::new(),
     }
-}
-
-fn errors((failed, all): (u64, u64), limit: f64) -> (Held, String) {
-    if all == 0 {
-        return (Held::Undecided, "there was no request".to_owned());
-    }
-    let (lo, hi) = wilson(failed, all);
-    let share = |x: f64| format!("{:.3} %", 100.0 * x);
-    let text = format!(
-        "{failed} of {all}, {} ({} to {})",
-        share(failed as f64 / all as f64),
-        share(lo),
-        share(hi)
-    );
-    if failed == 0 && limit == 0.0 {
-        // no sample proves a share of 0, so this limit is on the measured requests
-        let text = format!("{text}; none of these failed, and the interval says what that proves");
-        return (Held::Pass, text);
-    }
-    (held(Some(lo), Some(hi), limit), text)
 }
 
 /// The interval of a share by its score test, at 95 % (Wilson 1927).
@@ -309,11 +345,14 @@ mod tests {
     fn thresholds_are_read_and_written_back() {
         for (text, again) in [
             ("p99.9<=2ms", "p99.9<=2ms"),
-            ("p50 < 80us", "p50<=80us"),
+            ("p50 < 80us", "p50<80us"),
             ("max ≤ 20ms", "max<=20ms"),
-            ("errors<0.1%", "errors<=0.1%"),
+            ("max < 20ms", "max<20ms"),
+            ("errors<0.1%", "errors<0.1%"),
+            ("errors<=0.1%", "errors<=0.1%"),
             ("errors<=0%", "errors<=0%"),
             ("p99.9 <= 110%", "p99.9<=110%"),
+            ("p99.9 < 110%", "p99.9<110%"),
         ] {
             let threshold: Threshold = text.parse().unwrap();
             assert_eq!(threshold.to_string(), again);
@@ -328,6 +367,7 @@ mod tests {
             ("p99<=2", "a number and a unit"),
             ("errors<0.1", "errors<0.1%"),
             ("errors<150%", "errors<0.1%"),
+            ("errors<0%", "errors<=0%"),
             ("latency<1ms", "max<=20ms"),
         ] {
             let error = text.parse::<Threshold>().unwrap_err().to_string();
@@ -356,6 +396,7 @@ mod tests {
             ("p50<=5001us", Held::Undecided),
             ("p99.999<=1s", Held::Undecided),
             ("max<=10ms", Held::Pass),
+            ("max<10ms", Held::Fail),
             ("max<=9ms", Held::Fail),
             ("errors<1%", Held::Pass),
             ("errors<0.01%", Held::Fail),
@@ -390,7 +431,7 @@ mod tests {
                 errors: (failed, 10_000),
                 standing: Standing::Sound,
             };
-            Threshold::Errors(0.0).hold(&figures)
+            "errors<=0%".parse::<Threshold>().unwrap().hold(&figures)
         };
         let none = held(0);
         assert_eq!(none.outcome, Held::Pass);

@@ -61,7 +61,14 @@ impl Nanos {
     ///
     /// `None` when `s` is negative, not a number, or longer than [`Nanos::MAX`].
     pub fn try_from_secs_f64(s: f64) -> Option<Self> {
-        let n = (s * 1e9).round();
+        Self::try_from_nanos_f64(s * 1e9)
+    }
+
+    /// A length of `ns` nanoseconds, rounded to a whole one.
+    ///
+    /// `None` when `ns` is negative, not a number, or longer than [`Nanos::MAX`].
+    pub fn try_from_nanos_f64(ns: f64) -> Option<Self> {
+        let n = ns.round();
         // 2^64 as a double: the first value that does not fit
         (0.0..18_446_744_073_709_551_616.0)
             .contains(&n)
@@ -101,14 +108,15 @@ impl Nanos {
 
 impl Add for Nanos {
     type Output = Self;
+    /// At most [`Nanos::MAX`]: a sum never starts again at zero.
     fn add(self, other: Self) -> Self {
-        Self(self.0 + other.0)
+        Self(self.0.saturating_add(other.0))
     }
 }
 
 impl AddAssign for Nanos {
     fn add_assign(&mut self, other: Self) {
-        self.0 += other.0;
+        self.0 = self.0.saturating_add(other.0);
     }
 }
 
@@ -123,8 +131,9 @@ impl Sub for Nanos {
 
 impl Mul<u64> for Nanos {
     type Output = Self;
+    /// At most [`Nanos::MAX`].
     fn mul(self, n: u64) -> Self {
-        Self(self.0 * n)
+        Self(self.0.saturating_mul(n))
     }
 }
 
@@ -262,7 +271,7 @@ impl fmt::Debug for Monotonic {
 impl Add<Nanos> for Monotonic {
     type Output = Self;
     fn add(self, length: Nanos) -> Self {
-        Self::from_nanos_since_boot(self.nanos_since_boot() + length.get())
+        Self::from_nanos_since_boot(self.nanos_since_boot().saturating_add(length.get()))
     }
 }
 
@@ -296,6 +305,16 @@ mod tests {
         assert_eq!(Nanos::try_from_secs_f64(-1.0), None);
         assert_eq!(Nanos::try_from_secs_f64(f64::NAN), None);
         assert_eq!(Nanos::try_from_secs_f64(1e30), None);
+    }
+
+    #[test]
+    fn a_sum_that_is_too_long_stays_the_longest() {
+        let year = Nanos::from_secs(365 * 86_400);
+        assert_eq!(year + Nanos::MAX, Nanos::MAX);
+        assert_eq!(year * 1_000, Nanos::MAX);
+        assert_eq!([year; 600].into_iter().sum::<Nanos>(), Nanos::MAX);
+        let last = Monotonic::MAX.nanos_since_boot();
+        assert_eq!((Monotonic::MAX + year).nanos_since_boot(), last);
     }
 
     #[test]

@@ -208,7 +208,7 @@ pub(crate) fn check(spec: &ProbeSpec) -> Result<CheckedSpec, ProbeError> {
             payload_copied: (spec.payload_bytes > 0 && has_function(READ_PAYLOAD)).into(),
             sleeps: spec.disturbances.contains(Disturbances::SCHED).into(),
             tgid_count: processes.len() as u32,
-            tgids: padded(processes),
+            tgids: padded(&processes),
             unused: 0,
         },
         cpus,
@@ -262,31 +262,33 @@ fn asks(cpus: usize) -> u32 {
     (cpus as u32 * 256).max(4_096)
 }
 
-/// How the programs recognise the server's threads: their membership, its cgroup, its processes.
-fn server(processes: &ServerProcesses) -> Result<(u32, Cgroup, &[u32]), String> {
-    let processes = match processes {
+/// How the programs recognise the server's threads: their membership, its cgroup, those of its processes that are
+/// still there (one that serves a single connection ends with it).
+fn server(processes: &ServerProcesses) -> Result<(u32, Cgroup, Vec<u32>), String> {
+    let named = match processes {
         ServerProcesses::InNamespace => {
-            return Ok((membership::IN_NAMESPACE, Cgroup::default(), &[][..]));
+            return Ok((membership::IN_NAMESPACE, Cgroup::default(), Vec::new()));
         }
         ServerProcesses::Cgroup(directory) => {
-            return Ok((membership::IN_CGROUP, Cgroup::of(directory)?, &[][..]));
+            return Ok((membership::IN_CGROUP, Cgroup::of(directory)?, Vec::new()));
         }
-        ServerProcesses::These(processes) => processes.as_slice(),
+        ServerProcesses::These(processes) => processes,
     };
-    if processes.is_empty() {
+    let Some(first) = named.first() else {
         return Err("no process of the server is named: give at least one process id".into());
+    };
+    let exists = |process: &u32| Path::new("/proc").join(process.to_string()).exists();
+    let processes: Vec<u32> = named.iter().copied().filter(exists).collect();
+    if processes.is_empty() {
+        return Err(format!(
+            "there is no process {first}: start the server first and give its process id",
+        ));
     }
     if processes.len() > MAX_TGIDS {
         return Err(format!(
             "{} processes are more than the {MAX_TGIDS} that the probe can distinguish: put the \
              server into its own cgroup or network namespace and watch that",
             processes.len()
-        ));
-    }
-    let exists = |process: u32| Path::new("/proc").join(process.to_string()).exists();
-    if let Some(process) = processes.iter().find(|&&process| !exists(process)) {
-        return Err(format!(
-            "there is no process {process}: start the server first and give its process id",
         ));
     }
     Ok((membership::THESE_PROCESSES, Cgroup::default(), processes))
@@ -437,6 +439,24 @@ pub(crate) fn map<'o>(object: &'o Object, name: &str) -> Result<libbpf_rs::Map<'
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// No process has a number so large (`PID_MAX_LIMIT` is 2²²).
+    const NOBODY: u32 = u32::MAX;
+
+    #[test]
+    fn a_process_that_has_ended_meanwhile_is_left_out() {
+        let own = std::process::id();
+        let of = |processes: &[u32]| server(&ServerProcesses::These(processes.to_vec()));
+        let Ok((how, _, processes)) = of(&[NOBODY, own]) else {
+            panic!("refused");
+        };
+        assert_eq!(how, membership::THESE_PROCESSES);
+        assert_eq!(processes, [own]);
+        let refused = |processes: &[u32]| of(processes).err().unwrap_or_default();
+        let gone = refused(&[NOBODY, NOBODY - 1]);
+        assert!(gone.contains("there is no process 4294967295"), "{gone}");
+        assert!(refused(&[]).contains("no process of the server is named"));
+    }
 
     #[test]
     fn each_cpu_has_entries_of_the_table_beside_those_it_keeps() {

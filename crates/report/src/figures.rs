@@ -51,9 +51,11 @@ pub(crate) fn round_count(n: u64) -> String {
     }
 }
 
-/// Events per second, with fewer decimals for larger numbers: `17,250` or `8.25`.
-pub(crate) fn rate(per_s: f64) -> String {
+/// Events per second, with fewer decimals for larger numbers: `17,250`, `8.25` or `0.0034`.
+pub fn rate(per_s: f64) -> String {
     let decimals = match per_s.abs() {
+        // two digits of it; below a millionth, nobody counts
+        x if (1e-6..0.1).contains(&x) => (1.0 - x.log10().floor()) as usize,
         x if x < 10.0 => 2,
         x if x < 100.0 => 1,
         _ => 0,
@@ -260,6 +262,8 @@ mod tests {
         assert_eq!(count(999), "999");
         assert_eq!(rate(17_249.6), "17,250");
         assert_eq!(rate(8.25), "8.25");
+        let slow = [0.1, 0.05, 0.0034, 0.0].map(rate);
+        assert_eq!(slow, ["0.10", "0.050", "0.0034", "0.00"]);
         assert_eq!(percent(-0.0123, 1), "−1.2 %");
         assert_eq!(percent(-0.0001, 1), "0.0 %");
         assert_eq!(percent(f64::NAN, 1), "– %");

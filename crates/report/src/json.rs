@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use taillab_model::summary::Report;
+use taillab_model::text::escaped_json;
 
 use crate::error::ReportError;
 
@@ -22,15 +23,24 @@ pub fn of_report(report: &Report) -> Result<Vec<u8>, ReportError> {
     of(&report)
 }
 
-/// A result as JSON, indented for people, with a newline at its end.
+/// A result as JSON, indented for people, with a newline at its end. What a terminal would obey is escaped.
 ///
 /// # Errors
 /// [`ReportError::Format`], which no result is known to cause.
 pub fn of(result: &impl Serialize) -> Result<Vec<u8>, ReportError> {
-    let mut bytes = serde_json::to_vec_pretty(result).map_err(|e| ReportError::Format {
+    let json = serde_json::to_string_pretty(result).map_err(|e| ReportError::Format {
         output: "the result as JSON",
         cause: e.to_string(),
     })?;
-    bytes.push(b'\n');
-    Ok(bytes)
+    Ok((escaped_json(json) + "\n").into_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_terminal_finds_nothing_to_obey_in_a_string() {
+        let written = super::of(&["a\u{1b}\u{9b}2J\u{202e}z"]).unwrap();
+        let expected = "[\n  \"a\\u001b\\u009b2J\\u202ez\"\n]\n";
+        assert_eq!(String::from_utf8(written).unwrap(), expected);
+    }
 }

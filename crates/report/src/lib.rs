@@ -45,4 +45,4 @@ mod text;
 
 pub use document::{Curve, Document, Series};
 pub use error::ReportError;
-pub use figures::{two_digits_up, utc};
+pub use figures::{rate, two_digits_up, utc};

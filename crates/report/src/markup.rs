@@ -3,6 +3,7 @@
 use std::fmt;
 
 use taillab_model::summary::Reason;
+use taillab_model::text::is_obeyed;
 
 use crate::figures::glued;
 
@@ -19,7 +20,7 @@ impl fmt::Display for Esc<'_> {
                 '"' => f.write_str("&quot;")?,
                 '\'' => f.write_str("&#39;")?,
                 '\n' | '\t' => fmt::Write::write_char(f, c)?,
-                c if c.is_control() => f.write_str("\u{fffd}")?,
+                c if is_obeyed(c) => f.write_str("\u{fffd}")?,
                 c => fmt::Write::write_char(f, c)?,
             }
         }
@@ -106,8 +107,8 @@ mod tests {
     #[test]
     fn hostile_text_is_only_text() {
         assert_eq!(
-            Esc("</script><img src=x onerror='a(\"b\")'>&\u{0}").to_string(),
-            "&lt;/script&gt;&lt;img src=x onerror=&#39;a(&quot;b&quot;)&#39;&gt;&amp;\u{fffd}"
+            Esc("</script><img src=x onerror='a(\"b\")'>&\u{0}\u{202e}").to_string(),
+            "&lt;/script&gt;&lt;img src=x onerror=&#39;a(&quot;b&quot;)&#39;&gt;&amp;\u{fffd}\u{fffd}"
         );
     }
 }

@@ -143,6 +143,7 @@ fn simulated(utilization: f64) -> SimulatedRun {
         z: None,
         warnings: vec!["the warm-up is longer than a tenth of the run".into()],
         needs: vec![(0.99999, 12_000_000)],
+        beyond: Vec::new(),
         points: Vec::new(),
     }
 }

@@ -11,9 +11,9 @@ const BIAS_NS: f64 = 1024.0;
 /// The number of fraction bits that do not matter for the bin.
 const SHIFT: u32 = 42;
 const FIRST: u64 = BIAS_NS.to_bits() >> SHIFT;
-/// Bins up to 2⁴⁴ ns, almost five hours; longer observations count in the last bin.
-const BINS: usize = 34 * 1024;
-const LIMIT_NS: f64 = 17_592_186_044_416.0 - 4096.0;
+/// Bins up to 2⁶⁴ ns, 584 years: no result holds more. Longer observations count in the last bin, which has no value.
+const BINS: usize = 54 * 1024;
+const LIMIT_NS: f64 = 18_446_744_073_709_551_616.0 - 4096.0;
 
 /// Observations exactly at the origin (requests that did not wait) are counted separately, spread over
 /// this many slots, so that a count does not depend on the one before.
@@ -22,6 +22,11 @@ const ORIGIN_SLOTS: usize = 8;
 /// The lower edge of a bin.
 fn edge_ns(bin: usize) -> f64 {
     f64::from_bits((bin as u64 + FIRST) << SHIFT) - BIAS_NS
+}
+
+/// Whether a bin holds observations of any length beyond its lower edge.
+const fn is_last(bin: usize) -> bool {
+    bin + 1 >= BINS
 }
 
 fn bin_of(x_ns: f64) -> usize {
@@ -165,8 +170,8 @@ impl Histogram {
         above as f64 + here * ((high - from_origin) / (high - low)).clamp(0.0, 1.0)
     }
 
-    /// The smallest value that a share `q` of the observations does not exceed; `None` if the histogram is
-    /// empty or `q` is not in [0, 1].
+    /// The smallest value that a share `q` of the observations does not exceed; infinite if it is longer than the
+    /// histogram can tell (2⁶⁴ ns), `None` if the histogram is empty or `q` is not in [0, 1].
     pub fn quantile_ns(&self, q: f64) -> Option<f64> {
         if self.count == 0 || !(0.0..=1.0).contains(&q) {
             return None;
@@ -179,6 +184,9 @@ impl Histogram {
         for (bin, &here) in self.bins.iter().enumerate() {
             let here = here as f64;
             if here > 0.0 && below + here >= want {
+                if is_last(bin) {
+                    return Some(f64::INFINITY);
+                }
                 let (low, high) = (edge_ns(bin), edge_ns(bin + 1));
                 let x = low + (high - low) * ((want - below) / here).max(0.0);
                 return Some((self.origin_ns + x).clamp(self.min_ns, self.max_ns));
@@ -392,11 +400,26 @@ mod tests {
     }
 
     #[test]
-    fn values_beyond_the_last_bin_still_count() {
-        let h = filled(Isa::detect(), &[1e20, 5.0]);
-        assert_eq!(h.count(), 2);
-        assert_eq!(h.max_ns(), Some(1e20));
-        assert_eq!(h.count_above(10.0), 1.0);
+    fn values_beyond_the_last_bin_count_but_are_no_number() {
+        for isa in Isa::available() {
+            let h = filled(isa, &[1e20, 5.0]);
+            assert_eq!(h.count(), 2);
+            assert_eq!(h.max_ns(), Some(1e20));
+            assert_eq!(h.count_above(10.0), 1.0);
+            assert_eq!(h.quantile_ns(0.9), Some(f64::INFINITY));
+            assert!(h.quantile_ns(0.5).is_some_and(|x| x < 10.0));
+        }
+    }
+
+    /// Five hours, a day, a year, four hundred years.
+    #[test]
+    fn hours_and_years_keep_their_value() {
+        for isa in Isa::available() {
+            for x in [1.8e13, 8.64e13, 3.15e16, 1.26e19] {
+                let found = filled(isa, &[x, x, x * 1.3]).quantile_ns(0.3).unwrap();
+                assert!((found / x - 1.0).abs() < 0.002, "{found} for {x}");
+            }
+        }
     }
 
     #[test]

@@ -116,12 +116,13 @@ impl Sample {
     }
 
     /// The quantile `q` with its interval; `None` if the sample does not support it, that is if the upper
-    /// end of the interval would be beyond the largest observation.
+    /// end of the interval would be beyond the largest observation, or if it [is beyond](Self::is_beyond) what has a
+    /// value. The upper end is infinite where only that is.
     pub fn quantile(&self, q: f64) -> Option<QuantileEstimate> {
         if !(q > 0.0 && q < 1.0) || self.batches.len() < 2 {
             return None;
         }
-        let value_ns = self.pooled.quantile_ns(q)?;
+        let value_ns = self.pooled.quantile_ns(q).filter(|x| x.is_finite())?;
         let n = self.pooled.count() as f64;
         let t = student_975(self.batches.len() - 1);
         let binomial = (q * (1.0 - q) / n).sqrt();
@@ -166,14 +167,22 @@ impl Sample {
         points
     }
 
-    /// The quantile `q` in the form of reports, without figures if the sample does not support it.
+    /// Whether the quantile `q` is longer than a result can hold: 2⁶⁴ ns, 584 years.
+    pub fn is_beyond(&self, q: f64) -> bool {
+        let value_ns = self.pooled.quantile_ns(q);
+        value_ns.is_some_and(|x| Nanos::try_from_nanos_f64(x).is_none())
+    }
+
+    /// The quantile `q` in the form of reports, without figures if the sample does not support it. What is longer
+    /// than a result can hold has none either.
     pub fn reported(&self, q: f64) -> Quantile {
-        let estimate = self.quantile(q);
+        let estimate = self.quantile(q).filter(|_| !self.is_beyond(q));
+        let end = |of: fn(QuantileEstimate) -> f64| Nanos::try_from_nanos_f64(of(estimate?));
         Quantile {
             q,
-            value: estimate.map(|e| nanos(e.value_ns)),
-            lo: estimate.map(|e| nanos(e.lo_ns)),
-            hi: estimate.map(|e| nanos(e.hi_ns)),
+            value: end(|e| e.value_ns),
+            lo: end(|e| e.lo_ns),
+            hi: end(|e| e.hi_ns),
         }
     }
 
@@ -183,18 +192,14 @@ impl Sample {
             unit: Default::default(),
             count: self.pooled.count(),
             mean: self.pooled.mean_ns(),
-            min: self.pooled.min_ns().map(nanos),
-            max: self.pooled.max_ns().map(nanos),
+            min: self.pooled.min_ns().and_then(Nanos::try_from_nanos_f64),
+            max: self.pooled.max_ns().and_then(Nanos::try_from_nanos_f64),
             unanswered: 0,
             quantiles: (REPORTED_QUANTILES.iter())
                 .map(|&q| self.reported(q))
                 .collect(),
         }
     }
-}
-
-fn nanos(ns: f64) -> Nanos {
-    Nanos::new(ns.round().max(0.0) as u64)
 }
 
 #[cfg(test)]
@@ -231,6 +236,20 @@ mod tests {
         let d = sample.distribution();
         assert_eq!(d.count, 3_200);
         assert_eq!(d.quantiles.last().unwrap().value, None);
+    }
+
+    /// 90 % of the sojourns are a minute, the others a thousand years.
+    #[test]
+    fn what_no_result_can_hold_has_no_value() {
+        let (minute, longer) = (6e10, 3e19);
+        let of = |i: u32| if i % 10 == 9 { longer } else { minute };
+        let batches = (0..32).map(|_| batch(&(0..100).map(of).collect::<Vec<_>>()));
+        let found = Sample::new(batches.collect()).distribution();
+        let values = |q: f64| found.at(q).map(|x| (x.value.is_some(), x.hi.is_some()));
+        assert_eq!(values(0.5), Some((true, true)));
+        assert_eq!(values(0.9), Some((true, false)));
+        assert_eq!(values(0.99), Some((false, false)));
+        assert_eq!((found.max, found.min), (None, Some(Nanos::from_secs(60))));
     }
 
     #[test]

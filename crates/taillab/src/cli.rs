@@ -292,6 +292,49 @@ mod tests {
     }
 
     #[test]
+    fn every_count_and_every_size_takes_a_suffix() {
+        for line in [
+            "trace -p 1 --ring-bytes 64K",
+            "run memcached --ring-bytes 64K --receive-buffer 8M --keys 10k --key-bytes 1K --value-bytes 1K \
+             --request-bytes 1K --response-bytes 1K --pairs 1k --outstanding 1k --connections 1k --reserve 4k",
+            "load echo://h:1 -R 1 --connections 1k --outstanding 1k --request-bytes 1K --response-bytes 64K",
+            "load memcached://h:1 -R 1 --keys 1M --key-bytes 64 --value-bytes 64K",
+            "rtt --count 100M --runs 1k --warmup 10k --size 64K --conns 1,1k --link veth --mtu 9K",
+            "reproduce deconstructing fig4 --count 1M --runs 1k",
+            "reproduce tales fig1 --requests 20M",
+            "serve epoll-shared --request-bytes 1K --response-bytes 64K",
+            "sim --requests 20M",
+            "budget --draws 1M",
+            "bench causes --pairs 1k",
+        ] {
+            let words = ["taillab"].into_iter().chain(line.split_whitespace());
+            let said = Cli::try_parse_from(words)
+                .err()
+                .map(|error| error.to_string());
+            assert!(said.is_none(), "{line}: {said:?}");
+        }
+        let words = ["taillab", "rtt", "--count", "100M"];
+        let Command::Rtt(args) = Cli::try_parse_from(words).unwrap().command else {
+            panic!("another command");
+        };
+        assert_eq!(args.count.get(), 100_000_000);
+    }
+
+    /// A trace says what `--help` says of it.
+    #[test]
+    fn the_unit_of_a_trace_is_never_guessed_where_it_matters() {
+        each(&command(), "taillab", &mut |name, command| {
+            let unit = |arg: &&Arg| arg.get_long() == Some("trace-unit");
+            let help = command.get_arguments().find(unit).and_then(Arg::get_help);
+            let help = help.map(ToString::to_string).unwrap_or_default();
+            assert!(
+                help.is_empty() || help.contains("else it is needed"),
+                "{name}: {help}"
+            );
+        });
+    }
+
+    #[test]
     fn a_wrong_command_line_is_one_line_with_its_remedy() {
         for (words, parts) in [
             (&["trace", "-p", "x"][..], &["`pgrep", "--help"][..]),

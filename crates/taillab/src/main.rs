@@ -9,6 +9,8 @@
     reason = "it panics where stderr is closed: `say` does not"
 )]
 
+mod addresses;
+mod capacity;
 mod changes;
 mod cli;
 mod commands;

@@ -27,6 +27,28 @@ fn assert_refused(args: &[&str], named: &str) {
 }
 
 #[test]
+fn what_is_repeated_on_stderr_cannot_steer_the_terminal() {
+    // an escape, a C1 introducer of sequences, a bidirectional override, a second line
+    let hostile = "a\u{1b}[2J\u{9b}31m\u{202e}b\ntaillab: all is well";
+    for args in [
+        &["explain", hostile][..],
+        &["load", hostile, "-R", "1"],
+        &["run", "-f", hostile],
+        &["compare", hostile, hostile],
+        &["noise", "-C", hostile],
+    ] {
+        let (output, _) = taillab(args);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.contains("all is well"), "{args:?}: {said:?}");
+        let line = said.strip_suffix('\n').unwrap();
+        assert!(
+            !line.contains(taillab_model::text::is_obeyed),
+            "{args:?}: {said:?}"
+        );
+    }
+}
+
+#[test]
 fn wrong_settings_are_usage_errors_that_name_the_setting() {
     for (args, named) in [
         (&["-u", "151%"][..], "utilization"),

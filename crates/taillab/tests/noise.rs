@@ -50,6 +50,40 @@ fn every_cpu_has_a_row_that_obeys_the_schema() {
     }
 }
 
+/// The CPUs on which this process may run, the first and the last.
+fn ends_of_the_mask() -> [String; 2] {
+    let allowed = taillab_host::cpus::allowed().unwrap();
+    [allowed.first(), allowed.iter().last()].map(|cpu| cpu.unwrap().to_string())
+}
+
+/// As on a machine with isolcpus, the mask of the process lacks the CPU.
+#[test]
+fn a_cpu_outside_of_the_mask_is_measured() {
+    let [first, last] = ends_of_the_mask();
+    let command = support::taillab();
+    let output = std::process::Command::new("taskset")
+        .args(["-c", &first])
+        .arg(command.get_program())
+        .args([
+            "noise",
+            "--json",
+            "-q",
+            "-d",
+            "100ms",
+            "--no-causes",
+            "-C",
+            &last,
+        ])
+        .output()
+        .unwrap();
+    if lacks_counter(&output) {
+        return;
+    }
+    let rows = &json(&output)["rows"];
+    assert_eq!(rows.as_array().map(Vec::len), Some(1), "{rows}");
+    assert_eq!(rows[0]["cpu"].to_string(), last, "{rows}");
+}
+
 /// Ctrl-C gives the result of the time until then.
 #[test]
 fn interrupted_it_shows_what_it_has() {

@@ -298,6 +298,35 @@ fn a_peer_that_goes_in_mid_run_leaves_what_there_was() {
     }
 }
 
+/// The name may stand for ::1 first, where nobody listens.
+#[test]
+fn a_name_stands_for_the_address_that_answers() {
+    let udp = udp_server(|_, datagram, send| send(datagram));
+    let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+    let of_tcp = tcp.local_addr().unwrap().to_string();
+    // lasts as long as the test process
+    std::thread::spawn(move || {
+        for stream in tcp.incoming() {
+            let mut stream = stream.unwrap();
+            let mut answers = stream.try_clone().unwrap();
+            std::thread::spawn(move || std::io::copy(&mut stream, &mut answers));
+        }
+    });
+    for (proto, address) in [("udp", udp), ("tcp", of_tcp)] {
+        let named = address.replace("127.0.0.1", "localhost");
+        let mut args = vec!["--proto", proto, "--target", &named];
+        args.extend(FEW);
+        let output = run(&args);
+        assert_eq!(
+            output.status.code(),
+            Some(0),
+            "{proto}: {}",
+            stderr(&output)
+        );
+        assert_eq!(result(&output)["server"], format!("{named} ({address})"));
+    }
+}
+
 #[test]
 fn who_does_not_echo_is_named() {
     // over UDP: it answers with something else
@@ -376,6 +405,29 @@ fn an_interruption_keeps_what_there_is() {
     assert_eq!(result["partial"], true);
     assert_eq!(rows(&result)[0]["partial"], true);
     assert_eq!(rows(&result)[0]["failure"], Value::Null);
+}
+
+#[test]
+fn an_interruption_in_the_warm_up_is_said() {
+    let child = rtt(&[
+        "--proto", "tcp", "--warmup", "1G", "--count", "10", "--runs", "1",
+    ])
+    .stdout(Stdio::piped())
+    .stderr(Stdio::piped())
+    .spawn()
+    .unwrap();
+    support::wait_for("round trips", || {
+        (support::cpu_time(child.id()) >= Duration::from_millis(200)).then_some(())
+    });
+    support::signal(child.id(), "INT");
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
+    let said = stderr(&output);
+    assert!(
+        said.contains("interrupted before a round trip was measured"),
+        "{said}"
+    );
+    assert!(output.stdout.is_empty(), "{output:?}");
 }
 
 #[test]

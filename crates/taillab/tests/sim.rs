@@ -171,6 +171,61 @@ fn simulated_stands_beside_exact() {
 }
 
 #[test]
+fn a_service_time_of_hours_has_its_percentiles() {
+    let result = json(&[
+        "--service",
+        "exponential:4000s",
+        "-u",
+        "0.5",
+        "-n",
+        "2M",
+        "--exact",
+    ]);
+    let (exact, found) = (&result["exact"], &result["sojourn"]);
+    for place in 0..3 {
+        let exact = exact["quantiles"][place]["value"].as_f64().unwrap();
+        let found = found["quantiles"][place]["value"].as_f64().unwrap();
+        assert!((found / exact - 1.0).abs() < 0.03, "{found} {exact}");
+    }
+}
+
+/// 46 years: the median is known, p90 is about a thousand years.
+#[test]
+fn a_time_that_no_result_can_hold_is_no_number() {
+    let call = [
+        "--service",
+        "exponential:400000h",
+        "-u",
+        "0.9",
+        "-n",
+        "200k",
+    ];
+    let result = json(&[&call[..], &["--exact"]].concat());
+    assert_eq!(complaints(&result), [""; 0]);
+    let quantiles = &result["sojourn"]["quantiles"];
+    let years = |value: &Value| value.as_f64().unwrap() / 3.1536e16;
+    let median = years(&quantiles[0]["value"]);
+    assert!((200.0..500.0).contains(&median), "{median} years");
+    let beyond = [&quantiles[1], &quantiles[2]].map(|x| [&x["value"], &x["hi"]]);
+    assert!(
+        beyond.as_flattened().iter().all(|x| x.is_null()),
+        "{quantiles}"
+    );
+    assert!(
+        result["exact"]["quantiles"][1]["value"].is_null(),
+        "{result}"
+    );
+    assert!(result["sojourn"]["max"].is_null(), "{result}");
+    let text = stdout(&taillab(&[&["sim"], &call[..]].concat()));
+    assert!(text.contains("beyond 584 years"), "{text}");
+    let warning = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        warning.contains("the longest time that a result can hold"),
+        "{text}"
+    );
+}
+
+#[test]
 fn what_the_sample_cannot_support_says_what_it_needs() {
     let result = json(&["-n", "20k"]);
     let last = result["sojourn"]["quantiles"]

@@ -6,7 +6,7 @@ use taillab_model::{Nanos, quantile_rank};
 /// log2 of the number of bins for each doubling: a bin is at most 0.8 % wide.
 const FINE: u32 = 7;
 
-/// Up to 2⁴⁰ ns (18 minutes); longer times are counted in the last bin.
+/// Up to 2⁴⁰ ns (18 minutes); longer times are counted in the last bin, which has no value.
 const BINS: usize = ((40 - FINE as usize) + 1) << FINE;
 
 /// Sojourns by block of time, in bins whose width grows with the value.
@@ -124,7 +124,7 @@ fn quantile_of(up_to: impl Fn(usize) -> u64, q: f64) -> Option<f64> {
             false => from = middle + 1,
         }
     }
-    if from == BINS {
+    if is_last(from) {
         return None;
     }
     let before = from.checked_sub(1).map_or(0, &up_to);
@@ -143,12 +143,15 @@ impl Counts {
         self.0.iter().sum()
     }
 
-    /// The quantile to the precision of the bins, 0.8 %.
+    /// The quantile to the precision of the bins, 0.8 %; `None` of nothing, or if it is longer than they reach.
     pub(crate) fn quantile_ns(&self, q: f64) -> Option<f64> {
         let total = self.total();
         let rank = (quantile_rank(total, q) + 1) as f64;
         let mut before = 0_u64;
         for (bin, &count) in self.0.iter().enumerate() {
+            if is_last(bin) {
+                break;
+            }
             if count > 0 && (before + count) as f64 >= rank {
                 let (low, high) = edges(bin);
                 let into = (rank - before as f64) / count as f64;
@@ -181,6 +184,11 @@ impl Counts {
         }
         curve
     }
+}
+
+/// Whether a bin holds times of any length beyond its lower edge.
+const fn is_last(bin: usize) -> bool {
+    bin + 1 >= BINS
 }
 
 fn bin(ns: u64) -> usize {
@@ -247,6 +255,20 @@ mod tests {
         let counts = BlockHistogram::new(1).all();
         assert_eq!(counts.quantile_ns(0.5), None);
         assert!(counts.ccdf(10).is_empty());
+    }
+
+    /// Three of four times are a second, one is an hour.
+    #[test]
+    fn a_time_beyond_the_bins_is_no_number() {
+        let mut histogram = BlockHistogram::new(1);
+        for seconds in [1, 1, 1, 3_600] {
+            histogram.add(0, seconds * 1_000_000_000);
+        }
+        let all = histogram.all();
+        let second = all.quantile_ns(0.5).unwrap();
+        assert!((second / 1e9 - 1.0).abs() < 0.01, "{second}");
+        assert_eq!(all.quantile_ns(0.99), None);
+        assert_eq!(histogram.cumulative().quantile_ns(&[1], 0.99), None);
     }
 
     #[test]

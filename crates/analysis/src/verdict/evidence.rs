@@ -35,6 +35,8 @@ pub struct Evidence<'a> {
     pub load: Option<SentLoad<'a>>,
     /// A generator without a schedule: `load -R max`, `load --ping-pong`.
     pub closed_loop: Option<ClientSide<'a>>,
+    /// Answers come on a stream, where one too many can have been taken for the next request's: `load`, `run`.
+    pub on_stream: bool,
     /// The first answer that was an error, or not one of the protocol: `load`.
     pub wrong_answer: Option<&'a str>,
     /// Several loads, one after the other, each with its own verdict: `load` with several rates, or a

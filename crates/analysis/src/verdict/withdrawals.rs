@@ -128,10 +128,15 @@ fn wrong(e: &Evidence<'_>) -> Option<f64> {
 }
 
 /// The lowest percentile that wrong answers spoil. Requests without an answer are known to be the slowest, so
-/// the percentiles below them hold.
+/// the percentiles below them hold. A datagram that comes twice, or too late, is wrong for no request: each has its
+/// own answer, or none.
 fn spoiled_by_wrong_answers(e: &Evidence<'_>) -> Option<f64> {
     let errors = e.errors()?;
-    let wrong = errors.total() - errors.unanswered_requests();
+    let of_no_request = match e.on_stream {
+        true => 0,
+        false => errors.unexpected_responses,
+    };
+    let wrong = errors.total() - errors.unanswered_requests() - of_no_request;
     spoiled_from(share(wrong, e.client()?.requests))
 }
 

@@ -27,6 +27,10 @@ const QUIET: Nanos = Nanos::new(300);
 /// While nothing is outstanding, one turn in this many looks for stray answers.
 const STRAY_TURNS: u32 = 64;
 
+/// How long a generator that is behind goes on sending after the last request was due. Only the time in which it
+/// can send counts, in steps of [`STOP_CHECK`]: one that was held up at the end makes up for it.
+const OVERTIME: Nanos = Nanos::from_secs(1);
+
 /// From the end of the set-up to the start of the schedule, so that caches settle.
 const LEAD: Nanos = Nanos::from_millis(1);
 
@@ -57,7 +61,8 @@ impl OpenLoop<'_> {
 
 /// Sends the schedule and returns the record of every request.
 ///
-/// Runs on the calling thread until the last answer or its time-out.
+/// Runs on the calling thread until the last answer or its time-out. A generator that cannot keep up with the
+/// schedule stops soon after the last request was due ([`LoadRun::unsent`]).
 ///
 /// # Errors
 /// [`LoadError::EmptySchedule`], [`LoadError::UnsortedSchedule`] or
@@ -144,10 +149,15 @@ impl<'a> Pacing<'a> {
         }
     }
 
+    /// When nothing more is due.
+    fn end(&self) -> Nanos {
+        self.walk.pace().end()
+    }
+
     /// Whether the next request, which is due now, comes after the end.
     #[inline]
     fn is_over<C: Client>(&self, run: &Session<'_, C>) -> bool {
-        run.record.planned(run.next) >= self.walk.pace().end()
+        run.record.planned(run.next) >= self.end()
     }
 }
 
@@ -168,6 +178,8 @@ fn spin<C: Client, H: Hooks>(
         pacing.fix(run);
     }
     let mut due = run.record.due(0);
+    let last_due = run.record.planned(n - 1);
+    let mut overtime = Nanos::ZERO;
     let mut stop_check = at + STOP_CHECK;
     let mut in_a_row = 0;
     let mut looks_owed = 0;
@@ -178,6 +190,11 @@ fn spin<C: Client, H: Hooks>(
             let reason = run.reason_to_stop(at, hooks);
             if reason.is_some() {
                 return (at, reason);
+            }
+            let end = pacing.as_ref().map_or(last_due, Pacing::end);
+            if is_time_up(at, start + end, &mut overtime) {
+                run.unsent = unsent(run, pacing);
+                return (at, None);
             }
             // the hook may have taken its time
             at = now();
@@ -224,4 +241,25 @@ fn spin<C: Client, H: Hooks>(
         at = run.idle(at, due, hooks);
     }
     (at, None)
+}
+
+/// Whether the generator has gone on for long enough after the end.
+fn is_time_up(at: Monotonic, end: Monotonic, overtime: &mut Nanos) -> bool {
+    if at > end {
+        *overtime += STOP_CHECK;
+    }
+    *overtime > OVERTIME
+}
+
+/// Requests that are due and were not sent.
+#[cold]
+fn unsent<C: Client>(run: &Session<'_, C>, pacing: Option<Pacing<'_>>) -> usize {
+    let rest = run.next..run.record.planned_len();
+    let Some(Pacing { mut walk, .. }) = pacing else {
+        return rest.len();
+    };
+    let end = walk.pace().end();
+    // when the next one is due is fixed already
+    let due = rest.skip(1).map(|k| walk.due(run.record.planned(k)));
+    1 + due.take_while(|due| *due < end).count()
 }

@@ -47,6 +47,8 @@ pub struct LoadRun {
     pub errors: LoadErrors,
     /// Why it ended early; `None` if it did not.
     pub stopped: Option<StopReason>,
+    /// Requests of a schedule that were due and not yet sent when its time was up.
+    pub unsent: usize,
     /// The client's use of its CPU.
     pub cpu: CpuUse,
     /// For each late send, how long the thread waited for its CPU (perhaps not at all), in order of
@@ -72,6 +74,8 @@ pub(super) struct Session<'a, C> {
     pub(super) outstanding: usize,
     /// The request whose answer, or loss, the last look found.
     pub(super) ended: Option<usize>,
+    /// Requests that were due and not yet sent when the time was up.
+    pub(super) unsent: usize,
     stop: &'a AtomicBool,
     progress: &'a Progress,
     measure_from: usize,
@@ -106,6 +110,7 @@ impl<'a, C: Client> Session<'a, C> {
             next: 0,
             outstanding: 0,
             ended: None,
+            unsent: 0,
             stop,
             progress,
             naps: Naps::new(waiting),
@@ -285,6 +290,7 @@ impl<'a, C: Client> Session<'a, C> {
             errors: [self.record.request_errors(), self.extra].into_iter().sum(),
             record: self.record,
             stopped,
+            unsent: self.unsent,
             cpu,
             waits: self.waits.noted,
         }

@@ -5,6 +5,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
 
 use taillab_model::summary::LoadErrors;
 use taillab_model::{Nanos, Outcome};
@@ -323,6 +324,34 @@ fn a_flood_of_answers_does_not_hold_back_sends() {
     // those of the last request need not be read any more
     let extra = ((FLOOD - 1) * (requests - 1)) as u64;
     assert!(result.errors.unexpected_responses >= extra);
+}
+
+/// Far more is due than can be sent: at a millisecond for each, it would take 20 s.
+#[test]
+fn a_generator_that_cannot_keep_up_ends_when_the_time_is_up() {
+    let mut client = Fake::client(4, |_, request| {
+        std::thread::sleep(Duration::from_millis(1));
+        vec![answer(request)]
+    });
+    let n = 20_000;
+    let schedule = vec![Nanos::ZERO; n];
+    let result = run(&mut client, schedule, 0, HOUR, &mut NoHooks);
+    let sent = result.record.iter().len();
+    assert!(sent < n, "{sent}");
+    assert_eq!((result.unsent, result.stopped), (n - sent, None));
+}
+
+/// Being held up is no part of the time in which it can send.
+#[test]
+fn a_generator_that_was_held_up_at_the_end_makes_up_for_it() {
+    let mut client = Fake::client(4, |k, request| {
+        if k == 10 {
+            std::thread::sleep(Duration::from_millis(1_500));
+        }
+        vec![answer(request)]
+    });
+    let result = run(&mut client, vec![Nanos::ZERO; 200], 0, HOUR, &mut NoHooks);
+    assert_eq!((result.record.iter().len(), result.unsent), (200, 0));
 }
 
 #[test]

@@ -73,6 +73,8 @@ pub struct ClosedFleet<'a> {
     pub warm_up: Nanos,
     /// Seed of the operations and keys; each thread makes its own from it.
     pub seed: u64,
+    /// As [`ClosedLoop::timeout`].
+    pub timeout: Nanos,
     /// Ends the run early when it becomes true (Ctrl-C).
     pub stop: &'a AtomicBool,
 }
@@ -200,6 +202,7 @@ impl<C: Client + Send> Fleet<C> {
                 length: load.length,
                 warm_up: load.warm_up,
                 seed: seed_of(load.seed, at),
+                timeout: load.timeout,
                 stop: own.stop,
                 progress: own.progress,
             };

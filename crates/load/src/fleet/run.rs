@@ -80,6 +80,11 @@ impl FleetRun {
         self.runs.iter().map(|run| run.errors).sum()
     }
 
+    /// Requests that were due and not yet sent when the time was up.
+    pub fn unsent(&self) -> usize {
+        self.runs.iter().map(|run| run.unsent).sum()
+    }
+
     /// The CPU use of the client threads, summed.
     pub fn cpu(&self) -> CpuUse {
         self.runs.iter().map(|run| run.cpu).sum()
@@ -144,6 +149,7 @@ mod tests {
             record,
             errors: LoadErrors::default(),
             stopped: None,
+            unsent: 0,
             cpu: CpuUse::default(),
             waits: Vec::new(),
         }

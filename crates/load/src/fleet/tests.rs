@@ -106,6 +106,7 @@ fn a_fleet_saturates_with_all_its_threads() {
         length: Nanos::from_millis(20),
         warm_up: Nanos::from_millis(5),
         seed: 1,
+        timeout: HOUR,
         stop: &AtomicBool::new(false),
     };
     let found = fleet.saturate(&load, &mut NoHooks).unwrap();

@@ -19,8 +19,8 @@ use crate::protocol::DatagramProtocol;
 use crate::protocol::echo::{Echo, EchoDatagrams, EchoStream, MAX_STREAM_BYTES};
 use crate::transport::{DatagramTransport, NotSent, Receipt, Sockets};
 use crate::{
-    AnyClient, ClosedLoop, Codec, DatagramClient, EchoWorkload, KernelStamps, LoadError, LoadRun,
-    NoHooks, OpenLoop, Saturation, open_loop, saturate,
+    AnyClient, ClosedLoop, Codec, DatagramClient, EchoWorkload, Hooks, KernelStamps, LoadError,
+    LoadRun, NoHooks, OpenLoop, Saturation, open_loop, saturate,
 };
 
 /// The most looks for late answers when a transport discards what is under way.
@@ -98,10 +98,14 @@ impl OpenClient {
     ///
     /// # Errors
     /// As there.
-    pub fn saturate(&mut self, load: &ClosedLoop<'_>) -> Result<Saturation, LoadError> {
+    pub fn saturate(
+        &mut self,
+        load: &ClosedLoop<'_>,
+        hooks: &mut impl Hooks,
+    ) -> Result<Saturation, LoadError> {
         match &mut self.kind {
-            Kind::Sockets(client) => saturate(client, load, &mut NoHooks),
-            Kind::Wire(client) => saturate(client, load, &mut NoHooks),
+            Kind::Sockets(client) => saturate(client, load, hooks),
+            Kind::Wire(client) => saturate(client, load, hooks),
         }
     }
 

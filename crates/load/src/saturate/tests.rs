@@ -4,6 +4,9 @@ use super::*;
 use crate::engine::NoHooks;
 use crate::fake::{Fake, answer, datagram, get};
 
+/// How long a request waits before the first answer.
+const TIMEOUT: Nanos = Nanos::from_secs(1);
+
 /// Ends the loop once the server has had a number of requests.
 struct Until<'a> {
     progress: &'a Progress,
@@ -29,6 +32,7 @@ fn run(
         length: Nanos::from_secs(3600),
         warm_up: Nanos::ZERO,
         seed: 1,
+        timeout: TIMEOUT,
         stop: &AtomicBool::new(false),
         progress: &progress,
     };
@@ -83,7 +87,7 @@ fn late_answers_are_those_of_requests_that_timed_out() {
     assert_eq!((found.responses, found.errors), (0, expected));
 }
 
-/// On streams, a request is given up only after a second.
+/// On streams, a request is given up only after its time-out.
 #[test]
 fn a_request_without_an_answer_holds_back_no_other() {
     let traits = Traits {
@@ -91,7 +95,7 @@ fn a_request_without_an_answer_holds_back_no_other() {
         key_period: usize::MAX,
         ..Fake::client(1, |_, _| vec![]).traits()
     };
-    let mut flight = Flight::new(vec![get(); PLAN], traits);
+    let mut flight = Flight::new(vec![get(); PLAN], traits, TIMEOUT);
     let start = Monotonic::from_nanos_since_boot(1);
     flight.sent(start);
     for k in 1..=10 * ROWS {
@@ -100,8 +104,8 @@ fn a_request_without_an_answer_holds_back_no_other() {
         flight.done(k);
     }
     assert_eq!((flight.count, flight.outstanding(0)), (1, Some(get())));
-    let late = start + GIVE_UP_AT_LAST + Nanos::new(1);
-    assert!(!flight.give_up(start + GIVE_UP_AT_LAST) && flight.give_up(late));
+    let late = start + TIMEOUT + Nanos::new(1);
+    assert!(!flight.give_up(start + TIMEOUT) && flight.give_up(late));
     assert!(!flight.give_up(late));
     assert_eq!((flight.count, flight.next()), (0, 10 * ROWS + 1));
 }
@@ -110,8 +114,8 @@ fn a_request_without_an_answer_holds_back_no_other() {
 #[test]
 fn a_lost_request_is_given_up_by_how_long_answers_take() {
     let traits = Fake::client(1, |_, _| vec![]).traits();
-    let mut flight = Flight::new(vec![get(); PLAN], traits);
-    assert_eq!(flight.give_up, GIVE_UP_AT_LAST);
+    let mut flight = Flight::new(vec![get(); PLAN], traits, TIMEOUT);
+    assert_eq!(flight.give_up, TIMEOUT);
     flight.learn(Nanos::from_millis(30));
     assert_eq!(flight.give_up, Nanos::from_millis(240));
     let at_once = |flight: &mut Flight| {
@@ -121,10 +125,33 @@ fn a_lost_request_is_given_up_by_how_long_answers_take() {
     };
     at_once(&mut flight);
     assert_eq!(flight.give_up, GIVE_UP);
-    flight.learn(Nanos::from_secs(9));
+    flight.learn(Nanos::from_secs(90));
     assert_eq!(flight.give_up, GIVE_UP_AT_LAST);
     at_once(&mut flight);
     assert_eq!(flight.give_up, GIVE_UP);
+}
+
+/// 32 requests in flight to one worker that takes 50 ms each: the last of them waits for longer than the time-out.
+#[test]
+fn requests_that_wait_for_one_another_are_not_given_up() {
+    let stream = Traits {
+        is_lossy: false,
+        key_period: usize::MAX,
+        ..Fake::client(1, |_, _| vec![]).traits()
+    };
+    let datagram = Fake::client(1, |_, _| vec![]).traits();
+    for traits in [stream, datagram] {
+        let mut flight = Flight::new(vec![get(); PLAN], traits, TIMEOUT);
+        let start = Monotonic::from_nanos_since_boot(1);
+        (0..32).for_each(|_| flight.sent(start));
+        for k in 0..200 {
+            let at = start + Nanos::from_millis(50) * (k as u64 + 1);
+            assert!(!flight.give_up(at), "request {k}");
+            flight.learn(flight.waited(k, at));
+            flight.done(k);
+            flight.sent(at);
+        }
+    }
 }
 
 #[test]
@@ -160,6 +187,7 @@ fn a_server_that_refuses_everything_ends_the_run() {
         length: Nanos::from_secs(3600),
         warm_up: Nanos::ZERO,
         seed: 1,
+        timeout: TIMEOUT,
         stop: &AtomicBool::new(false),
         progress: &Progress::new(),
     };
@@ -176,6 +204,7 @@ fn the_time_counted_begins_after_the_warm_up() {
         length: Nanos::from_millis(10),
         warm_up: Nanos::from_millis(20),
         seed: 1,
+        timeout: TIMEOUT,
         stop: &AtomicBool::new(false),
         progress: &Progress::new(),
     };
@@ -197,6 +226,7 @@ fn time_without_the_cpu_is_no_cpu_time() {
         length: Nanos::from_millis(10),
         warm_up: Nanos::ZERO,
         seed: 1,
+        timeout: TIMEOUT,
         stop: &AtomicBool::new(false),
         progress: &Progress::new(),
     };
@@ -218,6 +248,7 @@ fn nothing_is_sent_before_the_start() {
         length: Nanos::from_millis(5),
         warm_up: Nanos::ZERO,
         seed: 1,
+        timeout: TIMEOUT,
         stop: &AtomicBool::new(false),
         progress: &Progress::new(),
     };
@@ -234,6 +265,7 @@ fn what_is_stopped_in_the_warm_up_has_counted_nothing() {
         length: Nanos::from_secs(3600),
         warm_up: Nanos::from_secs(3600),
         seed: 1,
+        timeout: TIMEOUT,
         stop: &AtomicBool::new(false),
         progress: &progress,
     };
@@ -263,6 +295,7 @@ fn numbers_in_flight_that_cannot_be_are_refused() {
             length: Nanos::ZERO,
             warm_up: Nanos::ZERO,
             seed: 1,
+            timeout: TIMEOUT,
             stop: &AtomicBool::new(false),
             progress: &Progress::new(),
         };

@@ -32,6 +32,7 @@ fn every_scheme_is_read_and_written_back_with_its_port() {
         ("http+unix:/s.sock:/a?b", "http+unix:/s.sock:/a?b"),
         ("redis://[::1]", "redis://[::1]:6379"),
         ("redis+tcp://[fe80::1]:7/", "redis://[fe80::1]:7"),
+        ("redis://[fe80::1%eth0]", "redis://[fe80::1%eth0]:6379"),
         ("redis+unix:/r.sock", "redis+unix:/r.sock"),
     ] {
         let target = read(text);
@@ -69,6 +70,9 @@ fn what_is_wrong_is_said_with_what_would_be_right() {
         ("echo+tcp://::1:80", "needs brackets"),
         ("echo+tcp://[::1", "needs brackets"),
         ("echo+tcp://[::1]80", "needs brackets"),
+        ("echo+tcp://[fe80::1%]:80", "needs brackets"),
+        ("echo+tcp://[fe80::1%a b]:80", "needs brackets"),
+        ("echo+tcp://[x%eth0]:80", "needs brackets"),
         (
             "echo+tcp://127.0.0.300",
             "neither a host name nor an address",

@@ -101,9 +101,12 @@ pub struct SimulatedRun {
     pub z: Option<Z>,
     /// Why the numbers may be wrong.
     pub warnings: Vec<String>,
-    /// For each quantile without a value: about how many requests it needs.
+    /// For each quantile that the sample does not support: about how many requests it needs.
     #[serde(skip)]
     pub needs: Vec<(f64, u64)>,
+    /// The quantiles that are longer than a result can hold.
+    #[serde(skip)]
+    pub beyond: Vec<f64>,
     /// The share of requests that take longer than a time in nanoseconds.
     #[serde(skip)]
     pub points: Vec<(f64, f64)>,
@@ -270,8 +273,11 @@ impl SimulationReport {
 }
 
 impl SimulatedRun {
-    /// Shown instead of a quantile that the sample cannot support.
+    /// Shown instead of a quantile that the sample cannot support, or that is longer than a result can hold.
     pub fn need(&self, q: f64) -> String {
+        if self.beyond.contains(&q) {
+            return "beyond 584 years".to_owned();
+        }
         let needed = self.needs.iter().find(|(of, _)| *of == q);
         needed.map_or_else(
             || "–".to_owned(),

@@ -7,7 +7,7 @@ use taillab_host::doctor::privileges_of;
 use taillab_model::Nanos;
 use taillab_testkit::causes::CauseKind;
 
-use super::shared::{Output, load_share};
+use super::shared::{Output, count, load_share};
 
 const CAUSES_EXIT_CODES: &str = "Exit codes:\n  0    every kind that can be injected here passed\n  1    \
     something failed\n  2    wrong command line\n  3    a kind failed: see the table\n  4    none \
@@ -48,7 +48,7 @@ pub struct CausesArgs {
     #[arg(long)]
     pub fix_check: bool,
     /// Pairs of blocks, with and without the cause
-    #[arg(long, value_name = "N", default_value_t = 8)]
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = count::<u32>)]
     pub pairs: u32,
     /// The server's CPU
     #[arg(short = 'C', long, value_name = "CPU", default_value_t = 0)]

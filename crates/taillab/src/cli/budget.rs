@@ -7,7 +7,7 @@ use taillab_host::CpuSet;
 use taillab_host::doctor::privileges_of;
 use taillab_model::Nanos;
 
-use super::shared::{Output, positive};
+use super::shared::{Output, count, positive};
 
 const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed\n  2    \
     wrong command line or topology file\n  130  interrupted; the rows so far are shown";
@@ -50,7 +50,7 @@ pub struct BudgetArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub topology: Vec<PathBuf>,
     /// Round trips drawn for each topology
-    #[arg(hide_short_help = true, long, value_name = "N", default_value_t = 200_000, value_parser = clap::value_parser!(u32).range(10_000..=5_000_000))]
+    #[arg(hide_short_help = true, long, value_name = "N", default_value_t = 200_000, value_parser = draws)]
     pub draws: u32,
     /// Seed of the draws
     #[arg(hide_short_help = true, long, value_name = "N", default_value_t = 1)]
@@ -61,4 +61,13 @@ pub struct BudgetArgs {
     pub output: Option<PathBuf>,
     #[command(flatten)]
     pub common: Output,
+}
+
+/// Enough for the tail, and no more than memory holds.
+fn draws(text: &str) -> Result<u32, String> {
+    let draws: u32 = count(text)?;
+    match (10_000..=5_000_000).contains(&draws) {
+        true => Ok(draws),
+        false => Err(format!("{draws} is not in 10000..=5000000")),
+    }
 }

@@ -13,7 +13,7 @@ use taillab_queueing::arrivals::ArrivalProcess;
 use taillab_queueing::arrivals::profile::RateProfile;
 
 use super::shared::{
-    LimitArgs, Output, StoreArgs, TraceFileArgs, load_share, numbers, rate, wrapped,
+    LimitArgs, Output, StoreArgs, TraceFileArgs, count, load_share, numbers, rate, size, wrapped,
 };
 
 const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed, e.g. \
@@ -109,7 +109,7 @@ pub struct ScheduleArgs {
     pub ping_pong: bool,
     /// Requests in flight with -R max and while the capacity is measured [default: 32, or 8 for each thread, if
     /// that is more]
-    #[arg(hide_short_help = true, long, value_name = "N")]
+    #[arg(hide_short_help = true, long, value_name = "N", value_parser = count::<NonZeroUsize>)]
     pub outstanding: Option<NonZeroUsize>,
     /// Seed of the schedule and of the requests
     #[arg(hide_short_help = true, long, value_name = "N", default_value_t = 1)]
@@ -120,7 +120,7 @@ pub struct ScheduleArgs {
 #[derive(Debug, Args)]
 pub struct ClientArgs {
     /// Connections, divided among the threads
-    #[arg(short, long, value_name = "N", default_value = "16")]
+    #[arg(short, long, value_name = "N", default_value = "16", value_parser = count::<NonZeroUsize>)]
     pub connections: NonZeroUsize,
     /// Threads that send and receive, each on its own CPU
     #[arg(short, long, value_name = "N", default_value = "1")]
@@ -183,10 +183,10 @@ pub struct RequestArgs {
     #[arg(hide_short_help = true, long)]
     pub no_prefill: bool,
     /// Length of a request (echo, and HTTP, where a header fills it up) [default: echo 128]
-    #[arg(hide_short_help = true, long, value_name = "BYTES")]
+    #[arg(hide_short_help = true, long, value_name = "BYTES", value_parser = size::<usize>)]
     pub request_bytes: Option<usize>,
     /// Length of an echo's response [default: 128]
-    #[arg(hide_short_help = true, long, value_name = "BYTES")]
+    #[arg(hide_short_help = true, long, value_name = "BYTES", value_parser = size::<usize>)]
     pub response_bytes: Option<usize>,
 }
 

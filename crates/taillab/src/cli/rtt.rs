@@ -11,7 +11,7 @@ use taillab_host::doctor::privileges_of;
 use taillab_load::rtt::{Mode, Proto, RDMA};
 use taillab_model::Nanos;
 
-use super::shared::{Output, load_share, rate};
+use super::shared::{Output, count, load_share, rate, size};
 
 const HELP: &str = "A message begins with the header of sockperf, so `sockperf server` answers (with --tcp \
     for TCP), as does any other server that sends back what it receives. Modes that a protocol does not \
@@ -73,14 +73,16 @@ pub struct RttArgs {
         value_name = "N,...",
         value_delimiter = ',',
         default_value = "1",
+        value_parser = count::<NonZeroU32>,
         help_heading = "Messages"
     )]
     pub conns: Vec<NonZeroU32>,
-    /// Round trips in a run, over all connections
+    /// Round trips in a run, over all connections: 100000, 100k, 1M
     #[arg(
         long,
         value_name = "N",
         default_value = "100000",
+        value_parser = count::<NonZeroU64>,
         help_heading = "Messages"
     )]
     pub count: NonZeroU64,
@@ -89,6 +91,7 @@ pub struct RttArgs {
         long,
         value_name = "N",
         default_value = "10",
+        value_parser = count::<NonZeroU32>,
         help_heading = "Messages"
     )]
     pub runs: NonZeroU32,
@@ -101,6 +104,7 @@ pub struct RttArgs {
         long,
         value_name = "N",
         default_value_t = 1_000,
+        value_parser = count::<u64>,
         help_heading = "Messages"
     )]
     pub warmup: u64,
@@ -146,7 +150,7 @@ pub struct RttArgs {
     )]
     pub link: LinkKind,
     /// MTU of the veth devices, e.g. 9000 for jumbo frames [default: 1500]
-    #[arg(hide_short_help = true, long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(68..=65_535), help_heading = "Ends")]
+    #[arg(hide_short_help = true, long, value_name = "BYTES", value_parser = mtu, help_heading = "Ends")]
     pub mtu: Option<u32>,
     /// Whether AF_XDP copies packets
     #[arg(
@@ -195,10 +199,10 @@ pub struct DeconstructingArgs {
     #[arg(value_name = "FIGURE", required = true)]
     pub figures: Vec<RoundTripFigure>,
     /// Round trips in a run
-    #[arg(long, value_name = "N", default_value = "100000")]
+    #[arg(long, value_name = "N", default_value = "100000", value_parser = count::<NonZeroU64>)]
     pub count: NonZeroU64,
     /// Runs of each curve
-    #[arg(long, value_name = "N", default_value = "10")]
+    #[arg(long, value_name = "N", default_value = "10", value_parser = count::<NonZeroU32>)]
     pub runs: NonZeroU32,
     /// CPUs of the client, e.g. 1 or 2-3 [default: one that the server does not use]
     #[arg(long, value_name = "CPUS")]
@@ -280,9 +284,9 @@ fn sizes(text: &str) -> Result<Sizes, String> {
     let mut all = Vec::new();
     for part in text.split(',') {
         match part.split_once("..") {
-            None => all.push(bytes(part)?),
+            None => all.push(size(part)?),
             Some((from, to)) => {
-                let (from, to) = (bytes(from)?, bytes(to)?);
+                let (from, to): (usize, usize) = (size(from)?, size(to)?);
                 if from == 0 || to < from {
                     return Err(format!("`{part}` must go up, e.g. 64..512K"));
                 }
@@ -294,20 +298,13 @@ fn sizes(text: &str) -> Result<Sizes, String> {
     Ok(Sizes(all))
 }
 
-/// `64`, `1K`, `1M`.
-fn bytes(text: &str) -> Result<usize, String> {
-    let text = text.trim();
-    let (number, unit) = match text.strip_suffix(['k', 'K']) {
-        Some(number) => (number, 1 << 10),
-        None => match text.strip_suffix(['m', 'M']) {
-            Some(number) => (number, 1 << 20),
-            None => (text, 1),
-        },
-    };
-    let number: Option<usize> = number.parse().ok();
-    number
-        .and_then(|number| number.checked_mul(unit))
-        .ok_or_else(|| format!("`{text}` is not a size; write bytes, e.g. 64, 1K or 1472"))
+/// What IP allows.
+fn mtu(text: &str) -> Result<u32, String> {
+    let bytes: u32 = size(text)?;
+    match (68..=65_535).contains(&bytes) {
+        true => Ok(bytes),
+        false => Err(format!("{bytes} is not in 68..=65535")),
+    }
 }
 
 fn timeout(text: &str) -> Result<Nanos, String> {

@@ -10,7 +10,9 @@ use taillab_model::{MiddleStamps, Nanos};
 use taillab_probe::Disturbances;
 
 use super::fix::{FactorialArgs, FixArgs};
-use super::shared::{LimitArgs, Output, StoreArgs, disturbances_help, load_share, rate};
+use super::shared::{
+    LimitArgs, Output, StoreArgs, count, disturbances_help, load_share, rate, size,
+};
 use crate::experiment::{Override, PRESETS, Preset, Protocol, ServerKind, TestbedKind, Transport};
 
 pub(super) const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something \
@@ -198,11 +200,11 @@ struct LoadSettings {
     #[arg(hide_short_help = true, long, value_name = "TIME")]
     warmup: Option<Nanos>,
     /// Connections of the generator [default: 256, UDP 16, but at least one for each of its CPUs]
-    #[arg(short, long, value_name = "N")]
+    #[arg(short, long, value_name = "N", value_parser = count::<u16>)]
     connections: Option<u16>,
     /// Additional TCP connections, used only while all others wait for a response, so that requests do not
     /// queue on their connections during a stall [default: 3840, null-rpc 768]
-    #[arg(hide_short_help = true, long, value_name = "N")]
+    #[arg(hide_short_help = true, long, value_name = "N", value_parser = count::<u16>)]
     reserve: Option<u16>,
     /// Seed of the schedule and of the requests [default: 1]
     #[arg(hide_short_help = true, long, value_name = "N")]
@@ -213,10 +215,10 @@ struct LoadSettings {
     #[arg(hide_short_help = true, long, value_name = "PATH")]
     path: Option<String>,
     /// Length of a request (echo; HTTP, padded with a header) [default: 128, nginx 85]
-    #[arg(hide_short_help = true, long, value_name = "BYTES")]
+    #[arg(hide_short_help = true, long, value_name = "BYTES", value_parser = size::<u32>)]
     request_bytes: Option<u32>,
     /// Length of a response (echo, nginx) [default: 128, nginx 849]
-    #[arg(hide_short_help = true, long, value_name = "BYTES")]
+    #[arg(hide_short_help = true, long, value_name = "BYTES", value_parser = size::<u32>)]
     response_bytes: Option<u32>,
     /// How long to wait for a response [default: 1s]
     #[arg(hide_short_help = true, long, value_name = "TIME")]
@@ -256,7 +258,7 @@ struct ServerSettings {
     port: Option<u16>,
     /// Receive buffer of the server's UDP sockets, so that a stall drops no requests; 0 keeps the
     /// server's own [default: 8388608]
-    #[arg(hide_short_help = true, long, value_name = "BYTES")]
+    #[arg(hide_short_help = true, long, value_name = "BYTES", value_parser = size::<u32>)]
     receive_buffer: Option<u32>,
     /// User that the server runs as [default: nobody]
     #[arg(hide_short_help = true, long, value_name = "NAME")]
@@ -281,19 +283,19 @@ struct ServerSettings {
 struct CalibrationSettings {
     /// Interleaved pairs of calibration blocks, with and without the probe, all with the same server
     /// process: their interval does not include the difference between processes [default: 9]
-    #[arg(hide_short_help = true, long, value_name = "N")]
+    #[arg(hide_short_help = true, long, value_name = "N", value_parser = count::<u32>)]
     pairs: Option<u32>,
     /// Length of a calibration block [default: 400ms]
     #[arg(hide_short_help = true, long, value_name = "TIME")]
     block: Option<Nanos>,
     /// Outstanding requests in a calibration block [default: as many as give the highest throughput]
-    #[arg(hide_short_help = true, long, value_name = "N")]
+    #[arg(hide_short_help = true, long, value_name = "N", value_parser = count::<u16>)]
     outstanding: Option<u16>,
     /// Use this service time instead of the measured one
     #[arg(hide_short_help = true, long, value_name = "TIME")]
     service_time: Option<Nanos>,
-    /// Ring buffer of each CPU, a power of two [default: 4194304, less on many CPUs]
-    #[arg(hide_short_help = true, long, value_name = "BYTES")]
+    /// Ring buffer of each CPU, a power of two, e.g. 8M [default: 4194304, less on many CPUs]
+    #[arg(hide_short_help = true, long, value_name = "BYTES", value_parser = size::<u32>)]
     ring_bytes: Option<u32>,
     /// When T2 to T5 and disturbances are recorded: all the time (all), in slices of time that make up a share
     /// of it (sampled:1/16), or never (ends); T1 and T6 always are. Recording less costs less [default: all]

@@ -10,7 +10,7 @@ use taillab_load::serve::{Architecture, Listen};
 use taillab_queueing::service::Service;
 use taillab_testkit::fault::Fault;
 
-use super::shared::{Output, workers, wrapped};
+use super::shared::{Output, size, workers, wrapped};
 
 const EXIT_CODES: &str = "Exit codes:\n  0    stopped by Ctrl-C or SIGTERM: that is how a server \
     ends\n  1    something failed, e.g. the port is taken\n  2    wrong command line\n  5    a \
@@ -65,7 +65,8 @@ pub struct ServeArgs {
         hide_short_help = true,
         long,
         value_name = "BYTES",
-        default_value_t = 128
+        default_value_t = 128,
+        value_parser = size::<usize>
     )]
     pub request_bytes: usize,
     /// Length of an answer
@@ -73,7 +74,8 @@ pub struct ServeArgs {
         hide_short_help = true,
         long,
         value_name = "BYTES",
-        default_value_t = 128
+        default_value_t = 128,
+        value_parser = size::<usize>
     )]
     pub response_bytes: usize,
     /// CPUs that the server may use, e.g. 0-1 [default: all]

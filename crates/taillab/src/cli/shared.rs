@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use clap::{ArgAction, Args, ValueHint};
 use taillab_model::Nanos;
@@ -86,13 +87,13 @@ pub struct StoreArgs {
     #[arg(hide_short_help = true, long, value_name = "SHARE", value_parser = share, allow_hyphen_values = true)]
     pub get_share: Option<f64>,
     /// Distinct keys, all stored before the load (key-value stores) [default: 10000]
-    #[arg(hide_short_help = true, long, value_name = "N")]
+    #[arg(hide_short_help = true, long, value_name = "N", value_parser = count::<u32>)]
     pub keys: Option<u32>,
     /// Length of a key (key-value stores) [default: 64]
-    #[arg(hide_short_help = true, long, value_name = "BYTES")]
+    #[arg(hide_short_help = true, long, value_name = "BYTES", value_parser = size::<u32>)]
     pub key_bytes: Option<u32>,
     /// Length of a value (key-value stores) [default: 1024]
-    #[arg(hide_short_help = true, long, value_name = "BYTES")]
+    #[arg(hide_short_help = true, long, value_name = "BYTES", value_parser = size::<u32>)]
     pub value_bytes: Option<u32>,
 }
 
@@ -110,7 +111,8 @@ pub struct TraceFileArgs {
         requires = "trace"
     )]
     pub trace_column: Option<String>,
-    /// The unit of the time stamps [default: from the column's name, as in time_us; or seconds]
+    /// The unit of the time stamps [default: from the column's name, as in time_us; else it is needed, unless -R or
+    /// -u sets the rate, where it does not matter]
     #[arg(hide_short_help = true, long, value_name = "UNIT", requires = "trace")]
     pub trace_unit: Option<TimeUnit>,
 }
@@ -193,6 +195,51 @@ pub(super) fn numbers(
     Ok((0..=steps as u32).map(value).collect())
 }
 
+/// A number of things: `500`, `20k`, `20M`, `1e9` or `1.2G`.
+pub(super) fn count<N: FromStr>(text: &str) -> Result<N, String> {
+    let error = || format!("`{text}` is not a count; write e.g. 500, 20k, 20M, 1e9 or 1.2G");
+    let digits = text.trim().replace('_', "");
+    let (number, unit) = match digits.char_indices().last() {
+        Some((at, 'k' | 'K')) => (&digits[..at], 1e3),
+        Some((at, 'M')) => (&digits[..at], 1e6),
+        Some((at, 'G' | 'B')) => (&digits[..at], 1e9),
+        _ => (digits.as_str(), 1.0),
+    };
+    let number = number.parse::<f64>().map_err(|_| error())? * unit;
+    let whole = number.round();
+    // 2^53: a double cannot represent all larger whole numbers
+    let is_count = (0.0..=9_007_199_254_740_992.0).contains(&whole);
+    // 1.1k is not exactly 1100 as a double
+    if !is_count || (number - whole).abs() > 1e-9 * whole.max(1.0) {
+        return Err(error());
+    }
+    fitting(text, whole as u64)
+}
+
+/// A number of bytes: `64`, `64K` (65,536) or `8M`.
+pub(super) fn size<N: FromStr>(text: &str) -> Result<N, String> {
+    let error = || format!("`{text}` is not a size; write bytes, e.g. 64, 1K or 1472");
+    let trimmed = text.trim();
+    let (number, unit) = match trimmed.strip_suffix(['k', 'K']) {
+        Some(number) => (number, 1 << 10),
+        None => match trimmed.strip_suffix(['m', 'M']) {
+            Some(number) => (number, 1 << 20),
+            None => (trimmed, 1),
+        },
+    };
+    let bytes: Option<u64> = number.parse().ok();
+    let bytes = bytes.and_then(|number| number.checked_mul(unit));
+    fitting(text, bytes.ok_or_else(error)?)
+}
+
+/// The number as the type that holds it.
+fn fitting<N: FromStr>(text: &str, number: u64) -> Result<N, String> {
+    number.to_string().parse().map_err(|_| match number {
+        0 => "it must be above 0; write e.g. 500, 20k or 20M".to_owned(),
+        _ => format!("`{text}` is too large"),
+    })
+}
+
 /// A number of workers.
 pub(super) fn workers(text: &str) -> Result<NonZeroU32, String> {
     (text.trim().parse()).map_err(|_| "a whole number of at least 1 is needed".to_owned())
@@ -210,6 +257,31 @@ pub(super) fn positive(text: &str) -> Result<Nanos, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn counts_and_sizes_have_suffixes() {
+        assert_eq!(count("100M"), Ok(100_000_000_u64));
+        assert_eq!(count("1.1k"), Ok(1_100_u32));
+        assert_eq!(count("1e3"), Ok(1_000_u16));
+        assert_eq!(count("0"), Ok(0_u64));
+        assert_eq!(size("64K"), Ok(65_536_u32));
+        assert_eq!(size("8m"), Ok(8_388_608_usize));
+        for wrong in ["1.5", "0.0001k", "many", "", "M", "-1", "nan"] {
+            assert!(count::<u64>(wrong).is_err(), "{wrong}");
+        }
+        for (found, part) in [
+            (count::<u16>("1M").map(u64::from), "too large"),
+            (size::<u32>("4096M").map(u64::from), "too large"),
+            (
+                count::<NonZeroU32>("0").map(|n| u64::from(n.get())),
+                "above 0",
+            ),
+            (size::<u64>("1.5K"), "not a size"),
+        ] {
+            let error = found.unwrap_err();
+            assert!(error.contains(part), "{error}");
+        }
+    }
 
     #[test]
     fn shares_are_read_as_percent_or_fraction() {

@@ -1,6 +1,6 @@
 //! The command lines of `taillab sim` and `taillab reproduce`.
 
-use std::num::{NonZeroU32, NonZeroUsize};
+use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -12,7 +12,7 @@ use taillab_simulator::simulation::Precision;
 
 use super::budget::BudgetArgs;
 use super::rtt::DeconstructingArgs;
-use super::shared::{Output, TraceFileArgs, load_share, numbers, share, wrapped};
+use super::shared::{Output, TraceFileArgs, count, load_share, numbers, share, wrapped};
 
 const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed, or a \
     claim was not reproduced\n  2    wrong command line or trace\n  130  interrupted; what was \
@@ -211,22 +211,7 @@ impl FromStr for Count {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let error =
-            || format!("`{text}` is not a number of requests; write e.g. 500000, 20M, 1e9 or 1.2G");
-        let digits = text.trim().replace('_', "");
-        let (number, unit) = match digits.char_indices().last() {
-            Some((at, 'k' | 'K')) => (&digits[..at], 1e3),
-            Some((at, 'M')) => (&digits[..at], 1e6),
-            Some((at, 'G' | 'B')) => (&digits[..at], 1e9),
-            _ => (digits.as_str(), 1.0),
-        };
-        let number: f64 = number.parse().map_err(|_| error())?;
-        let count = number * unit;
-        // 2^53: a double cannot represent all larger whole numbers
-        if count.is_nan() || !(1.0..=9_007_199_254_740_992.0).contains(&count) {
-            return Err(error());
-        }
-        Ok(Self(count.round() as u64))
+        count::<NonZeroU64>(text).map(|count| Self(count.get()))
     }
 }
 

@@ -13,7 +13,7 @@ use taillab_model::{MiddleStamps, Nanos};
 use taillab_probe::Disturbances;
 
 use super::fix::{ConsentArgs, FixArgs};
-use super::shared::{AnalysisArgs, LimitArgs, Output, disturbances_help, positive};
+use super::shared::{AnalysisArgs, LimitArgs, Output, disturbances_help, positive, size};
 
 const EXIT_CODES: &str = "Exit codes:\n  \
     0    everything went well\n  \
@@ -112,8 +112,8 @@ pub struct RecordingArgs {
     /// How long clients wait for a response; taillab looks for one four times as long
     #[arg(hide_short_help = true, long, value_name = "TIME", default_value = "1s", value_parser = positive)]
     pub timeout: Nanos,
-    /// Buffer for each CPU [default: 8 MiB, less on many CPUs]
-    #[arg(hide_short_help = true, long, value_name = "BYTES")]
+    /// Buffer for each CPU, a power of two, e.g. 16M [default: 8 MiB, less on many CPUs]
+    #[arg(hide_short_help = true, long, value_name = "BYTES", value_parser = size::<u32>)]
     pub ring_bytes: Option<u32>,
 }
 

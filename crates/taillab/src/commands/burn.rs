@@ -19,6 +19,7 @@ const PLANNED: Nanos = Nanos::from_secs(60);
 /// Burns until the standard input is closed.
 pub fn run(args: &BurnArgs) -> Result<Exit, Failure> {
     if let Some(cpus) = &args.cpus {
+        cpus::ensure_usable(cpus).map_err(host)?;
         cpus::pin_current_thread(cpus).map_err(host)?;
     }
     // `run` starts us as /proc/self/exe: give reports a readable name. It does not matter if this fails

@@ -17,7 +17,7 @@ mod text;
 
 use std::path::Path;
 
-use taillab_host::{CpuSet, Placement, Roots};
+use taillab_host::{CpuSet, Placement, Roots, User};
 use taillab_load::serve::Architecture;
 use taillab_load::{EchoWorkload, Resource, StoreWorkload};
 
@@ -125,6 +125,23 @@ impl Experiment {
         }
         experiment.check()?;
         Ok(experiment)
+    }
+
+    /// A warning if the experiment file, which somebody else may have written, has its server run as root.
+    pub fn root_by_file(&self, file: Option<&Path>) -> Option<String> {
+        let server = &self.server;
+        let is_root = User::find(&Roots::default(), &server.user).is_ok_and(|user| user.uid == 0);
+        let by_file = layers::read(file?).ok()?;
+        let by_file = name::<String>(&by_file, "server", "user");
+        (is_root && by_file.as_ref() == Some(&server.user)).then(|| {
+            format!(
+                "{}server.user is {}, so {} runs with all the rights of root: see that you trust the file, or add \
+                 --server-user nobody",
+                whence(file, "server.user"),
+                server.user,
+                server.program.display()
+            )
+        })
     }
 
     /// The experiment as TOML, complete.

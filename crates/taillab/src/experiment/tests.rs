@@ -31,6 +31,28 @@ fn flags_go_over_the_file_and_the_file_over_the_defaults() {
     assert_eq!(experiment.client.connections, 16);
 }
 
+/// A file of somebody else's must not have its program run as root without a word.
+#[test]
+fn a_file_whose_server_runs_as_root_is_warned_of() {
+    let warned = |text: &str, flags| {
+        let file = file(text);
+        let kind = Some(ServerKind::Memcached);
+        let experiment = Experiment::resolve(kind, Some(file.path()), flags).unwrap();
+        experiment.root_by_file(Some(file.path()))
+    };
+    let as_root = "[server]\nprogram = \"/tmp/mine\"\nuser = \"root\"\n";
+    let said = warned(as_root, vec![]).unwrap();
+    assert!(
+        said.contains("line 3: ") && said.contains("/tmp/mine"),
+        "{said}"
+    );
+    let flag = |user: &str| vec![("server.user", toml::Value::String(user.to_owned()))];
+    assert_eq!(warned(as_root, flag("nobody")), None);
+    assert_eq!(warned("[server]\nuser = \"nobody\"\n", vec![]), None);
+    // who says it on the command line knows it
+    assert_eq!(warned("", flag("root")), None);
+}
+
 #[test]
 fn a_utilisation_on_the_command_line_replaces_a_rate_in_the_file() {
     let experiment = resolve(

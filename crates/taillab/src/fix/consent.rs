@@ -43,20 +43,22 @@ impl Consent {
         if self == Self::Given {
             return Ok(true);
         }
-        say::ask(&question(mitigation, plan))
+        say::ask("", &question(mitigation, plan))
     }
 }
 
-/// What would be changed, and the question.
-fn question(mitigation: &Mitigation, plan: &Plan) -> String {
-    let mut text = format!("\n{}: {}\n", mitigation.is.name, mitigation.is.description);
-    for change in plan.changes().take(LISTED) {
-        text.push_str(&format!("  {} → \"{}\"\n", change.setting, change.new));
-    }
+/// What would be changed, and the question, line by line.
+fn question(mitigation: &Mitigation, plan: &Plan) -> Vec<String> {
+    let mitigation = &mitigation.is;
+    let mut lines = vec![format!("{}: {}", mitigation.name, mitigation.description)];
+    let listed = plan.changes().take(LISTED);
+    lines.extend(listed.map(|change| format!("  {} → \"{}\"", change.setting, change.new)));
     let more = plan.changes().count().saturating_sub(LISTED);
     if more > 0 {
-        text.push_str(&format!("  and {more} more\n"));
+        lines.push(format!("  and {more} more"));
     }
-    text.push_str("Try it, in blocks of a second or more, and undo it after each one? [y/N] ");
-    text
+    lines.push(
+        "Try it, in blocks of a second or more, and undo it after each one? [y/N]".to_owned(),
+    );
+    lines
 }

@@ -174,6 +174,7 @@ impl Load for GeneratedLoad<'_> {
 
     fn peak_per_s(&mut self, seed: u64) -> Result<Option<f64>, Failure> {
         let length = self.experiment.calibration.block;
+        let timeout = self.experiment.client.timeout;
         let outstanding = self.load.outstanding;
         let (client, stop, gone) = (&mut self.client, &self.stop, &self.gone);
         let saturation = self.rig.on_client_cpu(
@@ -185,6 +186,7 @@ impl Load for GeneratedLoad<'_> {
                     length,
                     warm_up: PEAK_WARM_UP,
                     seed,
+                    timeout,
                     stop,
                 };
                 let mut hooks = DrainProbe::new(None, gone);

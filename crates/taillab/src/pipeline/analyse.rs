@@ -282,6 +282,7 @@ impl<'c> Pass<'c> {
             hypervisor: context.hypervisor.as_deref(),
             conditions: &known.conditions,
             virtual_workers,
+            on_stream: context.transport != "udp",
             recording: report.load.is_none().then_some(recording),
             ..Evidence::of_report(&report, &found.evidence)
         };

@@ -90,6 +90,7 @@ impl ClientMeasured {
                 floor: floor.and_then(|floor| floor.load.as_ref()),
             }),
             closed_loop,
+            on_stream: generator.transport != "udp",
             wrong_answer: generator.wrong_answer.as_deref(),
             sweep: several.then_some(generator.steps.as_slice()),
             ..Evidence::default()

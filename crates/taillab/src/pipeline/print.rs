@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
 use serde::Serialize;
+use taillab_report::json;
 use taillab_report::terminal::Style;
 
 use crate::cli::Output;
@@ -21,8 +22,7 @@ pub fn print_result(
     text: impl FnOnce() -> String,
 ) -> Result<(), Failure> {
     if output.json {
-        let text = serde_json::to_string_pretty(result).or_exit(Exit::Failed)?;
-        return print((text + "\n").as_bytes());
+        return print(&json::of(result).or_exit(Exit::Failed)?);
     }
     match output.quiet {
         true => Ok(()),

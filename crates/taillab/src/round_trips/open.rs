@@ -1,6 +1,6 @@
 //! A row whose messages are sent by a schedule, with the generator of `load` and the same verdict.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 
 use taillab_analysis::load::{LoadFacts, LoadedRequest, summarise};
@@ -21,13 +21,8 @@ use taillab_queueing::arrivals::ArrivalProcess;
 
 use super::measure::{Measurement, Row};
 use super::plan::{OpenRate, RowPlan};
+use crate::capacity::{self, BLOCKS, CapacityBlocks};
 use crate::pipeline::loaded_requests;
-
-/// Blocks whose median is the capacity: as many as its interval needs.
-const BLOCKS: u32 = 7;
-/// Length of one, and how long the server is loaded before it.
-const BLOCK: Nanos = Nanos::from_millis(200);
-const BLOCK_WARM_UP: Nanos = Nanos::from_millis(50);
 
 /// The fewest messages of a run, however long they take.
 const LEAST: usize = 2;
@@ -175,28 +170,33 @@ impl Measurement<'_> {
         client: &mut OpenClient,
         plan: &RowPlan,
     ) -> Result<Option<Capacity>, RttError> {
-        let mut rates = Vec::new();
-        for block in 0..BLOCKS {
-            let found = client.saturate(&ClosedLoop {
-                outstanding: ClosedLoop::OUTSTANDING.max(plan.conns),
-                length: BLOCK,
-                warm_up: BLOCK_WARM_UP,
-                seed: u64::from(block),
-                stop: self.interrupt.flag(),
-                progress: &Progress::new(),
-            })?;
-            if found.stopped == Some(StopReason::Interrupted) {
-                return Ok(None);
-            }
-            rates.push(found.rate_per_s());
+        let (progress, done) = (Progress::new(), AtomicU64::new(0));
+        let outstanding = ClosedLoop::OUTSTANDING.max(plan.conns);
+        let timeout = self.plan.timeout;
+        let mut blocks = CapacityBlocks::new(|| progress.received(), timeout, &done);
+        let load = ClosedLoop {
+            outstanding,
+            // the blocks end it
+            length: Nanos::MAX,
+            warm_up: Nanos::ZERO,
+            seed: 0,
+            timeout,
+            stop: self.interrupt.flag(),
+            progress: &progress,
+        };
+        let found = client.saturate(&load, &mut blocks)?;
+        if found.stopped == Some(StopReason::Interrupted) {
+            return Ok(None);
         }
-        let peak = median(&rates).filter(|peak| peak.value > 0.0);
+        let peak = blocks.rates_per_s().and_then(|rates| median(&rates));
         let peak = peak.ok_or_else(|| RttError::Unavailable {
             proto: plan.proto,
-            why: "the server answered nothing while its capacity was measured: give a rate with \
-                  -R"
-            .to_owned(),
+            why: format!(
+                "the server gave no answer for {timeout} while its capacity was measured: wait longer (--timeout), \
+                 or give a rate with -R"
+            ),
         })?;
+        capacity::let_finish(outstanding, peak.value, || self.interrupt.is_raised());
         Ok(Some(Capacity {
             peak_per_s: peak.value,
             peak_lo_per_s: Some(peak.lo),

@@ -69,7 +69,11 @@ pub struct RttPlan {
 /// A server that is already running.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    Inet(SocketAddr),
+    /// Its address for each kind of protocol: of several of a name, some may have a server for only one.
+    Inet {
+        stream: SocketAddr,
+        datagrams: SocketAddr,
+    },
     Unix(std::path::PathBuf),
 }
 
@@ -78,9 +82,9 @@ impl Target {
     pub fn endpoint(&self, proto: Proto) -> Option<Endpoint> {
         match (self, proto) {
             // RDMA is set up over TCP
-            (Self::Inet(address), proto) if proto.is_rdma() => Some(Endpoint::Tcp(*address)),
-            (Self::Inet(address), Proto::Tcp) => Some(Endpoint::Tcp(*address)),
-            (Self::Inet(address), Proto::Udp) => Some(Endpoint::Udp(*address)),
+            (Self::Inet { stream, .. }, proto) if proto.is_rdma() => Some(Endpoint::Tcp(*stream)),
+            (Self::Inet { stream, .. }, Proto::Tcp) => Some(Endpoint::Tcp(*stream)),
+            (Self::Inet { datagrams, .. }, Proto::Udp) => Some(Endpoint::Udp(*datagrams)),
             (Self::Unix(path), Proto::Unix) => Some(Endpoint::Unix(path.clone())),
             _ => None,
         }

@@ -208,6 +208,7 @@ impl<'a> BlockRunner<'a> {
             length,
             warm_up,
             seed: self.experiment.workload.seed ^ place,
+            timeout: self.experiment.client.timeout,
             stop: &self.stop,
         }
     }

@@ -57,8 +57,8 @@ impl Rig {
         interrupt: Interrupt,
     ) -> Result<Self, Failure> {
         let roots = Roots::default();
-        let allowed = cpus::allowed().map_err(host)?;
         let placement = place(experiment, &roots)?;
+        let allowed = cpus::usable([&placement.server, &placement.client]).map_err(host)?;
         // report an impossible experiment even while another measurement holds the CPUs
         servers::check(experiment)?;
         let stand_in = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), experiment.server.port);

@@ -3,6 +3,8 @@
 use std::fs::File;
 use std::path::Path;
 
+use taillab_model::text::plain;
+
 use super::decimal::{self, Bad};
 use super::options::{TimeUnit, TraceOptions, choose, unit, usage};
 use super::sink::Sink;
@@ -82,9 +84,9 @@ fn is_name(cell: &str) -> bool {
 
 fn shortened(cell: &str) -> String {
     const MOST: usize = 40;
-    let clean = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    let cell = plain(cell);
     if cell.chars().count() <= MOST {
-        return cell.chars().map(clean).collect();
+        return cell;
     }
-    cell.chars().map(clean).take(MOST).chain(['…']).collect()
+    cell.chars().take(MOST).chain(['…']).collect()
 }

@@ -2,7 +2,7 @@
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 use serde_json::Value;
-use taillab_load::serve::Listen;
+use taillab_load::serve::{Architecture, Listen, Responder, Spec};
 
 use super::support::{SHORT, in_mid_load, number, responder, run, short, taillab};
 use crate::support::{signal, wait_for};
@@ -236,6 +236,17 @@ fn profiles_and_traces_are_played() {
 }
 
 #[test]
+fn the_result_says_which_address_a_name_stood_for() {
+    for transport in ["tcp", "udp"] {
+        let (_responder, target) = responder(transport, Listen::loopback());
+        let named = target.replace("127.0.0.1", "localhost");
+        let result = run(&named, &short(&["-R", "200"])).measured();
+        let address = target.split("//").nth(1).unwrap();
+        assert_eq!(result["target"], format!("{named} ({address})"));
+    }
+}
+
+#[test]
 fn a_sweep_has_a_step_for_each_load() {
     let (_responder, target) = responder("udp", Listen::loopback());
     let result = run(&target, &short(&["-R", "500..1500:500"])).measured();
@@ -260,6 +271,27 @@ fn a_share_of_the_capacity_needs_the_capacity() {
     assert!((rate / peak - 0.05).abs() < 1e-9, "{rate} of {peak}");
     let share = result["load"]["target_utilization"].as_f64().unwrap();
     assert!((share - 0.05).abs() < 1e-9, "{share}");
+}
+
+/// One worker that waits 50 ms for each request: 20 answers a second, and 1.6 s for one of 32 in flight.
+#[test]
+fn the_capacity_of_a_slow_server_is_found() {
+    let spec = Spec {
+        service: "wait:deterministic:50ms".parse().unwrap(),
+        ..Spec::new(Architecture::EpollShared)
+    };
+    let responder = Responder::start(&spec).unwrap();
+    let Listen::Inet(address) = responder.address() else {
+        panic!("no address");
+    };
+    let target = format!("echo+tcp://{address}");
+    let args = "--json -q --floor off --warmup 50ms -d 2s -u 50% -c 4";
+    let args: Vec<&str> = args.split(' ').collect();
+    let result = run(&target, &args);
+    let capacity = &result.json()["generator"]["capacity"]["peak_per_s"];
+    // a busy machine may only make it slower
+    let peak = capacity.as_f64().unwrap();
+    assert!((15.0..20.2).contains(&peak), "{peak}");
 }
 
 #[test]

@@ -33,7 +33,7 @@ fn wrong_arguments_are_usage_errors_that_name_what_is_wrong() {
             &["-R", "1k", "-c", "5000", "-t", "4097"],
             "--oversubscribe",
         ),
-        (echo, &["-R", "1k", "--client-cpus", "1023"], "may run on"),
+        (echo, &["-R", "1k", "--client-cpus", "1023"], "choose among"),
         (echo, &["-R", "1k", "--client-cpus", "one"], "CPU list"),
         (
             echo,
@@ -57,6 +57,11 @@ fn wrong_arguments_are_usage_errors_that_name_what_is_wrong() {
         ),
         (echo, &["--ping-pong", "-R", "5"], "--ping-pong"),
         (echo, &["--profile", "step:1s"], "step:10s@5000"),
+        (
+            echo,
+            &["--profile", "step:1s@500,1s@900", "-d", "10s"],
+            "the profile lasts 2.00 s in all",
+        ),
         (
             echo,
             &["--profile", "/does/not/exist.csv"],

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
+use taillab_model::text::plain;
 
 use super::Verb;
 use super::link::Address;
@@ -103,8 +104,7 @@ pub(super) fn ask(mut control: &TcpStream, hello: &Hello) -> io::Result<Address>
     let mut text = vec![0; usize::from(length)];
     control.read_exact(&mut text)?;
     let text = String::from_utf8_lossy(&text);
-    let plain = text.chars().filter(|letter| !letter.is_control());
-    Err(io::Error::other(plain.collect::<String>()))
+    Err(io::Error::other(plain(&text)))
 }
 
 /// Whether [`hear`] would return at once: the client's whole message is there, or the client has gone.

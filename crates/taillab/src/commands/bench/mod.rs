@@ -15,6 +15,7 @@ use taillab_host::keep_awake::KeepAwake;
 use taillab_host::{Interrupt, Roots, clock};
 use taillab_load::StopReason;
 use taillab_model::Nanos;
+use taillab_report::json;
 use taillab_testkit::causes::{
     BaseServer, BenchOptions, BenchResult, Block, CauseKind, KindResult, Measured, Pair, Setup,
 };
@@ -72,7 +73,7 @@ fn causes(args: &CausesArgs) -> Result<Exit, Failure> {
     }
     let result = BenchResult::new(results, partial);
     if let Some(dir) = &mut dir {
-        let json = serde_json::to_vec_pretty(&result).or_exit(Exit::Failed)?;
+        let json = json::of(&result).or_exit(Exit::Failed)?;
         dir.put("causes.json", &json)?;
     }
     print_result(args.common, &result, || show::text(&result))?;

@@ -123,14 +123,13 @@ fn unsupported(rows: &[Row]) -> Option<String> {
 }
 
 fn places(wanted: Option<&CpuSet>) -> Result<(u32, Option<u32>), Failure> {
-    let usable = cpus::allowed().map_err(host)?;
-    let chosen = wanted.unwrap_or(&usable);
-    let unusable = chosen.difference(&usable);
-    if !unusable.is_empty() {
-        return Err(host(cpus::CpuError::Unusable { unusable, usable }));
-    }
+    let chosen = match wanted {
+        Some(wanted) => cpus::ensure_usable(wanted).map(|_| wanted.clone()),
+        None => cpus::allowed(),
+    };
+    let chosen = chosen.map_err(host)?;
     let roots = Roots::default();
-    pair(chosen, |cpu| cpus::siblings(&roots, cpu))
+    pair(&chosen, |cpu| cpus::siblings(&roots, cpu))
         .ok_or_else(|| Failure::usage("no CPU is named; give two: --cpus 0,1"))
 }
 

@@ -37,7 +37,7 @@ pub fn run(mut context: Context<'_>, work: &Closed, wanted: &mut Wanted) -> Resu
         }))
     });
     let mut report = ClientMeasured {
-        target: plan.target.to_string(),
+        target: context.target(),
         started_unix_s: found.started_unix_s,
         partial: found.stopped.is_some(),
         load: None,

@@ -1,6 +1,7 @@
 //! What every kind of load has at hand.
 
 use taillab_host::Interrupt;
+use taillab_load::target::{Host, Place};
 use taillab_load::{Endpoint, StopReason};
 use taillab_model::load_result::{Capacity, Generator, LoadReport, Mode};
 
@@ -31,6 +32,21 @@ impl Context<'_> {
                 .gone("during the load; what came before is in the result")),
             None if !report.verdict.valid => Ok(Exit::Invalid),
             None => Ok(limits::exit(&report.assertions)),
+        }
+    }
+
+    /// The target as it was given, with the address that a name stands for.
+    pub fn target(&self) -> String {
+        let target = &self.plan.target;
+        let named = match &target.place {
+            Place::Tcp(at) | Place::Udp(at) => matches!(at.host, Host::Name(_)),
+            Place::Unix(_) => false,
+        };
+        match self.session.endpoint() {
+            Endpoint::Tcp(address) | Endpoint::Udp(address) if named => {
+                format!("{target} ({address})")
+            }
+            _ => target.to_string(),
         }
     }
 

@@ -18,6 +18,7 @@ mod watch;
 
 use taillab_host::Interrupt;
 use taillab_host::keep_awake::KeepAwake;
+use taillab_report::rate;
 
 use self::context::Context;
 use self::outputs::Wanted;
@@ -58,8 +59,8 @@ pub fn run(args: LoadArgs) -> Result<Exit, Failure> {
         say.step("finding the capacity");
         let capacity = context.session.calibrate(outstanding, plan.seed)?;
         say.step(&format!(
-            "the capacity is {:.0} per second",
-            capacity.peak_per_s
+            "the capacity is {} per second",
+            rate(capacity.peak_per_s)
         ));
         context.capacity = Some(capacity);
     }

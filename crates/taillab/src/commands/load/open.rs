@@ -8,6 +8,7 @@ use taillab_load::StopReason;
 use taillab_model::load_result::{Generator, LoadStep, Mode, SearchResult};
 use taillab_model::{Nanos, Objective};
 use taillab_report::load::LoadDocument;
+use taillab_report::rate;
 
 use super::context::Context;
 use super::find::mixed;
@@ -31,9 +32,10 @@ pub fn single(mut context: Context<'_>, work: &Open, wanted: &mut Wanted) -> Res
         run,
         mut analysis,
         started_unix_s,
+        on_stream: _,
     } = measured;
     let mut report = ClientMeasured {
-        target: plan.target.to_string(),
+        target: context.target(),
         started_unix_s,
         partial: run.stopped.is_some(),
         load: Some(analysis.summary),
@@ -75,10 +77,10 @@ pub fn sweep(mut context: Context<'_>, work: &Open, wanted: &mut Wanted) -> Resu
         let seed = mixed(context.plan.seed, place as u64);
         let measured = Planned::of(&context, work, *level, seed).and_then(|planned| {
             context.say.step(&format!(
-                "load {} of {}: {:.0} per second",
+                "load {} of {}: {} per second",
                 place + 1,
                 work.levels.len(),
-                planned.schedule.rate_per_s
+                rate(planned.schedule.rate_per_s)
             ));
             let measured = planned.measure(&mut context, &work.shape)?;
             Ok((planned, measured))
@@ -153,7 +155,7 @@ impl Planned {
         context: &mut Context<'_>,
         shape: &Shape,
     ) -> Result<LoadMeasurement, Failure> {
-        let name = format!("{:.0}/s", self.schedule.rate_per_s);
+        let name = format!("{}/s", rate(self.schedule.rate_per_s));
         context.session.open_loop(
             &name,
             Sending {
@@ -190,6 +192,7 @@ impl Steps {
         let summary = &measured.analysis.summary;
         let verdict = judge(&Evidence {
             partial: measured.is_partial(),
+            on_stream: measured.on_stream,
             load: Some(SentLoad {
                 summary,
                 evidence: Some(&measured.analysis.evidence),
@@ -259,7 +262,6 @@ pub fn finish(
     found: Option<SearchResult>,
     wanted: &mut Wanted,
 ) -> Result<Exit, Failure> {
-    let plan = context.plan;
     let floor = match steps.lowest.take() {
         None => Err("no load was measured".to_owned()),
         Some(lowest) => floor::of_schedule(&context, lowest.schedule, shape),
@@ -267,7 +269,7 @@ pub fn finish(
     let floor_absent_because = floor.as_ref().err().cloned();
     let floor = floor.ok().map(|(floor, _)| floor);
     let mut report = ClientMeasured {
-        target: plan.target.to_string(),
+        target: context.target(),
         started_unix_s: steps.started_unix_s,
         partial: steps.partial,
         load: None,

@@ -21,11 +21,15 @@ impl Placing {
         wanted: Option<&str>,
         oversubscribe: bool,
     ) -> Result<Self, Failure> {
-        let allowed = cpus::allowed().map_err(host)?;
         let wanted = wanted
             .map(str::parse::<CpuSet>)
             .transpose()
             .or_exit(Exit::Usage)?;
+        let allowed = match &wanted {
+            Some(wanted) => cpus::ensure_usable(wanted),
+            None => cpus::allowed(),
+        };
+        let allowed = allowed.map_err(host)?;
         Self::on(threads, wanted.as_ref(), oversubscribe, &allowed).or_exit(Exit::Usage)
     }
 
@@ -35,14 +39,6 @@ impl Placing {
         oversubscribe: bool,
         allowed: &CpuSet,
     ) -> Result<Self, String> {
-        if let Some(wanted) = wanted {
-            let missing = wanted.difference(allowed);
-            if !missing.is_empty() {
-                return Err(format!(
-                    "CPU {missing} cannot be used; this process may run on {allowed}"
-                ));
-            }
-        }
         let usable: Vec<u32> = wanted.unwrap_or(allowed).iter().collect();
         if threads > usable.len() && !oversubscribe {
             let set = wanted.unwrap_or(allowed);
@@ -114,7 +110,8 @@ mod tests {
             "{error}"
         );
         assert!(on(2, Some("1"), "0-3").unwrap_err().contains("1 CPU (1)"));
-        assert!(on(1, Some("7"), "0-3").unwrap_err().contains("0-3"));
+        let foreign = Placing::choose(1, Some("1023"), false).unwrap_err();
+        assert!(foreign.message.contains("choose among"), "{foreign}");
         let forced = Placing::on(3, None, true, &set("0-1")).unwrap();
         assert_eq!(forced.threads, [0, 1, 0]);
     }

@@ -276,6 +276,7 @@ fn work(args: &ScheduleArgs, threads: usize) -> Result<Work, Failure> {
         Shape::Steady(_) => Some(args.duration.unwrap_or(DURATION)),
         _ => args.duration,
     };
+    fills(&shape, &levels, (warmup, args.duration))?;
     for level in &levels {
         let rate = match level {
             Level::Rate(rate) => Some(*rate),
@@ -294,6 +295,38 @@ fn work(args: &ScheduleArgs, threads: usize) -> Result<Work, Failure> {
         duration,
         outstanding,
     }))
+}
+
+/// Refuses a duration that the profile or the trace does not fill: the load would end early.
+fn fills(
+    shape: &Shape,
+    levels: &[Level],
+    (warmup, duration): (Nanos, Option<Nanos>),
+) -> Result<(), Failure> {
+    let rate = match levels {
+        [Level::Rate(rate)] => Some(*rate),
+        _ => None,
+    };
+    let (name, before) = match (shape, levels) {
+        // a profile is preceded by its warm-up, a trace begins with it
+        (Shape::Profile(..), _) => ("profile", Nanos::ZERO),
+        (Shape::Recorded(_), [Level::Rate(_) | Level::AsGiven]) => ("trace", warmup),
+        // of several loads, the faster ones play a trace in less time
+        _ => return Ok(()),
+    };
+    match (shape.own_length(rate), duration) {
+        (Some(own), Some(wanted)) if own < wanted + before => Err(Failure::usage(format!(
+            "the {name} lasts {own} in all, which is less than the {} of -d{}: leave out -d, or make the {name} \
+             longer",
+            wanted + before,
+            if before > Nanos::ZERO {
+                " and --warmup"
+            } else {
+                ""
+            },
+        ))),
+        _ => Ok(()),
+    }
 }
 
 fn shape(args: &ScheduleArgs) -> Result<Shape, Failure> {

@@ -154,11 +154,20 @@ fn resource(target: &Target, args: &RequestArgs) -> Result<Resource, Failure> {
     Ok(workload)
 }
 
-/// The `Host` header: with the port only if it is not the usual one (RFC 9110, 7.2).
+/// The `Host` header: with the port only if it is not the usual one (RFC 9110, 7.2), and without the zone of an
+/// address, which has no meaning elsewhere (RFC 6874, 4).
 fn host(target: &Target) -> String {
-    match &target.place {
-        Place::Tcp(at) | Place::Udp(at) if at.port == 80 => at.host.to_string(),
-        Place::Tcp(at) | Place::Udp(at) => at.to_string(),
-        Place::Unix(_) => "localhost".to_owned(),
+    let at = match &target.place {
+        Place::Tcp(at) | Place::Udp(at) => at,
+        Place::Unix(_) => return "localhost".to_owned(),
+    };
+    let host = at.host.to_string();
+    let host = match host.split_once('%') {
+        Some((address, _)) => format!("{address}]"),
+        None => host,
+    };
+    match at.port {
+        80 => host,
+        port => format!("{host}:{port}"),
     }
 }

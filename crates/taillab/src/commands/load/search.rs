@@ -3,6 +3,7 @@
 use taillab_analysis::load::found;
 use taillab_model::Nanos;
 use taillab_model::load_result::{LoadStep, Mode};
+use taillab_report::rate;
 
 use super::context::Context;
 use super::find::{Decision, RateTrial, Search};
@@ -76,8 +77,8 @@ fn measure(
         },
     )?;
     context.say.step(&format!(
-        "trying {:.0} per second for {}{}",
-        trial.rate_per_s,
+        "trying {} per second for {}{}",
+        rate(trial.rate_per_s),
         trial.length,
         if trial.earlier > 0 {
             ", longer than before"

@@ -1,36 +1,30 @@
 //! The client with its connections, and what is measured with it.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use taillab_analysis::load::{LoadAnalysis, LoadedRequest};
 use taillab_analysis::median;
 use taillab_host::{Interrupt, clock};
 use taillab_load::fleet::PrepareError;
 use taillab_load::{
-    AnyClient, ClosedFleet, Endpoint, Fleet, FleetProgress, FleetRun, LoadError, NoHooks,
-    OpenFleet, PingPong, SHORTEST_WINDOW, Saturation, StopReason, WrongAnswer, arrivals_verdict,
-    schedule_verdict,
+    AnyClient, ClosedFleet, Endpoint, Fleet, FleetProgress, FleetRun, NoHooks, OpenFleet, PingPong,
+    SHORTEST_WINDOW, Saturation, StopReason, WrongAnswer, arrivals_verdict, schedule_verdict,
 };
 use taillab_model::Nanos;
 use taillab_model::load_result::Capacity;
+use taillab_report::rate;
 
 use super::plan::ClientPlan;
 use super::requests::Requests;
 use super::schedule::{Schedule, Shape};
 use super::watch;
+use crate::capacity::{self, BLOCKS, CapacityBlocks};
 use crate::exit::{Exit, Failure, OrExit};
 use crate::pipeline::{loaded_requests, summarise_load};
 use crate::progress::{Phase, Progress};
 use crate::say::Say;
 use taillab_analysis::cut::Spans;
-
-/// The capacity is the median of this many closed-loop blocks.
-const BLOCKS: u32 = 7;
-/// Length of one.
-const BLOCK: Nanos = Nanos::from_millis(300);
-/// Before each, to fill the server's queue.
-const BLOCK_WARM_UP: Nanos = Nanos::from_millis(50);
 
 /// A connected client and what watches it.
 pub struct Session<'a> {
@@ -55,6 +49,8 @@ pub struct LoadMeasurement {
     pub run: FleetRun,
     pub analysis: LoadAnalysis,
     pub started_unix_s: u64,
+    /// The answers came on a stream.
+    pub on_stream: bool,
 }
 
 impl LoadMeasurement {
@@ -137,49 +133,47 @@ impl<'a> Session<'a> {
 
     /// Finds the server's peak with this many requests in flight.
     pub fn calibrate(&mut self, outstanding: usize, seed: u64) -> Result<Capacity, Failure> {
-        let block = BLOCK + BLOCK_WARM_UP;
         let phases = [Phase {
             name: "finding the capacity",
-            total: (block * u64::from(BLOCKS)).get(),
+            total: u64::from(BLOCKS),
         }];
-        let began = Instant::now();
-        let mut rates = Vec::new();
         let (fleet, stop) = (&mut self.fleet, self.interrupt.flag());
-        let done = || began.elapsed().as_nanos() as u64;
-        let stopped = Progress::new(self.say.quiet).during(&phases, done, || {
-            for place in 0..BLOCKS {
-                let found = fleet.saturate(
-                    &ClosedFleet {
-                        outstanding,
-                        length: BLOCK,
-                        warm_up: BLOCK_WARM_UP,
-                        seed: seed ^ u64::from(place),
-                        stop,
-                    },
-                    &mut NoHooks,
-                )?;
-                if found.stopped.is_some() || found.responses == 0 {
-                    return Ok(Some(found.stopped));
-                }
-                rates.push(found.rate_per_s());
-            }
-            Ok::<_, LoadError>(None)
-        })?;
-        match stopped {
-            Some(Some(StopReason::Interrupted)) => {
-                return Err(interrupted("while the capacity was measured"));
-            }
-            Some(_) => return Err(self.gone("while its capacity was measured")),
-            None => {}
+        let (watched, done) = (fleet.progress(), AtomicU64::new(0));
+        let timeout = self.client.timeout;
+        let mut blocks = CapacityBlocks::new(|| watched.received(), timeout, &done);
+        let load = ClosedFleet {
+            outstanding,
+            // the blocks end it
+            length: Nanos::MAX,
+            warm_up: Nanos::ZERO,
+            seed,
+            timeout,
+            stop,
+        };
+        let work = || fleet.saturate(&load, &mut blocks);
+        let found = Progress::new(self.say.quiet).during(&phases, || done.load(Relaxed), work)?;
+        if found.stopped == Some(StopReason::Interrupted) {
+            return Err(interrupted("while the capacity was measured"));
         }
-        let peak = median(&rates)
-            .ok_or_else(|| Failure::failed("the capacity could not be measured; run it again"))?;
+        let rates = blocks.rates_per_s();
+        let peak = rates.and_then(|rates| median(&rates));
+        let peak = peak.ok_or_else(|| self.silent(timeout))?;
+        capacity::let_finish(outstanding, peak.value, || self.interrupted());
         Ok(Capacity {
             peak_per_s: peak.value,
             peak_lo_per_s: Some(peak.lo),
             peak_hi_per_s: Some(peak.hi),
             blocks: BLOCKS,
         })
+    }
+
+    /// The failure to report when no answer came in time.
+    fn silent(&self, timeout: Nanos) -> Failure {
+        Failure::failed(format!(
+            "the server at {} gave no answer for {timeout} while its capacity was measured: see whether it still \
+             runs; if it is so slow, wait longer (--timeout)",
+            self.endpoint
+        ))
     }
 
     /// Sends a schedule and summarises the answers.
@@ -196,9 +190,9 @@ impl<'a> Session<'a> {
         } = sending;
         if schedule.measured_requests() == 0 {
             return Err(Failure::usage(format!(
-                "{what}: at {:.3} requests per second none is due within {}; use a higher rate or \
+                "{what}: at {} requests per second none is due within {}; use a higher rate or \
                      a longer duration",
-                schedule.rate_per_s,
+                rate(schedule.rate_per_s),
                 schedule.duration()
             )));
         }
@@ -218,8 +212,12 @@ impl<'a> Session<'a> {
         let run = watch::load(self.say, what, length, &progress, || {
             fleet.open_loop(load, &mut NoHooks)
         })?;
-        if run.iter_measured().next().is_none() {
-            return Err(self.nothing_measured(run.stopped));
+        let is_measured = run.iter_measured().next().is_some();
+        match (unsent(&run, length), is_measured) {
+            (Some(unsent), false) => return Err(Failure::failed(unsent)),
+            (None, false) => return Err(self.nothing_measured(run.stopped)),
+            (Some(unsent), true) => self.say.note(&format_args!("warning: {unsent}")),
+            (None, true) => {}
         }
         let arrivals = if shape.is_poisson() {
             arrivals_verdict(run.measured_sends(), rate_per_s, SHORTEST_WINDOW)
@@ -233,6 +231,7 @@ impl<'a> Session<'a> {
             run,
             analysis,
             started_unix_s,
+            on_stream: !matches!(self.endpoint, Endpoint::Udp(_)),
         })
     }
 
@@ -251,6 +250,7 @@ impl<'a> Session<'a> {
             length,
             warm_up,
             seed,
+            timeout: self.client.timeout,
             stop,
         };
         let started = clock::unix_s();
@@ -312,6 +312,20 @@ impl<'a> Session<'a> {
             self.endpoint
         ))
     }
+}
+
+/// What was due and not sent in this time, warm-up included, with the remedy; `None` if all was.
+fn unsent(run: &FleetRun, length: Nanos) -> Option<String> {
+    let unsent = run.unsent();
+    let sent: usize = run.runs.iter().map(|run| run.record.iter().len()).sum();
+    (unsent > 0).then(|| {
+        format!(
+            "when its time was up, the client had not sent {unsent} of {} requests: it can send about {} per \
+             second; lower the rate, or give it more threads and CPUs (-t)",
+            unsent + sent,
+            rate(sent as f64 / length.as_secs_f64())
+        )
+    })
 }
 
 /// Room in the record for a ping-pong of this length: more requests than it can make, up to a limit at

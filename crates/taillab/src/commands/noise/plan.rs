@@ -28,7 +28,7 @@ pub struct NoisePlan {
 /// Plans the phases, and refuses what cannot be measured here.
 pub fn plan(args: &NoiseArgs, roots: &Roots) -> Result<NoisePlan, Failure> {
     tsc::check(roots).map_err(host)?;
-    let usable = cpus::allowed().map_err(host)?;
+    let usable = cpus::usable(args.cpus.as_ref()).map_err(host)?;
     let chosen = choose(args.cpus.as_ref(), &usable, roots)?;
     let phases = phases(args, &chosen)?;
     let real_time = phases.iter().any(|phase| phase.policy.is_real_time());

@@ -49,6 +49,16 @@ pub fn run(args: RttArgs) -> Result<Exit, Failure> {
     match measured.failure {
         // there is nothing to show but the failure
         Some(failure) if nothing => return Err(failure),
+        None if nothing && interrupt.is_raised() => {
+            return Err(Failure::new(
+                Exit::Interrupted,
+                format!(
+                    "interrupted before a round trip was measured: each connection makes {} of them first \
+                     (--warmup)",
+                    args.warmup
+                ),
+            ));
+        }
         _ => wanted.result(&result, &measured.curves)?,
     }
     match (measured.failure, interrupt.is_raised()) {

@@ -1,12 +1,13 @@
 //! The arguments, checked and completed.
 
-use std::net::ToSocketAddrs;
+use std::net::SocketAddr;
 
 use taillab_host::{CpuSet, Placement, Roots, cpus};
-use taillab_load::rtt::XdpMode;
+use taillab_load::rtt::{Proto, XdpMode};
 use taillab_model::Nanos;
 use taillab_model::rtt::Link;
 
+use crate::addresses;
 use crate::cli::{LinkKind, RttArgs, XdpKind};
 use crate::exit::Failure;
 use crate::fail::host;
@@ -20,7 +21,8 @@ const HALF: f64 = 0.5;
 
 /// Makes the plan, and refuses the impossible.
 pub fn plan(args: &RttArgs) -> Result<RttPlan, Failure> {
-    let target = args.target.as_deref().map(target).transpose()?;
+    let of_target = |text| target(text, &args.proto);
+    let target = args.target.as_deref().map(of_target).transpose()?;
     if args.mtu.is_some() && (args.link != LinkKind::Veth || target.is_some()) {
         return Err(Failure::usage(
             "--mtu is for devices of our own: add --link veth, or leave --mtu out",
@@ -66,7 +68,10 @@ pub fn plan(args: &RttArgs) -> Result<RttPlan, Failure> {
             XdpKind::Copy => XdpMode::Copy,
             XdpKind::ZeroCopy => XdpMode::ZeroCopy,
         },
-        server: args.target.clone().unwrap_or_else(|| OURS.to_owned()),
+        server: match (&args.target, &target) {
+            (Some(text), Some(target)) => named(text, target),
+            _ => OURS.to_owned(),
+        },
         target,
         client_cpus,
         server_cpus,
@@ -132,18 +137,50 @@ fn rows(
     }
 }
 
-fn target(text: &str) -> Result<Target, Failure> {
+/// Of several addresses of a name, those that answer to these protocols.
+fn target(text: &str, protos: &[Proto]) -> Result<Target, Failure> {
     if let Some(path) = text.strip_prefix("unix:") {
         return Ok(Target::Unix(path.into()));
     }
-    let found = text.to_socket_addrs().map(|mut all| all.next());
-    match found {
-        Ok(Some(address)) => Ok(Target::Inet(address)),
-        Ok(None) | Err(_) if !text.contains(':') => Err(Failure::usage(format!(
+    let Some((host, port)) = text.rsplit_once(':') else {
+        return Err(Failure::usage(format!(
             "`{text}` names no port; write HOST:PORT, or unix:PATH"
-        ))),
-        Ok(None) => Err(unknown_host(text, "it has no address")),
-        Err(error) => Err(unknown_host(text, &error.to_string())),
+        )));
+    };
+    let unknown = |why: String| unknown_host(text, &why);
+    let port = port
+        .parse()
+        .map_err(|_| unknown(format!("`{port}` is not a port")))?;
+    let host = host
+        .strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'))
+        .unwrap_or(host);
+    let all = addresses::of_host(host, port).map_err(unknown)?;
+    // what is not asked for is not tried
+    let asked = |is_datagram: bool| {
+        protos
+            .iter()
+            .any(|proto| proto.is_datagram() == is_datagram)
+    };
+    let stream = asked(false).then(|| addresses::accepting(&all)).flatten();
+    let datagrams = asked(true)
+        .then(|| addresses::taking_datagrams(&all))
+        .flatten();
+    match (stream.or(datagrams), datagrams.or(stream)) {
+        (Some(stream), Some(datagrams)) => Ok(Target::Inet { stream, datagrams }),
+        _ => Err(unknown("it has no address".to_owned())),
+    }
+}
+
+/// The target as it was given, with the addresses that a name stands for.
+fn named(text: &str, target: &Target) -> String {
+    match target {
+        Target::Inet { .. } if text.parse::<SocketAddr>().is_ok() => text.to_owned(),
+        Target::Inet { stream, datagrams } if stream == datagrams => format!("{text} ({stream})"),
+        Target::Inet { stream, datagrams } => {
+            format!("{text} (streams to {stream}, datagrams to {datagrams})")
+        }
+        Target::Unix(_) => text.to_owned(),
     }
 }
 
@@ -155,15 +192,10 @@ fn unknown_host(text: &str, why: &str) -> Failure {
 
 /// CPUs of a client whose server is elsewhere: the last one allowed, unless told.
 fn client_only(wanted: Option<&CpuSet>) -> Result<Vec<u32>, Failure> {
-    let allowed = cpus::allowed().map_err(host)?;
     let Some(wanted) = wanted else {
+        let allowed = cpus::allowed().map_err(host)?;
         return Ok(allowed.iter().last().into_iter().collect());
     };
-    let missing = wanted.difference(&allowed);
-    if missing.is_empty() {
-        return Ok(wanted.iter().collect());
-    }
-    Err(Failure::usage(format!(
-        "CPU {missing} cannot be used; this process may run on {allowed}"
-    )))
+    cpus::ensure_usable(wanted).map_err(host)?;
+    Ok(wanted.iter().collect())
 }

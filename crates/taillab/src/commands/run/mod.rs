@@ -1,5 +1,6 @@
 //! `taillab run`: one server, one load, measured against its ideal.
 
+use std::path::Path;
 use std::time::Duration;
 
 use taillab_analysis::MatchOptions;
@@ -10,6 +11,7 @@ use taillab_load::{Ask, FleetRun, StopReason};
 use taillab_model::doctor::FoundHazard;
 use taillab_model::summary::{Reason, Report};
 use taillab_model::{Distribution, Nanos, RecordingContext};
+use taillab_report::rate as per_second;
 use taillab_simulator::simulation::Precision;
 
 use crate::cli::{AnalysisArgs, FixArgs, Output, RunArgs};
@@ -42,6 +44,7 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
     let (kind, settings) = args.into_request();
     let experiment = Experiment::resolve_on(preset, kind, file.as_deref(), settings)?;
     fix::ensure_followed(&fix, experiment.probe.stamps)?;
+    warn_of_root(&experiment, file.as_deref(), say);
     let roots = Roots::default();
     pipeline::recover(&roots, say)?;
     let interrupt = Interrupt::register().map_err(host)?;
@@ -350,15 +353,22 @@ fn take_measurements(
     Ok((calibrated, recorded))
 }
 
+/// Says that the file has its server run as root, before it does.
+fn warn_of_root(experiment: &Experiment, file: Option<&Path>, say: Say) {
+    if let Some(warning) = experiment.root_by_file(file) {
+        say.note(&format_args!("warning: {warning}"));
+    }
+}
+
 /// What is going to be sent, in words.
 fn announced(rate: Rate, experiment: &Experiment, calibrated: &Calibrated) -> String {
     let mut text = match rate {
         Rate::Constant(per_s) | Rate::Repeatable(per_s) => {
-            format!("measuring at {per_s:.0} requests per second")
+            format!("measuring at {} requests per second", per_second(per_s))
         }
         Rate::Following(of) => format!(
-            "measuring at about {:.0} requests per second, {:.0} % of the capacity",
-            of.first_per_s,
+            "measuring at about {} requests per second, {:.0} % of the capacity",
+            per_second(of.first_per_s),
             100.0 * of.of_peak
         ),
     };

@@ -28,6 +28,7 @@ pub fn run(args: ServeArgs) -> Result<Exit, Failure> {
         ));
     }
     if let Some(cpus) = &args.cpus {
+        cpus::ensure_usable(cpus).map_err(host)?;
         // threads started later inherit it
         cpus::pin_current_thread(cpus).map_err(host)?;
     }

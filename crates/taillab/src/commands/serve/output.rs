@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use taillab_load::Endpoint;
 use taillab_load::serve::{Architecture, Responder, Served, Spec};
+use taillab_model::text::escaped_json;
 
 use crate::cli::Output;
 use crate::exit::{Exit, Failure, OrExit};
@@ -218,7 +219,7 @@ fn line(event: Event<'_>) -> Result<(), Failure> {
         event,
     };
     let text = serde_json::to_string(&line).or_exit(Exit::Failed)?;
-    print(&(text + "\n"))
+    print(&(escaped_json(text) + "\n"))
 }
 
 /// Prints at once, for a reader who waits for the line.

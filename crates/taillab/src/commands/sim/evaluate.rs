@@ -28,9 +28,12 @@ pub struct Described<'a> {
 pub fn describe(what: &Described<'_>, outcome: &Outcome) -> SimulatedRun {
     let sojourn = outcome.sojourn.distribution();
     let waits = outcome.wait.pooled();
-    let needs = (sojourn.quantiles.iter())
-        .filter(|quantile| quantile.value.is_none())
-        .map(|quantile| (quantile.q, needed(&outcome.sojourn, quantile.q)))
+    let unknown = sojourn.quantiles.iter().filter(|at| at.value.is_none());
+    let (beyond, unsupported): (Vec<f64>, Vec<f64>) = unknown
+        .map(|at| at.q)
+        .partition(|q| outcome.sojourn.is_beyond(*q));
+    let needs = (unsupported.into_iter())
+        .map(|q| (q, needed(&outcome.sojourn, q)))
         .collect();
     SimulatedRun {
         arrivals: what.arrivals.clone(),
@@ -75,6 +78,7 @@ pub fn describe(what: &Described<'_>, outcome: &Outcome) -> SimulatedRun {
         z: None,
         warnings: warnings(outcome),
         needs,
+        beyond,
         points: outcome.sojourn.ccdf(),
     }
 }
@@ -93,6 +97,14 @@ fn warnings(outcome: &Outcome) -> Vec<String> {
         warnings.push(
             "the warm-up is shorter than this queue needs to settle; the tail may be too good: \
              lower the utilisation"
+                .to_owned(),
+        );
+    }
+    let longest = outcome.sojourn.pooled().max_ns();
+    if longest.is_some_and(|ns| Nanos::try_from_nanos_f64(ns).is_none()) {
+        warnings.push(
+            "some requests took longer than 584 years, the longest time that a result can hold: \
+             the maximum and the percentiles that lie there have no value; use shorter service times"
                 .to_owned(),
         );
     }
@@ -197,7 +209,7 @@ pub fn exact(
         quantiles: (known.iter())
             .map(|&(q, quantile_s)| ExactQuantile {
                 q,
-                value: quantile_s.map(|s| Nanos::new((s * 1e9).round() as u64)),
+                value: quantile_s.and_then(Nanos::try_from_secs_f64),
             })
             .collect(),
     };
@@ -214,7 +226,8 @@ struct Deviations<'a> {
 
 impl Deviations<'_> {
     /// By how many standard errors the share of requests above the exact quantile is off.
-    /// `None` where the law jumps, or where too few busy periods reach the quantile for a test.
+    /// `None` where the law jumps, where too few busy periods reach the quantile for a test, or where it is longer
+    /// than a result can hold.
     ///
     /// Far in the tail the spread of the batches is small just when they saw too little;
     /// there the correlation at the quantile before is taken.
@@ -226,6 +239,7 @@ impl Deviations<'_> {
         const WELL_KNOWN: f64 = 200.0;
         /// A larger error, relative to the share above the quantile, tests nothing.
         const LARGEST_ERROR: f64 = 0.5;
+        Nanos::try_from_secs_f64(quantile_s)?;
         let above = self.model.sojourn_ccdf(quantile_s * (1.0 + OFFSET))?;
         let below = self.model.sojourn_ccdf(quantile_s * (1.0 - OFFSET))?;
         if below - above > JUMP * (1.0 - q) {

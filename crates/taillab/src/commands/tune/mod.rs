@@ -215,7 +215,7 @@ fn is_wanted(plan: &Plan, result: &TuneResult) -> Result<bool, Failure> {
         1 => "1 setting".to_owned(),
         n => format!("{n} settings"),
     };
-    say::ask(&format!("{text}\nChange {changes}? [y/N] "))
+    say::ask(&text, &[format!("Change {changes}? [y/N]")])
 }
 
 fn status(output: Output, action: Action) -> Result<Exit, Failure> {

@@ -10,7 +10,7 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 
 use taillab_host::environment::ServerFacts;
-use taillab_host::{PrivateFolder, User, server};
+use taillab_host::{PrivateFolder, Roots, User, server};
 
 use crate::exit::Failure;
 use crate::experiment::{Experiment, ServerKind};
@@ -68,10 +68,13 @@ pub fn open_files(experiment: &Experiment) -> u64 {
 /// The server's program and the version that it reports.
 pub fn facts(experiment: &Experiment) -> ServerFacts {
     let program = &experiment.server.program;
+    // its user runs it here, too
+    let user = User::find(&Roots::default(), &experiment.server.user).ok();
+    let version = |flag| server::version(program, flag, user.as_ref()?);
     let version = match experiment.server.kind {
         ServerKind::NullRpc => Some(format!("taillab {}", env!("CARGO_PKG_VERSION"))),
-        ServerKind::Memcached => server::version(program, "-V"),
-        ServerKind::Nginx => server::version(program, "-v"),
+        ServerKind::Memcached => version("-V"),
+        ServerKind::Nginx => version("-v"),
         // an unknown option might start the server
         ServerKind::Custom => None,
     };

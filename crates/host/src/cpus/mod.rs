@@ -1,5 +1,7 @@
 //! Sets of CPUs, which of them we may use, and who gets which.
 
+mod placement;
+
 use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
@@ -8,6 +10,7 @@ use std::str::FromStr;
 use rustix::thread;
 use serde::{Deserialize, Serialize};
 
+pub use self::placement::Placement;
 use crate::roots::{Roots, read_optional};
 
 /// How many CPUs an affinity mask can hold here.
@@ -28,7 +31,8 @@ pub enum CpuError {
     #[error(
         "only CPU {cpus} is usable, and the server and the load generator each need a CPU of their \
          own: on one CPU every request would wait for the generator; use a machine with two or \
-         more CPUs, or widen the affinity of this process (taskset, cpuset)"
+         more CPUs, name them where others are isolated (-C 1 --client-cpus 2), or widen the affinity \
+         of this process (taskset, cpuset)"
     )]
     TooFew {
         /// The usable CPUs.
@@ -57,7 +61,11 @@ pub enum CpuError {
         usable: CpuSet,
     },
     /// A CPU that is offline or that this process may not use.
-    #[error("CPU {unusable} cannot be used here: choose among {usable}")]
+    #[error(
+        "CPU {unusable} cannot be used here, since the kernel lets this process run only on others: \
+         choose among {usable}; or see that it is online (/sys/devices/system/cpu/online) and in the \
+         cpuset of this process (cpuset.cpus.effective of its control group)"
+    )]
     Unusable {
         /// The CPUs that are wanted and cannot be used.
         unusable: CpuSet,
@@ -285,6 +293,49 @@ pub fn allowed() -> Result<CpuSet, CpuError> {
         .collect())
 }
 
+/// The CPUs that this process can use: those of its mask, and of the `wanted` ones also those that the mask
+/// leaves out and the kernel gives us when we ask. (A mask is inherited, and isolcpus takes CPUs out of everybody's;
+/// only a cpuset holds.)
+///
+/// # Errors
+/// [`CpuError::Unknown`].
+pub fn usable<'a>(wanted: impl IntoIterator<Item = &'a CpuSet>) -> Result<CpuSet, CpuError> {
+    let allowed = allowed()?;
+    let wanted: CpuSet = wanted.into_iter().flat_map(|cpus| cpus.iter()).collect();
+    let outside = wanted.difference(&allowed);
+    if outside.is_empty() {
+        return Ok(allowed);
+    }
+    let given = given(outside)?;
+    Ok(allowed.iter().chain(given.iter()).collect())
+}
+
+/// Those of the CPUs to which the kernel lets a thread of this process go.
+fn given(cpus: CpuSet) -> Result<CpuSet, CpuError> {
+    let ask = move || match thread::sched_setaffinity(None, &cpus.to_affinity()) {
+        // it leaves out what the cpuset lacks
+        Ok(()) => allowed(),
+        Err(_) => Ok(CpuSet::default()),
+    };
+    // a thread of its own: ours stays where it is
+    let asked = std::thread::Builder::new().spawn(ask);
+    let answer = asked.map_err(CpuError::Unknown)?.join();
+    answer.unwrap_or_else(|_| Ok(CpuSet::default()))
+}
+
+/// [`usable`], if all these are among them.
+///
+/// # Errors
+/// [`CpuError::Unusable`], [`CpuError::Unknown`].
+pub fn ensure_usable(wanted: &CpuSet) -> Result<CpuSet, CpuError> {
+    let usable = usable([wanted])?;
+    let unusable = wanted.difference(&usable);
+    match unusable.is_empty() {
+        true => Ok(usable),
+        false => Err(CpuError::Unusable { unusable, usable }),
+    }
+}
+
 /// Binds the calling thread to `cpus`; threads and processes that it starts inherit
 /// this.
 ///
@@ -323,144 +374,12 @@ pub fn others(usable: &CpuSet, taken: &CpuSet, siblings: impl Fn(u32) -> CpuSet)
     }
 }
 
-/// Which CPUs the server and the load generator get.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Placement {
-    /// The server's, where its receive work runs too.
-    pub server: CpuSet,
-    /// The load generator's.
-    pub client: CpuSet,
-}
-
-impl Placement {
-    /// Takes what the user wants and fills the rest with defaults: the server gets
-    /// the first usable CPU, the client the next that shares no core with it, on the same NUMA
-    /// node where there is one.
-    ///
-    /// # Errors
-    /// [`CpuError::TooFew`] with one usable CPU, [`CpuError::NoneLeft`], [`CpuError::Overlap`],
-    /// [`CpuError::Unusable`], [`CpuError::Unknown`].
-    pub fn choose(
-        roots: &Roots,
-        server: Option<&CpuSet>,
-        client: Option<&CpuSet>,
-    ) -> Result<Self, CpuError> {
-        let topology = (|cpu| siblings(roots, cpu), |cpu| node(roots, cpu));
-        Self::choose_among(&allowed()?, topology, (server, client), |_| 1)
-    }
-
-    /// The same for a load near the server's capacity: a client that is not named gets a CPU for every two
-    /// of the server's, if there are enough.
-    ///
-    /// # Errors
-    /// As [`Self::choose`].
-    pub fn choose_for_load(
-        roots: &Roots,
-        server: Option<&CpuSet>,
-        client: Option<&CpuSet>,
-    ) -> Result<Self, CpuError> {
-        let topology = (|cpu| siblings(roots, cpu), |cpu| node(roots, cpu));
-        let share = |server: &CpuSet| server.len().div_ceil(2);
-        Self::choose_among(&allowed()?, topology, (server, client), share)
-    }
-
-    /// Where a third thread disturbs the measurement least: neither the server's CPUs nor the
-    /// generator's, or else the generator's, whose delays are known and cut.
-    pub fn spare(&self, usable: &CpuSet) -> CpuSet {
-        let besides_server = usable.difference(&self.server);
-        let besides_both = besides_server.difference(&self.client);
-        if besides_both.is_empty() {
-            besides_server
-        } else {
-            besides_both
-        }
-    }
-
-    /// The usable CPUs that share no core with the server's or the generator's.
-    pub fn apart(&self, roots: &Roots, usable: &CpuSet) -> CpuSet {
-        let both = self.server.iter().chain(self.client.iter()).collect();
-        apart(usable, &both, |cpu| siblings(roots, cpu))
-    }
-
-    /// `for_client` says how many CPUs the client gets beside the server's, if there are enough.
-    fn choose_among(
-        usable: &CpuSet,
-        (siblings, node): (impl Fn(u32) -> CpuSet, impl Fn(u32) -> CpuSet),
-        (server, client): (Option<&CpuSet>, Option<&CpuSet>),
-        for_client: impl Fn(&CpuSet) -> usize,
-    ) -> Result<Self, CpuError> {
-        if usable.len() < 2 {
-            return Err(CpuError::TooFew {
-                cpus: usable.clone(),
-            });
-        }
-        for wanted in [server, client].into_iter().flatten() {
-            let unusable = wanted.difference(usable);
-            if !unusable.is_empty() {
-                return Err(CpuError::Unusable {
-                    unusable,
-                    usable: usable.clone(),
-                });
-            }
-        }
-        let beside = |taken: &CpuSet, most: usize, owner, other| {
-            let near: CpuSet = taken.iter().flat_map(|cpu| node(cpu).0).collect();
-            let mut all = taken.clone();
-            for _ in 0..most {
-                let free = others(usable, &all, &siblings);
-                let next = free.intersection(&near).first();
-                all.0.extend(next.or_else(|| free.first()));
-            }
-            let found = all.difference(taken);
-            let usable = usable.clone();
-            match found.is_empty() {
-                true => Err(CpuError::NoneLeft {
-                    owner,
-                    other,
-                    usable,
-                }),
-                false => Ok(found),
-            }
-        };
-        let (server, client) = match (server, client) {
-            (Some(server), Some(client)) => (server.clone(), client.clone()),
-            (None, Some(client)) => {
-                let server = beside(client, 1, "load generator", "server")?;
-                (server, client.clone())
-            }
-            (server, None) => {
-                let first = || usable.first().map(CpuSet::single).unwrap_or_default();
-                let server = server.cloned().unwrap_or_else(first);
-                let most = for_client(&server);
-                let client = beside(&server, most, "server", "load generator")?;
-                (server, client)
-            }
-        };
-        let common = server.intersection(&client);
-        if !common.is_empty() {
-            return Err(CpuError::Overlap { common });
-        }
-        Ok(Self { server, client })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn set(list: &str) -> CpuSet {
         list.parse().unwrap()
-    }
-
-    fn choose(usable: &str, server: Option<&str>, client: Option<&str>) -> Result<String, String> {
-        // pairs 0-1, 2-3, … share a core, and those from 8 on are on two nodes in turn
-        let siblings = |cpu: u32| [cpu & !1, cpu | 1].into_iter().collect();
-        let node = |cpu: u32| (8_u32..24).filter(|of| of / 2 % 2 == cpu / 2 % 2).collect();
-        let (server, client) = (server.map(set), client.map(set));
-        let named = (server.as_ref(), client.as_ref());
-        Placement::choose_among(&set(usable), (siblings, node), named, |server| server.len())
-            .map(|p| format!("{} {}", p.server, p.client))
-            .map_err(|e| e.to_string())
     }
 
     #[test]
@@ -491,69 +410,40 @@ mod tests {
     }
 
     #[test]
-    fn defaults_share_no_core_where_that_is_possible() {
-        assert_eq!(choose("0-3", None, None), Ok("0 2".into()));
-        assert_eq!(choose("0-1", None, None), Ok("0 1".into()));
-        assert_eq!(choose("5-7", None, None), Ok("5 6".into()));
-        assert_eq!(choose("0-3", Some("2"), None), Ok("2 0".into()));
-        assert_eq!(choose("0-3", None, Some("0")), Ok("2 0".into()));
-        assert_eq!(choose("0-3", Some("0-1"), Some("3")), Ok("0-1 3".into()));
-        // as many for the client as for the server, as far as there are so many
-        assert_eq!(choose("0-7", Some("0-1"), None), Ok("0-1 2,4".into()));
-        assert_eq!(choose("0-3", Some("0-1"), None), Ok("0-1 2-3".into()));
-        assert_eq!(choose("0-2", Some("0-1"), None), Ok("0-1 2".into()));
-        // on one node, where there is room
-        assert_eq!(choose("8-15", None, None), Ok("8 12".into()));
-        assert_eq!(choose("8-15", None, Some("10")), Ok("14 10".into()));
-        assert_eq!(choose("8-11", None, None), Ok("8 10".into()));
-    }
-
-    #[test]
-    fn what_cannot_work_is_refused_with_the_reason() {
-        assert!(
-            choose("4", None, None)
-                .unwrap_err()
-                .contains("only CPU 4 is usable")
-        );
-        assert!(
-            choose("0-1", Some("0"), Some("0-1"))
-                .unwrap_err()
-                .contains("CPU 0 is wanted for both")
-        );
-        assert!(
-            choose("0-1", Some("0-1"), None)
-                .unwrap_err()
-                .contains("leaves none for the load generator")
-        );
-        assert!(
-            choose("0-1", None, Some("0-1"))
-                .unwrap_err()
-                .contains("leaves none for the server")
-        );
-        assert!(
-            choose("0-1", Some("7"), None)
-                .unwrap_err()
-                .contains("choose among 0-1")
-        );
-    }
-
-    #[test]
-    fn a_third_thread_keeps_off_the_server_and_if_it_can_the_generator() {
-        let placement = Placement {
-            server: set("0-1"),
-            client: set("2"),
-        };
-        assert_eq!(placement.spare(&set("0-4")), set("3-4"));
-        assert_eq!(placement.spare(&set("0-2")), set("2"));
-    }
-
-    #[test]
     fn a_pinned_thread_may_use_only_its_cpu() {
         std::thread::spawn(|| {
             let cpu = CpuSet::single(allowed().unwrap().first().unwrap());
             pin_current_thread(&cpu).unwrap();
             assert_eq!(allowed().unwrap(), cpu);
             assert!(pin_current_thread(&CpuSet::single(MAX_CPUS - 1)).is_err());
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn a_cpu_outside_of_the_mask_is_asked_for() {
+        std::thread::spawn(|| {
+            let all = allowed().unwrap();
+            let first = CpuSet::single(all.first().unwrap());
+            pin_current_thread(&first).unwrap();
+            for wanted in all.iter().map(CpuSet::single) {
+                let usable = ensure_usable(&wanted).unwrap();
+                assert_eq!(usable, first.iter().chain(wanted.iter()).collect());
+                // asking changes nothing
+                assert_eq!(allowed().unwrap(), first);
+            }
+            if let Some(last) = all.iter().last().filter(|last| !first.contains(*last)) {
+                let last = CpuSet::single(last);
+                let placed = Placement::choose(&Roots::default(), Some(&last), None).unwrap();
+                assert_eq!((placed.server, placed.client), (last, first));
+            }
+            let error = ensure_usable(&CpuSet::single(MAX_CPUS - 1)).unwrap_err();
+            let error = error.to_string();
+            assert!(
+                error.contains("choose among") && error.contains("cpuset"),
+                "{error}"
+            );
         })
         .join()
         .unwrap();
