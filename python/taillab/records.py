@@ -2267,7 +2267,7 @@ class RttReport(Record):
     schema_version: Literal[1]
     """Version of this shape: `SCHEMA_VERSION`."""
     server: str
-    """Who answered: `taillab`, or the target as it was given."""
+    """Who answered: `taillab`, or the target as it was given, with the address that a name stands for."""
     server_cpus: list[int]
     """CPUs of the server's threads; empty where the server is not ours."""
     started_unix_s: int
