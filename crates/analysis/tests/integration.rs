@@ -26,4 +26,5 @@ mod rules;
 mod slices;
 mod streams;
 mod survivors;
+mod unasked;
 mod verdict;

@@ -52,7 +52,9 @@ mod tests {
     /// What their connections carry depends on their configuration, which the name does not tell.
     #[test]
     fn the_name_of_an_http_server_says_nothing_about_the_order_of_its_answers() {
-        for name in ["nginx", "haproxy", "lighttpd", "apache2", "caddy", "varnishd", "envoy"] {
+        for name in [
+            "nginx", "haproxy", "lighttpd", "apache2", "caddy", "varnishd", "envoy",
+        ] {
             assert_eq!(KnownServer::called(name), KnownServer::default(), "{name}");
         }
         assert!(KnownServer::called("memcached").sequential);

@@ -2,8 +2,8 @@
 //!
 //! While both directions are followed from the beginning of a message, each request ends where its
 //! parser says, and the n-th response answers the n-th request: T1 is the packet with the request's
-//! last byte, T6 the one with the last byte of its response. How the server reads and writes does
-//! not matter then. Requests to which no response is due (memcached's `noreply`, and quiet commands
+//! last byte, T6 the one with the last byte of its response. An interim response (100 Continue) is part
+//! of the exchange, and not the response. How the server reads and writes does not matter then. Requests to which no response is due (memcached's `noreply`, and quiet commands
 //! that were not answered) are only counted: nobody waits for them.
 //!
 //! When a parser is lost (packets were not seen, the protocol is another one, or a length is in a
@@ -149,6 +149,15 @@ impl Connection {
         let part = extent.map(|extent| (extent, framer.place(extent)));
         if let Some((extent, ResponsePart::New { .. })) = part {
             framer.next_out = Some(extent.place.wrapping_add(extent.bytes));
+        }
+        if !framer.synced
+            && let Some((extent, ResponsePart::New { .. })) = part
+            && framer.is_interim(payload, extent.bytes)
+        {
+            let asks_for_rest = framer.responses.asks_for_rest(payload);
+            self.framer = Some(framer);
+            self.sent_nothing_asked(position, (segment, sent()), asks_for_rest);
+            return true;
         }
         let taken = match part {
             _ if !framer.synced => false,

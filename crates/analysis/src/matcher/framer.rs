@@ -57,6 +57,24 @@ impl Framer {
         self.last_write = None;
     }
 
+    /// While nothing is followed: whether a packet of the server, of this many `bytes`, has nothing but what
+    /// answers no request.
+    pub(super) fn is_interim(&mut self, packet: &[u8], bytes: u32) -> bool {
+        self.responses.restart();
+        let mut rest: &[u8] = match packet.len() as u64 == u64::from(bytes) {
+            true => packet,
+            false => &[],
+        };
+        let mut nothing = !rest.is_empty();
+        while nothing && !rest.is_empty() {
+            match self.responses.feed(rest) {
+                Ok((taken, None)) => rest = &rest[taken..],
+                _ => nothing = false,
+            }
+        }
+        nothing && self.responses.is_at_start()
+    }
+
     /// Ends of the requests in the next packet of the client, as offsets in it.
     pub(super) fn request_ends(
         &mut self,

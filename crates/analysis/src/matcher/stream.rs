@@ -14,6 +14,7 @@
 //! first T1 stays. A segment that fills a hole there is new.
 
 mod batch;
+mod unasked;
 mod writes;
 
 use std::collections::VecDeque;
@@ -58,10 +59,20 @@ struct RequestSegment {
     request: Option<Slot>,
     /// That request may be only the beginning of the next one.
     may_go_on: bool,
+    /// The server has asked for the rest of that request, so what comes before the response belongs to it.
+    goes_on: bool,
     /// What its content says, if that is followed.
     message: Message,
     queued: bool,
     read: Option<Read>,
+}
+
+impl RequestSegment {
+    /// Whether the request that ends here turns out to be only the beginning of another one if that is read
+    /// with it.
+    const fn is_part(&self) -> bool {
+        self.may_go_on || self.goes_on
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -255,7 +266,7 @@ impl Connection {
             self.next = end;
         }
         let waits = |other: &RequestSegment| {
-            let whole = other.request.is_some() && !other.may_go_on;
+            let whole = other.request.is_some() && !other.is_part();
             whole && (other.end > self.read || !self.is_answered())
         };
         if request.is_some() && self.doubt.is_some() && self.segments.iter().any(waits) {
@@ -276,6 +287,7 @@ impl Connection {
             at,
             request,
             may_go_on,
+            goes_on: false,
             message: message.unwrap_or_default(),
             queued: false,
             read: None,
@@ -507,7 +519,7 @@ impl Connection {
         if self.is_framed() {
             return position;
         }
-        let goes_on = || self.batch().next_back().is_some_and(|last| last.may_go_on);
+        let goes_on = || self.batch().next_back().is_some_and(RequestSegment::is_part);
         if !self.departures.is_empty() || options.sequential && !goes_on() {
             self.settle(options, settled);
         }

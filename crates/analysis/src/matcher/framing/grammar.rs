@@ -41,6 +41,9 @@ pub(super) enum Next {
     LastBody(u64),
     /// The message ends here.
     End,
+    /// What came was not the message, which is still to come: an interim response, or what the server sent
+    /// unasked.
+    Anew,
 }
 
 /// What follows each part of a message, in one direction of a connection.
@@ -65,6 +68,11 @@ pub(super) trait Grammar: fmt::Debug + Send {
     /// Whether a packet that begins like this where a body should begin is the next response. That is possible
     /// only where a response may state the length of a body that it does not have.
     fn begins_response(&self, _content: &[u8]) -> bool {
+        false
+    }
+
+    /// Whether a packet of the server that begins like this asks for the rest of the request.
+    fn asks_for_rest(&self, _content: &[u8]) -> bool {
         false
     }
 

@@ -113,6 +113,11 @@ impl Grammar for Http {
         content.starts_with(VERSION)
     }
 
+    fn asks_for_rest(&self, content: &[u8]) -> bool {
+        let status = content.get(VERSION.len() + 1..);
+        content.starts_with(VERSION) && status.is_some_and(|status| status.starts_with(b" 100"))
+    }
+
     fn redact_line(&self, line: &mut [u8]) {
         match (self.part, self.direction) {
             (Expected::First, Direction::Requests) => {
@@ -219,8 +224,7 @@ impl Http {
     fn end_of_head(&mut self, message: Message) -> Result<Next, Lost> {
         let response = self.direction == Direction::Responses;
         if response && (100..200).contains(&self.status) {
-            *self = Self::new(self.direction); // the response itself is still to come
-            return Ok(Next::Line);
+            return Ok(Next::Anew);
         }
         if response && (message.head_only || self.status == 204 || self.status == 304) {
             return Ok(Next::End);

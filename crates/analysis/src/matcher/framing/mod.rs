@@ -223,6 +223,14 @@ impl Parser {
         }
     }
 
+    /// Whether a packet of the server that begins like this asks for the rest of the request.
+    pub fn asks_for_rest(&self, packet: &[u8]) -> bool {
+        match &self.ends {
+            Ends::Fixed(_) => false,
+            Ends::ByContent(grammar) => grammar.asks_for_rest(packet),
+        }
+    }
+
     /// Tells the parser which request the next response answers. To be called before that response
     /// begins.
     pub fn expect(&mut self, request: Message) {
@@ -243,8 +251,8 @@ impl Parser {
         Ok((taken as u64, message))
     }
 
-    /// Reads up to the end of the message. Returns how many of `bytes` that took, and the message
-    /// if it ended there.
+    /// Reads up to the end of the message, or of something that was none. Returns how many of `bytes` that
+    /// took, and the message if it ended there.
     ///
     /// # Errors
     /// [`Lost`], and then on every call until [`Parser::restart`].
@@ -253,8 +261,10 @@ impl Parser {
         while taken < bytes.len() {
             let (step, next) = self.step(&bytes[taken..])?;
             taken += step;
-            if let Some(Next::End) = next {
-                return Ok((taken, Some(self.end_message())));
+            match next {
+                Some(Next::End) => return Ok((taken, Some(self.end_message()))),
+                Some(Next::Anew) => break,
+                _ => {}
             }
         }
         Ok((taken, None))
@@ -449,6 +459,7 @@ impl Parser {
             Next::Body(left) => self.state = LineState::Body { left, last: false },
             Next::LastBody(left) => self.state = LineState::Body { left, last: true },
             Next::End => {}
+            Next::Anew => self.state = LineState::Start,
         }
         if let Next::Body(length) | Next::LastBody(length) = next {
             self.body = length;
@@ -472,7 +483,10 @@ impl Parser {
             Ends::Fixed(_) => Next::Line,
             Ends::ByContent(grammar) => grammar.after_body(),
         };
-        self.state = LineState::Line;
+        self.state = match next {
+            Next::Anew => LineState::Start,
+            _ => LineState::Line,
+        };
         Some(next)
     }
 

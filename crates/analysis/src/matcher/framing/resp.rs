@@ -174,14 +174,13 @@ impl Resp {
     }
 
     /// What follows an element.
-    fn next(&mut self) -> Next {
+    const fn next(&self) -> Next {
         if self.elements > 0 {
             return Next::Line;
         }
-        if self.push {
-            *self = Self::new(self.direction);
-            return Next::Line;
+        match self.push {
+            true => Next::Anew,
+            false => Next::End,
         }
-        Next::End
     }
 }

@@ -45,7 +45,7 @@ impl Connection {
         let ends = |segment: &&RequestSegment| segment.request.is_some();
         let last = self.read_segments().rfind(ends).map(|last| last.end);
         let whole =
-            move |segment: &&RequestSegment| !segment.may_go_on || Some(segment.end) == last;
+            move |segment: &&RequestSegment| !segment.is_part() || Some(segment.end) == last;
         self.read_segments().filter(ends).filter(whole)
     }
 
@@ -53,7 +53,7 @@ impl Connection {
     fn parts(&self) -> impl Iterator<Item = Slot> {
         let mut from_last = self.read_segments().rev().filter(|s| s.request.is_some());
         from_last.next();
-        from_last.filter(|s| s.may_go_on).filter_map(|s| s.request)
+        from_last.filter(|s| s.is_part()).filter_map(|s| s.request)
     }
 
     /// Ends the batch: decides what answered its requests, and forgets them.
