@@ -69,6 +69,8 @@ pub struct Matched {
     pub ambiguous: Vec<Monotonic>,
     /// T6 of each response whose request was not seen.
     pub without_request: Vec<Monotonic>,
+    /// The number of responses to requests from before the recording. They are not in the other lists.
+    pub from_before: u64,
     /// The number of requests to which no response is due. They are not in the other lists.
     pub silent: u64,
     /// The blind windows of all CPUs, in order of their ends.

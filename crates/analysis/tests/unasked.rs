@@ -5,7 +5,7 @@ use crate::common::talk::Talk;
 use std::fs::File;
 
 use taillab_analysis::{Framing, MatchOptions, Matched, match_events, match_recording};
-use taillab_model::{Event, Monotonic, Nanos, Recording};
+use taillab_model::{Event, EventKind, Monotonic, Nanos, Recording};
 
 fn matched(events: &[Event], framing: Framing) -> Matched {
     let options = MatchOptions {
@@ -79,4 +79,99 @@ fn recorded_interim_responses_are_no_responses() {
             "{name}: {shortest:?}"
         );
     }
+}
+
+/// How many responses are counted.
+fn responses(matched: &Matched) -> u64 {
+    matched
+        .counts(Monotonic::from_nanos_since_boot(0))
+        .responses
+}
+
+/// A response to a request from before the recording, in many pieces, and then requests of which each is
+/// answered in as many.
+fn pieces(talk: &mut Talk, requests: usize) -> Vec<(Monotonic, Monotonic)> {
+    let answer = |talk: &mut Talk| {
+        for _ in 1..10 {
+            talk.answers(b"piece");
+            talk.wait(30_000_000);
+        }
+        talk.answers(b"piece")
+    };
+    answer(talk);
+    let mut truth = Vec::new();
+    for _ in 0..requests {
+        talk.wait(100_000_000);
+        let t1 = talk.asks(b"request");
+        truth.push((t1, answer(talk)));
+    }
+    truth
+}
+
+#[test]
+fn a_response_to_a_request_from_before_the_recording_is_no_loss() {
+    let mut talk = Talk::joined(40_000);
+    let truth = pieces(&mut talk, 20);
+    let found = matched(&talk.events, Framing::OneInTurn);
+    assert_eq!(ends(&found), truth);
+    assert_eq!((found.from_before, responses(&found)), (1, 20));
+}
+
+/// Nor is it one if the client goes on meanwhile.
+#[test]
+fn a_response_from_before_may_go_on_after_the_next_request_has_come() {
+    let mut talk = Talk::joined(40_000);
+    talk.answers(b"piece");
+    talk.sends(b"request");
+    for _ in 0..5 {
+        talk.answers(b"piece");
+    }
+    talk.wait(100_000_000);
+    talk.reads();
+    talk.answers(b"response");
+    talk.wait(100_000_000);
+    talk.asks(b"request");
+    let t6 = talk.answers(b"response");
+    talk.wait(100_000_000);
+    talk.asks(b"request");
+    let found = matched(&talk.events, Framing::OneInTurn);
+    assert_eq!(found.requests.iter().next_back().unwrap().server.t6, t6);
+    assert!(found.without_request.is_empty(), "{found:?}");
+    assert_eq!(found.from_before, 1);
+}
+
+/// It goes on for longer than a response is waited for: one is lost, and not each of its segments.
+#[test]
+fn a_response_that_never_ends_is_one() {
+    let mut talk = Talk::opened(40_000);
+    talk.asks(b"request");
+    for _ in 0..600 {
+        talk.wait(10_000_000);
+        talk.answers(b"piece");
+    }
+    let found = matched(&talk.events, Framing::OneInTurn);
+    assert_eq!((found.requests.len(), responses(&found)), (1, 2));
+}
+
+/// The arrival of these requests was missed.
+#[test]
+fn responses_without_requests_are_still_counted() {
+    let mut talk = Talk::joined(40_000);
+    for _ in 0..20 {
+        talk.wait(100_000_000);
+        talk.asks(b"request");
+        talk.answers(b"response");
+    }
+    talk.events
+        .retain(|event| !matches!(event.kind, EventKind::SegmentIn { .. }));
+    let found = matched(&talk.events, Framing::OneInTurn);
+    assert_eq!((found.from_before, responses(&found)), (1, 19));
+}
+
+#[test]
+fn what_was_in_flight_when_a_recording_began_does_not_spoil_it() {
+    let found = case("in-flight-at-start.tlc");
+    let counts = found.counts(Monotonic::from_nanos_since_boot(0));
+    assert_eq!((counts.matched, counts.responses), (96, 96));
+    assert_eq!(found.from_before, 10);
 }

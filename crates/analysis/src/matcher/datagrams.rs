@@ -282,6 +282,7 @@ impl Datagrams {
         key: RequestKey,
     ) {
         let sees_calls = shared.sees_calls();
+        let begins = shared.has_begun_within(shared.options.stale_after, at);
         let Shared {
             options,
             held,
@@ -306,6 +307,8 @@ impl Datagrams {
         match self.answer(&response, held, options, &mut doubtful) {
             Answer::None => match response.continues(held, options) {
                 Some(request) => request.t6 = at,
+                // threads answer in the order of arrival
+                None if response.answered_up_to.is_none() && begins => found.from_before += 1,
                 None => found.without_request.push(at),
             },
             Answer::Ambiguous => {

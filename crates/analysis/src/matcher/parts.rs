@@ -30,6 +30,10 @@ pub(super) enum Role {
     Again,
     /// It answers no request that was seen.
     Unknown,
+    /// It answers a request from before the recording.
+    FromBefore,
+    /// More of a response that was counted as one of the two.
+    Rest,
 }
 
 /// What became of a request.

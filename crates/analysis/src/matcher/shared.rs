@@ -57,6 +57,12 @@ impl Shared {
         self.last = self.last.max(Some(event.at));
     }
 
+    /// Whether the recording began no longer than this before `at`.
+    pub(super) fn has_begun_within(&self, length: Nanos, at: Monotonic) -> bool {
+        self.first
+            .is_none_or(|first| at.saturating_since(first) <= length)
+    }
+
     pub(super) fn thread(&mut self, tid: Tid) -> &mut Thread {
         self.threads.entry(tid).or_default()
     }

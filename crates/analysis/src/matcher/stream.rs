@@ -104,6 +104,12 @@ pub(super) struct Connection {
     reader: Option<Tid>,
     /// Everything before `done` was seen or read.
     from_its_beginning: bool,
+    /// Where the client's stream was when the connection was first seen, unless that was its beginning.
+    joined: Option<Position>,
+    /// How far the server had read when it began a response that went on for longer than is waited for.
+    overlong: Option<Position>,
+    /// How far it had read when it sent the last part of a response that was counted without its request.
+    stray: Option<u16>,
     /// Responses may be owed to requests that were not seen.
     pub(super) doubt: Option<Doubt>,
     /// Separates its messages by their content.
@@ -115,6 +121,7 @@ impl Connection {
     pub(super) fn opened(start: u16, framing: Framing) -> Self {
         Self {
             from_its_beginning: true,
+            joined: None,
             doubt: None,
             framer: Framer::new(framing, true),
             ..Self::joined(
@@ -134,6 +141,7 @@ impl Connection {
             done: start,
             queued: start,
             read: start,
+            joined: Some(start),
             doubt: Some(Doubt::since(at)),
             framer: Framer::new(framing, false),
             ..Self::default()
@@ -389,7 +397,7 @@ impl Connection {
     ) -> Role {
         if self.is_from_before(id) && !segment.resent {
             self.doubted(segment.at, settled);
-            return Role::Unknown;
+            return self.once(id, Role::FromBefore);
         }
         let position = self.continued(id);
         if position > self.next {
@@ -407,12 +415,15 @@ impl Connection {
                 return Role::Again;
             }
             self.doubted(segment.at, settled);
-            return Role::Unknown;
+            return self.without_request(id, position);
         };
-        match self.departures.last() {
+        let began = first.at;
+        match self.departures.last().map(|last| last.segment) {
             _ if segment.resent => Role::Again,
-            Some(last) if last.segment.more => Role::Continues(last.segment.tid),
-            Some(_) if segment.at.saturating_since(first.at) > options.stale_after => Role::Unknown,
+            Some(last) if last.more => Role::Continues(last.tid),
+            Some(_) if segment.at.saturating_since(began) > options.stale_after => {
+                self.once(id, Role::Unknown)
+            }
             _ => Role::Begins,
         }
     }
@@ -569,6 +580,7 @@ impl Connection {
         let mut batch = self.batch().filter_map(|segment| segment.request);
         if !self.departures.is_empty() && batch.any(|other| other == slot) {
             drop(batch);
+            self.overlong = Some(self.read);
             self.settle(options, settled);
         }
     }

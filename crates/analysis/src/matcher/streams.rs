@@ -11,11 +11,16 @@ use super::stream::Connection;
 use super::threads::{Read, Sent};
 use crate::id_map::IdMap;
 
+/// The most connections that are remembered of which only responses were seen.
+const MOST_UNSEEN: usize = 1 << 16;
+
 /// The state of the matching of streams.
 #[derive(Default)]
 pub(super) struct Streams {
     /// The connections, by the client's address and port.
     by_client: IdMap<Connection>,
+    /// Other connections on which responses left, and how far the server had read then.
+    unseen: IdMap<u16>,
     /// Empty between two events; kept for its memory.
     settled: Vec<Settled>,
     /// A packet whose content may still come.
@@ -90,7 +95,10 @@ impl Streams {
         }
         let start = key.id.wrapping_sub(bytes as u16);
         let connections = self.by_client.entry(client);
-        let connection = connections.or_insert_with(|| Connection::joined(start, at, framing));
+        let connection = connections.or_insert_with(|| {
+            let answered = self.unseen.remove(&client);
+            Connection::joined(start, at, framing).after(answered)
+        });
         let request = push.then(|| shared.held.next()).flatten();
         if connection.arrived(at, key.id, bytes, request, None) && request.is_some() {
             shared.open_request(at, key);
@@ -124,8 +132,7 @@ impl Streams {
         let thread = shared.threads.entry(tid).or_default();
         let Some(connection) = self.by_client.get_mut(&key.client()) else {
             thread.packet_out(at);
-            shared.found.without_request.push(at);
-            return;
+            return self.left_unseen(shared, key, at);
         };
         let mut wrote_elsewhere = None;
         // a write may leave in the context of another thread, which has not sent it
@@ -133,9 +140,13 @@ impl Streams {
         let role = connection.leaving(key.id, segment, &shared.options, &mut self.settled);
         let sent = match role {
             Role::Again => None,
-            Role::Unknown => {
+            Role::Unknown | Role::FromBefore | Role::Rest => {
                 thread.packet_out_if(is_own, at);
-                shared.found.without_request.push(at);
+                match role {
+                    Role::Unknown => shared.found.without_request.push(at),
+                    Role::FromBefore => shared.found.from_before += 1,
+                    _ => {}
+                }
                 None
             }
             Role::Begins => {
@@ -167,6 +178,21 @@ impl Streams {
             before.writes.was_elsewhere();
         }
         self.pass_on(shared);
+    }
+
+    /// A segment leaves on a connection of which nothing else was seen. The first response there is to a
+    /// request from before the recording, and so are others while it begins; later ones are to requests that
+    /// were missed.
+    fn left_unseen(&mut self, shared: &mut Shared, key: RequestKey, at: Monotonic) {
+        if self.unseen.len() >= MOST_UNSEEN {
+            self.unseen.clear();
+        }
+        let begins = shared.has_begun_within(shared.options.overtaken_after, at);
+        match self.unseen.insert(key.client(), key.id) {
+            Some(read) if read == key.id => {}
+            Some(_) if !begins => shared.found.without_request.push(at),
+            _ => shared.found.from_before += 1,
+        }
     }
 
     /// A thread has called a write after it had answered on this connection.
@@ -235,8 +261,12 @@ impl Streams {
         let at = packet.at;
         let start = key.id.wrapping_sub(bytes as u16);
         let framing = shared.options.framing;
-        let connections = self.by_client.entry(key.client());
-        let connection = connections.or_insert_with(|| Connection::joined(start, at, framing));
+        let client = key.client();
+        let connections = self.by_client.entry(client);
+        let connection = connections.or_insert_with(|| {
+            let answered = self.unseen.remove(&client);
+            Connection::joined(start, at, framing).after(answered)
+        });
         let held = &mut shared.held;
         let open = |end: u32| {
             let id = start.wrapping_add(end as u16);

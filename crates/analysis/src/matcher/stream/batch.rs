@@ -23,6 +23,10 @@
 //! (a server may write head and body apart) unless it leaves longer than
 //! [`stale_after`](super::MatchOptions) after T1: it is then counted as a response without a
 //! request.
+//!
+//! **From before the recording.** A response that leaves before the server has read anything of what was
+//! seen answers a request from before. Nothing of it was lost: it counts apart, once, however many
+//! segments it has.
 
 use taillab_model::Monotonic;
 
