@@ -71,6 +71,8 @@ pub struct Matched {
     pub without_request: Vec<Monotonic>,
     /// The number of responses to requests from before the recording. They are not in the other lists.
     pub from_before: u64,
+    /// Connections and threads that were forgotten while they were in use, since there were too many.
+    pub forgotten: u64,
     /// The number of requests to which no response is due. They are not in the other lists.
     pub silent: u64,
     /// The blind windows of all CPUs, in order of their ends.

@@ -184,6 +184,9 @@ pub struct ServerResult {
     pub stages_at: Vec<StagesAt>,
     /// How well events were matched with responses.
     pub matching: Matching,
+    /// What is not counted there, since it says nothing about how the server answers.
+    #[serde(default, skip_serializing_if = "LeftOut::is_nothing")]
+    pub left_out: LeftOut,
     /// What the probe costs.
     pub overhead: Overhead,
     /// Causes of the excess: first each cause as a whole, which together make up all of it, then their
@@ -372,6 +375,24 @@ impl Matching {
                 self.matched.saturating_sub(self.unasked)
             }
         }
+    }
+}
+
+/// What [`Matching`] does not count.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct LeftOut {
+    /// Responses to requests from before the recording.
+    pub from_before: u64,
+    /// Connections and threads that were forgotten while they were in use, since there were too many at
+    /// once. What was under way there counts as unanswered.
+    pub forgotten: u64,
+}
+
+impl LeftOut {
+    /// Whether everything is counted.
+    pub fn is_nothing(&self) -> bool {
+        *self == Self::default()
     }
 }
 

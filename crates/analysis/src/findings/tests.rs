@@ -4,7 +4,7 @@ use taillab_model::explanation::{
     ModelFit, PredictedPoint, Prediction, Share, Sleeping, TakenByHypervisor, WorkerShare,
 };
 use taillab_model::summary::{
-    CpuTaken, Ideal, Matching, Measured, Overhead, Overload, ServiceTimeSource, Stages, TakenBy,
+    CpuTaken, Ideal, LeftOut, Matching, Measured, Overhead, Overload, ServiceTimeSource, Stages, TakenBy,
     Withdrawn, WorkersSource,
 };
 use taillab_model::{Distribution, Nanos, Quantile, Unit};
@@ -154,6 +154,7 @@ impl Case {
             },
             stages_at: Vec::new(),
             matching: self.matching.clone(),
+            left_out: LeftOut::default(),
             overhead: Overhead::default(),
             causes: self.causes.clone(),
             ratio: Vec::new(),

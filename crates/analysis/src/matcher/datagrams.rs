@@ -401,11 +401,18 @@ impl Datagrams {
     }
 
     /// Forgets packets that were never queued, and reads that were never answered, whose requests
-    /// are no longer in `held`.
-    pub(super) fn forget(&mut self, held: &HeldRequests) {
+    /// are no longer in `held`, and what is known of clients that have been idle since that time.
+    pub(super) fn forget(&mut self, held: &HeldRequests, idle: Monotonic) {
         self.in_hand.forget(|slot| held.get(slot).is_none());
-        if self.packets.len() > 1_024 + 4 * held.len() {
+        let many = 1_024 + 4 * held.len();
+        if self.packets.len() > many {
             self.packets.retain(|_, &mut slot| held.get(slot).is_some());
+        }
+        if self.unqueued.len() > many {
+            self.unqueued.retain(|_, slots| !slots.is_empty());
+        }
+        if self.doubts.len() > many {
+            self.doubts.retain(|_, &mut last| last > idle);
         }
     }
 }

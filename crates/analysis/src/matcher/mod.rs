@@ -221,6 +221,11 @@ impl Matcher {
         }
     }
 
+    /// How many connections and threads are remembered.
+    pub fn remembered(&self) -> (usize, usize) {
+        (self.streams.len(), self.shared.threads.len())
+    }
+
     /// How many requests have come in and have not been taken with [`Matcher::take_settled`].
     pub fn held(&self) -> usize {
         let Shared { found, held, .. } = &self.shared;
@@ -246,7 +251,7 @@ impl Matcher {
         let stale_after = shared.options.stale_after;
         let stale = |request: &Held| last.saturating_since(request.t1) > stale_after;
         shared.give_out();
-        self.datagrams.forget(&shared.held);
+        self.datagrams.forget(&shared.held, shared.idle());
         while shared.held.front().is_some_and(|(_, front)| stale(front)) {
             shared.held.set_front_aside();
             shared.give_out();

@@ -14,6 +14,7 @@
 //! first T1 stays. A segment that fills a hole there is new.
 
 mod batch;
+mod bounds;
 mod unasked;
 mod writes;
 
@@ -42,10 +43,6 @@ const fn forward(base: Position, id: u16) -> Position {
 /// in net/ipv4/tcp.c), which is five segments on a new connection. A request that fits into one
 /// packet is always whole.
 const MAY_GO_ON: Position = 2_048;
-
-/// With more pieces of a client's stream than this, those whose requests are given up are forgotten:
-/// a client that sends and expects no response would have ever more.
-const MOST_WAITING: usize = 1_024;
 
 /// A piece of the client's stream that has come in and is not settled.
 struct RequestSegment {
@@ -87,6 +84,8 @@ struct Departure {
 /// One client connection, known by the client's port.
 #[derive(Default)]
 pub(super) struct Connection {
+    /// When something was last seen of it.
+    pub(super) seen: Option<Monotonic>,
     /// Where the latest data ends.
     pub(super) next: Position,
     /// Where the latest push was.
@@ -300,7 +299,7 @@ impl Connection {
             queued: false,
             read: None,
         };
-        self.segments.insert(place, segment);
+        self.add_piece(place, segment);
         true
     }
 
@@ -370,20 +369,10 @@ impl Connection {
         let last = self.segments.range(..upto).next_back();
         let is_silent = last.is_some_and(|last| last.message.silent);
         let ends = is_silent || self.batch().next_back().is_some_and(|last| !last.may_go_on);
-        if self.is_framed() {
+        if self.is_framed() || self.has_many_pieces() {
             self.forget_read();
         }
         ends
-    }
-
-    /// Forgets what was read before the segment in which the oldest request ends, where the content
-    /// is followed: a long request has many such segments, and `noreply` has nothing else.
-    fn forget_read(&mut self) {
-        let read = self.read;
-        let goes = |segment: &&RequestSegment| segment.request.is_none() && segment.end <= read;
-        let gone = self.segments.iter().take_while(goes).count();
-        let last = self.segments.drain(..gone).next_back();
-        self.done = last.map_or(self.done, |last| last.end.max(self.done));
     }
 
     /// T6: the role of this segment. After [`Role::Begins`] and [`Role::Continues`], the caller
@@ -448,7 +437,7 @@ impl Connection {
         if self.read < self.next {
             self.not_in_turn();
         }
-        self.departures.push(Departure {
+        self.add_departure(Departure {
             segment,
             write: write.map(|write| write.at),
             writes,
@@ -560,28 +549,5 @@ impl Connection {
         self.next = position;
         self.read = position;
         self.done = position;
-    }
-
-    /// Stops waiting for more of the response to this request: ends the batch if it is in there and
-    /// has been answered.
-    pub(super) fn expire(
-        &mut self,
-        slot: Slot,
-        now: Monotonic,
-        options: &MatchOptions,
-        settled: &mut Vec<Settled>,
-    ) {
-        if let Some(doubt) = self.doubt.as_mut().filter(|doubt| doubt.holds(slot)) {
-            doubt.give_up(settled);
-        }
-        if self.segments.len() > MOST_WAITING {
-            return self.give_up_to(slot, now, options, settled);
-        }
-        let mut batch = self.batch().filter_map(|segment| segment.request);
-        if !self.departures.is_empty() && batch.any(|other| other == slot) {
-            drop(batch);
-            self.overlong = Some(self.read);
-            self.settle(options, settled);
-        }
     }
 }

@@ -9,16 +9,44 @@ use super::parts::{Leaving, Role, Settled, Slot};
 use super::shared::Shared;
 use super::stream::Connection;
 use super::threads::{Read, Sent};
+use crate::bound::Bound;
 use crate::id_map::IdMap;
+
+/// The most connections that are remembered. The events do not say when one ends.
+const MOST_CONNECTIONS: usize = 1 << 18;
 
 /// The most connections that are remembered of which only responses were seen.
 const MOST_UNSEEN: usize = 1 << 16;
+
+/// Which connections have been forgotten.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Forgotten {
+    /// None.
+    #[default]
+    None,
+    /// Those that were idle: nothing is owed on a connection that is not known.
+    Idle,
+    /// Others too, since there were too many.
+    Any,
+}
+
+impl Forgotten {
+    /// Since when responses may be owed on a connection that is first seen at `at`.
+    const fn owed_since(self, at: Monotonic) -> Monotonic {
+        match self {
+            Self::Idle => Monotonic::from_nanos_since_boot(0),
+            Self::None | Self::Any => at,
+        }
+    }
+}
 
 /// The state of the matching of streams.
 #[derive(Default)]
 pub(super) struct Streams {
     /// The connections, by the client's address and port.
     by_client: IdMap<Connection>,
+    most: Bound<MOST_CONNECTIONS>,
+    forgotten: Forgotten,
     /// Other connections on which responses left, and how far the server had read then.
     unseen: IdMap<u16>,
     /// Empty between two events; kept for its memory.
@@ -49,8 +77,9 @@ impl Streams {
             }
             EventKind::SegmentWritten { tid, key } => {
                 shared.running(cpu, tid, at);
-                shared.thread(tid).stream_written();
+                shared.thread(tid).stream_written(at);
                 if let Some(connection) = self.by_client.get_mut(&key.client()) {
+                    connection.seen = Some(at);
                     connection.was_written(at, tid, key.id);
                 }
             }
@@ -84,9 +113,12 @@ impl Streams {
     ) {
         let client = key.client();
         let framing = shared.options.framing;
+        self.stay_within_bounds(shared);
         if bytes == 0 {
             // a new connection from the same port
-            let opened = Connection::opened(key.id, framing);
+            let mut opened = Connection::opened(key.id, framing);
+            opened.seen = Some(at);
+            self.unseen.remove(&client);
             if let Some(mut before) = self.by_client.insert(client, opened) {
                 before.end(None, &shared.options, &mut self.settled);
                 self.pass_on(shared);
@@ -94,11 +126,13 @@ impl Streams {
             return;
         }
         let start = key.id.wrapping_sub(bytes as u16);
+        let since = self.forgotten.owed_since(at);
         let connections = self.by_client.entry(client);
         let connection = connections.or_insert_with(|| {
             let answered = self.unseen.remove(&client);
-            Connection::joined(start, at, framing).after(answered)
+            Connection::joined(start, since, framing).after(answered)
         });
+        connection.seen = Some(at);
         let request = push.then(|| shared.held.next()).flatten();
         if connection.arrived(at, key.id, bytes, request, None) && request.is_some() {
             shared.open_request(at, key);
@@ -119,6 +153,7 @@ impl Streams {
     /// T4: the server has read up to a position.
     fn segment_read(&mut self, shared: &mut Shared, key: RequestKey, read: Read) {
         if let Some(connection) = self.by_client.get_mut(&key.client()) {
+            connection.seen = Some(read.at);
             if !connection.was_read(key.id, read, &shared.options, &mut self.settled) {
                 shared.thread(read.tid).goes_on_reading(read);
             }
@@ -134,6 +169,7 @@ impl Streams {
             thread.packet_out(at);
             return self.left_unseen(shared, key, at);
         };
+        connection.seen = Some(at);
         let mut wrote_elsewhere = None;
         // a write may leave in the context of another thread, which has not sent it
         let is_own = connection.writes.is_next_by(tid);
@@ -262,11 +298,14 @@ impl Streams {
         let start = key.id.wrapping_sub(bytes as u16);
         let framing = shared.options.framing;
         let client = key.client();
+        self.stay_within_bounds(shared);
+        let since = self.forgotten.owed_since(at);
         let connections = self.by_client.entry(client);
         let connection = connections.or_insert_with(|| {
             let answered = self.unseen.remove(&client);
-            Connection::joined(start, at, framing).after(answered)
+            Connection::joined(start, since, framing).after(answered)
         });
+        connection.seen = Some(at);
         let held = &mut shared.held;
         let open = |end: u32| {
             let id = start.wrapping_add(end as u16);
@@ -291,6 +330,7 @@ impl Streams {
         let Some(connection) = self.by_client.get_mut(&key.client()) else {
             return false;
         };
+        connection.seen = Some(segment.at);
         let sees_calls = shared.sees_calls();
         let unasked_worker = shared.unasked_worker(segment.tid);
         let thread = shared.threads.entry(segment.tid).or_default();
@@ -320,6 +360,36 @@ impl Streams {
             connection.expire(slot, now, &shared.options, &mut self.settled);
             self.pass_on(shared);
         }
+    }
+
+    /// Forgets connections that are closed or idle, once there are many.
+    fn stay_within_bounds(&mut self, shared: &mut Shared) {
+        if !self.most.is_exceeded(self.by_client.len()) {
+            return;
+        }
+        let idle = shared.idle();
+        let seen = self
+            .by_client
+            .values()
+            .map(|other| other.seen.unwrap_or(idle));
+        let upto = self.most.forget_upto(seen, idle);
+        let goes = |seen: Option<Monotonic>| seen.is_none_or(|seen| seen <= upto);
+        let mut in_use = 0;
+        for (_, mut connection) in self.by_client.extract_if(|_, other| goes(other.seen)) {
+            in_use += u64::from(connection.seen.is_some_and(|seen| seen > idle));
+            connection.end(shared.last, &shared.options, &mut self.settled);
+        }
+        self.forgotten = match (in_use, self.forgotten) {
+            (0, Forgotten::None | Forgotten::Idle) => Forgotten::Idle,
+            _ => Forgotten::Any,
+        };
+        shared.found.forgotten += in_use;
+        self.pass_on(shared);
+    }
+
+    /// How many connections are remembered.
+    pub(super) fn len(&self) -> usize {
+        self.by_client.len()
     }
 
     /// Settles what is open on every connection, when there are no more events.

@@ -12,7 +12,7 @@ use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use taillab_model::summary::{
     ArrivalsReference, ArrivalsVerdict, Calibration, Claim, ClaimName, ClientCost, CutBy,
-    CutSummary, DeadTime, DispersionAt, Hook, Ideal, LimitedBy, LoadErrors, LoadSummary, Matching,
+    CutSummary, DeadTime, DispersionAt, Hook, Ideal, LeftOut, LimitedBy, LoadErrors, LoadSummary, Matching,
     Measured, Overhead, Reason, Report, SCHEMA_VERSION, Scheduled, ServerResult, ServiceTimeSource,
     Stages, StagesAt, UnsettledAt, Verdict, WorkersSource,
 };
@@ -323,6 +323,7 @@ fn simulated(length: Nanos) -> Sample {
                 })
                 .collect(),
             },
+            left_out: LeftOut::default(),
             overhead: Overhead {
                 pairs: 6,
                 throughput_loss: Some(0.061),

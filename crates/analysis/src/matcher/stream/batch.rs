@@ -80,6 +80,10 @@ impl Connection {
         let ended = self.segments.partition_point(|segment| segment.end <= read);
         self.segments.drain(..ended);
         self.done = self.done.max(read);
+        if let Some(front) = self.segments.front_mut() {
+            // of pieces that were joined, a part may have been read
+            front.start = front.start.max(self.done);
+        }
     }
 
     /// Forgets the requests up to `slot`, which came in too long ago to be answered. If a response
