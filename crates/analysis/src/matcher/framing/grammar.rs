@@ -76,7 +76,15 @@ pub(super) trait Grammar: fmt::Debug + Send {
         false
     }
 
-    /// Blanks what is not needed of a header.
+    /// Whether what has come of the message begins as no other content does.
+    fn is_unmistakable(&self) -> bool {
+        false
+    }
+
+    /// Blanks what is not needed of a header, or of its beginning, and what is no header. What happens to a
+    /// byte must not depend on later bytes.
+    ///
+    /// Called before [`Grammar::header`], which must return the same for the redacted header.
     fn redact_header(&self, _header: &mut [u8]) {}
 
     /// Blanks what is not needed of the next line, or of its beginning. What happens to a byte must

@@ -118,17 +118,31 @@ impl Grammar for Http {
         content.starts_with(VERSION) && status.is_some_and(|status| status.starts_with(b" 100"))
     }
 
+    fn is_unmistakable(&self) -> bool {
+        self.part != Expected::First
+    }
+
     fn redact_line(&self, line: &mut [u8]) {
         match (self.part, self.direction) {
             (Expected::First, Direction::Requests) => {
+                let mut is_request = false;
                 for (place, word) in words_mut(line) {
-                    let keywords = if place == 0 { &METHODS[..] } else { &[VERSION] };
+                    let keywords: &[&[u8]] = match place {
+                        0 => &METHODS[..],
+                        _ if is_request => &[VERSION],
+                        _ => &[],
+                    };
+                    is_request |= place == 0 && METHODS.contains(&&*word);
                     keep_keyword(word, keywords);
                 }
             }
             (Expected::First, Direction::Responses) => {
                 let (version, rest) = line.split_at_mut(line.len().min(VERSION.len()));
+                let is_response = version == VERSION;
                 keep_keyword(version, &[VERSION]);
+                if !is_response {
+                    return blank(rest);
+                }
                 let (status, reason) = rest.split_at_mut(rest.len().min(MINOR_AND_STATUS));
                 blank_unless(status, |byte| byte == b' ' || byte.is_ascii_digit());
                 blank(reason);

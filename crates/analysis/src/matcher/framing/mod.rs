@@ -213,6 +213,29 @@ impl Parser {
         self.state == LineState::Lost
     }
 
+    /// Forgets where it is: it is lost until [`Parser::restart`].
+    pub fn lose(&mut self) {
+        self.state = LineState::Lost;
+    }
+
+    /// Whether all that has come since a restart was understood, up to the end of a packet of which the last
+    /// `left` bytes have not come: there are nothing but whole messages in it, or it begins as no other
+    /// content does.
+    pub fn has_understood(&self, left: u64) -> bool {
+        let grammar = match &self.ends {
+            // nothing is needed of it
+            Ends::Fixed(_) => return true,
+            Ends::ByContent(grammar) => grammar,
+        };
+        match self.state {
+            LineState::Lost => false,
+            _ if grammar.is_unmistakable() => true,
+            LineState::Start => left == 0,
+            LineState::Body { left: body, last } => last && body == left,
+            LineState::Line | LineState::Header(_) => false,
+        }
+    }
+
     /// Whether a head that says how long its body is has ended, and the next response follows
     /// instead of the body.
     pub fn lacks_body(&self, next: &[u8]) -> bool {
