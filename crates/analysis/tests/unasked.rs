@@ -140,9 +140,9 @@ fn a_response_from_before_may_go_on_after_the_next_request_has_come() {
     assert_eq!(found.from_before, 1);
 }
 
-/// It goes on for longer than a response is waited for: one is lost, and not each of its segments.
+/// It goes on for longer than a response is waited for. When the client asks again, it is answered.
 #[test]
-fn a_response_that_never_ends_is_one() {
+fn a_response_that_never_ends_is_set_aside() {
     let mut talk = Talk::opened(40_000);
     talk.asks(b"request");
     for _ in 0..600 {
@@ -150,7 +150,110 @@ fn a_response_that_never_ends_is_one() {
         talk.answers(b"piece");
     }
     let found = matched(&talk.events, Framing::OneInTurn);
-    assert_eq!((found.requests.len(), responses(&found)), (1, 2));
+    assert_eq!((found.requests.len(), responses(&found)), (0, 0));
+    assert_eq!((found.unmatched.len(), found.unasked), (0, vec![40_000]));
+    let truth = pieces(&mut talk, 20);
+    let found = matched(&talk.events, Framing::OneInTurn);
+    assert_eq!((ends(&found), responses(&found)), (truth, 20));
+}
+
+/// It answered, and much later it sends something else.
+#[test]
+fn what_comes_long_after_a_response_is_no_part_of_it() {
+    let mut talk = Talk::opened(40_000);
+    let t1 = talk.asks(b"request");
+    let t6 = talk.answers(b"response");
+    talk.wait(20_000_000_000);
+    talk.answers(b"news");
+    let found = matched(&talk.events, Framing::OneInTurn);
+    assert_eq!(ends(&found), [(t1, t6)]);
+    assert_eq!((responses(&found), found.unasked), (1, vec![40_000]));
+}
+
+/// The events of two connections, in order of time.
+fn together(one: Talk, other: &Talk) -> Vec<Event> {
+    let mut events = one.events;
+    events.extend(&other.events);
+    events.sort_by_key(|event| event.at);
+    events
+}
+
+/// A client that asks and is answered for three seconds.
+fn ordinary(port: u16) -> (Talk, Vec<(Monotonic, Monotonic)>) {
+    let mut talk = Talk::opened(port);
+    let ask = |_| {
+        talk.wait(99_990_000);
+        (
+            talk.asks(b"*1\r\n$4\r\nPING\r\n"),
+            talk.answers(b"+PONG\r\n"),
+        )
+    };
+    let truth = (0..30).map(ask).collect();
+    (talk, truth)
+}
+
+/// The server sends something every 200 ms for three seconds.
+fn news(talk: &mut Talk) {
+    for _ in 0..15 {
+        talk.wait(200_000_000);
+        talk.answers(b"*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$2\r\nhi\r\n");
+    }
+}
+
+/// A subscription, seen or not seen to begin, with or without its content.
+#[test]
+fn a_subscriber_is_set_aside_and_named() {
+    for framing in [Framing::OneInTurn, Framing::Resp] {
+        for begins in [true, false] {
+            let (client, truth) = ordinary(40_000);
+            let mut subscriber = match begins {
+                true => Talk::opened(50_000),
+                false => Talk::joined(50_000),
+            };
+            if begins {
+                subscriber.asks(b"*2\r\n$9\r\nSUBSCRIBE\r\n$1\r\nc\r\n");
+                subscriber.answers(b"*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n");
+            }
+            news(&mut subscriber);
+            let found = matched(&together(client, &subscriber), framing);
+            assert_eq!(ends(&found), truth, "{framing} {begins}");
+            assert_eq!(responses(&found), 30, "{framing} {begins}");
+            assert_eq!(found.unmatched.len(), 0, "{framing} {begins}");
+            assert_eq!(found.unasked, [50_000], "{framing} {begins}");
+        }
+    }
+}
+
+/// A replica tells how far it is, which is never answered.
+#[test]
+fn a_replica_is_set_aside_and_named() {
+    let (client, truth) = ordinary(40_000);
+    let mut replica = Talk::joined(50_000);
+    for _ in 0..3 {
+        replica.asks(b"*3\r\n$8\r\nREPLCONF\r\n$3\r\nACK\r\n$1\r\n7\r\n");
+        news(&mut replica);
+    }
+    let found = matched(&together(client, &replica), Framing::Resp);
+    assert_eq!((ends(&found), responses(&found)), (truth, 30));
+    assert_eq!((found.unmatched.len(), found.unasked), (0, vec![50_000]));
+}
+
+/// A connection that speaks another protocol from then on.
+#[test]
+fn an_upgraded_connection_is_set_aside_and_named() {
+    let mut talk = Talk::opened(40_000);
+    let t1 = talk.asks(b"GET / HTTP/1.1\r\n\r\n");
+    let t6 = talk.answers(b"HTTP/1.1 204 No Content\r\n\r\n");
+    talk.asks(b"GET /socket HTTP/1.1\r\nUpgrade: websocket\r\n\r\n");
+    talk.answers(b"HTTP/1.1 101 Switching Protocols\r\n\r\n");
+    for _ in 0..40 {
+        talk.answers(b"\x81\x05hello");
+        talk.asks(b"\x81\x85abcdhello");
+    }
+    let found = matched(&talk.events, Framing::Http1);
+    assert_eq!(ends(&found), [(t1, t6)]);
+    assert_eq!((responses(&found), found.unasked), (1, vec![40_000]));
+    assert_eq!(found.unmatched.len(), 0);
 }
 
 /// The arrival of these requests was missed.

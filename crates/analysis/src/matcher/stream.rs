@@ -20,7 +20,7 @@ mod writes;
 
 use std::collections::VecDeque;
 
-use taillab_model::{Monotonic, Tid};
+use taillab_model::{Monotonic, Nanos, Tid};
 
 use super::doubt::Doubt;
 use super::framer::Framer;
@@ -28,6 +28,7 @@ use super::framing::{Framing, Message};
 use super::options::MatchOptions;
 use super::parts::{Leaving, Position, Role, Settled, Slot, Write};
 use super::threads::{Read, Sent};
+use unasked::Aside;
 use writes::Writes;
 
 /// Where positions begin: far enough above zero that earlier positions do not wrap around.
@@ -86,6 +87,14 @@ struct Departure {
 pub(super) struct Connection {
     /// When something was last seen of it.
     pub(super) seen: Option<Monotonic>,
+    /// The client's port.
+    pub(super) port: u16,
+    /// Whether the server sends unasked.
+    aside: Aside,
+    /// It was set aside before the client asked again.
+    was_aside: bool,
+    /// The longest time between two segments of the batch's response, apart from what waits in the socket.
+    longest_gap: Nanos,
     /// Where the latest data ends.
     pub(super) next: Position,
     /// Where the latest push was.
@@ -105,8 +114,9 @@ pub(super) struct Connection {
     from_its_beginning: bool,
     /// Where the client's stream was when the connection was first seen, unless that was its beginning.
     joined: Option<Position>,
-    /// How far the server had read when it began a response that went on for longer than is waited for.
-    overlong: Option<Position>,
+    /// How far the server had read when it sent a response that is taken to be over, since nothing more came
+    /// for longer than is waited for.
+    over: Option<Position>,
     /// How far it had read when it sent the last part of a response that was counted without its request.
     stray: Option<u16>,
     /// Responses may be owed to requests that were not seen.
@@ -215,6 +225,9 @@ impl Connection {
         options: &MatchOptions,
         settled: &mut Vec<Settled>,
     ) {
+        if at.is_some_and(|at| self.goes_on(at, options)) {
+            self.set_aside(false, settled);
+        }
         self.settle(options, settled);
         if let Some(mut doubt) = self.doubt.take() {
             match at.filter(|&at| !doubt.is_silent(at, options.overtaken_after)) {
@@ -404,14 +417,14 @@ impl Connection {
                 return Role::Again;
             }
             self.doubted(segment.at, settled);
-            return self.without_request(id, position);
+            return self.without_request(id, position, settled);
         };
         let began = first.at;
         match self.departures.last().map(|last| last.segment) {
             _ if segment.resent => Role::Again,
             Some(last) if last.more => Role::Continues(last.tid),
             Some(_) if segment.at.saturating_since(began) > options.stale_after => {
-                self.once(id, Role::Unknown)
+                self.sent_late(segment.at, options, settled)
             }
             _ => Role::Begins,
         }
@@ -519,7 +532,11 @@ impl Connection {
         if self.is_framed() {
             return position;
         }
-        let goes_on = || self.batch().next_back().is_some_and(RequestSegment::is_part);
+        let goes_on = || {
+            self.batch()
+                .next_back()
+                .is_some_and(RequestSegment::is_part)
+        };
         if !self.departures.is_empty() || options.sequential && !goes_on() {
             self.settle(options, settled);
         }

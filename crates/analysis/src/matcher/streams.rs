@@ -18,6 +18,19 @@ const MOST_CONNECTIONS: usize = 1 << 18;
 /// The most connections that are remembered of which only responses were seen.
 const MOST_UNSEEN: usize = 1 << 16;
 
+/// After so many pauses, what leaves is not one response.
+const MANY_PAUSES: u16 = 8;
+
+/// A connection of which only responses were seen.
+struct Unseen {
+    /// How far the server had read.
+    read: u16,
+    /// When it sent last.
+    last: Monotonic,
+    /// How often it has paused since it had read so far.
+    pauses: u16,
+}
+
 /// Which connections have been forgotten.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Forgotten {
@@ -47,8 +60,8 @@ pub(super) struct Streams {
     by_client: IdMap<Connection>,
     most: Bound<MOST_CONNECTIONS>,
     forgotten: Forgotten,
-    /// Other connections on which responses left, and how far the server had read then.
-    unseen: IdMap<u16>,
+    /// Other connections: those of which only responses were seen.
+    unseen: IdMap<Unseen>,
     /// Empty between two events; kept for its memory.
     settled: Vec<Settled>,
     /// A packet whose content may still come.
@@ -80,7 +93,9 @@ impl Streams {
                 shared.thread(tid).stream_written(at);
                 if let Some(connection) = self.by_client.get_mut(&key.client()) {
                     connection.seen = Some(at);
-                    connection.was_written(at, tid, key.id);
+                    if !connection.is_aside() {
+                        connection.was_written(at, tid, key.id);
+                    }
                 }
             }
             EventKind::SegmentOut {
@@ -117,7 +132,7 @@ impl Streams {
         if bytes == 0 {
             // a new connection from the same port
             let mut opened = Connection::opened(key.id, framing);
-            opened.seen = Some(at);
+            (opened.seen, opened.port) = (Some(at), key.port);
             self.unseen.remove(&client);
             if let Some(mut before) = self.by_client.insert(client, opened) {
                 before.end(None, &shared.options, &mut self.settled);
@@ -129,10 +144,13 @@ impl Streams {
         let since = self.forgotten.owed_since(at);
         let connections = self.by_client.entry(client);
         let connection = connections.or_insert_with(|| {
-            let answered = self.unseen.remove(&client);
+            let answered = self.unseen.remove(&client).map(|unseen| unseen.read);
             Connection::joined(start, since, framing).after(answered)
         });
-        connection.seen = Some(at);
+        (connection.seen, connection.port) = (Some(at), key.port);
+        if connection.is_aside() && !connection.asks_again(start, at, framing) {
+            return;
+        }
         let request = push.then(|| shared.held.next()).flatten();
         if connection.arrived(at, key.id, bytes, request, None) && request.is_some() {
             shared.open_request(at, key);
@@ -154,6 +172,9 @@ impl Streams {
     fn segment_read(&mut self, shared: &mut Shared, key: RequestKey, read: Read) {
         if let Some(connection) = self.by_client.get_mut(&key.client()) {
             connection.seen = Some(read.at);
+            if connection.is_aside() {
+                return;
+            }
             if !connection.was_read(key.id, read, &shared.options, &mut self.settled) {
                 shared.thread(read.tid).goes_on_reading(read);
             }
@@ -170,13 +191,17 @@ impl Streams {
             return self.left_unseen(shared, key, at);
         };
         connection.seen = Some(at);
+        if connection.is_aside() {
+            thread.packet_out(at);
+            return;
+        }
         let mut wrote_elsewhere = None;
         // a write may leave in the context of another thread, which has not sent it
         let is_own = connection.writes.is_next_by(tid);
         let role = connection.leaving(key.id, segment, &shared.options, &mut self.settled);
         let sent = match role {
             Role::Again => None,
-            Role::Unknown | Role::FromBefore | Role::Rest => {
+            Role::Unknown | Role::FromBefore | Role::Rest | Role::Unasked => {
                 thread.packet_out_if(is_own, at);
                 match role {
                     Role::Unknown => shared.found.without_request.push(at),
@@ -223,12 +248,24 @@ impl Streams {
         if self.unseen.len() >= MOST_UNSEEN {
             self.unseen.clear();
         }
-        let begins = shared.has_begun_within(shared.options.overtaken_after, at);
-        match self.unseen.insert(key.client(), key.id) {
-            Some(read) if read == key.id => {}
+        let pause = shared.options.overtaken_after;
+        let begins = shared.has_begun_within(pause, at);
+        let (read, last, pauses) = (key.id, at, 0);
+        let now = Unseen { read, last, pauses };
+        match self.unseen.get_mut(&key.client()) {
+            Some(before) if before.read == read => {
+                let paused = at.saturating_since(before.last) > pause;
+                before.last = at;
+                before.pauses = before.pauses.saturating_add(paused.into());
+                if paused && before.pauses == MANY_PAUSES {
+                    shared.found.unasked.push(key.port);
+                }
+                return;
+            }
             Some(_) if !begins => shared.found.without_request.push(at),
             _ => shared.found.from_before += 1,
         }
+        self.unseen.insert(key.client(), now);
     }
 
     /// A thread has called a write after it had answered on this connection.
@@ -302,10 +339,13 @@ impl Streams {
         let since = self.forgotten.owed_since(at);
         let connections = self.by_client.entry(client);
         let connection = connections.or_insert_with(|| {
-            let answered = self.unseen.remove(&client);
+            let answered = self.unseen.remove(&client).map(|unseen| unseen.read);
             Connection::joined(start, since, framing).after(answered)
         });
-        connection.seen = Some(at);
+        (connection.seen, connection.port) = (Some(at), key.port);
+        if connection.is_aside() && !connection.asks_again(start, at, framing) {
+            return true;
+        }
         let held = &mut shared.held;
         let open = |end: u32| {
             let id = start.wrapping_add(end as u16);
@@ -314,9 +354,13 @@ impl Streams {
         let arrived = (at, key.id, bytes, push);
         let (payload, settled) = (&packet.payload, &mut self.settled);
         let taken = connection.packet_arrived(arrived, payload, &shared.options, settled, open);
+        let aside = connection.sends_unasked();
+        if aside {
+            connection.set_aside(true, &mut self.settled);
+        }
         self.pass_on(shared);
         shared.opened();
-        taken
+        taken || aside
     }
 
     /// T6 of responses that are separated by their content. Returns false if they are not.
@@ -331,6 +375,10 @@ impl Streams {
             return false;
         };
         connection.seen = Some(segment.at);
+        if connection.is_aside() {
+            shared.thread(segment.tid).packet_out(segment.at);
+            return true;
+        }
         let sees_calls = shared.sees_calls();
         let unasked_worker = shared.unasked_worker(segment.tid);
         let thread = shared.threads.entry(segment.tid).or_default();
@@ -348,8 +396,12 @@ impl Streams {
         let content = (packet.payload.as_slice(), packet.extent);
         let outcome = (&mut self.settled, &mut begun as _);
         let taken = connection.packet_departed(key.id, segment, content, sent, outcome);
+        let aside = connection.sends_unasked();
+        if aside {
+            connection.set_aside(true, &mut self.settled);
+        }
         self.pass_on(shared);
-        taken
+        taken || aside
     }
 
     /// Stops waiting for more of the response to this request.
@@ -435,6 +487,7 @@ impl Streams {
                 }
                 Settled::Unanswered(slot) => held.decide(slot, Fate::Unanswered),
                 Settled::Unfinished(at) => found.without_request.push(at),
+                Settled::Aside(port) => found.unasked.push(port),
             }
         }
     }

@@ -81,6 +81,12 @@ pub(super) trait Grammar: fmt::Debug + Send {
         false
     }
 
+    /// Whether the parser is lost because from here on the server sends without being asked, or because another
+    /// protocol follows.
+    fn sends_unasked(&self) -> bool {
+        false
+    }
+
     /// Blanks what is not needed of a header, or of its beginning, and what is no header. What happens to a
     /// byte must not depend on later bytes.
     ///

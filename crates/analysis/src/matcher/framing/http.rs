@@ -25,6 +25,8 @@ pub(super) struct Http {
     status: u16,
     length: Option<u64>,
     chunked: bool,
+    /// Another protocol follows.
+    upgraded: bool,
 }
 
 /// The methods of RFC 9110, 5789, 4918, 3253 and 5323, QUERY, and the PURGE of caches: a message that begins
@@ -118,6 +120,10 @@ impl Grammar for Http {
         content.starts_with(VERSION) && status.is_some_and(|status| status.starts_with(b" 100"))
     }
 
+    fn sends_unasked(&self) -> bool {
+        self.upgraded
+    }
+
     fn is_unmistakable(&self) -> bool {
         self.part != Expected::First
     }
@@ -193,10 +199,11 @@ impl Http {
         }
     }
 
-    fn request_line(&self, line: &[u8], cut: bool, message: &mut Message) -> Result<(), Lost> {
+    fn request_line(&mut self, line: &[u8], cut: bool, message: &mut Message) -> Result<(), Lost> {
         let method = line.split(|&byte| byte == b' ').next().unwrap_or(line);
         let version = words(line).any(|word| word.starts_with(VERSION));
         // what follows CONNECT is another protocol
+        self.upgraded = method == b"CONNECT";
         if !METHODS.contains(&method) || method == b"CONNECT" || !(version || cut) {
             return Err(Lost);
         }
@@ -207,8 +214,9 @@ impl Http {
     fn status_line(&mut self, line: &[u8]) -> Result<(), Lost> {
         let rest = line.strip_prefix(VERSION).ok_or(Lost)?;
         let status = rest.get(2..5).and_then(number).ok_or(Lost)?;
-        if status == 101 {
-            return Err(Lost); // another protocol follows
+        self.upgraded = status == 101;
+        if self.upgraded {
+            return Err(Lost);
         }
         self.status = status as u16;
         Ok(())

@@ -78,6 +78,8 @@ pub(super) struct Memcached {
     listing: bool,
     /// A value has come, but not yet the line break after it.
     value: bool,
+    /// The command `watch` has come: the server sends lines that are not replies.
+    watched: bool,
 }
 
 impl Grammar for Memcached {
@@ -92,9 +94,16 @@ impl Grammar for Memcached {
 
     fn line(&mut self, line: &[u8], cut: bool, message: &mut Message) -> Result<Next, Lost> {
         match self.direction {
-            Direction::Requests => request(line, cut, message),
+            Direction::Requests => {
+                self.watched = words(line).next() == Some(b"watch".as_slice());
+                request(line, cut, message)
+            }
             Direction::Responses => self.response(line, cut),
         }
+    }
+
+    fn sends_unasked(&self) -> bool {
+        self.watched
     }
 
     fn redact_header(&self, header: &mut [u8]) {

@@ -218,6 +218,15 @@ impl Parser {
         self.state = LineState::Lost;
     }
 
+    /// Whether it is lost because from here on the server sends without being asked, or because another
+    /// protocol follows.
+    pub fn sends_unasked(&self) -> bool {
+        match &self.ends {
+            Ends::Fixed(_) => false,
+            Ends::ByContent(grammar) => self.is_lost() && grammar.sends_unasked(),
+        }
+    }
+
     /// Whether all that has come since a restart was understood, up to the end of a packet of which the last
     /// `left` bytes have not come: there are nothing but whole messages in it, or it begins as no other
     /// content does.

@@ -28,7 +28,7 @@
 //! seen answers a request from before. Nothing of it was lost: it counts apart, once, however many
 //! segments it has.
 
-use taillab_model::Monotonic;
+use taillab_model::{Monotonic, Nanos};
 
 use super::{Connection, RequestSegment};
 use crate::matcher::doubt::{Doubt, Turn};
@@ -75,6 +75,7 @@ impl Connection {
         }
         settled.extend(self.parts().map(Settled::Part));
         self.departures.clear();
+        self.longest_gap = Nanos::ZERO;
         let read = self.read;
         self.writes.end_batch(read);
         let ended = self.segments.partition_point(|segment| segment.end <= read);

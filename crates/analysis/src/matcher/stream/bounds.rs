@@ -20,6 +20,10 @@ const MOST_DEPARTURES: usize = 1_024;
 impl Connection {
     /// Adds a segment of the response. Those of one write are held as one.
     pub(super) fn add_departure(&mut self, departure: Departure) {
+        if let Some(last) = self.departures.last().filter(|last| !last.segment.more) {
+            let gap = departure.segment.at.saturating_since(last.segment.at);
+            self.longest_gap = self.longest_gap.max(gap);
+        }
         let full = self.departures.len() >= MOST_DEPARTURES;
         match self.departures.last_mut() {
             Some(last) if full || departure.write.is_none() => {
@@ -80,7 +84,10 @@ impl Connection {
         let mut batch = self.batch().filter_map(|segment| segment.request);
         if !self.departures.is_empty() && batch.any(|other| other == slot) {
             drop(batch);
-            self.overlong = Some(self.read);
+            if self.goes_on(now, options) {
+                return self.set_aside(false, settled);
+            }
+            self.over = Some(self.read);
             self.settle(options, settled);
         }
     }

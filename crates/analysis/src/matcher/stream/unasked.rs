@@ -1,8 +1,22 @@
 //! What a server sends on a connection that answers no request.
 
+use taillab_model::Monotonic;
+
 use super::Connection;
-use crate::matcher::parts::{Leaving, Position, Role};
+use crate::matcher::framing::Framing;
+use crate::matcher::options::MatchOptions;
+use crate::matcher::parts::{Leaving, Position, Role, Settled};
 use crate::matcher::threads::Sent;
+
+/// Whether a connection is set aside, because the server sends there without being asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Aside {
+    #[default]
+    No,
+    /// Until the client asks again.
+    UntilAsked,
+    ForGood,
+}
 
 impl Connection {
     /// The same connection after a response that left when the server had read up to there.
@@ -11,15 +25,99 @@ impl Connection {
     }
 
     /// The role of a part of a response that came when nothing was open.
-    pub(super) fn without_request(&mut self, id: u16, position: Position) -> Role {
+    pub(super) fn without_request(
+        &mut self,
+        id: u16,
+        position: Position,
+        settled: &mut Vec<Settled>,
+    ) -> Role {
         if self.joined == Some(position) {
             // nothing of what was seen to come in has been read
             return self.once(id, Role::FromBefore);
         }
-        if self.overlong == Some(position) {
-            return self.once(id, Role::Unknown);
+        if self.over == Some(position) {
+            self.set_aside(false, settled);
+            return Role::Unasked;
         }
         Role::Unknown
+    }
+
+    /// Whether the batch's response is over at `now`, as far as its pauses tell.
+    fn is_over(&self, now: Monotonic, options: &MatchOptions) -> bool {
+        let pause = self.longest_gap.max(options.overtaken_after) * 2;
+        let last = self.departures.last().map(|last| last.segment.at);
+        last.is_none_or(|last| now.saturating_since(last) > pause)
+    }
+
+    /// Whether the batch's response has paused before, and may go on after `now`.
+    pub(super) fn goes_on(&self, now: Monotonic, options: &MatchOptions) -> bool {
+        self.longest_gap > options.overtaken_after && !self.is_over(now, options)
+    }
+
+    /// The server sends again long after the request came in. If the response seemed to be over, it was.
+    pub(super) fn sent_late(
+        &mut self,
+        now: Monotonic,
+        options: &MatchOptions,
+        settled: &mut Vec<Settled>,
+    ) -> Role {
+        if self.is_over(now, options) {
+            self.settle(options, settled);
+        }
+        self.set_aside(false, settled);
+        Role::Unasked
+    }
+
+    /// The server sends without being asked, as subscribers, replicas and streams of events have it: what
+    /// leaves answers nothing. That ends when the client asks again, unless it comes a second time or
+    /// `for_good`.
+    pub(in crate::matcher) fn set_aside(&mut self, for_good: bool, settled: &mut Vec<Settled>) {
+        if self.aside == Aside::No && !self.was_aside {
+            settled.push(Settled::Aside(self.port));
+        }
+        self.aside = match for_good || self.was_aside {
+            true => Aside::ForGood,
+            false => Aside::UntilAsked,
+        };
+        let requests = self.segments.drain(..).filter_map(|piece| piece.request);
+        settled.extend(requests.map(Settled::Part));
+        self.departures.clear();
+        self.writes.end_batch(Position::MAX);
+        if let Some(doubt) = self.doubt.take() {
+            doubt.end(settled);
+        }
+    }
+
+    /// Whether it is set aside.
+    pub(in crate::matcher) fn is_aside(&self) -> bool {
+        self.aside != Aside::No
+    }
+
+    /// The client, of a connection that is set aside, sends again, from `start` on. Returns whether the
+    /// connection is followed anew.
+    pub(in crate::matcher) fn asks_again(
+        &mut self,
+        start: u16,
+        at: Monotonic,
+        framing: Framing,
+    ) -> bool {
+        if self.aside == Aside::ForGood {
+            return false;
+        }
+        *self = Self {
+            seen: self.seen,
+            port: self.port,
+            was_aside: true,
+            ..Self::joined(start, at, framing)
+        };
+        true
+    }
+
+    /// Whether the content says that the server sends unasked from now on.
+    pub(in crate::matcher) fn sends_unasked(&self) -> bool {
+        self.framer.as_ref().is_some_and(|framer| {
+            framer.requests.sends_unasked() || framer.responses.sends_unasked()
+        })
     }
 
     /// Gives a response this role once. It may be sent in many parts; meanwhile the server does not read on.
