@@ -3,18 +3,20 @@
 //! While both directions are followed from the beginning of a message, each request ends where its
 //! parser says, and the n-th response answers the n-th request: T1 is the packet with the request's
 //! last byte, T6 the one with the last byte of its response. An interim response (100 Continue) is part
-//! of the exchange, and not the response. How the server reads and writes does not matter then. Requests to which no response is due (memcached's `noreply`, and quiet commands
-//! that were not answered) are only counted: nobody waits for them.
+//! of the exchange, and not the response. How the server reads and writes does not matter then.
+//! Requests to which no response is due (memcached's `noreply`, and quiet commands that were not
+//! answered) are only counted: nobody waits for them.
 //!
-//! When a parser is lost (packets were not seen, the protocol is another one, or a length is in a
-//! part of a packet that was not recorded), the connection is judged by its turns, as without
-//! framing, and whatever is then not certain is ambiguous; see `stream.rs`. It is followed again
-//! from the first packet after an idle moment: everything that had come in was read, and nothing
-//! moved for [`overtaken_after`](super::MatchOptions). If the parser only lacked bytes that were
-//! not recorded (the end of a chunked body) while one request was under way, or if client and
-//! server have shown that they take turns, the connection is followed again from the next request
-//! after the response. It is not followed before a packet of the server has been seen: until then,
-//! a lost packet of the server would not be noticed.
+//! If packets of the server were not seen, only that exchange is lost where the requests that were read
+//! show what these packets answered. Otherwise, and when a parser is lost (packets of the client were
+//! not seen, the protocol is another one, or a length is in a part of a packet that was not recorded),
+//! the connection is judged by its turns, as without framing, and whatever is then not certain is
+//! ambiguous; see `stream.rs`. It is followed again from the first packet after an idle moment:
+//! everything that had come in was read, and nothing moved for
+//! [`overtaken_after`](super::MatchOptions). If one request was under way when the parser was lost, or
+//! if client and server have shown that they take turns, the connection is followed again from the next
+//! request after the response. It is not followed before a packet of the server has been seen: until
+//! then, a lost packet of the server would not be noticed.
 
 use taillab_model::{Monotonic, Tid};
 
@@ -88,17 +90,15 @@ impl Connection {
         let begins_another = ends.last().is_some_and(|(end, _)| *end < bytes);
         framer.pipelines |= ends.len() > 1 || begins_another;
         framer.pipelines |= ends.iter().any(|(_, message)| message.silent);
-        framer.pipelines |= was_synced && self.requests() > 0;
+        framer.ahead |= was_synced && self.requests() > 0;
         let synced = framer.synced;
+        if was_synced && !follows {
+            framer.requests.restart();
+        }
         self.framer = Some(framer);
         if was_synced && !synced {
             let turns = follows && ends.is_empty() && self.requests() == 0;
-            if let Some(framer) = &mut self.framer {
-                framer.turns = turns;
-            }
-            if !turns {
-                self.doubted(at, settled);
-            }
+            self.out_of_step(turns, at, settled);
         }
         if !synced && ends.is_empty() {
             return false;
@@ -140,16 +140,7 @@ impl Connection {
             return false;
         };
         framer.last_packet = Some(segment.at);
-        if let Some(extent) = extent
-            && framer.next_out == Some(0)
-            && extent.place >= LONGEST_HOLE
-        {
-            framer.next_out = Some(extent.place);
-        }
-        let part = extent.map(|extent| (extent, framer.place(extent)));
-        if let Some((extent, ResponsePart::New { .. })) = part {
-            framer.next_out = Some(extent.place.wrapping_add(extent.bytes));
-        }
+        let part = extent.map(|extent| (extent, framer.advance(extent)));
         if !framer.synced
             && let Some((extent, ResponsePart::New { .. })) = part
             && framer.is_interim(payload, extent.bytes)
@@ -171,20 +162,21 @@ impl Connection {
                 let of_thread = self.write_of_thread(segment, sent);
                 self.writes.give_to(&mut framer.writes, of_thread);
                 let recorded = payload.get(leave_out as usize..).unwrap_or_default();
-                let new = (hole, recorded, extent.bytes - leave_out);
+                let mut new = (hole, recorded, extent.bytes - leave_out);
                 let elsewhere = std::mem::take(&mut framer.fresh) && hole > 0;
+                if hole > 0 && !elsewhere && self.fills_hole(&mut framer, new, settled) {
+                    new.0 = 0;
+                }
                 let followed = match elsewhere {
                     true => Err(Lost),
                     false => self.follow(&mut framer, segment, new, settled, begun),
                 };
                 if followed.is_err() {
-                    framer.synced = false;
-                    framer.turns = hole == 0 && self.requests() == 1;
-                    if !framer.turns {
-                        self.doubted(segment.at, settled);
-                    }
+                    // what has left since it was followed answers the only request that was read
+                    let turns = !elsewhere && self.owes_one();
                     self.writes.take_back(&mut framer.writes);
                     self.framer = Some(framer);
+                    self.out_of_step(turns, segment.at, settled);
                     self.departed(segment, sent, begun);
                     return true;
                 }
@@ -192,13 +184,24 @@ impl Connection {
                 true
             }
         };
-        if !taken && framer.synced {
-            framer.synced = false;
-            framer.turns = false;
-            self.doubted(segment.at, settled);
-        }
+        let lost = !taken && framer.synced;
         self.framer = Some(framer);
+        if lost {
+            self.out_of_step(false, segment.at, settled);
+        }
         taken
+    }
+
+    /// The content is not followed any more. Unless client and server take `turns`, it is not known how many
+    /// responses are owed.
+    fn out_of_step(&mut self, turns: bool, at: Monotonic, settled: &mut Vec<Settled>) {
+        if let Some(framer) = &mut self.framer {
+            framer.synced = false;
+            framer.turns = turns;
+        }
+        if !turns {
+            self.doubted(at, settled);
+        }
     }
 
     /// Reads the next bytes of the server: a hole, and then a packet whose first bytes were
@@ -289,6 +292,20 @@ impl Framer {
             (Some(_), Some(_)) if !is_first => None,
             (first, _) => first.copied().or(self.last_write),
         }
+    }
+
+    /// Goes on to a packet of the server. Returns what it adds.
+    fn advance(&mut self, extent: Extent) -> ResponsePart {
+        if self.next_out == Some(0) && extent.place >= LONGEST_HOLE {
+            self.next_out = Some(extent.place);
+        }
+        let part = self.place(extent);
+        if let ResponsePart::New { hole, .. } = part {
+            self.next_out = Some(extent.place.wrapping_add(extent.bytes));
+            // in a hole, the client may have been answered
+            self.pipelines |= std::mem::take(&mut self.ahead) && hole == 0;
+        }
+        part
     }
 
     /// What a packet of the server adds to what was seen of its stream.

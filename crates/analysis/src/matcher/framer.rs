@@ -16,6 +16,8 @@ pub(super) struct Framer {
     pub(super) turns: bool,
     /// The client was seen to send a request without waiting for the response to the one before.
     pub(super) pipelines: bool,
+    /// The same, unless a packet of the server that was not seen has answered it.
+    pub(super) ahead: bool,
     /// The place of the server's next byte in its stream; `None` while nothing of that stream has
     /// been seen.
     pub(super) next_out: Option<u32>,
@@ -38,6 +40,7 @@ impl Framer {
             synced,
             turns: false,
             pipelines: false,
+            ahead: false,
             next_out: synced.then_some(0),
             fresh: false,
             begun: None,
@@ -52,6 +55,7 @@ impl Framer {
         self.responses.restart();
         self.synced = true;
         self.turns = false;
+        self.ahead = false;
         self.fresh = true;
         self.begun = None;
         self.last_write = None;

@@ -15,6 +15,7 @@
 
 mod batch;
 mod bounds;
+mod hole;
 mod unasked;
 mod writes;
 
@@ -548,6 +549,7 @@ impl Connection {
         if let Some(framer) = &mut self.framer {
             framer.synced = false;
             framer.turns = false;
+            framer.requests.restart();
         }
         self.doubted(at, settled);
     }
