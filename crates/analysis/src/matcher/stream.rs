@@ -21,7 +21,7 @@ mod writes;
 
 use std::collections::VecDeque;
 
-use taillab_model::{Monotonic, Nanos, Tid};
+use taillab_model::{Monotonic, Tid};
 
 use super::doubt::Doubt;
 use super::framer::Framer;
@@ -29,7 +29,8 @@ use super::framing::{Framing, Message};
 use super::options::MatchOptions;
 use super::parts::{Leaving, Position, Role, Settled, Slot, Write};
 use super::threads::{Read, Sent};
-use unasked::Aside;
+pub(super) use unasked::MANY_PAUSES;
+use unasked::{Aside, Pauses};
 use writes::Writes;
 
 /// Where positions begin: far enough above zero that earlier positions do not wrap around.
@@ -94,8 +95,8 @@ pub(super) struct Connection {
     aside: Aside,
     /// It was set aside before the client asked again.
     was_aside: bool,
-    /// The longest time between two segments of the batch's response, apart from what waits in the socket.
-    longest_gap: Nanos,
+    /// The pauses in the batch's response.
+    pauses: Pauses,
     /// Where the latest data ends.
     pub(super) next: Position,
     /// Where the latest push was.
@@ -227,7 +228,7 @@ impl Connection {
         settled: &mut Vec<Settled>,
     ) {
         if at.is_some_and(|at| self.goes_on(at, options)) {
-            self.set_aside(false, settled);
+            self.is_cut_off(settled);
         }
         self.settle(options, settled);
         if let Some(mut doubt) = self.doubt.take() {
@@ -427,7 +428,12 @@ impl Connection {
             Some(_) if segment.at.saturating_since(began) > options.stale_after => {
                 self.sent_late(segment.at, options, settled)
             }
-            _ => Role::Begins,
+            Some(last) => {
+                let pause = segment.at.saturating_since(last.at);
+                self.pauses.add(pause, options);
+                Role::Begins
+            }
+            None => Role::Begins,
         }
     }
 

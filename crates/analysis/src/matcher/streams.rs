@@ -7,7 +7,7 @@ use super::held::Fate;
 use super::packet::Packet;
 use super::parts::{Leaving, Role, Settled, Slot};
 use super::shared::Shared;
-use super::stream::Connection;
+use super::stream::{Connection, MANY_PAUSES};
 use super::threads::{Read, Sent};
 use crate::bound::Bound;
 use crate::id_map::IdMap;
@@ -17,9 +17,6 @@ const MOST_CONNECTIONS: usize = 1 << 18;
 
 /// The most connections that are remembered of which only responses were seen.
 const MOST_UNSEEN: usize = 1 << 16;
-
-/// After so many pauses, what leaves is not one response.
-const MANY_PAUSES: u16 = 8;
 
 /// A connection of which only responses were seen.
 struct Unseen {

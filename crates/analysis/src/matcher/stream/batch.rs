@@ -28,8 +28,9 @@
 //! seen answers a request from before. Nothing of it was lost: it counts apart, once, however many
 //! segments it has.
 
-use taillab_model::{Monotonic, Nanos};
+use taillab_model::Monotonic;
 
+use super::unasked::Pauses;
 use super::{Connection, RequestSegment};
 use crate::matcher::doubt::{Doubt, Turn};
 use crate::matcher::options::MatchOptions;
@@ -75,7 +76,7 @@ impl Connection {
         }
         settled.extend(self.parts().map(Settled::Part));
         self.departures.clear();
-        self.longest_gap = Nanos::ZERO;
+        self.pauses = Pauses::default();
         let read = self.read;
         self.writes.end_batch(read);
         let ended = self.segments.partition_point(|segment| segment.end <= read);

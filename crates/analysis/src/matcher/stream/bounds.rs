@@ -20,10 +20,6 @@ const MOST_DEPARTURES: usize = 1_024;
 impl Connection {
     /// Adds a segment of the response. Those of one write are held as one.
     pub(super) fn add_departure(&mut self, departure: Departure) {
-        if let Some(last) = self.departures.last().filter(|last| !last.segment.more) {
-            let gap = departure.segment.at.saturating_since(last.segment.at);
-            self.longest_gap = self.longest_gap.max(gap);
-        }
         let full = self.departures.len() >= MOST_DEPARTURES;
         match self.departures.last_mut() {
             Some(last) if full || departure.write.is_none() => {

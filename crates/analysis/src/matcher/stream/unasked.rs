@@ -1,6 +1,6 @@
 //! What a server sends on a connection that answers no request.
 
-use taillab_model::Monotonic;
+use taillab_model::{Monotonic, Nanos};
 
 use super::Connection;
 use crate::matcher::framing::Framing;
@@ -16,6 +16,28 @@ pub(super) enum Aside {
     /// Until the client asks again.
     UntilAsked,
     ForGood,
+}
+
+/// With so many pauses, what leaves is not one response.
+pub(in crate::matcher) const MANY_PAUSES: u16 = 8;
+
+/// The pauses in what leaves on a connection while the server reads nothing there: times between two segments
+/// that are longer than [`overtaken_after`](MatchOptions), apart from those in which the socket had more to
+/// send.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Pauses {
+    count: u16,
+    longest: Nanos,
+}
+
+impl Pauses {
+    /// Notes the time between two segments.
+    pub(super) fn add(&mut self, pause: Nanos, options: &MatchOptions) {
+        if pause > options.overtaken_after {
+            self.count = self.count.saturating_add(1);
+            self.longest = self.longest.max(pause);
+        }
+    }
 }
 
 impl Connection {
@@ -44,14 +66,26 @@ impl Connection {
 
     /// Whether the batch's response is over at `now`, as far as its pauses tell.
     fn is_over(&self, now: Monotonic, options: &MatchOptions) -> bool {
-        let pause = self.longest_gap.max(options.overtaken_after) * 2;
+        let pause = self.pauses.longest.max(options.overtaken_after) * 2;
         let last = self.departures.last().map(|last| last.segment.at);
         last.is_none_or(|last| now.saturating_since(last) > pause)
     }
 
     /// Whether the batch's response has paused before, and may go on after `now`.
     pub(super) fn goes_on(&self, now: Monotonic, options: &MatchOptions) -> bool {
-        self.longest_gap > options.overtaken_after && !self.is_over(now, options)
+        self.pauses.count > 0 && !self.is_over(now, options)
+    }
+
+    /// No more is seen of a response that may go on, so it is not known when it ends.
+    pub(super) fn is_cut_off(&mut self, settled: &mut Vec<Settled>) {
+        if self.pauses.count >= MANY_PAUSES {
+            return self.set_aside(false, settled);
+        }
+        let requests = self.batch().filter_map(|piece| piece.request);
+        settled.extend(requests.map(Settled::Part));
+        self.departures.clear();
+        let read = self.read;
+        self.segments.retain(|piece| piece.end > read);
     }
 
     /// The server sends again long after the request came in. If the response seemed to be over, it was.
