@@ -177,6 +177,11 @@ impl Datagrams {
         true
     }
 
+    /// Whether events are held back.
+    pub(super) const fn holds_back(&self) -> bool {
+        self.evidence.is_some()
+    }
+
     /// Decides how responses are found. Returns the events that were held back.
     pub(super) fn decide_ids(&mut self) -> Vec<Event> {
         let Some(evidence) = self.evidence.take() else {

@@ -221,6 +221,11 @@ impl Matcher {
         }
     }
 
+    /// Whether there may be requests in events that wait until it is known how to match datagrams.
+    pub const fn holds_back(&self) -> bool {
+        self.datagrams.holds_back()
+    }
+
     /// How many connections and threads are remembered.
     pub fn remembered(&self) -> (usize, usize) {
         (self.streams.len(), self.shared.threads.len())

@@ -21,8 +21,7 @@
 //! **Which segments.** A segment that is sent again never moves T6. While the socket had more to
 //! send after the last segment, the response goes on; after that, a further segment belongs to it
 //! (a server may write head and body apart) unless it leaves longer than
-//! [`stale_after`](super::MatchOptions) after T1: it is then counted as a response without a
-//! request.
+//! [`stale_after`](super::MatchOptions) after T1. The connection is then set aside; see `unasked.rs`.
 //!
 //! **From before the recording.** A response that leaves before the server has read anything of what was
 //! seen answers a request from before. Nothing of it was lost: it counts apart, once, however many
