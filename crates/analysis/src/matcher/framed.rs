@@ -164,6 +164,7 @@ impl Connection {
                 let recorded = payload.get(leave_out as usize..).unwrap_or_default();
                 let mut new = (hole, recorded, extent.bytes - leave_out);
                 let elsewhere = std::mem::take(&mut framer.fresh) && hole > 0;
+                let goes_on = hole == 0 || !framer.responses.is_at_start();
                 if hole > 0 && !elsewhere && self.fills_hole(&mut framer, new, settled) {
                     new.0 = 0;
                 }
@@ -172,8 +173,8 @@ impl Connection {
                     false => self.follow(&mut framer, segment, new, settled, begun),
                 };
                 if followed.is_err() {
-                    // what has left since it was followed answers the only request that was read
-                    let turns = !elsewhere && self.owes_one();
+                    // then all of it is the response to the only request
+                    let turns = goes_on && !elsewhere && self.requests() == 1;
                     self.writes.take_back(&mut framer.writes);
                     self.framer = Some(framer);
                     self.out_of_step(turns, segment.at, settled);

@@ -5,11 +5,6 @@ use crate::matcher::framer::Framer;
 use crate::matcher::parts::Settled;
 
 impl Connection {
-    /// Whether one request that was read waits for its response, or for the rest of it.
-    pub(in crate::matcher) fn owes_one(&self) -> bool {
-        self.batch().count() == 1
-    }
-
     /// The server's packets in a hole were not seen, and what follows it is a packet. If a message ends before
     /// the hole, and the packet has nothing but whole messages, then whole responses are in the hole: at least
     /// one. If the packet answers all requests but one, the first one was answered there. Returns whether
