@@ -5,6 +5,7 @@ use crate::common;
 use std::collections::{HashMap, HashSet};
 
 use common::exchanges::{Connection, Exchange, Truth};
+use common::talk::Talk;
 use proptest::prelude::*;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -570,6 +571,33 @@ fn a_missed_event_does_not_cost_the_connection() {
             found.requests.len() * 100 >= all * 95,
             "{name}: {} of {all}",
             found.requests.len()
+        );
+    }
+}
+
+/// Clients that pipeline and never pause: requests five at a time, which the server reads and answers together.
+/// After a packet was missed, the connection is followed again once counting shows that nothing is owed.
+#[test]
+fn a_busy_connection_is_followed_again() {
+    let mut talk = Talk::opened(40_000);
+    for _ in 0..100 {
+        talk.asks(&b"PING\r\n".repeat(5));
+        talk.answers(&b"+PONG\r\n".repeat(5));
+    }
+    // packet 0 begins the connection; a request and its response have two numbers in a row
+    for lost in [21, 22] {
+        let events = without_packets(&talk.events, |number| number == lost);
+        let found = matched(&events, Framing::Resp);
+        let requests = found.requests.len();
+        assert!(
+            (400..500).contains(&requests),
+            "{requests} without packet {lost}"
+        );
+        let sojourns = (0..requests).map(|place| found.requests.sojourn(place));
+        // a request waits for nothing but its own response
+        assert!(
+            sojourns.max() < Some(Nanos::from_micros(10)),
+            "without packet {lost}"
         );
     }
 }

@@ -13,13 +13,15 @@
 //! the connection is judged by its turns, as without framing, and whatever is then not certain is
 //! ambiguous; see `stream.rs`. It is followed again from the first packet after an idle moment:
 //! everything that had come in was read, and nothing moved for
-//! [`overtaken_after`](super::MatchOptions). If one request was under way when the parser was lost, or
+//! [`overtaken_after`](super::MatchOptions), or counting the messages shows that nothing is owed (see
+//! `count.rs`). If one request was under way when the parser was lost, or
 //! if client and server have shown that they take turns, the connection is followed again from the next
 //! request after the response. It is not followed before a packet of the server has been seen: until
 //! then, a lost packet of the server would not be noticed.
 
 use taillab_model::{Monotonic, Tid};
 
+use super::doubt::Doubt;
 use super::framer::Framer;
 use super::framing::{Lost, Message};
 use super::options::MatchOptions;
@@ -60,8 +62,8 @@ impl Connection {
         let Some(mut framer) = self.framer.take() else {
             return false;
         };
-        let follows = self.follows(id, bytes);
-        if framer.synced && !follows && self.is_behind(id) {
+        let (follows, behind) = (self.follows(id, bytes), self.is_behind(id));
+        if framer.synced && !follows && behind {
             self.framer = Some(framer);
             return true; // sent again
         }
@@ -69,7 +71,8 @@ impl Connection {
         let idle = framer.last_packet.is_some_and(silent);
         let turn = framer.turns && self.is_answered() && self.doubt.is_none();
         let known = framer.next_out.is_some();
-        let idle = idle && self.owes_nothing();
+        let waits = self.doubt.as_ref().is_some_and(Doubt::has_turns);
+        let idle = idle && self.owes_nothing() || framer.owes_nothing() && !waits;
         if !framer.synced && known && follows && self.is_read() && (idle || turn) {
             self.framer = Some(framer);
             self.settle(options, settled);
@@ -92,8 +95,10 @@ impl Connection {
         framer.pipelines |= ends.iter().any(|(_, message)| message.silent);
         framer.ahead |= was_synced && self.requests() > 0;
         let synced = framer.synced;
-        if was_synced && !follows {
-            framer.requests.restart();
+        if !follows && !behind {
+            framer.recount();
+        } else if !was_synced && !synced {
+            framer.count_requests(self.next, &ends);
         }
         self.framer = Some(framer);
         if was_synced && !synced {
@@ -142,13 +147,16 @@ impl Connection {
         framer.last_packet = Some(segment.at);
         let part = extent.map(|extent| (extent, framer.advance(extent)));
         if !framer.synced
-            && let Some((extent, ResponsePart::New { .. })) = part
-            && framer.is_interim(payload, extent.bytes)
+            && let Some((extent, ResponsePart::New { leave_out, hole })) = part
         {
-            let asks_for_rest = framer.responses.asks_for_rest(payload);
-            self.framer = Some(framer);
-            self.sent_nothing_asked(position, (segment, sent()), asks_for_rest);
-            return true;
+            let recorded = payload.get(leave_out as usize..).unwrap_or_default();
+            framer.count_responses((hole, recorded, extent.bytes - leave_out), position);
+            if leave_out == 0 && framer.is_interim(payload, extent.bytes) {
+                let asks_for_rest = framer.responses.asks_for_rest(payload);
+                self.framer = Some(framer);
+                self.sent_nothing_asked(position, (segment, sent()), asks_for_rest);
+                return true;
+            }
         }
         let taken = match part {
             _ if !framer.synced => false,
@@ -197,8 +205,7 @@ impl Connection {
     /// responses are owed.
     fn out_of_step(&mut self, turns: bool, at: Monotonic, settled: &mut Vec<Settled>) {
         if let Some(framer) = &mut self.framer {
-            framer.synced = false;
-            framer.turns = turns;
+            framer.lose(turns);
         }
         if !turns {
             self.doubted(at, settled);

@@ -2,13 +2,17 @@
 
 use taillab_model::Monotonic;
 
+use super::count::Count;
 use super::framing::{Direction, Framing, Lost, Message, Parser};
-use super::parts::Write;
+use super::parts::{Position, Write};
 
 /// Both directions of a connection.
 pub(super) struct Framer {
+    framing: Framing,
     pub(super) requests: Parser,
     pub(super) responses: Parser,
+    /// The messages while nothing is followed, as long as those of the client are understood.
+    count: Option<Box<Count>>,
     /// Both directions are followed.
     pub(super) synced: bool,
     /// The directions are not followed, but client and server take turns: the next turn begins a
@@ -35,6 +39,8 @@ pub(super) struct Framer {
 impl Framer {
     pub(super) fn new(framing: Framing, synced: bool) -> Option<Box<Self>> {
         Some(Box::new(Self {
+            framing,
+            count: Count::new(framing).filter(|_| !synced),
             requests: Parser::new(framing, Direction::Requests)?,
             responses: Parser::new(framing, Direction::Responses)?,
             synced,
@@ -56,9 +62,50 @@ impl Framer {
         self.synced = true;
         self.turns = false;
         self.ahead = false;
+        self.count = None;
         self.fresh = true;
         self.begun = None;
         self.last_write = None;
+    }
+
+    /// Packets were missed, or not understood.
+    pub(super) fn lose(&mut self, turns: bool) {
+        self.synced = false;
+        self.turns = turns;
+        self.count = Count::new(self.framing);
+    }
+
+    /// Packets of the client were missed: the next one is taken for the beginning of a message.
+    pub(super) fn recount(&mut self) {
+        self.requests.restart();
+        self.count = Count::new(self.framing);
+    }
+
+    /// While nothing is followed: counts the requests in a packet of the client that begins at a position.
+    pub(super) fn count_requests(&mut self, begin: Position, ends: &[(u32, Message)]) {
+        let is_lost = self.requests.is_lost();
+        self.count.take_if(|count| {
+            let mut counts = ends
+                .iter()
+                .map(|(end, message)| count.came(*message, begin + Position::from(*end)));
+            is_lost || counts.any(|counts| !counts)
+        });
+    }
+
+    /// While nothing is followed: counts the responses in a packet of the server, which has read up to `read`.
+    pub(super) fn count_responses(&mut self, packet: (u32, &[u8], u32), read: Position) {
+        if let Some(count) = &mut self.count {
+            count.left(packet, read);
+        }
+    }
+
+    /// While nothing is followed: whether all requests have been answered, as far as counting tells.
+    pub(super) fn owes_nothing(&self) -> bool {
+        let counted = self
+            .count
+            .as_ref()
+            .is_some_and(|count| count.owes_nothing());
+        counted && self.requests.is_at_start()
     }
 
     /// While nothing is followed: whether a packet of the server, of this many `bytes`, has nothing but what

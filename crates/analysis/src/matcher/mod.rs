@@ -41,6 +41,7 @@
 //! A missing middle stamp never drops a request: T1 and T6 suffice. A response that more
 //! than one request could have caused is counted as ambiguous and matched to none.
 
+mod count;
 mod datagrams;
 mod doubt;
 mod framed;

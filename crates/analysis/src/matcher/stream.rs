@@ -553,9 +553,8 @@ impl Connection {
     /// Neither the content is followed any more, nor is it known how many responses are owed.
     fn loses_track(&mut self, at: Monotonic, settled: &mut Vec<Settled>) {
         if let Some(framer) = &mut self.framer {
-            framer.synced = false;
-            framer.turns = false;
-            framer.requests.restart();
+            framer.lose(false);
+            framer.recount();
         }
         self.doubted(at, settled);
     }
