@@ -86,13 +86,8 @@ impl Connection {
             framer.restart();
         }
         framer.last_packet = Some(at);
-        let mut ends = Vec::new();
         let was_synced = framer.synced;
-        // if it does not follow, there is a hole
-        framer.synced &= follows && framer.request_ends(payload, bytes, &mut ends).is_ok();
-        let begins_another = ends.last().is_some_and(|(end, _)| *end < bytes);
-        framer.pipelines |= ends.len() > 1 || begins_another;
-        framer.pipelines |= ends.iter().any(|(_, message)| message.silent);
+        let ends = framer.read_requests(follows, payload, bytes);
         framer.ahead |= was_synced && self.requests() > 0;
         let synced = framer.synced;
         if !follows && !behind {
@@ -183,6 +178,9 @@ impl Connection {
                 if followed.is_err() {
                     // then all of it is the response to the only request
                     let turns = goes_on && !elsewhere && self.requests() == 1;
+                    if self.requests() == 0 {
+                        framer.recount();
+                    }
                     self.writes.take_back(&mut framer.writes);
                     self.framer = Some(framer);
                     self.out_of_step(turns, segment.at, settled);
@@ -241,6 +239,9 @@ impl Connection {
                 None
             };
             let unread = (until - at) as u64;
+            if framer.responses.is_at_start() && rest.is_some_and(|rest| framer.is_blanked(rest)) {
+                return Err(Lost);
+            }
             let (taken, end) = (framer.responses).read_on(rest.unwrap_or_default(), unread)?;
             at += taken as usize;
             if let Some(message) = end {

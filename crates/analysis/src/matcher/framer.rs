@@ -3,7 +3,7 @@
 use taillab_model::Monotonic;
 
 use super::count::Count;
-use super::framing::{Direction, Framing, Lost, Message, Parser};
+use super::framing::{BLANK, Direction, Framing, Message, Parser};
 use super::parts::{Position, Write};
 
 /// Both directions of a connection.
@@ -126,29 +126,62 @@ impl Framer {
         nothing && self.responses.is_at_start()
     }
 
-    /// Ends of the requests in the next packet of the client, as offsets in it.
-    pub(super) fn request_ends(
+    /// Whether nothing was kept of a packet that begins a message. Of a part of an inline command of Redis,
+    /// nothing is either, but that is short.
+    pub(super) fn is_blanked(&self, recorded: &[u8]) -> bool {
+        const LONG: usize = 16;
+        let by_content = !matches!(self.framing, Framing::FixedLength { .. });
+        by_content && recorded.len() >= LONG && recorded.iter().all(|byte| *byte == BLANK)
+    }
+
+    /// Reads the next packet of the client, if it `follows` the one before. Returns the ends of the requests
+    /// in it, as offsets in it.
+    pub(super) fn read_requests(
+        &mut self,
+        follows: bool,
+        payload: &[u8],
+        bytes: u32,
+    ) -> Vec<(u32, Message)> {
+        let mut ends = Vec::new();
+        let (followed, understood) = match follows {
+            true => self.request_ends(payload, bytes, &mut ends),
+            // there is a hole
+            false => (false, false),
+        };
+        self.synced &= followed;
+        let begins_another = ends.last().is_some_and(|(end, _)| *end < bytes);
+        self.pipelines |= understood && (ends.len() > 1 || begins_another);
+        self.pipelines |= ends.iter().any(|(_, message)| message.silent);
+        ends
+    }
+
+    /// Ends of the requests in the next packet of the client, as offsets in it. Returns whether they are
+    /// followed, and whether all that was recorded is understood.
+    fn request_ends(
         &mut self,
         payload: &[u8],
         bytes: u32,
         ends: &mut Vec<(u32, Message)>,
-    ) -> Result<(), Lost> {
+    ) -> (bool, bool) {
         /// No packet is longer (BIG TCP joins segments up to 512 KiB); only a damaged recording
         /// claims more.
         const LONGEST: u32 = 1 << 20;
-        if bytes > LONGEST {
-            return Err(Lost);
-        }
         let recorded = &payload[..payload.len().min(bytes as usize)];
+        if bytes > LONGEST || self.requests.is_at_start() && self.is_blanked(recorded) {
+            self.requests.lose();
+            return (false, false);
+        }
         let mut at = 0;
         while at < bytes {
             let rest = recorded.get(at as usize..).unwrap_or_default();
-            let (taken, end) = self.requests.read_on(rest, u64::from(bytes - at))?;
+            let Ok((taken, end)) = self.requests.read_on(rest, u64::from(bytes - at)) else {
+                return (false, rest.is_empty());
+            };
             at += taken as u32;
             if let Some(message) = end {
                 ends.push((at, message));
             }
         }
-        Ok(())
+        (true, true)
     }
 }
