@@ -9,8 +9,8 @@
 //! with the connection, another protocol), is parsed as the beginning of a message. A part of a body may look
 //! like one. So nothing of the packet is kept unless all of it is understood, in one call.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
 
 use taillab_model::{EventKind, Nanos, PackedEvent};
 
@@ -18,6 +18,9 @@ use crate::matcher::framing::{BLANK, Direction, Framing, Parser};
 
 /// The largest number of streams. Beyond it, all are forgotten, and followed again from their next message.
 const MOST_STREAMS: usize = 1 << 16;
+
+/// The most parts of a stream that are waited for.
+const MOST_MISSING: usize = 16;
 
 /// Data that begins further back than this is not a retransmission but another connection's.
 const LONGEST_REPEAT: u32 = 1 << 24;
@@ -38,6 +41,19 @@ struct Stream {
     parser: Parser,
     /// The place in the stream of the byte that the parser reads next.
     next: u32,
+    /// The last parts of it that were passed over, each from a place to a place. They may still come: each CPU
+    /// has its own events.
+    missing: VecDeque<(u32, u32)>,
+}
+
+/// How a packet relates to what was read of its stream.
+enum Place {
+    /// So many of its bytes were read before, and the rest follows.
+    Next { again: u32 },
+    /// It follows, or may begin a message.
+    Doubtful,
+    /// It fills a part that was passed over.
+    Late,
 }
 
 /// A packet whose content is coming.
@@ -61,6 +77,8 @@ struct Reading {
     recorded_left: u32,
     /// The packet may begin in the middle of a message.
     trial: Option<Trial>,
+    /// Reads a packet that comes after later ones.
+    own: Option<Parser>,
 }
 
 /// A packet of which nothing is kept if it turns out not to begin a message.
@@ -165,10 +183,14 @@ impl Redaction {
         };
         let trial = reading.trial.take().filter(|trial| trial.is_doubtful);
         let stream = self.streams.get_mut(&(packet.client, reading.response));
-        if let (Some(trial), Some(stream)) = (trial, stream)
-            && !stream.parser.has_understood(reading.left.into())
+        let parser = match &mut reading.own {
+            Some(own) => Some(own),
+            None => stream.map(|stream| &mut stream.parser),
+        };
+        if let (Some(trial), Some(parser)) = (trial, parser)
+            && !parser.has_understood(reading.left.into())
         {
-            stream.parser.lose();
+            parser.lose();
             blank(&mut events[trial.from..]);
         }
     }
@@ -197,14 +219,22 @@ impl Redaction {
             Entry::Occupied(known) => (known.into_mut(), false),
             Entry::Vacant(new) => match Parser::new(self.framing, direction) {
                 Some(parser) => {
-                    let next = place;
-                    (new.insert(Stream { parser, next }), true)
+                    let stream = Stream {
+                        parser,
+                        next: place,
+                        missing: VecDeque::new(),
+                    };
+                    (new.insert(stream), true)
                 }
                 None => return,
             },
         };
-        let (again, is_doubtful) = stream.go_to(place, response);
-        let again = again.min(bytes);
+        let (again, is_doubtful, is_late) = match stream.go_to(place, bytes, response) {
+            Place::Next { again } => (again, false, false),
+            Place::Doubtful => (0, true, false),
+            Place::Late => (0, true, true),
+        };
+        let own = is_late.then(|| Parser::new(self.framing, direction));
         packet.reading = Some(Reading {
             response,
             again,
@@ -212,6 +242,7 @@ impl Redaction {
             left: bytes,
             recorded_left: bytes.min(self.framing.payload_bytes().into()),
             trial: (is_new || is_doubtful).then_some(Trial { from, is_doubtful }),
+            own: own.flatten(),
         });
     }
 
@@ -236,6 +267,10 @@ impl Redaction {
         again.fill(BLANK);
         reading.again -= again.len() as u32;
         let is_first = std::mem::take(&mut reading.is_first);
+        if let Some(own) = &mut reading.own {
+            own.redact(new);
+            return reading.trial.take_if(|_| own.is_lost());
+        }
         if is_first && reading.response && stream.parser.lacks_body(new) {
             stream.parser.restart();
         }
@@ -249,23 +284,42 @@ impl Redaction {
 }
 
 impl Stream {
-    /// Goes to the place where a packet begins. Returns how many of its bytes were read before, and whether it
-    /// is doubtful that a message goes on or begins there.
-    fn go_to(&mut self, place: u32, response: bool) -> (u32, bool) {
+    /// Goes to the place where a packet of this many bytes begins.
+    fn go_to(&mut self, place: u32, bytes: u32, response: bool) -> Place {
         let ahead = place.wrapping_sub(self.next);
         let behind = self.next.wrapping_sub(place);
         // the server's places count from the beginning of its stream
         let begins = response && place == 0;
         if !begins && (1..=LONGEST_REPEAT).contains(&behind) {
-            return (behind, false);
+            let lies_in = |&(from, to): &(u32, u32)| {
+                let before = place.wrapping_sub(from);
+                before < to.wrapping_sub(from) && to.wrapping_sub(place) >= bytes
+            };
+            return match self.missing.iter().any(lies_in) {
+                true => Place::Late,
+                false => Place::Next {
+                    again: behind.min(bytes),
+                },
+            };
         }
         // skips what was not recorded or not seen, mostly parts of bodies
         let is_lost = self.parser.is_lost() || self.parser.skip_over(ahead.into()).is_err();
         if begins || is_lost {
             self.parser.restart();
         }
+        if begins {
+            self.missing.clear();
+        } else if is_lost && ahead > 0 {
+            self.missing.push_back((self.next, place));
+            if self.missing.len() > MOST_MISSING {
+                self.missing.pop_front();
+            }
+        }
         self.next = place;
-        (0, is_lost && !begins)
+        match is_lost && !begins {
+            true => Place::Doubtful,
+            false => Place::Next { again: 0 },
+        }
     }
 }
 

@@ -307,6 +307,58 @@ fn lines_that_look_like_elements_are_not_kept() {
     nothing_is_kept(Framing::Resp, &talk, &[b"4711", b"0815"]);
 }
 
+/// A client whose packets come in on another CPU from some time on: the first ones there may be read before the
+/// last ones here.
+#[test]
+fn packets_of_two_cpus_are_kept() {
+    let mut talk = Talk::opened(40_000);
+    let mut begins = Vec::new();
+    for _ in 0..40 {
+        begins.push(talk.events.len());
+        talk.asks(b"*2\r\n$4\r\nINCR\r\n$1\r\nk\r\n");
+        talk.answers(b":4711\r\n");
+    }
+    for event in &mut talk.events[begins[20]..] {
+        let of_client = matches!(
+            event.kind,
+            EventKind::SegmentIn { .. }
+                | EventKind::Payload {
+                    response: false,
+                    ..
+                }
+        );
+        event.cpu = if of_client { 0 } else { event.cpu };
+    }
+    let mut redaction = Redaction::new(Framing::Resp).unwrap();
+    let mut kept = Vec::new();
+    // each time CPU 0 first
+    for part in [
+        0..begins[18],
+        begins[18]..begins[22],
+        begins[22]..talk.events.len(),
+    ] {
+        for cpu in 0..2 {
+            let part = &talk.events[part.clone()];
+            let own = part.iter().filter(|event| event.cpu == cpu);
+            let mut packed: Vec<PackedEvent> = own
+                .map(|event| PackedEvent::new(event.at.saturating_since(BASE), event.kind))
+                .collect();
+            redaction.redact(cpu, &mut packed);
+            kept.extend(packed.into_iter().map(|event| event.on_cpu(BASE, cpu)));
+        }
+    }
+    kept.sort_by_key(|event| event.at);
+    let text = content(&kept);
+    assert_eq!(text.windows(2).filter(|two| *two == b"*2").count(), 40);
+    assert!(
+        !text
+            .windows(4)
+            .any(|four| four == b"4711" || four == b"INCR")
+    );
+    let found = match_events(kept, &options(Framing::Resp));
+    assert_eq!(found.requests.len(), 40);
+}
+
 #[test]
 fn what_is_kept_can_be_read() {
     let keep = |framing, direction, text: &str| {

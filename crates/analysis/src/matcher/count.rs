@@ -72,7 +72,8 @@ impl Count {
         if hole > 0 {
             self.begin_again();
         }
-        while self.unread.pop_front_if(|end| *end <= read).is_some() {
+        while self.unread.front().is_some_and(|end| *end <= read) {
+            self.unread.pop_front();
             self.read += 1;
         }
         let mut at = 0;
