@@ -47,7 +47,7 @@ struct Stream {
 }
 
 /// How a packet relates to what was read of its stream.
-enum Place {
+enum Sequel {
     /// So many of its bytes were read before, and the rest follows.
     Next { again: u32 },
     /// It follows, or may begin a message.
@@ -76,14 +76,14 @@ struct Reading {
     /// How many of them are recorded.
     recorded_left: u32,
     /// The packet may begin in the middle of a message.
-    trial: Option<Trial>,
+    probation: Option<Probation>,
     /// Reads a packet that comes after later ones.
     own: Option<Parser>,
 }
 
 /// A packet of which nothing is kept if it turns out not to begin a message.
 #[derive(Clone, Copy, Debug)]
-struct Trial {
+struct Probation {
     /// The place of its content in the events of this call.
     from: usize,
     /// Something before it was not understood or not seen, so it must be understood as a whole.
@@ -110,8 +110,11 @@ impl Redaction {
         if self.packets.len() <= cpu {
             self.packets.resize_with(cpu + 1, || None);
         }
-        if let Some(trial) = self.reading(cpu).and_then(|reading| reading.trial.as_mut()) {
-            trial.from = 0;
+        if let Some(probation) = self
+            .reading(cpu)
+            .and_then(|reading| reading.probation.as_mut())
+        {
+            probation.from = 0;
         }
         for place in 0..events.len() {
             let (so_far, rest) = events.split_at_mut(place);
@@ -152,7 +155,7 @@ impl Redaction {
                         response,
                     };
                     rest[0] = PackedEvent::new(at, kind);
-                    if let Some(Trial { from, .. }) = failed {
+                    if let Some(Probation { from, .. }) = failed {
                         blank(&mut events[from..=place]);
                     }
                 }
@@ -160,7 +163,9 @@ impl Redaction {
             }
         }
         let more_comes = |reading: &mut Reading| {
-            let doubtful = reading.trial.is_some_and(|trial| trial.is_doubtful);
+            let doubtful = reading
+                .probation
+                .is_some_and(|probation| probation.is_doubtful);
             reading.recorded_left > 0 && !doubtful
         };
         if !self.reading(cpu).is_some_and(more_comes) {
@@ -181,17 +186,20 @@ impl Redaction {
         let Some(reading) = &mut packet.reading else {
             return;
         };
-        let trial = reading.trial.take().filter(|trial| trial.is_doubtful);
+        let probation = reading
+            .probation
+            .take()
+            .filter(|probation| probation.is_doubtful);
         let stream = self.streams.get_mut(&(packet.client, reading.response));
         let parser = match &mut reading.own {
             Some(own) => Some(own),
             None => stream.map(|stream| &mut stream.parser),
         };
-        if let (Some(trial), Some(parser)) = (trial, parser)
+        if let (Some(probation), Some(parser)) = (probation, parser)
             && !parser.has_understood(reading.left.into())
         {
             parser.lose();
-            blank(&mut events[trial.from..]);
+            blank(&mut events[probation.from..]);
         }
     }
 
@@ -230,9 +238,9 @@ impl Redaction {
             },
         };
         let (again, is_doubtful, is_late) = match stream.go_to(place, bytes, response) {
-            Place::Next { again } => (again, false, false),
-            Place::Doubtful => (0, true, false),
-            Place::Late => (0, true, true),
+            Sequel::Next { again } => (again, false, false),
+            Sequel::Doubtful => (0, true, false),
+            Sequel::Late => (0, true, true),
         };
         let own = is_late.then(|| Parser::new(self.framing, direction));
         packet.reading = Some(Reading {
@@ -241,14 +249,14 @@ impl Redaction {
             is_first: true,
             left: bytes,
             recorded_left: bytes.min(self.framing.payload_bytes().into()),
-            trial: (is_new || is_doubtful).then_some(Trial { from, is_doubtful }),
+            probation: (is_new || is_doubtful).then_some(Probation { from, is_doubtful }),
             own: own.flatten(),
         });
     }
 
-    /// Reads the next bytes of a packet, and blanks what is not needed. Returns the trial of the packet if it
+    /// Reads the next bytes of a packet, and blanks what is not needed. Returns the probation of the packet if it
     /// has failed.
-    fn read(&mut self, (cpu, at): (usize, Nanos), content: &mut [u8]) -> Option<Trial> {
+    fn read(&mut self, (cpu, at): (usize, Nanos), content: &mut [u8]) -> Option<Probation> {
         let packet = self.packets[cpu].as_mut().filter(|packet| packet.at == at);
         let known = packet.and_then(|packet| {
             let reading = packet.reading.as_mut()?;
@@ -269,7 +277,7 @@ impl Redaction {
         let is_first = std::mem::take(&mut reading.is_first);
         if let Some(own) = &mut reading.own {
             own.redact(new);
-            return reading.trial.take_if(|_| own.is_lost());
+            return reading.probation.take_if(|_| own.is_lost());
         }
         if is_first && reading.response && stream.parser.lacks_body(new) {
             stream.parser.restart();
@@ -277,7 +285,7 @@ impl Redaction {
         stream.parser.redact(new);
         stream.next = stream.next.wrapping_add(new.len() as u32);
         match stream.parser.is_lost() {
-            true => reading.trial.take(),
+            true => reading.probation.take(),
             false => None,
         }
     }
@@ -285,7 +293,7 @@ impl Redaction {
 
 impl Stream {
     /// Goes to the place where a packet of this many bytes begins.
-    fn go_to(&mut self, place: u32, bytes: u32, response: bool) -> Place {
+    fn go_to(&mut self, place: u32, bytes: u32, response: bool) -> Sequel {
         let ahead = place.wrapping_sub(self.next);
         let behind = self.next.wrapping_sub(place);
         // the server's places count from the beginning of its stream
@@ -296,8 +304,8 @@ impl Stream {
                 before < to.wrapping_sub(from) && to.wrapping_sub(place) >= bytes
             };
             return match self.missing.iter().any(lies_in) {
-                true => Place::Late,
-                false => Place::Next {
+                true => Sequel::Late,
+                false => Sequel::Next {
                     again: behind.min(bytes),
                 },
             };
@@ -317,8 +325,8 @@ impl Stream {
         }
         self.next = place;
         match is_lost && !begins {
-            true => Place::Doubtful,
-            false => Place::Next { again: 0 },
+            true => Sequel::Doubtful,
+            false => Sequel::Next { again: 0 },
         }
     }
 }

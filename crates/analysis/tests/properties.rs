@@ -82,7 +82,10 @@ fn check(matched: &Matched, traffic: &Traffic, events: &[Event]) -> Result<(), T
 
     let counts = matched.counts(Monotonic::from_nanos_since_boot(0));
     prop_assert_eq!(counts.matched, matched.requests.len() as u64);
-    prop_assert_eq!(counts.responses + matched.from_before, packets_out(events) as u64);
+    prop_assert_eq!(
+        counts.responses + matched.from_before,
+        packets_out(events) as u64
+    );
     prop_assert!(counts.complete + counts.out_of_order <= counts.matched);
     prop_assert!(counts.blind_requests <= counts.matched);
     Ok(())

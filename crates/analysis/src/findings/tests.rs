@@ -4,8 +4,8 @@ use taillab_model::explanation::{
     ModelFit, PredictedPoint, Prediction, Share, Sleeping, TakenByHypervisor, WorkerShare,
 };
 use taillab_model::summary::{
-    CpuTaken, Ideal, LeftOut, Matching, Measured, Overhead, Overload, ServiceTimeSource, Stages, TakenBy,
-    Withdrawn, WorkersSource,
+    CpuTaken, Ideal, LeftOut, Matching, Measured, Overhead, Overload, ServiceTimeSource, Stages,
+    TakenBy, Withdrawn, WorkersSource,
 };
 use taillab_model::{Distribution, Nanos, Quantile, Unit};
 

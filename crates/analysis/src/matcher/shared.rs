@@ -75,7 +75,10 @@ impl Shared {
     /// the recording began.
     fn forget_threads(&mut self) {
         let idle = self.idle();
-        let seen = self.threads.values().map(|thread| thread.seen.unwrap_or(idle));
+        let seen = self
+            .threads
+            .values()
+            .map(|thread| thread.seen.unwrap_or(idle));
         let upto = self.most_threads.forget_upto(seen, idle);
         let found = &mut self.found;
         self.threads.retain(|_, thread| {
