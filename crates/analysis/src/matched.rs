@@ -69,6 +69,14 @@ pub struct Matched {
     pub ambiguous: Vec<Monotonic>,
     /// T6 of each response whose request was not seen.
     pub without_request: Vec<Monotonic>,
+    /// The number of responses to requests from before the recording. They are not in the other lists.
+    pub from_before: u64,
+    /// The client's port of each connection that was set aside, since the server sends there without being
+    /// asked (subscribers, replicas, streams of events), or goes on for longer than is waited for. What
+    /// happened there from then on is not in the other lists.
+    pub unasked: Vec<u16>,
+    /// Connections and threads that were forgotten while they were in use, since there were too many.
+    pub forgotten: u64,
     /// The number of requests to which no response is due. They are not in the other lists.
     pub silent: u64,
     /// The blind windows of all CPUs, in order of their ends.

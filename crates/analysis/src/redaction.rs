@@ -3,11 +3,14 @@
 //! are blanked before anything is written.
 //!
 //! It parses the streams as the matcher does, but in the order in which the events come, which is not
-//! yet the order of time. A packet that does not follow the last one of its stream is parsed as the
-//! beginning of a message. If it is not one, nothing of it is kept.
+//! yet the order of time.
+//!
+//! A packet that does not follow the last one of its stream, or one that was not understood (a body that ends
+//! with the connection, another protocol), is parsed as the beginning of a message. A part of a body may look
+//! like one. So nothing of the packet is kept unless all of it is understood, in one call.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
 
 use taillab_model::{EventKind, Nanos, PackedEvent};
 
@@ -15,6 +18,9 @@ use crate::matcher::framing::{BLANK, Direction, Framing, Parser};
 
 /// The largest number of streams. Beyond it, all are forgotten, and followed again from their next message.
 const MOST_STREAMS: usize = 1 << 16;
+
+/// The most parts of a stream that are waited for.
+const MOST_MISSING: usize = 16;
 
 /// Data that begins further back than this is not a retransmission but another connection's.
 const LONGEST_REPEAT: u32 = 1 << 24;
@@ -35,6 +41,19 @@ struct Stream {
     parser: Parser,
     /// The place in the stream of the byte that the parser reads next.
     next: u32,
+    /// The last parts of it that were passed over, each from a place to a place. They may still come: each CPU
+    /// has its own events.
+    missing: VecDeque<(u32, u32)>,
+}
+
+/// How a packet relates to what was read of its stream.
+enum Sequel {
+    /// So many of its bytes were read before, and the rest follows.
+    Next { again: u32 },
+    /// It follows, or may begin a message.
+    Doubtful,
+    /// It fills a part that was passed over.
+    Late,
 }
 
 /// A packet whose content is coming.
@@ -52,7 +71,27 @@ struct Reading {
     /// How many of the bytes to come were sent before.
     again: u32,
     is_first: bool,
+    /// How many bytes of the packet have not come; some are not recorded.
+    left: u32,
+    /// How many of them are recorded.
+    recorded_left: u32,
+    /// The packet may begin in the middle of a message.
+    probation: Option<Probation>,
+    /// Reads a packet that comes after later ones.
+    own: Option<Parser>,
 }
+
+/// A packet of which nothing is kept if it turns out not to begin a message.
+#[derive(Clone, Copy, Debug)]
+struct Probation {
+    /// The place of its content in the events of this call.
+    from: usize,
+    /// Something before it was not understood or not seen, so it must be understood as a whole.
+    is_doubtful: bool,
+}
+
+/// What the blanked content of a packet begins with: no message does, in any protocol.
+const NO_MESSAGE: &[u8] = b"?\n";
 
 impl Redaction {
     /// For connections of this framing; `None` where no content is recorded.
@@ -71,14 +110,22 @@ impl Redaction {
         if self.packets.len() <= cpu {
             self.packets.resize_with(cpu + 1, || None);
         }
-        for event in events {
-            let at = event.since_base();
-            match event.kind() {
+        if let Some(probation) = self
+            .reading(cpu)
+            .and_then(|reading| reading.probation.as_mut())
+        {
+            probation.from = 0;
+        }
+        for place in 0..events.len() {
+            let (so_far, rest) = events.split_at_mut(place);
+            let at = rest[0].since_base();
+            match rest[0].kind() {
                 EventKind::SegmentIn { key, bytes: 0, .. } => {
                     // a new connection from the same port; the server's side may have been drained before
                     self.streams.remove(&(key.client(), false));
                 }
                 EventKind::SegmentIn { key, .. } | EventKind::SegmentOut { key, .. } => {
+                    self.end_packet(cpu, so_far);
                     self.packets[cpu] = Some(Packet {
                         client: key.client(),
                         at,
@@ -91,7 +138,8 @@ impl Redaction {
                     response,
                 } => {
                     let word = u64::from_le_bytes(bytes);
-                    self.begin((cpu, at), response, word as u32, (word >> 32) as u32);
+                    let extent = (word as u32, (word >> 32) as u32);
+                    self.begin((cpu, at), response, extent, place + 1);
                 }
                 EventKind::Payload {
                     mut bytes,
@@ -99,22 +147,71 @@ impl Redaction {
                     response,
                 } => {
                     let (content, beyond) = bytes.split_at_mut(usize::from(len).min(8));
-                    self.read((cpu, at), content);
+                    let failed = self.read((cpu, at), content);
                     beyond.fill(0);
                     let kind = EventKind::Payload {
                         bytes,
                         len,
                         response,
                     };
-                    *event = PackedEvent::new(at, kind);
+                    rest[0] = PackedEvent::new(at, kind);
+                    if let Some(Probation { from, .. }) = failed {
+                        blank(&mut events[from..=place]);
+                    }
                 }
                 _ => {}
             }
         }
+        let more_comes = |reading: &mut Reading| {
+            let doubtful = reading
+                .probation
+                .is_some_and(|probation| probation.is_doubtful);
+            reading.recorded_left > 0 && !doubtful
+        };
+        if !self.reading(cpu).is_some_and(more_comes) {
+            self.end_packet(cpu, events);
+        }
     }
 
-    /// Begins a packet of this many bytes at this place of its stream.
-    fn begin(&mut self, (cpu, at): (usize, Nanos), response: bool, bytes: u32, place: u32) {
+    /// Where the reader of this CPU's packet is.
+    fn reading(&mut self, cpu: usize) -> Option<&mut Reading> {
+        self.packets[cpu].as_mut()?.reading.as_mut()
+    }
+
+    /// No more of this CPU's packet comes in this call; these are the events so far.
+    fn end_packet(&mut self, cpu: usize, events: &mut [PackedEvent]) {
+        let Some(packet) = &mut self.packets[cpu] else {
+            return;
+        };
+        let Some(reading) = &mut packet.reading else {
+            return;
+        };
+        let probation = reading
+            .probation
+            .take()
+            .filter(|probation| probation.is_doubtful);
+        let stream = self.streams.get_mut(&(packet.client, reading.response));
+        let parser = match &mut reading.own {
+            Some(own) => Some(own),
+            None => stream.map(|stream| &mut stream.parser),
+        };
+        if let (Some(probation), Some(parser)) = (probation, parser)
+            && !parser.has_understood(reading.left.into())
+        {
+            parser.lose();
+            blank(&mut events[probation.from..]);
+        }
+    }
+
+    /// Begins a packet of this many bytes at this place of its stream. Its content begins with the event
+    /// `from`.
+    fn begin(
+        &mut self,
+        (cpu, at): (usize, Nanos),
+        response: bool,
+        (bytes, place): (u32, u32),
+        from: usize,
+    ) {
         let packet = self.packets[cpu].as_mut().filter(|packet| packet.at == at);
         let direction = match response {
             true => Direction::Responses,
@@ -126,25 +223,40 @@ impl Redaction {
         if self.streams.len() >= MOST_STREAMS {
             self.streams.clear();
         }
-        let stream = match self.streams.entry((packet.client, response)) {
-            Entry::Occupied(known) => known.into_mut(),
+        let (stream, is_new) = match self.streams.entry((packet.client, response)) {
+            Entry::Occupied(known) => (known.into_mut(), false),
             Entry::Vacant(new) => match Parser::new(self.framing, direction) {
-                Some(parser) => new.insert(Stream {
-                    parser,
-                    next: place,
-                }),
+                Some(parser) => {
+                    let stream = Stream {
+                        parser,
+                        next: place,
+                        missing: VecDeque::new(),
+                    };
+                    (new.insert(stream), true)
+                }
                 None => return,
             },
         };
+        let (again, is_doubtful, is_late) = match stream.go_to(place, bytes, response) {
+            Sequel::Next { again } => (again, false, false),
+            Sequel::Doubtful => (0, true, false),
+            Sequel::Late => (0, true, true),
+        };
+        let own = is_late.then(|| Parser::new(self.framing, direction));
         packet.reading = Some(Reading {
             response,
-            again: stream.go_to(place, response).min(bytes),
+            again,
             is_first: true,
+            left: bytes,
+            recorded_left: bytes.min(self.framing.payload_bytes().into()),
+            probation: (is_new || is_doubtful).then_some(Probation { from, is_doubtful }),
+            own: own.flatten(),
         });
     }
 
-    /// Reads the next bytes of a packet, and blanks what is not needed.
-    fn read(&mut self, (cpu, at): (usize, Nanos), content: &mut [u8]) {
+    /// Reads the next bytes of a packet, and blanks what is not needed. Returns the probation of the packet if it
+    /// has failed.
+    fn read(&mut self, (cpu, at): (usize, Nanos), content: &mut [u8]) -> Option<Probation> {
         let packet = self.packets[cpu].as_mut().filter(|packet| packet.at == at);
         let known = packet.and_then(|packet| {
             let reading = packet.reading.as_mut()?;
@@ -152,36 +264,93 @@ impl Redaction {
             Some((self.streams.get_mut(&key)?, reading))
         });
         let Some((stream, reading)) = known else {
-            return content.fill(BLANK);
+            content.fill(BLANK);
+            return None;
         };
+        let length = content.len() as u32;
+        reading.left = reading.left.saturating_sub(length);
+        reading.recorded_left = reading.recorded_left.saturating_sub(length);
         let again = content.len().min(reading.again as usize);
         let (again, new) = content.split_at_mut(again);
         again.fill(BLANK);
         reading.again -= again.len() as u32;
         let is_first = std::mem::take(&mut reading.is_first);
+        if let Some(own) = &mut reading.own {
+            own.redact(new);
+            return reading.probation.take_if(|_| own.is_lost());
+        }
         if is_first && reading.response && stream.parser.lacks_body(new) {
             stream.parser.restart();
         }
         stream.parser.redact(new);
         stream.next = stream.next.wrapping_add(new.len() as u32);
+        match stream.parser.is_lost() {
+            true => reading.probation.take(),
+            false => None,
+        }
     }
 }
 
 impl Stream {
-    /// Goes to the place where a packet begins; returns how many of its bytes were read before.
-    fn go_to(&mut self, place: u32, response: bool) -> u32 {
+    /// Goes to the place where a packet of this many bytes begins.
+    fn go_to(&mut self, place: u32, bytes: u32, response: bool) -> Sequel {
         let ahead = place.wrapping_sub(self.next);
         let behind = self.next.wrapping_sub(place);
         // the server's places count from the beginning of its stream
         let begins = response && place == 0;
         if !begins && (1..=LONGEST_REPEAT).contains(&behind) {
-            return behind;
+            let lies_in = |&(from, to): &(u32, u32)| {
+                let before = place.wrapping_sub(from);
+                before < to.wrapping_sub(from) && to.wrapping_sub(place) >= bytes
+            };
+            return match self.missing.iter().any(lies_in) {
+                true => Sequel::Late,
+                false => Sequel::Next {
+                    again: behind.min(bytes),
+                },
+            };
         }
         // skips what was not recorded or not seen, mostly parts of bodies
-        if begins || self.parser.is_lost() || self.parser.skip_over(ahead.into()).is_err() {
+        let is_lost = self.parser.is_lost() || self.parser.skip_over(ahead.into()).is_err();
+        if begins || is_lost {
             self.parser.restart();
         }
+        if begins {
+            self.missing.clear();
+        } else if is_lost && ahead > 0 {
+            self.missing.push_back((self.next, place));
+            if self.missing.len() > MOST_MISSING {
+                self.missing.pop_front();
+            }
+        }
         self.next = place;
-        0
+        match is_lost && !begins {
+            true => Sequel::Doubtful,
+            false => Sequel::Next { again: 0 },
+        }
+    }
+}
+
+/// Blanks the content of these events, so that no message is found in it.
+fn blank(events: &mut [PackedEvent]) {
+    let mut text = NO_MESSAGE.iter().chain(std::iter::repeat(&BLANK));
+    for event in events {
+        if let EventKind::Payload {
+            mut bytes,
+            len: len @ 1..,
+            response,
+        } = event.kind()
+        {
+            let content = bytes.iter_mut().take(len.into());
+            content
+                .zip(&mut text)
+                .for_each(|(byte, blank)| *byte = *blank);
+            let kind = EventKind::Payload {
+                bytes,
+                len,
+                response,
+            };
+            *event = PackedEvent::new(event.since_base(), kind);
+        }
     }
 }

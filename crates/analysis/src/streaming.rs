@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use taillab_model::explanation::NamedCurve;
 use taillab_model::summary::{
-    BusyPeriods, Ideal, Matching, Measured, Overhead, Overload, Scheduled, ServerResult,
+    BusyPeriods, Ideal, LeftOut, Matching, Measured, Overhead, Overload, Scheduled, ServerResult,
     ServiceTimeSource, Stages, StagesAt, Withdrawn, WorkersSource,
 };
 use taillab_model::{
@@ -186,6 +186,7 @@ pub struct Analysis<'c> {
     /// A window shows what the CPUs did.
     disturbances: bool,
     counts: MatchCounts,
+    left_out: LeftOut,
     sums: Sums,
     /// The experiment's view; `None` if the recording has no cuts.
     on_schedule: Option<OnSchedule<'c>>,
@@ -226,6 +227,7 @@ impl<'c> Analysis<'c> {
             unexplained: None,
             disturbances: false,
             counts: MatchCounts::default(),
+            left_out: LeftOut::default(),
             sums: Sums::new(options.exact),
             on_schedule: OnSchedule::new(&context.cuts, &options),
             inside: Inside::default(),
@@ -262,6 +264,9 @@ impl<'c> Analysis<'c> {
         self.events += matched.events;
         self.late_events += matched.late_events;
         self.silent += matched.silent;
+        self.left_out.from_before += matched.from_before;
+        self.left_out.add_unasked(&matched.unasked);
+        self.left_out.forgotten += matched.forgotten + timeline.forgotten();
         self.unexplained = matched.client.map(|client| client.unexplained);
         self.disturbances |= timeline.has_disturbances();
         self.counts.add(matched, measure_from, (*from, *upto));
@@ -385,7 +390,7 @@ impl<'c> Analysis<'c> {
         };
         let times = (summed.excess, summed.stages, summed.stages_at);
         let mut server = server_result(t, server_measured, ideal, times, matching, explained);
-        server.busy_periods = options.busy_periods;
+        (server.busy_periods, server.left_out) = (options.busy_periods, self.left_out);
         add_unprobed(&mut server, self.arrivals.without_probe());
         findings::renew(&mut server, &ideal_as_independent, self.disturbances);
         Ok(Analysed {
@@ -540,6 +545,7 @@ fn server_result(
         stages,
         stages_at,
         matching,
+        left_out: LeftOut::default(),
         overhead: Overhead::default(),
         causes: explained.causes,
         ratio: Vec::new(),

@@ -28,6 +28,10 @@ pub const MARGIN: Nanos = Nanos::from_millis(300);
 /// unless fewer are asked for.
 const SHOWS: usize = 1_000;
 
+/// While no request comes, the timeline is forgotten after so many events. A window that is never complete
+/// would hold it for ever.
+const IDLE_EVENTS: u32 = 1 << 18;
+
 /// The number of events between two checks whether a window is complete.
 const LOOK_EVERY: u32 = 4_096;
 
@@ -68,6 +72,8 @@ pub struct Windows {
     timeline: TimelineBuilder,
     requests: usize,
     since_look: u32,
+    /// Events since a request was held.
+    idle: u32,
     from: Monotonic,
     /// T1 and T6 of the requests that were in the server when the last window ended.
     inside: Vec<(Monotonic, Monotonic)>,
@@ -81,6 +87,7 @@ impl Windows {
             timeline: TimelineBuilder::new(context),
             requests: requests.max(1),
             since_look: 0,
+            idle: 0,
             from: Monotonic::from_nanos_since_boot(0),
             inside: Vec::new(),
         }
@@ -91,7 +98,16 @@ impl Windows {
     pub fn observe(&mut self, event: &Event) -> Option<Window> {
         self.matcher.observe(event);
         self.timeline.observe(event);
-        if self.matcher.held() < self.requests {
+        let held = self.matcher.held();
+        self.idle = match held == 0 && !self.matcher.holds_back() {
+            true => self.idle + 1,
+            false => 0,
+        };
+        if self.idle >= IDLE_EVENTS {
+            self.idle = 0;
+            self.timeline.part(self.keep_from(event.at));
+        }
+        if held < self.requests {
             return None;
         }
         self.since_look += 1;
@@ -130,15 +146,19 @@ impl Windows {
         let times = (0..requests.len()).map(|place| (requests.t1(place), requests.t6(place)));
         self.inside.extend(times);
         self.inside.retain(|(_, t6)| *t6 >= upto);
-        let oldest = self.inside.iter().map(|(t1, _)| *t1).min();
-        let keep_from = earlier(upto, LOOK_BACK);
-        let keep_from = oldest.map_or(keep_from, |oldest| oldest.min(keep_from));
         Some(Window {
             matched,
-            timeline: self.timeline.part(keep_from),
+            timeline: self.timeline.part(self.keep_from(upto)),
             from: std::mem::replace(&mut self.from, upto),
             upto,
         })
+    }
+
+    /// From when on the timeline is needed after `upto`.
+    fn keep_from(&self, upto: Monotonic) -> Monotonic {
+        let oldest = self.inside.iter().map(|(t1, _)| *t1).min();
+        let keep_from = earlier(upto, LOOK_BACK);
+        oldest.map_or(keep_from, |oldest| oldest.min(keep_from))
     }
 
     /// The last window, when there are no more events.
@@ -160,6 +180,23 @@ mod tests {
 
     use super::*;
     use crate::matched::DatagramIds;
+
+    /// What the CPUs did before a request comes is of no use.
+    #[test]
+    fn a_server_without_requests_fills_no_memory() {
+        let context = RecordingContext::default();
+        let mut windows = Windows::new(MatchOptions::default(), &context, 1_000);
+        let mut at = Monotonic::from_nanos_since_boot(1_000_000);
+        for _ in 0..3 * IDLE_EVENTS {
+            at = at + Nanos::from_micros(100);
+            let lasted = Nanos::from_micros(10);
+            let kind = EventKind::Softirq { vector: 3, lasted };
+            assert!(windows.observe(&Event { at, cpu: 0, kind }).is_none());
+        }
+        let window = windows.finish(0);
+        let line = window.timeline.cpu(0).unwrap().segments();
+        assert!(line.count() < 3 * IDLE_EVENTS as usize);
+    }
 
     /// One request every 100 µs, of which the server answers the first ones.
     #[test]

@@ -5,12 +5,13 @@ use crate::common;
 use std::collections::{HashMap, HashSet};
 
 use common::exchanges::{Connection, Exchange, Truth};
+use common::talk::Talk;
 use proptest::prelude::*;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use taillab_analysis::matcher::framing::{Direction, Lost, Message, Parser};
-use taillab_analysis::{Framing, MatchOptions, Matched, match_events};
-use taillab_model::{Event, EventKind, Monotonic, Nanos};
+use taillab_analysis::{Framing, MatchOptions, Matched, match_events, match_recording};
+use taillab_model::{Event, EventKind, Monotonic, Nanos, Recording};
 
 pub(crate) fn options(framing: Framing) -> MatchOptions {
     MatchOptions {
@@ -277,6 +278,35 @@ proptest! {
         none_wrong(&matched(&events, framing), &truth)?;
     }
 
+    /// Any packets lost, of a client that waits for each response: with the content, no fewer requests are
+    /// matched than without it.
+    #[test]
+    fn with_loss_content_matches_no_fewer_than_turns(
+        framing in framings(), seed: u64, share in 0.0..0.1_f64,
+    ) {
+        let world = Connection { in_flight: 1, whole: true, ..connection(seed) };
+        let (events, truth) = world.run(&exchanges(framing, seed, 150));
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let events = without_packets(&events, |_| rng.random::<f64>() < share);
+        let by_content = matched(&events, framing);
+        none_wrong(&by_content, &truth)?;
+        let by_turns = matched(&events, Framing::OneInTurn).requests.len();
+        prop_assert!(by_content.requests.len() >= by_turns, "{} < {by_turns}", by_content.requests.len());
+    }
+
+    /// One packet lost costs its exchange, and not the connection.
+    #[test]
+    fn a_lost_packet_costs_one_exchange(framing in framings(), seed: u64, place in 0.0..0.5_f64) {
+        let world = Connection { in_flight: 1, whole: true, ..connection(seed) };
+        let (events, truth) = world.run(&exchanges(framing, seed, 100));
+        let packets = events.iter().filter(|event| is_packet(&event.kind)).count();
+        let lost = 1 + (packets as f64 * place) as usize;
+        let events = without_packets(&events, |number| number == lost);
+        let found = matched(&events, framing);
+        none_wrong(&found, &truth)?;
+        prop_assert_eq!(found.requests.len(), truth.len() - 1);
+    }
+
     /// A recording that begins in mid-load, in some cases with pauses, after which a connection can
     /// be followed again: no match is wrong.
     #[test]
@@ -366,6 +396,31 @@ proptest! {
             }
         }
     }
+}
+
+fn is_packet(kind: &EventKind) -> bool {
+    matches!(
+        kind,
+        EventKind::SegmentIn { .. } | EventKind::SegmentOut { .. }
+    )
+}
+
+/// The events without some packets, by their numbers, and their content.
+fn without_packets(events: &[Event], mut loses: impl FnMut(usize) -> bool) -> Vec<Event> {
+    let mut number = 0;
+    let mut lost = false;
+    let mut kept = Vec::new();
+    for event in events {
+        if is_packet(&event.kind) {
+            lost = loses(number);
+            number += 1;
+        }
+        let goes = is_packet(&event.kind) || matches!(event.kind, EventKind::Payload { .. });
+        if !(lost && goes) {
+            kept.push(*event);
+        }
+    }
+    kept
 }
 
 /// Where messages end, and whether the parser was lost.
@@ -495,6 +550,55 @@ fn a_framing_is_read_as_it_is_written() {
     assert_eq!("fixed:8".parse::<Framing>().unwrap(), fixed(8, 8));
     for text in ["", "fixed:", "fixed:0", "fixed:1:0", "HTTP"] {
         assert!(text.parse::<Framing>().is_err(), "{text}");
+    }
+}
+
+/// Recordings in which a few events were missed, of a client that asks each 4 ms: it was not matched again
+/// until the end.
+#[test]
+fn a_missed_event_does_not_cost_the_connection() {
+    for name in [
+        "redis-resync-1.tlc",
+        "redis-resync-2.tlc",
+        "redis-resync-3.tlc",
+    ] {
+        let path = format!("{}/tests/cases/{name}", env!("CARGO_MANIFEST_DIR"));
+        let recording = Recording::read(std::fs::File::open(path).unwrap()).unwrap();
+        let found = match_recording(&recording).unwrap();
+        let all = found.requests.len() + found.unmatched.len();
+        assert!(all > 300, "{name}: {all}");
+        assert!(
+            found.requests.len() * 100 >= all * 95,
+            "{name}: {} of {all}",
+            found.requests.len()
+        );
+    }
+}
+
+/// Clients that pipeline and never pause: requests five at a time, which the server reads and answers together.
+/// After a packet was missed, the connection is followed again once counting shows that nothing is owed.
+#[test]
+fn a_busy_connection_is_followed_again() {
+    let mut talk = Talk::opened(40_000);
+    for _ in 0..100 {
+        talk.asks(&b"PING\r\n".repeat(5));
+        talk.answers(&b"+PONG\r\n".repeat(5));
+    }
+    // packet 0 begins the connection; a request and its response have two numbers in a row
+    for lost in [21, 22] {
+        let events = without_packets(&talk.events, |number| number == lost);
+        let found = matched(&events, Framing::Resp);
+        let requests = found.requests.len();
+        assert!(
+            (400..500).contains(&requests),
+            "{requests} without packet {lost}"
+        );
+        let sojourns = (0..requests).map(|place| found.requests.sojourn(place));
+        // a request waits for nothing but its own response
+        assert!(
+            sojourns.max() < Some(Nanos::from_micros(10)),
+            "without packet {lost}"
+        );
     }
 }
 

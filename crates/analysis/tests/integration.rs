@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod bounds;
 mod busy_periods;
 mod client;
 mod common;
@@ -26,4 +27,5 @@ mod rules;
 mod slices;
 mod streams;
 mod survivors;
+mod unasked;
 mod verdict;

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use crate::common::exchanges::{Connection, Exchange};
+use crate::common::talk::Talk;
 use crate::framing::{connection, ends, exchanges, framings, none_wrong, options};
 
 use proptest::prelude::*;
@@ -247,6 +248,115 @@ fn a_response_without_its_body_is_followed() {
     let matched = match_events(kept, &options(Framing::Http1));
     assert_eq!(matched.requests.len(), truth.len());
     assert_eq!(matched.ambiguous.len(), 0);
+}
+
+/// What is kept of a conversation, however its events come, does not contain any of these.
+fn nothing_is_kept(framing: Framing, talk: &Talk, secrets: &[&[u8]]) {
+    for parts in [1..2, 1..9, 1_000..1_001] {
+        let kept = content(&redacted(&talk.events, framing, parts.clone(), 7));
+        for secret in secrets {
+            let found = kept.windows(secret.len()).any(|window| window == *secret);
+            let text = String::from_utf8_lossy(&kept);
+            assert!(!found, "{text:?} in parts of {parts:?}");
+        }
+    }
+}
+
+/// Nothing says where such a body ends, and it may look like anything.
+#[test]
+fn a_body_that_ends_with_the_connection_is_not_kept() {
+    let mut talk = Talk::opened(40_000);
+    talk.asks(b"GET / HTTP/1.1\r\n\r\n");
+    talk.answers(b"HTTP/1.0 200 OK\r\nServer: z\r\n\r\n4711 0815\r\n");
+    talk.answers(b"account 4711 0815\r\n4711 0815\r\n");
+    talk.answers(b"HTTP/1.1 4711 0815\r\n4711 0815\r\n");
+    talk.answers(b"4711: 4711\r\nContent-Length: 4711\r\n");
+    nothing_is_kept(Framing::Http1, &talk, &[b"4711", b"0815"]);
+}
+
+/// Nor what a client sends after a request that is none.
+#[test]
+fn another_protocol_is_not_kept() {
+    let mut talk = Talk::opened(40_000);
+    talk.asks(b"CONNECT a:1 HTTP/1.1\r\n\r\n");
+    talk.asks(b"GET of 4711 HTTP/1.4711\r\n4711\r\n");
+    talk.asks(b"GETTING HTTP/1.1\r\n4711\r\n");
+    nothing_is_kept(Framing::Http1, &talk, &[b"4711", b"GET of", b"TTING"]);
+}
+
+#[test]
+fn bytes_that_look_like_a_binary_header_are_not_kept() {
+    let mut talk = Talk::opened(40_000);
+    talk.asks(b"\x80secrets,secrets,secrets,secrets,secrets");
+    talk.asks(b"\x80\x01\x00\x01\x00secrets,secrets,secrets,secrets");
+    talk.answers(b"\x81secrets,secrets,secrets,secrets,secrets");
+    talk.answers(b"\x81\x01\x00\x01\x00secrets,secrets,secrets,secrets");
+    nothing_is_kept(Framing::Memcached, &talk, &[b"ec", b"cr", b"ts", b",s"]);
+}
+
+/// Parts of a value, after its beginning was not seen.
+#[test]
+fn lines_that_look_like_elements_are_not_kept() {
+    let mut talk = Talk::opened(40_000);
+    talk.asks(b"no request\0, 4711\r\n?\r\n");
+    talk.asks(b"*4711\r\n$0815\r\nand so on");
+    talk.answers(b"no response");
+    talk.answers(b"\r\n$4711\r\n*0815\r\n");
+    talk.answers(b"$4711\r\ncosts 0815\r\n");
+    talk.answers(b"*4711\r\n=0815\r\n");
+    nothing_is_kept(Framing::Resp, &talk, &[b"4711", b"0815"]);
+}
+
+/// A client whose packets come in on another CPU from some time on: the first ones there may be read before the
+/// last ones here.
+#[test]
+fn packets_of_two_cpus_are_kept() {
+    let mut talk = Talk::opened(40_000);
+    let mut begins = Vec::new();
+    for _ in 0..40 {
+        begins.push(talk.events.len());
+        talk.asks(b"*2\r\n$4\r\nINCR\r\n$1\r\nk\r\n");
+        talk.answers(b":4711\r\n");
+    }
+    for event in &mut talk.events[begins[20]..] {
+        let of_client = matches!(
+            event.kind,
+            EventKind::SegmentIn { .. }
+                | EventKind::Payload {
+                    response: false,
+                    ..
+                }
+        );
+        event.cpu = if of_client { 0 } else { event.cpu };
+    }
+    let mut redaction = Redaction::new(Framing::Resp).unwrap();
+    let mut kept = Vec::new();
+    // each time CPU 0 first
+    for part in [
+        0..begins[18],
+        begins[18]..begins[22],
+        begins[22]..talk.events.len(),
+    ] {
+        for cpu in 0..2 {
+            let part = &talk.events[part.clone()];
+            let own = part.iter().filter(|event| event.cpu == cpu);
+            let mut packed: Vec<PackedEvent> = own
+                .map(|event| PackedEvent::new(event.at.saturating_since(BASE), event.kind))
+                .collect();
+            redaction.redact(cpu, &mut packed);
+            kept.extend(packed.into_iter().map(|event| event.on_cpu(BASE, cpu)));
+        }
+    }
+    kept.sort_by_key(|event| event.at);
+    let text = content(&kept);
+    assert_eq!(text.windows(2).filter(|two| *two == b"*2").count(), 40);
+    assert!(
+        !text
+            .windows(4)
+            .any(|four| four == b"4711" || four == b"INCR")
+    );
+    let found = match_events(kept, &options(Framing::Resp));
+    assert_eq!(found.requests.len(), 40);
 }
 
 #[test]

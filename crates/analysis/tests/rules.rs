@@ -343,16 +343,29 @@ fn a_datagram_that_is_read_before_its_stamp_was_queued_by_then() {
 #[test]
 fn a_response_without_a_request_is_counted_and_matched_to_none() {
     let m = matched(
-        "100 1 in p1 k7
+        "80 1 in p0 k6
+         90 0 out 9 k6
+         100 1 in p1 k7
          155 0 out 9 k8",
     );
-    assert!(m.requests.is_empty());
     let counts = m.counts(START);
     assert_eq!(
         (counts.responses, counts.matched, counts.unanswered),
-        (1, 0, 1)
+        (2, 1, 1)
     );
-    assert_eq!(m.without_request, [at(155)]);
+    assert_eq!((m.without_request, m.from_before), (vec![at(155)], 0));
+}
+
+#[test]
+fn what_a_thread_answers_first_may_be_from_before_the_recording() {
+    let script = "100 1 in p1 k7
+         155 0 out 9 k8
+         160 0 out 9 k7
+         170 0 out 9 k8";
+    let m = matched(script);
+    let counts = m.counts(START);
+    assert_eq!((counts.responses, counts.matched), (2, 1));
+    assert_eq!((m.without_request, m.from_before), (vec![at(170)], 1));
 }
 
 #[test]

@@ -187,6 +187,9 @@ pub struct ServerResult {
     pub stages_at: Vec<StagesAt>,
     /// How well events were matched with responses.
     pub matching: Matching,
+    /// What is not counted there, since it says nothing about how the server answers.
+    #[serde(default, skip_serializing_if = "LeftOut::is_nothing")]
+    pub left_out: LeftOut,
     /// What the probe costs.
     pub overhead: Overhead,
     /// Causes of the excess: first each cause as a whole, which together make up all of it, then their
@@ -375,6 +378,39 @@ impl Matching {
                 self.matched.saturating_sub(self.unasked)
             }
         }
+    }
+}
+
+/// What [`Matching`] does not count.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct LeftOut {
+    /// Responses to requests from before the recording.
+    pub from_before: u64,
+    /// Connections on which the server sends without being asked (subscribers, replicas, streams of events),
+    /// or goes on for longer than is waited for. Nothing counts that happened there from then on.
+    pub unasked: u64,
+    /// The client's ports of the first of them.
+    pub unasked_ports: Vec<u16>,
+    /// Connections and threads that were forgotten while they were in use, since there were too many at
+    /// once. What was under way there counts as unanswered.
+    pub forgotten: u64,
+}
+
+impl LeftOut {
+    /// The most ports that are named.
+    const MOST_PORTS: usize = 16;
+
+    /// Adds connections on which the server sends unasked, by the client's port.
+    pub fn add_unasked(&mut self, ports: &[u16]) {
+        self.unasked += ports.len() as u64;
+        let room = Self::MOST_PORTS.saturating_sub(self.unasked_ports.len());
+        self.unasked_ports.extend(ports.iter().take(room));
+    }
+
+    /// Whether everything is counted.
+    pub fn is_nothing(&self) -> bool {
+        *self == Self::default()
     }
 }
 

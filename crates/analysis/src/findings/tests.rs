@@ -4,8 +4,8 @@ use taillab_model::explanation::{
     ModelFit, PredictedPoint, Prediction, Share, Sleeping, TakenByHypervisor, WorkerShare,
 };
 use taillab_model::summary::{
-    CpuTaken, Ideal, Matching, Measured, Overhead, Overload, ServiceTimeSource, Stages, TakenBy,
-    Withdrawn, WorkersSource,
+    CpuTaken, Ideal, LeftOut, Matching, Measured, Overhead, Overload, ServiceTimeSource, Stages,
+    TakenBy, Withdrawn, WorkersSource,
 };
 use taillab_model::{Distribution, Nanos, Quantile, Unit};
 
@@ -155,6 +155,7 @@ impl Case {
             },
             stages_at: Vec::new(),
             matching: self.matching.clone(),
+            left_out: LeftOut::default(),
             overhead: Overhead::default(),
             causes: self.causes.clone(),
             ratio: Vec::new(),

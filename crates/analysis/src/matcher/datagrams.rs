@@ -177,6 +177,11 @@ impl Datagrams {
         true
     }
 
+    /// Whether events are held back.
+    pub(super) const fn holds_back(&self) -> bool {
+        self.evidence.is_some()
+    }
+
     /// Decides how responses are found. Returns the events that were held back.
     pub(super) fn decide_ids(&mut self) -> Vec<Event> {
         let Some(evidence) = self.evidence.take() else {
@@ -282,6 +287,7 @@ impl Datagrams {
         key: RequestKey,
     ) {
         let sees_calls = shared.sees_calls();
+        let begins = shared.has_begun_within(shared.options.stale_after, at);
         let Shared {
             options,
             held,
@@ -306,6 +312,8 @@ impl Datagrams {
         match self.answer(&response, held, options, &mut doubtful) {
             Answer::None => match response.continues(held, options) {
                 Some(request) => request.t6 = at,
+                // threads answer in the order of arrival
+                None if response.answered_up_to.is_none() && begins => found.from_before += 1,
                 None => found.without_request.push(at),
             },
             Answer::Ambiguous => {
@@ -398,11 +406,18 @@ impl Datagrams {
     }
 
     /// Forgets packets that were never queued, and reads that were never answered, whose requests
-    /// are no longer in `held`.
-    pub(super) fn forget(&mut self, held: &HeldRequests) {
+    /// are no longer in `held`, and what is known of clients that have been idle since that time.
+    pub(super) fn forget(&mut self, held: &HeldRequests, idle: Monotonic) {
         self.in_hand.forget(|slot| held.get(slot).is_none());
-        if self.packets.len() > 1_024 + 4 * held.len() {
+        let many = 1_024 + 4 * held.len();
+        if self.packets.len() > many {
             self.packets.retain(|_, &mut slot| held.get(slot).is_some());
+        }
+        if self.unqueued.len() > many {
+            self.unqueued.retain(|_, slots| !slots.is_empty());
+        }
+        if self.doubts.len() > many {
+            self.doubts.retain(|_, &mut last| last > idle);
         }
     }
 }

@@ -87,6 +87,11 @@ impl Doubt {
         over
     }
 
+    /// Whether there are turns that may soon be certain.
+    pub(super) const fn has_turns(&self) -> bool {
+        !self.turns.is_empty()
+    }
+
     /// Whether nothing has left within `silence` before `at`, so that nothing is owed any more.
     pub(super) fn is_silent(&self, at: Monotonic, silence: Nanos) -> bool {
         at.saturating_since(self.since) > silence

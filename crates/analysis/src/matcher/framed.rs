@@ -2,22 +2,26 @@
 //!
 //! While both directions are followed from the beginning of a message, each request ends where its
 //! parser says, and the n-th response answers the n-th request: T1 is the packet with the request's
-//! last byte, T6 the one with the last byte of its response. How the server reads and writes does
-//! not matter then. Requests to which no response is due (memcached's `noreply`, and quiet commands
-//! that were not answered) are only counted: nobody waits for them.
+//! last byte, T6 the one with the last byte of its response. An interim response (100 Continue) is part
+//! of the exchange, and not the response. How the server reads and writes does not matter then.
+//! Requests to which no response is due (memcached's `noreply`, and quiet commands that were not
+//! answered) are only counted: nobody waits for them.
 //!
-//! When a parser is lost (packets were not seen, the protocol is another one, or a length is in a
-//! part of a packet that was not recorded), the connection is judged by its turns, as without
-//! framing, and whatever is then not certain is ambiguous; see `stream.rs`. It is followed again
-//! from the first packet after an idle moment: everything that had come in was read, and nothing
-//! moved for [`overtaken_after`](super::MatchOptions). If the parser only lacked bytes that were
-//! not recorded (the end of a chunked body) while one request was under way, or if client and
-//! server have shown that they take turns, the connection is followed again from the next request
-//! after the response. It is not followed before a packet of the server has been seen: until then,
-//! a lost packet of the server would not be noticed.
+//! If packets of the server were not seen, only that exchange is lost where the requests that were read
+//! show what these packets answered. Otherwise, and when a parser is lost (packets of the client were
+//! not seen, the protocol is another one, or a length is in a part of a packet that was not recorded),
+//! the connection is judged by its turns, as without framing, and whatever is then not certain is
+//! ambiguous; see `stream.rs`. It is followed again from the first packet after an idle moment:
+//! everything that had come in was read, and nothing moved for
+//! [`overtaken_after`](super::MatchOptions), or counting the messages shows that nothing is owed (see
+//! `count.rs`). If one request was under way when the parser was lost, or
+//! if client and server have shown that they take turns, the connection is followed again from the next
+//! request after the response. It is not followed before a packet of the server has been seen: until
+//! then, a lost packet of the server would not be noticed.
 
 use taillab_model::{Monotonic, Tid};
 
+use super::doubt::Doubt;
 use super::framer::Framer;
 use super::framing::{Lost, Message};
 use super::options::MatchOptions;
@@ -58,8 +62,8 @@ impl Connection {
         let Some(mut framer) = self.framer.take() else {
             return false;
         };
-        let follows = self.follows(id, bytes);
-        if framer.synced && !follows && self.is_behind(id) {
+        let (follows, behind) = (self.follows(id, bytes), self.is_behind(id));
+        if framer.synced && !follows && behind {
             self.framer = Some(framer);
             return true; // sent again
         }
@@ -67,7 +71,8 @@ impl Connection {
         let idle = framer.last_packet.is_some_and(silent);
         let turn = framer.turns && self.is_answered() && self.doubt.is_none();
         let known = framer.next_out.is_some();
-        let idle = idle && self.owes_nothing();
+        let waits = self.doubt.as_ref().is_some_and(Doubt::has_turns);
+        let idle = idle && self.owes_nothing() || framer.owes_nothing() && !waits;
         if !framer.synced && known && follows && self.is_read() && (idle || turn) {
             self.framer = Some(framer);
             self.settle(options, settled);
@@ -81,24 +86,19 @@ impl Connection {
             framer.restart();
         }
         framer.last_packet = Some(at);
-        let mut ends = Vec::new();
         let was_synced = framer.synced;
-        // if it does not follow, there is a hole
-        framer.synced &= follows && framer.request_ends(payload, bytes, &mut ends).is_ok();
-        let begins_another = ends.last().is_some_and(|(end, _)| *end < bytes);
-        framer.pipelines |= ends.len() > 1 || begins_another;
-        framer.pipelines |= ends.iter().any(|(_, message)| message.silent);
-        framer.pipelines |= was_synced && self.requests() > 0;
+        let ends = framer.read_requests(follows, payload, bytes);
+        framer.ahead |= was_synced && self.requests() > 0;
         let synced = framer.synced;
+        if !follows && !behind {
+            framer.recount();
+        } else if !was_synced && !synced {
+            framer.count_requests(self.next, &ends);
+        }
         self.framer = Some(framer);
         if was_synced && !synced {
             let turns = follows && ends.is_empty() && self.requests() == 0;
-            if let Some(framer) = &mut self.framer {
-                framer.turns = turns;
-            }
-            if !turns {
-                self.doubted(at, settled);
-            }
+            self.out_of_step(turns, at, settled);
         }
         if !synced && ends.is_empty() {
             return false;
@@ -140,15 +140,18 @@ impl Connection {
             return false;
         };
         framer.last_packet = Some(segment.at);
-        if let Some(extent) = extent
-            && framer.next_out == Some(0)
-            && extent.place >= LONGEST_HOLE
+        let part = extent.map(|extent| (extent, framer.advance(extent)));
+        if !framer.synced
+            && let Some((extent, ResponsePart::New { leave_out, hole })) = part
         {
-            framer.next_out = Some(extent.place);
-        }
-        let part = extent.map(|extent| (extent, framer.place(extent)));
-        if let Some((extent, ResponsePart::New { .. })) = part {
-            framer.next_out = Some(extent.place.wrapping_add(extent.bytes));
+            let recorded = payload.get(leave_out as usize..).unwrap_or_default();
+            framer.count_responses((hole, recorded, extent.bytes - leave_out), position);
+            if leave_out == 0 && framer.is_interim(payload, extent.bytes) {
+                let asks_for_rest = framer.responses.asks_for_rest(payload);
+                self.framer = Some(framer);
+                self.sent_nothing_asked(position, (segment, sent()), asks_for_rest);
+                return true;
+            }
         }
         let taken = match part {
             _ if !framer.synced => false,
@@ -162,20 +165,25 @@ impl Connection {
                 let of_thread = self.write_of_thread(segment, sent);
                 self.writes.give_to(&mut framer.writes, of_thread);
                 let recorded = payload.get(leave_out as usize..).unwrap_or_default();
-                let new = (hole, recorded, extent.bytes - leave_out);
+                let mut new = (hole, recorded, extent.bytes - leave_out);
                 let elsewhere = std::mem::take(&mut framer.fresh) && hole > 0;
+                let goes_on = hole == 0 || !framer.responses.is_at_start();
+                if hole > 0 && !elsewhere && self.fills_hole(&mut framer, new, settled) {
+                    new.0 = 0;
+                }
                 let followed = match elsewhere {
                     true => Err(Lost),
                     false => self.follow(&mut framer, segment, new, settled, begun),
                 };
                 if followed.is_err() {
-                    framer.synced = false;
-                    framer.turns = hole == 0 && self.requests() == 1;
-                    if !framer.turns {
-                        self.doubted(segment.at, settled);
+                    // then all of it is the response to the only request
+                    let turns = goes_on && !elsewhere && self.requests() == 1;
+                    if self.requests() == 0 {
+                        framer.recount();
                     }
                     self.writes.take_back(&mut framer.writes);
                     self.framer = Some(framer);
+                    self.out_of_step(turns, segment.at, settled);
                     self.departed(segment, sent, begun);
                     return true;
                 }
@@ -183,13 +191,23 @@ impl Connection {
                 true
             }
         };
-        if !taken && framer.synced {
-            framer.synced = false;
-            framer.turns = false;
-            self.doubted(segment.at, settled);
-        }
+        let lost = !taken && framer.synced;
         self.framer = Some(framer);
+        if lost {
+            self.out_of_step(false, segment.at, settled);
+        }
         taken
+    }
+
+    /// The content is not followed any more. Unless client and server take `turns`, it is not known how many
+    /// responses are owed.
+    fn out_of_step(&mut self, turns: bool, at: Monotonic, settled: &mut Vec<Settled>) {
+        if let Some(framer) = &mut self.framer {
+            framer.lose(turns);
+        }
+        if !turns {
+            self.doubted(at, settled);
+        }
     }
 
     /// Reads the next bytes of the server: a hole, and then a packet whose first bytes were
@@ -221,6 +239,9 @@ impl Connection {
                 None
             };
             let unread = (until - at) as u64;
+            if framer.responses.is_at_start() && rest.is_some_and(|rest| framer.is_blanked(rest)) {
+                return Err(Lost);
+            }
             let (taken, end) = (framer.responses).read_on(rest.unwrap_or_default(), unread)?;
             at += taken as usize;
             if let Some(message) = end {
@@ -280,6 +301,20 @@ impl Framer {
             (Some(_), Some(_)) if !is_first => None,
             (first, _) => first.copied().or(self.last_write),
         }
+    }
+
+    /// Goes on to a packet of the server. Returns what it adds.
+    fn advance(&mut self, extent: Extent) -> ResponsePart {
+        if self.next_out == Some(0) && extent.place >= LONGEST_HOLE {
+            self.next_out = Some(extent.place);
+        }
+        let part = self.place(extent);
+        if let ResponsePart::New { hole, .. } = part {
+            self.next_out = Some(extent.place.wrapping_add(extent.bytes));
+            // in a hole, the client may have been answered
+            self.pipelines |= std::mem::take(&mut self.ahead) && hole == 0;
+        }
+        part
     }
 
     /// What a packet of the server adds to what was seen of its stream.

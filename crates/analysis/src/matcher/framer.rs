@@ -2,13 +2,17 @@
 
 use taillab_model::Monotonic;
 
-use super::framing::{Direction, Framing, Lost, Message, Parser};
-use super::parts::Write;
+use super::count::Count;
+use super::framing::{BLANK, Direction, Framing, Message, Parser};
+use super::parts::{Position, Write};
 
 /// Both directions of a connection.
 pub(super) struct Framer {
+    framing: Framing,
     pub(super) requests: Parser,
     pub(super) responses: Parser,
+    /// The messages while nothing is followed, as long as those of the client are understood.
+    count: Option<Box<Count>>,
     /// Both directions are followed.
     pub(super) synced: bool,
     /// The directions are not followed, but client and server take turns: the next turn begins a
@@ -16,6 +20,8 @@ pub(super) struct Framer {
     pub(super) turns: bool,
     /// The client was seen to send a request without waiting for the response to the one before.
     pub(super) pipelines: bool,
+    /// The same, unless a packet of the server that was not seen has answered it.
+    pub(super) ahead: bool,
     /// The place of the server's next byte in its stream; `None` while nothing of that stream has
     /// been seen.
     pub(super) next_out: Option<u32>,
@@ -33,11 +39,14 @@ pub(super) struct Framer {
 impl Framer {
     pub(super) fn new(framing: Framing, synced: bool) -> Option<Box<Self>> {
         Some(Box::new(Self {
+            framing,
+            count: Count::new(framing).filter(|_| !synced),
             requests: Parser::new(framing, Direction::Requests)?,
             responses: Parser::new(framing, Direction::Responses)?,
             synced,
             turns: false,
             pipelines: false,
+            ahead: false,
             next_out: synced.then_some(0),
             fresh: false,
             begun: None,
@@ -52,34 +61,127 @@ impl Framer {
         self.responses.restart();
         self.synced = true;
         self.turns = false;
+        self.ahead = false;
+        self.count = None;
         self.fresh = true;
         self.begun = None;
         self.last_write = None;
     }
 
-    /// Ends of the requests in the next packet of the client, as offsets in it.
-    pub(super) fn request_ends(
+    /// Packets were missed, or not understood.
+    pub(super) fn lose(&mut self, turns: bool) {
+        self.synced = false;
+        self.turns = turns;
+        self.count = Count::new(self.framing);
+    }
+
+    /// Packets of the client were missed: the next one is taken for the beginning of a message.
+    pub(super) fn recount(&mut self) {
+        self.requests.restart();
+        self.count = Count::new(self.framing);
+    }
+
+    /// While nothing is followed: counts the requests in a packet of the client that begins at a position.
+    pub(super) fn count_requests(&mut self, begin: Position, ends: &[(u32, Message)]) {
+        let is_lost = self.requests.is_lost();
+        self.count.take_if(|count| {
+            let mut counts = ends
+                .iter()
+                .map(|(end, message)| count.came(*message, begin + Position::from(*end)));
+            is_lost || counts.any(|counts| !counts)
+        });
+    }
+
+    /// While nothing is followed: counts the responses in a packet of the server, which has read up to `read`.
+    pub(super) fn count_responses(&mut self, packet: (u32, &[u8], u32), read: Position) {
+        if let Some(count) = &mut self.count {
+            count.left(packet, read);
+        }
+    }
+
+    /// While nothing is followed: whether all requests have been answered, as far as counting tells.
+    pub(super) fn owes_nothing(&self) -> bool {
+        let counted = self
+            .count
+            .as_ref()
+            .is_some_and(|count| count.owes_nothing());
+        counted && self.requests.is_at_start()
+    }
+
+    /// While nothing is followed: whether a packet of the server, of this many `bytes`, has nothing but what
+    /// answers no request.
+    pub(super) fn is_interim(&mut self, packet: &[u8], bytes: u32) -> bool {
+        self.responses.restart();
+        let mut rest: &[u8] = match packet.len() as u64 == u64::from(bytes) {
+            true => packet,
+            false => &[],
+        };
+        let mut nothing = !rest.is_empty();
+        while nothing && !rest.is_empty() {
+            match self.responses.feed(rest) {
+                Ok((taken, None)) => rest = &rest[taken..],
+                _ => nothing = false,
+            }
+        }
+        nothing && self.responses.is_at_start()
+    }
+
+    /// Whether nothing was kept of a packet that begins a message. Of a part of an inline command of Redis,
+    /// nothing is either, but that is short.
+    pub(super) fn is_blanked(&self, recorded: &[u8]) -> bool {
+        const LONG: usize = 16;
+        let by_content = !matches!(self.framing, Framing::FixedLength { .. });
+        by_content && recorded.len() >= LONG && recorded.iter().all(|byte| *byte == BLANK)
+    }
+
+    /// Reads the next packet of the client, if it `follows` the one before. Returns the ends of the requests
+    /// in it, as offsets in it.
+    pub(super) fn read_requests(
+        &mut self,
+        follows: bool,
+        payload: &[u8],
+        bytes: u32,
+    ) -> Vec<(u32, Message)> {
+        let mut ends = Vec::new();
+        let (followed, understood) = match follows {
+            true => self.request_ends(payload, bytes, &mut ends),
+            // there is a hole
+            false => (false, false),
+        };
+        self.synced &= followed;
+        let begins_another = ends.last().is_some_and(|(end, _)| *end < bytes);
+        self.pipelines |= understood && (ends.len() > 1 || begins_another);
+        self.pipelines |= ends.iter().any(|(_, message)| message.silent);
+        ends
+    }
+
+    /// Ends of the requests in the next packet of the client, as offsets in it. Returns whether they are
+    /// followed, and whether all that was recorded is understood.
+    fn request_ends(
         &mut self,
         payload: &[u8],
         bytes: u32,
         ends: &mut Vec<(u32, Message)>,
-    ) -> Result<(), Lost> {
+    ) -> (bool, bool) {
         /// No packet is longer (BIG TCP joins segments up to 512 KiB); only a damaged recording
         /// claims more.
         const LONGEST: u32 = 1 << 20;
-        if bytes > LONGEST {
-            return Err(Lost);
-        }
         let recorded = &payload[..payload.len().min(bytes as usize)];
+        if bytes > LONGEST || self.requests.is_at_start() && self.is_blanked(recorded) {
+            self.requests.lose();
+            return (false, false);
+        }
         let mut at = 0;
         while at < bytes {
             let rest = recorded.get(at as usize..).unwrap_or_default();
-            let (taken, end) = self.requests.read_on(rest, u64::from(bytes - at))?;
+            let Ok((taken, end)) = self.requests.read_on(rest, u64::from(bytes - at)) else {
+                return (false, rest.is_empty());
+            };
             at += taken as u32;
             if let Some(message) = end {
                 ends.push((at, message));
             }
         }
-        Ok(())
+        (true, true)
     }
 }

@@ -41,6 +41,7 @@
 //! A missing middle stamp never drops a request: T1 and T6 suffice. A response that more
 //! than one request could have caused is counted as ambiguous and matched to none.
 
+mod count;
 mod datagrams;
 mod doubt;
 mod framed;
@@ -221,6 +222,16 @@ impl Matcher {
         }
     }
 
+    /// Whether there may be requests in events that wait until it is known how to match datagrams.
+    pub const fn holds_back(&self) -> bool {
+        self.datagrams.holds_back()
+    }
+
+    /// How many connections and threads are remembered.
+    pub fn remembered(&self) -> (usize, usize) {
+        (self.streams.len(), self.shared.threads.len())
+    }
+
     /// How many requests have come in and have not been taken with [`Matcher::take_settled`].
     pub fn held(&self) -> usize {
         let Shared { found, held, .. } = &self.shared;
@@ -246,7 +257,7 @@ impl Matcher {
         let stale_after = shared.options.stale_after;
         let stale = |request: &Held| last.saturating_since(request.t1) > stale_after;
         shared.give_out();
-        self.datagrams.forget(&shared.held);
+        self.datagrams.forget(&shared.held, shared.idle());
         while shared.held.front().is_some_and(|(_, front)| stale(front)) {
             shared.held.set_front_aside();
             shared.give_out();

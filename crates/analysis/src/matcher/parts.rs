@@ -30,6 +30,12 @@ pub(super) enum Role {
     Again,
     /// It answers no request that was seen.
     Unknown,
+    /// It answers a request from before the recording.
+    FromBefore,
+    /// More of a response that was counted as one of the two.
+    Rest,
+    /// The server sends it unasked: the connection is set aside.
+    Unasked,
 }
 
 /// What became of a request.
@@ -46,6 +52,8 @@ pub(super) enum Settled {
     Silent(Option<Slot>),
     /// It was read, or the matcher lost track of it, and no response to it was seen.
     Unanswered(Slot),
+    /// The server sends unasked on a connection whose client has this port.
+    Aside(u16),
     /// The end of a response was not seen; its request counts as unanswered.
     Unfinished(Monotonic),
 }

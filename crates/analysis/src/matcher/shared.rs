@@ -7,6 +7,7 @@ use super::held::{Fate, Held, HeldRequests};
 use super::options::MatchOptions;
 use super::parts::Slot;
 use super::threads::{CurrentThreads, Since, Thread};
+use crate::bound::Bound;
 use crate::id_map::IdMap;
 use crate::matched::{BlindWindow, Matched, Unmatched};
 use crate::slices::Slices;
@@ -19,12 +20,16 @@ const GIVE_OUT_EVERY: u32 = 4_096;
 /// those behind it can move to the result.
 const SET_ASIDE_BEYOND: usize = 65_536;
 
+/// The most threads that are remembered. A thread never says that it ends.
+const MOST_THREADS: usize = 1 << 17;
+
 /// The state that the matching of datagrams and that of streams share.
 #[derive(Default)]
 pub(super) struct Shared {
     pub(super) options: MatchOptions,
     pub(super) held: HeldRequests,
     pub(super) threads: IdMap<Thread>,
+    most_threads: Bound<MOST_THREADS>,
     pub(super) cores: CurrentThreads,
     pub(super) blind: Vec<BlindWindow>,
     pub(super) slices: Slices,
@@ -55,6 +60,39 @@ impl Shared {
         self.found.events += 1;
         self.first.get_or_insert(event.at);
         self.last = self.last.max(Some(event.at));
+        if self.most_threads.is_exceeded(self.threads.len()) {
+            self.forget_threads();
+        }
+    }
+
+    /// What has not been seen since then is idle: no request waits for it any more.
+    pub(super) fn idle(&self) -> Monotonic {
+        let last = self.last.unwrap_or(Monotonic::from_nanos_since_boot(0));
+        earlier(last, self.options.stale_after)
+    }
+
+    /// Forgets threads that have ended or do nothing. One that comes back is like one that was asleep since
+    /// the recording began.
+    fn forget_threads(&mut self) {
+        let idle = self.idle();
+        let seen = self
+            .threads
+            .values()
+            .map(|thread| thread.seen.unwrap_or(idle));
+        let upto = self.most_threads.forget_upto(seen, idle);
+        let found = &mut self.found;
+        self.threads.retain(|_, thread| {
+            let stays = thread.seen.is_some_and(|seen| seen > upto);
+            let in_use = thread.seen.is_some_and(|seen| seen > idle);
+            found.forgotten += u64::from(in_use && !stays);
+            stays
+        });
+    }
+
+    /// Whether the recording began no longer than this before `at`.
+    pub(super) fn has_begun_within(&self, length: Nanos, at: Monotonic) -> bool {
+        self.first
+            .is_none_or(|first| at.saturating_since(first) <= length)
     }
 
     pub(super) fn thread(&mut self, tid: Tid) -> &mut Thread {

@@ -14,6 +14,9 @@
 //! first T1 stays. A segment that fills a hole there is new.
 
 mod batch;
+mod bounds;
+mod hole;
+mod unasked;
 mod writes;
 
 use std::collections::VecDeque;
@@ -26,6 +29,8 @@ use super::framing::{Framing, Message};
 use super::options::MatchOptions;
 use super::parts::{Leaving, Position, Role, Settled, Slot, Write};
 use super::threads::{Read, Sent};
+pub(super) use unasked::MANY_PAUSES;
+use unasked::{Aside, Pauses};
 use writes::Writes;
 
 /// Where positions begin: far enough above zero that earlier positions do not wrap around.
@@ -42,10 +47,6 @@ const fn forward(base: Position, id: u16) -> Position {
 /// packet is always whole.
 const MAY_GO_ON: Position = 2_048;
 
-/// With more pieces of a client's stream than this, those whose requests are given up are forgotten:
-/// a client that sends and expects no response would have ever more.
-const MOST_WAITING: usize = 1_024;
-
 /// A piece of the client's stream that has come in and is not settled.
 struct RequestSegment {
     start: Position,
@@ -58,10 +59,20 @@ struct RequestSegment {
     request: Option<Slot>,
     /// That request may be only the beginning of the next one.
     may_go_on: bool,
+    /// The server has asked for the rest of that request, so what comes before the response belongs to it.
+    goes_on: bool,
     /// What its content says, if that is followed.
     message: Message,
     queued: bool,
     read: Option<Read>,
+}
+
+impl RequestSegment {
+    /// Whether the request that ends here turns out to be only the beginning of another one if that is read
+    /// with it.
+    const fn is_part(&self) -> bool {
+        self.may_go_on || self.goes_on
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -76,6 +87,16 @@ struct Departure {
 /// One client connection, known by the client's port.
 #[derive(Default)]
 pub(super) struct Connection {
+    /// When something was last seen of it.
+    pub(super) seen: Option<Monotonic>,
+    /// The client's port.
+    pub(super) port: u16,
+    /// Whether the server sends unasked.
+    aside: Aside,
+    /// It was set aside before the client asked again.
+    was_aside: bool,
+    /// The pauses in the batch's response.
+    pauses: Pauses,
     /// Where the latest data ends.
     pub(super) next: Position,
     /// Where the latest push was.
@@ -93,6 +114,13 @@ pub(super) struct Connection {
     reader: Option<Tid>,
     /// Everything before `done` was seen or read.
     from_its_beginning: bool,
+    /// Where the client's stream was when the connection was first seen, unless that was its beginning.
+    joined: Option<Position>,
+    /// How far the server had read when it sent a response that is taken to be over, since nothing more came
+    /// for longer than is waited for.
+    over: Option<Position>,
+    /// How far it had read when it sent the last part of a response that was counted without its request.
+    stray: Option<u16>,
     /// Responses may be owed to requests that were not seen.
     pub(super) doubt: Option<Doubt>,
     /// Separates its messages by their content.
@@ -104,6 +132,7 @@ impl Connection {
     pub(super) fn opened(start: u16, framing: Framing) -> Self {
         Self {
             from_its_beginning: true,
+            joined: None,
             doubt: None,
             framer: Framer::new(framing, true),
             ..Self::joined(
@@ -123,6 +152,7 @@ impl Connection {
             done: start,
             queued: start,
             read: start,
+            joined: Some(start),
             doubt: Some(Doubt::since(at)),
             framer: Framer::new(framing, false),
             ..Self::default()
@@ -197,6 +227,9 @@ impl Connection {
         options: &MatchOptions,
         settled: &mut Vec<Settled>,
     ) {
+        if at.is_some_and(|at| self.goes_on(at, options)) {
+            self.is_cut_off(settled);
+        }
         self.settle(options, settled);
         if let Some(mut doubt) = self.doubt.take() {
             match at.filter(|&at| !doubt.is_silent(at, options.overtaken_after)) {
@@ -255,7 +288,7 @@ impl Connection {
             self.next = end;
         }
         let waits = |other: &RequestSegment| {
-            let whole = other.request.is_some() && !other.may_go_on;
+            let whole = other.request.is_some() && !other.is_part();
             whole && (other.end > self.read || !self.is_answered())
         };
         if request.is_some() && self.doubt.is_some() && self.segments.iter().any(waits) {
@@ -276,11 +309,12 @@ impl Connection {
             at,
             request,
             may_go_on,
+            goes_on: false,
             message: message.unwrap_or_default(),
             queued: false,
             read: None,
         };
-        self.segments.insert(place, segment);
+        self.add_piece(place, segment);
         true
     }
 
@@ -350,20 +384,10 @@ impl Connection {
         let last = self.segments.range(..upto).next_back();
         let is_silent = last.is_some_and(|last| last.message.silent);
         let ends = is_silent || self.batch().next_back().is_some_and(|last| !last.may_go_on);
-        if self.is_framed() {
+        if self.is_framed() || self.has_many_pieces() {
             self.forget_read();
         }
         ends
-    }
-
-    /// Forgets what was read before the segment in which the oldest request ends, where the content
-    /// is followed: a long request has many such segments, and `noreply` has nothing else.
-    fn forget_read(&mut self) {
-        let read = self.read;
-        let goes = |segment: &&RequestSegment| segment.request.is_none() && segment.end <= read;
-        let gone = self.segments.iter().take_while(goes).count();
-        let last = self.segments.drain(..gone).next_back();
-        self.done = last.map_or(self.done, |last| last.end.max(self.done));
     }
 
     /// T6: the role of this segment. After [`Role::Begins`] and [`Role::Continues`], the caller
@@ -377,7 +401,7 @@ impl Connection {
     ) -> Role {
         if self.is_from_before(id) && !segment.resent {
             self.doubted(segment.at, settled);
-            return Role::Unknown;
+            return self.once(id, Role::FromBefore);
         }
         let position = self.continued(id);
         if position > self.next {
@@ -395,13 +419,21 @@ impl Connection {
                 return Role::Again;
             }
             self.doubted(segment.at, settled);
-            return Role::Unknown;
+            return self.without_request(id, position, settled);
         };
-        match self.departures.last() {
+        let began = first.at;
+        match self.departures.last().map(|last| last.segment) {
             _ if segment.resent => Role::Again,
-            Some(last) if last.segment.more => Role::Continues(last.segment.tid),
-            Some(_) if segment.at.saturating_since(first.at) > options.stale_after => Role::Unknown,
-            _ => Role::Begins,
+            Some(last) if last.more => Role::Continues(last.tid),
+            Some(_) if segment.at.saturating_since(began) > options.stale_after => {
+                self.sent_late(segment.at, options, settled)
+            }
+            Some(last) => {
+                let pause = segment.at.saturating_since(last.at);
+                self.pauses.add(pause, options);
+                Role::Begins
+            }
+            None => Role::Begins,
         }
     }
 
@@ -425,7 +457,7 @@ impl Connection {
         if self.read < self.next {
             self.not_in_turn();
         }
-        self.departures.push(Departure {
+        self.add_departure(Departure {
             segment,
             write: write.map(|write| write.at),
             writes,
@@ -507,7 +539,11 @@ impl Connection {
         if self.is_framed() {
             return position;
         }
-        let goes_on = || self.batch().next_back().is_some_and(|last| last.may_go_on);
+        let goes_on = || {
+            self.batch()
+                .next_back()
+                .is_some_and(RequestSegment::is_part)
+        };
         if !self.departures.is_empty() || options.sequential && !goes_on() {
             self.settle(options, settled);
         }
@@ -517,8 +553,8 @@ impl Connection {
     /// Neither the content is followed any more, nor is it known how many responses are owed.
     fn loses_track(&mut self, at: Monotonic, settled: &mut Vec<Settled>) {
         if let Some(framer) = &mut self.framer {
-            framer.synced = false;
-            framer.turns = false;
+            framer.lose(false);
+            framer.recount();
         }
         self.doubted(at, settled);
     }
@@ -537,27 +573,5 @@ impl Connection {
         self.next = position;
         self.read = position;
         self.done = position;
-    }
-
-    /// Stops waiting for more of the response to this request: ends the batch if it is in there and
-    /// has been answered.
-    pub(super) fn expire(
-        &mut self,
-        slot: Slot,
-        now: Monotonic,
-        options: &MatchOptions,
-        settled: &mut Vec<Settled>,
-    ) {
-        if let Some(doubt) = self.doubt.as_mut().filter(|doubt| doubt.holds(slot)) {
-            doubt.give_up(settled);
-        }
-        if self.segments.len() > MOST_WAITING {
-            return self.give_up_to(slot, now, options, settled);
-        }
-        let mut batch = self.batch().filter_map(|segment| segment.request);
-        if !self.departures.is_empty() && batch.any(|other| other == slot) {
-            drop(batch);
-            self.settle(options, settled);
-        }
     }
 }

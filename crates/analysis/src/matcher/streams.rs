@@ -7,15 +7,58 @@ use super::held::Fate;
 use super::packet::Packet;
 use super::parts::{Leaving, Role, Settled, Slot};
 use super::shared::Shared;
-use super::stream::Connection;
+use super::stream::{Connection, MANY_PAUSES};
 use super::threads::{Read, Sent};
+use crate::bound::Bound;
 use crate::id_map::IdMap;
+
+/// The most connections that are remembered. The events do not say when one ends.
+const MOST_CONNECTIONS: usize = 1 << 18;
+
+/// The most connections that are remembered of which only responses were seen.
+const MOST_UNSEEN: usize = 1 << 16;
+
+/// A connection of which only responses were seen.
+struct Unseen {
+    /// How far the server had read.
+    read: u16,
+    /// When it sent last.
+    last: Monotonic,
+    /// How often it has paused since it had read so far.
+    pauses: u16,
+}
+
+/// Which connections have been forgotten.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Forgotten {
+    /// None.
+    #[default]
+    None,
+    /// Those that were idle: nothing is owed on a connection that is not known.
+    Idle,
+    /// Others too, since there were too many.
+    Any,
+}
+
+impl Forgotten {
+    /// Since when responses may be owed on a connection that is first seen at `at`.
+    const fn owed_since(self, at: Monotonic) -> Monotonic {
+        match self {
+            Self::Idle => Monotonic::from_nanos_since_boot(0),
+            Self::None | Self::Any => at,
+        }
+    }
+}
 
 /// The state of the matching of streams.
 #[derive(Default)]
 pub(super) struct Streams {
     /// The connections, by the client's address and port.
     by_client: IdMap<Connection>,
+    most: Bound<MOST_CONNECTIONS>,
+    forgotten: Forgotten,
+    /// Other connections: those of which only responses were seen.
+    unseen: IdMap<Unseen>,
     /// Empty between two events; kept for its memory.
     settled: Vec<Settled>,
     /// A packet whose content may still come.
@@ -44,9 +87,12 @@ impl Streams {
             }
             EventKind::SegmentWritten { tid, key } => {
                 shared.running(cpu, tid, at);
-                shared.thread(tid).stream_written();
+                shared.thread(tid).stream_written(at);
                 if let Some(connection) = self.by_client.get_mut(&key.client()) {
-                    connection.was_written(at, tid, key.id);
+                    connection.seen = Some(at);
+                    if !connection.is_aside() {
+                        connection.was_written(at, tid, key.id);
+                    }
                 }
             }
             EventKind::SegmentOut {
@@ -79,9 +125,12 @@ impl Streams {
     ) {
         let client = key.client();
         let framing = shared.options.framing;
+        self.stay_within_bounds(shared);
         if bytes == 0 {
             // a new connection from the same port
-            let opened = Connection::opened(key.id, framing);
+            let mut opened = Connection::opened(key.id, framing);
+            (opened.seen, opened.port) = (Some(at), key.port);
+            self.unseen.remove(&client);
             if let Some(mut before) = self.by_client.insert(client, opened) {
                 before.end(None, &shared.options, &mut self.settled);
                 self.pass_on(shared);
@@ -89,8 +138,16 @@ impl Streams {
             return;
         }
         let start = key.id.wrapping_sub(bytes as u16);
+        let since = self.forgotten.owed_since(at);
         let connections = self.by_client.entry(client);
-        let connection = connections.or_insert_with(|| Connection::joined(start, at, framing));
+        let connection = connections.or_insert_with(|| {
+            let answered = self.unseen.remove(&client).map(|unseen| unseen.read);
+            Connection::joined(start, since, framing).after(answered)
+        });
+        (connection.seen, connection.port) = (Some(at), key.port);
+        if connection.is_aside() && !connection.asks_again(start, at, framing) {
+            return;
+        }
         let request = push.then(|| shared.held.next()).flatten();
         if connection.arrived(at, key.id, bytes, request, None) && request.is_some() {
             shared.open_request(at, key);
@@ -111,6 +168,10 @@ impl Streams {
     /// T4: the server has read up to a position.
     fn segment_read(&mut self, shared: &mut Shared, key: RequestKey, read: Read) {
         if let Some(connection) = self.by_client.get_mut(&key.client()) {
+            connection.seen = Some(read.at);
+            if connection.is_aside() {
+                return;
+            }
             if !connection.was_read(key.id, read, &shared.options, &mut self.settled) {
                 shared.thread(read.tid).goes_on_reading(read);
             }
@@ -124,18 +185,26 @@ impl Streams {
         let thread = shared.threads.entry(tid).or_default();
         let Some(connection) = self.by_client.get_mut(&key.client()) else {
             thread.packet_out(at);
-            shared.found.without_request.push(at);
-            return;
+            return self.left_unseen(shared, key, at);
         };
+        connection.seen = Some(at);
+        if connection.is_aside() {
+            thread.packet_out(at);
+            return;
+        }
         let mut wrote_elsewhere = None;
         // a write may leave in the context of another thread, which has not sent it
         let is_own = connection.writes.is_next_by(tid);
         let role = connection.leaving(key.id, segment, &shared.options, &mut self.settled);
         let sent = match role {
             Role::Again => None,
-            Role::Unknown => {
+            Role::Unknown | Role::FromBefore | Role::Rest | Role::Unasked => {
                 thread.packet_out_if(is_own, at);
-                shared.found.without_request.push(at);
+                match role {
+                    Role::Unknown => shared.found.without_request.push(at),
+                    Role::FromBefore => shared.found.from_before += 1,
+                    _ => {}
+                }
                 None
             }
             Role::Begins => {
@@ -167,6 +236,33 @@ impl Streams {
             before.writes.was_elsewhere();
         }
         self.pass_on(shared);
+    }
+
+    /// A segment leaves on a connection of which nothing else was seen. The first response there is to a
+    /// request from before the recording, and so are others while it begins; later ones are to requests that
+    /// were missed.
+    fn left_unseen(&mut self, shared: &mut Shared, key: RequestKey, at: Monotonic) {
+        if self.unseen.len() >= MOST_UNSEEN {
+            self.unseen.clear();
+        }
+        let pause = shared.options.overtaken_after;
+        let begins = shared.has_begun_within(pause, at);
+        let (read, last, pauses) = (key.id, at, 0);
+        let now = Unseen { read, last, pauses };
+        match self.unseen.get_mut(&key.client()) {
+            Some(before) if before.read == read => {
+                let paused = at.saturating_since(before.last) > pause;
+                before.last = at;
+                before.pauses = before.pauses.saturating_add(paused.into());
+                if paused && before.pauses == MANY_PAUSES {
+                    shared.found.unasked.push(key.port);
+                }
+                return;
+            }
+            Some(_) if !begins => shared.found.without_request.push(at),
+            _ => shared.found.from_before += 1,
+        }
+        self.unseen.insert(key.client(), now);
     }
 
     /// A thread has called a write after it had answered on this connection.
@@ -235,8 +331,18 @@ impl Streams {
         let at = packet.at;
         let start = key.id.wrapping_sub(bytes as u16);
         let framing = shared.options.framing;
-        let connections = self.by_client.entry(key.client());
-        let connection = connections.or_insert_with(|| Connection::joined(start, at, framing));
+        let client = key.client();
+        self.stay_within_bounds(shared);
+        let since = self.forgotten.owed_since(at);
+        let connections = self.by_client.entry(client);
+        let connection = connections.or_insert_with(|| {
+            let answered = self.unseen.remove(&client).map(|unseen| unseen.read);
+            Connection::joined(start, since, framing).after(answered)
+        });
+        (connection.seen, connection.port) = (Some(at), key.port);
+        if connection.is_aside() && !connection.asks_again(start, at, framing) {
+            return true;
+        }
         let held = &mut shared.held;
         let open = |end: u32| {
             let id = start.wrapping_add(end as u16);
@@ -245,9 +351,13 @@ impl Streams {
         let arrived = (at, key.id, bytes, push);
         let (payload, settled) = (&packet.payload, &mut self.settled);
         let taken = connection.packet_arrived(arrived, payload, &shared.options, settled, open);
+        let aside = connection.sends_unasked();
+        if aside {
+            connection.set_aside(true, &mut self.settled);
+        }
         self.pass_on(shared);
         shared.opened();
-        taken
+        taken || aside
     }
 
     /// T6 of responses that are separated by their content. Returns false if they are not.
@@ -261,6 +371,11 @@ impl Streams {
         let Some(connection) = self.by_client.get_mut(&key.client()) else {
             return false;
         };
+        connection.seen = Some(segment.at);
+        if connection.is_aside() {
+            shared.thread(segment.tid).packet_out(segment.at);
+            return true;
+        }
         let sees_calls = shared.sees_calls();
         let unasked_worker = shared.unasked_worker(segment.tid);
         let thread = shared.threads.entry(segment.tid).or_default();
@@ -278,8 +393,12 @@ impl Streams {
         let content = (packet.payload.as_slice(), packet.extent);
         let outcome = (&mut self.settled, &mut begun as _);
         let taken = connection.packet_departed(key.id, segment, content, sent, outcome);
+        let aside = connection.sends_unasked();
+        if aside {
+            connection.set_aside(true, &mut self.settled);
+        }
         self.pass_on(shared);
-        taken
+        taken || aside
     }
 
     /// Stops waiting for more of the response to this request.
@@ -290,6 +409,36 @@ impl Streams {
             connection.expire(slot, now, &shared.options, &mut self.settled);
             self.pass_on(shared);
         }
+    }
+
+    /// Forgets connections that are closed or idle, once there are many.
+    fn stay_within_bounds(&mut self, shared: &mut Shared) {
+        if !self.most.is_exceeded(self.by_client.len()) {
+            return;
+        }
+        let idle = shared.idle();
+        let seen = self
+            .by_client
+            .values()
+            .map(|other| other.seen.unwrap_or(idle));
+        let upto = self.most.forget_upto(seen, idle);
+        let goes = |seen: Option<Monotonic>| seen.is_none_or(|seen| seen <= upto);
+        let mut in_use = 0;
+        for (_, mut connection) in self.by_client.extract_if(|_, other| goes(other.seen)) {
+            in_use += u64::from(connection.seen.is_some_and(|seen| seen > idle));
+            connection.end(shared.last, &shared.options, &mut self.settled);
+        }
+        self.forgotten = match (in_use, self.forgotten) {
+            (0, Forgotten::None | Forgotten::Idle) => Forgotten::Idle,
+            _ => Forgotten::Any,
+        };
+        shared.found.forgotten += in_use;
+        self.pass_on(shared);
+    }
+
+    /// How many connections are remembered.
+    pub(super) fn len(&self) -> usize {
+        self.by_client.len()
     }
 
     /// Settles what is open on every connection, when there are no more events.
@@ -335,6 +484,7 @@ impl Streams {
                 }
                 Settled::Unanswered(slot) => held.decide(slot, Fate::Unanswered),
                 Settled::Unfinished(at) => found.without_request.push(at),
+                Settled::Aside(port) => found.unasked.push(port),
             }
         }
     }

@@ -96,6 +96,8 @@ impl Read {
 /// A thread of the server.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Thread {
+    /// When it was last seen to do something.
+    pub(super) seen: Option<Monotonic>,
     /// The last read that does not name its connection.
     read: Option<Read>,
     /// Reads of datagrams that have not been answered, in their order.
@@ -149,6 +151,7 @@ impl Thread {
     /// but its last response was.
     pub(super) fn begin_anew(&mut self) {
         *self = Self {
+            seen: self.seen,
             serves: self.serves,
             free: self.free,
             answered_client: self.answered_client,
@@ -241,6 +244,7 @@ impl Thread {
             bytes_mod_1024,
             waited: self.waited && self.wrote,
         };
+        self.seen = Some(at);
         self.serves = true;
         self.read = None;
         self.write = None;
@@ -265,11 +269,12 @@ impl Thread {
         self.write = Some(at);
         self.last_write = Some(at);
         self.writes += 1;
-        self.stream_written();
+        self.stream_written(at);
     }
 
     /// A write to a connection that is known: the connection keeps it.
-    pub(super) fn stream_written(&mut self) {
+    pub(super) fn stream_written(&mut self, at: Monotonic) {
+        self.seen = Some(at);
         self.serves = true;
         self.wrote = true;
         self.waited = false;
@@ -278,6 +283,7 @@ impl Thread {
 
     /// The thread's response has left: its last read and write are used up.
     pub(super) fn packet_out(&mut self, at: Monotonic) -> Sent {
+        self.seen = Some(at);
         self.free = Some(at);
         Sent {
             read: self.read.take(),
@@ -305,6 +311,7 @@ impl Thread {
     /// If it sleeps in the middle of a request, on a lock, its next call shows that before it can
     /// read again.
     pub(super) fn slept(&mut self, at: Monotonic, asleep: Option<Asleep>) {
+        self.seen = Some(at);
         let call = asleep.and_then(|asleep| asleep.call);
         self.waited = call.is_some_and(|call| READS.contains(&call));
         self.free = Some(at);

@@ -6,17 +6,17 @@ use std::sync::Arc;
 use taillab_model::{Asleep, Event, EventKind, Interrupt, Monotonic, Nanos, RecordingContext, Tid};
 
 use super::codes::{pack_state, unpack_state};
-use super::column::Column;
 use super::cpu::CpuBuilder;
-use super::line::{CpuLine, Seen, ThrottleWindow, Timeline, WorkerLine, at as instant, ns};
+use super::line::{CpuLine, Seen, ThrottleWindow, Timeline, at as instant, ns};
 use super::resent::Streams;
 use super::sleep::Sleep;
 use super::stalls::{self, Silence, Stall, Stolen};
 use super::state::{Top, WorkerState};
 use super::unheard::{Inbound, PacketName};
 use super::unwatched::Unwatched;
+use super::workers::{OpenWorker, OpenWorkers};
 
-use crate::id_map::{LastFound, grow_to};
+use crate::id_map::grow_to;
 use crate::matcher::InOrder;
 use crate::slices::Slices;
 use crate::spans::earlier;
@@ -44,9 +44,7 @@ impl Timeline {
 pub struct TimelineBuilder {
     /// By the number of the CPU.
     cpus: Vec<Option<Box<CpuBuilder>>>,
-    workers: Vec<OpenWorker>,
-    /// The place of a thread's line.
-    places: LastFound<usize>,
+    workers: OpenWorkers,
     span: Option<(Monotonic, Monotonic)>,
     seen: Seen,
     canary: Vec<(u16, Monotonic, Monotonic)>,
@@ -60,18 +58,6 @@ pub struct TimelineBuilder {
     slices: Slices,
 }
 
-#[derive(Default)]
-struct OpenWorker {
-    tid: Tid,
-    states: Column,
-    faults: Column,
-    /// Its last page fault.
-    fault_ns: Option<u64>,
-    /// The CPU on which it ran last, or will run next.
-    cpu: u16,
-    state: WorkerState,
-}
-
 impl TimelineBuilder {
     /// A builder that knows the server's threads from `context`; it recognises others by their system calls.
     pub fn new(context: &RecordingContext) -> Self {
@@ -80,7 +66,7 @@ impl TimelineBuilder {
             ..Self::default()
         };
         for thread in context.threads.iter().filter(|thread| thread.server) {
-            builder.worker(thread.tid, 0);
+            builder.worker(thread.tid, 0).named = true;
         }
         builder
     }
@@ -261,7 +247,7 @@ impl TimelineBuilder {
         for line in self.cpus.iter_mut().flatten() {
             line.becomes_unknown(at);
         }
-        for worker in &mut self.workers {
+        for worker in self.workers.iter_mut() {
             worker.fault_ns = None;
             worker.set(at, WorkerState::Unknown);
         }
@@ -300,7 +286,7 @@ impl TimelineBuilder {
         };
         let line = self.cpus.get_mut(usize::from(event.cpu));
         if let Some(line) = line.and_then(Option::as_mut) {
-            let own = |thread| self.places.contains(thread);
+            let own = |thread| self.workers.contains(thread);
             line.active((earlier(event.at, lasted), event.at), timer, own);
         }
     }
@@ -320,21 +306,11 @@ impl TimelineBuilder {
     }
 
     fn worker(&mut self, tid: Tid, cpu: u16) -> &mut OpenWorker {
-        let place = self.places.get(tid).unwrap_or_else(|| {
-            self.workers.push(OpenWorker {
-                tid,
-                cpu,
-                ..OpenWorker::default()
-            });
-            let place = self.workers.len() - 1;
-            self.places.insert(tid, place);
-            place
-        });
-        &mut self.workers[place]
+        self.workers.get_or_add(tid, cpu)
     }
 
     fn known(&mut self, tid: Tid) -> Option<&mut OpenWorker> {
-        Some(&mut self.workers[self.places.get(tid)?])
+        self.workers.get(tid)
     }
 
     fn switched(
@@ -420,7 +396,7 @@ impl TimelineBuilder {
 
     /// A switch from this thread was missed after the last event that proves that it was current.
     fn was_blind(&mut self, cpu: u16, current: Tid, at: Monotonic) {
-        let of_server = self.places.contains(current);
+        let of_server = self.workers.contains(current);
         let unwatched = !of_server && self.unwatched.missed(current);
         let line = self.cpu(cpu);
         let from = instant(line.proven_ns.min(ns(at)));
@@ -475,11 +451,16 @@ impl TimelineBuilder {
         line.blind_between(from, at);
         // nor was it silent
         line.active_ns = line.active_ns.max(ns(at));
-        for worker in &mut self.workers {
+        for worker in self.workers.iter_mut() {
             if worker.cpu == cpu {
                 worker.lost(ns(from), at);
             }
         }
+    }
+
+    /// How many threads of the server are remembered.
+    pub fn remembered(&self) -> usize {
+        self.workers.len()
     }
 
     /// The timeline after the last event.
@@ -515,25 +496,14 @@ impl TimelineBuilder {
             let ended = line.silences.partition_point(|s| s.to < keep_from);
             let spare = line.silences.len().saturating_sub(MANY_SILENCES);
             line.silences.drain(..ended.min(spare));
+            line.forget_meanings();
         }
         for (cpu, found) in stalls::find(&silences, &self.canary, &self.stolen, &unheard) {
             if let Ok(place) = cpus.binary_search_by_key(&cpu, |line| line.cpu) {
                 cpus[place].stalls = found;
             }
         }
-        let mut workers: Vec<WorkerLine> = Vec::with_capacity(self.workers.len());
-        for worker in &mut self.workers {
-            if worker.states.last_ns().is_none() && worker.faults.last_ns().is_none() {
-                continue;
-            }
-            workers.push(WorkerLine {
-                tid: worker.tid,
-                states: worker.states.part(ns(keep_from)),
-                faults: worker.faults.part(ns(keep_from)),
-                end_ns,
-            });
-        }
-        workers.sort_by_key(|line| line.tid);
+        let workers = self.workers.part(keep_from, end_ns);
         let places = workers.iter().enumerate();
         let part = Timeline {
             span: self.span,
@@ -543,26 +513,12 @@ impl TimelineBuilder {
             throttled: self.throttled.as_slice().into(),
             retransmissions: self.retransmissions.as_slice().into(),
             seen: self.seen,
+            forgotten: self.workers.take_forgotten(),
         };
         self.canary.retain(|(.., to)| *to >= keep_from);
         self.stolen.retain(|stolen| stolen.to >= keep_from);
         self.throttled.retain(|window| window.to >= keep_from);
         self.retransmissions.retain(|(at, _)| *at >= keep_from);
         part
-    }
-}
-
-impl OpenWorker {
-    fn set(&mut self, at: Monotonic, state: WorkerState) {
-        self.state = state;
-        self.states.push(ns(at), pack_state(state));
-    }
-
-    /// The thread was assumed to be on a core since `since_ns`, but at `at` it was not.
-    fn lost(&mut self, since_ns: u64, at: Monotonic) {
-        self.state = WorkerState::Unknown;
-        let unknown = pack_state(WorkerState::Unknown);
-        self.states.rewrite(since_ns, ns(at), |_| unknown);
-        self.states.push(ns(at), unknown);
     }
 }

@@ -156,19 +156,24 @@ impl Column {
 
     fn pack(&mut self, keep: usize) {
         let changes = self.tail.len().saturating_sub(keep);
-        for change in self.tail.drain(..changes) {
-            if self.packed_changes.is_multiple_of(MARK_EVERY) {
-                self.marks.push(Mark {
-                    at_ns: change.at_ns,
-                    before_ns: self.last_packed_ns,
-                    word: self.packed.len(),
-                });
-            }
-            let since_ns = change.at_ns - self.last_packed_ns;
-            write(&mut self.packed, since_ns, change.code);
-            self.last_packed_ns = change.at_ns;
-            self.packed_changes += 1;
+        for place in 0..changes {
+            let ColumnChange { at_ns, code } = self.tail[place];
+            self.pack_change(at_ns, code);
         }
+        self.tail.drain(..changes);
+    }
+
+    fn pack_change(&mut self, at_ns: u64, code: u64) {
+        if self.packed_changes.is_multiple_of(MARK_EVERY) {
+            self.marks.push(Mark {
+                at_ns,
+                before_ns: self.last_packed_ns,
+                word: self.packed.len(),
+            });
+        }
+        write(&mut self.packed, at_ns - self.last_packed_ns, code);
+        self.last_packed_ns = at_ns;
+        self.packed_changes += 1;
     }
 
     /// Packs everything, after the last alteration.
@@ -176,6 +181,24 @@ impl Column {
         self.pack(0);
         self.packed.shrink_to_fit();
         self.tail = Vec::new();
+    }
+
+    /// Replaces each code.
+    pub(super) fn recode(&mut self, mut new: impl FnMut(u64) -> u64) {
+        let mut recoded = Self {
+            base_ns: self.base_ns,
+            last_packed_ns: self.base_ns,
+            ..Self::default()
+        };
+        for change in self.changes() {
+            recoded.pack_change(change.at_ns, new(change.code));
+        }
+        recoded.last_packed_ns = self.last_packed_ns;
+        recoded.tail = std::mem::take(&mut self.tail);
+        for change in &mut recoded.tail {
+            change.code = new(change.code);
+        }
+        *self = recoded;
     }
 
     /// All changes so far, as a finished column. What stays here begins with a change at or before
@@ -346,6 +369,32 @@ mod tests {
         assert_eq!(seen(19, 21), [true, true, false]);
         assert_eq!(seen(20, 30), [false, true, false]);
         assert_eq!(seen(40, 50), [false, false, true]);
+    }
+
+    #[test]
+    fn codes_are_replaced_wherever_they_are() {
+        let (mut column, mut other) = (Column::default(), Column::default());
+        for i in 0..50_000_u64 {
+            let times = if i <= 30_000 { 300 } else { 1 };
+            column.push(i * 10, i % 7 * times);
+            other.push(i * 10, i % 7);
+            if i == 30_000 {
+                column.part(250_000);
+                other.part(250_000);
+                column.recode(|code| code / 300);
+            }
+        }
+        column.finish();
+        other.finish();
+        assert!(column.packed.len() < 40_000, "only a part is left");
+        // from anywhere
+        for at_ns in [0, 260_000, 300_000, 400_000] {
+            let rest = |column: &Column| -> Vec<ColumnChange> {
+                let mut reader = column.reader_from(at_ns);
+                std::iter::from_fn(|| reader.next(column)).collect()
+            };
+            assert_eq!(rest(&column), rest(&other), "{at_ns}");
+        }
     }
 
     #[test]

@@ -11,12 +11,20 @@ use super::unheard::Quiet;
 use crate::id_map::Numbered;
 use crate::spans::earlier;
 
+/// With more meanings than this, those that no change has any more are forgotten now and then.
+const MANY_MEANINGS: usize = 1 << 16;
+
+/// The most meanings. Beyond that it is not told apart who was current.
+const MOST_MEANINGS: usize = 1 << 21;
+
 /// What is known about a CPU while events come.
 #[derive(Default)]
 pub(super) struct CpuBuilder {
     pub(super) changes: Column,
     pub(super) meanings: Vec<(Tid, Top)>,
-    pub(super) codes: Numbered<u64>,
+    codes: Numbered<u64>,
+    /// How many meanings there may be until the unused ones are forgotten.
+    most_meanings: usize,
     /// The current thread, if one has been seen.
     pub(super) current: Option<Tid>,
     /// The code of that thread with nothing on top of it.
@@ -105,6 +113,20 @@ impl CpuBuilder {
         }
     }
 
+    /// Forgets the meanings that no change has any more: threads that have ended.
+    pub(super) fn forget_meanings(&mut self) {
+        if self.meanings.len() <= self.most_meanings.max(MANY_MEANINGS) {
+            return;
+        }
+        let before = std::mem::take(&mut self.meanings);
+        self.codes = Numbered::default();
+        let (meanings, codes) = (&mut self.meanings, &mut self.codes);
+        let mut new = |code: u64| code_of(meanings, codes, before[code as usize]);
+        self.changes.recode(&mut new);
+        self.current_code = self.current_code.map(new);
+        self.most_meanings = self.meanings.len().saturating_mul(2);
+    }
+
     pub(super) fn is_current(&mut self, at: Monotonic, thread: Tid) {
         self.current = Some(thread);
         self.proven_ns = ns(at);
@@ -189,11 +211,11 @@ impl CpuBuilder {
 }
 
 /// The code of a meaning; a new one if it has none yet.
-fn code_of(
-    meanings: &mut Vec<(Tid, Top)>,
-    codes: &mut Numbered<u64>,
-    (thread, top): (Tid, Top),
-) -> u64 {
+fn code_of(meanings: &mut Vec<(Tid, Top)>, codes: &mut Numbered<u64>, meaning: (Tid, Top)) -> u64 {
+    let (thread, top) = match meanings.len() < MOST_MEANINGS {
+        true => meaning,
+        false => (0, Top::Blind),
+    };
     let key = u64::from(thread) << 32 | u64::from(pack_top(top));
     codes.get_or_insert_with(key, || {
         meanings.push((thread, top));

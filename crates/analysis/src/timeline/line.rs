@@ -90,6 +90,7 @@ pub struct Timeline {
     pub(super) throttled: Arc<[ThrottleWindow]>,
     pub(super) retransmissions: Arc<[(Monotonic, u32)]>,
     pub(super) seen: Seen,
+    pub(super) forgotten: u64,
 }
 
 impl Timeline {
@@ -124,6 +125,11 @@ impl Timeline {
     /// The thread with this id.
     pub fn worker(&self, tid: Tid) -> Option<&WorkerLine> {
         Some(&self.workers[self.worker_place(tid)?])
+    }
+
+    /// How many threads were forgotten while they were in use, since there were too many.
+    pub const fn forgotten(&self) -> u64 {
+        self.forgotten
     }
 
     /// The place of this thread in [`Self::workers`].

@@ -46,6 +46,7 @@ pub(crate) mod tests;
 mod unheard;
 mod unwatched;
 mod waits;
+mod workers;
 
 pub use builder::TimelineBuilder;
 pub(crate) use busy::NET_RX;

@@ -5,6 +5,10 @@ use taillab_model::RequestKey;
 
 use crate::id_map::IdMap;
 
+/// The most connections that are remembered. Beyond it, all are forgotten, and the next segment of each is
+/// taken for a new one.
+const MOST: usize = 1 << 18;
+
 /// How far each client's stream has been received.
 #[derive(Debug, Default)]
 pub(super) struct Streams {
@@ -16,6 +20,9 @@ impl Streams {
     /// [`taillab_model::EventKind::SegmentIn`]; a connection begins with a segment without bytes.
     pub(super) fn again(&mut self, key: RequestKey, bytes: u32) -> bool {
         let Some(end) = self.ends.get_mut(&key.client()) else {
+            if self.ends.len() >= MOST {
+                self.ends.clear();
+            }
             self.ends.insert(key.client(), key.id);
             return false;
         };

@@ -1,6 +1,6 @@
 //! Joins the timelines of some stretches of a long recording.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use taillab_model::{Monotonic, Tid};
@@ -9,7 +9,7 @@ use super::codes::pack_state;
 use super::column::Column;
 use super::line::{CpuLine, Seen, ThrottleWindow, Timeline, WorkerLine, ns};
 use super::stalls::Stall;
-use super::state::WorkerState;
+use super::state::{Top, WorkerState};
 
 /// The timelines of some stretches of a recording. Between two stretches, the states of the workers are
 /// unknown, and each CPU keeps its last state.
@@ -41,9 +41,16 @@ impl Stretches {
                 stalls: Vec::new(),
                 end_ns: 0,
             });
-            // a part has all codes of earlier parts
-            own.meanings = Arc::clone(&line.meanings);
-            copy(&line.changes, &mut own.changes, ns(from), ns(to));
+            // a part has all codes of earlier parts, unless unused ones were forgotten meanwhile
+            let renamed = match line.meanings.starts_with(&own.meanings) {
+                true => {
+                    own.meanings = Arc::clone(&line.meanings);
+                    None
+                }
+                false => Some(merged(&mut own.meanings, &line.meanings)),
+            };
+            let code = |code: u64| (renamed.as_ref()).map_or(code, |codes| codes[code as usize]);
+            copy(&line.changes, &mut own.changes, (ns(from), ns(to)), code);
             // a stall that began before the stretch is a part of it too
             let inside = (line.stalls.iter()).filter(|stall| stall.from < to && stall.to > from);
             own.stalls.extend(inside.map(|stall| Stall {
@@ -69,7 +76,9 @@ impl Stretches {
                 faults: Column::default(),
                 end_ns: 0,
             });
-            copy(&line.states, &mut own.states, ns(from), ns(to));
+            copy(&line.states, &mut own.states, (ns(from), ns(to)), |code| {
+                code
+            });
             own.states.push(ns(to), unknown);
             let mut faults = line.faults.reader_from(ns(from));
             while let Some(fault) = faults.next(&line.faults)
@@ -103,25 +112,72 @@ impl Stretches {
             throttled: self.throttled.into(),
             retransmissions: self.retransmissions.into(),
             seen: self.seen,
+            forgotten: 0,
         }
     }
 }
 
-/// Copies the changes from `from_ns` until `to_ns`.
-fn copy(from: &Column, to: &mut Column, from_ns: u64, to_ns: u64) {
+/// Adds the meanings that `own` does not have yet. Returns the codes that the others have in it.
+fn merged(own: &mut Arc<[(Tid, Top)]>, others: &[(Tid, Top)]) -> Vec<u64> {
+    let mut all = own.to_vec();
+    let places = all.iter().enumerate();
+    let mut codes: HashMap<(Tid, Top), u64> = places
+        .map(|(place, meaning)| (*meaning, place as u64))
+        .collect();
+    let code = |meaning: &(Tid, Top)| {
+        *codes.entry(*meaning).or_insert_with(|| {
+            all.push(*meaning);
+            all.len() as u64 - 1
+        })
+    };
+    let renamed = others.iter().map(code).collect();
+    *own = all.into();
+    renamed
+}
+
+/// Copies the changes from one time until another, with new codes.
+fn copy(from: &Column, to: &mut Column, (from_ns, to_ns): (u64, u64), code: impl Fn(u64) -> u64) {
     let mut reader = from.reader_from(from_ns);
     while let Some(change) = reader.next(from)
         && change.at_ns < to_ns
     {
-        to.push(change.at_ns.max(from_ns), change.code);
+        to.push(change.at_ns.max(from_ns), code(change.code));
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use taillab_model::Nanos;
+    use taillab_model::{Event, EventKind, Nanos, RecordingContext};
 
     use super::*;
+    use crate::timeline::TimelineBuilder;
+
+    /// Each change of a CPU is to another thread, so that those that have ended are forgotten.
+    #[test]
+    fn stretches_know_the_threads_of_each_part() {
+        let time = |number: u32| Monotonic::from_nanos_since_boot(u64::from(number) * 1_000);
+        let mut builder = TimelineBuilder::new(&RecordingContext::default());
+        let mut stretches = Stretches::default();
+        for number in 1..=150_000 {
+            let kind = EventKind::Switched {
+                prev: number,
+                next: number + 1,
+                preempted: true,
+                asleep: None,
+            };
+            let (at, cpu) = (time(number), 0);
+            builder.observe(&Event { at, cpu, kind });
+            if number % 50_000 == 0 {
+                let part = builder.part(time(number - 100));
+                stretches.add(&part, time(number - 90), time(number - 88));
+            }
+        }
+        let all = stretches.finish();
+        let segments = all.cpu(0).unwrap().segments();
+        let threads: Vec<Tid> = segments.map(|segment| segment.thread).collect();
+        let expected = [50_000, 100_000, 150_000].map(|last| [last - 89, last - 88]);
+        assert_eq!(threads, expected.concat());
+    }
 
     #[test]
     fn a_stall_that_began_before_a_stretch_is_a_part_of_it() {

@@ -12,6 +12,9 @@ use crate::id_map::IdMap;
 /// The thread must have left unseen this many times.
 const OFTEN: u32 = 3;
 
+/// The most threads that are remembered. Only a few are ever missed; lost events bring others.
+const MOST: usize = 1 << 16;
+
 /// How threads were seen to leave CPUs.
 #[derive(Debug, Default)]
 pub(super) struct Unwatched {
@@ -31,6 +34,9 @@ impl Unwatched {
     pub(super) fn missed(&mut self, thread: Tid) -> bool {
         if thread == 0 {
             return false;
+        }
+        if self.threads.len() >= MOST {
+            self.threads.clear();
         }
         let missed = self.threads.entry(thread).or_default();
         missed.times = missed.times.saturating_add(1);

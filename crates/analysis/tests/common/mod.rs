@@ -7,6 +7,7 @@ pub(crate) mod exchanges;
 pub(crate) mod script;
 pub(crate) mod server;
 pub(crate) mod slices;
+pub(crate) mod talk;
 
 use proptest::prelude::ProptestConfig;
 use taillab_model::{Event, EventKind};

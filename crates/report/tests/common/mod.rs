@@ -12,9 +12,9 @@ use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use taillab_model::summary::{
     ArrivalsReference, ArrivalsVerdict, Calibration, Claim, ClaimName, ClientCost, CutBy,
-    CutSummary, DeadTime, DispersionAt, Hook, Ideal, LimitedBy, LoadErrors, LoadSummary, Matching,
-    Measured, Overhead, Reason, Report, SCHEMA_VERSION, Scheduled, ServerResult, ServiceTimeSource,
-    Stages, StagesAt, UnsettledAt, Verdict, WorkersSource,
+    CutSummary, DeadTime, DispersionAt, Hook, Ideal, LeftOut, LimitedBy, LoadErrors, LoadSummary,
+    Matching, Measured, Overhead, Reason, Report, SCHEMA_VERSION, Scheduled, ServerResult,
+    ServiceTimeSource, Stages, StagesAt, UnsettledAt, Verdict, WorkersSource,
 };
 use taillab_model::{
     ClientTimes, CutReason, Distribution, MiddleStamps, Monotonic, Nanos, Operation, Stamps,
@@ -324,6 +324,7 @@ fn simulated(length: Nanos) -> Sample {
                 })
                 .collect(),
             },
+            left_out: LeftOut::default(),
             overhead: Overhead {
                 pairs: 6,
                 throughput_loss: Some(0.061),

@@ -9,8 +9,6 @@
 mod exit;
 #[path = "../../src/experiment/mod.rs"]
 mod experiment;
-#[path = "../../src/known_servers.rs"]
-mod known_servers;
 
 use std::io::Write;
 

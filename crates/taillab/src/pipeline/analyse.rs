@@ -341,7 +341,8 @@ fn nothing(matched: &Matched, context: &RecordingContext) -> Failure {
         "" => "the server",
         name => name,
     };
-    let responses = matched.ambiguous.len() + matched.without_request.len();
+    let of_no_request = matched.without_request.len() + matched.from_before as usize;
+    let responses = matched.ambiguous.len() + of_no_request;
     let arrivals = matched.unmatched.len();
     match (arrivals, responses) {
         (0, 0) => Failure::failed(format!(

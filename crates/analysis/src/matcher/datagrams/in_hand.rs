@@ -17,6 +17,9 @@ const WAITS: [u16; 11] = [0, 7, 23, 45, 47, 232, 270, 271, 281, 299, 441];
 /// Reads after which a thread is taken for the only one that reads.
 const ALONE: u32 = 128;
 
+/// More datagrams than a socket holds.
+const MOST_QUEUED: usize = 1 << 18;
+
 /// What the only thread that reads datagrams has in hand.
 #[derive(Default)]
 pub(super) struct InHand {
@@ -38,9 +41,15 @@ impl InHand {
     /// T2: a datagram was queued.
     pub(super) fn enqueued(&mut self, at: Monotonic, slot: Slot) {
         self.last_queued = Some(at);
-        if !self.several {
-            self.queued.push_back(slot);
+        if self.several {
+            return;
         }
+        if self.queued.len() >= MOST_QUEUED {
+            // its reads are not seen
+            self.queued.clear();
+            self.certain = false;
+        }
+        self.queued.push_back(slot);
     }
 
     /// T4: a thread has read a datagram.

@@ -41,6 +41,9 @@ pub(super) enum Next {
     LastBody(u64),
     /// The message ends here.
     End,
+    /// What came was not the message, which is still to come: an interim response, or what the server sent
+    /// unasked.
+    Anew,
 }
 
 /// What follows each part of a message, in one direction of a connection.
@@ -68,7 +71,26 @@ pub(super) trait Grammar: fmt::Debug + Send {
         false
     }
 
-    /// Blanks what is not needed of a header.
+    /// Whether a packet of the server that begins like this asks for the rest of the request.
+    fn asks_for_rest(&self, _content: &[u8]) -> bool {
+        false
+    }
+
+    /// Whether what has come of the message begins as no other content does.
+    fn is_unmistakable(&self) -> bool {
+        false
+    }
+
+    /// Whether the parser is lost because from here on the server sends without being asked, or because another
+    /// protocol follows.
+    fn sends_unasked(&self) -> bool {
+        false
+    }
+
+    /// Blanks what is not needed of a header, or of its beginning, and what is no header. What happens to a
+    /// byte must not depend on later bytes.
+    ///
+    /// Called before [`Grammar::header`], which must return the same for the redacted header.
     fn redact_header(&self, _header: &mut [u8]) {}
 
     /// Blanks what is not needed of the next line, or of its beginning. What happens to a byte must

@@ -25,6 +25,8 @@ pub(super) struct Http {
     status: u16,
     length: Option<u64>,
     chunked: bool,
+    /// Another protocol follows.
+    upgraded: bool,
 }
 
 /// The methods of RFC 9110, 5789, 4918, 3253 and 5323, QUERY, and the PURGE of caches: a message that begins
@@ -113,17 +115,40 @@ impl Grammar for Http {
         content.starts_with(VERSION)
     }
 
+    fn asks_for_rest(&self, content: &[u8]) -> bool {
+        let status = content.get(VERSION.len() + 1..);
+        content.starts_with(VERSION) && status.is_some_and(|status| status.starts_with(b" 100"))
+    }
+
+    fn sends_unasked(&self) -> bool {
+        self.upgraded
+    }
+
+    fn is_unmistakable(&self) -> bool {
+        self.part != Expected::First
+    }
+
     fn redact_line(&self, line: &mut [u8]) {
         match (self.part, self.direction) {
             (Expected::First, Direction::Requests) => {
+                let mut is_request = false;
                 for (place, word) in words_mut(line) {
-                    let keywords = if place == 0 { &METHODS[..] } else { &[VERSION] };
+                    let keywords: &[&[u8]] = match place {
+                        0 => &METHODS[..],
+                        _ if is_request => &[VERSION],
+                        _ => &[],
+                    };
+                    is_request |= place == 0 && METHODS.contains(&&*word);
                     keep_keyword(word, keywords);
                 }
             }
             (Expected::First, Direction::Responses) => {
                 let (version, rest) = line.split_at_mut(line.len().min(VERSION.len()));
+                let is_response = version == VERSION;
                 keep_keyword(version, &[VERSION]);
+                if !is_response {
+                    return blank(rest);
+                }
                 let (status, reason) = rest.split_at_mut(rest.len().min(MINOR_AND_STATUS));
                 blank_unless(status, |byte| byte == b' ' || byte.is_ascii_digit());
                 blank(reason);
@@ -174,10 +199,11 @@ impl Http {
         }
     }
 
-    fn request_line(&self, line: &[u8], cut: bool, message: &mut Message) -> Result<(), Lost> {
+    fn request_line(&mut self, line: &[u8], cut: bool, message: &mut Message) -> Result<(), Lost> {
         let method = line.split(|&byte| byte == b' ').next().unwrap_or(line);
         let version = words(line).any(|word| word.starts_with(VERSION));
         // what follows CONNECT is another protocol
+        self.upgraded = method == b"CONNECT";
         if !METHODS.contains(&method) || method == b"CONNECT" || !(version || cut) {
             return Err(Lost);
         }
@@ -188,8 +214,9 @@ impl Http {
     fn status_line(&mut self, line: &[u8]) -> Result<(), Lost> {
         let rest = line.strip_prefix(VERSION).ok_or(Lost)?;
         let status = rest.get(2..5).and_then(number).ok_or(Lost)?;
-        if status == 101 {
-            return Err(Lost); // another protocol follows
+        self.upgraded = status == 101;
+        if self.upgraded {
+            return Err(Lost);
         }
         self.status = status as u16;
         Ok(())
@@ -219,8 +246,7 @@ impl Http {
     fn end_of_head(&mut self, message: Message) -> Result<Next, Lost> {
         let response = self.direction == Direction::Responses;
         if response && (100..200).contains(&self.status) {
-            *self = Self::new(self.direction); // the response itself is still to come
-            return Ok(Next::Line);
+            return Ok(Next::Anew);
         }
         if response && (message.head_only || self.status == 204 || self.status == 304) {
             return Ok(Next::End);

@@ -29,6 +29,25 @@ const fn is_binary(first: u8, direction: Direction) -> bool {
     }
 }
 
+/// No opcode is greater.
+const MOST_OPCODE: u8 = 0x48;
+
+/// The place of the data type, which is always 0.
+const DATA_TYPE: usize = 5;
+
+/// What replaces the data type where the bytes are no header.
+const NO_HEADER: u8 = 0xff;
+
+/// Whether these bytes may begin a header: opcode, length of the key (at most 250) and of the extras (at most
+/// 20), and the data type.
+fn is_header(header: &[u8]) -> bool {
+    const MOST_EXTRAS: u8 = 20;
+    const MOST_KEY: u8 = 250;
+    let at_most = |place: usize, most: u8| header.get(place).is_none_or(|&byte| byte <= most);
+    let key = at_most(2, 0) && at_most(3, MOST_KEY);
+    at_most(1, MOST_OPCODE) && key && at_most(4, MOST_EXTRAS) && at_most(DATA_TYPE, 0)
+}
+
 /// What follows a binary header.
 fn header(header: &[u8], direction: Direction, message: &mut Message) -> Result<Next, Lost> {
     let &[magic, opcode, ..] = header else {
@@ -39,7 +58,7 @@ fn header(header: &[u8], direction: Direction, message: &mut Message) -> Result<
         Some(u32::from_be_bytes(bytes.try_into().ok()?))
     };
     let (body, opaque) = (word(8).ok_or(Lost)?, word(12).ok_or(Lost)?);
-    if !is_binary(magic, direction) {
+    if !is_binary(magic, direction) || !is_header(header) {
         return Err(Lost);
     }
     message.tag = Some(u64::from(opcode) << 32 | u64::from(opaque));
@@ -59,6 +78,8 @@ pub(super) struct Memcached {
     listing: bool,
     /// A value has come, but not yet the line break after it.
     value: bool,
+    /// The command `watch` has come: the server sends lines that are not replies.
+    watched: bool,
 }
 
 impl Grammar for Memcached {
@@ -73,16 +94,28 @@ impl Grammar for Memcached {
 
     fn line(&mut self, line: &[u8], cut: bool, message: &mut Message) -> Result<Next, Lost> {
         match self.direction {
-            Direction::Requests => request(line, cut, message),
+            Direction::Requests => {
+                self.watched = words(line).next() == Some(b"watch".as_slice());
+                request(line, cut, message)
+            }
             Direction::Responses => self.response(line, cut),
         }
     }
 
+    fn sends_unasked(&self) -> bool {
+        self.watched
+    }
+
     fn redact_header(&self, header: &mut [u8]) {
+        let is_header = is_header(&header[..header.len().min(DATA_TYPE + 1)]);
         for (place, byte) in header.iter_mut().enumerate() {
-            // magic and opcode, the length of the body, opaque
-            if !matches!(place, 0..2 | 8..16) {
-                *byte = 0;
+            match place {
+                0 => {}
+                1 if *byte <= MOST_OPCODE => {}
+                DATA_TYPE if !is_header => *byte = NO_HEADER,
+                // the length of the body, opaque
+                8..16 if is_header => {}
+                _ => *byte = 0,
             }
         }
     }

@@ -213,6 +213,38 @@ impl Parser {
         self.state == LineState::Lost
     }
 
+    /// Forgets where it is: it is lost until [`Parser::restart`].
+    pub fn lose(&mut self) {
+        self.state = LineState::Lost;
+    }
+
+    /// Whether it is lost because from here on the server sends without being asked, or because another
+    /// protocol follows.
+    pub fn sends_unasked(&self) -> bool {
+        match &self.ends {
+            Ends::Fixed(_) => false,
+            Ends::ByContent(grammar) => self.is_lost() && grammar.sends_unasked(),
+        }
+    }
+
+    /// Whether all that has come since a restart was understood, up to the end of a packet of which the last
+    /// `left` bytes have not come: there are nothing but whole messages in it, or it begins as no other
+    /// content does.
+    pub fn has_understood(&self, left: u64) -> bool {
+        let grammar = match &self.ends {
+            // nothing is needed of it
+            Ends::Fixed(_) => return true,
+            Ends::ByContent(grammar) => grammar,
+        };
+        match self.state {
+            LineState::Lost => false,
+            _ if grammar.is_unmistakable() => true,
+            LineState::Start => left == 0,
+            LineState::Body { left: body, last } => last && body == left,
+            LineState::Line | LineState::Header(_) => false,
+        }
+    }
+
     /// Whether a head that says how long its body is has ended, and the next response follows
     /// instead of the body.
     pub fn lacks_body(&self, next: &[u8]) -> bool {
@@ -220,6 +252,14 @@ impl Parser {
         match &self.ends {
             Ends::Fixed(_) => false,
             Ends::ByContent(grammar) => before_body && grammar.begins_response(next),
+        }
+    }
+
+    /// Whether a packet of the server that begins like this asks for the rest of the request.
+    pub fn asks_for_rest(&self, packet: &[u8]) -> bool {
+        match &self.ends {
+            Ends::Fixed(_) => false,
+            Ends::ByContent(grammar) => grammar.asks_for_rest(packet),
         }
     }
 
@@ -243,8 +283,8 @@ impl Parser {
         Ok((taken as u64, message))
     }
 
-    /// Reads up to the end of the message. Returns how many of `bytes` that took, and the message
-    /// if it ended there.
+    /// Reads up to the end of the message, or of something that was none. Returns how many of `bytes` that
+    /// took, and the message if it ended there.
     ///
     /// # Errors
     /// [`Lost`], and then on every call until [`Parser::restart`].
@@ -253,8 +293,10 @@ impl Parser {
         while taken < bytes.len() {
             let (step, next) = self.step(&bytes[taken..])?;
             taken += step;
-            if let Some(Next::End) = next {
-                return Ok((taken, Some(self.end_message())));
+            match next {
+                Some(Next::End) => return Ok((taken, Some(self.end_message()))),
+                Some(Next::Anew) => break,
+                _ => {}
             }
         }
         Ok((taken, None))
@@ -449,6 +491,7 @@ impl Parser {
             Next::Body(left) => self.state = LineState::Body { left, last: false },
             Next::LastBody(left) => self.state = LineState::Body { left, last: true },
             Next::End => {}
+            Next::Anew => self.state = LineState::Start,
         }
         if let Next::Body(length) | Next::LastBody(length) = next {
             self.body = length;
@@ -472,7 +515,10 @@ impl Parser {
             Ends::Fixed(_) => Next::Line,
             Ends::ByContent(grammar) => grammar.after_body(),
         };
-        self.state = LineState::Line;
+        self.state = match next {
+            Next::Anew => LineState::Start,
+            _ => LineState::Line,
+        };
         Some(next)
     }
 

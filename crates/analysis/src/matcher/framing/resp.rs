@@ -18,6 +18,8 @@ pub(super) struct Resp {
     named: bool,
     /// A push is being read. It answers nothing: the reply is still to come.
     push: bool,
+    /// The command that has come is one of [`SUBSCRIPTIONS`].
+    subscribed: bool,
 }
 
 /// More elements or bytes than any message has.
@@ -26,8 +28,16 @@ const MOST: u64 = 1 << 32;
 /// Longer than the name of any command.
 const LONGEST_NAME: u64 = 64;
 
-/// After these commands the server sends messages that are not replies.
-const SUBSCRIPTIONS: [&[u8]; 4] = [b"SUBSCRIBE", b"PSUBSCRIBE", b"SSUBSCRIBE", b"MONITOR"];
+/// After these commands the server sends messages that are not replies. The last three are those of replicas.
+const SUBSCRIPTIONS: [&[u8]; 7] = [
+    b"SUBSCRIBE",
+    b"PSUBSCRIBE",
+    b"SSUBSCRIBE",
+    b"MONITOR",
+    b"SYNC",
+    b"PSYNC",
+    b"REPLCONF",
+];
 
 fn subscribes(name: &[u8]) -> bool {
     SUBSCRIPTIONS
@@ -46,6 +56,10 @@ impl Grammar for Resp {
             Direction::Requests => self.request(line, cut),
             Direction::Responses => self.response(line, cut),
         }
+    }
+
+    fn sends_unasked(&self) -> bool {
+        self.subscribed
     }
 
     fn after_body(&mut self) -> Next {
@@ -98,16 +112,18 @@ impl Resp {
 
     fn request(&mut self, line: &[u8], cut: bool) -> Result<Next, Lost> {
         if let Some(length) = self.name.take() {
-            if line.len() as u64 != length || subscribes(line) {
+            self.subscribed = subscribes(line);
+            if line.len() as u64 != length || self.subscribed {
                 return Err(Lost);
             }
             return Ok(self.next());
         }
         if !self.begun && line.first() != Some(&b'*') {
             let name = words(line).next();
+            self.subscribed = name.is_some_and(subscribes);
             return match name {
                 _ if cut => Err(Lost),
-                Some(name) if name[0].is_ascii_alphabetic() && !subscribes(name) => Ok(Next::End),
+                Some(name) if name[0].is_ascii_alphabetic() && !self.subscribed => Ok(Next::End),
                 Some(_) => Err(Lost),
                 // an empty line asks for nothing
                 None => Ok(Next::Line),
@@ -174,14 +190,13 @@ impl Resp {
     }
 
     /// What follows an element.
-    fn next(&mut self) -> Next {
+    const fn next(&self) -> Next {
         if self.elements > 0 {
             return Next::Line;
         }
-        if self.push {
-            *self = Self::new(self.direction);
-            return Next::Line;
+        match self.push {
+            true => Next::Anew,
+            false => Next::End,
         }
-        Next::End
     }
 }

@@ -21,11 +21,15 @@
 //! **Which segments.** A segment that is sent again never moves T6. While the socket had more to
 //! send after the last segment, the response goes on; after that, a further segment belongs to it
 //! (a server may write head and body apart) unless it leaves longer than
-//! [`stale_after`](super::MatchOptions) after T1: it is then counted as a response without a
-//! request.
+//! [`stale_after`](super::MatchOptions) after T1. The connection is then set aside; see `unasked.rs`.
+//!
+//! **From before the recording.** A response that leaves before the server has read anything of what was
+//! seen answers a request from before. Nothing of it was lost: it counts apart, once, however many
+//! segments it has.
 
 use taillab_model::Monotonic;
 
+use super::unasked::Pauses;
 use super::{Connection, RequestSegment};
 use crate::matcher::doubt::{Doubt, Turn};
 use crate::matcher::options::MatchOptions;
@@ -45,7 +49,7 @@ impl Connection {
         let ends = |segment: &&RequestSegment| segment.request.is_some();
         let last = self.read_segments().rfind(ends).map(|last| last.end);
         let whole =
-            move |segment: &&RequestSegment| !segment.may_go_on || Some(segment.end) == last;
+            move |segment: &&RequestSegment| !segment.is_part() || Some(segment.end) == last;
         self.read_segments().filter(ends).filter(whole)
     }
 
@@ -53,7 +57,7 @@ impl Connection {
     fn parts(&self) -> impl Iterator<Item = Slot> {
         let mut from_last = self.read_segments().rev().filter(|s| s.request.is_some());
         from_last.next();
-        from_last.filter(|s| s.may_go_on).filter_map(|s| s.request)
+        from_last.filter(|s| s.is_part()).filter_map(|s| s.request)
     }
 
     /// Ends the batch: decides what answered its requests, and forgets them.
@@ -71,11 +75,16 @@ impl Connection {
         }
         settled.extend(self.parts().map(Settled::Part));
         self.departures.clear();
+        self.pauses = Pauses::default();
         let read = self.read;
         self.writes.end_batch(read);
         let ended = self.segments.partition_point(|segment| segment.end <= read);
         self.segments.drain(..ended);
         self.done = self.done.max(read);
+        if let Some(front) = self.segments.front_mut() {
+            // of pieces that were joined, a part may have been read
+            front.start = front.start.max(self.done);
+        }
     }
 
     /// Forgets the requests up to `slot`, which came in too long ago to be answered. If a response

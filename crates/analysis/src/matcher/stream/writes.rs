@@ -9,6 +9,9 @@ use taillab_model::Tid;
 
 use crate::matcher::parts::{Position, Write};
 
+/// The most writes that wait. More would not fit into the socket's buffer.
+const MOST_WAITING: usize = 4_096;
+
 /// The writes of a batch.
 #[derive(Default)]
 pub(in crate::matcher) struct Writes {
@@ -34,7 +37,9 @@ impl Writes {
 
     /// A write waits for its segments.
     pub(super) fn wait(&mut self, write: Write) {
-        self.waiting.push(write);
+        if self.waiting.len() < MOST_WAITING {
+            self.waiting.push(write);
+        }
     }
 
     /// Whether `tid` may have written what leaves next.

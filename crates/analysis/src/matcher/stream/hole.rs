@@ -1,0 +1,46 @@
+//! What packets of the server that were not seen have answered.
+
+use super::Connection;
+use crate::matcher::framer::Framer;
+use crate::matcher::parts::Settled;
+
+impl Connection {
+    /// The server's packets in a hole were not seen, and what follows it is a packet. If a message ends before
+    /// the hole, and the packet has nothing but whole messages, then whole responses are in the hole: at least
+    /// one. If the packet answers all requests but one, the first one was answered there. Returns whether
+    /// that is so.
+    pub(in crate::matcher) fn fills_hole(
+        &mut self,
+        framer: &mut Framer,
+        (_, recorded, bytes): (u32, &[u8], u32),
+        settled: &mut Vec<Settled>,
+    ) -> bool {
+        if !framer.responses.is_at_start() || self.batch().any(|piece| piece.message.quiet) {
+            return false;
+        }
+        let mut requests = self.batch().map(|piece| piece.message).skip(1);
+        let mut next = requests.next();
+        let mut at = 0;
+        while let (Some(request), true) = (next, at < bytes) {
+            framer.responses.expect(request);
+            let rest = recorded.get(at as usize..).unwrap_or_default();
+            let Ok((taken, message)) = framer.responses.read_on(rest, u64::from(bytes - at)) else {
+                break;
+            };
+            at += taken as u32;
+            if let Some(message) = message {
+                if message.tag != request.tag {
+                    break;
+                }
+                next = requests.next();
+            }
+        }
+        let all = next.is_none() && at == bytes && framer.responses.is_at_start();
+        drop(requests);
+        framer.responses.restart();
+        if all && let Some((slot, ..)) = self.take_request() {
+            settled.extend(slot.map(Settled::Unanswered));
+        }
+        all
+    }
+}

@@ -1,0 +1,138 @@
+//! A connection on which client and server say what a test tells them, with the events that the probe
+//! would record, content included.
+
+use taillab_model::{Event, EventKind, Monotonic, RequestKey, Tid};
+
+/// The server's only thread.
+pub(crate) const SERVER: Tid = 9;
+
+/// Both sides of a connection.
+pub(crate) struct Talk {
+    pub(crate) events: Vec<Event>,
+    now: u64,
+    port: u16,
+    /// How much the client has sent, counted as its sequence numbers are.
+    sent: u32,
+    /// How far the server has read.
+    read: u32,
+    /// How many bytes the server has sent.
+    place: u32,
+}
+
+impl Talk {
+    /// A connection whose beginning is seen.
+    pub(crate) fn opened(port: u16) -> Self {
+        let mut talk = Self {
+            place: 0,
+            ..Self::joined(port)
+        };
+        let begins = EventKind::SegmentIn {
+            key: talk.key(talk.sent),
+            bytes: 0,
+            push: false,
+        };
+        talk.emit(1, begins);
+        talk
+    }
+
+    /// A connection that has existed for a while.
+    pub(crate) const fn joined(port: u16) -> Self {
+        Self {
+            events: Vec::new(),
+            now: 1_000_000,
+            port,
+            sent: 70_000,
+            read: 70_000,
+            place: 5_000,
+        }
+    }
+
+    /// Nothing happens for this long.
+    pub(crate) const fn wait(&mut self, ns: u64) {
+        self.now += ns;
+    }
+
+    const fn key(&self, sequence: u32) -> RequestKey {
+        RequestKey {
+            address: 0,
+            port: self.port,
+            id: sequence as u16,
+        }
+    }
+
+    fn emit(&mut self, cpu: u16, kind: EventKind) -> Monotonic {
+        self.now += 1_000;
+        let at = Monotonic::from_nanos_since_boot(self.now);
+        self.events.push(Event { at, cpu, kind });
+        at
+    }
+
+    fn content(&mut self, (at, cpu): (Monotonic, u16), bytes: &[u8], place: u32) {
+        let response = cpu == 0;
+        let extent = u64::from(place) << 32 | bytes.len() as u64;
+        let pieces = bytes.chunks(8).map(|piece| {
+            let mut eight = [0; 8];
+            eight[..piece.len()].copy_from_slice(piece);
+            (eight, piece.len() as u8)
+        });
+        for (bytes, len) in std::iter::once((extent.to_le_bytes(), 0)).chain(pieces) {
+            let kind = EventKind::Payload {
+                bytes,
+                len,
+                response,
+            };
+            self.events.push(Event { at, cpu, kind });
+        }
+    }
+
+    /// The client sends one packet, which the server does not read yet. Returns when it came in.
+    pub(crate) fn sends(&mut self, bytes: &[u8]) -> Monotonic {
+        let place = self.sent;
+        self.sent = self.sent.wrapping_add(bytes.len() as u32);
+        let key = self.key(self.sent);
+        let came = EventKind::SegmentIn {
+            key,
+            bytes: bytes.len() as u32,
+            push: true,
+        };
+        let at = self.emit(1, came);
+        self.content((at, 1), bytes, place);
+        self.emit(0, EventKind::SegmentQueued { key });
+        at
+    }
+
+    /// The server reads all that has come.
+    pub(crate) fn reads(&mut self) {
+        let bytes = self.sent.wrapping_sub(self.read);
+        self.read = self.sent;
+        let read = EventKind::SegmentRead {
+            tid: SERVER,
+            key: self.key(self.read),
+            bytes_mod_1024: (bytes % 1_024) as u16,
+        };
+        self.emit(0, read);
+    }
+
+    /// The client sends one packet, and the server reads it.
+    pub(crate) fn asks(&mut self, bytes: &[u8]) -> Monotonic {
+        let at = self.sends(bytes);
+        self.reads();
+        at
+    }
+
+    /// The server writes, and it leaves as one packet. Returns when.
+    pub(crate) fn answers(&mut self, bytes: &[u8]) -> Monotonic {
+        let (tid, key) = (SERVER, self.key(self.read));
+        self.emit(0, EventKind::SegmentWritten { tid, key });
+        let left = EventKind::SegmentOut {
+            tid,
+            key,
+            more: false,
+            resent: false,
+        };
+        let at = self.emit(0, left);
+        self.content((at, 0), bytes, self.place);
+        self.place = self.place.wrapping_add(bytes.len() as u32);
+        at
+    }
+}

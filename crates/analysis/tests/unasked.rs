@@ -1,0 +1,281 @@
+//! What a server sends that answers no request.
+
+use crate::common::talk::Talk;
+
+use std::fs::File;
+
+use taillab_analysis::{Framing, MatchOptions, Matched, match_events, match_recording};
+use taillab_model::{Event, EventKind, Monotonic, Nanos, Recording};
+
+fn matched(events: &[Event], framing: Framing) -> Matched {
+    let options = MatchOptions {
+        framing,
+        ..MatchOptions::for_streams(Nanos::from_secs(1), false)
+    };
+    match_events(events.iter().copied(), &options)
+}
+
+/// T1 and T6 of the requests.
+fn ends(matched: &Matched) -> Vec<(Monotonic, Monotonic)> {
+    let stamps = matched.requests.iter().map(|request| request.server);
+    stamps.map(|stamps| (stamps.t1, stamps.t6)).collect()
+}
+
+fn case(name: &str) -> Matched {
+    let path = format!("{}/tests/cases/{name}", env!("CARGO_MANIFEST_DIR"));
+    let recording = Recording::read(File::open(path).unwrap()).unwrap();
+    match_recording(&recording).unwrap()
+}
+
+/// A client that waits with its body until the server asks for it. Returns T1 and T6 of its requests.
+fn post(talk: &mut Talk, requests: usize) -> Vec<(Monotonic, Monotonic)> {
+    let post = |_| {
+        talk.asks(b"POST / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n");
+        talk.answers(b"HTTP/1.1 100 Continue\r\n\r\n");
+        let t1 = talk.asks(b"body");
+        let t6 = talk.answers(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        (t1, t6)
+    };
+    (0..requests).map(post).collect()
+}
+
+#[test]
+fn an_interim_response_is_a_part_of_the_exchange() {
+    let mut talk = Talk::opened(40_000);
+    let truth = post(&mut talk, 40);
+    let found = matched(&talk.events, Framing::Http1);
+    assert_eq!(ends(&found), truth);
+    // T3 needs switches
+    let mut middle = found.requests.iter().map(|request| request.server.middle());
+    assert!(middle.all(|[t2, _, t4, t5]| t2.is_some() && t4.is_some() && t5.is_some()));
+    assert!(found.unmatched.is_empty() && found.ambiguous.is_empty());
+}
+
+/// Nor is it a response where the connection is judged by its turns.
+#[test]
+fn an_interim_response_takes_no_turn() {
+    let mut talk = Talk::joined(40_000);
+    let truth = post(&mut talk, 40);
+    let found = matched(&talk.events, Framing::Http1);
+    // whether something was owed before the first one is not known
+    assert_eq!(ends(&found), truth[1..]);
+    assert_eq!(found.unmatched.len(), 1);
+}
+
+#[test]
+fn recorded_interim_responses_are_no_responses() {
+    // what the client sent, in each of them
+    for (name, sent) in [("http-expect-bad.tlc", 254), ("http-expect-good.tlc", 255)] {
+        let found = case(name);
+        let requests = found.requests.len();
+        assert!(requests <= sent, "{name}: {requests} of {sent}");
+        assert!(requests > sent / 2, "{name}: {requests} of {sent}");
+        // the server sleeps for 5 ms before it answers
+        let shortest = (0..requests)
+            .map(|place| found.requests.sojourn(place))
+            .min();
+        assert!(
+            shortest > Some(Nanos::from_millis(4)),
+            "{name}: {shortest:?}"
+        );
+    }
+}
+
+/// How many responses are counted.
+fn responses(matched: &Matched) -> u64 {
+    matched
+        .counts(Monotonic::from_nanos_since_boot(0))
+        .responses
+}
+
+/// A response to a request from before the recording, in many pieces, and then requests of which each is
+/// answered in as many.
+fn pieces(talk: &mut Talk, requests: usize) -> Vec<(Monotonic, Monotonic)> {
+    let answer = |talk: &mut Talk| {
+        for _ in 1..10 {
+            talk.answers(b"piece");
+            talk.wait(30_000_000);
+        }
+        talk.answers(b"piece")
+    };
+    answer(talk);
+    let mut truth = Vec::new();
+    for _ in 0..requests {
+        talk.wait(100_000_000);
+        let t1 = talk.asks(b"request");
+        truth.push((t1, answer(talk)));
+    }
+    truth
+}
+
+#[test]
+fn a_response_to_a_request_from_before_the_recording_is_no_loss() {
+    let mut talk = Talk::joined(40_000);
+    let truth = pieces(&mut talk, 20);
+    let found = matched(&talk.events, Framing::OneInTurn);
+    assert_eq!(ends(&found), truth);
+    assert_eq!((found.from_before, responses(&found)), (1, 20));
+}
+
+/// Nor is it one if the client goes on meanwhile.
+#[test]
+fn a_response_from_before_may_go_on_after_the_next_request_has_come() {
+    let mut talk = Talk::joined(40_000);
+    talk.answers(b"piece");
+    talk.sends(b"request");
+    for _ in 0..5 {
+        talk.answers(b"piece");
+    }
+    talk.wait(100_000_000);
+    talk.reads();
+    talk.answers(b"response");
+    talk.wait(100_000_000);
+    talk.asks(b"request");
+    let t6 = talk.answers(b"response");
+    talk.wait(100_000_000);
+    talk.asks(b"request");
+    let found = matched(&talk.events, Framing::OneInTurn);
+    assert_eq!(found.requests.iter().next_back().unwrap().server.t6, t6);
+    assert!(found.without_request.is_empty(), "{found:?}");
+    assert_eq!(found.from_before, 1);
+}
+
+/// It goes on for longer than a response is waited for. When the client asks again, it is answered.
+#[test]
+fn a_response_that_never_ends_is_set_aside() {
+    let mut talk = Talk::opened(40_000);
+    talk.asks(b"request");
+    for _ in 0..600 {
+        talk.wait(10_000_000);
+        talk.answers(b"piece");
+    }
+    let found = matched(&talk.events, Framing::OneInTurn);
+    assert_eq!((found.requests.len(), responses(&found)), (0, 0));
+    assert_eq!((found.unmatched.len(), found.unasked), (0, vec![40_000]));
+    let truth = pieces(&mut talk, 20);
+    let found = matched(&talk.events, Framing::OneInTurn);
+    assert_eq!((ends(&found), responses(&found)), (truth, 20));
+}
+
+/// It answered, and much later it sends something else.
+#[test]
+fn what_comes_long_after_a_response_is_no_part_of_it() {
+    let mut talk = Talk::opened(40_000);
+    let t1 = talk.asks(b"request");
+    let t6 = talk.answers(b"response");
+    talk.wait(20_000_000_000);
+    talk.answers(b"news");
+    let found = matched(&talk.events, Framing::OneInTurn);
+    assert_eq!(ends(&found), [(t1, t6)]);
+    assert_eq!((responses(&found), found.unasked), (1, vec![40_000]));
+}
+
+/// The events of two connections, in order of time.
+fn together(one: Talk, other: &Talk) -> Vec<Event> {
+    let mut events = one.events;
+    events.extend(&other.events);
+    events.sort_by_key(|event| event.at);
+    events
+}
+
+/// A client that asks and is answered for three seconds.
+fn ordinary(port: u16) -> (Talk, Vec<(Monotonic, Monotonic)>) {
+    let mut talk = Talk::opened(port);
+    let ask = |_| {
+        talk.wait(99_990_000);
+        (
+            talk.asks(b"*1\r\n$4\r\nPING\r\n"),
+            talk.answers(b"+PONG\r\n"),
+        )
+    };
+    let truth = (0..30).map(ask).collect();
+    (talk, truth)
+}
+
+/// The server sends something every 200 ms for three seconds.
+fn news(talk: &mut Talk) {
+    for _ in 0..15 {
+        talk.wait(200_000_000);
+        talk.answers(b"*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$2\r\nhi\r\n");
+    }
+}
+
+/// A subscription, seen or not seen to begin, with or without its content.
+#[test]
+fn a_subscriber_is_set_aside_and_named() {
+    for framing in [Framing::OneInTurn, Framing::Resp] {
+        for begins in [true, false] {
+            let (client, truth) = ordinary(40_000);
+            let mut subscriber = match begins {
+                true => Talk::opened(50_000),
+                false => Talk::joined(50_000),
+            };
+            if begins {
+                subscriber.asks(b"*2\r\n$9\r\nSUBSCRIBE\r\n$1\r\nc\r\n");
+                subscriber.answers(b"*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n");
+            }
+            news(&mut subscriber);
+            let found = matched(&together(client, &subscriber), framing);
+            assert_eq!(ends(&found), truth, "{framing} {begins}");
+            assert_eq!(responses(&found), 30, "{framing} {begins}");
+            assert_eq!(found.unmatched.len(), 0, "{framing} {begins}");
+            assert_eq!(found.unasked, [50_000], "{framing} {begins}");
+        }
+    }
+}
+
+/// A replica tells how far it is, which is never answered.
+#[test]
+fn a_replica_is_set_aside_and_named() {
+    let (client, truth) = ordinary(40_000);
+    let mut replica = Talk::joined(50_000);
+    for _ in 0..3 {
+        replica.asks(b"*3\r\n$8\r\nREPLCONF\r\n$3\r\nACK\r\n$1\r\n7\r\n");
+        news(&mut replica);
+    }
+    let found = matched(&together(client, &replica), Framing::Resp);
+    assert_eq!((ends(&found), responses(&found)), (truth, 30));
+    assert_eq!((found.unmatched.len(), found.unasked), (0, vec![50_000]));
+}
+
+/// A connection that speaks another protocol from then on.
+#[test]
+fn an_upgraded_connection_is_set_aside_and_named() {
+    let mut talk = Talk::opened(40_000);
+    let t1 = talk.asks(b"GET / HTTP/1.1\r\n\r\n");
+    let t6 = talk.answers(b"HTTP/1.1 204 No Content\r\n\r\n");
+    talk.asks(b"GET /socket HTTP/1.1\r\nUpgrade: websocket\r\n\r\n");
+    talk.answers(b"HTTP/1.1 101 Switching Protocols\r\n\r\n");
+    for _ in 0..40 {
+        talk.answers(b"\x81\x05hello");
+        talk.asks(b"\x81\x85abcdhello");
+    }
+    let found = matched(&talk.events, Framing::Http1);
+    assert_eq!(ends(&found), [(t1, t6)]);
+    assert_eq!((responses(&found), found.unasked), (1, vec![40_000]));
+    assert_eq!(found.unmatched.len(), 0);
+}
+
+/// The arrival of these requests was missed.
+#[test]
+fn responses_without_requests_are_still_counted() {
+    let mut talk = Talk::joined(40_000);
+    for _ in 0..20 {
+        talk.wait(100_000_000);
+        talk.asks(b"request");
+        talk.answers(b"response");
+    }
+    talk.events
+        .retain(|event| !matches!(event.kind, EventKind::SegmentIn { .. }));
+    let found = matched(&talk.events, Framing::OneInTurn);
+    assert_eq!((found.from_before, responses(&found)), (1, 19));
+}
+
+/// Of five connections, in pieces.
+#[test]
+fn what_was_in_flight_when_a_recording_began_does_not_spoil_it() {
+    let found = case("in-flight-at-start.tlc");
+    let counts = found.counts(Monotonic::from_nanos_since_boot(0));
+    assert_eq!((counts.matched, counts.responses), (96, 96));
+    assert_eq!(found.from_before, 5);
+}
