@@ -9,6 +9,8 @@ use crate::cause::Culprit;
 pub struct Program<'a> {
     /// The one that stands for all of them.
     chief: &'a Culprit,
+    /// All of them.
+    culprits: Vec<&'a Culprit>,
     kind: Kind,
     /// What all of them are called.
     name: &'a str,
@@ -42,6 +44,7 @@ pub fn programs<'a>(culprits: impl IntoIterator<Item = (&'a Culprit, f64)>) -> V
             Some(known) => {
                 known.members += 1;
                 known.part += one.part;
+                known.culprits.extend(one.culprits);
             }
             None => all.push(one),
         }
@@ -62,6 +65,7 @@ fn processes<'a>(culprits: impl IntoIterator<Item = (&'a Culprit, f64)>) -> Vec<
         match all.iter_mut().find(same) {
             Some(known) => {
                 known.part += part;
+                known.culprits.push(culprit);
                 // the main thread has the name of the process
                 if is_main_thread(culprit) {
                     (known.chief, known.kind, known.name) = (culprit, kind, name);
@@ -69,6 +73,7 @@ fn processes<'a>(culprits: impl IntoIterator<Item = (&'a Culprit, f64)>) -> Vec<
             }
             None => all.push(Program {
                 chief: culprit,
+                culprits: vec![culprit],
                 kind,
                 name,
                 members: 1,
@@ -128,6 +133,11 @@ fn family(name: &str) -> Option<&str> {
 }
 
 impl Program<'_> {
+    /// Whether this culprit is one of them.
+    pub fn contains(&self, culprit: &Culprit) -> bool {
+        self.culprits.contains(&culprit)
+    }
+
     /// In a few words, each name between two of these quotation marks: ``11 processes named `sh` ``. Processes
     /// and threads have no numbers.
     pub fn called(&self, quote: &str) -> String {
@@ -206,6 +216,8 @@ mod tests {
         ];
         // the main thread has the name of the process
         assert_eq!(called(&all), ["agent", "dpkg"]);
+        let found = programs(all.iter().map(|culprit| (culprit, 1.0)));
+        assert!(found[0].contains(&all[0]) && !found[0].contains(&all[1]));
         assert_eq!(
             called(&[all[0].clone(), all[3].clone()]),
             ["tokio-rt-worker"]

@@ -26,6 +26,9 @@ const WIDE: &[&str] = &[
     "bursts_not_judged",
 ];
 
+/// Of nearly every result here, and without effect on how its figures are read.
+const MINOR: &[&str] = &["arrival_gaps", "gaps_not_judged", "virtual_machine"];
+
 /// Keys of reservations that have the same root, so that one of them stands for the others.
 const ROOTS: [&[&str]; 9] = [
     OVERLOAD,
@@ -119,8 +122,8 @@ enum Touches {
     Figures,
     /// A percentile further out.
     FarPercentiles,
-    /// Whether the result holds on other machines.
-    Elsewhere,
+    /// Hardly anything.
+    Little,
 }
 
 fn touches(verdict: &Verdict, reason: &Reason) -> Touches {
@@ -134,9 +137,9 @@ fn touches(verdict: &Verdict, reason: &Reason) -> Touches {
         Some(claim) if claim.quantile().is_some_and(|q| q <= FAR) => Touches::Percentiles,
         Some(ClaimName::Ideal | ClaimName::Causes | ClaimName::Forecasts) => Touches::Comparison,
         Some(_) => Touches::FarPercentiles,
+        None if MINOR.contains(&key) => Touches::Little,
         None if SENDS.contains(&key) => Touches::Schedule,
         None if WIDE.contains(&key) => Touches::FarPercentiles,
-        None if key == "virtual_machine" => Touches::Elsewhere,
         None => Touches::Figures,
     }
 }
@@ -234,6 +237,7 @@ mod tests {
         let found = verdict(
             &[
                 "virtual_machine",
+                "arrival_gaps",
                 "unsupported_percentile",
                 "probe_cost",
                 "closed_loop",
@@ -253,6 +257,7 @@ mod tests {
             "probe_cost",
             "unsupported_percentile",
             "virtual_machine",
+            "arrival_gaps",
         ];
         assert_eq!(keys(&found, &[]), known(&order.map(|key| (key, 0))));
     }

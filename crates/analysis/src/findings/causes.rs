@@ -74,46 +74,93 @@ fn chance(facts: &Facts<'_>, doubtful: &[&CauseShare]) -> Option<Finding> {
 }
 
 /// What it was, how often, how long, how many requests, and its share of the tail: `` `dpkg` on the core: 212 ×
-/// 2.10 ms, delayed 40,280 requests, 93 % of the excess above p99 ``.
+/// 2.10 ms, 40,280 requests delayed, 93 % of the excess above p99 ``.
 fn sentence(facts: &Facts<'_>, whole: &CauseShare, share: &str) -> String {
-    let named = culprits(&facts.server.causes, whole);
-    let what = capitalised(&whole.cause.blame(&named));
-    let mut parts = happened(whole);
+    let culprits = Culprits::of(&facts.server.causes, whole);
+    let what = whole.cause.blame(&list(&culprits.names));
+    // not every cause has a place for names
+    let times = match what == whole.cause.blame("") {
+        true => Times::of([whole].into_iter()),
+        false => culprits.times,
+    };
+    let mut parts = happened(whole, times);
     parts.push(format!("{share} of the excess above p99"));
-    format!("{what}: {}", parts.join(", "))
+    format!("{}: {}", capitalised(&what), parts.join(", "))
 }
 
-fn happened(whole: &CauseShare) -> Vec<String> {
-    let each = Nanos::new(whole.mean_episode_ns.round() as u64);
+/// How often it happened and how many requests it delayed.
+fn happened(whole: &CauseShare, times: Times) -> Vec<String> {
+    let each = Nanos::new(times.mean_ns.round() as u64);
     let requests = Counted(whole.requests, "request", "requests");
-    match whole.episodes {
+    match times.n {
         0 => Vec::new(),
-        1 => vec![format!("once for {each}"), format!("delayed {requests}")],
+        1 => vec![format!("once for {each}"), format!("{requests} delayed")],
         // what has no beginning and no end is counted by the requests
-        times if times == whole.requests => vec![format!("delayed {requests} by {each} each")],
-        times => vec![
-            format!("{} × {each}", Count(times)),
-            format!("delayed {requests}"),
+        n if n == whole.requests => vec![format!("{requests} delayed by {each} each")],
+        n => vec![
+            format!("{} × {each}", Count(n)),
+            format!("{requests} delayed"),
         ],
     }
 }
 
-/// The programs with the largest parts of a cause: `` `kworker/0:1`, `dpkg` and 3 others ``.
-fn culprits(causes: &[CauseShare], whole: &CauseShare) -> String {
-    let above = |share: &CauseShare| share.excess_share_above_p99.value;
-    let of_cause = causes.iter().filter(|share| share.cause == whole.cause);
-    let found = of_cause.filter_map(|share| Some((share.culprit.as_ref()?, above(share))));
-    let found = programs(found);
-    let is_large = |part: f64| part >= NAMED_PART * above(whole);
-    let large = found.iter().take(NAMED).skip(1);
-    let large = large.filter(|program| is_large(program.part)).count();
-    let (named, others) = found.split_at(found.len().min(1 + large));
-    let mut names: Vec<String> = named.iter().map(|program| program.called("`")).collect();
-    let rest: f64 = others.iter().map(|program| program.part).sum();
-    if !others.is_empty() && rest >= MENTIONED_PART * above(whole) {
-        names.push(Counted(others.len() as u64, "other", "others").to_string());
+/// How often something happened, and for how long on average.
+#[derive(Clone, Copy)]
+struct Times {
+    n: u64,
+    mean_ns: f64,
+}
+
+impl Times {
+    fn of<'s>(shares: impl Iterator<Item = &'s CauseShare>) -> Self {
+        let (mut n, mut sum_ns) = (0, 0.0);
+        for share in shares {
+            n += share.episodes;
+            sum_ns += share.episodes as f64 * share.mean_episode_ns;
+        }
+        let mean_ns = sum_ns / n.max(1) as f64;
+        Self { n, mean_ns }
     }
-    list(&names)
+}
+
+/// The programs with the largest parts of a cause.
+struct Culprits {
+    /// `` `kworker/0:1` `` and `` `dpkg` ``, or the first and `3 others`.
+    names: Vec<String>,
+    /// Theirs, where they make up the cause; else of the cause as a whole. Many short times of others would say
+    /// nothing of those that made the tail.
+    times: Times,
+}
+
+impl Culprits {
+    fn of(causes: &[CauseShare], whole: &CauseShare) -> Self {
+        let above = |share: &CauseShare| share.excess_share_above_p99.value;
+        let of_cause = causes.iter().filter(|share| share.cause == whole.cause);
+        let parts = of_cause.clone();
+        let parts = parts.filter_map(|share| Some((share.culprit.as_ref()?, above(share))));
+        let found = programs(parts);
+        let is_large = |part: f64| part >= NAMED_PART * above(whole);
+        let large = found.iter().take(NAMED).skip(1);
+        let large = large.filter(|program| is_large(program.part)).count();
+        let (named, others) = found.split_at(found.len().min(1 + large));
+        let mut names: Vec<String> = named.iter().map(|program| program.called("`")).collect();
+        let rest: f64 = others.iter().map(|program| program.part).sum();
+        let is_whole = others.is_empty() || rest < MENTIONED_PART * above(whole);
+        if !is_whole {
+            let others = found.len() as u64 - 1;
+            names.truncate(1);
+            names.push(Counted(others, "other", "others").to_string());
+        }
+        let is_named = |share: &&CauseShare| {
+            let culprit = share.culprit.as_ref();
+            culprit.is_some_and(|culprit| named.iter().any(|program| program.contains(culprit)))
+        };
+        let times = match is_whole {
+            true => Times::of(of_cause.filter(is_named)),
+            false => Times::of([whole].into_iter()),
+        };
+        Self { names, times }
+    }
 }
 
 /// The sentence with a large letter at its beginning.

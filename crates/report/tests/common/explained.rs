@@ -368,7 +368,7 @@ fn findings() -> Vec<Finding> {
     vec![
         Finding {
             key: None,
-            text: "`kworker/0:1` and `dpkg` on the core: 212 × 2.10 ms, delayed 40,555 requests, \
+            text: "`kworker/0:1` and `dpkg` on the core: 212 × 2.10 ms, 40,555 requests delayed, \
                    87 % of the excess above p99; with `rt-priority` p99.9 would be 723 µs."
                 .to_owned(),
             advice: Some("chrt -a -f -p 50 4711".to_owned()),
