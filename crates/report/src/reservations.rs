@@ -79,6 +79,7 @@ pub(crate) struct Reservation<'v> {
     pub(crate) chief: &'v Reason,
     /// The others.
     pub(crate) others: Vec<&'v Reason>,
+    touches: Touches,
 }
 
 /// All reservations, those that touch most first. Those with keys in `told` are said elsewhere.
@@ -96,10 +97,19 @@ pub(crate) fn of<'v>(verdict: &'v Verdict, told: &[&str]) -> Vec<Reservation<'v>
             None => found.push(Reservation {
                 chief: reason,
                 others: Vec::new(),
+                touches: touches(verdict, reason),
             }),
         }
     }
     found
+}
+
+/// What these say, with a sentence about the schedule in its place among them.
+pub(crate) fn lines<'v>(of: &[Reservation<'v>], schedule: Option<&'v str>) -> Vec<&'v str> {
+    let mut lines: Vec<&str> = of.iter().map(|one| one.chief.text.as_str()).collect();
+    let place = of.partition_point(|one| one.touches < Touches::Schedule);
+    lines.splice(place..place, schedule);
+    lines
 }
 
 /// The place of its root in the table; `None` where it has a root of its own.
@@ -260,6 +270,9 @@ mod tests {
             "arrival_gaps",
         ];
         assert_eq!(keys(&found, &[]), known(&order.map(|key| (key, 0))));
+        let lines = lines(&of(&found, &[]), Some("the schedule"));
+        assert!(lines[2].starts_with("closed_loop"), "{lines:?}");
+        assert_eq!(lines[3], "the schedule");
     }
 
     #[test]

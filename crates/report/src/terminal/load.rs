@@ -19,8 +19,8 @@ pub fn load_screen(document: &LoadDocument<'_>, saved_in: Option<&str>, style: S
     let verdict = &document.report.verdict;
     let mut page = Page::new(style);
     page.head_of_load(document, saved_in, |page| {
-        let reservations = reservations::of(verdict, &[]);
-        page.verdict_lines(verdict, (&reservations, RESERVATIONS), None)
+        let reservations = reservations::lines(&reservations::of(verdict, &[]), None);
+        page.verdict_lines(verdict, &reservations, RESERVATIONS)
     });
     page.figures_of_load(document);
     page.text

@@ -151,20 +151,12 @@ impl Page {
         }
     }
 
-    /// Below the title of a screen: why it is invalid, and at most this number of reservations; `schedule` is one that
-    /// the verdict does not have.
-    pub(super) fn verdict_lines(
-        &mut self,
-        verdict: &Verdict,
-        (reservations, most): (&[Reservation<'_>], usize),
-        schedule: Option<&str>,
-    ) {
+    /// Below the title of a screen: why it is invalid, and at most this number of reservations.
+    pub(super) fn verdict_lines(&mut self, verdict: &Verdict, reservations: &[&str], most: usize) {
         for Reason { text, .. } in &verdict.reasons {
             self.marked(Ink::Bad, "✗", text);
         }
-        let most = most.saturating_sub(usize::from(schedule.is_some()));
-        let shown = reservations.iter().take(most).map(|one| &*one.chief.text);
-        for text in shown.chain(schedule) {
+        for text in reservations.iter().take(most) {
             self.marked(Ink::Notable, "!", text);
         }
         let left = reservations.len().saturating_sub(most);
@@ -318,7 +310,7 @@ impl Page {
         for Reason { text, .. } in &verdict.reasons {
             self.marked(Ink::Bad, "✗", text);
         }
-        for Reservation { chief, others } in reservations::of(verdict, &[]) {
+        for Reservation { chief, others, .. } in reservations::of(verdict, &[]) {
             self.marked(Ink::Notable, "!", &chief.text);
             for Reason { text, .. } in others {
                 self.marked(Ink::Quiet, "·", text);

@@ -122,7 +122,8 @@ impl Page {
         let schedule = schedule::notably_off_schedule(report);
         let told = reservations::told(report, schedule.is_some());
         let reservations = reservations::of(&report.verdict, &told);
-        self.verdict_lines(&report.verdict, (&reservations, most), schedule.as_deref());
+        let lines = reservations::lines(&reservations, schedule.as_deref());
+        self.verdict_lines(&report.verdict, &lines, most);
     }
 
     /// These findings, without the command of the forecast, which follows below.
