@@ -403,7 +403,7 @@ class Claim(Record):
     claim: ClaimName
     """Which one."""
     valid: bool
-    """It holds. Otherwise it is withdrawn: the report does not have it."""
+    """It holds. Otherwise it is withdrawn: no output has it."""
 
 
 class ClientCost(Record):
@@ -727,7 +727,9 @@ class Finding(Record):
     inconclusive: bool
     """The evidence does not decide."""
     key: str | None
-    """The key of the verdict's warning about the same thing, where there is one."""
+    """A name for scripts, where it has one: `sleeping_and_waking`, or the key of the verdict's warning about
+    the same thing (`overload`). What is about a cause is known by that.
+    """
     text: str
     """What was found, one or a few sentences, with figures and units."""
 
@@ -934,6 +936,23 @@ class LatencyAt(Record):
     """The latency."""
     q: float
     """The quantile."""
+
+
+class LeftOut(Record):
+    """What `Matching` does not count."""
+
+    forgotten: int
+    """Connections and threads that were forgotten while they were in use, since there were too many at once.
+    What was under way there counts as unanswered.
+    """
+    from_before: int
+    """Responses to requests from before the recording."""
+    unasked: int
+    """Connections on which the server sends without being asked (subscribers, replicas, streams of events),
+    or goes on for longer than is waited for. Nothing counts that happened there from then on.
+    """
+    unasked_ports: list[int]
+    """The client's ports of the first of them."""
 
 
 class LoadErrors(Record):
@@ -2152,6 +2171,8 @@ class Report(Record):
     """What `--fix` tried, in this order; absent without it."""
     ideal: Ideal
     """The same arrivals through the ideal queue."""
+    left_out: LeftOut | None
+    """What is not counted there, since it says nothing about how the server answers."""
     load: LoadSummary | None
     """One load by a schedule, where the generator was ours."""
     matching: Matching

@@ -599,7 +599,7 @@ fn what_is_withdrawn_is_taken_out_of_the_report() {
     assert_eq!(load(&mut report).response_time.quantile(0.99), None);
     assert!(report.server.stages_at.iter().all(|at| at.q < 0.99));
     assert!(points.len() > 10 && points.iter().all(|(_, beyond)| *beyond > 0.01));
-    // nothing is withdrawn from a report without objections, nor from an invalid one
+    // nothing is withdrawn from a report without objections, and everything from an invalid one
     let mut report = good(&ANALYSIS);
     report.verdict = judge(&Evidence::of_report(&report, &ANALYSIS.evidence));
     let p99 = report.server.measured.sojourn.quantile(0.99);
@@ -607,8 +607,11 @@ fn what_is_withdrawn_is_taken_out_of_the_report() {
     assert_eq!(report.server.measured.sojourn.quantile(0.99), p99);
     load(&mut report).errors.server_errors = 20_000;
     report.verdict = judge(&Evidence::of_report(&report, &ANALYSIS.evidence));
-    assert!(!withdraw(&mut report, [], []) && p99.is_some());
-    assert_eq!(report.server.measured.sojourn.quantile(0.99), p99);
+    let mut points = ANALYSIS.measured_ccdf.clone();
+    assert!(withdraw(&mut report, [&mut points], []) && p99.is_some());
+    assert_eq!(report.server.measured.sojourn.quantile(0.5), None);
+    assert_eq!(load(&mut report).response_time.quantile(0.5), None);
+    assert!(points.is_empty());
 }
 
 #[test]

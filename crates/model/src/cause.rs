@@ -32,7 +32,7 @@ pub struct CauseInfo {
     pub label: &'static str,
     /// What kind of thing it is.
     pub origin: Origin,
-    /// Completes "82 % of the excess comes from".
+    /// What a sentence about it begins with, except for the large letter.
     blame: &'static str,
     /// The same where culprits are named; they replace `{}`.
     blame_culprits: Option<&'static str>,
@@ -126,8 +126,8 @@ causes! {
     Background: Outside {
         key: "background",
         label: "other threads on the core",
-        blame: "other threads running on the server's core",
-        by: "{} running on the server's core",
+        blame: "other threads on the server's core",
+        by: "{} on the core",
         absence: "other threads on the server's CPUs",
     }
     /// An interrupt handler was on the worker's CPU.
@@ -135,7 +135,7 @@ causes! {
         key: "irq",
         label: "interrupts",
         blame: "interrupts on the server's core",
-        by: "the interrupts {} on the server's core",
+        by: "interrupts {} on the core",
         absence: "interrupts on the server's CPUs",
     }
     /// A softirq was on the worker's CPU, for packets of other requests or for something else.
@@ -143,7 +143,7 @@ causes! {
         key: "softirq",
         label: "softirqs",
         blame: "softirqs on the server's core, for other requests' packets",
-        by: "the softirqs {} on the server's core, for other requests' packets",
+        by: "softirqs {} on the core",
         absence: "softirqs on the server's CPUs",
     }
     /// A request that came later was served first.
@@ -284,7 +284,7 @@ impl Cause {
         self.info().label
     }
 
-    /// Completes "82 % of the excess comes from"; names `culprits` unless that is empty.
+    /// What a sentence about it begins with, except for the large letter; names `culprits` unless that is empty.
     pub fn blame(self, culprits: &str) -> String {
         let info = self.info();
         match info.blame_culprits {
@@ -399,10 +399,7 @@ mod tests {
 
     #[test]
     fn culprits_are_named_where_the_sentence_has_a_place_for_them() {
-        assert_eq!(
-            Cause::Background.blame("`dpkg`"),
-            "`dpkg` running on the server's core"
-        );
+        assert_eq!(Cause::Background.blame("`dpkg`"), "`dpkg` on the core");
         assert_eq!(Cause::Wakeup.blame("`dpkg`"), "waking workers up");
         assert_eq!(Cause::Irq.blame(""), "interrupts on the server's core");
     }

@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use crate::cause::{Cause, CauseInfo, Culprit, Origin, THIS_GENERATOR, THIS_TRACER, nameless};
+pub use crate::program::{Program, programs};
 use crate::{Monotonic, Nanos, Tid};
 
 /// A share with its interval (95 %).
@@ -202,7 +203,8 @@ pub struct PredictedPoint {
 /// A sentence with its evidence.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Finding {
-    /// The key of the verdict's warning about the same thing, where there is one.
+    /// A name for scripts, where it has one: `sleeping_and_waking`, or the key of the verdict's warning about the
+    /// same thing (`overload`). What is about a cause is known by that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// What was found, one or a few sentences, with figures and units.

@@ -28,6 +28,7 @@ mod middle_stamps;
 pub mod mitigation;
 pub mod noise;
 mod objective;
+mod program;
 mod quantile_ratio;
 mod recording;
 mod request;

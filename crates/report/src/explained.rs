@@ -2,9 +2,9 @@
 
 use taillab_model::explanation::{
     Band, Cause, CauseShare, Clustering, Culprit, Explanation, FanOut, Inversions, ModelFit,
-    NamedCurve, Share, SlowRequest, Stretch,
+    NamedCurve, Share, SlowRequest, Stretch, programs,
 };
-use taillab_model::summary::{Claim, ClaimName, Verdict};
+use taillab_model::summary::{ClaimName, Verdict};
 use taillab_model::{Nanos, Tid};
 
 use crate::figures::{count, counted, percent, quantile_name};
@@ -196,23 +196,26 @@ pub(crate) fn stretch_reason(request: &SlowRequest, stretch: &Stretch) -> String
     }
 }
 
-/// `other threads on the core: kworker/0:1 (pid 12), cc (pid 40) and 3 others`: the largest
-/// culprits first, until they make up most of the cause.
+/// `other threads on the core: 11 processes named sh, dpkg (pid 40) and 3 others`: the largest programs first, until
+/// they make up most of the cause.
 pub(crate) fn cause_and_chief_culprits(cause: Cause, causes: &[CauseShare]) -> String {
-    /// Culprits that are named.
+    /// Programs that are named.
     const NAMED: usize = 2;
-    /// A culprit with less than this of its cause is only counted, unless it is the largest.
+    /// A program with less than this of its cause is only counted, unless it is the largest.
     const NOTABLE: f64 = 0.1;
-    let mut culprits = culprits(causes);
-    culprits.retain(|row| row.cause == cause && row.culprit.is_some());
-    let above = |row: &CauseShare| row.excess_share_above_p99.value;
-    let whole: f64 = culprits.iter().map(|row| above(row)).sum();
-    let named = culprits.iter().enumerate().take(NAMED);
+    let of_cause = culprits(causes)
+        .into_iter()
+        .filter(|row| row.cause == cause);
+    let parts =
+        of_cause.filter_map(|row| Some((row.culprit.as_ref()?, row.excess_share_above_p99.value)));
+    let found = programs(parts);
+    let whole: f64 = found.iter().map(|program| program.part).sum();
+    let named = found.iter().enumerate().take(NAMED);
     let names: Vec<String> = named
-        .filter(|(place, row)| *place == 0 || above(row) >= NOTABLE * whole)
-        .filter_map(|(_, row)| Some(row.culprit.as_ref()?.to_string()))
+        .filter(|(place, program)| *place == 0 || program.part >= NOTABLE * whole)
+        .map(|(_, program)| program.called_with_pid())
         .collect();
-    let others = culprits.len() - names.len();
+    let others = found.len() - names.len();
     let listed = match (names.is_empty(), others) {
         (true, _) => return cause.label().to_owned(),
         (false, 0) => names.join(" and "),
@@ -273,10 +276,9 @@ pub(crate) fn mean_count(x: f64) -> String {
 /// The model behind the forecasts, and how accurate it is; without one, why there is none.
 pub(crate) fn fit_sentence(fit: Option<&ModelFit>, verdict: &Verdict) -> String {
     let Some(fit) = fit else {
-        let withdrawn = |claim: &Claim| claim.claim == ClaimName::Causes && !claim.valid;
-        let text = match verdict.valid && verdict.claims.iter().any(withdrawn) {
-            true => "No forecasts: the verdict withdraws them, and says why.",
-            false => "No forecasts: too few requests to check a model of the server; trace longer.",
+        let text = match verdict.holds(ClaimName::Causes) {
+            false => "No forecasts: the verdict withdraws them, and says why.",
+            true => "No forecasts: too few requests to check a model of the server; trace longer.",
         };
         return text.to_owned();
     };
@@ -460,6 +462,7 @@ pub(crate) fn summed<K: PartialEq>(lengths: impl Iterator<Item = (K, Nanos)>) ->
 mod tests {
     use super::*;
     use taillab_model::explanation::BandPart;
+    use taillab_model::summary::{Claim, Reason};
 
     fn band(parts: &[(Cause, f64)]) -> Band {
         let total: f64 = parts.iter().map(|(_, ns)| ns).sum();
@@ -534,6 +537,11 @@ mod tests {
         };
         assert!(fit_sentence(None, &verdict(false)).contains("the verdict withdraws them"));
         assert!(fit_sentence(None, &verdict(true)).contains("too few requests"));
+        let invalid = Verdict {
+            reasons: vec![Reason::new("no_answer", "none of 7 requests was answered")],
+            ..Verdict::default()
+        };
+        assert!(fit_sentence(None, &invalid).contains("the verdict withdraws them"));
     }
 
     #[test]

@@ -33,6 +33,7 @@ mod noise;
 pub mod perfetto;
 pub mod reproduction;
 pub mod requests;
+mod reservations;
 pub mod rtt;
 mod schedule;
 mod server;

@@ -8,6 +8,7 @@ use taillab_model::summary::{
 
 use crate::document::Document;
 use crate::figures::{self, counted, rate};
+use crate::reservations;
 use crate::text::Ink;
 
 /// The most requests per second that the workers of the ideal queue can serve.
@@ -207,8 +208,8 @@ pub(crate) fn cost_of_a_request(result: &ServerResult) -> Option<String> {
 }
 
 /// What a reader must know before the first figure: the reasons of the verdict that affect all
-/// figures, without their remedies, which the verdict shows.
-pub(crate) fn reservations(verdict: &Verdict) -> Vec<&str> {
+/// figures, without their remedies, which the verdict shows. Those with keys in `told` are said elsewhere.
+pub(crate) fn foremost<'v>(verdict: &'v Verdict, told: &[&str]) -> Vec<&'v str> {
     const KEYS: [&str; 8] = [
         "overload",
         "growing",
@@ -220,8 +221,11 @@ pub(crate) fn reservations(verdict: &Verdict) -> Vec<&str> {
         "generator_in_tail",
     ];
     let all = verdict.reasons.iter().chain(&verdict.warnings);
-    let foremost = all.filter(|reason| KEYS.contains(&reason.key.as_str()));
-    foremost
+    let these = all.filter(|reason| {
+        let key = reason.key.as_str();
+        KEYS.contains(&key) && !told.contains(&key)
+    });
+    these
         .map(|Reason { text, .. }| {
             // what was seen may have a colon too: the rate of a sweep, or an answer of the server
             text.rsplit_once(": ")
@@ -231,7 +235,7 @@ pub(crate) fn reservations(verdict: &Verdict) -> Vec<&str> {
 }
 
 /// Whether a measurement is valid, in a few words and their colour:
-/// `VALID up to p99.9, with 2 reservations`.
+/// `VALID up to p99.9, with 2 reservations`. Those with one root are one.
 pub(crate) fn verdict_word(verdict: &Verdict, partial: bool) -> (Ink, String) {
     let (ink, word) = match (verdict.valid, partial) {
         (false, false) => (Ink::Bad, "INVALID"),
@@ -246,7 +250,8 @@ pub(crate) fn verdict_word(verdict: &Verdict, partial: bool) -> (Ink, String) {
         }
         _ => (ink, word.to_owned()),
     };
-    match (verdict.valid, verdict.warnings.len() as u64) {
+    let reservations = reservations::of(verdict, &[]).len() as u64;
+    match (verdict.valid, reservations) {
         (false, _) | (_, 0) => (ink, word),
         (true, n) => {
             let reservations = counted(n, "reservation", "reservations");
@@ -268,7 +273,8 @@ mod tests {
             reasons: vec![Reason::new("errors", format!("{seen}: check the path"))],
             ..Verdict::default()
         };
-        assert_eq!(reservations(&verdict), [seen]);
+        assert_eq!(foremost(&verdict, &[]), [seen]);
+        assert!(foremost(&verdict, &["errors"]).is_empty());
     }
 
     #[test]

@@ -282,7 +282,7 @@ fn assert_explained(browser: &mut Browser) {
     let text = browser.value(TEXT);
     let text = text.as_str().unwrap();
     for what in [
-        "87 % of the excess above p99 comes from kworker/0:1",
+        "kworker/0:1 and dpkg on the core",
         "chrt -a -f -p 50 4711",
         "the busy time of the workers",
         "other threads on the core",

@@ -45,6 +45,83 @@ fn a_trace_on_one_screen() {
     insta::assert_snapshot!(text);
 }
 
+/// The screen said that slow requests come in bursts, and who did it was in a table below.
+#[test]
+fn the_main_cause_is_the_first_finding_on_the_screen() {
+    let mut sample = trace(LENGTH);
+    let screen = |sample: &TraceSample| terminal::screen(&sample.report(), None, &[], Style::PLAIN);
+    let found = |text: &str| -> Vec<String> {
+        let (_, found) = text.split_once("What was found\n").unwrap();
+        let found = found.lines().take_while(|line| !line.is_empty());
+        found.map(str::to_owned).collect()
+    };
+    let text = screen(&sample);
+    let lines = found(&text);
+    assert_eq!(
+        lines[..2],
+        [
+            "  • kworker/0:1 and dpkg on the core: 212 × 2.10 ms, 40,555 requests delayed,",
+            "    87 % of the excess above p99; with rt-priority p99.9 would be 723 µs."
+        ]
+    );
+    assert!(lines[2].contains("in bursts"), "{text}");
+    // the forecast below has the command; without it, the finding has
+    assert_eq!(text.matches("chrt -a -f -p 50 4711").count(), 1, "{text}");
+    sample.summary.server.predictions.clear();
+    let text = screen(&sample);
+    assert_eq!(found(&text)[2], "    → chrt -a -f -p 50 4711");
+    // an overload stays before it
+    let mut overload = sample.explanation().findings[1].clone();
+    overload.key = Some("overload".to_owned());
+    overload.text = "Work arrived faster than it was done.".to_owned();
+    sample.explanation().findings.insert(0, overload);
+    sample.summary.verdict.warnings = vec![Reason::new("overload", "it was so: lower the load")];
+    let text = screen(&sample);
+    let lines = found(&text);
+    assert_eq!(lines[0], "  • Work arrived faster than it was done.");
+    assert!(lines[1].starts_with("  • kworker/0:1 and dpkg"), "{text}");
+    // and is not said twice
+    assert!(!text.contains("it was so"), "{text}");
+    assert!(text.contains("with 1 reservation"), "{text}");
+}
+
+/// Beside four busy loops there were ten.
+#[test]
+fn a_noisy_screen_has_at_most_three_reservations() {
+    let keys = [
+        "rate_missed",
+        "client_busy",
+        "cut",
+        "unsupported_percentile",
+        "not_server_limited",
+        "share_intervals",
+        "incomplete",
+        "probe_cost",
+        "virtual_machine",
+        "busy_processes",
+    ];
+    let mut sample = common::explained::run(LENGTH);
+    let warning = |key: &str| Reason::new(key, format!("seen for {key}: do what helps"));
+    sample.summary.verdict.warnings = keys.map(warning).to_vec();
+    sample.summary.scheduled = Some(common::held_up(&sample.summary));
+    let text = terminal::screen(&sample.report(), None, &[], Style::PLAIN);
+    assert!(text.lines().count() <= 45, "{text}");
+    let said = text.lines().filter(|line| line.starts_with("  ! ")).count();
+    assert!((1..=3).contains(&said), "{text}");
+    assert!(text.contains("with 6 reservations"), "{text}");
+    assert!(unwrapped(&text).contains("The generator was held up for 12.4 % of the time"));
+    assert!(text.contains("more reservations: -v"), "{text}");
+    // the generator was held up once, and who had the CPU is the first finding
+    for key in ["rate_missed", "client_busy", "cut", "busy_processes"] {
+        assert!(!text.contains(&format!("seen for {key}:")), "{text}");
+    }
+    // with -v all of them are there
+    let all = terminal::render(&sample.report(), None, Style::PLAIN);
+    for key in keys {
+        assert!(all.contains(&format!("seen for {key}:")), "{key}: {all}");
+    }
+}
+
 #[test]
 fn a_trace_in_80_columns() {
     let sample = trace(LENGTH);

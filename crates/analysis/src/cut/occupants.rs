@@ -51,8 +51,9 @@ impl<'r> Occupants<'r> {
         chief(2).or_else(|| Some(format!("{} and others", chief(8)?)))
     }
 
-    /// Who had the CPU for longest between two times, apart from the generator and the idle
-    /// thread: `stress (pid 77)`; `None` if nobody had it for `least` or longer.
+    /// Which program had the CPU for longest between two times, apart from the generator and the idle
+    /// thread: `stress (pid 77)`, with the name of the thread that had it for longest; `None` if none had it for
+    /// `least` or longer.
     ///
     /// Time in which the probe was blind counts for the thread that was seen last.
     fn chief(&self, from: Monotonic, to: Monotonic, least: Nanos) -> Option<String> {
@@ -68,9 +69,28 @@ impl<'r> Occupants<'r> {
                 None => had.push((tid, lasted)),
             }
         }
-        let others = had.into_iter().filter(|(tid, _)| !self.is_known_well(*tid));
-        let (tid, lasted) = others.max_by_key(|(_, lasted)| *lasted)?;
+        had.retain(|(tid, _)| !self.is_known_well(*tid));
+        // of the threads of a process, the last is the one that had it for longest
+        had.sort_by_key(|(_, lasted)| *lasted);
+        let had = had.into_iter();
+        let had: Vec<(Tid, Tid, Nanos)> = had
+            .map(|(tid, lasted)| (self.process(tid), tid, lasted))
+            .collect();
+        let of_process = |process: Tid| -> Nanos {
+            let own = had.iter().filter(|(of, ..)| *of == process);
+            own.map(|(.., lasted)| *lasted).sum()
+        };
+        let sums = had
+            .iter()
+            .map(|(process, tid, _)| (*tid, of_process(*process)));
+        let (tid, lasted) = sums.max_by_key(|(_, lasted)| *lasted)?;
         (lasted >= least).then(|| self.name(tid))
+    }
+
+    /// The process of a thread; the thread itself, where that is not known.
+    fn process(&self, tid: Tid) -> Tid {
+        let pid = self.thread(tid).map(|thread| thread.pid);
+        pid.filter(|pid| *pid != 0).unwrap_or(tid)
     }
 
     /// Whether it is the idle thread or the generator itself.
@@ -155,6 +175,18 @@ mod tests {
             Occupants::default().chief(at(0), at(1_000), Nanos::ZERO),
             None
         );
+    }
+
+    #[test]
+    fn the_threads_of_a_process_had_the_cpu_together() {
+        let mut recording = recording(&[(0, 79), (300, 77), (550, 80), (700, 5)]);
+        let others = [thread(79, 79, "cc"), thread(80, 70, "stress-2")];
+        recording.context.threads.extend(others);
+        let occupants = &Occupants::of(&recording, &[1])[0];
+        let chief = |least| occupants.chief(at(0), at(700), Nanos::from_micros(least));
+        // cc had it for 300 µs at once, the process for 400 µs
+        assert_eq!(chief(400).unwrap(), "stress (pid 70)");
+        assert_eq!(chief(401), None);
     }
 
     #[test]

@@ -1,16 +1,21 @@
 //! Which causes make the tail, which culprits, and what would remove them.
 
 use taillab_model::Nanos;
-use taillab_model::explanation::{Cause, CauseShare, Culprit, Finding, PredictedPoint, Prediction};
+use taillab_model::explanation::{
+    Cause, CauseShare, Finding, PredictedPoint, Prediction, programs,
+};
 
-use super::facts::{Facts, NOTABLE, Tail, Whole, conclusive, inconclusive, list};
-use crate::fmt::{Count, Percentile};
+use super::facts::{Facts, NOTABLE, Whole, conclusive, inconclusive, list};
+use crate::fmt::{Count, Counted, Percentile};
 
-/// The largest number of culprits that a sentence names.
-const NAMED: usize = 3;
+/// The largest number of programs that a sentence names.
+const NAMED: usize = 2;
 
-/// A culprit with a smaller share of its cause is not named.
+/// A program with a smaller part of its cause is not named, unless it is the largest.
 const NAMED_PART: f64 = 0.1;
+
+/// Those that are not named are mentioned where they have at least this part of the cause together.
+const MENTIONED_PART: f64 = 0.05;
 
 /// A mitigation that leaves a larger share of the percentile is not advised.
 const WORTH_TRYING: f64 = 0.95;
@@ -18,9 +23,10 @@ const WORTH_TRYING: f64 = 0.95;
 /// A sentence for each cause with a notable share of the excess above p99, the largest first. Causes that
 /// may be chance follow together.
 pub(super) fn main_causes(facts: &Facts<'_>) -> Vec<Finding> {
-    let Some(tail) = facts.tail().filter(|tail| tail.measured > tail.ideal) else {
+    // who delayed requests is known without an ideal, too; a tail that is shorter than the ideal has no cause
+    if (facts.tail()).is_some_and(|tail| tail.measured <= tail.ideal) {
         return Vec::new();
-    };
+    }
     let have_own_findings = [Cause::Unexplained, Cause::Unobserved];
     let above = |share: &&CauseShare| share.excess_share_above_p99;
     let mut wholes: Vec<&CauseShare> = (facts.server.causes.iter())
@@ -30,127 +36,161 @@ pub(super) fn main_causes(facts: &Facts<'_>) -> Vec<Finding> {
     wholes.sort_by(|a, b| above(b).value.total_cmp(&above(a).value));
     let (doubtful, sure): (Vec<_>, Vec<_>) =
         (wholes.into_iter()).partition(|share| above(share).is_in_doubt());
-    let mut findings: Vec<Finding> = (sure.into_iter().enumerate())
-        .map(|(place, whole)| finding(facts, &tail, whole, place == 0))
+    let mut findings: Vec<Finding> = (sure.into_iter())
+        .map(|whole| finding(facts, whole))
         .collect();
-    findings.extend(chance(facts, &tail, &doubtful, findings.is_empty()));
+    findings.extend(chance(facts, &doubtful));
     findings
 }
 
-/// `p99.9 is 2 ms, ideal 100 µs. 45 % of the excess above p99`, or only `45 % of it` after the first.
-fn part(tail: &Tail, share: &str, first: bool) -> String {
-    match first {
-        true => format!("{tail}. {share} of the excess above p99"),
-        false => format!("{share} of it"),
-    }
-}
-
-/// A few bursts made many requests slow: another run may not have them.
-fn chance(
-    facts: &Facts<'_>,
-    tail: &Tail,
-    doubtful: &[&CauseShare],
-    first: bool,
-) -> Option<Finding> {
-    let (largest, more) = doubtful.split_first()?;
-    let from = |whole: &CauseShare, first: bool| {
-        let share = whole.excess_share_above_p99;
-        let range = format!("0 to {}", Whole(share.hi.unwrap_or(share.value)));
-        let share = part(tail, &format!("{} ({range})", Whole(share.value)), first);
-        format!("{share} may come from {}", blame(facts, whole))
-    };
-    let mut all = vec![from(largest, first)];
-    all.extend(more.iter().map(|whole| from(whole, false)));
-    let text = format!("{}: too few bursts to be sure.", all.join("; "));
-    let advice = "Measure for longer (-d).";
-    Some(inconclusive(text, advice, Some(largest.cause)))
-}
-
-/// The cause with its largest culprits and its figures.
-fn blame(facts: &Facts<'_>, whole: &CauseShare) -> String {
-    let culprits = culprits(&facts.server.causes, whole);
-    let blame = whole.cause.blame(&list(&culprits));
-    // each culprit has its own figures; without culprits, the figures are those of the cause
-    match culprits.is_empty() {
-        true => blame + &episodes(whole),
-        false => blame,
-    }
-}
-
-fn finding(facts: &Facts<'_>, tail: &Tail, whole: &CauseShare, first: bool) -> Finding {
+fn finding(facts: &Facts<'_>, whole: &CauseShare) -> Finding {
     let share = Whole(whole.excess_share_above_p99.value).to_string();
-    let share = part(tail, &share, first);
-    let mut text = format!("{share} comes from {}.", blame(facts, whole));
-    let best = best(&facts.server.predictions, &[whole.cause], tail.q);
+    let mut text = sentence(facts, whole, &share);
+    let best = best(&facts.server.predictions, &[whole.cause], None);
     if let Some((prediction, point)) = best {
-        text += &predicted_with(prediction, point);
+        text += &would_be(prediction, point);
     }
+    text.push('.');
     let command = best.and_then(|(prediction, _)| prediction.command.clone());
     let advice = command.or_else(|| whole.cause.info().advice.map(str::to_owned));
     conclusive(text, advice, Some(whole.cause))
 }
 
-/// ` Predicted with the server's threads under SCHED_FIFO: p99.9 130 µs (120 µs to 150 µs).`
-pub(super) fn predicted_with(prediction: &Prediction, point: &PredictedPoint) -> String {
-    let mut text = format!(
-        " Predicted with {}: {} {}",
-        prediction.description,
-        Percentile(point.q),
-        point.predicted_ns
-    );
-    if let Some((lo, hi)) = point.lo_ns.zip(point.hi_ns) {
-        text += &format!(" ({lo} to {hi})");
+/// A few bursts made many requests slow: another run may not have them.
+fn chance(facts: &Facts<'_>, doubtful: &[&CauseShare]) -> Option<Finding> {
+    let (largest, more) = doubtful.split_first()?;
+    let share = largest.excess_share_above_p99;
+    let most = Whole(share.hi.unwrap_or(share.value));
+    let share = format!("{} (0 to {most})", Whole(share.value));
+    let mut text = sentence(facts, largest, &share);
+    text += "; too few bursts to be sure of it";
+    if !more.is_empty() {
+        let more = Counted(more.len() as u64, "other cause", "other causes");
+        text += &format!(", or of {more}");
     }
     text.push('.');
-    if point.hi_ns.is_some_and(|hi| hi >= point.measured_ns) {
-        text += " The interval includes what was measured: this recording is too short or \
-                 too noisy to say whether it helps.";
-    }
-    text
+    let advice = "Measure for longer (-d).";
+    Some(inconclusive(text, advice, Some(largest.cause)))
 }
 
-/// The largest culprits of a cause, each with its figures.
-fn culprits(causes: &[CauseShare], whole: &CauseShare) -> Vec<String> {
-    let above = |share: &CauseShare| share.excess_share_above_p99.value;
-    let least = NAMED_PART * above(whole);
-    let mut of_cause: Vec<(&CauseShare, &Culprit)> = causes
-        .iter()
-        .filter(|share| share.cause == whole.cause && above(share) >= least)
-        .filter_map(|share| Some((share, share.culprit.as_ref()?)))
-        .collect();
-    of_cause.sort_by(|a, b| above(b.0).total_cmp(&above(a.0)));
-    let named = of_cause.iter().take(NAMED);
-    named
-        .map(|(share, culprit)| format!("`{culprit}`{}", episodes(share)))
-        .collect()
-}
-
-/// ` (212 times, 2.10 ms each; each delaying about 190 requests)`.
-fn episodes(whole: &CauseShare) -> String {
-    if whole.episodes == 0 {
-        return String::new();
-    }
-    let times = if whole.episodes == 1 {
-        "once".to_owned()
-    } else {
-        format!("{} times", Count(whole.episodes))
+/// What it was, how often, how long, how many requests, and its share of the tail: `` `dpkg` on the core: 212 ×
+/// 2.10 ms, 40,280 requests delayed, 93 % of the excess above p99 ``.
+fn sentence(facts: &Facts<'_>, whole: &CauseShare, share: &str) -> String {
+    let culprits = Culprits::of(&facts.server.causes, whole);
+    let what = whole.cause.blame(&list(&culprits.names));
+    // not every cause has a place for names
+    let times = match what == whole.cause.blame("") {
+        true => Times::of([whole].into_iter()),
+        false => culprits.times,
     };
-    let mean = Nanos::new(whole.mean_episode_ns.round() as u64);
-    let each = if whole.episodes == 1 { "" } else { " each" };
-    let mut text = format!(" ({times}, {mean}{each}");
-    if whole.requests_per_episode >= 1.5 {
-        let requests = Count(whole.requests_per_episode.round() as u64);
-        text += &format!("; each delaying about {requests} requests");
-    }
-    text.push(')');
-    text
+    let mut parts = happened(whole, times);
+    parts.push(format!("{share} of the excess above p99"));
+    format!("{}: {}", capitalised(&what), parts.join(", "))
 }
 
-/// The mitigation of one of these causes with the lowest forecast, if it is worth its cost.
+/// How often it happened and how many requests it delayed.
+fn happened(whole: &CauseShare, times: Times) -> Vec<String> {
+    let each = Nanos::new(times.mean_ns.round() as u64);
+    let requests = Counted(whole.requests, "request", "requests");
+    match times.n {
+        0 => Vec::new(),
+        1 => vec![format!("once for {each}"), format!("{requests} delayed")],
+        // what has no beginning and no end is counted by the requests
+        n if n == whole.requests => vec![format!("{requests} delayed by {each} each")],
+        n => vec![
+            format!("{} × {each}", Count(n)),
+            format!("{requests} delayed"),
+        ],
+    }
+}
+
+/// How often something happened, and for how long on average.
+#[derive(Clone, Copy)]
+struct Times {
+    n: u64,
+    mean_ns: f64,
+}
+
+impl Times {
+    fn of<'s>(shares: impl Iterator<Item = &'s CauseShare>) -> Self {
+        let (mut n, mut sum_ns) = (0, 0.0);
+        for share in shares {
+            n += share.episodes;
+            sum_ns += share.episodes as f64 * share.mean_episode_ns;
+        }
+        let mean_ns = sum_ns / n.max(1) as f64;
+        Self { n, mean_ns }
+    }
+}
+
+/// The programs with the largest parts of a cause.
+struct Culprits {
+    /// `` `kworker/0:1` `` and `` `dpkg` ``, or the first and `3 others`.
+    names: Vec<String>,
+    /// Theirs, where they make up the cause; else of the cause as a whole. Many short times of others would say
+    /// nothing of those that made the tail.
+    times: Times,
+}
+
+impl Culprits {
+    fn of(causes: &[CauseShare], whole: &CauseShare) -> Self {
+        let above = |share: &CauseShare| share.excess_share_above_p99.value;
+        let of_cause = causes.iter().filter(|share| share.cause == whole.cause);
+        let parts = of_cause.clone();
+        let parts = parts.filter_map(|share| Some((share.culprit.as_ref()?, above(share))));
+        let found = programs(parts);
+        let is_large = |part: f64| part >= NAMED_PART * above(whole);
+        let large = found.iter().take(NAMED).skip(1);
+        let large = large.filter(|program| is_large(program.part)).count();
+        let (named, others) = found.split_at(found.len().min(1 + large));
+        let mut names: Vec<String> = named.iter().map(|program| program.called("`")).collect();
+        let rest: f64 = others.iter().map(|program| program.part).sum();
+        let is_whole = others.is_empty() || rest < MENTIONED_PART * above(whole);
+        if !is_whole {
+            let others = found.len() as u64 - 1;
+            names.truncate(1);
+            names.push(Counted(others, "other", "others").to_string());
+        }
+        let is_named = |share: &&CauseShare| {
+            let culprit = share.culprit.as_ref();
+            culprit.is_some_and(|culprit| named.iter().any(|program| program.contains(culprit)))
+        };
+        let times = match is_whole {
+            true => Times::of(of_cause.filter(is_named)),
+            false => Times::of([whole].into_iter()),
+        };
+        Self { names, times }
+    }
+}
+
+/// The sentence with a large letter at its beginning.
+fn capitalised(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().map(char::to_uppercase);
+    first.into_iter().flatten().chain(letters).collect()
+}
+
+/// `` ; with `rt-priority` p99.9 would be 130 µs ``. The intervals are with the forecasts; here it matters only
+/// whether the change helps at all.
+pub(super) fn would_be(prediction: &Prediction, point: &PredictedPoint) -> String {
+    let (change, percentile) = (&prediction.change, Percentile(point.q));
+    match (point.lo_ns, point.hi_ns) {
+        (Some(lo), Some(hi)) if hi >= point.measured_ns => {
+            format!("; whether `{change}` helps is not sure ({percentile} {lo} to {hi})")
+        }
+        _ => format!(
+            "; with `{change}` {percentile} would be {}",
+            point.predicted_ns
+        ),
+    }
+}
+
+/// The mitigation of one of these causes with the lowest forecast, if it is worth its cost: at this percentile, or
+/// else at the highest one that has a forecast.
 pub(super) fn best<'a>(
     predictions: &'a [Prediction],
     causes: &[Cause],
-    q: f64,
+    q: Option<f64>,
 ) -> Option<(&'a Prediction, &'a PredictedPoint)> {
     let treats = |prediction: &&Prediction| {
         let mut removes = prediction.removes.iter();
@@ -161,7 +201,11 @@ pub(super) fn best<'a>(
         .filter(|prediction| prediction.cost.is_some())
         .filter(treats);
     let worth_trying = mitigations.filter_map(|prediction| {
-        let point = prediction.points.iter().find(|point| point.q == q)?;
+        let mut points = prediction.points.iter();
+        let point = match q {
+            Some(q) => points.find(|point| point.q == q)?,
+            None => points.next_back()?,
+        };
         let most = point.measured_ns.get() as f64 * WORTH_TRYING;
         (point.predicted_ns.get() as f64 <= most).then_some((prediction, point))
     });

@@ -11,36 +11,44 @@ use taillab_model::{Distribution, Nanos};
 /// Points (x, P(at least x)) of a distribution.
 type Points = Vec<(Nanos, f64)>;
 
-/// What is withdrawn from a result that is valid as a whole. In an invalid result everything is kept.
+/// The lowest percentile that is withdrawn; of an invalid result, all are.
+fn lowest(verdict: &Verdict, claims: &[Claim]) -> Option<f64> {
+    if !verdict.valid {
+        return Some(0.0);
+    }
+    let withdrawn = claims.iter().filter(|claim| !claim.valid);
+    withdrawn
+        .map(|claim| claim.claim)
+        .find_map(ClaimName::quantile)
+}
+
+/// What is withdrawn from a result.
 struct Withdrawn {
     /// This percentile and all higher ones.
     from: Option<f64>,
     causes: bool,
     forecasts: bool,
+    /// The result is invalid: whatever explains it is withdrawn too.
+    all: bool,
 }
 
 impl Withdrawn {
     fn by(verdict: &Verdict) -> Self {
-        let mut withdrawn = (verdict.claims.iter())
-            .filter(|claim| verdict.valid && !claim.valid)
-            .map(|claim| claim.claim);
-        let from = (withdrawn.clone()).find_map(ClaimName::quantile);
         Self {
-            from,
-            causes: withdrawn.clone().any(|claim| claim == ClaimName::Causes),
-            forecasts: withdrawn.any(|claim| claim == ClaimName::Forecasts),
+            from: lowest(verdict, &verdict.claims),
+            causes: !verdict.holds(ClaimName::Causes),
+            forecasts: !verdict.holds(ClaimName::Forecasts),
+            all: !verdict.valid,
         }
     }
 
     /// What is withdrawn of the requests on schedule, and of what the client saw of them.
     fn of_schedule(verdict: &Verdict, claims: &[Claim]) -> Self {
-        let withdrawn = (claims.iter()).filter(|claim| verdict.valid && !claim.valid);
         Self {
-            from: withdrawn
-                .map(|claim| claim.claim)
-                .find_map(ClaimName::quantile),
+            from: lowest(verdict, claims),
             causes: false,
             forecasts: false,
+            all: false,
         }
     }
 
@@ -83,6 +91,7 @@ impl Withdrawn {
             self.distribution(distribution);
         }
         server.stages_at.retain(|at| self.keeps(at.q));
+        (server.ideal.by_service_time).retain(|at| self.keeps(at.q));
         for forecast in &mut server.predictions {
             forecast.points.retain(|point| self.keeps(point.q));
         }
@@ -99,6 +108,12 @@ impl Withdrawn {
     }
 
     fn explanation(&self, explanation: &mut Explanation) {
+        if self.all {
+            *explanation = Explanation {
+                limits: std::mem::take(&mut explanation.limits),
+                ..Explanation::default()
+            };
+        }
         (explanation.bands).retain(|band| !self.causes && self.keeps(band.from_q));
         (explanation.around).retain(|band| !self.causes && self.keeps(band.to_q));
         for at in &mut explanation.fan_out {
@@ -133,8 +148,10 @@ impl Withdrawn {
 }
 
 /// Removes from the report and its curves, those of the server and of its client, what the report's verdict and
-/// the claims on the schedule withdraw. Returns whether anything of the server is withdrawn: then the findings
-/// must be made again.
+/// the claims on the schedule withdraw; of an invalid result, all that it claims. Returns whether anything of the
+/// server is withdrawn: then the findings must be made again.
+///
+/// Every output is made from what is left: no other place withdraws anything.
 pub fn withdraw<'c>(
     report: &mut Report,
     of_server: impl IntoIterator<Item = &'c mut Points>,
@@ -142,6 +159,11 @@ pub fn withdraw<'c>(
 ) -> bool {
     let withdrawn = Withdrawn::by(&report.verdict);
     withdrawn.server(&mut report.server);
+    if let Some(explanation) = &mut report.server.explanation {
+        // too few requests for an interval of p99 can still show whether those above it come in bursts
+        let clustering = explanation.clustering.take();
+        explanation.clustering = clustering.filter(|slow| !report.verdict.withdraws(slow.q));
+    }
     for points in of_server {
         withdrawn.curve(points);
     }
@@ -205,7 +227,7 @@ pub fn withdraw_from_rtt(row: &mut RttRow, curves: &mut RttCurves) {
         withdrawn.fan_out(at);
     }
     // too few round trips for an interval of p99 can still show whether those above it come in bursts
-    if verdict.valid && verdict.withdraws(0.99) {
+    if withdrawn.all || verdict.withdraws(0.99) {
         row.bursts = None;
     }
 }
@@ -220,6 +242,7 @@ mod tests {
             from: Some(0.99),
             causes: true,
             forecasts: true,
+            all: false,
         };
         let at = |servers| FanOut {
             servers,

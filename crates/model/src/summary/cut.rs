@@ -3,7 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{CutReason, Nanos};
+use crate::cause::Culprit;
+use crate::{CutReason, Nanos, Tid};
 
 /// When more than this share of the time was cut, the rest is too little to say what the schedule's arrivals
 /// would have seen.
@@ -55,4 +56,92 @@ pub struct CutBy {
     pub length_ns: Nanos,
     /// Requests that were left out.
     pub requests: u64,
+}
+
+/// What is said of a stall that no other task caused: it was the hypervisor, or an interrupt.
+const NO_TASK: &str = "the hypervisor or an interrupt";
+
+impl CutBy {
+    /// Who did it, as the causes name their culprits.
+    pub fn culprit(&self) -> Culprit {
+        if self.why != CutReason::GeneratorNotScheduled {
+            return Culprit::Interrupt {
+                name: NO_TASK.to_owned(),
+                number: None,
+            };
+        }
+        let who = self.who_and_cpu().0;
+        let who = who.strip_suffix(" and others").unwrap_or(who);
+        let with_number = |begins: &str| {
+            let (name, number) = who.strip_suffix(')')?.rsplit_once(begins)?;
+            Some((name.to_owned(), number.parse::<Tid>().ok()?))
+        };
+        let (of_process, of_thread) = (with_number(" (pid "), with_number(" (thread "));
+        let (pid, tid) = (of_process.as_ref(), of_thread.as_ref());
+        let (pid, tid) = (pid.map(|(_, pid)| *pid), tid.map(|(_, tid)| *tid));
+        let name = of_process.or(of_thread).map(|(name, _)| name);
+        Culprit::Thread {
+            name: name.unwrap_or_else(|| who.to_owned()),
+            pid,
+            tid,
+        }
+    }
+
+    /// The CPU of the generator on which that was.
+    pub fn cpu(&self) -> Option<u32> {
+        self.who_and_cpu().1
+    }
+
+    /// `stress (pid 77)` and 1 of `stress (pid 77) on CPU 1`.
+    fn who_and_cpu(&self) -> (&str, Option<u32>) {
+        let parts = self.who.rsplit_once(" on CPU ");
+        let parts = parts.and_then(|(who, cpu)| Some((who, cpu.parse().ok()?)));
+        parts.map_or((self.who.as_str(), None), |(who, cpu)| (who, Some(cpu)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_held_the_generator_up_is_read_from_the_words() {
+        let read = |why, who: &str| {
+            let by = CutBy {
+                why,
+                who: who.to_owned(),
+                times: 1,
+                length_ns: Nanos::ZERO,
+                requests: 0,
+            };
+            (by.culprit().to_string(), by.cpu())
+        };
+        let task = CutReason::GeneratorNotScheduled;
+        for (who, name, cpu) in [
+            ("stress (pid 77) on CPU 1", "stress (pid 77)", Some(1)),
+            (
+                "a (b) (pid 7) and others on CPU 12",
+                "a (b) (pid 7)",
+                Some(12),
+            ),
+            ("cc (thread 9) on CPU 0", "cc (thread 9)", Some(0)),
+            ("another task on CPU 0", "another task", Some(0)),
+            ("stress", "stress", None),
+        ] {
+            assert_eq!(read(task, who), (name.to_owned(), cpu));
+        }
+        let stalls = [
+            (
+                CutReason::GeneratorStalled,
+                "the hypervisor, or an interrupt, on CPU 1",
+            ),
+            (
+                CutReason::GeneratorLate,
+                "interrupts, or the hypervisor, on CPU 1",
+            ),
+        ];
+        for (why, who) in stalls {
+            assert_eq!(read(why, who), (NO_TASK.to_owned(), Some(1)));
+        }
+    }
 }

@@ -57,6 +57,12 @@ impl Verdict {
         claim.is_some_and(|claim| claim.because.iter().any(|key| key != TOO_FEW))
     }
 
+    /// Whether a claim holds: the result is not invalid as a whole, and nothing withdraws this of it.
+    pub fn holds(&self, claim: ClaimName) -> bool {
+        let mut others = self.claims.iter();
+        self.reasons.is_empty() && others.all(|other| other.valid || other.claim != claim)
+    }
+
     /// How many of the percentiles hold; all of them where there are no claims.
     pub fn holds_to(&self) -> HoldsTo {
         let mut last = HoldsTo::NoPercentile;
@@ -106,7 +112,7 @@ impl Reason {
 pub struct Claim {
     /// Which one.
     pub claim: ClaimName,
-    /// It holds. Otherwise it is withdrawn: the report does not have it.
+    /// It holds. Otherwise it is withdrawn: no output has it.
     pub valid: bool,
     /// The keys of the reasons and warnings that withdraw it; empty where it holds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -213,6 +219,10 @@ mod tests {
         assert_eq!(spoiled.holds_to(), HoldsTo::Percentile(ClaimName::P99));
         let nothing = verdict(&ClaimName::PERCENTILES);
         assert_eq!(nothing.holds_to(), HoldsTo::NoPercentile);
+        let mut no_causes = verdict(&[ClaimName::Causes]);
+        assert!(no_causes.holds(ClaimName::Ideal) && !no_causes.holds(ClaimName::Causes));
+        no_causes.reasons = vec![Reason::new("no_answer", "none of 7 requests was answered")];
+        assert!(!no_causes.holds(ClaimName::Ideal));
     }
 
     #[test]

@@ -93,7 +93,7 @@ fn put_head(page: &mut Markup, report: &Report, facts: &[(&str, String)]) {
 /// What must be known before the first figure of a valid result; an invalid one has its reasons
 /// there.
 pub(super) fn put_reservations(page: &mut Markup, verdict: &Verdict) {
-    let reservations = server::reservations(verdict);
+    let reservations = server::foremost(verdict, &[]);
     for text in reservations.iter().filter(|_| verdict.valid) {
         put!(page, "<p class=\"notice notable\">{}.</p>\n", Esc(text));
     }

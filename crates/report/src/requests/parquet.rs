@@ -113,6 +113,14 @@ pub fn copy_without_ideal<W: io::Write + Send>(file: File, out: W) -> Result<(),
     )
 }
 
+/// The same without the column of the causes only.
+///
+/// # Errors
+/// As [`copy_without_ideal`].
+pub fn copy_without_causes<W: io::Write + Send>(file: File, out: W) -> Result<(), ReportError> {
+    copy_without(file, out, &COLUMNS, &["main_cause"])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

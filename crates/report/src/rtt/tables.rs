@@ -150,7 +150,7 @@ pub(crate) fn bursts(row: &RttRow) -> String {
         longest,
     }) = &row.bursts
     else {
-        let withdraws = |open: &RttOpenLoop| open.verdict.valid && open.verdict.withdraws(0.99);
+        let withdraws = |open: &RttOpenLoop| open.verdict.withdraws(0.99);
         return match row.open_loop.as_ref().is_some_and(withdraws) {
             true => "withdrawn with p99, above which a round trip is slow".to_owned(),
             false => "too few round trips to say".to_owned(),

@@ -5,7 +5,7 @@ use taillab_model::compare::{Change, ComparedLatency, ComparedResult, Comparison
 
 use super::page::Page;
 use crate::figures::{self, quantile_name, rate, ratio};
-use crate::server::{reservations, verdict_word};
+use crate::server::{foremost, verdict_word};
 use crate::table::{Cell, Column, Table, known, name};
 use crate::text::{Ink, Style};
 
@@ -28,7 +28,7 @@ pub fn render(comparison: &Comparison, style: Style) -> String {
         page.marked(Ink::Notable, "!", &text);
     }
     for (name, result) in [("before", &comparison.before), ("after", &comparison.after)] {
-        for text in reservations(&result.verdict) {
+        for text in foremost(&result.verdict, &[]) {
             page.marked(Ink::Notable, "!", &format!("{name}, {text}"));
         }
     }

@@ -58,17 +58,27 @@ impl Page {
         }
     }
 
-    pub(super) fn finding(&mut self, finding: &Finding) {
+    fn finding(&mut self, finding: &Finding) {
+        self.found_text(finding);
+        if let Some(advice) = &finding.advice {
+            self.advice(advice);
+        }
+    }
+
+    /// What a finding says. A terminal has no other letters for names and commands.
+    pub(super) fn found_text(&mut self, finding: &Finding) {
         let (ink, mark) = match finding.inconclusive {
             true => (Ink::Notable, "?"),
             false => (Ink::Title, "•"),
         };
-        self.marked(ink, mark, &finding.text);
-        if let Some(advice) = &finding.advice {
-            let arrow = self.style.paint(Ink::Good, "→");
-            let lead = format!("{:1$}{arrow} ", "", INDENT + 2);
-            self.hanging(&lead, INDENT + 4, Ink::Title, advice);
-        }
+        self.marked(ink, mark, &finding.text.replace('`', ""));
+    }
+
+    /// What to do next about it.
+    pub(super) fn advice(&mut self, advice: &str) {
+        let arrow = self.style.paint(Ink::Good, "→");
+        let lead = format!("{:1$}{arrow} ", "", INDENT + 2);
+        self.hanging(&lead, INDENT + 4, Ink::Title, advice);
     }
 
     /// Composition, culprits, forecasts, and what else is known about the slow requests.

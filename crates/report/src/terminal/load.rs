@@ -11,6 +11,7 @@ use crate::latency::QUANTILES;
 use crate::load::{
     EXPLANATION, LoadDocument, chart, client, closed_table, latency_table, steps_table,
 };
+use crate::reservations;
 use crate::text::{Ink, Style};
 
 /// The result on one screen; `saved_in` is the directory of its files, if there is one.
@@ -18,7 +19,8 @@ pub fn load_screen(document: &LoadDocument<'_>, saved_in: Option<&str>, style: S
     let verdict = &document.report.verdict;
     let mut page = Page::new(style);
     page.head_of_load(document, saved_in, |page| {
-        page.verdict_lines(verdict, RESERVATIONS)
+        let reservations = reservations::lines(&reservations::of(verdict, &[]), None);
+        page.verdict_lines(verdict, &reservations, RESERVATIONS)
     });
     page.figures_of_load(document);
     page.text
@@ -29,7 +31,7 @@ pub fn render_load(document: &LoadDocument<'_>, saved_in: Option<&str>, style: S
     let report = document.report;
     let mut page = Page::new(style);
     page.head_of_load(document, saved_in, |page| {
-        page.reservations(&report.verdict)
+        page.reservations(&report.verdict, &[])
     });
     page.figures_of_load(document);
     if let Some(chart) = chart(document) {

@@ -12,7 +12,8 @@ use crate::checks::{State, TrustCheck};
 use crate::document::Document;
 use crate::figures::{counted, quantile_name};
 use crate::latency;
-use crate::server::{reservations, verdict_word};
+use crate::reservations::{self, Reservation};
+use crate::server::{foremost, verdict_word};
 use crate::table::Table;
 use crate::text::{INDENT, Ink, Style, WIDEST, clean, columns, wrap};
 
@@ -132,13 +133,13 @@ impl Page {
         }
     }
 
-    /// Below the title: what must be known before the first figure.
-    pub(super) fn reservations(&mut self, verdict: &Verdict) {
+    /// Below the title: what must be known before the first figure, and has no key in `told`.
+    pub(super) fn reservations(&mut self, verdict: &Verdict, told: &[&str]) {
         let ink = match verdict.valid {
             true => Ink::Notable,
             false => Ink::Bad,
         };
-        for text in reservations(verdict) {
+        for text in foremost(verdict, told) {
             self.marked(ink, "!", text);
         }
     }
@@ -151,14 +152,14 @@ impl Page {
     }
 
     /// Below the title of a screen: why it is invalid, and at most this number of reservations.
-    pub(super) fn verdict_lines(&mut self, verdict: &Verdict, reservations: usize) {
+    pub(super) fn verdict_lines(&mut self, verdict: &Verdict, reservations: &[&str], most: usize) {
         for Reason { text, .. } in &verdict.reasons {
             self.marked(Ink::Bad, "✗", text);
         }
-        for Reason { text, .. } in verdict.warnings.iter().take(reservations) {
+        for text in reservations.iter().take(most) {
             self.marked(Ink::Notable, "!", text);
         }
-        let left = verdict.warnings.len().saturating_sub(reservations);
+        let left = reservations.len().saturating_sub(most);
         if left > 0 {
             let more = counted(left as u64, "more reservation", "more reservations");
             self.paragraph(Ink::Quiet, &format!("and {more}: -v"));
@@ -306,12 +307,13 @@ impl Page {
         self.line("");
         let line = format!("{}{meaning}", self.style.paint(ink, &word));
         self.line(&line);
-        for (ink, mark, reasons) in [
-            (Ink::Bad, "✗", &verdict.reasons),
-            (Ink::Notable, "!", &verdict.warnings),
-        ] {
-            for Reason { text, .. } in reasons {
-                self.marked(ink, mark, text);
+        for Reason { text, .. } in &verdict.reasons {
+            self.marked(Ink::Bad, "✗", text);
+        }
+        for Reservation { chief, others, .. } in reservations::of(verdict, &[]) {
+            self.marked(Ink::Notable, "!", &chief.text);
+            for Reason { text, .. } in others {
+                self.marked(Ink::Quiet, "·", text);
             }
         }
     }

@@ -9,7 +9,7 @@ use crate::chart::Chart;
 use crate::document::Document;
 use crate::figures::{self, rate};
 use crate::text::{Ink, Style};
-use crate::{bursts, checks, schedule, server, stages, tail};
+use crate::{bursts, checks, reservations, schedule, server, stages, tail};
 
 /// The result on one screen or two, the most important first; `saved_in` is the page of the
 /// report, if it was saved.
@@ -51,8 +51,10 @@ impl Page {
     fn header(&mut self, document: &Document<'_>, saved_in: Option<&str>) {
         let report = document.report;
         self.title_of(report);
-        self.reservations(&report.verdict);
-        self.off_schedule(schedule::off_schedule(report));
+        let schedule = schedule::off_schedule(report);
+        let told = reservations::told(report, schedule.is_some());
+        self.reservations(&report.verdict, &told);
+        self.off_schedule(schedule);
         for (name, fact) in facts(document, true) {
             self.fact(name, &fact);
         }

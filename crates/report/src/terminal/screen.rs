@@ -1,12 +1,13 @@
 //! The result on one screen: what to believe, how far from the ideal, why, what would help, what next.
 
-use taillab_model::explanation::{CauseShare, Explanation, Finding, Prediction};
+use taillab_model::explanation::{Cause, CauseShare, Explanation, Finding, Prediction};
 
 use super::page::{Page, RESERVATIONS};
 use crate::causes::wholes_table;
 use crate::document::Document;
 use crate::explained;
 use crate::figures::counted;
+use crate::reservations;
 use crate::schedule;
 use crate::text::{INDENT, Ink, Style, columns};
 
@@ -31,7 +32,7 @@ impl NextStep {
 
 /// Causes on the screen.
 const CAUSES: usize = 3;
-/// Findings on the screen that no other part of it shows.
+/// Findings on the screen: the main cause, and what no other part of it shows.
 const FINDINGS: usize = 2;
 /// A forecast that leaves more than this of the percentile is not worth a line.
 const WORTH_TRYING: f64 = 0.95;
@@ -56,22 +57,23 @@ pub fn screen(
     next: &[NextStep],
     style: Style,
 ) -> String {
-    let rooms = (1..=RESERVATIONS).rev().map(|reservations| Room {
+    let room = |(reservations, findings)| Room {
         reservations,
-        findings: FINDINGS,
-        costs: true,
-    });
-    let one_finding = Room {
-        reservations: 1,
-        findings: 1,
+        findings,
         costs: true,
     };
+    let rooms = [
+        (RESERVATIONS, FINDINGS),
+        (RESERVATIONS - 1, FINDINGS),
+        (RESERVATIONS - 1, 1),
+        (1, 1),
+    ];
     let least = Room {
         costs: false,
-        ..one_finding
+        ..room((1, 1))
     };
     let draw = |room| drawn(document, saved_in, next, style, room);
-    (rooms.chain([one_finding]).map(draw))
+    (rooms.into_iter().map(room).map(draw))
         .find(|text| text.lines().count() <= LINES)
         .unwrap_or_else(|| draw(least))
 }
@@ -86,8 +88,7 @@ fn drawn(
     let report = document.report;
     let mut page = Page::new(style);
     page.title_of(report);
-    page.verdict_lines(&report.verdict, room.reservations);
-    page.off_schedule(schedule::notably_off_schedule(report));
+    page.chief_reservations(document, room.reservations);
     page.assertions(&report.assertions);
     for (name, fact) in super::report::chief_facts(document) {
         page.fact(name, &fact);
@@ -97,9 +98,13 @@ fn drawn(
     }
     page.latency_of_server(document);
     if let Some(explanation) = &report.server.explanation {
-        page.chief_findings(explanation, room.findings);
-        page.chief_causes(&report.server.causes);
-        page.best_forecast(document, room.costs);
+        let forecast = best(&report.server.predictions);
+        let chief = chief_findings(explanation, room.findings);
+        page.chief_found(&chief, forecast);
+        page.chief_causes(&report.server.causes, chief.iter().any(is_of_chance));
+        if let Some(forecast) = forecast {
+            page.best_forecast(document, forecast, room.costs);
+        }
     } else {
         page.line("");
         page.paragraph(Ink::Quiet, explained::NOT_EXPLAINED);
@@ -111,24 +116,33 @@ fn drawn(
 }
 
 impl Page {
-    /// What neither the table of causes nor the forecast says.
-    fn chief_findings(&mut self, explanation: &Explanation, most: usize) {
-        let own = |finding: &&Finding| finding.cause.is_none();
-        let chief: Vec<&Finding> = (explanation.findings.iter())
-            .filter(own)
-            .take(most)
-            .collect();
+    /// What must be known before the first figure, and is said nowhere else on the screen.
+    fn chief_reservations(&mut self, document: &Document<'_>, most: usize) {
+        let report = document.report;
+        let schedule = schedule::notably_off_schedule(report);
+        let told = reservations::told(report, schedule.is_some());
+        let reservations = reservations::of(&report.verdict, &told);
+        let lines = reservations::lines(&reservations, schedule.as_deref());
+        self.verdict_lines(&report.verdict, &lines, most);
+    }
+
+    /// These findings, without the command of the forecast, which follows below.
+    fn chief_found(&mut self, chief: &[&Finding], forecast: Option<&Prediction>) {
         if chief.is_empty() {
             return;
         }
         self.heading("What was found", "");
+        let command = forecast.and_then(|forecast| forecast.command.as_ref());
         for finding in chief {
-            self.finding(finding);
+            self.found_text(finding);
+            if let Some(advice) = finding.advice.as_ref().filter(|of| Some(*of) != command) {
+                self.advice(advice);
+            }
         }
     }
 
     /// The largest causes of the excess above p99 whose interval does not reach 0.
-    fn chief_causes(&mut self, causes: &[CauseShare]) {
+    fn chief_causes(&mut self, causes: &[CauseShare], doubt_is_told: bool) {
         let above = |row: &&CauseShare| row.excess_share_above_p99;
         let mut chief: Vec<&CauseShare> = (causes.iter())
             .filter(|row| row.culprit.is_none() && above(row).is_sure())
@@ -136,7 +150,7 @@ impl Page {
             .collect();
         chief.sort_by(|a, b| above(b).value.total_cmp(&above(a).value));
         chief.truncate(CAUSES);
-        let doubt = explained::doubt_sentence(causes);
+        let doubt = explained::doubt_sentence(causes).filter(|_| !doubt_is_told);
         if chief.is_empty() && doubt.is_none() {
             return;
         }
@@ -154,17 +168,15 @@ impl Page {
         }
     }
 
-    fn best_forecast(&mut self, document: &Document<'_>, costs: bool) {
-        let server = &document.report.server;
-        if let Some(mut best) = best(&server.predictions).cloned() {
-            best.cost = best.cost.filter(|_| costs);
-            self.heading("What would help most", "as forecast by the replay");
-            self.forecasts(&[&best]);
-            let others = server.predictions.len() - 1;
-            if others > 0 {
-                let more = counted(others as u64, "other forecast", "other forecasts");
-                self.paragraph(Ink::Quiet, &format!("{more}: -v"));
-            }
+    fn best_forecast(&mut self, document: &Document<'_>, best: &Prediction, costs: bool) {
+        let mut best = best.clone();
+        best.cost = best.cost.filter(|_| costs);
+        self.heading("What would help most", "as forecast by the replay");
+        self.forecasts(&[&best]);
+        let others = document.report.server.predictions.len() - 1;
+        if others > 0 {
+            let more = counted(others as u64, "other forecast", "other forecasts");
+            self.paragraph(Ink::Quiet, &format!("{more}: -v"));
         }
     }
 
@@ -187,6 +199,23 @@ impl Page {
             }
         }
     }
+}
+
+/// At most this number of findings: the first about a cause, since the table has the others, and those about
+/// something else.
+fn chief_findings(explanation: &Explanation, most: usize) -> Vec<&Finding> {
+    let findings = explanation.findings.iter();
+    let main = findings.clone().find(|finding| finding.cause.is_some());
+    let chief = findings.filter(|finding| {
+        finding.cause.is_none() || main.is_some_and(|main| std::ptr::eq(main, *finding))
+    });
+    chief.take(most).collect()
+}
+
+/// Whether it says that causes may be due to chance.
+fn is_of_chance(finding: &&Finding) -> bool {
+    let is_known = |cause: Cause| !matches!(cause, Cause::Unexplained | Cause::Unobserved);
+    finding.inconclusive && finding.cause.is_some_and(is_known)
 }
 
 /// The best forecast of a change that somebody can make, if it is worth making.

@@ -12,7 +12,7 @@ use taillab_model::summary::{
     Calibration, LoadSummary, Observer, Overhead, Reason, Report, SCHEMA_VERSION, Scheduled,
     ServerResult, ServiceTimeSource, Verdict,
 };
-use taillab_model::{Monotonic, Nanos, RecordingContext, Tid};
+use taillab_model::{Distribution, Monotonic, Nanos, RecordingContext, Tid};
 use taillab_report::{Curve, Series};
 
 use super::limits;
@@ -292,19 +292,33 @@ impl<'c> Pass<'c> {
         if let Some(view) = &mut report.scheduled {
             view.claims = of_schedule;
         }
+        let ideal = &found.ideal_as_independent;
+        Ok(Analysed::without_withdrawn(
+            (report, curves),
+            ideal,
+            found.disturbances,
+        ))
+    }
+}
+
+impl Analysed {
+    /// A judged report with its curves, without what its verdict withdraws. Every output is made from this: none has
+    /// to know what is withdrawn. `ideal` and `disturbances`: see [`findings::renew`].
+    pub(super) fn without_withdrawn(
+        (mut report, mut curves): (Report, Vec<Curve>),
+        ideal: &Distribution,
+        disturbances: bool,
+    ) -> Self {
         let of_client = |curve: &&mut Curve| curve.series == Series::Client;
         let (client, server): (Vec<&mut Curve>, Vec<&mut Curve>) =
             curves.iter_mut().partition(of_client);
         verdict::withdraw(&mut report, points(server), points(client));
         // only now is it known where t comes from, what the probe cost, and what is withdrawn
-        let ideal = &found.ideal_as_independent;
-        findings::renew(&mut report.server, ideal, found.disturbances);
+        findings::renew(&mut report.server, ideal, disturbances);
         report.server.ratio = ratio::divided(&report.server);
-        Ok(Analysed { report, curves })
+        Self { report, curves }
     }
-}
 
-impl Analysed {
     /// The exit code of the command that shows this.
     pub fn exit(&self) -> Exit {
         match self.report.verdict.valid {

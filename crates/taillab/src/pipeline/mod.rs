@@ -20,6 +20,8 @@ mod rows;
 mod rundir;
 mod save;
 mod service_time;
+#[cfg(test)]
+mod withdrawn;
 
 pub use analyse::{Analysed, BeforeLoad, Known, RecordingCost};
 pub use canary::{Canary, stalls};

@@ -28,14 +28,16 @@ pub fn of_recording(recording: &Path, analysed: &Analysed) -> Vec<NextStep> {
     slowest.into_iter().chain([everything]).collect()
 }
 
-/// For a run: try what its forecasts promise, unless that was done, or the run follows no request.
+/// For a run: try what its forecasts promise, unless that was done, the run follows no request, or nothing of it
+/// holds.
 pub fn of_run(folder: &Path, recorded: bool, analysed: &Analysed) -> Vec<NextStep> {
     let mut steps = match recorded {
         true => of_recording(folder, analysed),
         false => Vec::new(),
     };
-    let is_followed = analysed.report.server.matching.stamps != MiddleStamps::Ends;
-    if analysed.report.fixes.is_empty() && is_followed {
+    let report = &analysed.report;
+    let is_followed = report.server.matching.stamps != MiddleStamps::Ends;
+    if report.verdict.valid && report.fixes.is_empty() && is_followed {
         let experiment = quoted(&folder.join("experiment.toml"));
         let fix = NextStep::new(
             format!("sudo taillab run -f {experiment} --fix"),

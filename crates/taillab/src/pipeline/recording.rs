@@ -109,7 +109,7 @@ fn conclude(
 ) -> Result<Analysed, Failure> {
     let analysed = pass.conclude(end, known)?;
     if let (Some(rows), Some(dir)) = (rows, dir) {
-        rows.keep(dir, analysed.report.server.ideal.withdrawn.is_some())?;
+        rows.keep(dir, &analysed.report)?;
     }
     Ok(analysed)
 }

@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use taillab_analysis::Matched;
 use taillab_analysis::ledger::{Entry, Labels};
 use taillab_model::explanation::Cause;
+use taillab_model::summary::{ClaimName, Report};
 use taillab_model::{Monotonic, Nanos};
 use taillab_report::requests::RequestRow;
 use taillab_report::{ReportError, hlog, requests};
@@ -133,32 +134,74 @@ impl Rows {
 /// Both files, completely written but not yet under their final names.
 pub struct WrittenRows([Written; 2]);
 
+/// What no row may have, because it is withdrawn from the result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LeftOut {
+    Nothing,
+    /// The cause of its excess.
+    Causes,
+    /// The ideal, and with it the excess and its cause.
+    Ideal,
+}
+
+impl LeftOut {
+    fn of(report: &Report) -> Self {
+        let is_compared = report.server.ideal.withdrawn.is_none();
+        if !is_compared || !report.verdict.holds(ClaimName::Ideal) {
+            Self::Ideal
+        } else if !report.verdict.holds(ClaimName::Causes) {
+            Self::Causes
+        } else {
+            Self::Nothing
+        }
+    }
+}
+
 struct Written {
     name: &'static str,
-    copy_without_ideal: CopyFile,
+    copies: Copies,
     unfinished: Unfinished,
     file: BufWriter<File>,
 }
 
-/// Copies a file without the ideal.
+/// Copies a file without something.
 type CopyFile = fn(File, &mut BufWriter<File>) -> Result<(), ReportError>;
 
+/// How to leave something out of a file.
+#[derive(Clone, Copy)]
+struct Copies {
+    without_ideal: CopyFile,
+    /// `None` where the file has no causes.
+    without_causes: Option<CopyFile>,
+}
+
+impl Copies {
+    fn without(self, left_out: LeftOut) -> Option<CopyFile> {
+        match left_out {
+            LeftOut::Nothing => None,
+            LeftOut::Causes => self.without_causes,
+            LeftOut::Ideal => Some(self.without_ideal),
+        }
+    }
+}
+
 impl WrittenRows {
-    /// Gives them their final names. If the ideal was `withdrawn`, which is known only after all rows are
-    /// written, they are copied without what depends on it.
-    pub fn keep(self, dir: &mut RunDir, withdrawn: bool) -> Result<(), Failure> {
+    /// Gives them their final names. What is withdrawn from the `report` is known only after all rows are written:
+    /// they are copied without it.
+    pub fn keep(self, dir: &mut RunDir, report: &Report) -> Result<(), Failure> {
+        let left_out = LeftOut::of(report);
         for written in self.0 {
-            if !withdrawn {
+            let Some(copy) = written.copies.without(left_out) else {
                 dir.finish(written.unfinished, written.file)?;
                 continue;
-            }
+            };
             let whole = written.file.into_inner();
             let mut whole = whole
                 .map_err(std::io::IntoInnerError::into_error)
                 .or_exit(Exit::Failed)?;
             whole.rewind().or_exit(Exit::Failed)?;
             let (unfinished, mut rest) = dir.begin(written.name)?;
-            (written.copy_without_ideal)(whole, &mut rest).or_exit(Exit::Failed)?;
+            copy(whole, &mut rest).or_exit(Exit::Failed)?;
             dir.finish(unfinished, rest)?;
         }
         Ok(())
@@ -222,9 +265,16 @@ impl RowFiles {
     pub fn finish(mut self) -> Result<WrittenRows, Failure> {
         self.send();
         let [requests, latency] = self.writers;
+        let without_causes: CopyFile = |file, out| requests::copy_without_causes(file, out);
         Ok(WrittenRows([
-            requests.finish(|file, out| requests::copy_without_ideal(file, out))?,
-            latency.finish(|file, out| hlog::copy_without_ideal(file, out))?,
+            requests.finish(Copies {
+                without_ideal: |file, out| requests::copy_without_ideal(file, out),
+                without_causes: Some(without_causes),
+            })?,
+            latency.finish(Copies {
+                without_ideal: |file, out| hlog::copy_without_ideal(file, out),
+                without_causes: None,
+            })?,
         ]))
     }
 }
@@ -263,7 +313,7 @@ impl Writer {
         })
     }
 
-    fn finish(self, copy_without_ideal: CopyFile) -> Result<Written, Failure> {
+    fn finish(self, copies: Copies) -> Result<Written, Failure> {
         drop(self.batches);
         let file = match self.thread.join() {
             Ok(written) => written.or_exit(Exit::Failed)?,
@@ -271,7 +321,7 @@ impl Writer {
         };
         Ok(Written {
             name: self.name,
-            copy_without_ideal,
+            copies,
             unfinished: self.unfinished,
             file,
         })

@@ -1,0 +1,91 @@
+//! How causes and culprits are told.
+
+use super::*;
+
+/// Eleven loops of a shell, each a process of its own, were named one by one.
+#[test]
+fn processes_of_one_name_are_one_culprit() {
+    let shell = |pid| {
+        Some(Culprit::Thread {
+            name: "sh".to_owned(),
+            pid: Some(pid),
+            tid: Some(pid),
+        })
+    };
+    let mut causes = vec![
+        share(Cause::Background, None, 0.87),
+        share(Cause::Background, thread("kdamond.0"), 0.05),
+        share(Cause::Background, thread("dpkg"), 0.04),
+    ];
+    causes.extend((0..11).map(|i| share(Cause::Background, shell(20_100 + i), 0.07)));
+    let case = Case {
+        causes,
+        ..Case::default()
+    };
+    let text = &case.findings()[0].text;
+    let named = "11 processes named `sh` and 2 others on the core: 212 × 2.10 ms, 40,280";
+    assert!(text.starts_with(named), "{text}");
+}
+
+/// Five other programs came for some microseconds each, and hid that each time of the loops took 0.65 ms.
+#[test]
+fn short_times_of_others_do_not_hide_those_that_made_the_tail() {
+    let times = |share: CauseShare, episodes, mean_episode_ns| CauseShare {
+        episodes,
+        mean_episode_ns,
+        ..share
+    };
+    let whole = share(Cause::Background, None, 0.99);
+    let stress = share(Cause::Background, thread("stress"), 0.96);
+    let cron = share(Cause::Background, thread("cron"), 0.03);
+    let mut case = Case {
+        causes: vec![
+            times(whole, 1_423, 333_000.0),
+            times(stress, 719, 649_000.0),
+            times(cron, 704, 10_000.0),
+        ],
+        ..Case::default()
+    };
+    let text = |case: &Case| case.texts().remove(0);
+    let said = "`stress` on the core: 719 × 649 µs, 40,280 requests delayed, 99 %";
+    assert!(text(&case).starts_with(said), "{}", text(&case));
+    // where the others matter, the figures are theirs, too
+    case.causes[2].excess_share_above_p99.value = 0.07;
+    let said = "`stress` and 1 other on the core: 1,423 × 333 µs, 40,280 requests delayed, 99 %";
+    assert!(text(&case).starts_with(said), "{}", text(&case));
+}
+
+/// Clients that wait for their answers: there is no ideal and no forecast, and still somebody held the server up.
+#[test]
+fn without_an_ideal_the_main_cause_is_still_the_first_finding() {
+    let case = Case {
+        withdrawn: Some(Withdrawn::ClientsWait { at_once: 8 }),
+        ideal: distribution(&[]),
+        causes: vec![share(Cause::Throttled, None, 0.9)],
+        ..Case::default()
+    };
+    assert_eq!(
+        case.texts(),
+        [
+            "The server being held back by a quota: 212 × 2.10 ms, 40,280 requests delayed, 90 % of the \
+             excess above p99."
+        ]
+    );
+}
+
+/// Work without a beginning and an end has as many times as requests.
+#[test]
+fn what_happens_to_each_request_is_counted_by_requests() {
+    let receiving = CauseShare {
+        episodes: 40_280,
+        mean_episode_ns: 3_100.0,
+        ..share(Cause::StackRx, None, 0.4)
+    };
+    let case = Case {
+        causes: vec![receiving],
+        ..Case::default()
+    };
+    let text = &case.findings()[0].text;
+    let said = "Receiving in the network stack: 40,280 requests delayed by 3.10 µs each, 40 %";
+    assert!(text.starts_with(said), "{text}");
+}
