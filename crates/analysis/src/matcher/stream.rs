@@ -21,7 +21,7 @@ mod writes;
 
 use std::collections::VecDeque;
 
-use taillab_model::{Monotonic, Tid};
+use taillab_model::{Monotonic, Nanos, Tid};
 
 use super::doubt::Doubt;
 use super::framer::Framer;
@@ -97,6 +97,8 @@ pub(super) struct Connection {
     was_aside: bool,
     /// The pauses in the batch's response.
     pauses: Pauses,
+    /// The longest time between two separate segments of any response.
+    longest_gap: Nanos,
     /// Where the latest data ends.
     pub(super) next: Position,
     /// Where the latest push was.
@@ -227,7 +229,7 @@ impl Connection {
         options: &MatchOptions,
         settled: &mut Vec<Settled>,
     ) {
-        if at.is_some_and(|at| self.goes_on(at, options)) {
+        if at.is_some_and(|at| self.may_go_on(at, options)) {
             self.is_cut_off(settled);
         }
         self.settle(options, settled);
@@ -431,6 +433,7 @@ impl Connection {
             Some(last) => {
                 let pause = segment.at.saturating_since(last.at);
                 self.pauses.add(pause, options);
+                self.longest_gap = self.longest_gap.max(pause);
                 Role::Begins
             }
             None => Role::Begins,

@@ -26,6 +26,7 @@ fn lowest(verdict: &Verdict, claims: &[Claim]) -> Option<f64> {
 struct Withdrawn {
     /// This percentile and all higher ones.
     from: Option<f64>,
+    ideal: bool,
     causes: bool,
     forecasts: bool,
     /// The result is invalid: whatever explains it is withdrawn too.
@@ -36,6 +37,7 @@ impl Withdrawn {
     fn by(verdict: &Verdict) -> Self {
         Self {
             from: lowest(verdict, &verdict.claims),
+            ideal: !verdict.holds(ClaimName::Ideal),
             causes: !verdict.holds(ClaimName::Causes),
             forecasts: !verdict.holds(ClaimName::Forecasts),
             all: !verdict.valid,
@@ -46,6 +48,7 @@ impl Withdrawn {
     fn of_schedule(verdict: &Verdict, claims: &[Claim]) -> Self {
         Self {
             from: lowest(verdict, claims),
+            ideal: false,
             causes: false,
             forecasts: false,
             all: false,
@@ -116,6 +119,9 @@ impl Withdrawn {
         }
         (explanation.bands).retain(|band| !self.causes && self.keeps(band.from_q));
         (explanation.around).retain(|band| !self.causes && self.keeps(band.to_q));
+        for request in explanation.slowest.iter_mut().filter(|_| self.ideal) {
+            request.ideal_ns = None;
+        }
         for at in &mut explanation.fan_out {
             self.fan_out(at);
         }
@@ -240,6 +246,7 @@ mod tests {
     fn what_many_servers_take_goes_with_the_percentile_of_one() {
         let withdrawn = Withdrawn {
             from: Some(0.99),
+            ideal: false,
             causes: true,
             forecasts: true,
             all: false,

@@ -225,6 +225,13 @@ fn causes_and_forecasts_that_are_withdrawn_are_nowhere() {
     assert!(server.measured.sojourn.quantile(0.99).is_some());
     assert!(server.ideal.sojourn.quantile(0.99).is_some());
     assert_eq!(with(&outputs(&left), &["kdamond.0"])[0].0, "slowest");
+    let has_ideal = |of: &Analysed| !with(&outputs(of), &["(ideal 100 µs)"]).is_empty();
+    assert!(explanation.slowest[0].ideal_ns.is_some() && has_ideal(&left));
+    // without an ideal, a single request has none either
+    let all = [&ClaimName::PERCENTILES[..], &ClaimName::COMPARISON].concat();
+    let left = judged(verdict("unmatched", &all));
+    let explanation = left.report.server.explanation.as_ref().unwrap();
+    assert!(explanation.slowest[0].ideal_ns.is_none() && !has_ideal(&left));
 }
 
 /// An invalid result showed 16 forecasts, 55 causes and a command to apply one of them.

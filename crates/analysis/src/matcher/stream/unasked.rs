@@ -76,6 +76,16 @@ impl Connection {
         self.pauses.count > 0 && !self.is_over(now, options)
     }
 
+    /// Whether the recording, which ends at `now`, may have cut the batch's response off: it goes on, or others
+    /// on this connection came in pieces that were further apart than the end is from its last segment.
+    pub(super) fn may_go_on(&self, now: Monotonic, options: &MatchOptions) -> bool {
+        // shorter gaps are those between the writes of a head and a body
+        let in_pieces = self.longest_gap * 4 > options.overtaken_after;
+        let last = self.departures.last().map(|last| last.segment.at);
+        let near = last.is_some_and(|last| now.saturating_since(last) <= self.longest_gap * 2);
+        in_pieces && near || self.goes_on(now, options)
+    }
+
     /// No more is seen of a response that may go on, so it is not known when it ends.
     pub(super) fn is_cut_off(&mut self, settled: &mut Vec<Settled>) {
         if self.pauses.count >= MANY_PAUSES {
