@@ -325,10 +325,7 @@ impl<'c> Analysis<'c> {
     /// # Errors
     /// When there is no request to analyse.
     pub fn finish(self, lost_events: u64) -> Result<Analysed, AnalysisError> {
-        if self.all_arrivals == 0 {
-            let events = self.events;
-            return Err(AnalysisError::NoPackets { events });
-        }
+        self.ensure_packets()?;
         let (matching, lacking) = self.matching(lost_events);
         let mut server_measured = self.business(&matching);
         let (options, workers) = (self.options, self.options.workers.get());
@@ -405,6 +402,14 @@ impl<'c> Analysis<'c> {
             ideal_as_independent,
             disturbances: self.disturbances,
         })
+    }
+
+    const fn ensure_packets(&self) -> Result<(), AnalysisError> {
+        let events = self.events;
+        match self.all_arrivals {
+            0 => Err(AnalysisError::NoPackets { events }),
+            _ => Ok(()),
+        }
     }
 
     /// How events and responses joined, and what the distributions lack.

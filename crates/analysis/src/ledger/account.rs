@@ -160,11 +160,7 @@ fn with_worker(
     left -= received;
     let used = request.used_ns.min(left);
     left -= used;
-    // T5 to T6 is sending; if the service takes too long, the excess is assumed to be at its end
-    let sending = request
-        .t5_ns()
-        .map_or(0, |t5_ns| request.t6_ns.saturating_sub(t5_ns));
-    let transmit = sending.saturating_sub(request.over_ns).min(used);
+    let transmit = transmit_ns(request).min(used);
 
     // the rest is work for others; once the request is late, all of that is order
     let order = others_since_late(request, now).min(left);
@@ -226,6 +222,13 @@ fn with_worker(
         transmit_ns: transmit,
         received_ns,
     }
+}
+
+/// T5 to T6 is sending. If the service takes too long, the excess is assumed to be at its end.
+fn transmit_ns(request: &OpenRequest) -> u64 {
+    let t5_ns = request.t5_ns().unwrap_or(request.t6_ns);
+    let sending = request.t6_ns.saturating_sub(t5_ns);
+    sending.saturating_sub(request.over_ns)
 }
 
 /// The time since the request became late, without delays and receive softirqs, in nanoseconds.

@@ -54,14 +54,15 @@ fn place(asked: &mut toml::Table) -> Result<(), Failure> {
     let roots = Roots::default();
     let placement = match (has(asked, "server", "cpus"), has(asked, "client", "cpus")) {
         (true, true) => return Ok(()),
-        (false, false) => Placement::choose(&roots, None, None).ok(),
+        // the mask may leave too few, which would not matter to CPUs that are named
+        (false, false) => Some(Placement::choose(&roots, None, None).map_err(host)?),
         _ if server.is_none() && client.is_none() => None,
         _ => {
             let (server, client) = (server.as_ref(), client.as_ref());
             Some(Placement::choose_for_load(&roots, server, client).map_err(host)?)
         }
     };
-    // a machine with too few CPUs, and what is no list of them, are refused when they are used
+    // what is no list of CPUs is refused when it is used
     if let Some(placement) = placement {
         set(asked, "server.cpus", placement.server.to_string().into());
         set(asked, "client.cpus", placement.client.to_string().into());

@@ -162,10 +162,7 @@ pub fn measure(
     observe::name_own(&mut context, &roots);
     let mut events = probe.finish().map_err(probe_failure)?;
     let mut load = load?;
-    let with_warm_up = load.is_answered_in_its_warm_up_alone();
-    if with_warm_up {
-        load.count_warm_up();
-    }
+    let with_warm_up = counts_warm_up(&mut load);
     let began = load
         .start()
         .ok_or_else(|| Failure::failed("no thread of the generator ran"))?;
@@ -190,6 +187,15 @@ pub fn measure(
         server_cpus,
         with_warm_up,
     })
+}
+
+/// Makes the warm-up a part of the measurement where nothing else was answered; says whether.
+fn counts_warm_up(load: &mut FleetRun) -> bool {
+    let alone = load.is_answered_in_its_warm_up_alone();
+    if alone {
+        load.count_warm_up();
+    }
+    alone
 }
 
 /// Attaches the probe, with room for the events of all phases.
