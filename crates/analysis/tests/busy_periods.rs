@@ -101,7 +101,7 @@ impl Server {
 
     fn measure(&self) -> Option<BusyPeriods> {
         let (matched, timeline) = self.record();
-        busy_periods::measure(&matched, &timeline, at(0))
+        busy_periods::measure(&matched, &timeline, at(0)).pooled
     }
 
     fn record(&self) -> (Matched, Timeline) {
@@ -487,7 +487,7 @@ fn each_of_several_cpus_has_a_cost_of_its_own() {
         ..Server::default()
     };
     let (matched, timeline) = server.record();
-    let found = busy_periods::measure_each(&matched, &timeline, at(0));
+    let found = busy_periods::measure(&matched, &timeline, at(0)).by_cpu;
     let cpus: Vec<u16> = found.iter().map(|of| of.cpu).collect();
     assert_eq!(cpus, [0, 1, 2]);
     for of in found {
@@ -495,6 +495,6 @@ fn each_of_several_cpus_has_a_cost_of_its_own() {
         assert!(off.abs() < 0.03, "{of:?}: {off}");
     }
     let (matched, timeline) = Server::default().record();
-    let alone = busy_periods::measure_each(&matched, &timeline, at(0));
+    let alone = busy_periods::measure(&matched, &timeline, at(0)).by_cpu;
     assert!(alone.is_empty(), "{alone:?}");
 }

@@ -36,7 +36,7 @@ pub(crate) fn off_schedule(report: &Report) -> Option<String> {
         on_schedule(&planned(report.load.as_ref()), view),
         undisturbed(view).unwrap_or_default(),
         match view.replayed {
-            Some(_) => "; what has an interval, and what is without others, by a replay",
+            Some(_) => "; partly by a replay of the schedule",
             None => "",
         },
     ))

@@ -42,34 +42,33 @@ const RARE: f64 = 0.005;
 /// What the receive softirq may take, as a multiple of the server's own time.
 const MOST_RECEIVE: f64 = 2.0;
 
-/// t from the requests from `measure_from` on; `None` if too few requests had to wait, or if it is not
-/// recorded who was on the CPUs.
-pub fn measure(
-    matched: &Matched,
-    timeline: &Timeline,
-    measure_from: Monotonic,
-) -> Option<BusyPeriods> {
-    let by_cpu = costs_by_cpu(matched, timeline, measure_from);
-    let mut costs: Vec<Cost> = by_cpu.into_iter().flat_map(|(_, costs)| costs).collect();
-    costs.sort_unstable_by_key(|cost| cost.at);
-    from_costs(costs)
+/// t from the busy periods of a recording.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Measured {
+    /// Of all CPUs together; `None` if too few requests had to wait, or if it is not recorded who was on the CPUs.
+    pub pooled: Option<BusyPeriods>,
+    /// Of each CPU by itself, where more than one show it; else empty.
+    pub by_cpu: Vec<BusyPeriodsOfCpu>,
 }
 
-/// The same for each CPU by itself, where more than one show it; else empty.
-pub fn measure_each(
-    matched: &Matched,
-    timeline: &Timeline,
-    measure_from: Monotonic,
-) -> Vec<BusyPeriodsOfCpu> {
+/// t from the requests from `measure_from` on.
+pub fn measure(matched: &Matched, timeline: &Timeline, measure_from: Monotonic) -> Measured {
     let by_cpu = costs_by_cpu(matched, timeline, measure_from);
-    let found: Vec<BusyPeriodsOfCpu> = by_cpu
-        .into_iter()
-        .filter_map(|(cpu, costs)| {
-            let seen = from_costs(costs)?;
-            Some(BusyPeriodsOfCpu { cpu, seen })
-        })
+    let mut costs: Vec<Cost> = by_cpu
+        .iter()
+        .flat_map(|(_, costs)| costs)
+        .copied()
         .collect();
-    if found.len() > 1 { found } else { Vec::new() }
+    costs.sort_unstable_by_key(|cost| cost.at);
+    let each = by_cpu.into_iter().filter_map(|(cpu, costs)| {
+        let seen = from_costs(costs)?;
+        Some(BusyPeriodsOfCpu { cpu, seen })
+    });
+    let each: Vec<BusyPeriodsOfCpu> = each.collect();
+    Measured {
+        pooled: from_costs(costs),
+        by_cpu: if each.len() > 1 { each } else { Vec::new() },
+    }
 }
 
 /// The costs of the groups of each CPU, in order of time.

@@ -62,14 +62,11 @@ impl IdealServer {
         let known = known_service_time(args, context);
         // they wait without using a CPU
         let are_virtual = known.is_some_and(|t| t.source == ServiceTimeSource::VirtualWait);
-        let busy_periods = match are_virtual {
-            true => None,
+        let measured = match are_virtual {
+            true => busy_periods::Measured::default(),
             false => busy_periods::measure(matched, timeline, from),
         };
-        let busy_periods_by_cpu = match busy_periods {
-            Some(_) => busy_periods::measure_each(matched, timeline, from),
-            None => Vec::new(),
-        };
+        let busy_periods = measured.pooled;
         let service_time = match (known, busy_periods) {
             (Some(known), None) if known.source == ServiceTimeSource::Calibrated => ServiceTime {
                 interval: calibrated.map(|ends| widened(known.t, ends, matched, from, workers)),
@@ -91,7 +88,7 @@ impl IdealServer {
         Ok(Self {
             service_time,
             busy_periods,
-            busy_periods_by_cpu,
+            busy_periods_by_cpu: measured.by_cpu,
             workers,
             workers_source,
         })
