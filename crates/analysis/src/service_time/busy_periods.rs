@@ -44,7 +44,7 @@ const MOST_RECEIVE: f64 = 2.0;
 
 /// t from the busy periods of a recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Measured {
+pub struct BusyPeriodCosts {
     /// Of all CPUs together; `None` if too few requests had to wait, or if it is not recorded who was on the CPUs.
     pub pooled: Option<BusyPeriods>,
     /// Of each CPU by itself, where more than one show it; else empty.
@@ -52,7 +52,7 @@ pub struct Measured {
 }
 
 /// t from the requests from `measure_from` on.
-pub fn measure(matched: &Matched, timeline: &Timeline, measure_from: Monotonic) -> Measured {
+pub fn measure(matched: &Matched, timeline: &Timeline, measure_from: Monotonic) -> BusyPeriodCosts {
     let by_cpu = costs_by_cpu(matched, timeline, measure_from);
     let mut costs: Vec<Cost> = by_cpu
         .iter()
@@ -65,7 +65,7 @@ pub fn measure(matched: &Matched, timeline: &Timeline, measure_from: Monotonic) 
         Some(BusyPeriodsOfCpu { cpu, seen })
     });
     let each: Vec<BusyPeriodsOfCpu> = each.collect();
-    Measured {
+    BusyPeriodCosts {
         pooled: from_costs(costs),
         by_cpu: if each.len() > 1 { each } else { Vec::new() },
     }

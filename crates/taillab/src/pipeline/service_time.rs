@@ -63,7 +63,7 @@ impl IdealServer {
         // they wait without using a CPU
         let are_virtual = known.is_some_and(|t| t.source == ServiceTimeSource::VirtualWait);
         let measured = match are_virtual {
-            true => busy_periods::Measured::default(),
+            true => busy_periods::BusyPeriodCosts::default(),
             false => busy_periods::measure(matched, timeline, from),
         };
         let busy_periods = measured.pooled;
