@@ -9,33 +9,17 @@
     reason = "it panics where stderr is closed: `say` does not"
 )]
 
-mod addresses;
-mod capacity;
-mod changes;
 mod cli;
 mod commands;
-mod exit;
-mod experiment;
-mod fail;
-mod fix;
-mod known_servers;
-mod noise;
-mod pipeline;
-mod progress;
-mod rings;
-mod round_trips;
-mod rows;
-mod say;
 #[cfg(test)]
 mod schemas;
-mod simulation;
-mod testbed;
-mod time_stamps;
 
 use std::process::ExitCode;
 
+use taillab_console::exit::Exit;
+use taillab_console::say;
+
 use crate::cli::{Command, Paper};
-use crate::exit::Exit;
 
 fn main() -> ExitCode {
     let cli = match cli::parse() {

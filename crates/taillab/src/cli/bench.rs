@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueHint};
+use taillab_console::args::{Output, count};
+use taillab_experiment::args::load_share;
 use taillab_host::doctor::privileges_of;
 use taillab_model::Nanos;
 use taillab_testkit::causes::CauseKind;
-
-use super::shared::{Output, count, load_share};
 
 const CAUSES_EXIT_CODES: &str = "Exit codes:\n  0    every kind that can be injected here passed\n  1    \
     something failed\n  2    wrong command line\n  3    a kind failed: see the table\n  4    none \

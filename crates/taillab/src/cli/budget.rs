@@ -3,11 +3,10 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
+use taillab_console::args::{Output, count, positive};
 use taillab_host::CpuSet;
 use taillab_host::doctor::privileges_of;
 use taillab_model::Nanos;
-
-use super::shared::{Output, count, positive};
 
 const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed\n  2    \
     wrong command line or topology file\n  130  interrupted; the rows so far are shown";

@@ -1,10 +1,9 @@
 //! The command line of `taillab burn`.
 
 use clap::Args;
+use taillab_console::args::positive;
 use taillab_host::CpuSet;
 use taillab_model::Nanos;
-
-use super::shared::positive;
 
 /// Use CPU time in bursts, like other programs on a machine; the same seed gives the same bursts.
 ///

@@ -3,9 +3,8 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
+use taillab_console::args::Output;
 use taillab_model::threshold::Threshold;
-
-use super::shared::Output;
 
 const HELP: &str = "Examples:\n  \
     taillab compare before after\n  \

@@ -1,8 +1,7 @@
 //! The command line of `taillab doctor`.
 
 use clap::Args;
-
-use super::shared::Output;
+use taillab_console::args::Output;
 
 const EXIT_CODES: &str = "With -v everything that was tried is printed; with -q only what is wrong.\n\n\
     Exit codes:\n  0    `taillab run` can work here\n  1    something failed\n  2    wrong command \

@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
-
-use super::shared::{AnalysisArgs, LimitArgs, Output};
+use taillab_console::args::{AnalysisArgs, LimitArgs, Output};
 
 const HELP: &str = "Examples:\n  \
     taillab explain taillab-memcached-1\n  \

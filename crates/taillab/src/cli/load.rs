@@ -5,16 +5,14 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, ValueEnum, ValueHint};
+use taillab_console::args::{LimitArgs, Output, StoreArgs, count, numbers, rate, size, wrapped};
+use taillab_experiment::args::{TraceFileArgs, load_share};
 use taillab_load::protocol::PROTOCOLS;
 use taillab_load::{Protocol, Target};
 use taillab_model::Nanos;
 use taillab_model::Objective;
 use taillab_queueing::arrivals::ArrivalProcess;
 use taillab_queueing::arrivals::profile::RateProfile;
-
-use super::shared::{
-    LimitArgs, Output, StoreArgs, TraceFileArgs, count, load_share, numbers, rate, size, wrapped,
-};
 
 const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed, e.g. \
     the server died\n  2    wrong command line\n  3    a limit of --assert is not met; --find: \

@@ -3,12 +3,11 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum, ValueHint};
+use taillab_console::args::{Output, positive};
 use taillab_host::CpuSet;
 use taillab_host::doctor::privileges_of;
 use taillab_host::noise::Policy;
 use taillab_model::Nanos;
-
-use super::shared::{Output, positive};
 
 const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed\n  2    \
     wrong command line, or a CPU that does not exist\n  5    no reliable time stamp counter, or \

@@ -6,12 +6,12 @@ use std::path::PathBuf;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum, ValueHint};
+use taillab_console::args::{Output, count, rate, size};
+use taillab_experiment::args::load_share;
 use taillab_host::CpuSet;
 use taillab_host::doctor::privileges_of;
 use taillab_load::rtt::{Mode, Proto, RDMA};
 use taillab_model::Nanos;
-
-use super::shared::{Output, count, load_share, rate, size};
 
 const HELP: &str = "A message begins with the header of sockperf, so `sockperf server` answers (with --tcp \
     for TCP), as does any other server that sends back what it receives. Modes that a protocol does not \

@@ -4,16 +4,16 @@ use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum, ValueHint};
+use taillab_console::args::{LimitArgs, Output, StoreArgs, count, rate, size};
+use taillab_experiment::args::{disturbances_help, load_share};
+use taillab_experiment::definition::{
+    Override, PRESETS, Preset, Protocol, ServerKind, TestbedKind, Transport,
+};
+use taillab_experiment::fix::{FactorialArgs, FixArgs};
 use taillab_host::doctor::privileges_of;
 use taillab_load::serve::{Architecture, ServiceTime};
 use taillab_model::{MiddleStamps, Nanos};
 use taillab_probe::Disturbances;
-
-use super::fix::{FactorialArgs, FixArgs};
-use super::shared::{
-    LimitArgs, Output, StoreArgs, count, disturbances_help, load_share, rate, size,
-};
-use crate::experiment::{Override, PRESETS, Preset, Protocol, ServerKind, TestbedKind, Transport};
 
 pub(super) const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something \
                                      failed\n  2    \

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
+use taillab_console::args::{Output, count, numbers, share, wrapped};
+use taillab_experiment::args::{TraceFileArgs, load_share};
 use taillab_queueing::arrivals::ArrivalProcess;
 use taillab_queueing::discipline::Discipline;
 use taillab_queueing::service::Service;
@@ -12,7 +14,6 @@ use taillab_simulator::simulation::Precision;
 
 use super::budget::BudgetArgs;
 use super::rtt::DeconstructingArgs;
-use super::shared::{Output, TraceFileArgs, count, load_share, numbers, share, wrapped};
 
 const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed, or a \
     claim was not reproduced\n  2    wrong command line or trace\n  130  interrupted; what was \

@@ -7,13 +7,13 @@ use std::str::FromStr;
 
 use clap::{Args, ValueHint};
 use taillab_analysis::Framing;
+use taillab_console::args::{AnalysisArgs, LimitArgs, Output, positive, size};
+use taillab_experiment::args::disturbances_help;
+use taillab_experiment::fix::{ConsentArgs, FixArgs};
 use taillab_host::CpuSet;
 use taillab_host::doctor::privileges_of;
 use taillab_model::{MiddleStamps, Nanos};
 use taillab_probe::Disturbances;
-
-use super::fix::{ConsentArgs, FixArgs};
-use super::shared::{AnalysisArgs, LimitArgs, Output, disturbances_help, positive, size};
 
 const EXIT_CODES: &str = "Exit codes:\n  \
     0    everything went well\n  \

@@ -3,10 +3,9 @@
 use std::num::NonZeroU32;
 
 use clap::{Args, Subcommand};
+use taillab_console::args::Output;
 use taillab_host::CpuSet;
 use taillab_host::tune::Scope;
-
-use super::shared::Output;
 
 const EXIT_CODES: &str = "Exit codes:\n  0    everything went well\n  1    something failed; nothing is changed, unless the \
     message says so\n  2    wrong command line, no such process or CPU, a harmful combination, or no terminal to ask on \

@@ -5,13 +5,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
+use taillab_console::exit::{Exit, Failure, OrExit};
+use taillab_console::fail::host;
 use taillab_host::cpus;
 use taillab_model::Nanos;
 use taillab_queueing::arrivals::ArrivalProcess;
 
 use crate::cli::BurnArgs;
-use crate::exit::{Exit, Failure, OrExit};
-use crate::fail::host;
 
 /// Bursts are planned for this long at a time.
 const PLANNED: Nanos = Nanos::from_secs(60);

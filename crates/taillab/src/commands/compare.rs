@@ -4,6 +4,9 @@ use std::fs;
 use std::path::Path;
 
 use serde::Deserialize;
+use taillab_console::exit::{Exit, Failure};
+use taillab_console::print::{print_result, style};
+use taillab_experiment::pipeline::limits;
 use taillab_model::Distribution;
 use taillab_model::compare::{
     ComparedLatency, ComparedResult, Comparison, SCHEMA_VERSION, compared,
@@ -13,8 +16,6 @@ use taillab_model::threshold::{Figures, Standing};
 use taillab_report::terminal;
 
 use crate::cli::CompareArgs;
-use crate::exit::{Exit, Failure};
-use crate::pipeline::{limits, print_result, style};
 
 /// The file of a result: of `run`, `trace` and `explain`, and of `load`.
 const RESULTS: [&str; 2] = ["summary.json", "result.json"];

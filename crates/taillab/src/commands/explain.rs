@@ -3,14 +3,13 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
+use taillab_console::exit::{Exit, Failure};
+use taillab_console::rights::{Remaining, give_up_root};
+use taillab_console::rundir::{RECORDING, RunDir};
+use taillab_experiment::pipeline::{self, Attachments, Known, Shown, Source, limits, next_steps};
 use taillab_host::Roots;
 
 use crate::cli::ExplainArgs;
-use crate::exit::{Exit, Failure};
-use crate::pipeline::{
-    self, Attachments, Known, RECORDING, Remaining, RunDir, Shown, Source, give_up_root, limits,
-    next_steps,
-};
 
 /// Reads, analyses, prints, and saves if asked to.
 pub fn run(args: ExplainArgs) -> Result<Exit, Failure> {

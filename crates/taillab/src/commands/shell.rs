@@ -2,9 +2,11 @@
 
 use std::path::Path;
 
+use taillab_console::exit::{Exit, Failure};
+
+use taillab_console::print::print;
+
 use crate::cli;
-use crate::exit::{Exit, Failure};
-use crate::pipeline::print;
 
 /// Prints the completion script of `shell`.
 pub fn completions(shell: clap_complete::Shell) -> Result<Exit, Failure> {

@@ -4,12 +4,12 @@ use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
+use taillab_console::exit::{Exit, Failure, OrExit};
+use taillab_console::rundir::{RECORDING, RunDir};
 use taillab_model::Recording;
 use taillab_testkit::causes::BlockTruth;
 
 use super::trial::Trial;
-use crate::exit::{Exit, Failure, OrExit};
-use crate::pipeline::{RECORDING, RunDir};
 
 const TRUTH: &str = "truth.json";
 

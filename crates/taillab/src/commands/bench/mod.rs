@@ -11,6 +11,14 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 use taillab_analysis::FEWEST_FOR_MEDIAN;
 use taillab_analysis::paired::{MIN_PAIRS, changed_first};
+use taillab_console::exit::{Exit, Failure, OrExit};
+use taillab_console::fail::host;
+use taillab_console::print::print_result;
+use taillab_console::progress::Progress;
+use taillab_console::rights::recover;
+use taillab_console::rundir::RunDir;
+use taillab_console::say::Say;
+use taillab_experiment::testbed::Calibrated;
 use taillab_host::keep_awake::KeepAwake;
 use taillab_host::{Interrupt, Roots, clock};
 use taillab_load::StopReason;
@@ -21,12 +29,6 @@ use taillab_testkit::causes::{
 };
 
 use crate::cli::{BenchArgs, BenchCommand, CausesArgs};
-use crate::exit::{Exit, Failure, OrExit};
-use crate::fail::host;
-use crate::pipeline::{RunDir, print_result, recover};
-use crate::progress::Progress;
-use crate::say::Say;
-use crate::testbed::Calibrated;
 
 /// Runs a benchmark.
 pub fn run(args: BenchArgs) -> Result<Exit, Failure> {

@@ -1,10 +1,9 @@
 //! A kind of cause as an experiment of `taillab run`.
 
+use taillab_console::exit::Failure;
+use taillab_experiment::definition::{Experiment, Override, ServerKind};
+use taillab_experiment::testbed::servers::FAULT_LOG;
 use taillab_testkit::causes::{BaseServer, BenchOptions, Setup};
-
-use crate::exit::Failure;
-use crate::experiment::{Experiment, Override, ServerKind};
-use crate::testbed::servers::FAULT_LOG;
 
 /// The experiment, in the words of `taillab run`.
 ///

@@ -3,6 +3,13 @@
 use std::collections::HashMap;
 use std::fs;
 
+use taillab_console::exit::{Exit, Failure};
+use taillab_console::fail::host;
+use taillab_console::progress::Progress;
+use taillab_experiment::definition::Experiment;
+use taillab_experiment::testbed::measure::Rate;
+use taillab_experiment::testbed::servers::FAULT_LOG;
+use taillab_experiment::testbed::{self, Calibrated, Recorded, Rig, context, measure};
 use taillab_host::{Interrupt, Roots};
 use taillab_model::explanation::Culprit;
 use taillab_model::{ClientTimes, Monotonic, Nanos, Tid};
@@ -10,15 +17,9 @@ use taillab_testkit::causes::{
     BenchOptions, BlockTruth, ClientBlock, Disturbance, DisturbedServer, Disturbers, Setup,
 };
 use taillab_testkit::ground_truth::GroundTruth;
+use taillab_testkit::injection::InjectionError;
 
 use super::setup::experiment;
-use crate::exit::{Exit, Failure};
-use crate::experiment::Experiment;
-use crate::fail::injection;
-use crate::progress::Progress;
-use crate::testbed::measure::Rate;
-use crate::testbed::servers::FAULT_LOG;
-use crate::testbed::{self, Calibrated, Recorded, Rig, context, measure};
 
 /// The result of one measurement.
 pub struct Trial {
@@ -229,6 +230,14 @@ fn thread_names(roots: &Roots, process: u32) -> HashMap<Tid, Tid> {
             Some((inner, outer))
         })
         .collect()
+}
+
+/// A disturbance that cannot be made. That the machine does not allow it is no failure of ours.
+fn injection(error: InjectionError) -> Failure {
+    match error {
+        InjectionError::Journal(error) => host(error),
+        error => Failure::new(Exit::Unsupported, error),
+    }
 }
 
 #[cfg(test)]

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
+use taillab_console::say::Say;
 use taillab_host::components::Bounds;
 use taillab_host::{Interrupt, Roots};
 use taillab_model::Nanos;
-
-use crate::say::Say;
 
 /// The most samples of a row: all of them are kept in memory to the end.
 pub const MOST: usize = 400_000;

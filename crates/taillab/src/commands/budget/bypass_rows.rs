@@ -1,5 +1,8 @@
 //! Kernel bypass: memory that two threads share, AF_XDP, and DPDK where it is installed.
 
+use taillab_console::exit::Failure;
+use taillab_console::say::Say;
+use taillab_experiment::round_trips::{Measurement, RowPlan, RttPlan};
 use taillab_host::CpuSet;
 use taillab_host::components::testpmd_round_trips;
 use taillab_load::rtt::{Mode, Proto};
@@ -10,9 +13,6 @@ use taillab_model::rtt::Link;
 use super::bench::{Bench, MOST};
 use super::paper;
 use super::row::Row;
-use crate::exit::Failure;
-use crate::round_trips::{Measurement, RowPlan, RttPlan};
-use crate::say::Say;
 
 /// Bytes of a message, as in the paper.
 const SIZE: usize = 64;

@@ -1,5 +1,6 @@
 //! Reading the clock: in user space, in the kernel, and in a virtual machine.
 
+use taillab_experiment::noise;
 use taillab_host::environment::Virtualization;
 use taillab_model::budget::Standing;
 use taillab_model::noise::LoopKind;
@@ -7,7 +8,6 @@ use taillab_model::noise::LoopKind;
 use super::bench::Bench;
 use super::paper;
 use super::row::Row;
-use crate::noise;
 
 /// The paper's four rows.
 pub fn all(bench: &Bench<'_>) -> Vec<Row> {

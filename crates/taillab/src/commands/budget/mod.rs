@@ -12,6 +12,13 @@ mod server_rows;
 mod topology;
 mod topology_file;
 
+use taillab_console::exit::{Exit, Failure, OrExit};
+use taillab_console::fail::host;
+use taillab_console::print::style;
+use taillab_console::rendered::Rendered;
+use taillab_console::rights::recover;
+use taillab_console::rundir::RunDir;
+use taillab_console::say::Say;
 use taillab_host::environment::{Virtualization, kernel_release};
 use taillab_host::{CpuSet, Interrupt, Roots, clock, cpus};
 use taillab_model::budget::{BudgetResult, SCHEMA_VERSION};
@@ -21,10 +28,6 @@ use self::bench::Bench;
 use self::networks::Network;
 use self::row::Row;
 use crate::cli::BudgetArgs;
-use crate::exit::{Exit, Failure, OrExit};
-use crate::fail::host;
-use crate::pipeline::{Rendered, RunDir, recover, style};
-use crate::say::Say;
 
 /// Measures row by row, adds up the networks, and prints. `command` is `budget`, or `reproduce` to
 /// compare with the paper's figures.

@@ -2,6 +2,11 @@
 //! two network namespaces, as `taillab run` makes it.
 
 use taillab_analysis::{MatchOptions, match_events};
+use taillab_console::exit::Failure;
+use taillab_console::fail::probe as probe_failure;
+use taillab_console::progress::Progress;
+use taillab_experiment::definition::{Experiment, Override, ServerKind};
+use taillab_experiment::testbed::Rig;
 use taillab_host::components::{StampingDevice, stamping_devices};
 use taillab_load::{NoHooks, PingPong, Progress as Sent, Waiting};
 use taillab_model::budget::Standing;
@@ -11,11 +16,6 @@ use toml::Value;
 use super::bench::{Bench, MOST};
 use super::paper;
 use super::row::Row;
-use crate::exit::Failure;
-use crate::experiment::{Experiment, Override, ServerKind};
-use crate::fail::probe as probe_failure;
-use crate::progress::Progress;
-use crate::testbed::Rig;
 
 /// The most requests that are traced: their events must fit into the ring of each CPU.
 const MOST_TRACED: usize = 8_000;

@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use serde::Deserialize;
+use taillab_console::exit::Failure;
 use taillab_queueing::service::Service;
 
 use super::networks::{Hosts, Network, describe, fibre};
-use crate::exit::Failure;
 
 /// A network as it is written down.
 #[derive(Debug, Deserialize)]

@@ -6,14 +6,15 @@ mod waiting;
 use std::time::Duration;
 
 use clap::CommandFactory;
+use taillab_console::args::Output;
+use taillab_console::exit::{Exit, Failure};
+use taillab_console::print::{print_result, style};
 use taillab_host::{Roots, doctor};
 use taillab_model::doctor::{Check, CheckState, Diagnosis, Group, SCHEMA_VERSION, Survey};
 use taillab_probe::{ProbeError, survey};
 use taillab_report::terminal::{self, Detail};
 
-use crate::cli::{Cli, DoctorArgs, Output};
-use crate::exit::{Exit, Failure};
-use crate::pipeline::{print_result, style};
+use crate::cli::{Cli, DoctorArgs};
 
 /// How long the machine is watched for other loads.
 const OBSERVE: Duration = Duration::from_millis(500);

@@ -4,8 +4,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
-
-use crate::progress::meanwhile;
+use taillab_console::progress::meanwhile;
 
 /// Faster work shows nothing.
 const PATIENCE: Duration = Duration::from_secs(2);

@@ -2,6 +2,8 @@
 
 use taillab_analysis::load::of_closed_loop;
 use taillab_analysis::verdict::{LoadEvidence, withdraw_from_closed_loop};
+use taillab_console::exit::{Exit, Failure};
+use taillab_experiment::pipeline::ClientMeasured;
 use taillab_load::{FleetRun, Outcome, Saturation, StopReason};
 use taillab_model::Nanos;
 use taillab_model::load_result::{ClosedLoop, Floor, Generator, Mode};
@@ -13,8 +15,6 @@ use super::floor;
 use super::outputs::Wanted;
 use super::plan::{Closed, LoadPlan};
 use super::session::Session;
-use crate::exit::{Exit, Failure};
-use crate::pipeline::ClientMeasured;
 
 /// Warm-up before the floor is measured.
 const FLOOR_WARM_UP: Nanos = Nanos::from_millis(200);

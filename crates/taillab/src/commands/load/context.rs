@@ -1,5 +1,8 @@
 //! What every kind of load has at hand.
 
+use taillab_console::exit::{Exit, Failure};
+use taillab_console::say::Say;
+use taillab_experiment::pipeline::limits;
 use taillab_host::Interrupt;
 use taillab_load::target::{Host, Place};
 use taillab_load::{Endpoint, StopReason};
@@ -7,9 +10,6 @@ use taillab_model::load_result::{Capacity, Generator, LoadReport, Mode};
 
 use super::plan::LoadPlan;
 use super::session::Session;
-use crate::exit::{Exit, Failure};
-use crate::pipeline::limits;
-use crate::say::Say;
 
 /// What every kind of load has at hand.
 pub struct Context<'a> {

@@ -2,12 +2,11 @@
 
 use std::path::Path;
 
+use taillab_console::exit::Failure;
+use taillab_experiment::rows::Rows;
+use taillab_experiment::time_stamps::{TimeUnit, TraceFile, TraceOptions, decimal};
 use taillab_model::Nanos;
 use taillab_queueing::arrivals::profile::{RateProfile, rate_per_s};
-
-use crate::exit::Failure;
-use crate::rows::Rows;
-use crate::time_stamps::{TimeUnit, TraceFile, TraceOptions, decimal};
 
 /// More recorded arrivals than this are refused: they are all held in memory.
 const MOST_STAMPS: usize = 500_000_000;

@@ -1,6 +1,7 @@
 //! The client's own floor: the same schedule against a server that does nothing.
 
 use taillab_analysis::load::LoadCurves;
+use taillab_console::exit::{Exit, Failure, OrExit};
 use taillab_host::{CpuSet, cpus};
 use taillab_load::Endpoint;
 use taillab_load::protocol::MessageSizes;
@@ -13,7 +14,6 @@ use super::plan::LoadPlan;
 use super::requests::Requests;
 use super::schedule::{Schedule, Shape};
 use super::session::{Sending, Session};
-use crate::exit::{Exit, Failure, OrExit};
 
 /// Its warm-up: there is little to warm up.
 const WARM_UP: Nanos = Nanos::from_millis(200);

@@ -16,6 +16,9 @@ mod search;
 mod session;
 mod watch;
 
+use taillab_console::exit::{Exit, Failure};
+use taillab_console::fail::host;
+use taillab_console::say::Say;
 use taillab_host::Interrupt;
 use taillab_host::keep_awake::KeepAwake;
 use taillab_report::rate;
@@ -25,9 +28,6 @@ use self::outputs::Wanted;
 use self::plan::Work;
 use self::session::Session;
 use crate::cli::LoadArgs;
-use crate::exit::{Exit, Failure};
-use crate::fail::host;
-use crate::say::Say;
 
 /// Loads the server as asked; the result is printed and saved.
 pub fn run(args: LoadArgs) -> Result<Exit, Failure> {

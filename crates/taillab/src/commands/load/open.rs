@@ -4,6 +4,8 @@ use taillab_analysis::load::objective_at;
 use taillab_analysis::verdict::{
     Evidence, LoadEvidence, SentLoad, client_failed, is_overload, judge, withdraw_from_load,
 };
+use taillab_console::exit::{Exit, Failure, OrExit};
+use taillab_experiment::pipeline::ClientMeasured;
 use taillab_load::StopReason;
 use taillab_model::load_result::{Generator, LoadStep, Mode, SearchResult};
 use taillab_model::{Nanos, Objective};
@@ -17,8 +19,6 @@ use super::outputs::{Wanted, curves};
 use super::plan::{Level, Open, affordable};
 use super::schedule::{Extent, Schedule, Shape};
 use super::session::{LoadMeasurement, Sending};
-use crate::exit::{Exit, Failure, OrExit};
-use crate::pipeline::ClientMeasured;
 
 /// One load.
 pub fn single(mut context: Context<'_>, work: &Open, wanted: &mut Wanted) -> Result<Exit, Failure> {

@@ -3,6 +3,10 @@
 use std::path::PathBuf;
 
 use taillab_analysis::load::LoadCurves;
+use taillab_console::args::{LimitArgs, Output};
+use taillab_console::exit::{Exit, Failure, OrExit};
+use taillab_console::rundir::RunDir;
+use taillab_experiment::pipeline::{limits, show_load};
 use taillab_load::{Entry, FleetRun};
 use taillab_model::Nanos;
 use taillab_model::load_result::LoadReport;
@@ -12,9 +16,6 @@ use taillab_report::load::{
 use taillab_report::{ReportError, html, json};
 
 use super::plan::{Level, LoadPlan, Work};
-use crate::cli::{LimitArgs, Output};
-use crate::exit::{Exit, Failure, OrExit};
-use crate::pipeline::{RunDir, limits, show_load};
 
 /// The outputs that were asked for.
 pub struct Wanted {

@@ -1,9 +1,8 @@
 //! Which CPUs the client's threads, its helper and the null responder run on.
 
+use taillab_console::exit::{Exit, Failure, OrExit};
+use taillab_console::fail::host;
 use taillab_host::{CpuSet, cpus};
-
-use crate::exit::{Exit, Failure, OrExit};
-use crate::fail::host;
 
 /// Where everything runs.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,5 +1,7 @@
 //! What a load measures, checked before anything is opened.
 
+use taillab_console::exit::{Exit, Failure, OrExit};
+use taillab_experiment::time_stamps::TraceOptions;
 use taillab_host::Roots;
 use taillab_host::environment::Memory;
 use taillab_load::{ClosedLoop, KernelStamps, Target, Waiting};
@@ -11,8 +13,6 @@ use super::placing::Placing;
 use super::requests::Requests;
 use super::schedule::Shape;
 use crate::cli::{Amounts, ClientArgs, Floor, LoadArgs, ScheduleArgs, StampKind, WaitKind};
-use crate::exit::{Exit, Failure, OrExit};
-use crate::time_stamps::TraceOptions;
 
 /// The default length of a measurement.
 const DURATION: Nanos = Nanos::from_secs(10);

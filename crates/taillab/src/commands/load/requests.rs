@@ -1,5 +1,7 @@
 //! The requests: the target's protocol with the workload of the arguments.
 
+use taillab_console::args::StoreArgs;
+use taillab_console::exit::Failure;
 use taillab_load::protocol::{MessageSizes, echo};
 use taillab_load::target::Place;
 use taillab_load::{
@@ -7,8 +9,7 @@ use taillab_load::{
     Target, Workload,
 };
 
-use crate::cli::{RequestArgs, StoreArgs};
-use crate::exit::Failure;
+use crate::cli::RequestArgs;
 
 /// A checked workload of the target's protocol.
 #[derive(Clone, Debug)]

@@ -2,11 +2,10 @@
 
 use std::net::SocketAddr;
 
+use taillab_console::exit::Failure;
+use taillab_experiment::addresses;
 use taillab_load::Endpoint;
 use taillab_load::target::{Host, HostPort, Place};
-
-use crate::addresses;
-use crate::exit::Failure;
 
 /// The place with its name resolved: of several addresses of a name, one that answers.
 pub fn endpoint(place: &Place) -> Result<Endpoint, Failure> {

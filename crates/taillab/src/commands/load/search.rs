@@ -1,6 +1,7 @@
 //! `--find`: the highest rate that holds an objective.
 
 use taillab_analysis::load::found;
+use taillab_console::exit::{Exit, Failure};
 use taillab_model::Nanos;
 use taillab_model::load_result::{LoadStep, Mode};
 use taillab_report::rate;
@@ -11,7 +12,6 @@ use super::open::{Planned, Steps, finish};
 use super::outputs::Wanted;
 use super::plan::{Bounds, Find};
 use super::schedule::Extent;
-use crate::exit::{Exit, Failure};
 
 /// The search ends when the answer is known to within this share.
 const WITHIN: f64 = 0.05;

@@ -5,6 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use taillab_analysis::load::{LoadAnalysis, LoadedRequest};
 use taillab_analysis::median;
+use taillab_console::exit::{Exit, Failure, OrExit};
+use taillab_console::progress::{Phase, Progress};
+use taillab_console::say::Say;
+use taillab_experiment::capacity::{self, BLOCKS, CapacityBlocks};
+use taillab_experiment::pipeline::{loaded_requests, summarise_load};
 use taillab_host::{Interrupt, clock};
 use taillab_load::fleet::PrepareError;
 use taillab_load::{
@@ -19,11 +24,6 @@ use super::plan::ClientPlan;
 use super::requests::Requests;
 use super::schedule::{Schedule, Shape};
 use super::watch;
-use crate::capacity::{self, BLOCKS, CapacityBlocks};
-use crate::exit::{Exit, Failure, OrExit};
-use crate::pipeline::{loaded_requests, summarise_load};
-use crate::progress::{Phase, Progress};
-use crate::say::Say;
 use taillab_analysis::cut::Spans;
 
 /// A connected client and what watches it.

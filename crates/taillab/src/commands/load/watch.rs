@@ -4,12 +4,11 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
+use taillab_console::progress::{self, meanwhile};
+use taillab_console::say::{self, Say};
 use taillab_load::{FleetProgress, LiveCounts};
 use taillab_model::Nanos;
 use taillab_report::load::{LiveWindow, live_line};
-
-use crate::progress::{self, meanwhile};
-use crate::say::{self, Say};
 
 /// Between two rolling lines.
 const WINDOW: Duration = Duration::from_secs(1);

@@ -1,11 +1,10 @@
 //! Interrupts and receive work away from a measured CPU, while a loop runs there.
 
+use taillab_console::exit::Failure;
+use taillab_experiment::changes::{Changes, Held, NotApplied};
 use taillab_host::CpuSet;
 use taillab_host::tune::{MITIGATIONS, Mitigation, Scope};
 use taillab_model::mitigation;
-
-use crate::changes::{Changes, Held, NotApplied};
-use crate::exit::Failure;
 
 /// What is moved away, and put back by [`Away::end`].
 pub struct Away {

@@ -5,6 +5,14 @@ mod below;
 mod compare;
 mod plan;
 
+use taillab_console::exit::{Exit, Failure, OrExit};
+use taillab_console::fail::host;
+use taillab_console::print::style;
+use taillab_console::rendered::Rendered;
+use taillab_console::rights::recover;
+use taillab_console::rundir::RunDir;
+use taillab_console::say::Say;
+use taillab_experiment::noise::{Measuring, Phase};
 use taillab_host::environment::{Virtualization, kernel_release};
 use taillab_host::noise::tsc;
 use taillab_host::{CpuQuota, Interrupt, Roots, clock, cpu_quota};
@@ -14,11 +22,6 @@ use taillab_report::{html, json, terminal};
 use self::away::Away;
 use self::plan::NoisePlan;
 use crate::cli::NoiseArgs;
-use crate::exit::{Exit, Failure, OrExit};
-use crate::fail::host;
-use crate::noise::{Measuring, Phase};
-use crate::pipeline::{Rendered, RunDir, recover, style};
-use crate::say::Say;
 
 /// Plans, measures phase by phase, and prints.
 pub fn run(args: NoiseArgs) -> Result<Exit, Failure> {

@@ -1,5 +1,8 @@
 //! What is to be measured, and why it may not be possible here.
 
+use taillab_console::exit::Failure;
+use taillab_console::fail::host;
+use taillab_experiment::noise::Phase;
 use taillab_host::environment::{Virtualization, governor};
 use taillab_host::noise::{NoiseError, Policy, RtThrottle, tsc};
 use taillab_host::{CpuSet, Roots, cpus};
@@ -7,9 +10,6 @@ use taillab_model::Nanos;
 use taillab_model::noise::{LoopKind, ReadStyle};
 
 use crate::cli::{LoopName, NoiseArgs, StyleName};
-use crate::exit::Failure;
-use crate::fail::host;
-use crate::noise::Phase;
 
 /// The largest threshold that the loops in the kernel support.
 const KERNEL_THRESHOLD: Nanos = Nanos::new(4_096);
@@ -268,10 +268,10 @@ fn notes(
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use taillab_console::exit::Exit;
 
     use super::*;
     use crate::cli::{Cli, Command};
-    use crate::exit::Exit;
 
     fn args(words: &[&str]) -> NoiseArgs {
         let all = ["taillab", "noise"].iter().chain(words);

@@ -4,16 +4,17 @@
 mod deconstructing;
 mod tales;
 
+use taillab_console::args::Output;
+use taillab_console::exit::{Exit, Failure, OrExit};
+use taillab_console::print::style;
+use taillab_console::rendered::{Rendered, save_figure};
+use taillab_console::rundir::RunDir;
 use taillab_host::Interrupt;
 use taillab_report::reproduction::{
     JudgedClaim, ReproducedFigure, Reproduction, SCHEMA_VERSION, Verdict, stated,
 };
 use taillab_report::{html, json, terminal};
 use taillab_simulator::paper::{self, Claim, Expected};
-
-use crate::cli::Output;
-use crate::exit::{Exit, Failure, OrExit};
-use crate::pipeline::{Rendered, RunDir, save_figure, style};
 
 pub use self::deconstructing::run as deconstructing;
 pub use self::tales::run as tales;

@@ -2,6 +2,12 @@
 
 use std::num::NonZeroU32;
 
+use taillab_console::exit::{Exit, Failure};
+use taillab_console::fail::host;
+use taillab_console::rights::{Remaining, give_up_root};
+use taillab_console::rundir::RunDir;
+use taillab_experiment::simulation::{Gauge, play, simulate, watched};
+use taillab_experiment::time_stamps::TraceFile;
 use taillab_host::{Interrupt, Roots};
 use taillab_queueing::discipline::Discipline;
 use taillab_queueing::service::Service;
@@ -14,11 +20,6 @@ use taillab_simulator::simulation::{Simulation, Stop};
 use taillab_simulator::trace::{TraceSimulation, TraceSpeed};
 
 use crate::cli::{FigureName, TalesArgs};
-use crate::exit::{Exit, Failure};
-use crate::fail::host;
-use crate::pipeline::{Remaining, RunDir, give_up_root};
-use crate::simulation::{Gauge, play, simulate, watched};
-use crate::time_stamps::TraceFile;
 
 const PAPER: &str = "Tales of the Tail (Li, Sharma, Ports and Gribble, 2014), section 2";
 

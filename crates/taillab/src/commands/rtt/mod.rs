@@ -5,15 +5,15 @@ mod plan;
 mod serve;
 
 use taillab_analysis::rtt::elimination;
+use taillab_console::exit::{Exit, Failure};
+use taillab_console::fail::host;
+use taillab_console::say::Say;
+use taillab_experiment::round_trips::Measurement;
 use taillab_host::{Interrupt, clock};
 use taillab_model::rtt::{COMMAND, RttResult, SCHEMA_VERSION};
 
 use self::outputs::Wanted;
 use crate::cli::RttArgs;
-use crate::exit::{Exit, Failure};
-use crate::fail::host;
-use crate::round_trips::Measurement;
-use crate::say::Say;
 
 /// Measures every combination; the result is printed and saved.
 pub fn run(args: RttArgs) -> Result<Exit, Failure> {

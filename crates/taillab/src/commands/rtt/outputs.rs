@@ -2,17 +2,17 @@
 
 use std::path::PathBuf;
 
+use taillab_console::args::Output;
+use taillab_console::exit::{Exit, Failure, OrExit};
+use taillab_console::print::{print, style};
+use taillab_console::rundir::RunDir;
+use taillab_experiment::round_trips::{Row, RttPlan};
 use taillab_host::clock;
 use taillab_model::rtt::{RttCurves, RttResult};
 use taillab_report::rtt::{
     RttReport, around_slowest, ccdf, file_name, over_time, write_hlog, write_parquet,
 };
 use taillab_report::{html, json, terminal};
-
-use crate::cli::Output;
-use crate::exit::{Exit, Failure, OrExit};
-use crate::pipeline::{RunDir, print, style};
-use crate::round_trips::{Row, RttPlan};
 
 /// The outputs that were asked for.
 #[derive(Debug)]

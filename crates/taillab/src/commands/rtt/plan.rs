@@ -2,16 +2,16 @@
 
 use std::net::SocketAddr;
 
+use taillab_console::exit::Failure;
+use taillab_console::fail::host;
+use taillab_experiment::addresses;
+use taillab_experiment::round_trips::{OURS, OpenRate, RowPlan, RttPlan, Target, failure};
 use taillab_host::{CpuSet, Placement, Roots, cpus};
 use taillab_load::rtt::{Proto, XdpMode};
 use taillab_model::Nanos;
 use taillab_model::rtt::Link;
 
-use crate::addresses;
 use crate::cli::{LinkKind, RttArgs, XdpKind};
-use crate::exit::Failure;
-use crate::fail::host;
-use crate::round_trips::{OURS, OpenRate, RowPlan, RttPlan, Target, failure};
 
 /// The longest run if its rate depends on the measured capacity.
 const LONGEST: Nanos = Nanos::from_secs(60);

@@ -4,14 +4,14 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
 
+use taillab_console::exit::{Exit, Failure};
+use taillab_console::fail::host;
+use taillab_console::say::Say;
+use taillab_experiment::round_trips::failure;
 use taillab_host::{Interrupt, cpus};
 use taillab_load::rtt::{LEAST_BYTES, Mode, Peer, PeerSpec, Proto};
 
 use crate::cli::RttArgs;
-use crate::exit::{Exit, Failure};
-use crate::fail::host;
-use crate::round_trips::failure;
-use crate::say::Say;
 
 /// Between two checks for Ctrl-C.
 const PERIOD: Duration = Duration::from_millis(200);

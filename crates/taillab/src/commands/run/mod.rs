@@ -5,6 +5,23 @@ use std::time::Duration;
 
 use taillab_analysis::MatchOptions;
 use taillab_analysis::verdict::VirtualWorkers;
+use taillab_console::args::{AnalysisArgs, Output};
+use taillab_console::exit::{Exit, Failure, OrExit};
+use taillab_console::fail::host;
+use taillab_console::progress::Progress;
+use taillab_console::rights::{Remaining, give_up_root, recover};
+use taillab_console::rundir::{RECORDING, RunDir};
+use taillab_console::say::Say;
+use taillab_experiment::definition::{Experiment, Transport};
+use taillab_experiment::fix;
+use taillab_experiment::fix::FixArgs;
+use taillab_experiment::pipeline::{
+    self, Analysed, Attachments, BeforeLoad, Client, Known, Shown, Source, limits, next_steps,
+};
+use taillab_experiment::testbed::measure::Rate;
+use taillab_experiment::testbed::{
+    BackgroundLoad, Calibrated, Recorded, Rig, calibrate, context, measure, servers,
+};
 use taillab_host::environment::{CaptureSpec, Environment};
 use taillab_host::{Interrupt, Roots, capture_environment};
 use taillab_load::{Ask, FleetRun, StopReason};
@@ -14,21 +31,7 @@ use taillab_model::{Distribution, Nanos, RecordingContext};
 use taillab_report::rate as per_second;
 use taillab_simulator::simulation::Precision;
 
-use crate::cli::{AnalysisArgs, FixArgs, Output, RunArgs};
-use crate::exit::{Exit, Failure, OrExit};
-use crate::experiment::{Experiment, Transport};
-use crate::fail::host;
-use crate::fix;
-use crate::pipeline::{
-    self, Analysed, Attachments, BeforeLoad, Client, Known, RECORDING, RunDir, Shown, Source,
-    limits, next_steps,
-};
-use crate::progress::Progress;
-use crate::say::Say;
-use crate::testbed::measure::Rate;
-use crate::testbed::{
-    BackgroundLoad, Calibrated, Recorded, Rig, calibrate, context, measure, servers,
-};
+use crate::cli::RunArgs;
 
 /// How long the machine is watched for other loads before the run.
 const OBSERVE: Duration = Duration::from_millis(500);
@@ -46,7 +49,7 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
     fix::ensure_followed(&fix, experiment.probe.stamps)?;
     warn_of_root(&experiment, file.as_deref(), say);
     let roots = Roots::default();
-    pipeline::recover(&roots, say)?;
+    recover(&roots, say)?;
     let interrupt = Interrupt::register().map_err(host)?;
     let directory = || {
         let bytes = expected_bytes(&experiment, save_capture);
@@ -64,7 +67,7 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
     let (calibrated, recorded) = session.map_err(|seen| root_cause(seen, &mut server_failure))?;
     torn_down?;
     if !fix.fix {
-        pipeline::give_up_root(&roots, pipeline::Remaining::Files)?;
+        give_up_root(&roots, Remaining::Files)?;
     }
     if save_capture && let Some(rundir) = &mut rundir {
         rundir.write(RECORDING, |out| recorded.events.write(out))?;
@@ -95,7 +98,7 @@ pub fn run(args: RunArgs) -> Result<Exit, Failure> {
         false => Ok(()),
     };
     if fix.fix {
-        pipeline::give_up_root(&roots, pipeline::Remaining::Files)?;
+        give_up_root(&roots, Remaining::Files)?;
     }
     let attachments = Attachments {
         environment: Some(serde_json::to_value(&environment).or_exit(Exit::Failed)?),
@@ -382,8 +385,9 @@ fn announced(rate: Rate, experiment: &Experiment, calibrated: &Calibrated) -> St
 
 #[cfg(test)]
 mod tests {
+    use taillab_experiment::definition::ServerKind;
+
     use super::*;
-    use crate::experiment::ServerKind;
 
     #[test]
     fn a_precision_is_judged_only_by_an_interval_of_its_percentile() {

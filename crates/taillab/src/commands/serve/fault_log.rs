@@ -5,10 +5,9 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
+use taillab_console::exit::Failure;
 use taillab_host::{Invoker, Roots};
 use taillab_testkit::ground_truth::GroundTruth;
-
-use crate::exit::Failure;
 
 /// Created before the server starts, so that an unwritable place is known at once.
 pub struct FaultLog {

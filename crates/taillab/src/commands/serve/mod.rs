@@ -8,6 +8,9 @@ use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
 
 use rustix::process::{Resource, getrlimit, setrlimit};
+use taillab_console::exit::{Exit, Failure, OrExit};
+use taillab_console::fail::host;
+use taillab_experiment::time_stamps::empirical;
 use taillab_host::target::{Target, Transport};
 use taillab_host::{Interrupt, Roots, cpus};
 use taillab_load::protocol::MessageSizes;
@@ -16,9 +19,6 @@ use taillab_testkit::fault::{Fault, Faults};
 
 use self::fault_log::FaultLog;
 use crate::cli::ServeArgs;
-use crate::exit::{Exit, Failure, OrExit};
-use crate::fail::host;
-use crate::time_stamps::empirical;
 
 /// Serves until SIGINT or SIGTERM.
 pub fn run(args: ServeArgs) -> Result<Exit, Failure> {

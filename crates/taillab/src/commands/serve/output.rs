@@ -4,13 +4,12 @@ use std::io::{self, Write};
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use taillab_console::args::Output;
+use taillab_console::exit::{Exit, Failure, OrExit};
+use taillab_console::say;
 use taillab_load::Endpoint;
 use taillab_load::serve::{Architecture, Responder, Served, Spec};
 use taillab_model::text::escaped_json;
-
-use crate::cli::Output;
-use crate::exit::{Exit, Failure, OrExit};
-use crate::say;
 
 /// The version of the JSON's shape.
 const SCHEMA_VERSION: u32 = 1;

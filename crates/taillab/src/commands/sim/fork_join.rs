@@ -4,6 +4,8 @@ use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
+use taillab_console::exit::{Exit, Failure, OrExit};
+use taillab_experiment::simulation::{Gauge, watched};
 use taillab_host::Interrupt;
 use taillab_model::Distribution;
 use taillab_queueing::random::lanes::GOLDEN;
@@ -11,9 +13,6 @@ use taillab_simulator::fork_join::{ForkJoin, warm_up_requests};
 use taillab_simulator::histogram::Histogram;
 use taillab_simulator::sample::Sample;
 use taillab_simulator::simulation::{Simulation, Stop};
-
-use crate::exit::{Exit, Failure, OrExit};
-use crate::simulation::{Gauge, watched};
 
 /// Independent batches, from which the intervals come.
 const BATCHES: u64 = 32;

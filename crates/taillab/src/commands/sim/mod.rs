@@ -8,15 +8,15 @@ mod plan;
 mod random;
 mod recorded;
 
+use taillab_console::exit::{Exit, Failure};
+use taillab_console::fail::host;
+use taillab_console::rights::{Remaining, give_up_root};
 use taillab_host::{Interrupt, Roots};
 use taillab_report::simulation::SimulationReport;
 
 use self::outputs::Wanted;
 use self::plan::SimPlan;
 use crate::cli::SimArgs;
-use crate::exit::{Exit, Failure};
-use crate::fail::host;
-use crate::pipeline::{Remaining, give_up_root};
 
 /// Runs the simulations; the result is printed, drawn and saved.
 pub fn run(args: SimArgs) -> Result<Exit, Failure> {

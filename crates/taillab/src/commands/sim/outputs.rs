@@ -3,12 +3,15 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use taillab_console::args::Output;
+use taillab_console::exit::{Exit, Failure, OrExit};
+use taillab_console::print::{print, style};
+use taillab_console::rendered::save_figure;
+use taillab_console::rundir::RunDir;
 use taillab_report::simulation::{SimulationReport, chart, write_parquet};
 use taillab_report::{html, json, terminal};
 
-use crate::cli::{Output, SimArgs};
-use crate::exit::{Exit, Failure, OrExit};
-use crate::pipeline::{RunDir, print, save_figure, style};
+use crate::cli::SimArgs;
 
 /// The outputs that were asked for.
 #[derive(Debug)]

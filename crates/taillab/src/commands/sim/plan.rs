@@ -3,6 +3,9 @@
 use std::num::NonZeroU32;
 use std::path::Path;
 
+use taillab_console::exit::{Exit, Failure, OrExit};
+use taillab_experiment::simulation::refused;
+use taillab_experiment::time_stamps::{TraceFile, TraceOptions, empirical};
 use taillab_queueing::notation::NotationError;
 use taillab_queueing::service::Service;
 use taillab_report::simulation::Swept;
@@ -11,9 +14,6 @@ use taillab_simulator::trace::{TraceSimulation, TraceSpeed};
 
 use super::case::{Case, cases};
 use crate::cli::SimArgs;
-use crate::exit::{Exit, Failure, OrExit};
-use crate::simulation::refused;
-use crate::time_stamps::{TraceFile, TraceOptions, empirical};
 
 /// The default number of requests.
 const DEFAULT_REQUESTS: u64 = 20_000_000;

@@ -1,5 +1,7 @@
 //! Random arrivals.
 
+use taillab_console::exit::{Exit, Failure, OrExit};
+use taillab_experiment::simulation::simulate;
 use taillab_host::Interrupt;
 use taillab_report::simulation::SimulatedRun;
 use taillab_simulator::run::{Outcome, Stopped};
@@ -8,8 +10,6 @@ use taillab_simulator::simulation::Simulation;
 use super::evaluate::{self, Described};
 use super::fork_join;
 use super::plan::RandomPlan;
-use crate::exit::{Exit, Failure, OrExit};
-use crate::simulation::simulate;
 
 /// Runs every simulation of the plan, one after the other; the runs, and whether an interrupt cut
 /// them short.

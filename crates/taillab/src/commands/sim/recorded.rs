@@ -1,12 +1,12 @@
 //! Recorded arrivals.
 
+use taillab_console::exit::Failure;
+use taillab_experiment::simulation::{Gauge, play, watched};
 use taillab_host::Interrupt;
 use taillab_report::simulation::SimulatedRun;
 
 use super::evaluate::{self, Described};
 use super::plan::RecordedPlan;
-use crate::exit::Failure;
-use crate::simulation::{Gauge, play, watched};
 
 /// Plays the trace through every system at once.
 pub fn run(plan: &RecordedPlan, interrupt: &Interrupt) -> Result<Vec<SimulatedRun>, Failure> {

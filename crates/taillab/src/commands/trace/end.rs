@@ -2,9 +2,8 @@
 
 use std::io;
 
+use taillab_console::exit::Failure;
 use taillab_host::disk;
-
-use crate::exit::Failure;
 
 /// Why a recording ended.
 #[derive(Debug)]

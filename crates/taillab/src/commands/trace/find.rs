@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use taillab_console::exit::{Exit, Failure};
+use taillab_console::fail::host;
+use taillab_console::rights::Remaining;
 use taillab_host::target::{Server, StartedCommand, Target, TargetError, Transport};
 use taillab_host::{HeldProcess, Interrupt, Invoker, Journal, JournalError, JournalFolder, Roots};
 
 use crate::cli::TraceArgs;
-use crate::exit::{Exit, Failure};
-use crate::fail::host;
-use crate::pipeline::Remaining;
 
 /// How long a command may take until it listens.
 const LISTENS_WITHIN: Duration = Duration::from_secs(10);

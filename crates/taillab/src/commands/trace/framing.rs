@@ -1,10 +1,10 @@
 //! What is known about a server by its name.
 
 use taillab_analysis::Framing;
+use taillab_experiment::known_servers::KnownServer;
 use taillab_host::target::{Server, Transport};
 
 use crate::cli::ProtocolChoice;
-use crate::known_servers::KnownServer;
 
 /// How the requests of a server are found.
 #[derive(Clone, Debug, PartialEq, Eq)]

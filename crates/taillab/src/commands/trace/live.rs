@@ -7,6 +7,10 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
+use taillab_console::args::AnalysisArgs;
+use taillab_console::exit::Failure;
+use taillab_console::print::style;
+use taillab_experiment::pipeline::{Analysed, LiveWindows};
 use taillab_host::Roots;
 use taillab_host::observe::{self, OwnCost};
 use taillab_model::summary::Observer;
@@ -17,9 +21,7 @@ use taillab_report::terminal::Style;
 use self::tty::Tty;
 pub use self::tty::ensure_there;
 use super::whole::Whole;
-use crate::cli::{AnalysisArgs, TraceArgs};
-use crate::exit::Failure;
-use crate::pipeline::{Analysed, LiveWindows, style};
+use crate::cli::TraceArgs;
 
 /// The p99 of this many seconds is shown.
 const HISTORY: usize = 240;

@@ -15,6 +15,13 @@ use std::io::{Seek, SeekFrom};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use taillab_console::args::AnalysisArgs;
+use taillab_console::exit::{Exit, Failure, OrExit};
+use taillab_console::fail::host;
+use taillab_console::rights::{recover, without_root};
+use taillab_console::rundir::{RECORDING, RunDir};
+use taillab_console::say::Say;
+use taillab_experiment::pipeline::{self, Attachments, Known, Shown, Source, limits, next_steps};
 use taillab_host::environment::{CaptureSpec, Environment};
 use taillab_host::target::ensure_first_pid_namespace;
 use taillab_host::{CpuSet, Interrupt, Placement, Roots, cpus, disk};
@@ -24,13 +31,7 @@ use self::end::End;
 use self::find::Found;
 use self::record::Recorded;
 use self::trials::Trials;
-use crate::cli::{AnalysisArgs, TraceArgs};
-use crate::exit::{Exit, Failure, OrExit};
-use crate::fail::host;
-use crate::pipeline::{
-    self, Attachments, Known, RECORDING, RunDir, Shown, Source, limits, next_steps, recover,
-};
-use crate::say::Say;
+use crate::cli::TraceArgs;
 
 /// Disk space without which a recording is not begun.
 const LEAST_SPACE: u64 = 64 << 20;
@@ -205,7 +206,7 @@ impl Finish<'_> {
 fn forecast(file: &File, args: &AnalysisArgs, known: Known) -> Result<Option<Report>, Failure> {
     let mut file = file.try_clone().or_exit(Exit::Failed)?;
     let from = file.stream_position().or_exit(Exit::Failed)?;
-    let report = pipeline::without_root(&Roots::default(), || {
+    let report = without_root(&Roots::default(), || {
         let file = file.try_clone().ok()?;
         let analysed = pipeline::analyse(Source::File(file), args, known, None).ok()?;
         Some(analysed.report)

@@ -2,6 +2,9 @@
 
 use std::path::PathBuf;
 
+use taillab_console::exit::Failure;
+use taillab_console::fail::probe as probe_failure;
+use taillab_experiment::rings::{cpu_numbers, ring_bytes_per_cpu};
 use taillab_host::target::{Cgroup, Server};
 use taillab_host::{CpuSet, Roots};
 use taillab_model::MiddleStamps;
@@ -9,9 +12,6 @@ use taillab_probe::{Devices, Disturbances, Probe, ProbeSpec, ServerProcesses, UN
 
 use super::framing::Identification;
 use crate::cli::TraceArgs;
-use crate::exit::Failure;
-use crate::fail::probe as probe_failure;
-use crate::rings::{cpu_numbers, ring_bytes_per_cpu};
 
 /// The most processes that the probe watches by their numbers.
 const MOST_PROCESSES: usize = 64;

@@ -5,6 +5,12 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use taillab_console::exit::Failure;
+use taillab_console::fail::{host, probe as probe_failure};
+use taillab_console::progress::{Phase, Progress};
+use taillab_console::rights::give_up_root;
+use taillab_experiment::pipeline::{Canary, RecordingCost};
+use taillab_experiment::rings::cpu_numbers;
 use taillab_host::clock::{now, unix_s};
 use taillab_host::environment::Environment;
 use taillab_host::observe::{self, Counters, OwnCost, ProgramTime};
@@ -19,11 +25,6 @@ use super::framing::Identification;
 use super::live::Screen;
 use super::recorder::{Recorder, Shared, Sinks, unwritable};
 use crate::cli::{LONGEST_RECORDING, TraceArgs};
-use crate::exit::Failure;
-use crate::fail::{host, probe as probe_failure};
-use crate::pipeline::{Canary, RecordingCost, give_up_root};
-use crate::progress::{Phase, Progress};
-use crate::rings::cpu_numbers;
 
 /// The first requests are not measured: those that came in before the probe was attached lack T1.
 const SETTLE: Nanos = Nanos::from_millis(100);

@@ -8,6 +8,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use taillab_analysis::{Framing, Redaction};
+use taillab_console::exit::{Exit, Failure, OrExit};
+use taillab_console::fail::probe as probe_failure;
+use taillab_experiment::pipeline::Canary;
 use taillab_host::clock::now;
 use taillab_host::disk;
 use taillab_host::observe::{Counters, ProgramTime};
@@ -18,9 +21,6 @@ use taillab_probe::Probe;
 
 use super::end::End;
 use super::live::{Window, Written};
-use crate::exit::{Exit, Failure, OrExit};
-use crate::fail::probe as probe_failure;
-use crate::pipeline::Canary;
 
 /// Between two drains of the probe, and two looks at steal and quotas.
 const PERIOD: Duration = Duration::from_millis(10);

@@ -1,5 +1,9 @@
 //! `trace … --fix`: tries mitigations on the live server under its own traffic.
 
+use taillab_console::exit::Failure;
+use taillab_console::rights::{Remaining, give_up_root};
+use taillab_console::say::Say;
+use taillab_experiment::fix::{self, Asked, Consent, LiveServer, Tried};
 use taillab_host::tune::Scope;
 use taillab_host::{CpuSet, Interrupt, Roots};
 use taillab_model::RecordingContext;
@@ -8,10 +12,6 @@ use taillab_model::summary::Report;
 use super::find::Found;
 use super::{probing, unpin};
 use crate::cli::TraceArgs;
-use crate::exit::Failure;
-use crate::fix::{self, Asked, Consent, LiveServer, Tried};
-use crate::pipeline::{Remaining, give_up_root};
-use crate::say::Say;
 
 /// Seed of the order of the blocks.
 const SEED: u64 = 1;

@@ -1,12 +1,11 @@
 //! All windows of a live view together, in bounded memory.
 
+use taillab_experiment::pipeline::Analysed;
 use taillab_model::explanation::{CauseShare, Share};
 use taillab_model::summary::Matching;
 use taillab_model::{Histogram, Lacking, Nanos};
 use taillab_report::live::Moment;
 use taillab_report::stages;
-
-use crate::pipeline::Analysed;
 
 /// Sums and a histogram, so that percentiles are over all requests and not averages over windows.
 #[derive(Default)]

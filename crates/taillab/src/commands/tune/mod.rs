@@ -8,16 +8,17 @@ use std::io::{self, IsTerminal};
 use std::thread;
 use std::time::Duration;
 
+use taillab_console::args::Output;
+use taillab_console::exit::{Exit, Failure};
+use taillab_console::fail::host;
+use taillab_console::print::{print_result, style};
+use taillab_console::say::{self, Say};
 use taillab_host::tune::{Applied, Hold, MITIGATIONS, Plan, Point, Scope, Tuner, Which};
 use taillab_host::{Interrupt, Roots};
 use taillab_model::tune::{Action, ApplyRow, SCHEMA_VERSION, TuneResult};
 use taillab_report::terminal;
 
-use crate::cli::{ApplyArgs, Output, PlanArgs, TuneArgs, TuneCommand};
-use crate::exit::{Exit, Failure};
-use crate::fail::host;
-use crate::pipeline::{print_result, style};
-use crate::say::{self, Say};
+use crate::cli::{ApplyArgs, PlanArgs, TuneArgs, TuneCommand};
 
 /// How often a held apply checks for Ctrl-C.
 const LOOK: Duration = Duration::from_millis(50);

@@ -4,11 +4,11 @@
 //! Across Network Protocols*, section 5. The statements are in our words; the numbers are theirs. The
 //! text names only the ends of each range of sizes; the sizes between them are our choice.
 
+use taillab_experiment::round_trips::RowPlan;
 use taillab_load::rtt::{Mode, Proto};
 use taillab_simulator::paper::{Claim, Expected};
 
 use crate::cli::RoundTripFigure;
-use crate::round_trips::RowPlan;
 
 /// A figure: its curves, and what the paper says about them.
 pub struct Specification {

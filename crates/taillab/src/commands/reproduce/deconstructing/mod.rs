@@ -2,6 +2,11 @@
 
 mod figures;
 
+use taillab_console::exit::{Exit, Failure};
+use taillab_console::fail::host;
+use taillab_console::rundir::RunDir;
+use taillab_console::say::Say;
+use taillab_experiment::round_trips::{Measured, Measurement, RttPlan};
 use taillab_host::Interrupt;
 use taillab_load::rtt::has_rdma;
 use taillab_model::rtt::{RttCurves, RttRow};
@@ -12,11 +17,6 @@ use taillab_simulator::paper::Claim;
 
 use self::figures::{Measure, Specification};
 use crate::cli::DeconstructingArgs;
-use crate::exit::{Exit, Failure};
-use crate::fail::host;
-use crate::pipeline::RunDir;
-use crate::round_trips::{Measured, Measurement, RttPlan};
-use crate::say::Say;
 
 const PAPER: &str = "Deconstructing the Tail at Scale Effect Across Network Protocols (Sriraman et al., 2016), \
      section 5";

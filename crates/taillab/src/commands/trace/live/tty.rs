@@ -5,8 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use rustix::termios::{
     LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr,
 };
-
-use crate::exit::Failure;
+use taillab_console::exit::Failure;
 
 /// A second screen next to the shell's, without a cursor.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
@@ -26,7 +25,7 @@ pub struct Tty {
 /// Ensures that there is a terminal to draw on.
 ///
 /// # Errors
-/// Standard output is not a terminal ([`Exit::Usage`](crate::exit::Exit::Usage)).
+/// Standard output is not a terminal ([`Exit::Usage`](taillab_console::exit::Exit::Usage)).
 pub fn ensure_there() -> Result<(), Failure> {
     match io::stdout().is_terminal() {
         true => Ok(()),

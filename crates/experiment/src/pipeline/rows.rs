@@ -1,0 +1,357 @@
+//! Matched requests as rows of a table, and the files that they go to.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{BufWriter, Seek};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+
+use taillab_analysis::Matched;
+use taillab_analysis::ledger::{Entry, Labels};
+use taillab_console::exit::{Exit, Failure, OrExit};
+use taillab_console::rundir::{RunDir, Unfinished};
+use taillab_model::explanation::Cause;
+use taillab_model::summary::{ClaimName, Report};
+use taillab_model::{Monotonic, Nanos};
+use taillab_report::requests::RequestRow;
+use taillab_report::{ReportError, hlog, requests};
+
+/// The rows of a recording while its windows are analysed. A row is complete when the request's account
+/// is, at its T6.
+pub struct Rows {
+    from: Monotonic,
+    files: RowFiles,
+    /// For each request that is not written yet: its main cause, once it is known.
+    fates: VecDeque<Fate>,
+    /// The rows of earlier windows that are not written yet.
+    waiting: VecDeque<RequestRow>,
+    written: usize,
+}
+
+/// What most of a request's excess is charged to.
+#[derive(Clone, Copy)]
+enum Fate {
+    Open,
+    Told(Option<Cause>),
+}
+
+impl Rows {
+    /// The rows of a measurement that begins at `from`.
+    pub fn new(from: Monotonic, files: RowFiles) -> Self {
+        Self {
+            from,
+            files,
+            fates: VecDeque::new(),
+            waiting: VecDeque::new(),
+            written: 0,
+        }
+    }
+
+    /// Registers the next requests; their rows follow with [`Self::write`]. Without accounts, as where no
+    /// disturbances were recorded, their rows wait for nothing.
+    pub fn came(&mut self, matched: &Matched, have_accounts: bool) {
+        let fates = (0..matched.requests.len()).map(|place| {
+            match have_accounts && matched.is_measured(place, self.from) {
+                true => Fate::Open,
+                // the ledger does not account for it
+                false => Fate::Told(None),
+            }
+        });
+        self.fates.extend(fates);
+    }
+
+    /// Takes the main cause of one of these requests from its account.
+    pub fn account(&mut self, entry: &Entry<'_>, labels: &Labels) {
+        // a row without an account may have been written already
+        let place = entry.place.checked_sub(self.written);
+        if let Some(fate) = place.and_then(|place| self.fates.get_mut(place)) {
+            // without T2 to T5 the account is only an estimate
+            let cause = entry.asked.then(|| entry.main_cause(labels));
+            *fate = Fate::Told(cause.flatten());
+        }
+    }
+
+    /// Writes the rows that are complete; `matched` and `ideal` (of the measured ones) belong to the
+    /// requests that came last.
+    pub fn write(&mut self, matched: &Matched, ideal: Vec<Nanos>) {
+        while let Some(row) = self.waiting.front().copied()
+            && self.write_next(row)
+        {
+            self.waiting.pop_front();
+        }
+        let mut ideal = ideal.into_iter();
+        for (place, request) in matched.requests.iter().enumerate() {
+            let measured = matched.is_measured(place, self.from);
+            let worker = matched.workers[place];
+            let row = RequestRow {
+                server: Some(request.server),
+                ideal: if measured { ideal.next() } else { None },
+                worker: (worker != 0).then_some(worker),
+                main_cause: None,
+                client: request.client,
+                operation: request.operation,
+                warm_up: !measured,
+            };
+            if !self.waiting.is_empty() || !self.write_next(row) {
+                self.waiting.push_back(row);
+            }
+        }
+    }
+
+    /// Writes the next row if its cause is known.
+    fn write_next(&mut self, mut row: RequestRow) -> bool {
+        let Some(Fate::Told(cause)) = self.fates.front().copied() else {
+            return false;
+        };
+        self.fates.pop_front();
+        self.written += 1;
+        row.main_cause = cause;
+        self.files.push(row);
+        true
+    }
+
+    /// Writes the remaining rows, and then `others`.
+    pub fn finish(
+        mut self,
+        others: impl Iterator<Item = RequestRow>,
+    ) -> Result<WrittenRows, Failure> {
+        // requests that the ledger could not account for, and those behind them
+        for mut row in self.waiting {
+            if let Some(Fate::Told(cause)) = self.fates.pop_front() {
+                row.main_cause = cause;
+            }
+            self.files.push(row);
+        }
+        for row in others {
+            self.files.push(row);
+        }
+        self.files.finish()
+    }
+}
+
+/// Both files, completely written but not yet under their final names.
+pub struct WrittenRows([Written; 2]);
+
+/// What no row may have, because it is withdrawn from the result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LeftOut {
+    Nothing,
+    /// The cause of its excess.
+    Causes,
+    /// The ideal, and with it the excess and its cause.
+    Ideal,
+}
+
+impl LeftOut {
+    fn of(report: &Report) -> Self {
+        let is_compared = report.server.ideal.withdrawn.is_none();
+        if !is_compared || !report.verdict.holds(ClaimName::Ideal) {
+            Self::Ideal
+        } else if !report.verdict.holds(ClaimName::Causes) {
+            Self::Causes
+        } else {
+            Self::Nothing
+        }
+    }
+}
+
+struct Written {
+    name: &'static str,
+    copies: Copies,
+    unfinished: Unfinished,
+    file: BufWriter<File>,
+}
+
+/// Copies a file without something.
+type CopyFile = fn(File, &mut BufWriter<File>) -> Result<(), ReportError>;
+
+/// How to leave something out of a file.
+#[derive(Clone, Copy)]
+struct Copies {
+    without_ideal: CopyFile,
+    /// `None` where the file has no causes.
+    without_causes: Option<CopyFile>,
+}
+
+impl Copies {
+    fn without(self, left_out: LeftOut) -> Option<CopyFile> {
+        match left_out {
+            LeftOut::Nothing => None,
+            LeftOut::Causes => self.without_causes,
+            LeftOut::Ideal => Some(self.without_ideal),
+        }
+    }
+}
+
+impl WrittenRows {
+    /// Gives them their final names. What is withdrawn from the `report` is known only after all rows are written:
+    /// they are copied without it.
+    pub fn keep(self, dir: &mut RunDir, report: &Report) -> Result<(), Failure> {
+        let left_out = LeftOut::of(report);
+        for written in self.0 {
+            let Some(copy) = written.copies.without(left_out) else {
+                dir.finish(written.unfinished, written.file)?;
+                continue;
+            };
+            let whole = written.file.into_inner();
+            let mut whole = whole
+                .map_err(std::io::IntoInnerError::into_error)
+                .or_exit(Exit::Failed)?;
+            whole.rewind().or_exit(Exit::Failed)?;
+            let (unfinished, mut rest) = dir.begin(written.name)?;
+            copy(whole, &mut rest).or_exit(Exit::Failed)?;
+            dir.finish(unfinished, rest)?;
+        }
+        Ok(())
+    }
+}
+
+/// Rows in a batch.
+const BATCH: usize = 4_096;
+
+/// The most batches that wait for a writer.
+const WAITING: usize = 2;
+
+/// `requests.parquet` and `latency.hlog` while they are written, each by its own thread, so that
+/// encoding runs in parallel with the analysis if a CPU is free.
+pub struct RowFiles {
+    batch: Vec<RequestRow>,
+    writers: [Writer; 2],
+}
+
+struct Writer {
+    name: &'static str,
+    unfinished: Unfinished,
+    batches: SyncSender<Arc<[RequestRow]>>,
+    thread: JoinHandle<Result<BufWriter<File>, ReportError>>,
+}
+
+impl RowFiles {
+    /// Begins both. Their times count from `from`, which is `started_unix_s` on the wall clock.
+    pub fn begin(dir: &RunDir, from: Monotonic, started_unix_s: u64) -> Result<Self, Failure> {
+        Ok(Self {
+            batch: Vec::with_capacity(BATCH),
+            writers: [
+                Writer::begin(dir, "requests.parquet", |rows, out| {
+                    requests::write_parquet(rows, out).map(drop)
+                })?,
+                Writer::begin(dir, "latency.hlog", move |rows, out| {
+                    hlog::write(rows, from, started_unix_s, out)
+                })?,
+            ],
+        })
+    }
+
+    /// Takes the next row.
+    pub fn push(&mut self, row: RequestRow) {
+        self.batch.push(row);
+        if self.batch.len() == BATCH {
+            self.send();
+        }
+    }
+
+    fn send(&mut self) {
+        let batch: Arc<[RequestRow]> = self.batch.as_slice().into();
+        self.batch.clear();
+        for writer in &self.writers {
+            // a writer that ended early reports its error at the end
+            let _ = writer.batches.send(Arc::clone(&batch));
+        }
+    }
+
+    /// Writes the rest.
+    pub fn finish(mut self) -> Result<WrittenRows, Failure> {
+        self.send();
+        let [requests, latency] = self.writers;
+        let without_causes: CopyFile = |file, out| requests::copy_without_causes(file, out);
+        Ok(WrittenRows([
+            requests.finish(Copies {
+                without_ideal: |file, out| requests::copy_without_ideal(file, out),
+                without_causes: Some(without_causes),
+            })?,
+            latency.finish(Copies {
+                without_ideal: |file, out| hlog::copy_without_ideal(file, out),
+                without_causes: None,
+            })?,
+        ]))
+    }
+}
+
+/// The rows of the batches, as they arrive.
+fn received(batches: &Receiver<Arc<[RequestRow]>>) -> impl Iterator<Item = RequestRow> {
+    let batches = batches.iter();
+    batches.flat_map(|batch| (0..batch.len()).map(move |place| batch[place]))
+}
+
+impl Writer {
+    fn begin(
+        dir: &RunDir,
+        name: &'static str,
+        write: impl FnOnce(
+            &mut dyn Iterator<Item = RequestRow>,
+            &mut BufWriter<File>,
+        ) -> Result<(), ReportError>
+        + Send
+        + 'static,
+    ) -> Result<Self, Failure> {
+        let (unfinished, mut out) = dir.begin(name)?;
+        let (batches, rows) = sync_channel(WAITING);
+        let thread = std::thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(move || {
+                write(&mut received(&rows), &mut out)?;
+                Ok(out)
+            })
+            .or_exit(Exit::Failed)?;
+        Ok(Self {
+            name,
+            unfinished,
+            batches,
+            thread,
+        })
+    }
+
+    fn finish(self, copies: Copies) -> Result<Written, Failure> {
+        drop(self.batches);
+        let file = match self.thread.join() {
+            Ok(written) => written.or_exit(Exit::Failed)?,
+            Err(panic) => std::panic::resume_unwind(panic),
+        };
+        Ok(Written {
+            name: self.name,
+            copies,
+            unfinished: self.unfinished,
+            file,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use taillab_model::{Request, RequestKey, Stamps};
+
+    use super::*;
+
+    #[test]
+    fn a_row_waits_only_where_its_account_comes() {
+        let at = Monotonic::from_nanos_since_boot;
+        let request = |t1| Request::from(Stamps::new(at(t1), [None; 4], at(t1 + 5)));
+        let matched = Matched {
+            requests: [10, 20].into_iter().map(request).collect(),
+            keys: vec![RequestKey::default(); 2],
+            workers: vec![1; 2],
+            ..Matched::default()
+        };
+        let place = tempfile::tempdir().unwrap();
+        let dir = RunDir::create(place.path().join("run"), 0).unwrap();
+        let waiting = |have_accounts| {
+            let files = RowFiles::begin(&dir, at(1), 0).unwrap();
+            let mut rows = Rows::new(at(1), files);
+            rows.came(&matched, have_accounts);
+            rows.write(&matched, vec![Nanos::new(5); 2]);
+            rows.waiting.len()
+        };
+        assert_eq!((waiting(true), waiting(false)), (2, 0));
+    }
+}

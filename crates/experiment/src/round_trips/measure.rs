@@ -1,0 +1,341 @@
+//! Measures row after row.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use taillab_analysis::rtt::summarise;
+use taillab_console::exit::Failure;
+use taillab_console::fail::host;
+use taillab_console::progress::{Phase, Progress};
+use taillab_console::say::Say;
+use taillab_host::{CpuSet, Interrupt, Testbed, TestbedSpec, cpus};
+use taillab_load::rtt::{Peer, PeerSpec, RoundTrips, RttError, RunSpec, XdpEnds, round_trips};
+use taillab_model::Nanos;
+use taillab_model::rtt::{Link, RoundTrip, RttCounts, RttCurves, RttRow, RttRun, XdpAttachment};
+
+use super::failure::failure;
+use super::plan::{RowPlan, RttPlan};
+
+/// What is at hand for all rows.
+pub struct Measurement<'a> {
+    pub(super) plan: &'a RttPlan,
+    pub(super) interrupt: &'a Interrupt,
+    say: Say,
+    pub(super) testbed: Testbed,
+    pub(super) done: AtomicU64,
+    /// The progress of the open loop that runs now.
+    pub(super) sending: taillab_load::Progress,
+}
+
+/// All rows that were measured.
+pub struct Measured {
+    /// In the order of the plan.
+    pub rows: Vec<RttRow>,
+    /// Of each row.
+    pub curves: Vec<RttCurves>,
+    /// The first failure of a row.
+    pub failure: Option<Failure>,
+}
+
+impl<'a> Measurement<'a> {
+    /// Makes the testbed.
+    pub fn new(plan: &'a RttPlan, interrupt: &'a Interrupt, say: Say) -> Result<Self, Failure> {
+        let testbed = match plan.link {
+            Link::Veth => Testbed::veth(&TestbedSpec {
+                placement: plan.placement(),
+            }),
+            Link::Loopback | Link::Target => Testbed::loopback(),
+        };
+        let testbed = testbed.map_err(host)?;
+        if let Some(mtu) = plan.mtu {
+            testbed.set_mtu(mtu).map_err(host)?;
+        }
+        let new = Self {
+            plan,
+            interrupt,
+            say,
+            testbed,
+            done: AtomicU64::new(0),
+            sending: taillab_load::Progress::new(),
+        };
+        if plan.explain {
+            new.check_probe()?;
+        }
+        Ok(new)
+    }
+
+    /// Measures all rows, and passes each with its round trips to `finished` as soon as it is done.
+    pub fn rows(
+        &self,
+        mut finished: impl FnMut(&Row) -> Result<(), Failure> + Send,
+    ) -> Result<Measured, Failure> {
+        let mut measured = Measured {
+            rows: Vec::new(),
+            curves: Vec::new(),
+            failure: None,
+        };
+        let phase = Phase {
+            name: "round trips",
+            total: self.plan.round_trips(),
+        };
+        let result = Progress::new(self.say.quiet).during(
+            &[phase],
+            || self.done.load(Relaxed) + self.sending.sent(),
+            || {
+                for plan in &self.plan.rows {
+                    if self.interrupt.is_raised() {
+                        break;
+                    }
+                    let row = match self.plan.open {
+                        None => self.row(plan),
+                        Some(rate) => self.open_row(plan, rate),
+                    };
+                    finished(&row)?;
+                    let why = row.failure.as_ref().map(failure);
+                    measured.failure = measured.failure.take().or(why);
+                    measured.rows.push(row.row);
+                    measured.curves.push(row.curves);
+                }
+                Ok(())
+            },
+        );
+        result.map(|()| measured)
+    }
+
+    /// One row: its server, and all runs.
+    fn row(&self, plan: &RowPlan) -> Row {
+        let mut runs = Vec::new();
+        let mut played: Vec<(Nanos, Option<Nanos>)> = Vec::new();
+        let mut counts = RttCounts::default();
+        let mut failure = None;
+        let mut explained = None;
+        let mut functional_only = None;
+        let mut xdp_attachment: Option<XdpAttachment> = None;
+        match self.peer(plan) {
+            Err(error) => failure = Some(error),
+            Ok(peer) => {
+                for _ in 0..self.plan.runs {
+                    if failure.is_some() || self.interrupt.is_raised() {
+                        break;
+                    }
+                    match self.run(plan, &peer) {
+                        Err(error) => failure = Some(error),
+                        Ok(run) => {
+                            counts += run.counts;
+                            functional_only = functional_only.or(run.functional_only);
+                            xdp_attachment = xdp_attachment.max(run.xdp_attachment);
+                            let n = run.round_trips.len() as u64;
+                            let cpu = run.cpu.get().checked_div(n).map(Nanos::new);
+                            if n > 0 {
+                                played.push((run.length, cpu));
+                                runs.push(run.round_trips);
+                            }
+                            failure = run.failure;
+                        }
+                    }
+                }
+                if failure.is_none() && self.plan.explain && !self.interrupt.is_raised() {
+                    explained = Some(self.explained(plan, &peer));
+                }
+            }
+        }
+        let mut row = self.summarised(plan, runs, &played, counts, failure);
+        match explained {
+            None => {}
+            Some(Ok(explanation)) => row.row.explanation = Some(explanation),
+            Some(Err(why)) => row.row.unexplained_because = Some(why.message),
+        }
+        row.row.functional_only = functional_only.map(str::to_owned);
+        row.row.xdp_attachment = xdp_attachment;
+        row
+    }
+
+    pub(super) fn summarised(
+        &self,
+        plan: &RowPlan,
+        runs: Vec<Vec<RoundTrip>>,
+        played: &[(Nanos, Option<Nanos>)],
+        counts: RttCounts,
+        failure: Option<RttError>,
+    ) -> Row {
+        let found = summarise(&runs);
+        let wanted = self.plan.count * u64::from(self.plan.runs);
+        let of_runs = found.runs.into_iter().zip(played);
+        let partial = failure.is_some() || found.rtt.count < wanted;
+        let by_limit = partial && failure.is_none() && !self.interrupt.is_raised();
+        let row = RttRow {
+            proto: plan.proto.to_string(),
+            mode: plan.mode.to_string(),
+            size_bytes: plan.size as u32,
+            conns: plan.conns as u32,
+            counts,
+            partial,
+            rtt: found.rtt,
+            runs: of_runs
+                .map(|(rtt, (length, cpu))| RttRun {
+                    length_ns: *length,
+                    client_cpu_ns_per_round_trip: *cpu,
+                    rtt,
+                })
+                .collect(),
+            trimmed: found.trimmed,
+            worst_to_median: found.worst_to_median,
+            bursts: found.bursts,
+            fan_out: found.fan_out,
+            needs: found.needs,
+            open_loop: None,
+            explanation: None,
+            unexplained_because: None,
+            functional_only: None,
+            xdp_attachment: None,
+            ended_after_ns: self.plan.at_most.filter(|_| by_limit),
+            failure: failure.as_ref().map(ToString::to_string),
+        };
+        Row {
+            row,
+            curves: found.curves,
+            runs,
+            failure,
+        }
+    }
+
+    pub(super) fn peer(&self, plan: &RowPlan) -> Result<Peer, RttError> {
+        if let Some(target) = &self.plan.target {
+            let endpoint = target.endpoint(plan.proto);
+            return endpoint.map(Peer::at).ok_or_else(|| RttError::Unavailable {
+                proto: plan.proto,
+                why: "the target does not support it".to_owned(),
+            });
+        }
+        if plan.proto.is_rdma() {
+            let added = self.testbed.add_soft_roce();
+            added.map_err(|error| RttError::Unavailable {
+                proto: plan.proto,
+                why: error.to_string(),
+            })?;
+        }
+        let folder = std::env::temp_dir();
+        let spec = PeerSpec {
+            proto: plan.proto,
+            mode: plan.mode,
+            size: plan.size,
+            conns: plan.conns,
+            threads: self.plan.server_cpus.len().min(plan.conns),
+            address: match self.plan.link {
+                Link::Veth => self.testbed.server_address(),
+                _ => IpAddr::from(Ipv4Addr::LOCALHOST),
+            },
+            port: 0,
+            xdp: self.xdp_ends(),
+            path: folder.join(format!("taillab-rtt-{}.sock", std::process::id())),
+        };
+        let own: CpuSet = self.plan.server_cpus.iter().copied().collect();
+        let prepare = move |_| cpus::pin_current_thread(&own).map_err(|error| error.to_string());
+        self.testbed
+            .run_at_server(|| Peer::start(&spec, prepare))
+            .unwrap_or_else(|error| Err(RttError::Server(error.to_string())))
+    }
+
+    /// The two devices, if they are our own.
+    fn xdp_ends(&self) -> Option<XdpEnds> {
+        let v4 = |address| match address {
+            IpAddr::V4(address) => Some(address),
+            IpAddr::V6(_) => None,
+        };
+        (self.plan.link == Link::Veth).then_some(())?;
+        Some(XdpEnds {
+            client_device: self.testbed.client_device().ifindex,
+            client_address: v4(self.testbed.client_address())?,
+            server_device: self.testbed.server_device().ifindex,
+            server_address: v4(self.testbed.server_address())?,
+            mode: self.plan.xdp,
+        })
+    }
+
+    fn run(&self, plan: &RowPlan, peer: &Peer) -> Result<RoundTrips, RttError> {
+        let of_run = (self.plan.count, self.plan.warm_up);
+        let play = |stop: &AtomicBool| self.play(plan, peer, of_run, stop);
+        let Some(length) = self.plan.at_most else {
+            return play(self.interrupt.flag());
+        };
+        let warm_up = self.done.load(Relaxed) + self.plan.warm_up * plan.conns as u64;
+        let warm = || self.done.load(Relaxed) >= warm_up;
+        within(length, warm, self.interrupt, play)
+    }
+
+    /// Makes `count` round trips, after `warm_up` on each connection that do not count.
+    pub(super) fn play(
+        &self,
+        plan: &RowPlan,
+        peer: &Peer,
+        (count, warm_up): (u64, u64),
+        stop: &AtomicBool,
+    ) -> Result<RoundTrips, RttError> {
+        let spec = RunSpec {
+            proto: plan.proto,
+            mode: plan.mode,
+            size: plan.size,
+            conns: plan.conns,
+            count,
+            warm_up,
+            timeout: self.plan.timeout,
+            threads: self.plan.client_cpus.len(),
+            stop,
+            progress: &self.done,
+        };
+        let own = &self.plan.client_cpus;
+        let prepare = |thread: usize| {
+            let cpu = CpuSet::single(own[thread % own.len()]);
+            cpus::pin_current_thread(&cpu).map_err(|error| error.to_string())
+        };
+        self.testbed
+            .run_at_client(|| round_trips(&spec, peer, prepare))
+            .unwrap_or_else(|error| Err(RttError::Server(error.to_string())))
+    }
+}
+
+/// Runs `work` with a flag that rises this time after `warm`, or with the interrupt.
+fn within<T>(
+    length: Nanos,
+    warm: impl Fn() -> bool + Send,
+    interrupt: &Interrupt,
+    work: impl FnOnce(&AtomicBool) -> T,
+) -> T {
+    /// Between two checks, each of which disturbs the measurement.
+    const PERIOD: Duration = Duration::from_millis(50);
+    let (stop, done) = (AtomicBool::new(false), AtomicBool::new(false));
+    let (stop, done) = (&stop, &done);
+    thread::scope(|scope| {
+        let watcher = scope.spawn(move || {
+            let mut end = None;
+            while !done.load(Relaxed) {
+                if end.is_none() && warm() {
+                    end = Some(Instant::now() + Duration::from_nanos(length.get()));
+                }
+                let left = end.map_or(PERIOD, |end| end.saturating_duration_since(Instant::now()));
+                if left.is_zero() || interrupt.is_raised() {
+                    stop.store(true, Relaxed);
+                    break;
+                }
+                thread::park_timeout(left.min(PERIOD));
+            }
+        });
+        let result = work(stop);
+        done.store(true, Relaxed);
+        watcher.thread().unpark();
+        result
+    })
+}
+
+/// A row with all its round trips.
+pub struct Row {
+    /// Its figures.
+    pub row: RttRow,
+    /// What is drawn of it.
+    pub curves: RttCurves,
+    /// Each in order of time.
+    pub runs: Vec<Vec<RoundTrip>>,
+    pub(super) failure: Option<RttError>,
+}

@@ -1,0 +1,312 @@
+//! The measurement: one continuous open-loop load with the probe attached.
+
+use std::net::IpAddr;
+use std::thread;
+use std::time::Duration;
+
+use taillab_console::exit::{Exit, Failure, OrExit};
+use taillab_console::fail::{host, probe as probe_failure};
+use taillab_console::progress::Phase;
+use taillab_host::observe::{self, Counters};
+use taillab_host::{CpuSample, CpuSet, CpuUsage, Roots, clock};
+use taillab_load::{FleetRun, OpenFleet, Pace, Waiting, arrivals_verdict};
+use taillab_model::summary::{ArrivalsVerdict, LoadSegment};
+use taillab_model::{Monotonic, Nanos, Recording, RecordingContext};
+use taillab_probe::Probe;
+use taillab_queueing::arrivals::ArrivalProcess;
+
+use super::calibrate::{Calibrated, EVENTS_PER_REQUEST};
+use super::client::LoadClient;
+use super::drain::draining;
+use super::pacing::{Follower, Following};
+use super::rig::Rig;
+use crate::definition::Experiment;
+use crate::pipeline::{cuts, late_sends, stalls};
+
+/// If others use more of the server's CPUs than this, CPU use says nothing about the server's capacity.
+const MAX_BUSY_BEFORE: f64 = 0.3;
+
+/// At a higher utilisation CPU use no longer says how far the load is from the capacity.
+const MOST_FOLLOWED: f64 = 0.97;
+
+/// How long we watch the CPUs for other programs.
+const WATCHED: Duration = Duration::from_millis(300);
+
+/// What the measurement recorded.
+pub struct Recorded {
+    /// The client's record.
+    pub load: FleetRun,
+    /// The client's address, as the server sees it.
+    pub client: IpAddr,
+    /// The kernel's events with their context.
+    pub events: Recording,
+    /// Requests per second of the measurement's schedule, on average.
+    pub rate_per_s: f64,
+    /// Rate, CPU use and capacity in each segment; empty unless the rate followed the capacity.
+    pub segments: Vec<LoadSegment>,
+    /// The speed of the schedule during the run.
+    pace: Pace,
+    /// When the schedule began.
+    began: Monotonic,
+    /// The rate, in requests per second, for which the schedule was drawn.
+    drawn_per_s: f64,
+    /// Use of the server's CPUs, including the warm-up.
+    pub server_cpus: Option<CpuUsage>,
+    /// The warm-up is a part of the measurement: nothing that was sent after it was answered.
+    pub with_warm_up: bool,
+}
+
+impl Recorded {
+    /// When the measurement began; boot if the recording does not say.
+    pub fn measured_from(&self) -> Monotonic {
+        let from = self.events.context.measure_from_ns.unwrap_or(0);
+        Monotonic::from_nanos_since_boot(from)
+    }
+
+    /// Whether the sends follow the arrival process. They are judged on the time axis of the schedule, on
+    /// which the rate is constant, and without the parts in which the generator was held up; their bursts from
+    /// the `service_time` on.
+    pub fn arrivals(&self, service_time: Nanos) -> Result<ArrivalsVerdict, Failure> {
+        let since_begin = |at: Monotonic| at.saturating_since(self.began);
+        let in_schedule = |at: Monotonic| self.began + self.pace.planned(since_begin(at));
+        let late = late_sends(&self.events.context.cuts, in_schedule);
+        let sends = self.load.measured_sends().map(since_begin);
+        let sends = self.pace.planned_all(sends).map(|at| self.began + at);
+        let sends = late.spliced(sends);
+        Ok(arrivals_verdict(sends, self.drawn_per_s, service_time)?)
+    }
+}
+
+/// The rate of a load.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Rate {
+    /// Requests per second.
+    Constant(f64),
+    /// Requests per second, without making up for stalls: each run sends the same requests at the same
+    /// times.
+    Repeatable(f64),
+    /// The rate that keeps the server's CPUs at a given utilisation.
+    Following(Following),
+}
+
+impl Rate {
+    /// The rate at the beginning, in requests per second.
+    pub const fn first_per_s(self) -> f64 {
+        match self {
+            Self::Constant(per_s) | Self::Repeatable(per_s) => per_s,
+            Self::Following(following) => following.first_per_s,
+        }
+    }
+
+    const fn following(self) -> Option<Following> {
+        match self {
+            Self::Constant(_) | Self::Repeatable(_) => None,
+            Self::Following(following) => Some(following),
+        }
+    }
+}
+
+/// Sends the scheduled requests and records what the kernel does with them.
+///
+/// Except with [`Rate::Repeatable`], the end is put off to make up for time in which something held the
+/// generator up, at most until the workload's longest duration.
+pub fn measure(
+    rig: &mut Rig,
+    client: &mut LoadClient,
+    mut probe: Probe,
+    experiment: &Experiment,
+    mut context: RecordingContext,
+    rate: Rate,
+) -> Result<Recorded, Failure> {
+    let (pace, schedules) = planned(experiment, rate, client.threads())?;
+    let (warm_up, drawn_per_s) = (pace.warm_up(), rate.first_per_s());
+    let phases = phases(&schedules, warm_up, pace.end());
+    attach(&mut probe, &phases)?;
+    let stop = rig.interrupt().shared_flag();
+    let roots = rig.roots().clone();
+    let gone = rig.server_gone();
+    let progress = client.progress();
+    progress.restart();
+    let started_unix_s = clock::unix_s();
+    let (server_cpus, free_cpus) = (rig.placement().server.clone(), rig.free_cpus());
+    let mut counters = Counters::begin(&roots, &server_cpus, &rig.server_processes());
+    let mut counted = Vec::new();
+    let wanted = (rate.following(), experiment.workload.precision());
+    let mut follower = Follower::new(wanted, &pace, (&roots, &server_cpus));
+    let open = OpenFleet {
+        schedules,
+        warm_up,
+        seed: experiment.workload.seed,
+        timeout: experiment.client.timeout,
+        waiting: Waiting::Spin,
+        stop: &stop,
+    };
+    let (before, load, after) = rig.on_client_cpu(
+        &phases,
+        || {
+            counters.look(clock::now(), |event| counted.push(event));
+            follower.look(clock::now(), &progress);
+            progress.sent()
+        },
+        || {
+            let before = CpuSample::take(&roots);
+            let load = draining(Some(&mut probe), &free_cpus, &gone, |hooks| {
+                client.open_loop_at(open, Some(&pace), hooks)
+            });
+            (before, load, CpuSample::take(&roots))
+        },
+    )?;
+    probe.detach();
+    let (threads, processes) = (probe.threads(), rig.server_processes());
+    observe::name(&mut context, &roots, threads, &processes);
+    observe::name_own(&mut context, &roots);
+    let mut events = probe.finish().map_err(probe_failure)?;
+    let mut load = load?;
+    let with_warm_up = counts_warm_up(&mut load);
+    let began = load
+        .start()
+        .ok_or_else(|| Failure::failed("no thread of the generator ran"))?;
+    let server_cpus = after
+        .map_err(host)?
+        .usage_since(&before.map_err(host)?, &server_cpus);
+    context.started_unix_s = started_unix_s;
+    let from = if with_warm_up { began } else { began + warm_up };
+    context.measure_from_ns = Some(from.nanos_since_boot());
+    events.context = context;
+    events.insert(counted);
+    add_generators_own(&mut events, &load, &rig.placement().client);
+    Ok(Recorded {
+        client: rig.client_address(),
+        rate_per_s: average_per_s(&load).unwrap_or(drawn_per_s),
+        load,
+        events,
+        segments: follower.segments(),
+        pace,
+        began,
+        drawn_per_s,
+        server_cpus,
+        with_warm_up,
+    })
+}
+
+/// Makes the warm-up a part of the measurement where nothing else was answered; says whether.
+fn counts_warm_up(load: &mut FleetRun) -> bool {
+    let alone = load.is_answered_in_its_warm_up_alone();
+    if alone {
+        load.count_warm_up();
+    }
+    alone
+}
+
+/// Attaches the probe, with room for the events of all phases.
+fn attach(probe: &mut Probe, phases: &[Phase]) -> Result<(), Failure> {
+    let requests: u64 = phases.iter().map(|phase| phase.total).sum();
+    let events = requests as f64 * EVENTS_PER_REQUEST;
+    probe.reserve(events as u64).map_err(probe_failure)?;
+    probe.attach().map_err(probe_failure)
+}
+
+/// Adds the generator's own stalls and the cuts that follow from them.
+fn add_generators_own(events: &mut Recording, load: &FleetRun, cpus: &CpuSet) {
+    events.context.cuts = cuts(load, cpus, events);
+    events.insert(stalls(load, cpus));
+}
+
+/// The pace of the sends, and the send times of each thread.
+fn planned(
+    experiment: &Experiment,
+    rate: Rate,
+    threads: usize,
+) -> Result<(Pace, Vec<Vec<Nanos>>), Failure> {
+    let workload = &experiment.workload;
+    let warm_up = workload.warmup;
+    let end = warm_up + workload.duration;
+    let latest_end = match rate {
+        Rate::Repeatable(_) => end,
+        Rate::Constant(_) | Rate::Following(_) => warm_up + workload.longest(),
+    };
+    let pace = Pace::new(warm_up, end, latest_end);
+    let first_per_s = rate.first_per_s();
+    let schedules = schedules(first_per_s, pace.longest(), workload.seed, threads)?;
+    Ok((pace, schedules))
+}
+
+/// The rate at which the measurement's requests were due; `None` if there are fewer than two.
+fn average_per_s(load: &FleetRun) -> Option<f64> {
+    let mut due = load.iter_measured().map(|entry| entry.times.intended);
+    let first = due.next()?;
+    let (gaps, last) = due.fold((0_u64, first), |(gaps, _), at| (gaps + 1, at));
+    let length = last.checked_since(first)?.as_secs_f64();
+    (gaps > 0 && length > 0.0).then(|| gaps as f64 / length)
+}
+
+/// The requests due in the warm-up, and those of the measurement, if the pace does not change.
+fn phases(schedules: &[Vec<Nanos>], warm_up: Nanos, end: Nanos) -> [Phase; 2] {
+    let count = |of: &dyn Fn(&[Nanos]) -> usize| schedules.iter().map(|part| of(part) as u64).sum();
+    let before = |part: &[Nanos], at: Nanos| part.partition_point(|due| *due < at);
+    [
+        Phase {
+            name: "warming up",
+            total: count(&|part| before(part, warm_up)),
+        },
+        Phase {
+            name: "measuring",
+            total: count(&|part| before(part, end) - before(part, warm_up)),
+        },
+    ]
+}
+
+/// A Poisson process for each thread; together they are a Poisson process of the whole rate.
+pub fn schedules(
+    rate_per_s: f64,
+    length: Nanos,
+    seed: u64,
+    threads: usize,
+) -> Result<Vec<Vec<Nanos>>, Failure> {
+    // far apart, so that no thread has the seed of another experiment or block
+    let seed = |thread: usize| seed ^ (thread as u64) << 48;
+    (0..threads)
+        .map(|thread| {
+            ArrivalProcess::Poisson
+                .schedule(rate_per_s / threads as f64, length, seed(thread))
+                .or_exit(Exit::Usage)
+        })
+        .collect()
+}
+
+/// The rate for the load that was asked for, given the capacity found by the calibration with the probe.
+pub fn rate(experiment: &Experiment, calibrated: &Calibrated) -> f64 {
+    let workload = &experiment.workload;
+    workload.rate_per_s.unwrap_or_else(|| {
+        (calibrated.capacity).rate_per_s(workload.utilization, calibrated.service_time_with_probe)
+    })
+}
+
+/// [`rate`], but following the capacity where that is possible: the load must be given as utilisation, and
+/// the server's CPUs must work for the server alone, which is checked by watching them for a moment.
+pub fn rate_or_following(rig: &Rig, experiment: &Experiment, calibrated: &Calibrated) -> Rate {
+    let first_per_s = rate(experiment, calibrated);
+    let workload = &experiment.workload;
+    let is_asked_for = workload.rate_per_s.is_some()
+        || experiment.background.is_some()
+        || experiment.calibration.service_time.is_some()
+        || calibrated.capacity.waits.is_some()
+        || workload.utilization > MOST_FOLLOWED;
+    let cpus = &rig.placement().server;
+    if is_asked_for || busy_share(rig.roots(), cpus).is_none_or(|busy| busy > MAX_BUSY_BEFORE) {
+        return Rate::Constant(first_per_s);
+    }
+    Rate::Following(Following {
+        first_per_s,
+        of_peak: workload.utilization,
+        busy_share: workload.utilization * calibrated.capacity.usable_share(cpus.len()),
+    })
+}
+
+/// The busy share of these CPUs, measured over [`WATCHED`].
+fn busy_share(roots: &Roots, cpus: &CpuSet) -> Option<f64> {
+    let before = CpuSample::take(roots).ok()?;
+    thread::sleep(WATCHED);
+    let after = CpuSample::take(roots).ok()?;
+    Some(after.usage_since(&before, cpus)?.busy_share)
+}
