@@ -18,15 +18,12 @@ class Binary:
     crate: str
     target: str
     path: Path
+    # where cargo runs it: the crate's folder
+    folder: Path
 
     @property
     def suite(self):
         return f"{self.crate} {self.target}"
-
-    @property
-    def folder(self):
-        """Where cargo runs it."""
-        return ROOT / "crates" / self.crate
 
     @property
     def is_live(self):
@@ -60,9 +57,10 @@ def build():
 
 
 def _binary(artifact):
-    crate = Path(artifact["manifest_path"]).parent.name
+    folder = Path(artifact["manifest_path"]).parent
     units = not {"test"} & set(artifact["target"]["kind"])
-    return Binary(crate, "units" if units else artifact["target"]["name"], Path(artifact["executable"]))
+    target = "units" if units else artifact["target"]["name"]
+    return Binary(folder.name, target, Path(artifact["executable"]), folder)
 
 
 def lint():

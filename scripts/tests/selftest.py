@@ -20,7 +20,7 @@ case "$*" in *--ignored*) exit ;; --list*) printf "{listed}"; exit ;; esac
 {body}
 """)
     path.chmod(0o755)
-    return cargo.Binary("model", "units", path)
+    return cargo.Binary("model", "units", path, path.parent)
 
 
 def started(name):

@@ -1,9 +1,10 @@
 //! Options and values of several commands.
 
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use clap::error::ErrorKind;
 use clap::{ArgAction, Args, ValueHint};
 use taillab_model::Nanos;
 use taillab_model::threshold::Threshold;
@@ -82,6 +83,18 @@ pub struct StoreArgs {
     /// Length of a value (key-value stores) [default: 1024]
     #[arg(hide_short_help = true, long, value_name = "BYTES", value_parser = size::<u32>)]
     pub value_bytes: Option<u32>,
+}
+
+/// A number of requests, as `20M`, `1e9` or `1.2G`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Count(pub u64);
+
+impl FromStr for Count {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        count::<NonZeroU64>(text).map(|count| Self(count.get()))
+    }
 }
 
 /// Requests per second: `20000`, `20k`, `1.5M`.
@@ -189,6 +202,26 @@ pub fn positive(text: &str) -> Result<Nanos, String> {
     }
 }
 
+/// What is wrong with a command line and what to do, without the usage that clap adds.
+pub fn in_one_line(error: &clap::Error) -> String {
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        // clap's text for this is the whole help
+        return "a command is missing; see --help".to_owned();
+    }
+    let rendered = error.render().to_string();
+    let is_message =
+        |line: &&str| !line.starts_with("Usage:") && !line.starts_with("For more information");
+    let mut text = String::new();
+    for line in rendered.lines().take_while(is_message).map(str::trim) {
+        if !text.is_empty() && !line.is_empty() {
+            let follows = text.ends_with(':') || line.starts_with('[');
+            text.push_str(if follows { " " } else { "; " });
+        }
+        text.push_str(line.trim_start_matches("error: "));
+    }
+    text + "; see --help"
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -215,6 +248,19 @@ mod tests {
         ] {
             let error = found.unwrap_err();
             assert!(error.contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn counts_are_read_as_people_write_them() {
+        let read = |text: &str| text.parse::<Count>().map(|count| count.0);
+        assert_eq!(read("20M"), Ok(20_000_000));
+        assert_eq!(read("1e9"), Ok(1_000_000_000));
+        assert_eq!(read("1.2G"), Ok(1_200_000_000));
+        assert_eq!(read("1_000"), Ok(1_000));
+        assert_eq!(read("64k"), Ok(64_000));
+        for wrong in ["0", "-5", "NaN", "inf", "many", "", "M", "1e99"] {
+            assert!(read(wrong).is_err(), "{wrong}");
         }
     }
 

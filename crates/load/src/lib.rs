@@ -14,6 +14,8 @@
 //! | [`mod@target`] | the server, as a user writes it |
 //! | [`verdict`] | whether the requests were sent as the arrival process says |
 //! | [`serve`] | the built-in servers |
+//! | [`fault`] | deliberate delays of a built-in server, and [`ground_truth`]: what was really done to it |
+//! | [`perf`] | software events of the kernel, which count time on a CPU |
 //!
 //! Only a [`fleet`], [`rtt`] and the servers start threads. Everything else runs on the calling thread,
 //! which the caller pins and puts into the right network namespace.
@@ -25,8 +27,11 @@ pub mod engine;
 mod error;
 #[cfg(test)]
 mod fake;
+pub mod fault;
 pub mod fleet;
+pub mod ground_truth;
 mod named;
+pub mod perf;
 pub mod prefill;
 pub mod protocol;
 pub mod rtt;

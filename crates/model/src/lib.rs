@@ -3,6 +3,7 @@
 //! Every other crate uses these types; this crate depends on no other.
 
 /// Implements `Display` with the name that the type has in JSON.
+#[macro_export]
 macro_rules! display_as_in_json {
     ($kind:ty) => {
         impl std::fmt::Display for $kind {
@@ -13,7 +14,6 @@ macro_rules! display_as_in_json {
     };
 }
 
-pub mod budget;
 mod cause;
 pub mod compare;
 mod distribution;

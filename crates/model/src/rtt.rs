@@ -1,8 +1,7 @@
-//! The result of `taillab rtt` as `--json` carries it: a row for each combination of protocol,
-//! mode, size and connections.
+//! Measured round trips: a row for each combination of protocol, mode, size and connections.
 //!
 //! Times are integer nanoseconds and their names end in `_ns`. The JSON Schema is made from
-//! these types: `schemas/rtt.schema.json`.
+//! them: `schemas/rtt.schema.json`.
 
 mod explained;
 
@@ -20,44 +19,6 @@ pub use self::explained::{
     RttAdded, RttBand, RttDisturbance, RttElimination, RttEnd, RttExplanation, RttPart,
     RttPartMean, RttSuspect,
 };
-
-/// Version of the shape of [`RttResult`].
-pub const SCHEMA_VERSION: u32 = 1;
-
-/// The command that writes it.
-pub const COMMAND: &str = "rtt";
-
-/// What `taillab rtt` measured.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct RttResult {
-    /// Version of this shape: [`SCHEMA_VERSION`].
-    #[schemars(extend("const" = SCHEMA_VERSION))]
-    pub schema_version: u32,
-    /// The command that wrote this: [`COMMAND`].
-    #[schemars(extend("const" = COMMAND))]
-    pub command: String,
-    /// Start of the first row, seconds since 1970 (UTC).
-    pub started_unix_s: u64,
-    /// It was interrupted, or a row failed: rows are missing or short.
-    pub partial: bool,
-    /// What is between client and server.
-    pub link: Link,
-    /// Who answered: `taillab`, or the target as it was given, with the address that a name stands for.
-    pub server: String,
-    /// CPUs of the client's threads.
-    pub client_cpus: Vec<u32>,
-    /// CPUs of the server's threads; empty where the server is not ours.
-    pub server_cpus: Vec<u32>,
-    /// Round trips measured in each run; those of the warm-up before are not counted.
-    pub count: u64,
-    /// Runs planned for each row.
-    pub runs: u32,
-    /// One for each combination, in the order of the command line.
-    pub rows: Vec<RttRow>,
-    /// What TCP, the kernel's stack and the rest each add, where there are rows that differ in nothing else.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub elimination: Vec<RttElimination>,
-}
 
 /// What is between client and server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

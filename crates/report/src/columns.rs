@@ -27,7 +27,7 @@ const BATCH_ROWS: usize = 8_192;
 const GROUP_ROWS: usize = 65_536;
 
 /// A column: its name, its description for readers, and the value of a row.
-pub(crate) struct Column<R> {
+pub struct Column<R> {
     pub(crate) name: &'static str,
     description: &'static str,
     values: Values<R>,
@@ -50,7 +50,7 @@ enum Values<R> {
 macro_rules! constructors {
     ($($(#[$doc:meta])* $name:ident: $kind:ident($value:ty),)*) => {$(
         $(#[$doc])*
-        pub(crate) const fn $name(
+        pub const fn $name(
             name: &'static str,
             description: &'static str,
             of: fn(&R) -> Option<$value>,
@@ -80,7 +80,7 @@ impl<R> Column<R> {
     }
 
     /// The same column where every row has a value.
-    pub(crate) const fn required(mut self) -> Self {
+    pub const fn required(mut self) -> Self {
         self.required = true;
         self
     }
@@ -133,7 +133,7 @@ impl<R> Column<R> {
 /// Rows are taken one by one and written in row groups, so memory does not grow with their
 /// number. All times are signed 64-bit nanoseconds; the metadata of each column says its unit
 /// and its clock.
-pub(crate) fn write_rows<R, W: io::Write + Send>(
+pub fn write_rows<R, W: io::Write + Send>(
     rows: impl IntoIterator<Item = R>,
     out: W,
     columns: &[Column<R>],
@@ -216,7 +216,8 @@ fn instant_ns(at: Monotonic) -> i64 {
     i64::try_from(at.nanos_since_boot()).unwrap_or(i64::MAX)
 }
 
-pub(crate) fn length_ns(length: Nanos) -> i64 {
+/// A length as a column holds it; a signed 64-bit number holds 292 years.
+pub fn length_ns(length: Nanos) -> i64 {
     i64::try_from(length.get()).unwrap_or(i64::MAX)
 }
 
@@ -229,7 +230,7 @@ pub(crate) const fn name_of(operation: Operation) -> &'static str {
 }
 
 /// Unwraps the stream's own error from that of the encoder.
-pub(crate) fn failed(output: &'static str, error: ParquetError) -> ReportError {
+pub fn failed(output: &'static str, error: ParquetError) -> ReportError {
     let format = |cause: &dyn Error| ReportError::Format {
         output,
         cause: cause.to_string(),

@@ -257,7 +257,7 @@ pub(crate) fn doubt_sentence(causes: &[CauseShare]) -> Option<String> {
 }
 
 /// The interval of a share without its unit: `68–74`; empty without one.
-pub(crate) fn share_interval(share: Share) -> String {
+pub fn share_interval(share: Share) -> String {
     match (share.lo, share.hi) {
         (Some(lo), Some(hi)) => {
             let decimals = usize::from(hi - lo < 0.05);

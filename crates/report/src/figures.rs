@@ -3,23 +3,23 @@
 use taillab_model::{Nanos, quantile_need};
 
 /// A length in microseconds with one decimal and a comma between its thousands: `1,234.5`.
-pub(crate) fn micros(length: Nanos) -> String {
+pub fn micros(length: Nanos) -> String {
     micros_f64(length.get() as f64)
 }
 
 /// Nanoseconds that are not whole (a mean) in the form of [`micros`].
-pub(crate) fn micros_f64(ns: f64) -> String {
+pub fn micros_f64(ns: f64) -> String {
     grouped(ns / 1e3, 1)
 }
 
 /// An interval in microseconds: `51.7–56.5`, `≥ 51.7` where the sample has no upper end,
 /// nothing where it has no lower one.
-pub(crate) fn interval(lo: Option<Nanos>, hi: Option<Nanos>) -> String {
+pub fn interval(lo: Option<Nanos>, hi: Option<Nanos>) -> String {
     interval_by(micros, lo, hi)
 }
 
 /// The same with each end as `write` writes it.
-pub(crate) fn interval_by<T>(write: impl Fn(T) -> String, lo: Option<T>, hi: Option<T>) -> String {
+pub fn interval_by<T>(write: impl Fn(T) -> String, lo: Option<T>, hi: Option<T>) -> String {
     match (lo.map(&write), hi.map(&write)) {
         (Some(lo), Some(hi)) => format!("{lo}–{hi}"),
         (Some(lo), None) => format!("≥ {lo}"),
@@ -28,17 +28,17 @@ pub(crate) fn interval_by<T>(write: impl Fn(T) -> String, lo: Option<T>, hi: Opt
 }
 
 /// A mean length: `2.31 ms`.
-pub(crate) fn mean_length(ns: f64) -> String {
+pub fn mean_length(ns: f64) -> String {
     Nanos::new(ns.max(0.0).round() as u64).to_string()
 }
 
 /// A number of things, with a comma between its thousands: `345,000`.
-pub(crate) fn count(n: u64) -> String {
+pub fn count(n: u64) -> String {
     group(&n.to_string())
 }
 
 /// A large number of things in a few digits: `20 M`, `1.2 G`, `57,000`.
-pub(crate) fn round_count(n: u64) -> String {
+pub fn round_count(n: u64) -> String {
     let short = |unit: f64, name: &str| {
         let text = format!("{:.1}", n as f64 / unit);
         format!("{} {name}", text.trim_end_matches(".0"))
@@ -64,18 +64,18 @@ pub fn rate(per_s: f64) -> String {
 }
 
 /// A share as a percentage: `6.1 %`.
-pub(crate) fn percent(share: f64, decimals: usize) -> String {
+pub fn percent(share: f64, decimals: usize) -> String {
     format!("{} %", grouped(share * 100.0, decimals))
 }
 
 /// A share that may not be known, as a percentage: `75.0 %` or `–`.
-pub(crate) fn known_percent(share: Option<f64>) -> String {
+pub fn known_percent(share: Option<f64>) -> String {
     share.map_or_else(|| "–".to_owned(), |share| percent(share, 1))
 }
 
 /// `part` of `whole` as a percentage that never rounds up to 100 % or down to 0 %,
 /// because one lost request in a million must show; `–` where `whole` is 0.
-pub(crate) fn percent_of(part: u64, whole: u64) -> String {
+pub fn percent_of(part: u64, whole: u64) -> String {
     if whole == 0 {
         return "–".to_owned();
     }
@@ -93,7 +93,7 @@ pub(crate) fn percent_of(part: u64, whole: u64) -> String {
 }
 
 /// How many times: `1.17×`.
-pub(crate) fn ratio(x: f64) -> String {
+pub fn ratio(x: f64) -> String {
     match x {
         x if !x.is_finite() => "–".to_owned(),
         x if x.abs() < 10.0 => format!("{x:.2}×"),
@@ -103,7 +103,7 @@ pub(crate) fn ratio(x: f64) -> String {
 }
 
 /// A quantile's name: `p50`, `p99.9`, and `max` for 1.
-pub(crate) fn quantile_name(q: f64) -> String {
+pub fn quantile_name(q: f64) -> String {
     if q >= 1.0 {
         return "max".to_owned();
     }
@@ -111,14 +111,14 @@ pub(crate) fn quantile_name(q: f64) -> String {
 }
 
 /// A probability in per cent without trailing zeros: `99.9`.
-pub(crate) fn percentage(q: f64) -> String {
+pub fn percentage(q: f64) -> String {
     let text = format!("{:.6}", q * 100.0);
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 /// Shown in place of the quantile `q` when a sample of `n` cannot support it, nor even a quantile with
 /// `rarer` times as many values above it.
-pub(crate) fn needs(q: f64, n: u64, rarer: f64) -> String {
+pub fn needs(q: f64, n: u64, rarer: f64) -> String {
     let least = quantile_need(q);
     // the observations are correlated, but it is not known how much
     let more_than = (n as f64 * rarer).round() as u64;
@@ -139,7 +139,7 @@ pub fn two_digits_up(n: u64) -> u64 {
 }
 
 /// When something began; 0 where a recording does not say.
-pub(crate) fn began(unix_s: u64) -> String {
+pub fn began(unix_s: u64) -> String {
     match unix_s {
         0 => "an unknown time".to_owned(),
         known => utc(known),
@@ -170,7 +170,7 @@ pub fn utc(unix_s: u64) -> String {
 }
 
 /// A round length in nanoseconds (a tick, a window) without trailing zeros: `1 ms`.
-pub(crate) fn round_length(ns: f64) -> String {
+pub fn round_length(ns: f64) -> String {
     let text = Nanos::new(ns.round() as u64).to_string();
     match text.split_once(' ') {
         Some((number, unit)) if number.contains('.') => {
@@ -183,7 +183,7 @@ pub(crate) fn round_length(ns: f64) -> String {
 
 /// The text with a no-break space between each number and its unit, so that a line does
 /// not end between them.
-pub(crate) fn glued(text: &str) -> String {
+pub fn glued(text: &str) -> String {
     let mut glued = String::with_capacity(text.len());
     let mut words = text.split(' ').peekable();
     while let Some(word) = words.next() {
@@ -202,15 +202,15 @@ pub(crate) fn glued(text: &str) -> String {
 }
 
 /// What [`glued`] puts before a unit.
-pub(crate) const NO_BREAK_SPACE: char = '\u{a0}';
+pub const NO_BREAK_SPACE: char = '\u{a0}';
 
 /// `2 requests`, `1 request`.
-pub(crate) fn counted(n: u64, one: &str, many: &str) -> String {
+pub fn counted(n: u64, one: &str, many: &str) -> String {
     format!("{} {}", count(n), if n == 1 { one } else { many })
 }
 
 /// A number of bytes in a few digits: `41.2 MB`. A number that would be rounded to 1000 has the next unit.
-pub(crate) fn bytes(n: f64) -> String {
+pub fn bytes(n: f64) -> String {
     match n {
         n if n >= 999.95e6 => format!("{:.1} GB", n / 1e9),
         n if n >= 999.5e3 => format!("{:.1} MB", n / 1e6),
@@ -220,7 +220,7 @@ pub(crate) fn bytes(n: f64) -> String {
 }
 
 /// A number with `decimals` decimals and a comma between its thousands.
-pub(crate) fn grouped(x: f64, decimals: usize) -> String {
+pub fn grouped(x: f64, decimals: usize) -> String {
     if !x.is_finite() {
         return "–".to_owned();
     }

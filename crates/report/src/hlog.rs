@@ -23,13 +23,13 @@ const INTERVAL: Nanos = Nanos::from_secs(1);
 const SIGNIFICANT_DIGITS: u8 = 3;
 
 /// One request as a log takes it.
-pub(crate) struct Observed<const N: usize> {
+pub struct Observed<const N: usize> {
     /// When it was due; `None` leaves it out.
-    pub(crate) due: Option<Monotonic>,
+    pub due: Option<Monotonic>,
     /// It belongs to the warm-up, which is left out.
-    pub(crate) warm_up: bool,
+    pub warm_up: bool,
     /// One value for each tag of the log, where there is one.
-    pub(crate) latencies: [Option<Nanos>; N],
+    pub latencies: [Option<Nanos>; N],
 }
 
 /// Writes one histogram for each second and [`Series`] (its tag is [`Series::key`]), values in
@@ -75,7 +75,7 @@ pub fn copy_without_ideal<W: io::Write>(log: File, mut out: W) -> Result<(), Rep
 }
 
 /// [`write`] for any tags; returns the sums over all intervals, in the order of the tags.
-pub(crate) fn write_tagged<W: io::Write, const N: usize>(
+pub fn write_tagged<W: io::Write, const N: usize>(
     rows: impl IntoIterator<Item = Observed<N>>,
     tags: [&'static str; N],
     started: Monotonic,

@@ -229,12 +229,7 @@ pub(crate) fn ratio_at(measured: &Distribution, ideal: &Distribution, q: f64) ->
 
 /// Why a quantile is missing: what the sample lacks, or that it is withdrawn, by the verdict or `from` a lower one
 /// on.
-pub(crate) fn lacks(
-    distribution: &Distribution,
-    q: f64,
-    verdict: &Verdict,
-    from: Option<f64>,
-) -> String {
+pub fn lacks(distribution: &Distribution, q: f64, verdict: &Verdict, from: Option<f64>) -> String {
     let is_withdrawn = verdict.withdraws(q) || from.is_some_and(|from| (from..1.0).contains(&q));
     match is_withdrawn && q <= distribution.answered_share() {
         true => "withdrawn: see the verdict".to_owned(),

@@ -8,41 +8,38 @@
 //! for a page, `table` and [`chart`] hold what both show, the modules of a subject (`latency`,
 //! `causes`, `stages` …) make tables and sentences, and [`terminal`] and [`html`] put them
 //! together.
+//!
+//! The results of instruments (`crates/instruments`) are shown with the same parts, by the instruments themselves.
 
-mod budget;
 mod bursts;
 mod causes;
 pub mod chart;
 mod checks;
-mod columns;
+pub mod columns;
 mod document;
 mod error;
-mod explained;
-mod figures;
+pub mod explained;
+pub mod figures;
 mod fixes;
 mod hgrm;
 pub mod hlog;
 pub mod html;
 pub mod json;
 pub mod junit;
-mod latency;
+pub mod latency;
 pub mod live;
 pub mod load;
-mod markup;
-mod noise;
+pub mod markup;
 pub mod perfetto;
-pub mod reproduction;
 pub mod requests;
 mod reservations;
-pub mod rtt;
 mod schedule;
 mod server;
-pub mod simulation;
 pub mod stages;
-mod table;
+pub mod table;
 mod tail;
 pub mod terminal;
-mod text;
+pub mod text;
 
 pub use document::{Curve, Document, Series};
 pub use error::ReportError;

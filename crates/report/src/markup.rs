@@ -8,7 +8,7 @@ use taillab_model::text::is_obeyed;
 use crate::figures::glued;
 
 /// Text as HTML shows it, in element content and in quoted attributes.
-pub(crate) struct Esc<'a>(pub(crate) &'a str);
+pub struct Esc<'a>(pub &'a str);
 
 impl fmt::Display for Esc<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -30,30 +30,27 @@ impl fmt::Display for Esc<'_> {
 
 /// Markup under construction.
 #[derive(Debug, Default)]
-pub(crate) struct Markup(pub(crate) String);
+pub struct Markup(pub String);
 
 impl Markup {
-    pub(crate) fn add(&mut self, args: fmt::Arguments<'_>) {
+    /// Adds formatted markup: what [`put!`](crate::put) calls.
+    pub fn add(&mut self, args: fmt::Arguments<'_>) {
         // a String takes everything
         let _ = fmt::Write::write_fmt(&mut self.0, args);
     }
 }
 
 /// Adds formatted markup; what is not a literal or a figure must be in [`Esc`].
+#[macro_export]
 macro_rules! put {
     ($markup:expr, $($format:tt)*) => {
         $markup.add(format_args!($($format)*))
     };
 }
-pub(crate) use put;
+pub use crate::put;
 
 /// A section of a page with its heading.
-pub(crate) fn section(
-    page: &mut Markup,
-    id: &str,
-    heading: &str,
-    put_content: impl FnOnce(&mut Markup),
-) {
+pub fn section(page: &mut Markup, id: &str, heading: &str, put_content: impl FnOnce(&mut Markup)) {
     let heading = Esc(heading);
     put!(
         page,
@@ -64,19 +61,19 @@ pub(crate) fn section(
 }
 
 /// A part of a page that is closed at first.
-pub(crate) fn put_details(page: &mut Markup, summary: &str, put_content: impl FnOnce(&mut Markup)) {
+pub fn put_details(page: &mut Markup, summary: &str, put_content: impl FnOnce(&mut Markup)) {
     put!(page, "<details>\n<summary>{}</summary>\n", Esc(summary));
     put_content(page);
     put!(page, "</details>\n");
 }
 
 /// A paragraph of the given class, whose numbers keep their units.
-pub(crate) fn paragraph(page: &mut Markup, class: &str, text: &str) {
+pub fn paragraph(page: &mut Markup, class: &str, text: &str) {
     put!(page, "<p class=\"{class}\">{}</p>\n", Esc(&glued(text)));
 }
 
 /// The reasons or the warnings of a verdict as a list.
-pub(crate) fn put_reasons(page: &mut Markup, reasons: &[Reason]) {
+pub fn put_reasons(page: &mut Markup, reasons: &[Reason]) {
     put!(page, "<ul>\n");
     for reason in reasons {
         put!(page, "<li>{}</li>\n", Esc(&reason.text));
@@ -85,7 +82,7 @@ pub(crate) fn put_reasons(page: &mut Markup, reasons: &[Reason]) {
 }
 
 /// A short piece of a curve's line, with the look of its class or of further attributes.
-pub(crate) fn swatch(class: &str, look: &str) -> String {
+pub fn swatch(class: &str, look: &str) -> String {
     format!(
         "<svg class=\"swatch\" width=\"30\" height=\"10\" aria-hidden=\"true\">\
          <line class=\"curve {class}\" {look} x1=\"0\" y1=\"5\" x2=\"30\" y2=\"5\"/></svg>"
@@ -93,7 +90,7 @@ pub(crate) fn swatch(class: &str, look: &str) -> String {
 }
 
 /// A small square of a colour.
-pub(crate) fn patch(class: &str) -> String {
+pub fn patch(class: &str) -> String {
     format!(
         "<svg class=\"patch\" width=\"14\" height=\"14\" aria-hidden=\"true\">\
          <rect class=\"{class}\" width=\"14\" height=\"14\" rx=\"3\"/></svg>"

@@ -23,21 +23,30 @@ impl Style {
 }
 
 /// Lines longer than this are hard to read, however wide the terminal is.
-pub(crate) const WIDEST: usize = 110;
+pub const WIDEST: usize = 110;
 /// Columns before every line but the headings.
-pub(crate) const INDENT: usize = 2;
+pub const INDENT: usize = 2;
 
 /// The meaning of a piece of text, which decides its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ink {
+pub enum Ink {
+    /// Nothing special.
     Plain,
+    /// A heading or a name.
     Title,
+    /// Less important than what is around it.
     Quiet,
+    /// As it should be.
     Good,
+    /// The reader should look at it.
     Notable,
+    /// Wrong, or worse than it should be.
     Bad,
+    /// Of the ideal queue.
     Ideal,
+    /// Of the measured server.
     Measured,
+    /// As the client saw it.
     Client,
     /// One of the causes in a figure, by its place among them.
     Cause(u8),
@@ -45,7 +54,7 @@ pub(crate) enum Ink {
 
 impl Ink {
     /// The colour of a view's figures and marks.
-    pub(crate) const fn of(series: Series) -> Self {
+    pub const fn of(series: Series) -> Self {
         match series {
             Series::Ideal => Self::Ideal,
             Series::Measured => Self::Measured,
@@ -54,13 +63,13 @@ impl Ink {
     }
 
     /// The class of a view's line on the page.
-    pub(crate) fn series_class(self) -> Option<&'static str> {
+    pub fn series_class(self) -> Option<&'static str> {
         let is_series = matches!(self, Self::Ideal | Self::Measured | Self::Client);
         is_series.then(|| self.class())
     }
 
     /// The class of a cell on the page.
-    pub(crate) const fn class(self) -> &'static str {
+    pub const fn class(self) -> &'static str {
         match self {
             Self::Title => "strong",
             Self::Good => "good",
@@ -97,7 +106,7 @@ impl Ink {
 
 impl Style {
     /// The text in its colour, if colours are wanted.
-    pub(crate) fn paint(self, ink: Ink, text: &str) -> String {
+    pub fn paint(self, ink: Ink, text: &str) -> String {
         match ink.code() {
             Some(code) if self.colour && !text.is_empty() => {
                 format!("\u{1b}[{code}m{text}\u{1b}[0m")
@@ -108,7 +117,7 @@ impl Style {
 }
 
 /// The names grouped by their reason, in order of first occurrence.
-pub(crate) fn by_reason<'a>(
+pub fn by_reason<'a>(
     named: impl IntoIterator<Item = (&'a str, &'a str)>,
 ) -> Vec<(&'a str, Vec<&'a str>)> {
     let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
@@ -122,7 +131,7 @@ pub(crate) fn by_reason<'a>(
 }
 
 /// Each value once, in order of first occurrence.
-pub(crate) fn distinct<T: PartialEq>(all: impl IntoIterator<Item = T>) -> Vec<T> {
+pub fn distinct<T: PartialEq>(all: impl IntoIterator<Item = T>) -> Vec<T> {
     all.into_iter().fold(Vec::new(), |mut known, next| {
         if !known.contains(&next) {
             known.push(next);
@@ -132,7 +141,7 @@ pub(crate) fn distinct<T: PartialEq>(all: impl IntoIterator<Item = T>) -> Vec<T>
 }
 
 /// Columns that the text takes; every character that taillab prints takes one.
-pub(crate) fn columns(text: &str) -> usize {
+pub fn columns(text: &str) -> usize {
     text.chars().count()
 }
 

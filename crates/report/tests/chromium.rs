@@ -1,40 +1,21 @@
 //! The page in a real browser: what it shows, with and without scripts, and that it
 //! neither complains nor fetches anything.
 
-use std::path::PathBuf;
-
 use serde_json::{Value, json};
 use taillab_model::Nanos;
-use taillab_model::noise::NoiseResult;
+use taillab_report::chart::{Axis, Chart, Curve, MOST_CURVES};
 use taillab_report::html;
-use taillab_report::rtt::RttReport;
+use taillab_report::html::figure;
+use taillab_report::html::page::{Head, plain_document};
+use taillab_report::table::{Column, Table, cell};
 
-use crate::browser;
+use crate::browser::Browser;
+use crate::browser::page::{Page, fits, fits_and_captions_stay};
 use crate::common;
+use crate::common::Sample;
 
-use browser::Browser;
-use common::Sample;
-
-/// The sample's page in a file of its own.
-struct Page {
-    file: PathBuf,
-    _directory: tempfile::TempDir,
-}
-
-impl Page {
-    fn of(bytes: &[u8]) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let file = directory.path().join("report.html");
-        std::fs::write(&file, bytes).unwrap();
-        Self {
-            file,
-            _directory: directory,
-        }
-    }
-
-    fn report(sample: &Sample) -> Self {
-        Self::of(&html::render(&sample.report()))
-    }
+fn report_page(sample: &Sample) -> Page {
+    Page::of(&html::render(&sample.report()))
 }
 
 /// The text that a person sees.
@@ -106,7 +87,7 @@ fn the_page_shows_the_figures_and_can_be_used() {
         return;
     };
     let sample = common::sample(Nanos::from_secs(20));
-    let page = Page::report(&sample);
+    let page = report_page(&sample);
     browser.call(
         "Emulation.setDeviceMetricsOverride",
         json!({ "width": 1200, "height": 1400, "deviceScaleFactor": 1, "mobile": false }),
@@ -187,7 +168,7 @@ fn the_page_reads_without_scripts() {
         return;
     };
     let sample = common::sample(Nanos::from_secs(20));
-    let page = Page::report(&sample);
+    let page = report_page(&sample);
     browser.call(
         "Emulation.setScriptExecutionDisabled",
         json!({ "value": true }),
@@ -213,28 +194,13 @@ fn the_page_reads_without_scripts() {
     assert_eq!(unnamed, json!(0));
 }
 
-/// Opens the page at this width, which it must not exceed, and takes its picture.
-fn fits(browser: &mut Browser, page: &Page, width: u32, name: &str) {
-    browser.call(
-        "Emulation.setDeviceMetricsOverride",
-        json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500 }),
-    );
-    browser.open(&page.file);
-    let over = browser.value("document.documentElement.scrollWidth - innerWidth");
-    assert!(
-        over.as_f64().unwrap() <= 0.0,
-        "{over} px too wide at {width}, {name}"
-    );
-    browser.screenshot(&format!("{name}-{width}"));
-}
-
 #[test]
 fn the_page_fits_every_width_in_light_and_dark() {
     let Some(mut browser) = Browser::launch("the_page_fits_every_width_in_light_and_dark") else {
         return;
     };
     let sample = common::sample(Nanos::from_secs(20));
-    let page = Page::report(&sample);
+    let page = report_page(&sample);
     let mut papers = Vec::new();
     for scheme in ["light", "dark"] {
         browser.call(
@@ -365,44 +331,22 @@ fn an_explanation_fits_every_width_in_light_and_dark() {
 
 /// A table that is wider than the page scrolls, and its caption stays readable.
 #[test]
-fn round_trips_noise_and_budget_fit_every_width_and_captions_stay() {
-    let name = "round_trips_noise_and_budget_fit_every_width_and_captions_stay";
-    let Some(mut browser) = Browser::launch(name) else {
-        return;
-    };
-    let rtt = serde_json::from_str(include_str!("screens/rtt-several.json")).unwrap();
-    let rtt = RttReport {
-        result: &rtt,
-        curves: &[],
-    };
-    let noise = serde_json::from_str(include_str!("screens/noise.json")).unwrap();
-    let budget = serde_json::from_str(include_str!("screens/budget.json")).unwrap();
-    let mut scrolled = 0.0;
-    for (name, bytes) in [
-        ("rtt", html::render_rtt(&rtt)),
-        ("noise", html::render_noise(&noise)),
-        ("budget", html::render_budget(&budget)),
-    ] {
-        let page = Page::of(&bytes);
-        for width in [360, 800, 1400] {
-            fits(&mut browser, &page, width, name);
-            let seen = browser.value(
-                "[...document.querySelectorAll('.scroll')].map((room) => { room.scrollLeft = 1e6; \
-                 const [outer, caption] = [room, room.querySelector('caption')].map((e) => e.getBoundingClientRect()); \
-                 return [room.scrollLeft, outer.left - caption.left, caption.right - outer.right]; })",
-            );
-            let seen: Vec<[f64; 3]> = serde_json::from_value(seen).unwrap();
-            for [by, left, right] in seen {
-                scrolled += by;
-                assert!(
-                    left <= 1.0 && right <= 1.0,
-                    "a caption is {left} or {right} px outside at {width}, {name}"
-                );
-            }
-            assert_eq!(browser.complaints(), [""; 0]);
-        }
+fn a_table_that_is_too_wide_scrolls_and_its_caption_stays() {
+    let columns = (0..24).map(|n| Column::right(format!("column {n}")));
+    let mut table = Table::new("A caption that is longer than the narrowest page", columns);
+    for row in 1..4 {
+        table.row((0..24).map(|n| cell(format!("{} requests", row * 1_000_000 + n))));
     }
-    assert!(scrolled > 0.0, "no table was wider than its page");
+    let head = Head {
+        command: "taillab",
+        heading: "A table",
+        partial: false,
+        facts: Vec::new(),
+        notices: Vec::new(),
+    };
+    let page = plain_document("A table", &head, |page| table.put(page));
+    let test = "a_table_that_is_too_wide_scrolls_and_its_caption_stays";
+    fits_and_captions_stay(test, "table", &page);
 }
 
 /// The contrast of every curve with the paper is at least that of graphics in WCAG 2.2, 1.4.11.
@@ -423,14 +367,29 @@ fn every_curve_can_be_seen_on_white_and_on_dark_paper() {
         return;
     };
     let sample = common::explained::trace(Nanos::from_secs(20));
-    let mut noise: NoiseResult = serde_json::from_str(include_str!("screens/noise.json")).unwrap();
-    noise.rows = noise.rows.iter().cycle().take(8).cloned().collect();
-    for row in &mut noise.rows {
-        row.ccdf = vec![(20, 1.0), (400, 0.01), (9_000, 1e-5)];
-    }
+    let curve = |n: usize| {
+        let points = vec![(20.0, 1.0), (400.0, 0.01), (9_000.0, 1e-5)];
+        Curve::new(format!("curve {n}"), points)
+    };
+    let many = Chart {
+        title: "As many curves as a figure has".to_owned(),
+        subtitle: String::new(),
+        x: Axis::Latency,
+        y: Axis::Slower,
+        curves: (0..MOST_CURVES).map(curve).collect(),
+        rule: None,
+    };
+    let head = Head {
+        command: "taillab",
+        heading: "Curves",
+        partial: false,
+        facts: Vec::new(),
+        notices: Vec::new(),
+    };
+    let many = plain_document("Curves", &head, |page| figure::put(page, &many));
     for (name, bytes, least) in [
         ("a trace", html::render(&sample.report()), 6),
-        ("noise", html::render_noise(&noise), 8),
+        ("many curves", many, MOST_CURVES),
     ] {
         let page = Page::of(&bytes);
         for scheme in ["light", "dark"] {
@@ -460,7 +419,7 @@ fn hostile_names_do_not_run() {
     sample.summary.target = hostile.to_owned();
     sample.experiment_toml = hostile.to_owned();
     sample.environment = json!({ hostile: hostile });
-    let page = Page::report(&sample);
+    let page = report_page(&sample);
     browser.open(&page.file);
     assert_eq!(browser.value("typeof window.owned"), json!("undefined"));
     assert_eq!(browser.value("document.images.length"), json!(0));

@@ -10,7 +10,6 @@ use hdrhistogram::serialization::Deserializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 use taillab_model::{ClientTimes, Monotonic, Nanos, Stamps};
 use taillab_report::requests::RequestRow;
-use taillab_report::rtt::write_hlog;
 use taillab_report::{Series, hlog};
 
 use crate::common;
@@ -126,13 +125,4 @@ fn rows_go_to_the_second_in_which_they_were_due() {
         .into_iter()
         .flat_map(|tag| [(tag.to_owned(), 0, 1), (tag.to_owned(), 2, 2)]);
     assert_eq!(counts, expected.collect::<Vec<_>>());
-}
-
-#[test]
-fn a_log_without_round_trips_is_a_log() {
-    let mut log = Vec::new();
-    write_hlog([], 1_795_183_401, &mut log).unwrap();
-    let text = std::str::from_utf8(&log).unwrap();
-    assert!(text.contains("#[taillab: latencies"), "{text}");
-    assert!(read(&log).is_empty(), "{text}");
 }

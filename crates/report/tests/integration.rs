@@ -12,7 +12,8 @@ mod json_schema;
 mod live;
 #[path = "load/main.rs"]
 mod load;
-mod noise;
+#[macro_use]
+mod one_screen;
 mod parquet;
 mod perfetto;
 mod screens;

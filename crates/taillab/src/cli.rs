@@ -1,29 +1,21 @@
 //! The command line. Arguments become plain data here; clap goes no further.
 
 mod bench;
-mod budget;
 mod burn;
 mod compare;
 mod doctor;
 mod explain;
 mod load;
-mod noise;
-mod rtt;
 mod run;
 mod serve;
-mod sim;
 mod trace;
 mod tune;
 
 use std::path::PathBuf;
 
-use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint};
 
 pub use self::bench::{BenchArgs, BenchCommand, CausesArgs};
-pub use self::budget::BudgetArgs;
-#[cfg(test)]
-pub use self::budget::TOPOLOGY;
 pub use self::burn::BurnArgs;
 pub use self::compare::CompareArgs;
 pub use self::doctor::DoctorArgs;
@@ -31,13 +23,12 @@ pub use self::explain::ExplainArgs;
 pub use self::load::{
     Amounts, ClientArgs, Floor, LoadArgs, RequestArgs, ScheduleArgs, StampKind, WaitKind,
 };
-pub use self::noise::{LoopName, NoiseArgs, StyleName};
-pub use self::rtt::{DeconstructingArgs, LinkKind, RoundTripFigure, RttArgs, XdpKind};
 pub use self::run::RunArgs;
 pub use self::serve::ServeArgs;
-pub use self::sim::{FigureName, Paper, ReproduceArgs, SimArgs, Sweep, TalesArgs};
 pub use self::trace::{LONGEST_RECORDING, ProtocolChoice, TraceArgs};
 pub use self::tune::{ApplyArgs, PlanArgs, TuneArgs, TuneCommand};
+
+use crate::instruments::Invocation;
 
 /// A tail-latency laboratory for Linux servers.
 ///
@@ -58,11 +49,8 @@ pub enum Command {
     Compare(CompareArgs),
     Serve(Box<ServeArgs>),
     Load(Box<LoadArgs>),
-    Noise(Box<NoiseArgs>),
-    Budget(BudgetArgs),
-    Rtt(Box<RttArgs>),
-    Sim(Box<SimArgs>),
-    Reproduce(ReproduceArgs),
+    #[command(flatten)]
+    Instrument(Invocation),
     Tune(TuneArgs),
     Doctor(DoctorArgs),
     Bench(BenchArgs),
@@ -131,28 +119,10 @@ pub fn parse() -> Result<Cli, clap::Error> {
     Cli::from_arg_matches(&command().try_get_matches()?)
 }
 
-/// What is wrong with a command line and what to do, without the usage that clap adds.
-pub fn in_one_line(error: &clap::Error) -> String {
-    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        // clap's text for this is the whole help
-        return "a command is missing; see --help".to_owned();
-    }
-    let rendered = error.render().to_string();
-    let is_message =
-        |line: &&str| !line.starts_with("Usage:") && !line.starts_with("For more information");
-    let mut text = String::new();
-    for line in rendered.lines().take_while(is_message).map(str::trim) {
-        if !text.is_empty() && !line.is_empty() {
-            let follows = text.ends_with(':') || line.starts_with('[');
-            text.push_str(if follows { " " } else { "; " });
-        }
-        text.push_str(line.trim_start_matches("error: "));
-    }
-    text + "; see --help"
-}
-
 #[cfg(test)]
 mod tests {
+    use taillab_console::args::in_one_line;
+
     use super::*;
 
     #[test]
@@ -309,11 +279,6 @@ mod tests {
                 .map(|error| error.to_string());
             assert!(said.is_none(), "{line}: {said:?}");
         }
-        let words = ["taillab", "rtt", "--count", "100M"];
-        let Command::Rtt(args) = Cli::try_parse_from(words).unwrap().command else {
-            panic!("another command");
-        };
-        assert_eq!(args.count.get(), 100_000_000);
     }
 
     /// A trace says what `--help` says of it.

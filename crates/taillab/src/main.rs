@@ -11,15 +11,17 @@
 
 mod cli;
 mod commands;
+mod instruments;
 #[cfg(test)]
 mod schemas;
 
 use std::process::ExitCode;
 
+use taillab_console::args::in_one_line;
 use taillab_console::exit::Exit;
 use taillab_console::say;
 
-use crate::cli::{Command, Paper};
+use crate::cli::Command;
 
 fn main() -> ExitCode {
     let cli = match cli::parse() {
@@ -33,15 +35,7 @@ fn main() -> ExitCode {
         Command::Compare(args) => commands::compare::run(&args),
         Command::Serve(args) => commands::serve::run(*args),
         Command::Load(args) => commands::load::run(*args),
-        Command::Budget(args) => commands::budget::run(&args, "budget"),
-        Command::Noise(args) => commands::noise::run(*args),
-        Command::Rtt(args) => commands::rtt::run(*args),
-        Command::Sim(args) => commands::sim::run(*args),
-        Command::Reproduce(args) => match args.paper {
-            Paper::Tales(args) => commands::reproduce::tales(args),
-            Paper::Deconstructing(args) => commands::reproduce::deconstructing(args),
-            Paper::TimeGone(args) => commands::budget::run(&args, "reproduce"),
-        },
+        Command::Instrument(invocation) => invocation.run(),
         Command::Tune(args) => commands::tune::run(args),
         Command::Doctor(args) => commands::doctor::run(&args),
         Command::Bench(args) => commands::bench::run(args),
@@ -61,7 +55,7 @@ fn main() -> ExitCode {
 /// Help that was asked for, or in one line what is wrong with the command line.
 fn refused(error: &clap::Error) -> ExitCode {
     if error.use_stderr() {
-        say::line(&format_args!("error: {}", cli::in_one_line(error)));
+        say::line(&format_args!("error: {}", in_one_line(error)));
         return Exit::Usage.into();
     }
     // the reader may have closed the pipe (`| head`)

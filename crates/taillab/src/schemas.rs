@@ -8,25 +8,25 @@ use std::path::Path;
 
 use schemars::generate::SchemaSettings;
 use schemars::transform::transform_subschemas;
-use schemars::{JsonSchema, Schema};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Value, json};
-use taillab_model::budget::BudgetResult;
 use taillab_model::compare::Comparison;
 use taillab_model::doctor::Diagnosis;
 use taillab_model::load_result::LoadReport;
-use taillab_model::noise::NoiseResult;
-use taillab_model::rtt::RttResult;
 use taillab_model::summary::Report;
 use taillab_model::tune::TuneResult;
-use taillab_report::reproduction::Reproduction;
-use taillab_report::simulation::SimulationReport;
 use taillab_testkit::causes::BenchResult;
 
 use crate::commands::serve::output::OutputLine;
+use crate::instruments::INSTRUMENTS;
 
 /// Name, description and schema of each output.
 fn schemas() -> Vec<(&'static str, &'static str, Schema)> {
-    vec![
+    let of_instruments = INSTRUMENTS.iter().map(|instrument| {
+        let output = instrument.output;
+        (instrument.name, output.description, finished(output.schema))
+    });
+    let mut schemas = vec![
         (
             "report",
             "The output of `taillab run`, `trace` and `explain` with `--json`, and `summary.json`. \
@@ -46,42 +46,15 @@ fn schemas() -> Vec<(&'static str, &'static str, Schema)> {
             of::<Comparison>(),
         ),
         (
-            "rtt",
-            "The output of `taillab rtt --json`, and `result.json` of its directory.",
-            of::<RttResult>(),
-        ),
-        (
             "serve",
             "A line of `taillab serve --json`: the first when requests are accepted, the second \
              at the end.",
             of::<OutputLine>(),
         ),
         (
-            "sim",
-            "The output of `taillab sim --json`, and `sim.json`. With `--exact` the keys `exact` \
-             and `z` are there.",
-            of::<SimulationReport>(),
-        ),
-        (
-            "reproduce",
-            "The output of `taillab reproduce --json`.",
-            of::<Reproduction>(),
-        ),
-        (
             "doctor",
             "The output of `taillab doctor --json`.",
             of::<Diagnosis>(),
-        ),
-        (
-            "noise",
-            "The output of `taillab noise --json`, and `noise.json`.",
-            of::<NoiseResult>(),
-        ),
-        (
-            "budget",
-            "The output of `taillab budget --json` and `taillab reproduce time-gone --json`, and \
-             `budget.json`.",
-            of::<BudgetResult>(),
         ),
         (
             "tune",
@@ -93,15 +66,21 @@ fn schemas() -> Vec<(&'static str, &'static str, Schema)> {
             "The output of `taillab bench causes --json`, and `causes.json`.",
             of::<BenchResult>(),
         ),
-    ]
+    ];
+    schemas.extend(of_instruments);
+    schemas
 }
 
 /// The schema of what `T` is written as: closed, with descriptions for people who read no Rust.
 fn of<T: JsonSchema>() -> Schema {
+    finished(SchemaGenerator::into_root_schema_for::<T>)
+}
+
+fn finished(schema: impl Fn(SchemaGenerator) -> Schema) -> Schema {
     let generator = SchemaSettings::draft2020_12()
         .for_serialize()
         .into_generator();
-    let mut schema = generator.into_root_schema_for::<T>();
+    let mut schema = schema(generator);
     inline_variants(&mut schema);
     finish(&mut schema);
     schema

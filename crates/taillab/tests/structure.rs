@@ -40,7 +40,7 @@ fn no_command_names_another() {
     let modules = Modules::read(&source);
     let uses = modules.uses();
     assert!(
-        uses.keys().filter_map(|file| command(file)).count() > 50,
+        uses.keys().filter_map(|file| command(file)).count() > 40,
         "the commands were not found"
     );
     let mut named = Vec::new();
@@ -57,6 +57,63 @@ fn no_command_names_another() {
         "these commands name each other; what they share belongs outside `commands`:\n{}",
         named.join("\n")
     );
+}
+
+/// From the ground up: a crate uses only crates of lines above its own.
+const LAYERS: [&[&str]; 5] = [
+    &["model"],
+    &["queueing"],
+    &["host", "probe", "load", "simulator", "analysis", "report"],
+    &["console"],
+    &["experiment", "testkit"],
+];
+
+/// What uses the libraries: instruments, and the program. No instrument uses another, and nothing but the
+/// program uses one.
+#[test]
+fn a_crate_uses_only_crates_below_it() {
+    let crates = manifests();
+    let layer_of = |name: &str| LAYERS.iter().position(|layer| layer.contains(&name));
+    let mut wrong = Vec::new();
+    for (name, manifest) in &crates {
+        let is_program = name == "taillab";
+        let own = layer_of(name).unwrap_or(LAYERS.len());
+        for used in dependencies(manifest) {
+            let is_below = layer_of(&used).map_or(is_program, |layer| layer < own);
+            if !is_below {
+                wrong.push(format!("{name} uses {used}"));
+            }
+        }
+    }
+    assert!(
+        crates.len() > LAYERS.concat().len(),
+        "the crates were not found"
+    );
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The manifest of each crate with the name of its folder.
+fn manifests() -> Vec<(String, String)> {
+    let manifests = crate_sources().into_iter().filter_map(|source| {
+        let folder = source.parent()?.to_owned();
+        let name = folder.file_name()?.to_str()?.to_owned();
+        Some((name, read(&folder.join("Cargo.toml"))))
+    });
+    manifests.collect()
+}
+
+/// Our crates that a manifest names, except those of its tests.
+fn dependencies(manifest: &str) -> Vec<String> {
+    let lines = manifest
+        .lines()
+        .skip_while(|line| *line != "[dependencies]");
+    let lines = lines.skip(1).take_while(|line| !line.starts_with('['));
+    let names = lines.filter_map(|line| line.strip_prefix("taillab-"));
+    let ends = |character: char| !character.is_ascii_alphanumeric();
+    names
+        .filter_map(|name| name.split(ends).next())
+        .map(str::to_owned)
+        .collect()
 }
 
 #[test]
@@ -134,10 +191,12 @@ fn crates_folder() -> PathBuf {
 
 /// The `src` of every crate.
 fn crate_sources() -> Vec<PathBuf> {
-    let entries = fs::read_dir(crates_folder()).expect("`crates` can be read");
-    let mut sources: Vec<_> = entries
-        .map(|entry| entry.expect("an entry").path().join("src"))
-        .collect();
+    let folders = [crates_folder(), crates_folder().join("instruments")];
+    let entries = folders.iter().flat_map(|folder| {
+        let entries = fs::read_dir(folder).expect("a folder of crates can be read");
+        entries.map(|entry| entry.expect("an entry").path().join("src"))
+    });
+    let mut sources: Vec<_> = entries.filter(|source| source.is_dir()).collect();
     sources.sort();
     assert!(sources.len() > 5, "the crates were not found");
     sources

@@ -15,7 +15,8 @@
 //!   adds to the other (Shapley 1953), which together is what both cost.
 //! - **Loss** ([`lost`]): from when a packet was dropped to when it arrived again.
 
-use crate::ground_truth::GroundTruth;
+use taillab_load::ground_truth::GroundTruth;
+
 use taillab_model::explanation::Culprit;
 use taillab_model::{Monotonic, Nanos, Tid};
 

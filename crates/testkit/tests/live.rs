@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use taillab_host::{
     CpuSet, JournalFolder, Placement, Roots, Testbed, TestbedSpec, cpus, throttled_time,
 };
+use taillab_load::ground_truth::GroundTruth;
 use taillab_model::Nanos;
 use taillab_model::explanation::Cause;
-use taillab_testkit::ground_truth::GroundTruth;
 use taillab_testkit::injection::{
     Appetite, CpuGroup, Disturber, Schedule, Stop, packet_flood, packet_loss, quota, rt_hog,
     timer_storm,

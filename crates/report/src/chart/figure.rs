@@ -3,10 +3,10 @@
 use crate::figures::counted;
 
 /// The maximum number of curves in a figure, since more could not be distinguished.
-pub(crate) const MOST_CURVES: usize = 8;
+pub const MOST_CURVES: usize = 8;
 
 /// What a figure says where it has no place for all curves: `; 2 rows not drawn`.
-pub(crate) fn not_drawn(curves: usize, one: &str, many: &str) -> String {
+pub fn not_drawn(curves: usize, one: &str, many: &str) -> String {
     match curves.saturating_sub(MOST_CURVES) {
         0 => String::new(),
         n => format!("; {} not drawn", counted(n as u64, one, many)),

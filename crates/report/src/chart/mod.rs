@@ -14,7 +14,6 @@ mod scene;
 mod svg;
 
 pub(crate) use self::axis::FittedAxis;
-pub use self::figure::{Axis, Chart, Curve, Look};
-pub(crate) use self::figure::{MOST_CURVES, not_drawn};
+pub use self::figure::{Axis, Chart, Curve, Look, MOST_CURVES, not_drawn};
 pub(crate) use self::scene::Scene;
 pub(crate) use self::svg::{curve_look, put_plot};

@@ -3,28 +3,31 @@
 use crate::markup::{Esc, Markup, patch, put};
 
 /// A row: its name, the bar and a total at the right.
-pub(super) struct Bar {
-    pub(super) name: String,
-    pub(super) total: String,
-    pub(super) segments: Vec<Segment>,
+pub struct Bar {
+    /// At its left.
+    pub name: String,
+    /// At its right.
+    pub total: String,
+    /// From left to right.
+    pub segments: Vec<Segment>,
 }
 
 /// A piece of a bar.
-pub(super) struct Segment {
+pub struct Segment {
     /// Class of its colour in the style sheet.
-    pub(super) class: String,
+    pub class: String,
     /// Where it begins, as a share of the bar; `None` follows the segment before.
-    pub(super) from: Option<f64>,
+    pub from: Option<f64>,
     /// Share of the bar.
-    pub(super) length: f64,
+    pub length: f64,
     /// Shown when the pointer is over it.
-    pub(super) title: String,
+    pub title: String,
     /// Shown in it, where there is room.
-    pub(super) text: Option<String>,
+    pub text: Option<String>,
 }
 
 /// A figure of several bars; the legend has a class and a label for each kind of segment.
-pub(super) fn put_bars(
+pub fn put_bars(
     page: &mut Markup,
     class: &str,
     legend: &[(String, String)],
@@ -46,7 +49,7 @@ pub(super) fn put_bars(
 }
 
 /// Patches of colour with their meanings.
-pub(super) fn put_legend<C: AsRef<str>, L: AsRef<str>>(page: &mut Markup, legend: &[(C, L)]) {
+pub fn put_legend<C: AsRef<str>, L: AsRef<str>>(page: &mut Markup, legend: &[(C, L)]) {
     put!(page, "<ul class=\"legend\">\n");
     for (class, label) in legend {
         let (patch, label) = (patch(class.as_ref()), Esc(label.as_ref()));
@@ -56,7 +59,7 @@ pub(super) fn put_legend<C: AsRef<str>, L: AsRef<str>>(page: &mut Markup, legend
 }
 
 /// A row with a bar; the caller ends the row.
-pub(super) fn put_bar(page: &mut Markup, name: &str, label: &str, segments: &[Segment]) {
+pub fn put_bar(page: &mut Markup, name: &str, label: &str, segments: &[Segment]) {
     put!(
         page,
         "<div class=\"row\"><span class=\"name\">{}</span>\

@@ -23,12 +23,12 @@ struct CurveData<'a> {
 }
 
 /// The chart, as wide as the page.
-pub(super) fn put(page: &mut Markup, chart: &Chart) {
+pub fn put(page: &mut Markup, chart: &Chart) {
     put_as(page, chart, "chart", "");
 }
 
 /// The chart as a figure of this CSS class; none where there is nothing to draw.
-pub(super) fn put_as(page: &mut Markup, chart: &Chart, class: &str, caption: &str) {
+pub fn put_as(page: &mut Markup, chart: &Chart, class: &str, caption: &str) {
     if chart.is_empty() {
         return;
     }

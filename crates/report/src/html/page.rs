@@ -15,22 +15,21 @@ const ICON: &str = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg'
 %3Cpath d='M2 3c6 0 5 9 12 10' fill='none' stroke='%23d55e00' stroke-width='2'/%3E%3C/svg%3E";
 
 /// What the head of a page without a verdict says.
-pub(super) struct Head<'a> {
-    pub(super) command: &'a str,
-    pub(super) heading: &'a str,
-    pub(super) partial: bool,
+pub struct Head<'a> {
+    /// The command that made it, above the heading.
+    pub command: &'a str,
+    /// What it is about.
+    pub heading: &'a str,
+    /// It was interrupted.
+    pub partial: bool,
     /// A paragraph each.
-    pub(super) facts: Vec<String>,
+    pub facts: Vec<String>,
     /// What a reader must know before the first figure.
-    pub(super) notices: Vec<String>,
+    pub notices: Vec<String>,
 }
 
 /// A page without a script: its head and its main part.
-pub(super) fn plain_document(
-    title: &str,
-    head: &Head<'_>,
-    put_main: impl FnOnce(&mut Markup),
-) -> Vec<u8> {
+pub fn plain_document(title: &str, head: &Head<'_>, put_main: impl FnOnce(&mut Markup)) -> Vec<u8> {
     frame(title, "", "", |page| {
         let partial = match head.partial {
             true => " <span class=\"verdict notable\">partial</span>",

@@ -9,14 +9,14 @@ pub(super) const DASH: &str = "–";
 
 /// The edge at which the texts of a column line up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Side {
+pub(super) enum Side {
     Left,
     Right,
 }
 
 /// A column: its heading and how its cells are aligned.
 #[derive(Clone, Debug)]
-pub(crate) struct Column {
+pub struct Column {
     pub(super) head: String,
     pub(super) short_head: Option<&'static str>,
     pub(super) note: String,
@@ -44,53 +44,53 @@ impl Column {
     }
 
     /// A column of words.
-    pub(crate) fn left(head: impl Into<String>) -> Self {
+    pub fn left(head: impl Into<String>) -> Self {
         Self::new(head, Side::Left)
     }
 
     /// A column of numbers.
-    pub(crate) fn right(head: impl Into<String>) -> Self {
+    pub fn right(head: impl Into<String>) -> Self {
         Self::new(head, Side::Right)
     }
 
     /// The heading in a terminal with little room.
-    pub(crate) fn short(mut self, head: &'static str) -> Self {
+    pub fn short(mut self, head: &'static str) -> Self {
         self.short_head = Some(head);
         self
     }
 
     /// The colour of the heading.
-    pub(crate) fn ink(mut self, ink: Ink) -> Self {
+    pub fn ink(mut self, ink: Ink) -> Self {
         self.ink = ink;
         self
     }
 
     /// A remark below the heading, on the page.
-    pub(crate) fn note(mut self, note: String) -> Self {
+    pub fn note(mut self, note: String) -> Self {
         self.note = note;
         self
     }
 
     /// Spaces before the column in a terminal, instead of the usual number.
-    pub(crate) fn gap(mut self, gap: usize) -> Self {
+    pub fn gap(mut self, gap: usize) -> Self {
         self.gap = Some(gap);
         self
     }
 
     /// Shows the notes of the cells (intervals, mostly) in a terminal as well.
-    pub(crate) fn notes(mut self) -> Self {
+    pub fn notes(mut self) -> Self {
         self.shows_notes = true;
         self
     }
 
     /// Leaves the column out of terminals.
-    pub(crate) fn on_page(mut self) -> Self {
+    pub fn on_page(mut self) -> Self {
         self.on_page = true;
         self
     }
 
     /// Wraps long texts in a terminal at `widest` columns, or earlier where there is less room.
-    pub(crate) fn wrapped(mut self, widest: usize) -> Self {
+    pub fn wrapped(mut self, widest: usize) -> Self {
         self.widest = Some(widest);
         self
     }
@@ -98,7 +98,7 @@ impl Column {
 
 /// A text with its colour, and a note below it (page) or next to it (terminal).
 #[derive(Clone, Debug)]
-pub(crate) struct Cell {
+pub struct Cell {
     pub(super) text: String,
     pub(super) ink: Ink,
     pub(super) note: String,
@@ -108,7 +108,7 @@ pub(crate) struct Cell {
 }
 
 /// A cell in the usual colour.
-pub(crate) fn cell(text: impl Into<String>) -> Cell {
+pub fn cell(text: impl Into<String>) -> Cell {
     Cell {
         text: text.into(),
         ink: Ink::Plain,
@@ -120,22 +120,22 @@ pub(crate) fn cell(text: impl Into<String>) -> Cell {
 }
 
 /// The text, or a dash if it is not known.
-pub(crate) fn known(text: Option<String>) -> Cell {
+pub fn known(text: Option<String>) -> Cell {
     text.map_or_else(|| cell(DASH), cell)
 }
 
 /// A length of time with its unit, or a dash if it is not known.
-pub(crate) fn length(length: Option<Nanos>) -> Cell {
+pub fn length(length: Option<Nanos>) -> Cell {
     known(length.map(|length| length.to_string()))
 }
 
 /// The name of a row.
-pub(crate) fn name(text: impl Into<String>) -> Cell {
+pub fn name(text: impl Into<String>) -> Cell {
     cell(text).ink(Ink::Title)
 }
 
 /// A missing value: what the sample would need for it.
-pub(crate) fn lacking(what: impl Into<String>) -> Cell {
+pub fn lacking(what: impl Into<String>) -> Cell {
     Cell {
         lacks: true,
         ..cell(what).ink(Ink::Quiet)
@@ -143,24 +143,26 @@ pub(crate) fn lacking(what: impl Into<String>) -> Cell {
 }
 
 impl Cell {
-    pub(crate) fn ink(mut self, ink: Ink) -> Self {
+    /// In this colour.
+    pub fn ink(mut self, ink: Ink) -> Self {
         self.ink = ink;
         self
     }
 
-    pub(crate) fn note(mut self, note: impl Into<String>) -> Self {
+    /// With a quieter text behind it.
+    pub fn note(mut self, note: impl Into<String>) -> Self {
         self.note = note.into();
         self
     }
 
     /// A patch of colour before the text: a character in a terminal, a class on the page.
-    pub(crate) fn mark(mut self, ink: Ink, mark: char, class: String) -> Self {
+    pub fn mark(mut self, ink: Ink, mark: char, class: String) -> Self {
         self.mark = Some((ink, mark, class));
         self
     }
 
     /// Bars on top of each other instead of a text, as shares of the cell; page only.
-    pub(crate) fn bars(mut self, bars: Vec<(&'static str, f64)>) -> Self {
+    pub fn bars(mut self, bars: Vec<(&'static str, f64)>) -> Self {
         self.bars = bars;
         self
     }
@@ -168,7 +170,7 @@ impl Cell {
 
 /// The cells of one row and the texts below them.
 #[derive(Clone, Debug)]
-pub(crate) struct Row {
+pub struct Row {
     pub(super) cells: Vec<Cell>,
     pub(super) below: Vec<(Ink, String)>,
     pub(super) commands: Vec<String>,
@@ -176,13 +178,13 @@ pub(crate) struct Row {
 
 impl Row {
     /// A sentence below the row.
-    pub(crate) fn below(&mut self, ink: Ink, text: impl Into<String>) -> &mut Self {
+    pub fn below(&mut self, ink: Ink, text: impl Into<String>) -> &mut Self {
         self.below.push((ink, text.into()));
         self
     }
 
     /// A command below the row, on one line so that it can be copied.
-    pub(crate) fn command(&mut self, command: &str) -> &mut Self {
+    pub fn command(&mut self, command: &str) -> &mut Self {
         self.commands.push(command.to_owned());
         self
     }
@@ -198,7 +200,7 @@ impl Row {
 /// Columns and rows; the first cell of a row is its name. The last cell of a row with too few
 /// cells spans the remaining columns.
 #[derive(Clone, Debug)]
-pub(crate) struct Table {
+pub struct Table {
     pub(super) caption: String,
     pub(super) class: &'static str,
     pub(super) columns: Vec<Column>,
@@ -208,10 +210,7 @@ pub(crate) struct Table {
 
 impl Table {
     /// A table without rows. `caption` says on the page what it shows and in which unit.
-    pub(crate) fn new(
-        caption: impl Into<String>,
-        columns: impl IntoIterator<Item = Column>,
-    ) -> Self {
+    pub fn new(caption: impl Into<String>, columns: impl IntoIterator<Item = Column>) -> Self {
         Self {
             caption: caption.into(),
             class: "",
@@ -222,12 +221,13 @@ impl Table {
     }
 
     /// A further class in the page's style sheet.
-    pub(crate) fn class(mut self, class: &'static str) -> Self {
+    pub fn class(mut self, class: &'static str) -> Self {
         self.class = class;
         self
     }
 
-    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = Cell>) -> &mut Row {
+    /// Adds a row, to which texts can be added.
+    pub fn row(&mut self, cells: impl IntoIterator<Item = Cell>) -> &mut Row {
         self.rows.push(Row {
             cells: cells.into_iter().collect(),
             below: Vec::new(),
@@ -238,32 +238,32 @@ impl Table {
     }
 
     /// Leaves out the notes of a column in the terminal.
-    pub(crate) fn hide_notes(&mut self, column: usize) {
+    pub fn hide_notes(&mut self, column: usize) {
         if let Some(column) = self.columns.get_mut(column) {
             column.shows_notes = false;
         }
     }
 
     /// Leaves a column out of the terminal.
-    pub(crate) fn hide(&mut self, column: usize) {
+    pub fn hide(&mut self, column: usize) {
         if let Some(column) = self.columns.get_mut(column) {
             column.on_page = true;
         }
     }
 
     /// Uses the short headings in the terminal.
-    pub(crate) fn shorten(&mut self) {
+    pub fn shorten(&mut self) {
         self.short = true;
     }
 
     /// Whether a terminal shows the notes of any column.
-    pub(crate) fn shows_notes(&self) -> bool {
+    pub fn shows_notes(&self) -> bool {
         self.columns.iter().any(|column| column.shows_notes)
     }
 
     /// What the dashes mean: each missing value of a row that has other values, as
     /// (name of the row, heading, what it lacks).
-    pub(crate) fn lacks(&self) -> impl Iterator<Item = (&str, &str, &str)> {
+    pub fn lacks(&self) -> impl Iterator<Item = (&str, &str, &str)> {
         let rows = self.rows.iter().filter(|row| row.lacks_all().is_none());
         rows.flat_map(|row| {
             let cells = row.cells.iter().zip(&self.columns);

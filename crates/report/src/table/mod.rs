@@ -4,4 +4,4 @@ mod cells;
 mod page;
 mod terminal;
 
-pub(crate) use self::cells::{Cell, Column, Table, cell, known, lacking, length, name};
+pub use self::cells::{Cell, Column, Table, cell, known, lacking, length, name};

@@ -6,7 +6,7 @@ use crate::markup::{Esc, Markup, patch, put, swatch};
 
 impl Table {
     /// The table as an element of a page that scrolls where it is too wide.
-    pub(crate) fn put(&self, page: &mut Markup) {
+    pub fn put(&self, page: &mut Markup) {
         let caption = figures::glued(&self.caption);
         put!(
             page,

@@ -45,7 +45,7 @@ impl TextPiece {
 
 impl Table {
     /// The table narrowed by the `steps`, in order, until it fits the terminal.
-    pub(crate) fn fit(mut self, style: Style, steps: &[&dyn Fn(&mut Self)]) -> Self {
+    pub fn fit(mut self, style: Style, steps: &[&dyn Fn(&mut Self)]) -> Self {
         let plain = Style {
             colour: false,
             ..style
@@ -61,7 +61,7 @@ impl Table {
     }
 
     /// The lines of the table in a terminal, the headings first.
-    pub(crate) fn lines(&self, style: Style) -> Vec<String> {
+    pub fn lines(&self, style: Style) -> Vec<String> {
         let mut rows: Vec<Vec<TextPiece>> = Vec::new();
         if self.columns.iter().any(|column| !column.head.is_empty()) {
             rows.push(self.heads());

@@ -20,13 +20,18 @@ use crate::text::{INDENT, Ink, Style, WIDEST, clean, columns, wrap};
 /// Reservations on a screen; the others are counted.
 pub(super) const RESERVATIONS: usize = 3;
 
-pub(super) struct Page {
-    pub(super) style: Style,
-    pub(super) text: String,
+/// A text under construction.
+#[derive(Debug)]
+pub struct Page {
+    /// How wide it is, and whether it has colours.
+    pub style: Style,
+    /// What there is of it so far.
+    pub text: String,
 }
 
 impl Page {
-    pub(super) fn new(style: Style) -> Self {
+    /// An empty text of this style.
+    pub fn new(style: Style) -> Self {
         Self {
             style: Style {
                 width: style.width.clamp(40, WIDEST),
@@ -36,12 +41,14 @@ impl Page {
         }
     }
 
-    pub(super) fn line(&mut self, line: &str) {
+    /// A line as it is.
+    pub fn line(&mut self, line: &str) {
         self.text.push_str(line.trim_end());
         self.text.push('\n');
     }
 
-    pub(super) fn heading(&mut self, title: &str, remark: &str) {
+    /// A heading after an empty line, with a quiet remark beside it or below it.
+    pub fn heading(&mut self, title: &str, remark: &str) {
         let title_text = self.style.paint(Ink::Title, title);
         self.line("");
         if columns(title) + 2 + columns(remark) <= self.style.width {
@@ -53,12 +60,13 @@ impl Page {
         }
     }
 
-    pub(super) fn paragraph(&mut self, ink: Ink, text: &str) {
+    /// A text in lines that fit, set in.
+    pub fn paragraph(&mut self, ink: Ink, text: &str) {
         self.hanging(&" ".repeat(INDENT), INDENT, ink, text);
     }
 
     /// A text after `lead`, which takes `width` columns; its further lines begin below it.
-    pub(super) fn hanging(&mut self, lead: &str, width: usize, ink: Ink, text: &str) {
+    pub fn hanging(&mut self, lead: &str, width: usize, ink: Ink, text: &str) {
         let mut lead = lead.to_owned();
         for line in wrap(&clean(text), self.style.width.saturating_sub(width)) {
             self.line(&format!("{lead}{}", self.style.paint(ink, &line)));
@@ -67,19 +75,20 @@ impl Page {
     }
 
     /// A text after a mark.
-    pub(super) fn marked(&mut self, ink: Ink, mark: &str, text: &str) {
+    pub fn marked(&mut self, ink: Ink, mark: &str, text: &str) {
         let lead = format!("{:INDENT$}{} ", "", self.style.paint(ink, mark));
         self.hanging(&lead, INDENT + 2, Ink::Plain, text);
     }
 
-    pub(super) fn table(&mut self, table: &Table) {
+    /// A table as wide as the page.
+    pub fn table(&mut self, table: &Table) {
         for line in table.lines(self.style) {
             self.line(&line);
         }
     }
 
     /// The first line: the subject and the verdict.
-    pub(super) fn title(&mut self, title: &str, (ink, word): (Ink, &str)) {
+    pub fn title(&mut self, title: &str, (ink, word): (Ink, &str)) {
         let mut lines = wrap(&clean(title), self.style.width);
         let last = lines.pop().unwrap_or_default();
         for line in lines {
@@ -107,7 +116,7 @@ impl Page {
     }
 
     /// The title of a result without a verdict.
-    pub(super) fn title_of_done(&mut self, title: &str, partial: bool) {
+    pub fn title_of_done(&mut self, title: &str, partial: bool) {
         let word = match partial {
             true => (Ink::Notable, "PARTIAL"),
             false => (Ink::Good, "DONE"),
@@ -115,7 +124,8 @@ impl Page {
         self.title(title, word);
     }
 
-    pub(super) fn machine(&mut self, kernel: Option<&str>, hypervisor: Option<&str>) {
+    /// The kernel and the hypervisor.
+    pub fn machine(&mut self, kernel: Option<&str>, hypervisor: Option<&str>) {
         let machine = match (kernel, hypervisor) {
             (Some(kernel), Some(hypervisor)) => format!("Linux {kernel} on {hypervisor}"),
             (Some(kernel), None) => format!("Linux {kernel}, no hypervisor seen"),
@@ -124,7 +134,8 @@ impl Page {
         self.fact("machine", &machine);
     }
 
-    pub(super) fn notes(&mut self, notes: &[String]) {
+    /// What the reader should know, at the end.
+    pub fn notes(&mut self, notes: &[String]) {
         if !notes.is_empty() {
             self.heading("Notes", "");
         }
@@ -167,7 +178,7 @@ impl Page {
     }
 
     /// What the dashes of a table mean: the most that any of its rows needs for each quantile.
-    pub(super) fn needs(&mut self, needs: &[(f64, u64)], write: impl Fn(u64) -> String) {
+    pub fn needs(&mut self, needs: &[(f64, u64)], write: impl Fn(u64) -> String) {
         for q in REPORTED_QUANTILES {
             let of_q = needs.iter().filter(|(of, _)| *of == q);
             if let Some(most) = of_q.map(|(_, n)| *n).max() {
@@ -194,7 +205,8 @@ impl Page {
         }
     }
 
-    pub(super) fn fact(&mut self, name: &str, fact: &str) {
+    /// A fact with its name before it.
+    pub fn fact(&mut self, name: &str, fact: &str) {
         /// The length of the longest name plus 2.
         const NAME: usize = 14;
         let name = self.style.paint(Ink::Quiet, &format!("{name:NAME$}"));
@@ -251,7 +263,8 @@ impl Page {
         self.table(&table);
     }
 
-    pub(super) fn latency_table(&mut self, table: &Table) {
+    /// A table of latencies, with its heading.
+    pub fn latency_table(&mut self, table: &Table) {
         let remark = match table.shows_notes() {
             true => "with 95 % intervals",
             false => "",
@@ -261,7 +274,7 @@ impl Page {
     }
 
     /// A figure, if it has any points and the terminal is wide enough.
-    pub(super) fn chart(&mut self, chart: &Chart) {
+    pub fn chart(&mut self, chart: &Chart) {
         const NARROWEST: usize = 60;
         if !chart.is_empty() && self.style.width >= NARROWEST {
             self.line("");

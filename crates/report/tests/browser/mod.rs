@@ -1,6 +1,8 @@
 //! A headless Chromium driven through its DevTools protocol over two pipes: enough of
 //! a client to open a page, look at its DOM, use it, and see what it complains about.
 
+pub(crate) mod page;
+
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};

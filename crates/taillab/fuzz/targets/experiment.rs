@@ -1,20 +1,10 @@
 //! Any text as an experiment; one that is accepted reads the same after it is written again.
 #![no_main]
-#![allow(
-    dead_code,
-    reason = "the modules of the command, of which the target uses the reader"
-)]
-
-#[path = "../../src/exit.rs"]
-mod exit;
-#[path = "../../src/experiment/mod.rs"]
-mod experiment;
 
 use std::io::Write;
 
 use libfuzzer_sys::fuzz_target;
-
-use self::experiment::{Experiment, ServerKind};
+use taillab_experiment::definition::{Experiment, ServerKind};
 
 fn resolve(text: &[u8]) -> Option<Experiment> {
     let mut file = tempfile::NamedTempFile::new().ok()?;

@@ -1,22 +1,10 @@
 //! Any bytes as a file of times: a list, CSV or Parquet, as its first bytes say.
 #![no_main]
-#![allow(
-    dead_code,
-    reason = "the modules of the command, of which the target uses the readers"
-)]
-
-#[path = "../../src/exit.rs"]
-mod exit;
-#[path = "../../src/rows.rs"]
-mod rows;
-#[path = "../../src/time_stamps/mod.rs"]
-mod time_stamps;
 
 use std::io::Write;
 
 use libfuzzer_sys::fuzz_target;
-
-use self::time_stamps::{TimeUnit, TraceFile, TraceOptions};
+use taillab_experiment::time_stamps::{TimeUnit, TraceFile, TraceOptions};
 
 fuzz_target!(|data: &[u8]| {
     let Ok(mut file) = tempfile::NamedTempFile::new() else {

@@ -1,4 +1,5 @@
-use crate::ground_truth::{InjectedInterval, InjectedSource};
+use taillab_load::ground_truth::{InjectedInterval, InjectedSource};
+
 use proptest::prelude::*;
 use taillab_model::explanation::Cause;
 

@@ -8,6 +8,7 @@ use taillab_analysis::timeline::Timeline;
 use taillab_analysis::{
     Analysis, AnalysisError, AnalysisOptions, Matched, Window, match_recording,
 };
+use taillab_load::ground_truth::{GroundTruth, InjectedSource};
 use taillab_model::explanation::{Cause, Culprit, Prediction};
 use taillab_model::{Monotonic, Nanos, Recording, quantile_rank};
 
@@ -15,7 +16,6 @@ use super::criteria::MOST_CONTAMINATED;
 use super::kind::{BaseServer, Oracle, Promise};
 use super::setup::Setup;
 use crate::attribution::{Span, delays, is_meant, lost};
-use crate::ground_truth::{GroundTruth, InjectedSource};
 
 /// What is known about a block without the probe.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

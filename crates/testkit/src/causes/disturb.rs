@@ -4,10 +4,10 @@ use std::fs;
 use std::path::PathBuf;
 
 use taillab_host::{Journal, JournalFolder, Roots, ServerProcess, Testbed};
+use taillab_load::ground_truth::GroundTruth;
 
 use super::kind::Disturbance;
 use super::setup::BenchOptions;
-use crate::ground_truth::GroundTruth;
 use crate::injection::{
     CpuGroup, Disturber, InjectionError, Stop, background, make_real_time, make_yielding,
     packet_flood, packet_loss, quota, rt_hog, timer_storm,

@@ -85,7 +85,7 @@ pub(super) struct Injection {
     pub(super) cause: Option<Cause>,
     /// How its true cost is known.
     pub(super) oracle: Oracle,
-    /// The fault of the server, in the notation of [`crate::fault::Fault`].
+    /// The fault of the server, in the notation of [`taillab_load::fault::Fault`].
     pub(super) fault: Option<&'static str>,
     /// What disturbs the machine around it.
     pub(super) disturbance: Option<Disturbance>,

@@ -2,13 +2,13 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use taillab_load::ground_truth::InjectedSource;
 use taillab_model::explanation::Cause;
 
 use super::block::Block;
 use super::criteria::MOST_CONTAMINATED;
 use super::kind::Oracle;
 use super::setup::Setup;
-use crate::ground_truth::InjectedSource;
 
 /// One pair of blocks under the same arrivals.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]

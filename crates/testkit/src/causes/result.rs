@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use taillab_load::ground_truth::InjectedSource;
 use taillab_model::Nanos;
 use taillab_model::explanation::Cause;
 
@@ -15,7 +16,6 @@ use super::judge::{Criterion, Verdict, overall};
 use super::kind::{CauseKind, Fix, Oracle};
 use super::pair::{Pair, PairResult};
 use super::setup::Setup;
-use crate::ground_truth::InjectedSource;
 
 /// The version of the JSON's shape.
 const SCHEMA_VERSION: u32 = 2;
@@ -286,11 +286,11 @@ fn correlation(requests: impl Iterator<Item = RequestCharge>) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use taillab_load::ground_truth::GroundTruth;
     use taillab_model::explanation::Culprit;
 
     use super::super::block::{Block, BlockTruth, Charge, ClientBlock};
     use super::*;
-    use crate::ground_truth::GroundTruth;
 
     /// A block of 100 requests with these charges; each request took `us` µs at the client.
     fn block(us: u64, charges: &[(Cause, u64)], sources: &[InjectedSource]) -> Block {

@@ -1,10 +1,10 @@
 //! The server of each kind, with and without what is injected, and what a right explanation says.
 
+use taillab_load::ground_truth::{GroundTruth, InjectedSource};
 use taillab_model::Nanos;
 use taillab_model::explanation::Cause;
 
 use super::kind::{BaseServer, CauseKind, Disturbance, Fix, Oracle};
-use crate::ground_truth::{GroundTruth, InjectedSource};
 
 /// One kind, ready to be run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub struct Setup {
     pub cause: Option<Cause>,
     /// How its true cost is known.
     pub oracle: Oracle,
-    /// The fault of the server, in the notation of [`crate::fault::Fault`].
+    /// The fault of the server, in the notation of [`taillab_load::fault::Fault`].
     pub fault: Option<&'static str>,
     /// What disturbs the machine around it.
     pub disturbances: Vec<Disturbance>,

@@ -1,6 +1,7 @@
 //! A thread that competes for the server's CPU as another process would.
 
-use crate::ground_truth::{GroundTruth, InjectedInterval};
+use taillab_load::ground_truth::{GroundTruth, InjectedInterval};
+
 use taillab_model::explanation::Cause;
 use taillab_model::{Monotonic, Nanos};
 

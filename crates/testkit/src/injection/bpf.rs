@@ -8,9 +8,8 @@
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
+use taillab_load::perf::software_event;
 use taillab_model::Nanos;
-
-use crate::perf::software_event;
 
 const MAP_CREATE: libc::c_long = 0;
 const MAP_LOOKUP: libc::c_long = 1;

@@ -1,6 +1,7 @@
 //! A BPF program that keeps a CPU busy, at the expense of the thread on it.
 
-use crate::ground_truth::{GroundTruth, InjectedInterval};
+use taillab_load::ground_truth::{GroundTruth, InjectedInterval};
+
 use taillab_model::{Monotonic, Nanos};
 
 use super::bpf::{Array, Assembly, JGE, JLT, KTIME};

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::thread::{Builder, JoinHandle};
 
-use crate::ground_truth::GroundTruth;
+use taillab_load::ground_truth::GroundTruth;
+
 use rustix::thread::{clock_nanosleep_absolute, gettid, set_current_timer_slack};
 use rustix::time::{ClockId, Timespec};
 use taillab_model::explanation::Culprit;

@@ -3,7 +3,8 @@
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 
-use crate::ground_truth::GroundTruth;
+use taillab_load::ground_truth::GroundTruth;
+
 use taillab_model::Nanos;
 use taillab_model::explanation::{Cause, Culprit};
 

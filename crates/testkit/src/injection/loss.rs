@@ -1,6 +1,7 @@
 //! Requests whose packet is lost between the driver and TCP.
 
-use crate::ground_truth::{GroundTruth, InjectedInterval};
+use taillab_load::ground_truth::{GroundTruth, InjectedInterval};
+
 use taillab_model::Monotonic;
 use taillab_model::explanation::Cause;
 

@@ -24,7 +24,8 @@ mod timers;
 
 use std::io;
 
-use crate::ground_truth::GroundTruth;
+use taillab_load::ground_truth::GroundTruth;
+
 use taillab_model::Nanos;
 
 use taillab_host::cpus::CpuError;

@@ -4,7 +4,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::ground_truth::{GroundTruth, InjectedInterval};
+use taillab_load::ground_truth::{GroundTruth, InjectedInterval};
+
 use taillab_model::Nanos;
 use taillab_model::explanation::Cause;
 

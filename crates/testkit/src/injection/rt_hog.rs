@@ -3,7 +3,8 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use crate::ground_truth::{GroundTruth, InjectedInterval};
+use taillab_load::ground_truth::{GroundTruth, InjectedInterval};
+
 use taillab_model::Nanos;
 use taillab_model::explanation::Cause;
 

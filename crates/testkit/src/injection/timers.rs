@@ -1,6 +1,7 @@
 //! Storms of timer interrupts.
 
-use crate::ground_truth::GroundTruth;
+use taillab_load::ground_truth::GroundTruth;
+
 use taillab_model::Nanos;
 use taillab_model::explanation::{Cause, Culprit};
 

@@ -68,9 +68,9 @@ fn server(base: BaseServer) -> Vec<Override> {
 #[cfg(test)]
 mod tests {
     use clap::ValueEnum;
+    use taillab_load::fault::Fault;
     use taillab_model::Nanos;
     use taillab_testkit::causes::CauseKind;
-    use taillab_testkit::fault::Fault;
 
     use super::*;
 

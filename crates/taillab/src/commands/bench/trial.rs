@@ -11,12 +11,12 @@ use taillab_experiment::testbed::measure::Rate;
 use taillab_experiment::testbed::servers::FAULT_LOG;
 use taillab_experiment::testbed::{self, Calibrated, Recorded, Rig, context, measure};
 use taillab_host::{Interrupt, Roots};
+use taillab_load::ground_truth::GroundTruth;
 use taillab_model::explanation::Culprit;
 use taillab_model::{ClientTimes, Monotonic, Nanos, Tid};
 use taillab_testkit::causes::{
     BenchOptions, BlockTruth, ClientBlock, Disturbance, DisturbedServer, Disturbers, Setup,
 };
-use taillab_testkit::ground_truth::GroundTruth;
 use taillab_testkit::injection::InjectionError;
 
 use super::setup::experiment;

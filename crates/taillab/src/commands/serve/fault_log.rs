@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use taillab_console::exit::Failure;
 use taillab_host::{Invoker, Roots};
-use taillab_testkit::ground_truth::GroundTruth;
+use taillab_load::ground_truth::GroundTruth;
 
 /// Created before the server starts, so that an unwritable place is known at once.
 pub struct FaultLog {

@@ -13,9 +13,9 @@ use taillab_console::fail::host;
 use taillab_experiment::time_stamps::empirical;
 use taillab_host::target::{Target, Transport};
 use taillab_host::{Interrupt, Roots, cpus};
+use taillab_load::fault::{Fault, Faults};
 use taillab_load::protocol::MessageSizes;
 use taillab_load::serve::{Architecture, Responder, ServeError, ServiceTime, Spec};
-use taillab_testkit::fault::{Fault, Faults};
 
 use self::fault_log::FaultLog;
 use crate::cli::ServeArgs;

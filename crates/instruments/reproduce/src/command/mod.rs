@@ -1,0 +1,102 @@
+//! `taillab reproduce`: a paper's figures, and its claims next to our numbers. (Instruments add
+//! papers that they reproduce as a whole.)
+
+mod deconstructing;
+mod tales;
+
+use taillab_console::args::Output;
+use taillab_console::exit::{Exit, Failure, OrExit};
+use taillab_console::print::style;
+use taillab_console::rendered::{Rendered, save_figure};
+use taillab_console::rundir::RunDir;
+use taillab_host::Interrupt;
+use taillab_report::json;
+use taillab_simulator::paper::{self, Claim, Expected};
+
+use crate::args::Paper;
+use crate::result::{JudgedClaim, ReproducedFigure, Reproduction, SCHEMA_VERSION, Verdict, stated};
+use crate::{page, terminal};
+
+/// Reproduces a paper.
+pub fn run(paper: Paper) -> Result<Exit, Failure> {
+    match paper {
+        Paper::Tales(args) => tales::run(args),
+        Paper::Deconstructing(args) => deconstructing::run(args),
+    }
+}
+
+/// Makes the figures one by one until Ctrl-C or a failure, then writes and prints them. `make` also says
+/// whether its figure is partial.
+fn reproduce<F>(
+    (name, paper): (&'static str, &'static str),
+    figures: Vec<F>,
+    (mut dir, common): (Option<RunDir>, Output),
+    interrupt: &Interrupt,
+    mut make: impl FnMut(F) -> Result<(ReproducedFigure, bool), Failure>,
+) -> Result<Reproduction, Failure> {
+    let mut reproduction = Reproduction {
+        schema_version: SCHEMA_VERSION,
+        command: "reproduce",
+        paper,
+        partial: false,
+        figures: Vec::new(),
+    };
+    let mut ended = None;
+    for figure in figures {
+        if interrupt.is_raised() {
+            reproduction.partial = true;
+            break;
+        }
+        let (figure, partial) = match make(figure) {
+            Ok(made) => made,
+            // what was measured before a failure took an hour, perhaps
+            Err(failure) if !reproduction.figures.is_empty() => {
+                reproduction.partial = true;
+                ended = Some(failure);
+                break;
+            }
+            Err(failure) => return Err(failure),
+        };
+        if let Some(dir) = &mut dir {
+            save_figure(dir, &figure.figure, &figure.chart())?;
+        }
+        reproduction.figures.push(figure);
+        reproduction.partial |= partial;
+    }
+    let rendered = Rendered {
+        name,
+        json: json::of(&reproduction).or_exit(Exit::Failed)?,
+        page: page::render(&reproduction),
+        text: terminal::render(&reproduction, style()),
+    };
+    rendered.save_and_print(dir.as_mut(), common)?;
+    ended.map_or(Ok(reproduction), Err)
+}
+
+/// A claim next to our number. If that is missing, `missing` says why.
+fn judged<M>(
+    claim: &Claim<M>,
+    ours: Option<f64>,
+    unit: &'static str,
+    missing: Verdict,
+) -> JudgedClaim {
+    let write = |value| stated(value, unit);
+    JudgedClaim {
+        statement: claim.statement.to_owned(),
+        source: claim.source.to_owned(),
+        paper: match claim.expected {
+            Expected::About { value, .. } | Expected::Near(value) => write(value),
+            Expected::Below(bound) => format!("below {}", write(bound)),
+            Expected::Above(bound) => format!("above {}", write(bound)),
+        },
+        ours,
+        unit,
+        verdict: match ours.map(|ours| claim.judge(ours)) {
+            Some(paper::ClaimVerdict::Agrees) => Verdict::Agrees,
+            Some(paper::ClaimVerdict::DisagreesAsKnown) => Verdict::TheoryDisagrees,
+            Some(paper::ClaimVerdict::Disagrees) => Verdict::Disagrees,
+            None => missing,
+        },
+        explanation: claim.known_disagreement.map(str::to_owned),
+    }
+}

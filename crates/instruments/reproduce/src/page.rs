@@ -1,0 +1,40 @@
+//! A paper's figures and claims as a page.
+
+use taillab_report::html::figure;
+use taillab_report::html::page::{Head, plain_document};
+use taillab_report::markup::{Esc, Markup, paragraph, section};
+
+use crate::result::{ReproducedFigure, Reproduction};
+
+/// The page, in UTF-8; it refers to nothing outside itself.
+pub fn render(reproduction: &Reproduction) -> Vec<u8> {
+    let ended_early = "It ended early: these are the results so far.".to_owned();
+    let head = Head {
+        command: "taillab reproduce",
+        heading: reproduction.paper,
+        partial: false,
+        facts: vec![reproduction.tally()],
+        notices: Vec::from_iter(reproduction.partial.then_some(ended_early)),
+    };
+    plain_document(&format!("taillab: {}", reproduction.paper), &head, |page| {
+        for figure in &reproduction.figures {
+            put_figure(page, figure);
+        }
+    })
+}
+
+fn put_figure(page: &mut Markup, shown: &ReproducedFigure) {
+    let chart = shown.chart();
+    section(
+        page,
+        &Esc(&shown.figure).to_string(),
+        &chart.title,
+        |page| {
+            figure::put(page, &chart);
+            shown.claims_table().put(page);
+            if let Some(note) = &shown.note {
+                paragraph(page, "explain", note);
+            }
+        },
+    );
+}

@@ -1,0 +1,227 @@
+//! The results of `taillab reproduce`: a paper's figures and claims.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use taillab_model::Distribution;
+use taillab_report::chart::{Axis, Chart, Curve};
+use taillab_report::table::{Column, Table, cell, name};
+use taillab_report::text::Ink;
+
+/// Version of the shape of the JSON.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// One call of `taillab reproduce`.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct Reproduction {
+    /// Version of this shape: [`SCHEMA_VERSION`].
+    #[schemars(extend("const" = SCHEMA_VERSION))]
+    pub schema_version: u32,
+    /// Always `reproduce`.
+    #[schemars(extend("const" = "reproduce"))]
+    pub command: &'static str,
+    /// The paper.
+    pub paper: &'static str,
+    /// It was interrupted, or a figure failed; some curves are missing or short.
+    pub partial: bool,
+    /// The figures, in the paper's order.
+    pub figures: Vec<ReproducedFigure>,
+}
+
+/// One figure.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct ReproducedFigure {
+    /// `fig1` …
+    pub figure: String,
+    /// Its title.
+    pub title: String,
+    /// The curves, in the order of the legend.
+    pub curves: Vec<ReproducedCurve>,
+    /// The paper's statements, each with our number.
+    pub claims: Vec<JudgedClaim>,
+    /// How our curves differ from the paper's, or what agrees.
+    pub note: Option<String>,
+    /// The axes of the chart.
+    #[serde(skip)]
+    pub axes: (Axis, Axis),
+}
+
+/// One curve.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct ReproducedCurve {
+    /// Its label in the legend.
+    pub label: String,
+    /// The simulated sojourns, or the measured round trips.
+    pub sojourn: Distribution,
+    /// Points (time in nanoseconds, share of requests that take longer).
+    #[serde(skip)]
+    pub points: Vec<(f64, f64)>,
+}
+
+/// One statement.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct JudgedClaim {
+    /// The statement, in our words.
+    pub statement: String,
+    /// Where in the paper it is.
+    pub source: String,
+    /// The paper's number, e.g. `10×` or `above 1×`.
+    pub paper: String,
+    /// Our number; `None` if a quantile is missing.
+    pub ours: Option<f64>,
+    /// `µs`, or `×` for a ratio.
+    pub unit: &'static str,
+    /// Whether our number agrees.
+    pub verdict: Verdict,
+    /// Why exact theory disagrees with the paper, if it does.
+    pub explanation: Option<String>,
+}
+
+/// Whether a claim agrees with our number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// Our number agrees with the paper.
+    Agrees,
+    /// It disagrees, and so does exact theory.
+    TheoryDisagrees,
+    /// It disagrees.
+    Disagrees,
+    /// The sample is too small for a quantile that is needed.
+    Unsupported,
+    /// What was measured cannot be compared with the paper; the figure's note says why.
+    NotJudged,
+    /// A curve was not measured.
+    NotMeasured,
+}
+
+impl Verdict {
+    /// What a person reads, with its colour and its mark.
+    const fn look(self) -> (Ink, &'static str) {
+        match self {
+            Self::Agrees => (Ink::Good, "✓ agrees"),
+            Self::TheoryDisagrees => (Ink::Notable, "! theory disagrees"),
+            Self::Disagrees => (Ink::Bad, "✗ disagrees"),
+            Self::Unsupported => (Ink::Notable, "– sample too small"),
+            Self::NotJudged => (Ink::Notable, "– not judged"),
+            Self::NotMeasured => (Ink::Notable, "– not measured"),
+        }
+    }
+}
+
+/// A number of the paper with its unit, as a [`JudgedClaim`] shows it.
+pub fn stated(value: f64, unit: &str) -> String {
+    let number = taillab_report::figures::grouped(value, usize::from(value.fract() != 0.0));
+    match unit {
+        "×" => format!("{number}{unit}"),
+        unit => format!("{number} {unit}"),
+    }
+}
+
+impl JudgedClaim {
+    /// Why exact theory disagrees with the paper, if our number does too.
+    fn disagreement(&self) -> Option<&str> {
+        let explanation = self.explanation.as_deref();
+        explanation.filter(|_| self.verdict == Verdict::TheoryDisagrees)
+    }
+
+    /// Our number with its unit.
+    fn ours_text(&self) -> String {
+        let Some(ours) = self.ours else {
+            return "–".to_owned();
+        };
+        let decimals = if ours.abs() < 20.0 { 2 } else { 1 };
+        let number = taillab_report::figures::grouped(ours, decimals);
+        match self.unit {
+            "×" => format!("{number}×"),
+            unit => format!("{number} {unit}"),
+        }
+    }
+}
+
+impl ReproducedFigure {
+    /// The figure's chart.
+    pub fn chart(&self) -> Chart {
+        let (title, subtitle) = self.title.split_once(": ").unwrap_or((&self.title, ""));
+        let number = self.figure.trim_start_matches("fig");
+        Chart {
+            title: format!("Figure {number}: {title}"),
+            subtitle: subtitle.to_owned(),
+            x: self.axes.0,
+            y: self.axes.1,
+            curves: (self.curves.iter())
+                .map(|curve| Curve::new(&curve.label, curve.points.clone()))
+                .collect(),
+            rule: None,
+        }
+    }
+
+    /// The paper's statements and our numbers.
+    pub(crate) fn claims_table(&self) -> Table {
+        /// The maximum width of a statement in a terminal.
+        const STATEMENT: usize = 60;
+        let columns = [
+            Column::left("the paper says").wrapped(STATEMENT),
+            Column::left("where").on_page(),
+            Column::right("paper").gap(2),
+            Column::right("ours").gap(2),
+            Column::left("verdict").gap(2),
+        ];
+        let mut table = Table::new("What the paper says, and what we find", columns);
+        for claim in &self.claims {
+            let (ink, verdict) = claim.verdict.look();
+            let row = table.row([
+                cell(&claim.statement),
+                cell(&claim.source),
+                cell(&claim.paper),
+                name(claim.ours_text()),
+                cell(verdict).ink(ink),
+            ]);
+            if let Some(text) = claim.disagreement() {
+                row.below(Ink::Notable, format!("! {text}"));
+            }
+        }
+        table
+    }
+}
+
+impl Reproduction {
+    /// Whether every claim agrees with our number, or disagrees for a known reason.
+    pub fn succeeded(&self) -> bool {
+        self.claims()
+            .all(|claim| matches!(claim.verdict, Verdict::Agrees | Verdict::TheoryDisagrees))
+    }
+
+    /// The number of claims with this verdict.
+    pub fn count(&self, verdict: Verdict) -> usize {
+        self.claims()
+            .filter(|claim| claim.verdict == verdict)
+            .count()
+    }
+
+    fn claims(&self) -> impl Iterator<Item = &JudgedClaim> {
+        self.figures.iter().flat_map(|figure| &figure.claims)
+    }
+
+    /// All verdicts in one sentence.
+    pub fn tally(&self) -> String {
+        let all = self.claims().count();
+        let mut text = format!("{} of {all} claims agree", self.count(Verdict::Agrees));
+        for (verdict, words) in [
+            (
+                Verdict::TheoryDisagrees,
+                "where exact theory disagrees with the paper’s text, as explained",
+            ),
+            (Verdict::Disagrees, "that we do not confirm"),
+            (Verdict::Unsupported, "for which the sample is too small"),
+            (Verdict::NotJudged, "not judged, as the notes explain"),
+            (Verdict::NotMeasured, "not measured"),
+        ] {
+            let n = self.count(verdict);
+            if n > 0 {
+                text.push_str(&format!("; {n} {words}"));
+            }
+        }
+        text.push('.');
+        text
+    }
+}

@@ -1,0 +1,158 @@
+//! Files and what is printed.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use taillab_console::args::Output;
+use taillab_console::exit::{Exit, Failure, OrExit};
+use taillab_console::print::{print, style};
+use taillab_console::rendered::save_figure;
+use taillab_console::rundir::RunDir;
+use taillab_report::json;
+use taillab_report::terminal::render_chart;
+
+use crate::args::SimArgs;
+use crate::figure::chart;
+use crate::page;
+use crate::parquet::write_parquet;
+use crate::result::SimulationReport;
+
+/// The outputs that were asked for.
+#[derive(Debug)]
+pub struct Wanted {
+    plots: Vec<Plot>,
+    parquet: Option<PathBuf>,
+    directory: Option<RunDir>,
+    common: Output,
+}
+
+#[derive(Debug)]
+enum Plot {
+    Terminal,
+    Svg(PathBuf),
+    Png(PathBuf),
+    Html(PathBuf),
+}
+
+impl Wanted {
+    /// Refuses now what could not be written later.
+    pub fn of(args: &SimArgs) -> Result<Self, Failure> {
+        let (result, common) = (&args.result, args.common);
+        let plots = result.plot.iter().cloned().map(plot);
+        let plots: Vec<Plot> = plots.collect::<Result<_, _>>()?;
+        if common.json && plots.iter().any(|plot| matches!(plot, Plot::Terminal)) {
+            return Err(Failure::usage(
+                "--json and --plot - both want standard output; draw into a file",
+            ));
+        }
+        let files = plots
+            .iter()
+            .filter_map(Plot::file)
+            .chain(result.parquet.as_deref());
+        for file in files {
+            let folder = file.parent().filter(|folder| *folder != Path::new(""));
+            if let Some(folder) = folder
+                && !folder.is_dir()
+            {
+                return Err(Failure::usage(format!(
+                    "cannot write {}: there is no directory {}; make it first",
+                    file.display(),
+                    folder.display()
+                )));
+            }
+        }
+        Ok(Self {
+            plots,
+            parquet: result.parquet.clone(),
+            directory: RunDir::create_if_asked(result.output.clone(), 0)?,
+            common,
+        })
+    }
+}
+
+impl Plot {
+    fn file(&self) -> Option<&Path> {
+        match self {
+            Self::Terminal => None,
+            Self::Svg(path) | Self::Png(path) | Self::Html(path) => Some(path),
+        }
+    }
+}
+
+fn plot(path: PathBuf) -> Result<Plot, Failure> {
+    if path == Path::new("-") {
+        return Ok(Plot::Terminal);
+    }
+    let extension = path.extension().map(|name| name.to_ascii_lowercase());
+    match extension.as_ref().and_then(|name| name.to_str()) {
+        Some("svg") => Ok(Plot::Svg(path)),
+        Some("png") => Ok(Plot::Png(path)),
+        Some("html" | "htm") => Ok(Plot::Html(path)),
+        _ => Err(Failure::usage(format!(
+            "cannot tell the format of `{}`; name it FILE.svg, FILE.png or FILE.html, or - for the \
+                 terminal",
+            path.display()
+        ))),
+    }
+}
+
+/// Writes every file.
+pub fn save(wanted: &mut Wanted, report: &SimulationReport) -> Result<(), Failure> {
+    let figure = chart(report);
+    for plot in &wanted.plots {
+        match plot {
+            Plot::Terminal => {}
+            Plot::Svg(path) => write(path, &figure.svg())?,
+            Plot::Png(path) => write(path, &figure.png().or_exit(Exit::Failed)?)?,
+            Plot::Html(path) => write(path, &page::render(report))?,
+        }
+    }
+    if let Some(path) = &wanted.parquet {
+        write(path, &table(report)?)?;
+    }
+    if let Some(dir) = &mut wanted.directory {
+        dir.put("sim.json", &json::of(report).or_exit(Exit::Failed)?)?;
+        dir.put("sim.parquet", &table(report)?)?;
+        dir.put("sim.html", &page::render(report))?;
+        save_figure(dir, "sim", &figure)?;
+    }
+    Ok(())
+}
+
+/// Writes a file of its own, with the rights of the user who asked: root was given up before.
+fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    fs::write(path, bytes).map_err(|error| {
+        let text = format!(
+            "cannot write {}: {error}; choose a place that you may write to without privileges",
+            path.display()
+        );
+        Failure::failed(text)
+    })
+}
+
+fn table(report: &SimulationReport) -> Result<Vec<u8>, Failure> {
+    let mut bytes = Vec::new();
+    write_parquet(report, &mut bytes).or_exit(Exit::Failed)?;
+    Ok(bytes)
+}
+
+/// Prints the result on stdout.
+pub fn show(wanted: &Wanted, report: &SimulationReport) -> Result<(), Failure> {
+    if wanted.common.is_silent() {
+        return Ok(());
+    }
+    if wanted.common.json {
+        return print(&json::of(report).or_exit(Exit::Failed)?);
+    }
+    let style = style();
+    let mut text = crate::terminal::render(report, style);
+    if wanted
+        .plots
+        .iter()
+        .any(|plot| matches!(plot, Plot::Terminal))
+    {
+        text.push('\n');
+        text.push_str(&render_chart(&chart(report), style));
+    }
+    print(text.as_bytes())
+}
