@@ -1150,7 +1150,7 @@ class ModelFit(Record):
     good: bool
     """The fit is good enough for forecasts of all points."""
     largest_borne: float
-    """The largest error at which a percentile has forecasts (`max_fit_error`)."""
+    """The largest error at which a percentile has forecasts (`MOST_FIT_ERROR`)."""
     largest_error: float
     """The largest relative error over the points."""
     model: str

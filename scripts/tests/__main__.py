@@ -30,6 +30,8 @@ from results import Result, closing_line, exit_code, save, table
 STAGES = ("lint", "test", "live", "soak", "guest", "vm")
 KEPT = cargo.TARGET / "tests"
 MAY_SKIP = os.environ.get("TAILLAB_SKIP_LIVE") == "1"
+# From this slowness on, other programs take the CPUs, and a suite may take so many times as long again.
+DISTURBED, UNSURE = 1.5, 2
 
 
 def main():
@@ -136,8 +138,11 @@ class Run:
 
     def check_limit(self, suite, took, slowness):
         """Going over it fails, so that somebody looks before the tests take too long to be run."""
-        text = f"took {took:.1f} s; suites.toml allows {suite.limit_s} s, {slowness:.2f} times as long in this hour"
-        if took > suite.limit_s * slowness:
+        # where other programs take the CPUs, two looks before and after say little of the time between
+        unsure = UNSURE if slowness > DISTURBED else 1
+        text = (f"took {took:.1f} s; suites.toml allows {suite.limit_s} s, {slowness * unsure:.2f} times as long in "
+                "this hour")
+        if took > suite.limit_s * slowness * unsure:
             say(f"FAILED {suite.stage}: {suite.name} {text}")
             self.add(Result(suite.name, "seconds", "failed", took, text))
 

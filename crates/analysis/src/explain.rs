@@ -15,7 +15,7 @@ use taillab_model::summary::{ReplayedSchedule, Withdrawn};
 use taillab_model::{Distribution, Histogram, Monotonic, Nanos, RecordingContext, Tid};
 
 use crate::clustering::{Clusters, threshold_rank};
-use crate::comparison::hold;
+use crate::comparison;
 use crate::composition::Composition;
 use crate::heat_map::HeatCells;
 use crate::id_map::IdMap;
@@ -230,7 +230,7 @@ impl Explainer {
             explained.model_fit = predicted.model_fit;
             explained.predictions = predicted.predictions;
             explained.on_schedule = predicted.on_schedule;
-            hold(&mut explained.predictions, ideal);
+            comparison::widen(&mut explained.predictions, ideal);
         } else {
             for request in &mut explanation.slowest {
                 request.ideal_ns = None;

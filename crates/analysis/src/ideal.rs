@@ -9,7 +9,7 @@ use taillab_model::{Distribution, Histogram, Monotonic, Nanos, quantile_rank};
 use taillab_queueing::ideal::IdealQueue;
 
 use self::schedule::Schedule;
-use crate::matched::Matched;
+use crate::matched::{Arrival, Matched};
 
 /// The measured requests of a window, in order of T1.
 #[derive(Clone, Debug, Default)]
@@ -32,9 +32,12 @@ pub struct MeasuredRequests {
 /// *Every* request that arrived is an arrival of the ideal queue, except for those that ask for no
 /// response: what they cost is not known, and the report says how many they are. Arrivals of the
 /// warm-up count, so that the queue is in the right state when the measurement begins, and so do
-/// requests whose response was not seen: either the server answered and the probe missed it, or the
-/// server dropped the request, which an ideal server does not do. If such a request was never served,
-/// the ideal has a little more work than the real server, and the excess comes out a little too small.
+/// requests whose response was not seen: the server may have answered, and the probe missed it. If such
+/// a request was never served, the ideal has a little more work than the real server, and the excess
+/// comes out a little too small.
+///
+/// A request that no socket of the server took (a datagram that found the buffer full) is an exception: nobody
+/// worked on it, so the ideal server does not either. Its ideal sojourn is the one that it would have had.
 ///
 /// A request without a response has waited until the end of the recording. If that is longer than
 /// answers take, it is unanswered; otherwise the end cut it off, and it does not count.
@@ -139,21 +142,17 @@ impl IdealArrivals {
     /// `waited_for_until` or earlier were waited for as long as answers take.
     pub fn take(&mut self, matched: &Matched, waited_for_until: Monotonic) -> MeasuredRequests {
         let mut requests = MeasuredRequests::default();
+        let sees_queueing = sees_queueing(matched);
         for arrival in matched.arrivals() {
             let t1 = Nanos::new(arrival.t1.nanos_since_boot());
-            let ideal = self.queue.sojourn(t1);
             let counts = arrival
                 .matched
                 .is_some_and(|place| matched.is_measured(place, self.measure_from));
-            let bounds = self.interval.iter_mut().flatten();
-            for bound in bounds.chain(&mut self.without_probe) {
-                bound.add(t1, counts);
-            }
-            if matched.client.is_some() {
-                let due = |place| matched.requests.due(place);
-                let due = arrival.matched.map_or(arrival.t1, due);
-                self.schedule.add(due, arrival.t1, counts);
-            }
+            let was_dropped = sees_queueing && !arrival.queued && !arrival.ambiguous;
+            let ideal = match was_dropped {
+                true => self.queue.sojourn_outside(t1),
+                false => self.let_in(matched, &arrival, counts),
+            };
             if arrival.t1 >= self.measure_from {
                 self.span = Some((self.span.map_or(arrival.t1, |(first, _)| first), arrival.t1));
                 self.count += 1;
@@ -173,6 +172,21 @@ impl IdealArrivals {
             }
         }
         requests
+    }
+
+    /// Sends a request through all queues; `counts` if it belongs to the measurement. Its ideal sojourn.
+    fn let_in(&mut self, matched: &Matched, arrival: &Arrival, counts: bool) -> Nanos {
+        let t1 = Nanos::new(arrival.t1.nanos_since_boot());
+        let bounds = self.interval.iter_mut().flatten();
+        for bound in bounds.chain(&mut self.without_probe) {
+            bound.add(t1, counts);
+        }
+        if matched.client.is_some() {
+            let due = |place| matched.requests.due(place);
+            let due = arrival.matched.map_or(arrival.t1, due);
+            self.schedule.add(due, arrival.t1, counts);
+        }
+        self.queue.sojourn(t1)
     }
 
     /// Arrivals during the measurement.
@@ -195,6 +209,15 @@ impl IdealArrivals {
             0.0
         }
     }
+}
+
+/// Whether T2 of the requests was recorded: one that has none was not queued.
+fn sees_queueing(matched: &Matched) -> bool {
+    matched.stamps.are_complete()
+        && matched
+            .requests
+            .iter()
+            .any(|request| request.server.t2.is_some())
 }
 
 /// An ideal queue of which only the distribution matters.
@@ -244,6 +267,7 @@ mod tests {
             key,
             t1: at(t1),
             ambiguous: false,
+            queued: false,
         };
         Matched {
             requests: requests.iter().map(request).collect(),
@@ -270,6 +294,26 @@ mod tests {
         assert_eq!(
             arrivals(1_004).take(&matched, Monotonic::MAX).places,
             [1, 2]
+        );
+    }
+
+    /// Where T2 is recorded, a request without one found no place at the socket.
+    #[test]
+    fn a_request_that_was_dropped_delays_nobody() {
+        let mut found = matched(&[(1_000, 1_030), (1_005, 1_050)], &[1_001, 1_002]);
+        found.unmatched[1].queued = true;
+        assert_eq!(ideal(&found, 0), [10, 35]);
+        let t2 = [Some(at(1_001)), None, None, None];
+        let first = Request::from(Stamps::new(at(1_000), t2, at(1_030)));
+        found.requests = [first]
+            .into_iter()
+            .chain(found.requests.iter().skip(1))
+            .collect();
+        let requests = arrivals(0).take(&found, Monotonic::MAX);
+        assert_eq!(requests.ideal, [Nanos::new(10), Nanos::new(25)]);
+        assert_eq!(
+            requests.ideal_of_unanswered,
+            [Nanos::new(19), Nanos::new(18)]
         );
     }
 

@@ -28,6 +28,8 @@ pub struct Unmatched {
     pub t1: Monotonic,
     /// One of the ambiguous responses may be its own; otherwise it is unanswered.
     pub ambiguous: bool,
+    /// T2 is known: a socket of the server took it.
+    pub queued: bool,
 }
 
 /// How the response to a datagram is found.
@@ -157,11 +159,13 @@ impl Matched {
                     t1: other.t1,
                     matched: None,
                     ambiguous: other.ambiguous,
+                    queued: other.queued,
                 }),
                 None => places.next().map(|place| Arrival {
                     t1: self.requests.t1(place),
                     matched: Some(place),
                     ambiguous: false,
+                    queued: true,
                 }),
             }
         })
@@ -284,6 +288,8 @@ pub struct Arrival {
     pub matched: Option<usize>,
     /// It is not there, and one of the ambiguous responses may be its own.
     pub ambiguous: bool,
+    /// It is there, or a socket of the server took it.
+    pub queued: bool,
 }
 
 /// The known stamps do not contradict each other.

@@ -456,6 +456,36 @@ fn where_hardly_any_request_waits_nothing_is_said() {
     assert_eq!(server.measure(), None);
 }
 
+/// In an overload whose connections pipeline, most responses could be those of several requests. They cost as much
+/// as the others.
+#[test]
+fn responses_that_nobody_can_match_count() {
+    let server = Server {
+        load: 1.3,
+        requests: 30_000,
+        ..Server::default()
+    };
+    let (mut matched, timeline) = server.record();
+    let kept = |place: usize| place % 10 == 0;
+    let all = 0..matched.requests.len();
+    matched.ambiguous = (all.clone().filter(|place| !kept(*place)))
+        .map(|place| matched.requests.t6(place))
+        .collect();
+    matched.workers = all
+        .clone()
+        .filter(|place| kept(*place))
+        .map(|place| matched.workers[place])
+        .collect();
+    matched.requests = all
+        .filter(|place| kept(*place))
+        .map(|place| matched.requests.get(place))
+        .collect();
+    let found = busy_periods::measure(&matched, &timeline, at(0)).pooled;
+    let found = found.expect("many requests wait");
+    let off = found.service_time_ns.get() as f64 / server.service_ns() - 1.0;
+    assert!(off.abs() < 0.1, "{found:?}: {off}");
+}
+
 /// A virtual network receives each response on the CPU that sent it. That is part of t, and no request waits for
 /// what its own response costs.
 #[test]

@@ -34,6 +34,7 @@ fn traced(requests: u64, dropped: impl Fn(u64) -> bool) -> Matched {
         key,
         t1: at(i * GAP_NS),
         ambiguous: false,
+        queued: false,
     };
     Matched {
         keys: vec![key; answered.len()],

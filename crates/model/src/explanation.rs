@@ -127,9 +127,10 @@ pub struct ModelFit {
     pub largest_error: f64,
     /// The points, p50 … p99.9, as far as the sample supports them.
     pub points: Vec<FitPoint>,
-    /// The largest error at which a percentile has forecasts ([`max_fit_error`]).
+    /// The largest error at which a percentile has forecasts ([`MOST_FIT_ERROR`]).
     pub largest_borne: f64,
-    /// The fit is good enough for forecasts of all points.
+    /// The fit is as good as that of a queue which is known ([`good_fit_error`]) at all points. Otherwise the
+    /// intervals of the forecasts are wider by the error.
     pub good: bool,
 }
 
@@ -147,9 +148,13 @@ impl ModelFit {
     }
 }
 
-/// A replay that misses a percentile by more than this supports no forecast of it: 5 % for one worker,
-/// whose queue is known exactly, 15 % for several, among which the scheduler chooses.
-pub const fn max_fit_error(workers: usize) -> f64 {
+/// A replay that misses a percentile by more than this supports no forecast of it. The interval of a forecast is
+/// wider by the error: beyond a third, hardly any change could be told from none.
+pub const MOST_FIT_ERROR: f64 = 1.0 / 3.0;
+
+/// A good replay misses no percentile by more than this: 5 % for one worker, whose queue is known exactly,
+/// 15 % for several, among which the scheduler chooses.
+pub const fn good_fit_error(workers: usize) -> f64 {
     if workers <= 1 { 0.05 } else { 0.15 }
 }
 

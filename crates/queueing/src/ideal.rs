@@ -49,13 +49,23 @@ impl IdealQueue {
     /// The sojourn of the next request, until its response leaves; all arrivals are offsets from the same origin.
     #[inline]
     pub fn sojourn(&mut self, arrival: Nanos) -> Nanos {
-        let departure = arrival.max(self.free_at[self.next]) + self.service_time;
+        let departure = self.departure(arrival);
         self.free_at[self.next] = departure;
         self.next += 1;
         if self.next == self.free_at.len() {
             self.next = 0;
         }
         departure - arrival - self.after_response
+    }
+
+    /// The sojourn that a request would have if it came now, without letting it in.
+    #[inline]
+    pub fn sojourn_outside(&self, arrival: Nanos) -> Nanos {
+        self.departure(arrival) - arrival - self.after_response
+    }
+
+    fn departure(&self, arrival: Nanos) -> Nanos {
+        arrival.max(self.free_at[self.next]) + self.service_time
     }
 }
 
@@ -87,5 +97,13 @@ mod tests {
         let mut queue = queue.with_work_after_response(Nanos::new(4));
         let sojourns = [7, 8, 27, 37].map(|at| queue.sojourn(Nanos::new(at)).get());
         assert_eq!(sojourns, [6, 15, 6, 6]);
+    }
+
+    #[test]
+    fn a_request_that_is_not_let_in_delays_nobody() {
+        let mut queue = IdealQueue::new(Nanos::new(10), NonZeroU32::MIN);
+        assert_eq!(queue.sojourn(Nanos::new(5)).get(), 10);
+        assert_eq!(queue.sojourn_outside(Nanos::new(6)).get(), 19);
+        assert_eq!(queue.sojourn(Nanos::new(7)).get(), 18);
     }
 }

@@ -297,7 +297,7 @@ pub(crate) fn fit_sentence(fit: Option<&ModelFit>, verdict: &Verdict) -> String 
         (true, _) => "good enough to forecast the effect of a change".to_owned(),
         (false, []) => "too far off for forecasts, so there are none".to_owned(),
         (false, borne) => format!(
-            "too far off to forecast all of them, but good enough for {}",
+            "the intervals of the forecasts of {} allow for it",
             borne.join(", ")
         ),
     };

@@ -252,6 +252,7 @@ impl Matched {
                     key: request.key,
                     t1: request.t1,
                     ambiguous: matches!(request.fate, Fate::Doubtful | Fate::Ambiguous),
+                    queued: request.t2.is_some(),
                 });
             }
             Fate::Part => {}

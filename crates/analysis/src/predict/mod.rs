@@ -4,7 +4,7 @@
 //! Its interval comes from blocks of time ([`bootstrap`]), widened by the error with which the replay
 //! reproduces that quantile, and by what the [`part`] that is replayed may not say of the whole. A ratio
 //! above 1 is an error of the replay, unless the change has a [`toll`]. A quantile that the replay without
-//! changes misses by more than [`max_fit_error`](taillab_model::explanation::max_fit_error) has no forecasts.
+//! changes misses by more than [`MOST_FIT_ERROR`](taillab_model::explanation::MOST_FIT_ERROR) has no forecasts.
 
 mod bootstrap;
 mod limits;

@@ -46,6 +46,39 @@ fn a_percentile_that_the_replay_misses_leaves_the_others_their_forecasts() {
     );
 }
 
+/// The replay misses all percentiles by a tenth: forecasts remain, with an interval that allows for it.
+#[test]
+fn a_replay_that_is_a_little_off_has_wider_intervals() {
+    let jobs = vec![(1_000, 100, 0, 0); 20_000];
+    let away = vec![(50_000, 5_000, 0); 300];
+    let mut observed = observed(&jobs, &[away]);
+    let unchanged = change(&observed, Sharing::Assigned, Order::Arrival);
+    let done = departures(&observed, &unchanged);
+    for (place, (job, done)) in observed.requests.iter_mut().zip(done).enumerate() {
+        job.measured_ns = (done - job.arrival_ns) * 10 / 9;
+        job.block = (place / 625) as u8;
+    }
+    observed.blocks = 32;
+    let measured = observed
+        .requests
+        .iter()
+        .map(|job| Nanos::new(job.measured_ns));
+    let basis = Basis {
+        sojourn: &distribution_of(&measured.collect::<Vec<_>>()),
+        causes: &[],
+        service_time: Nanos::new(100),
+        process: None,
+    };
+    let predicted = predict(&observed, &basis);
+    let fit = predicted.model_fit.unwrap();
+    assert!(!fit.good && fit.largest_error > 0.09, "{fit:?}");
+    let mut forecasts = predicted.predictions.iter();
+    let without = forecasts.find(|it| it.change == "without background");
+    let p99 = without.unwrap().points[1];
+    let hi = p99.hi_ns.unwrap().get() as f64;
+    assert!(hi >= 1.09 * p99.predicted_ns.get() as f64, "{p99:?}");
+}
+
 #[test]
 fn a_command_names_the_process_that_still_runs() {
     let apply = "sudo taillab tune apply rt-priority -p 4711";

@@ -26,7 +26,7 @@ use taillab_model::summary::{BusyPeriods, BusyPeriodsOfCpu};
 use taillab_model::{Monotonic, Nanos, student_975};
 
 use super::departures;
-use super::groups::{self, Group, Queued};
+use super::groups::{self, Group, Queued, Unpaired};
 use crate::matched::Matched;
 use crate::timeline::Timeline;
 
@@ -82,9 +82,10 @@ fn costs_by_cpu(
     }
     let queued = Queued::of(matched, timeline);
     let departures = departures::by_cpu(matched, timeline, measure_from);
+    let unpaired = Unpaired::of(matched, &departures);
     let lines = timeline.cpus().iter().zip(&departures);
     let costs = lines.map(|(line, departures)| {
-        let groups = groups::of_cpu(departures, &queued, timeline, line);
+        let groups = groups::of_cpu(departures, (&queued, &unpaired), timeline, line);
         (line.cpu(), groups.iter().map(Cost::of).collect())
     });
     costs.collect()
@@ -110,7 +111,7 @@ impl Cost {
             responses: f64::from(group.responses),
             own_ns: group.own_ns as f64,
             receive_ns: group.receive_ns as f64,
-            received: f64::from(group.received),
+            received: group.received,
             received_elsewhere: group.received_elsewhere,
             silent: group.silent,
         }

@@ -38,13 +38,14 @@ pub(super) struct Group {
     /// Time of the network's receive softirq on the CPU, and of the interrupts that it followed, in
     /// nanoseconds.
     pub(super) receive_ns: u64,
-    /// Requests that the CPU received meanwhile: whose T2 lies in a receive softirq of its own.
-    pub(super) received: u32,
+    /// Requests that the CPU received meanwhile: whose T2 lies in a receive softirq of its own. Those whose
+    /// response could not be matched are estimated from the others.
+    pub(super) received: f64,
     /// Another CPU may have received some of them, because it was in a receive softirq too.
     pub(super) received_elsewhere: bool,
     /// A thread of the server was on the CPU for [`SILENCE`] without any event.
     pub(super) silent: bool,
-    /// It is not known who was on the CPU.
+    /// It is not known who was on the CPU, or how many responses it sent.
     blind: bool,
 }
 
@@ -81,15 +82,54 @@ impl Queued {
     }
 }
 
+/// The responses that could not be matched with one request: T6 in order of time.
+pub(super) struct Unpaired {
+    at: Vec<Monotonic>,
+    /// One CPU sent all responses, so these, too.
+    one_cpu: bool,
+    /// All responses for each that was matched.
+    per_matched: f64,
+}
+
+impl Unpaired {
+    pub(super) fn of(matched: &Matched, departures: &[Vec<Departure>]) -> Self {
+        let mut at = [&matched.ambiguous[..], &matched.without_request].concat();
+        at.sort_unstable();
+        let serve = departures.iter().filter(|of_cpu| !of_cpu.is_empty());
+        let one_cpu = serve.count() == 1;
+        let found = departures.iter().map(Vec::len).sum::<usize>().max(1);
+        let per_matched = (found + at.len()) as f64 / found as f64;
+        Self {
+            at,
+            one_cpu,
+            per_matched,
+        }
+    }
+
+    /// Adds those of a group to its responses. Where several CPUs serve, it is not known whose they are.
+    fn count_in(&self, group: &mut Group) {
+        let upto = |end: Monotonic| self.at.partition_point(|at| *at <= end);
+        let within = upto(group.to) - upto(group.from);
+        group.responses += within as u32;
+        group.blind |= within > 0 && !self.one_cpu;
+    }
+}
+
 /// The groups of a CPU, in order of time.
 pub(super) fn of_cpu(
     departures: &[Departure],
-    queued: &Queued,
+    (queued, unpaired): (&Queued, &Unpaired),
     timeline: &Timeline,
     line: &CpuLine,
 ) -> Vec<Group> {
     let mut groups = spans(departures);
+    for group in &mut groups {
+        unpaired.count_in(group);
+    }
     fill_in(&mut groups, queued, timeline, line);
+    for group in &mut groups {
+        group.received *= unpaired.per_matched;
+    }
     groups.retain(|group| !group.blind && group.own_ns > 0);
     groups
 }
@@ -137,7 +177,7 @@ impl Group {
             responses,
             own_ns: 0,
             receive_ns: 0,
-            received: 0,
+            received: 0.0,
             received_elsewhere: false,
             silent: false,
             blind: false,
@@ -186,7 +226,7 @@ fn fill_in(groups: &mut [Group], queued: &Queued, timeline: &Timeline, line: &Cp
                     group.receive_ns += (within + raised).get();
                     let (from, to) = (segment.from.max(group.from), segment.to.min(group.to));
                     let received = queued.within(from, to);
-                    group.received += received.len() as u32;
+                    group.received += received.len() as f64;
                     let mut receivers = queued.receivers[received].iter();
                     group.received_elsewhere |= receivers.any(|receivers| *receivers > 1);
                 }

@@ -40,6 +40,12 @@ const BEFORE_THE_END: Nanos = Nanos::from_secs(2);
 /// builds up meanwhile is no part of what arrivals on schedule saw either.
 const MADE_UP: u64 = 2;
 
+/// A generator that was held up for longer than this in a measurement of this length so far cannot keep the
+/// schedule at all: the rate is too high, or other programs have its CPU. More time would be like the rest.
+fn most_made_up(measured: Nanos) -> Nanos {
+    Nanos::new(measured.get() / 2)
+}
+
 /// The targets of a load that follows the server's capacity.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Following {
@@ -144,8 +150,10 @@ impl<'a> Follower<'a> {
     /// Puts the end off to make up for the generator's stalls.
     fn make_up(&mut self, since: Nanos, held_up: Nanos) {
         let before = *self.held_up_before.get_or_insert(held_up);
-        let missed = held_up.saturating_sub(before) * MADE_UP;
-        self.pace.put_off_to(self.end + missed, since);
+        let missed = held_up.saturating_sub(before);
+        if missed <= most_made_up(since.saturating_sub(self.pace.warm_up())) {
+            self.pace.put_off_to(self.end + missed * MADE_UP, since);
+        }
     }
 
     /// Puts the end off until the percentile is known as precisely as wanted.
@@ -236,6 +244,19 @@ mod tests {
             ..near_the_peak
         };
         assert_eq!(above.speed(36_000.0, 0.1), Some(1.0));
+    }
+
+    #[test]
+    fn the_end_is_put_off_for_stalls_and_not_for_a_rate_that_is_too_high() {
+        let seconds = Nanos::from_secs;
+        let pace = Pace::new(seconds(2), seconds(22), seconds(42));
+        let (roots, cpus) = (Roots::default(), CpuSet::single(0));
+        let mut follower = Follower::new((None, None), &pace, (&roots, &cpus));
+        follower.make_up(seconds(2), seconds(1));
+        follower.make_up(seconds(10), seconds(9));
+        assert_eq!(pace.end(), seconds(22));
+        follower.make_up(seconds(12), seconds(3));
+        assert_eq!(pace.end(), seconds(26));
     }
 
     #[test]
