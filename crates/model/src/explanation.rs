@@ -51,14 +51,22 @@ pub struct CauseShare {
     pub excess_ns: Nanos,
     /// Requests that it delayed.
     pub requests: u64,
-    /// How often it happened (times on the core, interrupts …) while a request waited.
-    pub episodes: u64,
-    /// Mean length of an episode, in nanoseconds.
+    /// How often it happened while a request waited: throttles, stays of a thread on the core, sleeps, slow
+    /// services …, each counted once, however many requests it delayed. 0 for causes without a beginning and
+    /// an end, such as receiving.
+    pub events: u64,
+    /// Mean length of these events themselves, in nanoseconds.
     #[schemars(range(min = 0))]
-    pub mean_episode_ns: f64,
-    /// Requests that an episode delays on average: the amplification.
+    pub mean_event_ns: f64,
+    /// Their median length, to 1.6 %; `None` without events.
+    #[serde(default)]
+    pub median_event_ns: Option<Nanos>,
+    /// The longest of them; `None` without events.
+    #[serde(default)]
+    pub longest_event_ns: Option<Nanos>,
+    /// Requests that an event delays on average: the amplification.
     #[schemars(range(min = 0))]
-    pub requests_per_episode: f64,
+    pub requests_per_event: f64,
 }
 
 /// What the excess of the requests between two percentiles of the sojourn consists of.

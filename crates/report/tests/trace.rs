@@ -60,8 +60,8 @@ fn the_main_cause_is_the_first_finding_on_the_screen() {
     assert_eq!(
         lines[..2],
         [
-            "  • kworker/0:1 and dpkg on the core: 212 × 2.10 ms, 40,555 requests delayed,",
-            "    87 % of the excess above p99; with rt-priority p99.9 would be 723 µs."
+            "  • kworker/0:1 and dpkg on the core: 212 times, 2.10 ms each, delayed 40,555",
+            "    requests, 87 % of the excess above p99; with rt-priority p99.9 would be 723 µs."
         ]
     );
     assert!(lines[2].contains("in bursts"), "{text}");

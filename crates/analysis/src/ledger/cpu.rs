@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use taillab_model::{Monotonic, Tid};
 
+use super::disturbances::PartOf;
 use super::label::Label;
 use crate::id_map::LastFound;
 use crate::timeline::{CpuLine, Segment, SegmentCursor, Top};
@@ -51,10 +52,8 @@ pub(super) struct CpuClock {
     pub(super) busy_floor: u64,
     /// The last T2 here.
     pub(super) last_queued_ns: u64,
-    /// Whether this stay of the current thread has been counted as an episode, and whether this segment
-    /// has.
-    pub(super) counted_thread: bool,
-    pub(super) counted_segment: bool,
+    /// When the current thread came onto it.
+    pub(super) thread_since_ns: u64,
 }
 
 impl CpuClock {
@@ -131,7 +130,6 @@ impl CpuClock {
         };
         let before = self.segment.take();
         self.segment = self.cursor.next(line);
-        self.counted_segment = false;
         if let Some(before) = before {
             if self.recent.len() == RECENT {
                 self.recent.pop_front();
@@ -140,7 +138,8 @@ impl CpuClock {
         }
         let thread = |segment: Option<Segment>| segment.map(|segment| segment.thread);
         if thread(before) != thread(self.segment) {
-            self.counted_thread = false;
+            let since = self.segment.map(|segment| segment.from);
+            self.thread_since_ns = since.map_or(0, Monotonic::nanos_since_boot);
             self.find_worker(workers);
         }
         self.segment.is_some()
@@ -155,6 +154,14 @@ impl CpuClock {
     /// Whether the workers that wait for it are held back.
     pub(super) fn holds_back(&self, at_ns: u64) -> bool {
         self.waiting > 0 && at_ns < self.held_back_until_ns
+    }
+
+    /// The present segment, in which `at_ns` lies.
+    pub(super) fn segment_at(&self, at_ns: u64) -> PartOf {
+        let since = self.segment.map_or(at_ns, |segment| segment.from.nanos_since_boot());
+        PartOf::Stay {
+            since_ns: since.min(at_ns),
+        }
     }
 
     /// What comes after the present segment.

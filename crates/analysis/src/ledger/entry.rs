@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use taillab_model::explanation::Cause;
 use taillab_model::{Monotonic, Nanos, RequestKey, Stamps, Tid};
 
+use super::disturbances::EventLengths;
 use super::label::{Label, Labels};
 use super::pieces::Piece;
 
@@ -75,12 +76,10 @@ impl Entry<'_> {
 /// What was counted over all requests.
 #[derive(Clone, Debug)]
 pub struct Ledger {
-    /// The names of the labels; the lists below have an entry for each.
+    /// The names of the labels; the list of events has an entry for each.
     pub labels: Labels,
-    /// How often each label held up work while a request was there.
-    pub episodes: Vec<u64>,
-    /// For how long each label held up work, in all.
-    pub held_up_ns: Vec<u64>,
+    /// What each label held up work with while a request was there, as events.
+    pub events: Vec<EventLengths>,
     /// For each worker, its time in service, including timer sleeps that count as service, in nanoseconds.
     pub served_ns: Vec<(Tid, u64)>,
 }

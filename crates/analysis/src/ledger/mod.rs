@@ -110,7 +110,7 @@
 //! [`Attribution`] handles the events of requests in order of time (`events`) and keeps the requests that
 //! are in the server (`requests`). Between the events, `server` follows the CPUs (`cpu`) and workers
 //! (`worker`) and writes their delay histories (`history`) and, while a slow request is in the server,
-//! their traces (`trace`). `queues` has the queues that the server is compared with. At T6,
+//! their traces (`trace`). `disturbances` joins the pieces of a delay to what happened. `queues` has the queues that the server is compared with. At T6,
 //! `account::draw_up` computes the account; it does not change the state of the server.
 
 mod account;
@@ -118,6 +118,7 @@ mod attribution;
 mod baseline;
 mod begins;
 mod cpu;
+mod disturbances;
 mod entry;
 mod events;
 mod history;
@@ -133,6 +134,7 @@ mod worker;
 
 pub use attribution::{Attribution, LOOK_BACK};
 pub use baseline::Baseline;
+pub use disturbances::EventLengths;
 pub use entry::{Entry, Ledger, LedgerOptions};
 pub(crate) use label::{GroupKey, of_storage, of_top, softirq_name};
 pub use label::{Label, Labels, Who};

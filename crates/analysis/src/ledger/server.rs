@@ -12,6 +12,7 @@ use taillab_model::explanation::Cause;
 
 use super::baseline::Baseline;
 use super::cpu::CpuClock;
+use super::disturbances::Disturbances;
 use super::entry::Ledger;
 use super::events::{EventQueue, RequestId};
 use super::history::CpuHistory;
@@ -47,6 +48,7 @@ pub(super) struct ServerState {
     pub(super) events: EventQueue,
     /// Time of receive softirqs that counts as work: ρ for each packet that came in.
     tokens_ns: u64,
+    disturbances: Disturbances,
     pub(super) ledger: Ledger,
 }
 
@@ -66,10 +68,10 @@ impl ServerState {
             requests: RequestsInside::default(),
             events: EventQueue::default(),
             tokens_ns: 0,
+            disturbances: Disturbances::default(),
             ledger: Ledger {
                 labels: Labels::new(context),
-                episodes: Vec::new(),
-                held_up_ns: Vec::new(),
+                events: Vec::new(),
                 served_ns: Vec::new(),
             },
         }
@@ -78,8 +80,7 @@ impl ServerState {
     /// What was counted.
     pub(super) fn finish(self) -> Ledger {
         let mut ledger = self.ledger;
-        ledger.episodes.resize(ledger.labels.len(), 0);
-        ledger.held_up_ns.resize(ledger.labels.len(), 0);
+        ledger.events = self.disturbances.finish(&ledger.labels);
         let workers = self.workers.iter();
         ledger.served_ns = workers.map(|w| (w.tid, w.served_ns)).collect();
         ledger

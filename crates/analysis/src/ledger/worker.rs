@@ -87,6 +87,8 @@ pub(super) struct Worker {
     pub(super) state: WorkerState,
     /// When `state` ends; never before the attribution's time while there are requests.
     pub(super) until_ns: u64,
+    /// When `state` began.
+    pub(super) state_since_ns: u64,
     /// The number of its busy period, by which events of an earlier one are recognised.
     pub(super) busy_period: u32,
     pub(super) history: WorkerHistory,
@@ -155,6 +157,9 @@ impl Worker {
     }
 
     fn enter(&mut self, span: &WorkerSpan) {
+        if self.state != span.state {
+            self.state_since_ns = span.from.nanos_since_boot();
+        }
         self.state = span.state;
         self.until_ns = match self.spans.following() {
             Some(_) => span.to.nanos_since_boot(),

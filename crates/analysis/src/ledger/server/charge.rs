@@ -4,19 +4,12 @@ use taillab_model::Interrupt;
 use taillab_model::explanation::Cause;
 
 use super::ServerState;
-use crate::id_map::grow_to;
 use crate::ledger::cpu::Stretch;
+use crate::ledger::disturbances::{PartOf, Place};
 use crate::ledger::events::RequestId;
 use crate::ledger::label::{Label, Who, of_top};
 use crate::ledger::trace::Happened;
 use crate::timeline::{NET_RX, Top, WorkerState, on_its_way_until, throttled_ns};
-
-/// What counts as one episode of a delay.
-#[derive(Clone, Copy, Debug)]
-enum Episode {
-    StayOfThread,
-    Segment,
-}
 
 impl ServerState {
     /// Charges what CPU `k` did up to `upto_ns`.
@@ -82,11 +75,17 @@ impl ServerState {
                 (None, None) if self.cpus[k].is_on_its_way(from_ns) => self.cpus[k].on_its_way,
                 (None, None) => {
                     let label = self.label(Cause::Background, Who::Thread(thread));
-                    return self.delay(k, label, length, Episode::StayOfThread, None);
+                    let stay = self.stay(k);
+                    return self.delay(k, label, (from_ns, to_ns), stay, None);
                 }
             },
         };
-        self.delay(k, label, length, Episode::Segment, of);
+        let part_of = match top {
+            // the CPU may have been idle for long when somebody came to wait for it
+            Top::Idle { .. } | Top::Nothing => PartOf::Stay { since_ns: from_ns },
+            _ => self.cpus[k].segment_at(from_ns),
+        };
+        self.delay(k, label, (from_ns, to_ns), part_of, of);
     }
 
     /// Whether this is the receive softirq, or the interrupt that raised it.
@@ -113,18 +112,20 @@ impl ServerState {
         }
         self.histories[k].received(work);
         self.note(k, Happened::Received, work);
-        let over = length - work - slower;
+        let segment = self.cpus[k].segment_at(from_ns);
+        let (worked_ns, to_ns) = (from_ns + work, from_ns + length);
         if held_back {
             let label = self.throttled_label();
-            return self.delay(k, label, over + slower, Episode::Segment, None);
+            return self.delay(k, label, (worked_ns, to_ns), segment, None);
         }
+        let slower_ns = worked_ns + slower;
         if slower > 0 {
             let label = self.label(Cause::SlowCpu, Who::Nobody);
-            self.delay(k, label, slower, Episode::Segment, None);
+            self.delay(k, label, (worked_ns, slower_ns), segment, None);
         }
-        if over > 0 {
+        if slower_ns < to_ns {
             let label = self.label(Cause::Softirq, Who::Softirq(NET_RX));
-            self.delay(k, label, over, Episode::Segment, None);
+            self.delay(k, label, (slower_ns, to_ns), segment, None);
         }
     }
 
@@ -203,7 +204,8 @@ impl ServerState {
             self.note(k, Happened::Work(None), work);
             if over > 0 {
                 let label = self.label(Cause::Background, Who::Thread(tid));
-                self.delay(k, label, over, Episode::StayOfThread, None);
+                let stay = self.stay(k);
+                self.delay(k, label, (to_ns - over, to_ns), stay, None);
             }
             return;
         };
@@ -212,45 +214,52 @@ impl ServerState {
         request.used_ns += work;
         request.over_ns += over + slower;
         self.note(k, Happened::Work(Some(id)), work);
+        let service = PartOf::Service(self.requests[id].place);
+        let over_ns = to_ns - over;
         if slower > 0 {
             let label = self.label(Cause::SlowCpu, Who::Nobody);
-            self.delay(k, label, slower, Episode::StayOfThread, Some(id));
+            self.delay(k, label, (over_ns - slower, over_ns), service, Some(id));
         }
         if over == 0 {
             return;
         }
         let cost_ns = self.baseline.fault_ns;
         let fault = self.workers[w].faults.charge(to_ns, over, cost_ns);
+        let fault_ns = over_ns + fault;
         if fault > 0 {
             let label = self.label(Cause::BlockedFault, Who::Nobody);
-            self.delay(k, label, fault, Episode::Segment, Some(id));
+            self.delay(k, label, (over_ns, fault_ns), service, Some(id));
         }
         let label = self.slow_service(w);
-        self.delay(k, label, over - fault, Episode::StayOfThread, Some(id));
+        self.delay(k, label, (fault_ns, to_ns), service, Some(id));
     }
 
-    /// Adds a delay to CPU `k`; `of` is the request whose own service brought it about.
+    /// Adds the delay from `from_ns` to `to_ns` to CPU `k`; `of` is the request whose own service brought it
+    /// about.
     fn delay(
         &mut self,
         k: usize,
         label: Label,
-        length: u64,
-        episode: Episode,
+        (from_ns, to_ns): (u64, u64),
+        part_of: PartOf,
         of: Option<RequestId>,
     ) {
+        let length = to_ns.saturating_sub(from_ns);
         if length == 0 {
             return;
         }
         self.histories[k].push(label, length);
-        let cpu = &mut self.cpus[k];
-        let counted = match episode {
-            Episode::StayOfThread => &mut cpu.counted_thread,
-            Episode::Segment => &mut cpu.counted_segment,
-        };
-        let again = std::mem::replace(counted, true);
-        self.count(label, length, !again);
+        let of_label = (self.ledger.labels.cause(label), label);
+        let span = (from_ns, to_ns);
+        (self.disturbances).add(of_label, Place::Cpu(k), span, part_of);
         self.note(k, Happened::Delay(label, of), length);
         self.brought_about(of, label, length);
+    }
+
+    /// The stay of the thread that is on CPU `k`.
+    fn stay(&self, k: usize) -> PartOf {
+        let since_ns = self.cpus[k].thread_since_ns;
+        PartOf::Stay { since_ns }
     }
 
     /// Notes that the service of the request `of` brought about a delay itself.
@@ -265,12 +274,6 @@ impl ServerState {
         if let Some(late) = &mut request.late {
             late.add_own(label, length);
         }
-    }
-
-    pub(super) fn count(&mut self, label: Label, length: u64, new: bool) {
-        let (ledger, place) = (&mut self.ledger, label as usize);
-        *grow_to(&mut ledger.episodes, place) += u64::from(new);
-        *grow_to(&mut ledger.held_up_ns, place) += length;
     }
 
     /// Adds an entry to the wanted traces of workers that are on CPU `k` or wait for it.

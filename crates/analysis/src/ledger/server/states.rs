@@ -4,6 +4,7 @@ use taillab_model::explanation::Cause;
 
 use super::ServerState;
 use crate::ledger::cpu::CpuClock;
+use crate::ledger::disturbances::{PartOf, Place};
 use crate::ledger::events::{RequestEvent, RequestId};
 use crate::ledger::label::{Label, Who};
 use crate::ledger::trace::Happened;
@@ -39,14 +40,24 @@ impl ServerState {
         // while a CPU is stalled, its timer does not fire
         let stalled = home.map_or(0, |k| self.stalled(k, upto_ns - length, upto_ns));
         let hypervisor = self.label(Cause::Hypervisor, Who::Nobody);
-        let delays = [(own, length - stalled, of), (hypervisor, stalled, None)];
+        let (slept_ns, from_ns) = (upto_ns - stalled, upto_ns - length);
+        let delays = [
+            (own, (from_ns, slept_ns), of),
+            (hypervisor, (slept_ns, upto_ns), None),
+        ];
+        let sleep = PartOf::Sleep(
+            self.workers[w].state_since_ns,
+            of.map(|id| self.requests[id].place),
+        );
         self.workers[w].trace.note(Happened::Work(timer), work);
-        for (label, length, of) in delays.into_iter().filter(|delay| delay.1 > 0) {
+        for (label, span, of) in delays.into_iter().filter(|(_, (from, to), _)| from < to) {
+            let length = span.1 - span.0;
             let worker = &mut self.workers[w];
             worker.history.held_up(label, length, &self.histories);
             worker.trace.note(Happened::Delay(label, of), length);
             self.brought_about(of, label, length);
-            self.count(label, length, true);
+            let of_label = (self.ledger.labels.cause(label), label);
+            (self.disturbances).add(of_label, Place::Worker(w), span, sleep);
         }
     }
 
