@@ -398,6 +398,38 @@ pub struct Clustering {
     pub mean_episode_requests: f64,
 }
 
+/// Bursts of slow requests that began with the same thing.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct BurstRoot {
+    /// The cause of most of their excess.
+    pub cause: Cause,
+    /// Who or what.
+    pub culprit: Option<Culprit>,
+    /// How many bursts.
+    pub bursts: u64,
+    /// Their share of all bursts, with its interval over bursts.
+    pub share: Share,
+    /// How long it delayed the request that it delayed most, in the burst with the least of it.
+    pub shortest_ns: Nanos,
+    /// The same in the burst with most of it.
+    pub longest_ns: Nanos,
+}
+
+/// Requests whose own work takes far longer than that of the others, and whom they delayed.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SlowRequests {
+    /// How many there were.
+    pub requests: u64,
+    /// Their mean own time on the CPU.
+    pub mean_own_ns: Nanos,
+    /// The same of all others.
+    pub others_own_ns: Nanos,
+    /// How many others waited for them.
+    pub delayed: u64,
+    /// For how long on average.
+    pub mean_delay_ns: Nanos,
+}
+
 /// What the hypervisor took of the CPUs on which the server's threads ran.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TakenByHypervisor {
@@ -497,6 +529,15 @@ pub struct Explanation {
     pub heat_map: HeatMap,
     /// Bursts or single events; `None` with too few slow requests.
     pub clustering: Option<Clustering>,
+    /// How many bursts of slow requests there were, where their roots are known.
+    #[serde(default)]
+    pub bursts: u64,
+    /// What these bursts began with, the most frequent first.
+    #[serde(default)]
+    pub burst_roots: Vec<BurstRoot>,
+    /// Requests that themselves take far longer than the others; `None` where there are none.
+    #[serde(default)]
+    pub slow_requests: Option<SlowRequests>,
     /// What the hypervisor took of the server's CPUs; `None` where it was not seen to take anything.
     #[serde(default)]
     pub hypervisor: Option<TakenByHypervisor>,

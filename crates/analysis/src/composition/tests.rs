@@ -45,6 +45,8 @@ fn entry(t1: Monotonic, sojourn_ns: u64, excess: &[(Label, u64)]) -> Entry<'_> {
         ideal_ns: 100,
         own_queue_ideal_ns: 100,
         gain_ns: 0,
+        own_ns: 0,
+        own_slow_ns: 0,
         parts: &[],
         excess,
         overtaken_by: None,

@@ -5,6 +5,7 @@ use taillab_model::explanation::{
     Cause, CauseShare, Finding, PredictedPoint, Prediction, programs,
 };
 
+use super::bursts;
 use super::facts::{Facts, NOTABLE, Whole, conclusive, inconclusive, list};
 use crate::fmt::{Count, Counted, Percentile};
 
@@ -42,13 +43,16 @@ pub(super) fn main_causes(facts: &Facts<'_>) -> Vec<Finding> {
     let mut findings: Vec<Finding> = (sure.into_iter())
         .map(|whole| finding(facts, whole))
         .collect();
-    findings.extend(chance(facts, &doubtful));
+    // what each burst began with is known, even if their shares of the time are not
+    let of_bursts = bursts::roots(facts).filter(|_| !doubtful.is_empty());
+    findings.extend(of_bursts.or_else(|| chance(facts, &doubtful)));
     findings
 }
 
 fn finding(facts: &Facts<'_>, whole: &CauseShare) -> Finding {
     let share = Whole(whole.excess_share_above_p99.value).to_string();
-    let mut text = sentence(facts, whole, &share);
+    let of_slow = slow_requests(facts, &share).filter(|_| whole.cause == Cause::SlowService);
+    let mut text = of_slow.unwrap_or_else(|| sentence(facts, whole, &share));
     let best = best(&facts.server.predictions, &[whole.cause], None);
     if let Some((prediction, point)) = best {
         text += &would_be(prediction, point);
@@ -57,6 +61,25 @@ fn finding(facts: &Facts<'_>, whole: &CauseShare) -> Finding {
     let command = best.and_then(|(prediction, _)| prediction.command.clone());
     let advice = command.or_else(|| whole.cause.info().advice.map(str::to_owned));
     conclusive(text, advice, Some(whole.cause))
+}
+
+/// Requests that take far longer than the others, and whom they delayed.
+fn slow_requests(facts: &Facts<'_>, share: &str) -> Option<String> {
+    let slow = facts.explanation.slow_requests.as_ref()?;
+    let delayed = match slow.delayed {
+        0 => String::new(),
+        n => format!(
+            ", delayed {} by {} on average",
+            Counted(n, "other", "others"),
+            slow.mean_delay_ns
+        ),
+    };
+    Some(format!(
+        "{} whose own work takes {} (that of the others {}){delayed}, {share} of the excess above p99",
+        Counted(slow.requests, "request", "requests"),
+        slow.mean_own_ns,
+        slow.others_own_ns
+    ))
 }
 
 /// A few bursts made many requests slow: another run may not have them.

@@ -1,7 +1,7 @@
 use super::*;
 use taillab_model::explanation::{
-    Cause, CauseShare, Clustering, Culprit, Explanation, FitPoint, HypervisorSpell, Inversions,
-    ModelFit, PredictedPoint, Prediction, Share, Sleeping, TakenByHypervisor, WorkerShare,
+    BurstRoot, Cause, CauseShare, Clustering, Culprit, Explanation, FitPoint, HypervisorSpell, Inversions,
+    ModelFit, PredictedPoint, Prediction, Share, SlowRequests, Sleeping, TakenByHypervisor, WorkerShare,
 };
 use taillab_model::summary::{
     CpuTaken, Ideal, LeftOut, Matching, Measured, Overhead, Overload, ServiceTimeSource, Stages,
@@ -89,6 +89,9 @@ struct Case {
     predictions: Vec<Prediction>,
     model_fit: Option<ModelFit>,
     clustering: Option<Clustering>,
+    bursts: u64,
+    burst_roots: Vec<BurstRoot>,
+    slow_requests: Option<SlowRequests>,
     hypervisor: Option<TakenByHypervisor>,
     sleeping: Option<Sleeping>,
     workers: Vec<WorkerShare>,
@@ -109,6 +112,9 @@ impl Default for Case {
             predictions: Vec::new(),
             model_fit: None,
             clustering: None,
+            bursts: 0,
+            burst_roots: Vec::new(),
+            slow_requests: None,
             hypervisor: None,
             sleeping: None,
             workers: Vec::new(),
@@ -164,6 +170,9 @@ impl Case {
             predictions: self.predictions.clone(),
             explanation: Some(Explanation {
                 clustering: self.clustering.clone(),
+                bursts: self.bursts,
+                burst_roots: self.burst_roots.clone(),
+                slow_requests: self.slow_requests,
                 hypervisor: self.hypervisor.clone(),
                 sleeping: self.sleeping,
                 workers: self.workers.clone(),
@@ -502,7 +511,7 @@ fn uneven_workers_matter_only_where_requests_wait_for_them() {
 }
 
 #[test]
-fn overtaking_is_told_with_the_workers_that_do_it() {
+fn overtaking_is_told_with_its_share() {
     let mut case = Case {
         causes: vec![share(Cause::Order, None, 0.0)],
         inversions: Inversions {
@@ -515,8 +524,7 @@ fn overtaking_is_told_with_the_workers_that_do_it() {
     let findings = case.findings();
     assert_eq!(
         findings[0].text,
-        "5,120 requests (4 %) were overtaken by a later one, most often those of worker 22 by \
-         those of worker 21 (1,300 times)."
+        "5,120 requests (4 %) were overtaken by a later one of the same worker."
     );
     assert_eq!(
         findings[0].advice.as_deref(),

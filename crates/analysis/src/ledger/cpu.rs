@@ -24,6 +24,8 @@ pub(super) struct Stretch {
 /// A CPU, and the workers that need it.
 #[derive(Default)]
 pub(super) struct CpuClock {
+    /// Its number.
+    pub(super) number: u16,
     /// The place of its line in the timeline, and the place in that line.
     pub(super) line: Option<usize>,
     cursor: SegmentCursor,
@@ -40,6 +42,8 @@ pub(super) struct CpuClock {
     /// How many of them wait for the CPU, and how many of these were preempted.
     pub(super) waiting: usize,
     pub(super) preempted: usize,
+    /// For how long workers have worked here, within the time that their services may take.
+    pub(super) worked_ns: u64,
     /// Workers with requests that sleep and should be woken here.
     pub(super) unwoken: usize,
     /// Until then, the workers that wait are held back.
@@ -57,8 +61,9 @@ pub(super) struct CpuClock {
 }
 
 impl CpuClock {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(number: u16) -> Self {
         Self {
+            number,
             recent: VecDeque::with_capacity(RECENT + 1),
             ..Self::default()
         }

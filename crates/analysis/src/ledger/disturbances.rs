@@ -4,8 +4,8 @@
 //!
 //! Pieces of one label at one place (a CPU, or a worker that sleeps) belong to one disturbance if they are
 //! parts of the same stay, service or sleep, or if the gap between them is much shorter than what came before
-//! it: an interrupt does not cut a throttle in two. A quota stops all CPUs of a group, so its disturbances are
-//! joined over all CPUs.
+//! it: an interrupt does not cut a throttle in two. A quota and a pause of the runtime stop all CPUs, so
+//! their disturbances are joined over all of them.
 
 use std::collections::BTreeMap;
 
@@ -219,7 +219,7 @@ impl Disturbances {
 
 /// Whether one event of this cause stops all CPUs of the server.
 const fn stops_all(cause: Cause) -> bool {
-    matches!(cause, Cause::Throttled)
+    matches!(cause, Cause::Throttled | Cause::Pause)
 }
 
 /// Adds a span to those in order of their beginnings, and joins those that overlap or nearly do.

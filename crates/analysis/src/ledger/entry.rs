@@ -49,6 +49,10 @@ pub struct Entry<'a> {
     pub own_queue_ideal_ns: u64,
     /// By how much it was faster than its ideal: max(0, ideal − sojourn).
     pub gain_ns: u64,
+    /// Its own time on the CPU.
+    pub own_ns: u64,
+    /// The part of that which is charged as slow service.
+    pub own_slow_ns: u64,
     /// The sojourn by cause: the lengths, none of them zero, sum to `sojourn_ns`.
     pub parts: &'a [(Label, u64)],
     /// The excess by cause: the lengths, none of them zero, sum to max(0, sojourn − ideal).

@@ -102,6 +102,12 @@ pub(super) struct Worker {
     pub(super) slow_service: Option<Label>,
     pub(super) outstanding: usize,
     pub(super) counted: CountedOn,
+    /// For how long it has waited for its CPU while others of the server worked there, except for the present
+    /// wait: that began when the CPU (its index) had been worked on for so long.
+    pub(super) behind_ns: u64,
+    pub(super) behind_since: Option<(usize, u64)>,
+    /// The CPU on which it was last counted among those that share it.
+    pub(super) shares: Option<usize>,
     pub(super) inheritance: Inheritance,
     pub(super) serving: Option<RequestId>,
     /// Requests that it began while it served another. Their places show whether they have left meanwhile.

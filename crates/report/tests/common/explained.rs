@@ -199,6 +199,9 @@ fn explain(
             episodes: 188,
             mean_episode_requests: 18.3,
         }),
+        bursts: 0,
+        burst_roots: Vec::new(),
+        slow_requests: None,
         hypervisor: None,
         sleeping: None,
         fan_out: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000]

@@ -90,3 +90,67 @@ fn what_happens_to_each_request_is_counted_by_requests() {
     let said = "Receiving in the network stack: delayed 40,280 requests by 3.10 µs each, 40 %";
     assert!(text.starts_with(said), "{text}");
 }
+
+/// Each cause's share of the time was in doubt, and none was named, though each burst had a root.
+#[test]
+fn bursts_are_told_by_what_they_began_with_where_shares_are_in_doubt() {
+    let mut doubtful = share(Cause::Background, None, 0.45);
+    doubtful.excess_share_above_p99.lo = Some(0.0);
+    let root = |cause, culprit, bursts, shortest, longest| BurstRoot {
+        cause,
+        culprit,
+        bursts,
+        share: Share {
+            value: bursts as f64 / 27.0,
+            lo: Some(0.28),
+            hi: Some(0.63),
+        },
+        shortest_ns: Nanos::from_micros(shortest),
+        longest_ns: Nanos::from_micros(longest),
+    };
+    let softirq = Some(Culprit::Softirq {
+        name: "RCU".to_owned(),
+    });
+    let mut case = Case {
+        causes: vec![doubtful],
+        bursts: 27,
+        burst_roots: vec![
+            root(Cause::Background, thread("kdamond.0"), 12, 1_100, 14_600),
+            root(Cause::Softirq, softirq, 9, 900, 900),
+            root(Cause::Hypervisor, None, 6, 2_000, 4_000),
+        ],
+        ..Case::default()
+    };
+    let finding = case.findings().remove(0);
+    assert_eq!(
+        finding.text,
+        "12 of 27 bursts of slow requests (28 % to 63 % of another measurement's): `kdamond.0` on the core, \
+         1.10 ms to 14.6 ms; 9: softirqs `RCU` on the core, 900 µs; 6: the hypervisor, which took the \
+         server's CPU away, 2.00 ms to 4.00 ms."
+    );
+    assert!(!finding.inconclusive);
+    // where the shares are certain, the causes are told instead
+    case.causes[0].excess_share_above_p99.lo = Some(0.4);
+    assert!(case.texts().iter().all(|text| !text.contains("12 of 27")));
+}
+
+/// Twelve scripts of Redis were `9,110 times, 56 µs`, and whom they delayed was not said.
+#[test]
+fn slow_requests_are_told_with_their_shadow() {
+    let case = Case {
+        causes: vec![share(Cause::SlowService, None, 0.62)],
+        slow_requests: Some(SlowRequests {
+            requests: 12,
+            mean_own_ns: Nanos::from_millis(33),
+            others_own_ns: Nanos::from_micros(52),
+            delayed: 4_100,
+            mean_delay_ns: Nanos::from_millis(11),
+        }),
+        ..Case::default()
+    };
+    assert_eq!(
+        case.texts()[0],
+        "12 requests whose own work takes 33.0 ms (that of the others 52.0 µs), delayed 4,100 others by \
+         11.0 ms on average, 62 % of the excess above p99."
+    );
+}

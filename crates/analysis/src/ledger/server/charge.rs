@@ -1,9 +1,12 @@
 //! Charges what a CPU did: as work, or as a delay with its label in the CPU's delay history.
 
+use std::sync::Arc;
+
 use taillab_model::Interrupt;
 use taillab_model::explanation::Cause;
 
 use super::ServerState;
+use crate::ledger::account::keeps_its_cause;
 use crate::ledger::cpu::Stretch;
 use crate::ledger::disturbances::{PartOf, Place};
 use crate::ledger::events::RequestId;
@@ -27,12 +30,25 @@ impl ServerState {
             let Some(stretch) = cpu.advance(line, upto_ns, &mut self.by_tid) else {
                 return;
             };
-            self.charge(k, stretch);
+            if self.pauses.is_empty() {
+                self.charge(k, stretch, None);
+                continue;
+            }
+            let pauses = Arc::clone(&self.pauses);
+            let span = (stretch.from_ns, stretch.to_ns);
+            pauses.split(span, |(from_ns, to_ns), pause| {
+                let part = Stretch {
+                    from_ns,
+                    to_ns,
+                    ..stretch
+                };
+                self.charge(k, part, pause);
+            });
         }
     }
 
-    /// Charges what CPU `k` did for a while.
-    fn charge(&mut self, k: usize, stretch: Stretch) {
+    /// Charges what CPU `k` did for a while; in a pause that began then, if there was one.
+    fn charge(&mut self, k: usize, stretch: Stretch, pause: Option<u64>) {
         let Stretch {
             thread,
             top,
@@ -48,6 +64,13 @@ impl ServerState {
         let cpu = &self.cpus[k];
         if cpu.active == 0 {
             return;
+        }
+        if let Some(since_ns) = pause
+            && of_top(top).is_none_or(|(cause, _)| !keeps_its_cause(cause))
+        {
+            let label = self.label(Cause::Pause, Who::Runtime);
+            let part_of = PartOf::Stay { since_ns };
+            return self.delay(k, label, (from_ns, to_ns), part_of, None);
         }
         // waits without a sleep are the service's own
         let of = match top {
@@ -74,7 +97,11 @@ impl ServerState {
                 (None, None) if held_back => self.throttled_label(),
                 (None, None) if self.cpus[k].is_on_its_way(from_ns) => self.cpus[k].on_its_way,
                 (None, None) => {
-                    let label = self.label(Cause::Background, Who::Thread(thread));
+                    let cause = match self.ledger.labels.is_own(thread) {
+                        true => Cause::OwnThreads,
+                        false => Cause::Background,
+                    };
+                    let label = self.label(cause, Who::Thread(thread));
                     let stay = self.stay(k);
                     return self.delay(k, label, (from_ns, to_ns), stay, None);
                 }
@@ -199,17 +226,25 @@ impl ServerState {
         self.tokens_ns -= spare;
         work += spare;
         let over = length - work - slower;
-        let tid = worker.tid;
-        let Some(id) = worker.serving else {
+        let (tid, serving) = (worker.tid, worker.serving);
+        self.cpus[k].worked_ns += work;
+        if self.cpus[k].waiting > 0 {
+            self.shares(k, w);
+        }
+        let Some(id) = serving else {
             self.note(k, Happened::Work(None), work);
             if over > 0 {
-                let label = self.label(Cause::Background, Who::Thread(tid));
+                let cause = match self.cpus[k].waiting {
+                    0 => Cause::Background,
+                    _ => Cause::OwnThreads,
+                };
+                let label = self.label(cause, Who::Thread(tid));
                 let stay = self.stay(k);
                 self.delay(k, label, (to_ns - over, to_ns), stay, None);
             }
             return;
         };
-        worker.served_ns += length;
+        self.workers[w].served_ns += length;
         let request = &mut self.requests[id];
         request.used_ns += work;
         request.over_ns += over + slower;
