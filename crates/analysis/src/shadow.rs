@@ -16,7 +16,8 @@ const BITS: u32 = 3;
 /// The shortest of the slow ones take at least this many times as long as the longest of the others.
 const APART: f64 = 3.0;
 
-/// At most this share of the requests is slow: more are not an exception.
+/// At most this share of the requests is slow: more are not an exception. They have at least half of all slow
+/// service.
 const FEW: f64 = 0.2;
 
 /// A request is delayed by slow ones if it waits for at least this part of their mean length.
@@ -47,6 +48,8 @@ impl Sums {
 pub(crate) struct Shadow {
     /// By the cell of the length.
     own: Vec<Sums>,
+    /// What of that is charged as slow service.
+    own_slow_ns: Vec<u64>,
     delays: Vec<Sums>,
 }
 
@@ -55,7 +58,7 @@ impl Shadow {
         if !entry.asked {
             return;
         }
-        grow_to(&mut self.own, cell(entry.own_ns, BITS)).add(entry.own_ns);
+        self.add_own(entry.own_ns, entry.own_slow_ns);
         let is_slow = |label| labels.cause(label) == Cause::SlowService;
         let slow = entry.parts.iter().filter(|(label, _)| is_slow(*label));
         let slow_ns: u64 = slow.map(|(_, ns)| ns).sum();
@@ -65,12 +68,21 @@ impl Shadow {
         }
     }
 
+    fn add_own(&mut self, ns: u64, slow_ns: u64) {
+        let cell = cell(ns, BITS);
+        grow_to(&mut self.own, cell).add(ns);
+        *grow_to(&mut self.own_slow_ns, cell) += slow_ns;
+    }
+
     /// The slow requests and their shadow; `None` if the work of all is about as long.
     pub(crate) fn finish(&self) -> Option<SlowRequests> {
         let first = self.first_slow()?;
         let sum = |cells: &[Sums]| cells.iter().fold(Sums::default(), |a, b| a.plus(*b));
         let (others, slow) = (sum(&self.own[..first]), sum(&self.own[first..]));
-        if slow.n as f64 > FEW * (slow.n + others.n) as f64 {
+        let slow_ns = |cells: &[u64]| cells.iter().sum::<u64>();
+        let theirs = slow_ns(&self.own_slow_ns[first..]);
+        let is_exception = slow.n as f64 <= FEW * (slow.n + others.n) as f64;
+        if !is_exception || theirs < slow_ns(&self.own_slow_ns[..first]) {
             return None;
         }
         let mean_ns = slow.ns / slow.n;
@@ -105,9 +117,11 @@ mod tests {
     /// Requests of 50 to 70 µs, and so many that work for 33 ms and delay 300 others by 11 ms each.
     fn shadow(slow: u64) -> Option<SlowRequests> {
         let mut shadow = Shadow::default();
-        let lengths = (0..10_000).map(|i| 50_000 + i % 20_000);
-        for ns in lengths.chain((0..slow).map(|i| 33_000_000 + i)) {
-            grow_to(&mut shadow.own, cell(ns, BITS)).add(ns);
+        for i in 0..10_000 {
+            shadow.add_own(50_000 + i % 20_000, i % 1_000);
+        }
+        for i in 0..slow {
+            shadow.add_own(33_000_000 + i, 32_900_000);
         }
         for _ in 0..slow * 300 {
             grow_to(&mut shadow.delays, cell(11_000_000, BITS)).add(11_000_000);
@@ -123,6 +137,15 @@ mod tests {
         assert_eq!(found.mean_own_ns.get() / 1_000_000, 33);
         assert_eq!(found.mean_delay_ns, Nanos::from_millis(11));
         assert!((50_000..70_000).contains(&found.others_own_ns.get()), "{found:?}");
+    }
+
+    /// A single request took long, and the slow service is that of all the others.
+    #[test]
+    fn one_that_stands_out_is_not_blamed_for_all() {
+        let mut shadow = Shadow::default();
+        (0..10_000).for_each(|_| shadow.add_own(50_000, 20_000));
+        shadow.add_own(900_000, 870_000);
+        assert_eq!(shadow.finish(), None);
     }
 
     #[test]

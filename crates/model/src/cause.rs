@@ -441,6 +441,15 @@ mod tests {
     }
 
     #[test]
+    fn each_cause_has_its_paragraph_in_the_documentation() {
+        const DOCS: &str = include_str!("../../../docs/causes.md");
+        for cause in Cause::ALL {
+            let bold = format!("**`{}`**", cause.key());
+            assert_eq!(DOCS.matches(&bold).count(), 1, "{bold} in docs/causes.md");
+        }
+    }
+
+    #[test]
     fn culprits_are_named_where_the_sentence_has_a_place_for_them() {
         assert_eq!(Cause::Background.blame("`dpkg`"), "`dpkg` on the core");
         assert_eq!(Cause::Wakeup.blame("`dpkg`"), "waking workers up");

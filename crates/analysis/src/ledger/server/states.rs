@@ -46,28 +46,40 @@ impl ServerState {
         let (slept_ns, from_ns) = (upto_ns - stalled, upto_ns - length);
         let place = of.map(|id| self.requests[id].place);
         let sleep = PartOf::Sleep(self.workers[w].state_since_ns, place);
-        let paused = self.label(Cause::Pause, Who::Runtime);
-        let mut delays = Vec::new();
-        Arc::clone(&self.pauses).split((from_ns, slept_ns), |span, pause| {
-            delays.push(match pause {
-                Some(since_ns) => (paused, span, PartOf::Stay { since_ns }, None),
-                None => (own, span, sleep, of),
-            });
-        });
-        delays.push((hypervisor, (slept_ns, upto_ns), sleep, None));
         self.workers[w].trace.note(Happened::Work(timer), work);
-        for (label, span, part_of, of) in delays {
-            let length = span.1 - span.0;
-            if length == 0 {
-                continue;
-            }
-            let worker = &mut self.workers[w];
-            worker.history.held_up(label, length, &self.histories);
-            worker.trace.note(Happened::Delay(label, of), length);
-            self.brought_about(of, label, length);
-            let of_label = (self.ledger.labels.cause(label), label);
-            (self.disturbances).add(of_label, Place::Worker(w), span, part_of);
+        if self.pauses.is_empty() {
+            self.held_up(w, (own, of), (from_ns, slept_ns), sleep);
+        } else {
+            Arc::clone(&self.pauses).split((from_ns, slept_ns), |span, pause| match pause {
+                Some(since_ns) => {
+                    let paused = self.label(Cause::Pause, Who::Runtime);
+                    self.held_up(w, (paused, None), span, PartOf::Stay { since_ns });
+                }
+                None => self.held_up(w, (own, of), span, sleep),
+            });
         }
+        self.held_up(w, (hypervisor, None), (slept_ns, upto_ns), sleep);
+    }
+
+    /// Adds a delay to worker `w`, which is not attached to a CPU; `of` is the request whose own service brought
+    /// it about.
+    fn held_up(
+        &mut self,
+        w: usize,
+        (label, of): (Label, Option<RequestId>),
+        (from_ns, to_ns): (u64, u64),
+        part_of: PartOf,
+    ) {
+        let length = to_ns - from_ns;
+        if length == 0 {
+            return;
+        }
+        let worker = &mut self.workers[w];
+        worker.history.held_up(label, length, &self.histories);
+        worker.trace.note(Happened::Delay(label, of), length);
+        self.brought_about(of, label, length);
+        let of_label = (self.ledger.labels.cause(label), label);
+        (self.disturbances).add(of_label, Place::Worker(w), (from_ns, to_ns), part_of);
     }
 
     /// For how long CPU `k` stood still between the two times.
