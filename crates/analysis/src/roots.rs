@@ -115,7 +115,12 @@ impl Roots {
             self.end(&burst, labels);
         }
         let mut rooted: Vec<Rooted> = self.rooted.into_values().collect();
-        rooted.sort_by_key(|root| (std::cmp::Reverse((root.bursts, root.longest_ns)), root.label));
+        rooted.sort_by_key(|root| {
+            (
+                std::cmp::Reverse((root.bursts, root.longest_ns)),
+                root.label,
+            )
+        });
         rooted.truncate(MAX_ROOTS);
         let bursts = self.bursts;
         let root = |root: Rooted| BurstRoot {
@@ -207,11 +212,21 @@ mod tests {
         let (bursts, found) = roots.finish(&labels);
         assert_eq!(bursts, 4);
         let found: Vec<_> = (found.iter())
-            .map(|root| (root.cause, root.bursts, root.shortest_ns.get(), root.longest_ns.get()))
+            .map(|root| {
+                (
+                    root.cause,
+                    root.bursts,
+                    root.shortest_ns.get(),
+                    root.longest_ns.get(),
+                )
+            })
             .collect();
         assert_eq!(
             found,
-            [(Cause::Background, 2, 1_100, 9_000), (Cause::Softirq, 1, 700, 700)]
+            [
+                (Cause::Background, 2, 1_100, 9_000),
+                (Cause::Softirq, 1, 700, 700)
+            ]
         );
     }
 
@@ -220,7 +235,10 @@ mod tests {
     fn the_interval_is_over_events() {
         let share = share_of_events(12, 27);
         let (lo, hi) = (share.lo.unwrap(), share.hi.unwrap());
-        assert!((0.275..0.285).contains(&lo) && (0.62..0.63).contains(&hi), "{share:?}");
+        assert!(
+            (0.275..0.285).contains(&lo) && (0.62..0.63).contains(&hi),
+            "{share:?}"
+        );
         assert!(share_of_events(0, 0).value == 0.0);
     }
 }

@@ -99,7 +99,9 @@ impl Shadow {
 
     /// The first cell above the widest gap, if that is wide enough.
     fn first_slow(&self) -> Option<usize> {
-        let used: Vec<usize> = (0..self.own.len()).filter(|&cell| self.own[cell].n > 0).collect();
+        let used: Vec<usize> = (0..self.own.len())
+            .filter(|&cell| self.own[cell].n > 0)
+            .collect();
         let gap = |pair: &[usize]| {
             let (least, width) = cell_of(pair[0], BITS);
             cell_of(pair[1], BITS).0 as f64 / (least + width).max(1) as f64
@@ -136,7 +138,10 @@ mod tests {
         assert_eq!((found.requests, found.delayed), (12, 3_600));
         assert_eq!(found.mean_own_ns.get() / 1_000_000, 33);
         assert_eq!(found.mean_delay_ns, Nanos::from_millis(11));
-        assert!((50_000..70_000).contains(&found.others_own_ns.get()), "{found:?}");
+        assert!(
+            (50_000..70_000).contains(&found.others_own_ns.get()),
+            "{found:?}"
+        );
     }
 
     /// A single request took long, and the slow service is that of all the others.

@@ -14,9 +14,10 @@ pub(super) fn roots(facts: &Facts<'_>) -> Option<Finding> {
     let explanation = facts.explanation;
     let (chief, others) = explanation.burst_roots.split_first()?;
     let share = chief.share;
-    let again = share.lo.zip(share.hi).map(|(lo, hi)| {
-        format!(" ({} to {} of another measurement's)", Whole(lo), Whole(hi))
-    });
+    let again = share
+        .lo
+        .zip(share.hi)
+        .map(|(lo, hi)| format!(" ({} to {} of another measurement's)", Whole(lo), Whole(hi)));
     let mut told = vec![format!(
         "{} of {} of slow requests{}: {}",
         Count(chief.bursts),

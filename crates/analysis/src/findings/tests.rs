@@ -1,7 +1,8 @@
 use super::*;
 use taillab_model::explanation::{
-    BurstRoot, Cause, CauseShare, Clustering, Culprit, Explanation, FitPoint, HypervisorSpell, Inversions,
-    ModelFit, PredictedPoint, Prediction, Share, SlowRequests, Sleeping, TakenByHypervisor, WorkerShare,
+    BurstRoot, Cause, CauseShare, Clustering, Culprit, Explanation, FitPoint, HypervisorSpell,
+    Inversions, ModelFit, PredictedPoint, Prediction, Share, Sleeping, SlowRequests,
+    TakenByHypervisor, WorkerShare,
 };
 use taillab_model::summary::{
     CpuTaken, Ideal, LeftOut, Matching, Measured, Overhead, Overload, ServiceTimeSource, Stages,
@@ -296,7 +297,8 @@ fn a_cause_whose_interval_reaches_0_may_be_none() {
     assert!(!findings[0].inconclusive && findings[1].inconclusive);
     let [dpkg, hypervisor] = [&findings[0].text, &findings[1].text];
     // what was not counted is told by its requests
-    let said = "`dpkg` on the core: delayed 40,280 requests by 25 ns each, 30 % of the excess above p99.";
+    let said =
+        "`dpkg` on the core: delayed 40,280 requests by 25 ns each, 30 % of the excess above p99.";
     assert_eq!(dpkg, said);
     assert!(hypervisor.contains("too few bursts to be sure of it."));
     assert!(!hypervisor.contains("rt-priority"));

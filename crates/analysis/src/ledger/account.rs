@@ -214,10 +214,16 @@ fn with_worker(
     held.clear();
     let stretch = (request.begin.delay_ns, now.delay_ns);
     let stretches = (&mut account.direct, &mut account.late);
-    let given = held_directly(stretch, (served_by, &*labels), late, stretches, |label, ns| {
-        held.add(label, ns);
-        *looked_at += 1;
-    });
+    let given = held_directly(
+        stretch,
+        (served_by, &*labels),
+        late,
+        stretches,
+        |label, ns| {
+            held.add(label, ns);
+            *looked_at += 1;
+        },
+    );
     held.add(fixed.unexplained, delays.saturating_sub(given));
     for &(label, ns, _) in waits.iter() {
         held.add(label, ns);
@@ -252,8 +258,8 @@ fn beside(
 ) -> impl Iterator<Item = Wait> + use<> {
     let own = Who::Worker(served_by.worker.tid);
     let behind = served_by.behind.map(|others| (others.label, behind, false));
-    let imbalance = (imbalance > 0)
-        .then(|| (labels.label(Cause::Imbalance, own), imbalance, false));
+    let imbalance =
+        (imbalance > 0).then(|| (labels.label(Cause::Imbalance, own), imbalance, false));
     behind.into_iter().chain(imbalance)
 }
 
@@ -424,12 +430,10 @@ fn in_order(
         let by = Who::Worker(served_by.worker.tid);
         let order = (request.late.as_ref()).map(|_| labels.label(Cause::Order, by));
         let trace = &served_by.worker.trace;
-        let moments = request
-            .traced
-            .map(|traced| {
-                let keeps = |label| keeps_its_cause(labels.cause(label));
-                trace.moments(case.id, traced, order, keeps)
-            });
+        let moments = request.traced.map(|traced| {
+            let keeps = |label| keeps_its_cause(labels.cause(label));
+            trace.moments(case.id, traced, order, keeps)
+        });
         let moments = moments.unwrap_or_default();
         return pieces::pieces(&request.stack, &moments, &meaning, total_ns);
     }

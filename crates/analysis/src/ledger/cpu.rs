@@ -163,7 +163,9 @@ impl CpuClock {
 
     /// The present segment, in which `at_ns` lies.
     pub(super) fn segment_at(&self, at_ns: u64) -> PartOf {
-        let since = self.segment.map_or(at_ns, |segment| segment.from.nanos_since_boot());
+        let since = self
+            .segment
+            .map_or(at_ns, |segment| segment.from.nanos_since_boot());
         PartOf::Stay {
             since_ns: since.min(at_ns),
         }

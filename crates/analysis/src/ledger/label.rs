@@ -180,7 +180,11 @@ impl Labels {
             },
             Who::Runtime => Culprit::Runtime {
                 task: "garbage collection".to_owned(),
-                threads: self.stopped_by.iter().map(|name| (*name).to_owned()).collect(),
+                threads: self
+                    .stopped_by
+                    .iter()
+                    .map(|name| (*name).to_owned())
+                    .collect(),
             },
             Who::OnCpu(cpu) => Culprit::SharedCpu {
                 cpu,

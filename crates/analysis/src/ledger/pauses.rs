@@ -64,7 +64,9 @@ fn parts(labels: &Labels) -> Option<IdMap<Part>> {
         None if GOING_ON.iter().any(|known| name.starts_with(known)) => None,
         None => Some(Part::IsStopped),
     };
-    let parts = labels.own().filter_map(|(tid, name)| Some((tid, part(name)?)));
+    let parts = labels
+        .own()
+        .filter_map(|(tid, name)| Some((tid, part(name)?)));
     let parts: IdMap<Part> = parts.collect();
     let any = parts.values().any(|part| *part != Part::IsStopped);
     any.then_some(parts)

@@ -246,7 +246,10 @@ mod tests {
             order.came(place, place as RequestId);
         }
         // the third leaves first: the first is late. Then the first: the second is.
-        assert_eq!([2, 0, 1].map(|place| order.left(place)), [Some(0), Some(1), None]);
+        assert_eq!(
+            [2, 0, 1].map(|place| order.left(place)),
+            [Some(0), Some(1), None]
+        );
     }
 
     #[test]
@@ -255,7 +258,10 @@ mod tests {
         assert!(!queues.begins((3, 7), 0, 50));
         assert!(!queues.begins((2, 8), 10, 60), "another worker's queue");
         assert!(queues.begins((2, 7), 10, 60));
-        assert!(!queues.begins((1, 7), 55, 60), "it came after that had begun");
+        assert!(
+            !queues.begins((1, 7), 55, 60),
+            "it came after that had begun"
+        );
         assert!(!queues.begins((4, 7), 10, 70));
     }
 

@@ -192,7 +192,9 @@ impl ServerState {
     /// For how long worker `w` has waited for its CPU while others of the server worked there.
     pub(super) fn behind_ns(&self, w: usize) -> u64 {
         let worker = &self.workers[w];
-        let now = worker.behind_since.map(|(k, from)| self.cpus[k].worked_ns - from);
+        let now = worker
+            .behind_since
+            .map(|(k, from)| self.cpus[k].worked_ns - from);
         worker.behind_ns + now.unwrap_or(0)
     }
 

@@ -1,7 +1,7 @@
 //! Causes count what happened, however many requests it delayed and pieces it was charged in.
 
-use taillab_model::explanation::{Cause, CauseShare};
 use taillab_model::EventKind;
+use taillab_model::explanation::{Cause, CauseShare};
 
 use super::explained;
 use super::kernel::{Plan, Trouble, WORKER, What};
@@ -25,7 +25,15 @@ fn a_throttle_is_one_event_with_its_own_length() {
         };
         let traffic = plan.run();
         let stopped = |kind: &EventKind| {
-            matches!(kind, EventKind::Switched { prev: WORKER, next: 0, preempted: true, .. })
+            matches!(
+                kind,
+                EventKind::Switched {
+                    prev: WORKER,
+                    next: 0,
+                    preempted: true,
+                    ..
+                }
+            )
         };
         let events = traffic.events.iter();
         let truth = events.filter(|event| stopped(&event.kind)).count() as u64;
@@ -33,7 +41,10 @@ fn a_throttle_is_one_event_with_its_own_length() {
         let found = explained(&plan, &traffic.events);
         let throttled = whole(&found.causes, Cause::Throttled);
         assert_eq!(throttled.events, truth, "{throttled:?}");
-        assert!((4.8e6..7.5e6).contains(&throttled.mean_event_ns), "{throttled:?}");
+        assert!(
+            (4.8e6..7.5e6).contains(&throttled.mean_event_ns),
+            "{throttled:?}"
+        );
         let (median, longest) = (throttled.median_event_ns, throttled.longest_event_ns);
         assert!(median.is_some() && median <= longest, "{throttled:?}");
         assert!(throttled.requests > 20 * truth, "{throttled:?}");
@@ -57,7 +68,10 @@ fn a_sleep_is_one_event_whoever_arrives_meanwhile() {
     let blocked = whole(&found.causes, Cause::BlockedLock);
     assert_eq!(blocked.events, plan.requests.div_ceil(every) as u64);
     let length = length as f64;
-    assert!((length..1.2 * length).contains(&blocked.mean_event_ns), "{blocked:?}");
+    assert!(
+        (length..1.2 * length).contains(&blocked.mean_event_ns),
+        "{blocked:?}"
+    );
 }
 
 /// Twelve scripts were `9,110 times, 56 µs`.
@@ -70,12 +84,18 @@ fn a_slow_service_is_one_event_and_has_a_shadow() {
     };
     let found = explained(&plan, &plan.run().events);
     let slow = whole(&found.causes, Cause::SlowService);
-    assert!(slow.longest_event_ns.is_some_and(|longest| longest.get() >= length));
+    assert!(
+        slow.longest_event_ns
+            .is_some_and(|longest| longest.get() >= length)
+    );
     let requests = (found.explanation.slow_requests).expect("some take far longer than the others");
     assert_eq!(requests.requests, plan.requests.div_ceil(every) as u64);
     assert!(requests.mean_own_ns.get() >= length && requests.others_own_ns.get() < 50_000);
     assert!(requests.delayed > requests.requests, "{requests:?}");
-    assert!((10_000..length).contains(&requests.mean_delay_ns.get()), "{requests:?}");
+    assert!(
+        (10_000..length).contains(&requests.mean_delay_ns.get()),
+        "{requests:?}"
+    );
 }
 
 /// Each stay of a thread on the core is one event, and the bursts that it makes have it as their root.
@@ -88,7 +108,13 @@ fn bursts_begin_with_the_thread_that_made_them() {
     };
     let traffic = plan.run();
     let stays = traffic.events.iter().filter(|event| {
-        matches!(event.kind, EventKind::Switched { next: super::kernel::BURST, .. })
+        matches!(
+            event.kind,
+            EventKind::Switched {
+                next: super::kernel::BURST,
+                ..
+            }
+        )
     });
     let stays = stays.count() as u64;
     let found = explained(&plan, &traffic.events);
@@ -97,6 +123,9 @@ fn bursts_begin_with_the_thread_that_made_them() {
     let roots = &found.explanation.burst_roots;
     let chief = roots.first().expect("a root");
     assert_eq!(chief.cause, Cause::Background);
-    assert!(chief.bursts as f64 > 0.8 * found.explanation.bursts as f64, "{roots:?}");
+    assert!(
+        chief.bursts as f64 > 0.8 * found.explanation.bursts as f64,
+        "{roots:?}"
+    );
     assert!(chief.longest_ns.get() > 1_500_000, "{roots:?}");
 }

@@ -169,7 +169,10 @@ fn workers_that_share_a_cpu_compete_for_it() {
     assert_eq!(culprits(&found, Cause::OwnThreads), [cpu]);
     // each waits once for the other
     let events = u64::from(2 * rounds);
-    assert!((events - 4..=events).contains(&competing.events), "{competing:?}");
+    assert!(
+        (events - 4..=events).contains(&competing.events),
+        "{competing:?}"
+    );
     for other in [Cause::Order, Cause::Imbalance, Cause::Background] {
         assert_eq!(of(&found, other), 0, "{other:?} {:#?}", found.charged);
     }
@@ -247,7 +250,10 @@ fn a_worker_that_a_packet_wakes_in_the_middle_waited_for_an_upstream() {
     let upstream = whole(&found, Cause::Upstream);
     assert!(upstream.share.value > 0.95, "{:#?}", found.causes);
     assert_eq!((upstream.events, upstream.requests), (100, 100));
-    assert!((2.99e6..3.01e6).contains(&upstream.mean_event_ns), "{upstream:?}");
+    assert!(
+        (2.99e6..3.01e6).contains(&upstream.mean_event_ns),
+        "{upstream:?}"
+    );
 
     // a thread of its own process woke it: it is named
     let found = asks(DISPATCHER, false);
@@ -278,5 +284,9 @@ fn an_idle_thread_of_a_pool_is_not_blocked() {
     });
     assert_eq!(found.matched.requests.len(), 100);
     assert_eq!(of(&found, Cause::BlockedLock), 0, "{:#?}", found.charged);
-    assert!(of(&found, Cause::OwnThreads) > 100 * 200_000, "{:#?}", found.charged);
+    assert!(
+        of(&found, Cause::OwnThreads) > 100 * 200_000,
+        "{:#?}",
+        found.charged
+    );
 }

@@ -176,11 +176,11 @@ mod tests {
             Cause::Order,
             "the built-in servers take their requests as they come",
         ),
+        (Cause::Upstream, "the built-in servers ask no other server"),
         (
-            Cause::Upstream,
-            "the built-in servers ask no other server",
+            Cause::Pause,
+            "the built-in servers have no runtime that stops them",
         ),
-        (Cause::Pause, "the built-in servers have no runtime that stops them"),
         (
             Cause::SlowCpu,
             "nothing makes a guest's CPU slower on a schedule",

@@ -70,7 +70,8 @@ fn with_worker(
         let since = now.since(late.since);
         let rest = (request.t6_ns - late.since_ns).saturating_sub(since.delay_ns);
         let own = rest.saturating_sub(since.received_ns);
-        own.saturating_sub(served_by.behind_since(late.behind_ns)).min(left)
+        own.saturating_sub(served_by.behind_since(late.behind_ns))
+            .min(left)
     });
     left -= order;
     let mut queue = left.min(case.ideal_queue_ns(received));
@@ -102,7 +103,13 @@ fn with_worker(
 
     // what held it up: directly, by inheritance, and by order
     let mut held = Lengths::default();
-    let given = held_directly(request, (served_by, &*labels), now.delay_ns, late, &mut held);
+    let given = held_directly(
+        request,
+        (served_by, &*labels),
+        now.delay_ns,
+        late,
+        &mut held,
+    );
     held.add(fixed.unexplained, delays.saturating_sub(given));
     for &(label, ns) in &waits {
         held.add(label, ns);
