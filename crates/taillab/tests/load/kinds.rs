@@ -58,10 +58,7 @@ fn the_kernels_stamps_lie_within_the_clients() {
         let client = &result["load"]["service_time"];
         assert_eq!(wire["count"], client["count"], "{wire}");
         let mean = |of: &Value| of["mean"].as_f64().unwrap();
-        assert!(
-            (1.0..=mean(client)).contains(&mean(wire)),
-            "{wire} {client}"
-        );
+        assert!((1.0..=mean(client)).contains(&mean(wire)), "{wire} {client}");
     }
 }
 
