@@ -24,12 +24,12 @@ const FEW: f64 = 0.2;
 const DELAYED: u64 = 50;
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Sums {
+struct CountAndSum {
     n: u64,
     ns: u64,
 }
 
-impl Sums {
+impl CountAndSum {
     const fn add(&mut self, ns: u64) {
         self.n += 1;
         self.ns += ns;
@@ -43,14 +43,14 @@ impl Sums {
     }
 }
 
-/// Sums up how long requests work, and how long they wait for the slow service of others.
+/// CountAndSum up how long requests work, and how long they wait for the slow service of others.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shadow {
     /// By the cell of the length.
-    own: Vec<Sums>,
+    own: Vec<CountAndSum>,
     /// What of that is charged as slow service.
     own_slow_ns: Vec<u64>,
-    delays: Vec<Sums>,
+    delays: Vec<CountAndSum>,
 }
 
 impl Shadow {
@@ -77,7 +77,8 @@ impl Shadow {
     /// The slow requests and their shadow; `None` if the work of all is about as long.
     pub(crate) fn finish(&self) -> Option<SlowRequests> {
         let first = self.first_slow()?;
-        let sum = |cells: &[Sums]| cells.iter().fold(Sums::default(), |a, b| a.plus(*b));
+        let sum =
+            |cells: &[CountAndSum]| cells.iter().fold(CountAndSum::default(), |a, b| a.plus(*b));
         let (others, slow) = (sum(&self.own[..first]), sum(&self.own[first..]));
         let slow_ns = |cells: &[u64]| cells.iter().sum::<u64>();
         let theirs = slow_ns(&self.own_slow_ns[first..]);

@@ -84,7 +84,7 @@ impl EventLengths {
 
 /// Where a disturbance is: neither two CPUs nor two sleeping workers share one.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Place {
+pub(super) enum Site {
     Cpu(usize),
     Worker(usize),
 }
@@ -161,13 +161,13 @@ impl Disturbances {
     pub(super) fn add(
         &mut self,
         (cause, label): (Cause, Label),
-        place: Place,
+        site: Site,
         (mut from_ns, to_ns): (u64, u64),
         part_of: PartOf,
     ) {
-        let key = match place {
-            Place::Cpu(k) => u64::from(label) << 32 | (k as u64) << 1,
-            Place::Worker(w) => u64::from(label) << 32 | (w as u64) << 1 | 1,
+        let key = match site {
+            Site::Cpu(k) => u64::from(label) << 32 | (k as u64) << 1,
+            Site::Worker(w) => u64::from(label) << 32 | (w as u64) << 1 | 1,
         };
         let open = self.open.get_mut(&key);
         if let Some(open) = open
@@ -256,7 +256,7 @@ mod tests {
         for &(k, from, to) in pieces {
             let since_ns = from;
             let part_of = PartOf::Stay { since_ns };
-            disturbances.add((cause, label), Place::Cpu(k), (from, to), part_of);
+            disturbances.add((cause, label), Site::Cpu(k), (from, to), part_of);
         }
         disturbances.finish(&labels).swap_remove(label as usize)
     }

@@ -48,27 +48,27 @@ pub(super) struct Pauses {
 
 /// What a thread of the server's processes is for a pause.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum InPause {
     Stops(&'static str),
     IsStopped,
 }
 
 /// The parts of the server's threads; `None` if none of them stops the others.
-fn parts(labels: &Labels) -> Option<IdMap<Part>> {
+fn parts(labels: &Labels) -> Option<IdMap<InPause>> {
     let stops = |name: &str| {
         let mut known = STOPPING.iter();
         known.find(|(begins, _)| name.starts_with(begins))
     };
     let part = |name: &str| match stops(name) {
-        Some(&(_, called)) => Some(Part::Stops(called)),
+        Some(&(_, called)) => Some(InPause::Stops(called)),
         None if GOING_ON.iter().any(|known| name.starts_with(known)) => None,
-        None => Some(Part::IsStopped),
+        None => Some(InPause::IsStopped),
     };
     let parts = labels
         .own()
         .filter_map(|(tid, name)| Some((tid, part(name)?)));
-    let parts: IdMap<Part> = parts.collect();
-    let any = parts.values().any(|part| *part != Part::IsStopped);
+    let parts: IdMap<InPause> = parts.collect();
+    let any = parts.values().any(|part| *part != InPause::IsStopped);
     any.then_some(parts)
 }
 
@@ -85,8 +85,8 @@ impl Pauses {
             let mut before: Tid = 0;
             for segment in line.segments() {
                 let change = |thread: Tid, by: i32| match parts.get(&thread) {
-                    Some(Part::Stops(_)) => [by, 0],
-                    Some(Part::IsStopped) => [0, by],
+                    Some(InPause::Stops(_)) => [by, 0],
+                    Some(InPause::IsStopped) => [0, by],
                     None => [0, 0],
                 };
                 if segment.thread == before {
@@ -95,7 +95,7 @@ impl Pauses {
                 let at_ns = segment.from.nanos_since_boot();
                 let all = [change(before, -1), change(segment.thread, 1)];
                 changes.extend(all.into_iter().filter(|c| *c != [0, 0]).map(|c| (at_ns, c)));
-                if let Some(Part::Stops(name)) = parts.get(&segment.thread) {
+                if let Some(InPause::Stops(name)) = parts.get(&segment.thread) {
                     seen.push(*name);
                 }
                 before = segment.thread;

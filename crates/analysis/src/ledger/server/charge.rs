@@ -8,7 +8,7 @@ use taillab_model::explanation::Cause;
 use super::ServerState;
 use crate::ledger::account::keeps_its_cause;
 use crate::ledger::cpu::Stretch;
-use crate::ledger::disturbances::{PartOf, Place};
+use crate::ledger::disturbances::{PartOf, Site};
 use crate::ledger::events::RequestId;
 use crate::ledger::label::{Label, Who, of_top};
 use crate::ledger::trace::Happened;
@@ -286,7 +286,7 @@ impl ServerState {
         self.histories[k].push(label, length);
         let of_label = (self.ledger.labels.cause(label), label);
         let span = (from_ns, to_ns);
-        (self.disturbances).add(of_label, Place::Cpu(k), span, part_of);
+        (self.disturbances).add(of_label, Site::Cpu(k), span, part_of);
         self.note(k, Happened::Delay(label, of), length);
         self.brought_about(of, label, length);
     }

@@ -7,7 +7,7 @@ use taillab_model::{Monotonic, Tid};
 
 use super::ServerState;
 use crate::ledger::cpu::CpuClock;
-use crate::ledger::disturbances::{PartOf, Place};
+use crate::ledger::disturbances::{PartOf, Site};
 use crate::ledger::events::{RequestEvent, RequestId};
 use crate::ledger::label::{Label, Who};
 use crate::ledger::trace::Happened;
@@ -79,7 +79,7 @@ impl ServerState {
         worker.trace.note(Happened::Delay(label, of), length);
         self.brought_about(of, label, length);
         let of_label = (self.ledger.labels.cause(label), label);
-        (self.disturbances).add(of_label, Place::Worker(w), (from_ns, to_ns), part_of);
+        (self.disturbances).add(of_label, Site::Worker(w), (from_ns, to_ns), part_of);
     }
 
     /// For how long CPU `k` stood still between the two times.
@@ -313,7 +313,7 @@ impl ServerState {
         let span = (at_ns.saturating_sub(behind_ns - before_ns), at_ns);
         let wait = PartOf::Stay { since_ns: span.0 };
         let of_label = (Cause::OwnThreads, label);
-        (self.disturbances).add(of_label, Place::Worker(w), span, wait);
+        (self.disturbances).add(of_label, Site::Worker(w), span, wait);
     }
 
     /// Worker `w` is one of those that share CPU `k`.
