@@ -202,7 +202,8 @@ impl ServerState {
                 Cause::BlockedLock
                 | Cause::BlockedFault
                 | Cause::BlockedIo
-                | Cause::BlockedOther => worker.own,
+                | Cause::BlockedOther
+                | Cause::Upstream => worker.own,
                 _ => self.ledger.labels.label(Cause::Wakeup, Who::Nobody),
             };
         }
