@@ -97,6 +97,11 @@ pub(super) enum PartOf {
         /// In nanoseconds since boot; all of it counts, even if no request waited yet.
         since_ns: u64,
     },
+    /// A wait for a CPU that has had this thread, or none, since then: it counts from when somebody waited.
+    Wait {
+        /// In nanoseconds since boot.
+        since_ns: u64,
+    },
     /// The service of the request at this place, of which each has its own.
     Service(usize),
     /// A sleep that began then, in the service of the request at this place, if there is one.
@@ -131,10 +136,10 @@ impl Open {
         if !known.unwrap_or_else(|| is_short(gap_ns, self.length_ns)) {
             return false;
         }
-        // a service is interrupted by what has labels of its own
-        let bridged_ns = match known {
-            Some(_) => 0,
-            None => gap_ns,
+        // what interrupts a service does not lengthen it; a throttle goes on while packets come in
+        let bridged_ns = match part_of {
+            PartOf::Service(_) => 0,
+            _ => gap_ns,
         };
         self.length_ns += bridged_ns + to_ns.saturating_sub(from_ns.max(self.to_ns));
         self.to_ns = self.to_ns.max(to_ns);
@@ -267,6 +272,27 @@ mod tests {
         let found = lengths(Cause::Background, &pieces);
         assert_eq!((found.count(), found.mean_ns()), (2, 1_500.0));
         assert_eq!(found.longest(), Some(Nanos::new(2_000)));
+    }
+
+    /// A packet comes 10 µs after a quota has stopped the server, and is received for 4 µs.
+    #[test]
+    fn a_packet_does_not_cut_a_throttle_in_two() {
+        let mut labels = Labels::new(&RecordingContext::default());
+        let label = labels.label(Cause::Throttled, Who::Nobody);
+        let mut disturbances = Disturbances::default();
+        for (since_ns, from, to) in [
+            (90, 100, 10_100),
+            (90, 14_100, 500_000),
+            (900_000, 900_000, 910_000),
+        ] {
+            let (of, part_of) = ((Cause::Throttled, label), PartOf::Wait { since_ns });
+            disturbances.add(of, Site::Cpu(0), (from, to), part_of);
+        }
+        let found = disturbances.finish(&labels).swap_remove(label as usize);
+        assert_eq!(
+            (found.count(), found.longest()),
+            (2, Some(Nanos::new(499_900)))
+        );
     }
 
     #[test]

@@ -109,7 +109,9 @@ impl ServerState {
         };
         let part_of = match top {
             // the CPU may have been idle for long when somebody came to wait for it
-            Top::Idle { .. } | Top::Nothing => PartOf::Stay { since_ns: from_ns },
+            Top::Idle { .. } | Top::Nothing => PartOf::Wait {
+                since_ns: self.cpus[k].thread_since_ns,
+            },
             _ => self.cpus[k].segment_at(from_ns),
         };
         self.delay(k, label, (from_ns, to_ns), part_of, of);
