@@ -52,6 +52,8 @@ pub(super) struct CpuClock {
     /// if that was in the middle of a request.
     pub(super) on_its_way_until_ns: u64,
     pub(super) on_its_way: Label,
+    /// The worker that is on its way.
+    pub(super) on_its_way_of: usize,
     /// Where in its history the busy period began.
     pub(super) busy_floor: u64,
     /// The last T2 here.

@@ -84,10 +84,9 @@ fn a_slow_service_is_one_event_and_has_a_shadow() {
     };
     let found = explained(&plan, &plan.run().events);
     let slow = whole(&found.causes, Cause::SlowService);
-    assert!(
-        slow.longest_event_ns
-            .is_some_and(|longest| longest.get() >= length)
-    );
+    // as far as it is beyond t
+    let longest = slow.longest_event_ns.expect("a longest").get();
+    assert!((length * 9 / 10..2 * length).contains(&longest), "{slow:?}");
     let requests = (found.explanation.slow_requests).expect("some take far longer than the others");
     assert_eq!(requests.requests, plan.requests.div_ceil(every) as u64);
     assert!(requests.mean_own_ns.get() >= length && requests.others_own_ns.get() < 50_000);

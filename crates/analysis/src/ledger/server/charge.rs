@@ -108,6 +108,9 @@ impl ServerState {
             },
         };
         let part_of = match top {
+            _ if self.cpus[k].is_on_its_way(from_ns) && label == self.cpus[k].on_its_way => {
+                self.end_of_sleep(k, from_ns)
+            }
             // the CPU may have been idle for long when somebody came to wait for it
             Top::Idle { .. } | Top::Nothing => PartOf::Wait {
                 since_ns: self.cpus[k].thread_since_ns,
@@ -199,6 +202,7 @@ impl ServerState {
             && cpu.waiting == 1
         {
             cpu.on_its_way_until_ns = on_its_way_until(cpu.ahead(line), wait);
+            cpu.on_its_way_of = w;
             let slept_for = self.ledger.labels.cause(worker.own);
             cpu.on_its_way = match slept_for {
                 Cause::BlockedLock
@@ -242,8 +246,9 @@ impl ServerState {
                     _ => Cause::OwnThreads,
                 };
                 let label = self.label(cause, Who::Thread(tid));
-                let stay = self.stay(k);
-                self.delay(k, label, (to_ns - over, to_ns), stay, None);
+                let since_ns = to_ns - over;
+                let part_of = PartOf::Stay { since_ns };
+                self.delay(k, label, (since_ns, to_ns), part_of, None);
             }
             return;
         };
@@ -288,10 +293,19 @@ impl ServerState {
         }
         self.histories[k].push(label, length);
         let of_label = (self.ledger.labels.cause(label), label);
-        let span = (from_ns, to_ns);
-        (self.disturbances).add(of_label, Site::Cpu(k), span, part_of);
+        let site = match part_of {
+            PartOf::Sleep(..) => Site::Worker(self.cpus[k].on_its_way_of),
+            _ => Site::Cpu(k),
+        };
+        (self.disturbances).add(of_label, site, (from_ns, to_ns), part_of);
         self.note(k, Happened::Delay(label, of), length);
         self.brought_about(of, label, length);
+    }
+
+    /// The sleep of the worker that is on its way to CPU `k`.
+    fn end_of_sleep(&self, k: usize, at_ns: u64) -> PartOf {
+        let serving = self.workers[self.cpus[k].on_its_way_of].serving;
+        PartOf::Sleep(at_ns, serving.map(|id| self.requests[id].place))
     }
 
     /// The stay of the thread that is on CPU `k`.

@@ -133,7 +133,7 @@ impl ServerState {
             state => state.cpu().and_then(|cpu| self.cpu_index(cpu)),
         };
         if cpu.is_none() || self.workers[w].state.cpu().is_none() {
-            self.workers[w].own = self.own_label(w);
+            self.workers[w].own = self.own_label(w, at_ns);
         }
         match cpu {
             Some(k) => {
@@ -184,9 +184,10 @@ impl ServerState {
     }
 
     /// Why a worker that is not on a CPU and does not wait for one holds up its requests.
-    fn own_label(&mut self, w: usize) -> Label {
+    fn own_label(&mut self, w: usize, at_ns: u64) -> Label {
         let worker = &self.workers[w];
         let (cause, who) = match worker.state {
+            _ if self.is_unwoken(w, at_ns) => (Cause::Wakeup, Who::Nobody),
             WorkerState::Asleep(sleep) => match sleep {
                 Sleep::Lock { call } => {
                     let by = worker.waker().map(Who::Thread);
@@ -199,14 +200,13 @@ impl ServerState {
                     (Cause::SlowService, Who::Worker(worker.tid))
                 }
                 Sleep::Other { call } => (Cause::BlockedOther, Who::Call(call)),
-                Sleep::Work if worker.serving.is_some() => match self.hands_over(w) {
+                Sleep::Work => match self.hands_over(w) {
                     Some(by) => (Cause::BlockedOther, Who::Thread(by)),
                     // it waits for the client to take what it sends
                     None if self.sends(w) => (Cause::BlockedOther, Who::Nobody),
                     None => (Cause::Upstream, Who::Nobody),
                 },
-                Sleep::Unknown if worker.serving.is_some() => (Cause::BlockedOther, Who::Nobody),
-                Sleep::Work | Sleep::Unknown => (Cause::Wakeup, Who::Nobody),
+                Sleep::Unknown => (Cause::BlockedOther, Who::Nobody),
             },
             _ => (Cause::Unobserved, Who::Nobody),
         };
@@ -245,7 +245,7 @@ impl ServerState {
         worker.slower_ns = (self.speed).longer_ns(at_ns, self.baseline.service_ns);
         worker.faults.begin_service(at_ns);
         if let WorkerState::Asleep(Sleep::Work) = worker.state {
-            let own = self.own_label(w);
+            let own = self.own_label(w, at_ns);
             self.workers[w].own = own;
         }
     }
