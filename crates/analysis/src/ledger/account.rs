@@ -233,20 +233,24 @@ fn with_worker(
         let more = request.waits.imbalance_ns - imbalance;
         gone_elsewhere(request, served_by, more, labels, held);
     }
-    let received_ns = received - pass_on(held, received, total);
-    let parts = &mut account.parts;
+    let own = OwnWork {
+        service_ns: used - transmit,
+        transmit_ns: transmit,
+        received_ns: received - pass_on(held, received, total),
+    };
+    put_parts(&mut account.parts, held, fixed, queue, &own);
+    own
+}
+
+/// The parts after T2: what held the request up, its wait in the queue, and its own work.
+fn put_parts(parts: &mut Lengths, held: &Lengths, fixed: &Fixed, queue: u64, own: &OwnWork) {
     for &(label, ns) in held.iter() {
         parts.add(label, ns);
     }
     parts.add(fixed.queue, queue);
-    parts.add(fixed.received, received_ns);
-    parts.add(fixed.service, used - transmit);
-    parts.add(fixed.stack_tx, transmit);
-    OwnWork {
-        service_ns: used - transmit,
-        transmit_ns: transmit,
-        received_ns,
-    }
+    parts.add(fixed.received, own.received_ns);
+    parts.add(fixed.service, own.service_ns);
+    parts.add(fixed.stack_tx, own.transmit_ns);
 }
 
 /// Waiting that is because of other workers: for their time on the CPU, and for a queue of its own.

@@ -3,7 +3,9 @@
 
 use taillab_model::explanation::Cause;
 
-use super::{Case, Fixed, ServedBy, gone_elsewhere, keeps_its_cause, pass_on};
+use super::{
+    Case, Fixed, OwnWork, ServedBy, beside, gone_elsewhere, keeps_its_cause, pass_on, put_parts,
+};
 use crate::ledger::label::{Label, Labels, Who};
 use crate::ledger::lengths::{Lengths, take_ideal};
 use crate::ledger::queues::Late;
@@ -86,12 +88,8 @@ fn with_worker(
     queue += more;
     left -= more;
     let own = Who::Worker(served_by.worker.tid);
-    if let Some(others) = served_by.behind {
-        waits.push((others.label, behind));
-    }
-    if imbalance > 0 {
-        waits.push((labels.label(Cause::Imbalance, own), imbalance));
-    }
+    let others = beside(served_by, labels, behind, imbalance);
+    waits.extend(others.map(|(label, ns, _)| (label, ns)));
     if left > inherited {
         waits.push((fixed.unexplained, left - inherited));
     }
@@ -118,15 +116,13 @@ fn with_worker(
         let more = request.waits.imbalance_ns - imbalance;
         gone_elsewhere(request, served_by, more, labels, &mut held);
     }
-    let received_ns = received - pass_on(&mut held, received, total);
-    for &(label, ns) in held.iter() {
-        parts.add(label, ns);
-    }
-    parts.add(fixed.queue, queue);
-    parts.add(fixed.received, received_ns);
-    parts.add(fixed.service, used - transmit);
-    parts.add(fixed.stack_tx, transmit);
-    received_ns
+    let own = OwnWork {
+        service_ns: used - transmit,
+        transmit_ns: transmit,
+        received_ns: received - pass_on(&mut held, received, total),
+    };
+    put_parts(parts, &held, fixed, queue, &own);
+    own.received_ns
 }
 
 fn without_worker(case: &Case<'_>, fixed: &Fixed, parts: &mut Lengths) -> u64 {
