@@ -25,6 +25,7 @@ Cause = Literal[
     "background",
     "irq",
     "softirq",
+    "own_threads",
     "order",
     "imbalance",
     "idle_exit",
@@ -33,6 +34,8 @@ Cause = Literal[
     "blocked_fault",
     "blocked_io",
     "blocked_other",
+    "upstream",
+    "pause",
     "throttled",
     "slow_service",
     "slow_cpu",
@@ -286,6 +289,23 @@ class BudgetRow(Record):
     """Whether it is what the paper measured."""
 
 
+class BurstRoot(Record):
+    """Bursts of slow requests that began with the same thing."""
+
+    bursts: int
+    """How many bursts."""
+    cause: Cause
+    """The cause of most of their excess."""
+    culprit: Culprit | None
+    """Who or what."""
+    longest_ns: Nanos
+    """The same in the burst with most of it."""
+    share: Share
+    """Their share of all bursts, with its interval over bursts."""
+    shortest_ns: Nanos
+    """How long it delayed the request that it delayed most, in the burst with the least of it."""
+
+
 class BusyPeriods(Record):
     """The service time as the server's busy periods show it: what happened on its CPUs between a response and
     the next one, where the next request already waited at its socket.
@@ -379,18 +399,25 @@ class CauseShare(Record):
     """Who or what; `null` for the cause as a whole. The causes as wholes come first and add up to all excess;
     their culprits follow, each a part of its cause.
     """
-    episodes: int
-    """How often it happened (times on the core, interrupts …) while a request waited."""
+    events: int
+    """How often it happened while a request waited: throttles, stays of a thread on the core, sleeps, slow
+    services …, each counted once, however many requests it delayed. 0 for causes without a beginning and
+    an end, such as receiving.
+    """
     excess_ns: Nanos
     """The excess itself, summed over the requests."""
     excess_share_above_p99: Share
     """Its share of the excess of the requests above p99 of the sojourn."""
-    mean_episode_ns: float
-    """Mean length of an episode, in nanoseconds."""
+    longest_event_ns: Nanos | None
+    """The longest of them; `null` without events."""
+    mean_event_ns: float
+    """Mean length of these events themselves, in nanoseconds."""
+    median_event_ns: Nanos | None
+    """Their median length, to 1.6 %; `null` without events."""
     requests: int
     """Requests that it delayed."""
-    requests_per_episode: float
-    """Requests that an episode delays on average: the amplification."""
+    requests_per_event: float
+    """Requests that an event delays on average: the amplification."""
     share: Share
     """Its share of all excess over the ideal."""
 
@@ -480,6 +507,8 @@ class Culprit(Record):
         "softirq",
         "system_call",
         "worker",
+        "runtime",
+        "shared_cpu",
         "idle_state",
     ]
     name: str | None
@@ -490,6 +519,12 @@ class Culprit(Record):
     """The thread itself; `null` where several of the same name and process are meant."""
     number: int | None
     """The number in `/proc/interrupts`, for a device's."""
+    task: str | None
+    """What for: `garbage collection`."""
+    threads: int | None
+    """How many threads with requests shared it."""
+    cpu: int | None
+    """Its number."""
     state: int | None
     """Its index."""
 
@@ -647,6 +682,10 @@ class Explanation(Record):
     """The same of the requests around p50, p99 and p99.9 of the sojourn: those that took about as long."""
     bands: list[Band]
     """The composition of the excess, from the fast requests to the slowest."""
+    burst_roots: list[BurstRoot]
+    """What these bursts began with, the most frequent first."""
+    bursts: int
+    """How many bursts of slow requests there were, where their roots are known."""
     clustering: Clustering | None
     """Bursts or single events; `null` with too few slow requests."""
     curves: list[NamedCurve]
@@ -667,6 +706,8 @@ class Explanation(Record):
     """
     sleeping: Sleeping | None
     """How often workers slept, and what waking them took; `null` where none was seen to be woken."""
+    slow_requests: SlowRequests | None
+    """Requests that themselves take far longer than the others; `null` where there are none."""
     slowest: list[SlowRequest]
     """The slowest requests, the slowest first."""
     workers: list[WorkerShare]
@@ -1889,6 +1930,21 @@ class SlowRequest(Record):
     """The worker that served it."""
 
 
+class SlowRequests(Record):
+    """Requests whose own work takes far longer than that of the others, and whom they delayed."""
+
+    delayed: int
+    """How many others waited for them."""
+    mean_delay_ns: Nanos
+    """For how long on average."""
+    mean_own_ns: Nanos
+    """Their mean own time on the CPU."""
+    others_own_ns: Nanos
+    """The same of all others."""
+    requests: int
+    """How many there were."""
+
+
 class Stages(Record):
     """One distribution for each stage."""
 
@@ -2413,6 +2469,7 @@ CAUSE_LABELS: dict[str, str] = {
     "background": "other threads on the core",
     "irq": "interrupts",
     "softirq": "softirqs",
+    "own_threads": "own threads compete",
     "order": "served out of order",
     "imbalance": "imbalance of workers",
     "idle_exit": "leaving idle",
@@ -2421,6 +2478,8 @@ CAUSE_LABELS: dict[str, str] = {
     "blocked_fault": "blocked in a page fault",
     "blocked_io": "blocked on storage",
     "blocked_other": "blocked",
+    "upstream": "waiting for an upstream",
+    "pause": "pauses of the runtime",
     "throttled": "throttled",
     "slow_service": "slow service",
     "slow_cpu": "slow CPU",

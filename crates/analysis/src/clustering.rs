@@ -61,16 +61,18 @@ impl Clusters {
         self.threshold = threshold;
     }
 
-    /// Takes the next request.
+    /// Takes the next request; if it is slow, returns the number of its burst, from 1.
     #[inline]
-    pub fn add(&mut self, t1: Monotonic, sojourn: Nanos) {
+    pub fn add(&mut self, t1: Monotonic, sojourn: Nanos) -> Option<u64> {
         let (word, bit) = place(self.n);
         self.recent[word] &= !bit;
-        if sojourn > self.threshold {
+        let is_slow = sojourn > self.threshold;
+        if is_slow {
             self.recent[word] |= bit;
             self.add_slow(t1, t1 + sojourn);
         }
         self.n += 1;
+        is_slow.then_some(self.episodes)
     }
 
     fn add_slow(&mut self, t1: Monotonic, t6: Monotonic) {

@@ -26,7 +26,7 @@ use taillab_model::{Monotonic, Nanos, quantile_rank};
 
 use crate::coarsening::{Coarsen, Coarsening};
 use crate::id_map::{IdMap, grow_to};
-use crate::ledger::{Entry, GroupKey, Label, Labels, Ledger};
+use crate::ledger::{Entry, EventLengths, GroupKey, Label, Labels, Ledger};
 use crate::stages::{BAND_SHARE, cells_around};
 
 /// Where the bands begin; the last one ends with the slowest request.
@@ -473,11 +473,8 @@ impl Composed {
         of: impl Fn(Label) -> bool,
     ) -> CauseShare {
         let labels = (0..ledger.labels.len() as Label).filter(|&label| of(label));
-        let (mut episodes, mut held_up) = (0, 0);
-        for label in labels {
-            episodes += ledger.episodes[label as usize];
-            held_up += ledger.held_up_ns[label as usize];
-        }
+        let mut lengths = EventLengths::default();
+        labels.for_each(|label| lengths.merge(&ledger.events[label as usize]));
         let excess_ns: u64 = sums.iter().map(|block| block[0]).sum();
         let scaled = |sum: u64, by: f64| (sum as f64 * by).round() as u64;
         let (requests, excess_ns) = (
@@ -485,11 +482,7 @@ impl Composed {
             scaled(excess_ns, self.weight),
         );
         // the sample leaves out the edges of the slices, the ledger does not
-        (episodes, held_up) = (scaled(episodes, one_in), scaled(held_up, one_in));
-        if episodes == 0 {
-            // a cause without beginning and end: each request counts as an episode
-            (episodes, held_up) = (requests, excess_ns);
-        }
+        let events = scaled(lengths.count(), one_in);
         CauseShare {
             cause,
             culprit,
@@ -497,9 +490,14 @@ impl Composed {
             excess_share_above_p99: self.ratio(sums, 1),
             excess_ns: Nanos::new(excess_ns),
             requests,
-            episodes,
-            mean_episode_ns: held_up as f64 / episodes.max(1) as f64,
-            requests_per_episode: requests as f64 / episodes.max(1) as f64,
+            events,
+            mean_event_ns: lengths.mean_ns(),
+            median_event_ns: lengths.median(),
+            longest_event_ns: lengths.longest(),
+            requests_per_event: match events {
+                0 => 0.0,
+                events => requests as f64 / events as f64,
+            },
         }
     }
 

@@ -21,6 +21,8 @@ use crate::heat_map::HeatCells;
 use crate::id_map::IdMap;
 use crate::ledger::{Attribution, Baseline, Entry, Labels, Ledger, LedgerOptions};
 use crate::matched::Matched;
+use crate::roots::Roots;
+use crate::shadow::Shadow;
 use crate::sleeping::Sleepers;
 use crate::slowest::slow_request;
 use crate::spells::TakenTime;
@@ -72,6 +74,10 @@ pub(crate) struct Explainer {
     clusters: Clusters,
     taken: TakenTime,
     sleepers: Sleepers,
+    roots: Roots,
+    shadow: Shadow,
+    /// Matched requests of the windows before.
+    requests_before: usize,
     seen: Seen,
     /// The length of the slices, where everything was recorded in slices.
     slices: Option<Nanos>,
@@ -97,6 +103,9 @@ impl Explainer {
             clusters: Clusters::default(),
             taken: TakenTime::new(options.measure_from),
             sleepers: Sleepers::new(options.measure_from),
+            roots: Roots::default(),
+            shadow: Shadow::default(),
+            requests_before: 0,
             seen: Seen::default(),
             slices: None,
             process,
@@ -134,7 +143,10 @@ impl Explainer {
             self.clusters.slow_is_above(cell.to);
         }
         for place in places() {
-            (self.clusters).add(requests.t1(place), requests.sojourn(place));
+            let burst = (self.clusters).add(requests.t1(place), requests.sojourn(place));
+            if let Some(burst) = burst.filter(|_| matched.is_asked(place)) {
+                self.roots.is_slow(self.requests_before + place, burst);
+            }
         }
         let asked = places().filter(|place| matched.is_asked(*place));
         let slowest = asked.map(|place| requests.sojourn(place));
@@ -144,12 +156,16 @@ impl Explainer {
         let composition = self
             .composition
             .get_or_insert_with(|| Composition::new(from));
+        self.requests_before += requests.len();
         let (collected, sleepers) = (&mut self.collected, &mut self.sleepers);
+        let (roots, shadow) = (&mut self.roots, &mut self.shadow);
         self.attribution
             .follow(matched, timeline, upto, |entry, labels| {
                 composition.add(entry.stamps.t1, entry, labels);
                 collected.add(entry);
                 sleepers.account(entry, labels);
+                roots.add(entry, labels);
+                shadow.add(entry, labels);
                 if !entry.pieces.is_empty() {
                     collected.slow(slow_request(timeline, entry, labels));
                 }
@@ -205,6 +221,8 @@ impl Explainer {
             explained.causes = composed.shares(&ledger, one_in.max(1.0));
             explanation.bands = composed.bands();
             explanation.around = composed.around();
+            (explanation.bursts, explanation.burst_roots) = self.roots.finish(&ledger.labels);
+            explanation.slow_requests = self.shadow.finish();
             explained.beyond_slice = self.slices.map(|_| composed.beyond_slice());
         }
         drop(ledger);

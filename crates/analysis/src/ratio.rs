@@ -10,11 +10,14 @@ use taillab_model::summary::{ServerResult, ServiceTimeSource};
 use crate::composition::AROUND;
 
 /// What a reader is told, and the causes that it sums up.
-const PARTS: [(&str, &[Cause]); 12] = [
+const PARTS: [(&str, &[Cause]); 15] = [
     ("wake-ups and idle exits", &[Cause::Wakeup, Cause::IdleExit]),
     ("receive", &[Cause::StackRx]),
     ("transmit", &[Cause::StackTx]),
     ("other threads", &[Cause::Background]),
+    ("own threads", &[Cause::OwnThreads]),
+    ("pauses of the runtime", &[Cause::Pause]),
+    ("waiting for an upstream", &[Cause::Upstream]),
     ("interrupts and softirqs", &[Cause::Irq, Cause::Softirq]),
     (
         "batching and order",

@@ -791,9 +791,11 @@ fn thread(name: &str, above: Share) -> CauseShare {
         excess_share_above_p99: above,
         excess_ns: Nanos::from_millis(1),
         requests: 9,
-        episodes: 9,
-        mean_episode_ns: 1.0,
-        requests_per_episode: 1.0,
+        events: 9,
+        mean_event_ns: 1.0,
+        median_event_ns: None,
+        longest_event_ns: None,
+        requests_per_event: 1.0,
     }
 }
 

@@ -146,7 +146,16 @@ causes! {
         by: "softirqs {} on the core",
         absence: "softirqs on the server's CPUs",
     }
-    /// A request that came later was served first.
+    /// The worker waited for its CPU while another thread of the server had it.
+    OwnThreads: Server {
+        key: "own_threads",
+        label: "own threads compete",
+        blame: "the server's own threads keeping each other from the CPU",
+        by: "the server's own threads keeping each other from the CPU, {}",
+        absence: "own threads that wait for each other's CPU",
+        advice: "Give the server no more threads than it has CPUs, or more CPUs.",
+    }
+    /// A request that came later was served first by the same worker.
     Order: Server {
         key: "order",
         label: "served out of order",
@@ -210,6 +219,24 @@ causes! {
         by: "workers sleeping in the middle of a request {}",
         absence: "sleeping in the middle of requests",
         advice: SERVER,
+    }
+    /// The worker waited for a server that it had asked itself.
+    Upstream: Server {
+        key: "upstream",
+        label: "waiting for an upstream",
+        blame: "workers waiting for another server, which they had asked in the middle of a request",
+        absence: "waiting for other servers",
+        advice: "Look at the servers that this one asks: most of this time is theirs.",
+    }
+    /// The runtime of the server's language stopped all of its threads, to collect garbage.
+    Pause: Server {
+        key: "pause",
+        label: "pauses of the runtime",
+        blame: "the whole server stopping for its runtime",
+        by: "the whole server stopping for {}",
+        absence: "pauses of the runtime",
+        advice: "Make the pauses shorter or rarer: less garbage, another heap size, another collector \
+                 or a goal for its pauses; its own log tells when they were.",
     }
     /// A quota of the cgroup, or of real-time threads, held the worker back.
     Throttled: Outside {
@@ -342,6 +369,20 @@ pub enum Culprit {
         /// The thread.
         tid: Tid,
     },
+    /// Threads of the server's runtime that stopped all others.
+    Runtime {
+        /// What for: `garbage collection`.
+        task: String,
+        /// Their names, in alphabetical order.
+        threads: Vec<String>,
+    },
+    /// A CPU that several threads of the server have to share.
+    SharedCpu {
+        /// Its number.
+        cpu: u16,
+        /// How many threads with requests shared it.
+        threads: u32,
+    },
     /// A power state of the CPU.
     IdleState {
         /// Its index.
@@ -369,6 +410,8 @@ impl std::fmt::Display for Culprit {
             Self::Softirq { name } | Self::SystemCall { name } => f.write_str(name),
             Self::Worker { name, tid } if *name == nameless(*tid) => write!(f, "worker {name}"),
             Self::Worker { name, tid } => write!(f, "worker {name} (thread {tid})"),
+            Self::Runtime { task, threads } => write!(f, "{task} ({})", threads.join(", ")),
+            Self::SharedCpu { cpu, threads } => write!(f, "{threads} threads on CPU {cpu}"),
             Self::IdleState { state } => write!(f, "idle state {state}"),
         }
     }
@@ -394,6 +437,15 @@ mod tests {
         for cause in Cause::ALL {
             let json = serde_json::to_value(cause).unwrap();
             assert_eq!(json, cause.key());
+        }
+    }
+
+    #[test]
+    fn each_cause_has_its_paragraph_in_the_documentation() {
+        const DOCS: &str = include_str!("../../../docs/causes.md");
+        for cause in Cause::ALL {
+            let bold = format!("**`{}`**", cause.key());
+            assert_eq!(DOCS.matches(&bold).count(), 1, "{bold} in docs/causes.md");
         }
     }
 

@@ -7,33 +7,11 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use crate::bursts::{BurstRoot, Clustering, SlowRequests};
 pub use crate::cause::{Cause, CauseInfo, Culprit, Origin, THIS_GENERATOR, THIS_TRACER, nameless};
 pub use crate::program::{Program, programs};
+pub use crate::share::Share;
 use crate::{Monotonic, Nanos, Tid};
-
-/// A share with its interval (95 %).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Share {
-    /// The estimate, between 0 and 1.
-    pub value: f64,
-    /// Lower end; `None` where the sample supports no interval.
-    pub lo: Option<f64>,
-    /// Upper end.
-    pub hi: Option<f64>,
-}
-
-impl Share {
-    /// Whether the share is above 0, and so is its interval, where there is one.
-    pub fn is_sure(self) -> bool {
-        self.value > 0.0 && self.lo.is_none_or(|lo| lo > 0.0)
-    }
-
-    /// Whether its interval contains 0, so that it may be due to chance.
-    pub fn is_in_doubt(self) -> bool {
-        let interval = self.lo.zip(self.hi);
-        interval.is_some_and(|(lo, hi)| lo <= 0.0 && hi >= 0.0)
-    }
-}
 
 /// One cause, or one culprit of it, over the whole measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -51,14 +29,22 @@ pub struct CauseShare {
     pub excess_ns: Nanos,
     /// Requests that it delayed.
     pub requests: u64,
-    /// How often it happened (times on the core, interrupts …) while a request waited.
-    pub episodes: u64,
-    /// Mean length of an episode, in nanoseconds.
+    /// How often it happened while a request waited: throttles, stays of a thread on the core, sleeps, slow
+    /// services …, each counted once, however many requests it delayed. 0 for causes without a beginning and
+    /// an end, such as receiving.
+    pub events: u64,
+    /// Mean length of these events themselves, in nanoseconds.
     #[schemars(range(min = 0))]
-    pub mean_episode_ns: f64,
-    /// Requests that an episode delays on average: the amplification.
+    pub mean_event_ns: f64,
+    /// Their median length, to 1.6 %; `None` without events.
+    #[serde(default)]
+    pub median_event_ns: Option<Nanos>,
+    /// The longest of them; `None` without events.
+    #[serde(default)]
+    pub longest_event_ns: Option<Nanos>,
+    /// Requests that an event delays on average: the amplification.
     #[schemars(range(min = 0))]
-    pub requests_per_episode: f64,
+    pub requests_per_event: f64,
 }
 
 /// What the excess of the requests between two percentiles of the sojourn consists of.
@@ -377,24 +363,6 @@ pub struct HeatMap {
     pub counts: Vec<Vec<u64>>,
 }
 
-/// Whether slow requests come together.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Clustering {
-    /// Slow means above this quantile of the sojourn.
-    #[schemars(range(min = 0, max = 1))]
-    pub q: f64,
-    /// Correlation of "the n-th request is slow" with "the (n + lag)-th is", for each lag.
-    pub autocorrelation: Vec<(u32, f64)>,
-    /// Share of the slow requests that come in runs of two or more.
-    #[schemars(range(min = 0, max = 1))]
-    pub in_runs_share: f64,
-    /// Episodes: slow requests that are neighbours in the order of T1, or were in the server at once.
-    pub episodes: u64,
-    /// Mean number of requests in an episode.
-    #[schemars(range(min = 0))]
-    pub mean_episode_requests: f64,
-}
-
 /// What the hypervisor took of the CPUs on which the server's threads ran.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TakenByHypervisor {
@@ -494,6 +462,15 @@ pub struct Explanation {
     pub heat_map: HeatMap,
     /// Bursts or single events; `None` with too few slow requests.
     pub clustering: Option<Clustering>,
+    /// How many bursts of slow requests there were, where their roots are known.
+    #[serde(default)]
+    pub bursts: u64,
+    /// What these bursts began with, the most frequent first.
+    #[serde(default)]
+    pub burst_roots: Vec<BurstRoot>,
+    /// Requests that themselves take far longer than the others; `None` where there are none.
+    #[serde(default)]
+    pub slow_requests: Option<SlowRequests>,
     /// What the hypervisor took of the server's CPUs; `None` where it was not seen to take anything.
     #[serde(default)]
     pub hypervisor: Option<TakenByHypervisor>,

@@ -14,6 +14,7 @@ macro_rules! display_as_in_json {
     };
 }
 
+mod bursts;
 mod cause;
 pub mod compare;
 mod distribution;
@@ -33,6 +34,7 @@ mod quantile_ratio;
 mod recording;
 mod request;
 pub mod rtt;
+mod share;
 mod student;
 pub mod summary;
 pub mod text;

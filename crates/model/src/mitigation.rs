@@ -41,7 +41,7 @@ macro_rules! mitigations {
 mitigations! {
     RT_PRIORITY = "rt-priority",
         "the server's threads under SCHED_FIFO",
-        treats [Background, Order],
+        treats [Background, Order, OwnThreads],
         costs "a server that never sleeps starves every other thread on its CPUs, including \
                ksoftirqd; without rt-runtime, the kernel stops the server for 50 ms of each second \
                at full load";

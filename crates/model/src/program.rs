@@ -108,7 +108,9 @@ fn kind_and_name(culprit: &Culprit) -> (Kind, &str) {
         Culprit::Interrupt { name, .. }
         | Culprit::Softirq { name }
         | Culprit::SystemCall { name } => (Kind::Other, name.as_str()),
-        Culprit::IdleState { .. } => (Kind::Other, ""),
+        Culprit::Runtime { .. } | Culprit::SharedCpu { .. } | Culprit::IdleState { .. } => {
+            (Kind::Other, "")
+        }
     }
 }
 
@@ -144,7 +146,10 @@ impl Program<'_> {
         let quoted = |name: &str| format!("{quote}{name}{quote}");
         let (name, n) = (quoted(self.name), self.members);
         match (self.kind, n) {
-            (Kind::Other, _) => quoted(&self.chief.to_string()),
+            (Kind::Other, _) => match self.chief {
+                Culprit::Runtime { .. } | Culprit::SharedCpu { .. } => self.chief.to_string(),
+                named => quoted(&named.to_string()),
+            },
             (Kind::Process | Kind::Thread, 1) => quoted(self.own_name()),
             (Kind::OwnThread, 1) => format!("{name} (the server itself)"),
             (Kind::Worker, 1) => format!("worker {name}"),

@@ -102,15 +102,19 @@ fn shares_table(rows: &[&CauseShare], what: impl Fn(&CauseShare) -> String) -> T
     let mut table = Table::new(caption, columns).class("named-last");
     for row in rows {
         let tail = row.excess_share_above_p99;
-        let happened = |text: String| known((row.episodes > 0).then_some(text));
+        let upto = |row: &CauseShare| {
+            let longest = row.longest_event_ns.filter(|_| row.events > 1);
+            longest.map_or_else(String::new, |longest| format!("up to {longest}"))
+        };
+        let happened = |text: String| known((row.events > 0).then_some(text));
         table.row([
             name(percent(tail.value, 1)).note(explained::share_interval(tail)),
             cell(percent(row.share.value, 1)).note(explained::share_interval(row.share)),
             cell(row.excess_ns.to_string()),
             cell(count(row.requests)),
-            happened(count(row.episodes)),
-            happened(mean_length(row.mean_episode_ns)),
-            happened(explained::mean_count(row.requests_per_episode)),
+            happened(count(row.events)),
+            happened(mean_length(row.mean_event_ns)).note(upto(row)),
+            happened(explained::mean_count(row.requests_per_event)),
             cell(what(row)),
         ]);
     }

@@ -45,6 +45,8 @@ fn entry(t1: Monotonic, sojourn_ns: u64, excess: &[(Label, u64)]) -> Entry<'_> {
         ideal_ns: 100,
         own_queue_ideal_ns: 100,
         gain_ns: 0,
+        own_ns: 0,
+        own_slow_ns: 0,
         parts: &[],
         excess,
         overtaken_by: None,
@@ -101,7 +103,7 @@ fn around_a_percentile_are_the_requests_that_took_about_as_long() {
 /// A thread delays each request of the sample by 300 ns. It came onto the core 70 times in the slices,
 /// which are a fourth of the time; of their requests 70 % are the sample.
 #[test]
-fn in_slices_an_episode_delays_as_many_requests_as_without() {
+fn in_slices_an_event_delays_as_many_requests_as_without() {
     let mut labels = Labels::new(&RecordingContext::default());
     let label = labels.label(Cause::Background, Who::Thread(7));
     let at = Monotonic::from_nanos_since_boot;
@@ -117,17 +119,18 @@ fn in_slices_an_episode_delays_as_many_requests_as_without() {
         };
         composition.add(t1, &entry, &labels);
     }
+    let mut lengths = EventLengths::default();
+    lengths.add(5_000, 70);
     let ledger = Ledger {
         labels,
-        episodes: vec![70],
-        held_up_ns: vec![70 * 5_000],
+        events: vec![lengths],
         served_ns: Vec::new(),
     };
     let shares = composition.finish(0).shares(&ledger, 4.0);
     assert_eq!(shares.len(), 2, "{shares:?}");
     for share in shares {
-        assert_eq!((share.requests, share.episodes), (4_000, 280));
-        assert_eq!(share.mean_episode_ns, 5_000.0);
-        assert_eq!(share.requests_per_episode, 4_000.0 / 280.0);
+        assert_eq!((share.requests, share.events), (4_000, 280));
+        assert_eq!(share.mean_event_ns, 5_000.0);
+        assert_eq!(share.requests_per_event, 4_000.0 / 280.0);
     }
 }

@@ -5,6 +5,7 @@ use taillab_model::explanation::{
     Cause, CauseShare, Finding, PredictedPoint, Prediction, programs,
 };
 
+use super::bursts;
 use super::facts::{Facts, NOTABLE, Whole, conclusive, inconclusive, list};
 use crate::fmt::{Count, Counted, Percentile};
 
@@ -16,6 +17,9 @@ const NAMED_PART: f64 = 0.1;
 
 /// Those that are not named are mentioned where they have at least this part of the cause together.
 const MENTIONED_PART: f64 = 0.05;
+
+/// The longest event is told if it is so many times as long as the mean.
+const MUCH_LONGER: f64 = 3.0;
 
 /// A mitigation that leaves a larger share of the percentile is not advised.
 const WORTH_TRYING: f64 = 0.95;
@@ -39,13 +43,16 @@ pub(super) fn main_causes(facts: &Facts<'_>) -> Vec<Finding> {
     let mut findings: Vec<Finding> = (sure.into_iter())
         .map(|whole| finding(facts, whole))
         .collect();
-    findings.extend(chance(facts, &doubtful));
+    // what each burst began with is known, even if their shares of the time are not
+    let of_bursts = bursts::roots(facts).filter(|_| !doubtful.is_empty());
+    findings.extend(of_bursts.or_else(|| chance(facts, &doubtful)));
     findings
 }
 
 fn finding(facts: &Facts<'_>, whole: &CauseShare) -> Finding {
     let share = Whole(whole.excess_share_above_p99.value).to_string();
-    let mut text = sentence(facts, whole, &share);
+    let of_slow = slow_requests(facts, &share).filter(|_| whole.cause == Cause::SlowService);
+    let mut text = of_slow.unwrap_or_else(|| sentence(facts, whole, &share));
     let best = best(&facts.server.predictions, &[whole.cause], None);
     if let Some((prediction, point)) = best {
         text += &would_be(prediction, point);
@@ -54,6 +61,25 @@ fn finding(facts: &Facts<'_>, whole: &CauseShare) -> Finding {
     let command = best.and_then(|(prediction, _)| prediction.command.clone());
     let advice = command.or_else(|| whole.cause.info().advice.map(str::to_owned));
     conclusive(text, advice, Some(whole.cause))
+}
+
+/// Requests that take far longer than the others, and whom they delayed.
+fn slow_requests(facts: &Facts<'_>, share: &str) -> Option<String> {
+    let slow = facts.explanation.slow_requests.as_ref()?;
+    let delayed = match slow.delayed {
+        0 => String::new(),
+        n => format!(
+            ", delayed {} by {} on average",
+            Counted(n, "other", "others"),
+            slow.mean_delay_ns
+        ),
+    };
+    Some(format!(
+        "{} whose own work takes {} (that of the others {}){delayed}, {share} of the excess above p99",
+        Counted(slow.requests, "request", "requests"),
+        slow.mean_own_ns,
+        slow.others_own_ns
+    ))
 }
 
 /// A few bursts made many requests slow: another run may not have them.
@@ -73,8 +99,8 @@ fn chance(facts: &Facts<'_>, doubtful: &[&CauseShare]) -> Option<Finding> {
     Some(inconclusive(text, advice, Some(largest.cause)))
 }
 
-/// What it was, how often, how long, how many requests, and its share of the tail: `` `dpkg` on the core: 212 ×
-/// 2.10 ms, 40,280 requests delayed, 93 % of the excess above p99 ``.
+/// What it was, how often, how long, how many requests, and its share of the tail: `` `dpkg` on the core: 212
+/// times, 2.10 ms each, delayed 40,280 requests, 93 % of the excess above p99 ``.
 fn sentence(facts: &Facts<'_>, whole: &CauseShare, share: &str) -> String {
     let culprits = Culprits::of(&facts.server.causes, whole);
     let what = whole.cause.blame(&list(&culprits.names));
@@ -88,38 +114,54 @@ fn sentence(facts: &Facts<'_>, whole: &CauseShare, share: &str) -> String {
     format!("{}: {}", capitalised(&what), parts.join(", "))
 }
 
-/// How often it happened and how many requests it delayed.
+/// How often it happened, for how long, and how many requests it delayed: events and requests are never mixed.
 fn happened(whole: &CauseShare, times: Times) -> Vec<String> {
-    let each = Nanos::new(times.mean_ns.round() as u64);
+    let nanos = |ns: f64| Nanos::new(ns.round() as u64);
     let requests = Counted(whole.requests, "request", "requests");
+    let delayed = format!("delayed {requests}");
+    let each = nanos(times.mean_ns);
     match times.n {
-        0 => Vec::new(),
-        1 => vec![format!("once for {each}"), format!("{requests} delayed")],
-        // what has no beginning and no end is counted by the requests
-        n if n == whole.requests => vec![format!("{requests} delayed by {each} each")],
-        n => vec![
-            format!("{} × {each}", Count(n)),
-            format!("{requests} delayed"),
-        ],
+        0 if whole.requests == 0 => Vec::new(),
+        // what has no beginning and no end
+        0 => {
+            let each = nanos(whole.excess_ns.get() as f64 / whole.requests as f64);
+            vec![format!("{delayed} by {each} each")]
+        }
+        1 => vec![format!("once, for {each}"), delayed],
+        n => {
+            let much_longer = |longest: &Nanos| longest.get() as f64 >= MUCH_LONGER * times.mean_ns;
+            let longest = times.longest.filter(much_longer);
+            let upto = longest.map_or_else(String::new, |longest| format!(" (up to {longest})"));
+            vec![
+                format!("{} times", Count(n)),
+                format!("{each} each{upto}"),
+                delayed,
+            ]
+        }
     }
 }
 
-/// How often something happened, and for how long on average.
+/// How often something happened, and for how long.
 #[derive(Clone, Copy)]
 struct Times {
     n: u64,
     mean_ns: f64,
+    longest: Option<Nanos>,
 }
 
 impl Times {
     fn of<'s>(shares: impl Iterator<Item = &'s CauseShare>) -> Self {
-        let (mut n, mut sum_ns) = (0, 0.0);
+        let (mut n, mut sum_ns, mut longest) = (0, 0.0, None);
         for share in shares {
-            n += share.episodes;
-            sum_ns += share.episodes as f64 * share.mean_episode_ns;
+            n += share.events;
+            sum_ns += share.events as f64 * share.mean_event_ns;
+            longest = longest.max(share.longest_event_ns);
         }
-        let mean_ns = sum_ns / n.max(1) as f64;
-        Self { n, mean_ns }
+        Self {
+            n,
+            mean_ns: sum_ns / n.max(1) as f64,
+            longest,
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 //! Each rule is a small function from the evidence to findings. A finding has figures with units and
 //! says what to do next. If the evidence is not conclusive, it says so, and what to measure.
 
+mod bursts;
 mod causes;
 mod doubts;
 mod facts;

@@ -41,15 +41,11 @@ pub(super) fn overtaking(facts: &Facts<'_>) -> Option<Finding> {
     let matters = facts.share_above_p99(Cause::Order) >= NOTABLE;
     (inversions.share >= MANY_OVERTAKEN || matters).then(|| {
         let mut text = format!(
-            "{} ({}) {} overtaken by a later one",
+            "{} ({}) {} overtaken by a later one of the same worker",
             Counted(inversions.overtaken, "request", "requests"),
             Whole(inversions.share),
             plural(inversions.overtaken, "was", "were")
         );
-        if let Some((by, of, times)) = inversions.pairs.first() {
-            let times = Counted(*times, "time", "times");
-            text += &format!(", most often those of worker {of} by those of worker {by} ({times})");
-        }
         text.push('.');
         // without causes, because they were withdrawn or not recorded, its share is not known
         let is_known = !facts.server.causes.is_empty();

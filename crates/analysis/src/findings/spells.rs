@@ -67,15 +67,15 @@ pub(super) fn single_events(facts: &Facts<'_>) -> Option<Finding> {
     }
     let few = |share: &&CauseShare| {
         share.culprit.is_some()
-            && (1..=FEW).contains(&share.episodes)
+            && (1..=FEW).contains(&share.events)
             && share.excess_share_above_p99.value >= DECIDES
     };
     let above = |share: &&CauseShare| share.excess_share_above_p99.value;
     let found = facts.server.causes.iter().filter(few);
     let share = found.max_by(|a, b| above(a).total_cmp(&above(b)))?;
     let culprit = share.culprit.as_ref()?.to_string();
-    let times = if share.episodes == 1 { "Once" } else { "Twice" };
-    let each = Nanos::new(share.mean_episode_ns.round() as u64);
+    let times = if share.events == 1 { "Once" } else { "Twice" };
+    let each = Nanos::new(share.mean_event_ns.round() as u64);
     let above_p99 = share.excess_share_above_p99;
     let makes = match above_p99.hi.filter(|_| above_p99.is_in_doubt()) {
         Some(hi) => format!(
@@ -91,7 +91,7 @@ pub(super) fn single_events(facts: &Facts<'_>) -> Option<Finding> {
     let mut text = format!(
         "{times}, for {each}{}, `{culprit}` delayed the server: {makes}. Another run of this length \
          may have none of it.",
-        if share.episodes == 1 { "" } else { " each" },
+        if share.events == 1 { "" } else { " each" },
     );
     let change = format!("without {culprit}");
     let mut forecasts = facts.server.predictions.iter();

@@ -1,7 +1,8 @@
 use super::*;
 use taillab_model::explanation::{
-    Cause, CauseShare, Clustering, Culprit, Explanation, FitPoint, HypervisorSpell, Inversions,
-    ModelFit, PredictedPoint, Prediction, Share, Sleeping, TakenByHypervisor, WorkerShare,
+    BurstRoot, Cause, CauseShare, Clustering, Culprit, Explanation, FitPoint, HypervisorSpell,
+    Inversions, ModelFit, PredictedPoint, Prediction, Share, Sleeping, SlowRequests,
+    TakenByHypervisor, WorkerShare,
 };
 use taillab_model::summary::{
     CpuTaken, Ideal, LeftOut, Matching, Measured, Overhead, Overload, ServiceTimeSource, Stages,
@@ -45,9 +46,11 @@ fn share(cause: Cause, culprit: Option<Culprit>, above: f64) -> CauseShare {
         excess_share_above_p99: value(above),
         excess_ns: Nanos::from_millis(1),
         requests: 40_280,
-        episodes: 212,
-        mean_episode_ns: 2_100_000.0,
-        requests_per_episode: 190.0,
+        events: 212,
+        mean_event_ns: 2_100_000.0,
+        median_event_ns: Some(Nanos::from_micros(1_900)),
+        longest_event_ns: Some(Nanos::from_millis(4)),
+        requests_per_event: 190.0,
     }
 }
 
@@ -87,6 +90,9 @@ struct Case {
     predictions: Vec<Prediction>,
     model_fit: Option<ModelFit>,
     clustering: Option<Clustering>,
+    bursts: u64,
+    burst_roots: Vec<BurstRoot>,
+    slow_requests: Option<SlowRequests>,
     hypervisor: Option<TakenByHypervisor>,
     sleeping: Option<Sleeping>,
     workers: Vec<WorkerShare>,
@@ -107,6 +113,9 @@ impl Default for Case {
             predictions: Vec::new(),
             model_fit: None,
             clustering: None,
+            bursts: 0,
+            burst_roots: Vec::new(),
+            slow_requests: None,
             hypervisor: None,
             sleeping: None,
             workers: Vec::new(),
@@ -162,6 +171,9 @@ impl Case {
             predictions: self.predictions.clone(),
             explanation: Some(Explanation {
                 clustering: self.clustering.clone(),
+                bursts: self.bursts,
+                burst_roots: self.burst_roots.clone(),
+                slow_requests: self.slow_requests,
                 hypervisor: self.hypervisor.clone(),
                 sleeping: self.sleeping,
                 workers: self.workers.clone(),
@@ -215,12 +227,12 @@ fn the_main_cause_is_named_with_its_culprits_its_forecast_and_a_command() {
             share(Cause::Softirq, None, 0.06),
             share(Cause::Background, None, 0.93),
             CauseShare {
-                episodes: 200,
+                events: 200,
                 ..share(Cause::Background, thread("kworker/0:1"), 0.6)
             },
             CauseShare {
-                episodes: 12,
-                mean_episode_ns: 0.0,
+                events: 12,
+                mean_event_ns: 0.0,
                 ..share(Cause::Background, thread("dpkg"), 0.3)
             },
             share(Cause::Background, thread("cron"), 0.01),
@@ -237,8 +249,8 @@ fn the_main_cause_is_named_with_its_culprits_its_forecast_and_a_command() {
     assert_eq!(findings.len(), 2, "{findings:#?}");
     assert_eq!(
         findings[0].text,
-        "`kworker/0:1` and `dpkg` on the core: 212 × 1.98 ms, 40,280 requests delayed, 93 % of the \
-         excess above p99; with `rt-priority` p99.9 would be 130 µs."
+        "`kworker/0:1` and `dpkg` on the core: 212 times, 1.98 ms each, delayed 40,280 requests, \
+         93 % of the excess above p99; with `rt-priority` p99.9 would be 130 µs."
     );
     assert_eq!(
         findings[0].advice.as_deref(),
@@ -246,8 +258,8 @@ fn the_main_cause_is_named_with_its_culprits_its_forecast_and_a_command() {
     );
     assert_eq!(
         findings[1].text,
-        "Softirqs on the server's core, for other requests' packets: 212 × 2.10 ms, 40,280 \
-         requests delayed, 6 % of the excess above p99."
+        "Softirqs on the server's core, for other requests' packets: 212 times, 2.10 ms each, \
+         delayed 40,280 requests, 6 % of the excess above p99."
     );
     assert!(findings.iter().all(|finding| !finding.inconclusive));
 }
@@ -255,7 +267,7 @@ fn the_main_cause_is_named_with_its_culprits_its_forecast_and_a_command() {
 #[test]
 fn a_cause_whose_interval_reaches_0_may_be_none() {
     let mut once = share(Cause::Hypervisor, None, 0.45);
-    once.episodes = 1;
+    once.events = 1;
     (
         once.excess_share_above_p99.lo,
         once.excess_share_above_p99.hi,
@@ -267,15 +279,15 @@ fn a_cause_whose_interval_reaches_0_may_be_none() {
     let finding = &case.findings()[0];
     assert_eq!(
         finding.text,
-        "The hypervisor, which took the server's CPU away: once for 2.10 ms, 40,280 requests delayed, \
+        "The hypervisor, which took the server's CPU away: once, for 2.10 ms, delayed 40,280 requests, \
          45 % (0 to 93 %) of the excess above p99; too few bursts to be sure of it."
     );
     assert!(finding.inconclusive && finding.advice.as_deref() == Some("Measure for longer (-d)."));
     // it follows the causes that were found, also smaller ones, and no change is advised
     let mut background = share(Cause::Background, None, 0.3);
-    background.episodes = 0;
+    background.events = 0;
     let mut dpkg = share(Cause::Background, thread("dpkg"), 0.3);
-    dpkg.episodes = 0;
+    dpkg.events = 0;
     let case = Case {
         causes: vec![once, dpkg, background],
         predictions: vec![prediction("rt-priority", Cause::Hypervisor, 100_000)],
@@ -284,8 +296,10 @@ fn a_cause_whose_interval_reaches_0_may_be_none() {
     let findings = case.findings();
     assert!(!findings[0].inconclusive && findings[1].inconclusive);
     let [dpkg, hypervisor] = [&findings[0].text, &findings[1].text];
-    // a cause that was not counted has only its share
-    assert_eq!(dpkg, "`dpkg` on the core: 30 % of the excess above p99.");
+    // what was not counted is told by its requests
+    let said =
+        "`dpkg` on the core: delayed 40,280 requests by 25 ns each, 30 % of the excess above p99.";
+    assert_eq!(dpkg, said);
     assert!(hypervisor.contains("too few bursts to be sure of it."));
     assert!(!hypervisor.contains("rt-priority"));
 }
@@ -312,7 +326,7 @@ fn a_cause_that_no_setting_removes_says_so() {
     assert!(
         finding
             .text
-            .ends_with("40,280 requests delayed, 70 % of the excess above p99.")
+            .ends_with("delayed 40,280 requests, 70 % of the excess above p99.")
     );
     assert!(
         finding
@@ -499,7 +513,7 @@ fn uneven_workers_matter_only_where_requests_wait_for_them() {
 }
 
 #[test]
-fn overtaking_is_told_with_the_workers_that_do_it() {
+fn overtaking_is_told_with_its_share() {
     let mut case = Case {
         causes: vec![share(Cause::Order, None, 0.0)],
         inversions: Inversions {
@@ -512,8 +526,7 @@ fn overtaking_is_told_with_the_workers_that_do_it() {
     let findings = case.findings();
     assert_eq!(
         findings[0].text,
-        "5,120 requests (4 %) were overtaken by a later one, most often those of worker 22 by \
-         those of worker 21 (1,300 times)."
+        "5,120 requests (4 %) were overtaken by a later one of the same worker."
     );
     assert_eq!(
         findings[0].advice.as_deref(),

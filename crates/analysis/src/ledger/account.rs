@@ -55,8 +55,25 @@ pub(super) struct ServedBy<'a> {
     pub(super) cpus: &'a [CpuHistory],
     /// The label of its services that take too long.
     pub(super) slow_service: Label,
+    /// Its waits for its CPU behind others of the server, if there were any since T2.
+    pub(super) behind: Option<Behind>,
     /// The server has other workers.
     pub(super) has_others: bool,
+}
+
+/// The waits of a worker for its CPU behind others of the server.
+#[derive(Clone, Copy)]
+pub(super) struct Behind {
+    pub(super) label: Label,
+    /// Their length until now.
+    pub(super) now_ns: u64,
+}
+
+impl ServedBy<'_> {
+    /// For how long the worker has waited so since it had waited for `before_ns`.
+    fn behind_since(&self, before_ns: u64) -> u64 {
+        self.behind.map_or(0, |behind| behind.now_ns - before_ns)
+    }
 }
 
 /// Everything that is known about a request at its T6.
@@ -106,6 +123,8 @@ pub(super) struct Account {
     /// usually needs almost the same stretches.
     direct: Stretches,
     inherited: Stretches,
+    /// The same since it is late.
+    late: Stretches,
     /// The same for the CPU histories from before the workers' busy periods.
     before: Stretches,
     /// The number of delays and delay sums that were read for this account; the tests bound it.
@@ -162,11 +181,13 @@ fn with_worker(
     left -= used;
     let transmit = transmit_ns(request).min(used);
 
-    // the rest is work for others; once the request is late, all of that is order
-    let order = others_since_late(request, now).min(left);
+    // the rest is work for others; once the request is late, what its worker has of that is order
+    let order = others_since_late(request, served_by, now).min(left);
     left -= order;
     let mut queue = left.min(case.ideal_queue_ns(received));
     left -= queue;
+    let behind = left.min(served_by.behind_since(request.behind_ns));
+    left -= behind;
     let imbalance = left.min(request.waits.imbalance_ns);
     left -= imbalance;
     let (waits, looked_at) = (&mut account.waits, &mut account.looked_at);
@@ -178,14 +199,12 @@ fn with_worker(
     left -= more;
     *looked_at += waits.len();
     let own = Who::Worker(served_by.worker.tid);
-    if imbalance > 0 {
-        waits.push((labels.label(Cause::Imbalance, own), imbalance, false));
-    }
+    waits.extend(beside(served_by, labels, behind, imbalance));
     if left > inherited {
         waits.push((fixed.unexplained, left - inherited, false));
     }
     let late = request.late.as_ref().map(|late| {
-        let label = labels.label(Cause::Order, Who::Worker(late.by));
+        let label = labels.label(Cause::Order, own);
         waits.push((label, order, false));
         (label, late)
     });
@@ -194,11 +213,17 @@ fn with_worker(
     let held = &mut account.held;
     held.clear();
     let stretch = (request.begin.delay_ns, now.delay_ns);
-    let direct = &mut account.direct;
-    let given = held_directly(stretch, served_by, late, direct, |label, ns| {
-        held.add(label, ns);
-        *looked_at += 1;
-    });
+    let stretches = (&mut account.direct, &mut account.late);
+    let given = held_directly(
+        stretch,
+        (served_by, &*labels),
+        late,
+        stretches,
+        |label, ns| {
+            held.add(label, ns);
+            *looked_at += 1;
+        },
+    );
     held.add(fixed.unexplained, delays.saturating_sub(given));
     for &(label, ns, _) in waits.iter() {
         held.add(label, ns);
@@ -208,20 +233,38 @@ fn with_worker(
         let more = request.waits.imbalance_ns - imbalance;
         gone_elsewhere(request, served_by, more, labels, held);
     }
-    let received_ns = received - pass_on(held, received, total);
-    let parts = &mut account.parts;
+    let own = OwnWork {
+        service_ns: used - transmit,
+        transmit_ns: transmit,
+        received_ns: received - pass_on(held, received, total),
+    };
+    put_parts(&mut account.parts, held, fixed, queue, &own);
+    own
+}
+
+/// The parts after T2: what held the request up, its wait in the queue, and its own work.
+fn put_parts(parts: &mut Lengths, held: &Lengths, fixed: &Fixed, queue: u64, own: &OwnWork) {
     for &(label, ns) in held.iter() {
         parts.add(label, ns);
     }
     parts.add(fixed.queue, queue);
-    parts.add(fixed.received, received_ns);
-    parts.add(fixed.service, used - transmit);
-    parts.add(fixed.stack_tx, transmit);
-    OwnWork {
-        service_ns: used - transmit,
-        transmit_ns: transmit,
-        received_ns,
-    }
+    parts.add(fixed.received, own.received_ns);
+    parts.add(fixed.service, own.service_ns);
+    parts.add(fixed.stack_tx, own.transmit_ns);
+}
+
+/// Waiting that is because of other workers: for their time on the CPU, and for a queue of its own.
+fn beside(
+    served_by: &ServedBy<'_>,
+    labels: &mut Labels,
+    behind: u64,
+    imbalance: u64,
+) -> impl Iterator<Item = Wait> + use<> {
+    let own = Who::Worker(served_by.worker.tid);
+    let behind = served_by.behind.map(|others| (others.label, behind, false));
+    let imbalance =
+        (imbalance > 0).then(|| (labels.label(Cause::Imbalance, own), imbalance, false));
+    behind.into_iter().chain(imbalance)
 }
 
 /// T5 to T6 is sending. If the service takes too long, the excess is assumed to be at its end.
@@ -231,12 +274,14 @@ fn transmit_ns(request: &OpenRequest) -> u64 {
     sending.saturating_sub(request.over_ns)
 }
 
-/// The time since the request became late, without delays and receive softirqs, in nanoseconds.
-fn others_since_late(request: &OpenRequest, now: Position) -> u64 {
+/// The time since the request became late, without delays, receive softirqs, and what its worker waited
+/// behind others of the server, in nanoseconds.
+fn others_since_late(request: &OpenRequest, served_by: &ServedBy<'_>, now: Position) -> u64 {
     request.late.as_ref().map_or(0, |late| {
         let since = now.since(late.since);
         let rest = (request.t6_ns - late.since_ns).saturating_sub(since.delay_ns);
-        rest.saturating_sub(since.received_ns)
+        let own = rest.saturating_sub(since.received_ns);
+        own.saturating_sub(served_by.behind_since(late.behind_ns))
     })
 }
 
@@ -259,12 +304,13 @@ fn without_worker(case: &Case<'_>, fixed: &Fixed, account: &mut Account) -> OwnW
 }
 
 /// Passes the delays between the history positions of T2 and T6 to `held` and returns their sum. Once the
-/// request is `late`, all delays except those of its own service have the label that comes with it.
+/// request is `late`, all delays have the label that comes with it, except for those of its own service, and
+/// for times in which nothing of the server could run ([`keeps_its_cause`]).
 fn held_directly(
     (from, to): (u64, u64),
-    served_by: &ServedBy<'_>,
+    (served_by, labels): (&ServedBy<'_>, &Labels),
     late: Option<(Label, &Late)>,
-    stretches: &mut Stretches,
+    (stretches, since_late): (&mut Stretches, &mut Stretches),
     mut held: impl FnMut(Label, u64),
 ) -> u64 {
     let (history, w, cpus) = (&served_by.worker.history, served_by.place, served_by.cpus);
@@ -273,14 +319,28 @@ fn held_directly(
     if let Some((order, late)) = late {
         let mut left = to - until;
         given += left;
-        for &(label, ns) in &late.own {
+        let mut keep = |label, ns: u64| {
             let ns = ns.min(left);
             left -= ns;
             held(label, ns);
-        }
+        };
+        late.own.iter().for_each(|&(label, ns)| keep(label, ns));
+        history.sum(w, cpus, (until, to), since_late, &mut |label, ns| {
+            if keeps_its_cause(labels.cause(label)) {
+                keep(label, ns);
+            }
+        });
         held(order, left);
     }
     given
+}
+
+/// Whether nothing of the server could run because of this, so that no order would have been better.
+pub(super) const fn keeps_its_cause(cause: Cause) -> bool {
+    matches!(
+        cause,
+        Cause::Throttled | Cause::Pause | Cause::Hypervisor | Cause::Unobserved
+    )
 }
 
 /// Inherits the last delays before T2, up to `wanted` nanoseconds. Returns how many were found.
@@ -371,12 +431,13 @@ fn in_order(
     };
     let total_ns = request.sojourn_ns();
     if let Some(served_by) = &case.served_by {
-        let late = request.late.as_ref().map(|late| Who::Worker(late.by));
-        let order = late.map(|by| labels.label(Cause::Order, by));
+        let by = Who::Worker(served_by.worker.tid);
+        let order = (request.late.as_ref()).map(|_| labels.label(Cause::Order, by));
         let trace = &served_by.worker.trace;
-        let moments = request
-            .traced
-            .map(|traced| trace.moments(case.id, traced, order));
+        let moments = request.traced.map(|traced| {
+            let keeps = |label| keeps_its_cause(labels.cause(label));
+            trace.moments(case.id, traced, order, keeps)
+        });
         let moments = moments.unwrap_or_default();
         return pieces::pieces(&request.stack, &moments, &meaning, total_ns);
     }

@@ -2,14 +2,14 @@
 
 use taillab_model::{Monotonic, Nanos, RecordingContext};
 
-use super::account::{Account, Case, Fixed, ServedBy, draw_up};
+use super::account::{Account, Behind, Case, Fixed, ServedBy, draw_up};
 use super::baseline::Baseline;
 use super::begins::Begins;
 use super::entry::{Entry, Ledger, LedgerOptions};
 use super::events::{RequestEvent, RequestId};
 use super::history::Position;
 use super::label::Labels;
-use super::queues::{Late, Line, Queues, Waits};
+use super::queues::{Late, Queues, Waits};
 use super::receive::{self, Receiving};
 use super::requests::OpenRequest;
 use super::server::ServerState;
@@ -195,12 +195,12 @@ impl Attribution {
                 imbalance_ns,
             },
             begin: Position::default(),
+            behind_ns: 0,
             late: None,
             used_ns: 0,
             over_ns: 0,
             slow_ns: 0,
             inheritance: Inheritance::default(),
-            line: None,
             overtaken_by: None,
             stack: Vec::new(),
             wanted,
@@ -233,9 +233,11 @@ impl Attribution {
         let server = &mut self.server;
         server.workers[w].outstanding += 1;
         server.recount(w, at_ns);
+        let behind_ns = server.behind_ns(w);
         let worker = &server.workers[w];
         let request = &mut server.requests[id];
         request.begin = worker.history.end(&server.histories);
+        request.behind_ns = behind_ns;
         request.inheritance = worker.inheritance;
         let [_, t3, t4, _] = request.stamps.middle();
         let begin_ns = match (t3, request.free_ns) {
@@ -247,15 +249,7 @@ impl Attribution {
             }
         };
         let begin_ns = begin_ns.clamp(at_ns, request.t6_ns.max(at_ns));
-        // virtual workers do not share a CPU, so each has an order of its own; and so has a worker that
-        // is alone, wherever it runs
-        let shares = server.workers.len() > 1 && !server.baseline.virtual_workers;
-        let line = match home.filter(|_| shares) {
-            Some(k) => Line::OfCpu(k),
-            None => Line::OfWorker(w),
-        };
-        request.line = Some(line);
-        self.queues.in_order(line).came(request.place, id);
+        self.queues.in_order(w).came(request.place, id);
         if request.wanted {
             server.begin_trace(w, id);
         }
@@ -343,7 +337,8 @@ impl Attribution {
             }
             let request = &mut server.requests[id];
             let begun = (request.place, request.tid);
-            request.overtaken_by = self.queues.begins(begun, request.queued_ns, at_ns);
+            let overtaken = self.queues.begins(begun, request.queued_ns, at_ns);
+            request.overtaken_by = overtaken.then_some(request.tid);
             if server.workers[w].serving.is_none() {
                 server.settle(w, at_ns);
                 server.serve(w, id, at_ns);
@@ -359,7 +354,7 @@ impl Attribution {
     /// T6: it is answered, and its account is drawn up.
     fn answered(&mut self, id: RequestId, at_ns: u64, sink: &mut impl FnMut(&Entry<'_>, &Labels)) {
         let server = &mut self.server;
-        let (worker, line) = (server.requests[id].worker, server.requests[id].line);
+        let worker = server.requests[id].worker;
         if let Some(w) = worker {
             server.settle(w, at_ns);
         }
@@ -370,22 +365,14 @@ impl Attribution {
         let server = &mut self.server;
         server.end_trace(w, id);
         let place = server.requests[id].place;
-        let overtaken = line.and_then(|line| {
-            let by = line.is_served_from(server.workers[w].home).then_some(w);
-            let order = self.queues.in_order(line);
-            order.left(place, by, |due| has_moved(server, due, line))
-        });
-        if let Some((due, by)) = overtaken
-            && let Some(of_due) = server.requests[due].worker
-        {
+        if let Some(due) = self.queues.in_order(w).left(place) {
             // in the order of arrival, the due request would have left now
-            server.settle(of_due, at_ns);
-            let (request, by) = (&mut server.requests[due], server.workers[by].tid);
-            let worker = &server.workers[of_due];
+            let behind_ns = server.behind_ns(w);
+            let (request, worker) = (&mut server.requests[due], &server.workers[w]);
             request.late = Some(Late {
                 since_ns: at_ns,
                 since: worker.history.end(&server.histories),
-                by,
+                behind_ns,
                 own: Vec::new(),
             });
             if let Some(traced) = &mut request.traced {
@@ -439,6 +426,8 @@ impl Attribution {
             ideal_ns: case.ideal_ns,
             own_queue_ideal_ns: request.waits.own_queue_ns + alone_ns,
             gain_ns: case.ideal_ns.saturating_sub(request.sojourn_ns()),
+            own_ns: request.used_ns + request.over_ns,
+            own_slow_ns: request.slow_ns,
             parts: &self.account.parts,
             excess: &self.account.excess,
             overtaken_by: request.overtaken_by,
@@ -446,17 +435,6 @@ impl Attribution {
         };
         sink(&entry, labels);
     }
-}
-
-/// Whether the worker of a request in `line` has moved away from it. Then the request has left that line.
-fn has_moved(server: &mut ServerState, id: RequestId, line: Line) -> bool {
-    let request = &mut server.requests[id];
-    let worker = request.worker.map(|w| &server.workers[w]);
-    let moved = worker.is_some_and(|worker| !line.is_served_from(worker.home));
-    if moved {
-        request.line = None;
-    }
-    moved
 }
 
 /// What is known about a request at its T6. `alone_ns` is its ideal sojourn without a wait.
@@ -468,6 +446,14 @@ fn case<'s>(
 ) -> (Case<'s>, &'s mut Labels) {
     let worker = server.requests[id].worker;
     let slow_service = worker.map(|w| server.slow_service(w));
+    let behind = worker.and_then(|w| {
+        let now_ns = server.behind_ns(w);
+        let label = (now_ns > server.requests[id].behind_ns).then(|| server.behind_others(w));
+        Some(Behind {
+            label: label??,
+            now_ns,
+        })
+    });
     let request = &server.requests[id];
     let case = Case {
         request,
@@ -477,6 +463,7 @@ fn case<'s>(
             place: w,
             cpus: &server.histories,
             slow_service,
+            behind,
             has_others: server.workers.len() > 1,
         }),
         resent: resent.within(request.key.client(), request.t1_ns, request.t6_ns),

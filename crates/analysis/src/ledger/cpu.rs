@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use taillab_model::{Monotonic, Tid};
 
+use super::disturbances::PartOf;
 use super::label::Label;
 use crate::id_map::LastFound;
 use crate::timeline::{CpuLine, Segment, SegmentCursor, Top};
@@ -23,6 +24,8 @@ pub(super) struct Stretch {
 /// A CPU, and the workers that need it.
 #[derive(Default)]
 pub(super) struct CpuClock {
+    /// Its number.
+    pub(super) number: u16,
     /// The place of its line in the timeline, and the place in that line.
     pub(super) line: Option<usize>,
     cursor: SegmentCursor,
@@ -39,6 +42,8 @@ pub(super) struct CpuClock {
     /// How many of them wait for the CPU, and how many of these were preempted.
     pub(super) waiting: usize,
     pub(super) preempted: usize,
+    /// For how long workers have worked here, within the time that their services may take.
+    pub(super) worked_ns: u64,
     /// Workers with requests that sleep and should be woken here.
     pub(super) unwoken: usize,
     /// Until then, the workers that wait are held back.
@@ -47,19 +52,20 @@ pub(super) struct CpuClock {
     /// if that was in the middle of a request.
     pub(super) on_its_way_until_ns: u64,
     pub(super) on_its_way: Label,
+    /// The worker that is on its way.
+    pub(super) on_its_way_of: usize,
     /// Where in its history the busy period began.
     pub(super) busy_floor: u64,
     /// The last T2 here.
     pub(super) last_queued_ns: u64,
-    /// Whether this stay of the current thread has been counted as an episode, and whether this segment
-    /// has.
-    pub(super) counted_thread: bool,
-    pub(super) counted_segment: bool,
+    /// When the current thread came onto it.
+    pub(super) thread_since_ns: u64,
 }
 
 impl CpuClock {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(number: u16) -> Self {
         Self {
+            number,
             recent: VecDeque::with_capacity(RECENT + 1),
             ..Self::default()
         }
@@ -131,7 +137,6 @@ impl CpuClock {
         };
         let before = self.segment.take();
         self.segment = self.cursor.next(line);
-        self.counted_segment = false;
         if let Some(before) = before {
             if self.recent.len() == RECENT {
                 self.recent.pop_front();
@@ -140,7 +145,8 @@ impl CpuClock {
         }
         let thread = |segment: Option<Segment>| segment.map(|segment| segment.thread);
         if thread(before) != thread(self.segment) {
-            self.counted_thread = false;
+            let since = self.segment.map(|segment| segment.from);
+            self.thread_since_ns = since.map_or(0, Monotonic::nanos_since_boot);
             self.find_worker(workers);
         }
         self.segment.is_some()
@@ -155,6 +161,16 @@ impl CpuClock {
     /// Whether the workers that wait for it are held back.
     pub(super) fn holds_back(&self, at_ns: u64) -> bool {
         self.waiting > 0 && at_ns < self.held_back_until_ns
+    }
+
+    /// The present segment, in which `at_ns` lies.
+    pub(super) fn segment_at(&self, at_ns: u64) -> PartOf {
+        let since = self
+            .segment
+            .map_or(at_ns, |segment| segment.from.nanos_since_boot());
+        PartOf::Stay {
+            since_ns: since.min(at_ns),
+        }
     }
 
     /// What comes after the present segment.

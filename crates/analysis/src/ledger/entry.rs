@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use taillab_model::explanation::Cause;
 use taillab_model::{Monotonic, Nanos, RequestKey, Stamps, Tid};
 
+use super::disturbances::EventLengths;
 use super::label::{Label, Labels};
 use super::pieces::Piece;
 
@@ -48,6 +49,10 @@ pub struct Entry<'a> {
     pub own_queue_ideal_ns: u64,
     /// By how much it was faster than its ideal: max(0, ideal − sojourn).
     pub gain_ns: u64,
+    /// Its own time on the CPU.
+    pub own_ns: u64,
+    /// The part of that which is charged as slow service.
+    pub own_slow_ns: u64,
     /// The sojourn by cause: the lengths, none of them zero, sum to `sojourn_ns`.
     pub parts: &'a [(Label, u64)],
     /// The excess by cause: the lengths, none of them zero, sum to max(0, sojourn − ideal).
@@ -75,12 +80,10 @@ impl Entry<'_> {
 /// What was counted over all requests.
 #[derive(Clone, Debug)]
 pub struct Ledger {
-    /// The names of the labels; the lists below have an entry for each.
+    /// The names of the labels; the list of events has an entry for each.
     pub labels: Labels,
-    /// How often each label held up work while a request was there.
-    pub episodes: Vec<u64>,
-    /// For how long each label held up work, in all.
-    pub held_up_ns: Vec<u64>,
+    /// What each label held up work with while a request was there, as events.
+    pub events: Vec<EventLengths>,
     /// For each worker, its time in service, including timer sleeps that count as service, in nanoseconds.
     pub served_ns: Vec<(Tid, u64)>,
 }

@@ -1,5 +1,7 @@
 //! Labels: small numbers for pairs of cause and culprit, and the culprits' names.
 
+use std::collections::BTreeSet;
+
 use taillab_model::explanation::{Cause, Culprit, nameless};
 use taillab_model::{Interrupt, RecordingContext, Tid};
 
@@ -24,6 +26,10 @@ pub enum Who {
     Softirq(u8),
     /// A system call, by its number on x86-64.
     Call(u16),
+    /// The threads of the server's runtime that stop all others.
+    Runtime,
+    /// The threads of the server that share a CPU, by its number.
+    OnCpu(u16),
     /// A power state of a CPU, by its number.
     Idle(u8),
 }
@@ -61,7 +67,11 @@ pub struct Labels {
     /// The threads that run softirqs for their CPU (`ksoftirqd`).
     softirq_threads: Vec<Tid>,
     /// The threads of the server's own processes.
-    own_threads: Vec<Tid>,
+    own_threads: IdMap<()>,
+    /// The workers that share a CPU, by its number.
+    on_cpu: IdMap<Vec<Tid>>,
+    /// The names of the runtime's threads that were seen to stop all others.
+    stopped_by: BTreeSet<&'static str>,
     interrupts: IdMap<String>,
 }
 
@@ -89,7 +99,9 @@ impl Labels {
             numbers: Numbered::default(),
             threads: context.threads.iter().map(thread).collect(),
             softirq_threads: softirq_threads.map(|thread| thread.tid).collect(),
-            own_threads: own_threads.map(|thread| thread.tid).collect(),
+            own_threads: own_threads.map(|thread| (thread.tid, ())).collect(),
+            on_cpu: IdMap::default(),
+            stopped_by: BTreeSet::new(),
             interrupts: interrupts.map(|i| (i.number, i.name.clone())).collect(),
         }
     }
@@ -132,13 +144,13 @@ impl Labels {
         match (self.cause(label), self.named(self.who(label))?) {
             // the program that took the CPU from the workers is the server itself
             (
-                Cause::Background,
+                Cause::Background | Cause::OwnThreads,
                 Culprit::Thread {
                     name,
                     pid,
                     tid: Some(tid),
                 },
-            ) if self.own_threads.contains(&tid) => Some(Culprit::OwnThread { name, pid, tid }),
+            ) if self.is_own(tid) => Some(Culprit::OwnThread { name, pid, tid }),
             (_, culprit) => Some(culprit),
         }
     }
@@ -166,6 +178,18 @@ impl Labels {
             Who::Call(number) => Culprit::SystemCall {
                 name: call_name(number),
             },
+            Who::Runtime => Culprit::Runtime {
+                task: "garbage collection".to_owned(),
+                threads: self
+                    .stopped_by
+                    .iter()
+                    .map(|name| (*name).to_owned())
+                    .collect(),
+            },
+            Who::OnCpu(cpu) => Culprit::SharedCpu {
+                cpu,
+                threads: self.on_cpu.get(&cpu.into()).map_or(0, Vec::len) as u32,
+            },
             Who::Idle(state) => Culprit::IdleState { state },
         })
     }
@@ -175,6 +199,30 @@ impl Labels {
         self.threads
             .get(&tid)
             .map_or_else(|| nameless(tid), |(name, _)| name.clone())
+    }
+
+    /// Whether it is a thread of the server's own processes.
+    pub(super) fn is_own(&self, thread: Tid) -> bool {
+        self.own_threads.contains_key(&thread)
+    }
+
+    /// The threads of the server's own processes, with their names.
+    pub(super) fn own(&self) -> impl Iterator<Item = (Tid, &str)> {
+        let own = self.threads.iter().filter(|(tid, _)| self.is_own(**tid));
+        own.map(|(tid, (name, _))| (*tid, name.as_str()))
+    }
+
+    /// Threads of the runtime with this name stopped all others.
+    pub(super) fn stopped_by(&mut self, name: &'static str) {
+        self.stopped_by.insert(name);
+    }
+
+    /// A worker shares this CPU with others.
+    pub(super) fn shares(&mut self, cpu: u16, worker: Tid) {
+        let workers = self.on_cpu.entry(cpu.into()).or_default();
+        if !workers.contains(&worker) {
+            workers.push(worker);
+        }
     }
 
     /// Whether this thread runs softirqs that were deferred.
@@ -187,7 +235,9 @@ impl Labels {
         let (cause, who) = self.met[label as usize];
         let key = match who {
             // each of the server's own threads does different work
-            Who::Thread(tid) if cause == Cause::Background && self.own_threads.contains(&tid) => {
+            Who::Thread(tid)
+                if matches!(cause, Cause::Background | Cause::OwnThreads) && self.is_own(tid) =>
+            {
                 GroupKey::Single(who)
             }
             Who::Thread(tid) => match self.threads.get(&tid) {
@@ -253,6 +303,8 @@ fn pack(who: Who) -> u64 {
         Who::Call(number) => with(4, number.into()),
         Who::Idle(state) => with(5, state.into()),
         Who::Interrupt(interrupt) => with(6, pack_top(Top::Interrupt(interrupt)).into()),
+        Who::OnCpu(cpu) => with(7, cpu.into()),
+        Who::Runtime => with(8, 0),
     }
 }
 

@@ -27,7 +27,12 @@
 //! or it is real-time and an ordinary thread ran for a long time, or its group's own accounting says so.
 //! Then all that time is `throttled`, whatever else ran on the CPU. A worker that sleeps as if waiting for
 //! requests, although it has one, is about to be woken, or its wake-up was not seen: it is held up by
-//! whatever its CPU does.
+//! whatever its CPU does. So does a thread of a pool that sleeps in `futex` before it has read the request:
+//! it is idle, and not blocked. If it has read the request, and sleeps where sockets are waited for, it waits
+//! for another server (`upstream`), unless a thread of its own process woke it.
+//!
+//! While the runtime of the server's language has stopped everything else of the server ([`pauses`]),
+//! whatever holds up a worker is `pause`.
 //!
 //! For a request, the history between its T2 and its T6 is what held it up directly. The rest of T2 to
 //! T6 is work: its own (`service`, and from T5 on `stack_tx`), and that for requests before it.
@@ -56,14 +61,16 @@
 //! takes one subtraction of two positions for each request: the delay of a busy period is never walked
 //! twice.
 //!
-//! Three things come before inheritance in H:
-//! - `order`: the excess over first come, first served with the same workers. Take the k-th response
-//!   of a CPU. In the order of arrival, it would have been that of the k-th request. From then on that
-//!   request is late, and whatever it still waits for is `order`: work for others, and anything that
-//!   holds up the CPU meanwhile, since the request would have left before. The culprit is the worker
-//!   that overtook it. What its own service brings about (too much work, page faults, sleeps, a slower CPU)
-//!   is not `order`: it would have been the same. A request whose worker has moved to another CPU since T2
-//!   is left out: it neither waits for those that stayed, nor delays them.
+//! Four things come before inheritance in H:
+//! - `order`: the excess over first come, first served by the same worker. Take the k-th response
+//!   of a worker. In the order of arrival, it would have been that of the k-th request. From then on that
+//!   request is late, and whatever it still waits for is `order`: the worker's work for others, and anything
+//!   that holds it up meanwhile, since the request would have left before. What its own service brings about
+//!   (too much work, page faults, sleeps, a slower CPU) is not `order`: it would have been the same. Nor are
+//!   times in which nothing of the server could run: a quota, a pause, a stall.
+//! - `own_threads`: while its worker waits for the CPU, other workers of the server work there. That is
+//!   charged directly, beyond what the ideal queue waits. Other threads of the server that have the CPU are
+//!   `own_threads`, too.
 //! - `imbalance`: the excess of separate queues over one queue for all workers. The same requests, each
 //!   with the time for which it kept its worker, are sent through one queue in the order of arrival. If
 //!   a request really waited longer, the difference is charged: first from the work before it, then
@@ -110,7 +117,7 @@
 //! [`Attribution`] handles the events of requests in order of time (`events`) and keeps the requests that
 //! are in the server (`requests`). Between the events, `server` follows the CPUs (`cpu`) and workers
 //! (`worker`) and writes their delay histories (`history`) and, while a slow request is in the server,
-//! their traces (`trace`). `queues` has the queues that the server is compared with. At T6,
+//! their traces (`trace`). `pauses` finds when the runtime stopped them, and `disturbances` joins the pieces of a delay to what happened. `queues` has the queues that the server is compared with. At T6,
 //! `account::draw_up` computes the account; it does not change the state of the server.
 
 mod account;
@@ -118,11 +125,13 @@ mod attribution;
 mod baseline;
 mod begins;
 mod cpu;
+mod disturbances;
 mod entry;
 mod events;
 mod history;
 mod label;
 mod lengths;
+mod pauses;
 mod pieces;
 mod queues;
 mod receive;
@@ -133,6 +142,7 @@ mod worker;
 
 pub use attribution::{Attribution, LOOK_BACK};
 pub use baseline::Baseline;
+pub use disturbances::EventLengths;
 pub use entry::{Entry, Ledger, LedgerOptions};
 pub(crate) use label::{GroupKey, of_storage, of_top, softirq_name};
 pub use label::{Label, Labels, Who};

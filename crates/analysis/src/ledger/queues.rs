@@ -10,7 +10,7 @@ use taillab_queueing::ideal::IdealQueue;
 use super::events::RequestId;
 use super::history::Position;
 use super::label::Label;
-use crate::id_map::grow_to;
+use crate::id_map::{IdMap, grow_to};
 
 /// How long a request waits in the queues that the server is compared with.
 #[derive(Clone, Copy, Debug, Default)]
@@ -23,34 +23,16 @@ pub(super) struct Waits {
     pub(super) imbalance_ns: u64,
 }
 
-/// A queue whose requests should be served in order of arrival.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Line {
-    OfCpu(usize),
-    OfWorker(usize),
-}
-
-impl Line {
-    /// Whether a worker takes its requests from this line while its last CPU is `home`. One that has moved
-    /// to another CPU no longer delays those who wait for this one, nor do they delay it.
-    pub(super) fn is_served_from(self, home: Option<usize>) -> bool {
-        match self {
-            Self::OfCpu(k) => home == Some(k),
-            Self::OfWorker(_) => true,
-        }
-    }
-}
-
 /// The queues that the server is compared with.
 pub(super) struct Queues {
     service_time: Nanos,
     ideal: IdealQueue,
     one: OneQueue,
     workers: Vec<OwnQueue>,
-    of_cpus: Vec<ArrivalOrder>,
-    of_workers: Vec<ArrivalOrder>,
-    /// The latest arrival that was begun: its place, its worker, and when.
-    latest: Option<(usize, Tid, u64)>,
+    /// By worker.
+    orders: Vec<ArrivalOrder>,
+    /// The latest arrival that each worker has begun: its place, and when.
+    latest: IdMap<(usize, u64)>,
 }
 
 impl Queues {
@@ -60,9 +42,8 @@ impl Queues {
             ideal: IdealQueue::new(service_time, workers),
             one: OneQueue::new(workers.get() as usize),
             workers: Vec::new(),
-            of_cpus: Vec::new(),
-            of_workers: Vec::new(),
-            latest: None,
+            orders: Vec::new(),
+            latest: IdMap::default(),
         }
     }
 
@@ -88,32 +69,25 @@ impl Queues {
         )
     }
 
-    /// The requests of a line, in order of arrival.
-    pub(super) fn in_order(&mut self, line: Line) -> &mut ArrivalOrder {
-        let (lines, place) = match line {
-            Line::OfCpu(k) => (&mut self.of_cpus, k),
-            Line::OfWorker(w) => (&mut self.of_workers, w),
-        };
-        grow_to(lines, place)
+    /// The requests of worker `w`, in order of arrival.
+    pub(super) fn in_order(&mut self, w: usize) -> &mut ArrivalOrder {
+        grow_to(&mut self.orders, w)
     }
 
-    /// A worker begins to serve the request at `place`, which was queued at `queued_ns`. Returns the worker
-    /// of a later arrival whose service began before it, if there is one.
+    /// A worker begins to serve the request at `place`, which was queued at `queued_ns`. Whether it began a
+    /// later arrival before. What other workers do is in queues of their own.
     pub(super) fn begins(
         &mut self,
         (place, worker): (usize, Tid),
         queued_ns: u64,
         at_ns: u64,
-    ) -> Option<Tid> {
-        match self.latest {
-            Some((latest, by, begun_ns)) if latest >= place => {
-                (latest > place && begun_ns >= queued_ns).then_some(by)
-            }
-            _ => {
-                self.latest = Some((place, worker, at_ns));
-                None
-            }
+    ) -> bool {
+        let latest = self.latest.entry(worker).or_insert((place, at_ns));
+        if latest.0 > place {
+            return latest.1 >= queued_ns;
         }
+        *latest = (place, at_ns);
+        false
     }
 }
 
@@ -173,18 +147,16 @@ impl OwnQueue {
     }
 }
 
-/// First come, first served: when each request should have left.
+/// First come, first served: when each request of a worker should have left.
 ///
 /// Whichever request is served, the k-th response leaves at the same time. In the order of arrival, it
 /// would have been that of the k-th request. If that request is still in the server then, it is late, and
-/// whatever it waits for from then on is because of the order.
+/// what its worker does for others from then on is because of the order.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ArrivalOrder {
     /// The places and ids of the requests whose turn to leave has not come; `None` for those that have
     /// already left.
     waiting: VecDeque<(usize, Option<RequestId>)>,
-    /// The worker that last answered a request before its turn.
-    overtaker: usize,
 }
 
 impl ArrivalOrder {
@@ -198,20 +170,11 @@ impl ArrivalOrder {
         self.waiting.insert(after, (place, Some(id)));
     }
 
-    /// The request at `place` was answered by worker `w`, or (`None`) by one that has moved elsewhere, which
-    /// overtakes nobody here. Returns the request whose turn it was to leave, if that is still there, and
-    /// the worker that overtook it. Those that `has_moved` have no turn.
-    pub(super) fn left(
-        &mut self,
-        place: usize,
-        w: Option<usize>,
-        mut has_moved: impl FnMut(RequestId) -> bool,
-    ) -> Option<(RequestId, usize)> {
-        if self
-            .waiting
-            .front()
-            .is_some_and(|&(first, _)| first == place)
-        {
+    /// The request at `place` was answered. Returns the request whose turn it was to leave, if that is still
+    /// there.
+    pub(super) fn left(&mut self, place: usize) -> Option<RequestId> {
+        let first = self.waiting.front().map(|&(first, _)| first);
+        if first == Some(place) {
             self.waiting.pop_front();
             return None;
         }
@@ -219,21 +182,9 @@ impl ArrivalOrder {
         if let Some(entry) = self.waiting.get_mut(found)
             && entry.0 == place
         {
-            let Some(w) = w else {
-                self.waiting.remove(found);
-                return None;
-            };
             entry.1 = None;
-            if found > 0 {
-                self.overtaker = w;
-            }
         }
-        while let Some((_, due)) = self.waiting.pop_front() {
-            if due.is_none_or(|due| !has_moved(due)) {
-                return Some((due?, self.overtaker));
-            }
-        }
-        None
+        self.waiting.pop_front()?.1
     }
 }
 
@@ -243,8 +194,8 @@ pub(super) struct Late {
     pub(super) since_ns: u64,
     /// The end of its worker's history then.
     pub(super) since: Position,
-    /// The worker that overtook it.
-    pub(super) by: Tid,
+    /// For how long its worker had waited behind others on its CPU until then.
+    pub(super) behind_ns: u64,
     /// The delays since then that its own service brought about, by label.
     pub(super) own: Vec<(Label, u64)>,
 }
@@ -289,46 +240,29 @@ mod tests {
     }
 
     #[test]
-    fn the_overtaker_is_the_one_that_left_before_its_turn() {
+    fn who_is_overtaken_is_late() {
         let mut order = ArrivalOrder::default();
         for place in 0..3 {
             order.came(place, place as RequestId);
         }
         // the third leaves first: the first is late. Then the first: the second is.
-        let mut left = |place, w| order.left(place, Some(w), |_| false);
-        assert_eq!(left(2, 7), Some((0, 7)));
-        assert_eq!(left(0, 8), Some((1, 7)));
-        assert_eq!(left(1, 9), None);
-    }
-
-    fn of_five() -> ArrivalOrder {
-        let mut order = ArrivalOrder::default();
-        for place in 0..5 {
-            order.came(place, place as RequestId);
-        }
-        order
+        assert_eq!(
+            [2, 0, 1].map(|place| order.left(place)),
+            [Some(0), Some(1), None]
+        );
     }
 
     #[test]
-    fn who_was_answered_elsewhere_has_overtaken_nobody() {
-        let mut order = of_five();
-        assert_eq!(order.left(1, None, |_| false), None);
-        assert_eq!(order.left(0, Some(7), |_| false), None);
-        // the fourth overtakes the third, which then moves: its turn becomes that of the fourth
-        assert_eq!(order.left(3, Some(7), |_| false), Some((2, 7)));
-        assert_eq!(order.left(2, None, |_| false), None);
-        assert_eq!(order.left(4, Some(7), |_| false), None);
-        assert!(order.waiting.is_empty());
-    }
-
-    #[test]
-    fn who_has_moved_is_not_overtaken() {
-        let mut order = of_five();
-        assert_eq!(order.left(2, Some(7), |due| due == 0), Some((1, 7)));
-        assert_eq!(order.left(1, Some(8), |due| due == 0), None);
-        assert_eq!(order.left(3, Some(8), |due| due == 0), None);
-        assert_eq!(order.left(4, Some(8), |due| due == 0), None);
-        assert!(order.waiting.is_empty());
+    fn only_the_same_worker_overtakes() {
+        let mut queues = Queues::new(USUAL, NonZeroU32::MIN);
+        assert!(!queues.begins((3, 7), 0, 50));
+        assert!(!queues.begins((2, 8), 10, 60), "another worker's queue");
+        assert!(queues.begins((2, 7), 10, 60));
+        assert!(
+            !queues.begins((1, 7), 55, 60),
+            "it came after that had begun"
+        );
+        assert!(!queues.begins((4, 7), 10, 70));
     }
 
     proptest! {
@@ -343,8 +277,7 @@ mod tests {
             }
             for (turn, &place) in leaving.iter().enumerate() {
                 let gone = leaving[..=turn].contains(&turn);
-                let due = order.left(place, Some(1), |_| false);
-                let due = due.map(|(id, _)| id as usize);
+                let due = order.left(place).map(|id| id as usize);
                 prop_assert_eq!(due, (!gone).then_some(turn));
             }
         }

@@ -7,7 +7,7 @@ use taillab_model::{Monotonic, RequestKey, Stamps, Tid};
 use super::events::RequestId;
 use super::history::Position;
 use super::label::Label;
-use super::queues::{Late, Line, Waits};
+use super::queues::{Late, Waits};
 use super::trace::Traced;
 use super::worker::Inheritance;
 use crate::spans::Span;
@@ -43,6 +43,8 @@ pub(super) struct OpenRequest {
     pub(super) waits: Waits,
     /// The end of its worker's history at T2.
     pub(super) begin: Position,
+    /// For how long its worker had waited behind others on its CPU until then.
+    pub(super) behind_ns: u64,
     pub(super) late: Option<Late>,
     /// Work for this request, within the time that a service may take.
     pub(super) used_ns: u64,
@@ -51,9 +53,7 @@ pub(super) struct OpenRequest {
     /// The part of that which is charged to the service itself.
     pub(super) slow_ns: u64,
     pub(super) inheritance: Inheritance,
-    /// The queue in which it should be served in order of arrival.
-    pub(super) line: Option<Line>,
-    /// The worker of a later arrival whose service began before it.
+    /// Its worker, if that began the service of a later arrival before it.
     pub(super) overtaken_by: Option<Tid>,
     /// [T1, T2] by label, the latest first.
     pub(super) stack: Vec<(Label, u64)>,

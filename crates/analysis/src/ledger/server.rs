@@ -7,15 +7,19 @@
 mod charge;
 mod states;
 
+use std::sync::Arc;
+
 use taillab_model::RecordingContext;
 use taillab_model::explanation::Cause;
 
 use super::baseline::Baseline;
 use super::cpu::CpuClock;
+use super::disturbances::Disturbances;
 use super::entry::Ledger;
 use super::events::{EventQueue, RequestId};
 use super::history::CpuHistory;
 use super::label::{Label, Labels, Who};
+use super::pauses::Pauses;
 use super::requests::RequestsInside;
 use super::worker::Worker;
 use crate::id_map::{LastFound, grow_to};
@@ -47,6 +51,9 @@ pub(super) struct ServerState {
     pub(super) events: EventQueue,
     /// Time of receive softirqs that counts as work: ρ for each packet that came in.
     tokens_ns: u64,
+    /// When the runtime stopped the server in this window.
+    pauses: Arc<Pauses>,
+    disturbances: Disturbances,
     pub(super) ledger: Ledger,
 }
 
@@ -66,10 +73,11 @@ impl ServerState {
             requests: RequestsInside::default(),
             events: EventQueue::default(),
             tokens_ns: 0,
+            pauses: Arc::default(),
+            disturbances: Disturbances::default(),
             ledger: Ledger {
                 labels: Labels::new(context),
-                episodes: Vec::new(),
-                held_up_ns: Vec::new(),
+                events: Vec::new(),
                 served_ns: Vec::new(),
             },
         }
@@ -78,8 +86,7 @@ impl ServerState {
     /// What was counted.
     pub(super) fn finish(self) -> Ledger {
         let mut ledger = self.ledger;
-        ledger.episodes.resize(ledger.labels.len(), 0);
-        ledger.held_up_ns.resize(ledger.labels.len(), 0);
+        ledger.events = self.disturbances.finish(&ledger.labels);
         let workers = self.workers.iter();
         ledger.served_ns = workers.map(|w| (w.tid, w.served_ns)).collect();
         ledger
@@ -89,6 +96,7 @@ impl ServerState {
     pub(super) fn enter(&mut self, matched: &Matched, timeline: &Timeline, from_ns: u64) {
         self.timeline = timeline.clone();
         self.speed = Speed::of(matched, &self.baseline.paces);
+        self.pauses = Arc::new(Pauses::of(timeline, &mut self.ledger.labels));
         let mut last = 0;
         let unknown = self.label(Cause::Unobserved, Who::Nobody);
         for &tid in &matched.workers {
@@ -170,7 +178,7 @@ impl ServerState {
 
     fn add_cpu(&mut self, cpu: u16) -> usize {
         let k = self.cpus.len();
-        self.cpus.push(CpuClock::new());
+        self.cpus.push(CpuClock::new(cpu));
         self.histories.push(CpuHistory::default());
         *grow_to(&mut self.places_of_cpus, cpu.into()) = Some(k);
         k
@@ -179,6 +187,21 @@ impl ServerState {
     /// The place of a CPU. Every change of a worker's state needs it, and there may be hundreds of CPUs.
     fn cpu_index(&self, cpu: u16) -> Option<usize> {
         self.places_of_cpus.get(usize::from(cpu)).copied().flatten()
+    }
+
+    /// For how long worker `w` has waited for its CPU while others of the server worked there.
+    pub(super) fn behind_ns(&self, w: usize) -> u64 {
+        let worker = &self.workers[w];
+        let now = worker
+            .behind_since
+            .map(|(k, from)| self.cpus[k].worked_ns - from);
+        worker.behind_ns + now.unwrap_or(0)
+    }
+
+    /// The label of the wait of worker `w` for others on its CPU.
+    pub(super) fn behind_others(&mut self, w: usize) -> Option<Label> {
+        let cpu = self.cpus[self.workers[w].home?].number;
+        Some(self.label(Cause::OwnThreads, Who::OnCpu(cpu)))
     }
 
     fn label(&mut self, cause: Cause, who: Who) -> Label {

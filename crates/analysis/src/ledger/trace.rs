@@ -73,12 +73,13 @@ impl Trace {
     }
 
     /// What happened to the request `id` until now. Once it was late, delays count as `order`, except for
-    /// those of its own service.
+    /// those of its own service and those that keep their cause.
     pub(super) fn moments(
         &self,
         id: RequestId,
         Traced { from, late }: Traced,
         order: Option<Label>,
+        keeps: impl Fn(Label) -> bool,
     ) -> Vec<(Moment, u64)> {
         let range = self.noted.range(from - self.forgotten..);
         let moment = |(place, &(what, length)): (usize, &(Happened, u64))| {
@@ -87,7 +88,8 @@ impl Trace {
                 Happened::Work(_) => Moment::Others,
                 Happened::Received => Moment::Received,
                 Happened::Delay(label, of) => {
-                    let order = order.filter(|_| place >= late && of != Some(id));
+                    let is_own = of == Some(id) || keeps(label);
+                    let order = order.filter(|_| place >= late && !is_own);
                     Moment::Delay(order.unwrap_or(label))
                 }
             };
@@ -138,7 +140,7 @@ mod tests {
                     0 | 1 => {
                         if let Some(traced) = request.traced {
                             let late = request.late.then_some(order);
-                            let told = trace.moments(id, traced, late);
+                            let told = trace.moments(id, traced, late, |_| false);
                             let told: Vec<_> = told.iter().map(|t| format!("{t:?}")).collect();
                             let own = request.moments.iter();
                             let own: Vec<_> = own.map(|m| format!("{m:?}")).collect();

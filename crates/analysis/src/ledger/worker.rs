@@ -87,6 +87,8 @@ pub(super) struct Worker {
     pub(super) state: WorkerState,
     /// When `state` ends; never before the attribution's time while there are requests.
     pub(super) until_ns: u64,
+    /// When `state` began.
+    pub(super) state_since_ns: u64,
     /// The number of its busy period, by which events of an earlier one are recognised.
     pub(super) busy_period: u32,
     pub(super) history: WorkerHistory,
@@ -100,6 +102,12 @@ pub(super) struct Worker {
     pub(super) slow_service: Option<Label>,
     pub(super) outstanding: usize,
     pub(super) counted: CountedOn,
+    /// For how long it has waited for its CPU while others of the server worked there, except for the present
+    /// wait: that began when the CPU (its index) had been worked on for so long.
+    pub(super) behind_ns: u64,
+    pub(super) behind_since: Option<(usize, u64)>,
+    /// The CPU on which it was last counted among those that share it.
+    pub(super) shares: Option<usize>,
     pub(super) inheritance: Inheritance,
     pub(super) serving: Option<RequestId>,
     /// Requests that it began while it served another. Their places show whether they have left meanwhile.
@@ -155,6 +163,9 @@ impl Worker {
     }
 
     fn enter(&mut self, span: &WorkerSpan) {
+        if self.state != span.state {
+            self.state_since_ns = span.from.nanos_since_boot();
+        }
         self.state = span.state;
         self.until_ns = match self.spans.following() {
             Some(_) => span.to.nanos_since_boot(),

@@ -58,8 +58,11 @@ pub(crate) fn without(
         | Cause::BlockedIo
         | Cause::BlockedOther
         | Cause::Unobserved => unblock(change, observed, cause, service_time),
-        Cause::Order if change.discipline.order == Order::Batches => return false,
-        Cause::Order => change.discipline.order = Order::Arrival,
+        Cause::Order | Cause::OwnThreads if change.discipline.order == Order::Batches => {
+            return false;
+        }
+        // with one thread for each CPU, its requests are served as they come
+        Cause::Order | Cause::OwnThreads => change.discipline.order = Order::Arrival,
         Cause::Imbalance => {
             change.discipline.sharing = Sharing::Shared;
             change.discipline.order = Order::Arrival;
@@ -72,9 +75,13 @@ pub(crate) fn without(
             return change.no_loss;
         }
         Cause::SlowCpu => change.usual_speed = true,
-        Cause::StackRx | Cause::Queue | Cause::Service | Cause::StackTx | Cause::Unexplained => {
-            return false;
-        }
+        Cause::StackRx
+        | Cause::Queue
+        | Cause::Service
+        | Cause::StackTx
+        | Cause::Upstream
+        | Cause::Pause
+        | Cause::Unexplained => return false,
     }
     true
 }

@@ -152,9 +152,13 @@ impl TimelineBuilder {
 
     fn woken(&mut self, cpu: u16, tid: Tid, by: Tid, at: Monotonic) {
         self.seen.wakes = true;
+        let is_own = self.workers.contains(by);
         let worker = self.worker(tid, cpu);
         if let WorkerState::Asleep(sleep) = worker.state {
-            let by = if sleep == Sleep::Work { 0 } else { by };
+            let by = match sleep {
+                Sleep::Work if !is_own => 0,
+                _ => by,
+            };
             let cpu = worker.cpu;
             worker.set(at, WorkerState::Woken { cpu, by });
         } else if worker.state == WorkerState::Unknown {

@@ -51,8 +51,8 @@ pub enum WorkerState {
     Woken {
         /// The CPU that it waits for: its last one, or the one to which it was moved.
         cpu: u16,
-        /// The thread that woke it; 0 if it had waited for work, since then the waker is just the thread
-        /// that was current when the packet came in.
+        /// The thread that woke it. If it had waited for work, it may be just the thread that was current when
+        /// the packet came in; then it is given only where it is one of the server's own, else 0.
         by: Tid,
     },
     /// It sleeps.

@@ -117,6 +117,10 @@ impl Withdrawn {
                 ..Explanation::default()
             };
         }
+        if self.causes {
+            (explanation.bursts, explanation.burst_roots) = (0, Vec::new());
+            explanation.slow_requests = None;
+        }
         (explanation.bands).retain(|band| !self.causes && self.keeps(band.from_q));
         (explanation.around).retain(|band| !self.causes && self.keeps(band.to_q));
         for request in explanation.slowest.iter_mut().filter(|_| self.ideal) {

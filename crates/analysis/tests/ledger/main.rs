@@ -1,8 +1,10 @@
 //! The ledger on a simulated kernel whose truth is known.
 
 mod forecasts;
+mod happened;
 mod ideal;
 mod kernel;
+mod own;
 mod parts;
 mod slices;
 mod waits;
@@ -16,7 +18,7 @@ use proptest::prelude::*;
 use taillab_analysis::timeline::{Timeline, busy_stretches};
 use taillab_analysis::{Analysis, AnalysisOptions, MatchOptions, Matched, Window, match_events};
 use taillab_model::explanation::{Cause, CauseShare, Culprit, Explanation};
-use taillab_model::{Event, EventKind, Monotonic, Nanos};
+use taillab_model::{Event, EventKind, Monotonic, Nanos, RecordingContext};
 
 /// Excess by cause, and what the named culprits have of it.
 #[derive(Debug, Default)]
@@ -39,11 +41,15 @@ fn options(plan: &Plan) -> AnalysisOptions {
     AnalysisOptions::new(plan.service_time(), workers, from)
 }
 
-/// Explains the events, and checks each account on the way.
+/// Explains the events of a plan.
 fn explained(plan: &Plan, events: &[Event]) -> Found {
+    explained_in(&plan.context(), options(plan), events)
+}
+
+/// Explains the events, and checks each account on the way.
+fn explained_in(context: &RecordingContext, options: AnalysisOptions, events: &[Event]) -> Found {
     let matched = match_events(events.iter().copied(), &MatchOptions::default());
-    let context = plan.context();
-    let timeline = Timeline::build(events.iter().copied(), &context);
+    let timeline = Timeline::build(events.iter().copied(), context);
     let mut charged = Charged::default();
     let mut accounts = 0;
     let each = |entry: &taillab_analysis::ledger::Entry<'_>,
@@ -65,7 +71,7 @@ fn explained(plan: &Plan, events: &[Event]) -> Found {
         }
     };
     let window = Arc::new(Window::whole(matched, timeline));
-    let mut analysis = Analysis::new(&context, options(plan));
+    let mut analysis = Analysis::new(context, options);
     analysis.push(&window, each);
     let matched = window.matched.clone();
     assert_eq!(accounts, matched.requests.len());

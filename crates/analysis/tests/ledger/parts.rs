@@ -232,8 +232,8 @@ fn a_recording_read_in_windows_is_explained_like_one_that_is_held() {
             |share: &&CauseShare| share.cause == exact.cause && share.culprit == exact.culprit;
         let found = found.causes.iter().find(same).expect("the same causes");
         assert_eq!(
-            (found.excess_ns, found.requests, found.episodes),
-            (exact.excess_ns, exact.requests, exact.episodes)
+            (found.excess_ns, found.requests, found.events),
+            (exact.excess_ns, exact.requests, exact.events)
         );
         assert_eq!(found.share, exact.share);
     }

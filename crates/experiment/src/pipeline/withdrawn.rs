@@ -69,9 +69,11 @@ fn share(culprit: Option<Culprit>) -> CauseShare {
         excess_share_above_p99: share,
         excess_ns: Nanos::from_millis(40),
         requests: 120,
-        episodes: 9,
-        mean_episode_ns: 2.1e6,
-        requests_per_episode: 13.3,
+        events: 9,
+        mean_event_ns: 2.1e6,
+        median_event_ns: None,
+        longest_event_ns: None,
+        requests_per_event: 13.3,
     }
 }
 

@@ -199,6 +199,9 @@ fn explain(
             episodes: 188,
             mean_episode_requests: 18.3,
         }),
+        bursts: 0,
+        burst_roots: Vec::new(),
+        slow_requests: None,
         hypervisor: None,
         sleeping: None,
         fan_out: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000]
@@ -225,17 +228,19 @@ fn explain(
 }
 
 fn causes(n: u64) -> Vec<CauseShare> {
-    let of = |cause, culprit, above_p99: f64, all: f64, episodes: u64, mean_ns: f64, each: f64| {
+    let of = |cause, culprit, above_p99: f64, all: f64, events: u64, mean_ns: f64, each: f64| {
         CauseShare {
             cause,
             culprit,
             share: share(all),
             excess_share_above_p99: share(above_p99),
             excess_ns: Nanos::new((all * 4.1e9) as u64),
-            requests: ((episodes as f64 * each) as u64).min(n),
-            episodes,
-            mean_episode_ns: mean_ns,
-            requests_per_episode: each,
+            requests: ((events as f64 * each) as u64).min(n),
+            events,
+            mean_event_ns: mean_ns,
+            median_event_ns: (events > 0).then_some(Nanos::new((0.8 * mean_ns) as u64)),
+            longest_event_ns: (events > 0).then_some(Nanos::new((4.1 * mean_ns) as u64)),
+            requests_per_event: each,
         }
     };
     vec![
@@ -368,7 +373,7 @@ fn findings() -> Vec<Finding> {
     vec![
         Finding {
             key: None,
-            text: "`kworker/0:1` and `dpkg` on the core: 212 × 2.10 ms, 40,555 requests delayed, \
+            text: "`kworker/0:1` and `dpkg` on the core: 212 times, 2.10 ms each, delayed 40,555 requests, \
                    87 % of the excess above p99; with `rt-priority` p99.9 would be 723 µs."
                 .to_owned(),
             advice: Some("chrt -a -f -p 50 4711".to_owned()),

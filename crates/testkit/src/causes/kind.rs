@@ -144,7 +144,7 @@ kinds! {
         real_time: false,
         server: BaseServer::Threads,
         without: Some(Disturbance::RealTime),
-        ..structure(Cause::Order, "rt-priority", "gave all workers the same priority")
+        ..structure(Cause::OwnThreads, "rt-priority", "gave all workers the same priority")
     };
     /// Every other connection belongs to one of four workers
     Imbalance = Injection {

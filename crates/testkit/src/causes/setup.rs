@@ -173,6 +173,15 @@ mod tests {
             "the rule of the other sleeps, for the rest of the system calls",
         ),
         (
+            Cause::Order,
+            "the built-in servers take their requests as they come",
+        ),
+        (Cause::Upstream, "the built-in servers ask no other server"),
+        (
+            Cause::Pause,
+            "the built-in servers have no runtime that stops them",
+        ),
+        (
             Cause::SlowCpu,
             "nothing makes a guest's CPU slower on a schedule",
         ),

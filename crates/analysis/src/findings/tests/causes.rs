@@ -23,16 +23,16 @@ fn processes_of_one_name_are_one_culprit() {
         ..Case::default()
     };
     let text = &case.findings()[0].text;
-    let named = "11 processes named `sh` and 2 others on the core: 212 × 2.10 ms, 40,280";
+    let named = "11 processes named `sh` and 2 others on the core: 212 times, 2.10 ms each";
     assert!(text.starts_with(named), "{text}");
 }
 
 /// Five other programs came for some microseconds each, and hid that each time of the loops took 0.65 ms.
 #[test]
 fn short_times_of_others_do_not_hide_those_that_made_the_tail() {
-    let times = |share: CauseShare, episodes, mean_episode_ns| CauseShare {
-        episodes,
-        mean_episode_ns,
+    let times = |share: CauseShare, events, mean_event_ns| CauseShare {
+        events,
+        mean_event_ns,
         ..share
     };
     let whole = share(Cause::Background, None, 0.99);
@@ -47,11 +47,11 @@ fn short_times_of_others_do_not_hide_those_that_made_the_tail() {
         ..Case::default()
     };
     let text = |case: &Case| case.texts().remove(0);
-    let said = "`stress` on the core: 719 × 649 µs, 40,280 requests delayed, 99 %";
+    let said = "`stress` on the core: 719 times, 649 µs each (up to 4.00 ms), delayed 40,280 requests, 99 %";
     assert!(text(&case).starts_with(said), "{}", text(&case));
     // where the others matter, the figures are theirs, too
     case.causes[2].excess_share_above_p99.value = 0.07;
-    let said = "`stress` and 1 other on the core: 1,423 × 333 µs, 40,280 requests delayed, 99 %";
+    let said = "`stress` and 1 other on the core: 1,423 times, 333 µs each (up to 4.00 ms), delayed 40,280 requests, 99 %";
     assert!(text(&case).starts_with(said), "{}", text(&case));
 }
 
@@ -67,18 +67,19 @@ fn without_an_ideal_the_main_cause_is_still_the_first_finding() {
     assert_eq!(
         case.texts(),
         [
-            "The server being held back by a quota: 212 × 2.10 ms, 40,280 requests delayed, 90 % of the \
-             excess above p99."
+            "The server being held back by a quota: 212 times, 2.10 ms each, delayed 40,280 \
+             requests, 90 % of the excess above p99."
         ]
     );
 }
 
-/// Work without a beginning and an end has as many times as requests.
+/// Work without a beginning and an end has no times, only requests.
 #[test]
 fn what_happens_to_each_request_is_counted_by_requests() {
     let receiving = CauseShare {
-        episodes: 40_280,
-        mean_episode_ns: 3_100.0,
+        events: 0,
+        mean_event_ns: 0.0,
+        excess_ns: Nanos::new(40_280 * 3_100),
         ..share(Cause::StackRx, None, 0.4)
     };
     let case = Case {
@@ -86,6 +87,70 @@ fn what_happens_to_each_request_is_counted_by_requests() {
         ..Case::default()
     };
     let text = &case.findings()[0].text;
-    let said = "Receiving in the network stack: 40,280 requests delayed by 3.10 µs each, 40 %";
+    let said = "Receiving in the network stack: delayed 40,280 requests by 3.10 µs each, 40 %";
     assert!(text.starts_with(said), "{text}");
+}
+
+/// Each cause's share of the time was in doubt, and none was named, though each burst had a root.
+#[test]
+fn bursts_are_told_by_what_they_began_with_where_shares_are_in_doubt() {
+    let mut doubtful = share(Cause::Background, None, 0.45);
+    doubtful.excess_share_above_p99.lo = Some(0.0);
+    let root = |cause, culprit, bursts, shortest, longest| BurstRoot {
+        cause,
+        culprit,
+        bursts,
+        share: Share {
+            value: bursts as f64 / 27.0,
+            lo: Some(0.28),
+            hi: Some(0.63),
+        },
+        shortest_ns: Nanos::from_micros(shortest),
+        longest_ns: Nanos::from_micros(longest),
+    };
+    let softirq = Some(Culprit::Softirq {
+        name: "RCU".to_owned(),
+    });
+    let mut case = Case {
+        causes: vec![doubtful],
+        bursts: 27,
+        burst_roots: vec![
+            root(Cause::Background, thread("kdamond.0"), 12, 1_100, 14_600),
+            root(Cause::Softirq, softirq, 9, 900, 900),
+            root(Cause::Hypervisor, None, 6, 2_000, 4_000),
+        ],
+        ..Case::default()
+    };
+    let finding = case.findings().remove(0);
+    assert_eq!(
+        finding.text,
+        "12 of 27 bursts of slow requests (28 % to 63 % of another measurement's): `kdamond.0` on the core, \
+         1.10 ms to 14.6 ms; 9: softirqs `RCU` on the core, 900 µs; 6: the hypervisor, which took the \
+         server's CPU away, 2.00 ms to 4.00 ms."
+    );
+    assert!(!finding.inconclusive);
+    // where the shares are certain, the causes are told instead
+    case.causes[0].excess_share_above_p99.lo = Some(0.4);
+    assert!(case.texts().iter().all(|text| !text.contains("12 of 27")));
+}
+
+/// Twelve scripts of Redis were `9,110 times, 56 µs`, and whom they delayed was not said.
+#[test]
+fn slow_requests_are_told_with_their_shadow() {
+    let case = Case {
+        causes: vec![share(Cause::SlowService, None, 0.62)],
+        slow_requests: Some(SlowRequests {
+            requests: 12,
+            mean_own_ns: Nanos::from_millis(33),
+            others_own_ns: Nanos::from_micros(52),
+            delayed: 4_100,
+            mean_delay_ns: Nanos::from_millis(11),
+        }),
+        ..Case::default()
+    };
+    assert_eq!(
+        case.texts()[0],
+        "12 requests whose own work takes 33.0 ms (that of the others 52.0 µs), delayed 4,100 others by \
+         11.0 ms on average, 62 % of the excess above p99."
+    );
 }

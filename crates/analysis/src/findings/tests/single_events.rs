@@ -6,8 +6,8 @@ use super::*;
 #[test]
 fn one_event_that_makes_the_tail_is_told_with_what_is_left_without_it() {
     let once = CauseShare {
-        episodes: 1,
-        mean_episode_ns: 16_200_000.0,
+        events: 1,
+        mean_event_ns: 16_200_000.0,
         ..share(Cause::Background, thread("dpkg"), 0.61)
     };
     let mut without = prediction("without dpkg", Cause::Background, 1_300_000);
@@ -39,7 +39,7 @@ fn one_event_that_makes_the_tail_is_told_with_what_is_left_without_it() {
     let doubt = "61 % (0 to 64 %) of the excess above p99 may";
     assert!(told.inconclusive && told.text.contains(doubt), "{told:?}");
     let often = CauseShare {
-        episodes: 40,
+        events: 40,
         ..once.clone()
     };
     // what was seen once in slices may have happened often between them

@@ -3,7 +3,9 @@
 
 use taillab_model::explanation::Cause;
 
-use super::{Case, Fixed, ServedBy, gone_elsewhere, pass_on};
+use super::{
+    Case, Fixed, OwnWork, ServedBy, beside, gone_elsewhere, keeps_its_cause, pass_on, put_parts,
+};
 use crate::ledger::label::{Label, Labels, Who};
 use crate::ledger::lengths::{Lengths, take_ideal};
 use crate::ledger::queues::Late;
@@ -65,15 +67,19 @@ fn with_worker(
         .map_or(0, |t5_ns| request.t6_ns.saturating_sub(t5_ns));
     let transmit = sending.saturating_sub(request.over_ns).min(used);
 
-    // the rest is work for others; once the request is late, all of that is order
+    // the rest is work for others; once the request is late, what its worker has of that is order
     let order = request.late.as_ref().map_or(0, |late| {
         let since = now.since(late.since);
         let rest = (request.t6_ns - late.since_ns).saturating_sub(since.delay_ns);
-        rest.saturating_sub(since.received_ns).min(left)
+        let own = rest.saturating_sub(since.received_ns);
+        own.saturating_sub(served_by.behind_since(late.behind_ns))
+            .min(left)
     });
     left -= order;
     let mut queue = left.min(case.ideal_queue_ns(received));
     left -= queue;
+    let behind = left.min(served_by.behind_since(request.behind_ns));
+    left -= behind;
     let imbalance = left.min(request.waits.imbalance_ns);
     left -= imbalance;
     let mut waits: Vec<(Label, u64)> = Vec::new();
@@ -82,21 +88,26 @@ fn with_worker(
     queue += more;
     left -= more;
     let own = Who::Worker(served_by.worker.tid);
-    if imbalance > 0 {
-        waits.push((labels.label(Cause::Imbalance, own), imbalance));
-    }
+    let others = beside(served_by, labels, behind, imbalance);
+    waits.extend(others.map(|(label, ns, _)| (label, ns)));
     if left > inherited {
         waits.push((fixed.unexplained, left - inherited));
     }
     let late = request.late.as_ref().map(|late| {
-        let label = labels.label(Cause::Order, Who::Worker(late.by));
+        let label = labels.label(Cause::Order, own);
         waits.push((label, order));
         (label, late)
     });
 
     // what held it up: directly, by inheritance, and by order
     let mut held = Lengths::default();
-    let given = held_directly(request, served_by, now.delay_ns, late, &mut held);
+    let given = held_directly(
+        request,
+        (served_by, &*labels),
+        now.delay_ns,
+        late,
+        &mut held,
+    );
     held.add(fixed.unexplained, delays.saturating_sub(given));
     for &(label, ns) in &waits {
         held.add(label, ns);
@@ -105,15 +116,13 @@ fn with_worker(
         let more = request.waits.imbalance_ns - imbalance;
         gone_elsewhere(request, served_by, more, labels, &mut held);
     }
-    let received_ns = received - pass_on(&mut held, received, total);
-    for &(label, ns) in held.iter() {
-        parts.add(label, ns);
-    }
-    parts.add(fixed.queue, queue);
-    parts.add(fixed.received, received_ns);
-    parts.add(fixed.service, used - transmit);
-    parts.add(fixed.stack_tx, transmit);
-    received_ns
+    let own = OwnWork {
+        service_ns: used - transmit,
+        transmit_ns: transmit,
+        received_ns: received - pass_on(&mut held, received, total),
+    };
+    put_parts(parts, &held, fixed, queue, &own);
+    own.received_ns
 }
 
 fn without_worker(case: &Case<'_>, fixed: &Fixed, parts: &mut Lengths) -> u64 {
@@ -129,10 +138,11 @@ fn without_worker(case: &Case<'_>, fixed: &Fixed, parts: &mut Lengths) -> u64 {
 }
 
 /// Adds the delays between T2 and T6 to `held` and returns their sum; `to` is the history position of T6.
-/// Once the request is `late`, all delays except those of its own service count as order.
+/// Once the request is `late`, all delays except those of its own service, and those that keep their cause,
+/// count as order.
 fn held_directly(
     request: &OpenRequest,
-    served_by: &ServedBy<'_>,
+    (served_by, labels): (&ServedBy<'_>, &Labels),
     to: u64,
     late: Option<(Label, &Late)>,
     held: &mut Lengths,
@@ -144,7 +154,13 @@ fn held_directly(
     });
     if let Some((order, late)) = late {
         late.own.iter().for_each(|&(label, ns)| held.add(label, ns));
-        let own: u64 = late.own.iter().map(|own| own.1).sum();
+        let mut own: u64 = late.own.iter().map(|own| own.1).sum();
+        history.visit(cpus, until, to, &mut |label, ns| {
+            if keeps_its_cause(labels.cause(label)) {
+                held.add(label, ns);
+                own += ns;
+            }
+        });
         held.add(order, to - until - own);
         given += to - until;
     }

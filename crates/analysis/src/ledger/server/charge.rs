@@ -1,22 +1,18 @@
 //! Charges what a CPU did: as work, or as a delay with its label in the CPU's delay history.
 
+use std::sync::Arc;
+
 use taillab_model::Interrupt;
 use taillab_model::explanation::Cause;
 
 use super::ServerState;
-use crate::id_map::grow_to;
+use crate::ledger::account::keeps_its_cause;
 use crate::ledger::cpu::Stretch;
+use crate::ledger::disturbances::{PartOf, Site};
 use crate::ledger::events::RequestId;
 use crate::ledger::label::{Label, Who, of_top};
 use crate::ledger::trace::Happened;
 use crate::timeline::{NET_RX, Top, WorkerState, on_its_way_until, throttled_ns};
-
-/// What counts as one episode of a delay.
-#[derive(Clone, Copy, Debug)]
-enum Episode {
-    StayOfThread,
-    Segment,
-}
 
 impl ServerState {
     /// Charges what CPU `k` did up to `upto_ns`.
@@ -34,12 +30,25 @@ impl ServerState {
             let Some(stretch) = cpu.advance(line, upto_ns, &mut self.by_tid) else {
                 return;
             };
-            self.charge(k, stretch);
+            if self.pauses.is_empty() {
+                self.charge(k, stretch, None);
+                continue;
+            }
+            let pauses = Arc::clone(&self.pauses);
+            let span = (stretch.from_ns, stretch.to_ns);
+            pauses.split(span, |(from_ns, to_ns), pause| {
+                let part = Stretch {
+                    from_ns,
+                    to_ns,
+                    ..stretch
+                };
+                self.charge(k, part, pause);
+            });
         }
     }
 
-    /// Charges what CPU `k` did for a while.
-    fn charge(&mut self, k: usize, stretch: Stretch) {
+    /// Charges what CPU `k` did for a while; in a pause that began then, if there was one.
+    fn charge(&mut self, k: usize, stretch: Stretch, pause: Option<u64>) {
         let Stretch {
             thread,
             top,
@@ -55,6 +64,13 @@ impl ServerState {
         let cpu = &self.cpus[k];
         if cpu.active == 0 {
             return;
+        }
+        if let Some(since_ns) = pause
+            && of_top(top).is_none_or(|(cause, _)| !keeps_its_cause(cause))
+        {
+            let label = self.label(Cause::Pause, Who::Runtime);
+            let part_of = PartOf::Stay { since_ns };
+            return self.delay(k, label, (from_ns, to_ns), part_of, None);
         }
         // waits without a sleep are the service's own
         let of = match top {
@@ -81,12 +97,27 @@ impl ServerState {
                 (None, None) if held_back => self.throttled_label(),
                 (None, None) if self.cpus[k].is_on_its_way(from_ns) => self.cpus[k].on_its_way,
                 (None, None) => {
-                    let label = self.label(Cause::Background, Who::Thread(thread));
-                    return self.delay(k, label, length, Episode::StayOfThread, None);
+                    let cause = match self.ledger.labels.is_own(thread) {
+                        true => Cause::OwnThreads,
+                        false => Cause::Background,
+                    };
+                    let label = self.label(cause, Who::Thread(thread));
+                    let stay = self.stay(k);
+                    return self.delay(k, label, (from_ns, to_ns), stay, None);
                 }
             },
         };
-        self.delay(k, label, length, Episode::Segment, of);
+        let part_of = match top {
+            _ if self.cpus[k].is_on_its_way(from_ns) && label == self.cpus[k].on_its_way => {
+                self.end_of_sleep(k, from_ns)
+            }
+            // the CPU may have been idle for long when somebody came to wait for it
+            Top::Idle { .. } | Top::Nothing => PartOf::Wait {
+                since_ns: self.cpus[k].thread_since_ns,
+            },
+            _ => self.cpus[k].segment_at(from_ns),
+        };
+        self.delay(k, label, (from_ns, to_ns), part_of, of);
     }
 
     /// Whether this is the receive softirq, or the interrupt that raised it.
@@ -113,18 +144,20 @@ impl ServerState {
         }
         self.histories[k].received(work);
         self.note(k, Happened::Received, work);
-        let over = length - work - slower;
+        let segment = self.cpus[k].segment_at(from_ns);
+        let (worked_ns, to_ns) = (from_ns + work, from_ns + length);
         if held_back {
             let label = self.throttled_label();
-            return self.delay(k, label, over + slower, Episode::Segment, None);
+            return self.delay(k, label, (worked_ns, to_ns), segment, None);
         }
+        let slower_ns = worked_ns + slower;
         if slower > 0 {
             let label = self.label(Cause::SlowCpu, Who::Nobody);
-            self.delay(k, label, slower, Episode::Segment, None);
+            self.delay(k, label, (worked_ns, slower_ns), segment, None);
         }
-        if over > 0 {
+        if slower_ns < to_ns {
             let label = self.label(Cause::Softirq, Who::Softirq(NET_RX));
-            self.delay(k, label, over, Episode::Segment, None);
+            self.delay(k, label, (slower_ns, to_ns), segment, None);
         }
     }
 
@@ -169,12 +202,14 @@ impl ServerState {
             && cpu.waiting == 1
         {
             cpu.on_its_way_until_ns = on_its_way_until(cpu.ahead(line), wait);
+            cpu.on_its_way_of = w;
             let slept_for = self.ledger.labels.cause(worker.own);
             cpu.on_its_way = match slept_for {
                 Cause::BlockedLock
                 | Cause::BlockedFault
                 | Cause::BlockedIo
-                | Cause::BlockedOther => worker.own,
+                | Cause::BlockedOther
+                | Cause::Upstream => worker.own,
                 _ => self.ledger.labels.label(Cause::Wakeup, Who::Nobody),
             };
         }
@@ -198,59 +233,85 @@ impl ServerState {
         self.tokens_ns -= spare;
         work += spare;
         let over = length - work - slower;
-        let tid = worker.tid;
-        let Some(id) = worker.serving else {
+        let (tid, serving) = (worker.tid, worker.serving);
+        self.cpus[k].worked_ns += work;
+        if self.cpus[k].waiting > 0 {
+            self.shares(k, w);
+        }
+        let Some(id) = serving else {
             self.note(k, Happened::Work(None), work);
             if over > 0 {
-                let label = self.label(Cause::Background, Who::Thread(tid));
-                self.delay(k, label, over, Episode::StayOfThread, None);
+                let cause = match self.cpus[k].waiting {
+                    0 => Cause::Background,
+                    _ => Cause::OwnThreads,
+                };
+                let label = self.label(cause, Who::Thread(tid));
+                let since_ns = to_ns - over;
+                let part_of = PartOf::Stay { since_ns };
+                self.delay(k, label, (since_ns, to_ns), part_of, None);
             }
             return;
         };
-        worker.served_ns += length;
+        self.workers[w].served_ns += length;
         let request = &mut self.requests[id];
         request.used_ns += work;
         request.over_ns += over + slower;
         self.note(k, Happened::Work(Some(id)), work);
+        let service = PartOf::Service(self.requests[id].place);
+        let over_ns = to_ns - over;
         if slower > 0 {
             let label = self.label(Cause::SlowCpu, Who::Nobody);
-            self.delay(k, label, slower, Episode::StayOfThread, Some(id));
+            self.delay(k, label, (over_ns - slower, over_ns), service, Some(id));
         }
         if over == 0 {
             return;
         }
         let cost_ns = self.baseline.fault_ns;
         let fault = self.workers[w].faults.charge(to_ns, over, cost_ns);
+        let fault_ns = over_ns + fault;
         if fault > 0 {
             let label = self.label(Cause::BlockedFault, Who::Nobody);
-            self.delay(k, label, fault, Episode::Segment, Some(id));
+            self.delay(k, label, (over_ns, fault_ns), service, Some(id));
         }
         let label = self.slow_service(w);
-        self.delay(k, label, over - fault, Episode::StayOfThread, Some(id));
+        self.delay(k, label, (fault_ns, to_ns), service, Some(id));
     }
 
-    /// Adds a delay to CPU `k`; `of` is the request whose own service brought it about.
+    /// Adds the delay from `from_ns` to `to_ns` to CPU `k`; `of` is the request whose own service brought it
+    /// about.
     fn delay(
         &mut self,
         k: usize,
         label: Label,
-        length: u64,
-        episode: Episode,
+        (from_ns, to_ns): (u64, u64),
+        part_of: PartOf,
         of: Option<RequestId>,
     ) {
+        let length = to_ns.saturating_sub(from_ns);
         if length == 0 {
             return;
         }
         self.histories[k].push(label, length);
-        let cpu = &mut self.cpus[k];
-        let counted = match episode {
-            Episode::StayOfThread => &mut cpu.counted_thread,
-            Episode::Segment => &mut cpu.counted_segment,
+        let of_label = (self.ledger.labels.cause(label), label);
+        let site = match part_of {
+            PartOf::Sleep(..) => Site::Worker(self.cpus[k].on_its_way_of),
+            _ => Site::Cpu(k),
         };
-        let again = std::mem::replace(counted, true);
-        self.count(label, length, !again);
+        (self.disturbances).add(of_label, site, (from_ns, to_ns), part_of);
         self.note(k, Happened::Delay(label, of), length);
         self.brought_about(of, label, length);
+    }
+
+    /// The sleep of the worker that is on its way to CPU `k`.
+    fn end_of_sleep(&self, k: usize, at_ns: u64) -> PartOf {
+        let serving = self.workers[self.cpus[k].on_its_way_of].serving;
+        PartOf::Sleep(at_ns, serving.map(|id| self.requests[id].place))
+    }
+
+    /// The stay of the thread that is on CPU `k`.
+    fn stay(&self, k: usize) -> PartOf {
+        let since_ns = self.cpus[k].thread_since_ns;
+        PartOf::Stay { since_ns }
     }
 
     /// Notes that the service of the request `of` brought about a delay itself.
@@ -265,12 +326,6 @@ impl ServerState {
         if let Some(late) = &mut request.late {
             late.add_own(label, length);
         }
-    }
-
-    pub(super) fn count(&mut self, label: Label, length: u64, new: bool) {
-        let (ledger, place) = (&mut self.ledger, label as usize);
-        *grow_to(&mut ledger.episodes, place) += u64::from(new);
-        *grow_to(&mut ledger.held_up_ns, place) += length;
     }
 
     /// Adds an entry to the wanted traces of workers that are on CPU `k` or wait for it.

@@ -1,14 +1,18 @@
 //! Follows the states of a worker. Its delay history is that of its CPU, or grows for a reason of its own.
 
+use std::sync::Arc;
+
 use taillab_model::explanation::Cause;
+use taillab_model::{Monotonic, Tid};
 
 use super::ServerState;
 use crate::ledger::cpu::CpuClock;
+use crate::ledger::disturbances::{PartOf, Site};
 use crate::ledger::events::{RequestEvent, RequestId};
 use crate::ledger::label::{Label, Who};
 use crate::ledger::trace::Happened;
 use crate::ledger::worker::CountedOn;
-use crate::timeline::{Sleep, WorkerState};
+use crate::timeline::{Sleep, Top, WorkerState};
 
 impl ServerState {
     /// Charges the time of worker `w` up to `upto_ns`, and that of the CPU that it is on or waits for.
@@ -39,15 +43,43 @@ impl ServerState {
         // while a CPU is stalled, its timer does not fire
         let stalled = home.map_or(0, |k| self.stalled(k, upto_ns - length, upto_ns));
         let hypervisor = self.label(Cause::Hypervisor, Who::Nobody);
-        let delays = [(own, length - stalled, of), (hypervisor, stalled, None)];
+        let (slept_ns, from_ns) = (upto_ns - stalled, upto_ns - length);
+        let place = of.map(|id| self.requests[id].place);
+        let sleep = PartOf::Sleep(self.workers[w].state_since_ns, place);
         self.workers[w].trace.note(Happened::Work(timer), work);
-        for (label, length, of) in delays.into_iter().filter(|delay| delay.1 > 0) {
-            let worker = &mut self.workers[w];
-            worker.history.held_up(label, length, &self.histories);
-            worker.trace.note(Happened::Delay(label, of), length);
-            self.brought_about(of, label, length);
-            self.count(label, length, true);
+        if self.pauses.is_empty() {
+            self.held_up(w, (own, of), (from_ns, slept_ns), sleep);
+        } else {
+            Arc::clone(&self.pauses).split((from_ns, slept_ns), |span, pause| match pause {
+                Some(since_ns) => {
+                    let paused = self.label(Cause::Pause, Who::Runtime);
+                    self.held_up(w, (paused, None), span, PartOf::Stay { since_ns });
+                }
+                None => self.held_up(w, (own, of), span, sleep),
+            });
         }
+        self.held_up(w, (hypervisor, None), (slept_ns, upto_ns), sleep);
+    }
+
+    /// Adds a delay to worker `w`, which is not attached to a CPU; `of` is the request whose own service brought
+    /// it about.
+    fn held_up(
+        &mut self,
+        w: usize,
+        (label, of): (Label, Option<RequestId>),
+        (from_ns, to_ns): (u64, u64),
+        part_of: PartOf,
+    ) {
+        let length = to_ns - from_ns;
+        if length == 0 {
+            return;
+        }
+        let worker = &mut self.workers[w];
+        worker.history.held_up(label, length, &self.histories);
+        worker.trace.note(Happened::Delay(label, of), length);
+        self.brought_about(of, label, length);
+        let of_label = (self.ledger.labels.cause(label), label);
+        (self.disturbances).add(of_label, Site::Worker(w), (from_ns, to_ns), part_of);
     }
 
     /// For how long CPU `k` stood still between the two times.
@@ -101,7 +133,7 @@ impl ServerState {
             state => state.cpu().and_then(|cpu| self.cpu_index(cpu)),
         };
         if cpu.is_none() || self.workers[w].state.cpu().is_none() {
-            self.workers[w].own = self.own_label(w);
+            self.workers[w].own = self.own_label(w, at_ns);
         }
         match cpu {
             Some(k) => {
@@ -135,10 +167,13 @@ impl ServerState {
     }
 
     /// Whether it sleeps as if waiting for requests, although it has one that it has not read. Then it is
-    /// about to be woken, or its wake-up was not seen, and whatever its CPU does holds it up.
+    /// about to be woken, or its wake-up was not seen, and whatever its CPU does holds it up. An idle thread of
+    /// a pool sleeps in `futex`.
     fn is_unwoken(&self, w: usize, at_ns: u64) -> bool {
         let worker = &self.workers[w];
-        let WorkerState::Asleep(Sleep::Work | Sleep::Unknown) = worker.state else {
+        let WorkerState::Asleep(Sleep::Work | Sleep::Unknown | Sleep::Lock { call: Some(_) }) =
+            worker.state
+        else {
             return false;
         };
         let has_read = |id: RequestId| {
@@ -149,9 +184,10 @@ impl ServerState {
     }
 
     /// Why a worker that is not on a CPU and does not wait for one holds up its requests.
-    fn own_label(&mut self, w: usize) -> Label {
+    fn own_label(&mut self, w: usize, at_ns: u64) -> Label {
         let worker = &self.workers[w];
         let (cause, who) = match worker.state {
+            _ if self.is_unwoken(w, at_ns) => (Cause::Wakeup, Who::Nobody),
             WorkerState::Asleep(sleep) => match sleep {
                 Sleep::Lock { call } => {
                     let by = worker.waker().map(Who::Thread);
@@ -164,15 +200,40 @@ impl ServerState {
                     (Cause::SlowService, Who::Worker(worker.tid))
                 }
                 Sleep::Other { call } => (Cause::BlockedOther, Who::Call(call)),
-                // in the middle of a request, it waits for an answer from elsewhere
-                Sleep::Work | Sleep::Unknown if worker.serving.is_some() => {
-                    (Cause::BlockedOther, Who::Nobody)
-                }
-                Sleep::Work | Sleep::Unknown => (Cause::Wakeup, Who::Nobody),
+                Sleep::Work => match self.hands_over(w) {
+                    Some(by) => (Cause::BlockedOther, Who::Thread(by)),
+                    // it waits for the client to take what it sends
+                    None if self.sends(w) => (Cause::BlockedOther, Who::Nobody),
+                    None => (Cause::Upstream, Who::Nobody),
+                },
+                Sleep::Unknown => (Cause::BlockedOther, Who::Nobody),
             },
             _ => (Cause::Unobserved, Who::Nobody),
         };
         self.label(cause, who)
+    }
+
+    /// The thread of the server that will wake worker `w`, if it does so itself: it is on a CPU then, and
+    /// neither a softirq nor an interrupt runs on top of it.
+    fn hands_over(&self, w: usize) -> Option<Tid> {
+        let worker = &self.workers[w];
+        let by = worker.waker()?;
+        let at = Monotonic::from_nanos_since_boot(worker.until_ns);
+        let mut lines = self.timeline.cpus().iter();
+        let wakes = lines.any(|line| {
+            let segment = line.segments_from(at).next();
+            segment.is_some_and(|segment| {
+                segment.from <= at && segment.thread == by && segment.top == Top::Nothing
+            })
+        });
+        wakes.then_some(by)
+    }
+
+    /// Whether worker `w` has begun to answer the request that it serves.
+    fn sends(&self, w: usize) -> bool {
+        let worker = &self.workers[w];
+        let t5_ns = worker.serving.and_then(|id| self.requests[id].t5_ns());
+        t5_ns.is_some_and(|t5_ns| t5_ns <= worker.state_since_ns)
     }
 
     /// Worker `w` begins to serve a request.
@@ -184,7 +245,7 @@ impl ServerState {
         worker.slower_ns = (self.speed).longer_ns(at_ns, self.baseline.service_ns);
         worker.faults.begin_service(at_ns);
         if let WorkerState::Asleep(Sleep::Work) = worker.state {
-            let own = self.own_label(w);
+            let own = self.own_label(w, at_ns);
             self.workers[w].own = own;
         }
     }
@@ -218,6 +279,8 @@ impl ServerState {
         }
         if now.waiting != was.waiting {
             if let Some((k, preempted)) = was.waiting {
+                self.advance(k, at_ns);
+                self.waited_behind(k, w, at_ns);
                 self.change(Some(k), at_ns, |cpu| {
                     cpu.waiting -= 1;
                     cpu.preempted -= usize::from(preempted);
@@ -228,8 +291,38 @@ impl ServerState {
                     cpu.waiting += 1;
                     cpu.preempted += usize::from(preempted);
                 });
+                self.workers[w].behind_since = Some((k, self.cpus[k].worked_ns));
                 self.look_ahead(k, w, (at_ns, until_ns));
             }
+        }
+    }
+
+    /// Worker `w` no longer waits for CPU `k`. What others of the server worked there meanwhile is an event of
+    /// its own.
+    fn waited_behind(&mut self, k: usize, w: usize, at_ns: u64) {
+        let before_ns = self.workers[w].behind_ns;
+        let behind_ns = self.behind_ns(w);
+        let worker = &mut self.workers[w];
+        worker.behind_ns = behind_ns;
+        worker.behind_since = None;
+        if behind_ns == before_ns {
+            return;
+        }
+        self.shares(k, w);
+        let label = self.label(Cause::OwnThreads, Who::OnCpu(self.cpus[k].number));
+        let span = (at_ns.saturating_sub(behind_ns - before_ns), at_ns);
+        let wait = PartOf::Stay { since_ns: span.0 };
+        let of_label = (Cause::OwnThreads, label);
+        (self.disturbances).add(of_label, Site::Worker(w), span, wait);
+    }
+
+    /// Worker `w` is one of those that share CPU `k`.
+    pub(super) fn shares(&mut self, k: usize, w: usize) {
+        let worker = &mut self.workers[w];
+        if worker.shares != Some(k) {
+            worker.shares = Some(k);
+            let (cpu, tid) = (self.cpus[k].number, worker.tid);
+            self.ledger.labels.shares(cpu, tid);
         }
     }
 

@@ -59,7 +59,8 @@ impl Whole {
             Some(old) => {
                 old.excess_ns += new.excess_ns;
                 old.requests += new.requests;
-                old.episodes += new.episodes;
+                old.events += new.events;
+                old.longest_event_ns = old.longest_event_ns.max(new.longest_event_ns);
             }
         }
     }

@@ -1,0 +1,339 @@
+//! What held the server up, as the things that happened: a throttle, a stay of another thread, a sleep, a
+//! slow service. However many pieces a delay was charged in, and however many requests it delayed, it is one
+//! disturbance, with its own length.
+//!
+//! Pieces of one label at one place (a CPU, or a worker that sleeps) belong to one disturbance if they are
+//! parts of the same stay, service or sleep, or if the gap between them is much shorter than what came before
+//! it: an interrupt does not cut a throttle in two. A quota and a pause of the runtime stop all CPUs, so
+//! their disturbances are joined over all of them.
+
+use std::collections::BTreeMap;
+
+use taillab_model::Nanos;
+use taillab_model::explanation::Cause;
+use taillab_model::histogram::{cell, cell_of};
+
+use super::label::{Label, Labels};
+use crate::id_map::{IdMap, grow_to};
+
+/// log2 of the number of cells for each doubling of a length: a median is within 1.6 %.
+const BITS: u32 = 5;
+
+/// A gap of up to this part of what came before it does not end a disturbance …
+const GAP: u64 = 10;
+
+/// … unless it is longer than this: then the worker has gone on meanwhile.
+const LONGEST_GAP_NS: u64 = 1_000_000;
+
+/// The lengths of disturbances.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EventLengths {
+    n: u64,
+    sum_ns: u64,
+    longest_ns: u64,
+    /// How many there are in each cell of a histogram.
+    cells: BTreeMap<u32, u64>,
+}
+
+impl EventLengths {
+    /// Adds `n` disturbances of this length.
+    pub(crate) fn add(&mut self, length_ns: u64, n: u64) {
+        self.n += n;
+        self.sum_ns += n * length_ns;
+        self.longest_ns = self.longest_ns.max(length_ns);
+        let cell = cell(length_ns, BITS) as u32;
+        *self.cells.entry(cell).or_default() += n;
+    }
+
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.n += other.n;
+        self.sum_ns += other.sum_ns;
+        self.longest_ns = self.longest_ns.max(other.longest_ns);
+        for (&cell, &n) in &other.cells {
+            *self.cells.entry(cell).or_default() += n;
+        }
+    }
+
+    /// How many there are.
+    pub const fn count(&self) -> u64 {
+        self.n
+    }
+
+    /// Their mean length in nanoseconds; 0 without any.
+    pub fn mean_ns(&self) -> f64 {
+        self.sum_ns as f64 / self.n.max(1) as f64
+    }
+
+    /// The longest; `None` without any.
+    pub fn longest(&self) -> Option<Nanos> {
+        (self.n > 0).then_some(Nanos::new(self.longest_ns))
+    }
+
+    /// Their median length, to 1.6 %; `None` without any.
+    pub fn median(&self) -> Option<Nanos> {
+        let mut below = 0;
+        let (&found, _) = self.cells.iter().find(|(_, n)| {
+            below += **n;
+            2 * below >= self.n && below > 0
+        })?;
+        let (least, width) = cell_of(found as usize, BITS);
+        let middle = least + (width - 1) / 2;
+        Some(Nanos::new(middle.min(self.longest_ns)))
+    }
+}
+
+/// Where a disturbance is: neither two CPUs nor two sleeping workers share one.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Site {
+    Cpu(usize),
+    Worker(usize),
+}
+
+/// What a piece of a delay is a part of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PartOf {
+    /// Something on a CPU that began then: a segment, or the stay of a thread.
+    Stay {
+        /// In nanoseconds since boot; all of it counts, even if no request waited yet.
+        since_ns: u64,
+    },
+    /// A wait for a CPU that has had this thread, or none, since then: it counts from when somebody waited.
+    Wait {
+        /// In nanoseconds since boot.
+        since_ns: u64,
+    },
+    /// The service of the request at this place, of which each has its own.
+    Service(usize),
+    /// A sleep that began then, in the service of the request at this place, if there is one.
+    Sleep(u64, Option<usize>),
+}
+
+impl PartOf {
+    /// Whether the next piece is surely a part of the same disturbance; `None` if that depends on the gap.
+    fn continues(self, next: Self) -> Option<bool> {
+        match (self, next) {
+            (Self::Service(this), Self::Service(next)) => Some(this == next),
+            (Self::Sleep(_, this), Self::Sleep(_, next)) if this != next => Some(false),
+            _ => (self == next).then_some(true),
+        }
+    }
+}
+
+/// A disturbance that may go on.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    from_ns: u64,
+    to_ns: u64,
+    length_ns: u64,
+    part_of: PartOf,
+}
+
+impl Open {
+    /// Adds a piece, if it belongs to this.
+    fn goes_on(&mut self, (from_ns, to_ns): (u64, u64), part_of: PartOf) -> bool {
+        let gap_ns = from_ns.saturating_sub(self.to_ns);
+        let known = self.part_of.continues(part_of);
+        if !known.unwrap_or_else(|| is_short(gap_ns, self.length_ns)) {
+            return false;
+        }
+        // what interrupts a service does not lengthen it; a throttle goes on while packets come in
+        let bridged_ns = match part_of {
+            PartOf::Service(_) => 0,
+            _ => gap_ns,
+        };
+        self.length_ns += bridged_ns + to_ns.saturating_sub(from_ns.max(self.to_ns));
+        self.to_ns = self.to_ns.max(to_ns);
+        self.part_of = part_of;
+        true
+    }
+}
+
+const fn is_short(gap_ns: u64, before_ns: u64) -> bool {
+    gap_ns <= before_ns / GAP && gap_ns <= LONGEST_GAP_NS
+}
+
+/// Collects the disturbances of all labels.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Disturbances {
+    open: IdMap<Open, u64>,
+    ended: Vec<EventLengths>,
+    /// Those of causes that stop all CPUs at once, by label, in order of their beginnings: they are joined.
+    of_all: BTreeMap<Label, Vec<(u64, u64)>>,
+}
+
+impl Disturbances {
+    /// A piece of a delay. Pieces of one label at one place come in order of time.
+    pub(super) fn add(
+        &mut self,
+        (cause, label): (Cause, Label),
+        site: Site,
+        (mut from_ns, to_ns): (u64, u64),
+        part_of: PartOf,
+    ) {
+        let key = match site {
+            Site::Cpu(k) => u64::from(label) << 32 | (k as u64) << 1,
+            Site::Worker(w) => u64::from(label) << 32 | (w as u64) << 1 | 1,
+        };
+        let open = self.open.get_mut(&key);
+        if let Some(open) = open
+            && open.goes_on((from_ns, to_ns), part_of)
+        {
+            return;
+        }
+        if let PartOf::Stay { since_ns } = part_of {
+            from_ns = from_ns.min(since_ns);
+        }
+        let new = Open {
+            from_ns,
+            to_ns,
+            length_ns: to_ns - from_ns,
+            part_of,
+        };
+        if let Some(before) = self.open.insert(key, new) {
+            self.end(label, stops_all(cause), before);
+        }
+    }
+
+    fn end(&mut self, label: Label, of_all: bool, open: Open) {
+        if of_all {
+            join(
+                self.of_all.entry(label).or_default(),
+                (open.from_ns, open.to_ns),
+            );
+        } else {
+            grow_to(&mut self.ended, label as usize).add(open.length_ns, 1);
+        }
+    }
+
+    /// The lengths by label.
+    pub(super) fn finish(mut self, labels: &Labels) -> Vec<EventLengths> {
+        for (key, open) in std::mem::take(&mut self.open) {
+            let label = (key >> 32) as Label;
+            self.end(label, stops_all(labels.cause(label)), open);
+        }
+        self.ended.resize(labels.len(), EventLengths::default());
+        for (label, spans) in self.of_all {
+            let lengths = &mut self.ended[label as usize];
+            spans
+                .iter()
+                .for_each(|(from, to)| lengths.add(to - from, 1));
+        }
+        self.ended
+    }
+}
+
+/// Whether one event of this cause stops all CPUs of the server.
+const fn stops_all(cause: Cause) -> bool {
+    matches!(cause, Cause::Throttled | Cause::Pause)
+}
+
+/// Adds a span to those in order of their beginnings, and joins those that overlap or nearly do.
+fn join(spans: &mut Vec<(u64, u64)>, (mut from, mut to): (u64, u64)) {
+    let touches = |a: (u64, u64), b: (u64, u64)| {
+        let gap_ns = a.0.max(b.0).saturating_sub(a.1.min(b.1));
+        is_short(gap_ns, (a.1 - a.0).max(b.1 - b.0))
+    };
+    let mut place = spans.partition_point(|span| span.0 <= from);
+    while place > 0 && touches(spans[place - 1], (from, to)) {
+        place -= 1;
+        let before = spans.remove(place);
+        (from, to) = (from.min(before.0), to.max(before.1));
+    }
+    while place < spans.len() && touches(spans[place], (from, to)) {
+        to = to.max(spans.remove(place).1);
+    }
+    spans.insert(place, (from, to));
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use taillab_model::RecordingContext;
+
+    use super::*;
+    use crate::ledger::label::Who;
+
+    /// The pieces of one cause on CPUs: (CPU, from, to), each a segment of its own.
+    fn lengths(cause: Cause, pieces: &[(usize, u64, u64)]) -> EventLengths {
+        let mut labels = Labels::new(&RecordingContext::default());
+        let label = labels.label(cause, Who::Nobody);
+        let mut disturbances = Disturbances::default();
+        for &(k, from, to) in pieces {
+            let since_ns = from;
+            let part_of = PartOf::Stay { since_ns };
+            disturbances.add((cause, label), Site::Cpu(k), (from, to), part_of);
+        }
+        disturbances.finish(&labels).swap_remove(label as usize)
+    }
+
+    #[test]
+    fn an_interrupt_does_not_cut_a_disturbance_in_two() {
+        let pieces = [(0, 0, 1_000), (0, 1_050, 2_000), (0, 5_000, 6_000)];
+        let found = lengths(Cause::Background, &pieces);
+        assert_eq!((found.count(), found.mean_ns()), (2, 1_500.0));
+        assert_eq!(found.longest(), Some(Nanos::new(2_000)));
+    }
+
+    /// A packet comes 10 µs after a quota has stopped the server, and is received for 4 µs.
+    #[test]
+    fn a_packet_does_not_cut_a_throttle_in_two() {
+        let mut labels = Labels::new(&RecordingContext::default());
+        let label = labels.label(Cause::Throttled, Who::Nobody);
+        let mut disturbances = Disturbances::default();
+        for (since_ns, from, to) in [
+            (90, 100, 10_100),
+            (90, 14_100, 500_000),
+            (900_000, 900_000, 910_000),
+        ] {
+            let (of, part_of) = ((Cause::Throttled, label), PartOf::Wait { since_ns });
+            disturbances.add(of, Site::Cpu(0), (from, to), part_of);
+        }
+        let found = disturbances.finish(&labels).swap_remove(label as usize);
+        assert_eq!(
+            (found.count(), found.longest()),
+            (2, Some(Nanos::new(499_900)))
+        );
+    }
+
+    #[test]
+    fn a_quota_that_stops_two_cpus_is_one_event_and_two_threads_are_two() {
+        let pieces = [(0, 0, 9_000), (1, 200, 9_100), (0, 50_000, 59_000)];
+        assert_eq!(lengths(Cause::Throttled, &pieces).count(), 2);
+        assert_eq!(lengths(Cause::Background, &pieces).count(), 3);
+    }
+
+    #[test]
+    fn the_median_is_that_of_the_events() {
+        let mut lengths = EventLengths::default();
+        assert_eq!(lengths.median(), None);
+        lengths.add(10, 4);
+        lengths.add(1_000_000, 3);
+        assert_eq!(lengths.median(), Some(Nanos::new(10)));
+        assert_eq!(lengths.longest(), Some(Nanos::new(1_000_000)));
+    }
+
+    proptest! {
+        /// However a delay is cut into pieces, it is the same events.
+        #[test]
+        fn cuts_change_nothing(
+            events in prop::collection::vec((1_u64..50_000, 2_000_000_u64..9_000_000), 1..20),
+            cut in 1_u64..20_000,
+        ) {
+            let (mut whole, mut cuts, mut at) = (Vec::new(), Vec::new(), 0);
+            for (length, gap) in events {
+                let (from, to) = (at + gap, at + gap + length);
+                whole.push((0, from, to));
+                let mut begin = from;
+                while begin < to {
+                    let end = to.min(begin + cut);
+                    cuts.push((0, begin, end));
+                    begin = end;
+                }
+                at = to;
+            }
+            for cause in [Cause::Throttled, Cause::Softirq] {
+                prop_assert_eq!(lengths(cause, &cuts), lengths(cause, &whole));
+            }
+        }
+    }
+}

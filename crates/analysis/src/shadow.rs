@@ -1,0 +1,162 @@
+//! The shadow of slow requests: whom those delay whose own work takes far longer than that of the others.
+//!
+//! The lengths of requests' own work fall into two groups where some ask for far more than the rest, such as a
+//! script among lookups: there is a wide gap between the groups, and few are above it.
+
+use taillab_model::Nanos;
+use taillab_model::explanation::{Cause, SlowRequests};
+use taillab_model::histogram::{cell, cell_of};
+
+use crate::id_map::grow_to;
+use crate::ledger::{Entry, Labels};
+
+/// log2 of the number of cells for each doubling of a length.
+const BITS: u32 = 3;
+
+/// The shortest of the slow ones take at least this many times as long as the longest of the others.
+const APART: f64 = 3.0;
+
+/// At most this share of the requests is slow: more are not an exception. They have at least half of all slow
+/// service.
+const FEW: f64 = 0.2;
+
+/// A request is delayed by slow ones if it waits for at least this part of their mean length.
+const DELAYED: u64 = 50;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct CountAndSum {
+    n: u64,
+    ns: u64,
+}
+
+impl CountAndSum {
+    const fn add(&mut self, ns: u64) {
+        self.n += 1;
+        self.ns += ns;
+    }
+
+    fn plus(self, more: Self) -> Self {
+        Self {
+            n: self.n + more.n,
+            ns: self.ns + more.ns,
+        }
+    }
+}
+
+/// CountAndSum up how long requests work, and how long they wait for the slow service of others.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Shadow {
+    /// By the cell of the length.
+    own: Vec<CountAndSum>,
+    /// What of that is charged as slow service.
+    own_slow_ns: Vec<u64>,
+    delays: Vec<CountAndSum>,
+}
+
+impl Shadow {
+    pub(crate) fn add(&mut self, entry: &Entry<'_>, labels: &Labels) {
+        if !entry.asked {
+            return;
+        }
+        self.add_own(entry.own_ns, entry.own_slow_ns);
+        let is_slow = |label| labels.cause(label) == Cause::SlowService;
+        let slow = entry.parts.iter().filter(|(label, _)| is_slow(*label));
+        let slow_ns: u64 = slow.map(|(_, ns)| ns).sum();
+        let of_others = slow_ns.saturating_sub(entry.own_slow_ns);
+        if of_others > 0 {
+            grow_to(&mut self.delays, cell(of_others, BITS)).add(of_others);
+        }
+    }
+
+    fn add_own(&mut self, ns: u64, slow_ns: u64) {
+        let cell = cell(ns, BITS);
+        grow_to(&mut self.own, cell).add(ns);
+        *grow_to(&mut self.own_slow_ns, cell) += slow_ns;
+    }
+
+    /// The slow requests and their shadow; `None` if the work of all is about as long.
+    pub(crate) fn finish(&self) -> Option<SlowRequests> {
+        let first = self.first_slow()?;
+        let sum =
+            |cells: &[CountAndSum]| cells.iter().fold(CountAndSum::default(), |a, b| a.plus(*b));
+        let (others, slow) = (sum(&self.own[..first]), sum(&self.own[first..]));
+        let slow_ns = |cells: &[u64]| cells.iter().sum::<u64>();
+        let theirs = slow_ns(&self.own_slow_ns[first..]);
+        let is_exception = slow.n as f64 <= FEW * (slow.n + others.n) as f64;
+        if !is_exception || theirs < slow_ns(&self.own_slow_ns[..first]) {
+            return None;
+        }
+        let mean_ns = slow.ns / slow.n;
+        let least = cell((mean_ns / DELAYED).max(1), BITS).min(self.delays.len());
+        let delayed = sum(&self.delays[least..]);
+        Some(SlowRequests {
+            requests: slow.n,
+            mean_own_ns: Nanos::new(mean_ns),
+            others_own_ns: Nanos::new(others.ns / others.n),
+            delayed: delayed.n,
+            mean_delay_ns: Nanos::new(delayed.ns / delayed.n.max(1)),
+        })
+    }
+
+    /// The first cell above the widest gap, if that is wide enough.
+    fn first_slow(&self) -> Option<usize> {
+        let used: Vec<usize> = (0..self.own.len())
+            .filter(|&cell| self.own[cell].n > 0)
+            .collect();
+        let gap = |pair: &[usize]| {
+            let (least, width) = cell_of(pair[0], BITS);
+            cell_of(pair[1], BITS).0 as f64 / (least + width).max(1) as f64
+        };
+        let widest = used.windows(2).max_by(|a, b| gap(a).total_cmp(&gap(b)))?;
+        // requests without any work of their own were not seen to work
+        (gap(widest) >= APART && widest[0] > 0).then_some(widest[1])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Requests of 50 to 70 µs, and so many that work for 33 ms and delay 300 others by 11 ms each.
+    fn shadow(slow: u64) -> Option<SlowRequests> {
+        let mut shadow = Shadow::default();
+        for i in 0..10_000 {
+            shadow.add_own(50_000 + i % 20_000, i % 1_000);
+        }
+        for i in 0..slow {
+            shadow.add_own(33_000_000 + i, 32_900_000);
+        }
+        for _ in 0..slow * 300 {
+            grow_to(&mut shadow.delays, cell(11_000_000, BITS)).add(11_000_000);
+            grow_to(&mut shadow.delays, cell(900, BITS)).add(900);
+        }
+        shadow.finish()
+    }
+
+    #[test]
+    fn a_script_among_lookups_has_a_shadow() {
+        let found = shadow(12).unwrap();
+        assert_eq!((found.requests, found.delayed), (12, 3_600));
+        assert_eq!(found.mean_own_ns.get() / 1_000_000, 33);
+        assert_eq!(found.mean_delay_ns, Nanos::from_millis(11));
+        assert!(
+            (50_000..70_000).contains(&found.others_own_ns.get()),
+            "{found:?}"
+        );
+    }
+
+    /// A single request took long, and the slow service is that of all the others.
+    #[test]
+    fn one_that_stands_out_is_not_blamed_for_all() {
+        let mut shadow = Shadow::default();
+        (0..10_000).for_each(|_| shadow.add_own(50_000, 20_000));
+        shadow.add_own(900_000, 870_000);
+        assert_eq!(shadow.finish(), None);
+    }
+
+    #[test]
+    fn work_that_is_alike_has_none() {
+        assert_eq!(shadow(0), None);
+        assert_eq!(shadow(5_000), None, "every third is no exception");
+    }
+}

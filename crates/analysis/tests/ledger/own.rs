@@ -1,0 +1,292 @@
+//! What the server's own threads do to each other, and whom its workers wait for: small histories, written by
+//! hand.
+
+use std::num::NonZeroU32;
+
+use taillab_analysis::AnalysisOptions;
+use taillab_model::explanation::{Cause, CauseShare, Culprit};
+use taillab_model::{
+    Asleep, Event, EventKind, Monotonic, Nanos, PacketId, RecordingContext, RequestKey, ThreadName,
+    Tid,
+};
+
+use super::{Found, explained_in};
+
+const FIRST: Tid = 10;
+const SECOND: Tid = 11;
+const VM: Tid = 20;
+const COLLECTOR: Tid = 21;
+const DISPATCHER: Tid = 22;
+const FUTEX: u16 = 202;
+const EPOLL: u16 = 232;
+
+/// Where packets come in.
+const ELSEWHERE: u16 = 2;
+
+/// Writes histories of the server, round by round.
+struct Story {
+    events: Vec<Event>,
+    begin_ns: u64,
+    round: u32,
+}
+
+impl Story {
+    /// A story of so many rounds, which begin `apart_ns` apart.
+    fn of(rounds: u32, apart_ns: u64, round: impl Fn(&mut Self)) -> Found {
+        let mut story = Self {
+            events: Vec::new(),
+            begin_ns: 1_000_000,
+            round: 0,
+        };
+        for tid in [FIRST, SECOND, VM, COLLECTOR, DISPATCHER] {
+            // each is seen once, and then sleeps
+            story.sleeps(0, u64::from(tid) * 1_000, (0, tid), None);
+            story.sleeps(0, u64::from(tid) * 1_000 + 500, (tid, 0), Some(EPOLL));
+        }
+        for number in 0..rounds {
+            story.round = number;
+            story.begin_ns += apart_ns;
+            round(&mut story);
+        }
+        story.events.sort_by_key(|event| event.at);
+        let thread = |(tid, comm): (Tid, &str)| ThreadName {
+            tid,
+            pid: FIRST,
+            comm: comm.to_owned(),
+            server: true,
+            real_time: Some(false),
+        };
+        let threads = [
+            (FIRST, "worker"),
+            (SECOND, "worker"),
+            (VM, "VM Thread"),
+            (COLLECTOR, "GC Thread#0"),
+            (DISPATCHER, "dispatcher"),
+        ];
+        let context = RecordingContext {
+            threads: threads.map(thread).into(),
+            ..RecordingContext::default()
+        };
+        let workers = NonZeroU32::new(2).unwrap();
+        let from = Monotonic::from_nanos_since_boot(0);
+        let options = AnalysisOptions::new(Nanos::from_micros(40), workers, from);
+        explained_in(&context, options, &story.events)
+    }
+
+    fn emit(&mut self, cpu: u16, after_ns: u64, kind: EventKind) {
+        let at = Monotonic::from_nanos_since_boot(self.begin_ns + after_ns);
+        self.events.push(Event { at, cpu, kind });
+    }
+
+    fn key(&self, worker: Tid) -> RequestKey {
+        RequestKey {
+            address: 0,
+            port: 40_000 + worker as u16,
+            id: self.round as u16,
+        }
+    }
+
+    /// A packet for this worker reaches its socket on a CPU.
+    fn comes(&mut self, cpu: u16, after_ns: u64, worker: Tid) {
+        let (packet, key) = (PacketId(worker << 20 | self.round), self.key(worker));
+        self.emit(ELSEWHERE, after_ns, EventKind::PacketIn { packet, key });
+        self.emit(cpu, after_ns + 1_000, EventKind::Enqueued { packet });
+    }
+
+    fn wakes(&mut self, cpu: u16, after_ns: u64, tid: Tid, by: Tid) {
+        self.emit(cpu, after_ns, EventKind::Woken { tid, by });
+    }
+
+    /// One thread leaves a CPU, asleep in this call, or (`None`) preempted; another comes.
+    fn sleeps(&mut self, cpu: u16, after_ns: u64, (prev, next): (Tid, Tid), call: Option<u16>) {
+        let asleep = call.map(|call| Asleep {
+            call: Some(call),
+            uninterruptible: false,
+        });
+        let kind = EventKind::Switched {
+            prev,
+            next,
+            preempted: prev != 0 && asleep.is_none(),
+            asleep,
+        };
+        self.emit(cpu, after_ns, kind);
+    }
+
+    fn reads(&mut self, cpu: u16, after_ns: u64, tid: Tid) {
+        self.emit(cpu, after_ns, EventKind::ReadReturned { tid, returned: 64 });
+    }
+
+    fn writes(&mut self, cpu: u16, after_ns: u64, tid: Tid) {
+        self.emit(cpu, after_ns, EventKind::WriteCalled { tid });
+    }
+
+    fn leaves(&mut self, cpu: u16, after_ns: u64, tid: Tid) {
+        let key = self.key(tid);
+        self.emit(cpu, after_ns, EventKind::PacketOut { tid, key });
+    }
+}
+
+fn of(found: &Found, cause: Cause) -> u64 {
+    found.charged.causes.get(&cause).copied().unwrap_or(0)
+}
+
+fn whole(found: &Found, cause: Cause) -> &CauseShare {
+    let mut wholes = found.causes.iter();
+    let share = wholes.find(|share| share.cause == cause && share.culprit.is_none());
+    share.unwrap_or_else(|| panic!("{cause:?} in {:#?}", found.causes))
+}
+
+fn culprits(found: &Found, cause: Cause) -> Vec<Culprit> {
+    let shares = found.causes.iter().filter(|share| share.cause == cause);
+    shares.filter_map(|share| share.culprit.clone()).collect()
+}
+
+/// Two workers with connections of their own have one CPU: the second takes it from the first in the middle of
+/// its request, which came earlier. That is neither an order nor an imbalance.
+#[test]
+fn workers_that_share_a_cpu_compete_for_it() {
+    let rounds = 200;
+    let found = Story::of(rounds, 2_000_000, |story| {
+        story.comes(0, 0, FIRST);
+        story.wakes(0, 1_100, FIRST, 0);
+        story.comes(0, 200, SECOND);
+        story.wakes(0, 1_300, SECOND, 0);
+        story.sleeps(0, 2_000, (0, FIRST), None);
+        story.reads(0, 3_000, FIRST);
+        story.sleeps(0, 20_000, (FIRST, SECOND), None);
+        story.reads(0, 21_000, SECOND);
+        story.writes(0, 50_000, SECOND);
+        story.leaves(0, 51_000, SECOND);
+        story.sleeps(0, 52_000, (SECOND, FIRST), Some(EPOLL));
+        story.writes(0, 65_000, FIRST);
+        story.leaves(0, 66_000, FIRST);
+        story.sleeps(0, 67_000, (FIRST, 0), Some(EPOLL));
+    });
+    assert_eq!(found.matched.requests.len(), 2 * rounds as usize);
+    let competing = whole(&found, Cause::OwnThreads);
+    assert!(competing.share.value > 0.6, "{:#?}", found.causes);
+    let cpu = Culprit::SharedCpu { cpu: 0, threads: 2 };
+    assert_eq!(culprits(&found, Cause::OwnThreads), [cpu]);
+    // each waits once for the other
+    let events = u64::from(2 * rounds);
+    assert!(
+        (events - 4..=events).contains(&competing.events),
+        "{competing:?}"
+    );
+    for other in [Cause::Order, Cause::Imbalance, Cause::Background] {
+        assert_eq!(of(&found, other), 0, "{other:?} {:#?}", found.charged);
+    }
+    assert_eq!(found.explanation.inversions.overtaken, 0);
+}
+
+/// A collection stops a worker in the middle of its request, and another one before it has read its own.
+#[test]
+fn a_collection_has_one_name_for_all_requests() {
+    let rounds = 50;
+    let found = Story::of(rounds, 20_000_000, |story| {
+        story.comes(0, 0, FIRST);
+        story.wakes(0, 1_100, FIRST, 0);
+        story.sleeps(0, 2_000, (0, FIRST), None);
+        story.reads(0, 3_000, FIRST);
+        story.sleeps(0, 10_000, (FIRST, VM), Some(FUTEX));
+        story.sleeps(1, 12_000, (0, COLLECTOR), None);
+        story.comes(1, 1_000_000, SECOND);
+        story.wakes(1, 1_001_100, SECOND, 0);
+        story.wakes(0, 5_009_000, FIRST, VM);
+        story.sleeps(0, 5_010_000, (VM, FIRST), Some(FUTEX));
+        story.sleeps(1, 5_010_400, (COLLECTOR, SECOND), Some(FUTEX));
+        story.reads(1, 5_013_000, SECOND);
+        story.writes(0, 5_030_000, FIRST);
+        story.leaves(0, 5_031_000, FIRST);
+        story.sleeps(0, 5_032_000, (FIRST, 0), Some(EPOLL));
+        story.writes(1, 5_040_000, SECOND);
+        story.leaves(1, 5_041_000, SECOND);
+        story.sleeps(1, 5_042_000, (SECOND, 0), Some(EPOLL));
+    });
+    assert_eq!(found.matched.requests.len(), 2 * rounds as usize);
+    let pause = whole(&found, Cause::Pause);
+    assert!(pause.share.value > 0.95, "{:#?}", found.causes);
+    let numbers = (pause.events, pause.requests);
+    assert_eq!(numbers, (rounds.into(), u64::from(2 * rounds)));
+    assert!((4.9e6..5.1e6).contains(&pause.mean_event_ns), "{pause:?}");
+    let runtime = Culprit::Runtime {
+        task: "garbage collection".to_owned(),
+        threads: vec!["GC Thread".to_owned(), "VM Thread".to_owned()],
+    };
+    assert_eq!(culprits(&found, Cause::Pause), [runtime]);
+    for other in [Cause::BlockedLock, Cause::Background] {
+        assert_eq!(of(&found, other), 0, "{other:?} {:#?}", found.charged);
+    }
+}
+
+/// A worker asks elsewhere in the middle of its request, and sleeps for 3 ms where it waits for sockets. What
+/// wakes it, and when it has begun to answer, tell what it waits for.
+fn asks(woken_by: Tid, answers_first: bool) -> Found {
+    Story::of(100, 10_000_000, |story| {
+        story.comes(0, 0, FIRST);
+        story.wakes(0, 1_100, FIRST, 0);
+        story.sleeps(0, 2_000, (0, FIRST), None);
+        story.reads(0, 3_000, FIRST);
+        if answers_first {
+            story.writes(0, 5_000, FIRST);
+        }
+        story.sleeps(0, 10_000, (FIRST, 0), Some(EPOLL));
+        // another of the server's threads is on its CPU when the worker is woken
+        story.sleeps(1, 2_900_000, (0, DISPATCHER), None);
+        story.wakes(1, 3_010_000, FIRST, woken_by);
+        story.sleeps(0, 3_011_000, (0, FIRST), None);
+        story.sleeps(1, 3_050_000, (DISPATCHER, 0), Some(EPOLL));
+        if !answers_first {
+            story.writes(0, 3_020_000, FIRST);
+        }
+        story.leaves(0, 3_030_000, FIRST);
+        story.sleeps(0, 3_031_000, (FIRST, 0), Some(EPOLL));
+    })
+}
+
+#[test]
+fn a_worker_that_a_packet_wakes_in_the_middle_waited_for_an_upstream() {
+    let found = asks(0, false);
+    let upstream = whole(&found, Cause::Upstream);
+    assert!(upstream.share.value > 0.95, "{:#?}", found.causes);
+    assert_eq!((upstream.events, upstream.requests), (100, 100));
+    assert!(
+        (2.99e6..3.01e6).contains(&upstream.mean_event_ns),
+        "{upstream:?}"
+    );
+
+    // a thread of its own process woke it: it is named
+    let found = asks(DISPATCHER, false);
+    assert_eq!(of(&found, Cause::Upstream), 0);
+    let waker = &culprits(&found, Cause::BlockedOther)[0];
+    assert!(waker.to_string().starts_with("dispatcher"), "{waker}");
+
+    // it has begun to answer: the client is waited for
+    let found = asks(0, true);
+    assert_eq!(of(&found, Cause::Upstream), 0);
+    assert!(of(&found, Cause::BlockedOther) > 0);
+}
+
+/// A thread of a pool sleeps in `futex` until the dispatcher, which has work of its own to do first, hands it a
+/// request: it is idle, and waits for no lock.
+#[test]
+fn an_idle_thread_of_a_pool_is_not_blocked() {
+    let found = Story::of(100, 2_000_000, |story| {
+        story.comes(0, 0, FIRST);
+        story.wakes(0, 1_100, DISPATCHER, 0);
+        story.sleeps(0, 2_000, (0, DISPATCHER), None);
+        story.wakes(0, 302_000, FIRST, DISPATCHER);
+        story.sleeps(0, 303_000, (DISPATCHER, FIRST), Some(EPOLL));
+        story.reads(0, 305_000, FIRST);
+        story.writes(0, 320_000, FIRST);
+        story.leaves(0, 321_000, FIRST);
+        story.sleeps(0, 322_000, (FIRST, 0), Some(FUTEX));
+    });
+    assert_eq!(found.matched.requests.len(), 100);
+    assert_eq!(of(&found, Cause::BlockedLock), 0, "{:#?}", found.charged);
+    assert!(
+        of(&found, Cause::OwnThreads) > 100 * 200_000,
+        "{:#?}",
+        found.charged
+    );
+}
